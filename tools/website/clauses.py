@@ -1,4 +1,4 @@
-"""What checks each clause: test vectors, cases of the suite and tests, as pages that link to the clauses and back."""
+"""Pages of test vectors, cases and tests, linked to the clauses that they check and back."""
 
 import ast
 import json

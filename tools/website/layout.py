@@ -1,4 +1,4 @@
-"""Where the files of the repository are on the site, and the order of its pages."""
+"""Places of the repository's files on the site, and the order of its pages."""
 
 import re
 from collections.abc import Iterable

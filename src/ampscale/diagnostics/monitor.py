@@ -5,12 +5,12 @@ A loop with functions or cells calls `record`. The `GradScaler` classes take a m
 """
 
 import json
+import os
+import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from inspect import currentframe
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -26,7 +26,7 @@ from .sinks import Sink, check_sinks
 from .verdicts import Diagnoser, Diagnosis, Verdict
 
 ON_STALL = ("warn", "raise")
-_FOLDER = str(Path(__file__).parents[1])
+_FOLDER = os.path.dirname(os.path.dirname(__file__)) + os.sep
 PEEKS = 100  # steps that are measured after a skipped step whose NaNs may come from clipping
 
 
@@ -125,8 +125,7 @@ class Monitor:
             ValueError: *backward* returned no gradients.
             StalledError: The run has stalled, and *on_stall* is "raise". The step has been received.
         """
-        if not isinstance(report, StepReport):
-            raise TypeError(f"report must be a StepReport, got {excerpt(report)} of type {type(report).__name__}")
+        check_type(report, "report", StepReport)
         if int(report.status) == StepStatus.ACCUMULATED:
             return Diagnosis(self._run(self).step, Verdict.HEALTHY, "the call was a micro-batch of this step")
         scale, finite = _number(report.scale), bool(report.finite)
@@ -201,10 +200,8 @@ class Monitor:
             # Gradients that were changed before unscaling are recognised from the second step on.
             run = self._run(owner)
             measured.is_original = run.step > 0 and measured.version is not None and _version(gradients) == measured.version
-            has_nans_only = any(tensor.nans for tensor in measured.tensors) > any(
-                tensor.infinities for tensor in measured.tensors
-            )
-            run.peeks_until = run.step + PEEKS if has_nans_only and not measured.is_original else 0
+            infinities, nans = (sum(getattr(tensor, name) for tensor in measured.tensors) for name in ("infinities", "nans"))
+            run.peeks_until = run.step + PEEKS if nans and not infinities and not measured.is_original else 0
         losses, self._has_ended = list(map(_loss, self._losses)), True
         return self._receive(
             owner, measured,
@@ -306,15 +303,12 @@ class _Run:
 
 
 def _level() -> int:
-    """Return the `stacklevel` of the first call outside this library."""
-    return next(level for level, frame in enumerate(_frames()) if not frame.f_code.co_filename.startswith(_FOLDER))
-
-
-def _frames() -> Iterator[FrameType]:
-    frame = currentframe()
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
+    """Return the `stacklevel` with which a warning of the caller names the line outside this library."""
+    frame: FrameType | None = sys._getframe(1)
+    level = 1
+    while frame is not None and frame.f_code.co_filename.startswith(_FOLDER):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def _named(names: Iterable[Any] | None) -> tuple[list[str] | None, dict[int, str] | None]:

@@ -144,7 +144,7 @@ def to_json(record: StepRecord) -> dict[str, Any]:
     """
     values = {field.name: getattr(record, field.name) for field in fields(record)}
     defaults = {field.name: field.default for field in fields(record)}
-    return {name: _encoded(value) for name, value in values.items() if value is not defaults[name]}
+    return {name: encoded(value) for name, value in values.items() if value is not defaults[name]}
 
 
 def from_json(members: dict[str, Any]) -> StepRecord:
@@ -164,7 +164,8 @@ def from_json(members: dict[str, Any]) -> StepRecord:
         raise ValueError(f"a step of a run file must have the members of StepRecord, got {excerpt(members)}: {error}") from None
 
 
-def _encoded(value: Any) -> Any:
+def encoded(value: Any) -> Any:
+    """Return *value*; an infinity or a NaN as a string."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from ..core.rule import LossScaleRule
 from ..files import check_regular
 from ..parsing import LONGEST_JSON, LONGEST_RUN, MOST_ENTRIES, MOST_STEPS, cut, excerpt, parse_json
-from .records import StepRecord, statistics_of, to_json
+from .records import StepRecord, encoded, statistics_of, to_json
 from .run_lines import COLUMNS, Measurement, check_line, empty_columns, parse_lines
 from .verdicts import Diagnosis
 
@@ -87,7 +87,7 @@ def step_line(record: StepRecord, diagnosis: Diagnosis | None = None) -> str:
     """
     members = to_json(record)
     if diagnosis is not None:
-        evidence = {name: _encoded(value) for name, value in diagnosis.evidence.items()}
+        evidence = {name: encoded(value) for name, value in diagnosis.evidence.items()}
         members["diagnosis"] = {"verdict": str(diagnosis.verdict), "message": diagnosis.message, "evidence": evidence}
         if diagnosis.stall is not None:
             members["diagnosis"]["stall"] = diagnosis.stall
@@ -217,10 +217,6 @@ class RunReader:
 
 def _line(members: dict[str, Any]) -> str:
     return json.dumps(members, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
-
-
-def _encoded(value: Any) -> Any:
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _measured(measurement: Measurement | None) -> dict[str, Any]:

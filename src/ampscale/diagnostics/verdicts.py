@@ -16,6 +16,8 @@ from .history import REPEATS, History, Limits, has_headroom
 from .records import StepRecord
 from .window import DIGITS_LOST, LARGEST_EXPONENT, lost_share
 
+LARGEST_CLIP = 0.25  # factor by which scaled gradients are clipped, at most: their norm is far above every usual limit
+
 
 class Verdict(StrEnum):
     """
@@ -76,8 +78,6 @@ class Diagnosis:
     evidence: dict[str, Any] = field(default_factory=dict)
     stall: str | None = None
 
-
-LARGEST_CLIP = 0.25  # factor by which scaled gradients are clipped, at most: their norm is far above every usual limit
 
 _Result = tuple[Verdict, str, dict[str, Any]] | None
 _Check = Callable[[StepRecord, History], _Result]

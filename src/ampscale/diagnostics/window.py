@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
+from ..core.statistics import SUBNORMAL, UNDERFLOW
 from .records import TensorStatistics
 
 LARGEST_EXPONENT = 15  # of the largest float16 number, 65504
-SMALLEST_NORMAL = -14  # exponent of the smallest normal float16 number
-SMALLEST_SUBNORMAL = -24  # exponent of the smallest float16 number; half of it rounds to zero
+SMALLEST_NORMAL = SUBNORMAL  # exponent of the smallest normal float16 number
+SMALLEST_SUBNORMAL = UNDERFLOW + 1  # exponent of the smallest float16 number; half of it rounds to zero
 HEADROOM = 4  # powers of two between the finite values and the largest number, from which an overflow has another cause
 DIGITS_LOST = 1e-3  # relative error of a norm whose addends were rounded to 16 bits
 

@@ -13,8 +13,7 @@ import numpy as np
 
 from ..core.machine import LossScaleState
 from ..core.rule import LossScaleRule
-from ..core.validation import check_count, check_number
-from .simulate import check_type
+from ..core.validation import check_count, check_number, check_type
 
 VECTOR = 1024  # bytes: about the size of the flags, the scaler state, and one sum of squares for each of 100 arrays
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..core.machine_floats import rounded_constants, step_of
 from ..core.rule import LossScaleRule
-from ..parsing import excerpt
+from ..core.validation import check_type
 from .traces import Trace
 
 
@@ -107,9 +107,3 @@ def _run(rule: LossScaleRule, limits: list[float]) -> tuple[list[float], list[in
         good_steps.append(state[1])
         bad_steps.append(state[2])
     return scales, good_steps, bad_steps, None
-
-
-def check_type(value: object, name: str, expected: type) -> None:
-    """Raise a TypeError if *value* is not an instance of *expected*."""
-    if not isinstance(value, expected):
-        raise TypeError(f"{name} must be a {expected.__name__}, got {excerpt(value)} of type {type(value).__name__}")

@@ -12,7 +12,7 @@ import numpy as np
 from ..core.machine_floats import RoundedConstants, rounded_constants
 from ..core.rule import LossScaleRule
 from ..core.rule_constants import EVENTS
-from .simulate import check_type
+from ..core.validation import check_type
 from .traces import Trace
 
 

@@ -18,10 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...core.rule import LossScaleRule
-from ...core.validation import check_bool, check_number
+from ...core.validation import check_bool, check_number, check_type
 from ...parsing import excerpt
 from ...presets import PRESETS
-from ..simulate import check_type
 from ..traces import Observed, Overflow
 from .follow_overflows import follow_overflows
 from .follow_scales import Contradiction, Followed, follow
