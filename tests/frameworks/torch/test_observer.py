@@ -221,6 +221,12 @@ def zeroed_first(loop):
     loop.zeroing = zeroing
 
 
+def zeroed_after_another_loss(loop):
+    """Reset the gradients after the loss of another network, which is not a step of this one, has written into them."""
+    loop.loss().backward()
+    zeroed_first(loop)
+
+
 def zeroed_before_update(loop):
     """Reset the gradients between step and update."""
     loop.scaler.scale(loop.loss()).backward()
@@ -256,6 +262,7 @@ HEALTHY = [
     other_loss,
     clipped,
     zeroed_first,
+    zeroed_after_another_loss,
     zeroed_before_update,
     checkpointed,
     closed_loop,
