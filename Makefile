@@ -25,6 +25,9 @@ test-fast: $(READY) ## tests of the definitions, the NumPy backend and the oracl
 test-all: $(READY) ## tests of both distributions, including the slow ones
 	AMPSCALE_TEST_LIBRARIES="$(LIBRARIES)" $(PYTEST) $(ARGS)
 
+coverage: $(READY) ## lines and branches that the tests reach, in processes that they start too; ARGS=--record stores the result
+	AMPSCALE_TEST_LIBRARIES="$(LIBRARIES)" $(BIN)/python tools/release/measure_coverage.py -n auto --dist worksteal -m "not slow" $(ARGS)
+
 test-oracles: $(READY) ## compare each preset with the published scaler; takes minutes, and 8 GB of environments
 	$(BIN)/python tools/oracles/compare.py
 
@@ -135,4 +138,4 @@ define install
 	@touch $@
 endef
 
-.PHONY: help demo docs pictures test test-fast test-all test-oracles test-examples conform-matrix conform-audit mutants check vectors api pains bench bench-all cuda-code fuzz proofs conform-newest test-oldest test-newest release-check changelog
+.PHONY: help demo docs pictures test test-fast test-all test-oracles test-examples conform-matrix conform-audit mutants check vectors api pains bench bench-all cuda-code fuzz proofs conform-newest test-oldest test-newest release-check changelog coverage
