@@ -102,6 +102,14 @@ def test_links_lead_to_files_and_headings(page):
         assert not anchor or anchor in anchors, target
 
 
+def test_error_messages_in_the_headings_of_questions_exist():
+    """The rest of each message has the values of the call."""
+    source = "".join(file.read_text("utf-8") for file in (ROOT / "src").rglob("*.py")).replace("{call}()", "unscale_()")
+    messages = re.findall(r'^## "(.+)"$', (ROOT / "docs" / "faq.md").read_text("utf-8"), re.MULTILINE)
+    assert len(messages) == 3
+    assert [message for message in messages if message not in source] == []
+
+
 def test_the_index_lists_every_page():
     """docs/README.md has one line for each page."""
     index = (ROOT / "docs" / "README.md").read_text("utf-8")
