@@ -63,6 +63,9 @@ docs: .venv-docs/ready ## the documentation site, in build/docs; a warning or a 
 	.venv-docs/bin/sphinx-build --quiet --fail-on-warning --keep-going --jobs auto --conf-dir docs build/site build/docs
 	PYTHONPATH=tools .venv-docs/bin/python -m website.check_links build/docs
 
+linkcheck: docs ## request every link of the site to another one
+	.venv-docs/bin/sphinx-build --quiet --builder linkcheck --conf-dir docs build/site build/linkcheck
+
 pictures: $(READY) ## the pictures of docs/how-it-works.md, by the commands that the page shows
 	grep -h '^ampscale .*--picture docs/' docs/*.md | PATH="$(BIN):$$PATH" sh
 
@@ -79,6 +82,12 @@ pains: $(READY) ## docs/pains.md, from the reports on other loss scalers, and th
 
 cuda-code: .venv-cuda/ready ## tests of the code that JAX compiles for CUDA, without a GPU; 1.1 GB
 	.venv-cuda/bin/python -m pytest -q tests/backends/jax/test_cuda_code.py
+
+interruptions: $(READY) ## fault injection at each call, return and line, and the counts of what followed; takes minutes
+	$(BIN)/python tools/release/count_interruptions.py
+
+tested: $(READY) ## docs/how-tested.md, from the committed results of all these commands
+	PYTHONPATH=conformance/tests $(BIN)/python tools/tested_page.py
 
 fuzz: $(READY) ## ten million mutated inputs for all parsers; takes 20 minutes, INPUTS=100000 runs fewer
 	PYTHONPATH=tools $(BIN)/python -m fuzz --inputs $(or $(INPUTS),10000000) --seed $(or $(SEED),0) $(if $(ONLY),--only "$(ONLY)") --out tools/fuzz/result.json
@@ -138,4 +147,4 @@ define install
 	@touch $@
 endef
 
-.PHONY: help demo docs pictures test test-fast test-all test-oracles test-examples conform-matrix conform-audit mutants check vectors api pains bench bench-all cuda-code fuzz proofs conform-newest test-oldest test-newest release-check changelog coverage
+.PHONY: help demo docs pictures test test-fast test-all test-oracles test-examples conform-matrix conform-audit mutants check vectors api pains bench bench-all cuda-code fuzz proofs conform-newest test-oldest test-newest release-check changelog coverage interruptions tested linkcheck

@@ -5,7 +5,7 @@ import re
 import pytest
 from ampscale_conformance.model.clauses import chapter_files, clauses_in
 from website import clauses as website_clauses
-from website import layout, pages
+from website import check_links, layout, pages
 from website.clauses import slug
 
 SOURCES, LINKED = layout.read_pages()
@@ -71,3 +71,19 @@ def test_clauses_in_prose_become_links():
     text = "# SCALING-scale\n\nsee SCALING-scale, `SCALING-scale` and NO-clause"
     linked = "# SCALING-scale\n\nsee [SCALING-scale](spec/10-scaling.md#scaling-scale--must), `SCALING-scale` and NO-clause"
     assert website_clauses.with_clause_links("faq.md", text) == linked
+
+
+@pytest.mark.parametrize(
+    ("link", "leads"),
+    [
+        ("https://github.com/a/b#c", True),
+        ("https://github", False),
+        ("https://x.org/a b", False),
+        ("a.html#b", True),
+        ("a.html#c", False),
+    ],
+)
+def test_broken_links_are_found(link, leads, tmp_path):
+    """A link to another site needs a host with a domain; one within the site, a page and an anchor."""
+    (tmp_path / "a.html").write_text(f'<p id="b"><a href="{link}">x</a></p>')
+    assert check_links.main(tmp_path) == (not leads)

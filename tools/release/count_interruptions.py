@@ -1,0 +1,30 @@
+"""Count the points at which fault injection raised an error, and what followed: `make interruptions`."""
+
+import json
+import re
+import subprocess
+import sys
+from ast import literal_eval
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+RESULT = Path(__file__).with_name("interruptions.json")
+TESTS = ("tests/frameworks/test_interruptions.py", "tests/frameworks/torch/test_interruptions.py")
+
+
+def main() -> int:
+    """Run the tests, and store the sums of the counts that they print."""
+    command = [sys.executable, "-m", "pytest", "-q", "--capture=no", "-n", "0", *TESTS]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    sys.stdout.write(done.stdout)
+    counts = [literal_eval(text) for text in re.findall(r"\d+ points: (\{.*\})", done.stdout)]
+    outcomes: Counter[str] = sum(map(Counter, counts), Counter())
+    if done.returncode == 0:
+        result = {"command": "make interruptions", "calls": len(counts), "outcomes": dict(sorted(outcomes.items()))}
+        RESULT.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+    return done.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
