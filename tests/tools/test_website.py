@@ -4,8 +4,8 @@ import re
 
 import pytest
 from ampscale_conformance.model.clauses import chapter_files, clauses_in
-from website import clauses as website_clauses
 from website import check_links, layout, pages
+from website import clauses as website_clauses
 from website.clauses import slug
 
 SOURCES, LINKED = layout.read_pages()
