@@ -7,6 +7,7 @@ import resource
 import subprocess
 import sys
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
 from types import SimpleNamespace
@@ -45,6 +46,8 @@ WRITERS = {
     ".svg": plot,
     "demo.png": lambda path: picture.draw(demo_records(), path),
 }
+if find_spec("torch") is None:
+    del WRITERS[".pt"]
 
 
 def opens_for_writing(tree):
