@@ -5,26 +5,17 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
-from distributed.training import RULE, communicator_of
+from distributed.training import RULE, communicator_of, message_of
 from linear import network
 
 import ampscale
-from ampscale.distributed import RankError
+from ampscale.mindformers import MFTrainOneStepCell
+from ampscale.mindspore import DynamicLossScaleUpdateCell
 
 ODD = 2  # the rank that differs
 STATE = {"scale": np.float32(1024.0), "good_steps": np.int32(3)}
 
 
-def message_of(function, *args, **keywords):
-    """Return the message of the RankError that a call raises, or None."""
-    try:
-        function(*args, **keywords)
-    except RankError as error:
-        return str(error)
-    return None
-
-
-# Differences of one rank: layout, settings of the rank with the difference, and what the error says.
 def arrays_of(make, *shapes, dtype=np.float32):
     return [make(np.ones(shape, dtype)) for shape in shapes]
 
@@ -134,10 +125,7 @@ def late(rank):
     communicator, _, make = communicator_of("mpi", "replicated", timeout=1)
     type_error, start = None, time.monotonic()
     if rank == ODD:
-        try:
-            communicator.mean(["text"])
-        except TypeError as error:
-            type_error = str(error)
+        type_error = message_of(communicator.mean, ["text"], error=TypeError)
         time.sleep(1.5)
     first = message_of(communicator.mean, arrays_of(make, (2,)))
     seconds = time.monotonic() - start
@@ -187,10 +175,9 @@ def structures_that_differ(rank, engine, call, case):
 def masked(rank):
     """Average a masked array, and then one without a mask."""
     communicator, _, _ = communicator_of("mpi", "replicated", timeout=10)
-    try:
-        communicator.mean([np.ma.masked_array(np.float32([1.0, 1e9]), [False, True])])
-    except TypeError as error:
-        return str(error), communicator.mean([np.float32([rank])])[0].tolist()
+    gradient = np.ma.masked_array(np.float32([1.0, 1e9]), [False, True])
+    message = message_of(communicator.mean, [gradient], error=TypeError)
+    return message, communicator.mean([np.float32([rank])])[0].tolist()
 
 
 class FirstMicroBatch:
@@ -213,9 +200,6 @@ class FirstMicroBatch:
 
 def micro_batches(rank, layout):
     """Return flag, whether ranks communicated, parameter and scale after each of six micro-batches, three of which are a step."""
-    from ampscale.mindformers import MFTrainOneStepCell
-    from ampscale.mindspore import DynamicLossScaleUpdateCell
-
     communicator, _, _ = communicator_of("mpi", layout, timeout=10)
     model, rows = network([np.ones(1, np.float32)]), []
     train = MFTrainOneStepCell(

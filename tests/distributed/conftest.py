@@ -33,3 +33,9 @@ def mpi(pools):
     """Return four ranks of MPI."""
     pytest.importorskip("mpi4py")
     return pools("mpi")
+
+
+@pytest.fixture(params=["mpi", "gloo"])
+def ranks(request):
+    """Run the test once on each engine."""
+    return request.getfixturevalue(request.param)

@@ -2,7 +2,10 @@
 
 import ml_dtypes
 import numpy as np
-from distributed.training import bits, communicator_of
+from distributed.training import bits, communicator_of, message_of
+from linear import network
+
+from ampscale.mindformers import MFTrainOneStepCell
 
 NAMES = ["float16", "bfloat16", "float32", "float64", "complex64", "complex128"]
 
@@ -33,10 +36,11 @@ def means_of_dtypes(rank, engine):
         "dtypes": [of_library(array, make) for array in arrays],
         "views": (of_library(arrays[2], make)[:, ::2], of_library(arrays[0], make).T, make(read_only)),
         "shapes": [make(np.full((), rank, np.float32)), make(np.zeros((0, 2), np.float16)), None],
+        "large": make(np.float16([60000.0])),
     }
     mean = communicator.mean(tree)
     assert mean["shapes"][2] is None
-    return [to_lists(array) for array in [*mean["dtypes"], *mean["views"], *mean["shapes"][:2]]]
+    return [to_lists(array) for array in [*mean["dtypes"], *mean["views"], *mean["shapes"][:2], mean["large"]]]
 
 
 def mean_without_arrays(_, engine):
@@ -48,10 +52,8 @@ def mean_without_arrays(_, engine):
 def mean_of_integers(_, engine):
     """Average integers on all ranks, and then floats."""
     communicator, _, make = communicator_of(engine, "replicated", timeout=10)
-    try:
-        communicator.mean([make(np.ones(2, np.int32))])
-    except TypeError as error:
-        return str(error), communicator.mean([make(np.ones(2, np.float32))])[0].tolist()
+    message = message_of(communicator.mean, [make(np.ones(2, np.int32))], error=TypeError)
+    return message, communicator.mean([make(np.ones(2, np.float32))])[0].tolist()
 
 
 def mean_of_many(rank, engine):
@@ -84,36 +86,25 @@ def norm(_, engine, layout, case):
 
 def mixed(rank):
     """Ask for a norm with float64 gradients on one of three ranks that have some."""
-    from ampscale.distributed import RankError
-
     communicator, _, _ = communicator_of("mpi", "distinct", timeout=10)
     arrays = [[], [np.ones(1)], [np.ones(1, np.float32)], [np.ones(1, np.float32)]][rank]
-    try:
-        communicator.agree(True, np.float32(1.0), arrays, norm=True)
-    except RankError as error:
-        return str(error)
+    return message_of(communicator.agree, True, np.float32(1.0), arrays, norm=True)
 
 
 def state_with_another_count(rank):
     """Agree with one more count on one rank, and then take a mean."""
-    from ampscale.distributed import RankError
-
     communicator, _, _ = communicator_of("mpi", "replicated", timeout=10)
     state = {"scale": np.float32(1.0), "count": np.int32(0)}
-    try:
-        communicator.agree(True, state if rank == 2 else {"scale": state["scale"]}, [])
-    except RankError as error:
-        return str(error), communicator.mean([np.float32([rank])])[0].tolist()
+    message = message_of(communicator.agree, True, state if rank == 2 else {"scale": state["scale"]}, [])
+    return message, communicator.mean([np.float32([rank])])[0].tolist()
 
 
 def copies_of_another_length(_):
     """Pass a number of copies for two arrays with three arrays, and then two arrays."""
     communicator, _, _ = communicator_of("mpi", "sharded", timeout=10, copies=[1, 4])
     arrays = [np.ones(1, np.float32)] * 3
-    try:
-        communicator.agree(True, np.float32(1.0), arrays, norm=True)
-    except ValueError as error:
-        return str(error), float(communicator.agree(True, np.float32(1.0), arrays[:2], norm=True).norm.value)
+    message = message_of(communicator.agree, True, np.float32(1.0), arrays, norm=True, error=ValueError)
+    return message, float(communicator.agree(True, np.float32(1.0), arrays[:2], norm=True).norm.value)
 
 
 # Name: gradients of each rank, and copies. Rank 0 has none if the name ends in "without".
@@ -134,9 +125,6 @@ CASES = {
 def narrowed(rank, max_norm):
     """Train float16 parameters with a torch optimizer; unscaled, the gradient of one rank exceeds float16 but not float32."""
     import torch
-    from linear import network
-
-    from ampscale.mindformers import MFTrainOneStepCell
 
     communicator, _, _ = communicator_of("gloo", "distinct", timeout=10)
     model = network([torch.zeros(1, dtype=torch.float16)])

@@ -1,9 +1,9 @@
 """
 Ranks that are killed, hang or leave: a program of its own, since no pool survives this.
 
-`python ending.py gloo`: of four ranks, rank 3 kills itself while rank 2 waits for it; rank 1 hangs while rank 0 waits for it, and
-then leaves while ranks 0 and 2 wait. `python ending.py mpi`: rank 1 hangs for a minute. Each rank prints the errors that it
-observed, with seconds.
+`python ending.py gloo`: of four ranks, rank 3 kills itself while rank 2 waits for it; rank 1 hangs in a collective of the program
+while rank 0 waits for it, comes too late, and then leaves while ranks 0 and 2 wait. `python ending.py mpi`: rank 1 hangs for a
+minute. Each rank prints the errors that it observed, with seconds.
 """
 
 import json
@@ -32,6 +32,11 @@ def observed(communicator, make):
     return errors
 
 
+def printed(*results):
+    """Print a line at once, so that lines of ranks do not mix."""
+    os.write(1, json.dumps(results).encode() + b"\n")
+
+
 def gloo():
     """Run four ranks of torch."""
     from rank import fork
@@ -44,7 +49,7 @@ def gloo():
     dist.init_process_group("gloo")
     rank, members = dist.get_rank(), [[0, 1], [2, 3], [0, 1, 2]]
     groups = [dist.new_group(ranks) for ranks in members]
-    pairs = ampscale.distributed.TorchDistributed(groups[rank // 2], timeout=LIMIT if rank == 0 else 20.0)
+    pairs = ampscale.distributed.TorchDistributed(groups[rank // 2], timeout=LIMIT if rank < 2 else 20.0)
     three = ampscale.distributed.TorchDistributed(groups[2], timeout=20.0) if rank < 3 else None
     for ranks, group in zip(members, groups, strict=True):
         if rank in ranks:
@@ -52,11 +57,15 @@ def gloo():
     if rank == 3:
         os.kill(os.getpid(), signal.SIGKILL)
     if rank == 1:
-        time.sleep(LIMIT + 3.5)
+        values = torch.ones(100)
+        dist.all_reduce(values, group=groups[0])  # until rank 0 has given up
+        printed(rank, observed(pairs, torch.from_numpy), values.sum().item())
         dist.destroy_process_group()
         return
-    results = [observed(pairs, torch.from_numpy), observed(three, torch.from_numpy)]
-    os.write(1, json.dumps([rank, *results]).encode() + b"\n")  # one write, so that lines of ranks do not mix
+    errors = observed(pairs, torch.from_numpy)
+    if rank == 0:
+        dist.all_reduce(torch.ones(100), group=groups[0])
+    printed(rank, errors, observed(three, torch.from_numpy))
     if rank == 0:
         time.sleep(1)  # it serves the store of the others
     os._exit(0)
@@ -69,8 +78,7 @@ def mpi():
     communicator = ampscale.distributed.MPI(timeout=LIMIT)
     if communicator.rank == 1:
         time.sleep(60)
-    result = observed(communicator, np.asarray)
-    os.write(1, json.dumps([communicator.rank, result]).encode() + b"\n")
+    printed(communicator.rank, observed(communicator, np.asarray))
     time.sleep(1)
     raise SystemExit(1)
 

@@ -55,7 +55,7 @@ class Pool:
                     raise TimeoutError(
                         f"rank {rank} of {self.engine} returned no result of {function.__name__} within {seconds} s"
                     )
-                time.sleep(0.005)
+                time.sleep(0.002)
             results.append(json.loads(path.read_text()))
         errors = [result["error"] for result in results if "error" in result]
         if errors:

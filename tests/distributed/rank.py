@@ -24,11 +24,12 @@ def main(engine, folder, size=1, *modules):
     number, parent = 0, os.getppid()
     while True:
         number += 1
-        path = Path(folder) / f"job-{number}.json"
+        path, pause = Path(folder) / f"job-{number}.json", 0.001
         while not path.exists():
             if os.getppid() != parent:  # the tests have ended
                 return
-            time.sleep(0.005)
+            time.sleep(pause)
+            pause = min(1.1 * pause, 0.05)  # after the last job, the ranks wait for the end of the whole session
         job = json.loads(path.read_text())
         if job is None:
             end()

@@ -1,17 +1,15 @@
 """Monitors of several ranks name the ranks whose gradients were not finite, and agree on the verdict."""
 
-import pytest
+import numpy as np
+from distributed.training import communicator_of
+from linear import network as linear_network
+
+import ampscale
+from ampscale.diagnostics import Monitor
 
 
 def diagnoses(rank, engine, values):
     """Train with gradients of which the first contains ``values[step][rank]``; return the verdict and message of each step."""
-    import numpy as np
-    from distributed.training import communicator_of
-    from linear import network as linear_network
-
-    import ampscale
-    from ampscale.diagnostics import Monitor
-
     communicator, _, make = communicator_of(engine, "replicated", timeout=10)
     monitor, rule = Monitor(["w", "b"], communicator=communicator), ampscale.LossScaleRule(init_scale=1.5)
     network = linear_network([make(np.full(4, 1e-30, np.float32)), make(np.ones(2, np.float32))])
@@ -26,12 +24,11 @@ def diagnoses(rank, engine, values):
     return results
 
 
-@pytest.mark.parametrize("engine", ["mpi", "gloo"])
-def test_monitors_name_the_rank_at_fault(request, engine):
+def test_monitors_name_the_rank_at_fault(ranks):
     """All ranks have finite gradients in the first and the last step; in the last one, only their sum overflows."""
     inf, large = float("inf"), 3e38
     steps = [[1.0, 1.0, 1.0, 1.0], [1.0, 1.0, inf, 1.0], [inf, 1.0, 1.0, inf], [large, large, large, large]]
-    first, *others = request.getfixturevalue(engine).run(diagnoses, engine, steps)
+    first, *others = ranks.run(diagnoses, ranks.engine, steps)
     assert [verdict for verdict, _ in first] == ["healthy", "occasional", "no scale helps", "only the mean overflowed"]
     assert [[verdict for verdict, _ in rows] for rows in others] == [[verdict for verdict, _ in first]] * 3
     assert " on rank 2, after 1 applied" in first[1][1]

@@ -44,12 +44,6 @@ def of_finite_steps(rows):
     return [norm for finite, _, norm, _ in rows if finite]
 
 
-@pytest.fixture(params=["mpi", "gloo"])
-def ranks(request):
-    """Return the pool of an engine."""
-    return request.getfixturevalue(request.param)
-
-
 @pytest.mark.clause("REPLICAS-same-decision", "REPLICAS-same-scale", "REPLICAS-one-flag", "REPLICAS-agreed-norm")
 @pytest.mark.parametrize("max_norm", [None, 1.0])
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -2,19 +2,16 @@
 
 import pytest
 
+import ampscale
+
 torch = pytest.importorskip("torch")
 dist = pytest.importorskip("torch.distributed")
 
-INF, NAN = float("inf"), float("nan")
+from distributed.dtensors import INF, NAN, full, line, square  # noqa: E402
+from torch.distributed.device_mesh import DeviceMesh  # noqa: E402
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor  # noqa: E402
+
 BAD = {"none": {}, "inf": {3: INF}, "nan": {1: NAN}, "opposite": {0: INF, 2: -INF}}  # rank: value in its shard
-
-
-def meshes():
-    """Return a one-dimensional mesh of four ranks, a two-dimensional one, and its first dimension."""
-    from torch.distributed.device_mesh import init_device_mesh
-
-    square = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
-    return init_device_mesh("cpu", (4,)), square, square["dp"]
 
 
 def whole_arrays(dtype="float32"):
@@ -26,17 +23,14 @@ def whole_arrays(dtype="float32"):
 
 def placed(arrays):
     """Return a tree of *arrays*: sharded, unevenly sharded, on two meshes and a slice, replicated and plain."""
-    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
-
-    line, square, slice_ = meshes()
     rows, uneven, both, plain, half, scalar, columns = arrays
     return {
-        "replicated": distribute_tensor(scalar, line, [Replicate()]),
-        "slice": distribute_tensor(half, slice_, [Shard(0)]),
-        "rows": distribute_tensor(rows, line, [Shard(0)]),
-        "lists": [distribute_tensor(uneven, line, [Shard(0)]), plain],
-        "both": distribute_tensor(both, square, [Shard(0), Shard(1)]),
-        "columns": distribute_tensor(columns, square, [Replicate(), Shard(1)]),
+        "replicated": distribute_tensor(scalar, line(), [Replicate()]),
+        "slice": distribute_tensor(half, square()["dp"], [Shard(0)]),
+        "rows": distribute_tensor(rows, line(), [Shard(0)]),
+        "lists": [distribute_tensor(uneven, line(), [Shard(0)]), plain],
+        "both": distribute_tensor(both, square(), [Shard(0), Shard(1)]),
+        "columns": distribute_tensor(columns, square(), [Replicate(), Shard(1)]),
     }
 
 
@@ -50,9 +44,9 @@ def leaves(tree):
     return [leaf for value in tree.values() for leaf in (value if isinstance(value, list) else [value])]
 
 
-def full(tree):
+def whole_values(tree):
     """Return the whole arrays of a tree of `placed` as lists of hexadecimal numbers."""
-    return [hexadecimal(leaf.full_tensor() if hasattr(leaf, "full_tensor") else leaf) for leaf in leaves(tree)]
+    return [hexadecimal(full(leaf)) for leaf in leaves(tree)]
 
 
 def hexadecimal(tensor):
@@ -71,8 +65,6 @@ def spoiled(tree, values):
 
 
 def flags(_, values):
-    import ampscale
-
     tree = spoiled(placed(whole_arrays()), values)
     in_place, result = ampscale.unscale_and_check(tree, torch.tensor(1024.0), out=tree)
     results = [
@@ -95,8 +87,6 @@ def test_all_ranks_get_the_flag_of_all_shards(gloo, name):
 
 
 def norms(_, dtype):
-    import ampscale
-
     arrays = whole_arrays(dtype)
     tree, whole = placed(arrays), in_order(arrays)
     results = [
@@ -117,8 +107,6 @@ def test_the_sharded_norm_has_the_bits_of_the_whole_norm(gloo, dtype):
 
 
 def float64_norms(_):
-    import ampscale
-
     whole = [array.double() for array in whole_arrays()]
     return float(ampscale.global_norm(placed(whole))), float(ampscale.global_norm(in_order(whole)))
 
@@ -131,8 +119,6 @@ def test_a_float64_norm_is_at_most_two_units_off(gloo):
 
 
 def extreme_norms(_):
-    import ampscale
-
     return [
         hexadecimal(ampscale.global_norm(tree(array * factor for array in whole_arrays())))
         for factor in (1e35, 1e-42)
@@ -150,8 +136,6 @@ def test_norms_of_huge_and_tiny_shards_are_accurate(gloo):
 
 def results_of(_, name):
     """Return values and placements of a function's result on DTensors, and its values on whole arrays."""
-    import ampscale
-
     calls = {
         "scale": lambda tree: ampscale.scale(tree, 3.0),
         "unscale": lambda tree: ampscale.unscale(tree, torch.tensor(3.0)),
@@ -162,7 +146,7 @@ def results_of(_, name):
     tree = placed(whole_arrays())
     result = calls[name](tree)
     assert placements(result) == placements(tree)
-    return full(result), [hexadecimal(value) for value in calls[name](in_order(whole_arrays()))]
+    return whole_values(result), [hexadecimal(value) for value in calls[name](in_order(whole_arrays()))]
 
 
 @pytest.mark.clause("TORCH-dtensor-functions", "TORCH-dtensor-norms")
@@ -175,12 +159,10 @@ def test_results_have_the_placements_of_the_tree_and_the_values_of_whole_arrays(
 
 def outputs(_):
     """Unscale into other arrays."""
-    import ampscale
-
     tree, target, other = placed(whole_arrays()), placed(whole_arrays()), in_order(whole_arrays())
     result, _ = ampscale.unscale_and_check(tree, 2.0, out=target)
     assert result is target
-    values = full(tree), full(target), [hexadecimal(array / 2) for array in other]
+    values = whole_values(tree), whole_values(target), [hexadecimal(array / 2) for array in other]
     try:
         ampscale.unscale_and_check(leaves(tree), 2.0, out=other)
     except ValueError as error:
@@ -197,12 +179,7 @@ def test_out_receives_shards_of_the_same_placements_only(gloo):
 
 
 def partial(rank):
-    from torch.distributed.tensor import DTensor, Partial
-
-    import ampscale
-
-    line = meshes()[0]
-    value = DTensor.from_local(torch.tensor([1.0 + rank, -INF if rank == 2 else INF]), line, [Partial()])
+    value = DTensor.from_local(torch.tensor([1.0 + rank, -INF if rank == 2 else INF]), line(), [Partial()])
     result, finite = ampscale.unscale_and_check([value], 2.0)
     norm = ampscale.global_norm([ampscale.scale([value], 1.0)[0].full_tensor()[:1]])
     local = value.to_local().tolist()
@@ -224,15 +201,10 @@ def test_partial_placements_are_reduced_or_rejected_in_place(gloo):
 
 def groups(rank):
     """Use meshes of two ranks each, at the same time, and then a slice of the mesh of all."""
-    from torch.distributed.device_mesh import DeviceMesh
-    from torch.distributed.tensor import DTensor, Shard
-
-    import ampscale
-
     pairs = [DeviceMesh("cpu", ranks) for ranks in ([0, 1], [2, 3])]
     local = torch.tensor([3.0 if rank % 2 else 4.0, INF if rank == 1 else 0.0])
     pair = DTensor.from_local(local, pairs[rank // 2], [Shard(0)])
-    column = DTensor.from_local(local, meshes()[2], [Shard(0)])
+    column = DTensor.from_local(local, square()["dp"], [Shard(0)])
     flags = [bool(ampscale.all_finite([tensor])) for tensor in (pair, column)]
     return flags, [float(ampscale.global_norm([tensor])) for tensor in (pair, column)]
 
@@ -249,11 +221,7 @@ def test_a_flag_is_that_of_the_whole_mesh_and_a_norm_that_of_the_slice(gloo):
 
 
 def differentiated(rank):
-    from torch.distributed.tensor import DTensor, Shard
-
-    import ampscale
-
-    value = DTensor.from_local(torch.full((2,), 1.0 + rank), meshes()[0], [Shard(0)]).requires_grad_()
+    value = DTensor.from_local(torch.full((2,), 1.0 + rank), line(), [Shard(0)]).requires_grad_()
     (ampscale.scale([value], 8.0)[0] * 2).sum().backward()
     return str(value.grad.placements), value.grad.full_tensor().tolist()
 

@@ -2,10 +2,15 @@
 
 import pytest
 
+import ampscale
+from ampscale.backends import network_of
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("torch.distributed")
 
-INF = float("inf")
+from distributed.dtensors import INF, full, line  # noqa: E402
+from torch.distributed.fsdp import fully_shard  # noqa: E402
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module  # noqa: E402
 
 
 class Regression(torch.nn.Module):
@@ -26,9 +31,6 @@ class Regression(torch.nn.Module):
 
 def steps(module, optimizer_name, max_norm):
     """Return reports and parameters of six training steps, of which the third overflows."""
-    import ampscale
-    from ampscale.backends import network_of
-
     optimizer = getattr(ampscale.optimizers, optimizer_name)(network_of(module), 0.05)
     rule = ampscale.LossScaleRule(init_scale=2.0**8, growth_interval=2)
     state, reports = ampscale.init_train_state(network_of(module).params, optimizer, rule), []
@@ -39,16 +41,12 @@ def steps(module, optimizer_name, max_norm):
         state, report = ampscale.train_step(module, optimizer, rule, state, values, targets, max_norm=max_norm)
         norm = None if report.global_norm is None else float(report.global_norm)
         reports.append([bool(report.applied), float(report.next_scale), repr(norm)])
-    params = (param.full_tensor() if hasattr(param, "full_tensor") else param for param in state.params.values())
-    return reports, [param.flatten().tolist() for param in params]
+    return reports, [full(param).flatten().tolist() for param in state.params.values()]
 
 
 def tensor_parallel(_, optimizer, max_norm):
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
-
     plan = {"first": ColwiseParallel(), "second": RowwiseParallel()}
-    return steps(parallelize_module(Regression(), init_device_mesh("cpu", (4,)), plan), optimizer, max_norm)
+    return steps(parallelize_module(Regression(), line(), plan), optimizer, max_norm)
 
 
 @pytest.mark.clause("TORCH-dtensor-train-step")
@@ -65,11 +63,8 @@ def test_a_tensor_parallel_module_trains_like_a_whole_one(gloo, optimizer, max_n
 
 
 def fully_sharded(_):
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-
     try:
-        steps(fully_shard(Regression(), mesh=init_device_mesh("cpu", (4,))), "SGD", None)
+        steps(fully_shard(Regression(), mesh=line()), "SGD", None)
     except TypeError as error:
         return str(error)
     raise AssertionError

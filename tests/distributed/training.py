@@ -8,6 +8,9 @@ from distributed.scenarios import SHAPES, gradients
 from linear import network
 
 import ampscale
+from ampscale.distributed import RankError
+from ampscale.mindformers import MFTrainOneStepCell
+from ampscale.mindspore import DynamicLossScaleUpdateCell, TrainOneStepWithLossScaleCell
 
 RULE = ampscale.LossScaleRule(init_scale=2.0**10, growth_interval=2)
 
@@ -31,6 +34,15 @@ def communicator_of(engine, layout, ranks=4, **keywords):
     groups = [None] if ranks == 4 else [dist.new_group([*range(start, start + ranks)]) for start in range(0, 4, ranks)]
     communicator = TorchDistributed(groups[dist.get_rank() // ranks], **relation, **keywords)
     return communicator, dist.get_rank() % ranks, torch.from_numpy
+
+
+def message_of(function, *args, error=RankError, **keywords):
+    """Return the message of the error that a call raises, or None."""
+    try:
+        function(*args, **keywords)
+    except error as raised:
+        return str(raised)
+    return None
 
 
 def bits(value):
@@ -79,9 +91,6 @@ def train_step(communicator, layout, max_norm, steps, make, index, scenario):
 
 def cell(communicator, layout, max_norm, steps, make, index, scenario):
     """Run `TrainOneStepWithLossScaleCell`, or with *max_norm* `MFTrainOneStepCell`, which accumulates two micro-batches."""
-    from ampscale.mindformers import MFTrainOneStepCell
-    from ampscale.mindspore import DynamicLossScaleUpdateCell, TrainOneStepWithLossScaleCell
-
     model = network(params_of(layout, index, make, scenario))
     arguments = [model, ampscale.optimizers.SGD(model, 0.125)]
     scale = DynamicLossScaleUpdateCell(2.0**10, 2, 2)

@@ -1,0 +1,39 @@
+"""Meshes of four ranks, which all tests share, and parameters that are DTensors on them."""
+
+from functools import cache
+
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Shard
+
+INF, NAN = float("inf"), float("nan")
+
+
+@cache
+def line():
+    """Return a mesh of one dimension."""
+    return init_device_mesh("cpu", (4,))
+
+
+@cache
+def square():
+    """Return a mesh of two dimensions."""
+    return init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+
+
+def parameter(gradient, mesh, *placements):
+    """Return a parameter of ones whose gradient has this local shard; by default, the first dimension is sharded."""
+    placements = placements or [Shard(0)] * mesh.ndim
+    result = torch.nn.Parameter(DTensor.from_local(torch.ones_like(gradient), mesh, placements))
+    result.grad = DTensor.from_local(gradient, mesh, placements)
+    return result
+
+
+def local(tensor):
+    """Return the shard of a DTensor that this rank has; another tensor itself."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+def full(tensor):
+    """Return a DTensor as a whole; another tensor itself."""
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
