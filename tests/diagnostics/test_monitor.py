@@ -216,12 +216,13 @@ def test_trackers_receive_the_numbers_of_a_step():
         run([INFINITE], monitor, measure=True)
     assert board.rows == [
         ("ampscale/scale", 4.0, 0), ("ampscale/skipped", 1.0, 0), ("ampscale/loss", math.inf, 0),
-        ("ampscale/lost/w", 0.0, 0), ("ampscale/lost/b", 0.0, 0),
+        ("ampscale/lost/w", 0.0, 0), ("ampscale/subnormal/w", 0.0, 0),
+        ("ampscale/lost/b", 0.0, 0), ("ampscale/subnormal/b", 0.0, 0),
         ("ampscale/diagnosis", f"forward pass not finite: {FORWARD}", 0),
         "flushed",
     ]  # fmt: skip
     assert tracker.rows == [
-        {"ampscale/step": 0, **{name: value for name, value, _ in board.rows[:5]}, "ampscale/verdict": "forward pass not finite"}
+        {"ampscale/step": 0, **{name: value for name, value, _ in board.rows[:7]}, "ampscale/verdict": "forward pass not finite"}
     ]
 
 

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 
 import ampscale
 from ampscale.core.statistics import LOWEST
-from ampscale.diagnostics import Histogram, StepRecord, TensorStatistics, calibrate, limits, replay, suggest
+from ampscale.diagnostics import StepRecord, TensorStatistics, calibrate, limits, replay, suggest
 from ampscale.diagnostics.records import histograms_of
-from ampscale.diagnostics.suggest import summed
 
 
 def measured(values):
@@ -113,9 +112,3 @@ def test_replay_counts_the_skipped_steps_of_every_preset():
     assert results["static"] == (0, 128.0)
     assert [row.skipped for row in replay(records)] == sorted(row.skipped for row in replay(records))
     assert replay(records, {"mine": ampscale.presets.torch(2.0**12)}) == [("mine", 1, 2.0**11)]
-
-
-def test_histograms_of_several_steps_are_added():
-    """Gradients that are zero have no exponents."""
-    steps = [[Histogram(-3, (1, 2)), Histogram(0, ())], [Histogram(-5, (4, 0, 8)), Histogram(0, ())]]
-    assert summed(steps) == [Histogram(-5, (4, 0, 9, 2)), Histogram(0, ())]

@@ -25,7 +25,8 @@ class Limits:
         stall_window: Number of last steps over which the share of skipped ones is taken.
         stall_share: Share of skipped steps in a full window above which a run counts as stalled.
         min_scale: Lower bound of the scale, at which a skipped step counts as stalled; None for no bound.
-        lost_share: Share of the non-zero values that may be lost in float16; above it, the verdict is UNDERFLOW.
+        subnormal_share: Share of the non-zero values that may be below 2**-14, where float16 keeps fewer digits or none;
+            above it, the verdict is UNDERFLOW.
 
     Raises:
         TypeError: A limit has the wrong type.
@@ -39,13 +40,13 @@ class Limits:
     stall_window: int = 200
     stall_share: float = 0.6
     min_scale: float | None = None
-    lost_share: float = 0.05
+    subnormal_share: float = 0.1
 
     def __post_init__(self) -> None:
         check_count(self.stall_after, "stall_after")
         check_count(self.stall_window, "stall_window")
         check_number(self.stall_share, "stall_share", "a number from 0 to 1", 0, 1)
-        check_number(self.lost_share, "lost_share", "a number from 0 to 1", 0, 1)
+        check_number(self.subnormal_share, "subnormal_share", "a number from 0 to 1", 0, 1)
         if self.min_scale is not None:
             check_number(self.min_scale, "min_scale", "a positive, finite number", 0, above=True)
 
@@ -111,7 +112,7 @@ class History:
         self.applied += record.applied
         if record.norm is not None and math.isfinite(record.norm) and record.norm > 0:
             self.normed = [*self.normed, record][-REPEATS:]
-        if any(not tensor.is_empty and tensor.largest >= SMALLEST_NORMAL for tensor in record.tensors or ()):
+        if any(tensor.largest >= SMALLEST_NORMAL for tensor in record.tensors or ()):
             self.filled_scale = min(self.filled_scale or math.inf, record.measured_scale or 1.0)
 
     def _add_skipped(self, record: StepRecord) -> None:

@@ -21,7 +21,7 @@ from ..core.typing import Array, Tree
 from ..core.validation import check_bool, check_count, check_methods, check_type
 from ..parsing import excerpt
 from .history import Limits
-from .records import Histogram, StepRecord, TensorStatistics, histograms_of, statistics_of
+from .records import StepRecord, TensorStatistics, histograms_of, statistics_of
 from .sinks import Sink, check_sinks
 from .verdicts import Diagnoser, Diagnosis, Verdict
 
@@ -32,22 +32,6 @@ PEEKS = 100  # steps that are measured after a skipped step whose NaNs may come 
 
 class StalledError(RuntimeError):
     """Error of a `Monitor` with ``on_stall="raise"``: skipped steps do not end."""
-
-
-@dataclass
-class _Measured:
-    """Measurements of one step so far, on the host."""
-
-    scale: float | None = None  # factor by which the measured gradients were scaled
-    tensors: tuple[TensorStatistics, ...] | None = None
-    histograms: tuple[Histogram, ...] | None = None
-    norm: float | None = None  # of the unscaled gradients
-    change: float | None = None
-    is_original: bool = True
-    version: int | None = None  # version counter of the first gradient before unscaling, if its library has one
-    is_local: bool = False  # True if this rank's own gradients were measured, before the mean
-    stale: bool = False
-    modified: bool = False
 
 
 class Monitor:
@@ -128,19 +112,19 @@ class Monitor:
         check_type(report, "report", StepReport)
         if int(report.status) == StepStatus.ACCUMULATED:
             return Diagnosis(self._run(self).step, Verdict.HEALTHY, "the call was a micro-batch of this step")
-        scale, finite = _number(report.scale), bool(report.finite)
-        measured, at_one, norm = _Measured(), None, report.global_norm
+        scale, finite, norm = _number(report.scale), bool(report.finite), report.global_norm
+        measured: dict[str, Any] = {}
         if report.statistics is not None:
-            measured = _Measured(scale, statistics_of(report.statistics.tolist()), is_local=True)
+            measured = {"measured_scale": scale, "tensors": statistics_of(report.statistics.tolist())}
         if not finite and self._on_skip and backward is not None:
-            again = _Measured(scale, *self._measure(backward(scale)), is_local=True)
-            if not again.tensors:
+            again = self._measure(backward(scale), scale)
+            if not again["tensors"]:
                 raise ValueError("backward must return gradients, got none")
-            measured, at_one = measured if measured.tensors else again, bool(functional.all_finite(backward(1.0)))
+            measured = (measured or again) | {"finite_at_one": bool(functional.all_finite(backward(1.0)))}
         return self._receive(
-            self, measured,
+            self, is_local=True, **measured,
             scale=scale, next_scale=_number(report.next_scale), finite=finite, applied=bool(report.applied),
-            loss=_loss(report.loss), norm=None if norm is None else _number(norm), finite_at_one=at_one,
+            loss=_loss(report.loss), norm=None if norm is None else _number(norm),
         )  # fmt: skip
 
     def observe_loss(self, loss: Array) -> None:
@@ -171,13 +155,12 @@ class Monitor:
             change: As in `StepRecord`.
         """
         run, number = self._run(owner), _number(scale)
-        run.measured = measured = _Measured(stale=stale, modified=modified, change=change, version=_version(gradients))
+        run.version, run.measured = _version(gradients), {"stale": stale, "modified": modified, "change": change}
         is_due = self._is_due(self._every, run.step) or self._is_due(self._histogram_every, run.step)
         if is_due or (self._on_skip and (run.last_skipped or run.step < run.peeks_until)):
-            measured.scale, (measured.tensors, measured.histograms) = number, self._measure(gradients, run.step)
-            measured.is_local = True
-        if measured.is_local or change is not None:
-            measured.norm = _number(functional.global_norm(gradients)) / number
+            run.measured |= self._measure(gradients, number, run.step)
+        if "tensors" in run.measured or change is not None:
+            run.measured["norm"] = _number(functional.global_norm(gradients)) / number
 
     def end(self, scale: Any, next_scale: Any, finite: Any, applied: Any, gradients: list[Array], owner: Any) -> Diagnosis:
         """
@@ -194,20 +177,20 @@ class Monitor:
         Raises:
             StalledError: The run has stalled, and *on_stall* is "raise". The scaler has been updated.
         """
-        measured, finite = self._run(owner).measured, bool(finite)
-        if not finite and self._on_skip and measured.tensors is None:
-            measured.scale, (measured.tensors, measured.histograms) = 1.0, self._measure(gradients)
+        run, finite = self._run(owner), bool(finite)
+        measured, is_local = run.measured, "tensors" in run.measured
+        if not finite and self._on_skip and not is_local:
+            measured |= self._measure(gradients, 1.0)
             # Gradients that were changed before unscaling are recognised from the second step on.
-            run = self._run(owner)
-            measured.is_original = run.step > 0 and measured.version is not None and _version(gradients) == measured.version
-            infinities, nans = (sum(getattr(tensor, name) for tensor in measured.tensors) for name in ("infinities", "nans"))
-            run.peeks_until = run.step + PEEKS if nans and not infinities and not measured.is_original else 0
+            is_original = run.step > 0 and run.version is not None and _version(gradients) == run.version
+            infinities, nans = (sum(getattr(tensor, name) for tensor in measured["tensors"]) for name in ("infinities", "nans"))
+            measured["is_original"] = is_original
+            run.peeks_until = run.step + PEEKS if nans and not infinities and not is_original else 0
         losses, self._has_ended = list(map(_loss, self._losses)), True
         return self._receive(
-            owner, measured,
+            owner, is_local, **measured,
             scale=_number(scale), next_scale=_number(next_scale), finite=finite, applied=bool(applied),
-            loss=sum(losses) / len(losses) if losses else None, norm=measured.norm, change=measured.change,
-            is_original=measured.is_original, stale=measured.stale, modified=measured.modified,
+            loss=sum(losses) / len(losses) if losses else None,
         )  # fmt: skip
 
     def close(self) -> None:
@@ -223,16 +206,17 @@ class Monitor:
         """Close the sinks."""
         self.close()
 
-    def _receive(self, owner: Any, measured: _Measured, **numbers: Any) -> Diagnosis:
-        run = self._run(owner)
-        names = self._names_of(owner, len(measured.tensors or ()))
-        record = StepRecord(
-            run.step, **numbers,
-            measured_scale=measured.scale, tensors=measured.tensors, histograms=measured.histograms,
-            rank=getattr(self._communicator, "rank", None), finite_ranks=self._finite_ranks(measured, numbers["finite"]),
-        )  # fmt: skip
+    def _receive(self, owner: Any, is_local: bool, **fields: Any) -> Diagnosis:
+        """Receive the fields of a `StepRecord`. With *is_local*, its statistics are of the gradients before a mean over ranks."""
+        run, communicator, tensors = self._run(owner), self._communicator, fields.get("tensors")
+        names = self._names_of(owner, len(tensors or ()))
+        if communicator is not None:
+            fields["rank"] = getattr(communicator, "rank", None)
+            own_tensors = tensors if is_local or not communicator.averages else None
+            fields["finite_ranks"] = self._finite_ranks(own_tensors, fields["finite"])
+        record = StepRecord(run.step, **fields)
         diagnosis = run.diagnoser.diagnose(record, names)
-        run.step, run.last_skipped, run.measured = run.step + 1, not record.finite, _Measured()
+        run.step, run.last_skipped, run.measured = run.step + 1, not record.finite, {}
         self.verdicts[diagnosis.verdict] += 1
         for sink in self._sinks:
             sink.write(record, diagnosis, names)
@@ -252,21 +236,18 @@ class Monitor:
         else:
             warnings.warn(message, RuntimeWarning, stacklevel=_level())
 
-    def _measure(
-        self, gradients: Tree, step: int | None = None
-    ) -> tuple[tuple[TensorStatistics, ...], tuple[Histogram, ...] | None]:
-        """Return the statistics of *gradients* and, if they are due at *step*, their histograms."""
-        histograms = None
+    def _measure(self, gradients: Tree, scale: float, step: int | None = None) -> dict[str, Any]:
+        """Return the statistics of *gradients*, which *scale* has scaled, and, if they are due at *step*, their histograms."""
+        measured: dict[str, Any] = {"measured_scale": scale, "tensors": statistics_of(functional.measure(gradients).tolist())}
         if step is not None and self._is_due(self._histogram_every, step):
-            histograms = histograms_of(functional.exponent_histogram(gradients).tolist(), LOWEST)
-        return statistics_of(functional.measure(gradients).tolist()), histograms
+            measured["histograms"] = histograms_of(functional.exponent_histogram(gradients).tolist(), LOWEST)
+        return measured
 
-    def _finite_ranks(self, measured: _Measured, finite: bool) -> tuple[bool, ...] | None:
-        """Return for each rank of a skipped step True if its own gradients were finite; None if that was not measured."""
-        if self._communicator is None or finite:
+    def _finite_ranks(self, tensors: tuple[TensorStatistics, ...] | None, finite: bool) -> tuple[bool, ...] | None:
+        """Return for each rank of a skipped step True if its gradients were finite; None if *tensors* of a rank are unknown."""
+        if finite:
             return None
-        is_known = measured.tensors is not None and (measured.is_local or not self._communicator.averages)
-        own = all(tensor.nonfinite == 0 for tensor in measured.tensors or ()) if is_known else None
+        own = None if tensors is None else not any(tensor.nonfinite for tensor in tensors)
         flags = [json.loads(text) for text in self._communicator.exchange(json.dumps(own))]
         return None if None in flags else tuple(flags)
 
@@ -299,7 +280,8 @@ class _Run:
     last_skipped: bool = False
     peeks_until: int = 0  # step before which gradients are measured before they can be changed
     stalled: bool = False
-    measured: _Measured = field(default_factory=_Measured)
+    measured: dict[str, Any] = field(default_factory=dict)  # fields of the `StepRecord` of the present step
+    version: int | None = None  # version counter of its first gradient before unscaling, if its library has one
 
 
 def _level() -> int:

@@ -170,7 +170,8 @@ def encoded(value: Any) -> Any:
 
 
 def _number(value: Any) -> float:
-    if isinstance(value, bool) or not (isinstance(value, int | float) or value in ("inf", "-inf", "nan")):
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not (is_number or value in ("inf", "-inf", "nan")):
         raise TypeError(f"expected a number, got {excerpt(value)}")
     return float(value)
 

@@ -10,7 +10,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy as np
 from ..core.rule import LossScaleRule
 from ..files import check_regular
 from ..parsing import LONGEST_JSON, LONGEST_RUN, MOST_ENTRIES, MOST_STEPS, cut, excerpt, parse_json
-from .records import StepRecord, encoded, statistics_of, to_json
+from .records import StepRecord, encoded, to_json
 from .run_lines import COLUMNS, Measurement, check_line, empty_columns, parse_lines
 from .verdicts import Diagnosis
 
@@ -43,6 +43,8 @@ class Run:
         norms: Global norms of the unscaled gradients: float64; NaN also if unknown.
         measurements: Statistics and histograms, in the order of the steps.
         diagnoses: Diagnoses, in the order of the steps.
+        others: Records without measurements, by their index, of all steps but those that were applied and have no more numbers
+            than the columns.
     """
 
     rule: LossScaleRule | None
@@ -56,15 +58,16 @@ class Run:
     norms: np.ndarray
     measurements: tuple[Measurement, ...]
     diagnoses: tuple[Diagnosis, ...]
+    others: dict[int, StepRecord]
 
     def records(self) -> Iterator[StepRecord]:
-        """Yield a record of each step, without the members that concern ranks and the order of calls."""
+        """Yield the record of each step, as it was written."""
         measured = {measurement.position: measurement for measurement in self.measurements}
         columns = (self.steps, self.scales, self.next_scales, self.finite, self.applied, self.losses, self.norms)
         for index, (*required, loss, norm) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
-            members: dict[str, Any] = _measured(measured.get(index))
-            members |= {name: value for name, value in (("loss", loss), ("norm", norm)) if not math.isnan(value)}
-            yield StepRecord(*required, **members)
+            numbers = {name: value for name, value in (("loss", loss), ("norm", norm)) if not math.isnan(value)}
+            record = self.others.get(index) or StepRecord(*required, **numbers)
+            yield replace(record, **measured[index].members()) if index in measured else record
 
 
 def header_line(rule: LossScaleRule | None, names: Iterable[str] | None) -> str:
@@ -145,6 +148,7 @@ class RunReader:
         self._columns: list[dict[str, np.ndarray]] = []
         self._measurements: list[Measurement] = []
         self._diagnoses: list[Diagnosis] = []
+        self._others: dict[int, StepRecord] = {}
 
     @property
     def has_header(self) -> bool:
@@ -161,18 +165,15 @@ class RunReader:
         self.bytes += len(data)
         if self.bytes > LONGEST_RUN:
             raise ValueError(f"a run file must have at most {LONGEST_RUN} bytes, got more")
-        complete, line_feed, rest = data.rpartition(b"\n")
-        if not line_feed:
-            self._rest += data
-        else:
-            complete, self._rest = self._rest + complete, rest
+        end = data.rfind(b"\n") + 1
+        complete, self._rest = (self._rest + data[:end], data[end:]) if end else (b"", self._rest + data)
         if len(self._rest) > LONGEST_JSON:
             raise ValueError(f"a line must have at most {LONGEST_JSON} bytes, got more after line {self._lines}")
-        if line_feed and self._header is None:
-            first, line_feed, complete = complete.partition(b"\n")
+        if complete and self._header is None:
+            first, _, complete = complete.partition(b"\n")
             self._header, self._lines = _header(first), 1
-        if line_feed:
-            self._add(complete.replace(b"\r\n", b"\n").removesuffix(b"\r"))
+        if complete:
+            self._add(complete.replace(b"\r\n", b"\n") if b"\r" in complete else complete)
 
     def run(self) -> Run:
         """
@@ -187,27 +188,28 @@ class RunReader:
             parts = self._columns or [empty_columns(0)]
             self._columns = [{name: np.concatenate([part[name] for part in parts]) for name in COLUMNS}]
         rule, names = self._header
-        further: list[Any] = [*self._columns[0].values(), tuple(self._measurements), tuple(self._diagnoses)]
+        further: list[Any] = [*self._columns[0].values(), tuple(self._measurements), tuple(self._diagnoses), self._others]
         return Run(rule, names, *further)
 
     def _add(self, text: bytes) -> None:
-        """Add lines of steps, which are separated by line feeds."""
-        lines = text.split(b"\n")
-        if self._steps + len(lines) > MOST_STEPS:
+        """Add lines of steps, each with a line feed."""
+        steps = text.count(b"\n")
+        if self._steps + steps > MOST_STEPS:
             raise ValueError(f"a run file must have at most {MOST_STEPS} steps, got more")
         try:
-            columns, measurements, diagnoses = parse_lines(lines, self._steps)
+            columns, others, measurements, diagnoses = parse_lines(text, self._steps)
         except (ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
-            self._raise(lines, error)
+            self._raise(text, error)
         self._columns.append(columns)
         self._measurements += measurements
         self._diagnoses += diagnoses
-        self._lines += len(lines)
-        self._steps += len(lines)
+        self._others |= others
+        self._lines += steps
+        self._steps += steps
 
-    def _raise(self, lines: list[bytes], error: Exception) -> NoReturn:
+    def _raise(self, text: bytes, error: Exception) -> NoReturn:
         """Raise a ValueError with the number of the first line that is not valid."""
-        for number, line in enumerate(lines, start=self._lines + 1):
+        for number, line in enumerate(text.split(b"\n"), start=self._lines + 1):
             try:
                 check_line(line)
             except ValueError as line_error:
@@ -217,19 +219,6 @@ class RunReader:
 
 def _line(members: dict[str, Any]) -> str:
     return json.dumps(members, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
-
-
-def _measured(measurement: Measurement | None) -> dict[str, Any]:
-    """Return the fields of a `StepRecord` that hold *measurement*."""
-    if measurement is None:
-        return {}
-    statistics, histograms = measurement.statistics, measurement.histograms
-    tensors = None if statistics is None else statistics_of(statistics.tolist())
-    return {
-        "measured_scale": measurement.scale,
-        "tensors": tensors,
-        "histograms": None if histograms is None else histograms.tuples(),
-    }
 
 
 def _header(line: bytes) -> tuple[LossScaleRule | None, tuple[str, ...] | None]:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Iterable
 from itertools import chain
 from typing import Any, NamedTuple
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..parsing import excerpt, parse_json
-from .records import Histogram, from_json
+from .records import Histogram, StepRecord, from_json, statistics_of
 from .verdicts import Diagnosis, Verdict
 
 # Columns of a `Run`, in its order, and the members of most lines.
@@ -18,21 +19,19 @@ COLUMNS: dict[str, Any] = {
     "loss": np.float64, "norm": np.float64,
 }  # fmt: skip
 _OPTIONAL = ("loss", "norm")
-_SYMBOLS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
-_DIGITS = b"0123456789.-"
-# All but the digits and commas of a plain line becomes spaces, and "true", which alone has a "u", becomes 1.
-_NUMBERS_ONLY = bytes.maketrans(b'{}":_abcdefghijklmnopqrstuvwxyz', b" " * 25 + b"1" + b" " * 5)
+# All but the numbers and commas of a plain line is deleted, and "true", which alone has a "u", becomes 1.
+_NUMBERS_ONLY, _DELETED = bytes.maketrans(b"u\n", b"1,"), b'{}":_abcdfghijklmnopqrstvwxyze'
 
 
-def _shape(names: Iterable[str]) -> bytes:
-    """Return the line of an applied step with these members, without digits."""
-    return ("{" + ",".join(f'"{name}":{"true" if COLUMNS[name] is np.bool_ else ""}' for name in names) + "}").encode()
+def _shape(names: Iterable[str]) -> str:
+    """Return a pattern of lines of applied steps with these members."""
+    number = "-?[0-9.]++(?:e-[0-9]++)?+"
+    members = (f'"{name}":{"true" if COLUMNS[name] is np.bool_ else number}' for name in names)
+    return rf"((?:\{{{','.join(members)}\}}\n)++)"
 
 
-_SHAPES = {
-    _shape(names): names
-    for names in ([name for name in COLUMNS if name not in left_out] for left_out in ((), ("loss",), ("norm",), _OPTIONAL))
-}
+_SHAPES = [[name for name in COLUMNS if name not in left_out] for left_out in ((), ("loss",), ("norm",), _OPTIONAL)]
+_PLAIN = re.compile("|".join(map(_shape, _SHAPES)).encode())
 
 
 class Histograms(NamedTuple):
@@ -57,7 +56,7 @@ class Histograms(NamedTuple):
 
     def tuples(self) -> tuple[Histogram, ...]:
         """Return one `Histogram` for each gradient."""
-        parts = np.split(self.counts, np.cumsum(self.lengths)[:-1]) if self.lengths.size else []
+        parts = np.split(self.counts, np.cumsum(self.lengths)[:-1])
         return tuple(Histogram(int(low), tuple(part.tolist())) for low, part in zip(self.lowest, parts, strict=True))
 
 
@@ -82,29 +81,37 @@ class Measurement(NamedTuple):
         """Return the number of measured gradients."""
         return len(self.statistics) if self.statistics is not None else len(self.histograms.lowest) if self.histograms else 0
 
+    def members(self) -> dict[str, Any]:
+        """Return the fields of a `StepRecord` that hold the measurement."""
+        tensors = {} if self.statistics is None else {"tensors": statistics_of(self.statistics.tolist())}
+        return tensors if self.histograms is None else {**tensors, "histograms": self.histograms.tuples()}
 
-def parse_lines(lines: list[bytes], first: int) -> tuple[dict[str, np.ndarray], list[Measurement], list[Diagnosis]]:
+
+def parse_lines(
+    text: bytes, first: int
+) -> tuple[dict[str, np.ndarray], dict[int, StepRecord], list[Measurement], list[Diagnosis]]:
     """
-    Return the columns, the measurements and the diagnoses of some steps.
+    Return the columns, the `Run.others`, the measurements and the diagnoses of some steps.
 
     Args:
-        lines: One line for each step.
+        text: Lines of steps, each with a line feed.
         first: Index of the first of them in the run.
 
     Raises:
         Exception: A ValueError, TypeError, LookupError, OverflowError or RecursionError only says that a line is not valid;
             `check_line` has the message.
     """
-    columns = empty_columns(len(lines))
-    others = _fill_plain(columns, lines)
-    entries = _entries([lines[index] for index in others]) if others else []
-    _fill(columns, others, entries)
-    special = [pair for pair in zip(others, entries, strict=True) if not COLUMNS.keys() >= pair[1].keys()]
-    for _, entry in special:
-        from_json({name: value for name, value in entry.items() if name not in ("tensors", "histograms", "diagnosis")})
-    measurements = [_measurement(first + index, entry) for index, entry in special]
-    diagnoses = [_diagnosis(entry) for _, entry in special if "diagnosis" in entry]
-    return columns, [measurement for measurement in measurements if measurement.gradients], diagnoses
+    columns = empty_columns(text.count(b"\n"))
+    others = _fill_plain(columns, text)
+    entries = _entries([line for _, line in others])
+    records = {index: _record(entry) for (index, _), entry in zip(others, entries, strict=True)}
+    for name, column in columns.items():
+        values = [getattr(record, name) for record in records.values()]
+        column[list(records)] = [math.nan if value is None else value for value in values]
+    steps = {first + index: record for index, record in records.items()}
+    measured = map(_measurement, steps.items(), entries)
+    diagnoses = [_diagnosis(entry) for entry in entries if "diagnosis" in entry]
+    return columns, steps, [measurement for measurement in measured if measurement.gradients], diagnoses
 
 
 def empty_columns(steps: int) -> dict[str, np.ndarray]:
@@ -123,21 +130,27 @@ def check_line(line: bytes) -> dict[str, Any]:
     return entry
 
 
-def _fill_plain(columns: dict[str, np.ndarray], lines: list[bytes]) -> list[int]:
+def _fill_plain(columns: dict[str, np.ndarray], text: bytes) -> list[tuple[int, bytes]]:
     """
-    Parse the lines that have the shape of an applied step without measurement, and return the indices of the others.
+    Parse the lines of applied steps without measurement, and return the others with their indices.
 
-    Without its digits, such a line is one of `_SHAPES`. Its numbers are parsed as parts of one long list, which takes half of the
-    time that objects take.
+    The numbers of many such lines are parsed as one long list, which takes a third of the time that objects take.
     """
-    shapes = [line.translate(None, _DIGITS) for line in lines]
-    for shape in set(shapes) & _SHAPES.keys():
-        indices = [index for index, other in enumerate(shapes) if other == shape]
-        text, names = b",".join([lines[index] for index in indices]), _SHAPES[shape]
-        numbers = json.loads(b"[" + text.translate(_NUMBERS_ONLY) + b"]")
+    index, position, others = 0, 0, list[tuple[int, bytes]]()
+    plain: dict[int, list[tuple[int, bytes]]] = {}  # by shape, index and text of lines in a row
+    while position < len(text):
+        match = _PLAIN.match(text, position)
+        end = match.end() if match else text.index(b"\n", position) + 1
+        shape = match.lastindex if match else None
+        (plain.setdefault(shape, []) if shape else others).append((index, text[position:end]))
+        index, position = index + text.count(b"\n", position, end), end
+    for shape, parts in plain.items():
+        joined, names = b"".join(part for _, part in parts).replace(b"e-", b"E-"), _SHAPES[shape - 1]
+        indices = np.concatenate([np.arange(start, start + part.count(b"\n")) for start, part in parts])
+        numbers = json.loads(b"[" + joined.translate(_NUMBERS_ONLY, _DELETED)[:-1] + b"]")
         for start, name in enumerate(names):
-            columns[name][indices] = _finite(numbers[start :: len(names)], is_integer=name == "step")
-    return [index for index, shape in enumerate(shapes) if shape not in _SHAPES]
+            columns[name][indices] = _finite(numbers[start :: len(names)], is_integer=COLUMNS[name] is not np.float64)
+    return others
 
 
 def _finite(values: list[Any], is_integer: bool) -> np.ndarray:
@@ -147,69 +160,49 @@ def _finite(values: list[Any], is_integer: bool) -> np.ndarray:
     return numbers
 
 
-def _fill(columns: dict[str, np.ndarray], indices: list[int], entries: list[dict[str, Any]]) -> None:
-    """Write the members of *entries* to *columns*."""
-    for name, dtype in COLUMNS.items():
-        values = [entry.get(name, "nan") for entry in entries] if name in _OPTIONAL else [entry[name] for entry in entries]
-        if dtype is np.float64:
-            columns[name][indices] = _numbers(values)
-        else:
-            columns[name][indices] = _typed(values, int if dtype is np.int64 else bool, dtype)
-
-
 def _entries(lines: list[bytes]) -> list[dict[str, Any]]:
     """Return the objects of several lines, which are parsed at once."""
     text = b",".join(lines)
     entries: list[dict[str, Any]] = json.loads(b"[" + text + b"]", parse_constant=_reject)
     if len(entries) != len(lines) or not set(map(type, entries)) <= {dict}:
         raise ValueError("each line must be a JSON object")
-    members = sum(map(len, entries)) + sum(map(_nested, [entry["diagnosis"] for entry in entries if "diagnosis" in entry]))
+    diagnoses = [entry["diagnosis"] for entry in entries if "diagnosis" in entry]
+    members = sum(map(len, entries)) + sum(len(diagnosis) + len(diagnosis["evidence"]) for diagnosis in diagnoses)
     if text.count(b'":') != members:  # a duplicate key, a space before a colon, or a text with these characters
         return [check_line(line) for line in lines]
     return entries
-
-
-def _nested(diagnosis: dict[str, Any]) -> int:
-    return len(diagnosis) + len(diagnosis["evidence"])
 
 
 def _reject(constant: str) -> Any:
     raise ValueError(f"each number must be finite, got {constant}")
 
 
-def _typed(values: list[Any], expected: type, dtype: Any) -> np.ndarray:
-    if not set(map(type, values)) <= {expected}:
-        raise TypeError(f"expected only values of type {expected.__name__}")
-    return np.array(values, dtype)
+def _record(entry: dict[str, Any]) -> StepRecord:
+    """Return the record without measurements, except empty ones, which are no `Measurement`."""
+    omitted = {"diagnosis"} | {name for name in ("tensors", "histograms") if entry.get(name)}
+    return from_json({name: value for name, value in entry.items() if name not in omitted})
 
 
-def _numbers(values: list[Any]) -> np.ndarray:
-    """Return numbers and the texts of `_SYMBOLS` as float64."""
-    if not set(map(type, values)) <= {float, int, str}:
-        raise TypeError("expected only numbers")
-    numbers = np.array([_SYMBOLS[value] if isinstance(value, str) else value for value in values], np.float64)
-    if np.count_nonzero(np.isfinite(numbers)) + sum(isinstance(value, str) for value in values) != numbers.size:
-        raise ValueError("each number must be in the range of float64")
-    return numbers
-
-
-def _measurement(position: int, entry: dict[str, Any]) -> Measurement:
-    rows, histograms = entry.get("tensors"), entry.get("histograms")
-    (scale,) = _numbers([entry.get("measured_scale", 1.0)])
+def _measurement(step: tuple[int, StepRecord], entry: dict[str, Any]) -> Measurement:
+    (position, record), rows, histograms = step, entry.get("tensors") or None, entry.get("histograms") or None
+    scale = 1.0 if record.measured_scale is None else record.measured_scale
     statistics = None if rows is None else _integers(chain.from_iterable(rows)).reshape(len(rows), 8)
     if rows is not None and not set(map(len, rows)) <= {8}:
         raise ValueError("each tensor must have eight statistics")
     if histograms is None:
-        return Measurement(position, float(scale), statistics, None)
-    lowest, counts = zip(*histograms, strict=True) if histograms else ((), ())
+        return Measurement(position, scale, statistics, None)
+    lowest, counts = zip(*histograms, strict=True)
     lengths = np.array(list(map(len, counts)), np.int64)
     return Measurement(
-        position, float(scale), statistics, Histograms(_integers(lowest), lengths, _integers(chain.from_iterable(counts)))
+        position, scale, statistics, Histograms(_integers(lowest), lengths, _integers(chain.from_iterable(counts)))
     )
 
 
 def _integers(values: Iterable[Any]) -> np.ndarray:
-    return _typed(list(values), int, np.int64)
+    integers = list(values)
+    if not set(map(type, integers)) <= {int}:
+        raise TypeError("expected only integers")
+    return np.array(integers, np.int64)
 
 
 def _diagnosis(entry: dict[str, Any]) -> Diagnosis:

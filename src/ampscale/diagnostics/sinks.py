@@ -15,7 +15,7 @@ from ..parsing import excerpt
 from .records import StepRecord
 from .run_files import header_line, step_line
 from .verdicts import Diagnosis, Verdict
-from .window import lost_share
+from .window import lost_shares
 
 _EXPECTED = frozenset([Verdict.HEALTHY, Verdict.OCCASIONAL, Verdict.SEARCHING])  # verdicts of a run that goes well
 
@@ -83,14 +83,8 @@ class Logging:
         """Log a diagnosis."""
         if diagnosis.verdict is Verdict.HEALTHY:
             return
-        fields = {
-            "step": record.step,
-            "scale": record.scale,
-            "next_scale": record.next_scale,
-            "verdict": str(diagnosis.verdict),
-            "stall": diagnosis.stall,
-            **diagnosis.evidence,
-        }
+        fields: dict[str, Any] = {"step": record.step, "scale": record.scale, "next_scale": record.next_scale}
+        fields |= {"verdict": str(diagnosis.verdict), "stall": diagnosis.stall, **diagnosis.evidence}
         level = logging.INFO if diagnosis.verdict in _EXPECTED and diagnosis.stall is None else logging.WARNING
         message = "step %d: %s: %s", record.step, diagnosis.verdict, diagnosis.message
         self._logger.log(level, *message, extra={"ampscale": fields})
@@ -101,7 +95,8 @@ class Logging:
 
 class TensorBoard:
     """
-    Scalars of TensorBoard: scale, skipped (0 or 1), loss and norm; the lost share of each gradient; and texts for diagnoses.
+    Scalars of TensorBoard: scale, skipped (0 or 1), loss and norm; the shares of each gradient that float16 rounds to zero
+    (lost) and that are subnormal; and texts for diagnoses.
 
     Args:
         writer: A `SummaryWriter` of torch or tensorboardX, or any object with `add_scalar`, `add_text` and `flush`.
@@ -163,13 +158,11 @@ def check_sinks(sinks: Any) -> None:
 
 
 def scalars(record: StepRecord, names: list[str] | None = None) -> dict[str, float]:
-    """Return the numbers of *record* by name, with the lost share of each gradient as "lost/NAME"."""
-    values: dict[str, float | None] = {
-        "scale": record.scale,
-        "skipped": float(not record.finite),
-        "loss": record.loss,
-        "norm": record.norm,
-    }
+    """Return the numbers of *record* by name, with "lost/NAME" and "subnormal/NAME" for each gradient that is not all zero."""
+    numbers = {"scale": record.scale, "skipped": float(not record.finite), "loss": record.loss, "norm": record.norm}
+    values = {name: value for name, value in numbers.items() if value is not None}
     for index, tensor in enumerate(record.tensors or ()):
-        values[f"lost/{names[index] if names else index}"] = lost_share([tensor])
-    return {name: value for name, value in values.items() if value is not None}
+        if not tensor.is_empty:
+            shares = zip(("lost", "subnormal"), lost_shares([tensor]), strict=True)
+            values |= {f"{name}/{names[index] if names else index}": share for name, share in shares}
+    return values

@@ -8,12 +8,14 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
 
 from .. import functional, presets
 from ..core.rule import LossScaleRule
+from ..core.statistics import NO_LARGEST
 from ..core.typing import Tree
 from ..core.validation import check_count, check_number, check_type
 from ..parsing import excerpt
@@ -23,7 +25,7 @@ from .records import Histogram, StepRecord, statistics_of
 from .window import LARGEST_EXPONENT, SMALLEST_SUBNORMAL
 
 SHARE = 0.01  # of the non-zero values; fewer are lost in most healthy float16 runs
-STEP = 2.0**8  # factor between two attempts of `calibrate`
+COARSE = 8  # powers of two between two attempts of `calibrate`
 LEAST_SCALE, MOST_SCALE = 2.0**-24, 2.0**120  # bounds of the attempts of `calibrate`
 
 
@@ -82,22 +84,14 @@ def suggest(histograms: Sequence[Histogram], scale: float = 1.0, share: float = 
         raise ValueError("histograms must contain a value that is finite and not zero, got none")
     exponents = sorted(counts)
     high = scale * 2.0 ** (LARGEST_EXPONENT - 1 - exponents[-1])
-    low = scale * 2.0 ** (SMALLEST_SUBNORMAL - _least_kept(counts, exponents, share))
+    totals, allowed = accumulate(counts[exponent] for exponent in exponents), share * counts.total()
+    least_kept = next((exponent for exponent, total in zip(exponents, totals, strict=True) if total > allowed), exponents[-1])
+    low = scale * 2.0 ** (SMALLEST_SUBNORMAL - least_kept)
     most = math.floor(math.log2(high))
     recommended = 2.0 ** min(most, max(most - 2, math.ceil(math.log2(low))))
     shift = math.floor(math.log2(recommended / scale))
     lost = sum(count for exponent, count in counts.items() if exponent + shift < SMALLEST_SUBNORMAL)
     return Suggestion(low, high, recommended, lost / counts.total())
-
-
-def _least_kept(counts: Counter[int], exponents: list[int], share: float) -> int:
-    """Return the smallest exponent that must be kept, so that at most *share* of the values is smaller."""
-    lost, allowed = 0, share * counts.total()
-    for exponent in exponents:
-        lost += counts[exponent]
-        if lost > allowed:
-            return exponent
-    return exponents[-1]
 
 
 def calibrate(backward: Callable[[float], Tree], rule: LossScaleRule, headroom: int = 2) -> LossScaleRule:
@@ -137,27 +131,20 @@ def calibrate(backward: Callable[[float], Tree], rule: LossScaleRule, headroom: 
 
 def _first_finite_host(backward: Callable[[float], Tree], scale: float) -> tuple[float, int]:
     """Return the first scale at which the gradients are finite and not all zero, and the largest exponent among them."""
-    tried_larger = False
+    powers, was_finite = COARSE, None
     while LEAST_SCALE <= scale <= MOST_SCALE:
         largest = _largest_host(backward(scale))
-        if largest is not None and largest > -(2**15):
+        if largest is not None and largest != NO_LARGEST:
             return scale, largest
-        if largest is None and tried_larger:  # zero at the scale before: halve the step in powers of two
-            return _between_host(backward, scale)
-        tried_larger = largest is not None
-        scale = scale * STEP if tried_larger else scale / STEP
+        is_finite = largest is not None
+        if was_finite not in (None, is_finite):  # the scale lies between this one and the one before
+            if powers == 1:
+                raise ValueError("the gradients are either zero or not finite at every scale: no scale helps")
+            powers = 1
+        was_finite = is_finite
+        scale *= 2.0 ** (powers if is_finite else -powers)
     fault = "zero at every scale up to 2**120" if scale > 1 else "not finite at any scale from 2**-24 on: no scale helps"
     raise ValueError(f"the gradients are {fault}")
-
-
-def _between_host(backward: Callable[[float], Tree], scale: float) -> tuple[float, int]:
-    """Return the largest scale below *scale*, by powers of two, at which the gradients are finite and not all zero."""
-    for _ in range(int(math.log2(STEP))):
-        scale /= 2
-        largest = _largest_host(backward(scale))
-        if largest is not None and largest > -(2**15):
-            return scale, largest
-    raise ValueError("the gradients are either zero or not finite at every scale: no scale helps")
 
 
 def _largest_host(gradients: Tree) -> int | None:
@@ -220,15 +207,3 @@ def replay(records: Sequence[StepRecord], rules: dict[str, LossScaleRule] | None
         trajectory = simulate(rule, trace)
         results.append(Replay(name, trajectory.overflows, float(trajectory.scales[-1])))
     return sorted(results, key=lambda result: result.skipped)
-
-
-def summed(histograms: Sequence[Sequence[Histogram]]) -> list[Histogram]:
-    """Return the sums of the histograms of several steps, one for each gradient."""
-    totals: list[Histogram] = []
-    for rows in zip(*histograms, strict=True):
-        counts = Counter[int]()
-        for lowest, row in rows:
-            counts.update({lowest + index: count for index, count in enumerate(row) if count})
-        low, top = (min(counts), max(counts)) if counts else (0, -1)
-        totals.append(Histogram(low, tuple(counts[exponent] for exponent in range(low, top + 1))))
-    return totals

@@ -14,7 +14,7 @@ from typing import Any
 
 from .history import REPEATS, History, Limits, has_headroom
 from .records import StepRecord
-from .window import DIGITS_LOST, LARGEST_EXPONENT, lost_share
+from .window import DIGITS_LOST, LARGEST_EXPONENT, lost_shares
 
 LARGEST_CLIP = 0.25  # factor by which scaled gradients are clipped, at most: their norm is far above every usual limit
 
@@ -34,7 +34,7 @@ class Verdict(StrEnum):
         FORGOTTEN_ZERO_GRAD: Gradients of a skipped step were not set to zero, so that their infinities remain.
         UNSCALED_TWICE: The gradients had already been divided by the scale when they were unscaled.
         CLIPPED_BEFORE_UNSCALING: The gradients were clipped while they were scaled.
-        UNDERFLOW: The scale is so small that float16 loses a share of the gradients.
+        UNDERFLOW: The scale is so small that float16 rounds a share of the gradients to few digits, or to zero.
         STALLED: Skipped steps do not end, and no other check explains them.
 
     >>> Verdict("searching").name
@@ -154,7 +154,8 @@ def _no_scale_helps(record: StepRecord, history: History) -> _Result:
         return Verdict.NO_SCALE_HELPS, f"the gradients are not finite at a scale of 1 either{where}", evidence
     if record.finite_at_one:
         return None
-    if _is_original(record) and evidence.get("nans") and not evidence["infinities"] and _is_below_good_scale(record, history):
+    is_original = record.is_original and not record.modified  # clipping makes a NaN of an infinity
+    if is_original and evidence.get("nans") and not evidence["infinities"] and _is_below_good_scale(record, history):
         message = f"the gradients have NaNs and no infinity{where}: a smaller scale does not remove NaNs"
         return Verdict.NO_SCALE_HELPS, message, evidence
     return None
@@ -223,27 +224,31 @@ def _clipped_before(record: StepRecord, history: History) -> _Result:
 def _underflow(record: StepRecord, history: History) -> _Result:
     if not record.tensors or record.measured_scale != record.scale:
         return None
-    share = lost_share(record.tensors)
-    if share <= history.limits.lost_share:
-        return None
-    largest = max((tensor.largest for tensor in record.tensors if not tensor.is_empty), default=None)
-    if largest is None:
+    lost, subnormal = lost_shares(record.tensors)
+    if math.isnan(subnormal):
         return _all_zero(record, history)
+    if subnormal <= history.limits.subnormal_share:
+        return None
+    largest = max(tensor.largest for tensor in record.tensors)
     larger = min(record.scale * 2.0 ** (LARGEST_EXPONENT - 1 - largest), history.lowest_overflow() / 2)
     if larger <= record.scale:
         return None
-    worst = history.name(max(range(len(record.tensors)), key=[lost_share([tensor]) for tensor in record.tensors].__getitem__))
+    shares = [lost_shares([tensor]) for tensor in record.tensors]
+    worst = history.name(max((share, index) for index, (_, share) in enumerate(shares) if not math.isnan(share))[1])
     message = (
-        f"float16 loses {share:.0%} of the gradients at scale {record.scale:g}, most in {worst}: try scales up to {larger:g}"
+        f"{subnormal:.0%} of the gradients are subnormal in float16 at scale {record.scale:g}, and {lost:.0%} become zero, "
+        f"most in {worst}: try scales up to {larger:g}"
     )
-    return Verdict.UNDERFLOW, message, {"lost share": share, "scale": record.scale, "worst tensor": worst, "larger scale": larger}
+    evidence = {"subnormal share": subnormal, "lost share": lost, "scale": record.scale}
+    return Verdict.UNDERFLOW, message, {**evidence, "worst tensor": worst, "larger scale": larger}
 
 
 def _all_zero(record: StepRecord, history: History) -> _Result:
-    if record.loss == 0 or (history.filled_scale is not None and history.filled_scale <= record.scale):
+    has_values = any(tensor.size for tensor in record.tensors or ())
+    if not has_values or record.loss == 0 or (history.filled_scale is not None and history.filled_scale <= record.scale):
         return None
     message = f"all gradients are zero at scale {record.scale:g}, although the loss is not: try a larger scale"
-    return Verdict.UNDERFLOW, message, {"lost share": 1.0, "scale": record.scale}
+    return Verdict.UNDERFLOW, message, {"scale": record.scale}
 
 
 def _healthy(record: StepRecord, _history: History) -> _Result:
@@ -289,11 +294,6 @@ def _have_fewer_offenders(steps: list[StepRecord]) -> bool:
     """Return True if a gradient has fewer non-finite values in the last step than in the first, so that it was set to zero."""
     pairs = zip(steps[0].tensors or (), steps[-1].tensors or (), strict=False)
     return any(new.nonfinite < old.nonfinite for old, new in pairs)
-
-
-def _is_original(record: StepRecord) -> bool:
-    """Return True if NaNs cannot come from clipping, which multiplies infinities by zero."""
-    return record.is_original and not record.modified
 
 
 def _is_below_good_scale(record: StepRecord, history: History) -> bool:

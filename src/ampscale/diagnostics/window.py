@@ -1,5 +1,6 @@
 """Range of float16, for which loss scales are chosen, in terms of binary exponents: floor(log2(|x|))."""
 
+import math
 from collections.abc import Sequence
 
 from ..core.statistics import SUBNORMAL, UNDERFLOW
@@ -12,16 +13,12 @@ HEADROOM = 4  # powers of two between the finite values and the largest number, 
 DIGITS_LOST = 1e-3  # relative error of a norm whose addends were rounded to 16 bits
 
 
-def lost_share(tensors: Sequence[TensorStatistics]) -> float:
+def lost_shares(tensors: Sequence[TensorStatistics]) -> tuple[float, float]:
     """
-    Return the share of the values of *tensors* that float16 loses, among those that are not zero for another reason.
+    Return the share of the finite, non-zero values that float16 rounds to zero, and the share of those that are subnormal.
 
-    A value below the smallest normal number counts half: it keeps between ten and no digits. If all values are
-    zero, the share is 1.
+    A subnormal is below 2**-14, where float16 keeps between ten digits and none. Both are NaN if there are no such values.
     """
-    size = sum(tensor.size for tensor in tensors)
-    nonzero = size - sum(tensor.zeros for tensor in tensors)
-    if not nonzero:
-        return 1.0 if size else 0.0
-    underflows = sum(tensor.underflows for tensor in tensors)
-    return (underflows + 0.5 * (sum(tensor.subnormals for tensor in tensors) - underflows)) / nonzero
+    counted = sum(tensor.size - tensor.zeros - tensor.nonfinite for tensor in tensors)
+    lost, subnormal = (sum(getattr(tensor, name) for tensor in tensors) for name in ("underflows", "subnormals"))
+    return (lost / counted, subnormal / counted) if counted else (math.nan, math.nan)
