@@ -82,28 +82,23 @@ def simulate(rule: LossScaleRule, trace: Trace) -> Trajectory:
     """
     check_type(rule, "rule", LossScaleRule)
     check_type(trace, "trace", Trace)
-    scales, good_steps, bad_steps, raised_at = _run(rule, trace.limits.tolist())
+    step, scale = step_of(rule), rounded_constants(rule).init
+    state = (scale, rule.initial_good_steps, 0, 0, scale)
+    scales, good_steps, bad_steps = [scale], [rule.initial_good_steps], [0]
+    for limit in trace.limits.tolist():
+        new_state = step(state, state[0] <= limit)
+        if new_state is None:
+            break
+        state = new_state
+        scales.append(state[0])
+        good_steps.append(state[1])
+        bad_steps.append(state[2])
+    done = len(scales) - 1
     scale_array = np.asarray(scales, np.float64)
     return Trajectory(
         scales=scale_array,
         good_steps=np.asarray(good_steps, np.int32),
         bad_steps=np.asarray(bad_steps, np.int32),
-        finite=scale_array[:-1] <= trace.limits[: scale_array.size - 1],
-        raised_at=raised_at,
+        finite=scale_array[:-1] <= trace.limits[:done],
+        raised_at=done if done < len(trace) else None,
     )
-
-
-def _run(rule: LossScaleRule, limits: list[float]) -> tuple[list[float], list[int], list[int], int | None]:
-    """Return the scales, the counts of good steps, the counts of overflows, and the step that raises an error, or None."""
-    step, scale = step_of(rule), rounded_constants(rule).init
-    state = (scale, rule.initial_good_steps, 0, 0, scale)
-    scales, good_steps, bad_steps = [scale], [rule.initial_good_steps], [0]
-    for done, limit in enumerate(limits):
-        new_state = step(state, state[0] <= limit)
-        if new_state is None:
-            return scales, good_steps, bad_steps, done
-        state = new_state
-        scales.append(state[0])
-        good_steps.append(state[1])
-        bad_steps.append(state[2])
-    return scales, good_steps, bad_steps, None

@@ -139,9 +139,8 @@ def from_string(text: str) -> Trace:
     """
     if not isinstance(text, str):
         raise TypeError(f"text must be a string of '.' and 'x', got {excerpt(text)} of type {type(text).__name__}")
-    index = first_other_character(text)
-    if index is not None:
-        raise ValueError(f"an overflow trace must consist of '.' and 'x', got {position_in(text, index)}")
+    if other := other_character(text):
+        raise ValueError(f"an overflow trace must consist of '.' and 'x', got {other}")
     steps = "".join(text.split()).encode("ascii")
     return from_flags(np.frombuffer(steps, dtype=np.uint8) == ord("."))
 
@@ -188,13 +187,10 @@ def _check_array(value: Any, name: str, dtype: str) -> None:
         raise ValueError(f"{name} must have one axis, got shape {value.shape}")
 
 
-def first_other_character(text: str) -> int | None:
-    """Return the index of the first character that is not ".", "x", "X" or whitespace; None if there is no such character."""
-    match = re.search(r"[^.xX\s]", text)
-    return None if match is None else match.start()
-
-
-def position_in(text: str, index: int) -> str:
-    """Return the character at *index* with its line and column."""
+def other_character(text: str) -> str | None:
+    """Return the first character that is not ".", "x", "X" or whitespace, with its line and column; None if there is none."""
+    if (match := re.search(r"[^.xX\s]", text)) is None:
+        return None
+    index = match.start()
     line, column = text.count("\n", 0, index) + 1, index - text.rfind("\n", 0, index)
     return f"{text[index]!r} in line {line}, column {column}"

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from presets.test_golden import RECORDED, RECORDED_SETTINGS, RECORDED_STEPS
 
 from ampscale import LossScaleRule, presets
 from ampscale.simulation.identification.follow_scales import Contradiction
@@ -76,29 +77,17 @@ def test_every_preset_is_consistent_with_its_own_run(name, flags):
             assert_reproduced(explanation, observed)
 
 
-GOLDEN_STEPS = "....x.xxxx....x"
-GOLDEN = {  # the scales of real scalers after each of these steps, from 64
-    "paddle": "64 64 128 128 128 128 128 64 64 32 32 32 64 64 64",
-    "tensorflow_contrib": "64 64 128 128 128 128 64 64 32 32 32 32 64 64 64",
-    "megatron": "64 64 128 128 128 128 64 32 16 8 8 8 16 16 16",
-    "deepspeed": "64 64 64 128 128 128 64 32 16 8 8 8 8 16 16",
-    "deepspeed_consecutive": "64 64 64 128 128 128 128 64 32 16 16 16 16 32 32",
-    "nemo": "64 64 128 128 128 128 128 64 32 16 16 16 32 32 32",
-    "torch": "64 64 128 128 64 64 32 16 8 4 4 4 8 8 4",
-    "flax": "64 64 64 128 64 64 32 16 8 4 4 4 4 8 4",
-    "mxnet": "64 64 64 128 128 64 64 32 16 8 4 4 4 8 8",
-}
-GOLDEN_SETTINGS = {"growth_interval": 3, "hysteresis": 2, "backoff_factor": 0.5}
+GOLDEN = {names.split()[0]: [64, *scales] for names, scales in RECORDED.items()}
 
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_recorded_scalers_contradict_each_other_at_the_first_difference(name):
     """Each scaler is consistent with its own scales only."""
-    record = [64, *map(float, GOLDEN[name].split())]
-    by_name = {item.name: item for item in identify(seen(GOLDEN_STEPS, record), list(GOLDEN), GOLDEN_SETTINGS)}
+    record = GOLDEN[name]
+    by_name = {item.name: item for item in identify(seen(RECORDED_STEPS, record), list(GOLDEN), RECORDED_SETTINGS)}
     assert consistent(by_name.values()) == [name]
     for other in set(GOLDEN) - {name}:
-        theirs = [64, *map(float, GOLDEN[other].split())]
+        theirs = GOLDEN[other]
         step = next(index for index, (one, two) in enumerate(zip(record, theirs, strict=True)) if one != two) - 1
         assert by_name[other].contradiction == Contradiction(step, (theirs[step + 1],), record[step + 1])
 

@@ -13,7 +13,7 @@ import numpy as np
 from ...core.rule import LossScaleRule
 from ..traces import Overflow
 from .follow_scales import LIMIT, TINY, Contradiction, Followed, rounded
-from .possible_states import RAISED, Frontier, StateKey, Transitions, scales_of
+from .possible_states import RAISED, Frontier, StateKey, Transitions, scales_of, with_scale
 
 
 def follow_overflows(rule: LossScaleRule, overflows: Sequence[Overflow], rtol: float = 0.0, *, resumed: bool = False) -> Followed:
@@ -30,11 +30,11 @@ def follow_overflows(rule: LossScaleRule, overflows: Sequence[Overflow], rtol: f
         ahead = _after_finite_steps(transitions, arrived[-1], _upper_bound(rule, old_scale, new_scale, rtol))
         if len(ahead) > LIMIT:
             return Followed(Contradiction(index, undecided=True))
-        leaving.append(_with_scale(ahead, old_scale, rtol))
+        leaving.append(with_scale(ahead, old_scale, rtol))
         if not leaving[-1]:
             return Followed(Contradiction(index, scales_of(ahead), overflow.before))
         reached = transitions.forward(leaving[-1], 0)
-        arrived.append(_with_scale(reached, new_scale, rtol))
+        arrived.append(with_scale(reached, new_scale, rtol))
         if not arrived[-1]:
             return Followed(Contradiction(index, scales_of(reached), overflow.after))
     return _consistent(transitions, arrived, leaving)
@@ -45,12 +45,6 @@ def _upper_bound(rule: LossScaleRule, old_scale: float, new_scale: float, rtol: 
     if math.isnan(old_scale) and new_scale > TINY and not rule.delayed_update:
         return 2 * new_scale / rule.backoff_factor  # the factor 2 allows for rounding
     return old_scale * (1 + 2 * rtol)
-
-
-def _with_scale(frontier: Frontier, scale: float, rtol: float) -> Frontier:
-    if math.isnan(scale):
-        return frontier
-    return {key: counts for key, counts in frontier.items() if math.isclose(key[0], scale, rel_tol=rtol)}
 
 
 def _after_finite_steps(transitions: Transitions, frontier: Frontier, bound: float) -> Frontier:

@@ -10,7 +10,7 @@ import numpy as np
 from ...core.dtypes import FLOATS
 from ...core.rule import LossScaleRule
 from ..traces import Observed
-from .possible_states import RAISED, Frontier, StateKey, Transition, Transitions, scales_of
+from .possible_states import RAISED, Frontier, StateKey, Transition, Transitions, scales_of, with_scale
 
 # A rule with more state keys than LIMIT, TOTAL or CROWD is reported as undecided.
 LIMIT = 2000  # at one step; a rule that halves and doubles has fewer, even if no scale is known
@@ -161,7 +161,7 @@ class _View:
         """Return the states with the scale at *index*; if it is unknown, the states that can reach the next known scale."""
         scale, following = self.scales[index], self.next_known[index]
         if not math.isnan(scale):
-            return {key: counts for key, counts in reached.items() if math.isclose(key[0], scale, rel_tol=self.rtol)}
+            return with_scale(reached, scale, self.rtol)
         if following == len(self.scales):
             return reached
         target, steps = self.scales[following], following - index
@@ -184,7 +184,7 @@ class _View:
         rule, head_start = self.transitions.rule, max(self.transitions.rule.initial_good_steps, 0)
         first = self.transitions.last + 1 - max(counts.bit_length() - 1, head_start)
         growths = 1 + (steps - first) // max(1, rule.growth_interval - head_start) if steps >= first else 0
-        scale = key[0] if key[3] is None else key[3]
+        scale = key[3]
         least = min(target, FLOATS[rule.dtype].largest) * (1 - self.rtol)  # a larger number is infinite in this dtype
         if not growths or scale >= least:
             return scale >= least

@@ -31,7 +31,7 @@ def guesses(
     *tried* maps the settings of the scaler to the values that were tried already. *rtol* is the relative error of the scales.
     With *resumed*, the first growth window may have started before the first step.
     """
-    scales = seen.scales if isinstance(seen, Observed) else np.array([(each.before, each.after) for each in seen]).reshape(-1)
+    scales = scales_in_order(seen)
     changes, known = _changes(scales), scales[np.isfinite(scales)]
     ups, downs = ([change.ratio for change in changes if (change.ratio > 1) is up] for up in (True, False))
     inverted = [] if "backoff_factor" in tried else [1 / ratio for ratio in downs]
@@ -49,6 +49,11 @@ def guesses(
         name: [value for value in dict.fromkeys(candidates[name]) if value != tried[name]] for name in candidates if name in tried
     }
     return {name: values for name, values in untried.items() if values}
+
+
+def scales_in_order(seen: Observed | Sequence[Overflow]) -> np.ndarray:
+    """Return all scales of an observation as float64; NaN for an unknown one."""
+    return seen.scales if isinstance(seen, Observed) else np.array([each[1:] for each in seen], np.float64).reshape(-1)
 
 
 def _changes(scales: np.ndarray) -> list[Change]:

@@ -10,7 +10,7 @@ Steps are counted from 0. If a log reports overflows only, the overflows are cou
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import combinations, product
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ from ...presets import PRESETS
 from ..traces import Observed, Overflow
 from .follow_overflows import follow_overflows
 from .follow_scales import Contradiction, Followed, follow
-from .guessed_settings import guesses
+from .guessed_settings import guesses, scales_in_order
 
 MOST_CHANGES = 4  # maximum number of inferred settings; with more, a match would mean little
 
@@ -141,7 +141,9 @@ def identify(
 
 def _candidates(candidates: Iterable[str] | Mapping[str, LossScaleRule] | None) -> list[Candidate]:
     if isinstance(candidates, Mapping):
-        return [_rule_candidate(name, rule) for name, rule in candidates.items()]
+        for name, rule in candidates.items():
+            check_type(rule, f"the candidate {name}", LossScaleRule)
+        return [Candidate(name, partial(replace, rule), asdict(rule)) for name, rule in candidates.items()]
     if isinstance(candidates, str):
         raise TypeError(f"candidates must be several names or a mapping from names to rules, got {excerpt(candidates)}")
     names = list(PRESETS if candidates is None else candidates)
@@ -149,11 +151,6 @@ def _candidates(candidates: Iterable[str] | Mapping[str, LossScaleRule] | None) 
         expected = f"presets, {', '.join(PRESETS)}, or a mapping from names to rules"
         raise ValueError(f"candidates must be {expected}; got {excerpt(unknown)}")
     return [Candidate(name, PRESETS[name].rule, _defaults(PRESETS[name].rule)) for name in PRESETS if name in names]
-
-
-def _rule_candidate(name: str, rule: LossScaleRule) -> Candidate:
-    check_type(rule, f"the candidate {name}", LossScaleRule)
-    return Candidate(name, partial(replace, rule), {field.name: getattr(rule, field.name) for field in fields(rule)})
 
 
 def _defaults(make: Callable[..., LossScaleRule]) -> dict[str, Any]:
@@ -213,12 +210,9 @@ class _Search:
 
 def _first_scale(seen: Observed | Sequence[Overflow]) -> tuple[float, bool]:
     """Return the first known scale, and True if it is the scale before the first step."""
-    if isinstance(seen, Observed):
-        scales = seen.scales
-    elif not all(isinstance(overflow, Overflow) for overflow in seen):
+    if not isinstance(seen, Observed) and not all(isinstance(overflow, Overflow) for overflow in seen):
         raise TypeError(f"seen must be Observed, or a list of overflows, got {excerpt(seen)} of type {type(seen).__name__}")
-    else:
-        scales = np.array([scale for overflow in seen for scale in (overflow.before, overflow.after)], np.float64)
+    scales = scales_in_order(seen)
     indices = np.flatnonzero(~np.isnan(scales))
     if not indices.size:
         raise ValueError("at least one scale must be known, got none")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from ...files import read_bounded
 from ...parsing import LONGEST_LOG, excerpt
-from ..traces import Trace, first_other_character, from_string, position_in
+from ..traces import Trace, from_string, other_character
 from .logs import read_log, recognised
 from .tables import flag_columns, from_csv, read_table
 
@@ -52,7 +52,7 @@ def from_file(
     if not text.strip():
         raise ValueError(f"{path} is empty")
     if not of_csv and not of_log:
-        if first_other_character(text) is None:
+        if other_character(text) is None:
             return from_string(text)
         of_csv = Path(path).suffix.lower() == ".csv" and not _is_metrics(path, text)
     if of_csv:
@@ -79,6 +79,6 @@ def _from_log(path: str | Path, text: str, log_format: str | None, step_pattern:
     try:
         return read_log(text, log_format, step_pattern).trace()
     except ValueError as error:
-        index = None if recognised(text) else first_other_character(text)
-        hint = "" if index is None else f"; read as an overflow trace, it has {position_in(text, index)}"
+        other = None if recognised(text) else other_character(text)
+        hint = f"; read as an overflow trace, it has {other}" if other else ""
         raise ValueError(f"{path}, read as a training log: {error}{hint}") from None

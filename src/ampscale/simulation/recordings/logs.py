@@ -294,12 +294,9 @@ def _lightning(text: str) -> Log:
 
 
 def _lines(text: str) -> Iterator[str]:
-    start = 0
-    while start <= len(text):
-        end = text.find("\n", start) % (len(text) + 1)
-        check_length(line := text[start:end], LONGEST_ROW, "each row")
-        yield line
-        start = end + 1
+    for match in re.finditer(r"([^\n]*)\n?", text):
+        check_length(match[1], LONGEST_ROW, "each row")
+        yield match[1]
 
 
 def _step(text: str) -> int:
