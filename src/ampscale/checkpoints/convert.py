@@ -9,7 +9,7 @@ from ..core.rule import LossScaleRule
 from ..parsing import excerpt
 from .divergence import Divergence, divergence, steps_to_growth
 from .formats.ampscale import AmpscaleFormat
-from .formats.entries import Scale
+from .formats.entries import scale
 from .formats.format import Format
 from .formats.locate import find
 from .formats.published import FORMATS
@@ -200,6 +200,6 @@ def _validated(checkpoint: Checkpoint) -> Checkpoint:
     rule, state = checkpoint.rule, numbers_of(checkpoint.state)
     for name in ("scale", "pending_scale"):
         if getattr(state, name) is not None:
-            Scale("float64")(getattr(state, name), name)
+            scale("float64")(getattr(state, name), name)
     check_reachable(rule, state)
     return replace(checkpoint, state=arrays_of(rule, state))

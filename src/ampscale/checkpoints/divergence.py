@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from ..core.machine import LossScaleState
 from ..core.rule import LossScaleRule
-from .state import Checkpoint, arrays_of, canonical, numbers_of
+from .state import Checkpoint, canonical, numbers_of
 from .trace_graph import Edge, Graph, Run, RunLengths, components, merge_runs, search
 
 BUDGETS = (500, 2_000, 8_000)  # maximum numbers of pairs to explore; most searches need a few hundred
@@ -126,10 +126,9 @@ OVERFLOW_PATTERNS: tuple[Callable[[Pair], bool], ...] = (lambda _: True, lambda 
 @lru_cache(2**17)
 def _after(rule: LossScaleRule, state: LossScaleState, finite: bool) -> LossScaleState | None:
     """Return the state after a step; None if the published scaler raises an error."""
-    updated, raises = rule.transition(arrays_of(rule, state), finite)
+    new_state, raises = rule.transition(state, finite)
     if raises:
         return None
-    new_state = numbers_of(updated)
     # While a bound blocks a growth, the count increases without further effect. Limit the count, so that the graph stays finite.
     return new_state._replace(good_steps=min(new_state.good_steps, rule.growth_interval - 1))
 
@@ -195,12 +194,8 @@ def _max_differing_steps(graph: Graph[Pair]) -> int:
     """Return the maximum number of steps in which the scales differ, for a complete graph whose cycles have no differing pair."""
     most = dict[Pair, int]()
     for component in components(graph):
-        edges = [(pair, edge) for pair in component for edge in graph.edges[pair] if edge.to not in component]
-        best = max((_differing_steps(pair, edge) + most[edge.to] for pair, edge in edges), default=0)
+        edges = [(pair, *edge) for pair in component for edge in graph.edges[pair] if edge.to not in component]
+        # The first step of an edge starts in *pair*, and all others in *to*.
+        best = max((pair.differs + (run.steps - 1) * to.differs + most[to] for pair, run, to in edges), default=0)
         most |= dict.fromkeys(component, best)
     return most[next(iter(graph.edges))]
-
-
-def _differing_steps(pair: Pair, edge: Edge[Pair]) -> int:
-    """Return in how many steps of an edge the scales differ. The first step starts in *pair*, all others in `edge.to`."""
-    return pair.differs + (edge.run.steps - 1) * edge.to.differs

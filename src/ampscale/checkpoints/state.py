@@ -78,16 +78,8 @@ def canonical(checkpoint: Checkpoint) -> tuple[LossScaleRule, LossScaleState]:
         rule = replace(rule, reset_bad_steps_on=()) if rule.hysteresis == 1 else rule
     if math.frexp(rule.backoff_factor)[0] == 0.5:  # a power of two: dividing and multiplying give the same result
         rule = replace(rule, divide_on_backoff=False)
-    if rule.dtype == "float64" or all(map(_is_float32, _factors(rule))):
+    backoff = rule.backoff_divisor if rule.divide_on_backoff else rule.backoff_factor
+    factors = (rule.growth_factor, rule.warmup_growth_factor or rule.growth_factor, backoff)
+    if rule.dtype == "float64" or all(float(np.float32(factor)) == factor for factor in factors):
         rule = replace(rule, float64_factor=False)
     return replace(rule, init_scale=rule.min_scale or rule.max_scale or 1.0), state
-
-
-def _factors(rule: LossScaleRule) -> tuple[float, ...]:
-    backoff = rule.backoff_divisor if rule.divide_on_backoff else rule.backoff_factor
-    warmup = rule.growth_factor if rule.warmup_growth_factor is None else rule.warmup_growth_factor
-    return rule.growth_factor, warmup, backoff
-
-
-def _is_float32(value: float) -> bool:
-    return float(np.float32(value)) == value

@@ -6,49 +6,19 @@ torch is imported only for these files.
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from importlib import import_module
 from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 from ...files import check_regular, write_atomically
 from ...parsing import LONGEST_JSON, json_text, parse_json
-from . import safetensors
 
-
-class _FileType(NamedTuple):
-    read: Callable[[BinaryIO], Any]
-    content: Callable[[Mapping[str, Any]], bytes]
-
-
-def _read_torch(file: BinaryIO) -> Any:
-    from .torch import read
-
-    return read(file)
-
-
-def _torch_content(mapping: Mapping[str, Any]) -> bytes:
-    from .torch import content
-
-    return content(mapping)
-
-
-def _ckpt_content(_mapping: Mapping[str, Any]) -> bytes:
-    raise ValueError("a .ckpt file can be read, not written, since torch and MindSpore both use the suffix: write .pt instead")
-
-
-_TORCH = _FileType(_read_torch, _torch_content)
-_FILE_TYPES = {
-    ".json": _FileType(
-        lambda file: parse_json(file.read(LONGEST_JSON + 1)), lambda mapping: f"{json_text(mapping, indent=2)}\n".encode()
-    ),
-    ".safetensors": _FileType(safetensors.read, safetensors.content),
-    ".pt": _TORCH,
-    ".pth": _TORCH,
-    ".bin": _TORCH,
-    ".ckpt": _FileType(_read_torch, _ckpt_content),
-}
+# Module beside this one with the functions `read` and `content` of a file type.
+_MODULES = {".json": "", ".safetensors": ".safetensors", ".pt": ".torch", ".pth": ".torch", ".bin": ".torch", ".ckpt": ".torch"}
 _SAVE_AS_JSON = "load it with its own library, and save the scaler's entries as JSON"
+_CKPT_REASON = "since torch and MindSpore both use the suffix"
 _CKPT_REMEDY = 'save files of MindSpore with mindspore.save_checkpoint(..., format="safetensors")'
 _REASONS = dict.fromkeys((".pkl", ".pickle"), "a pickle runs code: ") | dict.fromkeys((".npy", ".npz"), "it can be a pickle: ")
 
@@ -74,10 +44,10 @@ def read_file(path: str | os.PathLike[str]) -> Mapping[str, Any]:
     >>> read_file(path)
     {'fin_steps': 4, 'scale': 1024.0}
     """
-    file_type = _file_type(Path(path))
+    suffix = _suffix(Path(path))
     check_regular(path)
     with open(path, "rb") as file:
-        return _read(file_type, file, Path(path))
+        return _read(file, suffix, Path(path))
 
 
 def write_file(path: str | os.PathLike[str], mapping: Mapping[str, Any]) -> None:
@@ -102,27 +72,39 @@ def write_file(path: str | os.PathLike[str], mapping: Mapping[str, Any]) -> None
     >>> read_file(path)["scale"]
     array(1024., dtype=float32)
     """
-    file_type = _file_type(Path(path))
-    content = file_type.content(mapping)
+    suffix = _suffix(Path(path))
+    content = _content(suffix, mapping)
     # Check that the content can be read before it replaces a file.
-    _read(file_type, BytesIO(content), Path(path))
+    _read(BytesIO(content), suffix, Path(path))
     write_atomically(path, content)
 
 
-def _read(file_type: _FileType, file: BinaryIO, path: Path) -> Mapping[str, Any]:
+def _read(file: BinaryIO, suffix: str, path: Path) -> Mapping[str, Any]:
     """Return the mapping in an open file. Error messages contain *path*."""
     try:
-        mapping = file_type.read(file)
+        mapping = parse_json(file.read(LONGEST_JSON + 1)) if suffix == ".json" else _module(suffix).read(file)
     except ValueError as problem:
-        remedy = f"; {_CKPT_REMEDY}" if path.suffix.lower() == ".ckpt" else ""
-        raise ValueError(f"{path} must be a {path.suffix.lower()} file: {problem}{remedy}") from problem
+        remedy = f"; {_CKPT_REMEDY}" if suffix == ".ckpt" else ""
+        raise ValueError(f"{path} must be a {suffix} file: {problem}{remedy}") from problem
     if not isinstance(mapping, Mapping):
         raise ValueError(f"{path} must contain a mapping, got {type(mapping).__name__}")
     return mapping
 
 
-def _file_type(file: Path) -> _FileType:
-    suffix = file.suffix.lower()
-    if suffix not in _FILE_TYPES:
-        raise ValueError(f"{file} must end in one of {list(_FILE_TYPES)}; {_REASONS.get(suffix, '')}{_SAVE_AS_JSON}")
-    return _FILE_TYPES[suffix]
+def _content(suffix: str, mapping: Mapping[str, Any]) -> bytes:
+    if suffix == ".ckpt":
+        raise ValueError(f"a .ckpt file can be read, not written, {_CKPT_REASON}: write .pt instead")
+    data: bytes = f"{json_text(mapping, indent=2)}\n".encode() if suffix == ".json" else _module(suffix).content(mapping)
+    return data
+
+
+def _module(suffix: str) -> Any:
+    """Return the module of a file type, which is imported at its first use: that of torch imports torch."""
+    return import_module(_MODULES[suffix], __package__)
+
+
+def _suffix(path: Path) -> str:
+    suffix = path.suffix.lower()
+    if suffix not in _MODULES:
+        raise ValueError(f"{path} must end in one of {list(_MODULES)}; {_REASONS.get(suffix, '')}{_SAVE_AS_JSON}")
+    return suffix

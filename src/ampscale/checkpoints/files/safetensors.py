@@ -123,11 +123,8 @@ class _Tensor:
 
 
 def _are_sizes(value: Any) -> bool:
-    return isinstance(value, list) and len(value) <= _MOST_AXES and all(map(_is_size, value))
-
-
-def _is_size(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LARGEST_SIZE
+    is_short = isinstance(value, list) and len(value) <= _MOST_AXES
+    return is_short and all(type(size) is int and 0 <= size <= _LARGEST_SIZE for size in value)
 
 
 def _check_layout(tensors: list[_Tensor], size: int) -> None:

@@ -14,7 +14,7 @@ from ...core.machine import LossScaleState
 from ...core.rule import LossScaleRule
 from ...parsing import excerpt, json_text
 from ..state import Checkpoint, arrays_of, check_reachable, numbers_of
-from .entries import Converter, Count, Scale
+from .entries import Converter, count, scale
 
 NAME, VERSION = "ampscale.scaler", 1
 
@@ -26,10 +26,7 @@ class AmpscaleFormat:
     taken = 'call checkpoints.load("ampscale", mapping)'
     required = ("format", "version", "rule", "state")
     settings: tuple[str, ...] = ()
-
-    def unknown(self, keys: list[str]) -> list[str]:
-        """Return the *keys* that are not part of this format."""
-        return [key for key in keys if key not in self.required]
+    beside: tuple[str, ...] = ()
 
     def load(self, mapping: Mapping[str, Any], rule: LossScaleRule | None) -> Checkpoint:
         """Return the checkpoint that is stored in *mapping*, which has the keys of this format."""
@@ -37,7 +34,10 @@ class AmpscaleFormat:
         if type(name) is not str or type(version) is not int or (name, version) != (NAME, VERSION):
             expected = f"format {NAME!r} and version {VERSION}"
             raise ValueError(f"the mapping must have {expected}, got {excerpt(name)} and {excerpt(version)}")
-        stored = _rule(mapping["rule"])
+        try:
+            stored = LossScaleRule.from_json(json_text(mapping["rule"]))
+        except (TypeError, ValueError) as problem:
+            raise ValueError(f"rule: {problem}") from problem
         if rule not in (None, stored):
             raise ValueError(f"the rule must agree with the saved {stored!r}, got {rule!r}")
         state = _state(stored, mapping["state"])
@@ -59,17 +59,10 @@ class AmpscaleFormat:
         return {}
 
 
-def _rule(members: Any) -> LossScaleRule:
-    try:
-        return LossScaleRule.from_json(json_text(members))
-    except (TypeError, ValueError) as problem:
-        raise ValueError(f"rule: {problem}") from problem
-
-
 def _state(rule: LossScaleRule, members: Any) -> LossScaleState:
     """Return the state in Python numbers. *members* must have exactly the fields of a state of *rule*."""
-    converters: dict[str, Converter] = {"scale": _hex(rule), "good_steps": Count(-(2**31)), "bad_steps": Count()}
-    converters |= {"window_steps": Count()} if rule.overflow_tolerance is not None else {}
+    converters: dict[str, Converter] = {"scale": _hex(rule), "good_steps": count(-(2**31)), "bad_steps": count()}
+    converters |= {"window_steps": count()} if rule.overflow_tolerance is not None else {}
     converters |= {"pending_scale": _hex(rule)} if rule.delayed_update else {}
     if not isinstance(members, Mapping) or set(members) != set(converters):
         raise ValueError(f"state must have the members {list(converters)}, got {excerpt(members)}")
@@ -80,11 +73,9 @@ def _state(rule: LossScaleRule, members: Any) -> LossScaleState:
 
 
 def _hex(rule: LossScaleRule) -> Converter:
-    scale = Scale(rule.dtype)
-
-    def convert(value: Any, key: str) -> float:
+    def convert(value: Any, key: str) -> Any:
         try:
-            return scale(float.fromhex(value), key)
+            return scale(rule.dtype)(float.fromhex(value), key)
         except (TypeError, OverflowError, ValueError) as problem:
             expected = "a positive, finite number in hexadecimal, as a str"
             raise ValueError(f"{key} must be {expected}, got {excerpt(value)}") from problem

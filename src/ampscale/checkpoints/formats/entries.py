@@ -7,7 +7,6 @@ raises a TypeError or a ValueError that states what was expected and what was pa
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -33,52 +32,41 @@ def element(value: Any, key: str) -> Any:
     raise ValueError(f"{key} must have shape () or (1,), got {shape}")
 
 
-@dataclass(frozen=True)
-class Number:
-    """Converter to a float in [low, high], or in (low, high] if *above* is set. Error messages contain *expected*."""
+def number(expected: str, low: float, high: float = math.inf, *, above: bool = False) -> Converter:
+    """Return a converter to a float in [low, high], or in (low, high] with *above*. Error messages contain *expected*."""
 
-    expected: str
-    low: float
-    high: float = math.inf
-    above: bool = False
+    def convert(value: Any, key: str) -> float:
+        item = element(value, key)
+        check_number(item, key, expected, low, high, above=above)
+        return float(item)
 
-    def __call__(self, value: Any, key: str) -> float:
-        """Return *value* as a float."""
-        number = element(value, key)
-        check_number(number, key, self.expected, self.low, self.high, above=self.above)
-        return float(number)
+    return convert
 
 
-@dataclass(frozen=True)
-class Scale:
-    """Converter to a positive, finite scale that *dtype*, "float32" or "float64", represents exactly."""
+def scale(dtype: str = "float32") -> Converter:
+    """Return a converter to a positive, finite scale that *dtype*, "float32" or "float64", represents exactly."""
 
-    dtype: str = "float32"
+    def convert(value: Any, key: str) -> float:
+        item = element(value, key)
+        if isinstance(item, float) and not 0 < item < math.inf:
+            raise ValueError(f"{key} must be positive and finite, got {item!r}: no run can recover from such a scale")
+        result: float = (POSITIVE_FLOAT64 if dtype == "float64" else POSITIVE_FLOAT32)(item, key)
+        if dtype == "float32" and float(np.float32(result)) != result:
+            raise ValueError(f"{key} must be a float32 number, got {result!r}; the nearest is {float(np.float32(result))!r}")
+        return result
 
-    def __call__(self, value: Any, key: str) -> float:
-        """Return *value* as a float."""
-        number = element(value, key)
-        if isinstance(number, float) and not 0 < number < math.inf:
-            raise ValueError(f"{key} must be positive and finite, got {number!r}: no run can recover from such a scale")
-        if self.dtype == "float64":
-            return POSITIVE_FLOAT64(number, key)
-        number = POSITIVE_FLOAT32(number, key)
-        if float(np.float32(number)) != number:
-            raise ValueError(f"{key} must be a float32 number, got {number!r}; the nearest is {float(np.float32(number))!r}")
-        return number
+    return convert
 
 
-@dataclass(frozen=True)
-class Count:
-    """Converter to an int from *low* to 2**31 - 1."""
+def count(low: int = 0) -> Converter:
+    """Return a converter to an int from *low* to 2**31 - 1."""
 
-    low: int = 0
+    def convert(value: Any, key: str) -> int:
+        item = element(value, key)
+        check_count(item, key, low=low)
+        return int(item)
 
-    def __call__(self, value: Any, key: str) -> int:
-        """Return *value* as an int."""
-        number = element(value, key)
-        check_count(number, key, low=self.low)
-        return int(number)
+    return convert
 
 
 def flag(value: Any, key: str) -> bool:
@@ -101,9 +89,9 @@ def or_none(convert: Converter) -> Converter:
 
 
 _FLOAT32, _FLOAT64 = FLOATS["float32"], FLOATS["float64"]
-POSITIVE_FLOAT32 = Number("a positive, finite number that float32 can hold", _FLOAT32.smallest_subnormal, _FLOAT32.largest)
-POSITIVE_FLOAT64 = Number("a positive, finite number", _FLOAT64.smallest_subnormal)
-FACTOR = Number("a finite number of at least 1", 1, _FLOAT32.largest)
-GROWTH = Number("a finite number above 1", 1, _FLOAT32.largest, above=True)
-SHARE = Number("a number above 0 and at most 1", _FLOAT32.smallest_normal, 1)
-BACKOFF = Number("a number above 0 and below 1", _FLOAT32.smallest_normal, math.nextafter(1, 0))
+POSITIVE_FLOAT32 = number("a positive, finite number that float32 can hold", _FLOAT32.smallest_subnormal, _FLOAT32.largest)
+POSITIVE_FLOAT64 = number("a positive, finite number", _FLOAT64.smallest_subnormal)
+FACTOR = number("a finite number of at least 1", 1, _FLOAT32.largest)
+GROWTH = number("a finite number above 1", 1, _FLOAT32.largest, above=True)
+SHARE = number("a number above 0 and at most 1", _FLOAT32.smallest_normal, 1)
+BACKOFF = number("a number above 0 and below 1", _FLOAT32.smallest_normal, math.nextafter(1, 0))

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,15 +31,21 @@ class Constant(NamedTuple):
     encode: Callable[[Any], Any] = same  # from the rule's value to the scaler's
 
 
+class Entry(NamedTuple):
+    """Entry of a scaler's state."""
+
+    convert: Converter
+    encode: Callable[[LossScaleState, LossScaleRule], Any]  # from a state in Python numbers, and its rule, to the scaler's value
+
+
 @dataclass(frozen=True)
 class Format:
     """Format of a published scaler."""
 
     name: str  # name of the format and of the scaler's preset
     scale: str  # key of the scale
-    state: Mapping[str, Converter]  # converters of the entries of the state, by key
+    state: Mapping[str, Entry]  # by key
     read: Callable[[Entries, LossScaleRule], tuple[int, int]]  # returns the counts of finite steps and of overflows
-    write: Callable[[LossScaleState, LossScaleRule], Entries]  # returns the entries of a state in Python numbers
     taken: str  # instructions for loading the entries into the published scaler
     saved: tuple[Constant, ...] = ()  # constants that the scaler saves with its state
     unsaved: tuple[Constant, ...] = ()  # constructor arguments that the scaler does not save; a mapping may contain them
@@ -57,15 +62,10 @@ class Format:
         """Return the keys of the constructor arguments that the scaler does not save."""
         return tuple(constant.key for constant in self.unsaved)
 
-    def unknown(self, keys: list[str]) -> list[str]:
-        """Return the *keys* that are not part of this format."""
-        known = {*self.required, *self.settings}
-        return [key for key in keys if key not in known and not any(fnmatchcase(str(key), pattern) for pattern in self.beside)]
-
     def load(self, mapping: Mapping[str, Any], rule: LossScaleRule | None) -> Checkpoint:
         """Return the checkpoint that is stored in *mapping*, which has the keys of this format."""
         constants = [constant for constant in (*self.saved, *self.unsaved) if constant.key in mapping]
-        converters = {**self.state, **{constant.key: constant.convert for constant in constants}}
+        converters = {key: entry.convert for key, entry in self.state.items()} | {each.key: each.convert for each in constants}
         entries = _converted(self.name, converters, mapping)
         fields = {constant.field: constant.decode(entries[constant.key]) for constant in constants}
         if rule is not None:
@@ -87,7 +87,8 @@ class Format:
         fields = {}
         for constant in (*self.saved, *self.unsaved):
             try:
-                fields[constant.field] = _through(constant, getattr(source, constant.field))
+                value = constant.convert(constant.encode(getattr(source, constant.field)), constant.key)
+                fields[constant.field] = constant.decode(value)
             except (TypeError, ValueError):
                 continue  # the scaler cannot hold this value, so keep the preset's value
         rule = self._rule(fields, scale)
@@ -98,7 +99,9 @@ class Format:
 
     def entries(self, checkpoint: Checkpoint) -> Entries:
         """Return the entries that the published scaler saves if it has the rule and the state of *checkpoint*."""
-        return {**self.write(numbers_of(checkpoint.state), checkpoint.rule), **_encoded(self.saved, checkpoint.rule)}
+        state = numbers_of(checkpoint.state)
+        entries = {key: entry.encode(state, checkpoint.rule) for key, entry in self.state.items()}
+        return entries | _encoded(self.saved, checkpoint.rule)
 
     def settings_of(self, rule: LossScaleRule) -> Entries:
         """Return the constructor arguments that make the published scaler run *rule*, except arguments that it saves."""
@@ -136,11 +139,6 @@ def _check_agreement(name: str, rule: LossScaleRule, fields: Mapping[str, Any]) 
     if different:
         texts = [f"{field} is {in_file!r} in the file and {in_rule!r} in the rule" for field, in_file, in_rule in different]
         raise ValueError(f"the rule must agree with what {name} saved: {'; '.join(texts)}")
-
-
-def _through(constant: Constant, value: Any) -> Any:
-    """Return the rule's *value* after conversion to the scaler's value and back."""
-    return constant.decode(constant.convert(constant.encode(value), constant.key))
 
 
 def _encoded(constants: tuple[Constant, ...], rule: LossScaleRule) -> Entries:

@@ -6,6 +6,7 @@ checkpoints, is also read as a path: "scaler.scale" is "scale" in "scaler".
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
 from typing import Any
 
 from ...parsing import DEEPEST, LONGEST_PATH, check_length, cut, excerpt
@@ -53,7 +54,13 @@ def find_states(formats: Iterable[Format | AmpscaleFormat], mapping: Any, at: st
 
 
 def _fits(format: Format | AmpscaleFormat, mapping: Mapping[str, Any]) -> bool:
-    return all(key in mapping for key in format.required) and not format.unknown(list(mapping))
+    return all(key in mapping for key in format.required) and not _unknown(format, mapping)
+
+
+def _unknown(format: Format | AmpscaleFormat, mapping: Mapping[str, Any]) -> list[str]:
+    """Return the keys that are not part of *format*, and do not occur beside it."""
+    known = {*format.required, *format.settings}
+    return [key for key in mapping if key not in known and not any(fnmatchcase(str(key), pattern) for pattern in format.beside)]
 
 
 def _checked(format: Format | AmpscaleFormat, mapping: Mapping[str, Any], location: str) -> Mapping[str, Any]:
@@ -61,7 +68,7 @@ def _checked(format: Format | AmpscaleFormat, mapping: Mapping[str, Any], locati
     if not mapping:
         expected = f"a state of {format.name} must have the keys {list(format.required)}"
         raise ValueError(f"{expected}, got none: the scaler was disabled")
-    missing, unknown = [key for key in format.required if key not in mapping], format.unknown(list(mapping))
+    missing, unknown = [key for key in format.required if key not in mapping], _unknown(format, mapping)
     if missing or unknown:
         texts = [f"{word} {_shortened(keys)}" for word, keys in (("missing", missing), ("unknown", unknown)) if keys]
         raise ValueError(f"there is no state of {format.name} {location}: {', '.join(texts)}")

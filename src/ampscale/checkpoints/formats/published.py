@@ -4,15 +4,13 @@ Formats of the published scalers: names and types of their entries, and function
 If a scaler stores two iteration numbers, only their difference matters; the smallest numbers with this difference are written.
 """
 
-from typing import Any
-
 import numpy as np
 
 from ... import presets
 from ...core.rule import LossScaleRule
 from .ampscale import AmpscaleFormat
-from .entries import BACKOFF, FACTOR, GROWTH, POSITIVE_FLOAT32, POSITIVE_FLOAT64, SHARE, Count, Scale, dynamic, flag, or_none
-from .format import Constant, Entries, Format
+from .entries import BACKOFF, FACTOR, GROWTH, POSITIVE_FLOAT32, POSITIVE_FLOAT64, SHARE, count, dynamic, flag, or_none, scale
+from .format import Constant, Entries, Entry, Format
 
 _LOADED = "call load_state_dict(mapping)"
 
@@ -26,26 +24,34 @@ def _whole(value: float) -> float:
     return int(value) if value == int(value) else value
 
 
-def _float32(scale: float, *shape: int) -> Any:
-    return np.full(shape, scale, np.float32)
+def _scale_array(*shape: int) -> Entry:
+    return Entry(scale(), lambda state, _rule: np.full(shape, state.scale, np.float32))
 
 
-def _int32(count: int) -> Any:
-    return np.asarray(count, np.int32)
+SCALE, SCALE_ARRAY = Entry(scale(), lambda state, _rule: state.scale), _scale_array()
+SCALE_FLOAT64 = SCALE._replace(convert=scale("float64"))
+GOOD_STEPS = Entry(count(), lambda state, _rule: state.good_steps)
+GOOD_STEPS_ARRAY = Entry(count(), lambda state, _rule: np.asarray(state.good_steps, np.int32))
+BAD_STEPS = Entry(count(), lambda state, _rule: state.bad_steps)
+REMAINING = Entry(count(1), lambda state, rule: rule.hysteresis - state.bad_steps)  # overflows until the scale backs off
+ITERATION = Entry(count(), lambda state, _rule: state.good_steps + 1)
+LAST_OVERFLOW = Entry(count(-1), lambda _state, _rule: -1)
+DYNAMIC = Entry(dynamic, lambda _state, _rule: True)
+SCALE_FACTOR = Constant("scale_factor", "growth_factor", FACTOR)
+SCALE_WINDOW = Constant("scale_window", "growth_interval", count(1))
 
 
 # torch.amp.GradScaler 2.13: state_dict()
 TORCH = Format(
     "torch",
     scale="scale",
-    state={"scale": Scale(), "_growth_tracker": Count()},
+    state={"scale": SCALE, "_growth_tracker": GOOD_STEPS},
     read=lambda entries, _rule: (entries["_growth_tracker"], 0),
-    write=lambda state, _rule: {"scale": state.scale, "_growth_tracker": state.good_steps},
     taken=_LOADED,
     saved=(
         Constant("growth_factor", "growth_factor", FACTOR),
         Constant("backoff_factor", "backoff_factor", SHARE),
-        Constant("growth_interval", "growth_interval", Count(1)),
+        Constant("growth_interval", "growth_interval", count(1)),
     ),
 )
 
@@ -54,20 +60,14 @@ TORCH = Format(
 PADDLE = Format(
     "paddle",
     scale="scale",
-    state={"scale": Scale(), "incr_count": Count(), "decr_count": Count(), "use_dynamic_loss_scaling": dynamic},
+    state={"scale": _scale_array(1), "incr_count": GOOD_STEPS, "decr_count": BAD_STEPS, "use_dynamic_loss_scaling": DYNAMIC},
     read=lambda entries, _rule: (entries["incr_count"], entries["decr_count"]),
-    write=lambda state, _rule: {
-        "scale": _float32(state.scale, 1),
-        "incr_count": state.good_steps,
-        "decr_count": state.bad_steps,
-        "use_dynamic_loss_scaling": True,
-    },
     taken=_LOADED,
     saved=(
         Constant("incr_ratio", "growth_factor", FACTOR),
         Constant("decr_ratio", "backoff_factor", SHARE),
-        Constant("incr_every_n_steps", "growth_interval", Count(1)),
-        Constant("decr_every_n_nan_or_inf", "hysteresis", Count(1)),
+        Constant("incr_every_n_steps", "growth_interval", count(1)),
+        Constant("decr_every_n_nan_or_inf", "hysteresis", count(1)),
     ),
 )
 
@@ -76,13 +76,12 @@ PADDLE = Format(
 MINDSPORE = Format(
     "mindspore",
     scale="scale_value",
-    state={"scale_value": Scale(), "counter": Count()},
+    state={"scale_value": SCALE_ARRAY, "counter": GOOD_STEPS_ARRAY},
     read=lambda entries, _rule: (entries["counter"], 0),
-    write=lambda state, _rule: {"scale_value": _float32(state.scale), "counter": _int32(state.good_steps)},
     taken="set the two Parameters of the scaler: scaler.scale_value.set_data(...), scaler.counter.set_data(...)",
     unsaved=(
-        Constant("scale_factor", "growth_factor", Count(1), float, _whole),
-        Constant("scale_window", "growth_interval", Count(1)),
+        Constant("scale_factor", "growth_factor", count(1), float, _whole),
+        SCALE_WINDOW,
     ),
     reciprocal=_inverse,
     beside=("*",),
@@ -93,15 +92,14 @@ MINDSPORE = Format(
 MINDSPORE_UPDATE_CELL = Format(
     "mindspore_update_cell",
     scale="scale_sense",
-    state={"scale_sense": Scale(), "current_iterator_step": Count(1), "last_overflow_iterator_step": Count()},
-    read=lambda entries, _rule: (_since(entries, "current_iterator_step", "last_overflow_iterator_step"), 0),
-    write=lambda state, _rule: {
-        "scale_sense": _float32(state.scale),
-        "current_iterator_step": _int32(state.good_steps + 1),
-        "last_overflow_iterator_step": _int32(0),
+    state={
+        "scale_sense": SCALE_ARRAY,
+        "current_iterator_step": Entry(count(1), lambda state, _rule: np.asarray(state.good_steps + 1, np.int32)),
+        "last_overflow_iterator_step": Entry(count(), lambda _state, _rule: np.asarray(0, np.int32)),
     },
+    read=lambda entries, _rule: (_since(entries, "current_iterator_step", "last_overflow_iterator_step"), 0),
     taken="call mindspore.load_param_into_net(cell, ...) with the entries as Parameters",
-    unsaved=(Constant("scale_factor", "growth_factor", FACTOR), Constant("scale_window", "growth_interval", Count(1))),
+    unsaved=(SCALE_FACTOR, SCALE_WINDOW),
     reciprocal=lambda factor: presets.mindspore_update_cell(growth_factor=factor).backoff_factor,
     beside=("*",),
 )
@@ -111,19 +109,18 @@ MINDSPORE_UPDATE_CELL = Format(
 MEGATRON = Format(
     "megatron",
     scale="scale",
-    state={"scale": Scale(), "growth_tracker": Count(), "hysteresis_tracker": Count(-(2**31))},
-    read=lambda entries, rule: (entries["growth_tracker"], min(rule.hysteresis - entries["hysteresis_tracker"], rule.hysteresis)),
-    write=lambda state, rule: {
-        "scale": _float32(state.scale, 1),
-        "growth_tracker": state.good_steps,
-        "hysteresis_tracker": rule.hysteresis - state.bad_steps,
+    state={
+        "scale": _scale_array(1),
+        "growth_tracker": GOOD_STEPS,
+        "hysteresis_tracker": REMAINING._replace(convert=count(-(2**31))),
     },
+    read=lambda entries, rule: (entries["growth_tracker"], min(rule.hysteresis - entries["hysteresis_tracker"], rule.hysteresis)),
     taken="make its scale a torch tensor, and call load_state_dict(mapping)",
     unsaved=(
         Constant("growth_factor", "growth_factor", GROWTH),
         Constant("backoff_factor", "backoff_factor", BACKOFF),
-        Constant("growth_interval", "growth_interval", Count(1)),
-        Constant("hysteresis", "hysteresis", Count(1)),
+        Constant("growth_interval", "growth_interval", count(1)),
+        Constant("hysteresis", "hysteresis", count(1)),
         Constant("min_scale", "min_scale", POSITIVE_FLOAT32),
     ),
 )
@@ -134,26 +131,19 @@ DEEPSPEED = Format(
     "deepspeed",
     scale="cur_scale",
     state={
-        "cur_scale": Scale("float64"),
-        "cur_iter": Count(),
-        "last_overflow_iter": Count(-1),
-        "cur_hysteresis": Count(1),
-        "dynamic": dynamic,
+        "cur_scale": SCALE_FLOAT64,
+        "cur_iter": ITERATION,
+        "last_overflow_iter": LAST_OVERFLOW,
+        "cur_hysteresis": REMAINING,
+        "dynamic": DYNAMIC,
     },
     read=lambda entries, rule: (_good_steps(entries, rule), rule.hysteresis - entries["cur_hysteresis"]),
-    write=lambda state, rule: {
-        "cur_scale": state.scale,
-        "cur_iter": state.good_steps + 1,
-        "last_overflow_iter": -1,
-        "cur_hysteresis": rule.hysteresis - state.bad_steps,
-        "dynamic": True,
-    },
     taken="call vars(scaler).update(mapping)",
     saved=(
-        Constant("scale_factor", "growth_factor", FACTOR),
-        Constant("scale_window", "growth_interval", Count(1)),
+        SCALE_FACTOR,
+        SCALE_WINDOW,
         Constant("min_scale", "min_scale", POSITIVE_FLOAT64),
-        Constant("delayed_shift", "hysteresis", Count(1)),
+        Constant("delayed_shift", "hysteresis", count(1)),
         Constant(
             "consecutive_hysteresis",
             "reset_bad_steps_on",
@@ -172,21 +162,10 @@ DEEPSPEED = Format(
 DEEPSPEED_FP16_OPTIMIZER = Format(
     "deepspeed_fp16_optimizer",
     scale="cur_scale",
-    state={
-        "dynamic_loss_scale": dynamic,
-        "cur_scale": Scale("float64"),
-        "cur_iter": Count(),
-        "last_overflow_iter": Count(-1),
-    },
+    state={"dynamic_loss_scale": DYNAMIC, "cur_scale": SCALE_FLOAT64, "cur_iter": ITERATION, "last_overflow_iter": LAST_OVERFLOW},
     read=lambda entries, rule: (_good_steps(entries, rule), 0),
-    write=lambda state, _rule: {
-        "dynamic_loss_scale": True,
-        "cur_scale": state.scale,
-        "cur_iter": state.good_steps + 1,
-        "last_overflow_iter": -1,
-    },
     taken="put the entries into the optimizer's state dict, and call load_state_dict",
-    saved=(Constant("scale_factor", "growth_factor", FACTOR), Constant("scale_window", "growth_interval", Count(1))),
+    saved=(SCALE_FACTOR, SCALE_WINDOW),
     unsaved=(Constant("min_loss_scale", "min_scale", POSITIVE_FLOAT64),),
     reciprocal=_inverse,
     beside=("optimizer_state_dict", "fp32_groups", "fp32_groups_flat", "clip_grad"),
@@ -197,11 +176,10 @@ DEEPSPEED_FP16_OPTIMIZER = Format(
 KERAS = Format(
     "keras",
     scale="dynamic_scale",
-    state={"step_counter": Count(), "dynamic_scale": Scale()},
+    state={"step_counter": GOOD_STEPS_ARRAY, "dynamic_scale": SCALE_ARRAY},
     read=lambda entries, _rule: (entries["step_counter"], 0),
-    write=lambda state, _rule: {"step_counter": _int32(state.good_steps), "dynamic_scale": _float32(state.scale)},
     taken="assign the two variables of the built optimizer: step_counter.assign(...), dynamic_scale.assign(...)",
-    unsaved=(Constant("dynamic_growth_steps", "growth_interval", Count(1)),),
+    unsaved=(Constant("dynamic_growth_steps", "growth_interval", count(1)),),
 )
 
 
@@ -209,15 +187,14 @@ KERAS = Format(
 FLAX = Format(
     "flax",
     scale="scale",
-    state={"fin_steps": Count(), "scale": Scale()},
+    state={"fin_steps": GOOD_STEPS_ARRAY, "scale": SCALE_ARRAY},
     read=lambda entries, _rule: (entries["fin_steps"], 0),
-    write=lambda state, _rule: {"fin_steps": _int32(state.good_steps), "scale": _float32(state.scale)},
     taken="call flax.serialization.from_state_dict(dynamic_scale, mapping)",
     unsaved=(
         Constant("growth_factor", "growth_factor", FACTOR),
         Constant("backoff_factor", "backoff_factor", SHARE),
         Constant(
-            "growth_interval", "growth_interval", Count(), lambda flax_interval: flax_interval + 1, lambda interval: interval - 1
+            "growth_interval", "growth_interval", count(), lambda flax_interval: flax_interval + 1, lambda interval: interval - 1
         ),
         Constant("minimum_scale", "min_scale", or_none(POSITIVE_FLOAT32)),
     ),
@@ -228,12 +205,11 @@ FLAX = Format(
 JMP = Format(
     "jmp",
     scale="loss_scale",
-    state={"loss_scale": Scale(), "counter": Count()},
+    state={"loss_scale": SCALE_ARRAY, "counter": GOOD_STEPS_ARRAY},
     read=lambda entries, _rule: (entries["counter"], 0),
-    write=lambda state, _rule: {"loss_scale": _float32(state.scale), "counter": _int32(state.good_steps)},
     taken="construct jmp.DynamicLossScale with the entries; under jax.jit it replaces min_loss_scale by 1",
     unsaved=(
-        Constant("period", "growth_interval", Count(1)),
+        Constant("period", "growth_interval", count(1)),
         Constant("factor", "growth_factor", FACTOR, encode=_whole),
         Constant("min_loss_scale", "min_scale", POSITIVE_FLOAT32),
     ),
