@@ -13,7 +13,8 @@ TOP64, BOTTOM64 = 2.0**1022, 2.0**-1072
 THREE = "init_scale growth_factor growth_interval"
 FIVE = "init_scale growth_factor backoff_factor growth_interval hysteresis"
 FIFTH = ((2.0, 0.5), (2.0, 0.8), (1.1, 0.7), (3.0, 0.3))
-WHOLE = ((2, 0.5), (3, 1 / 3), (10, 0.1))  # MindSpore's and jmp's factors are integers
+# Of scalers with a single factor, which is an int in MindSpore and jmp.
+SINGLE = ((2, 0.5), (3, 1 / 3), (10, 0.1), (1.1, 1 / 1.1))
 
 
 def paddle(loop, *defaults, starts):
@@ -52,14 +53,14 @@ def deepspeed(consecutive):
 
 PUBLISHED = {
     "mindspore": Published(
-        loops_mindspore.DynamicLossScaler, (REQUIRED, REQUIRED, REQUIRED), THREE, starts=(TOP32, 3.0, 3e38), factors=WHOLE
+        loops_mindspore.DynamicLossScaler, (REQUIRED, REQUIRED, REQUIRED), THREE, starts=(TOP32, 3.0, 3e38), factors=SINGLE
     ),
     "mindspore_update_cell": Published(
         loops_mindspore.DynamicLossScaleUpdateCell,
         (REQUIRED, REQUIRED, REQUIRED),
         THREE,
         starts=(TOP32, 3.0, 3e38),
-        factors=WHOLE,
+        factors=SINGLE,
     ),
     "mindspore_manager": Published(loops_mindspore.DynamicLossScaleManager, (2**24, 2, 2000), THREE, starts=(TOP32, TOP64, 3.0)),
     "paddle_document": paddle(loops_paddle.GradScalerPage, 32768, 2, 0.5, 1000, 2, starts=(TOP32, BOTTOM32)),
@@ -142,7 +143,11 @@ PUBLISHED = {
         more=({"min_scale": 10.1},),
     ),
     "jmp_jit": Published(
-        loops_jax.JmpCompiled, (REQUIRED, 2000, 2), "init_scale growth_interval growth_factor", starts=(TOP32, 3.0), factors=WHOLE
+        loops_jax.JmpCompiled,
+        (REQUIRED, 2000, 2),
+        "init_scale growth_interval growth_factor",
+        starts=(TOP32, 3.0),
+        factors=SINGLE,
     ),
     "mpx": Published(
         loops_jax.MpxDynamicLossScaling,
