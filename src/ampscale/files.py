@@ -32,7 +32,10 @@ def write_atomically(path: str | os.PathLike[str], data: bytes | str) -> None:
         return
     temporary = target.with_name(f".ampscale-{secrets.token_hex(8)}.tmp")
     try:
-        _write_synced(temporary, content)
+        with temporary.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
         if mode is not None:
             temporary.chmod(stat.S_IMODE(mode))
         os.replace(temporary, target)
@@ -84,13 +87,6 @@ def _mode(target: Path) -> int | None:
     if not os.access(target, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(target))
     return mode
-
-
-def _write_synced(path: Path, content: bytes) -> None:
-    with path.open("xb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _sync_folder(folder: Path) -> None:

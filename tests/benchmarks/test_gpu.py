@@ -1,6 +1,5 @@
 """Tests of `benchmarks/gpu_check.sh`, as far as a machine without a GPU can run it."""
 
-import importlib
 import json
 import math
 import os
@@ -12,32 +11,28 @@ from itertools import product
 from pathlib import Path
 from unittest import mock
 
+import gpu_bounds
+import gpu_check
+import gpu_report
+import gpu_rows
 import numpy as np
 import pytest
+import shapes
 from backends import places
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS = ROOT / "benchmarks"
 OPERATIONS = ("unscale_and_check", "unscale_check_and_norm")
-
-
-def script(name):
-    """Import a module of the folder benchmarks."""
-    with mock.patch.object(sys, "path", [str(BENCHMARKS), *sys.path]):
-        return importlib.import_module(name)
-
-
 SMALL = {"float16": ("largest", 370), "bfloat16": ("largest", 370), "float32": ("1x10", 10)}
 
 
 @pytest.fixture
 def bench():
     """Yield a function that creates a `Bench` of a few small arrays on the CPU, in each dtype."""
-    common, shapes = script("gpu_rows"), script("shapes")
     made = {"largest": shapes.Shape("largest", "two", ((300,), (70,))), "1x10": shapes.Shape("1x10", "one", ((10,),))}
     pairs = [(made[name], dtype) for dtype, (name, _) in SMALL.items()]
-    with mock.patch.multiple(common, SAMPLE=1e-5, SAMPLES=3):
-        yield lambda library, **more: common.Bench(library, pairs, place="cpu", **more)
+    with mock.patch.multiple(gpu_rows, SAMPLE=1e-5, SAMPLES=3):
+        yield lambda library, **more: gpu_rows.Bench(library, pairs, place="cpu", **more)
 
 
 def check(rows, ways, dtypes=tuple(SMALL)):
@@ -62,12 +57,16 @@ def check(rows, ways, dtypes=tuple(SMALL)):
 def test_rows_of_torch_run(bench):
     """torch.amp has no rows of float16, which it rejects."""
     pytest.importorskip("torch")
-    check(list(script("gpu_torch").rows(bench("torch"))), ("ampscale", "torch foreach", "torch.amp"))
+    import gpu_torch
+
+    check(list(gpu_torch.rows(bench("torch"))), ("ampscale", "torch foreach", "torch.amp"))
 
 
 def test_torch_implementations_compute_the_same():
     """Each unscales in place and returns the same norm."""
-    torch, ways = pytest.importorskip("torch"), script("gpu_torch")
+    torch = pytest.importorskip("torch")
+    import gpu_torch as ways
+
     one = torch.full((), 0.5)
     for operation in OPERATIONS:
         tree = [torch.ones(3), torch.full((2,), 4.0)]
@@ -82,9 +81,11 @@ def test_torch_implementations_compute_the_same():
 def test_rows_of_jax_run(bench):
     """Each call is one program. Shapes with thousands of arrays are skipped, since XLA would compile them for minutes."""
     pytest.importorskip("jax")
+    import gpu_jax
+
     measuring = bench("jax")
-    measuring.shapes = [(script("shapes").MANY, "float32"), measuring.shapes[1]]
-    skipped, *rows = script("gpu_jax").rows(measuring)
+    measuring.shapes = [(shapes.MANY, "float32"), measuring.shapes[1]]
+    skipped, *rows = gpu_jax.rows(measuring)
     assert skipped == {"skipped": "jax, 10,000 x 1,000, float32: XLA takes minutes to compile it"}
     check(rows, ("ampscale, jitted", "jax.numpy, jitted"), ("bfloat16",))
     counted = [row["operations"] for row in rows if row["function"] != "copy"]
@@ -94,7 +95,9 @@ def test_rows_of_jax_run(bench):
 
 def test_kernels_of_jax_are_counted():
     """A reduction and a matrix product cannot be fused into one kernel."""
-    jax, rows = pytest.importorskip("jax"), script("gpu_jax")
+    jax = pytest.importorskip("jax")
+    import gpu_jax as rows
+
     array = jax.numpy.ones((300, 300))
     assert rows.operations(rows.compiled(lambda given: -given, array)[0]) == {"programs": 1, "kernels": 1}
     several = rows.operations(rows.compiled(lambda given: given - given.sum(0) @ given, array)[0])
@@ -107,8 +110,8 @@ def cupys():
     place = places.host()
     with mock.patch.dict(sys.modules, {"cupy": place.library, "ampscale.backends.cupy.launches": place.kernels}):
         sys.modules.pop("gpu_cupy", None)
-        module = script("gpu_cupy")
-    return partial(module.Measured, library=place.library, functions=place.backend, kernels=place.kernels)
+        import gpu_cupy
+    return partial(gpu_cupy.Measured, library=place.library, functions=place.backend, kernels=place.kernels)
 
 
 def test_cupys_rows_run(bench, cupys):
@@ -134,7 +137,7 @@ def test_failed_capture_is_reported(bench):
 
 def test_arrays_are_filled_with_random_values(bench, cupys):
     """Each array consists of repetitions of one block, since some hardware is faster for zeros."""
-    few = script("gpu_rows").block("float16", 64)
+    few = gpu_rows.block("float16", 64)
     measuring = cupys(bench("cupy"), graph=None)
     with mock.patch.dict(cupys.func._arrays.__globals__, block=lambda _: few):
         arrays = measuring._arrays(*bench("cupy").shapes[0])
@@ -152,49 +155,31 @@ def test_failed_row_is_reported(bench):
             raise RuntimeError("out of memory")
         yield {"shape": shape.name, "dtype": dtype}
 
-    rows = list(bench("some").each(measured))
-    assert [row.get("failure", row.get("dtype")) for row in rows] == [
-        "float16",
-        "some, two, bfloat16: RuntimeError: out of memory",
-        "float32",
-    ]
+    rows = [row.get("failure", row.get("dtype")) for row in bench("some").each(measured)]
+    assert rows == ["float16", "some, two, bfloat16: RuntimeError: out of memory", "float32"]
 
 
 def test_largest_shape_has_a_billion_values():
     """The sizes of the 300 arrays differ up to a hundredfold. There are fewer values if the memory is too small."""
-    rows = script("gpu_rows")
-    shape = rows.largest(10**12)
-    sizes = rows.lengths(shape)
+    sizes = gpu_rows.lengths(gpu_rows.largest(10**12))
     assert (len(sizes), round(sum(sizes), -4)) == (300, 10**9)
     assert math.isclose(sizes[-1] / sizes[0], 100, rel_tol=1e-3)
-    assert sum(rows.lengths(rows.largest(16 * 10**9))) * 4 * 5 <= 16 * 10**9
+    assert sum(gpu_rows.lengths(gpu_rows.largest(16 * 10**9))) * 4 * 5 <= 16 * 10**9
     names = {"largest", "1x100M", "100x1M", "10000x1000", "1x10", "resnet50", "gpt2"}
-    assert {shape.name for shape, _ in rows.all_shapes(10**12)} >= names
+    assert {shape.name for shape, _ in gpu_rows.all_shapes(10**12)} >= names
 
 
 def measured(library=None, **changed):
     """Return rows that just meet all bounds, with changed values for one library."""
-    rows, bounds = script("gpu_rows"), script("gpu_bounds")
-    ways = [*bounds.OURS.items(), *((home, way) for home, others in bounds.OTHERS.items() for way in others)]
+    ways = [*gpu_bounds.OURS.items(), *((home, way) for home, others in gpu_bounds.OTHERS.items() for way in others)]
     good = {"ms": 1.0, "replayed_ms": 1.0, "over_copy": 1.5, "operations": {"kernels": 1, "fills": 1}}
     good["first_call"] = {"kernels": 1, "copies": 1, "fills": 1}
-    rows_of_all = [
-        {
-            "library": home,
-            "way": way,
-            "function": operation,
-            "dtype": dtype,
-            "shape": shape.name,
-            "arrays": shape.description,
-            **good,
-        }
-        for home, way in ways
-        for operation in OPERATIONS
-        for shape, dtype in rows.all_shapes(10**12)
-    ]
+    rows = []
+    for (home, way), operation, (shape, dtype) in product(ways, OPERATIONS, gpu_rows.all_shapes(10**12)):
+        row = {"library": home, "way": way, "function": operation, "dtype": dtype, "shape": shape.name}
+        rows.append({**row, "arrays": shape.description, **good, **(changed if home == library else {})})
     copy = {"library": "cupy", "way": "device to device", "function": "copy", "shape": "largest", "arrays": "", "ms": 0.9}
-    copies = [{**copy, "over_copy": 1.0, "dtype": dtype} for dtype in rows.DTYPES]
-    return [{**row, **changed} if row["library"] == library else row for row in rows_of_all] + copies
+    return rows + [{**copy, "over_copy": 1.0, "dtype": dtype} for dtype in gpu_rows.DTYPES]
 
 
 PASSED = {"outcomes": {"test_cuda_graphs_capture_train_step": "passed"}}
@@ -215,7 +200,7 @@ PASSED = {"outcomes": {"test_cuda_graphs_capture_train_step": "passed"}}
 )
 def test_missed_bounds_are_reported(library, key, value, expected):
     """One percent, or one launch, above the bound is a miss. All bounds are measured."""
-    results = script("gpu_bounds").bounds(measured(library, **{key: value}), PASSED)
+    results = gpu_bounds.bounds(measured(library, **{key: value}), PASSED)
     assert len({bound["id"] for bound in results}) == len(results)
     assert {bound["met"] for bound in results} <= {True, False}
     assert {bound["id"].split("/")[0] for bound in results if bound["met"] is False} == expected
@@ -223,130 +208,107 @@ def test_missed_bounds_are_reported(library, key, value, expected):
 
 def test_bound_of_the_captured_step_follows_its_test():
     """If the test fails, the bound is missed; if it is skipped, the bound is not measured."""
-    bounds = script("gpu_bounds").bounds
     for outcome, met in (("failed", False), ("error", False), ("skipped", None), (None, None), ("passed", True)):
-        results = {bound["id"]: bound for bound in bounds([], {"outcomes": {"test_cuda_graphs_capture_train_step": outcome}})}
+        results = {bound["id"]: bound for bound in gpu_bounds.bounds([], {"outcomes": {gpu_bounds.STEP: outcome}})}
         assert results["captured-step"]["met"] is met
-    assert {bound["met"] for bound in bounds([], {})} == {None}
+    assert {bound["met"] for bound in gpu_bounds.bounds([], {})} == {None}
 
 
 def test_test_of_the_captured_step_exists():
     """The bound is read from the test report by the name of this test."""
-    assert f"def {script('gpu_bounds').STEP}(gpu)" in (ROOT / "tests" / "backends" / "cupy" / "test_backend.py").read_text()
+    assert f"def {gpu_bounds.STEP}(gpu)" in (ROOT / "tests" / "backends" / "cupy" / "test_backend.py").read_text()
 
 
 @pytest.fixture
 def report(tmp_path):
     """Return a report without results."""
-    return script("gpu_report").Report("NVIDIA H200", [], tmp_path)
+    return gpu_report.Report("NVIDIA H200", [], tmp_path)
 
 
 def test_outcomes_are_read_while_the_tests_run(report, capsys):
     """A parametrized test has the worst outcome of its cases. Lines of tests that fail are printed, and any other text."""
-    lines = [
-        "tests/x.py::test_a[a b] PASSED  [ 20%]",
-        "[gw0] [ 40%] FAILED tests/x.py::test_a[2]",
-        "tests/x.py::test_b SKIPPED [50%]",
-    ]
-    for line in [
-        "tests/x.py::test_a",
-        *lines,
-        "[gw1] [ 60%] PASSED tests/y.py::test_c",
-        "____ ERROR collecting tests/z.py ____",
-        "E   assert False",
-    ]:
+    failed, *other = "[gw0] [ 40%] FAILED tests/x.py::test_a[2]", "____ ERROR collecting tests/z.py ____", "E   assert False"
+    passed = "tests/x.py::test_a", "tests/x.py::test_a[a b] PASSED  [ 20%]", "[gw1] [ 60%] PASSED tests/y.py::test_c"
+    for line in (*passed, failed, "tests/x.py::test_b SKIPPED [50%]", *other):
         report.add_test(line)
     outcomes = {"test_a": "failed", "test_b": "skipped", "test_c": "passed", "tests/z.py": "error"}
     assert report.tests == {"passed": 2, "skipped": 1, "failed": 1, "error": 1, "outcomes": outcomes}
     assert report.failed() == ["test test_a", "test tests/z.py"]
-    assert capsys.readouterr().out.splitlines() == [lines[1], "____ ERROR collecting tests/z.py ____", "E   assert False"]
+    assert capsys.readouterr().out.splitlines() == [failed, *other]
 
 
 @pytest.mark.parametrize("missing", [["xdist"], pytest.param([], marks=pytest.mark.slow)])
 def test_tests_of_pytest_are_read(report, tmp_path, missing):
     """The command's options make pytest print a line for each case, in one process or several."""
-    check = script("gpu_check")
     (tmp_path / "test_some.py").write_text("import pytest\n@pytest.mark.device\ndef test_it(): raise ValueError\n")
-    with mock.patch.object(check, "TESTED", (str(tmp_path),)):
-        assert check.run("tests", check.tests_command(missing), 100, report.add_test) == ["tests: exit status 1"]
+    with mock.patch.object(gpu_check, "TESTED", (str(tmp_path),)):
+        assert gpu_check.run("tests", gpu_check.tests_command(missing), 100, report.add_test) == ["tests: exit status 1"]
     assert (report.tests["failed"], report.tests["outcomes"]) == (1, {"test_it": "failed"})
 
 
 def test_rows_are_saved_when_they_are_added(report, capsys):
     """Failures fail the run, skipped shapes do not, and lines of other programs are only printed."""
     row, *_ = measured("cupy")
-    for line in (
-        json.dumps(row),
-        "a warning",
-        '{"skipped": "this"}',
-        '{"failure": "that"}',
-        json.dumps({**row, "not_replayed": "why"}),
-    ):
-        report.add_row(line)
+    for line in (row, {"skipped": "this"}, {"failure": "that"}, {**row, "not_replayed": "why"}):
+        report.add_row(json.dumps(line))
+    report.add_row("a warning")
     written = json.loads(report.path.read_text())
     assert report.path.name == "gpu-nvidia-h200.json"
     assert [row["ms"] for row in written["rows"]] == [1.0, 1.0]
     assert written["skipped"] == ["this"]
-    assert written["failures"] == report.failed() == ["that", f"{script('gpu_report').described(row)}: not replayed: why"]
+    assert written["failures"] == report.failed() == ["that", f"{gpu_report.described(row)}: not replayed: why"]
     assert "numpy" in written["versions"]
     assert "a warning" in capsys.readouterr().out.splitlines()
 
 
 def test_versions_need_no_name():
     """A broken installation has metadata without a name, or none."""
-    module = script("gpu_report")
     broken = [mock.Mock(metadata=None), mock.Mock(metadata={"Version": "1"})]
-    with mock.patch.object(module, "distributions", return_value=broken):
-        assert module.versions() == {}
+    with mock.patch.object(gpu_report, "distributions", return_value=broken):
+        assert gpu_report.versions() == {}
 
 
 def test_table_and_verdict_are_printed(report):
     """The table has a line for each row. The verdict lists missed bounds, the most important last, and the failed parts."""
-    module = script("gpu_report")
-    report.rows, report.tests["outcomes"] = measured("cupy", ms=2.0), {script("gpu_bounds").STEP: "failed"}
-    assert len(module.table(report.rows).splitlines()) == len(report.rows) + 1
-    assert "1 kernels, 1 fills, first call 1 kernels, 1 copies, 1 fills" in module.table(report.rows)
-    lines = module.verdict(report).splitlines()
+    report.rows, report.tests["outcomes"] = measured("cupy", ms=2.0), {gpu_bounds.STEP: "failed"}
+    assert len(gpu_report.table(report.rows).splitlines()) == len(report.rows) + 1
+    assert "1 kernels, 1 fills, first call 1 kernels, 1 copies, 1 fills" in gpu_report.table(report.rows)
+    lines = gpu_report.verdict(report).splitlines()
     missed = [line for line in lines if line.startswith("NOT MET")]
     assert missed[-1].startswith("NOT MET  copy/float16/ms: 0.45, share of the copy's bandwidth, called, at least 0.9")
     assert any(line.startswith("NOT MET  captured-step: failed") for line in missed)
-    assert lines[-1] == f"FAILED  test {script('gpu_bounds').STEP}"
+    assert lines[-1] == f"FAILED  test {gpu_bounds.STEP}"
 
 
 def test_run_that_fails_keeps_its_lines():
     """Complete output lines are used at once, an incomplete one is dropped, and the exit status or the timeout is returned."""
-    check, source = script("gpu_check"), "import sys, time; print(1); print(2); print(3, end='', flush=True); "
+    source = "import sys, time; print(1); print(2); print(3, end='', flush=True); "
     for end, failure in (("sys.exit(3)", "exit status 3"), ("time.sleep(60)", "stopped after 2 seconds"), ("sys.exit()", None)):
         lines = []
-        failures = check.run("some", [sys.executable, "-c", source + end], 2, lines.append)
+        failures = gpu_check.run("some", [sys.executable, "-c", source + end], 2, lines.append)
         assert (lines, failures) == (["1", "2"], [f"some: {failure}"] if failure else [])
 
 
 @pytest.mark.parametrize("bad", [False, True])
 def test_exit_status_is_1_if_anything_failed(tmp_path, capsys, bad):
     """A library that is not installed, or has no rows for some shapes, does not fail the run."""
-    check = script("gpu_check")
-    outputs = {
-        "device": '"GPU"',
-        "tests": "tests/x.py::test_a PASSED",
-        "rows": '{"failure": "a row"}' if bad else '{"skipped": "a row"}',
-    }
+    rows = {"failure" if bad else "skipped": "a row"}
+    outputs = {"device": '"GPU"', "tests": "tests/x.py::test_a PASSED", "rows": json.dumps(rows)}
 
     def run(part, _command, _seconds, use):
         use("null" if part == "cupy: device" else outputs[part.rpartition(" ")[2]])
         return []
 
-    with mock.patch.object(check, "run", run):
-        assert check.main(tmp_path) == bad
+    with mock.patch.object(gpu_check, "run", run):
+        assert gpu_check.main(tmp_path) == bad
     assert ("FAILED  a row" in capsys.readouterr().out) == bad
     assert json.loads((tmp_path / "gpu-gpu.json").read_text())["skipped"] == ([] if bad else ["a row"] * 2)
 
 
 def test_missing_packages_are_named(capsys):
     """If a package that the rows require is missing, nothing runs."""
-    check = script("gpu_check")
-    with mock.patch.object(check, "find_spec", lambda name: None if name in ("autograd", "ml_dtypes") else check):
-        assert check.main() == 2
+    with mock.patch.object(gpu_check, "find_spec", lambda name: None if name in ("autograd", "ml_dtypes") else gpu_check):
+        assert gpu_check.main() == 2
     assert capsys.readouterr().err == "gpu_check: packages that are not installed: ml_dtypes, autograd\n"
 
 

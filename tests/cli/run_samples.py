@@ -12,9 +12,15 @@ TENSORS = (TensorStatistics(110, 10, 100, 50, 0, 0, -30, -21), TensorStatistics(
 OVERFLOW = (TensorStatistics(110, 10, 0, 0, 0, 0, -3, 5), TensorStatistics(100, 0, 0, 0, 7, 1, 3, 15))
 
 
-def write_run(path, steps=40, skipped=(0, 1, 20), every=10, names=NAMES, rule=None):
-    """Write a run with a scale of 2**16 that backs off at the *skipped* steps, and is measured at every n-th step."""
-    scale, lines = 2.0**16, [header_line(rule or LossScaleRule(init_scale=2.0**16), names)]
+def write_steps(path, records, names=None):
+    """Write a run with these records and without a rule."""
+    path.write_text(header_line(None, names) + "".join(map(step_line, records)))
+    return path
+
+
+def write_run(path, steps=40, skipped=(0, 1, 20), names=NAMES):
+    """Write a run with a scale of 2**16 that backs off at the *skipped* steps, and is measured at every tenth step."""
+    scale, lines = 2.0**16, [header_line(LossScaleRule(init_scale=2.0**16), names)]
     for step in range(steps):
         measured = {"measured_scale": scale, "tensors": OVERFLOW if step in skipped else TENSORS}
         if step in skipped:
@@ -22,7 +28,7 @@ def write_run(path, steps=40, skipped=(0, 1, 20), every=10, names=NAMES, rule=No
             record = StepRecord(step, scale, scale / 2, False, False, math.nan, **measured)
             lines.append(step_line(record, Diagnosis(step, verdict, f"<i>overflow</i> at step {step}", {"scale": scale})))
             scale /= 2
-        elif step % every == 0:
+        elif step % 10 == 0:
             record = StepRecord(step, scale, scale, True, True, 0.5, 2.0, histograms=HISTOGRAMS, **measured)
             lines.append(step_line(record))
         else:

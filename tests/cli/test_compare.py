@@ -85,10 +85,7 @@ def test_json_equals_the_comparison():
         assert document["steps"] == len(trace)
         assert document["rules"] == [Runs(simulate).report(name, *source, *SHARED[2:]) for name in names]
         rules = {name: getattr(presets, name)(init_scale=2.0**16, growth_interval=4) for name in names}
-        comparison = run(rules, trace)
-        assert {tuple(pair["rules"]): pair["step"] for pair in document["divergences"]} == comparison.divergences
-        scales = [trajectory.scales.tolist() for trajectory in comparison.trajectories.values()]
-        assert [rule["scales"] for rule in document["rules"]] == scales
+        assert {tuple(pair["rules"]): pair["step"] for pair in document["divergences"]} == run(rules, trace).divergences
 
 
 @pytest.mark.parametrize(
@@ -96,12 +93,7 @@ def test_json_equals_the_comparison():
     [
         (["torch", "--trace", "."], "RULE must be given at least twice"),
         ([], "Missing argument 'RULE RULE ...'"),
-        (
-            ["torch", "paddle"],
-            "the overflow trace must come from one of --trace, --file, --csv, --log, --overflow-above, got none",
-        ),
-        (["torch", "torch", "--trace", "."], "torch twice"),
-        (["torch", "padle", "--trace", "."], "padle: a rule must be a preset, a JSON file or LossScaleRule(...); did you mean"),
+        (["torch", "paddle"], "the overflow trace must come from one of"),
     ],
 )
 def test_usage_error_has_a_message(arguments, message):

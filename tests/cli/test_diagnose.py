@@ -99,12 +99,13 @@ def entry(header, data=b""):
     return archive.getvalue()
 
 
-def tensors(header, data=b""):
-    """Return a safetensors file with this header."""
-    text = json.dumps(header).encode()
-    return len(text).to_bytes(8, "little") + text + data
+def tensor(dtype, size):
+    """Return a safetensors file with an array of four bytes."""
+    text = json.dumps({"w": {"dtype": dtype, "shape": [size], "data_offsets": [0, 4]}}).encode()
+    return len(text).to_bytes(8, "little") + text + b"1234"
 
 
+NO_FLOATS = "must contain an array of floating-point numbers, got none"
 FLOATS = "{'descr': '<f4', 'fortran_order': False, 'shape': (%s,)}\n"
 
 
@@ -118,22 +119,10 @@ FLOATS = "{'descr': '<f4', 'fortran_order': False, 'shape': (%s,)}\n"
         ("g.npz", entry(FLOATS % 3, b"12345678901"), "w.npy must have 12 bytes for its shape (3,), got 11"),
         ("g.npz", entry(FLOATS % 3, b"1234567890123"), "w.npy must have 12 bytes for its shape (3,), got 13"),
         ("g.npz", entry(FLOATS % -3), "w.npy must have"),
-        (
-            "g.npz",
-            entry(FLOATS.replace("<f4", "O") % 3, b"\x80\x04."),
-            "must contain an array of floating-point numbers, got none",
-        ),
+        ("g.npz", entry(FLOATS.replace("<f4", "O") % 3, b"\x80\x04."), NO_FLOATS),
         ("g.safetensors", b"", "the header must fit into the 0 bytes of the file"),
-        (
-            "g.safetensors",
-            tensors({"w": {"dtype": "BF16", "shape": [3], "data_offsets": [0, 4]}}, b"1234"),
-            "w must have as many bytes as its shape (3,) requires, got 4",
-        ),
-        (
-            "g.safetensors",
-            tensors({"w": {"dtype": "I32", "shape": [1], "data_offsets": [0, 4]}}, b"1234"),
-            "must contain an array of floating-point numbers, got none",
-        ),
+        ("g.safetensors", tensor("BF16", 3), "w must have as many bytes as its shape (3,) requires, got 4"),
+        ("g.safetensors", tensor("I32", 1), NO_FLOATS),
     ],
 )
 def test_damaged_file_has_a_message(tmp_path, name, data, message):

@@ -1,24 +1,26 @@
 """`ampscale report`: the page says what happened, in a browser too, without scripts and for any number of steps."""
 
 import base64
+import io
+import math
 import re
-import struct
 import time
-import zlib
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from cli.run_samples import write_run
+from cli.run_samples import OVERFLOW, write_run, write_steps
 from cli.runs import Runs
+from PIL import Image
 
 from ampscale.cli.report import report
 from ampscale.diagnostics import Histogram, StepRecord, read_run
 from ampscale.diagnostics.run_files import header_line, step_line
 
 RUNS = Runs(report)
+FINE = {"finite": True, "applied": True, "measured_scale": 1.0}
 DOT, BAR = re.compile(r'<circle cx="([\d.]+)%" cy="([\d.]+)%"'), re.compile(r"M(\d+) 100V(\d+)h1V100")
-PATH = re.compile(r'class="line"[^>]* d="([^"]*)"')
+LINE = re.compile(r'class="line"[^>]* d="([^"]*)"')
 LIMITS = re.compile(r'<line class="limit"[^>]* y1="([\d.]+)%"')
 
 
@@ -41,9 +43,13 @@ class Texts(HTMLParser):
             self.cells[-1] += data
 
 
-def page_of(path, **settings):
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "run.jsonl"
+
+
+def page_of(path):
     """Write the page of a run and return it."""
-    write_run(path, **settings)
     out = path.with_suffix(".html")
     assert RUNS.printed(path) == [f"Page: {out}"]
     return out.read_text("utf-8")
@@ -51,65 +57,52 @@ def page_of(path, **settings):
 
 def pixels(page):
     """Return the opacities in each picture: uint8, shape (rows, columns)."""
-    pictures = []
-    for text in re.findall(r"data:image/png;base64,([^\"]*)", page):
-        data = base64.b64decode(text)
-        columns, rows = struct.unpack(">II", data[16:24])
-        start = data.index(b"IDAT")
-        (length,) = struct.unpack(">I", data[start - 4 : start])
-        lines = np.frombuffer(zlib.decompress(data[start + 4 : start + 4 + length]), np.uint8).reshape(rows, -1)[:, 1:]
-        pictures.append(np.stack([lines >> 4, lines & 15], axis=-1).reshape(rows, -1)[:, :columns])
-    return pictures
+    texts = re.findall(r"data:image/png;base64,([^\"]*)", page)
+    return [np.asarray(Image.open(io.BytesIO(base64.b64decode(text)))) for text in texts]
 
 
-def test_page_says_what_happened(tmp_path):
+def test_page_says_what_happened(path):
     """The summary, the verdicts, the gradients and the scaler are text. Texts of the file are escaped."""
-    page = Texts(page_of(tmp_path / "run.jsonl"))
+    page = Texts(page_of(write_run(path)))
     assert "40 steps: 37 applied, 3 skipped (7.5 %)" in page.text
     assert "started at 2¹⁶, was between 2¹³ and 2¹⁶, and is now 2¹³." in page.text
     assert "It is multiplied by 0.5 at every overflow" in page.text
     assert "Last 3 of 3 skipped steps and scale changes" in page.text
-    cells = [cell.strip() for cell in page.cells]
-    rows = {
-        name: cells[cells.index(name) + 1 :] for name in ("searching<i>overflow</i> at step 1", "<b>&amp;", "layers.0.weight")
-    }
-    assert rows["searching<i>overflow</i> at step 1"][:3] == ["2", "0", "1"]
-    assert rows["<b>&amp;"][:5] == ["100", "0 %", "0 %", "< 2²", "3"]
-    assert rows["layers.0.weight"][:3] == ["110", "20 %", "40 %"]
+    rows = "|".join(cell.strip() for cell in page.cells)
+    assert "|searching<i>overflow</i> at step 1|2|0|1|" in rows
+    assert "|<b>&amp;|100|0 %|0 %|< 2²|3|" in rows
+    assert "|layers.0.weight|110|20 %|40 %|" in rows
     assert not {"i", "img", "iframe", "link", "object"} & set(page.tags)
     assert page.tags.count("script") == 1
 
 
-def test_page_cannot_load_anything(tmp_path):
+def test_page_cannot_load_anything(path):
     """The policy allows the own script and style by hash, and pictures within the page."""
-    page = page_of(tmp_path / "run.jsonl")
+    page = page_of(write_run(path))
     (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', page)
     assert re.fullmatch(r"default-src 'none'; img-src data:; script-src 'sha256-\S+'; style-src 'sha256-\S+'", policy)
     assert not re.search(r'(src|href)="(?!data:)|url\(|style="', page)
 
 
 @pytest.mark.parametrize("steps", [40, 5000])
-def test_every_skipped_step_is_drawn(tmp_path, steps):
+def test_every_skipped_step_is_drawn(path, steps):
     """Each is below a dot at its scale, and counted in a bar; the line has the scale of each step."""
     skipped = (0, 1, 20, steps - 1)
-    page = page_of(tmp_path / "run.jsonl", steps=steps, skipped=skipped)
+    page = page_of(write_run(path, steps=steps, skipped=skipped))
     dots = [float(x) for x, _ in DOT.findall(page)]
     assert all(min(abs(100 * (step + 0.5) / steps - x) for x in dots) < 1 for step in skipped)
     bars = [int(bar) for bar, _ in BAR.findall(page)]
     assert bars == sorted({step * min(1000, steps) // steps for step in skipped})
-    (path,) = PATH.findall(page)
-    assert len(re.findall(r"V", path)) == 4 - 1  # the scale after the last step is not drawn
+    (line,) = LINE.findall(page)
+    assert line.count("V") == 4 - 1  # the scale after the last step is not drawn
 
 
-def test_dense_line_is_the_band_of_its_extremes(tmp_path):
+def test_dense_line_is_the_band_of_its_extremes(path):
     """Each thousandth of the run has its smallest and its largest scale, even if it has them for a single step."""
     scales = np.where(np.arange(50_000) % 2, 2.0**8, 2.0**10)
     scales[[12_345, 40_000]] = 2.0**20, 2.0**2
-    path = tmp_path / "run.jsonl"
-    steps = [StepRecord(step, scale, scale, True, True) for step, scale in enumerate(scales.tolist())]
-    path.write_text(header_line(None, None) + "".join(map(step_line, steps)))
-    RUNS.printed(path)
-    (line,) = PATH.findall(path.with_suffix(".html").read_text("utf-8"))
+    records = (StepRecord(step, scale, scale, True, True) for step, scale in enumerate(scales.tolist()))
+    (line,) = LINE.findall(page_of(write_steps(path, records)))
     corners = [(float(x), float(y)) for x, y in re.findall(r"[MH]([\d.e+]+)[ V]([\d.]+)", line)]
     assert len(corners) == 2000
     heights = sorted({y for _, y in corners})
@@ -117,9 +110,9 @@ def test_dense_line_is_the_band_of_its_extremes(tmp_path):
     assert [round(x) for x, y in corners if y in (heights[0], heights[-1])] == [246, 800]
 
 
-def test_histograms_are_drawn_at_the_scale_of_their_step(tmp_path):
+def test_histograms_are_drawn_at_the_scale_of_their_step(path):
     """A row is an exponent. After the scale has been halved twice, the same measured values are the same scaled values."""
-    page = page_of(tmp_path / "run.jsonl")
+    page = page_of(write_run(path))
     together, first, second = pixels(page)
     rows, columns = first.shape
     top = max(15 + 3, 14) + 1
@@ -133,52 +126,37 @@ def test_histograms_are_drawn_at_the_scale_of_their_step(tmp_path):
     assert (first[:, columns // 4 :] == column[:, None]).all()
 
 
-def test_histograms_of_unscaled_gradients_are_shifted(tmp_path):
+def test_histograms_of_unscaled_gradients_are_shifted(path):
     """Gradients that were measured after unscaling are shown at the scale of their step."""
-    path = tmp_path / "run.jsonl"
-    record = StepRecord(0, 2.0**10, 2.0**10, True, True, measured_scale=1.0, histograms=(Histogram(-12, (5,)),))
-    path.write_text(header_line(None, None) + step_line(record))
-    RUNS.printed(path)
-    page = path.with_suffix(".html").read_text("utf-8")
+    page = page_of(write_steps(path, [StepRecord(0, 2.0**10, 2.0**10, **FINE, histograms=(Histogram(-12, (5,)),))]))
     _, picture = pixels(page)
     assert np.flatnonzero(picture[:, 0]).tolist() == [18 - -2]
     assert "gradient 0" in page
 
 
+EXTREMES = Histogram(2**62, (1,)), Histogram(-(2**62), (2,))
 ODD = {
     "no-step": [],
     "one-step": [StepRecord(7, 1.0, 1.0, True, True)],
-    "odd-scales": [
-        StepRecord(0, *pair, False, False) for pair in ((0.0, float("inf")), (float("inf"), float("nan")), (3.0, 3.3))
-    ],
-    "empty-histograms": [StepRecord(0, 1.0, 1.0, True, True, measured_scale=1.0, histograms=(Histogram(0, ()),))],
-    "hostile-exponents": [
-        StepRecord(
-            0, 1e300, 1.0, True, True, measured_scale=1e-300, histograms=(Histogram(2**62, (1,)), Histogram(-(2**62), (2,)))
-        )
-    ],
-    "gradients-come-and-go": [
-        StepRecord(i, 1.0, 1.0, True, True, measured_scale=1.0, histograms=(Histogram(0, (1,)),) * n)
-        for i, n in enumerate((2, 2, 1))
-    ],
+    "odd-scales": [StepRecord(0, *pair, False, False) for pair in ((0.0, math.inf), (math.inf, math.nan), (3.0, 3.3))],
+    "empty-histograms": [StepRecord(0, 1.0, 1.0, **FINE, histograms=(Histogram(0, ()),))],
+    "hostile-exponents": [StepRecord(0, 1e300, 1.0, True, True, measured_scale=1e-300, histograms=EXTREMES)],
+    "measured-at-infinity": [StepRecord(0, math.inf, 1.0, False, False, measured_scale=math.inf, tensors=OVERFLOW)],
+    "gradients-come-and-go": [StepRecord(0, 1.0, 1.0, **FINE, histograms=(Histogram(0, (1,)),) * n) for n in (2, 2, 1)],
 }
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_every_run_has_a_page(name, tmp_path):
+def test_every_run_has_a_page(name, path):
     """There is neither an error nor a warning."""
-    path = tmp_path / "run.jsonl"
-    path.write_text(header_line(None, None) + "".join(map(step_line, ODD[name])))
-    RUNS.printed(path)
-    page = path.with_suffix(".html").read_text("utf-8")
+    page = page_of(write_steps(path, ODD[name]))
     assert "NaN" not in page
     assert "nan%" not in page
 
 
-def test_page_of_many_steps_is_small(tmp_path):
+def test_page_of_many_steps_is_small(path):
     """Its size does not grow with the number of steps; gradients beyond the worst two hundred have no picture."""
     names = [f"layer.{index}" for index in range(300)]
-    path = tmp_path / "run.jsonl"
     histograms = tuple(Histogram(-40 + index % 30, tuple(range(1, 41))) for index in range(300))
     measured = StepRecord(0, 2.0**16, 2.0**16, True, True, measured_scale=2.0**16, histograms=histograms)
     lines = [step_line(measured).replace('"step":0', f'"step":{step}') for step in range(0, 60_000, 1000)]
@@ -186,9 +164,8 @@ def test_page_of_many_steps_is_small(tmp_path):
     text = "".join(line + "".join(plain % (1000 * part + step) for step in range(1, 1000)) for part, line in enumerate(lines))
     path.write_text(header_line(None, names) + text)
     started = time.process_time()
-    RUNS.printed(path)
+    page = page_of(path)
     assert time.process_time() - started < 10
-    page = path.with_suffix(".html").read_text("utf-8")
     assert len(page) < 1_500_000
     assert len(pixels(page)) == 201
     assert "200 of 300 gradients are shown" in page
@@ -202,12 +179,11 @@ def test_page_of_many_steps_is_small(tmp_path):
         (header_line(None, None) + "{}\n", "line 2: "),
     ],
 )
-def test_usage_error_has_a_message(text, message, tmp_path):
+def test_usage_error_has_a_message(text, message, path):
     """The exit code is 2, and no page is written."""
-    path = tmp_path / "run.jsonl"
     path.write_text(text)
     assert message in RUNS.error(path)
-    assert list(tmp_path.iterdir()) == [path]
+    assert list(path.parent.iterdir()) == [path]
 
 
 def test_run_is_not_overwritten(tmp_path):
@@ -233,7 +209,7 @@ def browser():
 def page_file(tmp_path_factory):
     """Write a page."""
     path = write_run(tmp_path_factory.mktemp("page") / "run.jsonl", steps=3000, names=["a." * 60, "second"])
-    RUNS.printed(path)
+    page_of(path)
     return path.with_suffix(".html")
 
 
@@ -268,11 +244,9 @@ def test_page_works_without_scripts(browser, page_file):
     browser.send_command("Emulation.setScriptExecutionDisabled", value=True)
     try:
         browser.show(page_file)
-        tree = browser.send_command("DOM.getDocument", depth=-1)
-        (choice,) = browser.send_command("DOM.querySelectorAll", nodeId=tree["root"]["nodeId"], selector="#choice[hidden]")[
-            "nodeIds"
-        ]
-        hidden = browser.send_command("DOM.querySelectorAll", nodeId=tree["root"]["nodeId"], selector="figure[hidden]")["nodeIds"]
-        assert (bool(choice), hidden) == (True, [])
+        root = browser.send_command("DOM.getDocument", depth=-1)["root"]["nodeId"]
+        for selector, count in (("#choice[hidden]", 1), ("figure[hidden]", 0)):
+            nodes = browser.send_command("DOM.querySelectorAll", nodeId=root, selector=selector)["nodeIds"]
+            assert len(nodes) == count
     finally:
         browser.send_command("Emulation.setScriptExecutionDisabled", value=False)

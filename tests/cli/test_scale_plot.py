@@ -10,7 +10,8 @@ from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from ampscale import LossScaleRule, presets
-from ampscale.cli.scale_plot import CORNERS, LOOK, Heights, corners, crosses, draw, figure_of
+from ampscale.cli.scale_plot import LOOK, Heights, crosses, draw, figure_of
+from ampscale.cli.step_line import CORNERS, corners
 from ampscale.simulation.simulate import Trajectory, simulate
 from ampscale.simulation.traces import from_flags, from_model, from_string
 

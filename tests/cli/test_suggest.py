@@ -1,14 +1,13 @@
 """`ampscale suggest`: the scales that would have suited a run, and what each preset would have done."""
 
 import pytest
-from cli.run_samples import HISTOGRAMS, TENSORS, write_run
+from cli.run_samples import HISTOGRAMS, TENSORS, write_run, write_steps
 from cli.runs import Runs
 
 from ampscale import presets
 from ampscale.cli.suggest import suggest
 from ampscale.diagnostics import Histogram, StepRecord, read_run, replay
 from ampscale.diagnostics import suggest as suggested
-from ampscale.diagnostics.run_files import header_line, step_line
 
 RUNS = Runs(suggest)
 
@@ -18,6 +17,14 @@ def test_interval_is_that_of_all_histograms_before_scaling(tmp_path):
     document = RUNS.report(write_run(tmp_path / "run.jsonl"), "--share", "0.3")
     unscaled = [Histogram(low - power, counts) for power in (14, 13) for low, counts in HISTOGRAMS]
     assert document["suggestion"] == suggested(unscaled, share=0.3)._asdict()
+
+
+def test_extreme_exponents_have_a_suggestion(tmp_path):
+    """They are treated as 1000 and -1000, so that the scales are float64 numbers."""
+    extremes = Histogram(2**62, (1,)), Histogram(-(2**62), (2,))
+    record = StepRecord(0, 1.0, 1.0, True, True, measured_scale=1.0, histograms=extremes)
+    suggestion = RUNS.report(write_steps(tmp_path / "run.jsonl", [record]))["suggestion"]
+    assert (suggestion["high"], suggestion["low"]) == (2.0**-986, 2.0**976)
 
 
 def test_every_preset_is_replayed(tmp_path):
@@ -34,6 +41,5 @@ def test_every_preset_is_replayed(tmp_path):
 @pytest.mark.parametrize("measured", [{}, {"measured_scale": 1.0, "tensors": TENSORS}])
 def test_run_without_histograms_is_rejected(tmp_path, measured):
     """Statistics alone do not tell how many values are lost."""
-    path = tmp_path / "run.jsonl"
-    path.write_text(header_line(None, None) + step_line(StepRecord(0, 1.0, 1.0, True, True, **measured)))
+    path = write_steps(tmp_path / "run.jsonl", [StepRecord(0, 1.0, 1.0, True, True, **measured)])
     assert "must have histograms with finite, non-zero values: give the monitor histogram_every" in RUNS.error(path)

@@ -8,7 +8,7 @@ import sys
 import time
 
 import pytest
-from cli.run_samples import write_run
+from cli.run_samples import write_run, write_steps
 from cli.runs import Runs
 
 from ampscale.cli.watch import watch
@@ -36,35 +36,28 @@ def test_state_has_scale_skips_norm_and_gradients(tmp_path):
 
 def test_worst_ten_gradients_are_listed_in_80_columns(tmp_path):
     """Long names are wrapped."""
-    record = StepRecord(
-        0, 1.0, 1.0, True, True, measured_scale=1.0, tensors=tuple((100, 0, i, i, 0, 0, -30, 3) for i in range(30))
-    )
-    path = tmp_path / "run.jsonl"
-    path.write_text(header_line(None, [f"{index:x}{'n' * 100}" for index in range(30)]) + step_line(record))
+    tensors = tuple((100, 0, index, index, 0, 0, -30, 3) for index in range(30))
+    record = StepRecord(0, 1.0, 1.0, True, True, measured_scale=1.0, tensors=tensors)
+    path = write_steps(tmp_path / "run.jsonl", [record], [f"{index:x}{'n' * 100}" for index in range(30)])
     lines = RUNS.printed(path, "--once")
     assert max(map(len, lines)) <= 80
     assert [line.split()[-7] for line in lines if "%" in line][1:] == [str(share) for share in range(29, 19, -1)]
 
 
 @pytest.mark.parametrize(
-    ("scales", "blocks"), [([1.0], "▁"), ([1.0, 2.0], "▁█"), ([0.0, 1.0, float("inf")], "▁▅█"), ([4.0, 2.0**11] * 99, "█" * 60)]
+    ("scales", "blocks"), [([1.0], "▁"), ([1.0, 2.0], "▁█"), ([0.0, 1.0, float("inf")], "▁▅█"), ([4.0, 2.0**11] * 99, "▁" * 60)]
 )
 def test_line_of_blocks_has_the_largest_scale_of_each_part(tmp_path, scales, blocks):
     """It has at most 60 characters."""
-    path = tmp_path / "run.jsonl"
-    steps = (step_line(StepRecord(step, scale, scale, True, True)) for step, scale in enumerate(scales))
-    path.write_text(header_line(None, None) + "".join(steps))
-    expected = blocks.replace("█", "▁") if len(set(blocks)) == 1 else blocks
-    lines = RUNS.printed(path, "--once")
+    records = [StepRecord(step, scale, scale, True, True) for step, scale in enumerate(scales)]
+    lines = RUNS.printed(write_steps(tmp_path / "run.jsonl", records), "--once")
     (index,) = (index for index, line in enumerate(lines) if line.startswith("scale "))
-    assert lines[index + 1].split() == [expected]
+    assert lines[index + 1].split() == [blocks]
 
 
 def test_run_without_steps_is_described(tmp_path):
     """Its header was written, and no step."""
-    path = tmp_path / "run.jsonl"
-    path.write_text(header_line(None, None))
-    assert " ".join(RUNS.printed(path, "--once")).split()[-3:] == ["no", "step", "yet"]
+    assert RUNS.printed(write_steps(tmp_path / "run.jsonl", []), "--once") == ["run.jsonl: no step yet"]
 
 
 @pytest.mark.parametrize(
@@ -88,10 +81,8 @@ def test_file_is_followed_until_control_c(tmp_path):
     """It is waited for, and read again from its start after it was replaced. The exit code is 0."""
     pty = pytest.importorskip("pty", reason="capability pty: no pseudo-terminals on this system")
     path, (terminal, stream) = tmp_path / "run.jsonl", pty.openpty()
-    command, environment = (
-        [sys.executable, "-m", "ampscale", "watch", str(path)],
-        {**os.environ, "TERM": "xterm", "COLUMNS": "200"},
-    )
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "200"}
+    command = [sys.executable, "-m", "ampscale", "watch", str(path)]
     process = subprocess.Popen(command, stdin=stream, stdout=stream, stderr=stream, env=environment)
     try:
         os.close(stream)

@@ -47,7 +47,8 @@ class Commands(Command, click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command called *cmd_name*; None if there is no such command. Commands of ampscale take precedence."""
-        return super().get_command(ctx, cmd_name) or _third_party_command(cmd_name)
+        others = map(_loaded, entry_points(group=GROUP, name=cmd_name))
+        return super().get_command(ctx, cmd_name) or next(others, CONFORM if cmd_name == "conform" else None)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command that *args* name, its name, and its arguments. Suggest a name if the command is unknown."""
@@ -60,25 +61,16 @@ class Commands(Command, click.Group):
             raise click.UsageError(f"no such command {args[0]!r}; {remedy}", ctx) from None
 
 
-def _third_party_command(name: str) -> click.Command | None:
-    for point in entry_points(group=GROUP, name=name):
-        return _loaded(point)
-    return _failing(name, "conform is not installed: pip install ampscale-conformance", 2) if name == "conform" else None
-
-
 def _loaded(point: EntryPoint) -> click.Command:
     """Return the command of an entry point. If it cannot be loaded, return a command that prints the reason in one line."""
+    label = f"the command {point.name}" + (f" of {point.dist.name} {point.dist.version}" if point.dist else "")
     try:
         command = point.load()
     except Exception as error:  # noqa: BLE001 - importing another package may raise anything
-        return _failing(point.name, f"{_label(point)} cannot be loaded: {type(error).__name__}: {error}")
+        return _failing(point.name, f"{label} cannot be loaded: {type(error).__name__}: {error}")
     if not isinstance(command, click.Command):
-        return _failing(point.name, f"{_label(point)} must be a click command, got {type(command).__name__}")
+        return _failing(point.name, f"{label} must be a click command, got {type(command).__name__}")
     return command
-
-
-def _label(point: EntryPoint) -> str:
-    return f"the command {point.name} of {point.dist.name} {point.dist.version}" if point.dist else f"the command {point.name}"
 
 
 def _failing(name: str, message: str, code: int = 1) -> click.Command:
@@ -90,6 +82,9 @@ def _failing(name: str, message: str, code: int = 1) -> click.Command:
 
     settings = {"ignore_unknown_options": True, "allow_extra_args": True}
     return click.Command(name, settings, fail, short_help=message, add_help_option=False)
+
+
+CONFORM = _failing("conform", "conform is not installed: pip install ampscale-conformance", 2)
 
 
 @click.group("ampscale", cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})

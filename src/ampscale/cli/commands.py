@@ -6,8 +6,10 @@ completes names.
 """
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
+from functools import reduce
 from typing import Any
 
 import click
@@ -68,6 +70,26 @@ def suggestion(name: str, known: Iterable[str], otherwise: str) -> str:
     """Return "did you mean torch?" with the nearest of the *known* names, or *otherwise* if none is near."""
     matches = get_close_matches(name[:LONGEST_NAME].lower(), list(known), n=1)
     return f"did you mean {matches[0]}?" if matches else otherwise
+
+
+def flag(name: str) -> str:
+    """Return the option of a parameter, such as "--log-format"."""
+    return "--" + name.replace("_", "-")
+
+
+@contextmanager
+def usage_errors(*others: type[Exception]) -> Iterator[None]:
+    """Report an OSError, a ValueError or one of *others* that the block raises as a usage error."""
+    types: tuple[type[Exception], ...] = (OSError, ValueError, *others)
+    try:
+        yield
+    except types as error:
+        raise click.UsageError(str(error)) from None
+
+
+def with_options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a decorator that adds these options to a command, in this order."""
+    return lambda command: reduce(lambda result, option: option(result), reversed(options), command)
 
 
 def examples(*commands: str) -> str:

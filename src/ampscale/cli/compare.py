@@ -1,7 +1,7 @@
 """`ampscale compare`: several scalers along one overflow trace, and the steps at which they diverge."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -10,13 +10,9 @@ from ..simulation.compare import compare as run
 from ..simulation.simulate import Trajectory
 from .commands import Command, examples
 from .describe import exact, fold
-from .extras import require
 from .rule_arguments import complete_rule, parse_settings, read_rules
 from .trace_options import read_trace, shared_options
 from .trajectories import document, draw, to_json
-
-if TYPE_CHECKING:  # imported when the command runs
-    from rich.table import Table
 
 DEFINITION = """\
 Two rules diverge at the first step after which their scales differ, or at which only one of the two raises. Steps are \
@@ -63,51 +59,35 @@ def compare(rules: tuple[str, ...], settings: tuple[str, ...], as_json: bool, pi
         runs = [document(name, named_rules[name], trajectory) for name, trajectory in comparison.trajectories.items()]
         click.echo(to_json({"steps": len(steps), "rules": runs, "divergences": pairs}))
         return
-    require("rich")
     _print(comparison)
     if picture is not None:
         click.echo(f"Picture: {picture}")
 
 
 def _print(comparison: Comparison) -> None:
-    from .tables import trimmed_console
+    """Print a table with a row for each rule, and the divergences: as a matrix of many rules if it fits, else as sentences."""
+    from .tables import Column, numbers, table, trimmed_console
 
+    names, steps = list(comparison.trajectories), comparison.divergences
+    titles = numbers("", "overflows", "growths", "backoffs", "raises\nat step", "final\nscale")
+    titles.insert(1, Column("rule", overflow="fold"))
+    rows = ([str(row), *(_cell(steps[other, name]) for other in names[: row - 1])] for row, name in enumerate(names[1:], 2))
+    matrix = table(numbers("", *map(str, range(1, len(names)))), rows)
     with trimmed_console() as console:
-        console.print(_summary(comparison))
-        matrix = _matrix(comparison)
+        console.print(table(titles, map(_row, range(1, len(names) + 1), names, comparison.trajectories.values())))
         width = console.measure(matrix, options=console.options.update(width=1000)).maximum
-        if len(comparison.trajectories) > 3 and width <= console.width:
+        if len(names) > 3 and width <= console.width:
             console.print(DEFINITION + KEY, matrix, sep="\n")
         else:
             console.print(DEFINITION)
-            sentences = (_sentence(*pair, step) for pair, step in comparison.divergences.items())
-            console.print(*(fold(sentence, "    ") for sentence in sentences), sep="\n", soft_wrap=True)
-
-
-def _summary(comparison: Comparison) -> "Table":
-    """Return a table with a row for each rule."""
-    from rich.table import Column
-
-    from .tables import numbers, table
-
-    titles = numbers("", "overflows", "growths", "backoffs", "raises\nat step", "final\nscale")
-    rows = (_row(number, *named) for number, named in enumerate(comparison.trajectories.items(), start=1))
-    return table([titles[0], Column("rule", overflow="fold"), *titles[1:]], rows)
+            sentences = (fold(_sentence(*pair, step), "    ") for pair, step in steps.items())
+            console.print(*sentences, sep="\n", soft_wrap=True)
 
 
 def _row(number: int, name: str, trajectory: Trajectory) -> tuple[str, ...]:
     counts = (f"{count:,}" for count in (trajectory.overflows, trajectory.growths, trajectory.backoffs))
     raises = "-" if trajectory.raised_at is None else f"{trajectory.raised_at:,}"
     return str(number), name, *counts, raises, exact(float(trajectory.scales[-1]))
-
-
-def _matrix(comparison: Comparison) -> "Table":
-    """Return a table of all divergences, with a row and a column for each rule."""
-    from .tables import numbers, table
-
-    names, steps = list(comparison.trajectories), comparison.divergences
-    rows = ([str(row), *(_cell(steps[other, name]) for other in names[: row - 1])] for row, name in enumerate(names[1:], 2))
-    return table(numbers("", *map(str, range(1, len(names)))), rows)
 
 
 def _cell(step: int | None) -> str:

@@ -13,7 +13,7 @@ from .. import checkpoints
 from ..checkpoints import FORMATS, Checkpoint, ConversionReport, Divergence, RunLengths
 from ..checkpoints.formats.locate import find_states
 from ..parsing import excerpt, json_text
-from .commands import Command, Name, examples
+from .commands import Command, Name, examples, usage_errors
 from .describe import counted, fold, power
 from .rule_arguments import constant
 
@@ -61,15 +61,14 @@ def convert(
     dropped, which arguments the target requires, and how far the two scales can diverge over all overflow traces. --set specifies
     constants that IN does not contain, under the names of the source: --set period=500 for jmp.
     """
-    try:
+    with usage_errors(ImportError, TypeError):
         entries = checkpoints.read_file(file)
         source, at = choose_state(entries, source, at)
         saved = checkpoints.convert(entries, source, target, settings=dict(map(_setting, settings)), at=at)
         if out is not None:
-            _check_other(file, out)
+            if out.exists() and out.samefile(file):
+                raise ValueError(f"--out must be another file than IN, got {out}")
             checkpoints.write_file(out, saved.mapping)
-    except (ImportError, OSError, TypeError, ValueError) as error:
-        raise click.UsageError(str(error)) from error
     if as_json:
         click.echo(json_text({"mapping": saved.mapping, "report": document(saved.report)}, indent=2))
     else:
@@ -90,7 +89,8 @@ def choose_state(entries: Any, source: str | None, at: str | None) -> tuple[str,
     formats = FORMATS.values() if source is None else [FORMATS[source]]
     states = find_states(formats, entries, at)
     if len(states) > 1:
-        choices = [" ".join(_options(*state, source, at)) for state in states[:SHOWN]]
+        options = " ".join(text for text, given in (("--from {0}", source), ("--at {1}", at)) if given is None)
+        choices = [options.format(name, shlex.quote(path)) for name, path in states[:SHOWN]]
         more = f", and {len(states) - SHOWN} more" if len(states) > SHOWN else ""
         raise ValueError(f"IN contains {len(states)} scaler states; choose one with {', or '.join(choices)}{more}")
     if states:
@@ -98,14 +98,6 @@ def choose_state(entries: Any, source: str | None, at: str | None) -> tuple[str,
     if source is None:
         raise ValueError("IN contains the entries of no known format; --from FORMAT reports which keys are missing")
     return source, at
-
-
-def _options(name: str, path: str, source: str | None, at: str | None) -> Iterator[str]:
-    """Yield the options that choose this state, except options that were given."""
-    if source is None:
-        yield f"--from {name}"
-    if at is None:
-        yield f"--at {shlex.quote(path)}"
 
 
 def document(report: ConversionReport) -> dict[str, Any]:
@@ -136,7 +128,9 @@ def _lines(source: str, target: str, report: ConversionReport) -> Iterator[str]:
     """Yield the lines of a report."""
     path = f", at {report.source.at}" if report.source.at else ""
     yield f"{source}{path} -> {target}"
-    yield f"carried    {', '.join(_carried(report.source))}"
+    state = _state(report.source)
+    good, bad = counted(state["good_steps"], "finite step"), counted(state["bad_steps"], "overflow")
+    yield f"carried    scale {power(state['scale'])}, {good}, {bad}"
     yield from (f"assumed    {name} = {value!r}" for name, value in report.source.assumed.items())
     yield from (f"dropped    {name}: was {old!r}, is {new!r}" for name, (old, new) in report.dropped.items())
     if report.source.ignored:
@@ -147,13 +141,6 @@ def _lines(source: str, target: str, report: ConversionReport) -> Iterator[str]:
     yield f"load       {report.taken}"
     yield f"growth     {_growth(*report.growth)}"
     yield from (f"divergence {line}" for line in _divergence(report.divergence))
-
-
-def _carried(source: Checkpoint) -> Iterator[str]:
-    state = _state(source)
-    yield f"scale {power(state['scale'])}"
-    yield counted(state["good_steps"], "finite step")
-    yield counted(state["bad_steps"], "overflow")
 
 
 def _growth(source: int | None, target: int | None) -> str:
@@ -202,9 +189,3 @@ def _setting(text: str) -> tuple[str, Any]:
     if not equals:
         raise ValueError(f"a setting must be written as KEY=VALUE, got {excerpt(text)}")
     return key.strip(), constant(value.strip())
-
-
-def _check_other(file: Path, out: Path) -> None:
-    """Raise an error if --out would overwrite IN, a whole checkpoint, with the entries of its scaler."""
-    if out.exists() and out.samefile(file):
-        raise ValueError(f"--out must be another file than IN, got {out}")

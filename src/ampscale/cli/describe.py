@@ -35,14 +35,28 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def percent(share: float) -> str:
+    """Return a share with two significant digits, such as "0.13 %"; "-" for NaN."""
+    if math.isnan(share):
+        return "-"
+    return f"{100 * share:.2g} %" if share < 0.995 else f"{100 * share:.3g} %"
+
+
 def sentences(rule: LossScaleRule) -> Iterator[str]:
     """Yield sentences about the scaler of *rule*, in this order: start, growth, backoff, bounds, errors, arithmetic."""
     yield f"The scale starts at {power(rule.init_scale)}."
     yield from _growth(rule)
     yield from _backoff(rule)
     yield from _bounds(rule)
-    yield from _errors(rule)
-    yield from _arithmetic(rule)
+    if rule.raise_at_min_scale:
+        yield "The published scaler raises an error when a backoff is due at the lower bound."
+    if rule.raise_at_or_below is not None:
+        yield f"The published scaler raises an error when an overflow leaves it at {power(rule.raise_at_or_below)} or below."
+    dtype = "It is a float64 on the host" if rule.dtype == "float64" else "It is a float32"
+    factors = "; its factors are applied in float64, and the result is rounded once" if rule.float64_factor else ""
+    yield f"{dtype}{factors or ', and so are its factors'}."
+    if rule.delayed_update:
+        yield "Each change takes effect one step later."
 
 
 def ordinal(number: int) -> str:
@@ -70,27 +84,21 @@ def _backoff(rule: LossScaleRule) -> Iterator[str]:
     if rule.backoff_factor == 1:
         yield "It never backs off."
         return
-    how = f"is multiplied by {power(rule.backoff_factor)}"
-    if rule.divide_on_backoff:
-        how = f"is divided by {power(rule.backoff_divisor)}"
+    how = f"divided by {power(rule.backoff_divisor)}" if rule.divide_on_backoff else f"multiplied by {power(rule.backoff_factor)}"
     if rule.overflow_tolerance is not None:
         share = f"{rule.overflow_tolerance:.6g} of the steps since the last growth or due backoff"
-        yield f"It {how} when overflows reach {share}."
+        yield f"It is {how} when overflows reach {share}."
     elif rule.hysteresis == 1:
-        yield f"It {how} at every overflow, which also restarts the count of finite steps."
+        yield f"It is {how} at every overflow, which also restarts the count of finite steps."
     else:
-        yield f"It {how} at the {ordinal(rule.hysteresis)} counted overflow."
+        yield f"It is {how} at the {ordinal(rule.hysteresis)} counted overflow."
         yield "Each overflow restarts the count of finite steps."
     if rule.hysteresis > 1 or rule.overflow_tolerance is not None:
-        yield from _resets(rule)
-
-
-def _resets(rule: LossScaleRule) -> Iterator[str]:
-    names = {"finite": "a finite step", "growth": "a growth", "backoff": "a backoff"}
-    events = [names[event] for event in names if event in rule.reset_bad_steps_on]
-    yield f"{' or '.join(events).capitalize() if events else 'Nothing'} resets the overflow count."
-    if "backoff" not in rule.reset_bad_steps_on and rule.overflow_tolerance is None:
-        yield "After the first backoff, every overflow backs off until the count is reset."
+        names = {"finite": "a finite step", "growth": "a growth", "backoff": "a backoff"}
+        events = [names[event] for event in names if event in rule.reset_bad_steps_on]
+        yield f"{' or '.join(events).capitalize() if events else 'Nothing'} resets the overflow count."
+        if "backoff" not in rule.reset_bad_steps_on and rule.overflow_tolerance is None:
+            yield "After the first backoff, every overflow backs off until the count is reset."
 
 
 def _bounds(rule: LossScaleRule) -> Iterator[str]:
@@ -108,20 +116,3 @@ def _bounds(rule: LossScaleRule) -> Iterator[str]:
         yield f"It {' and '.join(filter(None, [lower, upper]))}."
     if high is None and rule.growth_factor > 1:
         yield "A growth that would be non-finite is skipped." if rule.skip_infinite_growth else "It can grow to infinity."
-
-
-def _errors(rule: LossScaleRule) -> Iterator[str]:
-    if rule.raise_at_min_scale:
-        yield "The published scaler raises an error when a backoff is due at the lower bound."
-    if rule.raise_at_or_below is not None:
-        yield f"The published scaler raises an error when an overflow leaves it at {power(rule.raise_at_or_below)} or below."
-
-
-def _arithmetic(rule: LossScaleRule) -> Iterator[str]:
-    dtype = "It is a float64 on the host" if rule.dtype == "float64" else "It is a float32"
-    if rule.float64_factor:
-        yield f"{dtype}; its factors are applied in float64, and the result is rounded once."
-    else:
-        yield f"{dtype}, and so are its factors."
-    if rule.delayed_update:
-        yield "Each change takes effect one step later."

@@ -3,24 +3,22 @@
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
-from .commands import JSON, Command, examples
-from .describe import counted, exact, fold
-from .extras import require
+from ..core.statistics import LOWEST
+from ..diagnostics.records import Histogram, TensorStatistics, histograms_of, statistics_of
+from ..diagnostics.suggest import suggest
+from ..functional import exponent_histogram, measure
+from .commands import JSON, Command, examples, usage_errors
+from .describe import counted, exact, fold, percent
 from .gradient_files import Gradient, read_gradients
 from .progress import progress
-from .report_page.markup import percent
 from .rule_arguments import NUMBER
 from .suggest import SHARE, interval
 from .trace_options import FILE
 from .trajectories import to_json
-
-if TYPE_CHECKING:  # imported when the command runs
-    from ..diagnostics.records import Histogram, TensorStatistics
-    from ..diagnostics.suggest import Suggestion
 
 
 class Row(NamedTuple):
@@ -29,8 +27,8 @@ class Row(NamedTuple):
     name: str
     dtype: str
     shape: tuple[int, ...]
-    statistics: "TensorStatistics"
-    histogram: "Histogram"
+    statistics: TensorStatistics
+    histogram: Histogram
 
     @property
     def nonzero(self) -> int:
@@ -71,21 +69,18 @@ def diagnose(file: Path, scale: float, share: float, as_json: bool) -> None:
     """  # noqa: D301 - click does not rewrap a paragraph after a backspace character
     if not (0 < scale < math.inf):
         raise click.UsageError(f"--scale must be a positive, finite number, got {scale:g}")
-    try:
-        with progress("Measuring") as advance:
-            rows = [_measured(gradient) for gradient in read_gradients(file, advance)]
+    with usage_errors(), progress("Measuring") as advance:
+        rows = [_measured(gradient) for gradient in read_gradients(file, advance)]
         if not rows:
             raise ValueError(f"{file} must contain an array of floating-point numbers, got none")
-    except (ValueError, OSError) as error:
-        raise click.UsageError(str(error)) from None
-    suggestion = _suggestion(rows, scale, share)
+    histograms = [row.histogram for row in rows]
+    suggestion = suggest(histograms, scale, share) if any(histogram.counts for histogram in histograms) else None
     verdict, message = _verdict(rows, scale, share)
     if as_json:
         suggested = None if suggestion is None else suggestion._asdict()
         tensors = [_document(row) for row in rows]
         click.echo(to_json({"verdict": verdict, "message": message, "suggestion": suggested, "tensors": tensors}))
         return
-    require("rich")
     _print(rows)
     click.echo(fold(message))
     if suggestion is not None:
@@ -93,36 +88,24 @@ def diagnose(file: Path, scale: float, share: float, as_json: bool) -> None:
 
 
 def _measured(gradient: Gradient) -> Row:
-    from ..core.statistics import LOWEST
-    from ..diagnostics.records import histograms_of, statistics_of
-    from ..functional import exponent_histogram, measure
-
     (statistics,) = statistics_of(measure([gradient.values]).tolist())
     (histogram,) = histograms_of(exponent_histogram([gradient.values]).tolist(), LOWEST)
     return Row(gradient.name, gradient.dtype, gradient.shape, statistics, histogram)
 
 
-def _suggestion(rows: Sequence[Row], scale: float, share: float) -> "Suggestion | None":
-    from ..diagnostics.suggest import suggest
-
-    histograms = [row.histogram for row in rows]
-    return suggest(histograms, scale, share) if any(histogram.counts for histogram in histograms) else None
-
-
 def _verdict(rows: Sequence[Row], scale: float, share: float) -> tuple[str, str]:
     """Return the verdict in a word and in a sentence."""
     at = f" at scale {exact(scale)}"
-    for column, verdict, remedy in (
-        ("nans", "nan", "no scale helps, since NaNs come from the forward or the backward pass"),
-        ("infinities", "overflow", "if they were finite without scaling, the scale is too large"),
+    for column, noun, nouns, verdict, remedy in (
+        ("nans", "NaN", "NaNs", "nan", "no scale helps, since NaNs come from the forward or the backward pass"),
+        ("infinities", "infinity", "infinities", "overflow", "if they were finite without scaling, the scale is too large"),
     ):
         offenders = [row for row in rows if getattr(row.statistics, column)]
         if offenders:
             count = sum(getattr(row.statistics, column) for row in offenders)
-            noun = "NaN" if verdict == "nan" else column.removesuffix("ies") + ("y" if count == 1 else "ies")
-            text = counted(count, noun) if verdict == "nan" else f"{count:,} {noun}"
             others = f" and {counted(len(offenders) - 1, 'other array')}" if len(offenders) > 1 else ""
-            return verdict, f"Not finite{at}: {text} in {offenders[0].name}{others}; {remedy}."
+            text = f"{count:,} {noun if count == 1 else nouns} in {offenders[0].name}{others}"
+            return verdict, f"Not finite{at}: {text}; {remedy}."
     nonzero, lost = sum(row.nonzero for row in rows), sum(row.statistics.underflows for row in rows)
     if not nonzero:
         return "zero", f"All values are zero{at}; if the true gradients are not, the scale is too small."
@@ -143,14 +126,12 @@ def _document(row: Row) -> dict[str, Any]:
 
 
 def _print(rows: Sequence[Row]) -> None:
-    from rich.table import Column
-
-    from .tables import numbers, table, trimmed_console
+    from .tables import Column, numbers, table, trimmed_console
 
     titles = [Column("array", overflow="fold"), Column("dtype", no_wrap=True), Column("shape", overflow="fold")]
+    counts = numbers("inf", "nan", "zeros", "lost", "sub-\nnormal", "smallest", "largest")
     with trimmed_console() as console:
-        columns = [*titles, *numbers("inf", "nan", "zeros", "lost", "sub-\nnormal", "smallest", "largest")]
-        console.print(table(columns, (_cells(row) for row in rows)))
+        console.print(table([*titles, *counts], map(_cells, rows)))
 
 
 def _cells(row: Row) -> Iterator[str]:

@@ -14,6 +14,7 @@ import textwrap
 from collections.abc import Iterator
 from contextlib import redirect_stdout, suppress
 from difflib import get_close_matches
+from functools import partial
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -23,7 +24,6 @@ from ..backends.choice import chosen, configured
 from ..backends.cpu.fused import kernel_choice_host
 from ..backends.registry import RESERVED, is_imported, is_installed, label, load, packages_of, why_not
 from ..core.dtypes import name_of
-from ..core.typing import Namespace
 from ..parsing import cut
 
 COLUMNS = ("backend", "version", "imported", "devices", "float16", "bfloat16", "gradients", "usable")
@@ -76,17 +76,15 @@ def text(report: dict[str, Any]) -> str:
     head += [("kernels", "{name} ({reason})".format(**report["kernels"]))] if report["kernels"]["name"] else []
     rows = [[_cell(row.get(column)) for column in COLUMNS] for row in report["backends"]]
     problems = [f"problem: {problem}" for problem in report["problems"]]
-    remarks = [remark for row in report["backends"] for remark in _remarks(row)]
-    table = _aligned([COLUMNS, *rows])
-    lines = [*_aligned(head), "", *table, *([""] * bool(remarks)), *remarks, *([""] * bool(problems)), *problems]
-    return "\n".join(textwrap.fill(line, 80, subsequent_indent="  ", break_on_hyphens=False) for line in lines)
-
-
-def _remarks(row: dict[str, Any]) -> Iterator[str]:
-    if row["package"] is not None:
-        yield f"{row['backend']}: a backend of {row['package']}"
-    if not row["usable"]:
-        yield f"{row['backend']}: {row['why_not']}"
+    remarks = []
+    for row in report["backends"]:
+        if row["package"] is not None:
+            remarks.append(f"{row['backend']}: a backend of {row['package']}")
+        if not row["usable"]:
+            remarks.append(f"{row['backend']}: {row['why_not']}")
+    blocks = filter(None, [_aligned(head), _aligned([COLUMNS, *rows]), remarks, problems])
+    fill = partial(textwrap.fill, width=80, subsequent_indent="  ", break_on_hyphens=False)
+    return "\n\n".join("\n".join(map(fill, lines)) for lines in blocks)
 
 
 def _choice() -> dict[str, Any]:
@@ -147,7 +145,7 @@ def _adds(backend: Backend, dtype: str) -> bool:
     """Try to create and to add arrays of *dtype*, and return True if this succeeds."""
     try:
         xp = backend.namespace()
-        values = xp.asarray([1.5, 2.5], dtype=_dtype(xp, dtype))
+        values = xp.asarray([1.5, 2.5], dtype=getattr(xp, dtype, None) or getattr(import_module("ml_dtypes"), dtype))
         return name_of(values.dtype) == dtype and float((values + values)[1]) == 5.0
     except Exception:  # noqa: BLE001 - a library may fail in any way
         return False
@@ -161,11 +159,6 @@ def _differentiates(backend: Backend) -> bool:
         return float(pullback(xp.ones_like(loss))[0]) == 6.0
     except Exception:  # noqa: BLE001 - a library may fail in any way
         return False
-
-
-def _dtype(xp: Namespace, name: str) -> Any:
-    """Return the dtype called *name* of the library, or of ml_dtypes if the library has no such dtype."""
-    return getattr(xp, name, None) or getattr(import_module("ml_dtypes"), name)
 
 
 def _cell(value: Any) -> str:

@@ -2,29 +2,29 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import numpy as np
 
+from ..diagnostics.records import encoded
 from ..simulation import Explanation, Observed, observed_from_csv
 from ..simulation.identification.follow_scales import Contradiction
 from ..simulation.identification.identify import identify as search
 from ..simulation.recordings.files import read_text
 from ..simulation.recordings.logs import recognised
 from ..simulation.traces import Overflow
-from .commands import JSON, Command, examples
+from .commands import JSON, Command, examples, flag, usage_errors
 from .describe import exact
-from .extras import require
 from .progress import progress
 from .rule_arguments import number, parse_settings, value_of
 from .trace_options import FILE, LOG_FORMAT, STEP_PATTERN, read_training_log
 from .trajectories import to_json
 
-if TYPE_CHECKING:  # imported when the command runs
-    from rich.table import Column, Table
+if TYPE_CHECKING:
+    from .tables import Column, Table
 
 # Options that apply to one type of file only.
 FILE_OPTIONS = {"CSV file": ("scale_column", "overflow_column"), "log": ("log", "log_format", "step_pattern")}
@@ -92,21 +92,18 @@ def identify(settings: tuple[str, ...], resumed: bool, rtol: float, as_json: boo
         ambiguous     number of steps that can be finite or an overflow
         start         counts of finite steps and overflows before the trace
     """  # noqa: D301 - click does not rewrap a paragraph after a backspace character
-    try:
+    with usage_errors(TypeError):
         known = {field: value_of(field, value) for field, value in parse_settings(settings).items()}
         observation = _observe(source, resumed)
         if conflicts := sorted(set(known) & set(observation.settings)):
             raise ValueError(f"{conflicts[0]} cannot be set, since a log of Paddle reports backoffs instead of overflows")
-        known_settings = {**observation.settings, **known}
+        known = {**observation.settings, **known}
         with progress("Searching"):
-            explanations = search(observation.observed, settings=known_settings, rtol=rtol, resumed=resumed)
-    except (TypeError, ValueError, OSError) as error:
-        raise click.UsageError(str(error)) from None
+            explanations = search(observation.observed, settings=known, rtol=rtol, resumed=resumed)
     if as_json:
         documents = [_document(explanation) for explanation in explanations]
         click.echo(to_json({"counted": observation.unit, "explanations": documents}))
     else:
-        require("rich")
         _print(observation, explanations)
     if not any(explanation.explains for explanation in explanations):
         click.get_current_context().exit(1)
@@ -119,7 +116,7 @@ def _observe(source: Mapping[str, Any], resumed: bool) -> Observation:
     given = {file_type: [name for name in names if source[name]] for file_type, names in FILE_OPTIONS.items()}
     file_types = [file_type for file_type, names in given.items() if names]
     if len(file_types) > 1 or (file_types and source["path"] is None):
-        texts = (f"--{names[0].replace('_', '-')} requires a {file_type}" for file_type, names in given.items() if names)
+        texts = (f"{flag(names[0])} requires a {file_type}" for file_type, names in given.items() if names)
         raise ValueError(f"{' and '.join(texts)}: give the options of one source")
     if source["scales"] is not None:
         return _of_steps(_from_text(source["scales"]), resumed)
@@ -171,9 +168,7 @@ def _of_steps(observed: Observed, resumed: bool) -> Observation:
 
 
 def _print(observation: Observation, explanations: Sequence[Explanation]) -> None:
-    from rich.table import Column
-
-    from .tables import numbers, trimmed_console
+    from .tables import Column, numbers, trimmed_console
 
     consistent = [explanation for explanation in explanations if explanation.explains]
     inconsistent = [explanation for explanation in explanations if not explanation.explains]
@@ -197,17 +192,15 @@ def _table(title: str, columns: "list[Column]", explanations: Sequence[Explanati
 
     The first column is wide enough for each single name, and for several names in a row up to a third of *width*.
     """
-    from rich.table import Column
+    from .tables import Column, table
 
-    from .tables import table
-
-    groups: dict[tuple[str, ...], list[Explanation]] = {}
+    groups: dict[tuple[str, ...], dict[Any, list[str]]] = {}  # names by cells and by rule
     for explanation in explanations:
-        groups.setdefault(_cells(explanation), []).append(explanation)
-    names = [_names(group) for group in groups.values()]
+        rules = groups.setdefault(_cells(explanation), {})
+        rules.setdefault(explanation.rule or explanation.name, []).append(explanation.name)
+    rows = [(", ".join(" = ".join(names) for names in rules.values()), *cells) for cells, rules in groups.items()]
     longest = max(len(explanation.name) for explanation in explanations)
-    first = Column(title, width=min(max(map(len, names)), max(longest, width // 3)))
-    rows = ((name, *cells) for name, cells in zip(names, groups, strict=True))
+    first = Column(title, width=min(max(len(row[0]) for row in rows), max(longest, width // 3)))
     return table([first, Column("inferred settings", overflow="fold"), *columns], rows)
 
 
@@ -219,14 +212,6 @@ def _cells(explanation: Explanation) -> tuple[str, ...]:
         return inferred, f"{_trace(explanation).count('x'):,}", ambiguous
     step = "start" if contradiction.step < 0 else f"{contradiction.step:,}"
     return inferred, step, *_expected_and_seen(contradiction, explanation.rejection)
-
-
-def _names(explanations: Iterable[Explanation]) -> str:
-    """Return the names of presets as text. Names of presets with the same rule are joined by "="."""
-    rules: dict[Any, list[str]] = {}
-    for explanation in explanations:
-        rules.setdefault(explanation.rule or explanation.name, []).append(explanation.name)
-    return ", ".join(" = ".join(names) for names in rules.values())
 
 
 def _setting(value: Any) -> str:
@@ -255,8 +240,8 @@ def _trace(explanation: Explanation) -> str:
 
 
 def _document(explanation: Explanation) -> dict[str, Any]:
-    """Return an explanation as values that JSON can hold."""
-    contradiction = explanation.contradiction
+    """Return an explanation as values that JSON, which has neither NaN nor infinity, can hold."""
+    contradiction, trace = explanation.contradiction, _trace(explanation) if explanation.explains else None
     return {
         "name": explanation.name,
         "explains": explanation.explains,
@@ -264,20 +249,17 @@ def _document(explanation: Explanation) -> dict[str, Any]:
         "changed": explanation.changed,
         "rule": None if explanation.rule is None else json.loads(explanation.rule.to_json()),
         "rejection": explanation.rejection or None,
-        "contradiction": None if contradiction is None else _contradiction(contradiction),
-        "trace": _trace(explanation) if explanation.explains else None,
-        "overflows": _trace(explanation).count("x") if explanation.explains else None,
+        "contradiction": None
+        if contradiction is None
+        else {
+            "step": contradiction.step,
+            "expected": [encoded(scale) for scale in contradiction.expected if not math.isnan(scale)],
+            "raises": any(math.isnan(scale) for scale in contradiction.expected),
+            "seen": None if math.isnan(contradiction.seen) else encoded(contradiction.seen),
+            "undecided": contradiction.undecided,
+        },
+        "trace": trace,
+        "overflows": None if trace is None else trace.count("x"),
         "ambiguous": explanation.ambiguous,
         "start": explanation.start,
-    }
-
-
-def _contradiction(contradiction: Contradiction) -> dict[str, Any]:
-    """Return a contradiction as values that JSON, which has neither NaN nor infinity, can hold."""
-    return {
-        "step": contradiction.step,
-        "expected": ["inf" if math.isinf(scale) else scale for scale in contradiction.expected if not math.isnan(scale)],
-        "raises": any(math.isnan(scale) for scale in contradiction.expected),
-        "seen": None if math.isnan(contradiction.seen) else "inf" if math.isinf(contradiction.seen) else contradiction.seen,
-        "undecided": contradiction.undecided,
     }

@@ -100,10 +100,7 @@ def _cells(preset: Preset) -> tuple[str, ...]:
 
 
 def _bound(value: float | None) -> str:
-    if value is None:
-        return "-"
-    names = {TINY: "tiny", LARGEST: "max"}
-    return names[value] if value in names else power(value)
+    return "-" if value is None else {TINY: "tiny", LARGEST: "max"}.get(value) or power(value)
 
 
 def _also(rule: LossScaleRule) -> str:

@@ -1,7 +1,7 @@
 """Plot for `ampscale simulate --ranks`: seconds of a collective, and steps until ranks disagree, over the number of ranks."""
 
 from collections.abc import Mapping
-from io import BytesIO
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -9,22 +9,18 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..files import write_atomically
 from ..simulation.ranks import RankModel, agreement_cost, steps_until_disagreement
 from .describe import counted
-from .scale_plot import COLOURS, DASHES, LOOK, WIDTH
+from .scale_plot import COLOURS, DASHES, LOOK, WIDTH, mark, save, style
 
 LEAST, MOST = 2, 100_000  # range of the horizontal axis
 POINTS = 400
-ALGORITHMS = ("flat", "tree", "hierarchical")
 
 
 def draw(model: RankModel, vector: int, ranks: int, overflow_probability: float, path: Path) -> None:
     """Write the plot to a .png file, 1,600 pixels wide, or to a .svg file. A dotted line marks *ranks*."""
     with rc_context(LOOK):
-        figure, picture = figure_of(model, vector, ranks, overflow_probability), BytesIO()
-        figure.savefig(picture, dpi=200, format=path.suffix[1:], metadata={"Date": None} if path.suffix == ".svg" else None)
-    write_atomically(path, picture.getvalue())
+        save(figure_of(model, vector, ranks, overflow_probability), path)
 
 
 def figure_of(model: RankModel, vector: int, ranks: int, overflow_probability: float) -> Figure:
@@ -32,8 +28,8 @@ def figure_of(model: RankModel, vector: int, ranks: int, overflow_probability: f
     figure = Figure(figsize=(WIDTH, 3.6), facecolor="white", layout="constrained")
     costs, steps = figure.subplots(1, 2)
     counts = np.unique(np.geomspace(LEAST, max(MOST, ranks), POINTS).astype(int)).tolist()
-    rows = [agreement_cost(count, vector, model) for count in counts]
-    _draw_lines(costs, counts, {name: [getattr(row, name) for row in rows] for name in ALGORITHMS}, ranks)
+    rows = [asdict(agreement_cost(count, vector, model)) for count in counts]
+    _draw_lines(costs, counts, {name: [row[name] for row in rows] for name in rows[0]}, ranks)
     sizes = f"{counted(vector, 'byte')}, {counted(model.ranks_per_node, 'rank')} per node"
     costs.set_title(f"Model: time of one collective;\n{sizes}", pad=14)
     costs.set_ylabel("seconds")
@@ -55,11 +51,5 @@ def _draw_lines(axes: Axes, counts: list[int], lines: Mapping[str, list[float]],
         axes.set_ylim(1, 10)  # a logarithmic axis must have a positive range
         axes.text(0.5, 0.5, "infinite", transform=axes.transAxes, ha="center")
     axes.set_xlabel("ranks")
-    axes.axvline(ranks, color="#aaaaaa", linewidth=0.8, linestyle=":", zorder=1)
-    axes.annotate(
-        f"{ranks:,}", (ranks, 1), (0, 3), xycoords=("data", "axes fraction"), textcoords="offset points",
-        ha="center", fontsize=7, color="#666666",
-    )  # fmt: skip
-    axes.grid(color="#eeeeee")
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
+    mark(axes, ranks, f"{ranks:,}")
+    style(axes, grid="both")

@@ -4,9 +4,11 @@ from pathlib import Path
 
 import click
 
+from ..diagnostics.run_files import read_run
 from ..files import write_atomically
-from .commands import Command, examples
+from .commands import Command, examples, usage_errors
 from .progress import progress
+from .report_page.render import html_of
 from .trace_options import FILE
 
 
@@ -23,16 +25,11 @@ def report(run: Path, out: Path | None) -> None:
 
     RUN is a file that `ampscale.diagnostics.JSONLines` wrote or is writing. The page is one HTML file, and needs no network.
     """
-    from ..diagnostics.run_files import read_run
-    from .report_page.render import html_of
-
     target = out or run.with_suffix(".html")
-    try:
+    with usage_errors():
         if target.exists() and target.samefile(run):
             raise ValueError(f"--out must be another file than RUN, got {target}")
         with progress("Reading") as advance:
             content = read_run(run, advance)
         write_atomically(target, html_of(content, f"Loss scale of {run.name}"))
-    except (ValueError, OSError) as error:
-        raise click.UsageError(str(error)) from None
     click.echo(f"Page: {target}")

@@ -58,12 +58,12 @@ def number(text: str) -> float:
     base, power, exponent = text.strip().partition("**")
     try:
         check_length(text, LONGEST_NUMBER, "a number")
-        if abs(_plain(exponent or "1")) > MOST or not math.isfinite(float(_plain(base)) ** _plain(exponent or "1")):
+        value, times = _plain(base), _plain(exponent) if power else 1
+        if abs(times) > MOST or not math.isfinite(float(value) ** times):
             raise OverflowError
-        value = _plain(base) ** _plain(exponent) if power else _plain(base)
     except (TypeError, ValueError, OverflowError, ZeroDivisionError):  # a power can be complex: TypeError
         raise ValueError(f"a number must be written like 32768, 2**15, 1e-4 or 0x1p15, got {excerpt(text)}") from None
-    return value
+    return value**times
 
 
 def complete_rule(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -77,7 +77,10 @@ def read_rule(text: str, settings: Mapping[str, str] | None = None) -> tuple[str
     name, _, own_settings = text.partition(":")
     try:
         if name in PRESETS:
-            return text, _preset(name, {**(settings or {}), **_settings(own_settings.split(","))})
+            settings = {**(settings or {}), **_settings(own_settings.split(","))}
+            preset, fields = PRESETS[name], {key: value_of(key, value) for key, value in settings.items()}
+            rule = preset.rule(**{key: fields.pop(key) for key in preset.parameters if key in fields})
+            return text, replace(rule, **fields)  # the remaining settings are fields that the preset does not accept
         printed = text.lstrip().startswith("LossScaleRule(")
         rule = _printed_rule(text) if printed else _rule_file(text)
         fields = {key: value_of(key, value) for key, value in (settings or {}).items()}
@@ -127,14 +130,6 @@ def _settings(texts: Sequence[str]) -> dict[str, str]:
             raise ValueError(f"a rule has no field {excerpt(field)}; {remedy}")
         settings[field] = value
     return settings
-
-
-def _preset(name: str, settings: Mapping[str, str]) -> LossScaleRule:
-    """Return the rule of a preset with *settings*. Settings that the preset does not accept replace fields of the rule."""
-    preset = PRESETS[name]
-    fields = {key: value_of(key, value) for key, value in settings.items()}
-    rule = preset.rule(**{key: fields.pop(key) for key in preset.parameters if key in fields})
-    return replace(rule, **fields)
 
 
 def value_of(key: str, text: str) -> Any:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from matplotlib import rc_context
@@ -19,11 +19,11 @@ from matplotlib.ticker import MaxNLocator
 
 from ..files import write_atomically
 from ..simulation.simulate import Trajectory
+from .step_line import corners
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")  # palette of Okabe and Ito
 # Line styles. Each time that the colours start again, the next style is used.
 DASHES: tuple[Any, ...] = ("solid", (0, (4, 1.2)), (0, (1, 1)), (0, (6, 1.2, 1, 1.2)))
-CORNERS = 2000  # a line with more corners is drawn as the band that it fills, which looks the same
 GRID = 150, 60  # columns and rows for crosses; crosses in the same cell would cover each other
 WIDTH, LEFT, RIGHT = 8.0, 0.62, 0.35  # inches
 LOOK: dict[Any, Any] = {
@@ -40,8 +40,13 @@ LOOK: dict[Any, Any] = {
 def draw(trajectories: Mapping[str, Trajectory], divergences: Sequence[int], path: Path) -> None:
     """Write the plot to a .png file, 1,600 pixels wide, or to a .svg file. Mark the steps in *divergences*."""
     with rc_context(LOOK):
-        figure, picture = figure_of(trajectories, divergences), BytesIO()
-        figure.savefig(picture, dpi=200, format=path.suffix[1:], metadata={"Date": None} if path.suffix == ".svg" else None)
+        save(figure_of(trajectories, divergences), path)
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure to a .png file, with 200 pixels per inch, or to a .svg file."""
+    picture = BytesIO()
+    figure.savefig(picture, dpi=200, format=path.suffix[1:], metadata={"Date": None} if path.suffix == ".svg" else None)
     write_atomically(path, picture.getvalue())
 
 
@@ -53,14 +58,17 @@ def figure_of(trajectories: Mapping[str, Trajectory], divergences: Sequence[int]
     figure = Figure(facecolor="white")
     axes = figure.add_axes((0, 0, 1, 1))
     for index, trajectory in enumerate(trajectories.values()):
-        _draw_line(axes, trajectory, heights, index, labels[index])
-        _draw_crosses(axes, trajectory, heights, index, steps)
-    rows = _mark(axes, divergences, steps)
+        _draw_trajectory(axes, trajectory, heights, index, steps, labels[index])
+    rows = _mark_divergences(axes, divergences, steps)
     _scale_axes(axes, heights, steps)
     title = _title(list(trajectories))
     axes.set_title(title, pad=4 + 9 * rows)
-    legend = _legend(figure, labels) if len(labels) > 1 else 0.0
-    _lay_out(figure, axes, heights.tall / 72, 0.22 + 0.15 * title.count("\n") + 0.125 * rows, 0.45 + legend)
+    # Heights in inches of the axes, and of what is above and below them.
+    above, tall, below = 0.22 + 0.15 * title.count("\n") + 0.125 * rows, heights.tall / 72, 0.45
+    below += _legend(figure, labels) if len(labels) > 1 else 0.0
+    height = above + tall + below
+    figure.set_size_inches(WIDTH, height)
+    axes.set_position((LEFT / WIDTH, below / height, (WIDTH - LEFT - RIGHT) / WIDTH, tall / height))
     return figure
 
 
@@ -68,14 +76,14 @@ class Heights:
     """Vertical positions of scales: base-2 logarithms, with the scale 0 below and infinity above all other scales."""
 
     def __init__(self, trajectories: Sequence[Trajectory]) -> None:
-        scales = [trajectory.scales for trajectory in trajectories]
-        powers = [power for power in map(_range, scales) if power]
-        self.low = min((low for low, _ in powers), default=0)
-        self.high = max((high for _, high in powers), default=0)
+        scales = np.concatenate([trajectory.scales for trajectory in trajectories])
+        positive = scales[(scales > 0) & np.isfinite(scales)]
+        self.low = math.floor(math.log2(positive.min())) if positive.size else 0
+        self.high = math.ceil(math.log2(positive.max())) if positive.size else 0
         apart = max(1, round((self.high - self.low) / 8))
         self.bottom, self.top = self.low - apart, self.high + apart
-        self.special = {self.bottom: "0"} if any((values == 0).any() for values in scales) else {}
-        if any(np.isinf(values).any() for values in scales):
+        self.special = {self.bottom: "0"} if (scales == 0).any() else {}
+        if np.isinf(scales).any():
             self.special[self.top] = "inf"
         self.least, self.most = min([self.low, *self.special]), max([self.high, *self.special])
 
@@ -97,30 +105,6 @@ class Heights:
         return {power: f"$2^{{{power}}}$" for power in powers if self.low <= power <= self.high} | self.special
 
 
-def _range(scales: np.ndarray) -> tuple[int, int] | None:
-    """Return exponents (low, high) so that positive, finite scales are from 2**low to 2**high; None without such scales."""
-    positive = (scales > 0) & np.isfinite(scales)
-    if not positive.any():
-        return None
-    least, largest = scales.min(where=positive, initial=math.inf), scales.max(where=positive, initial=0)
-    return math.floor(math.log2(least)), math.ceil(math.log2(largest))
-
-
-def corners(scales: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """
-    Return the corners of a step line: the positions at which the scale changes, and the scales there.
-
-    If there are more than CORNERS corners, the line is split into CORNERS / 2 parts, each represented by its smallest and its
-    largest scale.
-    """
-    turns = np.concatenate([[0], np.flatnonzero(scales[1:] != scales[:-1]) + 1])
-    if turns.size <= CORNERS:
-        return turns, scales[turns]
-    starts = np.arange(CORNERS // 2) * scales.size // (CORNERS // 2)
-    bands = np.stack([np.minimum.reduceat(scales, starts), np.maximum.reduceat(scales, starts)], axis=1)
-    return np.repeat(starts, 2), bands.reshape(-1)
-
-
 def crosses(trajectory: Trajectory, heights: Heights, steps: int) -> np.ndarray:
     """Return the steps of the overflows to mark, int64. Of several crosses in one cell of GRID, only the first is drawn."""
     overflows = np.flatnonzero(~trajectory.finite)
@@ -132,36 +116,46 @@ def crosses(trajectory: Trajectory, heights: Heights, steps: int) -> np.ndarray:
     return overflows[np.sort(first)]
 
 
-def _draw_line(axes: Axes, trajectory: Trajectory, heights: Heights, index: int, label: str) -> None:
+def _draw_trajectory(axes: Axes, trajectory: Trajectory, heights: Heights, index: int, steps: int, label: str) -> None:
     positions, scales = corners(trajectory.scales)
     dense = positions.size > 300  # the vertical parts of the line overlap
     look: dict[str, Any] = {"linewidth": 0.7, "alpha": 0.7} if dense else {"linewidth": max(0.6, 0.64 * heights.lane)}
     x, y = np.append(positions, trajectory.scales.size) - 0.5, heights.of(np.append(scales, scales[-1]), index)
-    axes.step(x, y, where="post", label=label, color=COLOURS[index % 8], linestyle=DASHES[index // 8 % 4], **look)
-
-
-def _draw_crosses(axes: Axes, trajectory: Trajectory, heights: Heights, index: int, steps: int) -> None:
+    colour = COLOURS[index % 8]
+    axes.step(x, y, where="post", label=label, color=colour, linestyle=DASHES[index // 8 % 4], **look)
     marked = crosses(trajectory, heights, steps)
     size = 4.5 if marked.size <= GRID[0] / 2 else 2.5
-    axes.plot(marked, heights.of(trajectory.scales[marked], index), "x", color=COLOURS[index % 8], markersize=size)
+    axes.plot(marked, heights.of(trajectory.scales[marked], index), "x", color=colour, markersize=size)
     if trajectory.raised_at is not None:
         last = heights.of(trajectory.scales[-1:], index)
-        axes.plot(trajectory.raised_at, last, "s", color=COLOURS[index % 8], markersize=7, fillstyle="none")
+        axes.plot(trajectory.raised_at, last, "s", color=colour, markersize=7, fillstyle="none")
 
 
-def _mark(axes: Axes, divergences: Sequence[int], steps: int) -> int:
-    """Mark divergences with lines and with step numbers above the axes; return the number of rows of step numbers."""
+def mark(axes: Axes, position: float, text: str, row: int = 0) -> None:
+    """Draw a dotted vertical line, and *text* above it in this row above the axes."""
+    axes.axvline(position, color="#aaaaaa", linewidth=0.8, linestyle=":", zorder=1)
+    axes.annotate(
+        text, (position, 1), (0, 3 + 9 * row), xycoords=("data", "axes fraction"), textcoords="offset points",
+        ha="center", fontsize=7, color="#666666",
+    )  # fmt: skip
+
+
+def style(axes: Axes, grid: Literal["both", "y"]) -> None:
+    """Draw a grid below all lines, and no frame at the top and the right."""
+    axes.grid(axis=grid, color="#eeeeee")
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _mark_divergences(axes: Axes, divergences: Sequence[int], steps: int) -> int:
+    """Mark divergences with their step numbers; return the number of rows of step numbers."""
     ends: list[float] = []  # right end of each row, as a share of the width
     for step in sorted(divergences):
         text, position = ("start" if step < 0 else f"{step:,}"), (step + 1) / (steps + 1)
         half = 0.004 + 0.0045 * len(text)
         row = next((row for row, end in enumerate(ends) if end < position - half), len(ends))
         ends[row : row + 1] = [position + half]
-        axes.axvline(step + 0.5, color="#aaaaaa", linewidth=0.8, linestyle=":", zorder=1)
-        axes.annotate(
-            text, (step + 0.5, 1), (0, 3 + 9 * row), xycoords=("data", "axes fraction"), textcoords="offset points",
-            ha="center", fontsize=7, color="#666666",
-        )  # fmt: skip
+        mark(axes, step + 0.5, text, row)
     return len(ends)
 
 
@@ -173,9 +167,7 @@ def _scale_axes(axes: Axes, heights: Heights, steps: int) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(10, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.set_xlabel("step, counted from 0")
-    axes.grid(axis="y", color="#eeeeee")
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
+    style(axes, grid="y")
 
 
 def _title(names: Sequence[str]) -> str:
@@ -204,10 +196,3 @@ def _legend(figure: Figure, labels: Sequence[str]) -> float:
     for line in legend.get_lines():
         line.set(linewidth=1.4, alpha=1)
     return 0.168 * math.ceil(len(labels) / columns) + 0.1
-
-
-def _lay_out(figure: Figure, axes: Axes, tall: float, above: float, below: float) -> None:
-    """Set the height of the axes and the space above and below them, in inches."""
-    height = above + tall + below
-    figure.set_size_inches(WIDTH, height)
-    axes.set_position((LEFT / WIDTH, below / height, (WIDTH - LEFT - RIGHT) / WIDTH, tall / height))

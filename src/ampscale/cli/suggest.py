@@ -2,24 +2,21 @@
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
 
-from .commands import JSON, Command, examples
-from .describe import exact, fold
+from ..diagnostics.records import Histogram, encoded, histograms_of
+from ..diagnostics.run_files import Run, read_run
+from ..diagnostics.suggest import Suggestion, replay
+from ..diagnostics.suggest import suggest as suggested
+from .commands import JSON, Command, examples, usage_errors
+from .describe import exact, fold, percent
 from .progress import progress
-from .report_page.markup import percent
 from .trace_options import FILE
 from .trajectories import to_json
 
-if TYPE_CHECKING:  # imported when the command runs
-    from ..diagnostics.records import Histogram
-    from ..diagnostics.run_files import Run
-    from ..diagnostics.suggest import Suggestion
-
-MOST = 2000  # largest exponent, by absolute value
+MOST = 1000  # largest exponent, by absolute value, so that the suggested scales are finite
 SHARE = click.option(
     "--share",
     type=click.FloatRange(0, 1),
@@ -54,24 +51,17 @@ def suggest(run: Path, share: float, as_json: bool) -> None:
         skipped       number of skipped steps
         final_scale   scale after the last step; "inf" if it is infinite
     """  # noqa: D301 - click does not rewrap a paragraph after a backspace character
-    from ..diagnostics.run_files import read_run
-    from ..diagnostics.suggest import replay
-    from ..diagnostics.suggest import suggest as suggested
-
-    try:
-        with progress("Reading") as advance:
-            content = read_run(run, advance)
+    with usage_errors(), progress("Reading") as advance:
+        content = read_run(run, advance)
         histogram = unscaled(content)
         if not histogram.counts:
             raise ValueError(f"{run} must have histograms with finite, non-zero values: give the monitor histogram_every")
         suggestion = suggested([histogram], share=share)
-    except (ValueError, OSError) as error:
-        raise click.UsageError(str(error)) from None
     with progress("Replaying"):
         replays = replay(list(content.records()))
     overflow = None if content.finite.all() else float(content.scales[~content.finite].min())
     if as_json:
-        document = [result._asdict() | {"final_scale": _finite(result.final_scale)} for result in replays]
+        document = [result._asdict() | {"final_scale": encoded(result.final_scale)} for result in replays]
         click.echo(to_json({"suggestion": suggestion._asdict(), "overflow": overflow, "presets": document}))
         return
     click.echo(fold(interval(suggestion, share)))
@@ -83,7 +73,7 @@ def suggest(run: Path, share: float, as_json: bool) -> None:
         click.echo(f"{name:<{width}}  {skipped:>9,}  {exact(final_scale)}")
 
 
-def interval(suggestion: "Suggestion", share: float) -> str:
+def interval(suggestion: Suggestion, share: float) -> str:
     """Return a suggestion as sentences."""
     low, high, recommended, lost = suggestion
     if low > high:
@@ -97,17 +87,11 @@ def interval(suggestion: "Suggestion", share: float) -> str:
     )
 
 
-def unscaled(run: "Run") -> "Histogram":
+def unscaled(run: Run) -> Histogram:
     """Return the sum of the histograms of all steps, shifted to the exponents before scaling."""
-    from ..diagnostics.records import histograms_of
-
     totals = np.zeros(2 * MOST + 1)
     for measurement in run.measurements:
         if measurement.histograms is not None and 0 < measurement.scale < math.inf:
             exponents = measurement.histograms.bins()[1] - math.floor(math.log2(measurement.scale))
             totals += np.bincount(np.clip(exponents, -MOST, MOST) + MOST, measurement.histograms.counts, totals.size)
     return histograms_of([totals.astype(np.int64).tolist()], -MOST)[0]
-
-
-def _finite(scale: float) -> Any:
-    return "inf" if scale == math.inf else scale

@@ -1,12 +1,20 @@
-"""Tables of `compare`, `identify` and `demo`. Importing this module imports rich."""
+"""Tables of commands. Importing this module imports rich, or exits if it is not installed."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import click
-from rich import box
-from rich.console import Console
-from rich.table import Column, Table
+
+from .extras import exit_without
+
+try:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Column, Table
+except ModuleNotFoundError as error:
+    exit_without(error.name or "rich", "cli")
+
+__all__ = ["Column", "Table", "numbers", "table", "trimmed_console"]
 
 
 def numbers(*titles: str) -> list[Column]:

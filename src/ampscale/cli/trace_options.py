@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -10,11 +10,10 @@ from ..parsing import MOST_STEPS, excerpt
 from ..simulation import Log, Trace, from_csv, from_model, from_string, read_log
 from ..simulation.recordings.files import read_text
 from ..simulation.recordings.log_formats import LOG_FORMATS
-from .commands import JSON, Name
+from .commands import JSON, Name, flag, with_options
 from .describe import fold
 from .rule_arguments import NUMBER
 
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 PICTURES = (".png", ".svg")
 SOURCES: dict[str, tuple[str, ...]] = {  # sources of a trace, each with the options that require this source
@@ -79,23 +78,18 @@ OUTPUTS = (
 def shared_options(
     steps: str = f"Number of steps of the generated trace. [default: {STEPS}]",
     seed: str = "Random seed of the noise. [default: 0]",
-) -> Callable[[Decorated], Decorated]:
+) -> Callable[[Any], Any]:
     """
     Return a decorator that adds the options of this module to a command, which passes the options of the trace to `read_trace`.
 
     *steps* and *seed* are the help texts of --steps and --seed.
     """
-    generated = (
+    return with_options(
+        *OPTIONS,
         click.option("--steps", type=click.IntRange(1, MOST_STEPS), help=steps),
         click.option("--seed", type=click.IntRange(min=0), help=seed),
+        *OUTPUTS,
     )
-
-    def decorate(command: Decorated) -> Decorated:
-        for option in reversed((*OPTIONS, *generated, *OUTPUTS)):
-            command = option(command)
-        return command
-
-    return decorate
 
 
 def read_trace(options: Mapping[str, Any]) -> Trace:
@@ -106,44 +100,35 @@ def read_trace(options: Mapping[str, Any]) -> Trace:
     """
     sources = [name for name in SOURCES if options[name] is not None]
     if len(sources) != 1:
-        actual = " and ".join(map(_flag, sources)) or "none"
-        raise click.UsageError(f"the overflow trace must come from one of {', '.join(map(_flag, SOURCES))}, got {actual}")
-    given = [(name, source) for source, names in SOURCES.items() for name in names if options[name] is not None]
-    for name, source in given:
+        actual = " and ".join(map(flag, sources)) or "none"
+        raise click.UsageError(f"the overflow trace must come from one of {', '.join(map(flag, SOURCES))}, got {actual}")
+    given = {name: source for source, names in SOURCES.items() for name in names if options[name] is not None}
+    for name, source in given.items():
         if source != sources[0]:
-            raise click.UsageError(f"{_flag(name)} requires {_flag(source)}, got {_flag(sources[0])}")
+            raise click.UsageError(f"{flag(name)} requires {flag(source)}, got {flag(sources[0])}")
     try:
         trace = _read(sources[0], options)
         if len(trace) == 0:
             raise ValueError("the overflow trace must have at least one step, such as '..x.', got none")
         return trace
     except (ValueError, OSError) as error:
-        flags = [_flag(name) for name in (sources[0], *(name for name, _ in given))]
-        raise click.BadParameter(str(error), param_hint=flags) from None
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
+        raise click.BadParameter(str(error), param_hint=[*map(flag, (sources[0], *given))]) from None
 
 
 def _read(source: str, options: Mapping[str, Any]) -> Trace:
     if source == "trace":
         return from_string(options["trace"])
     if source == "file":
-        return _from_file(options["file"])
+        try:
+            return from_string(read_text(options["file"]))
+        except ValueError as error:
+            raise ValueError(f"{error}; use --csv for a CSV file, and --log for a training log") from None
     if source == "csv":
         return from_csv(options["csv"], options["column"], options["means"])
     if source == "log":
         return read_training_log(options["log"], options).trace()
     settings = {name: options[name] for name in ("noise", "drift", "seed") if options[name] is not None}
     return from_model(options["steps"] or STEPS, options["overflow_above"], **settings)
-
-
-def _from_file(path: Path) -> Trace:
-    try:
-        return from_string(read_text(path))
-    except ValueError as error:
-        raise ValueError(f"{error}; use --csv for a CSV file, and --log for a training log") from None
 
 
 def read_training_log(path: Path, options: Mapping[str, Any]) -> Log:

@@ -1,7 +1,6 @@
 """Output of `simulate` and `compare`: trajectories as JSON and as a picture."""
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..core.rule import LossScaleRule
+from ..diagnostics.records import encoded
 from ..simulation.simulate import Trajectory
 from .extras import require
 
@@ -16,35 +16,31 @@ from .extras import require
 def document(name: str, rule: LossScaleRule, trajectory: Trajectory) -> dict[str, Any]:
     """Return a rule and its trajectory as values that JSON can hold. An infinite scale is the string "inf"."""
     flags = np.where(trajectory.finite, ord("."), ord("x")).astype(np.uint8).tobytes().decode()
+    scales = trajectory.scales.tolist()
     return {
         "name": name,
         "rule": json.loads(rule.to_json()),
         "steps": trajectory.steps,
         "raised_at": trajectory.raised_at,
-        "final_scale": _numbers(trajectory.scales[-1:])[0],
+        "final_scale": encoded(scales[-1]),
         "growths": trajectory.growths,
         "backoffs": trajectory.backoffs,
         "overflows": trajectory.overflows,
         "trace": flags if trajectory.raised_at is None else flags + "x",
-        "scales": _numbers(trajectory.scales),
+        "scales": list(map(encoded, scales)) if np.isinf(trajectory.scales).any() else scales,
         "good_steps": trajectory.good_steps.tolist(),
         "bad_steps": trajectory.bad_steps.tolist(),
     }
 
 
-def _numbers(scales: np.ndarray) -> list[float | str]:
-    numbers = scales.tolist()
-    return ["inf" if scale == math.inf else scale for scale in numbers] if np.isinf(scales).any() else numbers
-
-
 def to_json(members: Mapping[str, Any]) -> str:
     """Return a JSON object with a line for each member, and for each object in a list of objects."""
-    return "{\n" + ",\n".join(f"  {json.dumps(key)}: {_encoded(value)}" for key, value in members.items()) + "\n}"
+    return "{\n" + ",\n".join(f"  {json.dumps(key)}: {_lines(value)}" for key, value in members.items()) + "\n}"
 
 
-def _encoded(value: Any) -> str:
+def _lines(value: Any) -> str:
     if isinstance(value, list) and value and isinstance(value[0], dict):
-        return "[\n    " + ",\n    ".join(map(_encoded, value)) + "\n  ]"
+        return "[\n    " + ",\n    ".join(map(_lines, value)) + "\n  ]"
     return json.dumps(value, allow_nan=False)
 
 

@@ -1,26 +1,28 @@
 """`ampscale watch`: the present state of a run, followed while another process writes its file."""
 
 import math
-import os
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import numpy as np
 
-from .commands import Command, examples
-from .describe import counted, exact, fold
+from ..diagnostics.run_files import Run, RunReader, read_run
+from ..files import check_regular
+from ..parsing import LONGEST_RUN
+from .commands import Command, examples, usage_errors
+from .describe import counted, exact, fold, percent
 from .extras import require
+from .progress import progress
+from .report_page.layers import Layer, complete, layers_of
 
-if TYPE_CHECKING:  # imported when the command runs
+if TYPE_CHECKING:
     from rich.console import Group
-    from rich.table import Table
-
-    from ..diagnostics.run_files import Run
 
 PERIOD = 0.5  # seconds between two refreshes
 WIDTH, ROWS, SKIPS = 60, 10, 5  # characters of the line of the scale, gradients, and skipped steps that are shown
@@ -42,22 +44,16 @@ def watch(run: Path, once: bool) -> None:
     is replaced is read from its start.
     """
     require("rich")
-    try:
+    if not once and not sys.stdout.isatty():
+        raise click.UsageError("stdout must be a terminal, which is refreshed; --once prints the present state")
+    with suppress(KeyboardInterrupt), usage_errors():
         if once:
             _print(run)
-        elif not sys.stdout.isatty():
-            raise click.UsageError("stdout must be a terminal, which is refreshed; --once prints the present state")
         else:
             _follow(run)
-    except (ValueError, OSError) as error:
-        raise click.UsageError(str(error)) from None
-    except KeyboardInterrupt:
-        return
 
 
 def _print(path: Path) -> None:
-    from ..diagnostics.run_files import read_run
-    from .progress import progress
     from .tables import trimmed_console
 
     with progress("Reading") as advance:
@@ -70,23 +66,20 @@ def _follow(path: Path) -> None:
     from rich.live import Live
     from rich.text import Text
 
-    with Live(Text(f"Waiting for {path}"), auto_refresh=False) as live:
+    waiting = Text(f"Waiting for {path}")
+    with Live(waiting, auto_refresh=False) as live:
         for content in _contents(path):
-            live.update(Text(f"Waiting for {path}") if content is None else _state(path, content), refresh=True)
+            live.update(waiting if content is None else _state(path, content), refresh=True)
             time.sleep(PERIOD)
 
 
-def _contents(path: Path) -> Iterator["Run | None"]:
+def _contents(path: Path) -> Iterator[Run | None]:
     """Yield the content of the file for each refresh, without an end; None while it does not exist or has no header."""
-    from ..diagnostics.run_files import RunReader
-    from ..files import check_regular
-    from ..parsing import LONGEST_RUN
-
     reader, file_id = RunReader(), None
     while True:
         if path.exists():
             check_regular(path, LONGEST_RUN)
-            status = os.stat(path)
+            status = path.stat()
             if (status.st_dev, status.st_ino) != file_id or status.st_size < reader.bytes:
                 reader, file_id = RunReader(), (status.st_dev, status.st_ino)
             with path.open("rb") as file:
@@ -96,19 +89,28 @@ def _contents(path: Path) -> Iterator["Run | None"]:
         yield reader.run() if reader.has_header else None
 
 
-def _state(path: Path, run: "Run") -> "Group":
+def _state(path: Path, run: Run) -> "Group":
+    """Return text about the run, and a table of the gradients that lose the largest shares at the last measured step."""
     from rich.console import Group
     from rich.text import Text
 
-    parts: list[Any] = [Text("\n".join(fold(line, "  ") for line in [*_lines(path, run), *_verdicts(run)]))]
-    if run.measurements:
-        parts.append(_gradients(run))
-    return Group(*parts)
+    from .tables import Column, numbers, table
+
+    text = Text("\n".join(fold(line, "  ") for line in [*_lines(path, run), *_verdicts(run)]))
+    if not run.measurements:
+        return Group(text)
+    names, measurements = complete(run)
+    title = Column(f"at step {run.steps[measurements[-1].position]:,}", overflow="fold")
+    layers = sorted(layers_of(run, names, measurements[-1:]), key=Layer.order)[:ROWS]
+    return Group(text, table([title, *numbers("lost", "subnormal", "largest", "finite")], map(_cells, layers)))
 
 
-def _lines(path: Path, run: "Run") -> Iterator[str]:
-    from .report_page.markup import percent
+def _cells(layer: Layer) -> tuple[str, ...]:
+    largest = "-" if layer.largest is None else f"< 2^{layer.largest}"
+    return layer.name, percent(layer.lost), percent(layer.subnormal), largest, "no" if layer.nonfinite else "yes"
 
+
+def _lines(path: Path, run: Run) -> Iterator[str]:
     steps, skipped = run.steps.size, int(np.count_nonzero(~run.applied))
     if not steps:
         yield f"{path.name}: no step yet"
@@ -135,40 +137,12 @@ def _number(value: float) -> str:
     return "unknown" if math.isnan(value) else f"{value:.6g}"
 
 
-def _verdicts(run: "Run") -> Iterator[str]:
+def _verdicts(run: Run) -> Iterator[str]:
     """Yield the last skipped steps, and for each verdict the number of its steps and the last message."""
     skipped = run.steps[~run.applied][-SKIPS:].tolist()
     if skipped:
         yield f"skipped  last {', '.join(f'{step:,}' for step in skipped)}"
-    last = {str(diagnosis.verdict): diagnosis for diagnosis in run.diagnoses}
     counts = Counter(str(diagnosis.verdict) for diagnosis in run.diagnoses)
-    for verdict, diagnosis in last.items():
-        stall = f" ({diagnosis.stall})" if diagnosis.stall else ""
-        yield f"{verdict}: {counted(counts[verdict], 'step')}, the last is {diagnosis.step:,}: {diagnosis.message}{stall}"
-
-
-def _gradients(run: "Run") -> "Table":
-    """Return a table of the gradients that lose the largest shares at the last measured step."""
-    from rich.table import Column
-
-    from .report_page.layers import Layer, complete, layers_of
-    from .report_page.markup import percent
-    from .tables import numbers, table
-
-    measurements = complete(run, run.measurements)[-1:]
-    layers = sorted(layers_of(run, measurements), key=Layer.order)[:ROWS]
-    titles = [
-        Column(f"at step {run.steps[measurements[0].position]:,}", overflow="fold"),
-        *numbers("lost", "subnormal", "largest", "finite"),
-    ]
-    rows = (
-        (
-            layer.name,
-            percent(layer.lost),
-            percent(layer.subnormal),
-            "-" if layer.largest is None else f"< 2^{layer.largest}",
-            "no" if layer.nonfinite else "yes",
-        )
-        for layer in layers
-    )
-    return table(titles, rows)
+    for verdict, last in {str(diagnosis.verdict): diagnosis for diagnosis in run.diagnoses}.items():
+        stall = f" ({last.stall})" if last.stall else ""
+        yield f"{verdict}: {counted(counts[verdict], 'step')}, the last is {last.step:,}: {last.message}{stall}"

@@ -35,8 +35,8 @@ def demo(out: Path, steps: int, seed: int, as_json: bool) -> None:
         records = training.train_all(data, steps, seed, after_step=lambda _: None)
     else:
         screen.opening(data)
-        with screen.Progress(steps) as progress:
-            records = training.train_all(data, steps, seed, progress.update)
+        with screen.progress_bars(steps) as update:
+            records = training.train_all(data, steps, seed, update)
     path = picture.draw(records, out / "demo.png")
     if as_json:
         click.echo(json.dumps(training.report(records, seed, path), indent=2, allow_nan=False))

@@ -73,26 +73,26 @@ def grad_scaler(network: Network, optimizer: Optimizer, batches: Batches) -> Ite
         yield Step(float(loss), float(scale), not finite, applied=bool(finite))
 
 
-def step_cell(network: Network, optimizer: Optimizer, batches: Batches) -> Iterator[Step]:
-    """Train with MindSpore's cell, which runs a whole step in one call. The scale starts too low and grows."""
-    update_cell = ampscale.DynamicLossScaleUpdateCell(loss_scale_value=2.0**8, scale_factor=2, scale_window=10)
-    cell = ampscale.TrainOneStepWithLossScaleCell(network, optimizer, update_cell)
-    scale = update_cell.get_loss_scale()
+def by_cell(cell: Callable[..., Any], scale: float, batches: Batches) -> Iterator[Step]:
+    """Train with a cell of MindSpore, which runs a whole step in one call."""
     for images, answers in batches:
-        loss, overflow, next_scale = cell(images, answers)
+        loss, overflow, next_scale, *_ = cell(images, answers)
         yield Step(float(loss), scale, bool(overflow), applied=not overflow)
         scale = float(next_scale)
+
+
+def step_cell(network: Network, optimizer: Optimizer, batches: Batches) -> Iterator[Step]:
+    """Train with a scale that starts too low and grows."""
+    update_cell = ampscale.DynamicLossScaleUpdateCell(loss_scale_value=2.0**8, scale_factor=2, scale_window=10)
+    cell = ampscale.TrainOneStepWithLossScaleCell(network, optimizer, update_cell)
+    return by_cell(cell, update_cell.get_loss_scale(), batches)
 
 
 def clipping_cell(network: Network, optimizer: Optimizer, batches: Batches) -> Iterator[Step]:
     """Train with the cell of MindFormers, which also clips the unscaled gradients by their global norm."""
     update_cell = ampscale.DynamicLossScaleUpdateCell(loss_scale_value=2.0**20, scale_factor=4, scale_window=60)
     cell = ampscale.MFTrainOneStepCell(network, optimizer, use_clip_grad=True, max_grad_norm=0.5, scale_sense=update_cell)
-    scale = update_cell.get_loss_scale()
-    for images, answers in batches:
-        loss, overflow, next_scale, _learning_rate, _global_norm = cell(images, answers)
-        yield Step(float(loss), scale, bool(overflow), applied=not overflow)
-        scale = float(next_scale)
+    return by_cell(cell, update_cell.get_loss_scale(), batches)
 
 
 class Run(NamedTuple):

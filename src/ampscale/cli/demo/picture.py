@@ -1,6 +1,5 @@
 """Plot of the scale, the loss and the underflow over the steps."""
 
-from io import BytesIO
 from pathlib import Path
 
 from matplotlib import rc_context
@@ -8,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
-from ...files import write_atomically
+from ..scale_plot import save
 from .training import Record
 
 COLOURS = ("#999999", "#d55e00", "#56b4e9", "#0072b2", "#009e73", "#cc79a7", "#e69f00")  # palette of Okabe and Ito
@@ -24,9 +23,7 @@ def draw(records: list[Record], path: Path) -> Path:
             _draw_run((scale, loss, underflow), record, colour, width)
         _label(scale, loss, underflow)
         figure.legend(*scale.get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False)
-        picture = BytesIO()
-        figure.savefig(picture, dpi=200, format="png")
-    write_atomically(path, picture.getvalue())
+        save(figure, path)
     return path
 
 

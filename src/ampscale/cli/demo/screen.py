@@ -1,16 +1,14 @@
 """Terminal output of the demo: introduction, progress bars, and a table of the results."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-from rich.progress import Progress as Bars
-from rich.table import Column, Table
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from ..describe import power
-from ..tables import table
+from ..tables import Column, table
 from .digits import BATCH, CREDIT, GAIN, Digits
 from .loops import RUNS
 from .training import MEASURED_EVERY, Record
@@ -34,34 +32,27 @@ def opening(data: Digits) -> None:
     )
 
 
-class Progress:
-    """Progress bar for each run, with the step, the loss, the scale and the number of overflows."""
+@contextmanager
+def progress_bars(steps: int) -> Iterator[Callable[[Record], None]]:
+    """Show the steps, loss, scale and overflows of each run. Yields a function that advances a run's bar to its last step."""
+    text = (TextColumn(f"{{task.fields[{name}]}}", justify="right") for name in ("loss", "scale", "overflows"))
+    with Progress(TextColumn("{task.description}"), BarColumn(12), MofNCompleteColumn(), *text, console=console) as bars:
+        tasks = {run.name: bars.add_task(run.name, start=False, total=steps, loss="", scale="", overflows="") for run in RUNS}
 
-    def __init__(self, steps: int) -> None:
-        text = (TextColumn(f"{{task.fields[{name}]}}", justify="right") for name in ("loss", "scale", "overflows"))
-        self._bars = Bars(TextColumn("{task.description}"), BarColumn(12), MofNCompleteColumn(), *text, console=console)
-        self._tasks = {
-            run.name: self._bars.add_task(run.name, start=False, total=steps, loss="", scale="", overflows="") for run in RUNS
-        }
+        def update(record: Record) -> None:
+            task, step = tasks[record.run.name], record.steps[-1]
+            bars.start_task(task)
+            loss, scale, overflows = f"loss {step.loss:.3f}", f"scale {power(step.scale)}", f"{record.overflow_steps} overflows"
+            bars.update(task, advance=1, loss=loss, scale=scale, overflows=overflows)
 
-    def __enter__(self) -> Self:
-        self._bars.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._bars.stop()
-
-    def update(self, record: Record) -> None:
-        """Advance the bar of a run to its last step."""
-        task, step = self._tasks[record.run.name], record.steps[-1]
-        self._bars.start_task(task)
-        loss, scale, overflows = f"loss {step.loss:.3f}", f"scale {power(step.scale)}", f"{record.overflow_steps} overflows"
-        self._bars.update(task, advance=1, loss=loss, scale=scale, overflows=overflows)
+        yield update
 
 
 def closing(records: list[Record], picture: Path, seconds: float) -> None:
-    """Print the table, the differences in accuracy between float16 and float32, and the path of the picture."""
-    console.print(results(records))
+    """Print a table of the runs, the differences in accuracy between float16 and float32, and the path of the picture."""
+    titles = ("test\naccuracy", "under-\nflow", "overflow\nsteps", "applied\nsteps", "first\nscale", "last\nscale")
+    columns = [Column("", no_wrap=True), *(Column(title, justify="right") for title in titles)]
+    console.print(table(columns, map(_cells, records)))
     console.print(
         f"Underflow: share of the gradient values that are nonzero in a float32 backward pass but zero in the dtype and with "
         f"the scale of the run, for the same weights and images; mean over every {MEASURED_EVERY}th step.\n"
@@ -72,13 +63,6 @@ def closing(records: list[Record], picture: Path, seconds: float) -> None:
         f"With scaling, it differs by at most {max(abs(exact - accuracy) for accuracy in scaled):.1f} points."
     )
     console.print(f"{picture}, after {seconds:.0f} s", soft_wrap=True)
-
-
-def results(records: list[Record]) -> Table:
-    """Return a table with a row for each run."""
-    titles = ("test\naccuracy", "under-\nflow", "overflow\nsteps", "applied\nsteps", "first\nscale", "last\nscale")
-    columns = [Column("", no_wrap=True), *(Column(title, justify="right") for title in titles)]
-    return table(columns, map(_cells, records))
 
 
 def _cells(record: Record) -> tuple[str, ...]:

@@ -65,22 +65,21 @@ def train(run: Run, data: digits.Digits, steps: int, seed: int, after_step: Call
 
 def report(records: list[Record], seed: int, picture: Path) -> dict[str, Any]:
     """Return the results as values that JSON can hold."""
-    runs = [_described(record) for record in records]
+    runs = [
+        {
+            "name": record.run.name,
+            "dtype": record.run.dtype,
+            "test_accuracy": record.accuracy,
+            "underflow_share": record.underflow_share,
+            "overflow_steps": record.overflow_steps,
+            "applied_steps": record.applied_steps,
+            "first_scale": record.steps[0].scale,
+            "last_scale": record.steps[-1].scale,
+            "loss": [step.loss if math.isfinite(step.loss) else None for step in record.steps],
+            "scale": [step.scale for step in record.steps],
+            "overflow": [step.overflow for step in record.steps],
+            "underflow": [{"step": step, "share": share} for step, share in record.underflow.items()],
+        }
+        for record in records
+    ]
     return {"data": digits.CREDIT, "seed": seed, "steps": len(records[0].steps), "picture": str(picture), "runs": runs}
-
-
-def _described(record: Record) -> dict[str, Any]:
-    return {
-        "name": record.run.name,
-        "dtype": record.run.dtype,
-        "test_accuracy": record.accuracy,
-        "underflow_share": record.underflow_share,
-        "overflow_steps": record.overflow_steps,
-        "applied_steps": record.applied_steps,
-        "first_scale": record.steps[0].scale,
-        "last_scale": record.steps[-1].scale,
-        "loss": [step.loss if math.isfinite(step.loss) else None for step in record.steps],
-        "scale": [step.scale for step in record.steps],
-        "overflow": [step.overflow for step in record.steps],
-        "underflow": [{"step": step, "share": share} for step, share in record.underflow.items()],
-    }

@@ -1,8 +1,8 @@
 """Statistics of each gradient over a run, for tables."""
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from statistics import mode
 from typing import NamedTuple
 
 import numpy as np
@@ -23,33 +23,35 @@ class Layer(NamedTuple):
         size: Number of values.
         lost: Share of the finite, non-zero values that float16 rounds to zero at the scale of their step; NaN if unknown.
         subnormal: Share of those that are below 2**-14 there, including lost ones.
-        largest: Exponent of the largest finite value before scaling, rounded up; None if all are zero.
         nonfinite: Number of measured steps in which the gradient had infinities or NaNs.
+        largest: Exponent of the largest finite value before scaling, rounded up; None if all are zero.
     """
 
     name: str
     size: int
     lost: float
     subnormal: float
-    largest: int | None
     nonfinite: int
+    largest: int | None
 
     def order(self) -> tuple[float, ...]:
         """Return a sort key that lists gradients with infinities or NaNs first, and then those that lose most."""
         return (-self.nonfinite, *(0.0 if math.isnan(share) else -share for share in (self.lost, self.subnormal)))
 
 
-def names_of(run: Run) -> list[str]:
-    """Return the names of the gradients; numbers if they are unknown or if their number is another."""
-    counts = Counter(measurement.gradients for measurement in run.measurements)
-    number = counts.most_common(1)[0][0] if counts else len(run.names or ())
-    return list(run.names) if run.names is not None and len(run.names) == number else [f"gradient {i}" for i in range(number)]
+def complete(run: Run) -> tuple[list[str], list[Measurement]]:
+    """
+    Return the names of the gradients, and the measurements of all of them.
 
-
-def complete(run: Run, measurements: Sequence[Measurement]) -> list[Measurement]:
-    """Return the measurements of all named gradients. In other steps, some gradients were None, so that theirs have no names."""
-    number = len(names_of(run))
-    return [measurement for measurement in measurements if measurement.gradients == number]
+    In other steps, some gradients were None, so that theirs have no names. Unknown names are replaced by numbers.
+    """
+    if not run.measurements:
+        return [], []
+    number = mode(measurement.gradients for measurement in run.measurements)
+    names = list(run.names or ())
+    if len(names) != number:
+        names = [f"gradient {index}" for index in range(number)]
+    return names, [measurement for measurement in run.measurements if measurement.gradients == number]
 
 
 def shift_of(run: Run, measurement: Measurement) -> int:
@@ -60,9 +62,8 @@ def shift_of(run: Run, measurement: Measurement) -> int:
     return round(math.log2(scale) - math.log2(measurement.scale))
 
 
-def layers_of(run: Run, measurements: Iterable[Measurement]) -> list[Layer]:
-    """Return the statistics of each gradient over *measurements*, which must be `complete`."""
-    names = names_of(run)
+def layers_of(run: Run, names: list[str], measurements: Iterable[Measurement]) -> list[Layer]:
+    """Return the statistics of each gradient over *measurements*. These and *names* are a result of `complete`."""
     sizes, counted, lost, subnormal, nonfinite = (np.zeros(len(names), np.int64) for _ in range(5))
     largest = np.full(len(names), NO_LARGEST, np.int64)
     for measurement in measurements:
@@ -70,23 +71,19 @@ def layers_of(run: Run, measurements: Iterable[Measurement]) -> list[Layer]:
         if statistics is not None:
             sizes = np.maximum(sizes, statistics[:, 0])
             nonfinite += statistics[:, 4] + statistics[:, 5] > 0
-            unscaled = statistics[:, 7] + 1 - math.floor(math.log2(measurement.scale)) if measurement.scale > 0 else NO_LARGEST
-            largest = np.maximum(largest, np.where(statistics[:, 7] == NO_LARGEST, NO_LARGEST, unscaled))
+            if 0 < measurement.scale < math.inf:
+                unscaled = statistics[:, 7] + 1 - math.floor(math.log2(measurement.scale))
+                largest = np.maximum(largest, np.where(statistics[:, 7] == NO_LARGEST, NO_LARGEST, unscaled))
         if statistics is not None and shift == 0:
             counted += statistics[:, 0] - statistics[:, [1, 4, 5]].sum(axis=1)
             lost += statistics[:, 3]
             subnormal += statistics[:, 2]
         elif histograms is not None:
             gradients, exponents = histograms.bins()
-            counted += np.bincount(gradients, histograms.counts, len(names)).astype(np.int64)
-            for total, end in ((lost, SMALLEST_SUBNORMAL - 1), (subnormal, SMALLEST_NORMAL)):
+            for total, end in ((counted, math.inf), (lost, SMALLEST_SUBNORMAL - 1), (subnormal, SMALLEST_NORMAL)):
                 below = np.where(exponents + shift < end, histograms.counts, 0)
                 total += np.bincount(gradients, below, len(names)).astype(np.int64)
     with np.errstate(invalid="ignore", divide="ignore"):
-        columns = (sizes, lost / counted, subnormal / counted, largest, nonfinite)
-    return [
-        Layer(name, size, lost_share, subnormal_share, None if exponent == NO_LARGEST else exponent, steps)
-        for name, size, lost_share, subnormal_share, exponent, steps in zip(
-            names, *(column.tolist() for column in columns), strict=True
-        )
-    ]
+        columns = [column.tolist() for column in (sizes, lost / counted, subnormal / counted, nonfinite)]
+    known = (None if exponent == NO_LARGEST else exponent for exponent in largest.tolist())
+    return [Layer(*row) for row in zip(names, *columns, known, strict=True)]

@@ -2,7 +2,7 @@
 
 import html
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -12,11 +12,6 @@ _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 def escaped(text: str) -> str:
     """Return *text* for an element or an attribute. Half of a surrogate pair, which UTF-8 lacks, is replaced."""
     return html.escape(text.encode("utf-8", "replace").decode())
-
-
-def name_of(name: str) -> str:
-    """Return the name of a gradient as HTML, in which lines can be broken at dots."""
-    return escaped(name).replace(".", ".<wbr>")
 
 
 def power_of_two(exponent: int) -> str:
@@ -32,13 +27,6 @@ def scale_text(scale: float) -> str:
     return power_of_two(exponent - 1) if fraction == 0.5 else f"{2 * fraction:.4g}·{power_of_two(exponent - 1)}"
 
 
-def percent(share: float) -> str:
-    """Return a share with two significant digits, such as "0.13 %"; "-" for NaN."""
-    if math.isnan(share):
-        return "-"
-    return f"{100 * share:.2g} %" if share < 0.995 else f"{100 * share:.3g} %"
-
-
 def short(number: int) -> str:
     """Return a step for an axis, such as "250k"."""
     for size, unit in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
@@ -47,17 +35,23 @@ def short(number: int) -> str:
     return str(number)
 
 
-def step_ticks(steps: np.ndarray, most: int = 5) -> list[tuple[float, str]]:
-    """Return at most *most* + 1 ticks of the axis of steps: the position in percent, and the label."""
-    size = 10 ** math.floor(math.log10(max(1, steps.size)))
-    width = next(
-        (size * factor // 100 for factor in (10, 20, 50, 100, 200, 500) if 100 * steps.size <= most * size * factor), size
-    )
+def step_ticks(steps: np.ndarray) -> list[tuple[float, str]]:
+    """Return at most six ticks of the axis of steps: the position in percent, and the label."""
+    size = 10 ** math.floor(math.log10(steps.size))
+    width = next(size * factor // 100 for factor in (10, 20, 50, 100, 200) if 100 * steps.size <= 5 * size * factor)
     positions = range(0, steps.size, max(1, width))
     return [(100 * (position + 0.5) / steps.size, short(int(steps[position]))) for position in positions]
 
 
-def frame(name: str, label: str, content: str, rows: Iterable[tuple[float, str]], ticks: Sequence[tuple[float, str]]) -> str:
+def stretched(kind: str, width: int, height: int, path: str) -> str:
+    """Return an SVG path of class *kind* in a box of this size, which is stretched over the whole plot."""
+    return (
+        f'<svg class="stretched" width="100%" height="100%" viewBox="0 0 {width} {height}" preserveAspectRatio="none">'
+        f'<path class="{kind}" vector-effect="non-scaling-stroke" d="{path}"/></svg>'
+    )
+
+
+def frame(name: str, label: str, content: str, rows: Sequence[tuple[float, str]], ticks: Sequence[tuple[float, str]]) -> str:
     """
     Return a plot with its axes.
 
@@ -68,17 +62,14 @@ def frame(name: str, label: str, content: str, rows: Iterable[tuple[float, str]]
         rows: Heights in percent, and labels, of the vertical axis.
         ticks: Positions in percent, and labels, of the horizontal axis.
     """
-    rows = list(rows)
     grid = "".join(f'<line class="grid" x1="0" x2="100%" y1="{y:.2f}%" y2="{y:.2f}%"/>' for y, _ in rows)
     left = "".join(f'<text x="100%" y="{y:.2f}%" dy="0.35em">{escaped(text)}</text>' for y, text in rows)
-    below = "".join(f'<text x="{x:.2f}%" y="1.1em"{_anchor(x)}>{text}</text>' for x, text in ticks)
+    below = ""
+    for x, text in ticks:  # the class keeps a label at an end of the axis within the picture
+        anchor = ' class="start"' if x < 4 else ' class="end"' if x > 96 else ""
+        below += f'<text x="{x:.2f}%" y="1.1em"{anchor}>{text}</text>'
     return (
         f'<div class="plot {name}"><svg class="left" aria-hidden="true">{left}</svg>'
         f'<svg class="area" role="img" aria-label="{escaped(label)}">{grid}{content}</svg>'
         f'<svg class="below" aria-hidden="true">{below}</svg></div>'
     )
-
-
-def _anchor(position: float) -> str:
-    """Return the attribute that keeps a label at an end of the axis within the picture."""
-    return ' class="start"' if position < 4 else ' class="end"' if position > 96 else ""

@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from ...diagnostics.run_files import Run
+from ...diagnostics.run_lines import Measurement
 from ...diagnostics.verdicts import Diagnosis
 from ...diagnostics.window import SMALLEST_NORMAL
-from ..describe import counted, sentences
+from ..describe import counted, percent, sentences
 from .heat_maps import heat_maps
 from .layers import Layer, complete, layers_of
-from .markup import escaped, name_of, percent, power_of_two, scale_text
+from .markup import escaped, power_of_two, scale_text
 from .scale_chart import scale_chart
 
 _FOLDER = Path(__file__).parent
@@ -29,15 +30,9 @@ def html_of(run: Run, title: str) -> str:
     The content security policy allows only the page's own script and style, by their hashes. Therefore the page cannot access the
     network, and no text in a run file can run as a script.
     """
-    style, script = ((_FOLDER / name).read_text("utf-8") for name in ("page.css", "page.js"))
-    parts = {
-        "policy": f"default-src 'none'; img-src data:; script-src '{_hash(script)}'; style-src '{_hash(style)}'",
-        "style": style,
-        "script": script,
-        "title": escaped(title),
-        "body": "\n".join(_sections(run)),
-    }
-    template = (_FOLDER / "page.html").read_text("utf-8")
+    template, style, script = ((_FOLDER / f"page.{suffix}").read_text("utf-8") for suffix in ("html", "css", "js"))
+    policy = f"default-src 'none'; img-src data:; script-src '{_hash(script)}'; style-src '{_hash(style)}'"
+    parts = {"policy": policy, "style": style, "script": script, "title": escaped(title), "body": "\n".join(_sections(run))}
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
 
 
@@ -50,17 +45,16 @@ def _sections(run: Run) -> Iterator[str]:
     if run.rule is not None:
         items = "".join(f"<li>{escaped(sentence)}</li>" for sentence in sentences(run.rule))
         yield f"<details><summary>The scaler</summary><ul>{items}</ul></details>"
-    if not run.steps.size:
-        return
-    yield _section("scale", "Scale and skipped steps", _scale(run))
-    yield _section("verdicts", "Verdicts", _verdicts(run.diagnoses, int(np.count_nonzero(~run.applied))))
-    layers = layers_of(run, complete(run, run.measurements)) if run.measurements else []
-    yield _section("exponents", "Exponents of the gradients", _exponents(run, layers))
-    yield _section("gradients", "Gradients", _layers(layers, len(run.measurements)))
-
-
-def _section(name: str, title: str, content: str) -> str:
-    return f'<section aria-labelledby="{name}"><h2 id="{name}">{title}</h2>{content}</section>'
+    if run.steps.size:
+        names, measurements = complete(run)
+        layers = layers_of(run, names, measurements)
+        for name, title, content in (
+            ("scale", "Scale and skipped steps", _scale(run)),
+            ("verdicts", "Verdicts", _verdicts(run)),
+            ("exponents", "Exponents of the gradients", _exponents(run, layers, measurements)),
+            ("gradients", "Gradients", _layers(layers, len(run.measurements))),
+        ):
+            yield f'<section aria-labelledby="{name}"><h2 id="{name}">{title}</h2>{content}</section>'
 
 
 def _summary(run: Run) -> str:
@@ -68,9 +62,8 @@ def _summary(run: Run) -> str:
     if not steps:
         return "The run file has no step yet."
     skipped = f"{steps - applied:,} skipped ({percent((steps - applied) / steps)})" if applied < steps else "none skipped"
-    first, last, low, high = (
-        scale_text(float(scale)) for scale in (run.scales[0], run.next_scales[-1], run.scales.min(), run.scales.max())
-    )
+    scales = run.scales[0], run.next_scales[-1], run.scales.min(), run.scales.max()
+    first, last, low, high = (scale_text(float(scale)) for scale in scales)
     spread = f"stayed at {first}" if low == high else f"started at {first}, was between {low} and {high}"
     return f"{counted(steps, 'step')}: {applied:,} applied, {skipped}. The scale {spread}, and is now {last}."
 
@@ -86,13 +79,12 @@ def _scale(run: Run) -> str:
 def _events(run: Run) -> str:
     """Return a table of the last skipped steps and scale changes."""
     steps = np.flatnonzero(~run.applied | (run.next_scales != run.scales))
-    rows = ((f"{run.steps[step]:,}", scale_text(run.scales[step]), _event(run, step)) for step in steps[-_EVENTS:][::-1].tolist())
-    title = f"Last {min(_EVENTS, steps.size):,} of {counted(steps.size, 'skipped step or scale change')}"
     if not steps.size:
         return '<p class="note">No step was skipped, and the scale did not change.</p>'
-    title = title.replace("step or scale changes", "steps and scale changes")
-    table = _table("events", ("Step", "Scale", "Event"), rows, numeric=(0, 1))
-    return f"<details><summary>{title}</summary>{table}</details>"
+    events = "skipped step or scale change" if steps.size == 1 else "skipped steps and scale changes"
+    rows = ((f"{run.steps[step]:,}", scale_text(run.scales[step]), _event(run, step)) for step in steps[-_EVENTS:][::-1].tolist())
+    table = _table("events", ("Step", "Scale", "Event"), rows, text=2)
+    return f"<details><summary>Last {min(_EVENTS, steps.size):,} of {steps.size:,} {events}</summary>{table}</details>"
 
 
 def _event(run: Run, step: int) -> str:
@@ -102,33 +94,29 @@ def _event(run: Run, step: int) -> str:
     return outcome if new_scale == scale else f"{outcome}: {change} to {scale_text(new_scale)}"
 
 
-def _verdicts(diagnoses: Iterable[Diagnosis], skipped: int) -> str:
+def _verdicts(run: Run) -> str:
     groups: dict[str, list[Diagnosis]] = {}
-    for diagnosis in diagnoses:
+    for diagnosis in run.diagnoses:
         groups.setdefault(str(diagnosis.verdict), []).append(diagnosis)
     if not groups:
-        return f'<p class="note">The run file has no diagnoses; {counted(skipped, "step")} skipped.</p>'
-    rows = (
-        (
-            f"<b>{escaped(verdict)}</b><br>{_message(group[-1])}", f"{len(group):,}", f"{group[0].step:,}", f"{group[-1].step:,}",
-        )
-        for verdict, group in sorted(groups.items(), key=lambda item: -len(item[1]))
-    )  # fmt: skip
-    return _table("verdicts", ("Verdict, and message of the last step", "Steps", "First", "Last"), rows, numeric=(1, 2, 3))
+        skipped = counted(int(np.count_nonzero(~run.applied)), "step")
+        return f'<p class="note">The run file has no diagnoses; {skipped} skipped.</p>'
+    rows = []
+    for verdict, group in sorted(groups.items(), key=lambda item: -len(item[1])):
+        last = group[-1]
+        message = escaped(last.message + (f" ({last.stall})" if last.stall else ""))
+        rows.append((f"<b>{escaped(verdict)}</b><br>{message}", f"{len(group):,}", f"{group[0].step:,}", f"{last.step:,}"))
+    return _table("verdicts", ("Verdict, and message of the last step", "Steps", "First", "Last"), rows)
 
 
-def _message(diagnosis: Diagnosis) -> str:
-    return escaped(diagnosis.message + (f" ({diagnosis.stall})" if diagnosis.stall else ""))
-
-
-def _exponents(run: Run, layers: list[Layer]) -> str:
-    names, pictures = heat_maps(run, layers)
+def _exponents(run: Run, layers: list[Layer], measurements: list[Measurement]) -> str:
+    names, pictures = heat_maps(run, layers, measurements)
     if not pictures:
         return '<p class="note">The run file has no histograms: give the monitor <code>histogram_every</code>.</p>'
     options = "".join(f"<option>{escaped(name)}</option>" for name in names)
-    omitted = (
-        f" {len(names) - 1} of {len(layers)} gradients are shown: those that lose the most." if len(names) <= len(layers) else ""
-    )
+    shown, omitted = len(names) - 1, ""
+    if shown < len(layers):
+        omitted = f" {shown} of {len(layers)} gradients are shown: those that lose the most."
     note = (
         "Each column is a measured step, drawn until the next one, or the mean of several. The stronger the color, the larger "
         "the share of the values with this exponent, after multiplication by the scale. Values beyond the ends are counted in "
@@ -141,13 +129,12 @@ def _exponents(run: Run, layers: list[Layer]) -> str:
 def _layers(layers: list[Layer], measurements: int) -> str:
     if not layers:
         return '<p class="note">The run file has no statistics: give the monitor <code>measure_every</code>.</p>'
-    ordered = sorted(layers, key=Layer.order)
     rows = (
         (
-            name_of(layer.name), f"{layer.size:,}", percent(layer.lost), percent(layer.subnormal),
+            escaped(layer.name).replace(".", ".<wbr>"), f"{layer.size:,}", percent(layer.lost), percent(layer.subnormal),
             "-" if layer.largest is None else f"&lt; {power_of_two(layer.largest)}", f"{layer.nonfinite:,}",
         )
-        for layer in ordered[:_LAYERS]
+        for layer in sorted(layers, key=Layer.order)[:_LAYERS]
     )  # fmt: skip
     omitted = f" The first {_LAYERS:,} of {len(layers):,} are listed." if len(layers) > _LAYERS else ""
     note = (
@@ -156,12 +143,12 @@ def _layers(layers: list[Layer], measurements: int) -> str:
         f"The largest value is that of the unscaled gradient.{omitted}"
     )
     titles = ("Gradient", "Values", "Lost", "Subnormal", "Largest", "Steps not finite")
-    return f'<p class="note">{note}</p>{_table("gradients", titles, rows, numeric=(1, 2, 3, 4, 5))}'
+    return f'<p class="note">{note}</p>{_table("gradients", titles, rows)}'
 
 
-def _table(name: str, titles: tuple[str, ...], rows: Iterable[tuple[str, ...]], numeric: tuple[int, ...]) -> str:
-    """Return a table whose cells are HTML. It scrolls sideways by itself if the window is narrow."""
-    marks = ['class="number"' if index in numeric else "" for index in range(len(titles))]
+def _table(name: str, titles: tuple[str, ...], rows: Iterable[tuple[str, ...]], text: int = 0) -> str:
+    """Return a table whose cells are HTML: numbers, except in column *text*. It scrolls by itself if the window is narrow."""
+    marks = ['class="number"' if index != text else "" for index in range(len(titles))]
     head = "".join(f'<th scope="col" {mark}>{title}</th>' for title, mark in zip(titles, marks, strict=True))
     body = "".join(
         "<tr>" + "".join(f"<td {mark}>{cell}</td>" for cell, mark in zip(row, marks, strict=True)) + "</tr>\n" for row in rows
