@@ -49,31 +49,20 @@ class CallTable:
     ) -> None:
         self.name, self.states, self.calls = name, states, calls
         self.results = {state: {call: entries.get(state, {}).get(call, state) for call in calls} for state in states}
-        self._errors = {
-            (call, state): Error(result.replace("{call}", call.partition("(")[0]))
-            for state, results in self.results.items()
-            for call, result in results.items()
-            if isinstance(result, Error)
-        }
 
     def check(self, call: str, state: str, site: Site | None = None) -> None:
         """Raise the error of *call* in *state*, if there is one; *site* is the earlier call that the message refers to."""
-        if (call, state) in self._errors:
-            raise self.error(call, state, site)
-
-    def error(self, call: str, state: str, site: Site | None = None) -> RuntimeError:
-        """Return the error of *call* in *state*."""
-        return RuntimeError(self._errors[call, state].replace("{at}", at(site)))
+        result = self.results[state][call]
+        if isinstance(result, Error):
+            raise RuntimeError(result.replace("{call}", call.partition("(")[0]).replace("{at}", at(site)))
 
 
 def call_site() -> Site:
     """Return the line outside this package from which the calling method was called."""
     frame = _getframe(2)
-    code = frame.f_code
-    while code.co_filename.startswith(_FOLDER) and frame.f_back is not None:
+    while frame.f_code.co_filename.startswith(_FOLDER) and frame.f_back is not None:
         frame = frame.f_back
-        code = frame.f_code
-    return code, frame.f_lasti
+    return frame.f_code, frame.f_lasti
 
 
 def at(site: Site | None) -> str:
@@ -160,13 +149,7 @@ PADDLE = CallTable(
             "abandon(optimizer)": _NOT_ABANDONED,
         },
         **_INTERRUPTED,
-        OTHER_UNSCALED: {
-            "unscale_": UNSCALED,
-            "step": STEPPED,
-            "minimize": Error(_OTHER),
-            "update": READY,
-            "abandon()": READY,
-        },
+        OTHER_UNSCALED: {"unscale_": UNSCALED, "step": STEPPED, "minimize": Error(_OTHER), "update": READY, "abandon()": READY},
     },
 )
 

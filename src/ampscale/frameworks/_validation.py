@@ -1,25 +1,48 @@
 """Argument validation shared by the documented classes. Functions in this module may read array values on the host."""
 
 import sys
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from math import nextafter
 from typing import Any
 
 from ..backends import network_of as known_network
 from ..core.dtypes import FLOATS, compute_dtype, name_of
+from ..core.rule import LossScaleRule
 from ..core.trees import leaves_with_paths, zip_leaves
 from ..core.typing import Tree
-from ..core.validation import check_number, check_scale_host
+from ..core.validation import check_count, check_number, check_scale_host
 from ..parsing import excerpt
+
+FLOOR = FLOATS["float32"].smallest_normal
+
+check_normal_scale = partial(
+    check_number, expected="a positive, finite number that is a normal float32", low=FLOOR, high=FLOATS["float32"].largest
+)
+_CHECKS: dict[str, Callable[..., None]] = {  # of the constants of a `GradScaler`, by field of the rule
+    "init_scale": check_normal_scale,
+    "growth_factor": partial(check_number, expected="a finite number above 1", low=1, above=True),
+    "backoff_factor": partial(check_number, expected="a number above 0 and below 1", low=0, high=nextafter(1, 0), above=True),
+    "growth_interval": check_count,
+    "hysteresis": check_count,
+}
+
+
+def rule_with(rule: LossScaleRule, fields: Mapping[str, str], **arguments: Any) -> LossScaleRule:
+    """
+    Return *rule* with new values of a `GradScaler`'s constants. Raise a TypeError or ValueError for an invalid value.
+
+    *fields* has the field of the rule for each name in *arguments*, which error messages contain.
+    """
+    for name, value in arguments.items():
+        _CHECKS[fields[name]](value, name)
+    return replace(rule, **{fields[name]: value for name, value in arguments.items()})
 
 
 def number_of(value: Any, name: str) -> float:
-    """
-    Return a scale as a float: *value* itself, or the only element of an array, list or tuple.
-
-    Raises:
-        TypeError: *value* is not a number, a float32 or float64 array, or a list or tuple with one of these.
-        ValueError: *value* is an array of another shape than () or (1,), or is not positive and finite in float32.
-    """
+    """Return a scale as a float: a number that is positive and finite in float32, or the only element of an array or list."""
     if isinstance(value, list | tuple) and len(value) == 1:
         value = value[0]
     check_scale_host(value, name)
@@ -31,14 +54,14 @@ def is_empty(state_dict: Any) -> bool:
     return isinstance(state_dict, Mapping) and not state_dict
 
 
-def check_keys(state_dict: Any, keys: tuple[str, ...]) -> None:
-    """
-    Check that *state_dict* is a mapping with exactly the keys *keys*.
+def warn_of_unused(state_dict: Any) -> None:
+    """Warn the caller of a disabled scaler's `load_state_dict`, unless *state_dict* is empty."""
+    if not is_empty(state_dict):
+        warnings.warn("this GradScaler is disabled: the state dict is not used", stacklevel=3)
 
-    Raises:
-        TypeError: *state_dict* is not a mapping.
-        ValueError: A key is missing or unknown.
-    """
+
+def check_keys(state_dict: Any, keys: tuple[str, ...]) -> None:
+    """Raise a TypeError or ValueError unless *state_dict* is a mapping with exactly the keys *keys*."""
     if not isinstance(state_dict, Mapping):
         raise TypeError(f"state_dict must be a mapping, got {type(state_dict).__name__}")
     missing, unknown = [key for key in keys if key not in state_dict], [key for key in state_dict if key not in keys]
@@ -47,24 +70,12 @@ def check_keys(state_dict: Any, keys: tuple[str, ...]) -> None:
 
 
 def check_scale_value(value: Any, name: str, dtype: str = "float32") -> None:
-    """
-    Check that *value* is a scale that MindSpore's scalers and managers accept: a Python number of at least 1.
-
-    Raises:
-        TypeError: *value* is not an int or float.
-        ValueError: *value* is below 1, NaN or infinite in *dtype*.
-    """
+    """Raise an error unless *value* is a scale for MindSpore's scalers and managers: a number from 1 to the largest *dtype*."""
     check_number(value, name, f"a finite int or float of at least 1 that {dtype} can hold", 1, FLOATS[dtype].largest)
 
 
 def check_matches_params(tree: Any, params: Tree, name: str) -> None:
-    """
-    Check that *tree* has the structure of *params*: for each parameter, None or an array of its shape in its compute dtype.
-
-    Raises:
-        TypeError: A leaf is not an array, or has another dtype.
-        ValueError: The structure differs, or an array has another shape.
-    """
+    """Raise an error unless *tree* has, for each of *params*, None or an array of its shape in its compute dtype."""
     leaves_with_paths(tree, name)
     for param, value in zip_leaves(params, tree):
         if value is None:
@@ -84,12 +95,7 @@ def is_torch_optimizer(value: Any) -> bool:
 
 
 def network_of(network: Any) -> Any:
-    """
-    Return *network* as a callable object with `params` and `vjp`; a `torch.nn.Module` is wrapped.
-
-    Raises:
-        TypeError: *network* is not callable, or lacks `params` or `vjp`.
-    """
+    """Return *network* as a callable object with `params` and `vjp`; a `torch.nn.Module` is wrapped."""
     result = known_network(network)
     if not callable(result):
         raise TypeError(f"network must be callable, got {excerpt(network, 200)} of type {type(network).__name__}")

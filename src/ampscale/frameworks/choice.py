@@ -32,7 +32,10 @@ def scaler_for(dtype: Any, **kwargs: Any) -> Any:
     >>> scaler_for(np.float16, init_loss_scaling=1024.0).scale(np.float32(3.0)).item()
     3072.0
     """
-    name = _name(dtype)
+    try:
+        name = dtype.__name__ if isinstance(dtype, type) else name_of(dtype)  # a scalar type such as `numpy.float16`, or a dtype
+    except TypeError:
+        name = None
     if name not in FLOATS:
         expected = f"{', '.join(FLOATS)}, as a dtype or a name"
         raise TypeError(f"dtype must be one of {expected}, got {excerpt(dtype)} of type {type(dtype).__name__}")
@@ -42,11 +45,3 @@ def scaler_for(dtype: Any, **kwargs: Any) -> Any:
 
         return TorchGradScaler(enabled=name == "float16", **kwargs)
     return GradScaler(enable=name == "float16", **kwargs)
-
-
-def _name(dtype: Any) -> str | None:
-    """Return the name of *dtype*: a dtype, a name, or a scalar type such as `numpy.float16`; None for another object."""
-    try:
-        return dtype.__name__ if isinstance(dtype, type) else name_of(dtype)
-    except TypeError:
-        return None

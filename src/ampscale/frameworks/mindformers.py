@@ -6,6 +6,7 @@ Spec: spec/profiles/mindformers.md.
 
 from collections.abc import Mapping
 from functools import partial
+from inspect import signature
 from typing import Any, NamedTuple
 
 from .. import functional
@@ -24,20 +25,9 @@ from ._validation import check_keys, check_matches_params, network_of
 from .mindspore import TrainOneStepWithLossScaleCell
 from .mindspore.detectors import OverflowDetector
 from .mindspore.interruption import load, step
-from .mindspore.step_report import step_report
+from .mindspore.train_one_step import step_report
 
 __all__ = ["MFTrainOneStepCell", "MFTrainOneStepLocalOutput", "MFTrainOneStepOutput"]
-
-KEYWORDS = (
-    "use_clip_grad",
-    "max_grad_norm",
-    "scale_sense",
-    "local_norm",
-    "gradient_accumulation_steps",
-    "ema_decay",
-    "detector",
-    "communicator",
-)
 
 
 class MFTrainOneStepOutput(NamedTuple):
@@ -117,7 +107,8 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
         **kwargs: Any,
     ) -> None:
         if kwargs:
-            raise TypeError(f"unknown keywords {sorted(kwargs)}; known are {list(KEYWORDS)}")
+            _, _, *known, _ = signature(MFTrainOneStepCell).parameters  # without network, optimizer and kwargs
+            raise TypeError(f"unknown keywords {sorted(kwargs)}; known are {known}")
         check_bool(use_clip_grad, "use_clip_grad")
         check_bool(local_norm, "local_norm")
         check_number(max_grad_norm, "max_grad_norm", "a positive, finite number", 0, above=True)

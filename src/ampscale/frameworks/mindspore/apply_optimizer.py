@@ -25,16 +25,10 @@ class OptimizerWrapper(Protocol):
         """Learning rate of the next step; None if the optimizer does not report it."""
 
     def prepare(self, gradients: Tree) -> Callable[[Flag], Flag]:
-        """
-        Compute a step without applying it.
-
-        Returns:
-            ``apply(finite)``, which updates the parameters if *finite* is True, changes nothing otherwise, and returns whether
-            it updated them.
-        """
+        """Compute a step, and return ``apply(finite)``, which applies it if *finite* is True, and returns whether it did."""
 
 
-class CallableOptimizer:
+class _CallableOptimizer:
     """Wrapper of a callable ``optimizer(gradients)``: copies the flag to the host, and skips the call on an overflow."""
 
     def __init__(self, optimizer: Any) -> None:
@@ -42,12 +36,9 @@ class CallableOptimizer:
 
     @property
     def learning_rate(self) -> Any:
-        """Attribute `learning_rate` of the optimizer; None if it has no such attribute."""
         return getattr(self._optimizer, "learning_rate", None)
 
     def prepare(self, gradients: Tree) -> Callable[[Flag], Flag]:
-        """Return a function that calls the optimizer if its argument is True."""
-
         def apply(finite: Flag) -> Flag:
             if applied := bool(finite):
                 self._optimizer(gradients)
@@ -56,7 +47,7 @@ class CallableOptimizer:
         return apply
 
 
-class OptaxOptimizer:
+class _OptaxOptimizer:
     """Wrapper of an optax transformation: always computes the new parameters and state, and keeps the old ones on an overflow."""
 
     learning_rate = None  # a transformation does not report it
@@ -67,7 +58,6 @@ class OptaxOptimizer:
         self.state = init_optimizer(optimizer, network.params)
 
     def prepare(self, gradients: Tree) -> Callable[[Flag], Flag]:
-        """Compute the new parameters and state, and return a function that stores them if its argument is True."""
         updates, new_state = self._optimizer.update(gradients, self.state, self._network.params)
         new_params = apply_updates(self._network.params, updates)
 
@@ -80,12 +70,7 @@ class OptaxOptimizer:
 
 
 def wrap_optimizer(optimizer: Any, network: Any) -> OptimizerWrapper:
-    """
-    Return the wrapper of *optimizer*, or *optimizer* itself if it is one of `ampscale.optimizers`.
-
-    Raises:
-        TypeError: *optimizer* is not one of `ampscale.optimizers`, an optax transformation, a torch optimizer or a callable.
-    """
+    """Return the wrapper of *optimizer*, or *optimizer* itself if it is one of `ampscale.optimizers`."""
     if isinstance(optimizer, Optimizer):
         return optimizer
     if is_torch_optimizer(optimizer):
@@ -93,8 +78,8 @@ def wrap_optimizer(optimizer: Any, network: Any) -> OptimizerWrapper:
 
         return TorchOptimizer(optimizer, network)
     if callable(getattr(optimizer, "init", None)) and callable(getattr(optimizer, "update", None)):
-        return OptaxOptimizer(optimizer, network)
+        return _OptaxOptimizer(optimizer, network)
     if callable(optimizer):
-        return CallableOptimizer(optimizer)
+        return _CallableOptimizer(optimizer)
     expected = "one of ampscale.optimizers, an optax transformation, a torch.optim.Optimizer or a callable optimizer(gradients)"
     raise TypeError(f"optimizer must be {expected}, got {excerpt(optimizer, 200)} of type {type(optimizer).__name__}")

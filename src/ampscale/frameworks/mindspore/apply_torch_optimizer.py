@@ -47,20 +47,16 @@ class TorchOptimizer:
         Return True if no gradient will overflow in the dtype of its parameter.
 
         The ranks combine this flag with that of the overflow, since a rank with float16 parameters would otherwise skip alone.
-
-        Args:
-            gradients: Unscaled, before clipping.
-            max_norm: Global norm to which the gradients will be clipped: a dtype that holds it also holds the clipped values.
+        The gradients will be clipped to the global norm *max_norm*: a dtype that holds it also holds the clipped values.
         """
-        narrowed = _changed(*self._casts(gradients))
+        _, narrowed = self._cast(gradients)
         unsafe = [gradient for gradient in narrowed if max_norm is None or max_norm > torch.finfo(gradient.dtype).max]
         return functional.all_finite(unsafe) if unsafe else True
 
     def prepare(self, gradients: Tree) -> Callable[[Flag], Flag]:
         """Return a function that steps if its argument is True and no gradient overflows in the dtype of its parameter."""
         parameters = _trainable_parameters(self._network)
-        inputs, casts = self._casts(gradients)
-        narrowed = _changed(inputs, casts)
+        casts, narrowed = self._cast(gradients)
         still_finite = functional.all_finite(narrowed) if narrowed else True
 
         def apply(finite: Flag) -> Flag:
@@ -74,19 +70,12 @@ class TorchOptimizer:
 
         return apply
 
-    def _casts(self, gradients: Tree) -> tuple[list[torch.Tensor | None], list[torch.Tensor | None]]:
-        """Return the gradient of each parameter, and each gradient converted to the dtype of its parameter."""
+    def _cast(self, gradients: Tree) -> tuple[list[torch.Tensor | None], list[torch.Tensor]]:
+        """Return the gradient of each parameter in the parameter's dtype, and those gradients whose dtype was another."""
         inputs = [gradient for _, gradient in zip_leaves(self._network.params, gradients)]
-        parameters = _trainable_parameters(self._network)
-        return inputs, [_cast_to(parameter, gradient) for parameter, gradient in zip(parameters, inputs, strict=True)]
-
-
-def _changed(inputs: list[torch.Tensor | None], casts: list[torch.Tensor | None]) -> list[torch.Tensor]:
-    return [new for new, old in zip(casts, inputs, strict=True) if new is not None and new is not old]
-
-
-def _cast_to(parameter: torch.Tensor, gradient: torch.Tensor | None) -> torch.Tensor | None:
-    return None if gradient is None else gradient.to(parameter.dtype)
+        dtypes = [parameter.dtype for parameter in _trainable_parameters(self._network)]
+        casts = [None if gradient is None else gradient.to(dtype) for gradient, dtype in zip(inputs, dtypes, strict=True)]
+        return casts, [new for new, old in zip(casts, inputs, strict=True) if new is not None and new is not old]
 
 
 def _trainable_parameters(network: Any) -> list[torch.Tensor]:

@@ -9,52 +9,44 @@ Spec: MINDSPORE-cell-interrupted.
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 from .._calls import CELL, STEPPING, call_site
 
-Result = TypeVar("Result")
-Arguments = ParamSpec("Arguments")
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-def step(method: Callable[Concatenate[Any, Arguments], Result]) -> Callable[Concatenate[Any, Arguments], Result]:
+def step(method: Method) -> Method:
     """Make *method* raise a RuntimeError after an interruption while writing, and record its own interruptions."""
-
-    @wraps(method)
-    def guarded(cell: Any, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        check_not_interrupted(cell, "cell")
-        writes = cell._writes
-        try:
-            return method(cell, *args, **kwargs)
-        except BaseException:
-            if cell._writes != writes:
-                cell._interrupted = call_site()
-            raise
-
-    return guarded
+    return _guarded(method, is_step=True)
 
 
-def load(method: Callable[Concatenate[Any, Arguments], Result]) -> Callable[Concatenate[Any, Arguments], Result]:
+def load(method: Method) -> Method:
     """Make *method* clear a recorded interruption if it succeeds, and record its own interruptions while writing."""
-
-    @wraps(method)
-    def guarded(cell: Any, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        writes = cell._writes
-        try:
-            result = method(cell, *args, **kwargs)
-        except (TypeError, ValueError):  # the state dict was rejected before the first write
-            raise
-        except BaseException:
-            if cell._writes != writes:
-                cell._interrupted = cell._interrupted or call_site()
-            raise
-        cell._interrupted = None
-        return result
-
-    return guarded
+    return _guarded(method, is_step=False)
 
 
 def check_not_interrupted(cell: Any, call: str) -> None:
     """Raise the error of *call* if a step or a load of *cell* was interrupted while writing its results."""
     if cell._interrupted is not None:
         CELL.check(call, STEPPING, cell._interrupted)
+
+
+def _guarded(method: Method, *, is_step: bool) -> Method:
+    @wraps(method)
+    def guarded(cell: Any, /, *args: Any, **kwargs: Any) -> Any:
+        if is_step:
+            check_not_interrupted(cell, "cell")
+        writes, interrupted = cell._writes, cell._interrupted
+        try:
+            result = method(cell, *args, **kwargs)
+        except BaseException as error:
+            is_rejection = not is_step and isinstance(error, TypeError | ValueError)  # of a state dict, before the first write
+            if cell._writes != writes and not is_rejection:
+                cell._interrupted = interrupted or call_site()
+            raise
+        if not is_step:
+            cell._interrupted = None
+        return result
+
+    return guarded  # type: ignore[return-value]

@@ -113,7 +113,40 @@ class LossScaler(ABC):
         """
 
 
-class StaticLossScaler(LossScaler):
+class _PlacedScaler(LossScaler):
+    """
+    Scaler whose state moves once, to the library and device of the first array, and stays there.
+
+    Until then it is on the host, so that its values can be set before the first array is known.
+    """
+
+    def __init__(self, state: LossScaleState) -> None:
+        self._state = state
+        self._is_placed = False
+
+    def scale(self, inputs: Tree) -> Tree:
+        """Multiply *inputs* by the scale; see `LossScaler.scale`."""
+        return functional.scale(inputs, self._state_beside(inputs).scale)
+
+    def unscale(self, inputs: Tree) -> Tree:
+        """Divide *inputs* by the scale; see `LossScaler.unscale`."""
+        return functional.unscale(inputs, self._state_beside(inputs).scale)
+
+    def _state_beside(self, tree: Tree) -> LossScaleState:
+        """Return the state, after moving it to the library and device of the first array in *tree* if it is still unplaced."""
+        like = next(iter(leaves(tree)), None)
+        if like is not None and not self._is_placed:
+            xp, device = array_api_compat.array_namespace(like), array_api_compat.device(like)
+            placed: LossScaleState = map_leaves(
+                lambda value: xp.asarray(value.item(), dtype=getattr(xp, value.dtype.name), device=device), self._state
+            )
+            if device is None:  # JAX is tracing *like*: arrays created during a trace must not outlive it
+                return placed
+            self._state, self._is_placed = placed, True
+        return self._state
+
+
+class StaticLossScaler(_PlacedScaler):
     """
     MindSpore's `mindspore.amp.StaticLossScaler`: a loss scaler with a constant scale.
 
@@ -136,27 +169,19 @@ class StaticLossScaler(LossScaler):
 
     def __init__(self, scale_value: float) -> None:
         check_scale_value(scale_value, "scale_value")
-        self._placed = PlacedState(presets.static(float(scale_value)).init(like=HOST))
+        super().__init__(presets.static(float(scale_value)).init(like=HOST))
 
     @property
     def scale_value(self) -> Array:
         """Copy of the scale: float32, shape ()."""
-        return snapshot(self._placed.state.scale)
-
-    def scale(self, inputs: Tree) -> Tree:
-        """Multiply *inputs* by the scale; see `LossScaler.scale`."""
-        return functional.scale(inputs, self._placed.beside(inputs).scale)
-
-    def unscale(self, inputs: Tree) -> Tree:
-        """Divide *inputs* by the scale; see `LossScaler.unscale`."""
-        return functional.unscale(inputs, self._placed.beside(inputs).scale)
+        return snapshot(self._state.scale)
 
     def adjust(self, grads_finite: Flag) -> bool:
         """Return False. The scale is constant, and *grads_finite* is ignored."""
         return False
 
 
-class DynamicLossScaler(LossScaler):
+class DynamicLossScaler(_PlacedScaler):
     """
     MindSpore's `mindspore.amp.DynamicLossScaler`: dynamic loss scaling for hand-written training loops.
 
@@ -186,36 +211,26 @@ class DynamicLossScaler(LossScaler):
         check_count(scale_factor, "scale_factor")
         check_count(scale_window, "scale_window")
         self._rule = presets.mindspore(float(scale_value), scale_factor, scale_window)
-        self._placed = PlacedState(self._rule.init(like=HOST))
+        super().__init__(self._rule.init(like=HOST))
 
     @property
     def scale_value(self) -> Array:
         """Copy of the scale: float32, shape (). Can be set to a positive, finite number, or to an array with one element."""
-        return snapshot(self._placed.state.scale)
+        return snapshot(self._state.scale)
 
     @scale_value.setter
     def scale_value(self, value: Any) -> None:
-        state = self._placed.state
-        self._placed.state = state._replace(scale=filled_like(state.scale, number_of(value, "scale_value")))
+        self._set("scale", number_of(value, "scale_value"))
 
     @property
     def counter(self) -> Array:
         """Copy of the number of finite steps since the last growth or overflow: int32, shape (). Can be set to an int."""
-        return snapshot(self._placed.state.good_steps)
+        return snapshot(self._state.good_steps)
 
     @counter.setter
     def counter(self, value: int) -> None:
         check_count(value, "counter", low=0)
-        state = self._placed.state
-        self._placed.state = state._replace(good_steps=filled_like(state.good_steps, value))
-
-    def scale(self, inputs: Tree) -> Tree:
-        """Multiply *inputs* by the scale; see `LossScaler.scale`."""
-        return functional.scale(inputs, self._placed.beside(inputs).scale)
-
-    def unscale(self, inputs: Tree) -> Tree:
-        """Divide *inputs* by the scale; see `LossScaler.unscale`."""
-        return functional.unscale(inputs, self._placed.beside(inputs).scale)
+        self._set("good_steps", value)
 
     def adjust(self, grads_finite: Flag) -> bool:
         """
@@ -234,12 +249,12 @@ class DynamicLossScaler(LossScaler):
         flag = None if isinstance(grads_finite, bool) else grads_finite
         if flag is not None and array_api_compat.device(flag) is None:  # a JAX array that is being traced has no device
             raise ValueError("grads_finite must not be traced, since the scaler stores its state; under jit, use a LossScaleRule")
-        self._placed.state = self._rule.update(self._placed.beside(flag), grads_finite)
+        self._state = self._rule.update(self._state_beside(flag), grads_finite)
         return True
 
     def state_dict(self) -> dict[str, Any]:
         """Return the scale, the counter and the arguments of the constructor as Python numbers."""
-        rule, state = self._rule, self._placed.state
+        rule, state = self._rule, self._state
         return {
             "scale_value": float(state.scale),
             "counter": int(state.good_steps),
@@ -260,34 +275,9 @@ class DynamicLossScaler(LossScaler):
         loaded = DynamicLossScaler(1, state_dict["scale_factor"], state_dict["scale_window"])
         loaded.scale_value = state_dict["scale_value"]
         loaded.counter = state_dict["counter"]
-        self._rule, self._placed = loaded._rule, loaded._placed
+        vars(self).update(vars(loaded))  # at once, so that other threads never read values of both
 
-
-class PlacedState:
-    """
-    State of a scaler that moves once, to the library and device of the first array, and stays there.
-
-    Until then it is on the host, so that its values can be set before the first array is known.
-    """
-
-    def __init__(self, state: LossScaleState) -> None:
-        self.state = state
-        self._is_placed = False
-
-    def beside(self, tree: Tree) -> LossScaleState:
-        """Return the state, after moving it to the library and device of the first array in *tree* if it is still unplaced."""
-        like = next(iter(leaves(tree)), None)
-        if like is not None and not self._is_placed:
-            xp, device = array_api_compat.array_namespace(like), array_api_compat.device(like)
-            placed: LossScaleState = map_leaves(
-                lambda value: xp.asarray(value.item(), dtype=getattr(xp, value.dtype.name), device=device), self.state
-            )
-            if device is None:  # JAX is tracing *like*: arrays created during a trace must not outlive it
-                return placed
-            self.state, self._is_placed = placed, True
-        return self.state
-
-
-def filled_like(array: Array, value: float) -> Array:
-    """Return a new array of shape () with the value *value*, in the library, dtype and device of *array*."""
-    return array_api_compat.array_namespace(array).full_like(array, value)
+    def _set(self, name: str, value: float) -> None:
+        """Replace one array of the state by a new one in the same library, dtype and device."""
+        array = getattr(self._state, name)
+        self._state = self._state._replace(**{name: array_api_compat.array_namespace(array).full_like(array, value)})

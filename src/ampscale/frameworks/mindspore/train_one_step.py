@@ -12,7 +12,7 @@ import array_api_compat
 from ... import functional, presets
 from ...core.replicas import SINGLE_REPLICA, Agreement, Communicator
 from ...core.scaling import scalar_like
-from ...core.step import StepReport, seed_like
+from ...core.step import StepReport, StepStatus, seed_like
 from ...core.trees import leaves
 from ...core.typing import Array, Flag, Tree
 from ...core.validation import check_flag, check_loss, check_methods, check_scale_array, check_scale_host
@@ -23,7 +23,6 @@ from .._validation import check_keys, is_empty, network_of, number_of
 from .apply_optimizer import wrap_optimizer
 from .detectors import GradientScan, OverflowDetector
 from .interruption import check_not_interrupted, load, step
-from .step_report import step_report
 from .update_cells import UpdateCell
 
 
@@ -342,6 +341,17 @@ class TrainOneStepWithLossScaleCell:
             raise TypeError(f"sens must be {self.scale_sense.dtype}, got {sens.dtype}")
         check_scale_host(sens, "sens")
         return snapshot(sens)
+
+
+def step_report(
+    output: Any, applied: Flag, scale: Array, rate: Array | None, norm: Array | None = None, *, accumulated: bool = False
+) -> StepReport:
+    """Return the report of a step that returned *output*: the loss, the overflow flag, the next scale, and further values."""
+    loss, overflow, next_scale = output[:3]
+    xp = array_api_compat.array_namespace(loss)
+    applied = as_array(applied, loss)
+    status = xp.full_like(overflow, StepStatus.ACCUMULATED, dtype=xp.int32) if accumulated else xp.astype(~applied, xp.int32)
+    return StepReport(loss, ~overflow, applied, scale, next_scale, rate, norm, status)
 
 
 def _update_cell(scale_sense: Any) -> UpdateCell:

@@ -112,10 +112,8 @@ class DynamicLossScaleUpdateCell:
         self.scale_window = scale_window
         # The rule's initial scale is unused: the scale is an argument of each call, and may even be below `min_scale`.
         self._rule = replace(presets.mindspore_update_cell(1.0, scale_factor, scale_window), skip_infinite_growth=True)
-        self._counts: tuple[int, Array | int] = (
-            0,
-            0,
-        )  # calls and consecutive finite steps; in one tuple, so that other threads never read them from different steps
+        # Calls and consecutive finite steps, in one tuple, so that other threads never read them from different steps.
+        self._counts: tuple[int, Array | int] = 0, 0
 
     @property
     def cur_iter(self) -> int:
@@ -149,8 +147,7 @@ class DynamicLossScaleUpdateCell:
         check_writable(loss_scale, "loss_scale")
         if getattr(loss_scale, "requires_grad", False):
             raise ValueError("loss_scale must be detached to be written in place, got one that requires a gradient")
-        next_scale, good_steps = self._next(loss_scale, overflow)
-        loss_scale[...], self._counts = next_scale, (self._counts[0] + 1, good_steps)
+        loss_scale[...], self._counts = self._next(loss_scale, overflow)
         return overflow
 
     def next_scale(self, loss_scale: Array, overflow: Flag) -> Array:
@@ -168,8 +165,7 @@ class DynamicLossScaleUpdateCell:
         >>> DynamicLossScaleUpdateCell(2.0**12, 2, 1000).next_scale(np.float32(4096.0), True).item()
         2048.0
         """
-        next_scale, good_steps = self._next(loss_scale, overflow)
-        self._counts = self._counts[0] + 1, good_steps
+        next_scale, self._counts = self._next(loss_scale, overflow)
         return next_scale
 
     def state_dict(self) -> dict[str, int]:
@@ -192,11 +188,11 @@ class DynamicLossScaleUpdateCell:
         check_count(good_steps, "cur_iter - 1 - last_overflow_iter", low=0)
         self._counts = state_dict["cur_iter"] - 1, good_steps
 
-    def _next(self, loss_scale: Array, overflow: Flag) -> tuple[Array, Array]:
-        """Return the next scale and count of finite steps without storing them."""
+    def _next(self, loss_scale: Array, overflow: Flag) -> tuple[Array, tuple[int, Array]]:
+        """Return the next scale and counts without storing them."""
         check_scale_array(loss_scale, "loss_scale")
         check_flag(overflow, "overflow")
         xp = array_api_compat.array_namespace(loss_scale)
-        zero = xp.zeros_like(loss_scale, dtype=xp.int32)
-        state = self._rule.update(LossScaleState(loss_scale, zero + self._counts[1], zero), logical_not(overflow))
-        return state.scale, xp.reshape(state.good_steps, ())
+        zero, (calls, good_steps) = xp.zeros_like(loss_scale, dtype=xp.int32), self._counts
+        state = self._rule.update(LossScaleState(loss_scale, zero + good_steps, zero), logical_not(overflow))
+        return state.scale, (calls + 1, xp.reshape(state.good_steps, ()))

@@ -19,10 +19,9 @@ from ...core.typing import Array
 from ...core.validation import check_methods
 from ...parsing import excerpt
 from .._calls import OTHER_UNSCALED, PADDLE, PADDLE_FIXED, READY, STEPPED, STEPPING, UNSCALED, UNSCALING, Site, call_site
-from .._monitor import Monitor
-from .._numbers import OptimizerNumbers
+from .._grad_scaler import Monitor, OptimizerNumbers, Progress
 from .optimizer_calls import checked_gradients, minimize_of, parameters_of, step_of, unscale_gradients
-from .stored_scale import Progress, StoredScale
+from .stored_scale import StoredScale
 
 
 class GradScaler(StoredScale):
@@ -145,7 +144,9 @@ class GradScaler(StoredScale):
             inspect.signature(minimize).bind(*args, **kwargs)
         if not self._enable:
             return minimize(*args, **kwargs)
-        self._check_no_other_unscaled(optimizer)
+        for other in self._progress.values():
+            if self._dynamic and other.optimizer is not optimizer and other.stage == UNSCALED:
+                PADDLE.check("minimize", OTHER_UNSCALED, other.site)
         progress = self._start_step(optimizer, "minimize")
         result = minimize(*args, **kwargs) if progress.finite else (None, None)
         self._finish(progress)
@@ -195,7 +196,7 @@ class GradScaler(StoredScale):
         if progress.finite:
             optimizer_step()
         self._finish(progress)
-        return progress.finite
+        return progress.applied is True
 
     def update(self) -> None:
         """
@@ -218,8 +219,7 @@ class GradScaler(StoredScale):
         steps = [progress for progress in self._progress.values() if progress.stage != UNSCALING]
         state = self._rule.update(self._state, all(progress.finite for progress in steps)) if steps else self._state
         self._state, self._progress, self._updated_at = state, {}, call_site()
-        if self._monitor is not None:
-            self._report(steps)
+        self._report(steps)
 
     def abandon(self, optimizer: Any = None) -> None:
         """
@@ -275,7 +275,7 @@ class GradScaler(StoredScale):
         gradients = checked_gradients(parameters_of(optimizer), scale)
         if self._monitor is not None:
             self._monitor.begin(_arrays(gradients.parameters), scale, optimizer, stale=False, modified=False)
-        progress = self._progress[id(optimizer)] = Progress(optimizer, site, scale)
+        progress = self._progress[id(optimizer)] = Progress(optimizer, site, scale=scale)
         self._average(optimizer)
         finite, arrays = unscale_gradients(gradients, scale), [parameter.grad for parameter in gradients.parameters]
         progress.finite = bool(self._communicator.agree(finite, self._state._asdict(), arrays).finite)
@@ -293,28 +293,21 @@ class GradScaler(StoredScale):
             for parameter, mean in zip(parameters, means, strict=True):
                 parameter.grad = mean
 
-    def _check_no_other_unscaled(self, optimizer: Any) -> None:
-        for progress in self._progress.values():
-            if self._dynamic and progress.optimizer is not optimizer and progress.stage == UNSCALED:
-                PADDLE.check("minimize", OTHER_UNSCALED, progress.site)
-
     def _finish(self, progress: Progress) -> None:
         """Record that the optimizer stepped or was skipped. With a fixed scale, which has no updates, drop its progress."""
+        progress.applied = progress.finite
         if self._dynamic:
             progress.stage = STEPPED
-            return
-        self._progress.pop(id(progress.optimizer))
-        progress.stage = STEPPED
-        if self._monitor is not None:
-            self._report([progress])
+        else:
+            self._report([self._progress.pop(id(progress.optimizer))])
 
     def _report(self, steps: list[Progress]) -> None:
-        """Report the end of *steps* to the monitor."""
-        assert self._monitor is not None
-        next_scale = self.get_loss_scaling()
-        for progress in steps:
-            arrays, applied = _arrays(parameters_of(progress.optimizer)), progress.stage == STEPPED and progress.finite
-            self._monitor.end(progress.scale, next_scale, progress.finite, applied, arrays, progress.optimizer)
+        """Report the end of *steps* to the monitor, if there is one."""
+        if self._monitor is None:
+            return
+        for step in steps:
+            arrays = _arrays(parameters_of(step.optimizer))
+            self._monitor.end(step.scale, self.get_loss_scaling(), step.finite, step.applied, arrays, step.optimizer)
 
 
 def _arrays(parameters: list[Any]) -> list[Array]:

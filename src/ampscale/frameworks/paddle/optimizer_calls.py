@@ -13,12 +13,7 @@ from .._validation import is_torch_optimizer
 
 
 def parameters_of(optimizer: Any) -> list[Any]:
-    """
-    Return the parameters that *optimizer* updates, each with the attribute `grad`.
-
-    Raises:
-        TypeError: *optimizer* has no parameters.
-    """
+    """Return the parameters that *optimizer* updates, each with the attribute `grad`. Raise a TypeError if it has none."""
     if is_torch_optimizer(optimizer):
         return [param for group in optimizer.param_groups for param in group["params"]]
     parameters = getattr(optimizer, "parameters", None)
@@ -29,12 +24,7 @@ def parameters_of(optimizer: Any) -> list[Any]:
 
 
 def step_of(optimizer: Any) -> Callable[[], Any]:
-    """
-    Return the method `step` of *optimizer*.
-
-    Raises:
-        TypeError: *optimizer* has no parameters or no method `step`.
-    """
+    """Return the method `step` of *optimizer*. Raise a TypeError if it has no parameters or no such method."""
     parameters_of(optimizer)
     step: Callable[[], Any] | None = getattr(optimizer, "step", None)
     if step is None or not callable(step):
@@ -43,12 +33,7 @@ def step_of(optimizer: Any) -> Callable[[], Any]:
 
 
 def minimize_of(optimizer: Any) -> Callable[..., Any]:
-    """
-    Return the method `minimize` of *optimizer*; if it has none, a function that ignores its arguments and calls `step`.
-
-    Raises:
-        TypeError: *optimizer* has no parameters, or neither `minimize` nor `step`.
-    """
+    """Return the method `minimize` of *optimizer*; if it has none, a function that ignores its arguments and calls `step`."""
     parameters_of(optimizer)
     if callable(getattr(optimizer, "minimize", None)):
         minimize: Callable[..., Any] = optimizer.minimize
@@ -66,13 +51,7 @@ class Gradients(NamedTuple):
 
 
 def checked_gradients(parameters: list[Any], scale: float) -> Gradients:
-    """
-    Validate the gradients of *parameters* without unscaling them; sparse gradients of torch are coalesced.
-
-    Raises:
-        TypeError: A gradient is not a floating-point or complex array, or its layout does not allow writing.
-        ValueError: A gradient is read-only.
-    """
+    """Validate the gradients of *parameters* without unscaling them; sparse gradients of torch are coalesced."""
     for parameter in parameters:
         if getattr(parameter.grad, "is_sparse", False):
             parameter.grad = parameter.grad.coalesce()
@@ -88,12 +67,7 @@ def checked_gradients(parameters: list[Any], scale: float) -> Gradients:
 
 
 def unscale_gradients(gradients: Gradients, scale: float) -> Flag:
-    """
-    Divide *gradients* by *scale* in place, or replace them if their arrays are immutable.
-
-    Returns:
-        A bool of shape (): True if all values are finite before and after the division.
-    """
+    """Divide *gradients* by *scale* in place, or replace immutable arrays; return True if all are finite before and after."""
     arrays = [parameter.grad for parameter in gradients.parameters]
     if gradients.in_place:
         return gradients.backend.unscale_and_check(arrays, scale, arrays)[1]

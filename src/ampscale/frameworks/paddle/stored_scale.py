@@ -1,75 +1,51 @@
 """
 Storage of Paddle's `GradScaler`: the scale, its counts and its constants, with getters, setters and state dicts.
 
-Spec: PADDLE-getters, PADDLE-setters-checked, PADDLE-state-dict, PADDLE-load-state-dict, PADDLE-set-init-loss-scaling.
+Spec: PADDLE-enable, PADDLE-getters, PADDLE-setters-checked, PADDLE-set-init-loss-scaling, PADDLE-state-dict,
+PADDLE-load-state-dict.
 """
 
-import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ... import presets
-from ...core.dtypes import FLOATS
 from ...core.validation import check_bool, check_count
 from ...parsing import excerpt
 from .._arrays import HOST
-from .._calls import UNSCALED, UNSCALING, Site
-from .._monitor import Monitor
-from .._validation import check_keys, is_empty, number_of
-from .validation import check_enable, rule_with
+from .._calls import UNSCALED, Site
+from .._grad_scaler import Monitor, Progress
+from .._validation import FLOOR, check_keys, number_of, rule_with, warn_of_unused
 
 _RESET_BAD_STEPS_ON = {"accumulated": ("growth", "backoff"), "consecutive": ("finite", "backoff")}
-_KEYS = (
-    "scale",
-    "incr_ratio",
-    "decr_ratio",
-    "incr_every_n_steps",
-    "decr_every_n_nan_or_inf",
-    "incr_count",
-    "decr_count",
-    "use_dynamic_loss_scaling",
-)
-
-
-@dataclass(slots=True)
-class Progress:
-    """
-    Progress of one optimizer between two updates of the scale.
-
-    A scaler sets the stage before it writes, so that no gradient is divided twice after an error between two writes.
-    """
-
-    optimizer: Any  # keeps a reference, so that the id is not reused
-    site: Site | None  # of the call that the stage results from
-    scale: float
-    stage: str = UNSCALING
-    finite: bool = True
-
-    def __getstate__(self) -> Any:
-        """Return the attributes for a copy, without the call site, which cannot be pickled."""
-        return None, {**{name: getattr(self, name) for name in self.__slots__}, "site": None}
+_FIELDS = {  # of the rule, by the name of the constructor's argument
+    "init_loss_scaling": "init_scale",
+    "incr_ratio": "growth_factor",
+    "decr_ratio": "backoff_factor",
+    "incr_every_n_steps": "growth_interval",
+    "decr_every_n_nan_or_inf": "hysteresis",
+}
+_CONSTANTS = tuple(_FIELDS)[1:]  # in a state dict
+_KEYS = ("scale", *_CONSTANTS, "incr_count", "decr_count", "use_dynamic_loss_scaling")
 
 
 class StoredScale:
     """Scale, counts and constants of a `GradScaler`. See there for the arguments."""
 
     def __init__(self, enable: bool, use_dynamic_loss_scaling: bool, decr_count: str, **constants: Any) -> None:
-        check_enable(enable)
+        _check_enable(enable)
         check_bool(use_dynamic_loss_scaling, "use_dynamic_loss_scaling")
         if not isinstance(decr_count, str) or decr_count not in _RESET_BAD_STEPS_ON:
             raise ValueError(f"decr_count must be one of {list(_RESET_BAD_STEPS_ON)}, got {excerpt(decr_count)}")
         self._enable = enable
         self._dynamic = use_dynamic_loss_scaling
-        self._rule = replace(
-            presets.paddle_document(),
-            min_scale=FLOATS["float32"].smallest_normal,
-            skip_infinite_growth=True,
-            reset_bad_steps_on=_RESET_BAD_STEPS_ON[decr_count],
+        reset_bad_steps_on = _RESET_BAD_STEPS_ON[decr_count]
+        rule = replace(
+            presets.paddle_document(), min_scale=FLOOR, skip_infinite_growth=True, reset_bad_steps_on=reset_bad_steps_on
         )
-        self._rule = rule_with(self._rule, **constants)
+        self._rule = rule_with(rule, _FIELDS, **constants)
         self._state = self._rule.init(like=HOST)
         self._progress: dict[int, Progress] = {}
         self._updated_at: Site | None = None  # call site of the last update()
@@ -93,7 +69,7 @@ class StoredScale:
 
     def set_init_loss_scaling(self, new_init_loss_scaling: float) -> None:
         """Set the initial and the current scale; the counts are kept."""
-        rule = rule_with(self._rule, init_loss_scaling=new_init_loss_scaling)
+        rule = rule_with(self._rule, _FIELDS, init_loss_scaling=new_init_loss_scaling)
         self._rule, self._state = rule, self._state._replace(scale=rule.init(like=HOST).scale)
 
     def get_incr_ratio(self) -> float:
@@ -102,7 +78,7 @@ class StoredScale:
 
     def set_incr_ratio(self, new_incr_ratio: float) -> None:
         """Set the factor applied when the scale grows; greater than 1."""
-        self._rule = rule_with(self._rule, incr_ratio=new_incr_ratio)
+        self._rule = rule_with(self._rule, _FIELDS, incr_ratio=new_incr_ratio)
 
     def get_decr_ratio(self) -> float:
         """Return the factor applied when the scale backs off."""
@@ -110,7 +86,7 @@ class StoredScale:
 
     def set_decr_ratio(self, new_decr_ratio: float) -> None:
         """Set the factor applied when the scale backs off; in (0, 1)."""
-        self._rule = rule_with(self._rule, decr_ratio=new_decr_ratio)
+        self._rule = rule_with(self._rule, _FIELDS, decr_ratio=new_decr_ratio)
 
     def get_incr_every_n_steps(self) -> int:
         """Return the number of consecutive finite steps after which the scale grows."""
@@ -118,7 +94,7 @@ class StoredScale:
 
     def set_incr_every_n_steps(self, new_incr_every_n_steps: int) -> None:
         """Set the number of consecutive finite steps after which the scale grows; at least 1."""
-        self._rule = rule_with(self._rule, incr_every_n_steps=new_incr_every_n_steps)
+        self._rule = rule_with(self._rule, _FIELDS, incr_every_n_steps=new_incr_every_n_steps)
 
     def get_decr_every_n_nan_or_inf(self) -> int:
         """Return the number of counted overflows at which the scale backs off."""
@@ -126,7 +102,7 @@ class StoredScale:
 
     def set_decr_every_n_nan_or_inf(self, new_decr_every_n_nan_or_inf: int) -> None:
         """Set the number of counted overflows at which the scale backs off; at least 1."""
-        self._rule = rule_with(self._rule, decr_every_n_nan_or_inf=new_decr_every_n_nan_or_inf)
+        self._rule = rule_with(self._rule, _FIELDS, decr_every_n_nan_or_inf=new_decr_every_n_nan_or_inf)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the scale, its constants and both counts under Paddle's keys; an empty dict if scaling is disabled."""
@@ -135,10 +111,7 @@ class StoredScale:
         rule, (scale, good_steps, bad_steps) = self._rule, self._state[:3]
         return {
             "scale": np.array([scale], np.float32),
-            "incr_ratio": rule.growth_factor,
-            "decr_ratio": rule.backoff_factor,
-            "incr_every_n_steps": rule.growth_interval,
-            "decr_every_n_nan_or_inf": rule.hysteresis,
+            **{name: getattr(rule, _FIELDS[name]) for name in _CONSTANTS},
             "incr_count": int(good_steps),
             "decr_count": int(bad_steps),
             "use_dynamic_loss_scaling": self._dynamic,
@@ -160,15 +133,15 @@ class StoredScale:
         Spec: PADDLE-load-state-dict, PADDLE-load-rejects.
         """
         if not self._enable:
-            if not is_empty(state_dict):
-                warnings.warn("this GradScaler is disabled: the state dict is not used", stacklevel=2)
+            warn_of_unused(state_dict)
             return
         check_keys(state_dict, _KEYS)
         check_bool(state_dict["use_dynamic_loss_scaling"], "use_dynamic_loss_scaling")
         check_count(state_dict["incr_count"], "incr_count", low=0)
         check_count(state_dict["decr_count"], "decr_count", low=0)
         scale = number_of(state_dict["scale"], "scale")
-        rule = rule_with(self._rule, init_loss_scaling=scale, **{key: state_dict[key] for key in _KEYS[1:5]})
+        constants = {name: state_dict[name] for name in _CONSTANTS}
+        rule = rule_with(self._rule, _FIELDS, init_loss_scaling=scale, **constants)
         counts = (np.asarray(state_dict[key], np.int32) for key in ("incr_count", "decr_count"))
         state, dynamic = type(self._state)(rule.init(like=HOST).scale, *counts), state_dict["use_dynamic_loss_scaling"]
         progress = self._progress if dynamic else self._unscaled_only()
@@ -181,3 +154,11 @@ class StoredScale:
     def _unscaled_only(self) -> dict[int, Progress]:
         """Return the progress of optimizers that were unscaled but not stepped, the only progress to keep for a fixed scale."""
         return {key: progress for key, progress in self._progress.items() if progress.stage == UNSCALED}
+
+
+def _check_enable(value: Any) -> None:
+    """Raise a TypeError unless *value* is a bool, with a hint if it is a device, the first argument of torch's class."""
+    if isinstance(value, str) or type(value).__name__ == "device":
+        hint = "This GradScaler is Paddle's; torch's, whose first argument is a device, is ampscale.torch.GradScaler"
+        raise TypeError(f"enable must be a bool, got {excerpt(value)}. {hint}")
+    check_bool(value, "enable")

@@ -7,6 +7,8 @@ Spec: TORCH-communicator, TORCH-dtensor-ranks, REPLICAS-agreement-first, REPLICA
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.optim import Optimizer
 
 from ...backends.torch.dtensor import Ranks, group_of, has_dtensors, root_ranks
 from ...core.machine import LossScaleState
@@ -14,17 +16,12 @@ from ...core.replicas import Communicator
 from ...core.rule import LossScaleRule
 from ...core.validation import check_methods
 from ...distributed.comparison import described
-from .._numbers import OptimizerNumbers
+from .._grad_scaler import OptimizerNumbers
 from .optimizer_step import Gradients, found_inf_of
 
 
 class RankAgreement:
-    """
-    Communicators of a scaler: the caller's, or one for each set of ranks that share DTensors of an optimizer.
-
-    Args:
-        communicator: Combines the flags of all optimizers; None to use the ranks of their DTensors.
-    """
+    """Communicators of a scaler: the caller's; if it is None, one for each set of ranks that share DTensors of an optimizer."""
 
     def __init__(self, communicator: Communicator | None) -> None:
         self._communicator, self.is_given = communicator, communicator is not None
@@ -37,7 +34,7 @@ class RankAgreement:
         """Return the attributes for a copy, which creates its own communicators and numbers."""
         return {**self.__dict__, "_of_ranks": {}, "_numbers": OptimizerNumbers()}
 
-    def average(self, optimizer: torch.optim.Optimizer, gradients: Gradients, rule: LossScaleRule) -> None:
+    def average(self, optimizer: Optimizer, gradients: Gradients, rule: LossScaleRule) -> None:
         """
         Replace *gradients* of *optimizer* in place by their mean over all ranks, if the caller's communicator averages them.
 
@@ -51,30 +48,13 @@ class RankAgreement:
                 torch._foreach_copy_(gradients.arrays, [mean for mean in means if mean is not None])
 
     def found_inf(
-        self,
-        optimizer: torch.optim.Optimizer,
-        gradients: Gradients,
-        found_inf: torch.Tensor | None,
-        state: LossScaleState,
-        rule: LossScaleRule,
-    ) -> tuple[torch.Tensor | None, bool | None]:
+        self, optimizer: Optimizer, gradients: Gradients, found_inf: Tensor | None, state: LossScaleState, rule: LossScaleRule
+    ) -> tuple[Tensor | None, bool | None]:
         """
         Return the flag of all ranks that share the gradients of *optimizer*; *found_inf* itself if only this rank has them.
 
-        The second result is a bool, True for finite gradients, if the communicator has read the flag on the host; else None.
-
-        Args:
-            optimizer: Optimizer with unscaled gradients.
-            gradients: Gradients of *optimizer*.
-            found_inf: float32, shape (), 1.0 for an overflow on this rank; None without gradients.
-            state: Scale and counts, which all ranks must share.
-            rule: Constants of the scaler, which all ranks must share.
-
-        Returns:
-            float32 of shape () on the device of the scale, or None if no rank has gradients; and a bool or None.
-
-        Raises:
-            RankError: The ranks have different scales, counts, rules or optimizers, or a rank does not respond.
+        The flag is None if no rank has gradients. The second result is a bool, True for finite gradients, if the communicator has
+        read the flag on the host; else None. A RankError is raised if the ranks have different scales, rules or optimizers.
         """
         communicator = self._communicator_of(optimizer, gradients) if self._communicator is None else self._communicator
         if communicator is None:
@@ -86,17 +66,13 @@ class RankAgreement:
             return None, None
         return found_inf_of(agreement.finite), getattr(agreement, "is_finite", None)
 
-    def _record_settings(self, communicator: Communicator, optimizer: torch.optim.Optimizer, rule: LossScaleRule) -> None:
-        """
-        Record the rule and the number of *optimizer*, which must be equal on all ranks; see `OptimizerNumbers`.
-
-        At the first use of *optimizer*, also record the parameters that all ranks must have.
-        """
+    def _record_settings(self, communicator: Communicator, optimizer: Optimizer, rule: LossScaleRule) -> None:
+        """Record what must be equal on all ranks: rule, number of *optimizer*, and at its first use its shared parameters."""
         number, is_new = self._numbers.number(communicator, optimizer)
         parameters = _shared_parameters(communicator, optimizer) if is_new else []
         communicator.check_same(rule=rule, optimizer=number, parameters=parameters)
 
-    def _communicator_of(self, optimizer: torch.optim.Optimizer, gradients: Gradients) -> Communicator | None:
+    def _communicator_of(self, optimizer: Optimizer, gradients: Gradients) -> Communicator | None:
         """Return a communicator of the ranks that share DTensor parameters of *optimizer*; None without DTensors."""
         params = _parameters(optimizer)
         if gradients.at_once and not gradients.shards and len(gradients.arrays) == len(params):
@@ -111,11 +87,11 @@ class RankAgreement:
         return self._of_ranks[ranks]
 
 
-def _parameters(optimizer: torch.optim.Optimizer) -> list[Any]:
+def _parameters(optimizer: Optimizer) -> list[Any]:
     return [param for group in optimizer.param_groups for param in group["params"]]
 
 
-def _shared_parameters(communicator: Communicator, optimizer: torch.optim.Optimizer) -> list[str]:
+def _shared_parameters(communicator: Communicator, optimizer: Optimizer) -> list[str]:
     """Return dtype and shape of each parameter that is a DTensor on a mesh of all ranks, and so belongs to every rank."""
     params, ranks = _parameters(optimizer), frozenset(getattr(communicator, "ranks", ()))
     if not has_dtensors(params):

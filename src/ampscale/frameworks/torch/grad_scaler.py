@@ -14,11 +14,10 @@ from ...backends.torch.dtensor import DTENSORS
 from ...core.replicas import Communicator
 from ...core.trees import map_leaves
 from .._calls import READY, STEPPED, STEPPING, TORCH, UNSCALED, Site, call_site
-from .._monitor import Monitor
+from .._grad_scaler import Monitor, Progress
 from .agreement import RankAgreement
 from .observer import Observer
 from .optimizer_step import checked_gradients, step_if_finite, to_device, unscale_gradients
-from .progress import Progress
 from .stored_scale import StoredScale
 from .validation import check_device, check_no_closure, check_optimizer, check_output, checked_outputs, scale_of
 
@@ -243,15 +242,14 @@ class GradScaler(StoredScale):
             return
         if optimizer is None:
             TORCH.check("abandon()", self._placement, self._updated_at)
-            abandoned = [progress for progress in self._progress.values() if progress.stage != STEPPED]
         else:
             check_optimizer(optimizer)
             self._check("abandon(optimizer)", optimizer)
-            abandoned = [self._progress[id(optimizer)]] if id(optimizer) in self._progress else []
-        for progress in abandoned:
-            if self._observer is not None:
-                self._observer.remember(progress.optimizer)
-            del self._progress[id(progress.optimizer)]
+        for key, progress in list(self._progress.items()):
+            if progress.optimizer is optimizer or (optimizer is None and progress.stage != STEPPED):
+                if self._observer is not None:
+                    self._observer.remember(progress.optimizer)
+                del self._progress[key]
 
     def _scaled(self, output: torch.Tensor) -> torch.Tensor:
         # Multiply by the scale tensor itself: autograd then raises an error if the scale is updated before the backward pass.
@@ -276,7 +274,7 @@ class GradScaler(StoredScale):
             gradients = checked_gradients(optimizer, scale)
             progress = Progress(optimizer, site)
             if self._observer is not None:
-                progress.observed = self._observer.begin(optimizer, gradients, scale)
+                progress.scale, progress.gradients = self._observer.begin(optimizer, gradients, scale)
             self._progress[id(optimizer)] = progress
             may_agree = self._agreement.is_given or DTENSORS in modules
             if may_agree:

@@ -4,35 +4,30 @@ from math import inf
 from weakref import WeakKeyDictionary, finalize, ref
 
 import torch
+from torch import Tensor
+from torch.optim import Optimizer
 from torch.utils.weak import WeakIdRef
 
+from ...core.typing import Flag
 from ...core.validation import check_methods
 from .._calls import STEPPED
-from .._monitor import Monitor
+from .._grad_scaler import Monitor, Progress
 from .optimizer_step import Gradients, plain_gradients
-from .progress import Progress
 
 
 class Observer:
-    """
-    Adapter between a `GradScaler` and its monitor.
-
-    Args:
-        monitor: Object with the methods of `Monitor`.
-    """
+    """Adapter between a `GradScaler` and its monitor."""
 
     def __init__(self, monitor: Monitor) -> None:
         check_methods(monitor, "monitor", "observe_loss", "begin", "end")
         self._monitor = monitor
-        self._samples: WeakKeyDictionary[torch.optim.Optimizer, list[_Sample]] = WeakKeyDictionary()
+        self._samples: WeakKeyDictionary[Optimizer, list[_Sample]] = WeakKeyDictionary()
 
-    def observe_loss(self, output: torch.Tensor) -> None:
+    def observe_loss(self, output: Tensor) -> None:
         """Report a tensor before it is scaled, without its graph."""
         self._monitor.observe_loss(output.detach())
 
-    def begin(
-        self, optimizer: torch.optim.Optimizer, gradients: Gradients, scale: torch.Tensor
-    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    def begin(self, optimizer: Optimizer, gradients: Gradients, scale: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Report the scaled gradients of *optimizer*, and return what `end` will report: a copy of the scale, and the arrays."""
         scale, arrays = scale.clone(), plain_gradients(optimizer, gradients)
         samples = self._samples.get(optimizer) or self._samples.setdefault(optimizer, _samples_of(optimizer))
@@ -43,18 +38,17 @@ class Observer:
             sample.reset(measures=modified)
         return scale, arrays
 
-    def remember(self, optimizer: torch.optim.Optimizer) -> None:
+    def remember(self, optimizer: Optimizer) -> None:
         """Record the gradients of *optimizer* before its step, to detect that the next ones are accumulated into them."""
         for sample in self._samples.get(optimizer, ()):
             sample.remember()
 
-    def end(self, steps: list[Progress], next_scale: torch.Tensor) -> None:
+    def end(self, steps: list[Progress], next_scale: Tensor) -> None:
         """Report every step that had gradients on any rank."""
         next_scale = next_scale.clone()
-        for progress in steps:
-            if progress.observed is not None and progress.found_inf is not None:
-                scale, arrays = progress.observed
-                self._monitor.end(scale, next_scale, _finite(progress), progress.applied, arrays, progress.optimizer)
+        for step in steps:
+            if step.scale is not None and step.found_inf is not None:
+                self._monitor.end(step.scale, next_scale, _finite(step), step.applied, step.gradients, step.optimizer)
 
 
 class _Sample:
@@ -65,7 +59,7 @@ class _Sample:
     end of the backward pass, because DDP writes the mean over the ranks after the hook.
     """
 
-    def __init__(self, param: torch.Tensor) -> None:
+    def __init__(self, param: Tensor) -> None:
         self._param = param
         self._accumulated: tuple[int, int] | None = None  # id and version of the gradient after its last accumulation
         self._stepped: tuple[WeakIdRef, int] | None = None  # gradient and version at the last step, or accumulation since then
@@ -73,7 +67,7 @@ class _Sample:
         self.is_stale = False
         weak_self = ref(self)
 
-        def hook(_: torch.Tensor) -> None:
+        def hook(_: Tensor) -> None:
             if (sample := weak_self()) is not None:
                 sample._accumulate()
 
@@ -98,7 +92,6 @@ class _Sample:
         self._measures, self._norm = self._measures or measures, torch.empty(0)
 
     def remember(self) -> None:
-        """Record the gradient and its version."""
         gradient = self._param.grad
         self._stepped = None if gradient is None else (WeakIdRef(gradient), gradient._version)
         self.is_stale = gradient is not None
@@ -121,23 +114,23 @@ class _Sample:
             self._norm = _norm(gradient)
 
 
-def _norm(gradient: torch.Tensor) -> torch.Tensor:
-    norm: torch.Tensor = torch.linalg.vector_norm(gradient.detach())
+def _norm(gradient: Tensor) -> Tensor:
+    norm: Tensor = torch.linalg.vector_norm(gradient.detach())
     return norm
 
 
-def _samples_of(optimizer: torch.optim.Optimizer) -> list[_Sample]:
+def _samples_of(optimizer: Optimizer) -> list[_Sample]:
     """Return a sample for the first parameter of each group whose gradient has a version counter of its own."""
     groups = [[param for param in group["params"] if _can_be_sampled(param)] for group in optimizer.param_groups]
     return [_Sample(params[0]) for params in groups if params]
 
 
-def _can_be_sampled(param: torch.Tensor) -> bool:
+def _can_be_sampled(param: Tensor) -> bool:
     """Return False for sparse gradients, which are replaced, and for DTensors, whose counters do not show all writes."""
-    return type(param.grad) is torch.Tensor and not param.grad.is_sparse and param.is_leaf and param.requires_grad
+    return type(param.grad) is Tensor and not param.grad.is_sparse and param.is_leaf and param.requires_grad
 
 
-def _finite(progress: Progress) -> bool | torch.Tensor:
+def _finite(progress: Progress) -> Flag:
     """Return the inverse of the overflow flag, as a bool if it is known on the host."""
     if progress.finite is not None:
         return progress.finite

@@ -10,6 +10,8 @@ from functools import reduce
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
+from torch.optim import Optimizer
 
 from ... import functional
 from ...backends.torch import kernels
@@ -26,19 +28,13 @@ _UNSCALED = frozenset([torch.bfloat16, torch.float32, torch.float64])
 class Gradients(NamedTuple):
     """Gradients of an optimizer, each of which can be divided in place."""
 
-    arrays: list[torch.Tensor]
-    shards: list[torch.Tensor]  # local shards of the arrays if some are DTensors; else empty
+    arrays: list[Tensor]
+    shards: list[Tensor]  # local shards of the arrays if some are DTensors; else empty
     at_once: bool  # True if the kernel supports the arrays, or their shards, in one pass
 
 
-def checked_gradients(optimizer: torch.optim.Optimizer, scale: torch.Tensor) -> Gradients:
-    """
-    Return the gradients of *optimizer* without writing to them. The caller must have disabled autograd.
-
-    Raises:
-        TypeError: *optimizer* has no `param_groups`, or the layout or the placements of a gradient do not allow writing.
-        ValueError: A gradient is float16 or read-only.
-    """
+def checked_gradients(optimizer: Optimizer, scale: Tensor) -> Gradients:
+    """Return the gradients of *optimizer*; raise a TypeError or ValueError if one cannot be divided in place."""
     check_optimizer(optimizer)
     gradients = [grad for group in optimizer.param_groups for param in group["params"] if (grad := param.grad) is not None]
     if kernels.supports_in_one_pass(gradients, scale, _UNSCALED):
@@ -49,22 +45,18 @@ def checked_gradients(optimizer: torch.optim.Optimizer, scale: torch.Tensor) -> 
     return Gradients(gradients, shards, bool(shards) and kernels.supports_in_one_pass(shards, scale, _UNSCALED))
 
 
-def plain_gradients(optimizer: torch.optim.Optimizer, gradients: Gradients) -> list[torch.Tensor]:
+def plain_gradients(optimizer: Optimizer, gradients: Gradients) -> list[Tensor]:
     """Return *gradients* as plain, dense tensors: local shards of DTensors, and values of sparse tensors after coalescing."""
     return gradients.shards or (gradients.arrays if gradients.at_once else _coalesced(optimizer))
 
 
 def unscale_gradients(
-    optimizer: torch.optim.Optimizer, gradients: Gradients, scale: torch.Tensor, lower_bound: Callable[[], float] = float
-) -> torch.Tensor | None:
+    optimizer: Optimizer, gradients: Gradients, scale: Tensor, lower_bound: Callable[[], float] = float
+) -> Tensor | None:
     """
     Divide *gradients* by *scale* in place, and check them. The caller must have disabled autograd.
 
-    Args:
-        optimizer: Optimizer whose sparse gradients are coalesced first.
-        gradients: Result of `checked_gradients` for *optimizer*, on any number of devices.
-        scale: float32, shape ().
-        lower_bound: Function that returns a lower bound of *scale* if it is known to be a power of two; else 0.0.
+    *lower_bound* returns a lower bound of *scale* if it is known to be a power of two; else 0.0.
 
     Returns:
         torch's `found_inf`: float32 of shape () on the device of *scale*, 1.0 if a value was non-finite before or after the
@@ -73,7 +65,7 @@ def unscale_gradients(
     if not gradients.arrays:
         return None
     if gradients.at_once:
-        found_inf: torch.Tensor | None = kernels.unscale_in_one_pass_(gradients.shards or gradients.arrays, scale)
+        found_inf: Tensor | None = kernels.unscale_in_one_pass_(gradients.shards or gradients.arrays, scale)
         if found_inf is not None:
             return found_inf
     groups, least = _by_device(plain_gradients(optimizer, gradients)).items(), lower_bound()
@@ -83,38 +75,27 @@ def unscale_gradients(
     )
 
 
-def _unscale_group(gradients: list[torch.Tensor], scale: torch.Tensor, least: float) -> torch.Tensor:
+def _unscale_group(gradients: list[Tensor], scale: Tensor, least: float) -> Tensor:
     if kernels.supports(gradients) and kernels.are_disjoint(gradients):
-        found_inf: torch.Tensor = kernels.unscale_(gradients, scale, least=least)
+        found_inf: Tensor = kernels.unscale_(gradients, scale, least=least)
         return found_inf
     return found_inf_of(functional.unscale_and_check(gradients, scale, out=gradients)[1])
 
 
-def found_inf_of(finite: torch.Tensor) -> torch.Tensor:
+def found_inf_of(finite: Tensor) -> Tensor:
     """Return the inverse of *finite* as torch's `found_inf`: float32, shape (), 1.0 for an overflow."""
     return finite.logical_not().to(torch.float32)
 
 
 def step_if_finite(
-    optimizer: torch.optim.Optimizer,
-    found_inf: torch.Tensor | None,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    finite: bool | None = None,
-) -> bool | torch.Tensor:
+    optimizer: Optimizer, found_inf: Tensor | None, args: tuple[Any, ...], kwargs: dict[str, Any], finite: bool | None = None
+) -> bool | Tensor:
     """
-    Step if *found_inf* is 0.0.
+    Step if *found_inf* is 0.0, and return whether the optimizer stepped.
 
-    Args:
-        optimizer: Optimizer with unscaled gradients.
-        found_inf: float32, shape (), 1.0 for an overflow; None without gradients.
-        args: Passed to ``optimizer.step``.
-        kwargs: Passed to ``optimizer.step``.
-        finite: Inverse of *found_inf* if it is known on the host, which saves reading it.
-
-    Returns:
-        True if the optimizer stepped, as a bool. For an optimizer that skips on the device, a bool tensor, without a host
-        synchronization, except that fused SGD with momentum requires a synchronization until its first step.
+    *finite* is the inverse of *found_inf* if it is known on the host, which saves reading it. For an optimizer that skips on the
+    device, the result is a bool tensor, without a host synchronization; but fused SGD with momentum requires one until its first
+    step.
     """
     if found_inf is None:
         return False
@@ -132,21 +113,14 @@ def step_if_finite(
 
 
 def update_scale(
-    rule: LossScaleRule, state: LossScaleState, found_inf: list[torch.Tensor], *, may_exceed: bool, may_undercut: bool
+    rule: LossScaleRule, state: LossScaleState, found_inf: list[Tensor], *, may_exceed: bool, may_undercut: bool
 ) -> None:
     """
     Write the result of `LossScaleRule.update` into the tensors of *state*, so that a captured CUDA graph reads it.
 
     torch's own kernel multiplies in float64, rounds once, and skips a growth to infinity, as the rule does. But it has no
-    lower bound, and grows only if the count equals the interval: near the bound, `rule.update` is used instead, and a count
-    that may exceed the interval is clamped first.
-
-    Args:
-        rule: Rule of `presets.torch` with a `min_scale`.
-        state: Scale and counts of shape () on one device.
-        found_inf: Result of `unscale_gradients` for each optimizer; at least one.
-        may_exceed: True if the count may exceed the interval, because the interval was longer before.
-        may_undercut: True if the new scale may be below `min_scale`.
+    lower bound, and grows only if the count equals the interval. If the scale *may_undercut* the bound, `rule.update` is used
+    instead; if the count *may_exceed* the interval, which was longer before, the count is clamped first.
     """
     overflow = found_inf[0] if len(found_inf) == 1 else torch.stack(found_inf).amax()
     if may_undercut or not (overflow.is_cpu or overflow.is_cuda):
@@ -160,12 +134,12 @@ def update_scale(
     )
 
 
-def to_device(value: torch.Tensor, device: torch.device) -> torch.Tensor:
+def to_device(value: Tensor, device: torch.device) -> Tensor:
     """Copy *value* to *device*: asynchronously, except to the host, where a read does not wait for the copy to complete."""
     return value.to(device, non_blocking=device.type != "cpu")
 
 
-def _coalesced(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+def _coalesced(optimizer: Optimizer) -> list[Tensor]:
     """Return the gradients. Replace each sparse gradient by its coalesced form, and return the values of this form."""
     parameters = [param for group in optimizer.param_groups for param in group["params"] if param.grad is not None]
     for parameter in parameters:
@@ -174,21 +148,21 @@ def _coalesced(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     return [parameter.grad.values() if parameter.grad.is_sparse else parameter.grad for parameter in parameters]
 
 
-def _by_device(arrays: list[torch.Tensor]) -> dict[torch.device, list[torch.Tensor]]:
-    by_device: dict[torch.device, list[torch.Tensor]] = {}
+def _by_device(arrays: list[Tensor]) -> dict[torch.device, list[Tensor]]:
+    by_device: dict[torch.device, list[Tensor]] = {}
     for array in arrays:
         by_device.setdefault(array.device, []).append(array)
     return by_device
 
 
-def _checked_shards(gradients: list[torch.Tensor]) -> list[torch.Tensor]:
+def _checked_shards(gradients: list[Tensor]) -> list[Tensor]:
     """Return the local shards of DTensors, and other tensors themselves."""
     for gradient in gradients:
         check_not_partial(gradient, "a gradient")
     return list(map(local_part, gradients))
 
 
-def _check_gradient(gradient: torch.Tensor) -> None:
+def _check_gradient(gradient: Tensor) -> None:
     if gradient.dtype == torch.float16:
         raise ValueError(
             f"gradients must not be float16, got one of shape {tuple(gradient.shape)}: unscaled in float16, small values would "
@@ -213,7 +187,7 @@ def _lacks_momentum(optimizer: Any) -> bool:
     )
 
 
-def _step_on_device(optimizer: Any, found_inf: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _step_on_device(optimizer: Any, found_inf: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Step with torch's attributes `found_inf` and `grad_scale`; the latter is None unless the caller has set it."""
     grad_scale = getattr(optimizer, "grad_scale", None)
     if grad_scale is not None:

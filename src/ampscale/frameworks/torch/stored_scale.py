@@ -5,7 +5,6 @@ Spec: TORCH-getters, TORCH-setters-checked, TORCH-state-dict, TORCH-load-state-d
 """
 
 import os
-import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from threading import RLock
@@ -19,13 +18,15 @@ from ...core.rule import LossScaleRule
 from ...core.trees import map_leaves
 from ...core.validation import check_bool, check_count
 from .._calls import PENDING, READY, TORCH, WRITING, Site
-from .._validation import check_keys, is_empty
+from .._grad_scaler import Progress
+from .._validation import FLOOR, check_keys, is_empty, rule_with, warn_of_unused
 from .observer import Observer
 from .optimizer_step import update_scale
-from .progress import Progress
-from .validation import FLOOR, changed, if_power_of_two, scale_of
+from .validation import if_power_of_two, scale_of
 
-_KEYS = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
+_CONSTANTS = ("growth_factor", "backoff_factor", "growth_interval")
+_FIELDS = {name: name for name in ("init_scale", *_CONSTANTS)}  # of the rule, by the name of the constructor's argument
+_KEYS = ("scale", *_CONSTANTS, "_growth_tracker")
 
 _scalers: "WeakSet[StoredScale]" = WeakSet()
 
@@ -46,7 +47,7 @@ class StoredScale:
     def __init__(self, enabled: bool, **constants: Any) -> None:
         check_bool(enabled, "enabled")
         self._enabled = enabled
-        self._rule = changed(replace(presets.torch(), min_scale=FLOOR), **constants)
+        self._rule = rule_with(replace(presets.torch(), min_scale=FLOOR), _FIELDS, **constants)
         self._state = self._rule.init(like=torch.empty(()))
         self._least_scale = if_power_of_two(self._rule, self._rule.init_scale)  # lower bound if a power of two, else 0.0
         self._is_captured = False  # True if a CUDA graph may update the scale without a call of this object
@@ -100,13 +101,8 @@ class StoredScale:
         if not self._enabled:
             return {}
         with self._lock:
-            return {
-                "scale": self.get_scale(),
-                "growth_factor": self._rule.growth_factor,
-                "backoff_factor": self._rule.backoff_factor,
-                "growth_interval": self._rule.growth_interval,
-                "_growth_tracker": int(self._state.good_steps),
-            }
+            constants = {name: getattr(self._rule, name) for name in _CONSTANTS}
+            return {"scale": self.get_scale(), **constants, "_growth_tracker": int(self._state.good_steps)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """
@@ -125,15 +121,14 @@ class StoredScale:
         Spec: TORCH-load-state-dict, TORCH-load-rejects.
         """
         if not self._enabled:
-            if not is_empty(state_dict):
-                warnings.warn("this GradScaler is disabled: the state dict is not used", stacklevel=2)
+            warn_of_unused(state_dict)
             return
         if is_empty(state_dict):
             raise RuntimeError("state_dict must not be empty: a disabled GradScaler returned it, but this one is enabled")
         check_keys(state_dict, _KEYS)
         scale = scale_of(state_dict["scale"], "scale")
         check_count(state_dict["_growth_tracker"], "_growth_tracker", low=0)
-        rule = changed(self._rule, **{key: state_dict[key] for key in _KEYS[1:4]})
+        rule = rule_with(self._rule, _FIELDS, **{name: state_dict[name] for name in _CONSTANTS})
         with self._lock:
             self._write(scale, None, rule, state_dict["_growth_tracker"])
 
@@ -178,7 +173,7 @@ class StoredScale:
         self._placement = placement
 
     def _set_rule(self, **constants: Any) -> None:
-        rule = changed(self._rule, **constants)
+        rule = rule_with(self._rule, _FIELDS, **constants)
         with self._lock:
             self._rule, self._least_scale, self._may_exceed_interval = rule, if_power_of_two(rule, self._least_scale), True
 

@@ -4,32 +4,15 @@ Argument validation of torch's `GradScaler`.
 Spec: TORCH-checked, TORCH-setters-checked, TORCH-device, TORCH-scale-argument, TORCH-closure.
 """
 
-from dataclasses import replace
-from math import frexp, nextafter
+from math import frexp
 from typing import Any
 
 import torch
 
-from ...core.dtypes import FLOATS
 from ...core.rule import LossScaleRule
 from ...core.trees import leaves_with_paths
-from ...core.validation import check_number
 from ...parsing import excerpt
-from .._validation import number_of
-
-FLOOR = FLOATS["float32"].smallest_normal
-
-
-def changed(rule: LossScaleRule, **constants: Any) -> LossScaleRule:
-    """Return *rule* with new values of some constants. Raise a TypeError or ValueError for an invalid value."""
-    if "init_scale" in constants:
-        _check_scale(constants["init_scale"], "init_scale")
-    if "growth_factor" in constants:
-        check_number(constants["growth_factor"], "growth_factor", "a finite number above 1", 1, above=True)
-    if "backoff_factor" in constants:
-        expected = "a number above 0 and below 1"
-        check_number(constants["backoff_factor"], "backoff_factor", expected, 0, nextafter(1, 0), above=True)
-    return replace(rule, **constants)
+from .._validation import check_normal_scale, number_of
 
 
 def checked_outputs(outputs: Any) -> list[torch.Tensor]:
@@ -80,7 +63,7 @@ def scale_of(value: Any, name: str) -> float:
     if isinstance(value, torch.Tensor) and value.requires_grad:
         raise ValueError(f"{name} must not require gradients, got {excerpt(value)}")
     scale = number_of(value, name)
-    _check_scale(scale, name)
+    check_normal_scale(scale, name)
     return scale
 
 
@@ -88,7 +71,3 @@ def if_power_of_two(rule: LossScaleRule, scale: float) -> float:
     """Return *scale* if it is a power of two and stays one in growths and backoffs; otherwise 0.0."""
     numbers = (scale, rule.growth_factor, rule.backoff_factor)
     return scale if all(frexp(number)[0] == 0.5 for number in numbers) else 0.0
-
-
-def _check_scale(value: Any, name: str) -> None:
-    check_number(value, name, "a positive, finite number that is a normal float32", FLOOR, FLOATS["float32"].largest)

@@ -1,0 +1,99 @@
+"""Parts of torch's and Paddle's `GradScaler` that do not depend on an array library."""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, Protocol
+from weakref import finalize
+
+from ..core.replicas import Communicator
+from ..core.typing import Array, Flag
+from ._calls import UNSCALING, Site
+
+
+class Monitor(Protocol):
+    """
+    Object that observes the steps of a `GradScaler`.
+
+    Subclassing is not required: every object with these methods is a monitor. It must not change what it receives.
+    """
+
+    def observe_loss(self, loss: Array) -> None:
+        """Observe an array that is scaled, usually the loss; with accumulation, one for each micro-batch."""
+
+    def begin(
+        self, gradients: list[Array], scale: Any, owner: Any, *, stale: bool, modified: bool, change: float | None = None
+    ) -> None:
+        """
+        Observe the scaled gradients of an optimizer before they are averaged over ranks and unscaled.
+
+        An error that this method raises prevents the unscaling. A begin without an end belongs to gradients that no update
+        counted: unscaling was interrupted, there were no gradients on any rank, or `abandon` was called.
+
+        Args:
+            gradients: Gradients that are not None: local shards of DTensors, values of sparse tensors, other arrays themselves.
+            scale: Copy of the scale: an array or a number.
+            owner: The optimizer.
+            stale: True if a gradient was accumulated into the gradient of the step before, which was not set to zero. False if
+                that is unknown.
+            modified: True if a gradient was changed after the backward pass. False if that is unknown.
+            change: Factor by which that changed the norm of a gradient, from the second such step on; None if unknown.
+        """
+
+    def end(self, scale: Any, next_scale: Any, finite: Flag, applied: Flag, gradients: list[Array], owner: Any) -> None:
+        """
+        Observe the end of an iteration, once for each optimizer with gradients, after `update` has written the scale.
+
+        Args:
+            scale: Scale of the iteration, as passed to `begin`.
+            next_scale: Copy of the new scale.
+            finite: True if the gradients of all ranks were finite, as recorded when they were unscaled.
+            applied: True if the optimizer stepped.
+            gradients: The arrays as they are now: unscaled, and with all changes since.
+            owner: The optimizer.
+        """
+
+
+@dataclass(slots=True)
+class Progress:
+    """
+    Progress of one optimizer between two updates of the scale.
+
+    A scaler sets the stage before it writes, so that no gradient is divided twice after an error between two writes.
+    """
+
+    optimizer: Any  # keeps a reference, so that the id is not reused
+    site: Site | None  # of the call that the stage results from
+    stage: str = UNSCALING
+    scale: Any = None  # as the monitor received it
+    finite: bool | None = None  # True without an overflow on any rank; None if that is unknown on the host
+    applied: Any = False  # True if the optimizer stepped
+    found_inf: Any = None  # of torch's scaler: float32, shape (), on the scale's device; None without gradients
+    gradients: Any = None  # of torch's scaler, as its monitor received them
+
+    def __getstate__(self) -> Any:
+        """Return the attributes for a copy, without the call site, which cannot be pickled."""
+        return None, {**{name: getattr(self, name) for name in self.__slots__}, "site": None}
+
+
+class OptimizerNumbers:
+    """
+    Numbers of the optimizers of each communicator, from 0, in the order of their first use.
+
+    By them, ranks detect that they step their optimizers in different orders.
+
+    Spec: REPLICAS-settings-compared.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[int, int], int] = {}  # by the ids of communicator and optimizer
+        self._counts = Counter[int]()  # of numbered optimizers, by the id of the communicator
+
+    def number(self, communicator: Communicator, optimizer: Any) -> tuple[int, bool]:
+        """Return the number of *optimizer*, and True if *communicator* has no number for it yet."""
+        key = id(communicator), id(optimizer)
+        is_new = key not in self._numbers
+        if is_new:
+            finalize(optimizer, self._numbers.pop, key, None)  # remove the key before another optimizer can have this id
+            self._numbers[key] = self._counts[id(communicator)]
+            self._counts[id(communicator)] += 1
+        return self._numbers[key], is_new
