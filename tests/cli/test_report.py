@@ -1,11 +1,11 @@
 """`ampscale report`: the page says what happened, in a browser too, without scripts and for any number of steps."""
 
 import base64
+import html
 import io
 import math
 import re
 import time
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
@@ -22,25 +22,6 @@ FINE = {"finite": True, "applied": True, "measured_scale": 1.0}
 DOT, BAR = re.compile(r'<circle cx="([\d.]+)%" cy="([\d.]+)%"'), re.compile(r"M(\d+) 100V(\d+)h1V100")
 LINE = re.compile(r'class="line"[^>]* d="([^"]*)"')
 LIMITS = re.compile(r'<line class="limit"[^>]* y1="([\d.]+)%"')
-
-
-class Texts(HTMLParser):
-    """Texts of a page by the elements around them."""
-
-    def __init__(self, page):
-        super().__init__()
-        self.tags, self.text, self.cells = [], "", []
-        self.feed(page)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        if tag in ("td", "th"):
-            self.cells.append("")
-
-    def handle_data(self, data):
-        self.text += data
-        if self.cells:
-            self.cells[-1] += data
 
 
 @pytest.fixture
@@ -63,17 +44,17 @@ def pixels(page):
 
 def test_page_says_what_happened(path):
     """The summary, the verdicts, the gradients and the scaler are text. Texts of the file are escaped."""
-    page = Texts(page_of(write_run(path)))
-    assert "40 steps: 37 applied, 3 skipped (7.5 %)" in page.text
-    assert "started at 2¹⁶, was between 2¹³ and 2¹⁶, and is now 2¹³." in page.text
-    assert "It is multiplied by 0.5 at every overflow" in page.text
-    assert "Last 3 of 3 skipped steps and scale changes" in page.text
-    rows = "|".join(cell.strip() for cell in page.cells)
-    assert "|searching<i>overflow</i> at step 1|2|0|1|" in rows
-    assert "|<b>&amp;|100|0 %|0 %|< 2²|3|" in rows
-    assert "|layers.0.weight|110|20 %|40 %|" in rows
-    assert not {"i", "img", "iframe", "link", "object"} & set(page.tags)
-    assert page.tags.count("script") == 1
+    page = page_of(write_run(path)).replace("<wbr>", "")
+    text = html.unescape(re.sub(r"(<[^>]*>\s*)+", "|", page.partition("<main>")[2]))
+    assert "40 steps: 37 applied, 3 skipped (7.5 %)" in text
+    assert "started at 2¹⁶, was between 2¹³ and 2¹⁶, and is now 2¹³." in text
+    assert "It is multiplied by 0.5 at every overflow" in text
+    assert "Last 3 of 3 skipped steps and scale changes" in text
+    assert "|searching|<i>overflow</i> at step 1|2|0|1|" in text
+    assert "|<b>&amp;|100|0 %|0 %|< 2²|3|" in text
+    assert "|layers.0.weight|110|20 %|40 %|" in text
+    assert not {"i", "img", "iframe", "link", "object"} & set(re.findall(r"<(\w+)", page))
+    assert page.count("<script") == 1
 
 
 def test_page_cannot_load_anything(path):
