@@ -212,32 +212,21 @@ def test_copies_must_have_one_number_for_each_array():
         on_ranks(lambda array: communicator.agree(jnp.bool_(True), None, [array], norm=True).norm.value, jnp.ones((2, 3)))
 
 
-@pytest.mark.clause("REPLICAS-agreed-norm", "NORMS-clip")
-def test_shards_are_clipped_like_the_whole():
-    """The norm is 13, and each of two ranks has half of the values."""
-
-    def clipped(shard):
-        norm = JaxAxis("data", gradients="sharded").agree(jnp.bool_(True), None, [shard], norm=True).norm
-        return clip_gradients([shard], 1.0, norm, ampscale.get_backend(shard))
-
-    whole = jnp.float32([[3.0, 4.0], [12.0, 0.0]])
-    (shards,), norms = on_ranks(clipped, whole)
-    (expected,), norm = ampscale.clip_by_global_norm([whole], 1.0)
-    assert (shards.tolist(), norms.tolist()) == (expected.tolist(), [float(norm)] * 2)
-
-
 @pytest.mark.clause("REPLICAS-agreed-norm", "NORMS-clip", "NORMS-clip-magnitudes")
-@pytest.mark.parametrize("factor", [1.0, 3.0])
-def test_subnormal_clipping_coefficient_is_used_without_float64(factor):
-    """With the second factor, the norm exceeds the largest float32 number too."""
-    values = np.float32([[3e37, 6e37], [9e37, 1e38]]) * np.float32(factor)
+@pytest.mark.parametrize(
+    ("values", "x64"),
+    [([[3, 4], [12, 0]], True), ([[3e37, 6e37], [9e37, 1e38]], False), ([[9e37, 1.8e38], [2.7e38, 3e38]], False)],
+)
+def test_shards_are_clipped_like_the_whole(values, x64):
+    """The first norm is 13. The coefficients of the others are subnormal, and the last norm exceeds the largest float32."""
+    values = np.float32(values)
     (expected,), norm = ampscale.clip_by_global_norm([values], 1.0)
 
     def clipped(shard):
-        lifted = JaxAxis("data", gradients="sharded").agree(jnp.bool_(True), None, [shard], norm=True).norm
-        return clip_gradients([shard], 1.0, lifted, ampscale.get_backend(shard))
+        agreed = JaxAxis("data", gradients="sharded").agree(jnp.bool_(True), None, [shard], norm=True).norm
+        return clip_gradients([shard], 1.0, agreed, ampscale.get_backend(shard))
 
-    with jax.enable_x64(False):
+    with jax.enable_x64(x64):
         (shards,), norms = on_ranks(clipped, jnp.asarray(values))
     assert 0 < np.abs(expected).max() < 1
     assert (np.asarray(shards).tolist(), norms.tolist()) == (expected.tolist(), [float(norm)] * 2)

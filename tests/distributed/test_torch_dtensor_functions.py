@@ -8,6 +8,7 @@ torch = pytest.importorskip("torch")
 dist = pytest.importorskip("torch.distributed")
 
 from distributed.dtensors import INF, NAN, full, line, square  # noqa: E402
+from distributed.training import message_of  # noqa: E402
 from torch.distributed.device_mesh import DeviceMesh  # noqa: E402
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor  # noqa: E402
 
@@ -163,11 +164,8 @@ def outputs(_):
     result, _ = ampscale.unscale_and_check(tree, 2.0, out=target)
     assert result is target
     values = whole_values(tree), whole_values(target), [hexadecimal(array / 2) for array in other]
-    try:
-        ampscale.unscale_and_check(leaves(tree), 2.0, out=other)
-    except ValueError as error:
-        return *values, str(error), [hexadecimal(array) for array in other]
-    raise AssertionError
+    message = message_of(ampscale.unscale_and_check, leaves(tree), 2.0, out=other, error=ValueError)
+    return *values, message, [hexadecimal(array) for array in other]
 
 
 def test_out_receives_shards_of_the_same_placements_only(gloo):
@@ -183,11 +181,8 @@ def partial(rank):
     result, finite = ampscale.unscale_and_check([value], 2.0)
     norm = ampscale.global_norm([ampscale.scale([value], 1.0)[0].full_tensor()[:1]])
     local = value.to_local().tolist()
-    try:
-        ampscale.unscale_and_check([value], 2.0, out=[value])
-    except TypeError as error:
-        return repr(result[0].full_tensor().tolist()), str(result[0].placements), bool(finite), float(norm), local, str(error)
-    raise AssertionError
+    message = message_of(ampscale.unscale_and_check, [value], 2.0, out=[value], error=TypeError)
+    return repr(result[0].full_tensor().tolist()), str(result[0].placements), bool(finite), float(norm), local, message
 
 
 @pytest.mark.clause("TORCH-dtensor-partial")

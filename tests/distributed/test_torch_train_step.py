@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("torch.distributed")
 
 from distributed.dtensors import INF, full, line  # noqa: E402
+from distributed.training import message_of  # noqa: E402
 from torch.distributed.fsdp import fully_shard  # noqa: E402
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module  # noqa: E402
 
@@ -63,11 +64,7 @@ def test_a_tensor_parallel_module_trains_like_a_whole_one(gloo, optimizer, max_n
 
 
 def fully_sharded(_):
-    try:
-        steps(fully_shard(Regression(), mesh=line()), "SGD", None)
-    except TypeError as error:
-        return str(error)
-    raise AssertionError
+    return message_of(steps, fully_shard(Regression(), mesh=line()), "SGD", None, error=TypeError)
 
 
 @pytest.mark.clause("TORCH-dtensor-train-step")
