@@ -28,7 +28,7 @@ from ..core.typing import Array, Flag, Tree
 from ..core.validation import check_scalable
 from ..parsing import excerpt
 from .comparison import difference, represented, to_text
-from .ranks import check_layout, copies_of
+from .ranks import check_layout, copies_of, exchanged
 
 
 class JaxAxis:
@@ -150,7 +150,7 @@ class JaxAxis:
         if jax.process_count() == 1 or self._is_traced():
             return
         own = {"gradients": self._layout, "mean": self._averages, "axis_name": list(self._axes)}
-        texts = _exchanged_host(to_text(own | represented(settings)))
+        texts = exchanged(to_text(own | represented(settings)), multihost_utils.process_allgather)
         if (message := difference(texts, list(range(len(texts))))) is not None:
             raise RankError(message)
 
@@ -228,11 +228,3 @@ def _lifted(plain: Array, *lifted: Array) -> Array:
     is_large, is_tiny = jnp.isinf(plain), plain < least * least
     square = jnp.where(is_large, lifted[0], jnp.where(is_tiny, lifted[1], plain))
     return jnp.stack([square, jnp.where(is_large, down, jnp.where(is_tiny, up, 1.0))])
-
-
-def _exchanged_host(text: str) -> list[str]:
-    """Send *text* to all processes, and return the text of each, in the order of their indices."""
-    data = np.frombuffer(text.encode(), np.uint8)
-    sizes = multihost_utils.process_allgather(np.int32(len(data)))
-    rows = multihost_utils.process_allgather(np.pad(data, (0, int(sizes.max()) - len(data))))
-    return [row[:size].tobytes().decode() for row, size in zip(rows, sizes, strict=True)]

@@ -90,13 +90,10 @@ class MPI(RankCommunicator):
         self._await(self._comm.Iallreduce(vector, total))
         return total
 
-    def _exchange(self, text: str) -> list[str]:
-        data = np.frombuffer(text.encode(), np.uint8)
-        sizes = np.empty(len(self.ranks), np.int64)
-        self._await(self._comm.Iallgather(np.asarray([len(data)], np.int64), sizes))
-        texts = np.empty(sizes.sum(), np.uint8)
-        self._await(self._comm.Iallgatherv(data, [texts, sizes]))
-        return [piece.tobytes().decode() for piece in np.split(texts, np.cumsum(sizes)[:-1])]
+    def _gather(self, array: np.ndarray) -> np.ndarray:
+        rows = np.empty((len(self.ranks), *array.shape), array.dtype)
+        self._await(self._comm.Iallgather(array, rows))
+        return rows
 
     def _words(self, number: Array | float) -> Array:
         xp = array_api_compat.array_namespace(number) if array_api_compat.is_array_api_obj(number) else np

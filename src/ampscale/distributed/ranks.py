@@ -16,6 +16,7 @@ from hashlib import sha256
 from typing import Any, TypeVar
 
 import array_api_compat
+import numpy as np
 
 from ..core.dtypes import COMPLEX_PARTS, INTEGERS, accumulation_dtype, name_of
 from ..core.namespaces import namespace_of, quiet
@@ -92,8 +93,11 @@ class RankCommunicator(ABC):
         """Return the sum of a float32 or float64 vector over all ranks, with the same bits on each."""
 
     @abstractmethod
+    def _gather(self, array: np.ndarray) -> np.ndarray:
+        """Return the arrays of all ranks, which have one shape and dtype, in the order of `ranks`: shape (ranks, *shape)."""
+
     def _exchange(self, text: str) -> list[str]:
-        """Send *text* to all ranks, and return the text of each, in the order of `ranks`."""
+        return exchanged(text, self._gather)
 
     @property
     def averages(self) -> bool:
@@ -285,6 +289,14 @@ def copies_of(arrays: list[Array], copies: int | Sequence[int]) -> Sequence[int]
     if arrays and len(copies) != len(arrays):
         raise ValueError(f"gradients must be {len(copies)} arrays, one for each of copies, got {len(arrays)}")
     return copies if arrays else []
+
+
+def exchanged(text: str, gather: Callable[[np.ndarray], np.ndarray]) -> list[str]:
+    """Send *text* to all ranks, and return the text of each; *gather* returns arrays as `RankCommunicator._gather`."""
+    data = np.frombuffer(text.encode(), np.uint8)
+    sizes = gather(np.asarray(len(data), np.int32))
+    rows = gather(np.pad(data, (0, int(sizes.max()) - len(data))))
+    return [row[:size].tobytes().decode() for row, size in zip(rows, sizes, strict=True)]
 
 
 def _numbers(state: Tree) -> dict[str, Any]:

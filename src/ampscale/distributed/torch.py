@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
@@ -96,22 +97,14 @@ class TorchDistributed(RankCommunicator):
         self._await(lambda limit: self._group.allreduce([total]).wait(limit))
         return total.to(vector.device)
 
-    def _exchange(self, text: str) -> list[str]:
-        device = self._device(torch.device("cpu"))
-        data = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8).to(device)
-        sizes = self._gathered(torch.tensor([len(data)], device=device))
-        padded = torch.zeros(int(max(sizes)), dtype=torch.uint8, device=device)
-        padded[: len(data)] = data
-        rows = self._gathered(padded)
-        return [bytes(row[: int(size)].tolist()).decode() for row, size in zip(rows, sizes, strict=True)]
+    def _gather(self, array: np.ndarray) -> np.ndarray:
+        value = torch.from_numpy(array).to(self._device(torch.device("cpu")))
+        rows = [torch.empty_like(value) for _ in self.ranks]
+        self._await(lambda limit: self._group.allgather([rows], [value]).wait(limit))
+        return torch.stack(rows).cpu().numpy()
 
     def _words(self, number: Array | float) -> Array:
         return torch.as_tensor(number, dtype=torch.float64).detach().reshape(1).view(torch.int16).double()
-
-    def _gathered(self, value: torch.Tensor) -> list[torch.Tensor]:
-        rows = [torch.empty_like(value) for _ in self.ranks]
-        self._await(lambda limit: self._group.allgather([rows], [value]).wait(limit))
-        return rows
 
     def _device(self, device: torch.device) -> torch.device:
         """Return a device that the group's engine supports: *device* itself, or the current accelerator."""
