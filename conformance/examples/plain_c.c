@@ -273,7 +273,7 @@ static void answer(char *call, char *arguments)
     printf(",\"result\":");
     if (is(call, "hello"))
         printf("{\"protocol\":1,\"implementation\":{\"name\":\"plain C\",\"version\":\"1\",\"level\":1,\"preset\":\"paddle\","
-               "\"capabilities\":[\"resume\",\"rounding\",\"division\",\"integers\",\"none\",\"empty\"]}}");
+               "\"capabilities\":[\"resume\",\"rounding\",\"division\",\"float16\",\"integers\",\"none\",\"empty\"]}}");
     else if (is(call, "create"))
         printf("%zu", create(member(arguments, "rule")));
     else if (is(call, "load"))

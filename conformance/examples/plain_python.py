@@ -16,7 +16,7 @@ SELF = {
     "name": "plain Python",
     "version": "1",
     "level": 1,
-    "capabilities": ["resume", "rounding", "division", "bfloat16", "integers", "none", "empty"],
+    "capabilities": ["resume", "rounding", "division", "float16", "bfloat16", "integers", "none", "empty"],
     "preset": "torch",
 }
 FORMATS = {"float16": ">e", "float32": ">f", "float64": ">d"}

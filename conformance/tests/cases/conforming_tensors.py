@@ -7,9 +7,10 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 from ampscale_conformance.model.adapter import ImplementationInfo
+from ampscale_conformance.model.bits import map_tree
 
 TREES = ("none", "empty")
-WITHOUT_DIVISION = ("rounding", "bfloat16", "complex", "integers", *TREES)
+WITHOUT_DIVISION = ("rounding", "float16", "bfloat16", "namedtuple", "complex", "integers", *TREES)
 FLOATS = {np.dtype(name) for name in ("float16", "float32", "float64")} | {np.dtype(ml_dtypes.bfloat16)}
 
 
@@ -44,12 +45,7 @@ class Core:
         self.map_leaves(lambda leaf: flags.append(self.is_finite(leaf)), tree)
         return all(flags)
 
-    def map_leaves(self, function, tree):
-        if isinstance(tree, dict):
-            return {key: self.map_leaves(function, child) for key, child in tree.items()}
-        if isinstance(tree, list | tuple):
-            return type(tree)(self.map_leaves(function, child) for child in tree)
-        return None if tree is None else function(tree)
+    map_leaves = staticmethod(map_tree)
 
     def product(self, leaf, scale):
         return (leaf.astype(self.compute_dtype(leaf)) * scale).astype(leaf.dtype)

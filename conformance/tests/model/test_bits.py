@@ -1,13 +1,14 @@
 """Arrays as bits: construction, JSON, and trees of them."""
 
 import json
-from collections import OrderedDict
+from collections import OrderedDict, namedtuple
 
 import pytest
 from ampscale_conformance.model.bits import DIGITS, Bits, leaves, map_tree, tree_from_json, tree_to_json
 from hypothesis import given
 from hypothesis import strategies as st
 
+Pair = namedtuple("Pair", "left right")
 ONE = Bits("float16", (), (0x3C00,))
 EMPTY = Bits("float32", (2, 0), ())
 PAIR = Bits("complex64", (2,), (0x3F800000_40000000, 0xBF800000_00000000))
@@ -111,6 +112,7 @@ def test_map_tree_applies_a_function_to_every_leaf():
     assert list(mapped) == ["b", "a", "d", "e"]
     assert visited == [ONE, EMPTY, PAIR]
     assert type(map_tree(str, OrderedDict(a=1))) is dict  # as any mapping
+    assert map_tree(str, Pair([1], None)) == Pair(["1"], None)
     assert (map_tree(str, 1), map_tree(str, None)) == ("1", None)
 
 

@@ -42,6 +42,14 @@ def test_only_the_calls_of_a_failing_case_are_recorded():
     assert scales(subject) == [8.0]
 
 
+def test_a_failure_that_is_not_repeated_has_no_calls():
+    """A script of these calls would prove nothing."""
+    subject = Subject(Plain())
+    with pytest.raises(Failed, match=r"^draw x 1: number 1; not reproducible: the same case passed when repeated$"):
+        run_draws(subject, drawn(lambda subject, number: subject.expect(number != 1, f"number {number}")), numbered("x", 9))
+    assert subject.calls == []
+
+
 def test_calls_after_the_drawn_cases_are_recorded():
     subject = Subject(Plain())
     run_draws(subject, drawn(lambda *_: None), numbered("x", 3))

@@ -68,21 +68,6 @@ def test_encode_rounds_to_nearest_even(name):
         assert encode(middle + epsilon, name) == low + 1
 
 
-@pytest.mark.parametrize(("wide", "name"), [("float64", "float32"), ("float64", "float16"), ("float32", "bfloat16")])
-def test_encode_rounds_wider_formats_as_numpy_does(wide, name):
-    """Values next to midpoints and limits of the narrower format, and random ones."""
-    lower = [low for low in patterns(name, 4000) if math.isfinite(decode(low, name))]
-    ties = [(decode(low, name), decode(low + 1, name)) for low in lower]
-    middles = [float((one + other) / 2) for one, other in ties if math.isfinite(one) and math.isfinite(other)]
-    near = [math.nextafter(middle, side) for middle in middles[::7] for side in (-math.inf, math.inf)]
-    with np.errstate(over="ignore", invalid="ignore"):
-        values = np.asarray([*middles[::3], *near, *as_floats(wide, patterns(wide, 1500))]).astype(DTYPES[wide])
-        narrow = values.astype(DTYPES[name])
-    for value, expected in zip(values.astype(np.float64).tolist(), narrow.astype(np.float64).tolist(), strict=True):
-        assert is_same_number(decode(encode(value, name), name), expected), value.hex()
-        assert is_same_number(rounded(value, name), expected), value.hex()
-
-
 @given(st.from_regex(r"-?[0-9]{1,30}\.[0-9]{1,30}(e-?[0-9]{1,3})?", fullmatch=True))
 def test_rounded_agrees_with_pythons_decimal_parser(text):
     """Python rounds decimal numbers to nearest."""

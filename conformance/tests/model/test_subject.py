@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from ampscale_conformance import ImplementationInfo, Unsupported
+from ampscale_conformance.model.arrays import from_bits
 from ampscale_conformance.model.bits import DIGITS, Bits
 from ampscale_conformance.model.floats import FORMATS, encode
 from ampscale_conformance.model.subject import Absent, Failed, Raised, Subject, to_record
@@ -20,7 +21,7 @@ LIBRARIES = ["numpy", "torch", "jax"]
 
 def subject(arrays="numpy", **methods):
     """Return a subject for an adapter with these methods."""
-    info = ImplementationInfo(name="it", level=4, capabilities=["jit"], arrays=arrays)
+    info = ImplementationInfo(name="it", level=4, capabilities=["float16", "jit"], arrays=arrays)
     return Subject(SimpleNamespace(info=info, **methods))
 
 
@@ -161,6 +162,19 @@ def test_raises_accepts_any_error_of_the_method():
         subject().raises("update", None, True)
 
 
+def test_float16_gradients_must_be_claimed():
+    """Losses may be float16 in any case, and gradients of other dtypes are passed to the method."""
+    methods = dict.fromkeys(("scale", "unscale", "add_optimizer"), lambda _, tree: tree)
+    target = Subject(SimpleNamespace(info=ImplementationInfo(name="it", level=4), **methods))
+    half, brain = np.float16([1]), from_bits(array("bfloat16", [1.0]), "numpy")
+    for method, tree in (("unscale", {"a": [None, half]}), ("add_optimizer", [half])):
+        with pytest.raises(Unsupported, match="does not claim float16"):
+            target.call(method, None, tree)
+    assert target.call("scale", None, half) is half
+    assert target.call("unscale", None, brain) is brain
+    assert subject(**methods).call("unscale", None, half) is half
+
+
 def test_options_are_passed_as_keywords():
     """Options are recorded as one argument, or not at all if there are none."""
     received = []
@@ -201,6 +215,9 @@ def test_handles_in_lists_and_tuples_are_numbered():
     target = subject(compiled=lambda: inner)
     assert target.compiled().read_scale(object()) == 2.0
     assert [call.method for call in target.calls] == ["compiled", "compiled().read_scale"]
+    target.records = False
+    target.compiled().read_scale(object())
+    assert len(target.calls) == 2
 
 
 def test_an_error_is_recorded_and_chained():

@@ -24,7 +24,9 @@ class OnArrays:
     """
 
     def __init__(self, arrays):
-        self.info = ImplementationInfo(name=type(self).__name__, level=4, capabilities=("stays-on-device",), arrays=arrays)
+        self.info = ImplementationInfo(
+            name=type(self).__name__, level=4, capabilities=("float16", "stays-on-device"), arrays=arrays
+        )
         self.xp = import_module({"torch": "torch", "jax": "jax.numpy"}[arrays])
 
     def create(self, rule):

@@ -15,7 +15,9 @@ from ampscale_conformance.model.bits import leaves, map_tree
 
 from ampscale import LossScaleRule
 
-EVERYTHING = ("resume", "rounding", "division", "bfloat16", "complex", "integers", "none", "empty", "layout")
+EVERYTHING = (
+    *("resume", "rounding", "division", "float16", "bfloat16", "complex", "integers", "none", "empty", "layout", "namedtuple"),
+)
 EVERY_SETTING = LossScaleRule(
     init_scale=1024.0, hysteresis=2, min_scale=2.0**-20, max_scale=2.0**40, reset_bad_steps_on=("finite", "backoff")
 )

@@ -52,6 +52,19 @@ class UnscalesTheSecondTreeTwice(Plain):
         return super().unscale(handle, super().unscale(handle, tree) if before else tree)
 
 
+@breaks("SCALING-inputs", "torch 2.13.0: the type of a container is called with a list, which a NamedTuple rejects")
+class CallsTheTypeWithAList(Plain):
+    def unscale(self, handle, tree):
+        return type(tree)([*super().unscale(handle, tree)]) if isinstance(tree, tuple) else super().unscale(handle, tree)
+
+
+@breaks("SCALING-inputs", "not observed: a NamedTuple is returned as a tuple")
+class ReturnsTuples(Plain):
+    def unscale(self, handle, tree):
+        unscaled = super().unscale(handle, tree)
+        return tuple(unscaled) if isinstance(tree, tuple) else unscaled
+
+
 @breaks("SCALING-new-arrays", "the page of mindspore.LossScaler, taken literally: inputs *= scale_value")
 class ScalesInPlace(Plain):
     def scale(self, handle, tree):

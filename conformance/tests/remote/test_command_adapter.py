@@ -136,31 +136,6 @@ def test_outcomes_other_than_results_are_raised():
             adapter.save(handle)
 
 
-def test_a_saved_state_is_loaded_in_another_process():
-    """The state may be any JSON value and is passed unchanged."""
-    with script('{"id": n, "result": [0.1, 10**17, {"a": None}] if r["call"] == "save" else 0}') as adapter:
-        saved = adapter.save(adapter.create(RULE))
-    with script('{"id": n, "result": 0} if r["arguments"]["saved"] == [0.1, 10**17, {"a": None}] else {"id": n}') as adapter:
-        adapter.load(RULE, saved)
-    with CommandAdapter(PLAIN) as adapter:
-        handle = adapter.create(RULE)
-        saved = adapter.save(adapter.update(handle, True))
-        adapter.close()
-        assert adapter.read_scale(adapter.load(RULE, saved)) == 16.0
-
-
-def test_options_and_outputs_have_names():
-    """Options are numbers, lists and arrays."""
-    options = {"learning_rate": ["3ff0000000000000"], "momentum": "0000000000000000"}
-    outputs = '{"scale": "4020000000000000", "finite": True, "attempted": 1, "parameters": r["arguments"].get("arrays")}'
-    expression = f'{{"id": n, "result": 0 if r["arguments"].get("options") == {options} else {outputs}}}'
-    with script(expression) as adapter:
-        cell = adapter.create_cell(RULE, [np.float32([1])], learning_rate=[1.0], momentum=0.0)
-        result = adapter.train_step(cell, [np.float16([1, 2])])
-    assert (result["scale"], result["finite"], result["attempted"]) == (8.0, True, 1)
-    assert result["parameters"][0].tolist() == [1, 2]
-
-
 def test_an_invalid_argument_raises_without_a_request():
     """The process continues."""
     with CommandAdapter(PLAIN) as adapter:

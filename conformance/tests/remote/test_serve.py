@@ -7,11 +7,10 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from ampscale_conformance.adapters.loading import find
 from ampscale_conformance.cases import every_case
-from ampscale_conformance.model.adapter import CAPABILITIES, ImplementationInfo
+from ampscale_conformance.model.adapter import ImplementationInfo
 from ampscale_conformance.model.subject import Crashed
 from ampscale_conformance.remote.codec import Codec
 from ampscale_conformance.remote.command_adapter import CommandAdapter, NotStarted
@@ -38,137 +37,69 @@ def served(text, folder, name="ADAPTER", **options):
     return CommandAdapter(["env", f"PYTHONPATH={path}", *SERVE, f"served_here:{name}"], 60.0, **options)
 
 
-# Cases that need the adapter's own arrays: in the protocol, the client creates them.
-NEEDS_ARRAYS = {"a-step-on-arrays-reads-nothing"}
+# In the protocol, the client creates the arrays, and there are no NamedTuples.
+IN_PROCESS = {"a-step-on-arrays-reads-nothing", "unscales-in-named-tuples"}
 
 
 @pytest.mark.filterwarnings("ignore")  # a scale that becomes infinite is what some cases ask for
 @pytest.mark.parametrize(
     ("name", "levels"),
-    [
-        ("mutants.plain:Plain", [0, 1]),
-        ("ampscale_conformance.adapters.ampscale.backends:NUMPY", [3, 4]),
-        ("ampscale_conformance.adapters.ampscale.scalers:PADDLE_GRAD_SCALER", [2]),
-    ],
+    [("mutants.plain:Plain", [0]), ("cases.conforming_tensors:InPlace", [1]), ("mutants.loop:Loop", [2, 3, 4, 5])],
 )
 def test_a_served_adapter_has_the_same_report(name, levels):
-    """Each case has the same verdict as without a process."""
-    cases = [case for case in every_case() if case.level in levels and case.id not in NEEDS_ARRAYS]
+    """Each case has the same verdict and arguments as without a process, also of handles and trees that are changed in place."""
+    cases = [case for case in every_case() if case.level in levels and case.id not in IN_PROCESS]
     direct = check(find(name), cases=cases)
     with CommandAdapter([*SERVE, name], 60.0) as adapter:
         remote = check(adapter, cases=cases)
     assert remote.info == replace(direct.info, arrays="numpy")
-    assert [(result.case, result.verdict) for result in remote.results] == [
-        (result.case, result.verdict) for result in direct.results
-    ]
+    for there, here, case in zip(remote.results, direct.results, cases, strict=True):
+        assert (there.case, there.verdict) == (here.case, here.verdict)
+        arguments = [[(call.method, call.arguments) for call in result.calls] for result in (there, here)]
+        assert arguments[0] == arguments[1] or "process" in case.needs
     assert verdicts(direct).count("pass") > 20
 
 
-# --- a small adapter for calls that those reports do not reach ---
+OWN = """
+from mutants.plain import Plain
 
-WHOLE = '''
-import numpy as np
-from ampscale_conformance import CAPABILITIES, ImplementationInfo
+class Own(Plain):
+    "Adapter whose state is an object, and whose compiled forms add 1 to the scale."
 
-class Whole:
-    """Adapter that returns its arguments."""
-
-    def __init__(self, compiled=0):
-        self.info = ImplementationInfo(name="whole", level=4, capabilities=set(CAPABILITIES))
-        self.compilations = compiled
-
-    def create(self, rule, **options):
-        return [rule, options, self.compilations]
-
-    def update(self, handle, finite):
-        handle[1]["finite"] = finite
+    def __init__(self, compilations=0):
+        super().__init__("torch", 4, ("resume", "jit"))
+        self.compilations = compilations
 
     def read_scale(self, handle):
-        return np.float32(handle[0].init_scale + handle[2])
+        return super().read_scale(handle) + self.compilations
 
     def save(self, handle):
-        return handle if handle[1].get("whole") else handle[1]
+        return handle
 
     def load(self, rule, saved):
-        return saved if isinstance(saved, list) else [rule, saved, self.compilations]
-
-    def unscale(self, handle, tree):
-        for leaf in tree:
-            leaf /= handle[0].init_scale
-
-    def update_replicas(self, handles, finite):
-        return [handle if good else [*handle] for handle, good in zip(handles, finite)]
-
-    def step_on_arrays(self, handle, tree):
-        return [*handle], tree
+        return saved
 
     def compiled(self):
-        return Whole(self.compilations + 1)
+        return Own(self.compilations + 1)
 
-ADAPTER = Whole()
-'''
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory):
-    """Serve that adapter to several tests."""
-    with served(WHOLE, tmp_path_factory.mktemp("whole")) as adapter:
-        yield adapter
+ADAPTER = Own()
+"""
 
 
-@pytest.fixture
-def whole(running):
-    """Reset it after each test."""
-    yield running
-    running.reset()
-
-
-def test_a_handle_updated_in_place_keeps_its_number(whole):
-    """The update returns None."""
-    handle = whole.create(RULE)
-    assert whole.update(handle, True) is handle
-    assert (whole.info.name, whole.info.level, whole.info.capabilities) == ("whole", 4, frozenset(CAPABILITIES))
-    assert whole.create(RULE) is not handle
-    assert whole.read_scale(handle) == 8.0
-
-
-def test_a_tree_written_in_place_is_the_result(whole):
-    """The server has a copy of the argument, so it returns that copy."""
-    (quotient,) = whole.unscale(whole.create(RULE), [np.float32([8, 16])])
-    assert quotient.tolist() == [1, 2]
-
-
-def test_replicas_steps_on_arrays_and_compiled_adapters_are_served(whole):
-    """The server supports lists of handles, a handle with a tree, and calls that reach the compiled adapter only."""
-    one, two = whole.create(RULE), whole.create(RULE)
-    same, new = whole.update_replicas([one, two], [True, False])
-    assert (same is one, new is two) == (True, False)
-    handle, tree = whole.step_on_arrays(one, (np.float64([1]),))
-    assert (handle is one, isinstance(tree, tuple), tree[0].tolist()) == (False, True, [1])
-    compiled = whole.compiled()
-    twice = compiled.compiled()
-    assert [adapter.read_scale(adapter.create(RULE)) for adapter in (whole, compiled, twice)] == [8, 9, 10]
-    assert compiled.info == whole.info
-
-
-def test_saved_data_is_loaded_by_another_process(whole):
-    """Data is sent as JSON."""
-    saved = whole.save(whole.create(RULE, count=3, rate=0.5))
-    assert saved == {"dict": [["count", 3], ["rate", {"float": "3fe0000000000000"}]]}
-    whole.close()
-    loaded = whole.load(RULE, saved)
-    assert (whole.read_scale(loaded), whole.save(loaded)) == (8.0, saved)
-
-
-def test_a_saved_object_is_a_token_of_its_process(whole):
-    """Another process rejects the token."""
-    handle = whole.create(RULE, whole=True)
-    saved = whole.save(handle)
-    assert list(saved) == ["token"]
-    assert whole.load(RULE, saved) is handle
-    whole.close()
-    with pytest.raises(Exception, match="there is no saved "):
-        whole.load(RULE, saved)
+def test_compiled_adapters_and_saved_objects_stay_in_their_process(tmp_path):
+    """Another process rejects the token of a saved object."""
+    with served(OWN, tmp_path) as adapter:
+        compiled = adapter.compiled()
+        forms = adapter, compiled, compiled.compiled()
+        assert [form.read_scale(form.create(RULE)) for form in forms] == [8, 9, 10]
+        assert compiled.info == adapter.info
+        handle = adapter.create(RULE)
+        saved = adapter.save(handle)
+        assert list(saved) == ["token"]
+        assert adapter.load(RULE, saved) is handle
+        adapter.close()
+        with pytest.raises(Exception, match="there is no saved "):
+            adapter.load(RULE, saved)
 
 
 # --- stdin and stdout ---

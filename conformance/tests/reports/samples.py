@@ -27,7 +27,7 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 class Conforming:
     """The package's own rule and functions, as an adapter."""
 
-    def __init__(self, name="right", preset="torch", level=1, capabilities=(), **members):
+    def __init__(self, name="right", preset="torch", level=1, capabilities=("float16",), **members):
         self.info = ImplementationInfo(name=name, version="1.0", preset=preset, level=level, capabilities=capabilities, **members)
 
     def create(self, rule, **_):

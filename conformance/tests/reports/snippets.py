@@ -30,7 +30,7 @@ class State:
 class GrowsLate(Adapter):
     """Adapter that updates its handle in place and grows one step late."""
 
-    info = ImplementationInfo(name="late", version="1.0", level=1, capabilities={"resume"})
+    info = ImplementationInfo(name="late", version="1.0", level=1, capabilities={"resume", "float16"})
 
     def create(self, rule: LossScaleRule, **options: object) -> State:
         if rule.growth_factor != 2:
@@ -80,6 +80,24 @@ class RequiresAmpscale(GrowsLate):
 
     def create(self, rule, **options):
         return State(LossScaleRule(init_scale=rule.init_scale * 4).init_scale)
+
+
+class BacksOffOnArrays:
+    """Functional scaler with a compiled form. Each step divides the scale by 4 instead of 2."""
+
+    info = ImplementationInfo(name="functional", level=4, capabilities={"float16"})
+
+    def create(self, rule):
+        return rule.init_scale
+
+    def compiled(self):
+        return BacksOffOnArrays()
+
+    def step_on_arrays(self, handle, tree):
+        return handle / 4, tree
+
+    def read_scale(self, handle):
+        return handle
 
 
 class IgnoresTheLearningRate:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from ampscale_conformance.cases.machine import trace
@@ -11,7 +12,7 @@ from ampscale_conformance.model.verdicts import Verdict
 from ampscale_conformance.reports.snippet import reproduced, snippet_of
 from ampscale_conformance.reports.snippet_source import source_of
 from ampscale_conformance.run.check import run
-from reports.snippets import Configured, GrowsLate, IgnoresTheLearningRate, RequiresAmpscale, ScaleAsFloat64
+from reports.snippets import BacksOffOnArrays, Configured, GrowsLate, IgnoresTheLearningRate, RequiresAmpscale, ScaleAsFloat64
 
 ONE = Bits("float16", (2,), (0x3C00, 0x7C00))
 WINDOW = trace("MACHINE-growth-window/window", "-+++-", "late: by one step", growth_interval=3)
@@ -82,10 +83,28 @@ def test_arrays_are_written_as_values():
 
 
 def test_the_script_of_an_error_raises_it():
-    """Such a script has no assertion."""
-    script = script_of(case_of(lambda subject: subject.all_finite([ONE])), GrowsLate(), Verdict.ERROR)
-    assert last_line(script) == "OverflowError: too large"
+    """Such a script has no assertion. The message of a drawn case begins with the draw."""
+    result = failure(case_of(lambda subject: subject.all_finite([ONE])), GrowsLate(), Verdict.ERROR)
+    for message in (result.message, f"draw it 1: {result.message}"):
+        script = snippet_of(replace(result, message=message), GrowsLate())
+        assert last_line(script) == "OverflowError: too large"
+        assert reproduced(script)
+
+
+def test_scalers_of_a_compiled_form_have_names_of_their_own():
+    """One of two scales, which are read one after the other, is wrong."""
+
+    def follow(subject):
+        compiled = subject.compiled()
+        handles = [compiled.create(subject.rule()) for _ in range(2)]
+        handles[0], _ = compiled.call("step_on_arrays", handles[0], compiled.to_arrays([ONE]))
+        scales = [compiled.read_scale(handle) for handle in handles]
+        subject.expect(scales == [512.0, 1024.0], f"expected the first scale to back off, got {scales}")
+
+    script = script_of(case_of(follow), BacksOffOnArrays())
+    assert "got = [compiled.read_scale(handle2), compiled.read_scale(handle1)]" in script
     assert reproduced(script)
+    assert not reproduced(script.replace("handle / 4", "handle / 2"))
 
 
 def test_the_script_of_a_missing_error_fails():

@@ -208,12 +208,3 @@ def test_the_plugin_does_not_affect_other_projects(run, here):
     code = "import sys; before = set(sys.modules); import ampscale_conformance_pytest; print(*set(sys.modules) - before)"
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert process.stdout.split() == ["ampscale_conformance_pytest"]
-
-
-def test_the_options_are_in_the_help(capsys):
-    """They are in a group of their own."""
-    assert pytest.main(["--help", "-p", "no:cacheprovider"]) == 0
-    output = capsys.readouterr().out
-    assert "conformance of a loss scaler: --pyargs ampscale_conformance.suite" in output
-    for option in ("adapter=PKG.MOD:NAME", "level=N", "expect=FILE", "seconds=S"):
-        assert f"--ampscale-{option}" in output

@@ -1,13 +1,20 @@
 """DeepSpeed: `DynamicLossScaler` of ZeRO, in a process group of one process, and its engine on ranks."""
 
+import logging
+import tempfile
 from collections.abc import Sequence
 from typing import Any
+from unittest import mock
 
 from ..model.adapter import ImplementationInfo, Unsupported
 from . import version_of
-from .base import unavailable
+from .base import Library, unavailable
 from .ranks import on_ranks
 from .torch_ranks import column
+
+torch: Any = Library("torch")
+deepspeed: Any = Library("deepspeed")
+loss_scaler: Any = Library("deepspeed.runtime.fp16.loss_scaler")
 
 
 class DeepSpeed:
@@ -31,11 +38,8 @@ class DeepSpeed:
     )
 
     def create(self, rule: Any) -> Any:
-        """Create a scaler with the constants of a rule."""
-        from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler
-
-        join_a_group_of_one()
-        return DynamicLossScaler(
+        join(init_method=f"file://{tempfile.mkdtemp()}/meeting", rank=0, world_size=1)  # the scaler requires a rank to log
+        return loss_scaler.DynamicLossScaler(
             init_scale=rule.init_scale,
             scale_window=rule.growth_interval,
             min_scale=rule.min_scale,
@@ -45,11 +49,9 @@ class DeepSpeed:
         )
 
     def update(self, scaler: Any, finite: bool) -> None:
-        """Call `update_scale`."""
         scaler.update_scale(not finite)
 
     def read_scale(self, scaler: Any) -> float:
-        """Read `loss_scale`."""
         return scaler.loss_scale  # type: ignore[no-any-return]
 
     def save(self, scaler: Any) -> Any:
@@ -57,7 +59,6 @@ class DeepSpeed:
         return dict(vars(scaler))
 
     def load(self, rule: Any, saved: Any) -> Any:
-        """Return a scaler with these attributes."""
         scaler = self.create(rule)
         vars(scaler).update(saved)
         return scaler
@@ -72,7 +73,7 @@ class DeepSpeed:
             raise Unsupported("in ZeRO, no two ranks have the same averaged gradients")
         settings = {
             "enabled": True,
-            "initial_scale_power": rule.init_scale.hex().rpartition("p")[2],
+            "initial_scale_power": int(rule.init_scale.hex().rpartition("p")[2]),
             "loss_scale_window": rule.growth_interval,
             "hysteresis": rule.hysteresis,
             "consecutive_hysteresis": "finite" in rule.reset_bad_steps_on,
@@ -81,25 +82,12 @@ class DeepSpeed:
         return on_ranks(train_on_rank, len(steps[0]), settings, placements[0], steps)
 
 
-def join_a_group_of_one() -> None:
-    """Initialize a process group of this process alone, once: the scaler requires a rank to log."""
-    import os
-    import tempfile
-
-    join(init_method=f"file://{os.path.join(tempfile.mkdtemp(), 'meeting')}", rank=0, world_size=1)
-
-
 def join(**place: Any) -> None:
     """
     Initialize a process group on the CPU, once.
 
     DeepSpeed would first compile a shared-memory extension, which is not needed.
     """
-    import logging
-    from unittest import mock
-
-    import deepspeed
-
     if deepspeed.comm.is_initialized():
         return
     logging.disable()
@@ -113,11 +101,6 @@ def train_on_rank(rank: int, _size: int, settings: dict[str, Any], placement: st
 
     DeepSpeed rejects float16 on a CPU without instructions for it; torch computes the same results without them.
     """
-    from unittest import mock
-
-    import deepspeed
-    import torch
-
     join()
     shards, first = placement == "sharded", [value for (value,) in steps[0]]
     count = 64 if None not in first else 1  # elements of each rank's part, which ZeRO pads to a multiple of a few elements
@@ -127,7 +110,7 @@ def train_on_rank(rank: int, _size: int, settings: dict[str, Any], placement: st
         "optimizer": {"type": "SGD", "params": {"lr": 1.0}},
         "zero_allow_untested_optimizer": True,
         "zero_optimization": {"stage": 3 if shards else 1},
-        "fp16": settings | {"initial_scale_power": int(settings["initial_scale_power"])},
+        "fp16": settings,
     }
     model, results = column(size), []
     with mock.patch.object(type(deepspeed.accelerator.get_accelerator()), "is_fp16_supported", return_value=True):
@@ -140,9 +123,6 @@ def train_on_rank(rank: int, _size: int, settings: dict[str, Any], placement: st
         engine.step()
         results.append([float(engine.optimizer.loss_scale), engine.skipped_steps == skipped])
     return results
-
-
-ADAPTER = DeepSpeed()
 
 
 ADAPTER = DeepSpeed()

@@ -5,7 +5,12 @@ from typing import Any
 
 from ..model.adapter import ImplementationInfo
 from . import version_of
-from .base import Compilable, unavailable
+from .base import Compilable, Library, outputs, unavailable
+
+jax: Any = Library("jax")
+jnp: Any = Library("jax.numpy")
+dynamic_scale: Any = Library("flax.training.dynamic_scale")
+serialization: Any = Library("flax.serialization")
 
 
 class Flax(Compilable):
@@ -16,7 +21,7 @@ class Flax(Compilable):
         version=version_of("flax"),
         url="https://flax-linen.readthedocs.io/en/latest/api_reference/flax.training.html",
         level=4,
-        capabilities=("rounding", "resume", "process", "loss", "replicas", "jit"),
+        capabilities=("rounding", "resume", "process", "float16", "loss", "replicas", "jit"),
         preset="flax",
         arrays="jax",
     )
@@ -31,10 +36,7 @@ class Flax(Compilable):
 
         Its scale is an array as after each step; the first step would multiply a Python float in float64.
         """
-        import jax.numpy as jnp
-        from flax.training.dynamic_scale import DynamicScale
-
-        return DynamicScale(
+        return dynamic_scale.DynamicScale(
             growth_factor=rule.growth_factor,
             backoff_factor=rule.backoff_factor,
             growth_interval=rule.growth_interval - 1,
@@ -43,48 +45,29 @@ class Flax(Compilable):
         )
 
     def update(self, scale: Any, finite: bool) -> Any:
-        """Differentiate a loss whose gradient is finite or not."""
         return self.ready(updated)(scale, 0.0 if finite else float("inf"))
 
     def read_scale(self, scale: Any) -> float:
-        """Return the field that contains the scale."""
         return float(scale.scale)
 
     def save(self, scale: Any) -> Any:
-        """Return the bytes that flax serializes."""
-        from flax import serialization
-
         return serialization.to_bytes(scale)
 
     def load(self, rule: Any, saved: Any) -> Any:
-        """Return a new scale with the serialized state."""
-        from flax import serialization
-
         return serialization.from_bytes(self.create(rule), saved)
 
     def create_cell(self, rule: Any, parameters: Sequence[Any], learning_rate: float) -> Any:
-        """Return the objects of a loop."""
         return {"scale": self.create(rule), "parameters": list(parameters), "learning_rate": learning_rate}
 
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
-        """Run the documented loop."""
         scale = float(cell["scale"].scale)
         cell["scale"], finite, loss, cell["parameters"] = self.ready(stepped)(
             cell["scale"], cell["parameters"], list(data), cell["learning_rate"]
         )
-        return {
-            "parameters": cell["parameters"],
-            "finite": bool(finite),
-            "scale": scale,
-            "next_scale": float(cell["scale"].scale),
-            "loss": float(loss),
-        }
+        return outputs(cell["parameters"], bool(finite), scale, float(cell["scale"].scale), float(loss))
 
     def update_replicas(self, scales: Sequence[Any], finite: Sequence[bool]) -> list[Any]:
         """Map over the replicas with an axis name, over which flax averages the gradients."""
-        import jax
-        import jax.numpy as jnp
-
         slopes = jnp.asarray([0.0 if flag else jnp.inf for flag in finite])
         together = jax.tree.map(lambda *values: jnp.stack(values), *scales)
         after = jax.vmap(lambda scale, slope: updated(scale, slope, "replicas"), axis_name="replicas")(together, slopes)
@@ -92,16 +75,11 @@ class Flax(Compilable):
 
 
 def updated(scale: Any, slope: Any, axis_name: str | None = None) -> Any:
-    """Return the next scale for a loss whose gradient is *slope*."""
-    import jax.numpy as jnp
-
     return scale.value_and_grad(lambda weight: weight * slope, axis_name=axis_name)(jnp.zeros(())).dynamic_scale
 
 
 def stepped(scale: Any, parameters: list[Any], data: list[Any], learning_rate: float) -> tuple[Any, Any, Any, list[Any]]:
     """Return the next scale, the finite flag, the loss, and the parameters after plain SGD."""
-    import jax
-    import jax.numpy as jnp
 
     def loss_of(values: list[Any]) -> Any:
         return sum((value * entry).sum() for value, entry in zip(values, data, strict=True))

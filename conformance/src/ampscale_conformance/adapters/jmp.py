@@ -4,7 +4,10 @@ from typing import Any
 
 from ..model.adapter import ImplementationInfo
 from . import version_of
-from .base import Compilable, Scaler, unavailable
+from .base import Compilable, Library, Scaler, unavailable
+
+jmp: Any = Library("jmp")
+jnp: Any = Library("jax.numpy")
 
 
 class Jmp(Compilable, Scaler):
@@ -15,7 +18,10 @@ class Jmp(Compilable, Scaler):
         version=version_of("jmp"),
         url="https://github.com/google-deepmind/jmp",
         level=4,
-        capabilities=("rounding", "division", "bfloat16", "integers", "none", "empty", "stays-on-device", "jit"),
+        capabilities=(
+            *("rounding", "division", "float16", "bfloat16", "integers", "none", "empty", "namedtuple"),
+            *("stays-on-device", "jit"),
+        ),
         preset="jmp",
         arrays="jax",
     )
@@ -23,10 +29,6 @@ class Jmp(Compilable, Scaler):
     create_cell = unavailable("jmp has no training step; see the adapter optax")
 
     def create(self, rule: Any) -> Any:
-        """Create a scale with the constants of a rule."""
-        import jax.numpy as jnp
-        import jmp
-
         return jmp.DynamicLossScale(
             jnp.float32(rule.init_scale),
             period=rule.growth_interval,
@@ -35,19 +37,12 @@ class Jmp(Compilable, Scaler):
         )
 
     def update(self, scale: Any, finite: bool) -> Any:
-        """Call `adjust`."""
-        import jax.numpy as jnp
-
         return self.ready(adjusted)(scale, jnp.asarray(finite))
 
     def read_scale(self, scale: Any) -> float:
-        """Return the field that contains the scale."""
         return float(scale.loss_scale)
 
     def all_finite(self, tree: Any) -> Any:
-        """Call `all_finite`."""
-        import jmp
-
         return jmp.all_finite(tree)
 
     def step_on_arrays(self, scale: Any, tree: Any) -> Any:
@@ -56,14 +51,10 @@ class Jmp(Compilable, Scaler):
 
 
 def adjusted(scale: Any, finite: Any) -> Any:
-    """Return the next scale."""
     return scale.adjust(finite)
 
 
 def unscaled_and_adjusted(scale: Any, tree: Any) -> Any:
-    """Return the next scale, and the gradients."""
-    import jmp
-
     gradients = scale.unscale(tree)
     return scale.adjust(jmp.all_finite(gradients)), gradients
 

@@ -4,12 +4,16 @@ Keras 3: `LossScaleOptimizer` on JAX, through `stateless_apply` under `jax.jit`,
 `apply` cannot be called on JAX: it assigns variables inside `cond`, which JAX traces.
 """
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
 from ..model.adapter import ImplementationInfo
 from . import version_of
-from .base import unavailable
+from .base import Library, outputs, unavailable
+
+jax: Any = Library("jax")
+jnp: Any = Library("jax.numpy")
 
 
 class Keras:
@@ -20,7 +24,7 @@ class Keras:
         version=version_of("keras"),
         url="https://keras.io/api/optimizers/loss_scale_optimizer/",
         level=3,
-        capabilities=("loss", "momentum"),
+        capabilities=("float16", "loss", "momentum"),
         preset="keras",
         arrays="jax",
     )
@@ -29,25 +33,15 @@ class Keras:
     add_optimizer = update_scale = unavailable("Keras has no scaler besides its optimizer")
 
     def create(self, rule: Any) -> Any:
-        """Return an optimizer with one variable."""
-        import jax.numpy as jnp
-
         return optimizer_over([jnp.zeros(())], rule)
 
     def update(self, state: Any, finite: bool) -> Any:
-        """Apply one gradient."""
-        import jax.numpy as jnp
-
         return applied(state, [jnp.asarray(0.0 if finite else jnp.inf)])
 
     def read_scale(self, state: Any) -> float:
-        """Return the value of its variable."""
         return float(value_of("dynamic_scale", state))
 
     def scale(self, state: Any, tree: Any) -> Any:
-        """Scale each array like a loss."""
-        import jax
-
         return jax.tree.map(lambda loss: scaled(loss, state), tree)
 
     def create_cell(self, rule: Any, parameters: Sequence[Any], learning_rate: float, momentum: float = 0.0) -> Any:
@@ -59,17 +53,14 @@ class Keras:
         before = cell[0]
         loss, gradients = differentiated(before, list(data))
         cell[0] = applied(before, gradients)
-        return outputs(before, cell[0], loss)
+        finite = int(value_of("iteration", cell[0])) > int(value_of("iteration", before))
+        return outputs(list(cell[0][3]), finite, self.read_scale(before), self.read_scale(cell[0]), float(loss))
 
 
 def optimizer_over(
     values: Sequence[Any], rule: Any, learning_rate: float = 1.0, momentum: float = 0.0
 ) -> tuple[Any, Any, list[Any], list[Any]]:
     """Return the optimizer, its compiled step, the values of its variables, and those of the trained variables."""
-    import os
-
-    import jax
-
     os.environ["KERAS_BACKEND"] = "jax"
     import keras
 
@@ -82,7 +73,6 @@ def optimizer_over(
 
 
 def applied(state: Any, gradients: list[Any]) -> tuple[Any, Any, list[Any], list[Any]]:
-    """Return the state after one step."""
     optimizer, apply, own, values = state
     values, own = apply(own, gradients, values)
     return optimizer, apply, own, values
@@ -99,7 +89,6 @@ def scaled(loss: Any, state: Any) -> Any:
 
 def differentiated(state: Any, data: list[Any]) -> tuple[Any, list[Any]]:
     """Return the loss of the linear network, and its scaled gradients."""
-    import jax
 
     def both(values: list[Any]) -> Any:
         products = [(value.astype("float32") * entry.astype("float32")).sum() for value, entry in zip(values, data, strict=True)]
@@ -113,17 +102,6 @@ def value_of(name: str, state: Any) -> Any:
     """Return the value of the first variable with this name; those of the inner optimizer come last."""
     optimizer, _, own, _ = state
     return {variable.name: value for variable, value in zip(optimizer.variables, own, strict=True)}[name]
-
-
-def outputs(before: Any, after: Any, loss: Any) -> dict[str, Any]:
-    """Return the outputs as Python numbers."""
-    return {
-        "parameters": list(after[3]),
-        "finite": int(value_of("iteration", after)) > int(value_of("iteration", before)),
-        "scale": float(value_of("dynamic_scale", before)),
-        "next_scale": float(value_of("dynamic_scale", after)),
-        "loss": float(loss),
-    }
 
 
 ADAPTER = Keras()

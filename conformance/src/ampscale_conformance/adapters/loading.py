@@ -41,7 +41,8 @@ def find(name: str, folder: Path | None = None) -> Adapter:
         return _adapter(_installed(name), name)
     if not module or not path:
         raise NotFound(f"expected an adapter as pkg.mod:NAME, got {name!r}")
-    _make_importable(folder or Path.cwd())
+    if (path_entry := str(folder or Path.cwd())) not in sys.path:
+        sys.path.insert(0, path_entry)
     return _adapter(_attribute(_imported(module, name), path, name), name)
 
 
@@ -62,16 +63,11 @@ def installed() -> Sequence[EntryPoint]:
 
 
 def _installed(name: str) -> Any:
-    for entry in installed():
-        if entry.name == name:
-            return _attribute(_imported(entry.module, name), entry.attr, name)
-    known = ", ".join(entry.name for entry in installed()) or "none"
+    entries = {entry.name: entry for entry in installed()}
+    if name in entries:
+        return _attribute(_imported(entries[name].module, name), entries[name].attr, name)
+    known = ", ".join(entries)
     raise NotFound(f"no installed adapter is named {name!r} (installed: {known}); an adapter in a module is written pkg.mod:NAME")
-
-
-def _make_importable(folder: Path) -> None:
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
 
 
 def _imported(module: str, name: str) -> Any:

@@ -2,12 +2,19 @@
 
 from collections.abc import Sequence
 from typing import Any
+from unittest import mock
 
 from ..model.adapter import ImplementationInfo, Unsupported
 from . import version_of
-from .base import StateDict, reject_factors_of_1, unavailable
+from .base import Library, StateDict, reject_factors_of_1, unavailable
 from .ranks import on_ranks
 from .torch_ranks import initialize
+
+torch: Any = Library("torch")
+parallel_state: Any = Library("megatron.core.parallel_state")
+grad_scaler: Any = Library("megatron.core.optimizer.grad_scaler")
+megatron: Any = Library("megatron.core.optimizer.optimizer")
+optimizer_config: Any = Library("megatron.core.optimizer.optimizer_config")
 
 
 class Megatron(StateDict):
@@ -27,27 +34,17 @@ class Megatron(StateDict):
     )
 
     def create(self, rule: Any) -> Any:
-        """Create a scaler with the constants of a rule."""
         reject_factors_of_1(rule, "Megatron")
-        from megatron.core.optimizer.grad_scaler import DynamicGradScaler
-
         with on_the_cpu():
-            return DynamicGradScaler(*constants_of(rule))
+            return grad_scaler.DynamicGradScaler(*constants_of(rule))
 
     def update(self, scaler: Any, finite: bool) -> None:
-        """Call `update`."""
         scaler.update(not finite)
 
     def read_scale(self, scaler: Any) -> float:
-        """Read `scale`."""
         return scaler.scale.item()  # type: ignore[no-any-return]
 
     def load(self, rule: Any, saved: Any) -> Any:
-        """Return a new scaler with this state dict."""
-        from unittest import mock
-
-        import torch
-
         with on_the_cpu(), mock.patch.object(torch.cuda, "current_device", return_value=0):
             return super().load(rule, saved)
 
@@ -60,23 +57,20 @@ class Megatron(StateDict):
 
 
 def constants_of(rule: Any) -> list[Any]:
-    """Return the arguments of a scaler with the constants of a rule."""
     return [rule.init_scale, rule.min_scale, rule.growth_factor, rule.backoff_factor, rule.growth_interval, rule.hysteresis]
 
 
 def on_the_cpu() -> Any:
     """Return a context in which torch creates tensors on the CPU instead of `cuda`, and names their types as if on `cuda`."""
-    import torch
 
-    class OnTheCPU(torch.overrides.TorchFunctionMode):
+    class OnTheCPU(torch.overrides.TorchFunctionMode):  # type: ignore[misc]
         def __torch_function__(self, function: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if function is torch.Tensor.cuda:
                 return args[0]
             options = dict(kwargs or {})
             result = function(*args, **options | ({"device": "cpu"} if options.get("device") == "cuda" else {}))
-            return (
-                result.replace("torch.", "torch.cuda.") if function is torch.Tensor.type and isinstance(result, str) else result
-            )
+            names_a_type = function is torch.Tensor.type and isinstance(result, str)
+            return result.replace("torch.", "torch.cuda.") if names_a_type else result
 
     return OnTheCPU()
 
@@ -84,10 +78,6 @@ def on_the_cpu() -> Any:
 def train_on_rank(
     rank: int, size: int, constants: Sequence[Any], placements: Sequence[str], steps: Sequence[Any], optimizers: int
 ) -> list[Any]:
-    """Train on one rank."""
-    import torch
-    from megatron.core import parallel_state
-
     initialize()
     parallel_state.destroy_model_parallel()
     parallel_state.initialize_model_parallel(
@@ -105,7 +95,7 @@ def train_on_rank(
                 if placement == "replicated":  # as Megatron's DDP does
                     torch.distributed.all_reduce(gradient)
                     gradient /= size
-                parameter.main_grad = gradient  # type: ignore[attr-defined]  # an attribute of Megatron's
+                parameter.main_grad = gradient
             applied, _, _ = chain.step()
             results.append([float(chain.get_loss_scale()), bool(applied)])
     return results
@@ -113,19 +103,14 @@ def train_on_rank(
 
 def chained(parameters: Sequence[Any], optimizers: int, constants: Sequence[Any], frozen: bool) -> Any:
     """Return Megatron's chain of optimizers, each of which has a scaler; without parameters if they are frozen."""
-    import torch
-    from megatron.core.optimizer.grad_scaler import DynamicGradScaler
-    from megatron.core.optimizer.optimizer import ChainedOptimizer, Float16OptimizerWithFloat16Params
-    from megatron.core.optimizer.optimizer_config import OptimizerConfig
-    from megatron.core.parallel_state import get_model_parallel_group
-
-    chain, config = [], OptimizerConfig(optimizer="sgd", lr=1.0, fp16=True, clip_grad=0.0)
+    chain, config = [], optimizer_config.OptimizerConfig(optimizer="sgd", lr=1.0, fp16=True, clip_grad=0.0)
     for first in range(optimizers):
         inner = None if frozen else torch.optim.SGD(parameters[first::optimizers], lr=1.0)
-        optimizer = Float16OptimizerWithFloat16Params(inner, config, DynamicGradScaler(*constants), lambda *_: None)
-        optimizer.grad_stats_parallel_group = get_model_parallel_group()
+        scaler = grad_scaler.DynamicGradScaler(*constants)
+        optimizer = megatron.Float16OptimizerWithFloat16Params(inner, config, scaler, lambda *_: None)
+        optimizer.grad_stats_parallel_group = parallel_state.get_model_parallel_group()
         chain.append(optimizer)
-    return ChainedOptimizer(chain)
+    return megatron.ChainedOptimizer(chain)
 
 
 ADAPTER = Megatron()

@@ -6,7 +6,11 @@ from typing import Any
 from ..model.adapter import ImplementationInfo, Unsupported
 from ..model.bits import arrays
 from . import version_of
-from .base import Scaler, StepCell
+from .base import Library, Scaler, StepCell, outputs
+
+mindspore: Any = Library("mindspore")
+amp: Any = Library("mindspore.amp")
+nn: Any = Library("mindspore.nn")
 
 
 class MindSpore(Scaler):
@@ -17,7 +21,7 @@ class MindSpore(Scaler):
         version=version_of("mindspore"),
         url="https://www.mindspore.cn/docs/en/master/api_python/amp/mindspore.amp.DynamicLossScaler.html",
         level=1,
-        capabilities=("rounding", "division", "integers"),
+        capabilities=("rounding", "division", "float16", "integers"),
         preset="mindspore",
         arrays="mindspore",
     )
@@ -29,25 +33,16 @@ class MindSpore(Scaler):
         return self.scaler_with(rule.init_scale, int(rule.growth_factor), rule.growth_interval)
 
     def scaler_with(self, *constants: Any) -> Any:
-        """Return the scaler under test."""
-        from mindspore import amp
-
         return amp.DynamicLossScaler(*constants)
 
     def update(self, scaler: Any, finite: bool) -> None:
-        """Call `adjust`."""
-        from mindspore import Tensor
-
-        scaler.adjust(Tensor(finite))
+        scaler.adjust(mindspore.Tensor(finite))
 
     def read_scale(self, scaler: Any) -> float:
-        """Return the value of its parameter."""
         return float(scaler.scale_value.asnumpy())
 
     def all_finite(self, tree: Any) -> Any:
         """Call `all_finite`, which takes a tuple of tensors."""
-        from mindspore import amp
-
         return amp.all_finite(tuple(arrays(tree)))
 
 
@@ -64,34 +59,23 @@ class MindSporeCell(StepCell):
         version=version_of("mindspore"),
         url="https://www.mindspore.cn/docs/en/master/api_python/nn/mindspore.nn.TrainOneStepWithLossScaleCell.html",
         level=3,
-        capabilities=("rounding", "loss", "momentum"),
+        capabilities=("rounding", "float16", "loss", "momentum"),
         preset="mindspore_update_cell",
         arrays="mindspore",
     )
 
     def create(self, rule: Any) -> Any:
-        """Return an update cell, and the scale that a training cell would pass to it."""
-        import mindspore
-        from mindspore import Parameter, Tensor
-
         cell = update_cell(rule)
-        return cell, Parameter(Tensor(cell.get_loss_scale(), mindspore.float32))
+        return cell, mindspore.Parameter(mindspore.Tensor(cell.get_loss_scale(), mindspore.float32))
 
     def update(self, state: Any, finite: bool) -> None:
-        """Call the update cell, which changes the scale in place."""
-        from mindspore import Tensor
-
         cell, scale = state
-        cell(scale, Tensor(not finite))
+        cell(scale, mindspore.Tensor(not finite))
 
     def read_scale(self, state: Any) -> float:
-        """Return the scale after the update cell."""
         return float(state[1].asnumpy())
 
     def create_cell(self, rule: Any, parameters: Sequence[Any], learning_rate: float, momentum: float = 0.0) -> Any:
-        """Return a training cell over a linear network."""
-        from mindspore import nn
-
         network = linear(parameters)
         optimizer = nn.SGD(network.trainable_params(), learning_rate=learning_rate, momentum=momentum)
         cell = nn.TrainOneStepWithLossScaleCell(network, optimizer, scale_sense=update_cell(rule))
@@ -102,30 +86,23 @@ class MindSporeCell(StepCell):
         """Call the training cell, and return its outputs unchanged."""
         scale = float(cell.scale_sense.asnumpy())
         loss, overflow, next_scale = cell(*data)
-        return {
-            "parameters": [parameter.value().copy() for parameter in cell.network.trainable_params()],
-            "finite": not bool(overflow.asnumpy()),
-            "scale": scale,
-            "next_scale": next_scale,
-            "loss": loss,
-        }
+        parameters = [parameter.value().copy() for parameter in cell.network.trainable_params()]
+        return outputs(parameters, not bool(overflow.asnumpy()), scale, next_scale, loss)
 
 
 def update_cell(rule: Any) -> Any:
-    """Create an update cell with the constants of a rule."""
-    from mindspore import nn
-
     return nn.DynamicLossScaleUpdateCell(rule.init_scale, rule.growth_factor, rule.growth_interval)
 
 
 def linear(values: Sequence[Any]) -> Any:
     """Return the network whose loss is the sum of its parameters times its inputs."""
-    from mindspore import Parameter, ParameterTuple, nn
 
     class Linear(nn.Cell):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
-            self.weights = ParameterTuple([Parameter(value.copy(), name=f"weight{index}") for index, value in enumerate(values)])
+            self.weights = mindspore.ParameterTuple(
+                [mindspore.Parameter(value.copy(), name=f"weight{index}") for index, value in enumerate(values)]
+            )
 
         def construct(self, *data: Any) -> Any:
             loss = (self.weights[0] * data[0]).sum()

@@ -5,8 +5,13 @@ from typing import Any
 
 from ..model.adapter import ImplementationInfo
 from . import version_of
-from .base import unavailable
+from .base import Library, outputs, unavailable
 from .jmp import Jmp
+
+jax: Any = Library("jax")
+jnp: Any = Library("jax.numpy")
+jmp: Any = Library("jmp")
+optax: Any = Library("optax")
 
 
 class Optax(Jmp):
@@ -17,14 +22,13 @@ class Optax(Jmp):
         version=f"{version_of('optax')}, {version_of('jmp')}" if version_of("optax") else "",
         url="https://github.com/google-deepmind/jmp#loss-scaling",
         level=4,
-        capabilities=("rounding", "loss", "norm", "clip", "momentum", "schedule", "counters", "jit"),
+        capabilities=("rounding", "float16", "loss", "norm", "clip", "momentum", "schedule", "counters", "jit"),
         preset="jmp",
         arrays="jax",
     )
     add_optimizer = update_scale = unavailable("an optax loop has no scaler that holds optimizers")
 
     def create_cell(self, rule: Any, parameters: Sequence[Any], learning_rate: float | Sequence[float], **options: Any) -> Any:
-        """Return the optimizer, and the state of the loop."""
         optimizer = optimizer_with(learning_rate, **options)
         state = {
             "parameters": list(parameters),
@@ -36,28 +40,29 @@ class Optax(Jmp):
         return {"optimizer": optimizer, "state": state, "rates": learning_rate}
 
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
-        """Run one step."""
         before = cell["state"]
         cell["state"], results = self.ready(stepped, static_argnums=0)(cell["optimizer"], before, list(data))
-        return outputs(before, cell["state"], results, cell["rates"])
+        after, rates, applied = cell["state"], cell["rates"], int(before["applied"])
+        scales = self.read_scale(before["scale"]), self.read_scale(after["scale"])
+        rate = rates if isinstance(rates, float | int) else rates[min(applied, len(rates) - 1)]
+        counts = {name: int(after[name]) for name in ("attempted", "applied")}
+        reported = {"global_norm": float(results["norm"]), "learning_rate": float(rate), **counts}
+        return outputs(after["parameters"], bool(results["finite"]), *scales, float(results["loss"]), **reported)
 
 
 def optimizer_with(learning_rate: float | Sequence[float], max_norm: float | None = None, momentum: float = 0.0) -> Any:
     """Return SGD with clipping. Several learning rates are used in one step each, and the last of them in all further steps."""
-    import jax.numpy as jnp
-    import optax
-
     rates = jnp.asarray([learning_rate] if isinstance(learning_rate, float | int) else learning_rate)
     clip = optax.identity() if max_norm is None else optax.clip_by_global_norm(max_norm)
-    return optax.chain(clip, optax.sgd(lambda count: rates[jnp.minimum(count, len(rates) - 1)], momentum=momentum or None))
+    sgd = optax.sgd(
+        lambda count: rates[jnp.minimum(count, len(rates) - 1)],
+        momentum=momentum or None,
+        accumulator_dtype=jnp.float32,  # the dtype to which jmp unscales float16 gradients
+    )
+    return optax.chain(clip, sgd)
 
 
 def stepped(optimizer: Any, state: dict[str, Any], data: list[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the next state of the loop, and the outputs of the step."""
-    import jax
-    import jmp
-    import optax
-
     scale = state["scale"]
 
     def scaled(values: list[Any]) -> Any:
@@ -78,25 +83,6 @@ def stepped(optimizer: Any, state: dict[str, Any], data: list[Any]) -> tuple[dic
         "applied": state["applied"] + finite,
     }
     return after, {"loss": loss, "finite": finite, "norm": optax.global_norm(gradients)}
-
-
-def outputs(
-    before: dict[str, Any], after: dict[str, Any], results: dict[str, Any], rates: float | Sequence[float]
-) -> dict[str, Any]:
-    """Return the outputs as Python numbers."""
-    applied = int(before["applied"])
-    rate = rates if isinstance(rates, float | int) else rates[min(applied, len(rates) - 1)]
-    return {
-        "parameters": after["parameters"],
-        "finite": bool(results["finite"]),
-        "scale": float(before["scale"].loss_scale),
-        "next_scale": float(after["scale"].loss_scale),
-        "loss": float(results["loss"]),
-        "global_norm": float(results["norm"]),
-        "learning_rate": float(rate),
-        "attempted": int(after["attempted"]),
-        "applied": int(after["applied"]),
-    }
 
 
 ADAPTER = Optax()

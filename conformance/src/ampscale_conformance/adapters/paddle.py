@@ -6,12 +6,17 @@ else runs on Paddle's own CPU kernels.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
-from ..model.adapter import ImplementationInfo, Unsupported
+from ..model.adapter import ImplementationInfo
 from ..model.bits import arrays
 from . import version_of
-from .base import LoopScaler, reject_factors_of_1
+from .base import Library, LoopScaler, outputs, reject_factors_of_1
+
+paddle: Any = Library("paddle")
 
 
 class Paddle(LoopScaler):
@@ -29,7 +34,6 @@ class Paddle(LoopScaler):
     who = "Paddle"
 
     def create(self, rule: Any) -> Any:
-        """Create a scaler with the constants of a rule."""
         reject_factors_of_1(rule, self.who)
         return self.scaler_with(
             rule.init_scale,
@@ -40,18 +44,11 @@ class Paddle(LoopScaler):
         )
 
     def scaler_with(self, scale: float, **constants: Any) -> Any:
-        """Return an enabled scaler."""
-        from types import SimpleNamespace
-        from unittest import mock
-
-        import paddle
-        from paddle.amp import grad_scaler
-
         place = SimpleNamespace(is_gpu_place=lambda: True)  # the only query of the constructor
 
         with paddle.amp.auto_cast():  # otherwise the scaler disables itself in its first `scale`
             pass
-        with mock.patch.object(grad_scaler, "_dygraph_tracer", return_value=SimpleNamespace(_expected_place=place)):
+        with mock.patch("paddle.amp.grad_scaler._dygraph_tracer", return_value=SimpleNamespace(_expected_place=place)):
             return paddle.amp.GradScaler(init_loss_scaling=scale, **constants)
 
     def read_scale(self, scaler: Any) -> float:
@@ -66,42 +63,26 @@ class Paddle(LoopScaler):
         return self.read_scale(scaler) > 4.0
 
     def tensor(self, number: float) -> Any:
-        """Return a tensor of shape (1,)."""
-        import paddle
-
         return paddle.to_tensor([number])
 
-    def parameters_from(self, values: Sequence[Any]) -> list[Any]:
-        """Raise Unsupported for dtypes without a CPU kernel."""
-        import paddle
-
-        if any(value.dtype in (paddle.float16, paddle.bfloat16) for value in values):
-            raise Unsupported("Paddle unscales 16-bit gradients only on accelerators")
-        return [parameter_from(value) for value in values]
+    def parameter_from(self, value: Any) -> Any:
+        parameter = paddle.create_parameter(value.shape, value.dtype, default_initializer=paddle.nn.initializer.Constant(0.0))
+        parameter.set_value(value)
+        return parameter
 
     def sgd(self, parameters: Sequence[Any], learning_rate: float = 1.0, momentum: float = 0.0) -> Any:
-        """Return plain SGD, or SGD with momentum."""
-        import paddle
-
         if momentum:
             return paddle.optimizer.Momentum(learning_rate, momentum, parameters=parameters)
         return paddle.optimizer.SGD(learning_rate, parameters=parameters)
 
     def parameters_of(self, optimizer: Any) -> list[Any]:
-        """Return the parameters in order."""
         return optimizer._parameter_list  # type: ignore[no-any-return]
 
-    def step(self, scaler: Any, optimizer: Any) -> None:
-        """Call `step`, which returns nothing."""
-        scaler.step(optimizer)
-
     def update_scale(self, scaler: Any) -> None:
-        """Call `update`."""
         quietly(scaler.update)
 
     def create_cell(self, rule: Any, parameters: Sequence[Any], learning_rate: float, momentum: float = 0.0) -> Any:
-        """Return the objects of a loop."""
-        return self.create(rule), self.sgd(self.parameters_from(parameters), learning_rate, momentum)
+        return self.create(rule), self.sgd([*map(self.parameter_from, parameters)], learning_rate, momentum)
 
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
         """Run the documented loop. Only a private attribute shows if the step was skipped."""
@@ -111,15 +92,9 @@ class Paddle(LoopScaler):
         scaled = scaler.scale(loss)
         scaled.backward()
         quietly(scaler.minimize, optimizer, scaled)
-        finite = not bool(scaler._cache_found_inf)
         optimizer.clear_grad()
-        return {
-            "parameters": self.get_parameters(scaler, optimizer),
-            "finite": finite,
-            "scale": scale,
-            "next_scale": self.read_scale(scaler),
-            "loss": float(loss),
-        }
+        finite, parameters = not bool(scaler._cache_found_inf), self.get_parameters(scaler, optimizer)
+        return outputs(parameters, finite, scale, self.read_scale(scaler), float(loss))
 
 
 class PaddleAsItIs(Paddle):
@@ -137,19 +112,8 @@ class PaddleAsItIs(Paddle):
 
 def quietly(function: Callable[..., Any], *arguments: Any) -> None:
     """Suppress the line that Paddle prints at every backoff."""
-    from contextlib import redirect_stdout
-
     with redirect_stdout(None):
         function(*arguments)
-
-
-def parameter_from(value: Any) -> Any:
-    """Return a parameter with a copy of this value."""
-    import paddle
-
-    parameter = paddle.create_parameter(value.shape, value.dtype, default_initializer=paddle.nn.initializer.Constant(0.0))
-    parameter.set_value(value)
-    return parameter
 
 
 ADAPTER = Paddle()

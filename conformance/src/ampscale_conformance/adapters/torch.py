@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ..model.adapter import ImplementationInfo, Unsupported
+from ..model.adapter import ImplementationInfo
 from ..model.bits import arrays
 from . import version_of
-from .base import LoopScaler, reject_factors_of_1
+from .base import Library, LoopScaler, outputs, reject_factors_of_1
 from .ranks import on_ranks
 from .torch_ranks import initialize, train
+
+torch: Any = Library("torch")
 
 
 class Torch(LoopScaler):
@@ -24,6 +26,7 @@ class Torch(LoopScaler):
         url="https://docs.pytorch.org/docs/stable/amp.html#gradient-scaling",
         level=5,
         capabilities=(
+            # Not float16: torch raises "Attempting to unscale FP16 gradients" by design.
             *("resume", "process", "rounding", "bfloat16", "none", "groups", "loss", "norm", "clip", "momentum"),
             *("ranks", "sharded", "mixed-placements", "mixed-meshes", "distinct"),
         ),
@@ -33,64 +36,42 @@ class Torch(LoopScaler):
     who = "torch"
 
     def create(self, rule: Any) -> Any:
-        """Create a scaler with the constants of a rule."""
         reject_factors_of_1(rule, self.who)
         return self.scaler_with(rule.init_scale, rule.growth_factor, rule.backoff_factor, rule.growth_interval)
 
     def scaler_with(self, *constants: Any) -> Any:
-        """Return a scaler for the CPU, with its tensors initialized."""
-        import torch
-
         scaler = self.scaler_class()("cpu", *constants)
         scaler.scale(torch.zeros(()))
         return scaler
 
     def scaler_class(self) -> Any:
-        """Return the class under test."""
-        import torch
-
         return torch.amp.GradScaler
 
     def read_scale(self, scaler: Any) -> float:
-        """Call `get_scale`."""
         return float(scaler.get_scale())
 
     def all_finite(self, tree: Any) -> bool:
-        """Return True if an optimizer with these gradients steps."""
         optimizer, steps = self.optimizer_with(arrays(tree)), list[bool]()
         optimizer.register_step_post_hook(lambda *_: steps.append(True))
         self.scaler_with(1.0).step(optimizer)
         return bool(steps)
 
     def tensor(self, number: float) -> Any:
-        """Return a tensor of shape ()."""
-        import torch
-
         return torch.tensor(number)
 
-    def parameters_from(self, values: Sequence[Any]) -> list[Any]:
-        """Raise Unsupported for float16, for which torch raises "Attempting to unscale FP16 gradients" by design."""
-        import torch
-
-        if any(value.dtype == torch.float16 for value in values):
-            raise Unsupported(f"{self.who} does not unscale float16 gradients")
-        return [torch.nn.Parameter(value.clone()) for value in values]
+    def parameter_from(self, value: Any) -> Any:
+        return torch.nn.Parameter(value.clone())
 
     def sgd(self, parameters: Sequence[Any], learning_rate: float = 1.0, momentum: float = 0.0) -> Any:
-        """Return plain SGD."""
-        import torch
-
         return torch.optim.SGD(parameters, lr=learning_rate, momentum=momentum)
 
     def parameters_of(self, optimizer: Any) -> list[Any]:
-        """Return the parameters of all groups."""
         return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
     def create_cell(
         self, rule: Any, parameters: Sequence[Any], learning_rate: float, max_norm: float | None = None, momentum: float = 0.0
     ) -> Any:
-        """Return the objects of a loop."""
-        optimizer, steps = self.sgd(self.parameters_from(parameters), learning_rate, momentum), list[bool]()
+        optimizer, steps = self.sgd([*map(self.parameter_from, parameters)], learning_rate, momentum), list[bool]()
         optimizer.register_step_post_hook(lambda *_: steps.append(True))
         return {"scaler": self.create(rule), "optimizer": optimizer, "steps": steps, "max_norm": max_norm}
 
@@ -106,23 +87,13 @@ class Torch(LoopScaler):
         norm = self.clipped(parameters, cell["max_norm"])
         scaler.step(optimizer)
         scaler.update()
-        return {
-            "parameters": self.get_parameters(scaler, optimizer),
-            "finite": bool(cell["steps"]),
-            "scale": scale,
-            "next_scale": scaler.get_scale(),
-            "loss": loss.item(),
-            "global_norm": float(norm),
-        }
+        new_parameters = self.get_parameters(scaler, optimizer)
+        return outputs(new_parameters, bool(cell["steps"]), scale, scaler.get_scale(), loss.item(), global_norm=float(norm))
 
     def clipped(self, parameters: Sequence[Any], max_norm: float | None) -> Any:
-        """Clip the gradients and return their norm before."""
-        import torch
-
         return torch.nn.utils.clip_grad_norm_(parameters, torch.inf if max_norm is None else max_norm)
 
     def train_on_ranks(self, rule: Any, placements: Sequence[str], steps: Sequence[Any], optimizers: int, **options: Any) -> Any:
-        """Train with the scaler under test."""
         reject_factors_of_1(rule, self.who)
         constants = [rule.init_scale, rule.growth_factor, rule.backoff_factor, rule.growth_interval]
         return on_ranks(self.rank_function(), len(steps[0]), constants, placements, steps, optimizers, *filter(None, [options]))
@@ -133,9 +104,6 @@ class Torch(LoopScaler):
 
 
 def train_on_rank(rank: int, _size: int, constants: Sequence[Any], *run: Any) -> list[Any]:
-    """Train on one rank."""
-    import torch
-
     initialize()
     return train(lambda: torch.amp.GradScaler("cpu", *constants), rank, *run)
 

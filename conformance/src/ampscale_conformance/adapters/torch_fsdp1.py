@@ -1,12 +1,17 @@
 """torch: FSDP1 and its `ShardedGradScaler`, which agrees with the other ranks, on the CPU."""
 
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ..model.adapter import ImplementationInfo
+from .base import Library
 from .torch import Torch
 from .torch_ranks import column, initialize, train
+
+torch: Any = Library("torch")
+fsdp: Any = Library("torch.distributed.fsdp")
 
 
 class ShardedTorch(Torch):
@@ -16,32 +21,20 @@ class ShardedTorch(Torch):
         Torch.info,
         name="torch ShardedGradScaler",
         url="https://docs.pytorch.org/docs/stable/fsdp.html",
-        capabilities=frozenset(Torch.info.capabilities) - {"mixed-placements", "mixed-meshes"},
+        capabilities=frozenset(Torch.info.capabilities) - {"mixed-placements", "mixed-meshes"} | {"float16"},
     )
 
     def scaler_class(self) -> Any:
         """Return the class under test, with the arguments of `GradScaler` in their order."""
-        import tempfile
-
-        import torch
-
         if not torch.distributed.is_initialized():
             torch.distributed.init_process_group("gloo", f"file://{tempfile.mkdtemp()}/meeting", rank=0, world_size=1)
         return sharded
 
-    def parameters_from(self, values: Sequence[Any]) -> list[Any]:
-        """Return parameters of all dtypes: this scaler unscales float16."""
-        import torch
-
-        return [torch.nn.Parameter(value.clone()) for value in values]
-
     def rank_function(self) -> Any:
-        """Return the function that trains on one rank."""
         return train_sharded
 
 
 def train_sharded(rank: int, _size: int, constants: Sequence[Any], *run: Any) -> list[Any]:
-    """Train on one rank."""
     initialize()
     return train(lambda: sharded("cpu", *constants), rank, *run, array=wrapped)  # type: ignore[misc]  # it is not in *run
 
@@ -55,15 +48,14 @@ def sharded(device: str, scale: float, growth_factor: float = 2.0, backoff_facto
 
 def wrapped(placement: str, first: Sequence[Any], rank: int, _with_shards: bool) -> tuple[Any, Callable[..., None]]:
     """Return a parameter with one element, or with one on each rank that has values, and its backward pass."""
-    import torch
-    from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
-
     with_shards = placement == "sharded"
     size = len(first) - first.count(None) if with_shards else 1
     model = column(size)
     if placement != "distinct":
-        strategy = ShardingStrategy.FULL_SHARD if with_shards else ShardingStrategy.NO_SHARD
-        model = FullyShardedDataParallel(model, sharding_strategy=strategy, use_orig_params=True, device_id=torch.device("cpu"))
+        strategy = fsdp.ShardingStrategy.FULL_SHARD if with_shards else fsdp.ShardingStrategy.NO_SHARD
+        model = fsdp.FullyShardedDataParallel(
+            model, sharding_strategy=strategy, use_orig_params=True, device_id=torch.device("cpu")
+        )
     (parameter,) = model.parameters()
 
     def backward(scaler: Any, values: Sequence[Any]) -> None:

@@ -4,11 +4,15 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from .base import Library
+
+torch: Any = Library("torch")
+fsdp: Any = Library("torch.distributed.fsdp")
+dtensors: Any = Library("torch.distributed.tensor")
+
 
 def initialize() -> None:
     """Initialize torch.distributed on the CPU, once."""
-    import torch
-
     if not torch.distributed.is_initialized():
         torch.set_num_threads(1)
         torch.distributed.init_process_group("gloo")
@@ -29,8 +33,6 @@ def train(
     *make* returns a new scaler. *array* returns a parameter and its backward pass, a function of the scaler and the values of all
     ranks; see `array_of`. The last step begins *delay* seconds late.
     """
-    import torch
-
     scaler = make()
     columns = [[values[index] for values in steps[0]] for index in range(len(placements))]
     with_shards = bool({"sharded", "half", "grid"} & set(placements))
@@ -71,11 +73,8 @@ def array_of(placement: str, first: Sequence[Any], rank: int, with_shards: bool)
 
 def data_parallel(placement: str, rank: int) -> tuple[Any, Callable[..., None]]:
     """Return a parameter of a module, wrapped by DDP unless the arrays are distinct."""
-    import torch
-    from torch.nn.parallel import DistributedDataParallel
-
     module = column(1)
-    model = module if placement == "distinct" else DistributedDataParallel(module)
+    model = module if placement == "distinct" else torch.nn.parallel.DistributedDataParallel(module)
 
     def backward(scaler: Any, values: Sequence[Any]) -> None:
         if values[rank] is None:
@@ -90,10 +89,7 @@ def data_parallel(placement: str, rank: int) -> tuple[Any, Callable[..., None]]:
 
 def fully_sharded(size: int) -> tuple[Any, Callable[..., None]]:
     """Return a parameter that FSDP2 shards over all ranks, of which the last ones have no element if *size* is smaller."""
-    import torch
-    from torch.distributed.fsdp import fully_shard
-
-    module = fully_shard(column(size))
+    module = fsdp.fully_shard(column(size))
 
     def backward(scaler: Any, values: Sequence[Any]) -> None:
         scaler.scale((module(torch.ones(1)) * torch.tensor(values[:size])).sum()).backward()
@@ -103,27 +99,22 @@ def fully_sharded(size: int) -> tuple[Any, Callable[..., None]]:
 
 def dtensor(placement: str, rank: int) -> tuple[Any, Callable[..., None]]:
     """Return a DTensor parameter, and its backward pass: replicated, or sharded over one or two dimensions of a 2-by-2 mesh."""
-    import torch
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import DTensor, Replicate, Shard
-
     size = torch.distributed.get_world_size()
     if placement == "reduced":
-        mesh, places = init_device_mesh("cpu", (size,)), list[Any]([Replicate()])
+        mesh, places = torch.distributed.init_device_mesh("cpu", (size,)), list[Any]([dtensors.Replicate()])
     else:
-        grid = init_device_mesh("cpu", (2, 2), mesh_dim_names=("rows", "columns"))
-        mesh, places = (grid, [Shard(0), Shard(1)]) if placement == "grid" else (grid["rows"], [Shard(0)])
-    parameter = torch.nn.Parameter(DTensor.from_local(torch.ones(1, 1), mesh, places, run_check=False))
+        grid = torch.distributed.init_device_mesh("cpu", (2, 2), mesh_dim_names=("rows", "columns"))
+        shards = [dtensors.Shard(0), dtensors.Shard(1)]
+        mesh, places = (grid, shards) if placement == "grid" else (grid["rows"], shards[:1])
+    parameter = torch.nn.Parameter(dtensors.DTensor.from_local(torch.ones(1, 1), mesh, places, run_check=False))
 
     def backward(scaler: Any, values: Sequence[Any]) -> None:
         gradient = torch.full((1, 1), values[rank]) * scaler.get_scale()
-        parameter.grad = DTensor.from_local(gradient, mesh, places, run_check=False)
+        parameter.grad = dtensors.DTensor.from_local(gradient, mesh, places, run_check=False)
 
     return parameter, backward
 
 
 def column(size: int) -> Any:
     """Return a module that returns its weights, so that the gradient of (weights * data).sum() is the data."""
-    import torch
-
     return torch.nn.Linear(1, size, bias=False)

@@ -5,8 +5,13 @@ from dataclasses import replace
 from typing import Any
 
 from . import version_of
-from .base import StepCell
+from .base import Library, StepCell, outputs
 from .torch import Torch
+
+torch: Any = Library("torch")
+fabric: Any = Library("lightning.fabric")
+precision: Any = Library("lightning.fabric.plugins.precision")
+accelerate: Any = Library("accelerate")
 
 
 class Trainer(StepCell, Torch):
@@ -16,27 +21,18 @@ class Trainer(StepCell, Torch):
     backward: Callable[..., Any]  # runs the backward pass and clips; returns the norm before
 
     def create(self, rule: Any) -> Any:
-        """Return a cell with one parameter."""
-        import torch
-
         return self.create_cell(rule, [torch.zeros(1)])
 
     def update(self, cell: Any, finite: bool) -> None:
-        """Run one training step."""
-        import torch
-
         self.train_step(cell, [torch.zeros(1) if finite else torch.full((1,), torch.inf)])
 
     def read_scale(self, cell: Any) -> float:
-        """Call `get_scale`."""
         return float(cell["scaler"].get_scale())
 
     def save(self, cell: Any) -> Any:
-        """Return the state of torch's scaler, which the framework stores."""
         return cell["scaler"].state_dict()
 
     def load(self, rule: Any, saved: Any) -> Any:
-        """Return a new cell whose scaler has this state."""
         cell = self.create(rule)
         cell["scaler"].load_state_dict(saved)
         return cell
@@ -45,9 +41,8 @@ class Trainer(StepCell, Torch):
         self, rule: Any, parameters: Sequence[Any], **options: Any
     ) -> Any:
         """Return the objects of a loop: the framework's model and optimizer, and a list to which an applied step appends."""
-        import torch
 
-        class Linear(torch.nn.Module):
+        class Linear(torch.nn.Module):  # type: ignore[misc]
             """Network whose gradients are its data: an attribute, since some frameworks convert arguments to float16."""
 
             def __init__(self) -> None:
@@ -59,7 +54,6 @@ class Trainer(StepCell, Torch):
                 return sum((weight * values).sum() for weight, values in zip(self.weights, self.data, strict=True))
 
         model, steps, scaler = Linear(), list[bool](), super().create(rule)
-        self.parameters_from(parameters)  # raises Unsupported for float16
         rate, max_norm = options.pop("learning_rate", 1.0), options.pop("max_norm", None)
         rates = rate if isinstance(rate, list) else [rate]
         optimizer = self.sgd(list(model.parameters()), rates[0], **options)
@@ -70,8 +64,6 @@ class Trainer(StepCell, Torch):
 
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
         """Run the framework's loop: backward pass, clipping, step, schedule."""
-        import torch
-
         cell["steps"].clear()
         cell["linear"].data = data
         scale, rate = self.read_scale(cell), cell["schedule"].get_last_lr()[0]
@@ -80,15 +72,8 @@ class Trainer(StepCell, Torch):
         norm = self.backward(cell, loss, torch.inf if cell["max_norm"] is None else cell["max_norm"])
         cell["optimizer"].step()
         cell["schedule"].step()
-        return {
-            "parameters": [weight.detach().clone() for weight in cell["linear"].weights],
-            "finite": bool(cell["steps"]),
-            "scale": scale,
-            "next_scale": self.read_scale(cell),
-            "loss": loss.item(),
-            "learning_rate": rate,
-            "global_norm": float(norm),
-        }
+        parameters, others = [weight.detach().clone() for weight in cell["linear"].weights], {"global_norm": float(norm)}
+        return outputs(parameters, bool(cell["steps"]), scale, self.read_scale(cell), loss.item(), learning_rate=rate, **others)
 
 
 class Lightning(Trainer):
@@ -104,14 +89,10 @@ class Lightning(Trainer):
     )
 
     def wrapped(self, scaler: Any, model: Any, optimizer: Any, schedule: Any) -> dict[str, Any]:
-        """Set up model and optimizer."""
-        from lightning.fabric import Fabric
-        from lightning.fabric.plugins.precision import MixedPrecision
-
-        plugin = MixedPrecision("16-mixed", device="cpu", scaler=scaler)
-        fabric = Fabric(accelerator="cpu", devices=1, plugins=plugin)
-        model, wrapped = fabric.setup(model, optimizer)
-        return {"fabric": fabric, "model": model, "optimizer": wrapped, "schedule": schedule}
+        plugin = precision.MixedPrecision("16-mixed", device="cpu", scaler=scaler)
+        trainer = fabric.Fabric(accelerator="cpu", devices=1, plugins=plugin)
+        model, wrapped = trainer.setup(model, optimizer)
+        return {"fabric": trainer, "model": model, "optimizer": wrapped, "schedule": schedule}
 
     def backward(self, cell: Any, loss: Any, max_norm: float) -> Any:
         """Scale the loss, and clip with Fabric, which unscales first; return the norm before."""
@@ -136,10 +117,7 @@ class Accelerate(Trainer):
     )
 
     def wrapped(self, scaler: Any, model: Any, optimizer: Any, schedule: Any) -> dict[str, Any]:
-        """Prepare model, optimizer and schedule."""
-        from accelerate import Accelerator
-
-        accelerator = Accelerator(cpu=True)
+        accelerator = accelerate.Accelerator(cpu=True)
         accelerator.scaler = scaler
         model, optimizer, schedule = accelerator.prepare(model, optimizer, schedule)
         accelerator.native_amp, accelerator.state._mixed_precision = True, "fp16"

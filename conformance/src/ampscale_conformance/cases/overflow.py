@@ -4,7 +4,7 @@ import math
 from functools import partial
 from typing import Any
 
-from ..model.bits import Bits
+from ..model.bits import Bits, arrays
 from ..model.case import Case, named, under
 from ..model.subject import Subject
 from ..oracle.tensors import array, bfloat16, complex64, float16, float32, float64
@@ -16,7 +16,8 @@ BAD = float32(INF, -INF, NAN)  # for cases that are not about one kind of non-fi
 
 
 def _one(expected: bool, name: str, catches: str, tree: Any, *needs: str) -> Case:
-    return named(name, 1, catches, partial(_check, expected=expected, tree=tree), needs)
+    dtypes = {leaf.dtype for leaf in arrays(tree)}
+    return named(name, 1, catches, partial(_check, expected=expected, tree=tree), {*needs, *dtypes & {"float16"}})
 
 
 finite = partial(_one, True)  # makes a case with a finite tree

@@ -2,10 +2,10 @@
 
 from functools import partial
 from math import inf, nan
-from typing import Any
+from typing import Any, NamedTuple
 
-from ..model.bits import Bits, leaves
-from ..model.case import Case, named, under
+from ..model.bits import Bits, arrays, leaves, map_tree
+from ..model.case import Case, case, named, under
 from ..model.subject import Subject, to_record
 from ..model.supported_rules import SMALL
 from ..oracle import tensors
@@ -22,7 +22,9 @@ NOT_FINITE = [float32(value) for value in (inf, -inf, nan)]
 
 def scaled(name: str, catches: str, tree: Any, *needs: str, scale: float = SMALL, method: str = "scale", ulps: int = 0) -> Case:
     """Return a case that multiplies a tree by a scale; results may differ by some units in the last place."""
-    return named(name, 1, catches, partial(_check, method=method, scale=scale, tree=tree, ulps=ulps), needs)
+    dtypes = {leaf.dtype for leaf in arrays(tree)} if method == "unscale" else set[str]()
+    run = partial(_check, method=method, scale=scale, tree=tree, ulps=ulps)
+    return named(name, 1, catches, run, {*needs, *dtypes & {"float16"}})
 
 
 unscaled = partial(scaled, method="unscale")  # makes a case that divides a tree
@@ -41,6 +43,25 @@ def _nonfinite(subject: Subject, method: str, tree: Any) -> None:
     got = getattr(subject, method)(subject.create(subject.rule(init_scale=SMALL)), tree)
     finite = [path for path, leaf in leaves(got) if not isinstance(leaf, Bits) or tensors.all_finite(leaf)]
     subject.expect(not finite, f"{method}: expected non-finite values, got finite ones at {finite} of {to_record(got)}")
+
+
+class Layer(NamedTuple):
+    """Container of gradients."""
+
+    weight: Any
+    bias: Any
+
+
+@case("SCALING-inputs", 1, "wrong container: a NamedTuple raises an error, or becomes a tuple", "namedtuple")
+def unscales_in_named_tuples(subject: Subject) -> None:
+    """A NamedTuple contains another one."""
+    tree = Layer(Layer(float32(1.5), float32(2.5)), float32(3.5, 4.5))
+    argument, handle = subject.to_arrays(tree), subject.create(subject.rule(init_scale=SMALL))
+    result = subject.call("unscale", handle, argument)
+    got = argument if result is None else result
+    subject.expect(type(got) is Layer, f"unscale: expected a Layer, which is a NamedTuple, got a {type(got).__name__}")
+    expected = map_tree(lambda leaf: tensors.unscale(leaf, SMALL), tree)
+    subject.expect_same(subject.to_bits(got, "unscale"), expected, f"unscale at {SMALL!r}")
 
 
 CASES = (
@@ -182,6 +203,7 @@ CASES = (
     unscaled(
         "SCALING-inputs/unscales-in-tuples", "skipped leaf: gradients in an inner tuple are not divided", [(float32(1.5, 2.5),)]
     ),
+    unscales_in_named_tuples,
     *under(
         "SCALING-structure-kept",
         unscaled(

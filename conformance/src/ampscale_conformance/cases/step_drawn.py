@@ -108,7 +108,8 @@ def steps(
     """Return a case that takes the steps of a trace, repeatedly, and compares these outputs after each."""
     names, settings = outputs.split(), {"growth_interval": growth_interval} if growth_interval else {}
     run = partial(_take_steps, trace=trace, names=names, settings=settings, dtype=dtype, options=options)
-    return named(name, 3, catches, run, {CLAIMS[name] for name in (*names, *options) if name in CLAIMS})
+    claims = {CLAIMS[name] for name in (*names, *options) if name in CLAIMS}
+    return named(name, 3, catches, run, claims | {dtype} & {"float16"})
 
 
 def _take_steps(

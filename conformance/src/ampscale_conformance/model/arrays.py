@@ -16,26 +16,20 @@ def from_bits(bits: Bits, library: str) -> Any:
     """
     Return a new array with these bits.
 
-    Raises:
-        Unsupported: The library is not installed, or lacks the dtype, such as float64 on JAX without jax_enable_x64.
+    Raises Unsupported if the library is not installed, or lacks the dtype, such as float64 on JAX without jax_enable_x64.
     """
     host = _host_array(bits)
     try:
         created = _MAKERS[library](host, bits.dtype)
     except ModuleNotFoundError as error:
         raise Unsupported(f"{library} is not installed: {error}") from None
-    if library != "numpy" and _dtype_name(created) != bits.dtype:
-        raise Unsupported(f"{library} creates {_dtype_name(created)} instead of {bits.dtype}")
+    if library != "numpy" and dtype_name(created) != bits.dtype:
+        raise Unsupported(f"{library} creates {dtype_name(created)} instead of {bits.dtype}")
     return created
 
 
 def to_bits(array: Any) -> Bits:
-    """
-    Return the bits of a NumPy scalar or of an array of any known library.
-
-    Raises:
-        TypeError: The value is not an array, or its dtype is not in `DIGITS`.
-    """
+    """Return the bits of a NumPy scalar or of an array of any known library; raise a TypeError for anything else."""
     host = _on_host(array)
     name = str(host.dtype)
     if name not in DIGITS:
@@ -51,6 +45,11 @@ def to_bits(array: Any) -> Bits:
 def is_array(value: Any) -> bool:
     """Return True if the value has a dtype and a shape, as arrays have."""
     return hasattr(value, "dtype") and hasattr(value, "shape")
+
+
+def dtype_name(array: Any) -> str:
+    """Return the name of the dtype of an array of any library: "float32"."""
+    return str(getattr(array.dtype, "name", None) or array.dtype).rpartition(".")[2].lower()
 
 
 def _host_array(bits: Bits) -> np.ndarray:
@@ -76,8 +75,7 @@ def _on_host(array: Any) -> np.ndarray:
         return np.asarray(array.asnumpy())
     if hasattr(array, "numpy") and module in ("paddle", "tensorflow"):
         host = np.asarray(array.numpy())
-        dtype = _dtype_name(array)
-        return host.view(_bfloat16()) if dtype == "bfloat16" and host.dtype == np.uint16 else host
+        return host.view(_bfloat16()) if dtype_name(array) == "bfloat16" and host.dtype == np.uint16 else host
     return np.asarray(array)
 
 
@@ -123,11 +121,6 @@ _MAKERS: dict[str, Callable[[np.ndarray, str], Any]] = {
     "mindspore": _to_mindspore,
     "tensorflow": lambda host, _: import_module("tensorflow").constant(host),
 }
-
-
-def _dtype_name(array: Any) -> str:
-    dtype = getattr(array.dtype, "name", None) or str(array.dtype)
-    return str(dtype).rpartition(".")[2].lower()
 
 
 def _bfloat16() -> Any:

@@ -26,18 +26,11 @@ LONGEST_REPR = 300  # characters of a value in a message
 
 @dataclass(frozen=True)
 class Bits:
-    """
-    Array given by its bit patterns.
+    """Array given by its bit patterns."""
 
-    Args:
-        dtype: Name in `DIGITS`.
-        shape: Shape of the array.
-        bits: One int per element, the big-endian bit pattern, in row-major order.
-    """
-
-    dtype: str
+    dtype: str  # a name in `DIGITS`
     shape: tuple[int, ...]
-    bits: tuple[int, ...]
+    bits: tuple[int, ...]  # one int per element, the big-endian bit pattern, in row-major order
 
     def __post_init__(self) -> None:
         if self.dtype not in DIGITS:
@@ -71,7 +64,7 @@ class Bits:
 
 def map_tree(function: Callable[[Any], Any], tree: Any) -> Any:
     """
-    Return a tree of the same lists, tuples and dicts with *function* applied to each leaf. None stays None.
+    Return a tree of the same lists, tuples, NamedTuples and dicts with *function* applied to each leaf. None stays None.
 
     >>> map_tree(abs, {"w": [-1.0, None], "b": (-2.0,)})
     {'w': [1.0, None], 'b': (2.0,)}
@@ -79,7 +72,8 @@ def map_tree(function: Callable[[Any], Any], tree: Any) -> Any:
     if isinstance(tree, list):
         return [map_tree(function, child) for child in tree]
     if isinstance(tree, tuple):
-        return tuple(map_tree(function, child) for child in tree)
+        children = [map_tree(function, child) for child in tree]
+        return type(tree)(*children) if hasattr(tree, "_fields") else tuple(children)
     if isinstance(tree, Mapping):
         return {key: map_tree(function, child) for key, child in tree.items()}
     return None if tree is None else function(tree)

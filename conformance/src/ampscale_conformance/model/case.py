@@ -13,24 +13,14 @@ CHAPTERS = ("machine", "scaling", "overflow", "calls", "step", "norms", "replica
 
 @dataclass(frozen=True)
 class Case:
-    """
-    Executable check of one clause.
+    """Executable check of one clause."""
 
-    Args:
-        id: Unique name, words joined by dashes that state the expected behavior.
-        clause: Id of the clause that it checks.
-        level: Lowest level of an implementation that runs it.
-        catches: Bug that it detects: a name, a colon, and its effect.
-        run: Checks the implementation under test; raises an error if an expectation is not met.
-        needs: Capabilities that it requires.
-    """
-
-    id: str
-    clause: str
-    level: int
-    catches: str
-    run: Callable[[Subject], None]
-    needs: frozenset[str] = frozenset()
+    id: str  # unique name: words joined by dashes that state the expected behavior
+    clause: str  # id of the clause that it checks
+    level: int  # lowest level of an implementation that runs it
+    catches: str  # bug that it detects: a name, a colon, and its effect
+    run: Callable[[Subject], None]  # checks the implementation under test; raises an error if an expectation is not met
+    needs: frozenset[str] = frozenset()  # capabilities that it requires
 
     def __post_init__(self) -> None:
         if unknown := self.needs - set(CAPABILITIES):

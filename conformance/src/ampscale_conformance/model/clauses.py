@@ -41,12 +41,7 @@ class Clause:
 
 
 def spec_folder() -> Path:
-    """
-    Return the folder of the specification.
-
-    Raises:
-        FileNotFoundError: The package was installed without the specification.
-    """
+    """Return the folder of the specification; raise a FileNotFoundError if the package was installed without it."""
     package = Path(__file__).parents[1]
     for folder in (package / "spec", package.parents[2] / "spec"):
         if (folder / "30-machine.md").exists():

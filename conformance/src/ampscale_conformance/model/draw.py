@@ -57,10 +57,7 @@ def run_draws(subject: Subject, draw: Callable[[Pick, ImplementationInfo], Drawn
     """
     Run the cases that *draw* composes with these seeds, up to the first that fails.
 
-    Calls are not recorded; a case that fails is run again to record them.
-
-    Raises:
-        Unsupported: All of them are unsupported.
+    Calls are not recorded; a case that fails is run again to record them. Raises Unsupported if all of them are unsupported.
     """
     reasons = list[Unsupported]()
     for seed in seeds:
@@ -70,16 +67,20 @@ def run_draws(subject: Subject, draw: Callable[[Pick, ImplementationInfo], Drawn
         except Unsupported as unsupported:
             reasons.append(unsupported)
         except (Failed, Raised) as ended:
-            _record(subject, draw(seeded(seed), subject.info))
-            ended.args = (f"draw {seed}: {ended}",)
+            ended.args = (f"draw {seed}: {ended}{_recorded(subject, draw(seeded(seed), subject.info))}",)
             raise
     subject.records = True
     if len(reasons) == len(seeds):
         raise reasons[0]
 
 
-def _record(subject: Subject, case: DrawnCase) -> None:
-    """Record the calls of a case that has failed. It may pass now, if the failure depends on the cases before it."""
+def _recorded(subject: Subject, case: DrawnCase) -> str:
+    """Record the calls of a case that has failed; if it passes now, record nothing, and return a note."""
     subject.records = True
-    with suppress(Failed, Raised, Unsupported):
-        case.run(subject)
+    try:
+        with suppress(Unsupported):
+            case.run(subject)
+    except (Failed, Raised):
+        return ""
+    subject.calls.clear()
+    return "; not reproducible: the same case passed when repeated"

@@ -10,8 +10,8 @@ import numpy as np
 from ampscale import LossScaleRule
 
 from .adapter import Adapter, Unsupported
-from .arrays import from_bits, is_array, to_bits
-from .bits import Bits, element_text, leaves, map_tree, safe_repr, tree_to_json, values_of
+from .arrays import dtype_name, from_bits, is_array, to_bits
+from .bits import Bits, arrays, element_text, leaves, map_tree, safe_repr, tree_to_json, values_of
 from .methods import METHODS, OPAQUE
 from .supported_rules import SupportedRules, supported_rules
 from .verdicts import Call, Trajectory
@@ -50,23 +50,14 @@ class ProtocolError(Interruption):
 
 
 class Subject:
-    """
-    Implementation under test.
-
-    Args:
-        adapter: Adapter of the implementation.
-        prefix: Calls that created the adapter, for the record; "compiled()." for the compiled form.
-        calls: List to which calls are appended.
-    """
+    """Implementation under test. *prefix* is "compiled()." for the compiled form; calls are appended to *calls*."""
 
     def __init__(self, adapter: Adapter, prefix: str = "", calls: list[Call] | None = None) -> None:
-        self.adapter = adapter
-        self.info = adapter.info
+        self.adapter, self.info, self._prefix = adapter, adapter.info, prefix
         self.supported: SupportedRules = supported_rules(adapter.info.preset)
         self.calls: list[Call] = [] if calls is None else calls
         self.trajectory: Trajectory | None = None
         self.records = True  # False to leave out the calls, whose recording takes longer than most calls
-        self._prefix = prefix
         self._objects: dict[int, tuple[int, Any]] = {}  # by id; keeps references, so that an id is not reused
 
     # --- expectations ---
@@ -136,7 +127,9 @@ class Subject:
         adapter = self.call("compiled")
         if not hasattr(adapter, "info"):
             raise Absent(f"compiled must return an adapter, got {safe_repr(adapter)}")
-        return Subject(adapter, f"{self._prefix}compiled().", self.calls)
+        compiled = Subject(adapter, f"{self._prefix}compiled().", self.calls)
+        compiled.records, compiled._objects = self.records, self._objects
+        return compiled
 
     def to_arrays(self, tree: Any) -> Any:
         """Return a tree of `Bits` as new arrays of the adapter's library."""
@@ -150,12 +143,13 @@ class Subject:
         """
         Call a method of the adapter and record the call.
 
-        Raises:
-            Absent: The adapter lacks the method, or the method raised NotImplementedError.
-            Raised: The method raised another error.
-            Unsupported: The method raised Unsupported.
+        Raises Absent if there is no such method, Unsupported as the method does or if it gets gradients of float16, which is not
+        claimed, and Raised for any other error.
         """
         takes, gives, _ = METHODS[method]
+        trees = [value for kind, value in zip(takes, arguments, strict=False) if kind in ("tree", "arrays") and method != "scale"]
+        if "float16" not in self.info.capabilities and "float16" in map(dtype_name, arrays(trees)):
+            raise Unsupported("does not claim float16")
         passed = [*arguments, options] if options else list(arguments)
         kinds = zip(takes, passed, strict=False) if self.records else ()
         recorded = [self._record(kind, value) for kind, value in kinds]
@@ -179,9 +173,9 @@ class Subject:
         return function  # type: ignore[no-any-return]  # it is callable
 
     def _on_tree(self, method: str, tree: Any, handle: Any) -> Any:
-        arrays = self.to_arrays(tree)
-        result = self.call(method, handle, arrays)
-        return self.to_bits(arrays if result is None else result, method)
+        argument = self.to_arrays(tree)
+        result = self.call(method, handle, argument)
+        return self.to_bits(argument if result is None else result, method)
 
     def _bits(self, leaf: Any, label: str) -> Bits:
         try:

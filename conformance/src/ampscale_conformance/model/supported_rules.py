@@ -15,25 +15,17 @@ SMALL = 2.0**10  # leaves room for several growths and backoffs in every dtype
 
 @dataclass(frozen=True)
 class SupportedRules:
-    """
-    Rules that an implementation supports.
+    """Rules that an implementation supports."""
 
-    Args:
-        name: Name of the preset, or "the rule".
-        parameters: Constants that can be set.
-        make: Function from settings to a rule.
-    """
-
-    name: str
-    parameters: frozenset[str]
-    make: Callable[..., LossScaleRule]
+    name: str  # of the preset, or "the rule"
+    parameters: frozenset[str]  # the constants that can be set
+    make: Callable[..., LossScaleRule]  # returns the rule with some settings
 
     def rule(self, **settings: Any) -> LossScaleRule:
         """
         Return the rule with these settings and the preset's values of the other constants; `init_scale` is small by default.
 
-        Raises:
-            Unsupported: A constant cannot be set, or the settings contradict each other.
+        Raises Unsupported if a constant cannot be set, or the settings contradict each other.
         """
         if missing := sorted(set(settings) - self.parameters):
             raise Unsupported(f"{self.name} has no {' and no '.join(missing)} to set")

@@ -34,20 +34,12 @@ BAD = frozenset(set(Verdict) - {Verdict.PASS, Verdict.UNSUPPORTED, Verdict.XFAIL
 
 @dataclass(frozen=True)
 class Call:
-    """
-    Record of one call of an adapter's method.
+    """Record of one call of an adapter's method."""
 
-    Args:
-        method: Name of the method; "compiled().update" for a method of the compiled form.
-        arguments: Arguments in JSON form: arrays as bits, rules as objects, handles as {"handle": number}.
-        result: Result in the same form; None if the call raised an error.
-        raised: Type and message of the error; empty if there was none.
-    """
-
-    method: str
-    arguments: Sequence[Any]
-    result: Any = None
-    raised: str = ""
+    method: str  # "compiled().update" for a method of the compiled form
+    arguments: Sequence[Any]  # in JSON form: arrays as bits, rules as objects, handles as {"handle": number}
+    result: Any = None  # in the same form; None if the call raised an error
+    raised: str = ""  # type and message of the error; empty if there was none
 
 
 @dataclass(frozen=True)
@@ -140,24 +132,13 @@ class Report:
 
     def to_json(self) -> str:
         """Return the report as JSON text; its schema is spec/conformance/report.schema.json."""
-        info = asdict(self.info)
-        info["capabilities"] = sorted(info["capabilities"])
         preset = self.info.preset
-        info["preset"] = preset if isinstance(preset, str) else json.loads(preset.to_json())
-        report = {
-            "format": "ampscale conformance report",
-            "version": 1,
-            "suite": SUITE,
-            "spec": spec_version(),
-            "ampscale": __version__,
-            "implementation": info,
-            "environment": dict(self.environment),
-            "ok": self.ok,
-            "too_little": self.too_little,
-            "counts": self.counts,
-            "results": [_result_to_json(result) for result in self.results],
-        }
-        return json.dumps(report, allow_nan=False)
+        rule = preset if isinstance(preset, str) else json.loads(preset.to_json())
+        head: dict[str, Any] = {"format": "ampscale conformance report", "version": 1, "suite": SUITE, "spec": spec_version()}
+        info = asdict(self.info) | {"capabilities": sorted(self.info.capabilities), "preset": rule}
+        head |= {"ampscale": __version__, "implementation": info, "environment": dict(self.environment)}
+        head |= {name: getattr(self, name) for name in ("ok", "too_little", "counts")}
+        return json.dumps(head | {"results": [_result_to_json(result) for result in self.results]}, allow_nan=False)
 
 
 def basis_of(result: Result) -> str:

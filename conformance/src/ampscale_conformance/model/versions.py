@@ -23,12 +23,7 @@ def spec_version() -> str:
 
 
 def belongs(case: str, suite: str) -> bool:
-    """
-    Return True if a version of the suite contains the case with this id.
-
-    Raises:
-        ValueError: There is no such version yet.
-    """
+    """Return True if a version of the suite contains the case with this id; raise a ValueError if there is no such version."""
     if _number(suite) > _number(SUITE):
         raise ValueError(f"suite must be at most {SUITE}, got {suite}; upgrade ampscale-conformance")
     return _number(ADDED.get(case, "1.0")) <= _number(suite)

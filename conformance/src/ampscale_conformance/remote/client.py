@@ -67,12 +67,8 @@ class Client(RemoteMethods):
     """
     Adapter of an implementation that replies to protocol messages.
 
-    Args:
-        command: Command line, for error messages.
-        start: Starts the implementation; raises an `Interruption` if that fails.
-        seconds: Time limit per reply.
-        start_seconds: Time limit of the reply to hello.
-        recorder: Records all messages.
+    *start* starts the implementation, or raises an `Interruption`; *command* is its command line, for error messages.
+    *seconds* is the time limit per reply, and *start_seconds* that of the reply to hello.
     """
 
     def __init__(
@@ -99,13 +95,8 @@ class Client(RemoteMethods):
         """
         Send one call and return its result.
 
-        Raises:
-            Unsupported: The implementation replied that it does not support the call.
-            NotImplementedError: The implementation does not have the call.
-            Exception: The implementation raised an error; the class has the same name.
-            TimedOut: There was no reply in time.
-            Crashed: The process ended, or an argument belongs to an earlier process.
-            ProtocolError: The reply is invalid.
+        Raises Unsupported, NotImplementedError for a call that the implementation does not have, an error whose class has the
+        name of the one that it raised, or an `Interruption`: Crashed also if an argument belongs to an earlier process.
         """
         takes, gives, _ = METHODS[call]
         encoded = {kind: self._codec.encode(kind, value) for kind, value in zip(takes, arguments, strict=True)}
@@ -119,12 +110,7 @@ class Client(RemoteMethods):
     # --- process ---
 
     def start(self) -> ImplementationInfo:
-        """
-        Start the process unless it runs, say hello, and return the implementation's description.
-
-        Raises:
-            NotStarted: There was no valid reply.
-        """
+        """Start the process unless it runs, say hello, and return the description; raise NotStarted without a valid reply."""
         if self._transport is None:
             try:
                 self._open()
@@ -205,8 +191,13 @@ class Client(RemoteMethods):
     ) -> tuple[str, Any]:
         self._request_id += 1
         line = write_line({"id": self._request_id, "call": call, **(target or {}), "arguments": arguments})
+        assert self._transport is not None  # opened by the caller
         try:
-            return self._send(line, gives, seconds)
+            self._recorder.message("request", line)
+            reply = self._transport.exchange(line, seconds)
+            self._recorder.message("reply", reply)
+            outcome, value = read_reply(reply, self._request_id)
+            return outcome, self._codec.decode(gives, value) if outcome == "result" else value
         except (ValueError, RecursionError) as error:
             self._abort(call, ProtocolError(str(error)))
         except Interruption as end:
@@ -215,19 +206,12 @@ class Client(RemoteMethods):
             self._end(f"it was interrupted by {type(end).__name__}")
             raise
 
-    def _send(self, line: bytes, gives: str, seconds: float) -> tuple[str, Any]:
-        assert self._transport is not None  # opened by the caller
-        self._recorder.message("request", line)
-        reply = self._transport.exchange(line, seconds)
-        self._recorder.message("reply", reply)
-        outcome, value = read_reply(reply, self._request_id)
-        return outcome, self._codec.decode(gives, value) if outcome == "result" else value
-
     def _abort(self, call: str, end: Interruption) -> NoReturn:
         """End the process, and raise the interruption with the number of the request."""
         self._recorder.end(end)
-        message = str(end) if len(str(end)) <= _LONGEST_MESSAGE else f"{str(end)[:_LONGEST_MESSAGE]}..."
-        self._end(f"{call}, request {self._request_id}: {message}")
+        message = str(end)
+        dots = "..." * (len(message) > _LONGEST_MESSAGE)
+        self._end(f"{call}, request {self._request_id}: {message[:_LONGEST_MESSAGE]}{dots}")
         raise type(end)(self._end_reason) from None
 
     def _end(self, reason: str, grace: float = 0.0) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from ampscale import LossScaleRule
 from ampscale.parsing import cut, excerpt
 
-from ..model.adapter import LEVELS, ImplementationInfo
+from ..model.adapter import LEVELS, ImplementationInfo, Unsupported
 from ..model.arrays import from_bits, is_array, to_bits
 from ..model.bits import DIGITS, Bits, tree_from_json, tree_to_json
 from .jsonl import read_text, reject
@@ -40,24 +40,13 @@ class ObjectTable(Protocol):
 
 @dataclass(frozen=True)
 class Codec:
-    """
-    JSON codec of one side of the connection.
+    """JSON codec of one side of the connection."""
 
-    Args:
-        library: Library of the arrays that `decode` creates; see `ImplementationInfo.arrays`.
-        objects: Numbers of opaque objects.
-    """
-
-    library: str
+    library: str  # of the arrays that `decode` creates; see `ImplementationInfo.arrays`
     objects: ObjectTable
 
     def encode(self, kind: str, value: Any) -> Any:
-        """
-        Return the JSON form of a value of this kind.
-
-        Raises:
-            TypeError: The value is not of this kind.
-        """
+        """Return the JSON form of a value of this kind; raise a TypeError if it is not of this kind."""
         if kind in LISTS:
             return [self.encode(LISTS[kind], item) for item in _check_sequence(value, kind)]
         if kind == "handle and tree":
@@ -66,12 +55,7 @@ class Codec:
         return self.objects.number(kind, value) if kind in OPAQUE else _CONVERTERS[kind][0](value)
 
     def decode(self, kind: str, encoded: Any) -> Any:
-        """
-        Return the value that `encode` encoded.
-
-        Raises:
-            ValueError: The JSON violates the protocol.
-        """
+        """Return the value that `encode` encoded; raise a ValueError if the JSON violates the protocol."""
         if kind in LISTS:
             return [self.decode(LISTS[kind], item) for item in read_list(encoded)]
         if kind == "handle and tree":
@@ -206,7 +190,7 @@ def _write_flag(value: Any) -> Any:
 
 
 def _write_tree(tree: Any) -> Any:
-    _check_keys(tree)
+    _check_containers(tree)
     return tree_to_json(tree, _write_array)
 
 
@@ -232,11 +216,13 @@ def _check_sequence(values: Any, kind: str) -> Sequence[Any]:
     return values
 
 
-def _check_keys(tree: Any) -> None:
+def _check_containers(tree: Any) -> None:
+    if hasattr(tree, "_fields"):
+        raise Unsupported("the protocol has no NamedTuples")
     if isinstance(tree, Mapping) and not all(isinstance(key, str) for key in tree):
         raise TypeError(f"expected a dict with string keys, got {list(tree)}")
     for child in tree.values() if isinstance(tree, Mapping) else tree if isinstance(tree, list | tuple) else ():
-        _check_keys(child)
+        _check_containers(child)
 
 
 # --- decoding ---

@@ -25,15 +25,7 @@ _LAST_LINES = 5
 
 
 class Process:
-    """
-    Running process of an implementation.
-
-    Args:
-        command: Program and its arguments.
-
-    Raises:
-        Crashed: The process cannot be started.
-    """
+    """Running process of an implementation. Raises Crashed if it cannot be started."""
 
     def __init__(self, command: Sequence[str]) -> None:
         if not hasattr(os, "killpg"):
@@ -54,10 +46,7 @@ class Process:
         """
         Send a line, and return the next line received, without its newline.
 
-        Raises:
-            TimedOut: No whole line was received in time.
-            Crashed: The process ended.
-            ProtocolError: The line is too long, or the process closed its output.
+        Raises TimedOut, Crashed, or a ProtocolError if the line is too long or the process closed its output.
         """
         deadline = time.monotonic() + seconds
         self._unsent = memoryview(line)

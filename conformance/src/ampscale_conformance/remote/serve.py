@@ -35,12 +35,7 @@ class Server:
         self._codec = Codec(adapter.info.arrays, self)
 
     def answer(self, line: bytes) -> bytes:
-        """
-        Return the reply to a request.
-
-        Raises:
-            ValueError: The line is not a request, so there is no id to reply to.
-        """
+        """Return the reply to a request; raise a ValueError if the line has no id to reply to."""
         request = read_line(line)
         if type(request.get("id")) is not int:
             reject("a request with an integer as its id", request)

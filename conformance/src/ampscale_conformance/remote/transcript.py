@@ -33,13 +33,7 @@ def verdict_of(end: Interruption) -> Verdict:
 
 
 class Recorder:
-    """
-    Writer of a recording. Each message is written at once, so that an aborted run leaves a usable file.
-
-    Args:
-        file: Output file, which is overwritten; None records nothing.
-        command: Recorded command.
-    """
+    """Writer of a recording, of nothing if *file* is None. Messages are written at once: an aborted run leaves a usable file."""
 
     def __init__(self, file: Path | None = None, command: Sequence[str] = ()) -> None:
         self._file = None if file is None else file.resolve()
@@ -66,16 +60,7 @@ class Recorder:
 
 
 class Recording:
-    """
-    Replay of a recording: the recorded replies and interruptions, in order.
-
-    Args:
-        file: Output of a `Recorder`.
-
-    Raises:
-        OSError: The file cannot be read.
-        ValueError: The file is not a recording.
-    """
+    """Replay of the file of a `Recorder`: its replies and interruptions, in order. Raises an OSError or a ValueError."""
 
     def __init__(self, file: Path) -> None:
         self._file, self._index = file, 0

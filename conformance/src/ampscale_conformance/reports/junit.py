@@ -42,14 +42,9 @@ def xml_of(report: Report) -> str:
 
 def _totals(report: Report) -> dict[str, str]:
     counter = Counter(_ELEMENTS.get(result.verdict) for result in report.results)
+    totals = {"tests": counter.total(), "failures": counter["failure"], "errors": counter["error"], "skipped": counter["skipped"]}
     seconds = sum(result.seconds for result in report.results)
-    return {
-        "tests": str(len(report.results)),
-        "failures": str(counter["failure"]),
-        "errors": str(counter["error"]),
-        "skipped": str(counter["skipped"]),
-        "time": f"{seconds:.3f}",
-    }
+    return {name: str(total) for name, total in totals.items()} | {"time": f"{seconds:.3f}"}
 
 
 def _testcase(result: Result) -> ElementTree.Element:

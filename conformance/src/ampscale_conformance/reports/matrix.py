@@ -4,7 +4,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,50 +13,26 @@ from ampscale import __version__
 from ..model.adapter import LEVELS
 from ..model.case import CHAPTERS
 from ..model.clauses import clauses, spec_folder
-from ..model.verdicts import BAD, Verdict
+from ..model.verdicts import BAD, Result, Verdict
 from ..model.versions import SUITE, spec_version
 from .tables import DEFAULTS, Table, brief_call, brief_trajectory
 
-_MEMBERS = (
-    "clause",
-    "case",
-    "verdict",
-    "message",
-    "level",
-    "catches",
-    "calls",
-    "trajectory",
-    "seconds",
-    "snippet",
-    "reproduced",
-    "basis",
-)
+_MEMBERS = (*(field.name for field in fields(Result)), "basis")
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """
-    Results of several implementations. Data that results share is stored once, in a table, in the encoding of `tables`.
+    """Results of several implementations. Data that results share is stored once, in a table, in the encoding of `tables`."""
 
-    Args:
-        date: Creation date in ISO 8601.
-        ampscale: Version of the package with these clauses.
-        clauses: By id: chapter, level, basis, sentence, sources, link.
-        cases: By id, in reading order: clause, level, catches.
-        calls: Distinct calls: method, arguments, and result or raised if present.
-        transcripts: Distinct lists of indices into `calls`.
-        trajectories: Distinct trajectories: finite flags, expected scales and actual ones; the scales as runs.
-        implementations: For each report: id, info, suite, spec, ampscale, environment, too_little, ok, counts, and results by
-            case: verdict, seconds, and if present message, snippet, reproduced, and the indices of its transcript and trajectory.
-    """
-
-    date: str
-    ampscale: str
-    clauses: dict[str, dict[str, Any]]
-    cases: dict[str, dict[str, Any]]
-    calls: list[dict[str, Any]]
-    transcripts: list[list[int]]
-    trajectories: list[dict[str, Any]]
+    date: str  # of its creation, in ISO 8601
+    ampscale: str  # version of the package with these clauses
+    clauses: dict[str, dict[str, Any]]  # by id: chapter, level, basis, sentence, sources, link
+    cases: dict[str, dict[str, Any]]  # by id, in reading order: clause, level, catches
+    calls: list[dict[str, Any]]  # distinct calls: method, arguments, and result or raised if present
+    transcripts: list[list[int]]  # distinct lists of indices into `calls`
+    trajectories: list[dict[str, Any]]  # distinct trajectories: finite flags, expected scales and actual ones; the scales as runs
+    # For each report: id, info, suite, spec, ampscale, environment, too_little, ok, counts, and results by case: verdict,
+    # seconds, and if present message, snippet, reproduced, and the indices of its transcript and trajectory.
     implementations: list[dict[str, Any]]
 
     def to_json(self) -> str:
@@ -94,7 +70,7 @@ def of(reports: Iterable[Mapping[str, Any]], *, date: str | None = None, spec: s
     cases = dict(sorted(tables.cases.items(), key=lambda item: _rank(item[1]["clause"])))
     clause_table = {case["clause"]: clause(case["clause"], spec) for case in cases.values()}
     date = datetime.now(UTC).date().isoformat() if date is None else date
-    calls, transcripts, trajectories = tables.calls.rows, tables.transcripts.rows, tables.trajectories.rows
+    calls, transcripts, trajectories = (table.rows for table in (tables.calls, tables.transcripts, tables.trajectories))
     return Matrix(date, __version__, clause_table, cases, calls, transcripts, trajectories, implementations)
 
 
@@ -103,17 +79,10 @@ def clause(id: str, spec: str = "spec") -> dict[str, Any]:
     known = clauses().get(id)
     if known is None:
         return {"chapter": "other" if id else "claims", "level": "", "basis": "", "sentence": "", "sources": [], "link": ""}
-    heading = f"{known.id} · {known.level}"
-    anchor = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")  # GitHub's rule
-    file = known.file.relative_to(spec_folder()).as_posix()
-    return {
-        "chapter": known.chapter,
-        "level": known.level,
-        "basis": known.basis,
-        "sentence": known.sentence,
-        "sources": list(known.sources),
-        "link": f"{spec}/{file}#{anchor}",
-    }
+    anchor = re.sub(r"[^\w\- ]", "", f"{known.id} · {known.level}".lower()).replace(" ", "-")  # GitHub's rule
+    members = {name: getattr(known, name) for name in ("chapter", "level", "basis", "sentence")}
+    link = f"{spec}/{known.file.relative_to(spec_folder()).as_posix()}#{anchor}"
+    return {**members, "sources": list(known.sources), "link": link}
 
 
 def escaped(match: re.Match[str]) -> str:
@@ -183,13 +152,10 @@ def _slug(report: Mapping[str, Any]) -> str:
 
 def _unique(slug: str, taken: set[str]) -> str:
     """Return *slug*, with the first number as a suffix that makes it unique if necessary."""
-    candidates = (slug, *(f"{slug}-{number}" for number in range(2, len(taken) + 3)))
-    return next(candidate for candidate in candidates if candidate not in taken)
+    return next(text for text in (slug, *(f"{slug}-{number}" for number in range(2, len(taken) + 3))) if text not in taken)
 
 
 def _rank(clause_id: str) -> tuple[int, int]:
     """Return a sort key: chapters in the order of `CHAPTERS`, then profiles and unknown clauses; then reading order."""
-    order = {known: index for index, known in enumerate(clauses())}
-    index = order.get(clause_id, len(order))
-    chapter = clauses()[clause_id].chapter if clause_id in order else ""
-    return (CHAPTERS.index(chapter) if chapter in CHAPTERS else len(CHAPTERS), index)
+    ids, chapter = [*clauses(), clause_id], clause(clause_id)["chapter"]
+    return (CHAPTERS.index(chapter) if chapter in CHAPTERS else len(CHAPTERS), ids.index(clause_id))

@@ -14,6 +14,7 @@ import tempfile
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -68,10 +69,10 @@ def snippet_of(result: Result, adapter: Adapter) -> str:
     """Return a script that reproduces the failure; "" if there is no failure or the adapter's source is unavailable."""
     if result.verdict not in _REPRODUCIBLE or not result.calls:
         return ""
-    source = source_of(adapter, {call.method.rpartition(".")[2] for call in result.calls})
+    source = source_of(adapter, set(map(_method, result.calls)))
     if not source:
         return ""
-    body = "\n".join([*_lines(result.calls, adapter.info.arrays, source), _ending(result.calls[-1], result.message)])
+    body = "\n".join(_lines(result.calls, result.message, adapter.info.arrays, source))
     if "on_ranks(" in source:  # each rank imports the script
         body = f'if __name__ == "__main__":\n{textwrap.indent(body, "    ")}'
     helpers = {"step": _STEP, "shown": inspect.getsource(shown).replace("(value: Any) -> Any", "(value)").rstrip()}
@@ -115,41 +116,61 @@ def _heading(result: Result, adapter: Adapter) -> str:
 
 def _raises(last: Call, message: str) -> bool:
     """Return True if the failure is an error raised by the last call."""
-    return bool(last.raised) and message.startswith(f"{last.method} raised")
+    return bool(last.raised) and f"{_method(last)} raised {last.raised}" in message
 
 
-def _ending(last: Call, message: str) -> str:
-    """Return the statement that raises an error if the last call's result is the recorded one."""
+def _method(call: Call) -> str:
+    """Return the name of the method, also of one of the compiled form."""
+    return call.method.rpartition(".")[2]
+
+
+def _ending(last: Call, results: Sequence[Any], message: str) -> str:
+    """Return the statement that raises an error if `got`, one result or several, is the recorded one."""
     if _raises(last, message):
         return ""
-    if last.raised or not _is_value(last.result):
+    result = list(results) if len(results) > 1 else results[0][-1] if _has_handles(last) else results[0]
+    if last.raised or not _is_value(result):
         return f"raise AssertionError({message!r})"
-    if isinstance(last.result, bool) or (isinstance(last.result, str) and last.result != "nan"):
-        return f"assert got != {_literal(last.result)}, {message!r}"
-    expected = shown(_value(last.result, lambda bits: _Code(f"{bits.dtype} {_nested(values_of(bits), bits.shape)}")))
+    if isinstance(result, bool) or (isinstance(result, str) and result != "nan"):
+        return f"assert got != {_literal(result)}, {message!r}"
+    expected = shown(_value(result, lambda bits: _Code(f"{bits.dtype} {_nested(values_of(bits), bits.shape)}")))
     return f"assert shown(got) != {expected!r}, {message!r}"
 
 
-def _lines(calls: Sequence[Call], library: str, source: str) -> Iterator[str]:
-    """Yield the lines of the calls of one case."""
-    index = 0
-    while index < len(calls):
+def _lines(calls: Sequence[Call], message: str, library: str, source: str) -> Iterator[str]:
+    """Yield the lines of the calls of one case, and its end. Scales that are read last are compared together."""
+    index, reads = 0, [*takewhile(lambda call: _method(call) == "read_scale" and not call.raised, reversed(calls))][::-1]
+    reads = reads if len(reads) > 1 else []
+    while index < len(calls) - len(reads):
         call, end = calls[index], _loop_end(calls, index)
-        if "rule" in METHODS[call.method.rpartition(".")[2]].takes:
+        if "rule" in METHODS[_method(call)].takes:
             yield f"rule = {_rule(call.arguments[0], source)}"
         yield from _loop(calls[index:end:2]) if end else [_call(call, library, last=index == len(calls) - 1)]
         index = end or index + 1
+    if reads:
+        yield f"got = [{', '.join(_expression(call, library) for call in reads)}]"
+    yield _ending(calls[-1], [call.result for call in reads or calls[-1:]], message)
 
 
 def _call(call: Call, library: str, last: bool) -> str:
-    method = call.method.removeprefix("compiled().")
+    if _has_handles(call):
+        name = f"[{', '.join(_name(item) or 'got' for item in call.result)}]"
+    else:
+        name = "compiled" if _method(call) == "compiled" else _name(call.result)
+        name = name or ("got" if last or _is_value(call.result) else "")
+    return f"{name} = {_expression(call, library)}" if name else _expression(call, library)
+
+
+def _expression(call: Call, library: str) -> str:
+    method = _method(call)
     receiver = "adapter" if method == call.method else "compiled"
     arguments = ", ".join(_arguments(method, call.arguments, library))
-    expression = f"step({arguments})" if call.method == "update" else f"{receiver}.{method}({arguments})"
-    if method == "compiled":
-        return f"compiled = {expression}"
-    name = _name(call.result) or ("got" if last or _is_value(call.result) else "")
-    return f"{name} = {expression}" if name else expression
+    return f"step({arguments})" if call.method == "update" else f"{receiver}.{method}({arguments})"
+
+
+def _has_handles(call: Call) -> bool:
+    """Return True if the result is a list of handles, or a handle with a tree."""
+    return isinstance(call.result, list) and bool(call.result) and bool(_name(call.result[0]))
 
 
 def _arguments(method: str, recorded: Sequence[Any], library: str) -> Iterator[str]:

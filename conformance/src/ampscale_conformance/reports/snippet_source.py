@@ -13,6 +13,7 @@ from typing import Any
 from ..model.methods import METHODS
 
 SUITE = __name__.partition(".")[0]
+LIBRARY = f"{SUITE}.adapters.base.Library"  # a module that is imported at its first use
 UNSUPPORTED = "class Unsupported(Exception):\n    pass"
 _EXCLUDED_MODULES = ("builtins", "typing", "abc", f"{SUITE}.model.adapter")
 
@@ -25,8 +26,7 @@ def source_of(adapter: object, methods: Set[str]) -> str:
     """
     Return source code that defines `adapter`: imports, helpers, the class with these methods and those that they call.
 
-    Returns:
-        Python source; "" if the adapter was not defined in a file, contains objects that have no literal, or requires ampscale.
+    Return "" if the adapter was not defined in a file, contains objects that have no literal, or requires ampscale.
     """
     try:
         classes = [cls for cls in reversed(type(adapter).__mro__) if cls.__module__ not in _EXCLUDED_MODULES]
@@ -50,8 +50,11 @@ class _Source:
             self._take(cls.__name__, cls.__module__)
 
     def _take(self, name: str, module: str) -> None:
-        statement = _definitions(module).get(name)
-        if isinstance(statement, ast.Import | ast.ImportFrom):
+        statement, value = _definitions(module).get(name), vars(sys.modules[module]).get(name)
+        if f"{type(value).__module__}.{type(value).__name__}" == LIBRARY:
+            library = vars(value)["_name"]
+            self.imports.add(f"import {library}" if library == name else f"import {library} as {name}")
+        elif isinstance(statement, ast.Import | ast.ImportFrom):
             self._take_import(statement, name, module)
         elif statement is None or self._modules.setdefault(name, module) != module:
             raise _Unwritable(f"{name} of {module}")

@@ -1,7 +1,7 @@
 """Plain-text report: counts per chapter, each failure with its clause, and the unsupported cases."""
 
 import textwrap
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from ..model.adapter import ImplementationInfo
@@ -16,23 +16,20 @@ QUIET = (Verdict.PASS, Verdict.UNSUPPORTED)
 def facts(report: Report) -> dict[str, str]:
     """Return what a reader must know to repeat the run: versions, the claims of the implementation, and the environment."""
     info = report.info
-    return {
-        "suite": SUITE,
-        "spec": spec_version(),
-        "level": str(info.level),
-        "capabilities": ", ".join(sorted(info.capabilities)) or "none",
-        "preset": info.preset if isinstance(info.preset, str) else "its own rule",
-        "arrays": info.arrays,
-        **report.environment,
-    }
+    claims = {"level": str(info.level), "capabilities": ", ".join(sorted(info.capabilities)) or "none"}
+    versions = {"suite": SUITE, "spec": spec_version()}
+    return {**versions, **claims, "preset": _preset(info), "arrays": info.arrays, **report.environment}
 
 
 def heading(info: ImplementationInfo) -> str:
     """Return one line that describes the implementation and the suite."""
-    preset = info.preset if isinstance(info.preset, str) else "its own rule"
     claims = f"; claims {', '.join(sorted(info.capabilities))}" if info.capabilities else ""
     name = " ".join(filter(None, (info.name, info.version)))
-    return f"{name}: level {info.level}, {preset}, {info.arrays} arrays; suite {SUITE}, spec {spec_version()}{claims}"
+    return f"{name}: level {info.level}, {_preset(info)}, {info.arrays} arrays; suite {SUITE}, spec {spec_version()}{claims}"
+
+
+def _preset(info: ImplementationInfo) -> str:
+    return info.preset if isinstance(info.preset, str) else "its own rule"
 
 
 def text(report: Report, width: int = 80) -> str:
@@ -46,10 +43,10 @@ def text(report: Report, width: int = 80) -> str:
 
 def same_failures(results: Iterable[Result]) -> list[list[Result]]:
     """Return the results that are neither a pass nor unsupported, those with the same verdict and message together."""
-    groups: dict[tuple[str, str], list[Result]] = {}
+    groups = defaultdict[tuple[str, str], list[Result]](list)
     for result in results:
         if result.verdict not in QUIET:
-            groups.setdefault((result.verdict, result.message), []).append(result)
+            groups[result.verdict, result.message].append(result)
     return list(groups.values())
 
 

@@ -81,11 +81,9 @@ class Expectations:
 
     def stale(self, results: Iterable[Result], known: Mapping[str, str]) -> Iterator[Result]:
         """
-        Yield a result with the verdict xpass for each stale entry.
+        Yield a result with the verdict xpass for each stale entry, given the clauses of all *known* cases.
 
-        Args:
-            results: Results of the run. An entry for cases that were not run is not stale.
-            known: Clause of each case in the suite.
+        An entry for cases that were not run is not stale.
         """
         verdicts = {result.case: result.verdict for result in results}
         for number, entry in enumerate(self.entries, start=1):
@@ -105,13 +103,7 @@ class Expectations:
 
 
 def read(file: Path) -> Expectations:
-    """
-    Return the expectations in a file.
-
-    Raises:
-        ValueError: The file is not TOML or too long, or an entry has an unknown key, lacks one, or has an invalid value.
-        OSError: The file cannot be read.
-    """
+    """Return the expectations in a file; raise an OSError, or a ValueError that names the entry."""
     data = read_bounded(file, LONGEST_TOML)
     try:
         table = parse_toml(data.decode())

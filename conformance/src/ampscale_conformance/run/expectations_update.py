@@ -19,18 +19,13 @@ _ENTRY = re.compile(rf"^(?:[ \t]*#.*\n)*+(?P<table>{_TABLE.pattern})?", re.MULTI
 
 def updated(file: Path, results: Iterable[Result]) -> tuple[str, list[str]]:
     """
-    Return the updated text of *file*, and a description of each change.
+    Return the updated text of *file*, which need not exist, and a description of each change.
 
-    Entries that still apply keep their text and the comment directly above them. An entry that applies only to some of its cases
-    is split into one per case with the same reason and issue. New entries get the reason `NEW_REASON`, which fails the run until
-    it is replaced.
+    The results are those of the whole suite, before expectations are applied. Entries that still apply keep their text and the
+    comment directly above them. An entry that applies only to some of its cases is split into one per case with the same reason
+    and issue. New entries get the reason `NEW_REASON`, which fails the run until it is replaced.
 
-    Args:
-        file: Expectations file, which need not exist.
-        results: Results of the whole suite, before expectations are applied.
-
-    Raises:
-        ValueError: The file is invalid, or does not have a separate [[expect]] table for each entry.
+    Raises a ValueError if the file is invalid, or does not have a separate [[expect]] table for each entry.
     """
     entries = read(file).entries if file.exists() else []
     start, blocks = _split(file)

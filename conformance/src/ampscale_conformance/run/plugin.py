@@ -46,12 +46,7 @@ def chapter_test(chapter: str) -> Callable[[Case, pytest.FixtureRequest], None]:
 
 
 class Run:
-    """
-    Run of the suite against one implementation under pytest.
-
-    Raises:
-        pytest.UsageError: The adapter cannot be loaded, or another option of the plug-in is invalid.
-    """
+    """Run of the suite against one implementation under pytest. Raises a pytest.UsageError for an invalid option."""
 
     NAME = "ampscale-conformance"
 

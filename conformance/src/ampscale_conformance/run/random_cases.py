@@ -56,16 +56,7 @@ CLAUSES = {template.id: template.clause for template in TEMPLATES}
 def random_results(
     adapter: Adapter, seed: int, level: int | None = None, *, seconds: float = SECONDS, examples: int = EXAMPLES
 ) -> list[Result]:
-    """
-    Return one result per template: a pass, or the smallest failure with its test vector.
-
-    Args:
-        adapter: Adapter of the implementation.
-        seed: Seed of the random generator; any int.
-        level: Highest level of the cases.
-        seconds: Time limit per case.
-        examples: Number of cases per template.
-    """
+    """Return a result for each template up to the level: a pass, or the smallest failed one with its test vector."""
     templates = [template for template in TEMPLATES if level is None or template.level <= level_of(level)]
     return [_Search(template, adapter, seed, seconds).result(examples) for template in templates]
 

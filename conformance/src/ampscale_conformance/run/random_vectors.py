@@ -17,14 +17,7 @@ from ..oracle.machine import trajectory
 
 
 def vector(id: str, case: DrawnCase, result: Result) -> str:
-    """
-    Return a failing case as a test vector in JSON, one member per line.
-
-    Args:
-        id: Id of the test vector.
-        case: Drawn case with inputs.
-        result: Result of the case.
-    """
+    """Return a failing case, which has inputs, and its result as a test vector in JSON, one member per line."""
     members = VECTORS[case.chapter](case.inputs, result)
     catches = f"{_bug(case.chapter, members['clauses'][0])}: {' '.join(result.message.split())}"
     members = {"id": id, "clauses": members.pop("clauses"), "catches": catches, **members}

@@ -20,8 +20,8 @@ from ..base import unavailable
 # A rule with all constants that cases can set.
 EVERY_CONSTANT = LossScaleRule(2.0**10, hysteresis=2, min_scale=2.0**-20, max_scale=2.0**40)
 CAPABILITIES = (
-    *("resume", "rounding", "division", "process", "bfloat16", "complex", "integers", "none", "empty", "layout"),
-    *("loss", "norm", "clip", "momentum", "schedule", "counters", "replicas", "stays-on-device"),
+    *("resume", "rounding", "division", "process", "float16", "bfloat16", "complex", "integers", "none", "empty", "layout"),
+    *("namedtuple", "loss", "norm", "clip", "momentum", "schedule", "counters", "replicas", "stays-on-device"),
 )
 COMPILERS = {"jax", "torch"}
 
@@ -34,8 +34,6 @@ def info_of(name: str, preset: str | LossScaleRule, level: int, claims: Iterable
 
 @cache
 def step_of(rule: LossScaleRule) -> Callable[..., Any]:
-    """Return a step on arrays under this rule."""
-
     def step(state: Any, tree: Any) -> Any:
         unscaled, finite = ampscale.unscale_and_check(tree, state.scale)
         return rule.update(state, finite), unscaled
@@ -88,15 +86,12 @@ class Core:
             return rule, self._ready(rule.update)(state, xp.asarray(finite))
 
     def read_scale(self, handle: Any) -> float:
-        """Return the scale, copied to the host."""
         return float(handle[1].scale)
 
     def save(self, handle: Any) -> Any:
-        """Return the state as Python numbers."""
         return [None if value is None else value.item() for value in handle[1]]
 
     def load(self, rule: LossScaleRule, saved: Any) -> Any:
-        """Return the saved state as arrays with the dtypes of a new state."""
         _, new_state = self.create(rule)
         with ampscale.use_backend(self.info.arrays) as xp:
             pairs = zip(new_state, saved, strict=True)
@@ -106,21 +101,17 @@ class Core:
     # Level 1
 
     def scale(self, handle: Any, tree: Any) -> Any:
-        """Call `ampscale.scale`."""
         return self._ready(ampscale.scale)(tree, handle[1].scale)
 
     def unscale(self, handle: Any, tree: Any) -> Any:
-        """Call `ampscale.unscale`."""
         return self._ready(ampscale.unscale)(tree, handle[1].scale)
 
     def all_finite(self, tree: Any) -> Any:
-        """Call `ampscale.all_finite`."""
         return self._ready(ampscale.all_finite)(tree)
 
     # Level 3: a cell is a step function and its current state.
 
     def create_cell(self, rule: LossScaleRule, parameters: Sequence[Any], max_norm: float | None = None, **options: Any) -> Any:
-        """Return a cell with one of `ampscale.optimizers`."""
         self.create(rule)  # may raise Unsupported
         network, optimizer = trained(parameters, self.info.arrays, **options)
         state = ampscale.init_train_state(network.params, optimizer, rule)
@@ -160,7 +151,6 @@ class Core:
         return Core(self.info.arrays, self.info.preset, compiles=True)
 
     def _ready(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function, compiled if this adapter compiles."""
         return compiled_by(self.info.arrays, function) if self._compiles else function
 
     def _stepped(self, handle: Any, finite: bool, communicator: Any) -> Any:
@@ -227,18 +217,6 @@ def trained(parameters: Sequence[Any], arrays: str, learning_rate: Any, momentum
     """Return the linear network, and a momentum optimizer of its parameters."""
     network = linear(list(parameters), arrays)
     return network, ampscale.optimizers.Momentum(network, learning_rate, momentum)
-
-
-def outputs(network: Any, scale: float, loss: Any, overflow: Any, next_scale: Any, rate: Any) -> dict[str, Any]:
-    """Return the outputs of a step by their names."""
-    return {
-        "parameters": list(network.params),
-        "finite": not bool(overflow),
-        "scale": scale,
-        "next_scale": next_scale,
-        "loss": loss,
-        "learning_rate": rate,
-    }
 
 
 NUMPY = Core("numpy")

@@ -8,8 +8,8 @@ import numpy as np
 import ampscale
 
 from ...model.adapter import Unsupported
-from ..base import StateDict, StepCell
-from .backends import info_of, outputs, trained
+from ..base import StateDict, StepCell, outputs
+from .backends import info_of, trained
 from .scalers import EDGE
 
 
@@ -19,25 +19,20 @@ class UpdateCell:
     info = info_of("update cell", "mindspore_update_cell", 0, ("resume", "rounding"))
 
     def create(self, rule: Any) -> Any:
-        """Return the cell and the scale."""
         return update_cell(rule), np.array(rule.init_scale, np.float32)
 
     def update(self, state: Any, finite: bool) -> None:
-        """Change the scale in place."""
         cell, scale = state
         cell(scale, np.array(not finite))
 
     def read_scale(self, state: Any) -> float:
-        """Return the scale that was written."""
         return float(state[1])
 
     def save(self, state: Any) -> Any:
-        """Return the counters of the cell, and the scale, as Python numbers."""
         cell, scale = state
         return cell.state_dict(), float(scale)
 
     def load(self, rule: Any, saved: Any) -> Any:
-        """Return a new cell and scale with this state."""
         cell, _ = self.create(rule)
         cell.load_state_dict(saved[0])
         return cell, np.array(saved[1], np.float32)
@@ -47,11 +42,13 @@ class TrainOneStep(StepCell, StateDict):
     """`ampscale.TrainOneStepWithLossScaleCell` with an update cell."""
 
     info = info_of(
-        "MindSpore step cell", "mindspore_update_cell", 4, ("resume", "rounding", "process", "loss", "momentum", "schedule")
+        "MindSpore step cell",
+        "mindspore_update_cell",
+        4,
+        ("resume", "rounding", "process", "float16", "loss", "momentum", "schedule"),
     )
 
     def create(self, rule: Any) -> Any:
-        """Return a cell over one parameter."""
         return self.create_cell(rule, [np.zeros(1, np.float32)], learning_rate=1.0)
 
     def update(self, cell: Any, finite: bool) -> None:
@@ -59,18 +56,15 @@ class TrainOneStep(StepCell, StateDict):
         cell.process_loss_scale(np.array(not finite))
 
     def read_scale(self, cell: Any) -> float:
-        """Return the scale of the next step."""
         return float(cell.scale_sense)
 
     def create_cell(self, rule: Any, parameters: Sequence[Any], **options: Any) -> Any:
-        """Return a cell with one of `ampscale.optimizers`."""
         return ampscale.TrainOneStepWithLossScaleCell(*trained(parameters, "numpy", **options), update_cell(rule))
 
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
-        """Run one call, and return its three outputs."""
         scale, rate = float(cell.scale_sense), float(cell.optimizer.learning_rate)
         loss, overflow, next_scale = cell(*data)
-        return outputs(cell.network, scale, loss, overflow, next_scale, rate)
+        return outputs([*cell.network.params], not bool(overflow), scale, next_scale, loss, learning_rate=rate)
 
 
 class MFTrainOneStep(TrainOneStep):
@@ -85,10 +79,10 @@ class MFTrainOneStep(TrainOneStep):
         return ampscale.MFTrainOneStepCell(*network_and_optimizer, max_norm is not None, limit, update_cell(rule))
 
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
-        """Run one call, and return its five outputs."""
         scale = float(cell.scale_sense)
-        *results, norm = cell(*data)
-        return outputs(cell.network, scale, *results) | ({} if norm is None else {"global_norm": norm})
+        loss, overflow, next_scale, rate, norm = cell(*data)
+        others = {"learning_rate": rate} | ({} if norm is None else {"global_norm": norm})
+        return outputs([*cell.network.params], not bool(overflow), scale, next_scale, loss, **others)
 
 
 def update_cell(rule: Any) -> Any:

@@ -40,7 +40,6 @@ class OnMPI(Core):
 def train_on_rank(
     rank: int, _size: int, rule_text: str, placements: Sequence[str], steps: Sequence[Any], options: Mapping[str, Any]
 ) -> list[Any]:
-    """Train on one rank."""
     own = {name: values[rank] for name, values in options.items() if isinstance(values, list)}
     max_norm, seconds = own.pop("max_norm", None), options.get("time_limit", 60.0)
     rule, placement = replace(LossScaleRule.from_json(rule_text), **own), placements[0]

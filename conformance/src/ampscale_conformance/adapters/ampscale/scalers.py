@@ -10,14 +10,14 @@ import ampscale
 
 from ...model.adapter import Unsupported
 from ...model.bits import arrays
-from ..base import StateDict
+from ..base import StateDict, outputs
 from ..mindspore import MindSpore
 from ..paddle import Paddle
-from .backends import info_of, linear, outputs, trained
+from .backends import info_of, linear, trained
 
 EDGE = 2.0**100  # beyond it, and below its reciprocal, ampscale deviates from the published scalers: spec/deviations.md
 HOST = ("resume", "rounding", "division")
-TREES = ("bfloat16", "complex", "integers")
+TREES = ("float16", "bfloat16", "complex", "integers")
 
 
 class DynamicLossScaler(StateDict, MindSpore):
@@ -26,15 +26,12 @@ class DynamicLossScaler(StateDict, MindSpore):
     info = info_of("DynamicLossScaler", "mindspore", 1, (*HOST, *TREES))
 
     def scaler_with(self, *constants: Any) -> Any:
-        """Return the scaler under test."""
         return ampscale.DynamicLossScaler(*constants)
 
     def update(self, scaler: Any, finite: bool) -> None:
-        """Call `adjust`."""
         scaler.adjust(finite)
 
     def read_scale(self, scaler: Any) -> float:
-        """Return a copy of the scale."""
         return float(scaler.scale_value)
 
     def all_finite(self, tree: Any) -> Any:
@@ -48,7 +45,6 @@ class StaticLossScaler(DynamicLossScaler):
     info = info_of("StaticLossScaler", "static", 1, ("rounding", "division", *TREES))
 
     def create(self, rule: Any) -> Any:
-        """Raise Unsupported for a scale below 1."""
         if rule.init_scale < 1:
             raise Unsupported("the scale must be at least 1")
         return ampscale.StaticLossScaler(rule.init_scale)
@@ -60,17 +56,14 @@ class DynamicLossScaleManager:
     info = info_of("manager", "mindspore_manager", 0, ("rounding",))
 
     def create(self, rule: Any) -> Any:
-        """Raise Unsupported for a scale below 1 or near infinity."""
         if not 1 <= rule.init_scale <= EDGE:
             raise Unsupported("the scale must be at least 1, and does not grow to infinity like the published one")
         return ampscale.DynamicLossScaleManager(rule.init_scale, rule.growth_factor, rule.growth_interval)
 
     def update(self, manager: Any, finite: bool) -> None:
-        """Call `update_loss_scale`."""
         manager.update_loss_scale(not finite)
 
     def read_scale(self, manager: Any) -> float:
-        """Call `get_loss_scale`."""
         return float(manager.get_loss_scale())
 
 
@@ -102,27 +95,22 @@ class PaddleGradScaler(OurGradScaler, Paddle):
         "Paddle GradScaler",
         "paddle_document",
         4,
-        (*HOST, "process", "bfloat16", "complex", "none", "groups", "applied", "loss", "momentum", "schedule"),
+        (*HOST, "process", "float16", "bfloat16", "complex", "none", "groups", "applied", "loss", "momentum", "schedule"),
     )
 
     def scaler_with(self, scale: float, **constants: Any) -> Any:
-        """Return the scaler under test."""
         return ampscale.GradScaler(init_loss_scaling=scale, **constants)
 
     def read_scale(self, scaler: Any) -> float:
-        """Call `get_loss_scaling`."""
         return float(scaler.get_loss_scaling())
 
     def tensor(self, number: float) -> Any:
-        """Return an array of shape ()."""
         return np.array(number)
 
     def copied(self, tensor: Any) -> Any:
-        """Return a copy of an array."""
         return tensor.copy()
 
     def add_optimizer(self, scaler: Any, parameters: Sequence[Any]) -> Any:
-        """Return ampscale's SGD."""
         return ampscale.optimizers.SGD(linear(list(parameters), "numpy"), 1.0)
 
     def optimizer_with(self, gradients: Sequence[Any]) -> Any:
@@ -135,15 +123,12 @@ class PaddleGradScaler(OurGradScaler, Paddle):
         return SimpleNamespace(parameters=parameters, step=lambda: None)
 
     def parameters_of(self, optimizer: Any) -> list[Any]:
-        """Return the parameters in order."""
         return optimizer.parameters  # type: ignore[no-any-return]
 
     def get_parameters(self, scaler: Any, optimizer: Any) -> list[Any]:
-        """Return the values of the parameters in order."""
         return [parameter.value for parameter in optimizer.parameters]
 
     def create_cell(self, rule: Any, parameters: Sequence[Any], learning_rate: Any, momentum: float = 0.0) -> Any:
-        """Return the objects of a loop."""
         return self.create(rule), *trained(parameters, "numpy", learning_rate, momentum)
 
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
@@ -153,7 +138,7 @@ class PaddleGradScaler(OurGradScaler, Paddle):
         loss = network.backward(*data, seed=np.float32(scale))
         finite = scaler.step(optimizer)
         scaler.update()
-        return outputs(network, scale, float(loss), not finite, scaler.get_loss_scaling(), rate)
+        return outputs([*network.params], finite, scale, scaler.get_loss_scaling(), float(loss), learning_rate=rate)
 
 
 DYNAMIC_LOSS_SCALER = DynamicLossScaler()

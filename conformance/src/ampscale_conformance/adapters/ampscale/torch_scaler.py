@@ -29,7 +29,6 @@ class TorchGradScaler(OurGradScaler, Torch):
     )
 
     def scaler_class(self) -> Any:
-        """Return the class under test."""
         return GradScaler
 
     def scale(self, scaler: Any, tree: Any) -> Any:
@@ -41,7 +40,6 @@ class TorchGradScaler(OurGradScaler, Torch):
         return ampscale.global_norm([parameter.grad for parameter in parameters])
 
     def rank_function(self) -> Any:
-        """Return the function that trains on one rank."""
         return train_on_rank
 
 
