@@ -132,10 +132,3 @@ def test_trees_round_trip_through_json(tree):
     map_tree(visited.append, tree)
     assert visited == [leaf for _, leaf in leaves(tree) if leaf is not None]
     assert len({path for path, _ in leaves(tree)}) == len(leaves(tree))
-
-
-def test_keys_may_be_names_of_the_format():
-    """A dict is written under "dict", so that its keys are not mistaken for members of the format."""
-    for key in ("tuple", "dict", "dtype"):
-        assert tree_from_json(tree_to_json({key: [ONE]})) == {key: [ONE]}
-    assert tree_to_json((ONE, [None], {"a": ()})) == {"tuple": [ONE.to_json(), [None], {"dict": {"a": {"tuple": []}}}]}

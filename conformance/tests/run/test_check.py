@@ -2,7 +2,6 @@
 
 import json
 import signal
-import threading
 import time
 from contextlib import suppress
 
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 from ampscale_conformance import CAPABILITIES, Report, Result, Unsupported, Verdict, check
 from ampscale_conformance.model.case import Case, case
-from ampscale_conformance.model.subject import Crashed, ProtocolError, TimedOut
 from ampscale_conformance.model.verdicts import BAD
 from ampscale_conformance.run.check import run
 from mutants.plain import Plain
@@ -121,12 +119,6 @@ def test_an_endless_method_times_out(hanging):
     assert time.monotonic() - started < 2
 
 
-@pytest.mark.parametrize(("error", "verdict"), [(TimedOut, "timeout"), (Crashed, "crash"), (ProtocolError, "protocol-error")])
-def test_a_failed_process_has_its_verdict(error, verdict):
-    """The adapter of a process raises these errors."""
-    assert outcome(with_methods(update=raising(error("gone")))) == (verdict, "gone")
-
-
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
 def test_an_interrupt_propagates(interrupt):
     """Any other error fails its own case only."""
@@ -201,15 +193,6 @@ def test_the_alarm_of_the_caller_is_restored():
     run(doubles, Scaler(), 0.05)
     assert signal.getsignal(signal.SIGALRM) is handler
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
-
-
-def test_other_threads_have_no_time_limit():
-    """Only the main thread receives signals."""
-    outcomes = []
-    thread = threading.Thread(target=lambda: outcomes.append(outcome(Scaler(), seconds=0.001)))
-    thread.start()
-    thread.join()
-    assert outcomes == [(Verdict.PASS, "")]
 
 
 # --- reports ---

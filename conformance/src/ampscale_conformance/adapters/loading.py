@@ -26,15 +26,10 @@ class NotFound(ValueError):  # noqa: N818 - part of the interface of find
 
 def find(name: str, folder: Path | None = None) -> Adapter:
     """
-    Return the adapter with this name.
+    Return the adapter with this name; raise NotFound if it does not exist or cannot be loaded.
 
-    Args:
-        name: "pkg.mod:NAME", where NAME is an adapter, or a class or function without parameters that returns one; or the
-            name of an installed adapter.
-        folder: Folder that is searched first for modules; the current directory by default.
-
-    Raises:
-        NotFound: The adapter does not exist or cannot be loaded.
+    The name is that of an installed adapter, or "pkg.mod:NAME", where NAME is an adapter, or a class or function without
+    parameters that returns one. Modules are first searched in *folder*, by default the current directory.
     """
     module, colon, path = name.partition(":")
     if not colon:

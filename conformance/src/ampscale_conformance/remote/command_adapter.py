@@ -58,14 +58,9 @@ class CommandAdapter(Client):
 
 class ReplayAdapter(Client):
     """
-    Adapter that replays a recording of an implementation: the same replies, and the same interruptions.
+    Adapter that replays the recording of a `CommandAdapter`: the same replies, and the same interruptions.
 
-    Args:
-        file: Recording by a `CommandAdapter`.
-
-    Raises:
-        OSError: The file cannot be read.
-        ValueError: The file is not a recording.
+    Raises an OSError if the file cannot be read, and a ValueError if it is not a recording.
     """
 
     def __init__(self, file: Path) -> None:

@@ -44,18 +44,11 @@ class Matrix:
 
 def of(reports: Iterable[Mapping[str, Any]], *, date: str | None = None, spec: str = "spec") -> Matrix:
     """
-    Return the matrix of several reports, in their order.
+    Return the matrix of several reports, in their order. Ids of implementations consist of name and version.
 
-    Args:
-        reports: JSON objects that match spec/conformance/report.schema.json, such as `json.loads(report.to_json())`.
-        date: Creation date in ISO 8601; today in UTC by default.
-        spec: Prefix of links to the specification, before "/30-machine.md".
-
-    Returns:
-        The matrix. Ids of implementations consist of name and version.
-
-    Raises:
-        ValueError: A report is invalid, has a case twice, or has a case under another clause or level than an earlier report.
+    The reports are JSON objects that match spec/conformance/report.schema.json, *date* is today in UTC by default, and *spec*
+    is the prefix of links to the specification. Raises a ValueError if a report is invalid, has a case twice, or has a case
+    under another clause or level than an earlier report.
     """
     tables = _Tables()
     implementations: list[dict[str, Any]] = []

@@ -51,14 +51,7 @@ def compiled_by(library: str, function: Callable[..., Any]) -> Callable[..., Any
 
 
 class Core:
-    """
-    `LossScaleRule`, the array functions and `train_step` on the arrays of one library.
-
-    Args:
-        arrays: Name of the library.
-        preset: A rule, or the name of a preset.
-        compiles: True to compile all functions.
-    """
+    """`LossScaleRule`, the array functions and `train_step` on the arrays of one library; *compiles* to compile all functions."""
 
     add_optimizer = update_scale = unavailable("the core has no scaler with optimizers")
 
