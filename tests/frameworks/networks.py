@@ -40,12 +40,10 @@ class Recorder:
         self.calls = []
 
     def __call__(self, gradients):
-        """Record copies of *gradients*."""
         self.calls.append([np.array(gradient) for gradient in gradients])
 
 
 def array(value, dtype="float32"):
-    """Return *value* as a NumPy array."""
     return np.array(value, dtype)
 
 

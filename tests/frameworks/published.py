@@ -22,14 +22,7 @@ TRACES = [
 ]
 
 # Start, factor, window: powers of two and not, at the floor of 1, and where another growth exceeds float32.
-SETTINGS = [
-    (8, 2, 1),
-    (8, 2, 3),
-    (10, 3, 2),
-    (1.5, 7, 4),
-    (2.0**127, 2, 1),
-    (float(np.float32(3e38)), 3, 2),
-]
+SETTINGS = [(8, 2, 1), (8, 2, 3), (10, 3, 2), (1.5, 7, 4), (2.0**127, 2, 1), (float(np.float32(3e38)), 3, 2)]
 
 
 @np.errstate(over="ignore")

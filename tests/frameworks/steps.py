@@ -1,5 +1,6 @@
-"""Optimizers that Paddle's scaler supports, and one step with them."""
+"""Optimizers that Paddle's scaler supports, one step with them, and a monitor of both scalers."""
 
+from collections import namedtuple
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,7 +18,6 @@ class GradientDescent:
         self.steps = 0
 
     def step(self):
-        """Update the parameters that have a gradient."""
         self.steps += 1
         for parameter in self.parameters:
             if parameter.grad is not None:
@@ -25,15 +25,33 @@ class GradientDescent:
 
     @property
     def gradients(self):
-        """Current gradients of all parameters."""
         return [parameter.grad for parameter in self.parameters]
+
+
+Begin = namedtuple("Begin", "gradients scale owner stale modified")
+End = namedtuple("End", "scale next_scale finite applied gradients owner")
+
+
+class RecordingMonitor:
+    """Monitor that stores what it receives; gradients as lists of numbers, and the other values as they are."""
+
+    def __init__(self):
+        self.losses, self.begins, self.ends = [], [], []
+
+    def observe_loss(self, loss):
+        self.losses.append(loss)
+
+    def begin(self, gradients, scale, owner, *, stale, modified, change=None):
+        self.begins.append(Begin([gradient.tolist() for gradient in gradients], scale, owner, stale, modified))
+
+    def end(self, scale, next_scale, finite, applied, gradients, owner):
+        self.ends.append(End(scale, next_scale, finite, applied, [gradient.tolist() for gradient in gradients], owner))
 
 
 class Minimizing(GradientDescent):
     """Optimizer that also has Paddle's `minimize`, which returns its arguments."""
 
     def minimize(self, loss, startup_program=None, *, parameters=None):
-        """Run a step."""
         self.step()
         return loss, startup_program, parameters
 
@@ -50,6 +68,5 @@ def run_step(scaler, letter):
 
 
 def state_of(scaler):
-    """Return the scale and both counts."""
     state = scaler.state_dict()
     return float(state["scale"][0]), state["incr_count"], state["decr_count"]

@@ -17,7 +17,6 @@ STEPS = [number % 5 != 2 for number in range(100)]  # True is a finite step
 
 
 def paddle_scaler():
-    """Return Paddle's scaler with a NumPy parameter."""
     parameter = SimpleNamespace(value=np.ones(1, np.float32), grad=None)
     optimizer, scaler = (
         SimpleNamespace(parameters=[parameter], step=list),
@@ -33,13 +32,11 @@ def paddle_scaler():
 
 
 def mindspore_scaler():
-    """Return the dynamic scaler."""
     scaler = mindspore.DynamicLossScaler(2.0**16, 2, 2)
     return scaler.adjust, scaler.state_dict
 
 
 def mindspore_update_cell():
-    """Return the dynamic update cell with the scale that it writes."""
     cell, scale = mindspore.DynamicLossScaleUpdateCell(2.0**16, 2, 2), np.asarray(2.0**16, np.float32)
     return lambda finite: cell(scale, not finite), cell.state_dict
 
@@ -62,13 +59,13 @@ def test_readers_get_consistent_states(make):
     try:
         with ThreadPoolExecutor(3) as pool:
             readers = [pool.submit(look) for _ in range(3)]
-            made = run(step, state_dict)
+            states = run(step, state_dict)
             done.set()
             assert [reader.result() for reader in readers] == [None] * 3
     finally:
         done.set()
         sys.setswitchinterval(interval)
-    assert made == expected
+    assert states == expected
     assert [state for state in read_states if state not in expected] == []
 
 

@@ -22,7 +22,7 @@ nn, OPTIMIZERS, INF, bits = torch.nn, loops.OPTIMIZERS, loops.INF, loops.bits
 
 CELLS = pytest.mark.parametrize("cell", [TrainOneStepWithLossScaleCell, MFTrainOneStepCell])
 TORCHS = OPTIMIZERS | {
-    "groups": lambda params: torch.optim.Adam([{"params": params[::2], "lr": 0.01}, {"params": params[1::2]}], lr=0.002),
+    "groups": lambda params: torch.optim.Adam([{"params": params[::2], "lr": 0.01}, {"params": params[1::2]}], lr=0.002)
 }
 TRACE = "OFFOFFOOFF"  # overflow, finite, finite
 
@@ -35,7 +35,6 @@ class Model(nn.Module):
         self.layers = loops.started(None, OPTIMIZERS["sgd"]).networks[0]
 
     def forward(self, inputs, targets):
-        """Return the mean squared error: shape ()."""
         return nn.functional.mse_loss(self.layers(inputs), targets)
 
 
@@ -52,7 +51,6 @@ def started(make=OPTIMIZERS["sgd"], dtype=torch.float32):
 
 
 def dynamic_scale():
-    """Return an update cell whose scales are powers of two."""
     return DynamicLossScaleUpdateCell(2**10, 2, 2)
 
 
@@ -128,7 +126,6 @@ class Product(nn.Module):
         self.b = nn.Parameter(torch.ones(1, dtype=dtype))
 
     def forward(self, w, b):
-        """Return the loss: float32, shape ()."""
         return (self.w.float() * torch.tensor(w)).sum() + (self.b.float() * torch.tensor(b)).sum()
 
 
@@ -136,17 +133,14 @@ class Words(nn.Embedding):
     """Network whose loss is the sum of embedding rows, each times a factor."""
 
     def forward(self, words, factor):
-        """Return the loss: shape ()."""
         return (super().forward(words) * factor).sum()
 
 
 def cell_of(model, optimizer, scale=2.0**4, cell=MFTrainOneStepCell):
-    """Return a cell with a fixed scale."""
     return cell(model, optimizer, scale_sense=torch.tensor(scale))
 
 
 def values(model):
-    """Return the bits of the parameters."""
     return bits(list(model.parameters()))
 
 

@@ -4,10 +4,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 from frameworks.networks import array, bits
-from frameworks.published import SETTINGS, TRACES, dynamic_loss_scaler, dynamic_manager, dynamic_update_cell, every_pattern
-from frameworks.rejections import check_rejected
+from frameworks.published import SETTINGS, dynamic_loss_scaler, every_pattern
+from frameworks.rejections import rejects
 
-from ampscale.core.trees import map_leaves
 from ampscale.frameworks.mindspore import DynamicLossScaler, LossScaler, StaticLossScaler, all_finite
 
 INF, NAN = float("inf"), float("nan")
@@ -16,7 +15,6 @@ both_scalers = pytest.mark.parametrize("scaler_of", SCALERS, ids=["static", "dyn
 
 
 def state_of(scaler):
-    """Return the scale and the counter of a dynamic scaler."""
     return float(scaler.scale_value), int(scaler.counter)
 
 
@@ -54,17 +52,6 @@ def test_scale_multiplies_and_unscale_divides(scaler_of, dtype, value, inputs, s
     assert not np.shares_memory(down, values)
 
 
-@pytest.mark.clause("MINDSPORE-scaler-inputs")
-@both_scalers
-def test_losses_and_gradients_in_any_container_are_scaled(scaler_of):
-    """Arrays, tuples, lists, nested tuples, dicts and the empty tuple keep their structure."""
-    scaler, one, two = scaler_of(4), array(1), array([2.0])
-    for inputs in (one, (one, two), [one], ((one,), two), {"w": two, "b": [one]}, ()):
-        assert scaler.scale(inputs) == map_leaves(lambda leaf: leaf * 4, inputs)
-        assert scaler.unscale(inputs) == map_leaves(lambda leaf: leaf / 4, inputs)
-        assert type(scaler.unscale(inputs)) is type(inputs)
-
-
 @pytest.mark.clause("MINDSPORE-scale-value", "MINDSPORE-scale-value-attribute")
 @both_scalers
 def test_scale_value_is_a_float32_copy(scaler_of):
@@ -79,24 +66,6 @@ def test_scale_value_is_a_float32_copy(scaler_of):
         assert scaler.scale_value in (np.float32(value), max(1, np.float32(value) / 2))
 
 
-@pytest.mark.clause("MINDSPORE-scale-value")
-@both_scalers
-def test_a_scale_value_below_1_or_of_another_type_is_rejected(scaler_of):
-    wrong = [("scale_value", value, ValueError) for value in (0.999999, 0.5, 0, -1, -INF, INF, NAN, 1e39, 10**400)]
-    others = (True, "1024", None, [8.0], np.float32(8), np.int32(8), array(8), array([8], "float64"))
-    check_rejected(lambda _, value: scaler_of(value), wrong + [("scale_value", value, TypeError) for value in others])
-
-
-@pytest.mark.clause("MINDSPORE-scale-factor", "MINDSPORE-scale-window")
-@pytest.mark.parametrize("name", ["scale_factor", "scale_window"])
-def test_factor_and_window_must_be_ints_of_at_least_1(name):
-    arguments = {"scale_value": 8, "scale_factor": 2, "scale_window": 2}
-    wrong = [(name, value, ValueError) for value in (0, -1, 2**31)]
-    wrong += [(name, value, TypeError) for value in (2.0, 2.5, True, "2", None, NAN, np.int32(2), array(2, "int32"))]
-    check_rejected(lambda name, value: DynamicLossScaler(**{**arguments, name: value}), wrong)
-    assert state_of(DynamicLossScaler(**{**arguments, name: 1})) == (8, 0)
-
-
 @pytest.mark.clause("MINDSPORE-scale-value-attribute")
 def test_scale_and_counter_of_a_dynamic_scaler_can_be_set():
     """A checkpoint is restored this way. A counter beyond the window grows at the next finite step."""
@@ -108,17 +77,6 @@ def test_scale_and_counter_of_a_dynamic_scaler_can_be_set():
     assert (scaler.scale(array(1)), scaler.unscale(array(1))) == (64, 1 / 64)
 
 
-@pytest.mark.clause("MINDSPORE-scale-value-attribute")
-def test_setting_an_invalid_scale_or_counter_changes_nothing():
-    """NaN, infinity, zero, negative values, other shapes and other types are rejected."""
-    scaler = DynamicLossScaler(8, 2, 4)
-    wrong = [("scale_value", value, ValueError) for value in (0.0, -1.0, NAN, INF, 1e39, 1e-50, array([1, 2]))]
-    wrong += [("scale_value", value, TypeError) for value in (True, "8", None, array(8, "float16"))]
-    wrong += [("counter", -1, ValueError), ("counter", 2**31, ValueError), ("counter", 1.0, TypeError)]
-    check_rejected(lambda name, value: setattr(scaler, name, value), wrong, got=lambda _: "")
-    assert state_of(scaler) == (8, 0)
-
-
 @pytest.mark.clause("MINDSPORE-static-fixed", "MINDSPORE-static-adjust-ignores", "MINDSPORE-adjust-returns")
 def test_adjust_of_a_static_scaler_ignores_its_argument():
     """It returns False, and the scale is unchanged."""
@@ -126,14 +84,6 @@ def test_adjust_of_a_static_scaler_ignores_its_argument():
     for anything in (True, False, np.asarray(False), None, "x", 0, array([INF])):
         assert scaler.adjust(anything) is False
         assert scaler.scale_value == 8
-
-
-def test_the_plain_loops_reproduce_the_published_scales():
-    """The scale grows in the window-th consecutive finite step, backs off at every overflow, and stays at least 1."""
-    for start, factor, window, pattern, scales in TRACES:
-        for loop in (dynamic_loss_scaler, dynamic_update_cell):
-            assert [start, *(state[0] for state in loop(start, factor, window, pattern))] == scales
-        assert [start, *dynamic_manager(start, factor, window, pattern)] == scales
 
 
 @pytest.mark.clause(
@@ -170,57 +120,20 @@ def test_the_lower_bound_applies_to_backoffs_only():
 
 @pytest.mark.clause("MINDSPORE-adjust-argument")
 def test_adjust_accepts_a_single_bool():
-    """Python and NumPy bools and arrays of shape () are valid; after any other argument the scaler is unchanged."""
+    """Python and NumPy bools and arrays of shape () are valid."""
     for flag in (True, np.True_, np.asarray(True), all_finite([array(1)])):
         scaler = DynamicLossScaler(8, 2, 2)
         assert scaler.adjust(flag) is True
         assert state_of(scaler) == (8, 1)
-    other = [("grads_finite", flag, TypeError) for flag in (1, None, "True", [True], np.asarray(1, "int32"), np.float32(1))]
-    several = [("grads_finite", np.asarray(flags), ValueError) for flags in ([True], [True, False])]
-    check_rejected(lambda _, flag: scaler.adjust(flag), other, got=lambda flag: str(getattr(flag, "dtype", flag)))
-    check_rejected(lambda _, flag: scaler.adjust(flag), several, got=lambda flags: str(flags.shape))
-    assert state_of(scaler) == (8, 1)
-
-
-CASES = [
-    ((array([1, 2]),), True),
-    ([array([1, 2]), array(3, "float16"), array([[0.5]], "float64")], True),
-    ((array([1, 2]), array(INF)), False),
-    ([array(-INF, "float16"), array(1)], False),
-    ((array([[1, NAN]], "float64"),), False),
-    ((array(65504, "float16"), array(2.0**-24, "float16"), array(2.0**-149)), True),
-    ((array([3e38, 3e38]),), True),
-    ((array(INF, ml_dtypes.bfloat16),), False),
-    ((array([], "float32"),), True),
-    ((array([1, 2], "int32"), array([True])), True),
-    ((array([1, 2], "int32"), array(NAN)), False),
-    (tuple(array(1) for _ in range(100)), True),
-]
-
-
-@pytest.mark.clause("MINDSPORE-all-finite")
-def test_all_finite_is_true_without_infinities_and_nans():
-    """The result is a bool array of shape (), for a tuple or list of any shapes and dtypes."""
-    for inputs, finite in CASES:
-        assert bits([all_finite(inputs)]) == bits([np.asarray(finite)])
 
 
 @pytest.mark.clause("MINDSPORE-all-finite-flat", "MINDSPORE-all-finite-empty")
 def test_all_finite_requires_a_flat_tuple_or_list_of_arrays():
     """Anything else is a TypeError that names the value, and an empty container a ValueError."""
-    wrong = [
-        (array([1.0]), "ndarray"),
-        ({"w": array(1)}, "dict"),
-        (None, "NoneType"),
-        (1.0, "float"),
-        ((array(1), (array(1),)), "tuple"),
-        ([[array(1)]], "list"),
-        ((array(1), None), "NoneType"),
-        ((1.0, 2.0), "float"),
-        ((value for value in [array(1)]), "generator"),
-    ]
-    for inputs, actual in wrong:
-        check_rejected(lambda _, inputs: all_finite(inputs), [("inputs", inputs, TypeError)], got=lambda _, actual=actual: actual)
-    check_rejected(
-        lambda _, inputs: all_finite(inputs), [("inputs", (), ValueError), ("inputs", [], ValueError)], got=lambda _: "none"
-    )
+    for error, name, inputs, actual in (
+        (TypeError, "inputs", (value for value in [array(1)]), "generator"),
+        (TypeError, "inputs[1]", (array(1), None), "NoneType"),
+        (ValueError, "inputs", (), "none"),
+    ):
+        with rejects(error, name, actual):
+            all_finite(inputs)

@@ -21,7 +21,6 @@ def cell_of(cell=TrainOneStepWithLossScaleCell, *, detector=None):
 
 
 def subclass(**methods):
-    """Return a subclass of the cell that overrides some methods."""
     return type("Subclass", (TrainOneStepWithLossScaleCell,), methods)
 
 
@@ -29,7 +28,6 @@ class Logged(TrainOneStepWithLossScaleCell):
     """Cell that logs every call of the four methods, the backward pass and the optimizer."""
 
     def construct(self, x):
-        """Run the step, and log the loss, the cotangent and the gradients."""
         self.log = []
         vjp, optimizer = linear([1, 2]).vjp, self.optimizer
 
@@ -44,19 +42,16 @@ class Logged(TrainOneStepWithLossScaleCell):
         return out
 
     def start_overflow_check(self, pre_cond, compute_input):
-        """Log the inherited method."""
         started = super().start_overflow_check(pre_cond, compute_input)
         self.log.append(("start", pre_cond, compute_input, started))
         return started
 
     def get_overflow_status(self, status, compute_output):
-        """Log the inherited method."""
         overflow = super().get_overflow_status(status, compute_output)
         self.log.append(("status", status, compute_output, overflow))
         return overflow
 
     def process_loss_scale(self, overflow):
-        """Log the inherited method."""
         self.log.append(("process", overflow))
         return super().process_loss_scale(overflow)
 
@@ -119,7 +114,6 @@ class Masking(TrainOneStepWithLossScaleCell):
     """Cell that replaces the non-finite gradients before they are checked."""
 
     def get_overflow_status(self, status, compute_output):
-        """Check the finite remainder of the gradients."""
         return super().get_overflow_status(status, [np.nan_to_num(leaf, posinf=0) for leaf in compute_output])
 
 

@@ -5,28 +5,9 @@ import pickle
 
 import numpy as np
 import pytest
-from frameworks.steps import GradientDescent, scaler_at
+from frameworks.steps import GradientDescent, RecordingMonitor, scaler_at
 
 INF = np.inf
-
-
-class Recorder:
-    """Monitor that stores what it receives."""
-
-    def __init__(self):
-        self.losses, self.begins, self.ends = [], [], []
-
-    def observe_loss(self, loss):
-        """Store a loss."""
-        self.losses.append(loss)
-
-    def begin(self, gradients, scale, owner, *, stale, modified):
-        """Store a begin, with copies of the gradients."""
-        self.begins.append(([gradient.tolist() for gradient in gradients], scale, owner, stale, modified))
-
-    def end(self, scale, next_scale, finite, applied, gradients, owner):
-        """Store an end, with copies of the gradients."""
-        self.ends.append((scale, next_scale, finite, applied, [gradient.tolist() for gradient in gradients], owner))
 
 
 @pytest.mark.clause("PADDLE-monitor")
@@ -35,7 +16,7 @@ class Recorder:
 @pytest.mark.parametrize("dynamic", [True, False])
 def test_a_monitor_receives_each_step(call, finite, dynamic):
     """Gradients are scaled at the begin and unscaled at the end; with a fixed scale, the call itself ends the step."""
-    monitor, optimizer = Recorder(), GradientDescent(np.float32([8 if finite else INF]), None)
+    monitor, optimizer = RecordingMonitor(), GradientDescent(np.float32([8 if finite else INF]), None)
     scaler = scaler_at(8.0, use_dynamic_loss_scaling=dynamic, monitor=monitor)
     loss = np.float32(2)
     scaler.scale(loss)
@@ -52,7 +33,7 @@ def test_a_monitor_receives_each_step(call, finite, dynamic):
 @pytest.mark.clause("PADDLE-monitor", "PADDLE-abandon")
 def test_optimizers_that_were_only_unscaled_have_an_end_and_abandoned_ones_have_none():
     """The update counts the flag of the first one."""
-    monitor, optimizers = Recorder(), [GradientDescent(np.float32([8])) for _ in range(2)]
+    monitor, optimizers = RecordingMonitor(), [GradientDescent(np.float32([8])) for _ in range(2)]
     scaler = scaler_at(8.0, monitor=monitor)
     for optimizer in optimizers:
         scaler.unscale_(optimizer)
@@ -64,7 +45,7 @@ def test_optimizers_that_were_only_unscaled_have_an_end_and_abandoned_ones_have_
 @pytest.mark.clause("PADDLE-monitor")
 def test_an_error_in_begin_changes_nothing():
     """The step can be repeated."""
-    monitor, optimizer = Recorder(), GradientDescent(np.float32([8]))
+    monitor, optimizer = RecordingMonitor(), GradientDescent(np.float32([8]))
     scaler = scaler_at(8.0, monitor=monitor)
     monitor.begin = None
     with pytest.raises(TypeError, match="not callable"):
@@ -83,7 +64,7 @@ def test_a_monitor_has_all_methods():
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda scaler: pickle.loads(pickle.dumps(scaler))])
 def test_scalers_can_be_copied_within_a_step(copied):
     """A copy has the scale and the counts, and no monitor; that of `copy` rejects the calls that its original rejects."""
-    optimizer, scaler = GradientDescent(np.float32([8])), scaler_at(8.0, monitor=Recorder())
+    optimizer, scaler = GradientDescent(np.float32([8])), scaler_at(8.0, monitor=RecordingMonitor())
     scaler.step(optimizer)
     scaler.update()
     scaler.unscale_(optimizer)

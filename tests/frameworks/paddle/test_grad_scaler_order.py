@@ -13,21 +13,6 @@ from ampscale.frameworks.paddle import optimizer_calls
 INF, NAN = float("inf"), float("nan")
 
 
-@pytest.mark.clause("PADDLE-step", "PADDLE-update", "PADDLE-minimize")
-@pytest.mark.parametrize(("letter", "applied", "scale"), [("F", True, 16), ("O", False, 4)])
-def test_step_and_update_equal_minimize(letter, applied, scale):
-    """`step` returns whether the optimizer stepped; `update` changes the scale and returns None."""
-    gradient = 8.0 if letter == "F" else INF
-    one, other = GradientDescent(array([gradient])), GradientDescent(array([gradient]))
-    stepping, minimizing = scaler_at(8), scaler_at(8)
-    assert stepping.step(one) is applied
-    assert state_of(stepping) == (8, 0, 0)
-    assert stepping.update() is None
-    minimizing.minimize(other)
-    assert state_of(stepping) == state_of(minimizing) == (scale, 0, 0)
-    assert one.steps == other.steps == applied
-
-
 @pytest.mark.clause("PADDLE-interrupted")
 @pytest.mark.parametrize("dynamic", [True, False])
 @pytest.mark.parametrize("call", ["step", "minimize"])

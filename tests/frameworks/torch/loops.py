@@ -5,6 +5,8 @@ from typing import Any
 
 import torch
 
+from ampscale.frameworks.torch import GradScaler
+
 INF, NAN = float("inf"), float("nan")
 
 # Ten steps, and what their loss is multiplied by. With 1e36 it is finite until it is scaled.
@@ -20,6 +22,38 @@ OPTIMIZERS = {
 }
 
 
+def scaler_at(scale, **settings):
+    """Return a scaler of ampscale that has scaled a tensor, and grows at every finite step."""
+    scaler = GradScaler(**{"init_scale": scale, "growth_interval": 1, **settings})
+    scaler.scale(torch.ones(()))
+    return scaler
+
+
+def two_groups(params):
+    """Return SGD with rate 1."""
+    return torch.optim.SGD([{"params": params[:1]}, {"params": params[1:]}], lr=1.0)
+
+
+def optimizer_with(*gradients, make=two_groups):
+    """Return an optimizer over a parameter of zeros for each gradient; None is a parameter without gradient."""
+    likes = [torch.zeros(2) if gradient is None else gradient for gradient in gradients]
+    parameters = [torch.zeros(like.shape, dtype=like.dtype, requires_grad=True) for like in likes]
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter.grad = gradient
+    return make(parameters)
+
+
+def parameters_of(optimizer):
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def run_step(scaler, *values):
+    """Run a step with one gradient of these values and the update, and return whether it was applied."""
+    applied = scaler.step(optimizer_with(torch.tensor(values)))
+    scaler.update()
+    return applied
+
+
 @dataclass
 class Run:
     """Two small networks, an optimizer for each, and a scaler."""
@@ -30,7 +64,6 @@ class Run:
     device: str
 
     def losses(self, batch, factors):
-        """Return the loss of each network times its factor."""
         values, targets = (part.to(self.device) for part in batch)
         return [
             torch.nn.functional.mse_loss(network(values), targets) * factor
@@ -38,7 +71,6 @@ class Run:
         ]
 
     def state(self):
-        """Return the bits of the parameters and moments, and the scaler's state dict."""
         moments = [optimizer.state_dict()["state"] for optimizer in self.optimizers]
         parameters = [parameter for network in self.networks for parameter in network.parameters()]
         return bits([parameters, moments]), self.scaler.state_dict()
@@ -57,7 +89,6 @@ def started(scaler, make_optimizer, device="cpu"):
 
 
 def batch_of(step, part=0):
-    """Return four inputs and their targets."""
     generator = torch.Generator().manual_seed(1000 * part + step)
     return torch.randn(4, 3, generator=generator), torch.randn(4, 2, generator=generator)
 
@@ -100,7 +131,6 @@ def accumulating(run, step, factors):
 
 
 def finished(run):
-    """Step, update, and reset the gradients."""
     applied = [run.scaler.step(optimizer) for optimizer in run.optimizers]
     run.scaler.update()
     for optimizer in run.optimizers:

@@ -12,7 +12,6 @@ SETTINGS = {"init_scale": 2.0**16, "growth_interval": 6}
 
 @pytest.fixture
 def no_synchronization():
-    """Raise an error if the host waits for the device."""
     torch.cuda.set_sync_debug_mode("error")
     yield
     torch.cuda.set_sync_debug_mode("default")

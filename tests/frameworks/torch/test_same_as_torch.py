@@ -23,7 +23,6 @@ def ours(**settings):
 
 @cache
 def reference(loop, optimizer):
-    """Return the states of torch's run."""
     run = started(theirs(**SETTINGS), OPTIMIZERS[optimizer])
     return [state for state, _ in trained(run, LOOPS[loop], range(STEPS))]
 

@@ -6,7 +6,8 @@ import libraries
 import pytest
 import torch
 from frameworks.rejections import check_rejected
-from frameworks.torch.loops import INF, OPTIMIZERS, bits
+from frameworks.torch import loops
+from frameworks.torch.loops import INF, OPTIMIZERS, bits, scaler_at
 
 from ampscale.frameworks.torch import GradScaler
 
@@ -21,7 +22,6 @@ class RecordingOptimizer(torch.optim.SGD):
         self.calls = []
 
     def step(self, *args, **kwargs):
-        """Record the call."""
         self.calls.append(
             SimpleNamespace(args=args, kwargs=kwargs, attributes={k: v for k, v in vars(self).items() if k in FUSED})
         )
@@ -42,30 +42,19 @@ class OlderContract(RecordingOptimizer):
     _step_supports_amp_scaling = True
 
     def step(self, closure=None, *, grad_scaler=None):
-        """Record both arguments."""
         return super().step(closure, grad_scaler)
 
 
 FUSED = ("grad_scale", "found_inf")
 
 
-def optimizer_with(*gradients, make=RecordingOptimizer):
-    """Return an optimizer over a parameter of zeros for each gradient; None is a parameter without gradient."""
-    parameters = [torch.zeros(2, requires_grad=True) for _ in gradients]
-    for parameter, gradient in zip(parameters, gradients, strict=True):
-        parameter.grad = None if gradient is None else torch.tensor([1.0, gradient])
-    return make(parameters)
-
-
-def scaler_at(scale, **settings):
-    """Return a scaler that has scaled a tensor, and grows at every finite step."""
-    scaler = GradScaler(init_scale=scale, growth_interval=1, **settings)
-    scaler.scale(torch.ones(()))
-    return scaler
+def optimizer_with(*values, make=RecordingOptimizer):
+    """Return an optimizer with a gradient of 1 and each value; None is a parameter without gradient."""
+    return loops.optimizer_with(*(None if value is None else torch.tensor([1.0, value]) for value in values), make=make)
 
 
 def gradients(optimizer):
-    return [parameter.grad for group in optimizer.param_groups for parameter in group["params"]]
+    return [parameter.grad for parameter in loops.parameters_of(optimizer)]
 
 
 @pytest.mark.clause("TORCH-step", "TORCH-step-returns")
@@ -120,18 +109,18 @@ def test_an_optimizer_must_have_parameter_groups(call):
 @pytest.mark.parametrize(("gradient", "unscale_first"), [(8.0, True), (INF, False)])
 def test_a_step_synchronizes_once_and_a_fused_optimizer_never(optimizer, gradient, unscale_first):
     """Calls other than `step` never synchronize. Synchronizations of the optimizer itself are not counted."""
-    made = optimizer_with(8.0, 8.0, make=OPTIMIZERS[optimizer])
+    stepping = optimizer_with(8.0, 8.0, make=OPTIMIZERS[optimizer])
     with libraries.load("torch").count_reads() as its_own:
-        made.step()
-    for parameter, value in zip(made.param_groups[0]["params"], (8.0, gradient), strict=True):
+        stepping.step()
+    for parameter, value in zip(stepping.param_groups[0]["params"], (8.0, gradient), strict=True):
         parameter.grad = torch.tensor([1.0, value])
     scaler = GradScaler(init_scale=8.0, growth_interval=1)
     with libraries.load("torch").count_reads() as around:
         scaler.scale(torch.ones(()))
         if unscale_first:
-            scaler.unscale_(made)
+            scaler.unscale_(stepping)
     with libraries.load("torch").count_reads() as in_step:
-        applied = scaler.step(made)
+        applied = scaler.step(stepping)
     with libraries.load("torch").count_reads() as in_update:
         scaler.update()
     fused = isinstance(applied, torch.Tensor)
@@ -193,8 +182,7 @@ def test_an_optimizer_with_a_grad_scaler_argument_does_not_receive_it(gradient, 
 def test_an_optimizer_without_gradients_is_not_called_and_does_not_count(make, unscale_first):
     """False is returned, the update keeps scale and count, and the step ends as any other."""
     optimizer = optimizer_with(None, None, make=make)
-    scaler = GradScaler(init_scale=8.0, growth_interval=2)
-    scaler.scale(torch.ones(()))
+    scaler = scaler_at(8.0, growth_interval=2)
     scaler.load_state_dict({**scaler.state_dict(), "_growth_tracker": 1})
     before = scaler.state_dict()
     if unscale_first:

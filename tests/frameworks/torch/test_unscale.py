@@ -4,30 +4,9 @@ import warnings
 
 import pytest
 import torch
-from frameworks.torch.loops import INF, NAN, bits
+from frameworks.torch.loops import INF, NAN, bits, optimizer_with, parameters_of, scaler_at
 
 from ampscale.frameworks.torch import GradScaler
-
-
-def scaler_at(scale):
-    """Return a scaler that has scaled a tensor."""
-    scaler = GradScaler(init_scale=scale)
-    scaler.scale(torch.ones(()))
-    return scaler
-
-
-def optimizer_with(*gradients):
-    """Return SGD with rate 1 over a parameter of zeros for each gradient; None is a parameter without gradient."""
-    parameters = []
-    for gradient in gradients:
-        like = torch.zeros(1) if gradient is None else gradient
-        parameters.append(torch.zeros(like.shape, dtype=like.dtype, requires_grad=True))
-        parameters[-1].grad = gradient
-    return torch.optim.SGD([{"params": parameters[:1]}, {"params": parameters[1:]}], lr=1.0)
-
-
-def parameters(optimizer):
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def sparse(indices, values, rows=4):
@@ -40,13 +19,13 @@ def sparse(indices, values, rows=4):
 def test_gradients_are_divided_in_place(dtype):
     """Memory, dtype and layout are kept in every group; a parameter without a gradient is skipped."""
     for layout in (torch.clone, lambda grad: grad.repeat(2)[::2], lambda grad: grad[:, None].clone()):
-        gradient, beside = layout(torch.tensor([5, 7], dtype=dtype)), torch.tensor([5.0])
+        gradient, other = layout(torch.tensor([5, 7], dtype=dtype)), torch.tensor([5.0])
         expected = (gradient / torch.tensor(3.0)).clone()
-        optimizer = optimizer_with(gradient, None, beside)
+        optimizer = optimizer_with(gradient, None, other)
         assert scaler_at(3.0).unscale_(optimizer) is None
-        assert [parameter.grad for parameter in parameters(optimizer)][1] is None
-        assert parameters(optimizer)[0].grad is gradient
-        assert bits([gradient, beside]) == bits([expected, torch.tensor([5.0]) / 3])
+        assert [parameter.grad for parameter in parameters_of(optimizer)][1] is None
+        assert parameters_of(optimizer)[0].grad is gradient
+        assert bits([gradient, other]) == bits([expected, torch.tensor([5.0]) / 3])
 
 
 @pytest.mark.clause("TORCH-unscale")
@@ -83,7 +62,7 @@ def test_overflows_are_detected_before_and_after_the_division():
     for gradient, scale in bad:
         optimizer = optimizer_with(torch.tensor([1e-30]), gradient, None, torch.tensor([1e-30], dtype=torch.float64))
         assert scaler_at(scale).step(optimizer) is False
-        assert all((parameter == 0).all() for parameter in parameters(optimizer))
+        assert all((parameter == 0).all() for parameter in parameters_of(optimizer))
 
 
 @pytest.mark.clause("TORCH-float16")
@@ -96,9 +75,9 @@ def test_float16_gradients_raise_before_any_change(call, make):
     optimizer, scaler = optimizer_with(*gradients), scaler_at(8.0)
     with pytest.raises(ValueError, match=r"must not be float16, got one of shape \(1,\).*autocast"):
         getattr(scaler, call)(optimizer)
-    assert (gradients[0].item(), parameters(optimizer)[1].grad) == (8.0, gradients[1])
+    assert (gradients[0].item(), parameters_of(optimizer)[1].grad) == (8.0, gradients[1])
     assert not gradients[1].is_coalesced()
-    parameters(optimizer)[2].grad = None
+    parameters_of(optimizer)[2].grad = None
     getattr(scaler, call)(optimizer)
     assert gradients[0].item() == 1.0
 
@@ -118,7 +97,7 @@ class Unwritable(torch.Tensor):
 def test_an_error_of_a_later_gradient_does_not_divide_the_first_twice():
     """The type of the error does not matter."""
     optimizer, scaler = optimizer_with(torch.tensor([8.0]), torch.tensor([8.0])), scaler_at(8.0)
-    first, second = parameters(optimizer)
+    first, second = parameters_of(optimizer)
     second.grad = torch.tensor([8.0]).as_subclass(Unwritable)
     with pytest.raises(TypeError, match="no implementation found"):
         scaler.unscale_(optimizer)
@@ -132,7 +111,7 @@ def test_an_error_of_a_later_gradient_does_not_divide_the_first_twice():
 def test_an_expanded_gradient_raises_before_any_is_divided():
     """No gradient counts as unscaled."""
     optimizer, scaler = optimizer_with(torch.tensor([8.0]), torch.ones(2)), scaler_at(8.0)
-    first, second = parameters(optimizer)
+    first, second = parameters_of(optimizer)
     second.grad = torch.ones(1).expand(2)
     for _ in range(2):
         with pytest.raises(ValueError, match="got an expanded tensor"):
@@ -146,7 +125,7 @@ def test_sparse_gradients_are_coalesced_and_unscaled():
     apart, coalesced = sparse([1, 3, 1], [8.0, 16.0, 24.0]), sparse([0, 2], [8.0, 16.0]).coalesce()
     optimizer = optimizer_with(apart, coalesced)
     scaler_at(8.0).unscale_(optimizer)
-    first, second = (parameter.grad for parameter in parameters(optimizer))
+    first, second = (parameter.grad for parameter in parameters_of(optimizer))
     assert first.is_coalesced()
     assert bits([first.indices(), first.values()]) == bits([torch.tensor([[1, 3]]), torch.tensor([[4.0, 0.0], [2.0, 0.0]])])
     assert second is coalesced
@@ -159,4 +138,4 @@ def test_an_overflow_of_summed_duplicates_is_detected():
     for scale in (1.0, 8.0, 0.5):
         optimizer = optimizer_with(sparse([1, 1], [3e38, 3e38]))
         assert scaler_at(scale).step(optimizer) is False
-        assert (parameters(optimizer)[0] == 0).all()
+        assert (parameters_of(optimizer)[0] == 0).all()
