@@ -3,6 +3,7 @@
 import re
 
 from docutils import nodes
+from sphinx.util.nodes import make_refnode
 
 from ampscale import __version__
 
@@ -20,9 +21,12 @@ toc_object_entries = False  # each object of the API has a heading
 myst_heading_anchors = 6
 myst_links_external_new_tab = False
 
+linkcheck_anchors = False  # hosts such as github.com create anchors by a script
+linkcheck_retries, linkcheck_timeout = 2, 20
+
 # The theme of NumPy and of the Array API standard: readers know it, it needs no other host, and it has light and dark colors.
 html_theme = "pydata_sphinx_theme"
-html_title = "ampscale"
+html_title = f"ampscale {release}"
 html_static_path = ["_static"]
 templates_path = ["_templates"]
 html_css_files = ["site.css"]
@@ -46,8 +50,9 @@ html_theme_options = {
 
 
 def setup(app):
-    """Connect the event before that in which the contents of a page are collected."""
-    app.connect("doctree-read", name_clauses, priority=0)
+    """Connect the functions below to the events of a build."""
+    app.connect("doctree-read", name_clauses, priority=0)  # before the contents of a page are collected
+    app.connect("doctree-resolved", link_names)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
@@ -56,3 +61,37 @@ def name_clauses(_, doctree):
     for section in doctree.findall(nodes.section):
         if clause := re.fullmatch(r"([A-Z]+-[a-z0-9-]+) · \w+", section[0].astext()):
             section["ids"].insert(0, clause[1])
+
+
+def link_names(app, doctree, page):
+    """Link the first mention of a public class or function in each section to its description."""
+    objects = {name: entry for name, entry in app.env.get_domain("py").objects.items() if entry.objtype in ("class", "function")}
+    targets, linked = short_names(objects) | {name: name for name in objects}, set()
+    for literal in list(doctree.findall(nodes.literal)):
+        target, parents = targets.get(literal.astext().removesuffix("()")), ancestors(literal)
+        section = next((parent for parent in parents if isinstance(parent, nodes.section)), None)
+        if (
+            target
+            and page != "api"
+            and (section, target) not in linked
+            and not any(isinstance(each, UNLINKED) for each in parents)
+        ):
+            entry = objects[target]
+            literal.replace_self(make_refnode(app.builder, page, entry.docname, entry.node_id, literal.deepcopy(), target))
+            linked.add((section, target))
+
+
+UNLINKED = nodes.reference, nodes.title
+
+
+def short_names(objects):
+    """Return the full names by those without a module, except single words and names that several modules have."""
+    names = {}
+    for name in objects:
+        names.setdefault(name.rpartition(".")[2], []).append(name)
+    return {short: full[0] for short, full in names.items() if len(full) == 1 and ("_" in short or not short.islower())}
+
+
+def ancestors(node):
+    """Return the nodes that contain a node, from the inside out."""
+    return [node.parent, *ancestors(node.parent)] if node.parent else []
