@@ -84,7 +84,7 @@ cuda-code: .venv-cuda/ready ## tests of the code that JAX compiles for CUDA, wit
 	.venv-cuda/bin/python -m pytest -q tests/backends/jax/test_cuda_code.py
 
 interruptions: $(READY) ## fault injection at each call, return and line, and the counts of what followed; takes minutes
-	$(BIN)/python tools/release/count_interruptions.py
+	$(BIN)/python tools/release/count_interruptions.py $(ARGS)
 
 tested: $(READY) ## docs/how-tested.md, from the committed results of all these commands
 	PYTHONPATH=conformance/tests $(BIN)/python tools/tested_page.py
