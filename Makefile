@@ -87,7 +87,7 @@ interruptions: $(READY) ## fault injection at each call, return and line, and th
 	$(BIN)/python tools/release/count_interruptions.py $(ARGS)
 
 tested: $(READY) ## docs/how-tested.md, from the committed results of all these commands
-	PYTHONPATH=conformance/tests $(BIN)/python tools/tested_page.py
+	$(BIN)/python tools/tested_page.py
 
 fuzz: $(READY) ## ten million mutated inputs for all parsers; takes 20 minutes, INPUTS=100000 runs fewer
 	PYTHONPATH=tools $(BIN)/python -m fuzz --inputs $(or $(INPUTS),10000000) --seed $(or $(SEED),0) $(if $(ONLY),--only "$(ONLY)") --out tools/fuzz/result.json

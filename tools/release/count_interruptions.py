@@ -21,7 +21,8 @@ def main() -> int:
     counts = [literal_eval(text) for text in re.findall(r"\d+ points: (\{.*\})", done.stdout)]
     outcomes: Counter[str] = sum(map(Counter, counts), Counter())
     if done.returncode == 0:
-        result = {"command": " ".join(["make interruptions", *sys.argv[1:]]), "calls": len(counts), "outcomes": dict(sorted(outcomes.items()))}
+        command = ["make interruptions", *sys.argv[1:]]
+        result = {"command": " ".join(command), "calls": len(counts), "outcomes": dict(sorted(outcomes.items()))}
         RESULT.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
     return done.returncode
 
