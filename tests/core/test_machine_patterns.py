@@ -115,7 +115,6 @@ def grown(rule, scale, factor, as_computed):
 
 
 def backed_off(rule, scale, as_computed):
-    """Return the float32 scale after a backoff."""
     if rule.divide_on_backoff:
         smaller = scaled(operator.truediv, rule, scale, 1 / rule.backoff_factor, as_computed)
     else:

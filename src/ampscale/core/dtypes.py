@@ -55,9 +55,14 @@ def name_of(dtype: Any) -> str:
     raise TypeError(f"dtype must be one of {', '.join([*FLOATS, *COMPLEX_PARTS, *sorted(INTEGERS)])}, got {dtype}")
 
 
+def part_dtype(name: str) -> str:
+    """Return the dtype of the real numbers of an array of dtype *name*."""
+    return COMPLEX_PARTS.get(name, name)
+
+
 def compute_dtype(name: str) -> str:
     """Return the dtype in which arithmetic on dtype *name* is done before rounding once: "float64" or "float32"."""
-    return "float64" if COMPLEX_PARTS.get(name, name) == "float64" else "float32"
+    return "float64" if part_dtype(name) == "float64" else "float32"
 
 
 def accumulation_dtype(names: list[str]) -> str:

@@ -62,8 +62,9 @@ def init_host(rule: RuleConstants) -> tuple[float, int, int, int | None, float |
 
 def takes_host(rule: RuleConstants, state: LossScaleState, finite: Flag) -> bool:
     """Return True if *state* fits *rule*, and *state* and *finite* are Python numbers or NumPy arrays of shape ()."""
-    if not _fits(state, rule):  # machine.py raises the error
-        return False
+    has_window, has_pending = state.window_steps is not None, state.pending_scale is not None
+    if has_window != (rule.overflow_tolerance is not None) or has_pending != rule.delayed_update:
+        return False  # machine.py raises the error
     return type(state.scale) is float or (_are_arrays(state, rule.dtype) and _is_flag(finite))
 
 
@@ -80,7 +81,10 @@ def transition_host(step: Step, state: LossScaleState, finite: Flag) -> tuple[Lo
         TypeError: *state* consists of Python numbers and *finite* has another type.
     """
     if type(state.scale) is float:
-        return _transition(step, state, finite if type(finite) is bool else _flag_host(finite))
+        if type(finite) is not bool and not _is_flag(finite):
+            expected = "a bool for a state of Python numbers"
+            raise TypeError(f"finite must be {expected}, got {excerpt(finite)} of type {type(finite).__name__}")
+        return _transition(step, state, bool(finite))
     numbers = LossScaleState(*(None if value is None else value.item() for value in state))
     new_numbers, raises = _transition(step, numbers, bool(finite))
     return LossScaleState(*map(_like, state, new_numbers)), raises
@@ -195,12 +199,6 @@ def _transition(step: Step, state: LossScaleState, finite: bool) -> tuple[LossSc
     ), False
 
 
-def _fits(state: LossScaleState, rule: RuleConstants) -> bool:
-    """Return True if *state* has exactly the optional fields that *rule* requires."""
-    has_window, has_pending = state.window_steps is not None, state.pending_scale is not None
-    return has_window == (rule.overflow_tolerance is not None) and has_pending == rule.delayed_update
-
-
 def _are_arrays(state: LossScaleState, dtype: str) -> bool:
     """Return True if *state* consists of NumPy arrays, not of NumPy scalars, which have shape () too."""
     types = {type(value) for value in state if value is not None}
@@ -209,14 +207,6 @@ def _are_arrays(state: LossScaleState, dtype: str) -> bool:
 
 def _is_array(value: Any, dtype: str) -> bool:
     return is_numpy_array(value) and value.shape == () and value.dtype == dtype
-
-
-def _flag_host(finite: Flag) -> bool:
-    if not _is_flag(finite):
-        raise TypeError(
-            f"finite must be a bool for a state of Python numbers, got {excerpt(finite)} of type {type(finite).__name__}"
-        )
-    return bool(finite)
 
 
 def _is_flag(value: Any) -> bool:

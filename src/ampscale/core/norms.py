@@ -12,16 +12,16 @@ NORMS-clip-before, NORMS-clip-magnitudes, NORMS-clip-nan.
 import math
 from collections.abc import Sequence
 from functools import reduce
-from operator import add, mul, truediv
+from operator import add, truediv
 from typing import NamedTuple
 
 import array_api_compat
 
-from .dtypes import COMPLEX_PARTS, FLOATS, accumulation_dtype, compute_dtype, name_of
+from .dtypes import COMPLEX_PARTS, FLOATS, accumulation_dtype, name_of
 from .namespaces import device_of, namespace_of, quiet
 from .overflow import unscale_and_check, write
-from .scaling import Operation, apply_factor, in_dtype
-from .trees import leaves, map_leaves
+from .scaling import Operation, in_dtype, scale
+from .trees import leaves
 from .typing import Array, Flag, Scale, Tree
 
 CLIP_EPSILON = 1e-6
@@ -47,26 +47,17 @@ class LiftedNorm(NamedTuple):
 
 def global_norm(tree: Tree) -> Array:
     """
-    Compute the Euclidean norm of all values of *tree* together.
+    Compute the Euclidean norm of all values of *tree* together: shape (); zero for a tree without arrays.
 
-    Args:
-        tree: Floating-point or complex arrays of any shape.
-
-    Returns:
-        An array of shape (): float32, or float64 if *tree* contains float64 or complex128. Values are squared in that dtype,
-        so 16-bit arrays do not overflow; the squares of each array are summed in float64 and the sum is rounded; the sums
-        are added in the order of the arrays. Zero for a tree without arrays.
+    The dtype is float32, or float64 if *tree* contains float64 or complex128. Values are squared in that dtype, so 16-bit arrays
+    do not overflow; the squares of each array are summed in float64 and the sum is rounded; the sums are added in the order of
+    the arrays.
     """
     return unlifted(_lifted_norm(leaves(tree), _dtype_of(tree)))
 
 
 def local_norms(tree: Tree) -> Array:
-    """
-    Compute the Euclidean norm of each array of *tree*.
-
-    Returns:
-        An array of shape (number of arrays,) in the order of the tree; dtype as for `global_norm`.
-    """
+    """Compute the Euclidean norm of each array of *tree*: shape (number of arrays,), in the dtype of `global_norm`."""
     xp, dtype = namespace_of(tree), _dtype_of(tree)
     norms = [unlifted(_lifted_norm([leaf], dtype)) for leaf in leaves(tree)]
     return xp.stack(norms) if norms else xp.zeros(0, dtype=xp.float32)
@@ -83,20 +74,11 @@ def clip_by_global_norm(tree: Tree, max_norm: float, out: Tree = None) -> tuple[
     Clip *tree* by its global norm; return the result and the norm before clipping.
 
     The coefficient is ``max_norm / (max(norm, max_norm) + 1e-6)``, slightly less than 1 for a norm below the limit. If a
-    value is infinite, the coefficient is 0; a NaN norm counts as *max_norm*. Finite values stay finite.
-
-    Args:
-        tree: Floating-point or complex arrays of any shape; a 16-bit array is multiplied in float32 and rounded once.
-        max_norm: Upper bound of the norm; positive and finite, also outside the range of the norm's dtype.
-        out: Arrays of the same shapes and dtypes that receive the result; *tree* itself to clip in place.
-
-    Returns:
-        A tree of new arrays with the dtypes of *tree*, or *out*; and the result of `global_norm`.
+    value is infinite, the coefficient is 0; a NaN norm counts as *max_norm*. Finite values stay finite. *max_norm* may be
+    outside the range of the norm's dtype. The arguments are those of `ampscale.clip_by_global_norm`.
     """
     lifted = _lifted_norm(leaves(tree), _dtype_of(tree))
-    coefficient = coefficient_of(lifted, max_norm)
-    with quiet(array_api_compat.array_namespace(coefficient)):
-        clipped = map_leaves(lambda leaf: _multiplied(leaf, coefficient), tree)
+    clipped = scale(tree, coefficient_of(lifted, max_norm))
     return (clipped if out is None else write(out, clipped)), unlifted(lifted)
 
 
@@ -244,7 +226,3 @@ def _square_sum(leaf: Array, dtype: str, lift: Array | None = None) -> Array:
         return reduce(add, [_square_sum(part, dtype, lift) for part in _parts(leaf)])
     values = in_dtype(leaf, dtype) if lift is None else in_dtype(leaf, dtype) * lift
     return xp.astype(xp.sum(_squared(values), dtype=xp.float64), getattr(xp, dtype))
-
-
-def _multiplied(leaf: Array, coefficient: Array) -> Array:
-    return apply_factor(mul, leaf, coefficient, compute_dtype(name_of(leaf.dtype)), leaf.dtype)

@@ -8,23 +8,19 @@ from .dtypes import INTEGERS, name_of
 from .namespaces import device_of, namespace_of, quiet
 from .scaling import unscale
 from .trees import leaves
-from .typing import Array, Flag, Scale, Tree
+from .typing import Flag, Scale, Tree
 
 
 def all_finite(tree: Tree) -> Flag:
     """
-    Return a bool of shape (): True if no array in *tree* contains an infinity or a NaN.
+    Return a bool of shape (), on the device of the arrays: True if no array in *tree* contains an infinity or a NaN.
 
-    Args:
-        tree: Arrays of any shape and dtype. Integers and bools are finite; a complex number is finite if both its parts are.
-
-    Returns:
-        A bool array of shape () on the device of the arrays. True for a tree without arrays.
+    Integers and bools are finite; a complex number is finite if both its parts are.
     """
     xp = namespace_of(tree)
     with quiet(xp):  # ml_dtypes warns about a signaling NaN in bfloat16
         flags = [xp.all(xp.isfinite(leaf)) for leaf in leaves(tree) if name_of(leaf.dtype) not in INTEGERS]
-    return xp.asarray(xp.all(xp.stack(flags))) if flags else _true(tree)
+    return xp.asarray(xp.all(xp.stack(flags))) if flags else xp.asarray(True, device=device_of(tree))
 
 
 def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag]:
@@ -32,16 +28,7 @@ def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: str | N
     Divide the arrays of *tree* by *scale*, and check them for infinities and NaNs.
 
     Checking the unscaled values is sufficient: dividing by a positive, finite scale never makes an infinity or a NaN finite,
-    and a finite value that becomes infinite is an overflow.
-
-    Args:
-        tree: Floating-point or complex arrays of any shape.
-        scale: Positive, finite Python number, or float32 or float64 array of shape () or (1,).
-        out: Arrays of the same shapes and dtypes that receive the result; may be *tree* itself.
-        dtype: As for `unscale`; only without *out*.
-
-    Returns:
-        The unscaled tree, which is *out* if that is given, and a bool of shape ().
+    and a finite value that becomes infinite is an overflow. The arguments are those of `ampscale.unscale_and_check`.
     """
     unscaled = unscale(tree, scale, dtype)
     finite = all_finite(unscaled)
@@ -53,7 +40,3 @@ def write(out: Tree, tree: Tree) -> Tree:
     for target, leaf in zip(leaves(out), leaves(tree), strict=True):
         target[...] = leaf
     return out
-
-
-def _true(like: Tree) -> Array:
-    return namespace_of(like).asarray(True, device=device_of(like))

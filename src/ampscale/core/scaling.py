@@ -23,12 +23,7 @@ def scale(tree: Tree, scale: Scale, *, multiply: Operation = operator.mul) -> Tr
     Multiply the arrays of *tree* by *scale*; return new arrays of the same dtypes.
 
     The product is computed in float32 (float64 for float64 arrays) and rounded once to the array's dtype: in float16, a
-    scale of 2**16 would be infinite.
-
-    Args:
-        tree: Floating-point or complex arrays of any shape.
-        scale: Positive, finite Python number, or float32 or float64 array of shape () or (1,).
-        multiply: Multiplication of float32 or float64 arrays, rounded as IEEE 754 requires.
+    scale of 2**16 would be infinite. *multiply* is a multiplication of float32 or float64 arrays that follows IEEE 754.
     """
     with quiet(namespace_of(tree)):
         return map_leaves(lambda leaf: apply_factor(multiply, leaf, scale, compute_dtype(name_of(leaf.dtype)), leaf.dtype), tree)
@@ -39,13 +34,7 @@ def unscale(tree: Tree, scale: Scale, dtype: str | None = None, *, divide: Opera
     Divide the arrays of *tree* by *scale*; return new arrays.
 
     This is a division, not a multiplication by the reciprocal: computed in float32 (float64 for float64 arrays) and rounded
-    once.
-
-    Args:
-        tree: Floating-point or complex arrays of any shape.
-        scale: Positive, finite Python number, or float32 or float64 array of shape () or (1,).
-        dtype: "float32" or "float64": widen narrower real arrays to this dtype; other arrays keep their dtype.
-        divide: Division of float32 or float64 arrays, rounded as IEEE 754 requires.
+    once, to the `unscaled_dtype`. *divide* is a division of float32 or float64 arrays that follows IEEE 754.
     """
     with quiet(namespace_of(tree)):
         return map_leaves(

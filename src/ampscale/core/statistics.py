@@ -73,9 +73,6 @@ def statistics(tree: Tree) -> Array:
     and of NaNs; and the exponents floor(log2(m)) of the smallest and the largest non-zero, finite magnitude m, or `NO_SMALLEST`
     and `NO_LARGEST`. A complex number counts as two real numbers.
 
-    Args:
-        tree: Floating-point or complex arrays of any shape.
-
     Raises:
         ValueError: An array has 2**31 or more real numbers.
     """
@@ -95,9 +92,6 @@ def unscale_check_and_measure(tree: Tree, scale: Scale, out: Tree = None, dtype:
 def exponent_histogram(tree: Tree) -> Array:
     """
     Return, for each array, the number of non-zero, finite values of each exponent floor(log2(m)) of their magnitudes m.
-
-    Args:
-        tree: Floating-point or complex arrays of any shape.
 
     Returns:
         int32, shape (number of arrays, `BINS`): one bin for each exponent from `LOWEST` to `HIGHEST`. Values with smaller and
@@ -251,14 +245,10 @@ def _count(flags: Array) -> Array:
 def int32(value: Any, like: Array) -> Array:
     """Return *value*, a number or a tuple of numbers, as an int32 array in the library and on the device of *like*."""
     xp = array_api_compat.array_namespace(like)
-    return xp.asarray(value, dtype=xp.int32, device=_device(like))
+    return xp.asarray(value, dtype=xp.int32, device=array_api_compat.device(like))
 
 
 def _code(value: Any, magnitudes: Array) -> Array:
     """Return a code, or several, as an array of the dtype and on the device of *magnitudes*."""
     xp = array_api_compat.array_namespace(magnitudes)
-    return xp.asarray(value, dtype=magnitudes.dtype, device=_device(magnitudes))
-
-
-def _device(array: Array) -> Any:
-    return array_api_compat.device(array)
+    return xp.asarray(value, dtype=magnitudes.dtype, device=array_api_compat.device(magnitudes))

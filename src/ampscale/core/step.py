@@ -57,27 +57,8 @@ class FunctionalOptimizer(Protocol):
         """Return the updates to add to *params*, and the next state."""
 
 
-class StepKernels(Protocol):
-    """Kernels of a step that a backend can replace by faster ones with the same results."""
-
-    def unscale_and_check(self, tree: Tree, scale: Array, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag]:
-        """Return the same as `core.overflow.unscale_and_check`."""
-
-    def clip_by_global_norm(self, tree: Tree, max_norm: float, out: Tree = None) -> tuple[Tree, Array]:
-        """Return the same as `core.norms.clip_by_global_norm`."""
-
-    def scale(self, tree: Tree, scale: Array) -> Tree:
-        """Return the same as `core.scaling.scale`."""
-
-    def unscale(self, tree: Tree, scale: Array) -> Tree:
-        """Return the same as `core.scaling.unscale`."""
-
-    def measure(self, tree: Tree) -> Array:
-        """Return the same as `core.statistics.statistics`."""
-
-
 class ReferenceKernels:
-    """Kernels that define the results, written on the Array API."""
+    """Kernels of a step that define the results, written on the Array API. A backend has faster ones with the same results."""
 
     scale = staticmethod(scaling.scale)
     unscale = staticmethod(scaling.unscale)
@@ -193,7 +174,7 @@ def train_step(
     *inputs: Any,
     max_norm: float | None = None,
     communicator: Communicator = SINGLE_REPLICA,
-    kernels: StepKernels = ReferenceKernels,
+    kernels: Any = ReferenceKernels,
     measure: bool = False,
 ) -> tuple[TrainState, StepReport]:
     """
@@ -201,16 +182,7 @@ def train_step(
 
     16-bit gradients are unscaled to float32, so that small ones do not become zero, and stay float32 for the optimizer.
 
-    Args:
-        network: Network whose loss is minimized.
-        optimizer: Optimizer of the parameters.
-        rule: Constants of the loss scaler.
-        state: Result of `init_train_state` or of the previous step.
-        inputs: Passed to the network unchanged.
-        max_norm: If given, clip the unscaled gradients to this global norm.
-        communicator: Averages gradients, and combines flags and norms of all ranks.
-        kernels: Kernels of the backend, whose results equal those of `ReferenceKernels` bit for bit.
-        measure: True to report the statistics of the scaled gradients.
+    *kernels* are `ReferenceKernels`, or a backend, whose results equal theirs bit for bit.
     """
     loss, pullback = network.vjp(state.params, *inputs)
     scale = state.scaler.scale
@@ -254,11 +226,12 @@ def seed_like(loss: Array, scale: Array) -> Array:
 
 
 def clip_gradients(
-    gradients: Tree, max_norm: float, lifted: LiftedNorm | None, kernels: StepKernels = ReferenceKernels
+    gradients: Tree, max_norm: float, lifted: LiftedNorm | None, kernels: Any = ReferenceKernels
 ) -> tuple[Tree, Array]:
     """Return the clipped *gradients* and their norm: *lifted*, the norm over all ranks, or if None, that of *gradients*."""
     if lifted is None:
-        return kernels.clip_by_global_norm(gradients, max_norm)
+        clipped, norm = kernels.clip_by_global_norm(gradients, max_norm)
+        return clipped, norm
     # XLA's own division flushes a subnormal coefficient to zero, and is not correctly rounded on CUDA; that of *kernels* is.
     return kernels.scale(gradients, coefficient_of(lifted, max_norm, kernels.unscale)), unlifted(lifted)
 

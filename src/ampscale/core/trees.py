@@ -26,13 +26,7 @@ def register_container(opener: Callable[[Any], Opened | None]) -> None:
 
 
 def leaves(tree: Tree, name: str = "tree") -> list[Array]:
-    """
-    Return the arrays of *tree* in order, dicts in insertion order. Error messages call the tree *name*.
-
-    Raises:
-        TypeError: An object in the tree is neither a container, nor an array, nor None.
-        ValueError: The tree contains itself, or is nested too deeply.
-    """
+    """Return the arrays of *tree* in order, dicts in insertion order. Raises the errors of `leaves_with_paths`."""
     try:
         arrays = _gathered(tree)
     except RecursionError:
@@ -80,11 +74,8 @@ def map_leaves(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
     """
     Replace each array of *tree* by ``function(array, *corresponding arrays of others)``.
 
-    If another tree has None instead of an array or of a container, the function receives None.
-
-    Raises:
-        TypeError: An object in the tree is neither a container, nor an array, nor None.
-        ValueError: Another tree has different keys or another length.
+    If another tree has None instead of an array or of a container, the function receives None. A tree with different keys or
+    another length raises a ValueError.
     """
     if tree is None:
         return None
@@ -119,12 +110,9 @@ def unflatten(tree: Tree, values: Iterable[Any]) -> Tree:
 
 def select(flag: Flag, new: Tree, old: Tree) -> Tree:
     """
-    Return *new* if *flag* is True, else *old*, without a host synchronization.
+    Return *new* if *flag*, a bool array of shape (), is True, else *old*, without a host synchronization.
 
-    Args:
-        flag: Bool array of shape ().
-        new: Tree of arrays; None for an array of *old* that is kept in either case.
-        old: Tree of arrays of the same shapes and dtypes; the result has its structure.
+    The result has the structure of *old*. Where *new* has None instead of an array, that of *old* is kept in either case.
     """
 
     def choose(old_leaf: Array, new_leaf: Array | None) -> Array:

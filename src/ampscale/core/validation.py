@@ -1,10 +1,9 @@
 """
-Argument validation. Each error message states what was expected and what was passed.
+Argument validation. Each function raises a TypeError or a ValueError, whose message states what was expected and what was passed.
 
 Public functions validate their arguments once; internal functions do not repeat the checks.
 
-Spec: SCALING-scale-rejected, SCALING-mixed-rejected,
-OVERFLOW-in-place-checked.
+Spec: SCALING-scale-rejected, SCALING-mixed-rejected, OVERFLOW-in-place-checked.
 """
 
 import math
@@ -21,13 +20,7 @@ from .typing import Array, Flag, Scale, Tree
 
 
 def check_number(value: Any, name: str, expected: str, low: float, high: float = math.inf, *, above: bool = False) -> None:
-    """
-    Check that *value* is a finite Python number in [low, high], or in (low, high] with *above*.
-
-    Raises:
-        TypeError: *value* is not an int or a float, or it is a bool.
-        ValueError: *value* is NaN, infinite or out of range.
-    """
+    """Check that *value* is a finite Python number, not a bool, in [low, high], or in (low, high] with *above*."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{name} must be {expected}, got {excerpt(value, 500)} of type {type(value).__name__}")
     if not low <= value <= min(high, sys.float_info.max) or (above and value == low):
@@ -35,13 +28,7 @@ def check_number(value: Any, name: str, expected: str, low: float, high: float =
 
 
 def check_count(value: Any, name: str, low: int = 1) -> None:
-    """
-    Check that *value* is an int in the range of int32, and at least *low*.
-
-    Raises:
-        TypeError: *value* is not an int, or it is a bool.
-        ValueError: *value* is out of range.
-    """
+    """Check that *value* is an int, not a bool, in the range of int32, and at least *low*."""
     expected = f"an int from {low} to 2**31 - 1"
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be {expected}, got {excerpt(value, 500)} of type {type(value).__name__}")
@@ -77,13 +64,7 @@ def check_result_dtype(dtype: str | None, out: Tree = None) -> None:
 
 
 def check_scale_array(value: Any, name: str) -> None:
-    """
-    Check that *value* is a float32 or float64 array of shape () or (1,).
-
-    Raises:
-        TypeError: *value* is not an array, or has another dtype: float16 cannot represent 2**16.
-        ValueError: *value* has another shape.
-    """
+    """Check that *value* is a float32 or float64 array of shape () or (1,): float16 cannot represent 2**16."""
     if not array_api_compat.is_array_api_obj(value):
         raise TypeError(f"{name} must be an array of shape () or (1,), got {excerpt(value)} of type {type_name(value)}")
     if tuple(value.shape) not in ((), (1,)):
@@ -94,13 +75,9 @@ def check_scale_array(value: Any, name: str) -> None:
 
 def check_scale_host(value: Scale, name: str = "scale") -> None:
     """
-    Check that *value* is a valid loss scale: positive and finite, also in float32.
+    Check that *value* is a Python number or an array that is a valid loss scale: positive and finite, also in float32.
 
     Only values that are already in host memory are read: Python numbers and NumPy arrays.
-
-    Raises:
-        TypeError: *value* is neither a Python number nor a float32 or float64 array.
-        ValueError: *value* is not positive and finite, or an array whose shape is neither () nor (1,).
     """
     if type(value) not in (int, float) and array_api_compat.is_array_api_obj(value):
         check_scale_array(value, name)
@@ -115,25 +92,13 @@ def check_scale_host(value: Scale, name: str = "scale") -> None:
 
 
 def check_scale_number(value: Any, name: str) -> None:
-    """
-    Check that *value* is a Python number that is positive and finite, also after rounding to float32.
-
-    Raises:
-        TypeError: *value* is not an int or a float, or it is a bool.
-        ValueError: *value* is not positive and finite.
-    """
+    """Check that *value* is a Python number that is positive and finite, also after rounding to float32."""
     expected = "a positive, finite number that float32 can hold"
     check_number(value, name, expected, FLOATS["float32"].smallest_subnormal, FLOATS["float32"].largest)
 
 
 def check_flag(value: Flag, name: str, shape: tuple[int, ...] = ()) -> None:
-    """
-    Check that *value* is a bool, or a bool array of shape () or *shape*.
-
-    Raises:
-        TypeError: *value* is neither.
-        ValueError: *value* has another shape.
-    """
+    """Check that *value* is a bool, or a bool array of shape () or *shape*."""
     if isinstance(value, bool):
         return
     if not array_api_compat.is_array_api_obj(value):
@@ -151,12 +116,7 @@ def check_loss(value: Any) -> None:
 
 
 def check_scalable(tree: Tree) -> None:
-    """
-    Check that all arrays in *tree* are floating-point or complex: a division by the scale would truncate integers.
-
-    Raises:
-        TypeError: An array has an integer dtype; the message contains its path.
-    """
+    """Check that all arrays in *tree* are floating-point or complex: a division by the scale would truncate integers."""
     if INTEGERS.isdisjoint(map(name_of, {leaf.dtype for leaf in leaves(tree)})):
         return
     for path, leaf in leaves_with_paths(tree):
@@ -165,13 +125,7 @@ def check_scalable(tree: Tree) -> None:
 
 
 def check_out(out: Tree, tree: Tree) -> None:
-    """
-    Check that *out* has writable arrays of the same paths, shapes and dtypes as *tree*.
-
-    Raises:
-        TypeError: A dtype differs, or an array is immutable.
-        ValueError: A path or a shape differs, or an array is read-only.
-    """
+    """Check that *out* has writable arrays of the same paths, shapes and dtypes as *tree*."""
     if out is tree and _are_writable(leaves(tree)):
         return
     sources, targets = leaves_with_paths(tree, "out"), leaves_with_paths(out, "out")
@@ -195,13 +149,7 @@ def _are_writable(arrays: list[Array]) -> bool:
 
 
 def check_writable(value: Array, name: str) -> None:
-    """
-    Check that *value* is a writable array.
-
-    Raises:
-        TypeError: *value* is an immutable array or a NumPy scalar.
-        ValueError: *value* is read-only.
-    """
+    """Check that *value* is a writable array; NumPy scalars are not."""
     if array_api_compat.is_writeable_array(value):
         return
     if array_api_compat.is_numpy_array(value) and hasattr(value, "__setitem__"):
