@@ -32,6 +32,22 @@ SIXTEEN_BITS = ("float16", "bfloat16")
 DTYPES_OF = {name: tuple(DTYPES) for name in (*EVERY, "cupy")} | {"strict": ("float32", "float64")}
 
 
+def close(left, right):
+    """Return True if two arrays of norms have one dtype and shape, and are equal or at most two units in the last place apart."""
+    left, right = np.asarray(left), np.asarray(right)
+    if (left.dtype, left.shape) != (right.dtype, right.shape):
+        return False
+    with np.errstate(all="ignore"):
+        near = np.isfinite(left) & np.isfinite(right) & (np.abs(left - right) <= 2 * unit_of(np.maximum(left, right)))
+    return bool((near | (left == right) | (np.isnan(left) & np.isnan(right))).all())
+
+
+def unit_of(norm):
+    """Return the unit in the last place, also of the largest number, for which NumPy has none."""
+    with np.errstate(over="ignore"):
+        return np.where(norm > 1, 2 * np.spacing(norm / 2), np.spacing(norm))
+
+
 def on(*names):
     """Return a mark that runs a test on these libraries only."""
     return pytest.mark.parametrize("library", names, indirect=True)

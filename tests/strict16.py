@@ -70,6 +70,16 @@ def _elementwise(function):
     return compute
 
 
+def _reduction(function):
+    """Return NumPy's *function*, which reduces one array, without its warnings."""
+
+    def reduce(x, **options):
+        with np.errstate(all="ignore"):
+            return Array(function(x._values, **options))
+
+    return reduce
+
+
 class Array:
     """Array whose values cannot be read on the host. The functions of this module create it."""
 
@@ -118,6 +128,7 @@ abs = _elementwise(np.abs)
 isfinite, isnan, isinf = _elementwise(np.isfinite), _elementwise(np.isnan), _elementwise(np.isinf)
 real, imag, sqrt = _elementwise(np.real), _elementwise(np.imag), _elementwise(np.sqrt)
 minimum, maximum = _elementwise(np.minimum), _elementwise(np.maximum)
+all, sum, min, max = _reduction(np.all), _reduction(np.sum), _reduction(np.min), _reduction(np.max)
 
 
 def asarray(obj, dtype=None, device=None, copy=None):
@@ -180,23 +191,6 @@ def where(condition, x1, x2):
     _check_one_dtype(condition)
     _check_one_dtype(x1, x2)
     return Array(np.where(condition._values, x1._values, x2._values))
-
-
-def all(x, axis=None, keepdims=False):
-    return Array(np.all(x._values, axis, keepdims=keepdims))
-
-
-def sum(x, axis=None, dtype=None, keepdims=False):
-    with np.errstate(all="ignore"):
-        return Array(np.sum(x._values, axis, dtype, keepdims=keepdims))
-
-
-def min(x, axis=None, keepdims=False):
-    return Array(np.min(x._values, axis, keepdims=keepdims))
-
-
-def max(x, axis=None, keepdims=False):
-    return Array(np.max(x._values, axis, keepdims=keepdims))
 
 
 def _integer(value, dtype):

@@ -20,11 +20,9 @@ class Place(NamedTuple):
     library: Any
 
     def put(self, tree):
-        """Convert a tree of NumPy arrays to this library."""
         return map_leaves(self.library.asarray, tree)
 
     def to_numpy(self, tree):
-        """Convert a tree of this library to NumPy arrays."""
         return map_leaves(self.library.asnumpy, tree)
 
 

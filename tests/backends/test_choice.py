@@ -40,7 +40,6 @@ def chosen():
 
 
 def configure(source, name, monkeypatch, folder):
-    """Name a backend in one source."""
     if source == "use_backend()":
         use_backend(name)
     elif source == "environment":

@@ -132,7 +132,6 @@ def prints(code, *folders, **environment):
 
 @pytest.fixture(scope="module")
 def answers(installed):
-    """Return the results of `CODE` in one interpreter."""
     return json.loads(*prints(CODE, installed))
 
 

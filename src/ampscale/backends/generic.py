@@ -18,12 +18,7 @@ def owns(array: Any) -> bool:
 
 
 def namespace() -> Namespace:
-    """
-    Raise an error: there is no library to create arrays with.
-
-    Raises:
-        TypeError: Always.
-    """
+    """Raise a TypeError: there is no library to create arrays with."""
     raise TypeError("the generic backend creates no arrays; choose the backend of a library with use_backend()")
 
 
@@ -38,12 +33,7 @@ def as_network(value: Any) -> Any:  # noqa: ARG001
 
 
 def vjp(loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Array, Callable[[Array], Tree]]:  # noqa: ARG001
-    """
-    Raise an error: the Array API standard has no differentiation.
-
-    Raises:
-        TypeError: Always.
-    """
+    """Raise a TypeError: the Array API standard has no differentiation."""
     raise TypeError("this array library does not differentiate; use Network(loss_fn, params, vjp=...)")
 
 

@@ -30,7 +30,11 @@ class Backend(Protocol):
         """Return an object with `params` and `vjp` that wraps *value*; None if *value* is not a network of this library."""
 
     def vjp(self, loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Array, Callable[[Array], Tree]]:
-        """Return ``loss_fn(params, *inputs)``, and a function that maps an output cotangent to gradients like *params*."""
+        """
+        Return ``loss_fn(params, *inputs)``, and a function that maps an output cotangent to gradients like *params*.
+
+        Each gradient is a new array in the dtype of its parameter, and zero if the loss does not depend on this parameter.
+        """
 
     def scale(self, tree: Tree, scale: Scale) -> Tree:
         """Implement `core.scaling.scale`."""

@@ -72,12 +72,7 @@ def register_backend(backend: Backend) -> None:
 
 
 def owner_of(array: Array) -> Backend:
-    """
-    Return the backend that *array* belongs to.
-
-    Raises:
-        RuntimeError: No backend that loads owns the array, and a backend whose library has been imported fails to load.
-    """
+    """Return the backend that *array* belongs to. If there is none, raise the error of a backend that failed to load."""
     cls = type(array)
     if cls not in _owners:
         _owners[cls] = _first_result(lambda backend: backend if backend.owns(array) else None) or generic
@@ -105,8 +100,7 @@ def load(name: str) -> Backend:
     """
     Return the backend called *name*, any of `list_backends()` except the generic one; import its library if necessary.
 
-    Raises:
-        RuntimeError: The backend fails to load or lacks members; the message names the package that provides it.
+    A backend that fails to load or lacks members raises a RuntimeError, which names the package that provides it.
     """
     if name not in _loaded:
         try:
@@ -194,7 +188,7 @@ def _from_package(name: str) -> Backend:
 
 def _first_result(query: Callable[[Backend], Any]) -> Any:
     """
-    Return the first result of *query* that is not None; None if there is no such result.
+    Return the first result of *query* that is not None, or else None.
 
     A backend that fails to load raises only if no other backend gives a result, so it does not affect other libraries' arrays.
     """

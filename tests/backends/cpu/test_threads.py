@@ -60,23 +60,20 @@ def test_the_default_number_of_threads_is_that_of_usable_cores(monkeypatch):
     assert threads.thread_count_host() == 7
 
 
-def doubled(numbered):
-    """Return twice each remaining item."""
-    return [(index, 2 * item) for index, item in numbered]
+def doubled(item):
+    return 2 * item
 
 
 def test_errors_in_threads_are_raised_after_all_threads_have_ended():
     """Two of three threads fail."""
     barrier, ended = threading.Barrier(3), []
 
-    def fail(numbered):
-        _, item = next(numbered)
+    def fail(item):
         barrier.wait()
         if item < 3:
             raise KeyError(item)
         time.sleep(0.05)
         ended.append(item)
-        return []
 
     assert threads.in_threads(doubled, [2, 3, 4, 5, 6], 3) == [4, 6, 8, 10, 12]
     assert threads.in_threads(doubled, [], 1) == []
@@ -93,8 +90,8 @@ def test_the_caller_does_all_the_work_if_no_thread_can_start(monkeypatch):
     def refuse(thread):
         raise RuntimeError(f"can't start {thread}")
 
-    def fail(numbered):
-        taken.append(next(numbered, None))
+    def fail(item):
+        taken.append(item)
         raise KeyError(taken)
 
     threads._pool.cache_clear()
@@ -106,7 +103,7 @@ def test_the_caller_does_all_the_work_if_no_thread_can_start(monkeypatch):
     with threads._pool(2) as pool:
         pool.submit(id, None)
     threads._pool.cache_clear()
-    assert taken == [(0, 2), None]
+    assert taken == [2]
 
 
 @pytest.mark.parametrize(

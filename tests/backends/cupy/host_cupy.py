@@ -33,12 +33,10 @@ class Memory(NamedTuple):
     ptr: int
 
     def memset_async(self, value, size):
-        """Fill *size* bytes with *value*."""
         operations.append("fill")
         ctypes.memset(self.ptr, value, size)
 
     def copy_from_device_async(self, source, size):
-        """Copy *size* bytes from other memory."""
         operations.append("move")
         ctypes.memmove(self.ptr, source.ptr, size)
 
@@ -48,7 +46,6 @@ class ndarray(np.ndarray):  # noqa: N801
 
     @property
     def data(self):
-        """Return the address of the values."""
         return Memory(self.ctypes.data)
 
     @property
@@ -99,7 +96,6 @@ class RawModule:
 
 @cache
 def compiled(code, definitions):
-    """Compile the kernels into a shared library."""
     folder = Path(tempfile.mkdtemp())
     kernels, library = folder / "kernels.cu", folder / "kernels.so"
     kernels.write_text(code)
@@ -133,7 +129,6 @@ def asarray(array):
 
 
 def stand_in():
-    """Return a module that can be imported as CuPy."""
     module = ModuleType("cupy")
     stream = Stream()
     module.ndarray, module.RawModule, module.empty, module.asarray = ndarray, RawModule, empty, asarray

@@ -12,6 +12,7 @@ import pytest
 from backends.places import device, host
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from libraries import close
 from strategies import DTYPES, LARGEST, any_arrays, arrays, same, scales, shapes, trees
 
 from ampscale import LossScaleRule
@@ -36,23 +37,13 @@ def place(request):
 
 @pytest.fixture(scope="module")
 def gpu():
-    """Return the device."""
     return device()
 
 
 def together(real, imag):
-    """Return a complex array with these parts."""
     values = np.empty(real.shape, np.result_type(real, np.complex64))
     values.real, values.imag = real, imag
     return values
-
-
-def near(left, right):
-    """Return True if two arrays of norms have the same dtype and shape, and differ by at most 2 ulp."""
-    left, right = np.asarray(left), np.asarray(right)
-    with np.errstate(all="ignore"):
-        close = (left == right) | (np.abs(left - right) <= 2 * np.spacing(right)) | (np.isnan(left) & np.isnan(right))
-    return left.dtype == right.dtype and left.shape == right.shape and bool(close.all())
 
 
 def bits(name, size, seed=0):
@@ -82,35 +73,25 @@ def test_functions_equal_their_definitions(place, tree, factor, dtype):
     *expected, norm = norms.unscale_check_and_norm(tree, factor, dtype=dtype)
     *actual, actual_norm = place.to_numpy(backend.unscale_check_and_norm(given, factor, dtype=dtype))
     assert same(actual, expected)
-    assert near(actual_norm, norm)
+    assert close(actual_norm, norm)
     assert same(place.to_numpy(backend.unscale_and_check(given, factor, dtype=dtype)), expected)
     assert same(place.to_numpy(backend.unscale(given, factor, dtype)), expected[0])
     assert same(place.to_numpy(backend.scale(given, factor)), scaling.scale(tree, factor))
     assert same(place.to_numpy(backend.all_finite(given)), overflow.all_finite(tree))
-    assert near(place.to_numpy(backend.global_norm(given)), norms.global_norm(tree))
-    assert near(place.to_numpy(backend.local_norms(given)), norms.local_norms(tree))
+    assert close(place.to_numpy(backend.global_norm(given)), norms.global_norm(tree))
+    assert close(place.to_numpy(backend.local_norms(given)), norms.local_norms(tree))
     assert same(place.to_numpy(given), tree)
 
 
-@pytest.mark.clause("NORMS-clip", "NORMS-clip-round-once", "NORMS-clip-magnitudes", "NORMS-magnitudes")
-@given(st.lists(any_arrays, max_size=1), limits)
+@pytest.mark.clause("NORMS-clip", "NORMS-clip-round-once", "NORMS-clip-under-limit", "NORMS-clip-magnitudes", "NORMS-magnitudes")
+@given(st.lists(any_arrays, max_size=2), limits)
 def test_clipping_equals_its_definition(place, tree, limit):
     """The norm differs by at most 2 ulp. If it is equal, so are the clipped values."""
     expected, norm = norms.clip_by_global_norm(tree, limit)
     clipped, actual_norm = place.to_numpy(place.backend.clip_by_global_norm(place.put(tree), limit))
-    assert near(actual_norm, norm)
+    assert close(actual_norm, norm)
     if same(actual_norm, norm):
         assert same(clipped, expected)
-
-
-@pytest.mark.clause("NORMS-clip", "NORMS-clip-under-limit")
-@pytest.mark.parametrize("name", DTYPES)
-def test_clipping_a_norm_of_5_equals_its_definition(place, name):
-    """The values 3 and 4 are in one array, or in two of different dtypes; one of the limits exceeds the norm."""
-    for tree in ([np.asarray([3, 4], DTYPES[name])], [np.asarray([3, 0], DTYPES[name]), np.asarray([4.0])]):
-        for limit in (1.0, 1e-6, 7.0):
-            clipped = place.to_numpy(place.backend.clip_by_global_norm(place.put(tree), limit))
-            assert same(clipped, norms.clip_by_global_norm(tree, limit))
 
 
 @pytest.mark.clause("SCALING-unscale-divides", "SCALING-reciprocal", "SCALING-scale-type")
@@ -138,7 +119,7 @@ def test_all_sizes_and_alignments_give_the_same_results(place, name):
             *expected, norm = norms.unscale_check_and_norm(array[read:], 3.0, dtype="float64")
             *actual, actual_norm = place.to_numpy(place.backend.unscale_check_and_norm(given, 3.0, dtype="float64"))
             assert same(actual, expected)
-            assert near(actual_norm, norm)
+            assert close(actual_norm, norm)
             place.backend.unscale_and_check(given, 3.0, out=target[written : written + size])
             overflow.unscale_and_check(array[read:], 3.0, out=out[written : written + size])
             assert same(place.to_numpy(target), out)
@@ -184,7 +165,7 @@ def test_unscaling_writes_into_out(place, tree, factor):
     returned, finite, actual_norm = place.backend.unscale_check_and_norm(given, factor, out=given)
     assert [id(leaf) for leaf in leaves(returned)] == [id(leaf) for leaf in leaves(given)]
     assert same(place.to_numpy((given, finite)), expected)
-    assert near(place.to_numpy(actual_norm), norm)
+    assert close(place.to_numpy(actual_norm), norm)
 
 
 SHARING = {
@@ -218,7 +199,7 @@ def test_arrays_need_not_be_contiguous(place, index):
     given = place.put(whole)
     *actual, actual_norm = place.to_numpy(place.backend.unscale_check_and_norm([given[index]], 3.0))
     assert same(actual, expected)
-    assert near(actual_norm, norm)
+    assert close(actual_norm, norm)
     copy = whole.copy()
     for out in (list, lambda tree: tree):
         for tree, function in (([given[index]], place.backend.unscale_and_check), ([copy[index]], overflow.unscale_and_check)):
@@ -242,8 +223,8 @@ def test_norms_are_reproducible(place, name):
     given = place.put(tree)
     first, second = (place.to_numpy((place.backend.global_norm(given), place.backend.local_norms(given))) for _ in range(2))
     assert first[0].tobytes() == second[0].tobytes()
-    assert near(first[0], norms.global_norm(tree))
-    assert near(first[1], norms.local_norms(tree))
+    assert close(first[0], norms.global_norm(tree))
+    assert close(first[1], norms.local_norms(tree))
 
 
 @pytest.mark.clause("NORMS-accumulation-dtype", "NORMS-global")
@@ -339,7 +320,6 @@ class Run:
         self.overflows = 0
 
     def step(self, state, batch, kernels=ReferenceKernels):
-        """Return the next state and the report."""
         return train_step(linear, self.optimizer, self.RULE, state, batch, max_norm=2.0, kernels=kernels)
 
     def compare(self, state, finite, batch):
@@ -375,6 +355,5 @@ def captured(gpu, function):
 
 
 def overwrite(arrays, values):
-    """Write *values* into *arrays*."""
     for array, value in zip(arrays, values, strict=True):
         array[...] = value

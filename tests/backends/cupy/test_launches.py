@@ -173,7 +173,6 @@ def hard_quotients(divisors):
 
 
 def divided(place, numbers, divisors):
-    """Return the quotients that the kernels compute."""
     results = np.empty(len(numbers), np.float32)
     addresses = (ctypes.c_void_p(array.ctypes.data) for array in (numbers, divisors, results))
     place.kernels._module(None)._library.divide(*addresses, ctypes.c_long(len(results)))

@@ -17,7 +17,6 @@ FACTOR = np.float32(10)  # not a power of two, so every quotient is rounded
 
 
 def all_results(tree, factor):
-    """Return the result of each function for a tree and a scale."""
     return {
         "scale": ampscale.scale(tree, factor),
         "unscale": ampscale.unscale(tree, factor),
@@ -60,12 +59,10 @@ def close(left, right):
 
 
 def row(tree, index):
-    """Return one of the trees that are stacked in *tree*."""
     return jax.tree.map(lambda leaf: leaf[index], tree)
 
 
 def stacked(*trees):
-    """Stack trees of the same structure."""
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 

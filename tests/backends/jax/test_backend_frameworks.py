@@ -98,16 +98,13 @@ class Halving:
     """User-defined update cell that writes into the scale."""
 
     def get_loss_scale(self):
-        """Return the initial scale."""
         return 64.0
 
     def __call__(self, loss_scale, overflow):
-        """Halve the scale after an overflow."""
         loss_scale[...] = self.next_scale(loss_scale, overflow)
         return overflow
 
     def next_scale(self, loss_scale, overflow):
-        """Return the next scale as a new array."""
         return jnp.where(overflow, loss_scale / 2, loss_scale)
 
 

@@ -44,7 +44,6 @@ class Layer:
 
 
 def in_a_list(w, b):
-    """Return a list of both."""
     return [w, [b]]
 
 
@@ -87,7 +86,6 @@ def steps(network, optimizer, compiled=False):
 
 
 def stacked(trees):
-    """Stack trees of the same structure."""
     return jax.tree.map(lambda *arrays: jnp.stack(arrays), *trees)
 
 

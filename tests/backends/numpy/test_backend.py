@@ -5,6 +5,7 @@ from itertools import cycle
 
 import numpy as np
 import pytest
+from libraries import close
 from strategies import DTYPES, LARGEST, alike
 from strategies import same as same_with_warnings
 
@@ -33,16 +34,6 @@ def same(left, right):
     """Compare like `strategies.same`, without the warning of ml_dtypes about signalling NaNs in bfloat16."""
     with np.errstate(invalid="ignore"):
         return same_with_warnings(left, right)
-
-
-def close(norm, other):
-    """Return True if the norms have one dtype, and each pair differs by at most two units in the last place."""
-    norm, other = np.asarray(norm), np.asarray(other)
-    if norm.dtype != other.dtype or norm.shape != other.shape:
-        return False
-    with np.errstate(invalid="ignore"):
-        near = np.abs(norm - other) <= 2 * np.spacing(np.maximum(norm, other))
-    return all(ok or alike(left, right) for ok, left, right in zip(near.flat, norm.flat, other.flat, strict=True))
 
 
 def check_all(tree, scale, dtype=None):

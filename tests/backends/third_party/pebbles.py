@@ -32,10 +32,8 @@ def asarray(values, *, dtype=float64, device=None):
 
 
 def result_type(dtype):
-    """Return the dtype itself."""
     return dtype
 
 
 def astype(array, dtype, *, copy=True):
-    """Return *array* in another dtype."""
     return array if array.dtype == dtype and not copy else asarray(array.values, dtype=dtype)

@@ -24,7 +24,6 @@ class Loss(nn.Module):
         self.inner = inner
 
     def forward(self, inputs, targets):
-        """Return the loss, shape ()."""
         return torch.nn.functional.mse_loss(self.inner(inputs), targets)
 
 
@@ -37,7 +36,6 @@ class Tied(nn.Module):
         self.second.weight = self.first.weight
 
     def forward(self, inputs):
-        """Apply the same layer twice."""
         return self.second(torch.tanh(self.first(inputs)))
 
 
@@ -57,7 +55,6 @@ def batch(outputs=2, seed=1):
 
 
 def copied(tree):
-    """Return a detached copy of *tree*."""
     return map_leaves(lambda leaf: leaf.detach().clone(), tree)
 
 

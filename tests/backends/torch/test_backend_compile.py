@@ -26,7 +26,6 @@ class Linear(torch.nn.Linear):
     """Module that returns its loss."""
 
     def forward(self, inputs, targets):
-        """Return the mean square error, shape ()."""
         return torch.nn.functional.mse_loss(super().forward(inputs), targets)
 
 
@@ -45,7 +44,6 @@ def compiled(function, compiler):
 
 
 def graphs():
-    """Return the number of graphs that the test has compiled."""
     return torch._dynamo.utils.counters["stats"]["unique_graphs"]
 
 
@@ -61,7 +59,6 @@ def patterns(dtype, subnormal, seed=0):
 
 
 def loss_fn(params, inputs, targets):
-    """Return the mean square error, shape ()."""
     return ((inputs @ params["w"] + params["b"] - targets) ** 2).mean()
 
 

@@ -25,7 +25,6 @@ def mixed(dtype="float32"):
 
 
 def dense(tree):
-    """Return *tree* with dense arrays."""
     return map_leaves(lambda leaf: leaf.to_dense() if leaf.is_sparse else leaf, tree)
 
 

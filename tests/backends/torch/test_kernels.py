@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from strategies import DTYPES, LARGEST, alike, arrays
 
 import ampscale
-from ampscale.core import norms, overflow, scaling
+from ampscale.core import norms, overflow, scaling, statistics
 from ampscale.core.trees import map_leaves
 
 torch = pytest.importorskip("torch", reason="needs torch")
@@ -36,7 +36,6 @@ FACTORS = [2.0**16, 1.0, 2.0**126, 2.0**127, 3.0, 0.25, 0.7001953125, 2.0**-126,
 
 
 def copied(tree):
-    """Return the same values in new memory."""
     return map_leaves(torch.clone, tree)
 
 
@@ -49,7 +48,6 @@ def patterns(dtype, count=1 << 16):
 
 
 def in_order(values):
-    """Return a view of two dimensions."""
     return values.reshape(-1, 4)
 
 
@@ -110,7 +108,6 @@ def test_float64_scales_are_rounded_only_for_float32_arrays():
 
 @pytest.fixture
 def one_thread():
-    """Let torch use one thread."""
     count = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -210,7 +207,8 @@ def overlapping():
 @pytest.mark.parametrize("factor", [4.0, 3.0])
 def test_shared_memory_is_divided_once(factor):
     """All values are read before any is written, as in the definition."""
-    for case, (name, module) in product(overlapping(), (("unscale_and_check", overflow), ("unscale_check_and_norm", norms))):
+    modules = {"unscale_and_check": overflow, "unscale_check_and_norm": norms, "unscale_check_and_measure": statistics}
+    for case, (name, module) in product(overlapping(), modules.items()):
         actual, expected = overlapping()[case], overlapping()[case]
         results = []
         for function, (tree, out) in ((getattr(ampscale, name), actual), (getattr(module, name), expected)):
@@ -234,7 +232,6 @@ def test_gradients_with_shared_memory_are_divided_once(scale):
 
 
 def optimizer_over(gradients):
-    """Return an optimizer with a parameter for each of *gradients*."""
     parameters = [torch.nn.Parameter(torch.zeros_like(gradient)) for gradient in gradients]
     for parameter, gradient in zip(parameters, gradients, strict=True):
         parameter.grad = gradient
@@ -264,6 +261,7 @@ def test_kernels_do_not_support_other_arrays():
         assert not kernels.supports(tree)
         scale = torch.tensor(4.0)
         assert not kernels.supports_in_one_pass(tree, scale, kernels.FLOATS) or kernels.unscale_in_one_pass_(tree, scale) is None
+        assert kernels.unscale_and_measure_(tree, scale) is None
         assert tree[0].sum() == 3
     assert not kernels.supports([meta])
     arrays = [torch.ones(3), torch.ones(3, dtype=torch.float16)]

@@ -9,7 +9,7 @@ are reproducible.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import cache, lru_cache
 from itertools import pairwise
 from math import frexp, fsum, inf, ldexp
@@ -102,6 +102,13 @@ def supports(name: str) -> bool:
     return name in kernels.OF_DTYPE and (name != "float16" or kernels.CONVERTS_FLOAT16)
 
 
+def are_apart_host(addresses: Array, lengths: Array) -> bool:
+    """Return True if no two of the contiguous arrays at *addresses* share memory; *lengths* are in bytes."""
+    order = addresses.argsort()
+    starts = addresses[order]
+    return bool((starts[:-1] + lengths[order[:-1]] <= starts[1:]).all())
+
+
 def run_spans_host(op: FusedOp, spans: Spans, thread_count: int | None = None) -> PassResult:
     """Run a fused pass, in threads if there are many values. The kernels must support the dtypes of *spans*."""
     if op.measures:
@@ -121,7 +128,7 @@ def run_spans_host(op: FusedOp, spans: Spans, thread_count: int | None = None) -
     else:
         finite = _run_in_threads_host(run, (*memory, collected), thread_count or thread_count_host())
     if owners is not None:
-        sums = _added(sums, owners, len(spans.sizes))
+        sums = sums if op.square_dtype is None else added(sums.tolist(), owners.tolist(), len(spans.sizes))
         statistics = joined(statistics, owners, len(spans.sizes)) if op.measures else statistics
     return PassResult(finite or not op.checks, rounded(sums, op.square_dtype), statistics)
 
@@ -178,23 +185,27 @@ def _run_in_threads_host(run: Kernel, arguments: tuple[Array, ...], count: int) 
     edges = np.searchsorted(ends, ends[-1] * np.arange(shares + 1) // shares)
     edges[-1] = len(ends)
     ranges = [slice(*pair) for pair in pairwise(edges.tolist())]
-
-    def run_ranges(numbered: Iterator[tuple[int, Any]]) -> list[tuple[int, bool]]:
-        return [(number, run(*(argument[part] for argument in arguments))) for number, part in numbered]
-
-    results: list[bool] = in_threads(run_ranges, ranges, count)
-    return all(results)
+    return all(in_threads(lambda part: run(*(argument[part] for argument in arguments)), ranges, count))
 
 
-def _added(sums: Array, owners: Array, count: int) -> Array:
-    """Add the sums of the segments of each array, and round each total once. Return one sum for each of the *count* arrays."""
-    if not len(sums):
-        return sums
-    edges = np.searchsorted(owners, np.arange(count + 1))
-    totals = sums[edges[:-1]]
-    for index in np.flatnonzero(np.diff(edges) > 1):
-        totals[index] = total(sums[edges[index] : edges[index + 1]])
-    return totals
+def merged(op: FusedOp, count: int, results: Iterable[tuple[Any, PassResult]]) -> PassResult:
+    """Combine the *results* of passes over groups of *count* arrays; each comes with the indices of its arrays."""
+    finite, sums, statistics = True, np.empty(count, op.square_dtype), np.empty((count, len(COLUMNS)), np.int32)
+    for indices, result in results:
+        finite &= result.finite
+        if op.square_dtype is not None:
+            sums[indices] = result.sums
+        if op.measures:
+            statistics[indices] = result.statistics
+    return PassResult(finite, sums, statistics)
+
+
+def added(sums: Iterable[float], owners: Iterable[int], count: int) -> Array:
+    """Add the *sums* of parts of *count* arrays, and round each total once. *owners* contains the index of the array of each."""
+    parts: list[list[float]] = [[] for _ in range(count)]
+    for owner, part in zip(owners, sums, strict=True):
+        parts[owner].append(part)
+    return np.array(list(map(_total, parts)))
 
 
 def joined(rows: Array, owners: Array, count: int) -> Array:
@@ -214,7 +225,7 @@ def rounded(sums: Array, dtype: str | None) -> Array:
         return sums.astype(dtype)
 
 
-def total(squares: Iterable[float]) -> float:
+def _total(squares: Iterable[float]) -> float:
     """Return the sum of non-negative numbers, rounded once."""
     try:
         return fsum(squares)

@@ -8,13 +8,11 @@ thread that outlives the main one, no thread can start, and the caller does all 
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from functools import cache
-from itertools import chain
-from operator import itemgetter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ...parsing import excerpt
 
@@ -39,33 +37,33 @@ def thread_count_host() -> int:
     return int(value)
 
 
-def in_threads(
-    work: Callable[[Iterator[tuple[int, Item]]], list[tuple[int, Result]]], items: list[Item], count: int
-) -> list[Result]:
+def in_threads(work: Callable[[Item], Result], items: Sequence[Item], count: int) -> list[Result]:
     """
-    Process *items* in *count* threads, and return the results in the order of the items.
+    Return ``work(item)`` for each of *items*, in order, from *count* threads including the calling one.
 
-    Args:
-        work: Takes numbered items from an iterator that all threads share until it is exhausted. Returns the results with
-            their numbers, in the order of the items.
-        items: Items to process. Each thread takes the next one as soon as it is free.
-        count: Number of threads that call *work*, including the calling one.
+    Each thread takes the next item as soon as it is free.
     """
-    numbered = enumerate(items)
     if count == 1:
-        return [result for _, result in work(numbered)]
-    futures: list[Future[list[tuple[int, Result]]]] = []
+        return list(map(work, items))
+    numbered, results = enumerate(items), list[Any](items)
+
+    def run() -> None:
+        for number, item in numbered:
+            results[number] = work(item)
+
+    futures: list[Future[None]] = []
     try:
         with suppress(RuntimeError):  # if no thread can start, fewer threads do the same work
-            futures.extend(_pool(count - 1).submit(work, numbered) for _ in range(count - 1))
-        results = work(numbered)
+            futures.extend(_pool(count - 1).submit(run) for _ in range(count - 1))
+        run()
     finally:
         # Wait for all threads even after an error, so that none writes to the arrays after this function returns. Exhaust the
         # items first: if the pool has accepted a call but starts it only later, that call must not find any items.
         deque(numbered, maxlen=0)
         wait(futures)
-    others = [future.result() for future in futures]
-    return [result for _, result in sorted(chain(results, *others), key=itemgetter(0))]
+    for future in futures:
+        future.result()  # raises the error of this thread
+    return results
 
 
 @cache

@@ -17,7 +17,7 @@ import cupy
 import numpy as np
 
 from ...core import overflow, statistics
-from ...core.dtypes import COMPLEX_PARTS, INTEGERS, accumulation_dtype, name_of
+from ...core.dtypes import INTEGERS, accumulation_dtype, name_of, part_dtype
 from ...core.scaling import unscaled_dtype
 from ...core.trees import leaves, unflatten
 from ...core.typing import Array, Flag, Namespace, Scale, Tree
@@ -52,23 +52,18 @@ def as_network(value: Any) -> Any:  # noqa: ARG001
 
 
 def vjp(loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Array, Callable[[Array], Tree]]:  # noqa: ARG001
-    """
-    Raise an error: CuPy has no differentiation.
-
-    Raises:
-        TypeError: Always.
-    """
+    """Raise a TypeError: CuPy has no differentiation."""
     raise TypeError("CuPy does not differentiate; use Network(loss_fn, params, vjp=...)")
 
 
 def scale(tree: Tree, scale: Scale) -> Tree:
     """Implement `core.scaling.scale`."""
-    return _multiplied(tree, scale)
+    return _run(tree, scale, divides=False)[0]
 
 
 def unscale(tree: Tree, scale: Scale, dtype: str | None = None) -> Tree:
     """Implement `core.scaling.unscale`."""
-    return _unscaled(tree, scale, None, dtype)[0]
+    return _run(tree, scale, None, dtype)[0]
 
 
 def all_finite(tree: Tree) -> Flag:
@@ -81,13 +76,12 @@ def all_finite(tree: Tree) -> Flag:
 
 def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag]:
     """Implement `core.overflow.unscale_and_check`."""
-    unscaled, finite, _ = _unscaled(tree, scale, out, dtype)
-    return unscaled, finite
+    return _run(tree, scale, out, dtype)[:2]
 
 
 def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
     """Implement `core.norms.unscale_check_and_norm`."""
-    unscaled, finite, sums = _unscaled(tree, scale, out, dtype, with_sums=True)
+    unscaled, finite, sums = _run(tree, scale, out, dtype, with_sums=True)
     with _device_of([sums]):
         return unscaled, finite, launch_norms(sums, _norm_dtype(leaves(unscaled)), 1)[1]
 
@@ -105,7 +99,7 @@ def local_norms(tree: Tree) -> Array:
 def clip_by_global_norm(tree: Tree, max_norm: float, out: Tree = None) -> tuple[Tree, Array]:
     """Implement `core.norms.clip_by_global_norm`."""
     _, norm, coefficient = _norms(tree, max_norm)
-    return _multiplied(tree, coefficient, out), norm
+    return _run(tree, coefficient, out, divides=False)[0], norm
 
 
 def measure(tree: Tree) -> Array:
@@ -113,7 +107,7 @@ def measure(tree: Tree) -> Array:
     arrays = leaves(tree)
     statistics.check_sizes(arrays)
     with _device_of(arrays):
-        rows = [statistics.row_of(_magnitudes(array), statistics.as_bits(_part_dtype(array))) for array in arrays]
+        rows = [statistics.row_of(_magnitudes(array), statistics.as_bits(_part_dtype(array).name)) for array in arrays]
         return statistics.stacked(rows, tree, len(statistics.COLUMNS))
 
 
@@ -132,38 +126,27 @@ def exponent_histogram(tree: Tree) -> Array:
 
 
 def _histogram(array: Array) -> Array:
-    dtype = np.dtype(_part_dtype(array))
+    dtype = _part_dtype(array)
     bins = statistics.bins_of_bits(_magnitudes(array), dtype, lambda values: values.view(f"int{8 * dtype.itemsize}"))
     counts = cupy.zeros(statistics.BINS + 1, dtype=np.int32)
     cupy.add.at(counts, bins, 1)
     return counts[:-1]
 
 
-def _part_dtype(array: Array) -> str:
-    name = name_of(array.dtype)
-    return COMPLEX_PARTS.get(name, name)
+def _part_dtype(array: Array) -> Any:
+    return np.dtype(part_dtype(name_of(array.dtype)))
 
 
 def _magnitudes(array: Array) -> Array:
     """Return the bit patterns of the real numbers of *array*, without the sign."""
-    bits = 8 * np.dtype(_part_dtype(array)).itemsize
+    bits = 8 * _part_dtype(array).itemsize
     return array.reshape(-1).view(f"int{bits}") & (2 ** (bits - 1) - 1)
 
 
-def _multiplied(tree: Tree, factor: Scale, out: Tree = None) -> Tree:
-    return _computed(tree, factor, out, None, divides=False)[0]
-
-
-def _unscaled(
-    tree: Tree, scale: Scale, out: Tree, dtype: str | None, *, with_sums: bool = False
+def _run(
+    tree: Tree, factor: Scale, out: Tree = None, dtype: str | None = None, *, divides: bool = True, with_sums: bool = False
 ) -> tuple[Tree, Flag, Array | None]:
-    """Return the unscaled tree, the finite flag and, with *with_sums*, the sum of the squares of each array."""
-    return _computed(tree, scale, out, dtype, divides=True, with_sums=with_sums)
-
-
-def _computed(
-    tree: Tree, factor: Scale, out: Tree, dtype: str | None, *, divides: bool, with_sums: bool = False
-) -> tuple[Tree, Flag, Array | None]:
+    """Return the tree of the results, the finite flag and, with *with_sums*, the sum of the squares of each array."""
     arrays = leaves(tree)
     with _device_of(arrays):
         sources = _contiguous(arrays)

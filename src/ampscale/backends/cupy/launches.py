@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import cupy
 import numpy as np
 
-from ...core.dtypes import COMPLEX_PARTS, FLOATS, name_of
+from ...core.dtypes import FLOATS, name_of, part_dtype
 from ...core.norms import CLIP_EPSILON, LIFTS
 from ...core.typing import Array, Flag, Scale
 
@@ -183,8 +183,7 @@ def _launches(kernels: list[str], chunks: np.ndarray) -> list[Launch]:
 
 @cache
 def _kernel_for(source: Any, target: Any) -> str:
-    names = map(name_of, (source, target))
-    return "_".join(["pass", *(COMPLEX_PARTS.get(name, name) for name in names)])
+    return "_".join(["pass", *(part_dtype(name_of(dtype)) for dtype in (source, target))])
 
 
 def _as_arguments(factor: Scale) -> tuple[Array | None, np.bool_, np.float64]:

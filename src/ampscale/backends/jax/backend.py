@@ -29,6 +29,32 @@ _OFTEN = 4  # calls with the same shapes and dtypes after which one program is c
 _CHUNK = 256  # maximum number of arrays in one program; each array adds up to tens of milliseconds of compilation
 
 
+def _one_program(*options: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """
+    Return a decorator that compiles a function of the arrays of a tree, further arrays and static *options* into one program.
+
+    The compiled program is used under jit tracing, and once the function has been called `_OFTEN` times with the same shapes and
+    dtypes. Otherwise the function runs uncompiled, and only the functions that it calls are compiled.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        compiled = jax.jit(function, static_argnames=options)
+
+        @wraps(function)
+        def run(tree: Tree, *operands: Scale, **static: Any) -> Any:
+            _check_dtype(static.get("dtype"))
+            arrays, numbers = leaves(tree), list(map(_number, operands))
+            as_one = _is_traced(arrays, *numbers)
+            if not as_one and len(arrays) <= _CHUNK:
+                as_one = _is_frequent((function, *static.values()), arrays)
+            with jax.enable_x64(True):
+                return (compiled if as_one else function)(arrays, *numbers, **static)
+
+        return run
+
+    return decorate
+
+
 def owns(array: Any) -> bool:
     """Return True if *array* is a JAX array."""
     return isinstance(array, jax.Array)
@@ -51,18 +77,10 @@ def as_network(value: Any) -> Any:  # noqa: ARG001
 
 def vjp(loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Array, Callable[[Array], Tree]]:
     """
-    Return the loss, and a function that maps an output cotangent to gradients.
+    Implement `Backend.vjp`.
 
-    Args:
-        loss_fn: ``loss_fn(params, *inputs) -> loss``, on JAX arrays.
-        params: Floating-point arrays.
-        inputs: Passed to *loss_fn* unchanged.
-
-    Returns:
-        The result of *loss_fn*, and ``pullback(seed) -> gradients``. The gradients have the structure of *params*. Each gradient
-        is a new array in the dtype of its parameter, and zero if the loss does not depend on this parameter. JAX requires the
-        seed in the dtype of the loss: with a float16 loss, a scale of 65520 or more overflows, so return a float32 loss. In
-        `jax.shard_map`, the gradients are those of each rank's own loss, also with ``check_vma=True``.
+    JAX requires the seed in the dtype of the loss: with a float16 loss, a scale of 65520 or more overflows, so return a float32
+    loss. In `jax.shard_map`, the gradients are those of each rank's own loss, also with ``check_vma=True``.
     """
 
     def of_leaves(values: list[Array]) -> Array:
@@ -83,8 +101,7 @@ def vjp(loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Arra
 
 def scale(tree: Tree, scale: Scale) -> Tree:
     """Implement `core.scaling.scale`."""
-    arrays = leaves(tree)
-    return unflatten(tree, _scale(arrays, _number(scale)))
+    return unflatten(tree, _scale(tree, scale))
 
 
 def unscale(tree: Tree, scale: Scale, dtype: str | None = None) -> Tree:
@@ -94,62 +111,50 @@ def unscale(tree: Tree, scale: Scale, dtype: str | None = None) -> Tree:
     Raises:
         TypeError: *dtype* is "float64", which requires jax_enable_x64.
     """
-    _check_dtype(dtype)
-    arrays = leaves(tree)
-    return unflatten(tree, _unscale(arrays, _number(scale), dtype=dtype))
+    return unflatten(tree, _unscale(tree, scale, dtype=dtype))
 
 
-def all_finite(tree: Tree) -> Flag:
+@_one_program()
+def all_finite(tree: list[Array]) -> Flag:
     """Implement `core.overflow.all_finite`."""
-    return _all_finite(leaves(tree))
+    return _all(_map(kernels.is_finite, tree)[1])
 
 
-def unscale_and_check(
-    tree: Tree,
-    scale: Scale,
-    out: Tree = None,  # noqa: ARG001
-    dtype: str | None = None,
-) -> tuple[Tree, Flag]:
+def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag]:  # noqa: ARG001
     """Implement `core.overflow.unscale_and_check`. *out* is None, because JAX arrays are immutable."""
-    _check_dtype(dtype)
-    arrays = leaves(tree)
-    values, finite = _unscale_and_check(arrays, _number(scale), dtype=dtype)
+    values, finite = _unscale_and_check(tree, scale, dtype=dtype)
     return unflatten(tree, values), finite
 
 
-def unscale_check_and_norm(
-    tree: Tree,
-    scale: Scale,
-    out: Tree = None,  # noqa: ARG001
-    dtype: str | None = None,
-) -> tuple[Tree, Flag, Array]:
+def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:  # noqa: ARG001
     """Implement `core.norms.unscale_check_and_norm`. *out* is None, because JAX arrays are immutable."""
-    _check_dtype(dtype)
-    arrays = leaves(tree)
-    values, finite, norm = _unscale_check_and_norm(arrays, _number(scale), dtype=dtype)
+    values, finite, norm = _unscale_check_and_norm(tree, scale, dtype=dtype)
     return unflatten(tree, values), finite, norm
 
 
-def global_norm(tree: Tree) -> Array:
+@_one_program()
+def global_norm(tree: list[Array]) -> Array:
     """Implement `core.norms.global_norm`. The sums are float64 even without jax_enable_x64."""
-    return _global_norm(leaves(tree))
+    return norms.root(*_square_sums(tree))
 
 
-def local_norms(tree: Tree) -> Array:
+@_one_program()
+def local_norms(tree: list[Array]) -> Array:
     """Implement `core.norms.local_norms`."""
-    return _local_norms(leaves(tree))
+    return norms.roots(*_square_sums(tree))
 
 
 def clip_by_global_norm(tree: Tree, max_norm: float, out: Tree = None) -> tuple[Tree, Array]:  # noqa: ARG001
     """Implement `core.norms.clip_by_global_norm`. *out* is None, because JAX arrays are immutable."""
-    arrays = leaves(tree)
-    values, norm = _clip_by_global_norm(arrays, _number(max_norm))
+    values, norm = _clip_by_global_norm(tree, max_norm)
     return unflatten(tree, values), norm
 
 
-def measure(tree: Tree) -> Array:
+@_one_program()
+def measure(tree: list[Array]) -> Array:
     """Implement `core.statistics.statistics`, with the bits of the values: XLA's CPU code flushes subnormal numbers to zero."""
-    return _measure(leaves(tree))
+    check_sizes(tree)
+    return _stacked(_map(kernels.counted, tree)[3], len(COLUMNS))
 
 
 def unscale_check_and_measure(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
@@ -158,33 +163,11 @@ def unscale_check_and_measure(tree: Tree, scale: Scale, out: Tree = None, dtype:
     return *unscale_and_check(tree, scale, out, dtype), measured
 
 
-def exponent_histogram(tree: Tree) -> Array:
+@_one_program()
+def exponent_histogram(tree: list[Array]) -> Array:
     """Implement `core.statistics.exponent_histogram`."""
-    return _exponent_histogram(leaves(tree))
-
-
-def _one_program(*options: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """
-    Return a decorator that compiles a function of a list of arrays, further arrays and static *options* into one program.
-
-    The compiled program is used under jit tracing, and once the function has been called `_OFTEN` times with the same shapes and
-    dtypes. Otherwise the function runs uncompiled, and only the functions that it calls are compiled.
-    """
-
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        compiled = jax.jit(function, static_argnames=options)
-
-        @wraps(function)
-        def run(arrays: list[Array], *operands: Array, **static: Any) -> Any:
-            as_one = _is_traced(arrays, *operands)
-            if not as_one and len(arrays) <= _CHUNK:
-                as_one = _is_frequent((function, *static.values()), arrays)
-            with jax.enable_x64(True):
-                return (compiled if as_one else function)(arrays, *operands, **static)
-
-        return run
-
-    return decorate
+    check_sizes(tree)
+    return _stacked(_map(kernels.histogram, tree)[3], BINS)
 
 
 @_one_program()
@@ -195,11 +178,6 @@ def _scale(arrays: list[Array], scale: Array) -> list[Array]:
 @_one_program("dtype")
 def _unscale(arrays: list[Array], scale: Array, dtype: str | None) -> list[Array]:
     return _map(kernels.unscaled, arrays, scale, dtype=dtype)[0]
-
-
-@_one_program()
-def _all_finite(arrays: list[Array]) -> Flag:
-    return _all(_map(kernels.is_finite, arrays)[1])
 
 
 @_one_program("dtype")
@@ -214,45 +192,27 @@ def _unscale_and_check(arrays: list[Array], scale: Array, dtype: str | None) -> 
 
 @_one_program("dtype")
 def _unscale_check_and_norm(arrays: list[Array], scale: Array, dtype: str | None) -> tuple[list[Array], Flag, Array]:
-    norm_dtype = accumulation_dtype([unscaled_dtype(name_of(array.dtype), dtype) for array in arrays])
+    norm_dtype = _norm_dtype(arrays, dtype)
     if _is_traced(arrays, scale):
         values, flags, sums, _ = _map(kernels.measured, arrays, scale, dtype=dtype, norm_dtype=norm_dtype)
     else:
         values = _map(kernels.unscaled, arrays, scale, dtype=dtype)[0]
         flags = _map(kernels.is_finite, values)[1]
-        sums = _map(kernels.squared, values, norm_dtype=norm_dtype)[2]
+        sums, _ = _square_sums(values)
     return values, _all(flags), norms.root(sums, norm_dtype)
 
 
 @_one_program()
-def _global_norm(arrays: list[Array]) -> Array:
-    norm_dtype = _norm_dtype(arrays)
-    return norms.root(_map(kernels.squared, arrays, norm_dtype=norm_dtype)[2], norm_dtype)
-
-
-@_one_program()
-def _local_norms(arrays: list[Array]) -> Array:
-    norm_dtype = _norm_dtype(arrays)
-    return norms.roots(_map(kernels.squared, arrays, norm_dtype=norm_dtype)[2], norm_dtype)
-
-
-@_one_program()
 def _clip_by_global_norm(arrays: list[Array], max_norm: Array) -> tuple[list[Array], Array]:
-    norm_dtype = _norm_dtype(arrays)
-    coefficient, norm = norms.coefficient(_map(kernels.squared, arrays, norm_dtype=norm_dtype)[2], max_norm, norm_dtype)
+    sums, norm_dtype = _square_sums(arrays)
+    coefficient, norm = norms.coefficient(sums, max_norm, norm_dtype)
     return _map(kernels.scaled, arrays, coefficient)[0], norm
 
 
-@_one_program()
-def _measure(arrays: list[Array]) -> Array:
-    check_sizes(arrays)
-    return _stacked(_map(kernels.counted, arrays)[3], len(COLUMNS))
-
-
-@_one_program()
-def _exponent_histogram(arrays: list[Array]) -> Array:
-    check_sizes(arrays)
-    return _stacked(_map(kernels.histogram, arrays)[3], BINS)
+def _square_sums(arrays: list[Array]) -> tuple[list[Array], str]:
+    """Return the sum of the squares of each array, and the dtype of their norm."""
+    norm_dtype = _norm_dtype(arrays)
+    return _map(kernels.squared, arrays, norm_dtype=norm_dtype)[2], norm_dtype
 
 
 def _map(kernel: _Kernel, arrays: list[Array], *operands: Array, **options: Any) -> _Columns:
@@ -321,8 +281,8 @@ def _number(scale: Scale) -> Array:
     return np.float64(scale) if isinstance(scale, int | float) else scale
 
 
-def _norm_dtype(arrays: list[Array]) -> str:
-    return accumulation_dtype([name_of(array.dtype) for array in arrays])
+def _norm_dtype(arrays: list[Array], dtype: str | None = None) -> str:
+    return accumulation_dtype([unscaled_dtype(name_of(array.dtype), dtype) for array in arrays])
 
 
 def _check_dtype(dtype: str | None) -> None:

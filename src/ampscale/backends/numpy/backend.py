@@ -48,16 +48,7 @@ def as_network(value: Any) -> Any:  # noqa: ARG001
 
 def vjp(loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Array, Callable[[Array], Tree]]:
     """
-    Return the loss, and a function that maps an output cotangent to gradients.
-
-    Args:
-        loss_fn: ``loss_fn(params, *inputs) -> loss``, written with `autograd.numpy`.
-        params: Floating-point arrays.
-        inputs: Passed to *loss_fn* unchanged.
-
-    Returns:
-        The result of *loss_fn*, and ``pullback(seed) -> gradients``. The gradients have the structure of *params*. Each gradient
-        is a new array in the dtype of its parameter, and zero if the loss does not depend on this parameter.
+    Implement `Backend.vjp` for a function that is written with `autograd.numpy`.
 
     Raises:
         TypeError: autograd is not installed.
@@ -85,18 +76,14 @@ def vjp(loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Arra
 
 def scale(tree: Tree, scale: Scale) -> Tree:
     """Implement `core.scaling.scale`."""
-    sources = plain(leaves(tree))
-    if sources is None:
-        return scaling.scale(tree, scale)
-    return unflatten(tree, _applied(FusedOp(_number_host(scale), divides=False), sources))
+    result = _run(FusedOp(_number_host(scale), divides=False), tree)
+    return scaling.scale(tree, scale) if result is None else result[0]
 
 
 def unscale(tree: Tree, scale: Scale, dtype: str | None = None) -> Tree:
     """Implement `core.scaling.unscale`."""
-    sources = plain(leaves(tree))
-    if sources is None:
-        return scaling.unscale(tree, scale, dtype)
-    return unflatten(tree, _applied(FusedOp(_number_host(scale)), sources, dtype))
+    result = _run(FusedOp(_number_host(scale)), tree, None, dtype)
+    return scaling.unscale(tree, scale, dtype) if result is None else result[0]
 
 
 def all_finite(tree: Tree) -> Flag:
@@ -109,23 +96,22 @@ def all_finite(tree: Tree) -> Flag:
 
 def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag]:
     """Implement `core.overflow.unscale_and_check`."""
-    unscaled = _unscaled(tree, scale, out, dtype)
-    if unscaled is None:
+    result = _run(FusedOp(_number_host(scale), checks=True), tree, out, dtype)
+    if result is None:
         return overflow.unscale_and_check(tree, scale, out, dtype)
-    targets, result = unscaled
-    return (unflatten(tree, targets) if out is None else out), np.array(result.finite)
+    return result[0], np.array(result[1].finite)
 
 
 def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
     """Implement `core.norms.unscale_check_and_norm`."""
-    unscaled = _unscaled(tree, scale, out, dtype, with_sums=True)
-    if unscaled is None:
+    result = _run(FusedOp(_number_host(scale), checks=True), tree, out, dtype, with_sums=True)
+    if result is None:
         return norms.unscale_check_and_norm(tree, scale, out, dtype)
-    targets, result = unscaled
-    norm = _norm_of_sums(result.sums)
-    if result.finite and not _is_accurate_host(norm):
-        norm = norms.global_norm(targets)
-    return (unflatten(tree, targets) if out is None else out), np.array(result.finite), norm
+    unscaled, (finite, sums, _) = result
+    norm = _norm_of_sums(sums)
+    if finite and not _is_accurate_host(norm):
+        norm = norms.global_norm(unscaled)
+    return unscaled, np.array(finite), norm
 
 
 def global_norm(tree: Tree) -> Array:
@@ -167,11 +153,10 @@ def measure(tree: Tree) -> Array:
 
 def unscale_check_and_measure(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
     """Implement `core.statistics.unscale_check_and_measure`."""
-    unscaled = _unscaled(tree, scale, out, dtype, measures=True)
-    if unscaled is None:
+    result = _run(FusedOp(_number_host(scale), checks=True, measures=True), tree, out, dtype)
+    if result is None:
         return statistics.unscale_check_and_measure(tree, scale, out, dtype)
-    targets, result = unscaled
-    return (unflatten(tree, targets) if out is None else out), np.array(result.finite), result.statistics
+    return result[0], np.array(result[1].finite), result[1].statistics
 
 
 def exponent_histogram(tree: Tree) -> Array:
@@ -190,20 +175,19 @@ def _histogram(array: Array) -> Array:
     return np.bincount(bins, minlength=statistics.BINS).astype(np.int32)
 
 
-def _unscaled(
-    tree: Tree, scale: Scale, out: Tree, dtype: str | None, *, with_sums: bool = False, measures: bool = False
-) -> tuple[list[Array], PassResult] | None:
-    """Return the targets and the results of a fused pass; None if the results could differ from the core's definition."""
-    arrays, op = leaves(tree), FusedOp(_number_host(scale), checks=True, measures=measures)
+def _run(
+    op: FusedOp, tree: Tree, out: Tree = None, dtype: str | None = None, *, with_sums: bool = False
+) -> tuple[Tree, PassResult] | None:
+    """Return the values and the results of a fused pass; None if they could differ from the core's definition."""
+    arrays = leaves(tree)
     if out is tree and (result := unscale_plain_host(op, arrays, with_sums)) is not None:
-        return arrays, result
+        return out, result
     sources = plain(arrays)
-    if sources is None:
+    targets = None if sources is None else _targets(sources, tree, out, dtype)
+    if sources is None or targets is None:
         return None
-    targets = _targets(sources, tree, out, dtype)
-    if targets is None:
-        return None
-    return targets, run_host(op._replace(square_dtype=_norm_dtype(targets) if with_sums else None), sources, targets)
+    result = run_host(op._replace(square_dtype=_norm_dtype(targets) if with_sums else None), sources, targets)
+    return (unflatten(tree, targets) if out is None else out), result
 
 
 def _targets(sources: list[Array], tree: Tree, out: Tree, dtype: str | None = None) -> list[Array] | None:
@@ -212,13 +196,6 @@ def _targets(sources: list[Array], tree: Tree, out: Tree, dtype: str | None = No
         return like(sources, dtype)
     targets = sources if out is tree else plain(leaves(out))
     return targets if targets is not None and can_write(targets, sources) else None
-
-
-def _applied(op: FusedOp, sources: list[Array], dtype: str | None = None) -> list[Array]:
-    """Return new arrays with the results of a fused pass."""
-    targets = like(sources, dtype)
-    run_host(op, sources, targets)
-    return targets
 
 
 def _number_host(scale: Scale) -> float:

@@ -10,17 +10,18 @@ import math
 import operator
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import chain
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...core import scaling
-from ...core.dtypes import COMPLEX_PARTS, name_of
+from ...core.dtypes import name_of, part_dtype
 from ...core.namespaces import quiet
 from ...core.statistics import COLUMNS, Reductions, as_bits, check_sizes, rows_of
 from ...core.typing import Array
-from ..cpu.fused import FusedOp, PassResult, joined, rounded, total
+from ..cpu.fused import FusedOp, PassResult, added, joined, rounded
 from ..cpu.threads import in_threads, thread_count_host
 
 BLOCK = 1 << 17  # maximum number of values in a block
@@ -28,8 +29,6 @@ SMALL = 1 << 12  # values; a larger array does not share a block with other arra
 TABLE = 1 << 15  # number of 16-bit values from which a table of results is faster
 THREADED = 1 << 24  # bytes of large arrays from which threads pay off; for small and 16-bit arrays, NumPy holds the GIL too long
 
-MAGNITUDE = np.uint16(0x7FFF)
-INFINITY = {"float16": 0x7C00, "bfloat16": 0x7F80}  # bits of infinity; the bits of a NaN are larger
 _size, _dtype = attrgetter("size"), attrgetter("dtype")
 
 
@@ -48,22 +47,19 @@ def run_blocks_host(op: FusedOp, sources: Sequence[Array], targets: Sequence[Arr
     blocks = list(blocks_of(sources, targets))
     large = sum(block.sources[0].nbytes for block in blocks if len(block.indices) == 1 and block.sources[0].itemsize > 2)
 
-    def run(numbered: Iterator[tuple[int, Block]]) -> list[tuple[int, tuple[bool, list[float], Array]]]:
+    def run(block: Block) -> tuple[bool, list[float], Array]:
         with np.errstate(all="ignore"):  # errstate is local to a thread
-            return [(number, _run_block_host(op, block)) for number, block in numbered]
+            return _run_block_host(op, block)
 
     results = in_threads(run, blocks, thread_count_host() if large >= THREADED else 1)
-    finite = all(is_finite for is_finite, _, _ in results)
+    owners = [index for block in blocks for index in block.indices]
     statistics = np.concatenate([np.empty((0, len(COLUMNS)), np.int32), *(rows for _, _, rows in results)])
     if op.measures:
-        statistics = joined(statistics, [index for block in blocks for index in block.indices], len(sources))
-    if op.square_dtype is None:
-        return PassResult(finite, np.empty(0), statistics)
-    sums: list[list[float]] = [[] for _ in sources]
-    for block, (_, squares, _) in zip(blocks, results, strict=True):
-        for index, square in zip(block.indices, squares, strict=True):
-            sums[index].append(square)
-    return PassResult(finite, rounded(np.array(list(map(total, sums))), op.square_dtype), statistics)
+        statistics = joined(statistics, owners, len(sources))
+    sums = np.empty(0)
+    if op.square_dtype is not None:
+        sums = rounded(added(chain.from_iterable(squares for _, squares, _ in results), owners, len(sources)), op.square_dtype)
+    return PassResult(all(is_finite for is_finite, _, _ in results), sums, statistics)
 
 
 def blocks_of(sources: Sequence[Array], targets: Sequence[Array]) -> Iterator[Block]:
@@ -91,7 +87,7 @@ def _parts(source: Array, target: Array) -> Iterator[tuple[Array, Array]]:
     if source.flags.f_contiguous and target.flags.f_contiguous:
         source, target = source.T, target.T
     if source.flags.c_contiguous and target.flags.c_contiguous:
-        source, target = _real(source.reshape(-1)), _real(target.reshape(-1))
+        source, target = (array.reshape(-1).view(part_dtype(name_of(array.dtype))) for array in (source, target))
         starts = range(0, source.size, BLOCK)
         yield from ((source[start : start + BLOCK], target[start : start + BLOCK]) for start in starts)
     elif source.dtype.kind == "c":
@@ -105,11 +101,6 @@ def _parts(source: Array, target: Array) -> Iterator[tuple[Array, Array]]:
         for half in (slice(middle), slice(middle, None)):
             index = (*[slice(None)] * axis, half)
             yield from _parts(source[index], target[index])
-
-
-def _real(flat: Array) -> Array:
-    """Return a real view of *flat*, shape (n,), in which each complex number is a pair of real numbers."""
-    return flat.view(COMPLEX_PARTS[name_of(flat.dtype)]) if flat.dtype.kind == "c" else flat
 
 
 def _run_block_host(op: FusedOp, block: Block) -> tuple[bool, list[float], Array]:
@@ -201,4 +192,4 @@ def _defined(values: Array, divides: bool, factor: float) -> Array:
 def _are_finite_host(values: Array) -> bool:
     if values.itemsize > 2:
         return bool(np.isfinite(values).all())
-    return bool((values.view(np.uint16) & MAGNITUDE).max() < INFINITY[name_of(values.dtype)])
+    return bool(magnitudes(values).max() < as_bits(name_of(values.dtype)).infinity)  # NumPy's own check converts 16-bit values

@@ -58,8 +58,7 @@ def _is_supported(dtype: Any) -> bool:
         name = name_of(dtype)
     except TypeError:  # the core's definition raises the error
         return False
-    is_float = name in FLOATS or name in COMPLEX_PARTS
-    return is_float and dtype == dtype.newbyteorder("=")
+    return (name in FLOATS or name in COMPLEX_PARTS) and dtype.isnative
 
 
 def _memory(array: Array) -> tuple[int, int, tuple[int, ...], tuple[int, ...]]:

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...core.dtypes import COMPLEX_PARTS, compute_dtype
-from ...core.statistics import COLUMNS, check_sizes
+from ...core.dtypes import compute_dtype, part_dtype
+from ...core.statistics import check_sizes
 from ...core.typing import Array
 from ..cpu import fused
 from ..cpu.fused import FusedOp, PassResult, Spans
@@ -44,15 +44,8 @@ def run_host(op: FusedOp, sources: Sequence[Array], targets: Sequence[Array]) ->
         groups.setdefault(spans_host(op, *([array] for array in pair)) and dtypes, []).append(index)
     if len(groups) == 1:
         return run_blocks_host(op, sources, targets)
-    finite, sums, statistics = True, np.empty(len(sources), op.square_dtype), np.empty((len(sources), len(COLUMNS)), np.int32)
-    for indices in groups.values():
-        result = run_host(op, [sources[index] for index in indices], [targets[index] for index in indices])
-        finite &= result.finite
-        if op.square_dtype is not None:
-            sums[indices] = result.sums
-        if op.measures:
-            statistics[indices] = result.statistics
-    return PassResult(finite, sums, statistics)
+    arrays = [[[array[index] for index in indices] for array in (sources, targets)] for indices in groups.values()]
+    return fused.merged(op, len(sources), zip(groups.values(), (run_host(op, *pair) for pair in arrays), strict=True))
 
 
 def unscale_plain_host(op: FusedOp, arrays: list[Any], with_sums: bool) -> PassResult | None:
@@ -88,7 +81,7 @@ def spans_host(op: FusedOp, sources: Sequence[Any], targets: Sequence[Any], *, a
     largest, total, in_order = kernels.read_arrays(
         ids, of_targets, _HEADER, kinds.types, op.factor is not None, kinds.itemsize, memory
     )
-    if largest < 0 or (apart and not in_order and not _are_apart_host(memory, kinds.itemsize)):
+    if largest < 0 or (apart and not in_order and not fused.are_apart_host(memory[1], kinds.itemsize * memory[2])):
         return None
     if kinds.parts == 2:
         memory[2] *= 2
@@ -118,16 +111,8 @@ def _kinds(source_dtype: Any, target_dtype: Any) -> _Kinds | None:
     """Return the properties of two dtypes; None if the kernels do not support one of the dtypes."""
     if not (isinstance(source_dtype, np.dtype) and isinstance(target_dtype, np.dtype)):
         return None
-    source, target = (COMPLEX_PARTS.get(dtype.name, dtype.name) for dtype in (source_dtype, target_dtype))
+    source, target = (part_dtype(dtype.name) for dtype in (source_dtype, target_dtype))
     if not (fused.supports(source) and fused.supports(target) and source_dtype.isnative and target_dtype.isnative):
         return None
     types = np.array([id(np.ndarray), id(source_dtype), id(target_dtype)])
     return _Kinds(types, target_dtype.itemsize, 2 if target_dtype.kind == "c" else 1, (source, target))
-
-
-def _are_apart_host(memory: Array, itemsize: int) -> bool:
-    """Return True if no two targets share memory."""
-    order = memory[1].argsort()
-    starts = memory[1][order]
-    ends = starts + itemsize * memory[2][order]
-    return bool((ends[:-1] <= starts[1:]).all())

@@ -44,17 +44,10 @@ def as_network(value: Any) -> Any:
 
 def vjp(loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Array, Callable[[Array], Tree]]:
     """
-    Return the loss, and a function that maps an output cotangent to gradients.
+    Implement `Backend.vjp`.
 
-    Args:
-        loss_fn: ``loss_fn(params, *inputs) -> loss``, on torch tensors.
-        params: Floating-point arrays.
-        inputs: Passed to *loss_fn* unchanged.
-
-    Returns:
-        The result of *loss_fn*, and ``pullback(seed) -> gradients``. The gradients have the structure of *params*. Each gradient
-        is a new array in the dtype of its parameter, and zero if the loss does not depend on this parameter. torch converts the
-        seed to the dtype of the loss: with a float16 loss, a scale of 65520 or more overflows, so return a float32 loss.
+    The seed is converted to the dtype of the loss: with a float16 loss, a scale of 65520 or more overflows, so return a float32
+    loss.
 
     Raises:
         TypeError: *loss_fn* returns something other than one array.
@@ -78,19 +71,12 @@ def vjp(loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Arra
 
 def scale(tree: Tree, scale: Scale) -> Tree:
     """Implement `core.scaling.scale`. Sparse arrays are returned coalesced."""
-    return _scaled(tree, scale)
+    return _applied(tree, scale, kernels.products, scaling.scale)
 
 
 def unscale(tree: Tree, scale: Scale, dtype: str | None = None) -> Tree:
     """Implement `core.scaling.unscale`. Sparse arrays are returned coalesced."""
-    tensors = leaves(tree)
-    arrays = _values(tensors)
-    supported = _supports(arrays, scale)
-    if not supported and has_dtensors(arrays):
-        shards = Shards(tree)
-        return shards.wrapped(unscale(shards.local, scale, dtype))
-    divide = kernels.quotients if supported else scaling.unscale
-    return _rebuilt(tree, tensors, divide(_rounded(arrays), scale, dtype))
+    return _applied(tree, scale, kernels.quotients, scaling.unscale, dtype)
 
 
 def all_finite(tree: Tree) -> Flag:
@@ -119,7 +105,7 @@ def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: st
     """Implement `core.norms.unscale_check_and_norm`. Sparse arrays are returned coalesced."""
     if out is tree and out is not None:
         arrays = leaves(tree)
-        result = kernels.unscale_and_square_(arrays, scale) if _supports(arrays, scale) and not are_frozen(arrays) else None
+        result = kernels.unscale_and_square_(arrays, scale) if _supports(arrays, scale) else None
         if result is not None:
             found_inf, sums = result
             norm = _norm_of_sums(sums)
@@ -155,7 +141,7 @@ def clip_by_global_norm(tree: Tree, max_norm: float, out: Tree = None) -> tuple[
     norm = _plain_norm(arrays)
     if norm is None and has_dtensors(arrays):
         lifted = Shards(arrays).norm()
-        norm, clipped = norms.unlifted(lifted), leaves(_scaled(arrays, norms.coefficient_of(lifted, max_norm)))
+        norm, clipped = norms.unlifted(lifted), scale(arrays, norms.coefficient_of(lifted, max_norm))
     elif norm is None:
         clipped, norm = norms.clip_by_global_norm(_rounded(arrays), max_norm)
     else:
@@ -178,12 +164,10 @@ def measure(tree: Tree) -> Array:
 
 def unscale_check_and_measure(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
     """Implement `core.statistics.unscale_check_and_measure` as `measure` does. Sparse arrays are returned coalesced."""
-    arrays = leaves(tree)
-    if out is tree and _can_measure_in_one_pass(arrays, scale):
-        result = kernels.unscale_and_measure_(arrays, scale)
-        if result is not None:
-            found_inf, measured = result
-            return out, found_inf.logical_not(), measured
+    result = kernels.unscale_and_measure_(leaves(tree), scale) if out is tree else None
+    if result is not None:
+        found_inf, measured = result
+        return out, found_inf.logical_not(), measured
     measured = measure(tree)
     return *unscale_and_check(tree, scale, out, dtype), measured
 
@@ -193,21 +177,15 @@ def exponent_histogram(tree: Tree) -> Array:
     return statistics.exponent_histogram(_values(leaves(tree)))
 
 
-def _can_measure_in_one_pass(arrays: list[Array], scale: Scale) -> bool:
-    if kernels.supports_in_one_pass(arrays, scale):  # few checks, as in `unscale_and_check`
-        return not any(map(torch.Tensor.is_neg, arrays))
-    return _supports(arrays, scale) and kernels.are_disjoint(arrays)
-
-
-def _scaled(tree: Tree, factor: Scale) -> Tree:
+def _applied(tree: Tree, factor: Scale, kernel: Callable[..., Tree], definition: Callable[..., Tree], *options: Any) -> Tree:
+    """Apply *kernel* to the arrays of *tree* if the kernels support them, else *definition*; to the local shards of DTensors."""
     tensors = leaves(tree)
     arrays = _values(tensors)
     supported = _supports(arrays, factor)
     if not supported and has_dtensors(arrays):
         shards = Shards(tree)
-        return shards.wrapped(_scaled(shards.local, factor))
-    scaled = kernels.products(arrays, factor) if supported else scaling.scale(_rounded(arrays), factor)
-    return _rebuilt(tree, tensors, scaled)
+        return shards.wrapped(_applied(shards.local, factor, kernel, definition, *options))
+    return _rebuilt(tree, tensors, (kernel if supported else definition)(_rounded(arrays), factor, *options))
 
 
 def _values(arrays: list[Array]) -> list[Array]:

@@ -19,8 +19,7 @@ from ..cpu.fused import FusedOp
 from . import compiled
 
 FLOATS = frozenset([torch.float16, torch.bfloat16, torch.float32, torch.float64])
-_CLASSES = frozenset([torch.Tensor, torch.nn.Parameter])  # other classes may override operations
-_CLASS_SETS = ({torch.Tensor}, {torch.nn.Parameter}, {torch.Tensor, torch.nn.Parameter})
+_CLASS_SETS = ({torch.Tensor}, {torch.nn.Parameter}, {torch.Tensor, torch.nn.Parameter})  # others may override operations
 _TRACING = torch._C._TorchDispatchModeKey.PROXY
 _C_TYPES = {torch.float32: ctypes.c_float, torch.float64: ctypes.c_double}
 _LEAST = {torch.float32: LIFTS["float32"].least, torch.float64: LIFTS["float64"].least}
@@ -40,14 +39,11 @@ def supports(arrays: list[Array], dtypes: Set[torch.dtype] = FLOATS) -> bool:
     The kernels support plain strided tensors of *dtypes* on the CPU or on one CUDA device, without autograd, in eager mode.
     """
     return (
-        len(arrays) > 0
-        and _is_eager()
-        and set(map(type, arrays)) <= _CLASSES
+        _are_plain(arrays)
         and set(map(_dtype, arrays)) <= dtypes
         and set(map(_layout, arrays)) == {torch.strided}
         and (all(map(_is_cpu, arrays)) or (arrays[0].is_cuda and len(set(map(_device, arrays))) == 1))
         and not any(map(torch.Tensor.is_neg, arrays))
-        and not (torch.is_grad_enabled() and any(map(_requires_grad, arrays)))
     )
 
 
@@ -98,10 +94,8 @@ def unscale_and_square_(arrays: list[Array], scale: Scale) -> tuple[Array, Array
         `found_inf` and the sums. None, and nothing was written, if there are no compiled kernels for the arrays, if the arrays
         share memory, or if *scale* is on a device.
     """
-    value = _value_host(scale)
-    if value is None or not are_disjoint(arrays):
-        return None
-    result = compiled.run_host(FusedOp(value, checks=True, square_dtype=accumulation_dtype_of(arrays)), arrays)
+    op = FusedOp(_value_host(scale), checks=True, square_dtype=accumulation_dtype_of(arrays))
+    result = None if op.factor is None else compiled.run_host(op, arrays, apart=True)
     if result is None:
         return None
     return torch.full((), not result.finite, dtype=torch.float32), torch.from_numpy(result.sums)
@@ -109,13 +103,19 @@ def unscale_and_square_(arrays: list[Array], scale: Scale) -> tuple[Array, Array
 
 def unscale_and_measure_(arrays: list[Array], scale: Scale) -> tuple[Array, Array] | None:
     """
-    Do what `unscale_` does, and collect the statistics of the values before, in one pass over disjoint arrays on the host.
+    Do what `unscale_` does, and collect the statistics of the values before, in one pass over arrays on the host.
+
+    Every step may call this, so it makes few checks: *arrays* may be any tensors.
 
     Returns:
-        `found_inf` and the statistics; None as from `unscale_and_square_`.
+        `found_inf` and the statistics. None, and nothing was written, as from `unscale_and_square_`, or if the kernels do not
+        support the arrays or *scale*.
     """
-    value = _value_host(scale)
-    result = None if value is None else compiled.run_host(FusedOp(value, checks=True, measures=True), arrays)
+    if not (_are_plain(arrays) and (isinstance(scale, int | float) or supports([scale]))):
+        return None
+    op = FusedOp(_value_host(scale), checks=True, measures=True)
+    is_plain = op.factor is not None and not any(map(torch.Tensor.is_neg, arrays))
+    result = compiled.run_host(op, arrays, apart=True) if is_plain else None
     if result is None:
         return None
     return torch.full((), not result.finite, dtype=torch.float32), torch.from_numpy(result.statistics)
@@ -135,10 +135,9 @@ def supports_in_one_pass(arrays: list[Array], scale: Scale, dtypes: Set[torch.dt
         and scale.dtype is torch.float32
         and not scale.ndim
         and _has_exact_reciprocal(_value_host(scale))
-        and _is_eager()
-        and set(map(type, arrays)) in _CLASS_SETS
+        and _are_plain(arrays)
         and set(map(_dtype, arrays)) <= dtypes
-        and not (torch.is_grad_enabled() and (scale.requires_grad or any(map(_requires_grad, arrays))))
+        and not (torch.is_grad_enabled() and scale.requires_grad)
         and _are_disjoint_on_host(arrays)
     )
 
@@ -208,11 +207,9 @@ def square_sums(arrays: list[Array], dtype: torch.dtype) -> Array:
     result = compiled.run_host(FusedOp(square_dtype=name_of(dtype)), arrays)
     if result is not None:
         return torch.from_numpy(result.sums)
-    size = max(1, min(_BLOCK * torch.get_num_threads(), max(array.numel() for array in arrays)))
-    squares, wide = torch.empty(size, dtype=dtype), torch.empty(size, dtype=torch.float64)
     if dtype == torch.float64:
-        return torch.stack([_sum_in_blocks(array, squares, squares) for array in arrays])
-    sums = (_sums(batch) if len(batch) > 1 else _sum_in_blocks(batch[0], squares, wide).reshape(1) for batch in _batches(arrays))
+        return torch.stack([_sum_in_blocks(array, dtype) for array in arrays])
+    sums = (_sums(batch) if len(batch) > 1 else _sum_in_blocks(batch[0], dtype).reshape(1) for batch in _batches(arrays))
     return torch.cat(list(sums)).to(dtype)
 
 
@@ -229,6 +226,15 @@ def inaccurate_norms(norms: Array) -> list[int]:
     c_type, least = _C_TYPES[norms.dtype], _LEAST[norms.dtype]
     values = (c_type * norms.numel()).from_address(norms.data_ptr())
     return [index for index, value in enumerate(values) if value == inf or value < least]
+
+
+def _are_plain(arrays: list[Array]) -> bool:
+    """Return True if *arrays* are plain tensors, at least one, without autograd and in eager mode."""
+    return (
+        _is_eager()
+        and set(map(type, arrays)) in _CLASS_SETS
+        and not (torch.is_grad_enabled() and any(map(_requires_grad, arrays)))
+    )
 
 
 def _is_eager() -> bool:
@@ -360,17 +366,10 @@ def _sums(arrays: list[Array]) -> Array:
     return torch.segment_reduce((values * values).double(), "sum", lengths=lengths, unsafe=True)
 
 
-def _sum_in_blocks(array: Array, squares: Array, wide: Array) -> Array:
-    """Return the sum of the squares of *array*, float64 of shape (). *squares* and *wide* are scratch memory for a block."""
-    sums = []
-    for block in array.reshape(-1).split(len(squares)):
-        block_squares, widened = squares[: len(block)], wide[: len(block)]
-        if block.dtype == block_squares.dtype:
-            torch.mul(block, block, out=block_squares)
-        else:
-            block_squares.copy_(block).mul_(block_squares)
-        sums.append((block_squares if squares is wide else widened.copy_(block_squares)).sum())
-    return torch.stack(sums).sum()
+def _sum_in_blocks(array: Array, dtype: torch.dtype) -> Array:
+    """Return the sum of the squares of *array*, taken in *dtype*: float64 of shape ()."""
+    blocks = array.reshape(-1).split(_BLOCK * torch.get_num_threads())
+    return torch.stack([block.to(dtype).square().double().sum() for block in blocks]).sum()
 
 
 def _batches(arrays: list[Array]) -> Iterator[list[Array]]:

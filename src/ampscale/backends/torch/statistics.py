@@ -6,7 +6,7 @@ Spec: STATISTICS-same-everywhere, STATISTICS-shards, STATISTICS-no-host-sync.
 
 import torch
 
-from ...core.dtypes import COMPLEX_PARTS, name_of
+from ...core.dtypes import name_of, part_dtype
 from ...core.statistics import BINS, COLUMNS, as_bits, bins_of_bits, check_sizes, row_of
 from ...core.typing import Array
 from ..cpu.fused import FusedOp
@@ -30,7 +30,7 @@ def measured(arrays: list[Array]) -> Array:
     if result is not None:
         return torch.from_numpy(result.statistics)
     arrays = _local(arrays)
-    rows = [row_of(_magnitudes(array), as_bits(_part_dtype(array))) for array in arrays]
+    rows = [row_of(_magnitudes(array), as_bits(part_dtype(name_of(array.dtype)))) for array in arrays]
     return torch.stack(rows) if rows else torch.zeros((0, len(COLUMNS)), dtype=torch.int32)
 
 
@@ -39,7 +39,7 @@ def exponent_histogram(arrays: list[Array]) -> Array:
     arrays = _local(arrays)
     histograms = torch.zeros((len(arrays), BINS + 1), dtype=torch.int32, device=arrays[0].device if arrays else None)
     for array, histogram in zip(arrays, histograms, strict=True):
-        dtype = getattr(torch, _part_dtype(array))
+        dtype = getattr(torch, part_dtype(name_of(array.dtype)))
         for block in _magnitudes(array).reshape(-1).split(_HISTOGRAM_BLOCK):
             bins = bins_of_bits(block, dtype, _bits)
             histogram.index_add_(0, bins, torch.ones_like(bins))
@@ -50,11 +50,6 @@ def _local(arrays: list[Array]) -> list[Array]:
     arrays = [local_part(array.detach()) for array in arrays]
     check_sizes(arrays)
     return arrays
-
-
-def _part_dtype(array: Array) -> str:
-    name = name_of(array.dtype)
-    return COMPLEX_PARTS.get(name, name)
 
 
 def _magnitudes(array: Array) -> Array:
