@@ -158,6 +158,21 @@ def clip(case):
     return trees_are_same(clipped, argument(case["output"])) and alike(norm, array(case["norm"]))
 
 
+def measure(case):
+    """Compare the statistics; with a scale, those of the values before the division, and the flag."""
+    tree, expected = argument(case["tree"]), array(case["statistics"])
+    if "scale" not in case:
+        return alike(ampscale.measure(tree), expected)
+    _, finite, measured = ampscale.unscale_check_and_measure(tree, argument(case["scale"]))
+    return bool(finite) == case["finite"] and alike(measured, expected)
+
+
+def histogram(case):
+    """Compare the number of values of each exponent that occurs."""
+    rows = np.asarray(ampscale.exponent_histogram(argument(case["tree"])))
+    return [{str(index - 150): int(row[index]) for index in np.flatnonzero(row)} for row in rows] == case["counts"]
+
+
 def error(case):
     """Compare the type of the error that a call raises."""
     module = module_of(case["chapter"])
@@ -308,7 +323,10 @@ def calls(case):
 
 KINDS = {
     function.__name__: function
-    for function in (trace, scale, unscale, all_finite, check, global_norm, local_norms, clip, error, step, replicas, calls)
+    for function in (
+        *(trace, scale, unscale, all_finite, check, global_norm, local_norms, clip, error, step, replicas, calls),
+        *(measure, histogram),
+    )
 }
 
 

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ampscale_conformance.model.bits import Bits, map_tree, tree_from_json, tree_to_json
+from ampscale_conformance.model.bits import Bits, arrays, map_tree, tree_from_json, tree_to_json
 from ampscale_conformance.oracle.calls import Loop, Rejected
 from ampscale_conformance.oracle.machine import Constants, Machine
 from ampscale_conformance.oracle.norms import clip, global_norm, local_norms, norm_dtype, sizes
 from ampscale_conformance.oracle.tensors import all_finite, array, scale, unscale
 
-from . import replicas
+from . import replicas, statistics
 from .cells import outputs_of
 from .encoding import arguments, flags, number, rule, scalar
 from .profiles import constants
@@ -87,6 +87,16 @@ def _clip(_: str, case: Case) -> dict[str, Any]:
     return {"output": tree_to_json(clipped), "norm": scalar(norm, norm_dtype(tree))}
 
 
+def _measure(_: str, case: Case) -> dict[str, Any]:
+    rows = [statistics.statistics(leaf) for leaf in arrays(tree_from_json(case["tree"]))]
+    checked = _check("", {"input": case["tree"], "scale": case["scale"], "finite": None}) if "scale" in case else {}
+    return {"statistics": array("int32", rows, (len(rows), 8)).to_json(), **checked}
+
+
+def _histogram(_: str, case: Case) -> dict[str, Any]:
+    return {"counts": [statistics.histogram(leaf) for leaf in arrays(tree_from_json(case["tree"]))]}
+
+
 def _step(chapter: str, case: Case) -> dict[str, Any]:
     computed = outputs_of(chapter, case)
     return {"expect": [_selected(outputs, expected) for outputs, expected in zip(computed, case["expect"], strict=True)]}
@@ -158,6 +168,8 @@ KINDS: dict[str, Callable[[str, Case], dict[str, Any]]] = {
     "global_norm": _global_norm,
     "local_norms": _local_norms,
     "clip": _clip,
+    "measure": _measure,
+    "histogram": _histogram,
     "step": _step,
     "replicas": _replicas,
     "calls": _calls,

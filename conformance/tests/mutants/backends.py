@@ -285,9 +285,9 @@ class _SavesNoCount(Loop):
 class _KeepsTheFirstScale(Loop):
     baked = None
 
-    def scaled_leaf(self, leaf, scale):
-        self.baked = self.baked or scale
-        return super().scaled_leaf(leaf, self.baked)
+    def scale(self, handle, tree):
+        self.baked = self.baked or replace(handle)
+        return super().scale(self.baked, tree)
 
 
 class _SumsInTheCheck(Loop):
@@ -322,6 +322,18 @@ class KeepsTheFirstScaleCompiled(_CompilesToAnotherClass):
 @breaks("STEP-compiled", "planted: the compiled check adds up each array")
 class SumsInTheCheckCompiled(_CompilesToAnotherClass):
     compiled_form = _SumsInTheCheck
+
+
+class _AppliesToVelocities(Loop):
+    def skip(self, cell, gradients, rate):
+        parameters = cell.parameters
+        self.apply(cell, gradients, rate)
+        cell.parameters = parameters
+
+
+@breaks("STEP-compiled", "planted: a compiled cell selects the parameters by the flag, and not the velocities")
+class SpoilsVelocitiesCompiled(_CompilesToAnotherClass):
+    compiled_form = _AppliesToVelocities
 
 
 # --- another process ---

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from .loop_ranks import Ranks
 from .plain import EVERY_SETTING, EVERYTHING, Plain
 
 EVERY_LOOP = (
@@ -72,7 +73,7 @@ class Cell:
     applied: int = 0
 
 
-class Loop(Plain):
+class Loop(Ranks, Plain):
     """Adapter of a conforming implementation. Its arguments are those of `Plain`."""
 
     def __init__(self, preset=EVERY_SETTING, level=5, capabilities=EVERY_LOOP):
@@ -344,69 +345,3 @@ class Loop(Plain):
     def compiled(self):
         """Return this adapter, since NumPy needs no compilation."""
         return self
-
-    # --- level 5: the adapter's methods, with ranks in one process
-
-    def train_on_ranks(self, rule, placements, steps, optimizers, **options):
-        """Run each step on each rank, with values that are not scaled."""
-        if texts := self.errors_of_ranks(len(steps[0]), **options):
-            raise RuntimeError("; ".join(f"rank {rank}: {text}" for rank, text in texts.items()))
-        handles, results = [self.create(rule) for _ in steps[0]], [[] for _ in steps[0]]
-        for step in steps:
-            if not step:
-                handles = [self.loaded_on_rank(rule, self.save(handle)) for handle in handles]
-                for result, handle in zip(results, handles, strict=True):
-                    result.append((self.read_scale(handle), False))
-                continue
-            gradients = [list(rank) for rank in zip(*map(self.after_reduction, placements, zip(*step, strict=True)), strict=True)]
-            for rank, handle in enumerate(handles):
-                applied = self.applies_on_rank(placements, step, gradients, rank)
-                self.update_on_rank(handle, applied, gradients, rank, optimizers)
-                results[rank].append((self.read_scale(handle), applied))
-        return results
-
-    # --- level 5: the decisions
-
-    def errors_of_ranks(self, size, time_limit=None, late=None, **settings):
-        """Return the text of the error of each rank that raises one."""
-        for name, values in settings.items():
-            if self.differs(name, values):
-                return {rank: self.difference(name, values) for rank in self.ranks_that_raise(values)}
-        return {} if late is None else {rank: self.late_error(late, time_limit) for rank in range(size) if rank != late}
-
-    def differs(self, name, values):
-        """Return True if the ranks have different values of a setting, which they compare."""
-        return len(set(values)) > 1
-
-    def ranks_that_raise(self, values):
-        """Return the ranks that raise an error if their values are different."""
-        return range(len(values))
-
-    def difference(self, name, values):
-        """Return the text of an error."""
-        return f"{name} differs: " + ", ".join(f"{value} on rank {rank}" for rank, value in enumerate(values))
-
-    def late_error(self, late, time_limit):
-        """Return the text of the error of a rank that waits for another one."""
-        return f"rank {late} did not respond within {time_limit} s"
-
-    def loaded_on_rank(self, rule, saved):
-        """Return a scaler that continues from a saved state."""
-        return self.load(rule, saved)
-
-    def after_reduction(self, placement, values):
-        """Return the gradient of one array on each rank after the reduction."""
-        with np.errstate(all="ignore"):
-            return [np.mean(values)] * len(values) if placement == "replicated" else values
-
-    def applies_on_rank(self, placements, step, gradients, rank):
-        """Return True if a rank steps, given the values of all ranks before and after the reduction."""
-        return all(map(self.rank_is_finite, gradients))
-
-    def rank_is_finite(self, gradients):
-        """Return True if the gradients of a rank are finite."""
-        return all(value is None or bool(np.isfinite(value)) for value in gradients)
-
-    def update_on_rank(self, handle, applied, gradients, rank, optimizers):
-        """Update the scale of a rank once."""
-        self.update(handle, applied)

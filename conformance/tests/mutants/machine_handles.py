@@ -343,3 +343,19 @@ class ResetsItsCountWhenSaved(Plain):
         saved = super().save(handle)
         handle.good = 0
         return saved
+
+
+@breaks(
+    "STEP-resume",
+    "Paddle 3.3.1: counts are compared for equality, so a count that is loaded beyond a shorter window never ends it",
+)
+class ComparesCountsForEquality(Plain):
+    def growth_due(self, handle):
+        return handle.good == self.window(handle)
+
+
+@breaks("MACHINE-pure", "planted: an overflow writes the new scale into the rule that was passed")
+class WritesIntoTheRule(Plain):
+    def overflow_step(self, handle):
+        super().overflow_step(handle)
+        object.__setattr__(handle.rule, "init_scale", float(handle.scale))

@@ -306,4 +306,20 @@ class RaisesWithoutGradients(Plain):
         return super().unscale(handle, tree)
 
 
+@breaks("SCALING-new-arrays", "planted: an array that was divided becomes read-only")
+class FreezesItsInput(Plain):
+    def unscaled_leaf(self, leaf, scale):
+        unscaled = super().unscaled_leaf(leaf, scale)
+        leaf.flags.writeable = False
+        return unscaled
+
+
+@breaks("SCALING-scale", "planted: the containers of the first tree with as many arrays are cached")
+class RemembersTheFirstContainer(Plain):
+    def scale(self, handle, tree):
+        scaled, kinds = super().scale(handle, tree), self.__dict__.setdefault("kinds", {})
+        flat = isinstance(tree, list | tuple) and not any(isinstance(child, list | tuple | dict) for child in tree)
+        return kinds.setdefault(len(tree), type(tree))(scaled) if flat else scaled
+
+
 MUTANTS = (*_TABLE, *scaling_numbers.MUTANTS)

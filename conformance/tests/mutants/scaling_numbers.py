@@ -16,9 +16,9 @@ SMALLEST, SMALLEST_NORMAL = 2.0**-24, 2.0**-14  # of float16
 
 class _TowardZero(Plain):
     def narrowed(self, result, dtype):
-        made = super().narrowed(result, dtype)
-        too_far = np.isfinite(made) & (abs(made.astype(np.float32)) > abs(result))
-        return np.where(too_far, np.nextafter(made, dtype.type(0)), made) if dtype == np.float16 else made
+        narrow = super().narrowed(result, dtype)
+        too_far = np.isfinite(narrow) & (abs(narrow.astype(np.float32)) > abs(result))
+        return np.where(too_far, np.nextafter(narrow, dtype.type(0)), narrow) if dtype == np.float16 else narrow
 
 
 class _CutOff(Plain):
@@ -165,7 +165,7 @@ class WidensAfterUnscaling(Plain):
         return result.astype(np.float32) if leaf.dtype == np.float16 else result
 
 
-@breaks("SCALING-widen", "not observed: values that underflow in float16 are set to zero before the master gradient is made")
+@breaks("SCALING-widen", "not observed: values that underflow in float16 are set to zero before the master gradient is narrow")
 class WidensWithoutUnderflows(Plain):
     def unscaled_leaf(self, leaf, scale):
         if leaf.dtype != np.float16:

@@ -38,15 +38,15 @@ def test_the_page_lists_every_kind_and_its_code_reads_the_vectors(archive):
     assert {"trace", "scale", "unscale", "calls", "step"} < listed <= kinds
     code = re.search(r"```python\n(.*?)```", page, re.DOTALL)[1]
     scaler = """
-        scale, good, got = np.float32(rule["init_scale"]), 0, [float(np.float32(rule["init_scale"]))]
+        scale, good, scales = np.float32(rule["init_scale"]), 0, [float(np.float32(rule["init_scale"]))]
         for sign in vector["finite"]:
             good = good + 1 if sign == "+" else 0
             factor = rule["backoff_factor"] if sign == "-" else rule["growth_factor"] if good == rule["growth_interval"] else 1
             with np.errstate(over="ignore"):
                 moved = max(scale * np.float32(factor), np.float32(rule["min_scale"] if sign == "-" else 0))
             scale, good = moved if np.isfinite(moved) else scale, good % rule["growth_interval"]
-            got.append(float(scale))
-        print(vector["id"], got == expected)
+            scales.append(float(scale))
+        print(vector["id"], scales == expected)
 """
     command = [sys.executable, "-c", "import numpy as np\n" + code + scaler]
     output = subprocess.run(command, cwd=archive, capture_output=True, text=True, check=True).stdout.splitlines()

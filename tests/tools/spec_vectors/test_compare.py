@@ -55,7 +55,14 @@ def another(value, path):
     if isinstance(value, int):
         return value + 1
     if "dtype" in path:
-        same_width = {"float32": "int32", "int64": "float64", "float64": "int64", "float16": "bfloat16", "bfloat16": "float16"}
+        same_width = {
+            "float32": "int32",
+            "int32": "float32",
+            "int64": "float64",
+            "float64": "int64",
+            "float16": "bfloat16",
+            "bfloat16": "float16",
+        }
         return same_width.get(value, "int32")
     if "bits" in path:
         return f"{0 if is_nan(value) else int(value, 16) ^ 1:0{len(value)}x}"

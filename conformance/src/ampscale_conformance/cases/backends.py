@@ -10,7 +10,7 @@ from typing import Any
 from ..model.adapter import ImplementationInfo, Unsupported
 from ..model.bits import Bits, arrays, leaves, map_tree
 from ..model.case import case, named
-from ..model.draw import DrawnCase, Pick, run_draws, seeded
+from ..model.draw import DrawnCase, Pick, numbered, run_draws, seeded
 from ..model.floats import rounded
 from ..model.subject import Subject
 from ..oracle import tensors
@@ -18,8 +18,11 @@ from ..oracle.machine import Machine, trajectory
 from ..oracle.tensors import array
 from .backends_host_reads import Observed
 from .backends_process import scales_elsewhere
+from .calls_drawn import TOP, run_with_top
 from .calls_loop import needs_power_of_two, simple_rule
+from .machine_lockstep import LARGEST
 from .replicas import draw_rule
+from .step_drawn import draw_training
 
 Leaf = tuple[str, tuple[int, ...]]  # a dtype and a shape
 SHAPES = ((2,), (), (2, 3), (0, 3), (1,), (300,))
@@ -37,9 +40,11 @@ KINDS = (math.inf, -math.inf, math.nan, "large")
 FLAGS = [sign == "+" for sign in "+-----++++++--+"]
 
 
-def draw_on_arrays(pick: Pick, info: ImplementationInfo, length: int = 20, compiled: bool = False) -> DrawnCase:
+def draw_on_arrays(
+    pick: Pick, info: ImplementationInfo, length: int = 20, compiled: bool = False, top: bool = False
+) -> DrawnCase:
     """Draw steps: a method, one of two scalers, and the kind, the array and the element of an overflow in a common tree."""
-    claims, settings = info.capabilities, [draw_rule(pick, info), draw_rule(pick, info)]
+    claims, settings = info.capabilities, [draw_rule(pick, info, top), draw_rule(pick, info, top)]
     dtypes = ["float32", "float16"] + ["bfloat16"] * ("bfloat16" in claims) + ["float64"] * (info.arrays != "jax")
     tree: list[Leaf | None] = [("float32", (2,)), *((pick(dtypes), pick(SHAPES)) for _ in range(pick((1, 2, 3, 6))))]
     tree += [None] * ("none" in claims)
@@ -54,56 +59,58 @@ def _follow(subject: Subject, settings: Any, tree: Sequence[Any], layout: str, s
     """Take the steps, compiled or not; states of compiled scalers are loaded by the uncompiled form and back."""
     rules, forms = [subject.rule(**constants) for constants in settings], [*([subject.compiled()] if compiled else []), subject]
     form, machines, handles = forms[0], [Machine(rule) for rule in rules], [forms[0].create(rule) for rule in rules]
-    for number, (way, index, kind, place, element) in enumerate(steps):
+    for number, (way, index, kind, leaf, element) in enumerate(steps):
         when, scale = f"step {number} (counted from 0) of scaler {index}, {way}", machines[index].point.scale
-        if scale < LEAST:
+        if not LEAST <= scale <= LARGEST:
             return
         if "division" not in subject.info.capabilities:
             needs_power_of_two(scale)
-        scaled = TREES[layout](_tree(tree, number, kind, place, element))
+        scaled = TREES[layout](_tree(tree, number, kind, leaf, element))
         finite = tensors.all_finite(scaled) and tensors.all_finite(_unscaled(scaled, scale))
         if machines[index].step(finite).stopped:
             return
         for saver, loader in pairwise((*forms, form)) if way == "load" else ():
             handles[index] = loader.call("load", rules[index], saver.call("save", handles[index]))
         if way == "arrays":
-            handles[index] = _step(form, handles[index], scaled, scale if finite else None, when)
+            comparable = finite and scale <= TOP["init_scale"]  # the reciprocals of larger scales are subnormal
+            handles[index] = _step(form, handles[index], scaled, scale if comparable else None, when)
         else:
             handles[index] = form.update(handles[index], finite)
-        got = [rounded(form.read_scale(handle), rule.dtype) for handle, rule in zip(handles, rules, strict=True)]
+        scales = [rounded(form.read_scale(handle), rule.dtype) for handle, rule in zip(handles, rules, strict=True)]
         expected = [machine.point.scale for machine in machines]
-        subject.expect(got == expected, f"after {when}: expected the scales {expected} of both, got {got}")
+        subject.expect(scales == expected, f"after {when}: expected the scales {expected} of both, got {scales}")
 
 
 def _step(subject: Subject, handle: Any, scaled: Any, scale: float | None, when: str) -> Any:
     """Return the next handle; compare the unscaled tree, and the argument, which may be changed in place or deleted."""
     tree = subject.to_arrays(scaled)
     handle, unscaled = subject.call("step_on_arrays", handle, tree)
-    got = subject.to_bits(unscaled, "step_on_arrays")
+    result = subject.to_bits(unscaled, "step_on_arrays")
     if scale is not None:
-        subject.expect_same(got, _unscaled(scaled, scale, got), f"{when}: unscaled")
+        subject.expect_same(result, _unscaled(scaled, scale, result), f"{when}: unscaled")
     if not any(getattr(leaf, "is_deleted", bool)() for leaf in arrays(tree)):
-        subject.expect(subject.to_bits(tree, when) in (scaled, got), f"{when}: the argument is neither unchanged nor the result")
+        argument = subject.to_bits(tree, when)
+        subject.expect(argument in (scaled, result), f"{when}: the argument is neither unchanged nor the result")
     return handle
 
 
-def _tree(tree: Sequence[Leaf | None], number: int = 0, kind: Any = "", place: int = 0, element: int = 0) -> list[Bits | None]:
+def _tree(tree: Sequence[Leaf | None], number: int = 0, kind: Any = "", index: int = 0, element: int = 0) -> list[Bits | None]:
     """Return the arrays of a step, with an element or all elements of one of them replaced."""
-    places = [position for position, leaf in enumerate(tree) if leaf and math.prod(leaf[1])]
-    made: list[Bits | None] = []
+    filled = [position for position, leaf in enumerate(tree) if leaf and math.prod(leaf[1])]
+    result: list[Bits | None] = []
     for position, leaf in enumerate(tree):
         dtype, shape = leaf or ("float32", (0,))
         values: list[Any] = [*islice(cycle(NUMBERS), number % 7, number % 7 + math.prod(shape))]
-        if position == places[place % len(places)]:
+        if position == filled[index % len(filled)]:
             values[element % len(values)] = kind or values[element % len(values)]
         values = [LARGE.get(dtype, 2.0**127)] * len(values) if "large" in values else values
-        made.append(leaf and array(dtype, values, shape))
-    return made
+        result.append(leaf and array(dtype, values, shape))
+    return result
 
 
-def _unscaled(tree: Any, scale: float, got: Any = None) -> Any:
+def _unscaled(tree: Any, scale: float, actual: Any = None) -> Any:
     """Return the expected tree, in float32 where a 16-bit array was returned so."""
-    dtypes = {path: getattr(leaf, "dtype", None) for path, leaf in leaves(got)}
+    dtypes = {path: getattr(leaf, "dtype", None) for path, leaf in leaves(actual)}
     widened = iter(["float32" if dtypes.get(path) == "float32" else None for path, leaf in leaves(tree) if leaf is not None])
     return map_tree(lambda leaf: tensors.unscale(leaf, scale, next(widened)), tree)
 
@@ -133,6 +140,8 @@ def _rules(subject: Subject, first: Any, *seeds: str) -> list[Any]:
 def compiled_it_unscales_to_the_same_bits(subject: Subject) -> None:
     """Special values in several dtypes and shapes, at the scales of two scalers."""
     rules, compiled = _rules(subject, simple_rule(subject), "scales 1"), subject.compiled()
+    with suppress(Unsupported):
+        rules.append(simple_rule(subject, init_scale=3.0 * 2.0**20 + 1))
     handles = [(subject.create(rule), compiled.create(rule)) for rule in rules]
     for method, tree, (handle, other) in product(("unscale", "scale"), (ODD, _tree(MIXED)), handles):
         expected = getattr(subject, method)(handle, tree)
@@ -143,10 +152,10 @@ def compiled_it_unscales_to_the_same_bits(subject: Subject) -> None:
 def compiled_it_sees_the_same_overflows(subject: Subject) -> None:
     """A tree has a value of each kind, at each index of each array."""
     compiled = subject.compiled()
-    for kind, place, element in product(("", *KINDS), range(3), (0, -1)):
-        tree = _tree(MIXED, 0, kind, place, element)
-        expected, got = subject.all_finite(tree), compiled.all_finite(tree)
-        subject.expect(got == expected, f"all_finite, compiled: expected {expected}, got {got}")
+    for kind, leaf, element in product(("", *KINDS), range(3), (0, -1)):
+        tree = _tree(MIXED, 0, kind, leaf, element)
+        expected, flag = subject.all_finite(tree), compiled.all_finite(tree)
+        subject.expect(flag == expected, f"all_finite, compiled: expected {expected}, got {flag}")
 
 
 @case("STEP-resume", 4, "lost state: part of the state is not saved and stays in the process", "resume", "process")
@@ -162,8 +171,14 @@ def another_process_goes_on(subject: Subject) -> None:
             expected.append(points[number + 1 : number + 7])
             handle = subject.update(handle, FLAGS[number])
     for run, scales, right in zip(runs, scales_elsewhere(subject, runs), expected, strict=True):
-        got = [rounded(scale, run[0].dtype) for scale in scales]
-        subject.expect(got == right, f"in another process, state {runs.index(run)}: expected scales {right}, got {got}")
+        actual = [rounded(scale, run[0].dtype) for scale in scales]
+        subject.expect(actual == right, f"in another process, state {runs.index(run)}: expected scales {right}, got {actual}")
+
+
+def _steps_compiled(subject: Subject) -> None:
+    run_with_top(subject, partial(draw_on_arrays, length=16, compiled=True), ["compiled 11"])
+    with suppress(Unsupported):
+        run_draws(subject.compiled(), draw_training, ["cells 23"])
 
 
 CASES = (
@@ -172,14 +187,14 @@ CASES = (
         "BACKENDS-same-run/a-step-on-arrays-is-the-same-step",
         4,
         "different step: on arrays, the gradients, the flag or the scale differ from the rule's",
-        partial(run_draws, draw=draw_on_arrays, seeds=("arrays 1", "arrays 87", "arrays 5")),
+        partial(run_with_top, draw=draw_on_arrays, seeds=numbered("arrays", 8)),
         {"stays-on-device"},
     ),
     named(
         "STEP-compiled/compiled-it-moves-to-the-same-scales",
         4,
         "lost constant: min_scale, growth_interval or a count has no effect when compiled, or the scale is one from compilation",
-        partial(run_draws, draw=partial(draw_on_arrays, length=16, compiled=True), seeds=("compiled 29",)),
+        _steps_compiled,
         {"jit"},
     ),
     compiled_it_unscales_to_the_same_bits,

@@ -1,28 +1,38 @@
 """Chapter 55: drawn scripts of calls, which combine optimizers, gradients, edits, rejected calls, settings and scalers."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from ..model.adapter import ImplementationInfo
+from ..model.adapter import ImplementationInfo, Unsupported
 from ..model.case import Case, named
 from ..model.draw import DrawnCase, Pick, numbered, run_draws
 from ..model.subject import Subject
 from ..model.supported_rules import supported_rules
 from .calls_loop import Loop, is_static, simple_rule
+from .machine_lockstep import LARGEST
 
-DRAWS = 16  # in one case
+DRAWS = 18  # in one case
 STEPS = (["unscale_", "step"], ["step"], ["unscale_", "edit", "step"])  # of an optimizer in one iteration with a static scale
 CALLS = (*STEPS * 2, ["unscale_"], ["set", "step"], ["unscale_", "edit", "unscale_", "step"])  # the second unscale_ is rejected
 EDITED = (["unscale_", "edit:some", "step"],)
 KINDS = ("set", "set:inf", "set", "set:inf", "set", "set:wide", "set:zero", "set:large")
 WITH_NONE = ("set:some", "set:some+inf", "set:some")
+TOP = {"init_scale": 2.0**120, "growth_factor": 2.0**10, "backoff_factor": 0.25}  # a growth is infinite; gradients are zero
+AT_TOP = ("set:zero", "set:zero", "set:zero", "set:inf")
 
 
-def draw_settings(pick: Pick, info: ImplementationInfo, exponents: Sequence[int], narrow: bool) -> dict[str, Any]:
-    """Draw constants that the implementation's users can set. With *narrow*, for float16, scales are powers of two."""
+def draw_settings(
+    pick: Pick, info: ImplementationInfo, exponents: Sequence[int], narrow: bool, top: bool = False
+) -> dict[str, Any]:
+    """
+    Draw constants that the implementation's users can set, with *top* those of `TOP`.
+
+    With *narrow*, for float16, scales are powers of two.
+    """
     divides = "division" in info.capabilities and not narrow
-    start = 2.0 ** pick(exponents) * pick((1.0, 1.0, 61 / 32) if divides else (1.0,))
+    start = TOP["init_scale"] if top else 2.0 ** pick(exponents) * pick((1.0, 1.0, 61 / 32) if divides else (1.0,))
     settings = {
         "init_scale": start,
         "growth_interval": pick((2, 1, 3)),
@@ -30,20 +40,32 @@ def draw_settings(pick: Pick, info: ImplementationInfo, exponents: Sequence[int]
         "backoff_factor": pick((0.5, 0.25)),
         "hysteresis": pick((1, 2, 3)),
         "min_scale": start / 2.0 ** pick((9, 1, 0, 3)),
-        "max_scale": start * 2.0 ** pick((9, 1, 0, 3)),
+        "max_scale": min(start * 2.0 ** pick((9, 1, 0, 3)), LARGEST),
     }
-    return {name: value for name, value in settings.items() if name in supported_rules(info.preset).parameters}
+    return {name: value for name, value in settings.items() if name in supported_rules(info.preset).parameters} | (
+        TOP if top else {}
+    )
 
 
-def draw_calls(pick: Pick, info: ImplementationInfo, several: bool = True) -> DrawnCase:
-    """Draw one or two scalers, with one or several optimizers each, and the calls of several iterations of each."""
+def draw_calls(pick: Pick, info: ImplementationInfo, several: bool = True, top: bool = False) -> DrawnCase:
+    """
+    Draw one or two scalers, with one or several optimizers each, and the calls of several iterations of each.
+
+    Args:
+        pick: Function that chooses.
+        info: Description of the implementation.
+        several: Draw several optimizers, with the capability "groups".
+        top: Draw scales near the largest float32 number.
+    """
     names = "abc" if several and "groups" in info.capabilities else pick("abc")
-    dtype = pick(("float32", "float32", "float16"))
-    scalers = [(draw_settings(pick, info, (10, 4, 15, 0), dtype == "float16"), pick(range(35))) for _ in range(pick((1, 2)))]
+    dtype = "float32" if top else pick(("float32", "float32", "float16"))
+    choices = (pick, info, (10, 4, 15, 0), dtype == "float16", top)
+    scalers = [(draw_settings(*choices), pick(range(35))) for _ in range(pick((1, 2)))]
     static = is_static(supported_rules(info.preset).rule())
     with_none = "none" in info.capabilities
-    steps, kinds = (*(STEPS if static else CALLS), *EDITED * with_none), KINDS + WITH_NONE * with_none
-    iterations = [(pick, names[:1] if static else names, steps, kinds, static)] * pick((4, 3, 5))
+    steps, kinds = (*(STEPS if static or top else CALLS), *EDITED * with_none), AT_TOP if top else KINDS + WITH_NONE * with_none
+    loads: tuple[list[str], ...] = ([], [], ["load"]) if "resume" in info.capabilities else ([],)
+    iterations = [(pick, names[:1] if static else names, steps, kinds, static, loads)] * pick((4, 3, 5))
     ends: tuple[list[str], ...] = ([], [f"{call}/{names[0]}" for call in ("set", "unscale_", "edit:inf", "step")])
     scripts = [[command for choices in iterations for command in _iteration(*choices)] + pick(ends) for _ in scalers]
     commands = []
@@ -54,35 +76,47 @@ def draw_calls(pick: Pick, info: ImplementationInfo, several: bool = True) -> Dr
     return DrawnCase("calls", run, {"dtype": dtype, "scalers": scalers, "commands": commands})
 
 
-def _iteration(pick: Pick, names: str, steps: Sequence[list[str]], kinds: Sequence[str], static: bool) -> Iterator[str]:
+def _iteration(
+    pick: Pick, names: str, steps: Sequence[list[str]], kinds: Sequence[str], static: bool, loads: Sequence[list[str]]
+) -> Iterator[str]:
     """Yield the calls of one iteration of one, several or all optimizers, in any order, with rejected calls between them."""
+    yield from pick(loads)
     acting = [name for name in names if pick((True, True, True, False))] or [pick(names)]
     calls = {name: [pick(kinds), *pick(steps)] for name in acting}
-    made: dict[str, list[str]] = {name: [] for name in names}
+    earlier: dict[str, list[str]] = {name: [] for name in names}
     while any(calls.values()):
         if not static and pick((False, False, True)):
-            yield from [pick(_rejected(made))] * pick((1, 2))
+            yield from [pick(_rejected(earlier))] * pick((1, 2))
         name = pick([name for name in acting if calls[name]])
-        made[name].append(calls[name].pop(0))
-        yield f"{made[name][-1]}/{name}"
+        earlier[name].append(calls[name].pop(0))
+        yield f"{earlier[name][-1]}/{name}"
     yield "update"
 
 
-def _rejected(made: dict[str, list[str]]) -> list[str]:
-    """Return the calls that must raise an error after those that were *made* of each optimizer in this iteration."""
-    unscaled = [f"unscale_/{name}" for name, calls in made.items() if {"unscale_", "step"} & {*calls}]
-    return unscaled + [f"step/{name}" for name, calls in made.items() if "step" in calls] if unscaled else ["update"]
+def _rejected(earlier: dict[str, list[str]]) -> list[str]:
+    """Return the calls that must raise an error after the *earlier* ones of each optimizer in this iteration."""
+    unscaled = [f"unscale_/{name}" for name, calls in earlier.items() if {"unscale_", "step"} & {*calls}]
+    return unscaled + [f"step/{name}" for name, calls in earlier.items() if "step" in calls] if unscaled else ["update"]
 
 
 def _execute(subject: Subject, scalers: Sequence[tuple[dict[str, Any], int]], commands: Any, **options: Any) -> None:
-    loops = [Loop(subject, simple_rule(subject, **settings), start=start, **options) for settings, start in scalers]
+    given = dict[str, Any]()
+    rules = [simple_rule(subject, **settings) for settings, _ in scalers]
+    loops = [Loop(subject, rule, start=start, given=given, **options) for rule, (_, start) in zip(rules, scalers, strict=True)]
     for number, (index, command) in enumerate(commands, start=1):
         loops[index].execute(command, f"after call {number}, {command} of scaler {index}")
 
 
-def drawn(name: str, level: int, draw: Callable[[Pick, ImplementationInfo], DrawnCase], *needs: str) -> Case:
+def run_with_top(subject: Subject, draw: Callable[..., DrawnCase], seeds: Sequence[str]) -> None:
+    """Run the cases that are drawn with these seeds; with the first ones also near the largest scale, if that is supported."""
+    run_draws(subject, draw, seeds)
+    with suppress(Unsupported):
+        run_draws(subject, partial(draw, top=True), seeds[:4])
+
+
+def drawn(name: str, level: int, draw: Callable[..., DrawnCase], *needs: str) -> Case:
     """Return a case that runs the cases which are drawn with a fixed list of seeds."""
-    run = partial(run_draws, draw=draw, seeds=numbered(name, DRAWS))
+    run = partial(run_with_top, draw=draw, seeds=numbered(name, DRAWS))
     return named(name, level, "any bug: a value is wrong in some combination", run, needs)
 
 

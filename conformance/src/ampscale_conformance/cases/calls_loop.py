@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import count, cycle, islice, product
 from typing import Any
 
@@ -11,11 +12,12 @@ from ..model.floats import rounded
 from ..model.subject import Subject
 from ..oracle import calls, tensors
 from ..oracle.tensors import array
+from .machine_lockstep import LARGEST
 
 SIMPLE = {"growth_factor": 2.0, "backoff_factor": 0.5, "hysteresis": 1}
 Shape = tuple[int, ...]
 # of the parameters of each optimizer: some equal ones, and blocks of four or eight elements with a remainder
-SHAPES: dict[str, tuple[Shape, ...]] = {"a": ((2,), (), (2,)), "b": ((3, 3), (), (3, 3)), "c": ((7,), (7,), (0, 3), (1,), (7,))}
+SHAPES: dict[str, tuple[Shape, ...]] = {"a": ((2,), (), (2,)), "b": ((), (3, 3), (3, 3)), "c": ((7,), (7,), (0, 3), (1,), (7,))}
 FINITE = (1.0, -2.0, 0.5, 3.0, 0.0, -0.25, 1.5)  # gradients; a prime number, so that each element has each of them
 SPECIAL = {
     "inf": (math.inf, math.nan, -math.inf),
@@ -35,8 +37,15 @@ def is_static(rule: Any) -> bool:
     return bool(rule.growth_factor == rule.backoff_factor == 1)
 
 
+def needs_finite(scale: float) -> None:
+    """Raise Unsupported for a scale beyond float32, by which no gradient can be divided."""
+    if scale > LARGEST:
+        raise Unsupported(f"the scale is {scale!r}, which is infinite in float32")
+
+
 def needs_power_of_two(scale: float, subject: Subject | None = None) -> None:
     """Raise Unsupported for other scales, unless *subject* claims division: the last bit can differ."""
+    needs_finite(scale)
     if math.frexp(scale)[0] != 0.5 and (subject is None or "division" not in subject.info.capabilities):
         raise Unsupported(f"the scale is {scale!r}, and the expected values are exact only for powers of two")
 
@@ -47,13 +56,14 @@ def new_parameters(shapes: Sequence[Shape], dtype: str = "float32", factor: floa
     return [array(dtype, list(islice(values, math.prod(shape))), shape) for shape in shapes]
 
 
+@lru_cache(4096)
 def new_gradients(shapes: Sequence[Shape], kind: str, number: int, dtype: str = "float32") -> list[Bits | None]:
     """Return gradients of some kinds, joined by "+". The values and the indices of special values depend on *number*."""
     table = EVERYWHERE.get(kind, FINITE)
-    values = [table[(number + place) % len(table)] for place in range(sum(map(math.prod, shapes)))]
+    values = [table[(number + index) % len(table)] for index in range(sum(map(math.prod, shapes)))]
     for specials in (SPECIAL[part] for part in kind.split("+") if part in SPECIAL):
-        place, turn = number % len(values), number // len(values)
-        values[place] = specials[(number + turn) % len(specials)]
+        index, turn = number % len(values), number // len(values)
+        values[index] = specials[(number + turn) % len(specials)]
     remaining = iter(values)
     gradients = [array(dtype, list(islice(remaining, math.prod(shape))), shape) for shape in shapes]
     missing = range(len(shapes)) if kind == "none" else [number % len(shapes)] if "some" in kind else []
@@ -61,9 +71,28 @@ def new_gradients(shapes: Sequence[Shape], kind: str, number: int, dtype: str = 
 
 
 class Loop:
-    """Training loop. *start* determines the first gradients; *returns_applied* is True if `step` returns if it stepped."""
+    """
+    Training loop.
 
-    def __init__(self, subject: Subject, rule: Any, returns_applied: bool, start: int = 0, dtype: str = "float32") -> None:
+    Args:
+        subject: Implementation under test.
+        rule: Constants of its scaler.
+        returns_applied: True if `step` returns whether it stepped.
+        start: Determines the first gradients.
+        dtype: Dtype of parameters and gradients.
+        given: Arrays that optimizers of the same name are created with, which they must copy; loops may share this dict.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        rule: Any,
+        returns_applied: bool,
+        start: int = 0,
+        dtype: str = "float32",
+        given: dict[str, Any] | None = None,
+    ) -> None:
+        self.given = {} if given is None else given
         self.subject, self.rule, self.returns_applied, self.dtype = subject, rule, returns_applied, dtype
         self.oracle = calls.Loop(rule, {})
         self.handle = subject.create(rule)
@@ -76,24 +105,33 @@ class Loop:
         action, _, name = command.partition("/")
         action, _, kind = action.partition(":")
         name = name or "a"
-        if action in ("set", "edit"):
+        if action == "load":
+            self.load()
+        elif action in ("set", "edit"):
             self.set_gradients(name, kind, edits=action == "edit")
         else:
             self.call(action, [] if action == "update" else [name], when)
+
+    def load(self) -> None:
+        """Continue with a scaler that is loaded from the saved state of this one; optimizers are added again."""
+        self.handle = self.subject.call("load", self.rule, self.subject.call("save", self.handle))
+        self.optimizers.clear()
+        self.oracle.optimizers.clear()
 
     def set_gradients(self, name: str, kind: str, edits: bool) -> None:
         """Set gradients in both loops: scaled ones, or with *edits* unscaled ones. A new optimizer is added first."""
         if name not in self.optimizers:
             parameters = new_parameters(SHAPES[name], self.dtype)
             self.oracle.optimizers[name] = calls.Optimizer(parameters)
-            self.optimizers[name] = self.subject.call("add_optimizer", self.handle, self.subject.to_arrays(parameters))
+            arrays = self.given.setdefault(name, self.subject.to_arrays(parameters))
+            self.optimizers[name] = self.subject.call("add_optimizer", self.handle, arrays)
         scale, narrow = self.oracle.scale, self.dtype == "float16"
         if narrow and scale > 2.0**17:
             raise Unsupported("at this scale, differences of float16 parameters and gradients are rounded")
         needs_power_of_two(1.0 if edits else scale, self.subject)
         factor = 1.0 if edits or kind == "huge" else min(scale, 1.0 if kind == "large" else 2.0**14 if narrow else scale)
-        made = new_gradients(SHAPES[name], kind, next(self._numbers), self.dtype)
-        gradients = [leaf and tensors.scale(leaf, factor) for leaf in made]
+        unscaled = new_gradients(SHAPES[name], kind, next(self._numbers), self.dtype)
+        gradients = [leaf and tensors.scale(leaf, factor) for leaf in unscaled]
         self.oracle.set_gradients(name, gradients)
         self.gradients[name] = gradients
         self.subject.call("set_gradients", self.handle, self.optimizers[name], self.subject.to_arrays(gradients))

@@ -1,14 +1,18 @@
 """Drawn traces and walks: scalers with drawn constants take drawn steps, in turns, and are saved and loaded in between."""
 
+import copy
 from collections.abc import Sequence
 from functools import partial
 from math import frexp, inf
 from typing import Any
 
+from ampscale import LossScaleRule
+
 from ..model.adapter import ImplementationInfo, Unsupported
 from ..model.case import case
 from ..model.draw import DrawnCase, Pick, numbered, run_draws
-from ..model.subject import Subject
+from ..model.floats import rounded
+from ..model.subject import Raised, Subject
 from ..model.supported_rules import supported_rules
 from ..oracle.tensors import array
 from .machine_lockstep import LockstepRun, every_pattern, run_lockstep, supported_rule
@@ -23,14 +27,17 @@ COUNTS = {
     "overflow_tolerance": (0.5, 0.25),
     "raise_at_min_scale": (False, True),
 }
-FACTORS = {"growth_factor": (2.0, 4.0), "backoff_factor": (0.5, 0.25)}
-INEXACT_FACTORS = {"growth_factor": (3.0, 1.5, 1.1), "backoff_factor": (1 / 3, 0.8)}
+Factors = dict[str, tuple[float, ...]]
+FACTORS: Factors = {"growth_factor": (2.0, 4.0), "backoff_factor": (0.5, 0.25)}
+WITHIN_BOUNDS: Factors = {"growth_factor": (2.0, 4.0, 8.0), "backoff_factor": (0.5, 0.25, 0.125)}
+INEXACT_FACTORS: Factors = {"growth_factor": (3.0, 1.5, 1.1), "backoff_factor": (1 / 3, 0.8)}
 
 TURNS = ("step", "step", "new")
-RESUMING = ("step", "copy", "step", "reload")
+RESUMING = ("step", "copy", "save", "reload")  # "copy" goes on with a loaded scaler, and "save" with the one that was saved
 WITH_TENSORS = ("step", "new", "scale", "unscale", "all_finite", "copy")
 Turn = tuple[str, int, str]  # what is done, the number of the scaler or saved state, and the flags of the steps after it
 MOST = 3  # scalers at a time
+LONG = 2100  # steps of a window that a count in 8 bits or in float16 cannot reach
 LOWEST, HIGHEST = 2.0**-60, 2.0**60  # beyond them, a scaler takes no steps
 TREE, OVERFLOW = [array("float32", [1.5, -3.0]), array("float32", 0.75)], array("float32", inf)
 
@@ -45,28 +52,35 @@ def draw_trace(pick: Pick, info: ImplementationInfo) -> DrawnCase:
 
 def draw_walk(pick: Pick, info: ImplementationInfo, kinds: Sequence[str] = RESUMING) -> DrawnCase:
     """Draw two rules, and the turns in which several scalers step; without "resume", no scaler is copied or reloaded."""
-    kinds = [kind for kind in kinds if kind not in ("copy", "reload") or "resume" in info.capabilities]
+    kinds = [kind for kind in kinds if kind not in ("copy", "save", "reload") or "resume" in info.capabilities]
     rules = [_draw_settings(pick, info) for _ in range(2)]
     turns = [(pick(kinds), pick(range(4)), _draw_steps(pick, rules[0])) for _ in range(pick(range(1, 30)))]
     return DrawnCase("machine", partial(_run_walk, rules=rules, turns=turns, tensors="unscale" in kinds), {})
 
 
 def _draw_settings(pick: Pick, info: ImplementationInfo) -> dict[str, Any]:
-    rounding = "rounding" in info.capabilities
-    start = 2.0 ** pick(EXPONENTS) * pick((1.0, 1 + 2.0**-19) if rounding else (1.0,))
+    rounding, supported = "rounding" in info.capabilities, supported_rules(info.preset)
+    digits = (1.0, 1 + 2.0**-19, 1 + 2.0 ** (-40 if supported.make().dtype == "float64" else -23))
+    start = 2.0 ** pick(EXPONENTS) * pick(digits if rounding else (1.0,))
+    factors = WITHIN_BOUNDS if {"min_scale", "max_scale"} <= supported.parameters else FACTORS
+    if isinstance(info.preset, LossScaleRule) and pick((False, False, False, True)):
+        factors = {"growth_factor": (1.0, 2.0), "backoff_factor": (0.5, 1.0)}
+    elif rounding and pick((False, True)):
+        factors = {name: values + INEXACT_FACTORS[name] for name, values in factors.items()}
     table: dict[str, Sequence[Any]] = {
         "init_scale": (start,),
         "min_scale": [start * ratio for ratio in LOW],
         "max_scale": [start * ratio for ratio in HIGH],
-        **{name: values + (INEXACT_FACTORS[name] if rounding else ()) for name, values in FACTORS.items()},
+        **factors,
         **COUNTS,
     }
-    free = supported_rules(info.preset).parameters
-    return {name: pick(values) for name, values in table.items() if name in free}
+    return {name: pick(values) for name, values in table.items() if name in supported.parameters}
 
 
 def _draw_steps(pick: Pick, settings: dict[str, Any]) -> str:
     """Draw about one window of finite steps, several overflows, possibly one fewer than a backoff requires, or both in turns."""
+    if "overflow_tolerance" in settings and pick((True, False)):
+        return "+" * pick((2, 3, 4, 5)) + "-"
     window: int = settings.get("growth_interval", 2)
     overflows: str = "-" * pick((1, 2, 4, max(1, settings.get("hysteresis", 1) - 1)))
     finite = "+" * pick((1, window - 1, window, window + 1, 2 * window))
@@ -76,9 +90,10 @@ def _draw_steps(pick: Pick, settings: dict[str, Any]) -> str:
 def _run_walk(subject: Subject, rules: Sequence[dict[str, Any]], turns: Sequence[Turn], tensors: bool) -> None:
     """Run the turns in order, with *tensors* also scaling and unscaling, and compare the scales of all scalers after each."""
     runs, saved = list[LockstepRun](), list[tuple[LockstepRun, Any]]()
+    given, expected = ([subject.rule(**settings) for settings in rules] for _ in range(2))
     for kind, number, finite in [("new", 0, "+"), *turns]:
-        run = runs[number % len(runs)] if runs and kind != "new" else LockstepRun(subject, subject.rule(**rules[number % 2]))
-        if kind == "copy" and not run.stopped:
+        run = runs[number % len(runs)] if runs and kind != "new" else LockstepRun(subject, given[number % 2])
+        if kind in ("copy", "save") and not run.stopped:
             saved.append((run.with_handle(run.handle), subject.call("save", run.handle)))
         if kind in ("copy", "reload") and saved:
             start, state = saved[-1 if kind == "copy" else number % len(saved)]
@@ -96,6 +111,7 @@ def _run_walk(subject: Subject, rules: Sequence[dict[str, Any]], turns: Sequence
         run.advance(finite)
         for each in runs:
             each.compare()
+    subject.expect(given == expected, f"expected the rules {expected} to be unchanged, got {given}")
 
 
 def _walks(subject: Subject, kinds: Sequence[str]) -> None:
@@ -132,11 +148,32 @@ def scalers_take_turns(subject: Subject) -> None:
 
 @case("STEP-resume", 0, "lost state: a scaler continues otherwise after saving or loading, or changes what was saved", "resume")
 def saves_and_loads_in_turns(subject: Subject) -> None:
-    """A saved state is loaded several times, and its scaler continues; at last one is saved shortly before a long window ends."""
+    """A saved state is loaded several times, and its scaler continues; at last, windows are long or become shorter."""
     _walks(subject, RESUMING)
     if "growth_interval" in subject.supported.parameters:
-        run = LockstepRun(subject, subject.rule(growth_interval=1000)).advance("-" + "+" * 997)
+        run = LockstepRun(subject, subject.rule(growth_interval=LONG)).advance("-" + "+" * (LONG - 3))
         run.loaded(subject.call("save", run.handle)).follow("+++++")
+    for name, finite in (("growth_interval", "+++"), ("hysteresis", "---")):
+        if name in subject.supported.parameters:
+            _load_with_smaller_count(subject, finite, *(subject.rule(**{name: count}) for count in (4, 2)))
+
+
+def _load_with_smaller_count(subject: Subject, finite: str, *rules: LossScaleRule) -> None:
+    """Load a state that exceeds the count of the second rule. The constants that were saved may remain in force."""
+    run = LockstepRun(subject, rules[0]).advance(finite)
+    try:
+        handle = subject.call("load", rules[1], subject.call("save", run.handle))
+    except Raised:  # a state of another rule may be rejected
+        return
+    machines = [copy.deepcopy(run.oracle) for _ in rules]
+    for machine, rule in zip(machines, rules, strict=True):
+        machine.rule = rule
+    for sign in 3 * finite:
+        expected = {machine.step(sign == "+").scale for machine in machines}
+        handle = subject.update(handle, sign == "+")
+        scale = rounded(subject.read_scale(handle), rules[0].dtype)
+        machines = [machine for machine in machines if machine.point.scale == scale]
+        subject.expect(bool(machines), f"loaded after {finite} with {rules[1]}: expected a scale of {expected}, got {scale}")
 
 
 @case("MACHINE-next-step", 1, "wrong time: tensors are scaled by another scale than the present one, or count as a step")
@@ -147,13 +184,13 @@ def tensors_and_updates_take_turns(subject: Subject) -> None:
 
 @case("MACHINE-growth-window", 0, "other constants: with the published ones, the scale starts, backs off or grows otherwise")
 def follows_the_published_constants(subject: Subject) -> None:
-    """No constant is set. Two whole windows, the second after a late overflow; the scale is read where it should change."""
+    """No constant is set. Two windows in a row, and one after a late overflow; the scale is read where it should change."""
     rule = subject.supported.make()
     window = rule.growth_interval if rule.growth_factor > 1 else 4
     if window > 3000:
         raise Unsupported(f"the published window has {window} steps")
     run = LockstepRun(subject, rule)
-    for unread, read in ((window - 2, "+++"), (window - 6, "-" * rule.hysteresis), (window - 2, "+++")):
+    for unread, read in ((window - 2, "+++"), (window - 3, "+++"), (window - 6, "-" * rule.hysteresis), (window - 2, "+++")):
         run.advance("+" * unread).compare().follow(read)
 
 

@@ -31,8 +31,6 @@ RETURN_STEPS = 24  # number of steps in which a scale must return to its start, 
 
 Only = tuple[Callable[[LossScaleRule], bool], str]  # a condition on the rule, and the reason if it is not met
 
-WINDOW: Only = (lambda rule: rule.growth_interval > 1, "it grows in every finite step")
-
 
 def supported_rule(subject: Subject, finite: str, about: str | None = None, **settings: Any) -> LossScaleRule:
     """
@@ -67,7 +65,7 @@ class LockstepRun:
         self.handle = subject.create(rule)
         self.oracle = Machine(rule)
         self.finite, self.stopped, self.raised = "", False, False
-        self.expected, self.got = [self.oracle.point.scale], list[float]()
+        self.expected, self.scales = [self.oracle.point.scale], list[float]()
 
     def follow(self, finite: str) -> "LockstepRun":
         """Take steps, and compare the scales after each."""
@@ -119,10 +117,10 @@ class LockstepRun:
 
     def _record(self, scale: float) -> None:
         """Record the scale in the trajectory, if the scale was read after every step so far."""
-        earlier = self.got[: len(self.finite)]
+        earlier = self.scales[: len(self.finite)]
         if len(earlier) == len(self.finite):
-            self.got = [*earlier, scale]
-            self.subject.trajectory = Trajectory(self.finite, self.expected, self.got)
+            self.scales = [*earlier, scale]
+            self.subject.trajectory = Trajectory(self.finite, self.expected, self.scales)
 
 
 def every_pattern(rule: LossScaleRule, length: int) -> str:

@@ -1,10 +1,12 @@
-"""Drawn trees with infinities and NaNs of every kind at every place, and with finite numbers that overflow in sums."""
+"""Drawn trees with infinities and NaNs of every kind at every index, and with finite numbers that overflow in sums."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial, reduce
+from itertools import product
 from typing import Any
 
-from ..model.adapter import ImplementationInfo
+from ..model.adapter import ImplementationInfo, Unsupported
 from ..model.bits import Bits, leaves, map_tree
 from ..model.case import case
 from ..model.draw import DrawnCase, Pick, numbered, run_draws
@@ -12,7 +14,7 @@ from ..model.floats import FORMATS, width
 from ..model.subject import Subject
 from ..oracle import tensors
 from ..oracle.tensors import PARTS
-from .trees_drawn import Tree, draw_number, draw_tree
+from .trees_drawn import Tree, draw_number, draw_tree, float_dtypes
 
 INTEGERS = ("int32", "bool")
 
@@ -34,8 +36,13 @@ def _draw_finite(pick: Pick, dtype: str) -> int:
 
 def _draw_non_finite(pick: Pick, dtype: str) -> int:
     """Draw an infinity, or a quiet or signalling NaN, of either sign."""
+    return _drawn_part(pick, dtype, _non_finite(dtype))
+
+
+def _non_finite(dtype: str) -> tuple[int, ...]:
+    """Return the patterns of a quiet NaN, infinity and a signalling NaN, without a sign."""
     infinity = _infinity(dtype)
-    return _drawn_part(pick, dtype, (infinity | 1 << FORMATS[PARTS.get(dtype, dtype)][1] - 1, infinity, infinity | 1))
+    return infinity | 1 << FORMATS[PARTS.get(dtype, dtype)][1] - 1, infinity, infinity | 1
 
 
 def _infinity(dtype: str) -> int:
@@ -64,8 +71,8 @@ def _spoiled(pick: Pick, values: Any) -> Any:
 def _with_one(pick: Pick, leaf: Bits) -> Bits:
     """Return an array with a non-finite element: the first, the last, the last of a block, or any other."""
     last = len(leaf.bits) - 1
-    place = pick((0, last, max(last // 1024 * 1024 - 1, 0), pick(range(last + 1))))
-    return Bits(leaf.dtype, leaf.shape, (*leaf.bits[:place], _draw_non_finite(pick, leaf.dtype), *leaf.bits[place + 1 :]))
+    index = pick((0, last, max(last // 1024 * 1024 - 1, 0), pick(range(last + 1))))
+    return Bits(leaf.dtype, leaf.shape, (*leaf.bits[:index], _draw_non_finite(pick, leaf.dtype), *leaf.bits[index + 1 :]))
 
 
 def _run(subject: Subject, tree: Tree, trees: Sequence[Any]) -> None:
@@ -73,14 +80,21 @@ def _run(subject: Subject, tree: Tree, trees: Sequence[Any]) -> None:
     arrays = None
     for index, values in enumerate(trees):
         arrays = tree.create(subject, values, arrays if index % 2 else None)
-        got, expected = subject.flag(subject.call("all_finite", arrays), "all_finite"), tensors.all_finite(values)
-        subject.expect(got == expected, f"all_finite: expected {expected}, got {got}")
+        flag, expected = subject.flag(subject.call("all_finite", arrays), "all_finite"), tensors.all_finite(values)
+        subject.expect(flag == expected, f"all_finite: expected {expected}, got {flag}")
         subject.expect_same(subject.to_bits(arrays, "the input"), values, "the input of all_finite")
 
 
 @case(
-    "OVERFLOW-all-finite", 1, "incomplete check: a value, a place, an array or a later call is not checked, or changes the input"
+    "OVERFLOW-all-finite", 1, "incomplete check: a value, an index, an array or a later call is not checked, or changes the input"
 )
 def checks_drawn_trees(subject: Subject) -> None:
-    """Non-finite values of every kind at every place, between numbers that overflow in sums, squares and ranges."""
-    run_draws(subject, draw_check, numbered("check", 130))
+    """Non-finite values of every kind at every index, between numbers that overflow in sums, squares and ranges."""
+    for dtype, negative, index in product(float_dtypes(subject.info), (0, 1), range(3)):
+        for pattern in _non_finite(dtype) if dtype not in PARTS else ():
+            elements = [1, 1, 1]
+            elements[index] = negative << width(dtype) - 1 | pattern
+            with suppress(Unsupported):  # the library lacks the dtype
+                flag = subject.all_finite([Bits(dtype, (3,), tuple(elements))])
+                subject.expect(not flag, f"all_finite: expected False for {dtype} {elements[index]:x} at {index}, got True")
+    run_draws(subject, draw_check, numbered("check", 110))

@@ -7,12 +7,14 @@ from typing import Any
 
 from ..model.adapter import ImplementationInfo
 from ..model.case import Case, named
-from ..model.draw import DrawnCase, Pick, run_draws
+from ..model.draw import DrawnCase, Pick, numbered
 from ..model.floats import rounded
 from ..model.subject import Subject
 from ..model.supported_rules import supported_rules
 from ..oracle.machine import Machine
+from .calls_drawn import TOP, run_with_top
 from .calls_loop import simple_rule
+from .machine_lockstep import LARGEST
 from .replicas_ranks import CASES as RANK_CASES
 
 SIZES = (3, 2, 5, 3, 1, 2, 8)
@@ -22,15 +24,16 @@ CONSTANTS: dict[str, tuple[Any, ...]] = {
     "backoff_factor": (0.5, 0.25),
     "growth_interval": (2, 1, 3),
     "hysteresis": (1, 2, 3),
-    "min_scale": (None, 0.25),  # a bound divided by the initial scale
-    "max_scale": (None, 4.0),
+    "min_scale": (None, 0.25, 0.5, 1.0),  # a bound divided by the initial scale
+    "max_scale": (None, 4.0, 2.0, 1.0),
 }
 
 
-def draw_rule(pick: Pick, info: ImplementationInfo) -> dict[str, Any]:
-    """Draw constants that can be set. They may contradict each other."""
-    drawn = {name: pick(values) for name, values in CONSTANTS.items()}
+def draw_rule(pick: Pick, info: ImplementationInfo, top: bool = False) -> dict[str, Any]:
+    """Draw constants that can be set, with *top* near the largest scale. They may contradict each other."""
+    drawn = {name: pick(values) for name, values in CONSTANTS.items()} | (TOP if top else {})
     drawn |= {name: drawn[name] and drawn[name] * drawn["init_scale"] for name in ("min_scale", "max_scale")}
+    drawn["max_scale"] = LARGEST if top else drawn["max_scale"]
     settable = supported_rules(info.preset).parameters
     return {name: value for name, value in drawn.items() if name in settable and value is not None}
 
@@ -45,9 +48,9 @@ def _take(subject: Subject, words: Sequence[str]) -> None:
         _follow(subject, simple_rule(subject, growth_interval=1), [size], [("agree", 0, signs) for signs in steps])
 
 
-def draw_replicas(pick: Pick, info: ImplementationInfo) -> DrawnCase:
+def draw_replicas(pick: Pick, info: ImplementationInfo, top: bool = False) -> DrawnCase:
     """Draw the steps of two groups of replicas: the way, the index of the group, and a sign per replica; see `_follow`."""
-    settings, sizes, steps = draw_rule(pick, info), [pick(SIZES), pick(SIZES)], list[tuple[str, int, str]]()
+    settings, sizes, steps = draw_rule(pick, info, top), [pick(SIZES), pick(SIZES)], list[tuple[str, int, str]]()
     ways = ("agree", "agree", "alone", *(["load"] if "resume" in info.capabilities else []))
     for _ in range(10):
         group, overflows = pick((0, 0, 1)), pick((0, 0, 0, 1, 2, 8))
@@ -79,9 +82,9 @@ def _follow(subject: Subject, rule: Any, sizes: Sequence[int], steps: Sequence[t
         else:
             handles[:] = subject.call("update_replicas", list(handles), [sign == "+" for sign in signs]) or ()
         expected = [[machine.point.scale for machine in group] for group in machines]
-        got = [[rounded(subject.read_scale(handle), rule.dtype) for handle in group] for group in groups]
-        message = f"after step {number} (counted from 0), {way} {signs} of group {index}: expected scales {expected}, got {got}"
-        subject.expect(got == expected, message)
+        scales = [[rounded(subject.read_scale(handle), rule.dtype) for handle in group] for group in groups]
+        after = f"after step {number} (counted from 0), {way} {signs} of group {index}"
+        subject.expect(scales == expected, f"{after}: expected scales {expected}, got {scales}")
 
 
 CASES = (
@@ -96,7 +99,7 @@ CASES = (
         "REPLICAS-same-scale/all-ranks-have-the-same-scale",
         4,
         "local state: a replica uses a flag, a count or a constant of its own or of another group, so the scales diverge",
-        partial(run_draws, draw=draw_replicas, seeds=("replicas 0", "replicas 2", "replicas 5")),
+        partial(run_with_top, draw=draw_replicas, seeds=numbered("replicas", 8)),
         {"replicas"},
     ),
     *RANK_CASES,

@@ -7,7 +7,7 @@ At the word `load`, all ranks save their state and load it.
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -16,18 +16,12 @@ from ..model.floats import rounded
 from ..model.subject import Raised, Subject
 from ..oracle.machine import Machine
 from .calls_loop import simple_rule
+from .rows import rows
 
 _VALUES = {"+": 1.0, "i": math.inf, "m": -math.inf, "n": math.nan, ".": None}
 _PAIR = "replicated replicated"
 _NEEDS = {"sharded": "sharded", "distinct": "distinct", "grid half": "mixed-meshes", "half grid": "mixed-meshes"}
 _NEEDS |= {"reduced sharded": "mixed-placements", "sharded reduced": "mixed-placements"}
-
-
-def _parsed(lines: Sequence[str]) -> Iterator[Case]:
-    """Yield a case for each pair of lines: first its name and script, then the bug that it detects."""
-    for head, catches in zip(lines[::2], lines[1::2], strict=True):
-        name, _, script = head.partition(" | ")
-        yield ranks(name, script, catches.strip())
 
 
 def ranks(name: str, script: str, catches: str) -> Case:
@@ -124,7 +118,7 @@ REPLICAS-mixed-meshes/a-smaller-mesh-can-be-last | grid half: ++,++,++,++ i+,++,
 """
 
 CASES = (
-    *_parsed(_SCRIPTS.strip().splitlines()),
+    *(ranks(row.name, row.script, row.catches) for row in rows(_SCRIPTS)),
     errors(
         "REPLICAS-settings-compared/another-rule-on-one-rank-is-an-error",
         "missing comparison: ranks with other constants take other decisions days later",

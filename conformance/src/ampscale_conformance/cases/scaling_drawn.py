@@ -6,16 +6,19 @@ from math import inf, nan
 from typing import Any
 
 from ..model.adapter import ImplementationInfo
+from ..model.bits import arrays as flat
 from ..model.case import case
 from ..model.draw import DrawnCase, Pick, numbered, run_draws
 from ..model.floats import encode
 from ..model.subject import Subject
+from ..model.supported_rules import supported_rules
 from ..oracle.tensors import PARTS, array
 from .scaling_trees import check_products
 from .trees_drawn import Tree, draw_number, draw_tree
 
-SCALES = (2.0**10, 1.0, 2.0**-2, 2.0**17, 1.0, 2.0**24)
+SCALES = (2.0**10, 1.0, 2.0**-2, 2.0**17, 2.0**24)
 INEXACT_SCALES = (3.0, 1001.5, 2.0**12 + 2.0**-7)
+FLOAT64_SCALES = (2.0**12 + 2.0**-27,)
 METHODS = ("scale", "unscale")
 SPOILED = [array("float32", [1.5, inf]), array("float32", nan)]
 
@@ -36,7 +39,8 @@ def draw_arithmetic(
     method = pick(methods)
     tree = draw_tree(pick, info, layouts=layouts)
     inexact = "division" in info.capabilities and not any(array and array.dtype in PARTS for array in tree.arrays)
-    available = (SCALES, INEXACT_SCALES if inexact else SCALES)  # complex quotients may be rounded twice
+    wide = FLOAT64_SCALES if supported_rules(info.preset).make().dtype == "float64" else ()
+    available = (SCALES, INEXACT_SCALES + wide if inexact else SCALES)  # complex quotients may be rounded twice
     scales = [pick(pick(available)) for _ in range(2)]
     trees = [tree.filled(pick, _draw_pattern) for _ in range(pick((1, 2, 3)))]
     inputs = {"method": method, "scale": scales[0], "tree": trees[0]} if len(trees) == 1 else {}
@@ -50,14 +54,20 @@ def _draw_pattern(pick: Pick, dtype: str) -> int:
 
 
 def _run(subject: Subject, method: str, scales: Sequence[float], tree: Tree, trees: Sequence[Any], memory: bool) -> None:
-    """Let the scalers take turns. The second tree is written into the arrays of the first one if they are writable."""
+    """
+    Let the scalers take turns. The second tree is written into the arrays of the first one if they are writable.
+
+    In the third one, arrays occur several times, unless the implementation works in place.
+    """
     handles = [subject.create(subject.rule(init_scale=scale)) for scale in scales]
-    results, arrays = list[tuple[Any, Any]](), None
+    result, results, arrays = None, list[tuple[Any, Any]](), None
     for index, values in enumerate(trees):
-        arrays = tree.create(subject, values, arrays if index == 1 else None)
+        arrays = tree.create(subject, values, arrays if index == 1 else None, shared=index == 2 and result is not None)
+        writable = list(map(_writable, flat(arrays)))
         result = check_products(subject, handles[index % 2], method, scales[index % 2], values, arrays)
         if memory and result is not None:
             subject.expect_same(subject.to_bits(arrays, "the input"), values, f"the input of {method}")
+            subject.expect(writable == list(map(_writable, flat(arrays))), f"{method} has made its input read-only")
             results.append((result, subject.to_bits(result, method)))
     if memory:
         arrays = subject.to_arrays(SPOILED)
@@ -65,6 +75,10 @@ def _run(subject: Subject, method: str, scales: Sequence[float], tree: Tree, tre
             subject.expect_same(subject.to_bits(arrays, "the input"), SPOILED, f"the input of {method}")
     for result, values in results:
         subject.expect_same(subject.to_bits(result, method), values, f"an earlier result of {method}")
+
+
+def _writable(array: Any) -> Any:
+    return getattr(getattr(array, "flags", None), "writeable", None)
 
 
 def _check(subject: Subject, count: int, *methods: str, layouts: bool = False, memory: bool = True) -> None:

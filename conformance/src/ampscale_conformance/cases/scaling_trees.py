@@ -28,19 +28,21 @@ def check_products(
     """
     arrays = subject.to_arrays(tree) if arrays is None else arrays
     result = subject.call(method, handle, arrays)
-    got = _sorted(subject.to_bits(arrays if result is None else result, method))
-    expected = _expected(getattr(tensors, method), scale, _sorted(tree), got, ulps)
-    subject.expect_same(got, expected, f"{method} at {scale!r}")
+    actual = _sorted(subject.to_bits(arrays if result is None else result, method))
+    expected = _expected(getattr(tensors, method), scale, _sorted(tree), actual, ulps)
+    subject.expect_same(actual, expected, f"{method} at {scale!r}")
+    structures = [map_tree(lambda _: 0, structure) for structure in (actual, expected)]
+    subject.expect(structures[0] == structures[1], f"{method}: a list became a tuple, or a tuple a list")
     return result
 
 
-def _expected(compute: Callable[..., Bits], scale: float, tree: Any, got: Any, ulps: int) -> Any:
+def _expected(compute: Callable[..., Bits], scale: float, tree: Any, result: Any, ulps: int) -> Any:
     """Return the expected tree: in float32 where a 16-bit leaf was returned so, and the actual leaf where it is near enough."""
-    got_leaves = dict(leaves(got))
+    result_leaves = dict(leaves(result))
     paths = iter([path for path, leaf in leaves(tree) if leaf is not None])
 
     def expected_leaf(leaf: Bits) -> Bits:
-        actual = got_leaves.get(next(paths))
+        actual = result_leaves.get(next(paths))
         if not isinstance(actual, Bits):
             return compute(leaf, scale)
         exact = compute(leaf, scale, "float32" if actual.dtype == "float32" else None)  # float64 is not narrowed

@@ -1,12 +1,39 @@
 """Chapter 50, step: training of a linear network, and the outputs of each step; `step_drawn.py` takes the steps."""
 
 from ..model.adapter import Unsupported
-from ..model.case import case, under
+from ..model.case import case
 from ..model.subject import Subject
 from ..oracle.tensors import array
 from . import step_drawn
 from .calls_loop import SHAPES, new_parameters, simple_rule
-from .step_drawn import RATES, Cell, data_of, steps
+from .step_drawn import Cell, data_of, steps
+
+TRACES = """
+STEP-apply/applies-the-unscaled-gradient | +
+    wrong update: the gradient is still scaled, or not multiplied by the learning rate
+STEP-apply/updates-16-bit-parameters | + | dtype=float16
+    missing dtype: the optimizer does not accept float16 gradients, or the scale overflows float16
+STEP-order/each-step-uses-one-scale | + | growth_interval=1
+    early update: gradients are divided by the scale after the growth in this step
+STEP-skip/an-overflow-changes-nothing | -+
+    applied overflow: parameters become infinite or NaN
+STEP-skip/an-overflow-leaves-the-momentum | +-+ | momentum=0.5
+    changing momentum: a skipped step decays or corrupts the momentum, or applies it
+STEP-skip/an-overflow-leaves-the-schedule | +-+ | learning_rate=rates
+    advancing schedule: skipped steps decrease the learning rate
+STEP-report/reports-the-finite-flag | +- | outputs=finite
+    wrong flag: the flag is inverted or constant
+STEP-report/reports-both-scales | ++-+ | outputs=scale,next_scale growth_interval=2
+    single scale: both are the same, or exchanged
+STEP-scale-updated-last/the-scale-is-updated-once-a-step | +-++-- | outputs=next_scale growth_interval=2
+    wrong update: the scale is updated only in applied steps, or twice
+STEP-loss-unscaled/the-loss-is-unscaled | +-! | outputs=loss
+    scaled loss: the loss is reported scaled, computed after the update, or missing in a skipped step
+STEP-learning-rate/reports-the-learning-rate-of-the-step | +-+ | outputs=learning_rate learning_rate=rates
+    next rate: the learning rate of the next step is reported
+STEP-counters/counts-attempted-and-applied-steps | +-+ | outputs=attempted,applied
+    single count: skipped steps count as applied, or not at all
+"""
 
 
 @case("STEP-seed", 3, "unused scale: the scale backs off, but the backward pass starts from another number")
@@ -31,81 +58,4 @@ def outputs_are_snapshots(subject: Subject) -> None:
     cell.expect(outputs, expected, names, data[0], "step 0 (counted from 0), compared after step 4")
 
 
-CASES = (
-    steps(
-        "STEP-apply/applies-the-unscaled-gradient",
-        "+",
-        "parameters",
-        "wrong update: the gradient is still scaled, or not multiplied by the learning rate",
-    ),
-    # float16 represents these small numbers exactly
-    steps(
-        "STEP-apply/updates-16-bit-parameters",
-        "+",
-        "parameters",
-        "missing dtype: the optimizer does not accept float16 gradients, or the scale overflows float16",
-        dtype="float16",
-    ),
-    the_scale_backs_off_until_the_gradients_fit,
-    steps(
-        "STEP-order/each-step-uses-one-scale",
-        "+",
-        "parameters",
-        "early update: gradients are divided by the scale after the growth in this step",
-        growth_interval=1,
-    ),
-    steps("STEP-skip/an-overflow-changes-nothing", "-+", "parameters", "applied overflow: parameters become infinite or NaN"),
-    *under(
-        "STEP-skip",
-        steps(
-            "an-overflow-leaves-the-momentum",
-            "+-+",
-            "parameters",
-            "changing momentum: a skipped step decays or corrupts the momentum, or applies it",
-            momentum=0.5,
-        ),
-        steps(
-            "an-overflow-leaves-the-schedule",
-            "+-+",
-            "parameters",
-            "advancing schedule: skipped steps decrease the learning rate",
-            learning_rate=RATES,
-        ),
-    ),
-    steps("STEP-report/reports-the-finite-flag", "+-", "finite", "wrong flag: the flag is inverted or constant"),
-    steps("STEP-report/reports-both-scales", "++-+", "scale next_scale", "single scale: both are the same, or exchanged", 2),
-    outputs_are_snapshots,
-    *under(
-        "STEP-scale-updated-last",
-        steps(
-            "the-scale-is-updated-once-a-step",
-            "+-++--",
-            "next_scale",
-            "wrong update: the scale is updated only in applied steps, or twice",
-            2,
-        ),
-    ),
-    steps(
-        "STEP-loss-unscaled/the-loss-is-unscaled",
-        "+-!",
-        "loss",
-        "scaled loss: the loss is reported scaled, computed after the update, or missing in a skipped step",
-    ),
-    *under(
-        "STEP-learning-rate",
-        steps(
-            "reports-the-learning-rate-of-the-step",
-            "+-+",
-            "learning_rate",
-            "next rate: the learning rate of the next step is reported",
-            learning_rate=RATES,
-        ),
-    ),
-    steps(
-        "STEP-counters/counts-attempted-and-applied-steps",
-        "+-+",
-        "attempted applied",
-        "single count: skipped steps count as applied, or not at all",
-    ),
-    *step_drawn.CASES,
-)
+CASES = (*steps(TRACES), the_scale_backs_off_until_the_gradients_fit, outputs_are_snapshots, *step_drawn.CASES)

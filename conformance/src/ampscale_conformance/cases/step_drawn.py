@@ -6,6 +6,8 @@ from functools import partial
 from itertools import cycle, islice
 from typing import Any
 
+from ampscale import LossScaleRule
+
 from ..model.adapter import ImplementationInfo, Unsupported
 from ..model.bits import Bits
 from ..model.case import Case, named
@@ -14,30 +16,36 @@ from ..model.subject import Subject
 from ..oracle.step import Outputs, Training
 from ..oracle.tensors import array, numbers
 from .calls_drawn import draw_settings, drawn
-from .calls_loop import SHAPES, Shape, needs_power_of_two, new_gradients, new_parameters, simple_rule
+from .calls_loop import SHAPES, Shape, needs_finite, needs_power_of_two, new_gradients, new_parameters, simple_rule
+from .rows import Row, rows
 
 NEAR = 1e-5  # relative tolerance, for different formulas and roundings of published implementations
 CLIPPED = 1e-4  # absolute tolerance of clipped parameters, for the epsilon of the formulas in each step
 STEPS = 10  # of a trace, which is repeated
 # The letters of a trace: a finite step, an overflow, and finite data that just overflow when they are multiplied by the scale;
-# with clipping, also gradients of which one has another magnitude, or all have another one.
-KINDS = {"-": "inf", "!": "huge", "w": "wide"}
-FACTORS = {"t": 2.0**-60, "l": 2.0**60, "0": 0.0, "h": 2.0**70, "s": 2.0**8}
+# with clipping, also gradients of which one has another magnitude, or all have another one or the largest one.
+KINDS = {"-": "inf", "!": "huge", "w": "wide", "x": "large"}
+FACTORS = {"t": 2.0**-60, "l": 2.0**60, "0": 0.0, "h": 2.0**70, "s": 2.0**8, "u": 2.0**-16}
 OUTPUTS = {"loss": "loss", "global_norm": "norm", "learning_rate": "schedule", "attempted": "counters", "applied": "counters"}
 CLAIMS = OUTPUTS | {"max_norm": "clip", "momentum": "momentum"}  # capabilities that outputs and options require
-RATES = [0.5, 0.25, 1.0, 0.125, 0.5, 1.0, 0.25, 0.5, 0.125, 1.0]  # one for each step, since what follows is not specified
+RATES = (0.5, 0.25, 1.0, 0.125, 0.5, 1.0, 0.25, 0.5, 0.125, 1.0)  # one for each step, since what follows is not specified
 
 
 class Cell:
     """Training cell under test, next to the oracle's. Clipped parameters may differ by `CLIPPED`, since formulas differ."""
 
-    def __init__(self, subject: Subject, rule: Any, parameters: Sequence[Bits], **options: Any) -> None:
+    def __init__(
+        self, subject: Subject, rule: Any, parameters: Sequence[Bits], rates: list[float] | None = None, **options: Any
+    ) -> None:
+        """With a schedule, the implementation receives *rates*, a list that several cells can share."""
         options = {"learning_rate": 1.0, **options}
+        scheduled = isinstance(options["learning_rate"], tuple)
         self.subject, self.near = subject, CLIPPED if "max_norm" in options else 0.0
         # Both formulas of momentum are permitted. Their results differ only if the learning rate changes.
-        differs = "momentum" in options and isinstance(options["learning_rate"], list)
+        differs = "momentum" in options and scheduled
         self.trainings = [Training(rule, parameters, **options) for _ in range(1 + differs)]
         self.trainings[-1].optimizer.rate_first = differs
+        options |= {"learning_rate": list(RATES) if rates is None else rates} if scheduled else {}
         self._cell = subject.call("create_cell", rule, subject.to_arrays(list(parameters)), **options)
 
     @property
@@ -53,22 +61,22 @@ class Cell:
         returned = self.subject.call("train_step", self._cell, self.subject.to_arrays(list(data)))
         outputs = returned if isinstance(returned, Mapping) else {}
         if expected[0].parameters != expected[-1].parameters:
-            agreeing = [number for number, item in enumerate(expected) if self.got(outputs, item) == item.parameters] or [0]
-            self.trainings = [self.trainings[number] for number in agreeing]
+            agreeing = [index for index, item in enumerate(expected) if self.parameters(outputs, item) == item.parameters] or [0]
+            self.trainings = [self.trainings[index] for index in agreeing]
             return outputs, expected[agreeing[0]]
         return outputs, expected[0]
 
-    def got(self, outputs: Mapping[str, Any], expected: Outputs) -> Any:
+    def parameters(self, outputs: Mapping[str, Any], expected: Outputs) -> Any:
         """Return the parameters. Each one within the tolerance is replaced by the expected one."""
-        got, targets = self.subject.to_bits(outputs.get("parameters"), "parameters"), expected.parameters
-        if not (self.near and isinstance(got, list | tuple) and len(got) == len(targets)):
-            return got
-        return [target if self._near(leaf, target) else leaf for leaf, target in zip(got, targets, strict=True)]
+        actual, targets = self.subject.to_bits(outputs.get("parameters"), "parameters"), expected.parameters
+        if not (self.near and isinstance(actual, list | tuple) and len(actual) == len(targets)):
+            return actual
+        return [target if self._near(leaf, target) else leaf for leaf, target in zip(actual, targets, strict=True)]
 
-    def _near(self, got: Any, expected: Bits) -> bool:
-        if not isinstance(got, Bits) or (got.dtype, got.shape) != (expected.dtype, expected.shape):
+    def _near(self, actual: Any, expected: Bits) -> bool:
+        if not isinstance(actual, Bits) or (actual.dtype, actual.shape) != (expected.dtype, expected.shape):
             return False
-        pairs = zip(numbers(got), numbers(expected), strict=True)
+        pairs = zip(numbers(actual), numbers(expected), strict=True)
         return all(math.isclose(left, right, rel_tol=NEAR, abs_tol=self.near) for left, right in pairs)
 
     def expect(
@@ -76,44 +84,57 @@ class Cell:
     ) -> None:
         """Expect these outputs of a step."""
         for name in names:
-            got, target, label = outputs.get(name), getattr(expected, name), f"{when}: {name}"
+            output, target, label = outputs.get(name), getattr(expected, name), f"{when}: {name}"
             if name == "parameters":
                 needs_power_of_two(expected.scale, self.subject)
-                self.subject.expect_same(self.got(outputs, expected), target, label)
+                self.subject.expect_same(self.parameters(outputs, expected), target, label)
             elif name == "finite":
-                flag = self.subject.flag(got, label)
+                flag = self.subject.flag(output, label)
                 self.subject.expect(flag == target, f"{label}: expected {target}, got {flag}")
-            elif expected.finite or name != "global_norm":
-                number, error = self.subject.number(got, label), self._error_of_loss(data) if name == "loss" else 0.0
+            elif name != "global_norm" or (expected.finite and target < math.inf):
+                number, error = self.subject.number(output, label), self._error_of_loss(data) if name == "loss" else 0.0
                 near = error == math.inf or math.isclose(number, target, rel_tol=NEAR, abs_tol=error)
                 self.subject.expect(near or number != number != target != target, f"{label}: expected {target!r}, got {number!r}")
 
     def _error_of_loss(self, data: Sequence[Bits]) -> float:
-        """Return the permitted error of the loss: infinity if a term may be infinite in float32 only."""
+        """Return the permitted error of the loss: infinity if a term may be infinite in the dtype of the data only."""
         values = [abs(float(value)) for leaf in data for value in numbers(leaf)]
-        return math.inf if 2.0**122 < max(values) < math.inf else 10 * self.near * max(x for x in values if x < math.inf)
+        largest, narrow = max((value for value in values if value < math.inf), default=0.0), data[0].dtype == "float16"
+        if (2.0**9 if narrow else 2.0**122) < max(values) < math.inf:
+            return math.inf
+        return (16 if narrow else 10 * self.near) * largest  # in float16, each term and each sum are rounded
 
 
 def data_of(layout: Sequence[Shape], letter: str, number: int, scale: float, dtype: str = "float32") -> list[Bits]:
     """Return the data of a step at this scale."""
-    made = [leaf for leaf in new_gradients(layout, KINDS.get(letter, ""), number) if leaf]
+    gradients = [leaf for leaf in new_gradients(layout, KINDS.get(letter, ""), number) if leaf]
     limit = 2.0**16 if dtype == "float16" else 2.0**128  # the gradient of "!", of which new_gradients returns 2**127
-    factor = limit / 2.0 ** (126 + math.frexp(scale)[1]) if letter == "!" else FACTORS.get(letter, 1.0)
-    return [array(dtype, [float(value) * factor for value in numbers(leaf)], leaf.shape) for leaf in made]
+    factors = FACTORS | {"!": limit / 2.0 ** (126 + math.frexp(scale)[1]), "x": 1.0 / scale}
+    factor = factors.get(letter, 1.0)
+    return [array(dtype, [float(value) * factor for value in numbers(leaf)], leaf.shape) for leaf in gradients]
 
 
-def steps(
-    name: str, trace: str, outputs: str, catches: str, growth_interval: int | None = None, dtype: str = "float32", **options: Any
-) -> Case:
-    """Return a case that takes the steps of a trace, repeatedly, and compares these outputs after each."""
-    names, settings = outputs.split(), {"growth_interval": growth_interval} if growth_interval else {}
-    run = partial(_take_steps, trace=trace, names=names, settings=settings, dtype=dtype, options=options)
-    claims = {CLAIMS[name] for name in (*names, *options) if name in CLAIMS}
-    return named(name, 3, catches, run, claims | {dtype} & {"float16"})
+def steps(table: str) -> list[Case]:
+    """
+    Return a case for each row of a table. Its script is a trace, which is repeated, and its outputs are compared after each step.
+
+    The options are `outputs` (by default the parameters), `growth_interval`, `init_scale`, `dtype`, and those of the cell.
+    """
+    return list(map(_case, rows(table)))
+
+
+def _case(row: Row) -> Case:
+    options: dict[str, Any] = {name: RATES if value == "rates" else value for name, value in row.options.items()}
+    names = options.pop("outputs", "parameters").split(",")
+    dtype = options.pop("dtype", "float32")
+    settings: dict[str, Any] = {name: options.pop(name) for name in ("growth_interval", "init_scale") if name in options}
+    run = partial(_take_steps, trace=row.script, names=names, settings=settings, dtype=dtype, options=options)
+    claims = {CLAIMS[name] for name in (*names, *row.options) if name in CLAIMS}
+    return named(row.name, 3, row.catches, run, claims | {dtype} & {"float16"})
 
 
 def _take_steps(
-    subject: Subject, trace: str, names: Sequence[str], settings: dict[str, int], dtype: str, options: dict[str, Any]
+    subject: Subject, trace: str, names: Sequence[str], settings: dict[str, Any], dtype: str, options: dict[str, Any]
 ) -> None:
     reports = "global_norm" in names and "clip" in subject.info.capabilities  # some report a norm only if they clip
     options = {"learning_rate": 0.5} | ({"max_norm": 64.0} if reports else {}) | options
@@ -123,31 +144,39 @@ def _take_steps(
         cell.expect(*cell.train(data), names, data, f"step {number} (counted from 0)")
 
 
-def draw_cell(pick: Pick, info: ImplementationInfo) -> dict[str, Any]:
+def draw_cell(pick: Pick, info: ImplementationInfo, top: bool) -> dict[str, Any]:
     """Draw the constants of a rule, the options of a cell, and the letters and outputs of its steps."""
     claims, options = info.capabilities, dict[str, Any](learning_rate=pick((1.0, 0.5, 0.25)))
-    for claim, option in (("schedule", {"learning_rate": RATES}), ("momentum", {"momentum": 0.5})):
+    for claim, option in (("schedule", {"learning_rate": RATES}), ("momentum", {"momentum": pick((0.5, 0.25))})):
         options |= option if claim in claims and pick((True, False)) else {}
     clips = "clip" in claims and pick((True, False))
-    options |= {"max_norm": pick((1.0, 16.0, 2.0, 4.0))} if clips else {}
-    dtype = "float32" if "momentum" in options and not clips else pick(("float32", "float32", "float16"))
-    narrow, factor = dtype == "float16", pick((1.0, 1.0 if dtype == "float16" or "momentum" in options else 2.0**80))
+    options |= {"max_norm": pick((1.0, 16.0, 0.25, 4.0))} if clips else {}
+    dtype = "float32" if top or ("momentum" in options and not clips) else pick(("float32", "float32", "float16"))
+    narrow, tiny = dtype == "float16", dtype == "float16" and pick((False, False, True))
+    factor = pick((1.0, 1.0 if dtype == "float16" or "momentum" in options else 2.0**80))
     names = ["parameters", "finite", "scale", "next_scale", *(name for name, claim in OUTPUTS.items() if claim in claims)]
     # The loss of large parameters is infinite in float32; clipped float16 parameters may differ in the last bit.
     unclipped = "clip" in claims and not clips
-    without = ["loss"] * (narrow or factor > 1) + ["parameters"] * (narrow and clips) + ["global_norm"] * unclipped
+    without = ["loss"] * (factor > 1) + ["parameters"] * (narrow and clips) + ["global_norm"] * unclipped
+    exponents = (17,) if tiny else (4, 0) if narrow and clips else (4, 0, 8, 11) if narrow else (10, 4, 15, 0)
+    settings = draw_settings(pick, info, exponents, narrow, top)
+    if isinstance(info.preset, LossScaleRule) and pick((False,) * 5 + (True,)):
+        settings |= {"growth_factor": 1.0, "backoff_factor": 1.0}
+    letters = "++-+-!0" + "wtl" * clips + "ssssss" * (narrow and clips) + "lll" * (factor > 1)
     return {
-        "settings": draw_settings(pick, info, (4, 0, 8) if narrow else (10, 4, 15, 0), narrow),
+        "settings": settings,
         "parameters": {"dtype": dtype, "factor": factor},
         "options": options,
-        "letters": "++-+-!0" + "wtl" * clips + "ssssss" * (narrow and clips) + "lll" * (factor > 1),
+        "letters": "000-" if top else "uuuu-" if tiny else letters + "u" * narrow,
         "names": [name for name in names if name not in without],
     }
 
 
-def draw_training(pick: Pick, info: ImplementationInfo) -> DrawnCase:
-    """Draw one or two cells, and the steps of each; the other cell takes its steps in between."""
-    cells = [draw_cell(pick, info) for _ in range(pick((1, 2)))]
+def draw_training(pick: Pick, info: ImplementationInfo, top: bool = False) -> DrawnCase:
+    """Draw one or two cells, with *top* near the largest scale, and the steps of each, with those of the other in between."""
+    cells = [draw_cell(pick, info, top) for _ in range(pick((1, 2, 2)))]
+    if pick((True, True, False)) and cells[0]["parameters"]["dtype"] == cells[-1]["parameters"]["dtype"]:
+        cells[-1]["settings"] = cells[0]["settings"]
     turns = [(index, pick(cells[index]["letters"])) for index in (pick(range(len(cells))) for _ in range(pick((STEPS, 5, 8))))]
     layout, start = pick((*SHAPES.values(), ((3,),))), pick(range(35))
     run = partial(_train, layout=layout, cells=cells, turns=turns, start=start)
@@ -157,15 +186,22 @@ def draw_training(pick: Pick, info: ImplementationInfo) -> DrawnCase:
 def _train(
     subject: Subject, layout: Sequence[Shape], cells: Sequence[dict[str, Any]], turns: Sequence[tuple[int, str]], start: int
 ) -> None:
-    """Train the cells in turns, compare all outputs after each step, and those of the first step again at the end."""
-    trained = [
-        Cell(subject, simple_rule(subject, **cell["settings"]), new_parameters(layout, **cell["parameters"]), **cell["options"])
-        for cell in cells
-    ]
+    """
+    Train the cells in turns, compare all outputs after each step, and those of the first step again at the end.
+
+    They share a list of learning rates. For an even *start*, all of them are created before the first step.
+    """
+    rates, trained = list(RATES), dict[int, Cell]()
+    rules = [simple_rule(subject, **cell["settings"]) for cell in cells]
     results = []
     for number, (index, letter) in enumerate(turns):
+        for new in {index} if start % 2 else range(len(cells)):
+            if new not in trained:
+                parameters = new_parameters(layout, **cells[new]["parameters"])
+                trained[new] = Cell(subject, rules[new], parameters, rates, **cells[new]["options"])
         cell, dtype = trained[index], cells[index]["parameters"]["dtype"]
-        if dtype == "float16" and (cell.scale > 2.0**12 or math.frexp(cell.scale)[0] != 0.5):
+        needs_finite(cell.scale)
+        if dtype == "float16" and letter != "u" and (cell.scale > 2.0**12 or math.frexp(cell.scale)[0] != 0.5):
             raise Unsupported("float16 gradients overflow or are rounded at this scale")
         data = data_of(layout, letter, start + number, cell.scale, dtype)
         results.append((*cell.train(data), cells[index]["names"], data))

@@ -1,6 +1,7 @@
 """Drawn trees of arrays: dtypes, shapes, containers and layouts."""
 
 from collections.abc import Callable, Sequence
+from functools import cache, partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -18,10 +19,11 @@ COUNTS = (1, 2, 3) * 9 + (12, 100, 100)  # of arrays
 SHAPES = ((1,), (), (3,), (2, 2), (0, 3), (3, 1, 2), (1, 3), (0,), (65,))
 MATRICES = ((2, 3), (4, 5), (5, 2))
 LARGE = ((1030,), (34, 65), (4099,), (70_001,))
+CLAIMS = {"bfloat16": "bfloat16", **dict.fromkeys(PARTS, "complex")}  # capabilities of dtypes
 REACH = 30  # range of exponents around 0: scaled values stay normal, since some libraries flush subnormal ones to zero
 PERIOD = 7  # number of elements after which arrays repeat themselves
 LAYOUTS = {
-    "numpy": ("plain", "strided", "transposed", "broadcast", "reversed", "read-only", "offset"),
+    "numpy": ("plain", "strided", "transposed", "broadcast", "reversed", "read-only", "offset", "unaligned"),
     "torch": ("plain", "strided", "transposed", "broadcast", "offset"),
 }
 
@@ -41,39 +43,52 @@ class Tree(NamedTuple):
     nest: Callable[[list[Any]], Any]
 
     def filled(self, pick: Pick, draw_pattern: Callable[[Pick, str], int]) -> Any:
-        """Return the tree with drawn elements: a few for each dtype. Its arrays repeat them, starting at different ones."""
+        """Return the tree with drawn elements: a few for each dtype. Its arrays repeat them, starting at one of two."""
         dtypes = dict.fromkeys(array.dtype for array in self.arrays if array is not None)
         pools = {dtype: [draw_pattern(pick, dtype) for _ in range(PERIOD)] for dtype in dtypes}
         return self.nest(
-            [None if array is None else _filled(array, pools[array.dtype], n) for n, array in enumerate(self.arrays)]
+            [None if array is None else _filled(array, pools[array.dtype], n % 2) for n, array in enumerate(self.arrays)]
         )
 
-    def create(self, subject: Subject, tree: Any, reused: Any = None) -> Any:
-        """Return a tree of `Bits` as arrays with the drawn layouts. Write into the *reused* arrays if they are writable."""
+    def create(self, subject: Subject, tree: Any, reused: Any = None, shared: bool = False) -> Any:
+        """
+        Return a tree of `Bits` as arrays with the drawn layouts.
+
+        Write into the *reused* arrays if they are writable. With *shared*, equal arrays are one object.
+        """
         layouts, old = (iter([array.layout for array in self.arrays if array is not None]), iter(flat(reused)))
-        return map_tree(lambda leaf: _renewed(_created(subject, leaf, next(layouts)), next(old, None)), tree)
+        create: Callable[[Bits, str], Any] = partial(_created, subject)
+        if shared:
+            create = cache(create)
+        return map_tree(lambda leaf: _renewed(create(leaf, next(layouts)), next(old, None)), tree)
 
 
 def draw_tree(pick: Pick, info: ImplementationInfo, dtypes: Sequence[str] = (), layouts: bool = False) -> Tree:
     """Draw a tree of arrays, of one dtype or several: the basic ones, those that are claimed, and *dtypes*."""
-    claimed = [dtype for claim, dtype in (("bfloat16", "bfloat16"), ("complex", "complex64")) if claim in info.capabilities]
-    every = ("float32", "float64", "float16", *claimed, *dtypes)
+    every = (*float_dtypes(info), *dtypes)
     palette = pick((("float32",), (pick(every),), (pick(every),), ("float32", "float64"), every))
     available = LAYOUTS.get(info.arrays, ("plain",)) if layouts and "layout" in info.capabilities else ("plain",)
     count, arrays = pick(COUNTS), list[Array | None]()
     for _ in range(min(count, 4)):
         layout, shapes = pick(available), LARGE if pick(range(12)) == 11 else SHAPES
-        arrays.append(Array(pick(palette), pick(MATRICES if layout == "transposed" else shapes), layout))
+        arrays.append(Array(pick(palette), pick(MATRICES if layout in ("transposed", "broadcast") else shapes), layout))
     arrays += [Array(palette[0], (3,), "plain")] * (count - 4)
     if "none" in info.capabilities and pick((False, False, True)):
         arrays.insert(pick(range(len(arrays) + 1)), None)
     return Tree(arrays, pick(NESTS))
 
 
+def float_dtypes(info: ImplementationInfo) -> list[str]:
+    """Return the floating-point and complex dtypes that trees may contain."""
+    return ["float32", "float64", "float16", *(dtype for dtype, claim in CLAIMS.items() if claim in info.capabilities)]
+
+
 NESTS: tuple[Callable[[list[Any]], Any], ...] = (
-    lambda arrays: arrays,
+    list,
+    list,
     lambda arrays: {f"p{index}": array for index, array in enumerate(arrays)},
-    lambda arrays: [arrays[0], {"a": tuple(arrays[1:3]), "b": {"c": [arrays[3:]]}}] if arrays[3:] else [tuple(arrays)],
+    tuple,
+    lambda arrays: [[], arrays[0], {"a": tuple(arrays[1:3]), "b": {"c": [arrays[3:]]}}] if arrays[3:] else [tuple(arrays)],
 )
 
 
@@ -116,12 +131,14 @@ def _array(leaf: Bits, *rows: Sequence[int], shape: tuple[int, ...] | None = Non
 
 def _spaced(to_array: Any, leaf: Bits, rows: Any) -> Any:
     """Return every second row of an array whose other rows are not finite."""
-    return to_array(_array(leaf, *[item for row in rows for item in (row, _spoiled_row(leaf, row))]))[::2]
+    spoiled = _spoiled_row(leaf, rows[0])
+    return to_array(_array(leaf, *[item for row in rows for item in (row, spoiled)]))[::2]
 
 
 def _offset(to_array: Any, leaf: Bits, rows: Any) -> Any:
-    """Return an array without its first row, which is not finite."""
-    return to_array(_array(leaf, _spoiled_row(leaf, rows[0]), *rows))[1:]
+    """Return an array without its first row, which is not finite, as a view of the whole array."""
+    array = to_array(_array(leaf, _spoiled_row(leaf, rows[0]), *rows))
+    return (array.copy() if isinstance(array, np.ndarray) else array)[1:]
 
 
 def _spoiled_row(leaf: Bits, row: Sequence[int]) -> list[int]:
@@ -131,6 +148,13 @@ def _spoiled_row(leaf: Bits, row: Sequence[int]) -> list[int]:
 def _broadcast(to_array: Any, leaf: Bits, rows: Any) -> Any:
     row = to_array(_array(leaf, rows[0]))
     return row.expand(leaf.shape) if hasattr(row, "expand") else np.broadcast_to(row, leaf.shape)
+
+
+def _unaligned(to_array: Any, leaf: Bits, _: Any) -> Any:
+    array = to_array(leaf)
+    view = np.empty(array.nbytes + 1, np.uint8)[1:].view(array.dtype).reshape(array.shape)
+    view[...] = array
+    return view
 
 
 def _read_only(to_array: Any, leaf: Bits, _: Any) -> Any:
@@ -146,6 +170,7 @@ _MAKERS: dict[str, Callable[[Any, Bits, Any], Any]] = {
     "broadcast": _broadcast,
     "reversed": lambda to_array, leaf, rows: to_array(_array(leaf, *rows[::-1]))[::-1],
     "read-only": _read_only,
+    "unaligned": _unaligned,
 }
 
 

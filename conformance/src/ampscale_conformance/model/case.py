@@ -1,7 +1,7 @@
 """Cases: executable checks, each for one clause of the specification."""
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from .adapter import CAPABILITIES
 from .clauses import clauses
@@ -33,14 +33,9 @@ class Case:
 
 
 def named(name: str, level: int, catches: str, run: Callable[[Subject], None], needs: Iterable[str] = ()) -> Case:
-    """Return a case named "CLAUSE/id", such as "MACHINE-growth-factor/grows-by-4", or "id" if `under` adds the clause."""
+    """Return a case named "CLAUSE/id", such as "MACHINE-growth-factor/grows-by-4"."""
     clause, _, id = name.rpartition("/")
     return Case(id, clause, level, catches, run, frozenset(needs))
-
-
-def under(clause: str, *cases: Case) -> Iterator[Case]:
-    """Yield these cases with their clause set."""
-    return (replace(item, clause=clause) for item in cases)
 
 
 def case(clause: str, level: int, catches: str, *needs: str) -> Callable[[Callable[[Subject], None]], Case]:

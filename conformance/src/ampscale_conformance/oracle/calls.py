@@ -1,6 +1,7 @@
 """Calls of a hand-written loop, spec/55-calls.md: plain SGD optimizers and one scaler."""
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from ..model.bits import Bits
@@ -108,6 +109,7 @@ class Loop:
         return not any(point.stopped for point in points)
 
 
+@lru_cache(4096)
 def _updated(parameter: Bits, gradient: Bits | None) -> Bits:
     if gradient is None:
         return parameter

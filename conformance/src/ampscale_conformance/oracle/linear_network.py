@@ -61,8 +61,8 @@ class Descent:
     @property
     def learning_rate(self) -> float:
         """Return the learning rate of the next step, in the compute dtype of the parameters."""
-        wide = any(computed_in(parameter.dtype) == "float64" for parameter in self.parameters)
-        return rounded(self.rates[min(self.applied, len(self.rates) - 1)], "float64" if wide else "float32")
+        dtypes = {computed_in(parameter.dtype) for parameter in self.parameters}
+        return rounded(self.rates[min(self.applied, len(self.rates) - 1)], "float64" if "float64" in dtypes else "float32")
 
     def apply(self, gradients: Sequence[Bits | None]) -> None:
         """Update all parameters that have a gradient."""

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 from ..model.bits import Bits, arrays
@@ -123,6 +124,7 @@ def widened(dtype: str, target: str | None) -> str:
     return target
 
 
+@lru_cache(4096)  # cases compute with few arrays, at few scales
 def _computed(leaf: Bits, factor: float, dtype: str | None, operation: Callable[[Number, Number, str], Number]) -> Bits:
     compute_dtype = computed_in(leaf.dtype)
     operand = rounded(factor, compute_dtype)

@@ -1,0 +1,63 @@
+"""Cases of level 1 that run the test vectors of spec/, so that a tree and what it checks are written once."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from functools import cache, partial
+from typing import Any
+
+from ..model.bits import Bits, arrays, leaves, tree_from_json
+from ..model.case import Case, named
+from ..model.clauses import spec_folder
+from ..model.subject import Subject, to_record
+from ..oracle.tensors import all_finite, numbers
+from . import trees_drawn
+from .rows import rows
+from .scaling_trees import check_products
+
+CLAIMS = trees_drawn.CLAIMS | {"float16": "float16"} | dict.fromkeys(("int32", "int64", "bool"), "integers")
+
+
+def vector_cases(table: str) -> Iterator[Case]:
+    """
+    Yield a case for each row of a table. Its script is the id of a test vector, and its bug the one that the vector detects.
+
+    The option `ulps` is the number of units in the last place by which results may differ; without it, a quotient by another
+    number than a power of two requires the capability "division".
+    """
+    for row in rows(table):
+        vector = _vectors(row.name.partition("-")[0].lower())[row.script]
+        tree = tree_from_json(vector.get("tree", vector.get("input")))
+        needs = {CLAIMS[leaf.dtype] for leaf in arrays(tree) if leaf.dtype in CLAIMS}
+        needs -= {"float16"} if vector["kind"] == "scale" else set()  # a loss may be float16 in any case
+        needs |= {"none"} if None in dict(leaves(tree)).values() else {"empty"} if not arrays(tree) else set()
+        if vector["kind"] == "all_finite":
+            run = partial(check_flag, tree=tree, expected=vector["finite"])
+        else:
+            scale = float.fromhex(vector["scale"])
+            run = partial(check_arithmetic, tree=tree, method=vector["kind"], scale=scale, **row.options)
+            needs |= {"division"} if vector["kind"] == "unscale" and math.frexp(scale)[0] != 0.5 and not row.options else set()
+        yield named(row.name, 1, vector["catches"], run, needs)
+
+
+@cache
+def _vectors(chapter: str) -> Mapping[str, Any]:
+    text = (spec_folder() / "vectors" / f"{chapter}.json").read_text("utf-8")
+    return {vector["id"]: vector for vector in json.loads(text)["cases"]}
+
+
+def check_flag(subject: Subject, tree: Any, expected: bool) -> None:
+    """Compare the flag of a tree."""
+    flag = subject.all_finite(tree)
+    subject.expect(flag == expected, f"all_finite: expected {expected}, got {flag}")
+
+
+def check_arithmetic(subject: Subject, tree: Any, method: str, scale: float, ulps: int = 0) -> None:
+    """Compare the scaled or unscaled tree; values that are not finite may turn into one another."""
+    handle = subject.create(subject.rule(init_scale=scale))
+    if all_finite(tree):
+        check_products(subject, handle, method, scale, tree, ulps=ulps)
+        return
+    result = getattr(subject, method)(handle, tree)
+    finite = [path for path, leaf in leaves(result) if not isinstance(leaf, Bits) or any(map(math.isfinite, numbers(leaf)))]
+    subject.expect(not finite, f"{method}: expected no finite value, got some at {finite} of {to_record(result)}")

@@ -1,0 +1,210 @@
+"""Mutants of chapter 55 that only some combination of calls, gradients, optimizers and scalers shows."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from . import table
+from .loop import Loop, OutOfOrderError
+
+_TABLE, breaks = table()
+
+
+@breaks("CALLS-every-sequence", "not observed: the sum of an array is checked by its first element", capabilities=())
+class ChecksTheFirstElement(Loop):
+    def finite_leaf(self, leaf):
+        return super().finite_leaf(leaf.reshape(-1)[:1])
+
+
+@breaks("CALLS-every-sequence", "not observed: the check compares with positive infinity")
+class OverlooksNegativeInfinity(Loop):
+    def finite_elements(self, leaf):
+        return ~np.isnan(leaf) & (leaf != np.inf)
+
+
+@breaks("CALLS-every-sequence", "not observed: arrays of shape () are bound again, not divided in place")
+class LeavesScalarsScaled(Loop):
+    def unscaled_gradient(self, handle, gradient):
+        return gradient if gradient is not None and gradient.ndim == 0 else super().unscaled_gradient(handle, gradient)
+
+
+@breaks("CALLS-every-sequence", "not observed: a rejected call ends the iteration, so that gradients are divided again")
+class ARejectedStepEndsTheIteration(Loop):
+    def check_step(self, handle, optimizer):
+        try:
+            super().check_step(handle, optimizer)
+        except OutOfOrderError:
+            self.end_iteration(handle)
+            raise
+
+
+@breaks("CALLS-every-sequence", "not observed: a second rejection in a row is forgotten", capabilities=())
+class RejectsOnce(Loop):
+    def check_unscale(self, handle, optimizer):
+        optimizer.refused = getattr(optimizer, "refused", 0) + 1
+        if optimizer.refused % 3:
+            super().check_unscale(handle, optimizer)
+
+
+@breaks("CALLS-every-sequence", "not observed: a rejected update counts as a finite step")
+class CountsARejectedUpdate(Loop):
+    def check_update(self, handle):
+        handle.good += not handle.progress
+        super().check_update(handle)
+
+
+@breaks("CALLS-every-sequence", "not observed: the places of missing gradients are those of the first iteration")
+class RemembersMissingGradients(Loop):
+    def apply_gradients(self, optimizer, gradients):
+        if not hasattr(optimizer, "missing"):
+            optimizer.missing = [gradient is None for gradient in gradients]
+        pairs = zip(gradients, optimizer.missing, strict=True)
+        super().apply_gradients(optimizer, [None if missing else gradient for gradient, missing in pairs])
+
+
+@breaks("CALLS-every-sequence", "not observed: the gradients of the first iteration are kept by their count", capabilities=())
+class LosesTheLaterOfTwoBackwardPasses(Loop):
+    def set_gradients(self, handle, optimizer, gradients):
+        if optimizer in handle.progress or not getattr(optimizer, "fresh", False):
+            super().set_gradients(handle, optimizer, gradients)
+        optimizer.fresh = True
+
+    def unscale_now(self, handle, optimizer):
+        super().unscale_now(handle, optimizer)
+        optimizer.fresh = False
+
+
+@breaks("CALLS-every-sequence", "not observed: scalers share the progress of their optimizers")
+class SharesTheProgressOfScalers(Loop):
+    def create(self, rule, **options):
+        self.progress = getattr(self, "progress", {})
+        handle = super().create(rule, **options)
+        handle.progress = self.progress
+        return handle
+
+    def end_iteration(self, handle):
+        self.progress.clear()
+
+
+@breaks("CALLS-every-sequence", "not observed: flags are combined in pairs, so that the third optimizer does not count")
+class CountsTwoOptimizers(Loop):
+    def flags_of_update(self, handle):
+        flags = [progress.finite for progress in handle.progress.values() if progress.finite is not None]
+        return [all(flags[:2])] if flags else []
+
+
+@breaks("CALLS-every-sequence", "not observed: an overflow of each optimizer counts toward the hysteresis")
+class CountsEachOverflow(Loop):
+    def flags_of_update(self, handle):
+        flags = super().flags_of_update(handle)
+        overflows = sum(progress.finite is False for progress in handle.progress.values())
+        return flags * max(1, overflows if handle.bad + overflows <= handle.rule.hysteresis else 1)
+
+
+@breaks("CALLS-every-sequence", "not observed: an optimizer that is added later begins with the initial scale")
+class GivesTheInitialScaleToNewOptimizers(Loop):
+    def unscale_now(self, handle, optimizer):
+        handle.divisor = handle.shown if hasattr(optimizer, "known") else handle.rule.init_scale
+        optimizer.known = True
+        super().unscale_now(handle, optimizer)
+
+    def unscaling_scale(self, handle):
+        return handle.divisor
+
+
+@breaks("CALLS-every-sequence", "planted: a vectorized check takes blocks of four, and omits the remainder")
+class OmitsTheRemainder(Loop):
+    def finite_leaf(self, leaf):
+        return super().finite_leaf(leaf.reshape(-1)[: leaf.size // 4 * 4] if leaf.size > 4 else leaf)
+
+
+@breaks("CALLS-every-sequence", "planted: gradients of one shape are applied together, without those that are None")
+class PacksGradientsByShape(Loop):
+    def apply_gradients(self, optimizer, gradients):
+        present = [gradient for gradient in gradients if gradient is not None]
+        shapes = [parameter.shape for parameter in optimizer.parameters]
+        packed = {shape: [gradient for gradient in present if gradient.shape == shape] for shape in shapes}
+        super().apply_gradients(optimizer, [packed[shape].pop(0) if packed[shape] else None for shape in shapes])
+
+
+@breaks("CALLS-every-sequence", "planted: an optimizer whose gradients are all zero counts as one without gradients")
+class TreatsZerosAsMissing(Loop):
+    def flag_of(self, scaled, unscaled):
+        return super().flag_of([None if gradient is None or not gradient.any() else gradient for gradient in scaled], unscaled)
+
+    def decision(self, handle, optimizer):
+        return self.progress_of(handle, optimizer).finite is not False
+
+
+@breaks("CALLS-every-sequence", "planted: the sum of an array is checked, which large finite gradients overflow")
+class ChecksTheSumOfGradients(Loop):
+    def finite_leaf(self, leaf):
+        with np.errstate(all="ignore"):
+            return bool(np.isfinite(np.sum(leaf)))
+
+
+@breaks("CALLS-every-sequence", "planted: the scale is cast to the dtype of the gradients, which is infinite for float16")
+class CastsTheScale(Loop):
+    def unscaled_gradient(self, handle, gradient):
+        with np.errstate(over="ignore"):
+            narrow = gradient is not None and np.isinf(gradient.dtype.type(self.unscaling_scale(handle)))
+        return np.zeros_like(gradient) if narrow else super().unscaled_gradient(handle, gradient)
+
+
+@breaks("CALLS-every-sequence", "planted: step multiplies by the reciprocal of the scale, and unscale_ divides by it")
+class StepMultipliesByTheReciprocal(Loop):
+    def unscale_in_step(self, handle, optimizer):
+        self.reciprocal = True
+        super().unscale_in_step(handle, optimizer)
+        self.reciprocal = False
+
+    def quotient(self, part, scale):
+        if getattr(self, "reciprocal", False):
+            return part * (part.dtype.type(1) / self.scale_for(part, scale))
+        return super().quotient(part, scale)
+
+
+@breaks("CALLS-every-sequence", "planted: a rejected unscale_ checks the gradients first, which may have been repaired")
+class ARejectedUnscaleChecksAgain(Loop):
+    def check_unscale(self, handle, optimizer):
+        known = self.progress_of(handle, optimizer)
+        if known is not None and not known.stepped:
+            known.finite = self.flag_of(optimizer.gradients, optimizer.gradients)
+        super().check_unscale(handle, optimizer)
+
+
+@breaks("CALLS-every-sequence", "planted: gradients are checked again in step, which then skips what unscale_ found finite")
+class SkipsALaterInfinity(Loop):
+    def decision(self, handle, optimizer):
+        return super().decision(handle, optimizer) and bool(self.all_finite(list(optimizer.gradients)))
+
+
+@breaks("CALLS-every-sequence", "planted: a gradient that was deleted after unscale_ is still applied", capabilities=("none",))
+class AppliesDeletedGradients(Loop):
+    def unscale_now(self, handle, optimizer):
+        super().unscale_now(handle, optimizer)
+        optimizer.kept = list(optimizer.gradients)
+
+    def gradients_of_step(self, handle, optimizer):
+        pairs = zip(optimizer.gradients, optimizer.kept, strict=True)
+        return [kept if gradient is None else gradient for gradient, kept in pairs]
+
+
+@breaks("CALLS-no-gradients", "planted: the flag of an optimizer without gradients is that of its last iteration")
+class CountsTheLastFlagAgain(Loop):
+    def unscale_now(self, handle, optimizer):
+        super().unscale_now(handle, optimizer)
+        progress = handle.progress[optimizer]
+        progress.finite = getattr(optimizer, "last", None) if progress.finite is None else progress.finite
+        optimizer.last = progress.finite
+
+
+@breaks("CALLS-every-sequence", "planted: in a loop, the scale grows to infinity")
+class GrowsToInfinityInALoop(Loop):
+    def update_scale(self, handle):
+        rule, handle.rule = handle.rule, replace(handle.rule, skip_infinite_growth=False)
+        super().update_scale(handle)
+        handle.rule = rule
+
+
+MUTANTS = tuple(_TABLE)
