@@ -52,10 +52,10 @@ def results() -> Iterator[tuple[str, str, str]]:
     coverage, mutants, fuzz = (read(f"tools/{name}.json") for name in ("release/coverage", "mutants/result", "fuzz/result"))
     matrix, supported = read("conformance/docs/matrix.json"), read("tools/release/supported.json")
     passed, skipped = coverage["tests"]["passed"], coverage["tests"]["skipped"]
-    stopped = ", before the run was stopped" if "note" in coverage else ""
+    failed = f", {coverage['tests'].get('failed', 0)} failed" + ("; [stopped](#coverage)" if "note" in coverage else "")
     killed, fixed = f"{mutants['killed']} of {mutants['tested']}", fuzz["rerun_after_the_fix"]
     shown = f"{sum('tests' in report for report in reports())} of {len(reports())}"
-    yield "Tests of both distributions", "`make test`", f"{passed:,} passed, {skipped} skipped{stopped}"
+    yield "Tests of both distributions", "`make test`", f"{passed:,} passed, {skipped} skipped{failed}"
     yield "Lines and branches that they reach", "`make coverage`", f"{covered(coverage['folders'])}: [by folder](#coverage)"
     yield "Small changes to the library, which tests must detect", "`make mutants`", f"{killed} detected; the others have reasons"
     yield "Errors raised in the middle of a step", "`make interruptions`", interruptions()
