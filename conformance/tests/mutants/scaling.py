@@ -306,6 +306,21 @@ class RaisesWithoutGradients(Plain):
         return super().unscale(handle, tree)
 
 
+@breaks("SCALING-inputs", "not observed: a tuple in a list is passed over")
+class PassesOverTuples(Plain):
+    def unscale(self, handle, tree):
+        unscaled = super().unscale(handle, tree)
+        if not isinstance(tree, list):
+            return unscaled
+        return [old if type(old) is tuple else new for old, new in zip(tree, unscaled, strict=True)]
+
+
+@breaks("SCALING-inputs", "not observed: a NamedTuple is passed over")
+class PassesOverNamedTuples(Plain):
+    def unscale(self, handle, tree):
+        return tree if hasattr(tree, "_fields") else super().unscale(handle, tree)
+
+
 @breaks("SCALING-new-arrays", "planted: an array that was divided becomes read-only")
 class FreezesItsInput(Plain):
     def unscaled_leaf(self, leaf, scale):
