@@ -44,3 +44,17 @@ def test_only_numpy_and_array_api_compat_are_imported():
     assert {name.partition(".")[0] for name in imported} == packages | {"ampscale"}
     assert {name.partition(".")[0] for name in used} == packages | {"ampscale"}
     assert {name for name in used - imported if name.startswith("ampscale")} == set()
+
+
+LAZY = """
+import ampscale
+assert "paddle" in dir(ampscale)
+assert ampscale.frameworks.paddle.GradScaler is ampscale.GradScaler is ampscale.paddle.GradScaler
+for module in (ampscale, ampscale.frameworks):
+    assert not hasattr(module, "tensorflow")
+"""
+
+
+def test_modules_of_frameworks_are_imported_when_they_are_first_used():
+    """Their names are listed before; an unknown one is an AttributeError."""
+    subprocess.run([sys.executable, "-c", LAZY], check=True)

@@ -125,6 +125,31 @@ def test_parameter_without_a_gradient_is_unchanged(optimizer):
     assert model.params[1] < other
 
 
+@ALL
+def test_an_interrupted_step_is_not_continued(optimizer):
+    """Parameters that were written in part are not updated again until the parameters and the state have been assigned."""
+
+    class Interrupted(Network):
+        @property
+        def params(self):
+            return self.written
+
+        @params.setter
+        def params(self, params):
+            if hasattr(self, "written"):
+                raise KeyboardInterrupt
+            self.written = params
+
+    bound = optimizer(Interrupted(sum, [np.ones(1, np.float32)]))
+    with pytest.raises(KeyboardInterrupt):
+        bound([np.ones(1, np.float32)])
+    with pytest.raises(RuntimeError, match=r"^a step was interrupted while writing the parameters: restore network\.params"):
+        bound([np.ones(1, np.float32)])
+    bound.state = bound.state
+    with pytest.raises(KeyboardInterrupt):
+        bound([np.ones(1, np.float32)])
+
+
 @pytest.mark.clause("STEP-optimizer")
 @ALL
 def test_update_is_pure(optimizer):

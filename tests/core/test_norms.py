@@ -13,7 +13,7 @@ from libraries import on, with_dtypes
 from strategies import DTYPES, LARGEST, SMALLEST, alike, arrays, same, scales
 
 from ampscale.core.dtypes import name_of
-from ampscale.core.norms import clip_by_global_norm, global_norm, local_norms, sizes, unscale_check_and_norm
+from ampscale.core.norms import clip_by_global_norm, global_norm, local_norms, sizes, square_sums, unscale_check_and_norm
 from ampscale.core.overflow import unscale_and_check
 from ampscale.core.trees import leaves
 
@@ -106,6 +106,7 @@ def test_norm_of_an_empty_tree_is_zero(library):
         clipped, norm = clip_by_global_norm(nothing, 1.0)
         assert float_of(library, norm) == 0
         assert repr(library.to_numpy(clipped)) == repr(library.to_numpy(nothing))
+    assert square_sums([]).tolist() == [0.0, 0.0]
 
 
 @pytest.mark.clause("NORMS-clip", "NORMS-clip-before", "NORMS-clip-round-once")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import ampscale
 from ampscale.core.statistics import LOWEST
 from ampscale.diagnostics import StepRecord, TensorStatistics, calibrate, limits, replay, suggest
-from ampscale.diagnostics.records import histograms_of
+from ampscale.diagnostics.records import Histogram, histograms_of
 
 
 def measured(values):
@@ -48,6 +48,13 @@ def test_suggestion_requires_values():
     """Zeros have no exponent."""
     with pytest.raises(ValueError, match=r"^histograms must contain a value that is finite and not zero, got none$"):
         suggest(measured([0.0, np.inf]))
+
+
+def test_exponents_are_limited():
+    """Larger ones have no scale that is a float64 number."""
+    assert suggest([Histogram(-1000, (1,)), Histogram(1000, (1,))]).high == 2.0**-986
+    with pytest.raises(ValueError, match=r"^histograms must have exponents from -1000 to 1000, got -3 to 1001$"):
+        suggest([Histogram(-3, (1,)), Histogram(1001, (1,))])
 
 
 @pytest.mark.parametrize("power", [-70, -30, -8, 0, 9])

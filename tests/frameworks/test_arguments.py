@@ -1,5 +1,7 @@
 """Arguments of the documented classes: constructors and setters reject invalid values, with a message that names them."""
 
+from types import SimpleNamespace
+
 import pytest
 from frameworks.networks import Recorder, array, linear
 from frameworks.rejections import check_rejected
@@ -19,7 +21,8 @@ FACTOR = (0, 0.999, NAN, INF), (True, "2", None)
 ABOVE_1 = (1.0, 1, -2.0, NAN, INF, 10**400), (True, "2", None)
 BELOW_1 = (1.0, 1, 1.5, 0.0, -0.5, NAN, INF), (True, "0.5", None)
 LIMIT = (0, 0.0, -1.0, NAN, INF, 10**400), (True, "1", None, [1.0])
-PARTS = dict.fromkeys(("network", "optimizer", "communicator"), ((), (None, 1, "part"))) | {"detector": ((), (1, "part"))}
+PARTS = dict.fromkeys(("optimizer", "communicator"), ((), (None, 1, "part"))) | {"detector": ((), (1, "part"))}
+PARTS |= {"network": ((), (None, 1, "part", SimpleNamespace(params=[array(1)], vjp=len)))}
 NO_SCALES = True, None, "8", [8.0], sum, ampscale.FixedLossScaleManager()
 
 MINDSPORE = {"scale_factor": COUNT, "scale_window": COUNT}

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..diagnostics.records import Histogram, encoded, histograms_of
 from ..diagnostics.run_files import Run, read_run
-from ..diagnostics.suggest import Suggestion, replay
+from ..diagnostics.suggest import MOST_EXPONENT, Suggestion, replay
 from ..diagnostics.suggest import suggest as suggested
 from .commands import JSON, Command, examples, usage_errors
 from .describe import exact, fold, percent
@@ -16,7 +16,6 @@ from .progress import progress
 from .trace_options import FILE
 from .trajectories import to_json
 
-MOST = 1000  # largest exponent, by absolute value, so that the suggested scales are finite
 SHARE = click.option(
     "--share",
     type=click.FloatRange(0, 1),
@@ -89,9 +88,11 @@ def interval(suggestion: Suggestion, share: float) -> str:
 
 def unscaled(run: Run) -> Histogram:
     """Return the sum of the histograms of all steps, shifted to the exponents before scaling."""
-    totals = np.zeros(2 * MOST + 1)
+    totals = np.zeros(2 * MOST_EXPONENT + 1)
     for measurement in run.measurements:
         if measurement.histograms is not None and 0 < measurement.scale < math.inf:
             exponents = measurement.histograms.bins()[1] - math.floor(math.log2(measurement.scale))
-            totals += np.bincount(np.clip(exponents, -MOST, MOST) + MOST, measurement.histograms.counts, totals.size)
-    return histograms_of([totals.astype(np.int64).tolist()], -MOST)[0]
+            totals += np.bincount(
+                np.clip(exponents, -MOST_EXPONENT, MOST_EXPONENT) + MOST_EXPONENT, measurement.histograms.counts, totals.size
+            )
+    return histograms_of([totals.astype(np.int64).tolist()], -MOST_EXPONENT)[0]

@@ -119,9 +119,8 @@ def check_scalable(tree: Tree) -> None:
     """Check that all arrays in *tree* are floating-point or complex: a division by the scale would truncate integers."""
     if INTEGERS.isdisjoint(map(name_of, {leaf.dtype for leaf in leaves(tree)})):
         return
-    for path, leaf in leaves_with_paths(tree):
-        if name_of(leaf.dtype) in INTEGERS:
-            raise TypeError(f"{path} must be floating-point or complex to be scaled, got {name_of(leaf.dtype)}")
+    path, dtype = next((path, dtype) for path, leaf in leaves_with_paths(tree) if (dtype := name_of(leaf.dtype)) in INTEGERS)
+    raise TypeError(f"{path} must be floating-point or complex to be scaled, got {dtype}")
 
 
 def check_out(out: Tree, tree: Tree) -> None:

@@ -24,6 +24,7 @@ from ..simulation.traces import Trace
 from .records import Histogram, StepRecord, statistics_of
 from .window import LARGEST_EXPONENT, SMALLEST_SUBNORMAL
 
+MOST_EXPONENT = 1000  # by absolute value, so that the suggested scales are finite
 SHARE = 0.01  # of the non-zero values; fewer are lost in most healthy float16 runs
 COARSE = 8  # powers of two between two attempts of `calibrate`
 LEAST_SCALE, MOST_SCALE = 2.0**-24, 2.0**120  # bounds of the attempts of `calibrate`
@@ -68,7 +69,7 @@ def suggest(histograms: Sequence[Histogram], scale: float = 1.0, share: float = 
         share: Share of the non-zero values that may be lost, from 0 to 1.
 
     Raises:
-        ValueError: There is no value that is finite and not zero, or an argument is out of range.
+        ValueError: There is no value that is finite and not zero, or an exponent or another argument is out of range.
 
     >>> suggest([Histogram(-30, (1, 0, 99))])
     Suggestion(low=16.0, high=4398046511104.0, recommended=1099511627776.0, lost_share=0.0)
@@ -83,6 +84,8 @@ def suggest(histograms: Sequence[Histogram], scale: float = 1.0, share: float = 
     if not counts:
         raise ValueError("histograms must contain a value that is finite and not zero, got none")
     exponents = sorted(counts)
+    if max(-exponents[0], exponents[-1]) > MOST_EXPONENT:
+        raise ValueError(f"histograms must have exponents from -1000 to 1000, got {exponents[0]} to {exponents[-1]}")
     high = scale * 2.0 ** (LARGEST_EXPONENT - 1 - exponents[-1])
     totals, allowed = accumulate(counts[exponent] for exponent in exponents), share * counts.total()
     least_kept = next((exponent for exponent, total in zip(exponents, totals, strict=True) if total > allowed), exponents[-1])

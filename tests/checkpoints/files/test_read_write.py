@@ -5,6 +5,7 @@ import json
 import pickle
 import struct
 import sys
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import numpy as np
 import pytest
@@ -203,6 +204,16 @@ def test_file_with_too_many_entries_is_rejected(tmp_path, monkeypatch, suffix):
     monkeypatch.setattr(f"ampscale.checkpoints.files.{suffix.replace('pt', 'torch')}.MOST_ENTRIES", 1)
     with pytest.raises(ValueError, match=r"must .* at most 1 (tensors|entries), got"):
         read_file(tmp_path / f"x.{suffix}")
+
+
+def test_compressed_torch_file_is_rejected(tmp_path):
+    """Its size does not bound the memory that its entries take."""
+    write_file(tmp_path / "x.pt", STATE)
+    with ZipFile(tmp_path / "x.pt") as stored, ZipFile(tmp_path / "small.pt", "w", ZIP_DEFLATED) as compressed:
+        for entry in stored.infolist():
+            compressed.writestr(entry.filename, stored.read(entry))
+    with pytest.raises(ValueError, match=r"each entry of the archive must be stored without compression, got 'archive/data.pkl'"):
+        read_file(tmp_path / "small.pt")
 
 
 def whole_files():
