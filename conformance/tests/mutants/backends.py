@@ -55,7 +55,9 @@ class OnArrays:
         rule, scale, good = handle
         counted = self.xp.where(finite, good + 1, 0)
         grows = counted >= rule.growth_interval
-        moved = self.xp.where(finite, self.xp.where(grows, scale * rule.growth_factor, scale), scale * rule.backoff_factor)
+        grown = scale * rule.growth_factor
+        kept = self.xp.where(grows & self.xp.isfinite(grown), grown, scale)
+        moved = self.xp.where(finite, kept, scale * rule.backoff_factor)
         return rule, moved, self.xp.where(grows, 0, counted)
 
 
