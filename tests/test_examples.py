@@ -56,6 +56,7 @@ def printed(name):
     return result.stdout.splitlines()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(file.name for file in EXAMPLES.glob("*.py")))
 def test_examples_run_and_print_skipped_and_applied_steps(name):
     """Those of several ranks run on one, except if they need a launcher."""

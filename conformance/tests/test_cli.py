@@ -316,6 +316,7 @@ def test_wrong_usage_exits_with_status_2(arguments, message):
 # --- random tests ---
 
 
+@pytest.mark.slow
 def test_random_adds_one_result_for_each_kind(monkeypatch):
     """The message has the seed. Without Hypothesis, the option is an error."""
     results = report_of(0, ADAPTER, *GROWS, "--random", "7")["results"]

@@ -26,6 +26,7 @@ def test_report_contains_its_script(report):
     assert f"```python\n{report.with_suffix('.py').read_text('utf-8')}```" in report.read_text("utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("report", REPORTS, ids=name_of)
 def test_script_prints_the_output_in_the_report(report, tmp_path):
     project = report.parent.name

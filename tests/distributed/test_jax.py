@@ -34,6 +34,7 @@ def on_ranks(function, *arrays):
     return jax.vmap(function, axis_name="data")(*arrays)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LAYOUTS)
 @pytest.mark.clause("REPLICAS-one-flag", "REPLICAS-same-decision", "REPLICAS-same-scale", "REPLICAS-spreads")
 def test_ranks_skip_the_same_steps_and_scale_like_one_process(name):

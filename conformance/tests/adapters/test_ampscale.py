@@ -19,6 +19,7 @@ OURS = [name for name in SHIPPED if name.startswith("ampscale-") and name != "am
 # Cases that take seconds with JAX or torch: each compiles for long, or imports the library in fresh processes.
 LONG = ("follows-every-pattern-*", "applies-the-unscaled-gradient", "compiled-it-*", "another-process-goes-on")
 HEAVY = ("ampscale-jax", "ampscale-torch", "ampscale-torch-scaler")
+SLOW = ("ampscale-jax", "ampscale-torch", "ampscale-mpi")  # the others run in `make test`, too
 
 
 def is_long(case):
@@ -36,7 +37,7 @@ def passed_cases(report):
     return [case for case in every_case() if case.id in passed]
 
 
-@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in OURS])
 def test_no_case_fails_and_some_case_requires_each_capability(name):
     """Cases that take seconds with JAX or torch are in the next test."""
     report = check(find(name), cases=[case for case in every_case() if name not in HEAVY or not is_long(case)])

@@ -72,6 +72,7 @@ class OtherFormulas(Loop):
         cell.parameters = [np.asarray(parameter - velocity, parameter.dtype) for parameter, velocity in pairs]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("conforming", [Loop, OtherFormulas])
 def test_conforming_loops_fail_no_case(conforming):
     """All cases pass except one, which is unsupported: host reads of NumPy arrays cannot be observed."""

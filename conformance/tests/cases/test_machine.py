@@ -66,6 +66,7 @@ def find_case(id):
     return next(case for case in CASES if case.id == id)
 
 
+@pytest.mark.slow
 def test_every_case_passes_for_some_rule():
     """The base class of all mutants fails no case with any preset or rule."""
     results = [result for claim in CLAIMS for result in plain_results(claim)]

@@ -52,6 +52,7 @@ def test_conforming_styles_fail_no_case():
         assert len(unpassed(results)) <= (0 if style is Core else 14), style
 
 
+@pytest.mark.slow
 def test_cases_of_a_missing_dtype_are_unsupported():
     """Without enable_x64, JAX creates float32 arrays instead of float64."""
     with jax.enable_x64(False):
@@ -61,6 +62,7 @@ def test_cases_of_a_missing_dtype_are_unsupported():
     assert len(unpassed(results)) <= 14
 
 
+@pytest.mark.slow
 def test_conforming_presets_fail_no_case():
     """Cases whose constants a preset does not have are unsupported."""
     for preset in PRESETS:

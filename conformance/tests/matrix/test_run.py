@@ -21,6 +21,7 @@ def test_every_adapter_runs_once():
     assert sorted([*names, "ampscale-cupy"]) == sorted({*SHIPPED, "ampscale-cupy"})
 
 
+@pytest.mark.slow
 def test_an_adapter_that_cannot_run_has_a_row():
     """The reasons are: no environment, a crash, a timeout, a missing package."""
     assert outcome(run.row("jmp", sys.executable, "no space left")) == (

@@ -116,6 +116,7 @@ def recorded(tmp_path_factory):
     return exchanges(file)
 
 
+@pytest.mark.slow
 def test_real_messages_conform_to_the_schema(recorded):
     """All calls occur. Of messages that differ in hex digits alone, one is checked."""
     assert {request["call"] for request, _ in recorded} == {*METHODS, *OWN}

@@ -41,6 +41,7 @@ def served(text, folder, name="ADAPTER", **options):
 IN_PROCESS = {"a-step-on-arrays-reads-nothing", "unscales-in-named-tuples"}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # a scale that becomes infinite is what some cases ask for
 @pytest.mark.parametrize(
     ("name", "levels"),

@@ -74,6 +74,7 @@ FAULTY = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("make", "preset", "kind"), FAULTY)
 def test_a_bug_fails_one_kind_with_a_valid_test_vector(make, preset, kind):
     """The schema accepts the vector, its clauses exist, and the oracle computes the same values."""
@@ -146,6 +147,7 @@ def recorded(preset, claims, level=0):
     return adapter
 
 
+@pytest.mark.slow
 def test_generated_rules_match_the_claims():
     """Only parameters of the preset vary. Factors are exact without the capability "rounding"; dtypes depend on capabilities."""
     rules = recorded("colossalai", ()).rules
@@ -180,6 +182,7 @@ def test_inapplicable_kinds_are_unsupported():
 # --- seeds ---
 
 
+@pytest.mark.slow
 def test_a_seed_determines_all_results(tmp_path):
     """Another process gives the same results and leaves no files. Another seed gives other rules."""
     script = f"""
