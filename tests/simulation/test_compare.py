@@ -38,11 +38,11 @@ def test_invalid_rules_raise_an_error():
         compare({"one": SMALL}, "..")
 
 
-def plainly(one, other):
-    """Return the divergence, computed step by step from its definition."""
+def divergence_by_definition(one, other):
+    """Return the divergence of two trajectories, step by step."""
     for step in range(-1, max(one.scales.size, other.scales.size) - 1):
-        after = [float(run.scales[step + 1]) if step + 1 < run.scales.size else "raised" for run in (one, other)]
-        if after[0] != after[1]:
+        first, second = (float(run.scales[step + 1]) if step + 1 < run.scales.size else "raised" for run in (one, other))
+        if first != second:
             return step
     return None
 
@@ -52,13 +52,13 @@ def plainly(one, other):
     st.text(".x", max_size=16),
 )
 def test_divergences_equal_the_definition(rules, steps):
-    """Of three rules, the two pairs that diverge first do so at the same step."""
+    """Of the three pairs of three rules, the two that diverge first diverge at the same step."""
     trajectories = [simulate(rule, from_string(steps)) for rule in rules]
     for one, other in combinations(trajectories, 2):
-        assert divergence(one, other) == plainly(one, other)
+        assert divergence(one, other) == divergence_by_definition(one, other)
     for three in combinations(trajectories, 3):
-        partings = sorted((divergence(*pair) for pair in combinations(three, 2)), key=lambda step: (step is None, step))
-        assert partings[0] == partings[1]
+        first, second, _ = sorted((divergence(*pair) for pair in combinations(three, 2)), key=lambda step: (step is None, step))
+        assert first == second
 
 
 def test_a_comparison_can_be_hashed():

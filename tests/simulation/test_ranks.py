@@ -21,7 +21,7 @@ from ampscale.simulation import (
 from ampscale.simulation.ranks import SYSTEMS, VECTOR
 
 UNIT = RankModel(latency=100.0, bandwidth=10.0, node_latency=1.0, node_bandwidth=10.0, ranks_per_node=4)
-NEAR, FAR = 3.0, 102.0  # seconds of a message of 20 bytes
+NEAR, FAR = 3.0, 102.0  # seconds for a message of 20 bytes within a node, and between nodes
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_cost_is_the_number_of_messages_one_after_another(ranks, flat, tree, hie
 
 
 def test_documentation_lists_the_collectives_of_each_system():
-    """Their fewest and most in a step, in front of the name."""
+    """The line of a system starts with the fewest and the most collectives of a step."""
     lines = (Path(__file__).parents[2] / "docs/ranks-model.md").read_text().splitlines()
     listed = {line.split("  ")[-1]: line.split()[0] for line in lines if "  " in line}
     for system, fewest, most, _ in SYSTEMS:
@@ -98,7 +98,7 @@ def test_simulation_disagrees_as_often_as_the_closed_form(ranks, probability):
 
 
 def test_mean_of_the_first_disagreements_is_the_closed_form():
-    """The mean of 400 runs is within four standard deviations, and that of a geometric variable is less than its mean."""
+    """The mean of 400 runs is within four standard deviations; the standard deviation of a run is less than the mean."""
     expected = steps_until_disagreement(32, 0.03)
     first = [simulate_drift(presets.static(), 32, 0.03, 25, seed).first_disagreement + 1 for seed in range(400)]
     assert abs(np.mean(first) - expected) < 4 * expected / math.sqrt(400)
@@ -109,7 +109,7 @@ def test_mean_of_the_first_disagreements_is_the_closed_form():
     [
         presets.torch(8.0, growth_interval=3),
         presets.megatron(2.0**10),
-        presets.deepspeed(4.0, hysteresis=1),  # raises errors
+        presets.deepspeed(4.0, hysteresis=1),  # the published scaler raises errors
         presets.fairseq_tolerance(),
         LossScaleRule(init_scale=8.0, delayed_update=True),
     ],

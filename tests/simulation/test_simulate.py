@@ -15,26 +15,26 @@ from ampscale.simulation.sweep import sweep
 from ampscale.simulation.traces import Trace, from_string
 
 STEPS = 10
-PATTERNS = np.where((np.arange(2**STEPS)[:, None] >> np.arange(STEPS)) & 1, np.inf, -np.inf)  # one row a pattern
+PATTERNS = np.where((np.arange(2**STEPS)[:, None] >> np.arange(STEPS)) & 1, np.inf, -np.inf)  # one row for each pattern
 LARGEST = {"float32": float(np.finfo("f4").max), "float64": float(np.finfo("f8").max)}
 SMALLEST = {"float32": 2.0**-149, "float64": 2.0**-1074}
 
 
-def defined(rule, limits):
+def by_update(rule, limits):
     """Return scales, counts and steps of errors along many traces, by `rule.update`. A row of *limits* is a trace."""
     first = rule.init()
     state = type(first)(*(array if array is None else np.full(len(limits), array) for array in first))
     running = np.ones(len(limits), bool)
-    seen, stopped = [(state, running)], np.full(len(limits), -1)
+    states, raised_at = [(state, running)], np.full(len(limits), -1)
     for step, limit in enumerate(limits.T):
         finite = state.scale <= limit
-        stops = running & rule.would_raise(state, finite)
-        stopped[stops], running = step, running & ~stops
-        state = rule.update(state, finite)  # of many at once: the definition
-        seen.append((state, running))
-    scales = np.stack([np.where(running, state.scale.astype("f8"), np.nan) for state, running in seen], axis=1)
-    good, bad = (np.stack([state[index] for state, _ in seen], axis=1) for index in (1, 2))
-    return scales, good, bad, stopped
+        raises = running & rule.would_raise(state, finite)
+        raised_at[raises], running = step, running & ~raises
+        state = rule.update(state, finite)
+        states.append((state, running))
+    scales = np.stack([np.where(running, state.scale.astype("f8"), np.nan) for state, running in states], axis=1)
+    good, bad = (np.stack([state[index] for state, _ in states], axis=1) for index in (1, 2))
+    return scales, good, bad, raised_at
 
 
 def joined(trajectories, name):
@@ -44,7 +44,7 @@ def joined(trajectories, name):
 
 def assert_same(rule, limits):
     """Compare `simulate` and `sweep` with `rule.update` along each row of *limits*."""
-    scales, good, bad, stopped = defined(rule, limits)
+    scales, good, bad, raised_at = by_update(rule, limits)
     traces = [Trace(row) for row in limits]
     assert alike(sweep([rule] * len(limits), traces), scales)
     reached = ~np.isnan(scales)
@@ -54,8 +54,8 @@ def assert_same(rule, limits):
     assert alike(joined(trajectories, "good_steps"), good[reached])
     assert alike(joined(trajectories, "bad_steps"), bad[reached])
     assert alike(joined(trajectories, "finite"), (scales[:, :-1] <= limits)[reached[:, 1:]])
-    assert [trajectory.raised_at for trajectory in trajectories] == [None if step < 0 else step for step in stopped]
-    assert [trajectory.steps for trajectory in trajectories] == [limits.shape[1] if step < 0 else step + 1 for step in stopped]
+    assert [trajectory.raised_at for trajectory in trajectories] == [None if step < 0 else step for step in raised_at]
+    assert [trajectory.steps for trajectory in trajectories] == [limits.shape[1] if step < 0 else step + 1 for step in raised_at]
     assert [trajectory.overflows for trajectory in trajectories] == (scales[:, :-1] > limits).sum(axis=1).tolist()
 
 
@@ -97,10 +97,10 @@ def test_every_preset_equals_update_over_all_traces(name):
         {"init_scale": 0.2, "min_scale": 0.1, "max_scale": 0.4, "block_at_bounds": True, "growth_interval": 1},
         {"init_scale": 0.3, "min_scale": 0.1, "max_scale": 0.7, "growth_interval": 1},
     ],
-    ids=["overflow_tolerance", "stop", "floor", "block_at_bounds", "clamp"],
+    ids=["tolerance", "raise at or below", "raise at minimum", "block at bounds", "clamp"],
 )
 def test_constants_are_rounded_to_the_dtype_before_the_simulation(constants, dtype):
-    """Scales reach the rounded constants exactly, so that unrounded ones would give other results."""
+    """Scales reach the rounded constants exactly, so that unrounded constants would give other results."""
     assert_same(dataclasses.replace(LossScaleRule(growth_interval=3, dtype=dtype), **constants), PATTERNS)
 
 
@@ -119,21 +119,21 @@ def traces(steps):
 
 
 @given(rules(), st.lists(traces(20), min_size=1, max_size=4))
-def test_any_rule_equals_update(rule, drawn):
+def test_any_rule_equals_update(rule, traces):
     """Rules have random constants in both dtypes, and scales range from subnormal numbers to infinity."""
-    assert_same(rule, np.stack([trace.limits for trace in drawn]))
+    assert_same(rule, np.stack([trace.limits for trace in traces]))
 
 
 @given(st.lists(st.tuples(rules(), traces(20)), min_size=1, max_size=6))
-def test_sweep_equals_the_simulation_of_each_rule(drawn):
+def test_sweep_equals_the_simulation_of_each_rule(pairs):
     """Rules of different constants and dtypes run along one trace, or each along its own."""
-    swept, own = zip(*drawn, strict=True)
-    for trace, rule_traces in ((own[0], own[:1] * len(own)), (list(own), own)):
-        table = sweep(swept, trace)
+    rules, traces = zip(*pairs, strict=True)
+    for argument, traces_of_rules in ((traces[0], traces[:1] * len(traces)), (list(traces), traces)):
+        table = sweep(rules, argument)
         assert table.dtype == np.float64
-        assert table.shape == (len(swept), 21)
-        for row, rule, one in zip(table, swept, rule_traces, strict=True):
-            assert alike(row, padded(simulate(rule, one).scales, 21))
+        assert table.shape == (len(rules), 21)
+        for row, rule, trace in zip(table, rules, traces_of_rules, strict=True):
+            assert alike(row, padded(simulate(rule, trace).scales, 21))
 
 
 SMALL = LossScaleRule(init_scale=8.0, growth_interval=2)
@@ -152,7 +152,7 @@ def test_trajectory_has_the_state_before_each_step_and_after_the_last():
 
 
 def test_empty_trace_returns_the_initial_state():
-    """There are one scale and no flag."""
+    """The trajectory has one scale and no flag."""
     trajectory = simulate(LossScaleRule(initial_good_steps=-1), from_string(""))
     assert (trajectory.scales.tolist(), trajectory.good_steps.tolist(), trajectory.bad_steps.tolist()) == ([65536.0], [-1], [0])
     assert trajectory.finite.shape == (0,)
@@ -181,8 +181,3 @@ def test_step_is_finite_up_to_its_limit():
 def test_invalid_rule_or_trace_raises_an_error(call, error, message):
     with pytest.raises(error, match=re.escape(message)):
         call()
-
-
-def test_a_trajectory_is_immutable():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        simulate(LossScaleRule(), from_string(".")).scales = None

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from simulation.drawing import drawn
+from simulation.drawing import as_text
 from strategies import alike
 
-from ampscale.simulation import Observed, Trace, from_flags, from_model, from_string
+from ampscale import LossScaleRule
+from ampscale.simulation import Observed, Trace, from_flags, from_model, from_string, simulate
 
 FLAGS = np.ones(1, np.int8)
 
@@ -23,8 +24,8 @@ def close_to(share, steps):
 
 def test_recorded_steps_have_infinite_limits():
     """A finite step has the limit inf, an overflow -inf. Flags can be any iterable, also an empty one."""
-    for kind in (list, tuple, iter, np.array):
-        trace = from_flags(kind([True, False, np.True_]))
+    for make in (list, tuple, iter, np.array):
+        trace = from_flags(make([True, False, np.True_]))
         assert alike(trace.limits, np.array([math.inf, -math.inf, math.inf]))
     assert len(trace) == 3
     assert len(from_flags([])) == 0
@@ -64,12 +65,12 @@ def test_invalid_flags_and_arrays_raise_an_error(call, error, message):
 @given(st.text(".xX \n\t\r", max_size=40))
 def test_text_is_parsed(text):
     """Upper and lower case x are overflows, and whitespace is ignored."""
-    assert drawn(from_string(text)) == "".join(text.split()).lower()
+    assert as_text(from_string(text)) == "".join(text.split()).lower()
 
 
 def test_observed_converts_to_a_trace_if_all_flags_are_known():
     """The message counts the unknown flags and names the first step."""
-    assert drawn(Observed(np.ones(5), np.array([1, 0, 0, 1], np.int8)).trace()) == ".xx."
+    assert as_text(Observed(np.ones(5), np.array([1, 0, 0, 1], np.int8)).trace()) == ".xx."
     unknown = "an overflow trace requires the flag of every step, got 2 unknown flags of 4, the first at step 1"
     with pytest.raises(ValueError, match=unknown):
         Observed(np.ones(5), np.array([1, -1, -1, 1], np.int8)).trace()
@@ -77,10 +78,9 @@ def test_observed_converts_to_a_trace_if_all_flags_are_known():
 
 def test_a_model_is_log_normal():
     """
-    The distribution of the limits has the median `above`.
+    The limits have the median `above`, and their base-2 logarithms the standard deviation `noise`.
 
-    The base-2 logarithm has the standard deviation `noise`, and limits above the median are followed equally often by
-    limits above and below it.
+    Limits above the median are followed equally often by limits above and below it.
     """
     steps, noise = 200_000, 1.5
     powers = np.log2(from_model(steps, above=2.0**15, noise=noise, seed=3).limits) - 15
@@ -91,12 +91,12 @@ def test_a_model_is_log_normal():
 
 
 def test_drift_changes_the_median():
-    """Without noise the change is exact."""
+    """Without noise, the change of the limits is exact."""
     still = from_model(3001, above=8.0, drift=-2.0).limits
     assert still[[0, 500, 1000, 3000]].tolist() == [8.0, 4.0, 2.0, 0.125]
     noisy = from_model(3001, above=8.0, noise=1.0, drift=-2.0).limits
     assert np.log2(noisy / still).mean() == pytest.approx(0, abs=6.5 / math.sqrt(3001))
-    assert alike(from_model(4, above=0.1).limits, np.full(4, 0.1))  # without either, to the bit
+    assert alike(from_model(4, above=0.1).limits, np.full(4, 0.1))  # without noise and drift, bit for bit
 
 
 def test_seed_determines_the_trace():
@@ -114,7 +114,7 @@ def test_limits_out_of_range_are_infinite_or_zero():
 
 
 @pytest.mark.parametrize(
-    ("error", "name", "wrong", "message"),
+    ("error", "name", "values", "message"),
     [
         (ValueError, "steps", [0], "steps must be an int from 1"),
         (TypeError, "steps", [1.0], "steps must be an int"),
@@ -127,13 +127,18 @@ def test_limits_out_of_range_are_infinite_or_zero():
         (TypeError, "seed", [None], "seed must be an int from 0"),
     ],
 )
-def test_invalid_model_raises_an_error(error, name, wrong, message):
-    for value in wrong:
+def test_invalid_model_raises_an_error(error, name, values, message):
+    for value in values:
         with pytest.raises(error, match=message):
             from_model(**{"steps": 10, "above": 8.0, name: value})
 
 
 def test_records_are_immutable():
-    for record, field in ((from_flags([True]), "limits"), (Observed(np.ones(2), FLAGS), "scales")):
+    trace, rule = from_flags([True]), LossScaleRule()
+    for record, field in (
+        (trace, "limits"),
+        (Observed(np.ones(2), FLAGS), "scales"),
+        (simulate(rule, trace), "scales"),
+    ):
         with pytest.raises(FrozenInstanceError):
             setattr(record, field, None)

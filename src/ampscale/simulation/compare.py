@@ -21,7 +21,7 @@ class Comparison:
 
     Args:
         trajectories: Trajectory of each rule by its name, in the order of the rules.
-        divergences: Step at which each pair of rules diverges, by the two names; None if the pair does not diverge.
+        divergences: Step at which each pair of rules diverges, by the names of the two; None if they do not diverge.
 
     >>> from ampscale import presets
     >>> from ampscale.simulation import from_string
@@ -59,18 +59,18 @@ def compare(rules: Mapping[str, LossScaleRule], trace: Trace) -> Comparison:
         raise ValueError("rules must name at least one rule, got none")
     trajectories = {name: simulate(rule, trace) for name, rule in rules.items()}
     pairs = combinations(trajectories, 2)
-    return Comparison(trajectories, {(one, other): divergence(trajectories[one], trajectories[other]) for one, other in pairs})
+    return Comparison(trajectories, {pair: divergence(*(trajectories[name] for name in pair)) for pair in pairs})
 
 
-def divergence(one: Trajectory, other: Trajectory) -> int | None:
+def divergence(left: Trajectory, right: Trajectory) -> int | None:
     """
     Return the step at which two trajectories along the same trace diverge.
 
     They diverge at the first step after which the scales differ, or at which only one of the two raises an error. The result
     is -1 if the initial scales differ, and None if the trajectories do not diverge.
     """
-    shared = min(one.scales.size, other.scales.size)
-    differs = one.scales[:shared] != other.scales[:shared]
+    shared = min(left.scales.size, right.scales.size)
+    differs = left.scales[:shared] != right.scales[:shared]
     if differs.any():
         return int(differs.argmax()) - 1
-    return None if one.scales.size == other.scales.size else shared - 1
+    return None if left.scales.size == right.scales.size else shared - 1

@@ -24,7 +24,7 @@ class StepCollectives(NamedTuple):
     system: str
     fewest: int
     most: int
-    vector: int | None = None  # bytes per rank in each collective; None for the vector of ampscale, `VECTOR` by default
+    vector: int | None = None  # bytes per rank in each collective; None for ampscale, whose vector depends on the model
 
 
 SYSTEMS = (
@@ -113,12 +113,13 @@ def agreement_cost(ranks: int, vector: int = VECTOR, model: RankModel = RankMode
     check_count(ranks, "ranks")
     check_count(vector, "vector")
     check_type(model, "model", RankModel)
-    near, far = model.node_latency + vector / model.node_bandwidth, model.latency + vector / model.bandwidth
-    in_node, nodes = min(ranks, model.ranks_per_node), math.ceil(ranks / model.ranks_per_node)
+    node_message = model.node_latency + vector / model.node_bandwidth  # seconds of a message within a node
+    message = model.latency + vector / model.bandwidth  # seconds of a message between nodes
+    node_ranks, nodes = min(ranks, model.ranks_per_node), math.ceil(ranks / model.ranks_per_node)
     return AgreementCost(
-        flat=2 * ((in_node - 1) * near + (ranks - in_node) * far),
-        tree=2 * _rounds(ranks) * (near if nodes == 1 else far),
-        hierarchical=2 * (_rounds(in_node) * near + _rounds(nodes) * far),
+        flat=2 * ((node_ranks - 1) * node_message + (ranks - node_ranks) * message),
+        tree=2 * _rounds(ranks) * (node_message if nodes == 1 else message),
+        hierarchical=2 * (_rounds(node_ranks) * node_message + _rounds(nodes) * message),
     )
 
 
@@ -223,7 +224,7 @@ def simulate_drift(rule: LossScaleRule, ranks: int, overflow_probability: float,
     check_count(seed, "seed", low=0)
     disagreement_probability(ranks, overflow_probability)  # checks both arguments
     random, disagreements = np.random.default_rng(seed), []
-    state = LossScaleState(*(None if each is None else np.full(ranks, each) for each in rule.init(like=np.empty(0))))
+    state = LossScaleState(*(None if value is None else np.full(ranks, value) for value in rule.init(like=np.empty(0))))
     for step in range(steps):
         finite = random.random(ranks) >= overflow_probability
         if finite.any() and not finite.all():

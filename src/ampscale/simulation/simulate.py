@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..core.machine_floats import rounded_constants, step_of
+from ..core.machine_floats import HostState, rounded_constants, step_of
 from ..core.rule import LossScaleRule
 from ..core.validation import check_type
 from .traces import Trace
@@ -83,11 +83,11 @@ def simulate(rule: LossScaleRule, trace: Trace) -> Trajectory:
     check_type(rule, "rule", LossScaleRule)
     check_type(trace, "trace", Trace)
     step, scale = step_of(rule), rounded_constants(rule).init
-    state = (scale, rule.initial_good_steps, 0, 0, scale)
+    state: HostState = (scale, rule.initial_good_steps, 0, 0, scale)
     scales, good_steps, bad_steps = [scale], [rule.initial_good_steps], [0]
     for limit in trace.limits.tolist():
         new_state = step(state, state[0] <= limit)
-        if new_state is None:
+        if new_state is None:  # the published scaler raises an error
             break
         state = new_state
         scales.append(state[0])

@@ -53,25 +53,30 @@ def sweep(rules: Sequence[LossScaleRule], trace: Trace | list[Trace] | tuple[Tra
 
 
 class BatchedStates:
-    """States of many rules, with their constants. After an error of the published scaler, a scale is NaN."""
+    """
+    States of many rules, with their constants.
+
+    `current_scale` has the scales of the next step. It differs from `scale` for a rule whose updates are delayed. After an error
+    of the published scaler, both are NaN.
+    """
 
     def __init__(self, rules: Sequence[LossScaleRule]) -> None:
         columns = zip(*map(rounded_constants, rules), strict=True)
         self.constants = RoundedConstants(*(np.array(column, float) for column in columns))
         names = ("growth_interval", "hysteresis", "initial_good_steps", "skip_infinite_growth", "delayed_update")
         fields = (np.array([getattr(rule, name) for rule in rules]) for name in names)
-        self.interval, self.hysteresis, self.offset, self.skips_infinite, self.delayed_update = fields
+        self.interval, self.hysteresis, self.initial_good, self.skips_infinite, self.delayed_update = fields
         self.resets = {event: np.array([event in rule.reset_bad_steps_on for rule in rules]) for event in EVENTS}
         self.is_float32 = np.array([rule.dtype == "float32" for rule in rules])
         self.has_tolerance = ~np.isnan(self.constants.overflow_tolerance)
         self.bad_after_backoff = np.where(self.resets["backoff"], 0, self.hysteresis)
         self.scale = self.current_scale = self.constants.init
-        self.good, self.bad, self.since = self.offset.copy(), np.zeros_like(self.offset), np.zeros_like(self.offset)
+        self.good, (self.bad, self.window_steps) = self.initial_good.copy(), np.zeros((2, len(rules)), self.initial_good.dtype)
 
     def step(self, limit: np.ndarray) -> np.ndarray:
         """Run a step that is finite at scales up to *limit*, float64 of shape () or (rules,). Return the scales after it."""
         finite, old_scale = self.current_scale <= limit, self.scale
-        self.since += 1
+        self.window_steps += 1
         self.good += finite
         grows = finite & (self.good >= self.interval) & ~(self.scale >= self.constants.blocks_growth_at)
         if grows.any():
@@ -88,7 +93,7 @@ class BatchedStates:
         larger = np.where(self.skips_infinite & np.isinf(larger), self.scale, larger)
         self.scale = np.where(grows, np.minimum(larger, self.constants.upper_clamp), self.scale)
         self.good *= ~grows
-        self.since *= ~grows
+        self.window_steps *= ~grows
         self.bad *= ~(grows & self.resets["growth"])
 
     def _overflow(self, overflow: np.ndarray) -> None:
@@ -98,18 +103,20 @@ class BatchedStates:
         new_scale = np.where(due & allowed, np.maximum(smaller, self.constants.lower_clamp), self.scale)
         raises = due & (self.scale <= self.constants.raises_at_min)
         self.scale = np.where(raises | (overflow & (new_scale <= self.constants.raise_at_or_below)), np.nan, new_scale)
-        self.good = np.where(overflow & (allowed | ~due), self.offset, self.good)
+        self.good = np.where(overflow & (allowed | ~due), self.initial_good, self.good)
         self.bad = np.where(due, self.bad_after_backoff, self.bad)
-        self.since *= ~due
+        self.window_steps *= ~due
 
     def _due(self) -> np.ndarray:
+        """Return True for each rule whose overflow count, or share of overflows, makes a backoff due."""
         counted = self.bad >= self.hysteresis
         if not self.has_tolerance.any():
             return counted
-        share = self._rounded(self._rounded(self.bad) / self._rounded(self.since))
+        share = self._rounded(self._rounded(self.bad) / self._rounded(self.window_steps))
         return np.where(self.has_tolerance, share >= self.constants.overflow_tolerance, counted)
 
     def _rounded(self, values: np.ndarray) -> np.ndarray:
+        """Return *values* rounded to the dtype of each rule."""
         return np.where(self.is_float32, values.astype(np.float32), values)
 
 
@@ -121,7 +128,7 @@ def _limits(trace: Trace | list[Trace] | tuple[Trace, ...], rules: int) -> np.nd
     for item in trace:
         check_type(item, "each trace", Trace)
     if len(trace) != rules:
-        raise ValueError(f"trace must be one trace, or one for each of the {rules} rules, got {len(trace)}")
+        raise ValueError(f"trace must be one trace, or one for each of the {rules} rules, got {len(trace)} traces")
     if len({item.limits.size for item in trace}) > 1:
         raise ValueError(f"the traces must have the same length, got {sorted({item.limits.size for item in trace})}")
     return np.stack([item.limits for item in trace], axis=1)

@@ -1,4 +1,4 @@
-"""Consistency of a rule with overflows, compared with a search over all numbers of finite steps between them."""
+"""Consistency of a rule with overflows, compared with a search over all numbers of finite steps between the overflows."""
 
 import math
 
@@ -18,11 +18,11 @@ AXES = {
     "hysteresis, reset by growths": {"hysteresis": 3, "reset_bad_steps_on": ("growth",)},
     "bounds": {"min_scale": 32.0, "max_scale": 256.0},
     "blocked bounds": {"min_scale": 32.0, "max_scale": 256.0, "block_at_bounds": True},
-    "a stop": {"min_scale": 16.0, "raise_at_min_scale": True},
+    "an error": {"min_scale": 16.0, "raise_at_min_scale": True},
     "a late window": {"initial_good_steps": -1, "hysteresis": 2, "reset_bad_steps_on": ("growth",)},
-    "a rate": {"overflow_tolerance": 0.4, "reset_bad_steps_on": ("backoff",)},
-    "delayed_update": {"delayed_update": True},
-    "a first factor": {"warmup_growth_factor": 4.0, "reset_bad_steps_on": ()},
+    "a tolerance": {"overflow_tolerance": 0.4, "reset_bad_steps_on": ("backoff",)},
+    "a delayed update": {"delayed_update": True},
+    "a warmup factor": {"warmup_growth_factor": 4.0, "reset_bad_steps_on": ()},
     "odd factors": {"growth_factor": 1.5, "backoff_factor": 0.7},
 }
 RULES = {name: LossScaleRule(init_scale=64.0, growth_interval=3, **axes) for name, axes in AXES.items()}
@@ -36,7 +36,7 @@ def overflows_of(rule, finite):
 
 
 def first_impossible(rule, overflows, most=60):
-    """Return the first impossible overflow, by trying up to *most* finite steps before each; None if all are possible."""
+    """Return the index of the first impossible overflow, by trying up to *most* finite steps before each overflow; or None."""
     states = [rule.init()]
     for index, overflow in enumerate(overflows):
         before, after = rounded(rule, np.array(overflow[1:]))
@@ -54,7 +54,7 @@ def first_impossible(rule, overflows, most=60):
     return None
 
 
-def runs(rule, random, wrong):
+def overflows_of_run(rule, random, wrong):
     """Return the overflows of a run, with some unknown scales, and with one changed scale if *wrong*."""
     finite = random.random(60) > 0.12
     overflows = overflows_of(rule, finite)[:5]
@@ -70,11 +70,11 @@ def runs(rule, random, wrong):
 
 @pytest.mark.parametrize("name", RULES)
 def test_result_equals_a_search_over_all_gaps(name):
-    """The trace in the result has the reported overflows."""
+    """If the rule is consistent, the trace in the result has the given overflows."""
     rule, random = RULES[name], np.random.default_rng(list(RULES).index(name))
     outcomes = set()
     for case in range(8):
-        overflows = runs(rule, random, wrong=case % 2)
+        overflows = overflows_of_run(rule, random, wrong=case % 2)
         result, impossible = follow_overflows(rule, overflows), first_impossible(rule, overflows)
         outcomes.add(impossible is None)
         if impossible is None:
@@ -134,10 +134,10 @@ def test_resumed_run_can_start_with_a_counted_overflow():
 
 
 def test_rule_with_further_overflows_did_not_raise():
-    """If the scale after an overflow is unknown, DeepSpeed may have raised an error there, except before another overflow."""
+    """If the scale after an overflow is unknown, DeepSpeed may have raised an error there, unless another overflow follows."""
     rule = presets.deepspeed(init_scale=1.0)
     result = follow_overflows(rule, [Overflow(line, 1.0, math.nan) for line in range(2)])
-    assert result.finite.tolist() == [False, False]  # with the second it raises
+    assert result.finite.tolist() == [False, False]  # it raises at the second overflow
     growing = [Overflow(0, 1.0, math.nan), Overflow(1, 1.0, math.nan), Overflow(2, 2.0, math.nan)]
     assert follow_overflows(rule, growing).contradiction.step == 2
     resumed = follow_overflows(rule, growing[::2], resumed=True)

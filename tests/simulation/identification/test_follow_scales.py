@@ -35,7 +35,7 @@ RULES |= {name: LossScaleRule(**{"init_scale": 64.0, "growth_interval": 3, **axe
 
 
 def small(rule):
-    """Return the rule with windows that nine steps can show, and an initial scale near its minimum."""
+    """Return the rule with windows shorter than nine steps, and an initial scale near its minimum."""
     floor = min(16.0, rule.init_scale) if rule.min_scale == 1 else rule.min_scale
     small = {"init_scale": min(64.0, rule.init_scale), "growth_interval": min(rule.growth_interval, 3), "min_scale": floor}
     return rule if rule in (RULES[name] for name in AXES) else dataclasses.replace(rule, **small)
@@ -44,12 +44,12 @@ def small(rule):
 NAMES = [*{small(rule): name for name, rule in RULES.items()}.values()]  # several presets have the same rule
 
 
-def observations(rule, random, seed_of=None):
-    """Return random observations of the rule or of another one, with errors, gaps and some flags."""
-    scales, stopped = all_scales(seed_of or rule)
-    row = random.choice(np.flatnonzero(stopped >= STEPS - 1))
+def observations(rule, random):
+    """Return random observations of a run of *rule*, with errors, gaps and some flags."""
+    scales, raised_at = all_scales(rule)
+    row = random.choice(np.flatnonzero(raised_at >= STEPS - 1))
     scales_seen, flags = scales[row].copy(), np.full(STEPS, -1, np.int8)
-    if stopped[row] < STEPS:
+    if raised_at[row] < STEPS:
         scales_seen[-1] = np.nan
     if random.random() < 0.4:
         scales_seen[random.integers(1, STEPS + 1)] *= random.choice([0.5, 2.0])
@@ -63,22 +63,22 @@ def observations(rule, random, seed_of=None):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_follow_agrees_with_all_patterns(name):
-    """Expected steps, possible scales after them, and ambiguous flags are computed from all patterns."""
+    """The step of a contradiction, the expected scales and the ambiguous flags are computed from all patterns."""
     rule, random = small(RULES[name]), np.random.default_rng(list(RULES).index(name))
     outcomes = set()
     for case in range(24):
         other = small(RULES[random.choice(list(RULES))]) if case % 4 == 0 else rule
-        observed = observations(rule, random, dataclasses.replace(other))
+        observed = observations(other, random)
         result = follow(rule, observed)
-        explained = [fitting(rule, observed, length).any() for length in range(STEPS + 1)]
-        outcomes.add(all(explained))
-        if all(explained):
+        is_consistent = [fitting(rule, observed, length).any() for length in range(STEPS + 1)]
+        outcomes.add(all(is_consistent))
+        if all(is_consistent):
             patterns = PATTERNS[fitting(rule, observed, STEPS)]
             assert result.contradiction is None
             assert (patterns == result.finite).all(axis=1).any()
             assert result.ambiguous == (patterns.any(axis=0) & ~patterns.all(axis=0)).sum()
         else:
-            step = explained.index(False) - 1
+            step = is_consistent.index(False) - 1
             assert (result.contradiction.step, result.contradiction.undecided, result.finite) == (step, False, None)
             assert np.array_equal(result.contradiction.seen, rounded(rule, observed.scales)[step + 1], equal_nan=True)
             if step >= 0:
@@ -89,7 +89,7 @@ def test_follow_agrees_with_all_patterns(name):
 
 
 def first_contradiction(rule, observed, resumed):
-    """Return the first index without a possible state, or None, by updating the set of all possible states."""
+    """Return the index of the first scale that no state has, or None, by updating the set of all possible states."""
     first = rule.init()
     fields = [index for index, array in enumerate(first) if array is not None]
     rows, observed_scales = np.array([[float(first[index]) for index in fields]]), rounded(rule, observed.scales)
@@ -111,7 +111,7 @@ def first_contradiction(rule, observed, resumed):
             state = rule.update(type(first)(*columns), finite)
             next_rows.append(np.stack([state[field].astype(float) for field in fields], axis=1)[continues])
         rows = np.unique(np.concatenate(next_rows), axis=0)
-    raise AssertionError
+    raise AssertionError("the loop returns at the last scale")
 
 
 def scales_from(rule, start, finite):
@@ -124,12 +124,12 @@ def scales_from(rule, start, finite):
 
 
 def long_observations(rule, random, wrong, steps=80):
-    """Return sparse observations of a run with few overflows, with one error if *wrong*."""
+    """Return sparse observations of a run with few overflows; if *wrong*, all scales from some step on are changed."""
     run = simulate(rule, from_flags(random.random(steps) > random.choice([0.04, 0.1, 0.3])))
     seen, flags = run.scales.copy(), np.where(random.random(run.finite.size) < random.choice([0, 0.9]), run.finite, -1)
     if wrong:
-        part = seen[random.integers(1, seen.size) :]
-        part[:] = np.where(np.isinf(part), 7.0, 2 * part)
+        end = seen[random.integers(1, seen.size) :]
+        end[:] = np.where(np.isinf(end), 7.0, 2 * end)
     every = random.choice([1, 5, 12])
     seen[(np.arange(seen.size) % every != 0) & (random.random(seen.size) < 0.97)] = np.nan
     return Observed(seen, flags.astype(np.int8))

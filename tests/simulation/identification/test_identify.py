@@ -77,7 +77,7 @@ def test_every_preset_is_consistent_with_its_own_run(name, flags):
             assert_reproduced(explanation, observed)
 
 
-GOLDEN = {names.split()[0]: [64, *scales] for names, scales in RECORDED.items()}
+GOLDEN = {names.split()[0]: [64, *scales] for names, scales in RECORDED.items()}  # one of the scalers with equal scales
 
 
 @pytest.mark.parametrize("name", GOLDEN)
@@ -122,7 +122,7 @@ def test_changed_settings_are_inferred(name, settings, flags):
 
 
 def test_explanations_are_sorted():
-    """Consistent scalers are sorted by the number of changed settings, the others by the step of the contradiction."""
+    """Consistent scalers come first, sorted by the number of changed settings; the others by the step of the contradiction."""
     rule = presets.nemo(growth_interval=50, hysteresis=3)
     explanations = identify(run(rule, np.random.default_rng(0).random(600) > 0.1, flags=True), settings={"growth_interval": 50})
     changed = [len(item.changed) for item in explanations if item.explains]
@@ -131,12 +131,12 @@ def test_explanations_are_sorted():
     assert {item.name for item in explanations if item.explains} >= {"nemo", "apex_hysteresis"}
     steps = [item.contradiction.step for item in explanations if not item.explains]
     assert steps == sorted(steps, reverse=True)
-    pages = list(presets.PRESETS)
+    order = list(presets.PRESETS)
     for one, two in pairwise(explanations):
-        level = one.explains == two.explains and (
+        is_tie = one.explains == two.explains and (
             len(one.changed) == len(two.changed) if one.explains else one.contradiction.step == two.contradiction.step
         )
-        assert not level or pages.index(one.name) < pages.index(two.name)
+        assert not is_tie or order.index(one.name) < order.index(two.name)
 
 
 def test_published_initial_scale_is_tried_first_if_the_first_scale_is_unknown():
@@ -183,7 +183,7 @@ def test_overflows_with_unknown_old_scales_are_identified(after, init, changed):
 
 @pytest.mark.parametrize("name", ["torch", "megatron", "deepspeed", "nemo"])
 def test_resumed_run_can_start_with_any_counts(name):
-    """A run that starts within a window is inconsistent with zero counts."""
+    """Without `resumed`, a run that starts within a window is inconsistent, since it requires zero counts."""
     rule = presets.PRESETS[name].rule(**known(name, growth_interval=40, hysteresis=2))
     finite = np.random.default_rng(3).random(400) > 0.02
     whole = run(rule, finite, flags=True)

@@ -1,7 +1,7 @@
 """Detection of the file type: overflow trace as text, CSV file, or training log."""
 
 import pytest
-from simulation.drawing import drawn
+from simulation.drawing import as_text
 
 from ampscale.simulation import from_file
 
@@ -24,7 +24,7 @@ BOTH = "epoch,finite,loss_scale,step\n0,1,8.0,0\n0,1,4.0,1\n0,1,4.0,2\n"
         ("train.log", LOG, {"step_pattern": r"step (?P<step>\d+)"}, "x."),
         ("train.csv", LOG, {"step_pattern": "^step"}, "x."),
         ("train.log", LOG, {"log_format": "paddle", "step_pattern": "^step"}, "x."),
-        ("train.log", b"\xff\xfe 12%|\x96\n" + LOG.encode(), {"step_pattern": "^step"}, "x."),  # bytes that are no text
+        ("train.log", b"\xff\xfe 12%|\x96\n" + LOG.encode(), {"step_pattern": "^step"}, "x."),  # some bytes are not UTF-8
         ("train.log", MESSAGE + "global_step: 1\nglobal_step: 2\n", {}, "x."),
         ("metrics.csv", METRICS, {}, "x."),
         ("metrics.csv", BOTH, {"log_format": "lightning"}, "x."),
@@ -34,7 +34,7 @@ BOTH = "epoch,finite,loss_scale,step\n0,1,8.0,0\n0,1,4.0,1\n0,1,4.0,2\n"
 )
 def test_file_type_is_detected(tmp_path, name, text, options, expected):
     (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
-    assert drawn(from_file(tmp_path / name, **options)) == expected
+    assert as_text(from_file(tmp_path / name, **options)) == expected
 
 
 @pytest.mark.parametrize(

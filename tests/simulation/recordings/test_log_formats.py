@@ -15,7 +15,7 @@ MEGATRON = (
     " learning rate: 1.500E-04 | global batch size:    64 | lm loss: 6.123456E+00 | loss scale: {:.1f} | grad norm: 1.234 |"
     " num zeros: 0.0 | params norm: 321.123 | number of skipped iterations: {:3d} | number of nan iterations:   0 |"
 )
-HELD = "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 8, but hysteresis is 2"
+HYSTERESIS = "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 8, but hysteresis is 2"
 INNER = "2020-08-01 12:39:39 | INFO | train_inner | epoch 001:"
 INNER_JSON = '[2021-05-26 12:00:00,123][train_inner][INFO] - {"epoch": 1,'
 
@@ -26,7 +26,7 @@ def only(text):
     return log_format, event
 
 
-MESSAGES = {  # of each project: the scale before the overflow and after it
+MESSAGES = {  # for each project, the scale before the overflow and after it
     "apex": {
         "Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to 32768.0": (None, 32768),
         "Gradient overflow. Skipping step, loss scaler 12 reducing loss scale to 8.1651e-202": (None, 8.1651e-202),
@@ -43,9 +43,12 @@ MESSAGES = {  # of each project: the scale before the overflow and after it
         "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 128.0, reducing to 64.0": (128, 64),
         "[deepspeed] fp16 dynamic loss scale overflow! Skipping step. Attempted loss scale: 64, reducing to 32.0": (64, 32),
         "[deepspeed] fp16 dynamic loss scale overflow! Rank 1 Skipping step. Attempted loss scale: 2.0, reducing to 1": (2, 1),
-        f"{HELD}. Reducing hysteresis to 1": (8, 8),
+        f"{HYSTERESIS}. Reducing hysteresis to 1": (8, 8),
         "[deepspeed] OVERFLOW! Rank 0 Skipping step.": (None, None),
-        "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 1, reducing to 0": (1, None),  # some scale below 1
+        "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 1, reducing to 0": (
+            1,
+            None,
+        ),  # 0: any scale below 1
         "[Rank 0] Overflow detected. Skipping step. Attempted loss scale: 8.0, reducing to 4.0": (8, 4),
         "[Rank -1] Overflow detected. Skipping step. Attempted loss scale: 8.0, reducing to 4.0": (8, 4),
     },
@@ -81,7 +84,7 @@ def test_fp16_utils_and_the_first_megatron_have_the_same_message():
     assert [event.overflow() for (event,) in events.values()] == [(1, 2.0**32, 2.0**31)] * 2
 
 
-LINES = {  # of each project: the step that a line numbers, and what else it says
+LINES = {  # for each project, the step number in a line, and other values in it
     "deepspeed": [
         (f"{STAMP}[Rank 0] step=10, skipped=6, lr=[1e-05], mom=[(0.9, 0.95)]", 10, {"total": "6"}),
         ("INFO:root:rank:1 step=10, skipped=6, lr=[0.001], mom=[0.9]", 10, {"total": "6"}),
@@ -100,12 +103,12 @@ LINES = {  # of each project: the step that a line numbers, and what else it say
         ("  successfully loaded checkpoint from ckpt at iteration 1000", 1000, {}),
     ],
     "fairseq": [
-        ("| epoch 027 | loss 6.343 | num_updates 10198 | lr 0.0006 | loss_scale 0.500 | wall 9", 10198, {"about": "0.500"}),
-        ("| epoch 001:    100 / 1000 num_updates=99, loss_scale=64.000, wall=9", 99, {"about": "64.000", "inner": None}),
-        (f"{INNER}   3615 / 6547 loss=0.4, num_updates=3600, loss_scale=1399", 3600, {"about": "1399", "inner": ""}),
-        (INNER_JSON + ' "num_updates": "200", "lr": "0.1", "loss_scale": "64"}', 200, {"about": "64", "inner": ""}),
-        ('| INFO | train | {"train_num_updates": "500", "train_loss_scale": "8.000"}', 500, {"about": "8.000"}),
-        ("| epoch 028 | valid on 'valid' subset | loss 9.329 | num_updates 9165 | best_loss 9.11817", 9165, {"about": None}),
+        ("| epoch 027 | loss 6.343 | num_updates 10198 | lr 0.0006 | loss_scale 0.500 | wall 9", 10198, {"rounded": "0.500"}),
+        ("| epoch 001:    100 / 1000 num_updates=99, loss_scale=64.000, wall=9", 99, {"rounded": "64.000", "inner": None}),
+        (f"{INNER}   3615 / 6547 loss=0.4, num_updates=3600, loss_scale=1399", 3600, {"rounded": "1399", "inner": ""}),
+        (INNER_JSON + ' "num_updates": "200", "lr": "0.1", "loss_scale": "64"}', 200, {"rounded": "64", "inner": ""}),
+        ('| INFO | train | {"train_num_updates": "500", "train_loss_scale": "8.000"}', 500, {"rounded": "8.000"}),
+        ("| epoch 028 | valid on 'valid' subset | loss 9.329 | num_updates 9165 | best_loss 9.11817", 9165, {"rounded": None}),
         ("| loaded checkpoint checkpoints/checkpoint_last.pt (epoch 3 @ 1000 updates)", 1000, {}),
         ("INFO | fairseq.trainer | Loaded checkpoint c.pt (epoch 3 @ 1000 updates)", 1000, {}),
     ],
@@ -113,8 +116,8 @@ LINES = {  # of each project: the step that a line numbers, and what else it say
 
 
 @pytest.mark.parametrize("log_format", LINES)
-def test_line_numbers_the_steps(log_format):
-    """Other values of the line are groups of the event."""
+def test_number_of_the_step_is_read(log_format):
+    """Other values in the line are groups of the event."""
     for line, number, groups in LINES[log_format]:
         detected_format, event = only(f"first\n{line}\n")
         assert (detected_format, event.number) == (log_format, number)
@@ -160,7 +163,7 @@ def test_other_lines_match_nothing():
     ],
 )
 def test_scale_of_a_line_is_read_if_its_digits_determine_it(line, scale):
-    """A power of two follows from six digits. Averages and numbers rounded to one decimal are unknown."""
+    """Six digits determine a power of two. Averages, and numbers that one decimal does not determine, are unknown."""
     _, event = only(line)
     assert event.scale_after() == scale or (math.isnan(scale) and math.isnan(event.scale_after()))
 
@@ -180,7 +183,7 @@ def test_scale_of_a_line_is_read_if_its_digits_determine_it(line, scale):
     ],
 )
 def test_rank_is_in_the_message_or_before_the_line(line, rank):
-    """The prefixes are those of torchrun and mpirun. A line number is no rank."""
+    """The prefixes are those of torchrun and mpirun. A line number is not a rank."""
     assert only(f"first\n{line}")[1].rank == rank
 
 
@@ -189,7 +192,7 @@ def test_line_can_have_two_messages():
     message = "Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to {}"
     [(_, events)] = find_events(message.format(8.0) + message.format(4.0)).items()
     assert [event.overflow().after for event in events] == [8, 4]
-    assert events[0].at < events[1].at
+    assert events[0].position < events[1].position
 
 
 def test_log_format_with_most_reports_comes_first():

@@ -1,19 +1,21 @@
-"""Flags of each step, from lines that number steps: a dot is finite, an x is an overflow, a question mark is unknown."""
+"""Flags of each step, from lines that number steps; as text, they are . (finite), x (overflow) and ? (unknown)."""
 
 import math
 
 import pytest
-from simulation.drawing import drawn_log
+from simulation.drawing import read_steps
 
 from ampscale.simulation.recordings import log_steps
 from ampscale.simulation.recordings.logs import read_log
 
 
 def deepspeed(number, total):
+    """Return a line of DeepSpeed after step *number*, with the total of its overflows."""
     return f"[Rank 0] step={number}, skipped={total}, lr=[0.1], mom=[0.9]\n"
 
 
 def megatron(number, skipped, scale=8.0, stamp=""):
+    """Return an iteration line of Megatron, with the number of overflows since the line before."""
     return f"{stamp} iteration {number:8d}/     100 | loss scale: {scale:.1f} | number of skipped iterations: {skipped:3d} |\n"
 
 
@@ -23,15 +25,18 @@ def new_megatron(number, skipped):
 
 
 def fairseq(number, scale=None, inner=True):
+    """Return a line of fairseq after *number* updates."""
     about = "" if scale is None else f", loss_scale={scale:g}"
     return f"2022-10-04 11:12:15 | INFO | {'train_inner' if inner else 'train'} | num_updates={number}{about}\n"
 
 
 def overflow(before, after):
+    """Return DeepSpeed's message about an overflow."""
     return f"[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: {before}, reducing to {after}\n"
 
 
-def setting(after):
+def note(after):
+    """Return fairseq's message about an overflow."""
     return f"NOTE: gradient overflow detected, ignoring gradient, setting loss scale to: {after:.1f}\n"
 
 
@@ -43,7 +48,7 @@ def scales(text, **options):
 
 LOADED = "  successfully loaded checkpoint from ckpt at iteration {}\n"
 STEPS_OF = {
-    "the count of new Megatron runs on after the first step": [
+    "new Megatron does not reset its count at the line of the first step": [
         (new_megatron(1, 1) + new_megatron(2, 2) + new_megatron(3, 0), "xx."),
         (new_megatron(1, 1) + new_megatron(2, 1) + new_megatron(3, 1), "x.x"),
         (new_megatron(1, 1) + new_megatron(5, 1) + new_megatron(10, 5), "x....xxxxx"),
@@ -55,16 +60,16 @@ STEPS_OF = {
         (megatron(1, 0) + megatron(2, 1) + megatron(3, 0), ".x."),
     ],
     "updates do not count overflows, and a line of train_inner alone follows a finite step": [
-        (setting(8) + setting(4) + fairseq(1) + fairseq(2), "xx.."),
-        (fairseq(1) + setting(8) + fairseq(2) + setting(4) + fairseq(3), ".x.x."),
-        (fairseq(2) + setting(8) + fairseq(4), "..??."),
-        (fairseq(2) + fairseq(4) + setting(8) + setting(4) + fairseq(4, inner=False), "....xx"),
-        (setting(8) + fairseq(1, inner=False) + setting(4) + fairseq(1, inner=False) + fairseq(2, inner=False), "??x."),
-        (fairseq(1, inner=False) + fairseq(2, inner=False) + setting(8) + fairseq(3, inner=False), "..??"),
+        (note(8) + note(4) + fairseq(1) + fairseq(2), "xx.."),
+        (fairseq(1) + note(8) + fairseq(2) + note(4) + fairseq(3), ".x.x."),
+        (fairseq(2) + note(8) + fairseq(4), "..??."),
+        (fairseq(2) + fairseq(4) + note(8) + note(4) + fairseq(4, inner=False), "....xx"),
+        (note(8) + fairseq(1, inner=False) + note(4) + fairseq(1, inner=False) + fairseq(2, inner=False), "??x."),
+        (fairseq(1, inner=False) + fairseq(2, inner=False) + note(8) + fairseq(3, inner=False), "..??"),
         ("| no existing checkpoint found c.pt\n" + fairseq(9) + fairseq(10), "." * 10),
-        (setting(8) + fairseq(9) + setting(4) + fairseq(10), "x."),
+        (note(8) + fairseq(9) + note(4) + fairseq(10), "x."),
     ],
-    "it runs on in each run": [
+    "this applies to the first step of each run": [
         (new_megatron(1, 1) + new_megatron(5, 1) + new_megatron(10, 0) + LOADED.format(10) + new_megatron(11, 1), "x.........x"),
         (LOADED.format(10) + new_megatron(11, 1) + new_megatron(15, 1), "x...."),
         (LOADED.format(10) + new_megatron(11, 1) + new_megatron(12, 2) + new_megatron(13, 0), "xx."),
@@ -77,12 +82,12 @@ STEPS_OF = {
         (LOADED.format(1005) + megatron(1010, 0) + megatron(1020, 10), "." * 5 + "x" * 10),
         (megatron(10, 0) + LOADED.format(12) + megatron(20, 0), "." * 10 + "??" + "." * 8),
         (megatron(10, 0) + LOADED.format(10) + megatron(20, 0), "." * 20),
-        ("Loaded checkpoint c.pt (epoch 3 @ 100 updates)\n" + setting(8) + fairseq(101) + fairseq(102), "x.."),
+        ("Loaded checkpoint c.pt (epoch 3 @ 100 updates)\n" + note(8) + fairseq(101) + fairseq(102), "x.."),
     ],
     "the total of the first line counts overflows since step 0": [
         (deepspeed(1, 1) + deepspeed(2, 1) + deepspeed(3, 2), "x.x"),
     ],
-    "two lines of one step are one, and what either says counts": [
+    "two lines of one step are one line with the values of both": [
         (deepspeed(0, 0) + overflow(8, 4) + deepspeed(1, 1) + "steps: 1 loss: 6.9\n" + deepspeed(2, 2), "xx"),
         (deepspeed(0, 0) + deepspeed(1, 1) + "steps: 1 loss: 6.9\n" + deepspeed(2, 1), "x."),
     ],
@@ -91,13 +96,13 @@ STEPS_OF = {
 
 @pytest.mark.parametrize("fact", STEPS_OF)
 def test_lines_determine_the_flags(fact):
-    """Megatron resets its count at each line; since core 0.16 not at the line after the first step."""
+    """Megatron resets its count of overflows at each line; since core 0.16, not at the line of the first step."""
     for text, expected in STEPS_OF[fact]:
-        assert drawn_log(text) == expected, text
+        assert read_steps(text) == expected, text
 
 
 def test_scales_of_overflows_with_known_steps_are_known():
-    """Overflows of a window with both kinds of steps are reported without a step."""
+    """Between two lines with overflows and finite steps, the steps of the overflows are unknown."""
     text = deepspeed(0, 0) + overflow(8, 4) + overflow(4, 2) + deepspeed(2, 2) + overflow(16, 8) + deepspeed(5, 3)
     assert scales(text) == {0: 8, 1: 4, 2: 2}
     assert [overflow.before for overflow in read_log(text).overflows] == [8, 4, 16]
@@ -107,15 +112,16 @@ def test_scales_of_overflows_with_known_steps_are_known():
 def test_count_of_a_line_takes_precedence_over_messages():
     """A note reports the difference."""
     text = deepspeed(0, 0) + overflow(8, 4) + deepspeed(2, 2) + deepspeed(3, 2)
-    assert drawn_log(text) == "xx."
+    assert read_steps(text) == "xx."
     assert scales(text) == {}
-    assert "1 lines count other overflows than the messages before them report, the first is line 3" in read_log(text).notes
-    for fitting in (deepspeed(0, 0) + overflow(8, 4) + deepspeed(2, 1), megatron(5, 0) + megatron(10, 5)):
-        assert not any("count other" in note for note in read_log(fitting).notes)
+    label = "lines whose number of overflows is not that of the messages before them"
+    assert f"{label}: 1, the first is line 3" in read_log(text).notes
+    for consistent in (deepspeed(0, 0) + overflow(8, 4) + deepspeed(2, 1), megatron(5, 0) + megatron(10, 5)):
+        assert not any(label in note for note in read_log(consistent).notes)
 
 
 @pytest.mark.parametrize(
-    ("text", "begin", "expected"),
+    ("text", "start", "expected"),
     [
         (megatron(10, 0) + megatron(20, 0), None, "." * 20),
         (megatron(1010, 0) + megatron(1020, 10), 1000, "." * 10 + "x" * 10),
@@ -129,35 +135,35 @@ def test_count_of_a_line_takes_precedence_over_messages():
         (overflow(8, 4) + deepspeed(0, 1) + deepspeed(1, 1), None, "x."),
     ],
 )
-def test_log_starts_one_distance_before_its_first_number(text, begin, expected):
-    """The start is not before the first step. A note contains the start, unless it is the first step."""
-    assert drawn_log(text) == expected
-    assert [note for note in read_log(text).notes if "begins" in note] == [f"the log begins after step {begin}"] * bool(begin)
+def test_log_starts_one_distance_before_its_first_number(text, start, expected):
+    """It does not start before the first step. A note contains the start, unless it is the first step."""
+    assert read_steps(text) == expected
+    assert [note for note in read_log(text).notes if "begins" in note] == [f"the log begins after step {start}"] * bool(start)
 
 
 def test_overflows_before_the_first_number_are_steps():
     """A log with an overflow before step 0 numbers its steps from 0."""
     text = overflow(8, 4) + "step 0\nstep 1\n" + overflow(4, 2) + "step 2\n"
-    assert drawn_log(text, step_pattern=r"step (?P<step>\d+)") == "x.x"
+    assert read_steps(text, step_pattern=r"step (?P<step>\d+)") == "x.x"
     assert "the log counts its steps from 0" in read_log(text, step_pattern=r"step (?P<step>\d+)").notes
-    more = overflow(8, 4) + overflow(4, 2) + overflow(2, 1) + "step 4\nstep 5\nstep 6\n"  # than the distance of the numbers
-    assert drawn_log(more, step_pattern=r"step (?P<step>\d+)") == "????.."
+    text = overflow(8, 4) + overflow(4, 2) + overflow(2, 1) + "step 4\nstep 5\nstep 6\n"  # more than one distance
+    assert read_steps(text, step_pattern=r"step (?P<step>\d+)") == "????.."
 
 
 TOTAL = deepspeed(0, 0) + overflow(8, 4) + "steps: 1 loss: 6.9\n" + overflow(4, 2) + deepspeed(2, 2) + deepspeed(3, 2)
 WHOLE = fairseq(1, 8, inner=False)
 SCALES_OF = {  # for each fact: logs with their steps, and the known scales by the number of steps before them
-    "messages are added to the count at a line of DeepSpeed's pipeline engine, which has none": [
+    "a line of DeepSpeed's pipeline engine has no count, so messages are counted instead": [
         (TOTAL, "xx.", {0: 8, 1: 4, 2: 2}),
     ],
     "if a line of Megatron is missing, its count covers one distance, and its steps are unknown": [
         (megatron(2, 0) + megatron(4, 2) + megatron(6, 0) + megatron(10, 2), "..xx..??xx", {2: 8, 4: 8, 6: 8, 10: 8}),
     ],
     "a line contains the scale after its steps, or of the last finite one if an overflow can precede it": [
-        (fairseq(1, 8) + setting(4) + fairseq(2, 4), ".x.", {1: 8, 2: 4, 3: 4}),
-        (WHOLE + setting(4) + WHOLE + fairseq(2, 4, inner=False), ".x.", {1: 8, 2: 4, 3: 4}),
-        (fairseq(2, 8, inner=False) + setting(4) + fairseq(4, 8, inner=False), "..???", {2: 8}),
-        (fairseq(2, 8) + setting(4) + fairseq(4, 4), "..??.", {2: 8, 5: 4}),
+        (fairseq(1, 8) + note(4) + fairseq(2, 4), ".x.", {1: 8, 2: 4, 3: 4}),
+        (WHOLE + note(4) + WHOLE + fairseq(2, 4, inner=False), ".x.", {1: 8, 2: 4, 3: 4}),
+        (fairseq(2, 8, inner=False) + note(4) + fairseq(4, 8, inner=False), "..???", {2: 8}),
+        (fairseq(2, 8) + note(4) + fairseq(4, 4), "..??.", {2: 8, 5: 4}),
     ],
 }
 
@@ -165,17 +171,17 @@ SCALES_OF = {  # for each fact: logs with their steps, and the known scales by t
 @pytest.mark.parametrize("fact", SCALES_OF)
 def test_lines_determine_the_scales(fact):
     for text, steps, expected in SCALES_OF[fact]:
-        assert (drawn_log(text), scales(text)) == (steps, expected), text
+        assert (read_steps(text), scales(text)) == (steps, expected), text
 
 
 def test_message_of_an_overflow_can_contain_its_step():
     """In messages of Apex and of DeepSpeed's FP16_Optimizer, the index is the number of steps before the overflow."""
     apex = "\nGrad overflow on iteration {}\nUsing dynamic loss scale of {}\n"
-    assert drawn_log(apex.format(0, 8) + apex.format(3, 8.0)) == "x..x"
-    assert drawn_log(apex.format(2, 8)) == "..x"
+    assert read_steps(apex.format(0, 8) + apex.format(3, 8.0)) == "x..x"
+    assert read_steps(apex.format(2, 8)) == "..x"
     assert scales(apex.format(0, 8) + apex.format(3, 8.0)) == {0: 8, 3: 8}
     zero = "Grad overflow on iteration {}\n" + overflow(8, 4)
-    assert drawn_log(zero.format(1) + deepspeed(5, 1) + zero.format(5) + deepspeed(10, 2)) == ".x...x...."
+    assert read_steps(zero.format(1) + deepspeed(5, 1) + zero.format(5) + deepspeed(10, 2)) == ".x...x...."
 
 
 @pytest.mark.parametrize(
@@ -201,7 +207,7 @@ def test_contradictory_log_has_overflows_only(text, options, message):
 def test_number_of_steps_is_limited(monkeypatch):
     """The limit itself is allowed."""
     monkeypatch.setattr(log_steps, "MOST_STEPS", 2)
-    assert drawn_log(deepspeed(1, 0) + deepspeed(2, 0)) == ".."
+    assert read_steps(deepspeed(1, 0) + deepspeed(2, 0)) == ".."
     with pytest.raises(ValueError, match="the log must have at most 2 steps, got step 3 in line 2"):
         read_log(deepspeed(1, 0) + deepspeed(3, 0))
 
@@ -209,6 +215,6 @@ def test_number_of_steps_is_limited(monkeypatch):
 def test_overflows_after_the_last_line_are_ignored():
     """The number of finite steps before them is unknown. A note counts them."""
     text = deepspeed(0, 0) + deepspeed(2, 0) + overflow(8, 4) + overflow(4, 2)
-    assert drawn_log(text) == ".."
-    assert "2 overflows after the last number of steps were ignored, the first in line 3" in read_log(text).notes
+    assert read_steps(text) == ".."
+    assert "ignored overflows after the last number of steps: 2, the first in line 3" in read_log(text).notes
     assert len(read_log(text).overflows) == 2

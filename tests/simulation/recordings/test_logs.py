@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from simulation.drawing import drawn_log, steps_of
+from simulation.drawing import read_steps, steps_of
 from strategies import alike
 
 from ampscale import LossScaleRule
-from ampscale.simulation.recordings.logs import read_log, recognised
+from ampscale.simulation.recordings.logs import read_log, recognized_formats
 from ampscale.simulation.simulate import simulate
 from ampscale.simulation.traces import from_string
 
@@ -61,7 +61,7 @@ def test_sample_is_read(name):
         assert alike(log.trace().limits, from_string(steps).limits)
     with (LOGS / name).open(encoding="utf-8") as file:
         for source in (text, file, text.splitlines(), text.replace("\n", "\r\n")):
-            assert drawn_log(source, step_pattern=step_pattern) == steps
+            assert read_steps(source, step_pattern=step_pattern) == steps
 
 
 def test_every_sample_is_listed():
@@ -72,20 +72,20 @@ def test_every_sample_is_listed():
 
 
 def apex(run, every):
-    """Apex prints no steps; a line of the training loop does."""
+    """Yield message and line of each step under Apex, which does not number the steps; the lines are the training loop's."""
     for step, (finite, _, after) in enumerate(run, 1):
         yield "" if finite else APEX.format(0, after), "" if step % every else f"step {step}\n"
 
 
 def paddle(run, every):
-    """Paddle, under the trainer of PaddleNLP."""
+    """Yield message and line of each step under Paddle and the trainer of PaddleNLP."""
     for step, (finite, before, _) in enumerate(run, 1):
         line = "" if step % every else f"[    INFO] - loss: 1.5, learning_rate: 0.1, global_step: {step}, ppl: 4\n"
         yield "" if finite else PADDLE.format(before, before, 0.5), line
 
 
 def deepspeed(run, every):
-    """DeepSpeed's ZeRO: a message has its rank, and the line a count."""
+    """Yield message and line of each step under DeepSpeed's ZeRO: a message has its rank, and a line the overflow count."""
     skipped = 0
     for step, (finite, before, after) in enumerate(run, 1):
         skipped += not finite
@@ -94,13 +94,13 @@ def deepspeed(run, every):
 
 
 def old_deepspeed(run, every):
-    """DeepSpeed 0.1: its message has no rank."""
+    """Yield message and line of each step under DeepSpeed 0.1, whose message has no rank."""
     for message, line in deepspeed(run, every):
         yield message.replace(" Rank #", ""), line
 
 
 def megatron(run, every):
-    """Megatron: no messages, and a count in each line of the overflows since the line before."""
+    """Yield line of each step under Megatron, which has no messages; a line has the overflow count since the line before."""
     skipped = 0
     for step, (finite, _, after) in enumerate(run, 1):
         skipped += not finite
@@ -110,7 +110,7 @@ def megatron(run, every):
 
 
 def new_megatron(run, every):
-    """Megatron of core 0.16: a line after the first step as well, which leaves the count."""
+    """Yield line of each step under Megatron core 0.16, which also has one after the first step, without resetting the count."""
     skipped = 0
     for step, (finite, _, after) in enumerate(run, 1):
         skipped += not finite
@@ -120,7 +120,7 @@ def new_megatron(run, every):
 
 
 def fairseq(run, every):
-    """The trainer of fairseq 0.12: a line at every so many finite steps."""
+    """Yield message and line of each step under fairseq 0.12, which has a line every *every* finite steps."""
     updates = 0
     for finite, _, after in run:
         updates += finite
@@ -130,7 +130,7 @@ def fairseq(run, every):
 
 
 def old_fairseq(run, every):
-    """The trainer of fairseq 0.9: a line at every so many steps, and in it what was after the last finite one."""
+    """Yield message and line of each step under fairseq 0.9, whose line has the values after the last finite step."""
     yield "", "| no existing checkpoint found checkpoint_last.pt\n"
     updates, shown = 0, ""
     for step, (finite, _, after) in enumerate(run, 1):
@@ -140,14 +140,14 @@ def old_fairseq(run, every):
         yield "" if finite else f"| WARNING: overflow detected, setting loss scale to: {after}\n", line
 
 
-OPTIONS = {apex: {"log_format": "apex", "step_pattern": STEP}}  # the others need none
+OPTIONS = {apex: {"log_format": "apex", "step_pattern": STEP}}  # the other projects need no options
 PROJECTS = [apex, paddle, deepspeed, old_deepspeed, megatron, new_megatron, fairseq, old_fairseq]
 STEPS = st.text(".x", min_size=1, max_size=30)
 WINDOWS = st.integers(1, 5)
 
 
 def printed(project, text, window, every, ranks=1):
-    """The log of a training, of which every process prints messages and one prints lines; and all its scales."""
+    """Return the log of a training in which *ranks* processes print messages and one prints lines, and all scales."""
     scales = simulate(LossScaleRule(2.0**40, growth_interval=window), from_string(text)).scales.tolist()
     run = zip((step == "." for step in text), scales[:-1], scales[1:], strict=True)
     logged = [
@@ -172,8 +172,8 @@ def test_simulated_log_is_read_back(project, text, window, every):
     log = read_log(lines, **OPTIONS.get(project, {}))
     reported = steps_of(log)
     assert len(text) - every < len(reported) <= len(text)
-    assert all(one in (two, "?") for one, two in zip(reported, text, strict=False))
-    assert all(math.isnan(one) or one == two for one, two in zip(log.observed.scales, scales, strict=False))
+    assert all(flag in (expected, "?") for flag, expected in zip(reported, text, strict=False))
+    assert all(math.isnan(scale) or scale == expected for scale, expected in zip(log.observed.scales, scales, strict=False))
     if every == 1:
         assert "?" not in reported[text.index(".") + 1 if project is old_fairseq else 0 :]
     if project in (apex, paddle, deepspeed, old_deepspeed, megatron):
@@ -199,22 +199,22 @@ def halved(*scales, copies=1):
     return "".join(PADDLE.format(scale, scale, 0.5) * copies for scale in scales)
 
 
-FLOOR, MOVING = (f"OVERFLOW! Skipping step. Attempted loss scale: {scale}, reducing to 1\n" for scale in (1, 2))
+AT_FLOOR, ABOVE_FLOOR = (f"OVERFLOW! Skipping step. Attempted loss scale: {scale}, reducing to 1\n" for scale in (1, 2))
 FAIRSEQ = "NOTE: gradient overflow detected, ignoring gradient, setting loss scale to: 4.0\n"
-PLACED = "\nGrad overflow on iteration {}\nUsing dynamic loss scale of {}\n"
-BEFORE = "Grad overflow on iteration 1\n[deepspeed] OVERFLOW! Skipping step. Attempted loss scale: 8, reducing to 4.0\n"
+WITH_STEP = "\nGrad overflow on iteration {}\nUsing dynamic loss scale of {}\n"
+WITH_STEP_BEFORE = "Grad overflow on iteration 1\n[deepspeed] OVERFLOW! Skipping step. Attempted loss scale: 8, reducing to 4.0\n"
 THRICE = (APEX.format(0, 4.0) + "step 1\n") * 3 + "step 2\n" * 3 + (APEX.format(0, 2.0) + "step 3\n") * 3
 TWICE = "each overflow message occurs 2 times in a row and was read once, assuming 2 processes"
-COUNTED = {  # for each fact: the log, the step pattern, its steps if they are known, its overflows, and the note on copies
+COUNTED = {  # for each fact: log, step pattern, steps if they are known, number of overflows, and note on copies
     "equal messages in a row are several overflows": (halved(8.0, 4.0, 4.0), None, None, 3, None),
-    "unless all messages have copies": (halved(8.0, 4.0, 4.0, copies=2), None, None, 3, TWICE),
+    "if all messages have copies, each is read once": (halved(8.0, 4.0, 4.0, copies=2), None, None, 3, TWICE),
     "only one process of fairseq prints them": (FAIRSEQ * 2 + "| INFO | train_inner | num_updates=5\n", None, "??????.", 2, None),
-    "at the lower bound the scale does not change": (FLOOR * 4, None, None, 4, None),
-    "but above it there are copies": (MOVING * 2 + FLOOR * 6, None, None, 4, TWICE),
-    "or none": (MOVING + FLOOR * 6, None, None, 7, None),
+    "at the lower bound the scale does not change": (AT_FLOOR * 4, None, None, 4, None),
+    "copies above it show that there are copies at it": (ABOVE_FLOOR * 2 + AT_FLOOR * 6, None, None, 4, TWICE),
+    "a single message above it shows that there are none": (ABOVE_FLOOR + AT_FLOOR * 6, None, None, 7, None),
     "copies of a message precede each copy of a line": (THRICE, STEP, "x.x", 2, None),
-    "a message contains its step": (PLACED.format(3, 8.0) * 2 + PLACED.format(4, 4.0) * 2, None, "...xx", 2, None),
-    "a step pattern then determines the end of the log only": (BEFORE + "step 3\n", STEP, ".x.", 1, None),
+    "a message contains its step": (WITH_STEP.format(3, 8.0) * 2 + WITH_STEP.format(4, 4.0) * 2, None, "...xx", 2, None),
+    "a step pattern then determines the end of the log only": (WITH_STEP_BEFORE + "step 3\n", STEP, ".x.", 1, None),
     "a carriage return ends a line": (f"\r 1/3 [1s]{ZERO.format(0, 8, 4)}\r 2/3 [2s]\r 3/3 [3s]\n", r"\d/3 \[", ".x.", 1, None),
 }
 
@@ -257,25 +257,26 @@ def test_log_format_with_most_reports_is_read():
     text = ZERO.format(0, 8, 4) + "".join(paddle_lines)
     log = read_log(text)
     assert (log.log_format, steps_of(log)) == ("paddle", "xx")
-    assert "1 reports of deepspeed were not read" in log.notes
+    assert "reports of deepspeed that were not read: 1" in log.notes
     asked = read_log(text, log_format="deepspeed", step_pattern="global_step")
     assert (asked.log_format, steps_of(asked)) == ("deepspeed", "x.")
-    assert "2 reports of paddle were not read" in asked.notes
-    assert recognised(text) == ("paddle", "deepspeed")
+    assert "reports of paddle that were not read: 2" in asked.notes
+    assert recognized_formats(text) == ("paddle", "deepspeed")
 
 
 def test_a_log_without_overflows_requires_a_format_and_steps():
     """Without these, nothing shows that an overflow would have been logged."""
-    assert drawn_log("step 1\nstep 2\n", "apex", STEP) == drawn_log("global_step: 1\nglobal_step: 2\n") == ".."
+    assert read_steps("step 1\nstep 2\n", "apex", STEP) == read_steps("global_step: 1\nglobal_step: 2\n") == ".."
 
 
 def test_unknown_messages_are_counted():
     """The note quotes the first one."""
-    strange = "Loss overflow! skipping, new scale 4"
-    log = read_log(f"{PADDLE.format(8.0, 8.0, 0.5)}{strange}\n{strange}\n")
-    assert log.notes[1] == f"2 lines that seem to report overflows match no known message, the first is line 2, {strange!r}"
-    with pytest.raises(ValueError, match=r"2 lines that seem to report overflows .* the first is line 1, 'Loss overflow!"):
-        read_log(f"{strange}\n{strange}\n")
+    unknown = "Loss overflow! skipping, new scale 4"
+    log = read_log(f"{PADDLE.format(8.0, 8.0, 0.5)}{unknown}\n{unknown}\n")
+    label = "lines that seem to report overflows, but match no known message"
+    assert log.notes[1] == f"{label}: 2, the first is line 2, {unknown!r}"
+    with pytest.raises(ValueError, match=rf"{label}: 2, the first is line 1, 'Loss overflow!"):
+        read_log(f"{unknown}\n{unknown}\n")
 
 
 def test_note_states_that_paddle_reports_backoffs_only():
@@ -288,17 +289,17 @@ METRICS = "epoch,loss_scale,step,val_loss\n0,8.0,4,\n0,4.0,5,\n0,,5,1.5\n0,4.0,6
 
 
 def test_flags_of_lightning_follow_from_its_scales():
-    """A smaller scale is an overflow, and omitted steps are unknown. Rows of a validation are ignored."""
+    """A decrease of the scale is an overflow, and omitted steps are unknown. Rows of a validation are ignored."""
     log = read_log(METRICS)
     assert steps_of(log) == "x.???."
     assert alike(log.observed.scales, np.array([8, 4, 4, NAN, NAN, 2, 4]))
     assert log.overflows == ((2, 8.0, 4.0),)
     assert "the log omits steps; Trainer(log_every_n_steps=1) logs all" in log.notes
     assert "the log begins after step 4" in log.notes
-    assert drawn_log("epoch,scale_epoch,scale_step,step\n0,,8.0,0\n0,6.0,4.0,1\n") == "x"  # no average over an epoch
-    assert drawn_log("GradScaler,epoch,step\n8,0,0\n8,0,1\n", log_format="lightning") == "."
+    assert read_steps("epoch,scale_epoch,scale_step,step\n0,,8.0,0\n0,6.0,4.0,1\n") == "x"  # no average over an epoch
+    assert read_steps("GradScaler,epoch,step\n8,0,0\n8,0,1\n", log_format="lightning") == "."
     largest = "1.7976931348623157e308"
-    assert drawn_log(f"epoch,scale,step\n0,{largest},0\n0,{largest},1\n0,1,2\n") == ".x"  # without a warning
+    assert read_steps(f"epoch,scale,step\n0,{largest},0\n0,{largest},1\n0,1,2\n") == ".x"  # without a warning
 
 
 def test_decreasing_steps_of_lightning_raise_an_error():
@@ -347,11 +348,11 @@ def test_any_text_is_read_or_raises_a_value_error(text):
         log = read_log(text)
     except ValueError:
         return
-    assert log.log_format in recognised(text)
+    assert log.log_format in recognized_formats(text)
 
 
 def test_first_note_names_the_log_format():
-    """Notes on unread messages follow it."""
+    """Notes on unknown messages follow it."""
     assert read_log(METRICS).notes[0].startswith("read as a log of lightning")
     text = "".join(f"[Rank 0] step={step}, skipped=0, lr=[0.1], mom=[0.9]\nwhat an OVERFLOW of the scale\n" for step in (1, 2))
     assert read_log(text).notes[0] == "read as a log of deepspeed"

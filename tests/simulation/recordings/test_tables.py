@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from simulation.drawing import drawn
+from simulation.drawing import as_text
 from strategies import alike
 
 from ampscale.parsing import LONGEST_ROW
@@ -26,16 +26,16 @@ def written(tmp_path):
 
 
 def test_name_of_the_column_determines_the_meaning(written):
-    """A true cell is a finite step in a column `finite`, and an overflow in the other known columns."""
+    """A true cell is a finite step in the column `finite`, and an overflow in other known columns."""
     for name in ("finite", "FINITE", "overflow", "found_inf", "Skipped"):
         path = written(f"step,{name}\n1,true\n2,false\n3,False\n")
-        assert drawn(from_csv(path)) == drawn(from_csv(path, column=name)) == (".xx" if name.lower() == "finite" else "x..")
+        assert as_text(from_csv(path)) == as_text(from_csv(path, column=name)) == (".xx" if name.lower() == "finite" else "x..")
 
 
 def test_flags_can_be_numbers_or_words(written):
     """Case and spaces are ignored."""
     for yes, no in [("1", "0"), ("1.0", "0.0"), ("TRUE", "FALSE"), ("True", "False"), ("yes", "No")]:
-        assert drawn(from_csv(written(f"finite\n{yes}\n {no} \n{yes}\n"))) == ".x."
+        assert as_text(from_csv(written(f"finite\n{yes}\n {no} \n{yes}\n"))) == ".x."
 
 
 def test_unknown_column_requires_a_meaning(written):
@@ -43,10 +43,10 @@ def test_unknown_column_requires_a_meaning(written):
     path = written("nan_seen\n1\n0\n")
     with pytest.raises(ValueError, match=r"a true cell of 'nan_seen' is unknown; specify means='finite' or means='overflow'"):
         from_csv(path, column="nan_seen")
-    assert drawn(from_csv(path, column="nan_seen", means="overflow")) == "x."
-    assert drawn(from_csv(path, column="nan_seen", means="finite")) == ".x"
+    assert as_text(from_csv(path, column="nan_seen", means="overflow")) == "x."
+    assert as_text(from_csv(path, column="nan_seen", means="finite")) == ".x"
     path = written("finite\n1\n")
-    assert drawn(from_csv(path, means="finite")) == "."
+    assert as_text(from_csv(path, means="finite")) == "."
     with pytest.raises(ValueError, match="a true cell of 'finite' means 'finite', got means='overflow'"):
         from_csv(path, means="overflow")
     with pytest.raises(ValueError, match="means must be 'finite' or 'overflow', got 'good'"):
@@ -82,7 +82,7 @@ def test_invalid_csv_file_raises_an_error(written, content, options, message):
 def test_csv_files_of_many_programs_are_read(written):
     """A byte order mark, quotes, carriage returns, spaces and empty lines are accepted."""
     path = written('\ufeffstep, "finite"\r\n"1","1"\r\n\r\n2, 0\r\n')
-    assert drawn(from_csv(path, column="finite")) == ".x"
+    assert as_text(from_csv(path, column="finite")) == ".x"
 
 
 @pytest.mark.parametrize(
@@ -126,9 +126,9 @@ def test_written_table_is_read_back(written, rows):
     seen = observed_from_csv(written("scale,overflow\n" + "".join(lines)))
     flags = [-1 if bad is None else int(not bad) for _, bad in rows]
     scales = [math.nan if scale is None else scale for scale, _ in rows]
-    ends = flags[-1] == -1
-    assert seen.finite.tolist() == (flags[:-1] if ends else flags)
-    assert alike(seen.scales, np.array(scales if ends else [*scales, math.nan], np.float64))
+    is_end = flags[-1] == -1
+    assert seen.finite.tolist() == (flags[:-1] if is_end else flags)
+    assert alike(seen.scales, np.array(scales if is_end else [*scales, math.nan], np.float64))
 
 
 def test_a_row_may_have_the_greatest_length(tmp_path):

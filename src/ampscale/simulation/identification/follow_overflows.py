@@ -18,25 +18,25 @@ from .possible_states import RAISED, Frontier, StateKey, Transitions, scales_of,
 
 def follow_overflows(rule: LossScaleRule, overflows: Sequence[Overflow], rtol: float = 0.0, *, resumed: bool = False) -> Followed:
     """
-    Return a trace of a run, up to its last overflow, along which *rule* has the scales of all *overflows*; or a contradiction.
+    Return a trace up to the last overflow along which *rule* has the scales of all *overflows*, or the first contradiction.
 
-    The first contradiction is returned. It has the scales that the rule could have before an overflow if the observed scale
-    before it is impossible, or else after the overflow. For *rtol* and *resumed* see `follow`.
+    A contradiction lists the scales that the rule could have before the overflow if the observed scale before it is impossible,
+    otherwise those that it could have after the overflow. For *rtol* and *resumed* see `follow`.
     """
     transitions, arrived, leaving = Transitions(rule), list[Frontier](), list[Frontier]()
     arrived.append(transitions.start(resumed=resumed))
     for index, overflow in enumerate(overflows):
         old_scale, new_scale = rounded(rule, np.array([overflow.before, overflow.after])).tolist()
-        ahead = _after_finite_steps(transitions, arrived[-1], _upper_bound(rule, old_scale, new_scale, rtol))
-        if len(ahead) > LIMIT:
+        before = _after_finite_steps(transitions, arrived[-1], _upper_bound(rule, old_scale, new_scale, rtol))
+        if len(before) > LIMIT:
             return Followed(Contradiction(index, undecided=True))
-        leaving.append(with_scale(ahead, old_scale, rtol))
+        leaving.append(with_scale(before, old_scale, rtol))
         if not leaving[-1]:
-            return Followed(Contradiction(index, scales_of(ahead), overflow.before))
-        reached = transitions.forward(leaving[-1], 0)
-        arrived.append(with_scale(reached, new_scale, rtol))
+            return Followed(Contradiction(index, scales_of(before), overflow.before))
+        after = transitions.forward(leaving[-1], 0)
+        arrived.append(with_scale(after, new_scale, rtol))
         if not arrived[-1]:
-            return Followed(Contradiction(index, scales_of(reached), overflow.after))
+            return Followed(Contradiction(index, scales_of(after), overflow.after))
     return _consistent(transitions, arrived, leaving)
 
 
@@ -49,20 +49,21 @@ def _upper_bound(rule: LossScaleRule, old_scale: float, new_scale: float, rtol: 
 
 def _after_finite_steps(transitions: Transitions, frontier: Frontier, bound: float) -> Frontier:
     """
-    Return the states that zero or more finite steps lead to from *frontier*.
+    Return the states that zero or more finite steps from *frontier* can reach.
 
     States with a scale above *bound* are left out, since finite steps never lower the scale.
     """
-    reached, fresh = dict(frontier), frontier
-    while fresh and len(reached) <= LIMIT:
-        ahead: Frontier = {}
-        for key, counts, transition in transitions.each(fresh, 1):
-            # If a finite step only increases the count, all finite steps up to the last of the window do so, too.
-            idle = transition.key == key and transition.shift
-            later = -(counts & -counts) << 1 & (2 << transitions.last) - 1 if idle else transition.image(counts)
-            ahead[transition.key] = ahead.get(transition.key, 0) | later
-        fresh = {key: new for key, counts in ahead.items() if not key[0] > bound and (new := counts & ~reached.get(key, 0))}
-        reached |= {key: reached.get(key, 0) | new for key, new in fresh.items()}
+    reached, new = dict(frontier), frontier
+    while new and len(reached) <= LIMIT:
+        following: Frontier = {}
+        for key, counts, transition in transitions.outgoing(new, 1):
+            # If a finite step only increases the count, so do all further ones: every larger count up to the last is reached.
+            only_counts = transition.key == key and transition.shift
+            larger = -(counts & -counts) << 1 & (2 << transitions.last) - 1 if only_counts else transition.image(counts)
+            following[transition.key] = following.get(transition.key, 0) | larger
+        unseen = ((key, counts & ~reached.get(key, 0)) for key, counts in following.items() if not key[0] > bound)
+        new = {key: counts for key, counts in unseen if counts}
+        reached |= {key: reached.get(key, 0) | counts for key, counts in new.items()}
     return reached
 
 
@@ -77,7 +78,7 @@ def _consistent(transitions: Transitions, arrived: list[Frontier], leaving: list
     for index, target in enumerate(leaving):
         gap, state = _shortest_gap(transitions, state, target, set())
         ((key, count),) = state.items()
-        transition = transitions.leading(key, count, arrived[index + 1], 0)
+        transition = transitions.transition_into(arrived[index + 1], key, count, 0)
         state = {transition.key: transition.image(count)}
         finite += [True] * gap + [False]
     return Followed(finite=np.array(finite, bool), start=start)
@@ -102,11 +103,11 @@ def _shortest_gap(
     """
     Return the smallest number of finite steps from one state into *target*, and the state that they reach; {} if impossible.
 
-    *dead_ends* are states from which no steps lead into *target*. The function adds the dead ends that it finds.
+    *dead_ends* has states from which no finite steps lead into *target*. The function adds further ones.
     """
     steps, visited = 0, set[tuple[StateKey, int]]()
     while True:
-        ((key, count, transition),) = transitions.each(state, 1)
+        ((key, count, transition),) = transitions.outgoing(state, 1)
         if count & target.get(key, 0):
             return steps, state
         if (key, count) in visited or (key, count) in dead_ends:

@@ -12,10 +12,10 @@ from ...core.rule import LossScaleRule
 from ..traces import Observed
 from .possible_states import RAISED, Frontier, StateKey, Transition, Transitions, scales_of, with_scale
 
-# A rule with more state keys than LIMIT, TOTAL or CROWD is reported as undecided.
-LIMIT = 2000  # at one step; a rule that halves and doubles has fewer, even if no scale is known
-TOTAL, PER_STEP = 30_000, 100  # at all steps together: a constant, plus an allowance for each step
-CROWD = 30_000  # that first occurred together with other new keys
+# A rule with more state keys than one of these limits is reported as undecided.
+LIMIT = 2000  # keys at one step; a rule that halves and doubles has fewer, even if no scale is known
+TOTAL, PER_STEP = 30_000, 100  # keys at all steps together: a constant, plus an allowance for each step
+CROWD = 30_000  # keys that first occurred at the same step as another new key
 LISTED = 100  # maximum number of keys for which a contradiction lists the expected scales
 TINY = 2.0**-100  # smaller numbers are spaced so coarsely that rounding can change them by more than a growth does
 
@@ -125,7 +125,7 @@ def _consistent(transitions: Transitions, strides: list[Stride]) -> Followed:
     start, finite = transitions.counts(key, counts), list[bool]()
     for stride, (target, *_) in pairwise(strides):
         if stride.steps == 1:
-            transition = transitions.leading(key, counts, target, stride.flag)
+            transition = transitions.transition_into(target, key, counts, stride.flag)
         else:
             transition = Transition(True, key, stride.steps, 0)
         key, counts = transition.key, transition.image(counts)
@@ -151,32 +151,32 @@ class _View:
         self.scales, self.next_known = scales.tolist(), _next(known, scales.size).tolist()
         before_change = np.append(known[:-1][scales[known[1:]] != scales[known[:-1]]], known[-1:])
         next_scale = np.append(scales[1:], math.nan)
-        # A stride has only known or only unknown scales.
+        # The scales of a stride are all known or all unknown, do not change, and have no known overflow between them.
         same_kind = np.where(np.isnan(next_scale), self.next_known, _next(unknown, scales.size) - 1)
-        calm = [_next(before_change, scales.size), same_kind, _next(np.flatnonzero(observed.finite == 0), scales.size)]
-        self.calm = np.minimum(np.minimum.reduce(calm), scales.size - 1).tolist()
-        self.finite = _next(np.flatnonzero(observed.finite != 1), scales.size).tolist()
+        ends = [_next(before_change, scales.size), same_kind, _next(np.flatnonzero(observed.finite == 0), scales.size)]
+        self.stride_end = np.minimum(np.minimum.reduce(ends), scales.size - 1).tolist()  # for a stride from each step
+        self.finite_end = _next(np.flatnonzero(observed.finite != 1), scales.size).tolist()  # next step not known to be finite
 
     def fitting(self, reached: Frontier, index: int) -> Frontier:
         """Return the states with the scale at *index*; if it is unknown, the states that can reach the next known scale."""
-        scale, following = self.scales[index], self.next_known[index]
+        scale, next_known = self.scales[index], self.next_known[index]
         if not math.isnan(scale):
             return with_scale(reached, scale, self.rtol)
-        if following == len(self.scales):
+        if next_known == len(self.scales):
             return reached
-        target, steps = self.scales[following], following - index
+        target, steps = self.scales[next_known], next_known - index
         return {key: counts for key, counts in reached.items() if self._can_reach(key, counts, steps, target)}
 
     def stride(self, frontier: Frontier, index: int) -> int:
         """Return the number of steps of the stride at *index*: 1, or the number that only increase the count of good steps."""
         (key, counts), *others = frontier.items()
-        steps = min(self.calm[index] - index, self.transitions.last + 1 - counts.bit_length())
+        steps = min(self.stride_end[index] - index, self.transitions.last + 1 - counts.bit_length())
         if others or steps < 2 or key is RAISED:
             return 1
-        overflow, finite = sorted(transition for _, _, transition in self.transitions.each(frontier, -1))
+        overflow, finite = sorted(transition for _, _, transition in self.transitions.outgoing(frontier, -1))
         after_overflow = {overflow.key: overflow.image(counts)}
         if self.transitions.rule.delayed_update or self.fitting(after_overflow, index + 1):  # an overflow could be invisible
-            steps = min(steps, self.finite[index] - index)
+            steps = min(steps, self.finite_end[index] - index)
         return steps if finite.key == key and steps > 1 else 1
 
     def _can_reach(self, key: StateKey, counts: int, steps: int, target: float) -> bool:

@@ -1,4 +1,4 @@
-"""Settings of a scaler, inferred from an observation. `identify` tries each of these values."""
+"""Likely values of the settings of a scaler, inferred from an observation. `identify` tries each of them."""
 
 import math
 from collections import Counter
@@ -11,7 +11,7 @@ import numpy as np
 from ..traces import Observed, Overflow
 
 HYSTERESIS = (1, 2, 3, 4)  # values to try
-CLOSE = 1e-6  # relative tolerance of the ratio of two float32 scales
+RATIO_RTOL = 1e-6  # relative tolerance of the ratio of two float32 scales
 
 
 class Change(NamedTuple):
@@ -33,14 +33,14 @@ def guesses(
     """
     scales = scales_in_order(seen)
     changes, known = _changes(scales), scales[np.isfinite(scales)]
-    ups, downs = ([change.ratio for change in changes if (change.ratio > 1) is up] for up in (True, False))
-    inverted = [] if "backoff_factor" in tried else [1 / ratio for ratio in downs]
+    growths, backoffs = ([change.ratio for change in changes if (change.ratio > 1) is grows] for grows in (True, False))
+    inverted = [] if "backoff_factor" in tried else [1 / ratio for ratio in backoffs]
     factor = max(tried.get("growth_factor", 2.0), 1.01)
     candidates: dict[str, Iterable[Any]] = {
         "hysteresis": HYSTERESIS,
-        "growth_interval": _intervals(seen, changes, resumed, factor) + _gradual(ups) if isinstance(seen, Observed) else (),
-        "growth_factor": _factors(ups or inverted, tried.get("growth_factor"), CLOSE + 2 * rtol),
-        "backoff_factor": _factors(downs, tried.get("backoff_factor"), CLOSE + 2 * rtol),
+        "growth_interval": _intervals(seen, changes, resumed, factor) + _gradual(growths) if isinstance(seen, Observed) else (),
+        "growth_factor": _factors(growths or inverted, tried.get("growth_factor"), RATIO_RTOL + 2 * rtol),
+        "backoff_factor": _factors(backoffs, tried.get("backoff_factor"), RATIO_RTOL + 2 * rtol),
         "min_scale": known.min(initial=math.inf, keepdims=True).tolist(),
         "max_scale": known.max(initial=0.0, keepdims=True).tolist(),
         "raise_at_min_scale": (False,),
@@ -53,7 +53,7 @@ def guesses(
 
 def scales_in_order(seen: Observed | Sequence[Overflow]) -> np.ndarray:
     """Return all scales of an observation as float64; NaN for an unknown one."""
-    return seen.scales if isinstance(seen, Observed) else np.array([each[1:] for each in seen], np.float64).reshape(-1)
+    return seen.scales if isinstance(seen, Observed) else np.array([overflow[1:] for overflow in seen], np.float64).reshape(-1)
 
 
 def _changes(scales: np.ndarray) -> list[Change]:
@@ -61,7 +61,7 @@ def _changes(scales: np.ndarray) -> list[Change]:
     indices = np.flatnonzero((scales > 0) & (scales < math.inf))
     changed = np.flatnonzero(scales[indices[1:]] != scales[indices[:-1]])
     pairs = zip(indices[changed].tolist(), indices[changed + 1].tolist(), strict=True)
-    return [Change(before, after - 1, float(scales[after] / scales[before])) for before, after in pairs]
+    return [Change(old, new - 1, float(scales[new] / scales[old])) for old, new in pairs]
 
 
 def _intervals(observed: Observed, changes: list[Change], resumed: bool, factor: float) -> list[int]:
@@ -73,17 +73,17 @@ def _intervals(observed: Observed, changes: list[Change], resumed: bool, factor:
     """
     overflows = [Change(step, step, 0.0) for step in np.flatnonzero(observed.finite == 0).tolist()]
     events = sorted([*changes, *overflows] if resumed else [Change(-1, -1, 0.0), *changes, *overflows])
-    most, least = [], [1]
-    for before, after in pairwise([None, *events]):
-        if after is not None and after.ratio > 1:
-            growths = min(max(1, round(math.log(after.ratio, factor))), after.last - after.first + 1)
-            most += [(after.last - after.first) // (growths - 1)] if growths > 1 else []
-            most += [] if before is None else [(after.last - before.first) // growths]
-            least += [] if before is None else [after.first - before.last]
-    if not most:
+    upper_bounds, lower_bounds = [], [1]
+    for previous, event in pairwise([None, *events]):
+        if event is not None and event.ratio > 1:
+            growths = min(max(1, round(math.log(event.ratio, factor))), event.last - event.first + 1)
+            upper_bounds += [(event.last - event.first) // (growths - 1)] if growths > 1 else []
+            upper_bounds += [] if previous is None else [(event.last - previous.first) // growths]
+            lower_bounds += [] if previous is None else [event.first - previous.last]
+    if not upper_bounds:
         return []
-    high = max(1, min(most))
-    intervals = _roundest(range(max(length for length in least if length <= high), high + 1))
+    high = max(1, min(upper_bounds))
+    intervals = _roundest(range(max(bound for bound in lower_bounds if bound <= high), high + 1))
     if ((observed.finite == -1) & np.isnan(observed.scales[1:] + observed.scales[:-1])).any():  # an overflow can be invisible
         intervals += _roundest(range(1, high + 1))
     return [interval for whole in intervals for interval in (whole, whole - 1) if interval]
@@ -94,24 +94,25 @@ def _roundest(numbers: range) -> list[int]:
     return sorted(numbers, key=lambda number: (min(len(str(number).rstrip("0")), number.bit_count()), -number))[:3]
 
 
-def _gradual(ups: list[float]) -> list[int]:
+def _gradual(growths: list[float]) -> list[int]:
     """Return the most common number of small growths that double the scale: the interval of Chainer's scaler."""
-    intervals = Counter(round(1 / math.log2(ratio)) for ratio in ups if ratio < 2)
+    intervals = Counter(round(1 / math.log2(ratio)) for ratio in growths if ratio < 2)
     return [interval for interval, _ in intervals.most_common(1)]
 
 
-def _factors(ratios: list[float], tried: float | None, close: float) -> list[float]:
+def _factors(ratios: list[float], tried: float | None, rtol: float) -> list[float]:
     """Return the most common ratios, rounded to few digits; [] if the factor *tried* is among the ratios."""
-    if any(math.isclose(ratio, tried or 0.0, rel_tol=close) for ratio in ratios):
+    if any(math.isclose(ratio, tried or 0.0, rel_tol=rtol) for ratio in ratios):
         return []
-    pairs = Counter((_shortest(ratio, close), _shortest(1 / ratio, close)) for ratio in ratios).most_common(2)
+    pairs = Counter((_shortest(ratio, rtol), _shortest(1 / ratio, rtol)) for ratio in ratios).most_common(2)
+    # Try the number with fewer digits first, either the factor or its reciprocal: 1/3 rather than 0.333333.
     factors = (
         (1 / inverse, ratio) if len(repr(inverse)) < len(repr(ratio)) else (ratio, 1 / inverse) for (ratio, inverse), _ in pairs
     )
     return [factor for pair in factors for factor in pair]
 
 
-def _shortest(ratio: float, close: float) -> float:
-    """Return the number with the fewest digits whose relative distance from *ratio* is at most *close*."""
+def _shortest(ratio: float, rtol: float) -> float:
+    """Return the number with the fewest digits whose relative distance from *ratio* is at most *rtol*."""
     numbers = (float(f"{ratio:.{digits}g}") for digits in range(1, 18))
-    return next(number for number in numbers if math.isclose(number, ratio, rel_tol=close))
+    return next(number for number in numbers if math.isclose(number, ratio, rel_tol=rtol))

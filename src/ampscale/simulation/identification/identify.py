@@ -89,7 +89,7 @@ class Candidate(NamedTuple):
     """Scaler whose settings can be inferred."""
 
     name: str
-    make: Callable[..., LossScaleRule]
+    make: Callable[..., LossScaleRule]  # function from settings to a rule
     defaults: Mapping[str, Any]
 
 
@@ -123,7 +123,7 @@ def identify(
             setting or accepts its value; or *rtol* is out of range.
 
     >>> observed = Observed(np.array([8.0, 8.0, 8.0, 4.0]), np.array([0, 0, 0], np.int8))
-    >>> [each.name for each in identify(observed, ["torch", "megatron"], {"hysteresis": 3}) if each.explains]
+    >>> [result.name for result in identify(observed, ["torch", "megatron"], {"hysteresis": 3}) if result.explains]
     ['megatron']
     """
     check_number(rtol, "rtol", "a number from 0 to 0.1", 0, 0.1)
@@ -133,9 +133,9 @@ def identify(
         raise ValueError(f"settings must be parameters of a candidate, got {excerpt(unknown)}")
     search = _Search(seen, known, rtol, resumed)
     explanations = [search.explanation(candidate) for candidate in tried]
-    concerned = [explanation for explanation in explanations if set(known) & set(explanation.settings)]
-    if concerned and all(explanation.rule is None for explanation in concerned):
-        raise ValueError(f"settings must be valid for a candidate, got {excerpt(known)}: {concerned[0].rejection}")
+    with_known = [explanation for explanation in explanations if set(known) & set(explanation.settings)]
+    if with_known and all(explanation.rule is None for explanation in with_known):
+        raise ValueError(f"settings must be valid for a candidate, got {excerpt(known)}: {with_known[0].rejection}")
     return sorted(explanations, key=_rank)
 
 
@@ -158,7 +158,7 @@ def _defaults(make: Callable[..., LossScaleRule]) -> dict[str, Any]:
 
 
 class _Search:
-    """Search for consistent rules: the observation, and a cache of the results of following rules along it."""
+    """Search for rules that are consistent with one observation. Stores the result of following each rule along it."""
 
     def __init__(self, seen: Observed | Sequence[Overflow], known: Mapping[str, Any], rtol: float, resumed: bool) -> None:
         self.seen, self.known, self.rtol, self.resumed = seen, known, rtol, resumed
@@ -168,16 +168,20 @@ class _Search:
         self._followed: dict[LossScaleRule, Followed] = {}  # many presets have the same rule
 
     def explanation(self, candidate: Candidate) -> Explanation:
-        """Return the explanation with the fewest inferred settings that is consistent or undecided; else the last to fail."""
+        """
+        Return the explanation with the fewest inferred settings that is consistent or undecided.
+
+        If there is none, return the explanation with the latest contradiction.
+        """
         base = {"init_scale": self.first} if self.from_start and "init_scale" in candidate.defaults else {}
         base |= {name: value for name, value in self.known.items() if name in candidate.defaults}
-        failed = []
+        inconsistent = []
         for changes in self._changes(candidate, base):
-            tried = self._tried(candidate, {**base, **changes}, tuple(changes))
-            if tried.contradiction is None or tried.contradiction.undecided:
-                return tried
-            failed.append(tried)
-        return min(failed, key=_rank)
+            explanation = self._explanation(candidate, {**base, **changes}, tuple(changes))
+            if explanation.contradiction is None or explanation.contradiction.undecided:
+                return explanation
+            inconsistent.append(explanation)
+        return min(inconsistent, key=_rank)
 
     def _changes(self, candidate: Candidate, base: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """Yield {}, and then all combinations of inferred settings, from one setting up to `MOST_CHANGES`."""
@@ -193,7 +197,8 @@ class _Search:
                 for values in product(*(others[name] for name in names)):
                     yield dict(zip(names, values, strict=True))
 
-    def _tried(self, candidate: Candidate, settings: Mapping[str, Any], changed: tuple[str, ...]) -> Explanation:
+    def _explanation(self, candidate: Candidate, settings: Mapping[str, Any], changed: tuple[str, ...]) -> Explanation:
+        """Return the explanation with exactly these settings."""
         try:
             rule = candidate.make(**settings)
         except ValueError as error:

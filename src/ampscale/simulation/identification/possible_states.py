@@ -46,7 +46,7 @@ class Transitions:
         self.rule, self._step = rule, step_of(rule)
         self.lowest = min(rule.initial_good_steps, 0)
         self.last = rule.growth_interval - 1 - self.lowest  # bit of the last count, at which the next finite step grows
-        self.crowd = 0  # number of keys that first occurred together with others
+        self.crowd = 0  # number of keys that first occurred at the same step as another new key
         self._cached: dict[StateKey, list[list[Transition]]] = {RAISED: [[], []]}
 
     def start(self, *, resumed: bool) -> Frontier:
@@ -69,40 +69,40 @@ class Transitions:
     def forward(self, frontier: Frontier, flag: int) -> Frontier:
         """Return the possible states after a step."""
         reached: Frontier = {}
-        for _, counts, transition in self.each(frontier, flag):
+        for _, counts, transition in self.outgoing(frontier, flag):
             reached[transition.key] = reached.get(transition.key, 0) | transition.image(counts)
         return reached
 
     def backward(self, frontier: Frontier, target: Frontier, flag: int) -> tuple[Frontier, bool]:
         """Return the states of *frontier* that lead into *target*, and True if a finite step and an overflow both do."""
         sources: Frontier = {}
-        kinds = set()
-        for key, counts, transition in self.each(frontier, flag):
+        finite_flags = set()
+        for key, counts, transition in self.outgoing(frontier, flag):
             if transition.key in target and (preimage := transition.preimage(counts, target[transition.key])):
                 sources[key] = sources.get(key, 0) | preimage
-                kinds.add(transition.finite)
-        return sources, len(kinds) == 2
+                finite_flags.add(transition.finite)
+        return sources, len(finite_flags) == 2
 
-    def leading(self, key: StateKey, count: int, target: Frontier, flag: int) -> Transition:
+    def transition_into(self, target: Frontier, key: StateKey, count: int, flag: int) -> Transition:
         """Return a transition from the state (*key*, *count*) into *target*; a finite step is preferred to an overflow."""
-        transitions = (transition for _, _, transition in self.each({key: count}, flag))
-        leading = [transition for transition in transitions if transition.image(count) & target.get(transition.key, 0)]
-        return max(leading, key=lambda transition: transition.finite)
+        transitions = (transition for _, _, transition in self.outgoing({key: count}, flag))
+        matches = [transition for transition in transitions if transition.image(count) & target.get(transition.key, 0)]
+        return max(matches, key=lambda transition: transition.finite)
 
-    def each(self, frontier: Frontier, flag: int) -> Iterator[tuple[StateKey, int, Transition]]:
+    def outgoing(self, frontier: Frontier, flag: int) -> Iterator[tuple[StateKey, int, Transition]]:
         """Yield (key, counts, transition) for each transition from *frontier* with this flag: key and counts are its source."""
         new_keys = [key for key in frontier if key not in self._cached]
         self.crowd += max(len(new_keys) - 1, 0)
         for key in new_keys:
-            goods = (self.lowest - 1, self.rule.growth_interval - 1)  # below all possible counts, and the last
-            self._cached[key] = [[self._transition(key, good, finite) for finite in (True, False)] for good in goods]
+            good_steps = (self.lowest - 1, self.rule.growth_interval - 1)  # below all possible counts, and the last
+            self._cached[key] = [[self._transition(key, good, finite) for finite in (True, False)] for good in good_steps]
         for key, counts in frontier.items():
             last = counts >> self.last << self.last
-            for part, transitions in zip((counts ^ last, last), self._cached[key], strict=True):
-                if part:
+            for subset, transitions in zip((counts ^ last, last), self._cached[key], strict=True):
+                if subset:
                     for transition in transitions:
                         if flag < 0 or flag == transition.finite:
-                            yield key, part, transition
+                            yield key, subset, transition
 
     def _transition(self, key: StateKey, good: int, finite: bool) -> Transition:
         state = self._step((key[0], good, *key[1:]), finite)

@@ -5,7 +5,7 @@ from pathlib import Path
 from ...files import read_bounded
 from ...parsing import LONGEST_LOG, excerpt
 from ..traces import Trace, from_string, other_character
-from .logs import read_log, recognised
+from .logs import read_log, recognized_formats
 from .tables import flag_columns, from_csv, read_table
 
 
@@ -44,18 +44,18 @@ def from_file(
     ...     print(from_file(path).limits)
     [ inf -inf]
     """
-    of_csv, of_log = (column, means) != (None, None), (log_format, step_pattern) != (None, None)
-    if of_csv and of_log:
+    is_csv, is_log = (column, means) != (None, None), (log_format, step_pattern) != (None, None)
+    if is_csv and is_log:
         requirements = "column and means require a CSV file, log_format and step_pattern a log"
         raise ValueError(f"{requirements}; give the options of one file type")
     text = read_text(path)
     if not text.strip():
         raise ValueError(f"{path} is empty")
-    if not of_csv and not of_log:
+    if not is_csv and not is_log:
         if other_character(text) is None:
             return from_string(text)
-        of_csv = Path(path).suffix.lower() == ".csv" and not _is_metrics(path, text)
-    if of_csv:
+        is_csv = Path(path).suffix.lower() == ".csv" and not _is_metrics(path, text)
+    if is_csv:
         return from_csv(path, column, means)
     return _from_log(path, text, log_format, step_pattern)
 
@@ -68,17 +68,17 @@ def read_text(path: str | Path) -> str:
 
 def _is_metrics(path: str | Path, text: str) -> bool:
     """Return True if a CSV file is Lightning's metrics.csv. Raise an error if this file also has a column of flags."""
-    flags, is_log = flag_columns(read_table(path)[0]), "lightning" in recognised(text)
-    if flags and is_log:
+    flags, is_metrics = flag_columns(read_table(path)[0]), "lightning" in recognized_formats(text)
+    if flags and is_metrics:
         remedy = "give column=... or log_format='lightning'"
         raise ValueError(f"{path} has flags, {excerpt(flags)}, and the scales of Lightning's log; {remedy}")
-    return is_log
+    return is_metrics
 
 
 def _from_log(path: str | Path, text: str, log_format: str | None, step_pattern: str | None) -> Trace:
     try:
         return read_log(text, log_format, step_pattern).trace()
     except ValueError as error:
-        other = None if recognised(text) else other_character(text)
+        other = None if recognized_formats(text) else other_character(text)
         hint = f"; read as an overflow trace, it has {other}" if other else ""
         raise ValueError(f"{path}, read as a training log: {error}{hint}") from None

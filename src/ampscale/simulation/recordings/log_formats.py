@@ -4,14 +4,15 @@ Patterns for the messages of training logs about overflows, scales and steps.
 `MESSAGES` lists all known messages; a new project or version requires only new entries. An entry has a log format, a meaning
 and a pattern. A pattern starts with literal characters, so that long logs are searched fast. The groups of patterns are:
 
-    before, after, held    the scale before an overflow, the scale after it, and a scale that it leaves unchanged
+    before, unchanged      the scale before an overflow, and a scale that the overflow leaves unchanged
+    after, reduced         the scale after an overflow; one pattern needs both names, since it has two such groups
     ratio                  the scale after an overflow divided by the scale before it
     hysteresis             the number of overflows until the scale backs off
     rank, scaler           the rank of the process, and the number of the loss scaler, that the message is about
     index                  the number of steps before the overflow
     steps, updates         the number of steps so far, including (steps) or excluding (updates) overflows
     total, skipped         the number of overflows, since the start of the run (total) or the previous such line (skipped)
-    scale, about           the scale after these steps, exact (scale) or rounded (about)
+    scale, rounded         the scale after these steps, with all its digits or rounded
     fraction               matches if the time has a fraction of a second
     inner                  matches if the line follows a finite step
 """
@@ -38,8 +39,9 @@ def before_next(word: str) -> str:
 
 
 ATTEMPTED = r"\. Attempted loss scale: (?P<before>#), reducing to (?P<after>#)"
-HELD = r"\. Attempted loss scale: (?P<held>#), but hysteresis is (?P<hysteresis>\d+)"
+UNCHANGED = r"\. Attempted loss scale: (?P<unchanged>#), but hysteresis is (?P<hysteresis>\d+)"
 GRADIENT = r"Gradient overflow\. +Skipping step, (?:loss scaler (?P<scaler>\d+) )?"
+# Exclude messages with the prefix of DeepSpeed, which has patterns of its own.
 CAPITALS = r"OVERFLOW(?<!deepspeed\] OVERFLOW)(?<!deepscale\] OVERFLOW)(?: within closure)?! Skipping step"
 LOADED = rf"successfully loaded checkpoint from {before_next('successfully loaded')} at iteration (?P<steps>\d+)"
 ZERO = r"\[deeps(?:peed|cale)\] (?:OVERFLOW!|fp16 dynamic loss scale overflow!)(?: Rank (?P<rank>-?\d+))? Skipping step"
@@ -47,30 +49,30 @@ ITERATION = r"iteration(?:(?<=:\d\d\.\d{6}\] iteration)(?P<fraction>))? +(?P<ste
 REST = before_next(r"iteration +\d")
 SKIPPED = rf"(?:{REST} loss scale: (?P<scale>#) \|)?(?:{REST} number of skipped iterations: +(?P<skipped>\d+) \|)?"
 # Exclude progress bars, which print the numbers of an earlier step.
-BAR = r"(?!\d)(?!(?:, (?!\w*num_updates)\w++=[^,\]\n]*+)*+(?:\]|, \w*num_updates))"
-ABOUT = rf"(?:{before_next('num_updates')}loss_scale[^\w\n]{{1,4}}(?P<about>#))?"
-UPDATES = r"num_updates[^\w\n]{1,4}(?P<updates>\d+)" + BAR + ABOUT
+NO_BAR = r"(?!\d)(?!(?:, (?!\w*num_updates)\w++=[^,\]\n]*+)*+(?:\]|, \w*num_updates))"
+ROUNDED = rf"(?:{before_next('num_updates')}loss_scale[^\w\n]{{1,4}}(?P<rounded>#))?"
+UPDATES = r"num_updates[^\w\n]{1,4}(?P<updates>\d+)" + NO_BAR + ROUNDED
 
 MESSAGES = (
-    # One entry each: amp, and fp16_utils since 2019; amp of 2018; fp16_utils of 2018 and early 2019; contrib's FP16_Optimizer
+    # Apex: amp, and fp16_utils since 2019; amp of 2018; fp16_utils of 2018 and early 2019; FP16_Optimizer of contrib
     ("apex", "overflow", GRADIENT + r"reducing loss scale to (?P<after>#)"),
     ("apex", "overflow", r"Gradient overflow, skipping update"),
     ("apex", "overflow", CAPITALS + "(?:" + ATTEMPTED + r"|, reducing loss scale to (?P<reduced>#))"),
     ("apex", "overflow", r"Grad overflow on iteration (?P<index>\d+)\s+Using \w+ loss scale of (?P<before>#)"),
-    # 0.1 to 0.16: ZeRO and FP16_Optimizer (2 entries); FP16_Optimizer before its message; the engine; the pipeline engine
-    ("deepspeed", "overflow", ZERO + "(?:" + ATTEMPTED + "|" + HELD + ")?"),
+    # DeepSpeed 0.1 to 0.16: ZeRO and FP16_Optimizer (2 entries); FP16_Optimizer before its message; engine; pipeline engine
+    ("deepspeed", "overflow", ZERO + "(?:" + ATTEMPTED + "|" + UNCHANGED + ")?"),
     ("deepspeed", "overflow", r"\[Rank (?P<rank>-?\d+)\] Overflow detected\. Skipping step" + ATTEMPTED),
-    ("deepspeed", "place", r"Grad overflow on iteration:? (?P<index>\d+)\b(?!\s+Using)"),
+    ("deepspeed", "overflow step", r"Grad overflow on iteration:? (?P<index>\d+)\b(?!\s+Using)"),
     ("deepspeed", "steps", r"ank[: ](?P<rank>-?\d+)\]? step=(?P<steps>\d+), skipped=(?P<total>\d+)"),
     ("deepspeed", "steps", r"steps: (?<!\wsteps: )(?P<steps>\d+) loss: "),
-    # 2.0 to 3.3: GradScaler; the trainer of PaddleNLP
+    # Paddle 2.0 to 3.3: GradScaler; the trainer of PaddleNLP
     ("paddle", "overflow", r"Found inf or nan, current scale is: (?P<before>#), decrease to: #\*(?P<ratio>#)"),
     ("paddle", "steps", r"global_step: (?P<steps>\d+)"),
-    # 1.0; 2.0 to core 0.19 (2 entries)
+    # Megatron 1.0; 2.0 to core 0.19 (2 entries)
     ("megatron", "overflow", CAPITALS + ATTEMPTED),
     ("megatron", "start", LOADED),
     ("megatron", "steps", ITERATION + SKIPPED),
-    # 0.5 to 0.12: fp16 and amp; start of a run (2 entries); train_inner since 0.10; formats simple and json, and end of an epoch
+    # fairseq 0.5 to 0.12: fp16 and amp; start of a run (2 entries); train_inner since 0.10; formats simple and json, end of epoch
     ("fairseq", "overflow", r"overflow detected, (?:ignoring gradient, )?setting (?:loss )?scale to:?(?: to)? (?P<after>#)"),
     ("fairseq", "start", rf"oaded checkpoint {before_next('oaded checkpoint ')} @ (?P<updates>\d+) updates"),
     ("fairseq", "start", r"o existing checkpoint found"),
@@ -85,12 +87,12 @@ LAUNCHER = re.compile(r"\[(?:default|rank)(\d+)\]:|\[\d+,(\d+)\]<std(?:out|err)>
 class Event(NamedTuple):
     """Match of a pattern in a log."""
 
-    at: int  # index of the first character in the log
+    position: int  # index of the first character in the log
     line: int  # line number, counted from 1
-    meaning: str  # "overflow"; "place": step of the next overflows; "steps": steps so far; "start": steps before the run
+    meaning: str  # "overflow"; "overflow step": step of the next overflows; "steps": steps so far; "start": steps before the run
     groups: dict[str, str | None]
     rank: int | None  # rank of the process that printed the message; None if unknown
-    number: int | None  # value of the group index, steps or updates
+    number: int | None  # value of the group index, steps or updates; 0 for a start without such a group
 
     def has(self, group: str) -> bool:
         """Return True if *group* matched."""
@@ -98,19 +100,23 @@ class Event(NamedTuple):
 
     def overflow(self) -> Overflow:
         """Return the overflow that the message reports."""
-        before = _scale(self.groups.get("before") or self.groups.get("held"))
-        after = _scale(self.groups.get("after") or self.groups.get("reduced") or self.groups.get("held"))
+        before = _scale(self.groups.get("before") or self.groups.get("unchanged"))
+        after = _scale(self.groups.get("after") or self.groups.get("reduced") or self.groups.get("unchanged"))
         if ratio := self.groups.get("ratio"):
             with np.errstate(all="ignore"):
                 after = float(np.float32(before) * np.float32(float(ratio)))  # rounds like Paddle
         return Overflow(self.line, before, after)
 
     def scale_after(self) -> float:
-        """Return the scale after the steps so far; NaN if the printed digits (Megatron: 1 decimal, fairseq: 6) do not suffice."""
+        """
+        Return the scale after the steps so far; NaN if it is unknown, or if the printed digits do not determine it.
+
+        Megatron prints one decimal, and fairseq six significant digits.
+        """
         if text := self.groups.get("scale"):
             exact = text in ("0.5", "inf") or (text.endswith(".0") and text != "0.0")
             return float(text) if exact else math.nan
-        value = float(self.groups.get("about") or math.nan)
+        value = float(self.groups.get("rounded") or math.nan)
         power = 2.0 ** round(math.log2(value)) if 0 < value < 2.0**1023 else math.nan
         return power if value in (power, float(f"{power:g}")) else math.nan
 
@@ -144,7 +150,7 @@ def find_steps(text: str, pattern: str) -> list[Event]:
     if "step" not in compiled.groupindex:
         positions = [next(of_line).start() for _, of_line in groupby(matches, lambda match: lines.number(match.start()))]
         lines = Lines(text)
-        return [_event(lines, "steps", at, {"steps": str(count)}) for count, at in enumerate(positions, 1)]
+        return [_event(lines, "steps", position, {"steps": str(number)}) for number, position in enumerate(positions, 1)]
     if invalid := next((match for match in matches if not (match["step"] or "").isdecimal()), None):
         actual = f"{excerpt(invalid['step'])} in {excerpt(invalid[0])}"
         raise ValueError(f"the group 'step' of step_pattern must match an integer, got {actual}")
@@ -160,14 +166,14 @@ class Lines:
     """Line numbers of a text, computed in ascending order. A list of all line ends would take 40 bytes per line."""
 
     def __init__(self, text: str) -> None:
-        self.text, self.start, self._at, self._number = text, 0, 0, 1
+        self.text, self.start, self._position, self._number = text, 0, 0, 1
 
-    def number(self, at: int) -> int:
-        """Return the line number of index *at*, which must not decrease between calls, and set `start` to the line's start."""
-        if passed := self.text.count("\n", self._at, at):
+    def number(self, position: int) -> int:
+        """Return the line number of *position*, which must not decrease between calls, and set `start` to the line's start."""
+        if passed := self.text.count("\n", self._position, position):
             self._number += passed
-            self.start = self.text.rindex("\n", self._at, at) + 1
-        self._at = at
+            self.start = self.text.rindex("\n", self._position, position) + 1
+        self._position = position
         return self._number
 
 
@@ -176,12 +182,13 @@ def _check_messages(number: int) -> None:
         raise ValueError(f"a log must have at most {MOST_MESSAGES} messages, got more; use a part of the log")
 
 
-def _event(lines: Lines, meaning: str, at: int, groups: dict[str, str | None]) -> Event:
-    line = lines.number(at)
+def _event(lines: Lines, meaning: str, position: int, groups: dict[str, str | None]) -> Event:
+    line = lines.number(position)
     launcher = LAUNCHER.match(lines.text, lines.start)
     rank = groups.get("rank") or (launcher and (launcher[1] or launcher[2]))
     number = groups.get("index") or groups.get("steps") or groups.get("updates") or ("0" if meaning == "start" else None)
-    return Event(at, line, meaning, groups, None if rank is None else count(rank), None if number is None else count(number))
+    numbers = (None if digits is None else count(digits) for digits in (rank, number))
+    return Event(position, line, meaning, groups, *numbers)
 
 
 def count(digits: str) -> int:

@@ -18,7 +18,7 @@ from ..traces import Observed
 from .log_formats import Event, count
 
 
-class UnplacedError(Exception):
+class UnknownStepsError(Exception):
     """Raised if a log does not determine the steps of its overflows."""
 
 
@@ -43,8 +43,8 @@ def observe(events: list[Event], notes: list[str]) -> Observed:
     """
     Return the scales and flags of the steps, up to the last line that numbers steps, and add assumptions to *notes*.
 
-    *events* are the events of one process in the order of the log, without copies and without "place" events. If they do not
-    determine the steps of the overflows, an UnplacedError is raised.
+    *events* are the events of one process in the order of the log, without copies and without "overflow step" events. If they do
+    not determine the steps of the overflows, an UnknownStepsError is raised.
     """
     if excess := next((event for event in events if (event.number or 0) > MOST_STEPS), None):
         raise ValueError(f"the log must have at most {MOST_STEPS} steps, got step {excess.number} in line {excess.line}")
@@ -76,13 +76,13 @@ def _marks(events: list[Event]) -> tuple[list[Mark], list[Event]]:
         if event.meaning == "overflow":
             marks.append(Mark(event, event.number + 1, [event]))
     if not marks:
-        raise UnplacedError(
+        raise UnknownStepsError(
             "the log does not number its steps, so that the number of finite steps between its overflows is unknown; specify "
             "step_pattern, a regular expression for the lines that end a step"
         )
     for previous, mark in pairwise(marks):
         if mark.number < previous.number:
-            raise UnplacedError(
+            raise UnknownStepsError(
                 f"the step numbers decrease from {previous.number} in line {previous.event.line} to {mark.number} in line "
                 f"{mark.event.line}; use the part of the log with one run, or a step_pattern for the lines of one process"
             )
@@ -122,25 +122,28 @@ def _opens_run(first: Mark, distance: int) -> bool:
 
 
 def _windows(marks: list[Mark], begin: int) -> Iterator[Window]:
-    distance, previous, total, carried = mode(_distances(marks)), begin, 0 if begin <= 0 else None, 0
+    """Yield the window of each mark, given the number of steps before the log."""
+    distance, previous = mode(_distances(marks)), begin
+    total = 0 if begin <= 0 else None  # number of overflows since the start of the run; None if unknown
+    counted = 0  # overflows before the window that its line counts again
     opens = _opens_run(marks[0], distance)
     for mark in marks:
         event, steps, unknown, overflows = mark.event, mark.number - previous, 0, len(mark.overflows)
-        if (now := event.groups.get("total")) is not None:
-            overflows, total = overflows if total is None else count(now) - total, count(now)
+        if (digits := event.groups.get("total")) is not None:
+            overflows, total = overflows if total is None else count(digits) - total, count(digits)
         elif total is not None:
             total += overflows
-        if (now := event.groups.get("skipped")) is not None:
-            unknown, overflows = max(0, steps - distance), count(now) - carried
-            carried = count(now) if opens and steps == 1 and event.has("fraction") else 0
+        if (digits := event.groups.get("skipped")) is not None:
+            unknown, overflows = max(0, steps - distance), count(digits) - counted
+            counted = count(digits) if opens and steps == 1 and event.has("fraction") else 0
         opens = event.meaning == "start"
         if opens or (mark is marks[0] and mark.number == begin and event.has("updates")):
             unknown, overflows = steps, 0
         covered = steps - unknown + (overflows if event.has("updates") else 0)
         if not 0 <= overflows <= covered:
-            ended = "step" if covered == 1 else f"{covered} steps"
-            raise UnplacedError(
-                f"line {event.line}: expected 0 to {covered} overflows in the {ended} that it ends, got {overflows}; check that "
+            window = "step" if covered == 1 else f"{covered} steps"
+            raise UnknownStepsError(
+                f"line {event.line}: expected 0 to {covered} overflows in the {window} that it ends, got {overflows}; check that "
                 "the lines are of one process, and that step_pattern matches a line of each step"
             )
         yield Window(mark, unknown, covered, overflows)
@@ -161,8 +164,8 @@ def _flags(window: Window) -> np.ndarray:
 
 def _scales(window: Window, flags: np.ndarray) -> Iterator[tuple[int, float]]:
     """Yield (number of covered steps before it, scale) for each scale; a scale can be NaN."""
-    if not window.overflows or not window.mark.event.has("about") or window.mark.event.has("inner"):
-        # Otherwise the line has the scale of the last finite step, and which step this is is unknown.
+    if not window.overflows or not window.mark.event.has("rounded") or window.mark.event.has("inner"):
+        # Otherwise the line has the scale of the last finite step, whose index is unknown.
         yield window.covered, window.mark.event.scale_after()
     if len(window.mark.overflows) == window.overflows and not flags[: window.overflows].any():
         for index, event in enumerate(window.mark.overflows):
@@ -179,8 +182,8 @@ def _note(notes: list[str], begin: int, windows: list[Window], unknown: int, rem
         notes.append(f"the flags of {unknown} of {steps} steps are unknown")
     if differing := [window for window in windows if len(window.mark.overflows) not in (0, window.overflows)]:
         first = differing[0].mark.event.line
-        counted = f"{len(differing)} lines count other overflows than the messages before them report"
-        notes.append(f"{counted}, the first is line {first}")
+        label = "lines whose number of overflows is not that of the messages before them"
+        notes.append(f"{label}: {len(differing)}, the first is line {first}")
     if remaining:
         first = remaining[0].line
-        notes.append(f"{len(remaining)} overflows after the last number of steps were ignored, the first in line {first}")
+        notes.append(f"ignored overflows after the last number of steps: {len(remaining)}, the first in line {first}")

@@ -24,7 +24,7 @@ import numpy as np
 from ...parsing import LONGEST_ROW, MOST_STEPS, check_length, cut, excerpt
 from ..traces import Observed, Overflow, Trace
 from .log_formats import EVERY_RANK, LOG_FORMATS, Event, Lines, count, find_events, find_steps, reports
-from .log_steps import UnplacedError, observe
+from .log_steps import UnknownStepsError, observe
 
 SUSPECT = re.compile(r"(?>.*?overflow).*?(?:skip|scale)|.*?inf or nan", re.IGNORECASE)
 
@@ -108,17 +108,17 @@ def read_log(text_or_lines: str | Iterable[str], log_format: str | None = None, 
     log_format, notes = _choose(log_format, events_of, text, step_pattern)
     events = events_of.get(log_format, [])
     if step_pattern is not None:
-        events = [event for event in events if event.meaning in ("overflow", "place")] + find_steps(text, step_pattern)
-    events = _once(_one_source(sorted(events, key=lambda event: event.at), notes), log_format, notes)
+        events = [event for event in events if event.meaning in ("overflow", "overflow step")] + find_steps(text, step_pattern)
+    events = _without_copies(_one_source(sorted(events, key=lambda event: event.position), notes), log_format, notes)
     overflows = tuple(event.overflow() for event in events if event.meaning == "overflow")
     try:
         observed = observe(events, notes)
-    except UnplacedError as error:
+    except UnknownStepsError as error:
         return Log(log_format, overflows, None, tuple(notes), str(error))
     return Log(log_format, overflows, observed, tuple(notes))
 
 
-def recognised(text: str) -> tuple[str, ...]:
+def recognized_formats(text: str) -> tuple[str, ...]:
     """Return the log formats with messages in a log: those with the most reports of overflows first, then the most matches."""
     text = _text(text)
     return ("lightning",) * bool(_scale_columns(text)) + tuple(find_events(text))
@@ -149,9 +149,9 @@ def _choose(
         reason = f"the log has no known messages of {requested or ', '.join(LOG_FORMATS)}"
         raise ValueError("; ".join([reason, *others, *notes]))
     notes.insert(0, f"read as a log of {log_format}")
-    read = {event.at for event in events_of.get(log_format, [])}
-    unread = {name: reports([event for event in events if event.at not in read]) for name, events in events_of.items()}
-    notes += [f"{count} reports of {name} were not read" for name, count in unread.items() if count]
+    read = {event.position for event in events_of.get(log_format, [])}
+    unread = {name: reports([event for event in events if event.position not in read]) for name, events in events_of.items()}
+    notes += [f"reports of {name} that were not read: {number}" for name, number in unread.items() if number]
     if log_format == "paddle":
         notes.append("Paddle reports only overflows that lower the scale, which are not all if decr_every_n_nan_or_inf exceeds 1")
     return log_format, notes
@@ -167,12 +167,13 @@ def _unknown_messages(events_of: dict[str, list[Event]], text: str) -> list[str]
         return []
     line, message = lines.number(first.start()), excerpt(first[0].strip(), 400)
     number = 1 + sum(1 for _ in unmatched)
-    return [f"{number} lines that seem to report overflows match no known message, the first is line {line}, {message}"]
+    label = "lines that seem to report overflows, but match no known message"
+    return [f"{label}: {number}, the first is line {line}, {message}"]
 
 
 def _one_source(events: list[Event], notes: list[str]) -> list[Event]:
     """Return the events of one rank and one loss scaler, and add the omitted ranks and loss scalers to *notes*."""
-    for meaning in ("overflow", "place", "start", "steps"):
+    for meaning in ("overflow", "overflow step", "start", "steps"):
         ranks = sorted({event.rank for event in events if event.meaning == meaning and event.rank is not None})
         if len(ranks) > 1:
             notes.append(f"ranks {excerpt(ranks)} print messages ({meaning}); those of rank {ranks[0]} were read")
@@ -184,14 +185,14 @@ def _one_source(events: list[Event], notes: list[str]) -> list[Event]:
     return events
 
 
-def _once(events: list[Event], log_format: str, notes: list[str]) -> list[Event]:
+def _without_copies(events: list[Event], log_format: str, notes: list[str]) -> list[Event]:
     """Return *events* with one line for each number of steps and without copies of messages."""
 
     def identity(event: Event) -> tuple[str | None, ...] | int:
         copied = event.meaning == "overflow" and log_format in EVERY_RANK and event.rank is None and event.number is None
-        return tuple(event.groups.values()) if copied else event.at
+        return tuple(event.groups.values()) if copied else event.position
 
-    runs = [list(run) for _, run in groupby(_numbered_once(_numbered(events)), identity)]
+    runs = [list(run) for _, run in groupby(_last_of_each_number(_numbered(events)), identity)]
     messages = [run for run in runs if isinstance(identity(run[0]), tuple)]
     # Ignore messages at the lower bound: the scale does not change there, so equal messages in a row can be several overflows.
     changing = [len(run) for run in messages if run[0].overflow().before != run[0].overflow().after]
@@ -206,7 +207,7 @@ def _numbered(events: list[Event]) -> list[Event]:
     """Number each overflow by the step that it or a preceding message names, and drop further overflows at the same step."""
     numbered, announced, last = list[Event](), None, None
     for event in events:
-        if event.meaning == "place":
+        if event.meaning == "overflow step":
             announced = event.number
         elif event.meaning != "overflow":
             numbered.append(event)
@@ -218,7 +219,7 @@ def _numbered(events: list[Event]) -> list[Event]:
     return numbered
 
 
-def _numbered_once(events: list[Event]) -> list[Event]:
+def _last_of_each_number(events: list[Event]) -> list[Event]:
     """
     Return *events* with only the last line for each number of steps.
 
@@ -268,7 +269,7 @@ def _lightning(text: str) -> Log:
         raise ValueError(f"Lightning's metrics.csv must have {expected}, at line {line}: {cut(str(error))}") from None
     notes = [
         f"read as a log of lightning, with {excerpt(columns[0])} as the scale at each step",
-        "if the scale was logged at the end of a batch, as in on_train_batch_end, everything is one step late",
+        "if the scale was logged at the end of a batch, as in on_train_batch_end, all scales are one step late",
     ]
     pairs = list(pairwise(rows))
     overflows = tuple(

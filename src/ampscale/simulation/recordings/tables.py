@@ -15,7 +15,8 @@ from ..traces import Observed, Trace, from_flags
 
 # Name of a column of flags (in lower case), and the meaning of a true flag.
 FLAG_COLUMNS = {"finite": "finite", "overflow": "overflow", "found_inf": "overflow", "skipped": "overflow"}
-MEANING = dict.fromkeys(("1", "1.0", "true", "yes"), True) | dict.fromkeys(("0", "0.0", "false", "no"), False)
+# Flag of a cell, by its text in lower case.
+FLAGS = dict.fromkeys(("1", "1.0", "true", "yes"), True) | dict.fromkeys(("0", "0.0", "false", "no"), False)
 
 
 def from_csv(path: str | Path, column: str | None = None, means: str | None = None) -> Trace:
@@ -24,8 +25,8 @@ def from_csv(path: str | Path, column: str | None = None, means: str | None = No
 
     Args:
         path: CSV file in UTF-8, with commas between the cells. The first row names the columns.
-        column: Name of the column. By default, the only column called `finite`, `overflow`, `found_inf` or `skipped`. Its cells
-            are 1, 1.0, true, yes or 0, 0.0, false, no. Both in upper or lower case.
+        column: Name of the column. By default, the only column called `finite`, `overflow`, `found_inf` or `skipped`, in upper
+            or lower case. True cells are 1, 1.0, true or yes, and false cells are 0, 0.0, false or no, in upper or lower case.
         means: Meaning of a true cell: "finite" or "overflow". Required if the column has another name.
 
     Returns:
@@ -45,8 +46,8 @@ def from_csv(path: str | Path, column: str | None = None, means: str | None = No
     """
     header, rows = read_table(path)
     column = _flag_column(path, header) if column is None else column
-    index, finite_if = _index(path, header, column), _meaning(column, means) == "finite"
-    return from_flags(_flag(path, line, column, cells[index]) is finite_if for line, cells in rows)
+    index, true_is_finite = _index(path, header, column), _meaning(column, means) == "finite"
+    return from_flags(_flag(path, line, column, cells[index]) is true_is_finite for line, cells in rows)
 
 
 def observed_from_csv(path: str | Path, scale_column: str = "scale", overflow_column: str | None = None) -> Observed:
@@ -83,11 +84,11 @@ def observed_from_csv(path: str | Path, scale_column: str = "scale", overflow_co
         overflow_column = _flag_column(path, header)
     column = overflow_column or ""
     index = None if overflow_column is None else _index(path, header, column)
-    finite_if, scales, finite = FLAG_COLUMNS.get(column.lower()) == "finite", list[float](), list[int]()
+    true_is_finite, scales, finite = FLAG_COLUMNS.get(column.lower()) == "finite", list[float](), list[int]()
     for line, cells in rows:
         scales.append(_scale(path, line, scale_column, cells[scale_index]))
         empty = index is None or not cells[index].strip()
-        finite.append(-1 if empty else int(_flag(path, line, column, cells[index or 0]) is finite_if))
+        finite.append(-1 if empty else int(_flag(path, line, column, cells[index or 0]) is true_is_finite))
     if finite[-1] == -1:
         finite.pop()
     else:
@@ -153,19 +154,19 @@ def _meaning(column: str, means: str | None) -> str:
     """Return the meaning of a true cell: "finite" or "overflow"."""
     if means not in (None, "finite", "overflow"):
         raise ValueError(f"means must be 'finite' or 'overflow', got {excerpt(means)}")
-    named = FLAG_COLUMNS.get(column.lower(), means)
-    if named is None:
+    meaning = FLAG_COLUMNS.get(column.lower(), means)
+    if meaning is None:
         remedy = "specify means='finite' or means='overflow'"
         raise ValueError(f"the meaning of a true cell of {excerpt(column)} is unknown; {remedy}")
-    if means not in (None, named):
-        raise ValueError(f"a true cell of {excerpt(column)} means {named!r}, got means={excerpt(means)}")
-    return named
+    if means not in (None, meaning):
+        raise ValueError(f"a true cell of {excerpt(column)} means {meaning!r}, got means={excerpt(means)}")
+    return meaning
 
 
 def _flag(path: str | Path, line: int, column: str, cell: str) -> bool:
-    if (text := cell.strip().lower()) in MEANING:
-        return MEANING[text]
-    raise ValueError(f"{path}, line {line}: {excerpt(column)} must be one of {', '.join(MEANING)}, got {excerpt(cell)}")
+    if (text := cell.strip().lower()) in FLAGS:
+        return FLAGS[text]
+    raise ValueError(f"{path}, line {line}: {excerpt(column)} must be one of {', '.join(FLAGS)}, got {excerpt(cell)}")
 
 
 def _scale(path: str | Path, line: int, column: str, cell: str) -> float:
