@@ -1,5 +1,5 @@
 """
-Monitor: receives the steps of a training loop, diagnoses them, and passes them on to sinks.
+Monitor that receives the steps of a training loop, diagnoses them, and passes them on to sinks.
 
 A loop with functions or cells calls `record`. The `GradScaler` classes take a monitor and call `observe_loss`, `begin` and `end`.
 """
@@ -27,29 +27,30 @@ from .verdicts import Diagnoser, Diagnosis, Verdict
 
 ON_STALL = ("warn", "raise")
 _FOLDER = os.path.dirname(os.path.dirname(__file__)) + os.sep
-PEEKS = 100  # steps that are measured after a skipped step whose NaNs may come from clipping
+STEPS_AFTER_NANS = 100  # number of steps that are measured after a skipped step whose NaNs may come from clipping
 
 
 class StalledError(RuntimeError):
-    """Error of a `Monitor` with ``on_stall="raise"``: skipped steps do not end."""
+    """Raised by a `Monitor` with ``on_stall="raise"`` if too many steps are skipped."""
 
 
 class Monitor:
     """
-    Observer of the steps of one training run, which tells why steps were skipped.
+    Observer of the steps of one training run, which diagnoses why steps were skipped.
 
     Args:
-        names: Names of the gradients in their order; or pairs of a name and a parameter, as `named_parameters()` returns, so that
-            gradients are named also if some parameters have none. By default, gradients are numbered.
-        diagnose_on_skip: Measure the gradients of skipped steps. Applied steps then cost nothing.
-        measure_every: Measure the gradients of every n-th step; None for none.
-        histogram_every: Measure the exponents of the gradients of every n-th step; None for none.
+        names: Names of the gradients in their order; or pairs of a name and a parameter, as `named_parameters()` returns, which
+            also name gradients correctly if some parameters have none. By default, gradients are numbered.
+        diagnose_on_skip: Measure the gradients of skipped steps. Applied steps are measured only if they follow a skipped one.
+        measure_every: Measure the gradients of every n-th step of a `GradScaler`; None for none. `train_step` has the argument
+            `measure` instead.
+        histogram_every: Measure the exponents of the gradients of every n-th step of a `GradScaler`; None for none.
         sinks: Receivers of every step, such as `JSONLines`.
-        on_stall: "warn" for a RuntimeWarning when a run stalls, "raise" for a `StalledError`, or a function that is called with
-            the `Diagnosis`; each time once until a step is applied.
-        limits: Limits from which diagnoses are concluded.
-        communicator: Communicator of processes, to tell the ranks whose gradients were not finite: every skipped step costs one
-            exchange of a short text. All ranks need a monitor with the same arguments.
+        on_stall: Reaction to the first step of each stall: "warn" for a RuntimeWarning, "raise" for a `StalledError`, or a
+            function that is called with the `Diagnosis`.
+        limits: Thresholds of the checks.
+        communicator: Communicator of the processes. At every skipped step, they exchange a short text, so that the diagnosis
+            names the ranks whose gradients were not finite. All ranks need a monitor with the same arguments.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -90,19 +91,19 @@ class Monitor:
         self._sinks, self._on_stall, self._limits, self._communicator = list(sinks), on_stall, limits, communicator
         self._names, self._parameters = _named(names)
         self._runs: dict[int, _Run] = {}
-        self._losses: list[Any] = []  # of the step that begins, or has ended for one of several optimizers
+        self._losses: list[Any] = []  # of the current step, which may have ended for some of several optimizers
         self._has_ended = False
 
     def record(self, report: StepReport, backward: Callable[[float], Tree] | None = None) -> Diagnosis:
         """
-        Receive the step of `train_step` or, as its `last_step`, of a cell, and return the diagnosis.
+        Receive the report of `train_step`, or the `last_step` of a cell, and return the diagnosis.
 
         A micro-batch that does not complete a step is not recorded.
 
         Args:
-            report: Report of the step. This copies it to the host.
-            backward: ``backward(scale) -> gradients``: computes the scaled gradients of this step again. It is called only if
-                the step was skipped: at its scale, and at a scale of 1, to see whether any scale would help.
+            report: Report of the step. Its values are copied to the host.
+            backward: ``backward(scale) -> gradients``: computes the scaled gradients of this step again. It is called only if the
+                step was skipped: with the scale of the step, and with a scale of 1, which shows if a smaller scale would help.
 
         Raises:
             TypeError: *report* is not a `StepReport`.
@@ -117,10 +118,10 @@ class Monitor:
         if report.statistics is not None:
             measured = {"measured_scale": scale, "tensors": statistics_of(report.statistics.tolist())}
         if not finite and self._on_skip and backward is not None:
-            again = self._measure(backward(scale), scale)
-            if not again["tensors"]:
+            recomputed = self._measure(backward(scale), scale)
+            if not recomputed["tensors"]:
                 raise ValueError("backward must return gradients, got none")
-            measured = (measured or again) | {"finite_at_one": bool(functional.all_finite(backward(1.0)))}
+            measured = (measured or recomputed) | {"finite_at_one": bool(functional.all_finite(backward(1.0)))}
         return self._receive(
             self, is_local=True, **measured,
             scale=scale, next_scale=_number(report.next_scale), finite=finite, applied=bool(report.applied),
@@ -157,7 +158,7 @@ class Monitor:
         run, number = self._run(owner), _number(scale)
         run.version, run.measured = _version(gradients), {"stale": stale, "modified": modified, "change": change}
         is_due = self._is_due(self._every, run.step) or self._is_due(self._histogram_every, run.step)
-        if is_due or (self._on_skip and (run.last_skipped or run.step < run.peeks_until)):
+        if is_due or (self._on_skip and (run.last_skipped or run.step < run.measured_until)):
             run.measured |= self._measure(gradients, number, run.step)
         if "tensors" in run.measured or change is not None:
             run.measured["norm"] = _number(functional.global_norm(gradients)) / number
@@ -181,11 +182,11 @@ class Monitor:
         measured, is_local = run.measured, "tensors" in run.measured
         if not finite and self._on_skip and not is_local:
             measured |= self._measure(gradients, 1.0)
-            # Gradients that were changed before unscaling are recognised from the second step on.
+            # A change of the gradients before unscaling is detected from the second step on.
             is_original = run.step > 0 and run.version is not None and _version(gradients) == run.version
             infinities, nans = (sum(getattr(tensor, name) for tensor in measured["tensors"]) for name in ("infinities", "nans"))
             measured["is_original"] = is_original
-            run.peeks_until = run.step + PEEKS if nans and not infinities and not is_original else 0
+            run.measured_until = run.step + STEPS_AFTER_NANS if nans and not infinities and not is_original else 0
         losses, self._has_ended = list(map(_loss, self._losses)), True
         return self._receive(
             owner, is_local, **measured,
@@ -244,7 +245,7 @@ class Monitor:
         return measured
 
     def _finite_ranks(self, tensors: tuple[TensorStatistics, ...] | None, finite: bool) -> tuple[bool, ...] | None:
-        """Return for each rank of a skipped step True if its gradients were finite; None if *tensors* of a rank are unknown."""
+        """Return, for each rank, True if its gradients were finite; None for a finite step, or if a rank has no *tensors*."""
         if finite:
             return None
         own = None if tensors is None else not any(tensor.nonfinite for tensor in tensors)
@@ -278,14 +279,14 @@ class _Run:
     diagnoser: Diagnoser
     step: int = 0
     last_skipped: bool = False
-    peeks_until: int = 0  # step before which gradients are measured before they can be changed
+    measured_until: int = 0  # the gradients of earlier steps are measured when they begin, before something can change them
     stalled: bool = False
-    measured: dict[str, Any] = field(default_factory=dict)  # fields of the `StepRecord` of the present step
-    version: int | None = None  # version counter of its first gradient before unscaling, if its library has one
+    measured: dict[str, Any] = field(default_factory=dict)  # known fields of the `StepRecord` of the current step
+    version: int | None = None  # `_version` of its gradients before unscaling
 
 
 def _level() -> int:
-    """Return the `stacklevel` with which a warning of the caller names the line outside this library."""
+    """Return the `stacklevel` with which a warning of the calling function names the line outside this library."""
     frame: FrameType | None = sys._getframe(1)
     level = 1
     while frame is not None and frame.f_code.co_filename.startswith(_FOLDER):
@@ -308,7 +309,7 @@ def _named(names: Iterable[Any] | None) -> tuple[list[str] | None, dict[int, str
 
 
 def _version(gradients: list[Array]) -> int | None:
-    """Return the version counter of the first gradient, which torch increments with each write but that of unscaling; or None."""
+    """Return torch's version counter of the first gradient, which all writes but unscaling increment; None if it has none."""
     return getattr(gradients[0], "_version", None) if gradients else None
 
 

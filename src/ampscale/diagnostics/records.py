@@ -1,7 +1,7 @@
 """
-Records of training steps: numbers on the host, from which diagnoses are made and run files are written.
+Records of training steps, as numbers on the host. Diagnoses and run files are made from them.
 
-Statistics describe the gradients at `measured_scale`: the loss scale if they were measured before unscaling, 1.0 if after.
+Statistics describe the gradients at `measured_scale`: the loss scale if they were measured before unscaling, otherwise 1.0.
 """
 
 import math
@@ -77,11 +77,11 @@ class StepRecord:
         finite_ranks: For each rank, True if its own gradients were finite before the mean; None if unknown.
         finite_at_one: True if the gradients of this step were finite when they were computed again at a scale of 1; None if this
             was not tried.
-        is_original: True if the gradients were measured as the backward pass left them, or unscaled; False if they may have been
-            changed since, as by clipping, which turns infinities into NaNs.
-        stale: True if the gradients of the step before were not set to zero, so that their infinities remained.
+        is_original: True if the measured gradients are those of the backward pass, scaled or unscaled; False if something else
+            may have changed them, such as clipping, which turns infinities into NaNs.
+        stale: True if the gradients of the previous step were not set to zero, so that their infinities remained.
         modified: True if gradients were changed between the backward pass and unscaling.
-        change: Factor by which that changed the norm of a gradient; None if unknown.
+        change: Factor by which this change multiplied the norm of a gradient; None if unknown.
 
     >>> overflow = StepRecord(3, 1024.0, 512.0, finite=False, applied=False, measured_scale=1024.0, tensors=(
     ...     TensorStatistics(4, 1, 0, 0, 1, 0, -3, 5), TensorStatistics(2, 0, 0, 0, 0, 0, 1, 1)))
@@ -122,12 +122,12 @@ class StepRecord:
 
 
 def statistics_of(rows: Sequence[Sequence[int]]) -> tuple[TensorStatistics, ...]:
-    """Return the rows of the result of `ampscale.measure`, copied to the host, as named tuples."""
+    """Return the rows of a result of `ampscale.measure`, as lists of integers, as named tuples."""
     return tuple(TensorStatistics(*map(int, row)) for row in rows)
 
 
 def histograms_of(rows: Sequence[Sequence[int]], lowest: int) -> tuple[Histogram, ...]:
-    """Return the rows of `ampscale.exponent_histogram`, whose first bin is *lowest*, without empty bins at the ends."""
+    """Return the rows of `ampscale.exponent_histogram`, whose first bin is *lowest*, without the empty bins at both ends."""
     histograms = []
     for row in rows:
         used = [index for index, count in enumerate(row) if count]
@@ -138,7 +138,7 @@ def histograms_of(rows: Sequence[Sequence[int]], lowest: int) -> tuple[Histogram
 
 def to_json(record: StepRecord) -> dict[str, Any]:
     """
-    Return the members of *record* for a JSON object, in the order of the fields and without those that have their default value.
+    Return the members of *record* for a JSON object, in the order of the fields and without fields that have their default value.
 
     An infinity or a NaN is the string "inf", "-inf" or "nan", since JSON has no such numbers.
     """
@@ -165,7 +165,7 @@ def from_json(members: dict[str, Any]) -> StepRecord:
 
 
 def encoded(value: Any) -> Any:
-    """Return *value*; an infinity or a NaN as a string."""
+    """Return *value*, or a string for an infinity or a NaN, which JSON lacks."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 

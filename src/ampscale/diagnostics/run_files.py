@@ -3,7 +3,7 @@ Run files: the records of a run as lines of JSON, in UTF-8.
 
 The first line is a header, ``{"format": "ampscale-run", "version": 1, "rule": ..., "names": ...}``, with the rule of the scaler
 and the names of the gradients, or null. Each further line is `records.to_json` of a step, optionally with a member "diagnosis". A
-line without a line feed at the end of the file is ignored, since it is still being written.
+last line without a line feed is ignored, since it is still being written.
 """
 
 import json
@@ -23,7 +23,7 @@ from .run_lines import COLUMNS, Measurement, check_line, empty_columns, parse_li
 from .verdicts import Diagnosis
 
 FORMAT, VERSION = "ampscale-run", 1
-_CHUNK = 2**18  # bytes; larger chunks are slower, as their objects leave the caches of the processor
+_CHUNK = 2**18  # bytes; larger chunks are slower, since their objects do not fit into the processor's caches
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,8 +43,8 @@ class Run:
         norms: Global norms of the unscaled gradients: float64; NaN also if unknown.
         measurements: Statistics and histograms, in the order of the steps.
         diagnoses: Diagnoses, in the order of the steps.
-        others: Records without measurements, by their index, of all steps but those that were applied and have no more numbers
-            than the columns.
+        others: Records, without measurements, of the steps that the columns do not describe completely: skipped steps, and steps
+            with further members. By the index of the step.
     """
 
     rule: LossScaleRule | None
@@ -141,7 +141,7 @@ class RunReader:
 
     def __init__(self) -> None:
         self.bytes = 0  # number of bytes that were fed
-        self._rest = b""  # unfinished line
+        self._rest = b""  # last line, without a line feed
         self._lines = 0
         self._steps = 0
         self._header: tuple[LossScaleRule | None, tuple[str, ...] | None] | None = None
@@ -160,7 +160,7 @@ class RunReader:
         Process the next bytes of the file.
 
         Raises:
-            ValueError: A line is not valid, or the file exceeds a limit. The reader must not be used any more.
+            ValueError: A line is not valid, or the file exceeds a limit. The reader must not be used after this error.
         """
         self.bytes += len(data)
         if self.bytes > LONGEST_RUN:
@@ -185,11 +185,10 @@ class RunReader:
         if self._header is None:
             raise ValueError(f'a run file must start with a header line, {{"format": "{FORMAT}", ...}}, got no complete line')
         if len(self._columns) != 1:
-            parts = self._columns or [empty_columns(0)]
-            self._columns = [{name: np.concatenate([part[name] for part in parts]) for name in COLUMNS}]
-        rule, names = self._header
-        further: list[Any] = [*self._columns[0].values(), tuple(self._measurements), tuple(self._diagnoses), self._others]
-        return Run(rule, names, *further)
+            chunks = self._columns or [empty_columns(0)]
+            self._columns = [{name: np.concatenate([chunk[name] for chunk in chunks]) for name in COLUMNS}]
+        columns: list[Any] = [*self._columns[0].values()]
+        return Run(*self._header, *columns, tuple(self._measurements), tuple(self._diagnoses), self._others)
 
     def _add(self, text: bytes) -> None:
         """Add lines of steps, each with a line feed."""

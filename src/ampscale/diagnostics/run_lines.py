@@ -1,4 +1,4 @@
-"""Parser of the lines of a run file that hold steps. Many lines are parsed at once, since a run can have millions of them."""
+"""Parser of the lines of a run file that contain steps. Many lines are parsed at once, since a run can have millions of them."""
 
 import json
 import math
@@ -19,7 +19,7 @@ COLUMNS: dict[str, Any] = {
     "loss": np.float64, "norm": np.float64,
 }  # fmt: skip
 _OPTIONAL = ("loss", "norm")
-# All but the numbers and commas of a plain line is deleted, and "true", which alone has a "u", becomes 1.
+# Delete everything but the numbers and commas of a plain line, and replace "true", which alone has a "u", by 1.
 _NUMBERS_ONLY, _DELETED = bytes.maketrans(b"u\n", b"1,"), b'{}":_abcdfghijklmnopqrstvwxyze'
 
 
@@ -56,8 +56,8 @@ class Histograms(NamedTuple):
 
     def tuples(self) -> tuple[Histogram, ...]:
         """Return one `Histogram` for each gradient."""
-        parts = np.split(self.counts, np.cumsum(self.lengths)[:-1])
-        return tuple(Histogram(int(low), tuple(part.tolist())) for low, part in zip(self.lowest, parts, strict=True))
+        rows = np.split(self.counts, np.cumsum(self.lengths)[:-1])
+        return tuple(Histogram(int(low), tuple(row.tolist())) for low, row in zip(self.lowest, rows, strict=True))
 
 
 class Measurement(NamedTuple):
@@ -82,7 +82,7 @@ class Measurement(NamedTuple):
         return len(self.statistics) if self.statistics is not None else len(self.histograms.lowest) if self.histograms else 0
 
     def members(self) -> dict[str, Any]:
-        """Return the fields of a `StepRecord` that hold the measurement."""
+        """Return the fields `tensors` and `histograms` of the `StepRecord`, if they were measured."""
         tensors = {} if self.statistics is None else {"tensors": statistics_of(self.statistics.tolist())}
         return tensors if self.histograms is None else {**tensors, "histograms": self.histograms.tuples()}
 
@@ -98,8 +98,8 @@ def parse_lines(
         first: Index of the first of them in the run.
 
     Raises:
-        Exception: A ValueError, TypeError, LookupError, OverflowError or RecursionError only says that a line is not valid;
-            `check_line` has the message.
+        ValueError, TypeError, LookupError, OverflowError, RecursionError: A line is not valid. `check_line` raises the error with
+            the reason.
     """
     columns = empty_columns(text.count(b"\n"))
     others = _fill_plain(columns, text)
@@ -134,19 +134,19 @@ def _fill_plain(columns: dict[str, np.ndarray], text: bytes) -> list[tuple[int, 
     """
     Parse the lines of applied steps without measurement, and return the others with their indices.
 
-    The numbers of many such lines are parsed as one long list, which takes a third of the time that objects take.
+    The numbers of many such lines are parsed as one long list, which takes a third of the time of parsing objects.
     """
     index, position, others = 0, 0, list[tuple[int, bytes]]()
-    plain: dict[int, list[tuple[int, bytes]]] = {}  # by shape, index and text of lines in a row
+    plain: dict[int, list[tuple[int, bytes]]] = {}  # for each shape, blocks of lines in a row: index of the first, and text
     while position < len(text):
         match = _PLAIN.match(text, position)
         end = match.end() if match else text.index(b"\n", position) + 1
         shape = match.lastindex if match else None
         (plain.setdefault(shape, []) if shape else others).append((index, text[position:end]))
         index, position = index + text.count(b"\n", position, end), end
-    for shape, parts in plain.items():
-        joined, names = b"".join(part for _, part in parts).replace(b"e-", b"E-"), _SHAPES[shape - 1]
-        indices = np.concatenate([np.arange(start, start + part.count(b"\n")) for start, part in parts])
+    for shape, blocks in plain.items():
+        joined, names = b"".join(block for _, block in blocks).replace(b"e-", b"E-"), _SHAPES[shape - 1]
+        indices = np.concatenate([np.arange(start, start + block.count(b"\n")) for start, block in blocks])
         numbers = json.loads(b"[" + joined.translate(_NUMBERS_ONLY, _DELETED)[:-1] + b"]")
         for start, name in enumerate(names):
             columns[name][indices] = _finite(numbers[start :: len(names)], is_integer=COLUMNS[name] is not np.float64)
@@ -154,6 +154,7 @@ def _fill_plain(columns: dict[str, np.ndarray], text: bytes) -> list[tuple[int, 
 
 
 def _finite(values: list[Any], is_integer: bool) -> np.ndarray:
+    """Return *values* as an array. Raise an error if one of them is not finite or, with *is_integer*, not an integer."""
     numbers = np.array(values)
     if numbers.dtype.kind not in ("i" if is_integer else "if") or not np.isfinite(numbers).all():
         raise ValueError("each number must be in the range of its dtype")

@@ -1,8 +1,8 @@
 """
-Sinks: where a `Monitor` sends records and diagnoses.
+Sinks: receivers of the records and diagnoses of a `Monitor`.
 
-Every object with the methods of `Sink` is one. Those for TensorBoard and Weights & Biases use a writer that the caller made, so
-that neither package is imported here.
+Any object with the methods of `Sink` is a sink. The sinks for TensorBoard and Weights & Biases use a writer that the caller
+created, so that this module imports neither package.
 """
 
 import logging
@@ -21,10 +21,10 @@ _EXPECTED = frozenset([Verdict.HEALTHY, Verdict.OCCASIONAL, Verdict.SEARCHING]) 
 
 
 class Sink(Protocol):
-    """Receiver of records."""
+    """Receiver of the steps of a run."""
 
     def write(self, record: StepRecord, diagnosis: Diagnosis, names: list[str] | None) -> None:
-        """Receive a step. *names* are those of the gradients in `record.tensors`."""
+        """Receive a step. *names* are the names of the gradients in `record.tensors`; None if they are unknown."""
 
     def close(self) -> None:
         """Receive the end of the run."""
@@ -32,7 +32,7 @@ class Sink(Protocol):
 
 class JSONLines:
     """
-    Run file: a header, and one JSON object for each step, written at once so that other processes can read it.
+    Sink that writes a run file: a header and one JSON object for each step, each at once, so that other processes can read it.
 
     Args:
         path: Path of the file, which is replaced.
@@ -63,7 +63,7 @@ class JSONLines:
 
 class Logging:
     """
-    Messages of Python's `logging`: a line for each diagnosis that is not "healthy", with the numbers as fields.
+    Sink that logs with Python's `logging`: a line for each diagnosis that is not "healthy", with its numbers as fields.
 
     The verdicts "occasional" and "searching", which belong to a run that goes well, have the level INFO, and all others WARNING.
     The attribute `ampscale` of a log record is a dict with step, scale, next_scale, verdict, stall and the evidence.
@@ -95,8 +95,8 @@ class Logging:
 
 class TensorBoard:
     """
-    Scalars of TensorBoard: scale, skipped (0 or 1), loss and norm; the shares of each gradient that float16 rounds to zero
-    (lost) and that are subnormal; and texts for diagnoses.
+    Sink that writes to TensorBoard: scale, skipped (0 or 1), loss and norm; the shares of each gradient that float16 rounds to
+    zero (lost) and that are subnormal; and the diagnoses as texts.
 
     Args:
         writer: A `SummaryWriter` of torch or tensorboardX, or any object with `add_scalar`, `add_text` and `flush`.
@@ -123,7 +123,7 @@ class TensorBoard:
 
 class WeightsAndBiases:
     """
-    Metrics of Weights & Biases, with the names of `TensorBoard`, and the verdict of each step that is not "healthy".
+    Sink that logs to Weights & Biases: metrics with the names of `TensorBoard`, and each verdict that is not "healthy".
 
     Args:
         run: Result of ``wandb.init``, or any object with ``log(dict)``. Steps are logged as the metric "ampscale/step".

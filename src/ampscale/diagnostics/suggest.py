@@ -1,7 +1,7 @@
 """
 Suggestions for the scale, from measured exponents.
 
-An exponent tells a value to a factor of two, so all results are exact to a factor of two and lie on the safe side.
+An exponent determines a value up to a factor of two. The results have the same precision, and err on the safe side.
 """
 
 import math
@@ -25,8 +25,8 @@ from .records import Histogram, StepRecord, statistics_of
 from .window import LARGEST_EXPONENT, SMALLEST_SUBNORMAL
 
 MOST_EXPONENT = 1000  # by absolute value, so that the suggested scales are finite
-SHARE = 0.01  # of the non-zero values; fewer are lost in most healthy float16 runs
-COARSE = 8  # powers of two between two attempts of `calibrate`
+SHARE = 0.01  # share of the non-zero values that may be lost; most healthy float16 runs lose fewer
+COARSE = 8  # powers of two between the first attempts of `calibrate`
 LEAST_SCALE, MOST_SCALE = 2.0**-24, 2.0**120  # bounds of the attempts of `calibrate`
 
 
@@ -37,8 +37,8 @@ class Suggestion(NamedTuple):
     Args:
         low: Smallest scale at which float16 loses at most the stated share of the values.
         high: Largest scale at which no value overflows in float16.
-        recommended: Power of two between `low` and `high`, if there is one, with a headroom of four; else the largest power of
-            two up to `high`.
+        recommended: Power of two from `low` to `high`, at most a quarter of `high` if possible; the largest power of two up to
+            `high` if there is none from `low` on.
         lost_share: Share of the non-zero values that are lost at `recommended`.
     """
 
@@ -49,10 +49,10 @@ class Suggestion(NamedTuple):
 
 
 class Replay(NamedTuple):
-    """Steps of a recorded run under another rule."""
+    """Result of another rule on a recorded run."""
 
-    name: str  # of the preset
-    skipped: int
+    name: str  # name of the rule
+    skipped: int  # number of skipped steps
     final_scale: float
 
 
@@ -60,8 +60,8 @@ def suggest(histograms: Sequence[Histogram], scale: float = 1.0, share: float = 
     """
     Return the interval of scales that neither overflow nor lose more than *share* of the values in float16.
 
-    A value is lost if float16 rounds it to zero, that is at 2**-25 and below; it overflows from 65520 on. Values are known to a
-    factor of two, and count with the end of their range that is nearer to the fault.
+    A value is lost if float16 rounds it to zero, that is at 2**-25 and below; it overflows from 65520 on. Only its exponent is
+    known: it counts as lost if any number with this exponent is lost, and as an overflow if any overflows.
 
     Args:
         histograms: Exponents of gradients, of one or several steps.
@@ -69,6 +69,7 @@ def suggest(histograms: Sequence[Histogram], scale: float = 1.0, share: float = 
         share: Share of the non-zero values that may be lost, from 0 to 1.
 
     Raises:
+        TypeError: An argument has the wrong type.
         ValueError: There is no value that is finite and not zero, or an exponent or another argument is out of range.
 
     >>> suggest([Histogram(-30, (1, 0, 99))])
@@ -99,11 +100,11 @@ def suggest(histograms: Sequence[Histogram], scale: float = 1.0, share: float = 
 
 def calibrate(backward: Callable[[float], Tree], rule: LossScaleRule, headroom: int = 2) -> LossScaleRule:
     """
-    Return *rule* with the initial scale that suits the gradients of one step, instead of finding it by skipped steps.
+    Return *rule* with an initial scale that suits the gradients of one batch, so that a run need not skip steps to find it.
 
-    The gradients of the first finite attempt show the largest exponent, from which the scale follows; it is then tried, and
-    halved until the gradients are finite. This takes two or three backward passes for a scale that is near, and six for one that
-    is far.
+    The scale is computed from the largest exponent in the first attempt with finite gradients, then tried, and halved until the
+    gradients are finite. This takes two or three backward passes if the initial scale of *rule* is approximately right, and
+    otherwise about one more for each factor of 256.
 
     Args:
         backward: ``backward(scale) -> gradients``: computes the scaled gradients of one batch, and changes nothing.
@@ -114,7 +115,9 @@ def calibrate(backward: Callable[[float], Tree], rule: LossScaleRule, headroom: 
         The rule with another `init_scale`: a power of two, or a bound of the rule.
 
     Raises:
-        ValueError: The gradients are not finite at any scale from 2**-24 on, or zero at any up to 2**120.
+        TypeError: *rule* is not a `LossScaleRule`, or *headroom* is not an int.
+        ValueError: *headroom* is negative; or the gradients are not finite at any scale from 2**-24 on, or are zero at every
+            scale up to 2**120.
 
     >>> rule = calibrate(lambda scale: np.float32([3.0]) * np.float32(scale), LossScaleRule(init_scale=2.0**24))
     >>> rule.init_scale
@@ -140,7 +143,7 @@ def _first_finite_host(backward: Callable[[float], Tree], scale: float) -> tuple
         if largest is not None and largest != NO_LARGEST:
             return scale, largest
         is_finite = largest is not None
-        if was_finite not in (None, is_finite):  # the scale lies between this one and the one before
+        if was_finite not in (None, is_finite):  # a suitable scale lies between this one and the previous one
             if powers == 1:
                 raise ValueError("the gradients are either zero or not finite at every scale: no scale helps")
             powers = 1
@@ -151,7 +154,7 @@ def _first_finite_host(backward: Callable[[float], Tree], scale: float) -> tuple
 
 
 def _largest_host(gradients: Tree) -> int | None:
-    """Return the largest exponent of *gradients*, -32768 if all are zero; None if one is not finite."""
+    """Return the largest exponent of *gradients*, `NO_LARGEST` if all are zero; None if one is not finite."""
     rows = statistics_of(functional.measure(gradients).tolist())
     if not rows:
         raise ValueError(f"backward must return gradients, got {excerpt(gradients)}")
@@ -162,12 +165,15 @@ def limits(records: Sequence[StepRecord]) -> Trace:
     """
     Return the overflow trace of a run: for each step, the largest scale at which it would have been finite.
 
-    For a finite step with statistics, the limit follows from its largest exponent, and lies below the true one by less than a
-    factor of two. Without statistics it is inf, as for a recorded step. For an overflow, it is the scale of the next finite step
-    if that is smaller, else half the scale of the overflow; -inf if the verdict would be the same at each scale (NaNs only).
+    The limit of a finite step is computed from its largest exponent, and is less than a factor of two below the true limit; inf
+    without statistics. The limit of an overflow is the scale of the next finite step, but at most half the scale of the overflow;
+    -inf if the gradients had NaNs and no infinity, so that no scale would have helped.
 
     Args:
         records: Steps of a run, in their order.
+
+    Raises:
+        TypeError: A record is not a `StepRecord`.
 
     >>> overflow = StepRecord(0, 1024.0, 512.0, finite=False, applied=False)
     >>> limits([overflow, StepRecord(1, 512.0, 512.0, finite=True, applied=True)]).limits.tolist()
@@ -182,23 +188,24 @@ def limits(records: Sequence[StepRecord]) -> Trace:
             next_finite = record.scale
             exponent = record.largest_exponent()
             values.append(math.inf if exponent is None else max(record.scale, 2.0 ** (LARGEST_EXPONENT - exponent)))
-        elif record.tensors and not any(tensor.infinities for tensor in record.tensors):
-            values.append(-math.inf)
         else:
-            values.append(min(next_finite, record.scale / 2))
+            infinities, nans = (sum(getattr(row, name) for row in record.tensors or ()) for name in ("infinities", "nans"))
+            values.append(-math.inf if nans and not infinities else min(next_finite, record.scale / 2))
     return Trace(np.array(values[::-1], np.float64))
 
 
 def replay(records: Sequence[StepRecord], rules: dict[str, LossScaleRule] | None = None) -> list[Replay]:
     """
-    Return what other rules would have done on a recorded run, the one with the fewest skipped steps first.
+    Simulate rules on the gradients of a recorded run, and return the results, those with the fewest skipped steps first.
 
-    The rules see the same gradients as the recorded run, although other skipped steps would have changed them: a comparison of
-    rules, no prediction.
+    The results compare rules and do not predict a run: with other skipped steps, the gradients would have been different.
 
     Args:
         records: Steps of a run, in their order.
         rules: Rules by name; by default every preset.
+
+    Raises:
+        TypeError: A record is not a `StepRecord`, or a rule is not a `LossScaleRule`.
 
     >>> overflow = StepRecord(0, 1024.0, 512.0, finite=False, applied=False)
     >>> replay([overflow, overflow], {"torch": presets.torch(), "static": presets.static(128.0)})

@@ -1,8 +1,8 @@
 """
-Verdicts on steps: a closed set of causes, and the checks that choose one from the records of a run.
+Verdicts on steps: a closed set of causes, and the checks that choose one of them from the records of a run.
 
-The checks run in the order of their certainty: what the loop itself shows (a loss that is not finite, gradients that were not set
-to zero) comes before what the numbers suggest. docs/diagnosis.md explains each verdict and what to do about it.
+The most certain checks run first: facts about the loop, such as a non-finite loss or gradients that were not set to zero, precede
+conclusions from statistics. docs/diagnosis.md explains each verdict and its remedy.
 """
 
 import math
@@ -14,9 +14,9 @@ from typing import Any
 
 from .history import REPEATS, History, Limits, has_headroom
 from .records import StepRecord
-from .window import DIGITS_LOST, LARGEST_EXPONENT, lost_shares
+from .window import LARGEST_EXPONENT, NORM_RTOL, lost_shares
 
-LARGEST_CLIP = 0.25  # factor by which scaled gradients are clipped, at most: their norm is far above every usual limit
+LARGEST_CLIP = 0.25  # a larger factor is not clipping: the norm of scaled gradients is far above every usual limit
 
 
 class Verdict(StrEnum):
@@ -25,10 +25,11 @@ class Verdict(StrEnum):
 
     Args:
         HEALTHY: There was no overflow, and nothing is wrong.
-        OCCASIONAL: A single overflow, as a dynamic scale causes whenever it grows too far.
+        OCCASIONAL: A single overflow. A dynamic scale causes one whenever it grows too far.
         SEARCHING: The scale is still too large and backs off at each step, as at the start of a run.
         FORWARD: The loss itself was infinite or NaN, so the fault is in the forward pass.
-        NO_SCALE_HELPS: Gradients have NaNs and no infinity, or are not finite at a scale of 1, or do not react to the scale.
+        NO_SCALE_HELPS: Gradients have NaNs and no infinity, are not finite at a scale of 1, or have the same non-finite values at
+            several scales.
         ONE_TENSOR: In repeated skipped steps, the same gradient was the only one that was not finite.
         MEAN_ONLY: Every rank's own gradients were finite; only their mean was not.
         FORGOTTEN_ZERO_GRAD: Gradients of a skipped step were not set to zero, so that their infinities remain.
@@ -65,7 +66,7 @@ class Diagnosis:
         verdict: Cause or fault.
         message: The verdict in one or two sentences, with the remedy.
         evidence: Numbers on which the verdict rests, by name.
-        stall: Reason in words why the run counts as stalled; None if it does not. Any verdict can have it.
+        stall: Reason why the run counts as stalled, as text; None if it does not. Any verdict is possible then.
 
     >>> diagnosis = Diagnoser().diagnose(StepRecord(0, 65536.0, 32768.0, finite=False, applied=False, loss=math.nan))
     >>> diagnosis.verdict, diagnosis.evidence
@@ -85,10 +86,10 @@ _Check = Callable[[StepRecord, History], _Result]
 
 class Diagnoser:
     """
-    Checks the steps of a run one after the other.
+    Diagnoser of the steps of one run, which it must receive in their order.
 
     Args:
-        limits: Limits from which the checks conclude.
+        limits: Thresholds of the checks.
 
     >>> diagnoser = Diagnoser()
     >>> for step, finite in enumerate([False, True, False]):
@@ -170,9 +171,10 @@ def _independent_of_scale(record: StepRecord, history: History) -> _Result:
 
 
 def _one_tensor(record: StepRecord, history: History) -> _Result:
-    if history.only is None or record.tensors is None or len(history.only_in) < REPEATS - 1:
+    steps = history.only_offender_steps
+    if history.only_offender is None or record.tensors is None or len(steps) < REPEATS - 1:
         return None
-    name, first, count = history.name(history.only), history.only_in[0].step, len(history.only_in)
+    name, first, count = history.name(history.only_offender), steps[0].step, len(steps)
     on_rank = "" if record.rank is None else f" on rank {record.rank}"
     message = f"only {name} is not finite{on_rank}, in all {count} skipped steps since step {first}, at ever smaller scales"
     return Verdict.ONE_TENSOR, message, {"tensor": name, "rank": record.rank, "since step": first, "skips": count}
@@ -206,19 +208,20 @@ def _unscaled_twice(record: StepRecord, history: History) -> _Result:
 
 
 def _clipped_before(record: StepRecord, history: History) -> _Result:
-    steps = history.changed if record.change is not None else history.normed
-    raw = [step.norm * step.scale for step in steps if step.norm is not None]
-    same_norm = len(raw) == len(steps) and bool(raw) and _are_close(raw)
+    steps = history.changed if record.change is not None else history.with_norm
+    scaled_norms = [step.norm * step.scale for step in steps if step.norm is not None]
+    same_norm = len(scaled_norms) == len(steps) and bool(scaled_norms) and _are_close(scaled_norms)
     if record.change is not None:
         changes = [step.change or 0 for step in steps]
-        # A factor that varies from step to step is that of clipping; a mean over ranks has the same factor in each.
+        # The factor of clipping varies from step to step. That of a mean over ranks is the same in each step.
         if len(steps) < 2 or max(changes) > LARGEST_CLIP or _are_close(changes) or _is_intended(steps):
             return None
-    elif len(steps) < REPEATS or not same_norm or not _is_round(raw[-1]) or record.scale < 256 or _are_constant(steps):
+    elif len(steps) < REPEATS or not same_norm or not _is_round(scaled_norms[-1]) or record.scale < 256 or _are_constant(steps):
         return None
-    limit = f" to a norm of {raw[-1]:.4g}" if same_norm else ""
+    norm = scaled_norms[-1] if scaled_norms else None
+    limit = f" to a norm of {norm:.4g}" if same_norm else ""
     message = f"the gradients were clipped{limit} while they were scaled by {record.scale:g}: call unscale_() before clipping"
-    return Verdict.CLIPPED_BEFORE_UNSCALING, message, {"norm before unscaling": raw[-1] if raw else None, "scale": record.scale}
+    return Verdict.CLIPPED_BEFORE_UNSCALING, message, {"norm before unscaling": norm, "scale": record.scale}
 
 
 def _underflow(record: StepRecord, history: History) -> _Result:
@@ -245,7 +248,7 @@ def _underflow(record: StepRecord, history: History) -> _Result:
 
 def _all_zero(record: StepRecord, history: History) -> _Result:
     has_values = any(tensor.size for tensor in record.tensors or ())
-    if not has_values or record.loss == 0 or (history.filled_scale is not None and history.filled_scale <= record.scale):
+    if not has_values or record.loss == 0 or (history.normal_scale is not None and history.normal_scale <= record.scale):
         return None
     message = f"all gradients are zero at scale {record.scale:g}, although the loss is not: try a larger scale"
     return Verdict.UNDERFLOW, message, {"scale": record.scale}
@@ -285,7 +288,7 @@ def _counts(record: StepRecord) -> dict[str, int]:
 
 
 def _same_offenders(records: list[StepRecord]) -> bool:
-    """Return True if the same gradients have the same number of non-finite values in all *records*, whose scale has decreased."""
+    """Return True if each gradient has as many non-finite values in all *records*, although the scale has decreased."""
     counts = {tuple(tensor.nonfinite for tensor in record.tensors or ()) for record in records}
     return len(counts) == 1 and any(next(iter(counts))) and records[-1].scale < records[0].scale
 
@@ -304,7 +307,11 @@ def _is_below_good_scale(record: StepRecord, history: History) -> bool:
 
 
 def _is_intended(steps: list[StepRecord]) -> bool:
-    """Return True if a loop clips scaled gradients to a limit that it scaled too: the unscaled norm is round, the other not."""
+    """
+    Return True if a loop clips scaled gradients to a scaled limit, as it should.
+
+    The unscaled norm is then a round number, and the scaled norm is not.
+    """
     norms = [step.norm for step in steps if step.norm is not None]
     if len(norms) < len(steps):
         return False
@@ -312,7 +319,7 @@ def _is_intended(steps: list[StepRecord]) -> bool:
 
 
 def _are_constant(steps: list[StepRecord]) -> bool:
-    """Return True unless the gradients are known to differ between the steps: constant ones have a constant norm, too."""
+    """Return True unless the gradients are known to vary: constant gradients have a constant norm without clipping."""
     statistics = [step.tensors for step in steps]
     return None in statistics or all(tensors == statistics[0] for tensors in statistics)
 
@@ -322,9 +329,9 @@ def _are_close(values: Sequence[float]) -> bool:
 
 
 def _is_close(value: float, other: float) -> bool:
-    return math.isclose(value, other, rel_tol=DIGITS_LOST)
+    return math.isclose(value, other, rel_tol=NORM_RTOL)
 
 
 def _is_round(norm: float) -> bool:
-    """Return True if *norm* has one significant decimal digit, as the limits that people choose, up to `DIGITS_LOST`."""
+    """Return True if *norm* has one significant decimal digit, like usual limits, up to an error of `NORM_RTOL`."""
     return norm <= 1000 and _is_close(norm, float(f"{norm:.0e}"))
