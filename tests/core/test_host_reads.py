@@ -36,7 +36,7 @@ def gradients(library):
 
 @pytest.mark.clause("MACHINE-pure")
 @COUNTED
-@pytest.mark.parametrize("rule", RULES, ids=["bounded", "wide"])
+@pytest.mark.parametrize("rule", RULES, ids=["bounded", "float64"])
 def test_rule_copies_nothing_to_the_host(library, rule):
     """The scale starts at its initial value, grows and backs off."""
     flags = [library.array(finite, "bool") for finite in (True, True, False, False)]

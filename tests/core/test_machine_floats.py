@@ -76,10 +76,10 @@ def test_numpy_flags_are_accepted():
     rule = LossScaleRule(init_scale=8.0)
     for flag in (np.False_, np.asarray(False), False):
         state = rule.init()
-        after = rule.update(state, flag)
-        assert numbers(after) == (4.0, 0, 0, None, None)
+        new_state = rule.update(state, flag)
+        assert numbers(new_state) == (4.0, 0, 0, None, None)
         assert rule.update(rule.init(like=1.0), flag).scale == 4.0
-        assert not any(np.shares_memory(new, old) for new, old in zip(after[:3], state[:3], strict=True))
+        assert not any(np.shares_memory(new, old) for new, old in zip(new_state[:3], state[:3], strict=True))
 
 
 @pytest.mark.clause("MACHINE-numbers")
@@ -99,17 +99,17 @@ def test_scalars_batches_and_other_dtypes_use_the_reference():
     rule = LossScaleRule(init_scale=8.0, growth_factor=1.1, growth_interval=1)
     scalars = machine.LossScaleState(np.float32(8), np.int32(0), np.int32(0))
     batch = machine.LossScaleState(np.full(2, 8, "f4"), np.zeros(2, "i4"), np.zeros(2, "i4"))
-    wide = machine.LossScaleState(np.full((), 8.0), np.zeros((), "i4"), np.zeros((), "i4"))
+    float64_state = machine.LossScaleState(np.full((), 8.0), np.zeros((), "i4"), np.zeros((), "i4"))
     assert numbers(rule.update(scalars, False)) == (4.0, 0, 0, None, None)
     assert rule.update(batch, np.array([True, False])).scale.tolist() == [np.float32(8) * np.float32(1.1), 4]
-    assert rule.update(wide, True).scale == 8.0 * 1.1
+    assert rule.update(float64_state, True).scale == 8.0 * 1.1
 
 
 def test_a_rule_can_be_pickled_after_a_step():
     """The copy does not contain the prepared step, which is a closure, and creates its own."""
     rule = LossScaleRule(growth_interval=1)
-    after = rule.update(rule.init(like=1.0), True)
+    new_state = rule.update(rule.init(like=1.0), True)
     copy = pickle.loads(pickle.dumps(rule))
     assert copy == rule
     assert hash(copy) == hash(LossScaleRule(growth_interval=1))
-    assert copy.update(copy.init(like=1.0), True) == after
+    assert copy.update(copy.init(like=1.0), True) == new_state

@@ -98,7 +98,7 @@ def test_one_float64_leaf_makes_all_norms_float64(library, dtype):
 
 @pytest.mark.clause("NORMS-empty")
 def test_norm_of_an_empty_tree_is_zero(library):
-    """Such a tree has no arrays, or arrays without elements; clipping returns it unchanged."""
+    """The tree has no arrays, or arrays without elements; clipping returns it unchanged."""
     for tree in (None, [], {"a": None}, np.zeros(0, np.float32), [np.zeros((2, 0))]):
         nothing = library.from_numpy(tree)
         assert float_of(library, global_norm(nothing)) == 0

@@ -142,7 +142,7 @@ def test_immutable_arrays_raise(library):
 
 @pytest.mark.clause("OVERFLOW-answer")
 def test_flag_is_on_the_device_of_the_arrays():
-    """Both the check alone and the fused check return such a flag."""
+    """The flag is that of the check alone, or of the fused check."""
     device = array_api_strict.Device("device1")
     tree = [array_api_strict.asarray([1.0, value], device=device) for value in (2.0, 3.0)]
     assert all_finite(tree).device == unscale_and_check(tree, 2.0)[1].device == device

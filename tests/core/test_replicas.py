@@ -42,12 +42,12 @@ class FlagsOnly(Recording):
         return tree
 
 
-def run(library, inputs, max_norm=None, watch=Recording):
+def run(library, inputs, max_norm=None, wrapper=Recording):
     """Return each replica's states and reports, and its communicator. *inputs* has a list of steps for each replica."""
     rule = LossScaleRule(init_scale=8.0, growth_interval=2)
 
     def replica(communicator, steps):
-        recording = watch(communicator)
+        recording = wrapper(communicator)
         model = network([library.array([1.0, 1.0])])
         optimizer = Momentum(model, learning_rate=0.125)
         state, results = init_train_state(model.params, optimizer, rule), []
@@ -93,7 +93,7 @@ def test_overflow_on_one_replica_skips_the_step_on_all(library, bad):
 @pytest.mark.clause("REPLICAS-one-flag", "REPLICAS-same-decision")
 def test_flag_of_one_replica_skips_the_step_on_all(library):
     """The flag is combined even if the gradients are not averaged."""
-    for [(_, report)], _ in run(library, [[BAD], [GOOD]], watch=FlagsOnly):
+    for [(_, report)], _ in run(library, [[BAD], [GOOD]], wrapper=FlagsOnly):
         assert report.status == StepStatus.OVERFLOW
 
 

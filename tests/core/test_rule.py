@@ -62,7 +62,7 @@ def test_rule_that_requires_float64_raises_without_it(library):
 
 @pytest.mark.clause("MACHINE-state")
 def test_state_of_another_rule_raises():
-    """States of numbers and of arrays that lack a required field, or have one that the rule does not use."""
+    """A state of numbers or of arrays lacks a field that the rule requires, or has one that the rule does not use."""
     plain = LossScaleRule()
     kinds = [(LossScaleRule(delayed_update=True), "pending_scale"), (LossScaleRule(overflow_tolerance=0.5), "window_steps")]
     cases = []
@@ -107,15 +107,15 @@ def test_would_raise_is_computed_for_each_state_of_a_batch(library):
 @pytest.mark.clause("MACHINE-pure")
 @pytest.mark.parametrize("like", [1.0, np.zeros(())], ids=["numbers", "arrays"])
 def test_threads_share_a_rule_and_its_states(like):
-    """Eight threads compute the same 200 states as one thread. The rule is new, so that they also share its preparation."""
+    """Eight threads compute the same 200 states as one thread. The rule is new, so its first steps run at the same time."""
     rule, together = LossScaleRule(growth_interval=3, hysteresis=2), Barrier(8)
     first = rule.init(like=like)
 
-    def run(used, wait):
+    def run(rule, wait):
         wait()
         states = [first]
         for step in range(200):
-            states.append(used.update(states[-1], step % 7 > 1))
+            states.append(rule.update(states[-1], step % 7 > 1))
         return [tuple(map(float, state[:3])) for state in states]
 
     expected = run(LossScaleRule(growth_interval=3, hysteresis=2), list)

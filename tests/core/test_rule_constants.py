@@ -68,26 +68,16 @@ def test_float64_rule_accepts_scales_beyond_float32(name):
 @pytest.mark.clause("MACHINE-rule-checked")
 def test_incompatible_constants_raise():
     """An initial scale is outside the bounds, or a constant lacks another that it requires. Values at the limits are valid."""
-    cases = [
-        *[
-            (
-                bounds,
-                partial(RuleConstants, **bounds),
-                ValueError,
-                rf"^init_scale .* min_scale {low} .* max_scale {high}, got 65536.0",
-            )
-            for bounds, low, high in (
-                ({"min_scale": 2.0**17}, "131072.0", "inf"),
-                ({"max_scale": 2.0**15}, "0.0", "32768.0"),
-                ({"min_scale": 4.0, "max_scale": 2.0}, "4.0", "2.0"),
-            )
-        ],
-        *[
-            (alone, partial(RuleConstants, **alone), ValueError, f"^{next(iter(alone))}(=True)? requires")
-            for alone in ({"raise_at_min_scale": True}, {"block_at_bounds": True}, {"overflow_tolerance": 0.5, "hysteresis": 2})
-        ],
+    outside = "^init_scale must be between min_scale {} and max_scale {}, got 65536.0$"
+    rows = [
+        ({"min_scale": 2.0**17}, outside.format("131072.0", "inf")),
+        ({"max_scale": 2.0**15}, outside.format("0.0", "32768.0")),
+        ({"min_scale": 4.0, "max_scale": 2.0}, outside.format("4.0", "2.0")),
+        ({"raise_at_min_scale": True}, "^raise_at_min_scale=True requires"),
+        ({"block_at_bounds": True}, "^block_at_bounds=True requires"),
+        ({"overflow_tolerance": 0.5, "hysteresis": 2}, "^overflow_tolerance requires"),
     ]
-    assert unexpected(cases) == []
+    assert unexpected((fields, partial(RuleConstants, **fields), ValueError, message) for fields, message in rows) == []
     assert RuleConstants(min_scale=2.0**16, max_scale=2.0**16).init_scale == 2.0**16
     for bounds in ({"min_scale": 1.0}, {"max_scale": 2.0**20}):
         assert RuleConstants(block_at_bounds=True, **bounds)

@@ -41,13 +41,13 @@ def patterns(name):
     dtype = np.dtype(DTYPES[name])
     if dtype.itemsize == 2:
         return np.arange(1 << 16, dtype=np.uint16).view(dtype)
-    draw, bits = np.random.default_rng(0), 8 * dtype.itemsize
-    drawn = draw.integers(0, 1 << bits, 40_000, dtype=f"uint{bits}")
-    return np.concatenate([drawn, drawn[:1000] >> np.arange(1000, dtype=drawn.dtype) % bits]).view(dtype)
+    bits = 8 * dtype.itemsize
+    values = np.random.default_rng(0).integers(0, 1 << bits, 40_000, dtype=f"uint{bits}")
+    return np.concatenate([values, values[:1000] >> np.arange(1000, dtype=values.dtype) % bits]).view(dtype)
 
 
 def trees():
-    """Yield trees of one dtype with large and small, empty, strided and one-sided arrays, and trees of complex arrays."""
+    """Yield trees of one dtype with large and small, empty, strided and constant arrays, and trees of complex arrays."""
     for name in DTYPES:
         values = patterns(name)
         edges = [values[:0], values[:1].reshape(()), values[5:2005:5], values[::-1][:48].reshape(6, 8).T]
@@ -70,7 +70,7 @@ def kernel(request, monkeypatch):
 @pytest.mark.clause("STATISTICS-columns", "STATISTICS-thresholds", "STATISTICS-exponents", "STATISTICS-histogram")
 @pytest.mark.parametrize("name", DTYPES)
 def test_definition_equals_exact_arithmetic(name):
-    """The values are at and beside every threshold, subnormal, and non-finite; float64 also leaves the bins."""
+    """The values are at and beside every threshold, subnormal, and non-finite; some float64 values are beyond the bins."""
     with np.errstate(all="ignore"):
         array = np.array(EDGES).astype(DTYPES[name])
     row, histogram = row_by_fractions(array.astype(np.float64).tolist())
@@ -80,7 +80,7 @@ def test_definition_equals_exact_arithmetic(name):
 
 @pytest.mark.clause("STATISTICS-complex", "STATISTICS-empty")
 def test_parts_are_values_and_none_is_skipped():
-    """The arrays are those of a library without bit patterns."""
+    """The library has no functions for bit patterns, so magnitudes are encoded as numbers."""
     tree = {"a": array_api_strict.asarray([1 + 0j, complex(math.nan, 4.0)]), "b": None, "c": array_api_strict.zeros((0, 2))}
     result = ampscale.measure(tree)
     assert result.dtype == array_api_strict.int32
@@ -93,7 +93,7 @@ def test_parts_are_values_and_none_is_skipped():
 @pytest.mark.parametrize("scale", [2.0**16, 3.0, 0.125])
 @pytest.mark.parametrize(("name", "tree"), list(trees()), ids=lambda value: value if isinstance(value, str) else "")
 def test_libraries_equal_the_definition(library, kernel, name, tree, scale):
-    """One pass gives the results of two calls, in place if the library can write, also if values grow."""
+    """One call gives the results of two, in place if the arrays are mutable, and also if the scale makes values larger."""
     if (name in DTYPES and name not in library.dtypes) or (kernel == "numpy" and library.name not in ("numpy", "torch")):
         pytest.skip(f"{library.name} has no {name}, or no kernels")
     expected, arrays = statistics.statistics(tree), [library.from_numpy(np.array(array)) for array in tree]
@@ -146,7 +146,7 @@ def test_arrays_of_two_billion_values_raise():
 
 @pytest.mark.clause("STATISTICS-step")
 def test_step_reports_the_scaled_gradients_of_its_rank():
-    """The communicator writes the mean in place; the report is of the values before."""
+    """The communicator overwrites the gradients with their mean; the report describes the gradients before that."""
 
     class Halving(ampscale.SingleReplica):
         def mean(self, tree):

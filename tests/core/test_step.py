@@ -20,17 +20,17 @@ INF, NAN = np.inf, np.nan
 RULE = LossScaleRule(init_scale=8.0, growth_interval=2)
 
 
-def begin(library, optimizer=SGD, dtype="float32", rule=RULE, **options):
+def begin(library, create=SGD, dtype="float32", rule=RULE, **options):
     """Return a step function of gradients and the initial state, with two parameters of shapes (2,) and ()."""
     params = [library.array([1.0, -2.0], dtype), library.array(0.5, dtype)]
     model = network(params)
-    bound = optimizer(model, **{"learning_rate": [0.5, 0.25, 0.125], **options})
+    optimizer = create(model, **{"learning_rate": [0.5, 0.25, 0.125], **options})
 
-    def step(state, gradients, **how):
+    def step(state, gradients, **arguments):
         inputs = None if gradients is None else [library.array(gradients[:2], dtype), library.array(gradients[2], dtype)]
-        return train_step(model, bound, rule, state, inputs or [None, None], **how)
+        return train_step(model, optimizer, rule, state, inputs or [None, None], **arguments)
 
-    return step, init_train_state(params, bound, rule)
+    return step, init_train_state(params, optimizer, rule)
 
 
 GOOD, BAD = [1.0, 2.0, 3.0], [1.0, INF, 3.0]
@@ -40,9 +40,9 @@ GOOD, BAD = [1.0, 2.0, 3.0], [1.0, INF, 3.0]
 def test_finite_step_is_applied(library):
     """The update is the unscaled gradients times the learning rate; the report contains every value."""
     step, state = begin(library)
-    after, report = library.to_numpy(step(state, GOOD))
-    assert alike(after.params[0], np.asarray([0.5, -3.0], np.float32))
-    assert alike(after.params[1], np.asarray(-1.0, np.float32))
+    new_state, report = library.to_numpy(step(state, GOOD))
+    assert alike(new_state.params[0], np.asarray([0.5, -3.0], np.float32))
+    assert alike(new_state.params[1], np.asarray(-1.0, np.float32))
     assert alike(report.loss, np.asarray(-1.5, np.float32))
     assert (bool(report.finite), bool(report.applied)) == (True, True)
     assert [float(value) for value in (report.scale, report.next_scale, report.learning_rate)] == [8, 8, 0.5]
@@ -57,12 +57,12 @@ def test_skipped_step_changes_only_the_scaler(library, optimizer, bad, dtype):
     """Parameters, moments, counts and learning rate are unchanged, bit for bit."""
     step, state = begin(library, optimizer, dtype)
     state, _ = step(state, GOOD)
-    before = library.to_numpy(state)
-    after, report = library.to_numpy(step(state, [1.0, bad, 3.0]))
-    assert same(after._replace(scaler=None, attempted=None), before._replace(scaler=None, attempted=None))
-    assert same(library.to_numpy(state), before)
-    assert float(after.scaler.scale) == 4
-    assert (int(after.attempted), int(after.applied)) == (2, 1)
+    old_state = library.to_numpy(state)
+    new_state, report = library.to_numpy(step(state, [1.0, bad, 3.0]))
+    assert same(new_state._replace(scaler=None, attempted=None), old_state._replace(scaler=None, attempted=None))
+    assert same(library.to_numpy(state), old_state)
+    assert float(new_state.scaler.scale) == 4
+    assert (int(new_state.attempted), int(new_state.applied)) == (2, 1)
     assert (bool(report.finite), bool(report.applied), int(report.status)) == (False, False, StepStatus.OVERFLOW)
     assert (float(report.scale), float(report.next_scale)) == (8, 4)
     assert not np.isfinite(report.loss)
@@ -72,27 +72,28 @@ def test_skipped_step_changes_only_the_scaler(library, optimizer, bad, dtype):
 def test_step_without_gradients_changes_nothing(library):
     """The step is finite but not applied; it counts as attempted."""
     step, state = begin(library)
-    before = library.to_numpy(state)
-    after, report = library.to_numpy(step(state, None, max_norm=1.0))
-    assert same(after._replace(attempted=None), before._replace(attempted=None))
-    assert (int(after.attempted), int(after.applied)) == (1, 0)
+    old_state = library.to_numpy(state)
+    new_state, report = library.to_numpy(step(state, None, max_norm=1.0))
+    assert same(new_state._replace(attempted=None), old_state._replace(attempted=None))
+    assert (int(new_state.attempted), int(new_state.applied)) == (1, 0)
     assert (bool(report.finite), bool(report.applied), int(report.status)) == (True, False, StepStatus.NO_GRADIENTS)
     assert float(report.scale) == float(report.next_scale) == 8
 
 
 @pytest.mark.clause("STEP-status", "MACHINE-would-raise")
 @pytest.mark.parametrize(
-    "stop", [{"min_scale": 4.0, "raise_at_min_scale": True}, {"raise_at_or_below": 2.0}], ids=["floor", "below"]
+    "constants", [{"min_scale": 4.0, "raise_at_min_scale": True}, {"raise_at_or_below": 2.0}], ids=["min-scale", "at-or-below"]
 )
-def test_step_reports_that_the_published_scaler_would_raise(library, stop):
+def test_step_reports_that_the_published_scaler_would_raise(library, constants):
     """An overflow halves 8; at 4 the next one would raise, so the scale is unchanged and the status reports it."""
-    step, state = begin(library, rule=LossScaleRule(init_scale=8.0, growth_interval=2, **stop))
-    seen = []
+    step, state = begin(library, rule=LossScaleRule(init_scale=8.0, growth_interval=2, **constants))
+    reported = []
     for gradients in (BAD, BAD, BAD, GOOD):
         state, report = step(state, gradients)
         report = library.to_numpy(report)
-        seen.append((int(report.status), float(report.next_scale)))
-    assert seen == [(StepStatus.OVERFLOW, 4), (StepStatus.WOULD_RAISE, 4), (StepStatus.WOULD_RAISE, 4), (StepStatus.APPLIED, 4)]
+        reported.append((int(report.status), float(report.next_scale)))
+    statuses = [StepStatus.OVERFLOW, StepStatus.WOULD_RAISE, StepStatus.WOULD_RAISE, StepStatus.APPLIED]
+    assert reported == [(status, 4) for status in statuses]
 
 
 @pytest.mark.clause("MACHINE-next-step", "STEP-scale-updated-last", "STEP-counters", "STEP-learning-rate")
@@ -115,14 +116,14 @@ def test_a_run_of_steps_is_reported_step_by_step(library):
 def test_clipping_uses_unscaled_gradients(library):
     """The norm is that of the unscaled gradients of any magnitude; clipping does not hide an infinity."""
     step, state = begin(library, learning_rate=1.0)
-    after, report = library.to_numpy(step(state, [0.0, 3.0, 4.0], max_norm=1.0))
+    new_state, report = library.to_numpy(step(state, [0.0, 3.0, 4.0], max_norm=1.0))
     assert alike(report.global_norm, np.asarray(5, np.float32))
-    assert after.params[0].tolist() == [1, pytest.approx(-2.6)]
-    assert float(after.params[1]) == pytest.approx(-0.3)
-    after, report = library.to_numpy(step(state, [1e30, 1e30, 1.0], max_norm=1.0))
+    assert new_state.params[0].tolist() == [1, pytest.approx(-2.6)]
+    assert float(new_state.params[1]) == pytest.approx(-0.3)
+    new_state, report = library.to_numpy(step(state, [1e30, 1e30, 1.0], max_norm=1.0))
     assert report.applied
     assert report.global_norm == pytest.approx(2**0.5 * 1e30)
-    assert after.params[0].tolist() == pytest.approx([1 - 0.5**0.5, -2 - 0.5**0.5], rel=1e-6)
+    assert new_state.params[0].tolist() == pytest.approx([1 - 0.5**0.5, -2 - 0.5**0.5], rel=1e-6)
     assert same(library.to_numpy(step(state, GOOD, max_norm=1e300)[0].params), library.to_numpy(step(state, GOOD)[0].params))
     assert not library.to_numpy(step(state, BAD, max_norm=1.0)[1].applied)
 
@@ -130,7 +131,7 @@ def test_clipping_uses_unscaled_gradients(library):
 @pytest.mark.clause("STEP-seed", "STEP-loss-unscaled")
 @with_dtypes(*DTYPES)
 def test_scale_is_the_output_cotangent(library, dtype):
-    """It has the shape and dtype of the loss, except that it is float32 for a 16-bit loss."""
+    """The cotangent has the shape and dtype of the loss, except that it is float32 for a 16-bit loss."""
     seeds = []
 
     def vjp(params, value):
@@ -162,8 +163,8 @@ def test_scaling_preserves_small_float16_gradients(library):
     optimizer = SGD(model, learning_rate=2.0**20)
     rule = LossScaleRule(init_scale=2.0**17)
     state = init_train_state(model.params, optimizer, rule)
-    after, _ = train_step(model, optimizer, rule, state, [library.array([2.0**-30])])
-    assert alike(library.to_numpy(after.params[0]), np.asarray([-(2.0**-10)], np.float16))
+    new_state, _ = train_step(model, optimizer, rule, state, [library.array([2.0**-30])])
+    assert alike(library.to_numpy(new_state.params[0]), np.asarray([-(2.0**-10)], np.float16))
 
 
 @pytest.mark.clause("STEP-optimizer")
@@ -179,8 +180,8 @@ def test_any_pair_of_pure_functions_can_be_an_optimizer(library):
 
     model = network([library.array([1.0]), library.array([1.0, 1.0])])
     state = init_train_state(model.params, Plain(), RULE)
-    after, report = train_step(model, Plain(), RULE, state, [library.array([3.0]), None])
-    assert [leaf.tolist() for leaf in library.to_numpy(after.params)] == [[-2], [1, 1]]
+    new_state, report = train_step(model, Plain(), RULE, state, [library.array([3.0]), None])
+    assert [leaf.tolist() for leaf in library.to_numpy(new_state.params)] == [[-2], [1, 1]]
     assert library.to_numpy(report.applied)
     assert report.learning_rate is None
 
@@ -202,16 +203,16 @@ def test_resumed_run_equals_an_uninterrupted_run(library):
 
 
 @pytest.mark.clause("STEP-two-modes")
-@pytest.mark.parametrize("optimizer", [SGD, Momentum, AdamW])
-def test_step_stays_on_the_device_of_the_parameters(optimizer):
+@pytest.mark.parametrize("create", [SGD, Momentum, AdamW])
+def test_step_stays_on_the_device_of_the_parameters(create):
     """All arrays of the state and the report are on that device."""
     xp, device = array_api_strict, array_api_strict.Device("device1")
     params = [xp.asarray([1.0], dtype=xp.float32, device=device)]
     model = network(params)
-    bound = optimizer(model, learning_rate=[0.5, 0.25])
-    state = init_train_state(params, bound, RULE)
-    after, report = train_step(model, bound, RULE, state, [xp.ones(1, dtype=xp.float32, device=device)], max_norm=1.0)
-    assert {leaf.device for leaf in (*leaves(after), *leaves(report))} == {device}
+    optimizer = create(model, learning_rate=[0.5, 0.25])
+    state = init_train_state(params, optimizer, RULE)
+    new_state, report = train_step(model, optimizer, RULE, state, [xp.ones(1, dtype=xp.float32, device=device)], max_norm=1.0)
+    assert {leaf.device for leaf in (*leaves(new_state), *leaves(report))} == {device}
 
 
 @pytest.mark.clause("STEP-status")

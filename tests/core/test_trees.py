@@ -36,7 +36,7 @@ def test_leaves_are_in_the_order_of_the_tree():
 
 
 def test_structure_has_the_keys_of_each_container():
-    """Names of fields, and indices."""
+    """The keys of a NamedTuple are its fields, and those of a tuple its indices."""
     expected = [(dict, ("a", "b"), False), (tuple, range(2), False), "array", None, (Pair, ("first", "second"), True)]
     assert structure({"a": (ONE, None), "b": Pair(ONE, TWO)}) == expected
 
@@ -71,7 +71,7 @@ def outline(tree):
 
 @pytest.mark.clause("SCALING-structure-kept")
 def test_special_containers_keep_their_type():
-    """NamedTuple and OrderedDict, with the order of the keys. A tree without arrays is mapped to itself."""
+    """These are NamedTuple and OrderedDict, which keeps the order of its keys. A tree without arrays is mapped to itself."""
     mapped = map_leaves(lambda leaf: leaf + 1, Pair(OrderedDict(b=ONE, a=TWO), [THREE]))
     assert isinstance(mapped, Pair)
     assert isinstance(mapped.first, OrderedDict)
@@ -112,20 +112,20 @@ def test_tree_that_contains_itself_raises():
 
 
 def test_registered_container_types_are_containers(monkeypatch):
-    """Such containers are mapped and matched like lists. Openers are not called with arrays, None or Python's containers."""
+    """They are mapped and matched like lists. Registered functions are not called with arrays, None or Python's containers."""
     received = []
 
     class Box:
         def __init__(self, *inside):
             self.inside = inside
 
-    def opened(value):
+    def flatten(value):
         received.append(value)
         return (value.inside, lambda children: Box(*children)) if isinstance(value, Box) else None
 
-    monkeypatch.setattr(trees, "_openers", [])
+    monkeypatch.setattr(trees, "_flatteners", [])
     trees.register_container(lambda _: None)
-    trees.register_container(opened)
+    trees.register_container(flatten)
     tree = {"a": Box(ONE, None, (TWO,)), "b": THREE}
     assert leaves_with_paths(tree) == [("tree['a'][0]", ONE), ("tree['a'][2][0]", TWO), ("tree['b']", THREE)]
     mapped = map_leaves(lambda leaf, other: (leaf, other), tree, {"a": Box(TWO, None, None), "b": None})

@@ -15,7 +15,7 @@ def test_object_without_a_method_raises():
 
 
 def test_scale_array_has_one_element():
-    """Its shape is () or (1,)."""
+    """Only the shapes () and (1,) are valid, and a number is not an array."""
     for shape in ((), (1,)):
         check_scale_array(np.ones(shape), "scale")
     for shape in ((0,), (2,), (1, 1)):

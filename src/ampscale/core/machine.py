@@ -1,8 +1,8 @@
 """
 State machine of every published loss scaler: constants in a rule, a state of a few arrays, and one transition.
 
-    finite step    increments `good_steps`; when it reaches `growth_interval`, the scale grows and the count restarts
-    overflow       resets `good_steps`, increments `bad_steps`; when that reaches `hysteresis`, the scale backs off
+    finite step    increments `good_steps`; when `good_steps` reaches `growth_interval`, the scale grows and the count restarts
+    overflow       resets `good_steps`, increments `bad_steps`; when `bad_steps` reaches `hysteresis`, the scale backs off
 
 Spec: MACHINE-growth-window, MACHINE-growth-resets, MACHINE-skip-infinite-growth, MACHINE-backoff, MACHINE-overflow-resets,
 MACHINE-min-scale, MACHINE-max-scale, MACHINE-hysteresis, MACHINE-reset-bad-steps, MACHINE-static, MACHINE-pure,
@@ -30,10 +30,10 @@ class LossScaleState(NamedTuple):
     """
     State of a loss scaler between two steps: arrays of shape (), or of one common shape for a batch of scalers.
 
-    Created by `LossScaleRule.init`; it may also hold Python numbers. As a NamedTuple, it is a pytree in every library.
+    `LossScaleRule.init` creates it, also with Python numbers instead of arrays. As a NamedTuple, it is a pytree in every library.
 
     Args:
-        scale: Factor of the next loss; float32 or float64, as the rule specifies.
+        scale: Factor by which the next loss is multiplied; float32 or float64, as the rule specifies.
         good_steps: Number of finite steps since the last growth or overflow; int32.
         bad_steps: Number of overflows counted towards the next backoff; int32.
         window_steps: Number of steps since the last growth or due backoff; int32. None unless the rule sets
@@ -77,7 +77,7 @@ def init(rule: RuleConstants, like: Array | None) -> LossScaleState:
 
 def transition(rule: RuleConstants, state: LossScaleState, finite: Flag) -> tuple[LossScaleState, Array]:
     """Return the next state, and True if the published scaler raises an error instead; see `LossScaleRule.transition`."""
-    _check_state(rule, state)
+    _check_optional_arrays(rule, state)
     check_flag(finite, "finite", shape=tuple(state.scale.shape))
     xp = array_api_compat.array_namespace(state.scale)
     _check_float64(rule, xp)
@@ -118,27 +118,28 @@ def _events(rule: RuleConstants, state: LossScaleState, scale: Array, finite: Ar
     return Events(finite, grows, due, backs_off)
 
 
-def _next_good_steps(rule: RuleConstants, good: Array, events: Events) -> Array:
-    xp = array_api_compat.array_namespace(good)
-    restart = xp.full_like(good, rule.initial_good_steps)
+def _next_good_steps(rule: RuleConstants, good_steps: Array, events: Events) -> Array:
+    xp = array_api_compat.array_namespace(good_steps)
+    after_overflow = xp.full_like(good_steps, rule.initial_good_steps)
     if rule.block_at_bounds:
-        restart = xp.where(events.due & ~events.backs_off, good, restart)
-    return xp.where(events.finite, xp.where(events.grows, xp.zeros_like(good), good + 1), restart)
+        after_overflow = xp.where(events.due & ~events.backs_off, good_steps, after_overflow)
+    after_finite = xp.where(events.grows, xp.zeros_like(good_steps), good_steps + 1)
+    return xp.where(events.finite, after_finite, after_overflow)
 
 
-def _next_bad_steps(rule: RuleConstants, bad: Array, events: Events) -> Array:
-    xp = array_api_compat.array_namespace(bad)
-    zero = xp.zeros_like(bad)
-    after_backoff = zero if "backoff" in rule.reset_bad_steps_on else xp.full_like(bad, rule.hysteresis)
-    after_finite = zero if "finite" in rule.reset_bad_steps_on else bad
+def _next_bad_steps(rule: RuleConstants, bad_steps: Array, events: Events) -> Array:
+    xp = array_api_compat.array_namespace(bad_steps)
+    zero = xp.zeros_like(bad_steps)
+    after_backoff = zero if "backoff" in rule.reset_bad_steps_on else xp.full_like(bad_steps, rule.hysteresis)
+    after_finite = zero if "finite" in rule.reset_bad_steps_on else bad_steps
     after_growth = zero if "growth" in rule.reset_bad_steps_on else after_finite
-    after_overflow = xp.where(events.due, after_backoff, bad + 1)
+    after_overflow = xp.where(events.due, after_backoff, bad_steps + 1)
     return xp.where(events.grows, after_growth, xp.where(events.finite, after_finite, after_overflow))
 
 
-def _next_window_steps(steps: Array, events: Events) -> Array:
-    xp = array_api_compat.array_namespace(steps)
-    return xp.where(events.grows | events.due, xp.zeros_like(steps), steps + 1)
+def _next_window_steps(window_steps: Array, events: Events) -> Array:
+    xp = array_api_compat.array_namespace(window_steps)
+    return xp.where(events.grows | events.due, xp.zeros_like(window_steps), window_steps + 1)
 
 
 def _raises(rule: RuleConstants, scale: Array, new_scale: Array, events: Events) -> Array:
@@ -151,11 +152,11 @@ def _raises(rule: RuleConstants, scale: Array, new_scale: Array, events: Events)
     return raises
 
 
-def _grown(rule: RuleConstants, scale: Array, bad: Array) -> Array:
+def _grown(rule: RuleConstants, scale: Array, bad_steps: Array) -> Array:
     xp = array_api_compat.array_namespace(scale)
     grown = _scaled(rule, operator.mul, scale, rule.growth_factor)
     if rule.warmup_growth_factor is not None:
-        grown = xp.where(bad == 0, _scaled(rule, operator.mul, scale, rule.warmup_growth_factor), grown)
+        grown = xp.where(bad_steps == 0, _scaled(rule, operator.mul, scale, rule.warmup_growth_factor), grown)
     if rule.skip_infinite_growth:
         grown = xp.where(xp.isfinite(grown), grown, scale)
     unclamped = rule.max_scale is None or rule.block_at_bounds
@@ -164,17 +165,18 @@ def _grown(rule: RuleConstants, scale: Array, bad: Array) -> Array:
 
 def _backed_off(rule: RuleConstants, scale: Array) -> Array:
     xp = array_api_compat.array_namespace(scale)
-    operation, factor = (
-        (operator.truediv, rule.backoff_divisor) if rule.divide_on_backoff else (operator.mul, rule.backoff_factor)
-    )
-    backed_off = _scaled(rule, operation, scale, factor)
+    if rule.divide_on_backoff:
+        backed_off = _scaled(rule, operator.truediv, scale, rule.backoff_divisor)
+    else:
+        backed_off = _scaled(rule, operator.mul, scale, rule.backoff_factor)
     unclamped = rule.min_scale is None or rule.block_at_bounds
     return backed_off if unclamped else xp.maximum(backed_off, xp.full_like(scale, rule.min_scale))
 
 
 def _scaled(rule: RuleConstants, operation: Callable[[Array, Array], Array], scale: Array, factor: float) -> Array:
+    """Return the product or quotient of *scale* and *factor*, computed in float64 if *rule* requires it, in the scale's dtype."""
     xp = array_api_compat.array_namespace(scale)
-    operand = xp.astype(scale, xp.float64) if _widens(rule, factor) else scale
+    operand = xp.astype(scale, xp.float64) if _needs_float64(rule, factor) else scale
     # Hide the constant from compilers, which would replace the division by a multiplication with the reciprocal and so
     # round twice.
     hidden = xp.where(xp.isnan(operand), operand, xp.full_like(operand, factor))
@@ -186,13 +188,13 @@ def check_state(state: Any) -> None:
     expected = "state must be a LossScaleState of arrays or of a float and ints, as init() returns it, got"
     if not isinstance(state, LossScaleState):
         raise TypeError(f"{expected} {type(state).__name__}")
-    values = [value for index, value in enumerate(state) if index < 3 or value is not None]
+    values = [*state[:3], *(value for value in state[3:] if value is not None)]
     are_numbers = type(state.scale) is float and all(isinstance(value, int | float) for value in values)
     if not are_numbers and not all(map(array_api_compat.is_array_api_obj, values)):
         raise TypeError(f"{expected} {excerpt(tuple(state))}")
 
 
-def _check_state(rule: RuleConstants, state: LossScaleState) -> None:
+def _check_optional_arrays(rule: RuleConstants, state: LossScaleState) -> None:
     for name, required in (("window_steps", rule.overflow_tolerance is not None), ("pending_scale", rule.delayed_update)):
         if (getattr(state, name) is not None) != required:
             expected = "an array" if required else "None"
@@ -200,19 +202,20 @@ def _check_state(rule: RuleConstants, state: LossScaleState) -> None:
 
 
 def _check_float64(rule: RuleConstants, xp: Namespace) -> None:
+    """Raise a TypeError if *rule* requires float64 and the library of *xp* lacks it."""
     backoff = "backoff_divisor" if rule.divide_on_backoff else "backoff_factor"
-    wide_names = [name for name in ("growth_factor", "warmup_growth_factor", backoff) if _widens(rule, getattr(rule, name))]
-    if (rule.dtype == "float32" and not wide_names) or name_of(xp.result_type(xp.float64)) == "float64":
+    names = [name for name in ("growth_factor", "warmup_growth_factor", backoff) if _needs_float64(rule, getattr(rule, name))]
+    if (rule.dtype == "float32" and not names) or name_of(xp.result_type(xp.float64)) == "float64":
         return
     remedy = "; on JAX, set jax_enable_x64"
     if rule.dtype == "float64":
         raise TypeError(f"dtype must be 'float32' on a library without float64, got 'float64'{remedy}")
-    name, factor = wide_names[0], getattr(rule, wide_names[0])
+    name, factor = names[0], getattr(rule, names[0])
     expected = f"a number that float32 represents exactly on a library without float64, such as {c_float(factor).value!r}"
     raise TypeError(f"{name} must be {expected}, got {factor!r}{remedy}")
 
 
-def _widens(rule: RuleConstants, factor: float | None) -> bool:
+def _needs_float64(rule: RuleConstants, factor: float | None) -> bool:
     """Return True if *factor* must be applied in float64."""
     # A factor that float32 represents exactly gives the same result in float32: float64 represents the product of two float32
     # numbers exactly, and has more than twice as many digits as float32, so that rounding their quotient to float64 first

@@ -43,8 +43,8 @@ class RoundedConstants(NamedTuple, Generic[Number]):
     upper_clamp: Number
     blocks_backoff_at: Number  # a scale at or below this does not back off; -inf without `block_at_bounds`
     blocks_growth_at: Number  # a scale at or above this does not grow; NaN, which compares as False, without `block_at_bounds`
-    raises_at_min: Number
-    raise_at_or_below: Number
+    raises_at_min: Number  # a backoff that is due at this scale or below raises an error; -inf without `raise_at_min_scale`
+    raise_at_or_below: Number  # -inf for a rule without this error
     overflow_tolerance: Number  # NaN for a rule that counts overflows
 
 
@@ -60,11 +60,16 @@ def init_host(rule: RuleConstants) -> tuple[float, int, int, int | None, float |
     )
 
 
-def takes_host(rule: RuleConstants, state: LossScaleState, finite: Flag) -> bool:
-    """Return True if *state* fits *rule*, and *state* and *finite* are Python numbers or NumPy arrays of shape ()."""
+def supports_host(rule: RuleConstants, state: LossScaleState, finite: Flag) -> bool:
+    """
+    Return True if `transition_host` supports the arguments.
+
+    It supports a state of Python numbers, or of NumPy arrays of shape () with a bool of shape (). Return False for a state that
+    lacks a field that the rule requires, or has an extra one: `machine.transition` then raises the error.
+    """
     has_window, has_pending = state.window_steps is not None, state.pending_scale is not None
     if has_window != (rule.overflow_tolerance is not None) or has_pending != rule.delayed_update:
-        return False  # machine.py raises the error
+        return False
     return type(state.scale) is float or (_are_arrays(state, rule.dtype) and _is_flag(finite))
 
 
@@ -74,7 +79,7 @@ def transition_host(step: Step, state: LossScaleState, finite: Flag) -> tuple[Lo
 
     Args:
         step: Result of `step_of` for the rule.
-        state: State for which `takes_host` returns True.
+        state: State for which `supports_host` returns True.
         finite: Python or NumPy bool, or NumPy array of shape ().
 
     Raises:
@@ -90,7 +95,7 @@ def transition_host(step: Step, state: LossScaleState, finite: Flag) -> tuple[Lo
     return LossScaleState(*map(_like, state, new_numbers)), raises
 
 
-def flag_beside(scale: Array, flag: Flag) -> Flag:
+def flag_like(scale: Array, flag: Flag) -> Flag:
     """Return *flag*, converted to an array if *scale* is an array."""
     return array_namespace(scale).asarray(flag) if isinstance(flag, bool) and type(scale) is not float else flag
 
@@ -118,9 +123,9 @@ def rounded_constants(rule: RuleConstants) -> RoundedConstants[float]:
 
 
 def step_of(rule: RuleConstants) -> Step:
-    """Return a function from a state and its finite flag to the next state; None if the scaler raises an error."""
+    """Return a function that computes the next state from a state and a finite flag, or returns None if the scaler raises."""
     constants, rounded = rounded_constants(rule), _rounding(rule)
-    grown, backed_off = _grown(rule, constants), _backed_off(rule, constants)
+    grown, backed_off = _growth(rule, constants), _backoff(rule, constants)
     # Bind the constants to local names, which Python reads faster than attributes.
     blocks_backoff_at, blocks_growth_at = constants.blocks_backoff_at, constants.blocks_growth_at
     interval, hysteresis, delayed = rule.growth_interval, rule.hysteresis, rule.delayed_update
@@ -128,24 +133,24 @@ def step_of(rule: RuleConstants) -> Step:
     bad_after_backoff = 0 if "backoff" in rule.reset_bad_steps_on else hysteresis
 
     def step(state: HostState, finite: bool) -> HostState | None:
-        _, good, bad, window, old_scale = state
+        _, good_steps, bad_steps, window_steps, old_scale = state
         scale = old_scale
-        window += 1
+        window_steps += 1
         if finite:
-            good += 1
-            if good >= interval and not scale >= blocks_growth_at:
-                scale = grown(scale, bad)
-                good = window = 0
+            good_steps += 1
+            if good_steps >= interval and not scale >= blocks_growth_at:
+                scale = grown(scale, bad_steps)
+                good_steps = window_steps = 0
                 if growth_resets:
-                    bad = 0
+                    bad_steps = 0
             if finite_resets:
-                bad = 0
+                bad_steps = 0
         else:
-            bad += 1
+            bad_steps += 1
             due = (
-                bad >= hysteresis
+                bad_steps >= hysteresis
                 if rule.overflow_tolerance is None
-                else rounded(rounded(bad) / rounded(window)) >= constants.overflow_tolerance
+                else rounded(rounded(bad_steps) / rounded(window_steps)) >= constants.overflow_tolerance
             )
             allowed = scale > blocks_backoff_at
             if due and allowed:
@@ -153,25 +158,27 @@ def step_of(rule: RuleConstants) -> Step:
             if (due and old_scale <= constants.raises_at_min) or scale <= constants.raise_at_or_below:
                 return None
             if allowed or not due:
-                good = rule.initial_good_steps
+                good_steps = rule.initial_good_steps
             if due:
-                bad, window = bad_after_backoff, 0
-        return (old_scale if delayed else scale), good, bad, window, scale
+                bad_steps, window_steps = bad_after_backoff, 0
+        return (old_scale if delayed else scale), good_steps, bad_steps, window_steps, scale
 
     return step
 
 
-def _grown(rule: RuleConstants, constants: RoundedConstants[float]) -> Callable[[float, int], float]:
+def _growth(rule: RuleConstants, constants: RoundedConstants[float]) -> Callable[[float, int], float]:
+    """Return a function from a scale and the overflow count to the scale after a growth."""
     rounded = _rounding(rule)
 
-    def grown(scale: float, bad: int) -> float:
-        larger = rounded(scale * (constants.growth if bad else constants.warmup_growth))
+    def grown(scale: float, bad_steps: int) -> float:
+        larger = rounded(scale * (constants.growth if bad_steps else constants.warmup_growth))
         return min(scale if rule.skip_infinite_growth and math.isinf(larger) else larger, constants.upper_clamp)
 
     return grown
 
 
-def _backed_off(rule: RuleConstants, constants: RoundedConstants[float]) -> Callable[[float], float]:
+def _backoff(rule: RuleConstants, constants: RoundedConstants[float]) -> Callable[[float], float]:
+    """Return a function from a scale to the scale after a backoff."""
     rounded = _rounding(rule)
     return lambda scale: max(rounded(scale * constants.backoff / constants.divisor), constants.lower_clamp)
 
@@ -189,14 +196,14 @@ def _unchanged(value: float) -> float:
 
 
 def _transition(step: Step, state: LossScaleState, finite: bool) -> tuple[LossScaleState, bool]:
-    scale, good, bad, window, pending = state
-    new_state = step((scale, good, bad, window or 0, scale if pending is None else pending), finite)
+    scale, good_steps, bad_steps, window_steps, pending = state
+    new_state = step((scale, good_steps, bad_steps, window_steps or 0, scale if pending is None else pending), finite)
     if new_state is None:
         return state, True
-    scale, good, bad, new_window, new_pending = new_state
-    return LossScaleState(
-        scale, good, bad, None if window is None else new_window, None if pending is None else new_pending
-    ), False
+    scale, good_steps, bad_steps, new_window_steps, new_pending = new_state
+    window_steps = None if window_steps is None else new_window_steps
+    pending = None if pending is None else new_pending
+    return LossScaleState(scale, good_steps, bad_steps, window_steps, pending), False
 
 
 def _are_arrays(state: LossScaleState, dtype: str) -> bool:

@@ -41,7 +41,7 @@ def device_of(tree: Tree) -> Any:
     """
     array = next(iter(leaves(tree)), None)
     device = None if array is None else array_api_compat.device(array)
-    if device is None or not getattr(array, "committed", True):  # JAX tracers have no device, and an error for `committed`
+    if device is None or not getattr(array, "committed", True):  # a JAX tracer has no device, and raises for `committed`
         return None
     return device.update(spec=type(device.spec)()) if hasattr(device, "spec") else device
 
@@ -58,8 +58,8 @@ def check_one_library(**trees: Tree) -> None:
     locations = [(path, *_location(leaf)) for path, leaf in named]
     libraries, devices = {library for _, library, _ in locations}, {device for _, _, device in locations if device is not None}
     if len(libraries) > 1 or len(devices) > 1:
-        rest = {(library, device) for path, library, device in locations if path != "scale"}
-        remedy = "; create the state of the scaler with rule.init(like=array)" if len(rest) == 1 else ""
+        without_scale = {(library, device) for path, library, device in locations if path != "scale"}
+        remedy = "; create the state of the scaler with rule.init(like=array)" if len(without_scale) == 1 else ""
         raise TypeError(f"arrays must come from one library and one device, got {_listed(locations)}{remedy}")
 
 
@@ -73,7 +73,11 @@ def quiet(xp: Namespace) -> AbstractContextManager[Any]:
 
 
 def _share_location(arrays: list[Array]) -> bool:
-    """Return True if all arrays are NumPy's, or of one type and on one device; False also for several types of one library."""
+    """
+    Return True if all arrays are NumPy's, or of one type and on one device.
+
+    This check is fast, but may return False for arrays of several types, even if they come from one library and one device.
+    """
     representatives = one_of_each_type(arrays)
     if all(map(array_api_compat.is_numpy_array, representatives)):
         return True

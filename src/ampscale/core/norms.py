@@ -53,12 +53,12 @@ def global_norm(tree: Tree) -> Array:
     do not overflow; the squares of each array are summed in float64 and the sum is rounded; the sums are added in the order of
     the arrays.
     """
-    return unlifted(_lifted_norm(leaves(tree), _dtype_of(tree)))
+    return unlifted(_lifted_norm(leaves(tree), _norm_dtype(tree)))
 
 
 def local_norms(tree: Tree) -> Array:
     """Compute the Euclidean norm of each array of *tree*: shape (number of arrays,), in the dtype of `global_norm`."""
-    xp, dtype = namespace_of(tree), _dtype_of(tree)
+    xp, dtype = namespace_of(tree), _norm_dtype(tree)
     norms = [unlifted(_lifted_norm([leaf], dtype)) for leaf in leaves(tree)]
     return xp.stack(norms) if norms else xp.zeros(0, dtype=xp.float32)
 
@@ -77,7 +77,7 @@ def clip_by_global_norm(tree: Tree, max_norm: float, out: Tree = None) -> tuple[
     value is infinite, the coefficient is 0; a NaN norm counts as *max_norm*. Finite values stay finite. *max_norm* may be
     outside the range of the norm's dtype. The arguments are those of `ampscale.clip_by_global_norm`.
     """
-    lifted = _lifted_norm(leaves(tree), _dtype_of(tree))
+    lifted = _lifted_norm(leaves(tree), _norm_dtype(tree))
     clipped = scale(tree, coefficient_of(lifted, max_norm))
     return (clipped if out is None else write(out, clipped)), unlifted(lifted)
 
@@ -123,13 +123,13 @@ def square_sums(tree: Tree, copies: Sequence[int] = ()) -> Array:
 
     Args:
         tree: Floating-point or complex arrays of any shape.
-        copies: For each array, the number of ranks that have the same values; its squares are divided by it. Default: 1.
+        copies: For each array, the number of ranks that have the same values, by which its squares are divided. Default: 1.
 
     Returns:
-        A float64 array of shape (2 + number of real and imaginary parts,). The first two are
-        the sums of squares of all values, lifted down and lifted up; each further one is the sum of squares of one part.
+        A float64 array of shape (2 + number of real and imaginary parts,). The first two values are the sums of the squares of
+        all numbers, lifted down and lifted up; each further value is the sum of the squares of one part.
     """
-    xp, dtype, arrays = namespace_of(tree), _dtype_of(tree), leaves(tree)
+    xp, dtype, arrays = namespace_of(tree), _norm_dtype(tree), leaves(tree)
     if not arrays:
         return xp.zeros(2, dtype=xp.float64)
     counts = [
@@ -156,7 +156,7 @@ def norm_of_sums(sums: Array, tree: Tree) -> LiftedNorm:
         tree: This rank's part, whose dtypes determine the dtype of the norm.
     """
     xp = array_api_compat.array_namespace(sums)
-    dtype = getattr(xp, _dtype_of(tree))
+    dtype = getattr(xp, _norm_dtype(tree))
     with quiet(xp):
         values = iter(xp.astype(sums[2:], dtype))
         total = reduce(add, [reduce(add, [next(values) for _ in range(_number_of_parts(leaf))]) for leaf in leaves(tree)])
@@ -192,18 +192,23 @@ def _lift(norm: Array) -> Array:
     return xp.where(xp.isinf(norm), xp.full_like(norm, down), lift)
 
 
-def _dtype_of(tree: Tree) -> str:
+def _norm_dtype(tree: Tree) -> str:
     return accumulation_dtype([name_of(leaf.dtype) for leaf in leaves(tree)])
 
 
 def _lifted_and_plain_sums(part: Array, dtype: str) -> tuple[Array, Array, Array]:
-    """Return three float64 sums of squares of a real array: lifted down, lifted up (not for float32), and squared in *dtype*."""
+    """
+    Return three float64 sums of squares of a real array: of the values lifted down, lifted up, and without a lift in *dtype*.
+
+    If *dtype* is float32, the first two are equal: float64 squares need no lift, and the caller applies it to the sums.
+    """
     xp = array_api_compat.array_namespace(part)
     exact = in_dtype(part, "float64")
-    lifted = (
-        [xp.sum(_squared(exact * lift)) for lift in LIFTS[dtype][:2]] if dtype == "float64" else [xp.sum(_squared(exact))] * 2
-    )
-    return lifted[0], lifted[1], xp.sum(_squared(in_dtype(part, dtype)), dtype=xp.float64)
+    if dtype == "float64":
+        down, up = (xp.sum(_squared(exact * lift)) for lift in LIFTS[dtype][:2])
+    else:
+        down = up = xp.sum(_squared(exact))
+    return down, up, xp.sum(_squared(in_dtype(part, dtype)), dtype=xp.float64)
 
 
 def _parts(leaf: Array) -> list[Array]:
@@ -221,6 +226,7 @@ def _number_of_parts(leaf: Array) -> int:
 
 
 def _square_sum(leaf: Array, dtype: str, lift: Array | None = None) -> Array:
+    """Return the sum of the squares of *leaf*, multiplied by *lift* first: squared in *dtype*, summed in float64, and rounded."""
     xp = array_api_compat.array_namespace(leaf)
     if name_of(leaf.dtype) in COMPLEX_PARTS:
         return reduce(add, [_square_sum(part, dtype, lift) for part in _parts(leaf)])

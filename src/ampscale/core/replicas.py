@@ -77,7 +77,7 @@ class Communicator(Protocol):
 
     def check_same(self, **settings: Any) -> None:
         """
-        Record settings that must be equal on all ranks, such as the rule. The next collective compares them.
+        Compare settings that must be equal on all ranks, such as the rule, now or in the next collective.
 
         Args:
             settings: Values whose `repr` shows all differences.

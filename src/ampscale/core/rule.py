@@ -181,11 +181,11 @@ class LossScaleRule(RuleConstants):
         (1.0, False, True)
         """
         new_state, raises = self._transition(state, finite)
-        return new_state, machine_floats.flag_beside(state.scale, raises)
+        return new_state, machine_floats.flag_like(state.scale, raises)
 
     def _transition(self, state: LossScaleState, finite: Flag) -> tuple[LossScaleState, Flag]:
         try:
-            if machine_floats.takes_host(self, state, finite):
+            if machine_floats.supports_host(self, state, finite):
                 return machine_floats.transition_host(self._step, state, finite)
             return machine.transition(self, state, finite)
         except (AttributeError, TypeError):

@@ -14,7 +14,7 @@ from ..parsing import excerpt, parse_json
 from .dtypes import FLOATS
 from .validation import check_bool, check_count, check_number
 
-EVENTS = ("finite", "growth", "backoff")
+EVENTS = ("finite", "growth", "backoff")  # possible values of `reset_bad_steps_on`
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class RuleConstants:
         """
         Return the divisor of a backoff if `divide_on_backoff` is set: the number whose reciprocal is `backoff_factor`.
 
-        If several numbers have this reciprocal, return the one with the fewest decimal digits, since a user wrote it.
+        If several numbers have this reciprocal, return the one with the fewest decimal digits, which the user most likely wrote.
         The result can differ from `1 / backoff_factor`: in float64, 1 / (1 / 49) is not 49.
         """
         return _reciprocal_host(self.backoff_factor)
@@ -122,9 +122,10 @@ def _check_dtype(dtype: Any) -> None:
 
 def _check_factors(rule: RuleConstants) -> None:
     smallest, largest = FLOATS[rule.dtype].smallest_normal, FLOATS[rule.dtype].largest
-    for name in ("growth_factor", "warmup_growth_factor"):
-        if name == "growth_factor" or getattr(rule, name) is not None:
-            check_number(getattr(rule, name), name, f"a number of at least 1 that {rule.dtype} can hold", 1, largest)
+    expected = f"a number of at least 1 that {rule.dtype} can hold"
+    check_number(rule.growth_factor, "growth_factor", expected, 1, largest)
+    if rule.warmup_growth_factor is not None:
+        check_number(rule.warmup_growth_factor, "warmup_growth_factor", expected, 1, largest)
     expected = f"a number above 0 and at most 1 that {rule.dtype} can hold"
     check_number(rule.backoff_factor, "backoff_factor", expected, smallest, 1)
     if rule.overflow_tolerance is not None:

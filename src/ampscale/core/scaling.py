@@ -43,9 +43,10 @@ def unscale(tree: Tree, scale: Scale, dtype: str | None = None, *, divide: Opera
 
 
 def unscaled_dtype(name: str, dtype: str | None) -> str:
-    """Return the dtype of an unscaled array: *dtype* if it is given and wider than *name*, a real dtype; otherwise *name*."""
-    narrower = dtype is not None and name in FLOATS and FLOATS[name].fraction_bits < FLOATS[dtype].fraction_bits
-    return dtype if dtype is not None and narrower else name
+    """Return the dtype of the quotients of an array of dtype *name*: *dtype* if the array is real and narrower, else *name*."""
+    if dtype is None or name not in FLOATS:
+        return name
+    return dtype if FLOATS[name].fraction_bits < FLOATS[dtype].fraction_bits else name
 
 
 def scalar_like(value: Scale, like: Array, dtype: Any) -> Array:
@@ -81,7 +82,7 @@ def apply_factor(operation: Operation, leaf: Array, factor: Scale, compute: str,
 
 
 def _complex(real: Array, imag: Array, like: Array) -> Array:
-    """Return a complex array from its parts, if possible as a view of number pairs: the Array API has no function for it."""
+    """Combine real and imaginary parts, for which the Array API has no function; if possible as a view of pairs of numbers."""
     xp = array_api_compat.array_namespace(like)
     pairs = xp.stack([real, imag], axis=-1)
     if hasattr(pairs, "view"):

@@ -1,5 +1,5 @@
 """
-Reference definition of the statistics of arrays, which describe the values as float16 sees them, and of exponent histograms.
+Reference definition of exponent histograms, and of statistics: how many values are zero, non-finite or too small for float16.
 
 Magnitudes are compared with exact thresholds only. As the bit patterns of a floating-point format are in the order of its
 magnitudes, the same functions process integer arrays of bit patterns, for libraries that flush subnormal numbers to zero.
@@ -29,7 +29,7 @@ BINS = HIGHEST - LOWEST + 1
 SUBNORMAL, UNDERFLOW = -14, -25  # exponents: of the smallest normal float16, and of the largest number that rounds to zero
 
 
-class Magnitudes(NamedTuple):
+class Codes(NamedTuple):
     """
     Encoding of the magnitudes of a floating-point format: as numbers, or as bit patterns without the sign.
 
@@ -37,7 +37,7 @@ class Magnitudes(NamedTuple):
         subnormal: Code of 2**-14.
         underflow: Code of 2**-25; 0 if all non-zero values of the format are larger.
         infinity: Code of infinity. The codes of NaNs are larger, or are not comparable.
-        lowest: Exponent of the first power.
+        lowest: Exponent of the first of *powers*.
         powers: Codes of all powers of two of the format in order, at most 2098.
     """
 
@@ -120,18 +120,18 @@ def check_size(size: int) -> None:
 
 
 @lru_cache
-def as_numbers(name: str) -> Magnitudes:
+def as_numbers(name: str) -> Codes:
     """Return the encoding of magnitudes as numbers of the dtype *name*, float32 or float64."""
-    lowest, highest = _exponents(name)
+    lowest, highest = _exponent_range(name)
     powers = tuple(math.ldexp(1.0, exponent) for exponent in range(lowest, highest + 1))
-    return Magnitudes(2.0**SUBNORMAL, 2.0**UNDERFLOW, math.inf, lowest, powers)
+    return Codes(2.0**SUBNORMAL, 2.0**UNDERFLOW, math.inf, lowest, powers)
 
 
 @lru_cache
-def as_bits(name: str) -> Magnitudes:
+def as_bits(name: str) -> Codes:
     """Return the encoding of magnitudes as bit patterns of the real dtype *name*, which are non-negative signed integers."""
     fraction_bits = FLOATS[name].fraction_bits
-    lowest, highest = _exponents(name)
+    lowest, highest = _exponent_range(name)
     normal = lowest + fraction_bits  # exponent of the smallest normal number, whose pattern is 1 << fraction_bits
 
     def pattern(exponent: int) -> int:
@@ -140,7 +140,7 @@ def as_bits(name: str) -> Magnitudes:
         return exponent - normal + 1 << fraction_bits
 
     powers = tuple(map(pattern, range(lowest, highest + 1)))
-    return Magnitudes(pattern(SUBNORMAL), pattern(UNDERFLOW), pattern(highest + 1), lowest, powers)
+    return Codes(pattern(SUBNORMAL), pattern(UNDERFLOW), pattern(highest + 1), lowest, powers)
 
 
 def magnitudes_of(array: Array) -> Array:
@@ -151,7 +151,7 @@ def magnitudes_of(array: Array) -> Array:
     return xp.abs(in_dtype(array, compute_dtype(name_of(array.dtype))))
 
 
-def row_of(magnitudes: Array, codes: Magnitudes) -> Array:
+def row_of(magnitudes: Array, codes: Codes) -> Array:
     """Return the statistics of *magnitudes*, which are encoded as *codes* specifies: int32, shape (8,)."""
     size = math.prod(magnitudes.shape)
     if not size:
@@ -160,22 +160,29 @@ def row_of(magnitudes: Array, codes: Magnitudes) -> Array:
     return rows_of(magnitudes, codes, Reductions(int32(size, magnitudes), _count, xp.min, xp.max))
 
 
-def rows_of(magnitudes: Array, codes: Magnitudes, over: Reductions) -> Array:
-    """Return the statistics of the array or arrays whose *magnitudes* the functions of *over* reduce: int32, shape (..., 8)."""
+def rows_of(magnitudes: Array, codes: Codes, reductions: Reductions) -> Array:
+    """
+    Return the statistics of one array, or of several concatenated ones: int32, shape (8,) or (number of arrays, 8).
+
+    Args:
+        magnitudes: Magnitudes of all values.
+        codes: Encoding of the magnitudes.
+        reductions: Functions that reduce values like *magnitudes* to one value for each array.
+    """
     xp = array_api_compat.array_namespace(magnitudes)
     # Arrays of shape (), since libraries disagree on operations with Python numbers.
     zero, subnormal, underflow, infinity = (_code(code, magnitudes) for code in (0, *codes[:3]))
     is_finite = magnitudes < infinity
-    smallest = over.smallest(xp.where(is_finite & (magnitudes > zero), magnitudes, infinity))
-    largest = over.largest(xp.where(is_finite, magnitudes, zero))
-    zeros = over.count(magnitudes == zero)
+    smallest = reductions.smallest(xp.where(is_finite & (magnitudes > zero), magnitudes, infinity))
+    largest = reductions.largest(xp.where(is_finite, magnitudes, zero))
+    zeros = reductions.count(magnitudes == zero)
     columns = [
-        over.sizes,
+        reductions.sizes,
         zeros,
-        over.count(magnitudes < subnormal) - zeros,
-        over.count(magnitudes <= underflow) - zeros,
-        over.count(magnitudes == infinity),
-        over.sizes - over.count(magnitudes <= infinity),
+        reductions.count(magnitudes < subnormal) - zeros,
+        reductions.count(magnitudes <= underflow) - zeros,
+        reductions.count(magnitudes == infinity),
+        reductions.sizes - reductions.count(magnitudes <= infinity),
         _exponents_of(smallest, codes, NO_SMALLEST),
         _exponents_of(largest, codes, NO_LARGEST),
     ]
@@ -222,14 +229,14 @@ def stacked(rows: list[Array], tree: Tree, columns: int) -> Array:
     return xp.stack(rows) if rows else xp.zeros((0, columns), dtype=xp.int32, device=device_of(tree))
 
 
-def _exponents(name: str) -> tuple[int, int]:
+def _exponent_range(name: str) -> tuple[int, int]:
     """Return the exponents of the smallest and the largest power of two of the dtype *name*."""
     form = FLOATS[name]
     return math.frexp(form.smallest_subnormal)[1] - 1, math.frexp(form.largest)[1] - 1
 
 
-def _exponents_of(magnitudes: Array, codes: Magnitudes, default: int) -> Array:
-    """Return the exponents of few *magnitudes*: int32 of the same shape. They are *default* for zero and infinity."""
+def _exponents_of(magnitudes: Array, codes: Codes, default: int) -> Array:
+    """Return the exponents of a few *magnitudes*, and *default* for zero and infinity: int32 of the same shape."""
     xp = array_api_compat.array_namespace(magnitudes)
     powers = _code(codes.powers, magnitudes)
     index = xp.sum(xp.astype(powers <= magnitudes[..., None], xp.int32), axis=-1, dtype=xp.int32)
@@ -249,6 +256,6 @@ def int32(value: Any, like: Array) -> Array:
 
 
 def _code(value: Any, magnitudes: Array) -> Array:
-    """Return a code, or several, as an array of the dtype and on the device of *magnitudes*."""
+    """Return a code, or a tuple of codes, as an array of the dtype and on the device of *magnitudes*."""
     xp = array_api_compat.array_namespace(magnitudes)
     return xp.asarray(value, dtype=magnitudes.dtype, device=array_api_compat.device(magnitudes))

@@ -163,7 +163,7 @@ def init_optimizer(optimizer: FunctionalOptimizer, params: Tree) -> Tree:
     """Create the optimizer's state for *params*, converted from 16 bits to float32 unless the optimizer keeps master weights."""
     if getattr(optimizer, "keeps_master_weights", False):
         return optimizer.init(params)
-    return optimizer.init(map_leaves(lambda param: in_dtype(param, "float32") if _is_narrow(param) else param, params))
+    return optimizer.init(map_leaves(lambda param: in_dtype(param, "float32") if _is_16_bit(param) else param, params))
 
 
 def train_step(
@@ -191,7 +191,8 @@ def train_step(
     communicator.check_same(rule=rule, max_norm=max_norm)
     gradients, finite = kernels.unscale_and_check(communicator.mean(scaled), scale, dtype="float32")
     xp = array_api_compat.array_namespace(scale)
-    finite = finite if leaves(gradients) else xp.ones_like(scale, dtype=xp.bool)
+    if not leaves(gradients):  # then *finite* is an array of the configured backend, not of the library of the state
+        finite = xp.ones_like(scale, dtype=xp.bool)
     numbers = {**state.scaler._asdict(), "attempted": state.attempted}
     finite, has_gradients, lifted = communicator.agree(finite, numbers, gradients, norm=max_norm is not None)
     learning_rate = optimizer.learning_rate_at(state.optimizer) if hasattr(optimizer, "learning_rate_at") else None
@@ -241,7 +242,7 @@ def apply_updates(params: Tree, updates: Tree) -> Tree:
     return map_leaves(lambda param, update: param if update is None else _added(param, update), params, updates)
 
 
-def _is_narrow(param: Array) -> bool:
+def _is_16_bit(param: Array) -> bool:
     return name_of(param.dtype) in ("float16", "bfloat16")
 
 

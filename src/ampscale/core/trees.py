@@ -13,16 +13,17 @@ import array_api_compat
 from .type_names import type_name
 from .typing import Array, Flag, Tree
 
-Opened = tuple[list[Tree], Callable[[list[Tree]], Tree]]  # children, and a function that builds the container from new ones
+# Children of a container, and a function that builds a container from new children.
+Flattened = tuple[list[Tree], Callable[[list[Tree]], Tree]]
 
-MOST_LEVELS = 300  # of nested containers; two calls for each level stay within Python's recursion limit
+MOST_LEVELS = 300  # of nested containers; with two calls for each level, this stays within Python's recursion limit
 
-_openers: list[Callable[[Any], Opened | None]] = []
+_flatteners: list[Callable[[Any], Flattened | None]] = []
 
 
-def register_container(opener: Callable[[Any], Opened | None]) -> None:
-    """Register a container type of an array library. *opener* returns an `Opened`, or None for other objects."""
-    _openers.append(opener)
+def register_container(flatten: Callable[[Any], Flattened | None]) -> None:
+    """Register container types of an array library. *flatten* returns None for an object of another type."""
+    _flatteners.append(flatten)
 
 
 def leaves(tree: Tree, name: str = "tree") -> list[Array]:
@@ -155,13 +156,14 @@ def _append_structure(parts: list[Any], tree: Tree) -> None:
 
 
 def _plain_keys(tree: Tree, count: int) -> Sequence[Any]:
-    """Return the keys of a dict, the fields of a NamedTuple, or the indices of another container."""
+    """Return the keys of a dict as `structure` replaces them, the fields of a NamedTuple, or the indices of another container."""
     if type(tree) not in (dict, OrderedDict):
         return getattr(tree, "_fields", None) or range(count)
     return tuple(tree) if set(map(type, tree)) <= {str, int} else tuple(map(_plain_key, tree))
 
 
 def _plain_key(key: Any) -> Any:
+    """Return *key* if it consists of strings, numbers and None; else replace each other object in it by its type."""
     if isinstance(key, tuple):
         return tuple(map(_plain_key, key))
     return key if key is None or isinstance(key, str | int | float | bytes) else type(key)
@@ -221,17 +223,19 @@ def _members(tree: Tree) -> list[Tree] | None:
         return list(tree)
     if type(tree) in (dict, OrderedDict):
         return list(tree.values())
-    opened = _opened(tree)
-    return None if opened is None else list(opened[0])
+    flattened = _flattened(tree)
+    return None if flattened is None else list(flattened[0])
 
 
-def _opened(tree: Tree) -> Opened | None:
-    if not _openers or tree is None or array_api_compat.is_array_api_obj(tree):
+def _flattened(tree: Tree) -> Flattened | None:
+    """Return the result for a container of a registered type, else None."""
+    if not _flatteners or tree is None or array_api_compat.is_array_api_obj(tree):
         return None
-    return next(filter(None, (opener(tree) for opener in _openers)), None)
+    return next(filter(None, (flatten(tree) for flatten in _flatteners)), None)
 
 
 def _matching(keys: list[Any], other: Tree) -> list[Tree]:
+    """Return the children of *other* in the order of *keys*, or a list of None if *other* is None."""
     if other is None:
         return [None] * len(keys)
     children = _children(other)
@@ -242,6 +246,7 @@ def _matching(keys: list[Any], other: Tree) -> list[Tree]:
 
 
 def _outline(tree: Tree) -> Any:
+    """Return the keys of a container, or the type name of another object, for an error message."""
     children = _children(tree)
     return type(tree).__name__ if children is None else [key for key, _ in children]
 
@@ -253,5 +258,5 @@ def _rebuild(tree: Tree, children: list[Tree]) -> Tree:
         return type(tree)(*children)
     if isinstance(tree, tuple | list):
         return type(tree)(children)
-    opened = _opened(tree)
-    return None if opened is None else opened[1](children)
+    flattened = _flattened(tree)
+    return None if flattened is None else flattened[1](children)

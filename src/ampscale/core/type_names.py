@@ -2,14 +2,14 @@
 
 from typing import Any
 
-_CONVERSIONS = {"paddle": "numpy", "mindspore": "asnumpy", "tensorflow": "numpy"}
+_TO_NUMPY = {"paddle": "numpy", "mindspore": "asnumpy", "tensorflow": "numpy"}  # methods that convert a tensor
 
 
 def type_name(value: Any) -> str:
-    """Return the name of the type of *value*; for a tensor of an unsupported framework, also its conversion to NumPy."""
+    """Return the name of the type of *value*; for a tensor of an unsupported framework, also the call that converts it."""
     cls = type(value)
     framework = cls.__module__.partition(".")[0]
-    if framework not in _CONVERSIONS:
+    if framework not in _TO_NUMPY:
         return cls.__name__
-    remedy = f"ampscale takes arrays of NumPy, CuPy, torch and JAX: pass value.{_CONVERSIONS[framework]}()"
+    remedy = f"ampscale takes arrays of NumPy, CuPy, torch and JAX: pass value.{_TO_NUMPY[framework]}()"
     return f"{framework}.{cls.__name__}; {remedy}"

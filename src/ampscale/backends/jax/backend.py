@@ -17,7 +17,7 @@ import numpy as np
 from ...core.dtypes import accumulation_dtype, name_of
 from ...core.scaling import unscaled_dtype
 from ...core.statistics import BINS, COLUMNS, check_sizes
-from ...core.trees import Opened, leaves, register_container, unflatten
+from ...core.trees import Flattened, leaves, register_container, unflatten
 from ...core.typing import Array, Flag, Namespace, Scale, Tree
 from . import kernels, norms
 from .mapped_axes import varying_like
@@ -194,7 +194,7 @@ def _unscale_and_check(arrays: list[Array], scale: Array, dtype: str | None) -> 
 def _unscale_check_and_norm(arrays: list[Array], scale: Array, dtype: str | None) -> tuple[list[Array], Flag, Array]:
     norm_dtype = _norm_dtype(arrays, dtype)
     if _is_traced(arrays, scale):
-        values, flags, sums, _ = _map(kernels.measured, arrays, scale, dtype=dtype, norm_dtype=norm_dtype)
+        values, flags, sums, _ = _map(kernels.checked_and_squared, arrays, scale, dtype=dtype, norm_dtype=norm_dtype)
     else:
         values = _map(kernels.unscaled, arrays, scale, dtype=dtype)[0]
         flags = _map(kernels.is_finite, values)[1]
@@ -216,7 +216,11 @@ def _square_sums(arrays: list[Array]) -> tuple[list[Array], str]:
 
 
 def _map(kernel: _Kernel, arrays: list[Array], *operands: Array, **options: Any) -> _Columns:
-    """Apply *kernel* to each array. Return the columns of `kernels.Row`, in order; only values of a chunk are never stacked."""
+    """
+    Apply *kernel* to each array, and return the columns of `kernels.Row`, in order.
+
+    Values have one entry for each array. An entry of another column may be a stack of the results for a whole chunk.
+    """
     if _is_traced(arrays, *operands):
         return _map_singly(kernel, arrays, *operands, **options)
     columns: _Columns = [], [], [], []
@@ -290,10 +294,10 @@ def _check_dtype(dtype: str | None) -> None:
         raise TypeError("dtype must be 'float32' or None on JAX without jax_enable_x64, got 'float64'")
 
 
-def _opened(value: Any) -> Opened | None:
+def _flattened(value: Any) -> Flattened | None:
     """Return the children of a JAX pytree node, and a function that rebuilds the node; None if *value* is a leaf."""
     children, structure = jax.tree_util.tree_flatten(value, is_leaf=lambda node: node is not value)
     return None if jax.tree_util.treedef_is_leaf(structure) else (children, partial(jax.tree_util.tree_unflatten, structure))
 
 
-register_container(_opened)
+register_container(_flattened)

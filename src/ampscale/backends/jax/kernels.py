@@ -26,7 +26,9 @@ PIECES = 4  # slices per iteration of a loop, each with one value per lane
 SLICES = 8  # parts into which a bfloat16 array is cut before the loop, see `_sum_in_lanes`
 LANES = 2**12  # maximum number of lanes, of eight bytes each
 STRAIGHT = 2**11  # number of values below which an array needs no loop
-LAST_LIFT = 2.0**150  # factor that makes the smallest float64 normal: XLA's CPU code flushes subnormal numbers to zero
+# Part of the lift `up` that is applied first and removed last, by operations that support subnormal numbers: it makes the
+# smallest float64 normal. XLA's CPU code flushes subnormal numbers to zero.
+LAST_LIFT = 2.0**150
 
 
 class Row(NamedTuple):
@@ -50,13 +52,13 @@ def unscaled(leaf: Array, scale: Array, dtype: str | None) -> Row:
 
 def checked(leaf: Array, scale: Array, dtype: str | None) -> Row:
     """Divide like `unscaled`, and check the result."""
-    value = _applied(divide, leaf, scale, unscaled_dtype(leaf.dtype.name, dtype))
+    value = unscaled(leaf, scale, dtype).value
     return Row(value, _still_finite(leaf, scale, value))
 
 
-def measured(leaf: Array, scale: Array, dtype: str | None, norm_dtype: str) -> Row:
+def checked_and_squared(leaf: Array, scale: Array, dtype: str | None, norm_dtype: str) -> Row:
     """Divide and check like `checked`, and sum the squares for a norm in *norm_dtype*."""
-    value = _applied(divide, leaf, scale, unscaled_dtype(leaf.dtype.name, dtype))
+    value = unscaled(leaf, scale, dtype).value
     sums = _sums(value, norm_dtype)
     # The float64 square of a finite float32 number is finite. Except for float64, finite sums therefore mean finite values.
     is_float64 = compute_dtype(value.dtype.name) == "float64"
@@ -172,7 +174,7 @@ def _plainly_finite(array: Array) -> Flag:
 
 
 def _finite_in_pieces(array: Array) -> Flag:
-    """Check several pieces of *array* in one loop. XLA stores a flag per loop index, so that several pieces need fewer flags."""
+    """Check several pieces of *array* in one loop: XLA stores one flag for each loop index, so pieces need fewer flags."""
     if is_explicitly_sharded(array):
         return _plainly_finite(array)
     flags = []
@@ -186,7 +188,12 @@ def _finite_in_pieces(array: Array) -> Flag:
 
 
 def _ratio(lift: Array, other: Array) -> Array:
-    """Return *lift* / *other* if it is 1, else a number that is as negligible: XLA would square a computed quotient first."""
+    """
+    Return *lift* / *other*, two of the lifts `down`, 1 and `up`, of which *lift* is not the larger.
+
+    For `down` / `up`, return `down`, with which the other sum is negligible too. XLA would square a computed quotient before it
+    multiplies, and the square would underflow.
+    """
     return jnp.where(other > lift, LIFTS["float64"].down, 1.0)
 
 
