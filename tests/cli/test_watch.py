@@ -48,7 +48,7 @@ def test_worst_ten_gradients_are_listed_in_80_columns(tmp_path):
     ("scales", "blocks"), [([1.0], "▁"), ([1.0, 2.0], "▁█"), ([0.0, 1.0, float("inf")], "▁▅█"), ([4.0, 2.0**11] * 99, "▁" * 60)]
 )
 def test_line_of_blocks_has_the_largest_scale_of_each_part(tmp_path, scales, blocks):
-    """It has at most 60 characters."""
+    """The line has at most 60 characters."""
     records = [StepRecord(step, scale, scale, True, True) for step, scale in enumerate(scales)]
     lines = RUNS.printed(write_steps(tmp_path / "run.jsonl", records), "--once")
     (index,) = (index for index, line in enumerate(lines) if line.startswith("scale "))
@@ -56,7 +56,7 @@ def test_line_of_blocks_has_the_largest_scale_of_each_part(tmp_path, scales, blo
 
 
 def test_run_without_steps_is_described(tmp_path):
-    """Its header was written, and no step."""
+    """Only its header was written."""
     assert RUNS.printed(write_steps(tmp_path / "run.jsonl", []), "--once") == ["run.jsonl: no step yet"]
 
 
@@ -66,7 +66,7 @@ def test_run_without_steps_is_described(tmp_path):
         (None, ["--once"], "No such file or directory"),
         ("", ["--once"], "must start with a header line"),
         (header_line(None, None) + "x\n", ["--once"], "line 2: "),
-        ("", [], "stdout must be a terminal, which is refreshed; --once prints the present state"),
+        ("", [], "stdout must be a terminal, which is refreshed; --once prints the current state"),
     ],
 )
 def test_usage_error_has_a_message(tmp_path, text, arguments, message):
@@ -78,7 +78,7 @@ def test_usage_error_has_a_message(tmp_path, text, arguments, message):
 
 
 def test_file_is_followed_until_control_c(tmp_path):
-    """It is waited for, and read again from its start after it was replaced. The exit code is 0."""
+    """The command waits for the file, and reads it from its start after it was replaced. The exit code is 0."""
     pty = pytest.importorskip("pty", reason="capability pty: no pseudo-terminals on this system")
     path, (terminal, stream) = tmp_path / "run.jsonl", pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "200"}

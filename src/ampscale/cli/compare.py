@@ -17,7 +17,7 @@ from .trajectories import document, draw, to_json
 DEFINITION = """\
 Two rules diverge at the first step after which their scales differ, or at which only one of the two raises. Steps are \
 counted from 0."""
-KEY = """ "-" means not on this trace, and "start" that the initial scales differ."""
+KEY = """ "-" means that the two do not diverge, and "start" that their initial scales differ."""
 
 
 @click.command(

@@ -89,7 +89,7 @@ def choose_state(entries: Any, source: str | None, at: str | None) -> tuple[str,
     formats = FORMATS.values() if source is None else [FORMATS[source]]
     states = find_states(formats, entries, at)
     if len(states) > 1:
-        options = " ".join(text for text, given in (("--from {0}", source), ("--at {1}", at)) if given is None)
+        options = " ".join(option for option, value in (("--from {0}", source), ("--at {1}", at)) if value is None)
         choices = [options.format(name, shlex.quote(path)) for name, path in states[:SHOWN]]
         more = f", and {len(states) - SHOWN} more" if len(states) > SHOWN else ""
         raise ValueError(f"IN contains {len(states)} scaler states; choose one with {', or '.join(choices)}{more}")
@@ -144,7 +144,7 @@ def _lines(source: str, target: str, report: ConversionReport) -> Iterator[str]:
 
 
 def _growth(source: int | None, target: int | None) -> str:
-    """Describe the next growth of the target's scale, and how many steps later or earlier than in the source it comes."""
+    """Describe when the target's scale grows next, and how many steps this is later or earlier than in the source."""
     if source is None and target is None:
         return "without overflows neither scale grows"
     if source is None or target is None:

@@ -52,7 +52,7 @@ class Row(NamedTuple):
 @JSON
 def diagnose(file: Path, scale: float, share: float, as_json: bool) -> None:
     """
-    Describe gradients in a file as float16 sees them, and print the scales that suit them.
+    Describe how float16 represents the gradients in a file, and print the scales that suit them.
 
     FILE is .npz or .safetensors, with arrays of float16, bfloat16, float32, float64 or complex numbers; others are ignored. A
     value is lost if float16 rounds it to zero. The suggested scales neither overflow nor lose more than --share of the values;

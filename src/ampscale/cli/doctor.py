@@ -124,12 +124,12 @@ def _backend(name: str, imported: bool) -> dict[str, Any]:
         packages = [] if name in RESERVED else packages_of(name)
         facts |= {"package": ", ".join(packages) or None, "installed": is_installed(name), "imported": imported}
     if facts["installed"]:
-        facts |= _abilities(name)
+        facts |= _capabilities(name)
     reason = why_not(name)
     return {**facts, "usable": reason is None, "why_not": reason}
 
 
-def _abilities(name: str) -> dict[str, Any]:
+def _capabilities(name: str) -> dict[str, Any]:
     """Import the library called *name*, and return its version and capabilities."""
     with suppress(RuntimeError):  # `why_not` returns the reason of the failure
         load(name)
@@ -137,12 +137,12 @@ def _abilities(name: str) -> dict[str, Any]:
     if why_not(name):
         return version
     backend = load(name)
-    dtypes = {dtype: _adds(backend, dtype) for dtype in ("float16", "bfloat16")}
+    dtypes = {dtype: _supports(backend, dtype) for dtype in ("float16", "bfloat16")}
     return {**version, "devices": [*backend.devices()], **dtypes, "gradients": _differentiates(backend)}
 
 
-def _adds(backend: Backend, dtype: str) -> bool:
-    """Try to create and to add arrays of *dtype*, and return True if this succeeds."""
+def _supports(backend: Backend, dtype: str) -> bool:
+    """Return True if the backend can create and add arrays of *dtype*."""
     try:
         xp = backend.namespace()
         values = xp.asarray([1.5, 2.5], dtype=getattr(xp, dtype, None) or getattr(import_module("ml_dtypes"), dtype))

@@ -14,7 +14,7 @@ from ..simulation import Explanation, Observed, observed_from_csv
 from ..simulation.identification.follow_scales import Contradiction
 from ..simulation.identification.identify import identify as search
 from ..simulation.recordings.files import read_text
-from ..simulation.recordings.logs import recognised
+from ..simulation.recordings.logs import recognized_formats
 from ..simulation.traces import Overflow
 from .commands import JSON, Command, examples, flag, usage_errors
 from .describe import exact
@@ -80,12 +80,12 @@ def identify(settings: tuple[str, ...], resumed: bool, rtol: float, as_json: boo
         settings      the initial scale, --set, and inferred settings
         changed       names of the inferred settings
         rule          all constants; or null, if the settings are invalid
-        rejection       the reason for that
+        rejection     the reason why they are invalid; or null
         contradiction null; or the first inconsistency:
-          step        the step after which, or the overflow at which, it is
-          expected    the scales that the rule could have there
+          step        the step after which it occurs; or the overflow
+          expected    the scales that the rule could have at this point
           raises      true if the published scaler could have raised an error
-          seen        the observed scale; "inf", or null for none
+          seen        the observed scale; "inf" if infinite, null if unknown
           undecided   true if there were too many states to search
         trace         a consistent trace: '.' finite, 'x' overflow
         overflows     its number of overflows; other traces can have more
@@ -113,10 +113,10 @@ def _observe(source: Mapping[str, Any], resumed: bool) -> Observation:
     """Read the observation that the options specify. Notes on a log are printed to stderr."""
     if (source["path"] is None) == (source["scales"] is None):
         raise ValueError(f"the scales must come from a file or --scales, got {'both' if source['path'] else 'neither'}")
-    given = {file_type: [name for name in names if source[name]] for file_type, names in FILE_OPTIONS.items()}
-    file_types = [file_type for file_type, names in given.items() if names]
+    options = {file_type: [name for name in names if source[name]] for file_type, names in FILE_OPTIONS.items()}
+    file_types = [file_type for file_type, names in options.items() if names]
     if len(file_types) > 1 or (file_types and source["path"] is None):
-        texts = (f"{flag(names[0])} requires a {file_type}" for file_type, names in given.items() if names)
+        texts = (f"{flag(names[0])} requires a {file_type}" for file_type, names in options.items() if names)
         raise ValueError(f"{' and '.join(texts)}: give the options of one source")
     if source["scales"] is not None:
         return _of_steps(_from_text(source["scales"]), resumed)
@@ -127,7 +127,7 @@ def _observe(source: Mapping[str, Any], resumed: bool) -> Observation:
 
 def _file_type(path: Path) -> str:
     """Return "CSV file" or "log". Lightning's metrics.csv is a log."""
-    return "log" if path.suffix.lower() != ".csv" or "lightning" in recognised(read_text(path)) else "CSV file"
+    return "log" if path.suffix.lower() != ".csv" or "lightning" in recognized_formats(read_text(path)) else "CSV file"
 
 
 def _from_text(text: str) -> Observed:
@@ -211,7 +211,7 @@ def _cells(explanation: Explanation) -> tuple[str, ...]:
         ambiguous = "?" if explanation.ambiguous is None else f"{explanation.ambiguous:,}"
         return inferred, f"{_trace(explanation).count('x'):,}", ambiguous
     step = "start" if contradiction.step < 0 else f"{contradiction.step:,}"
-    return inferred, step, *_expected_and_seen(contradiction, explanation.rejection)
+    return inferred, step, *_expected_and_observed(contradiction, explanation.rejection)
 
 
 def _setting(value: Any) -> str:
@@ -220,18 +220,18 @@ def _setting(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _expected_and_seen(contradiction: Contradiction, rejection: str) -> tuple[str, str]:
+def _expected_and_observed(contradiction: Contradiction, rejection: str) -> tuple[str, str]:
     """Return the expected scales and the observed scale, with all digits only if their short forms are equal."""
     if rejection or contradiction.undecided:
         return rejection or "too many states to search", ""
-    for write in (exact, repr):
-        seen = "-" if math.isnan(contradiction.seen) else write(contradiction.seen)
-        expected = ["an error" if math.isnan(scale) else write(scale) for scale in contradiction.expected]
-        if seen not in expected:
+    for text_of in (exact, repr):
+        observed = "-" if math.isnan(contradiction.seen) else text_of(contradiction.seen)
+        expected = ["an error" if math.isnan(scale) else text_of(scale) for scale in contradiction.expected]
+        if observed not in expected:
             break
     if len(expected) > 3:
-        return f"{len(expected)} others, {expected[0]} to {[scale for scale in expected if scale != 'an error'][-1]}", seen
-    return " or ".join(expected) or ("no further step" if seen == "-" else "others"), seen
+        return f"{len(expected)} others, {expected[0]} to {[scale for scale in expected if scale != 'an error'][-1]}", observed
+    return " or ".join(expected) or ("no further step" if observed == "-" else "others"), observed
 
 
 def _trace(explanation: Explanation) -> str:

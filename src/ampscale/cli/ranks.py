@@ -64,25 +64,25 @@ def take_rank_options(options: dict[str, Any]) -> dict[str, Any] | None:
 
     The number of steps and the seed are returned too. Other options of an overflow trace cause a usage error.
     """
-    given = {name: value for name in OPTIONS if (value := options.pop(name)) is not None}
-    if "ranks" not in given:
-        if given:
-            raise click.UsageError(f"{flag(next(iter(given)))} requires --ranks")
+    settings = {name: value for name in OPTIONS if (value := options.pop(name)) is not None}
+    if "ranks" not in settings:
+        if settings:
+            raise click.UsageError(f"{flag(next(iter(settings)))} requires --ranks")
         return None
-    given |= {name: value for name in ("steps", "seed") if (value := options.pop(name)) is not None}
+    settings |= {name: value for name in ("steps", "seed") if (value := options.pop(name)) is not None}
     for name, value in sorted(options.items()):
         if value is not None:
             raise click.UsageError(f"--ranks cannot be combined with {flag(name)}")
-    return given
+    return settings
 
 
-def run_ranks(name: str, rule: LossScaleRule, given: Mapping[str, Any], picture: Path | None, *, as_json: bool) -> None:
-    """Print the model, and plot it to *picture*. *given* is the result of `take_rank_options`."""
-    settings = {"vector": VECTOR, "probability": PROBABILITY, "steps": STEPS, "seed": SEED, **given}
+def run_ranks(name: str, rule: LossScaleRule, options: Mapping[str, Any], picture: Path | None, *, as_json: bool) -> None:
+    """Print the model, and plot it to *picture*. *options* is the result of `take_rank_options`."""
+    settings = {"vector": VECTOR, "probability": PROBABILITY, "steps": STEPS, "seed": SEED, **options}
     ranks, vector, probability = (settings[key] for key in ("ranks", "vector", "probability"))
-    latencies = {key: given[key] for key in asdict(DEFAULTS) if key in given}
+    links = {key: options[key] for key in asdict(DEFAULTS) if key in options}
     try:
-        model = RankModel(**latencies, ranks_per_node=given.get("node", DEFAULTS.ranks_per_node))
+        model = RankModel(**links, ranks_per_node=options.get("node", DEFAULTS.ranks_per_node))
         steps_until_disagreement(ranks, probability)
     except ValueError as error:
         option, _, message = str(error).partition(" ")
@@ -118,7 +118,7 @@ def run_ranks(name: str, rule: LossScaleRule, given: Mapping[str, Any], picture:
 
 
 def _costs(ranks: int, model: RankModel, vector: int, probability: float) -> dict[str, Any]:
-    """Return the seconds of a collective of *ranks*, and how often these disagree, as values that JSON can hold."""
+    """Return the seconds of a collective of *ranks*, and how often these ranks disagree, as values that JSON can hold."""
     return {
         "ranks": ranks,
         **asdict(agreement_cost(ranks, vector, model)),

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from ..simulation.ranks import RankModel, agreement_cost, steps_until_disagreement
 from .describe import counted
-from .scale_plot import COLOURS, DASHES, LOOK, WIDTH, mark, save, style
+from .scale_plot import COLORS, DASHES, LOOK, WIDTH, mark, save, style
 
 LEAST, MOST = 2, 100_000  # range of the horizontal axis
 POINTS = 400
@@ -44,7 +44,7 @@ def figure_of(model: RankModel, vector: int, ranks: int, overflow_probability: f
 def _draw_lines(axes: Axes, counts: list[int], lines: Mapping[str, list[float]], ranks: int) -> None:
     """Draw *lines*, named by their labels, on logarithmic axes, and mark *ranks*. Infinite values are not drawn."""
     for index, (label, values) in enumerate(lines.items()):
-        axes.plot(counts, values, label=label, color=COLOURS[index], linestyle=DASHES[index])
+        axes.plot(counts, values, label=label, color=COLORS[index], linestyle=DASHES[index])
     axes.set_xscale("log")
     axes.set_yscale("log")
     if not np.isfinite(list(lines.values())).any():

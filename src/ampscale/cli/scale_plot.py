@@ -21,8 +21,8 @@ from ..files import write_atomically
 from ..simulation.simulate import Trajectory
 from .step_line import corners
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")  # palette of Okabe and Ito
-# Line styles. Each time that the colours start again, the next style is used.
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")  # palette of Okabe and Ito
+# Line styles. Each time that the colors start again, the next style is used.
 DASHES: tuple[Any, ...] = ("solid", (0, (4, 1.2)), (0, (1, 1)), (0, (6, 1.2, 1, 1.2)))
 GRID = 150, 60  # columns and rows for crosses; crosses in the same cell would cover each other
 WIDTH, LEFT, RIGHT = 8.0, 0.62, 0.35  # inches
@@ -64,11 +64,11 @@ def figure_of(trajectories: Mapping[str, Trajectory], divergences: Sequence[int]
     title = _title(list(trajectories))
     axes.set_title(title, pad=4 + 9 * rows)
     # Heights in inches of the axes, and of what is above and below them.
-    above, tall, below = 0.22 + 0.15 * title.count("\n") + 0.125 * rows, heights.tall / 72, 0.45
+    above, inside, below = 0.22 + 0.15 * title.count("\n") + 0.125 * rows, heights.points / 72, 0.45
     below += _legend(figure, labels) if len(labels) > 1 else 0.0
-    height = above + tall + below
+    height = above + inside + below
     figure.set_size_inches(WIDTH, height)
-    axes.set_position((LEFT / WIDTH, below / height, (WIDTH - LEFT - RIGHT) / WIDTH, tall / height))
+    axes.set_position((LEFT / WIDTH, below / height, (WIDTH - LEFT - RIGHT) / WIDTH, inside / height))
     return figure
 
 
@@ -80,8 +80,8 @@ class Heights:
         positive = scales[(scales > 0) & np.isfinite(scales)]
         self.low = math.floor(math.log2(positive.min())) if positive.size else 0
         self.high = math.ceil(math.log2(positive.max())) if positive.size else 0
-        apart = max(1, round((self.high - self.low) / 8))
-        self.bottom, self.top = self.low - apart, self.high + apart
+        gap = max(1, round((self.high - self.low) / 8))
+        self.bottom, self.top = self.low - gap, self.high + gap
         self.special = {self.bottom: "0"} if (scales == 0).any() else {}
         if np.isinf(scales).any():
             self.special[self.top] = "inf"
@@ -89,8 +89,8 @@ class Heights:
 
         self.lanes, span = len(trajectories), max(1, self.most - self.least)
         most = min(560, 300 + 20 * self.lanes)
-        self.tall = min(most, max(190.0, 20 + (span + 0.6) * self.lanes * 3.6))  # height of the axes in points
-        self.power = (self.tall - 20) / (span + 0.6)  # points from one power of two to the next
+        self.points = min(most, max(190.0, 20 + (span + 0.6) * self.lanes * 3.6))  # height of the axes in points
+        self.power = (self.points - 20) / (span + 0.6)  # points from one power of two to the next
         self.lane = min(2.2, max(0.6 * self.power, 4) / self.lanes)  # points from one lane to the next
 
     def of(self, scales: np.ndarray, index: int) -> np.ndarray:
@@ -121,14 +121,14 @@ def _draw_trajectory(axes: Axes, trajectory: Trajectory, heights: Heights, index
     dense = positions.size > 300  # the vertical parts of the line overlap
     look: dict[str, Any] = {"linewidth": 0.7, "alpha": 0.7} if dense else {"linewidth": max(0.6, 0.64 * heights.lane)}
     x, y = np.append(positions, trajectory.scales.size) - 0.5, heights.of(np.append(scales, scales[-1]), index)
-    colour = COLOURS[index % 8]
-    axes.step(x, y, where="post", label=label, color=colour, linestyle=DASHES[index // 8 % 4], **look)
+    color = COLORS[index % 8]
+    axes.step(x, y, where="post", label=label, color=color, linestyle=DASHES[index // 8 % 4], **look)
     marked = crosses(trajectory, heights, steps)
     size = 4.5 if marked.size <= GRID[0] / 2 else 2.5
-    axes.plot(marked, heights.of(trajectory.scales[marked], index), "x", color=colour, markersize=size)
+    axes.plot(marked, heights.of(trajectory.scales[marked], index), "x", color=color, markersize=size)
     if trajectory.raised_at is not None:
         last = heights.of(trajectory.scales[-1:], index)
-        axes.plot(trajectory.raised_at, last, "s", color=colour, markersize=7, fillstyle="none")
+        axes.plot(trajectory.raised_at, last, "s", color=color, markersize=7, fillstyle="none")
 
 
 def mark(axes: Axes, position: float, text: str, row: int = 0) -> None:
@@ -191,8 +191,8 @@ def _plain(name: str) -> str:
 def _legend(figure: Figure, labels: Sequence[str]) -> float:
     """Add a legend and return its height in inches. A column takes 45 points for the line and about 4.5 for each letter."""
     columns = max(1, min(4, int(72 * (WIDTH - LEFT)) // (45 + round(4.5 * max(map(len, labels))))))
-    place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (LEFT / WIDTH, 0), "ncols": columns}
-    legend = figure.legend(**place, frameon=False, handlelength=3, borderaxespad=0.2, borderpad=0)
+    position: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (LEFT / WIDTH, 0), "ncols": columns}
+    legend = figure.legend(**position, frameon=False, handlelength=3, borderaxespad=0.2, borderpad=0)
     for line in legend.get_lines():
         line.set(linewidth=1.4, alpha=1)
     return 0.168 * math.ceil(len(labels) / columns) + 0.1

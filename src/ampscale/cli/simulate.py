@@ -88,7 +88,7 @@ def simulate(
       systems                 for each system
         system                its name
         collectives           the fewest and the most collectives per step
-        seconds               the times of these
+        seconds               the seconds of these collectives
       ranks                   number of simulated ranks
       name, rule              RULE, and its constants
       steps, seed             of the simulation
@@ -97,16 +97,16 @@ def simulate(
       scales                  the distinct scales after the last step
       ranks_with_scale        the number of ranks with each of these scales
     """  # noqa: D301 - click does not rewrap a paragraph after a backspace character
-    given = take_rank_options(trace)
-    if rule is None and given is None:
+    rank_settings = take_rank_options(trace)
+    if rule is None and rank_settings is None:
         raise click.MissingParameter(param_hint="'RULE'", param_type="argument")
-    if given is not None and (every is not None or unlimited):
+    if rank_settings is not None and (every is not None or unlimited):
         raise click.UsageError("--ranks cannot be combined with --every, --events or --all")
     if as_json and (every is not None or unlimited):
         raise click.UsageError("--json prints every step and cannot be combined with --every, --events or --all")
     name, constants = read_rule(rule or "torch", parse_settings(settings))
-    if given is not None:
-        run_ranks(name, constants, given, picture, as_json=as_json)
+    if rank_settings is not None:
+        run_ranks(name, constants, rank_settings, picture, as_json=as_json)
         return
     steps = read_trace(trace)
     trajectory = run(constants, steps)
@@ -126,7 +126,7 @@ def _table(trajectory: Trajectory, every: bool | None, unlimited: bool) -> Itera
     selected = np.arange(steps) if (steps <= FEW if every is None else every) else _eventful(trajectory)
     excess = 0 if unlimited else max(0, selected.size - FEW)
     rows = _rows(trajectory, np.delete(selected, slice(FEW // 2, FEW // 2 + excess)))
-    yield from islice(rows, 1 + FEW // 2)  # with the titles
+    yield from islice(rows, 1 + FEW // 2)  # the titles and the first half of the rows
     if excess:
         yield f"... {counted(excess, 'more row')}; --all prints them ..."
     yield from rows

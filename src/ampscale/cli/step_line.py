@@ -2,7 +2,7 @@
 
 import numpy as np
 
-CORNERS = 2000  # most corners of a line
+CORNERS = 2000  # maximum number of corners of a line
 
 
 def corners(values: np.ndarray, most: int = CORNERS) -> tuple[np.ndarray, np.ndarray]:
@@ -12,9 +12,9 @@ def corners(values: np.ndarray, most: int = CORNERS) -> tuple[np.ndarray, np.nda
     A line with more than *most* corners is split into CORNERS / 2 parts, each represented by its smallest and its largest
     value. Drawn as the band that it fills, it looks the same.
     """
-    turns = np.concatenate([[0], np.flatnonzero(values[1:] != values[:-1]) + 1])
-    if turns.size <= most:
-        return turns, values[turns]
+    positions = np.concatenate([[0], np.flatnonzero(values[1:] != values[:-1]) + 1])
+    if positions.size <= most:
+        return positions, values[positions]
     starts = np.arange(CORNERS // 2) * values.size // (CORNERS // 2)
     bands = np.stack([np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)], axis=1)
     return np.repeat(starts, 2), bands.reshape(-1)

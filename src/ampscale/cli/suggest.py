@@ -37,8 +37,8 @@ def suggest(run: Path, share: float, as_json: bool) -> None:
     Print the scales that would have suited a run, and what each preset would have done.
 
     RUN is a file of `ampscale.diagnostics.JSONLines`, with histograms. The scales neither overflow nor lose more than --share of
-    the values of all measured steps; they are exact to a factor of two, on the safe side. The presets see the gradients of
-    the recorded run, although other skipped steps would have changed them.
+    the values of all measured steps; they are exact to a factor of two, on the safe side. The presets are simulated on the
+    gradients of the recorded run, although other skipped steps would have changed them.
 
     \b
     With --json:

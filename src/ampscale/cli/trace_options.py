@@ -102,8 +102,8 @@ def read_trace(options: Mapping[str, Any]) -> Trace:
     if len(sources) != 1:
         actual = " and ".join(map(flag, sources)) or "none"
         raise click.UsageError(f"the overflow trace must come from one of {', '.join(map(flag, SOURCES))}, got {actual}")
-    given = {name: source for source, names in SOURCES.items() for name in names if options[name] is not None}
-    for name, source in given.items():
+    required = {name: source for source, names in SOURCES.items() for name in names if options[name] is not None}
+    for name, source in required.items():
         if source != sources[0]:
             raise click.UsageError(f"{flag(name)} requires {flag(source)}, got {flag(sources[0])}")
     try:
@@ -112,7 +112,7 @@ def read_trace(options: Mapping[str, Any]) -> Trace:
             raise ValueError("the overflow trace must have at least one step, such as '..x.', got none")
         return trace
     except (ValueError, OSError) as error:
-        raise click.BadParameter(str(error), param_hint=[*map(flag, (sources[0], *given))]) from None
+        raise click.BadParameter(str(error), param_hint=[*map(flag, (sources[0], *required))]) from None
 
 
 def _read(source: str, options: Mapping[str, Any]) -> Trace:

@@ -1,4 +1,4 @@
-"""`ampscale watch`: the present state of a run, followed while another process writes its file."""
+"""`ampscale watch`: the current state of a run, while another process writes its file."""
 
 import math
 import sys
@@ -19,7 +19,7 @@ from .commands import Command, examples, usage_errors
 from .describe import counted, exact, fold, percent
 from .extras import require
 from .progress import progress
-from .report_page.layers import Layer, complete, layers_of
+from .report_page.layers import Layer, complete_measurements, layers_of
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -35,17 +35,17 @@ BLOCKS = "▁▂▃▄▅▆▇█"
     epilog=examples("ampscale watch run.jsonl", "ampscale watch run.jsonl --once"),
 )
 @click.argument("run", metavar="RUN", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--once", is_flag=True, help="Print the present state and exit.")
+@click.option("--once", is_flag=True, help="Print the current state and exit.")
 def watch(run: Path, once: bool) -> None:
     """
     Show the scale, skipped steps, norm and lost values of a run, twice a second until Ctrl-C.
 
-    RUN is a file that `ampscale.diagnostics.JSONLines` is writing. A file that does not exist yet is waited for, and a file that
-    is replaced is read from its start.
+    RUN is a file that `ampscale.diagnostics.JSONLines` is writing. The command waits for a file that does not exist yet, and
+    reads a file that is replaced from its start.
     """
     require("rich")
     if not once and not sys.stdout.isatty():
-        raise click.UsageError("stdout must be a terminal, which is refreshed; --once prints the present state")
+        raise click.UsageError("stdout must be a terminal, which is refreshed; --once prints the current state")
     with suppress(KeyboardInterrupt), usage_errors():
         if once:
             _print(run)
@@ -74,7 +74,7 @@ def _follow(path: Path) -> None:
 
 
 def _contents(path: Path) -> Iterator[Run | None]:
-    """Yield the content of the file for each refresh, without an end; None while it does not exist or has no header."""
+    """Yield the content of the file for each refresh, indefinitely; None while it does not exist or has no header."""
     reader, file_id = RunReader(), None
     while True:
         if path.exists():
@@ -99,7 +99,7 @@ def _state(path: Path, run: Run) -> "Group":
     text = Text("\n".join(fold(line, "  ") for line in [*_lines(path, run), *_verdicts(run)]))
     if not run.measurements:
         return Group(text)
-    names, measurements = complete(run)
+    names, measurements = complete_measurements(run)
     title = Column(f"at step {run.steps[measurements[-1].position]:,}", overflow="fold")
     layers = sorted(layers_of(run, names, measurements[-1:]), key=Layer.order)[:ROWS]
     return Group(text, table([title, *numbers("lost", "subnormal", "largest", "finite")], map(_cells, layers)))

@@ -34,11 +34,11 @@ def demo(out: Path, steps: int, seed: int, as_json: bool) -> None:
     if as_json:
         records = training.train_all(data, steps, seed, after_step=lambda _: None)
     else:
-        screen.opening(data)
+        screen.print_setup(data)
         with screen.progress_bars(steps) as update:
             records = training.train_all(data, steps, seed, update)
     path = picture.draw(records, out / "demo.png")
     if as_json:
         click.echo(json.dumps(training.report(records, seed, path), indent=2, allow_nan=False))
     else:
-        screen.closing(records, path, time.monotonic() - started)
+        screen.print_results(records, path, time.monotonic() - started)

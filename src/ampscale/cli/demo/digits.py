@@ -87,8 +87,8 @@ def product(left: Array, right: Array) -> Array:
 def normalized(values: Array) -> Array:
     """Return *values* in float32, with each row shifted and scaled to mean 0 and standard deviation 1."""
     values = values.astype("float32")
-    centred = values - np.mean(values, axis=1, keepdims=True)
-    return centred / np.sqrt(np.mean(centred**2, axis=1, keepdims=True) + 1e-6)
+    centered = values - np.mean(values, axis=1, keepdims=True)
+    return centered / np.sqrt(np.mean(centered**2, axis=1, keepdims=True) + 1e-6)
 
 
 def accuracy(params: Params, dtype: str, batch: Batch) -> float:

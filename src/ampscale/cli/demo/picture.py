@@ -10,7 +10,7 @@ from matplotlib.ticker import LogLocator
 from ..scale_plot import save
 from .training import Record
 
-COLOURS = ("#999999", "#d55e00", "#56b4e9", "#0072b2", "#009e73", "#cc79a7", "#e69f00")  # palette of Okabe and Ito
+COLORS = ("#999999", "#d55e00", "#56b4e9", "#0072b2", "#009e73", "#cc79a7", "#e69f00")  # palette of Okabe and Ito
 WIDTHS = (4.5, 2.2, 1.6, 1.6, 1.6, 1.6, 1.6)
 
 
@@ -19,23 +19,23 @@ def draw(records: list[Record], path: Path) -> Path:
     with rc_context({"axes.titlelocation": "left", "axes.titlesize": 10, "axes.xmargin": 0.01}):
         figure = Figure(figsize=(8, 7.5), layout="constrained", facecolor="white")
         scale, loss, underflow = figure.subplots(3, sharex=True, height_ratios=(1.5, 1, 1))
-        for record, colour, width in zip(records, COLOURS, WIDTHS, strict=True):
-            _draw_run((scale, loss, underflow), record, colour, width)
+        for record, color, width in zip(records, COLORS, WIDTHS, strict=True):
+            _draw_run((scale, loss, underflow), record, color, width)
         _label(scale, loss, underflow)
         figure.legend(*scale.get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False)
         save(figure, path)
     return path
 
 
-def _draw_run(panels: tuple[Axes, Axes, Axes], record: Record, colour: str, width: float) -> None:
+def _draw_run(panels: tuple[Axes, Axes, Axes], record: Record, color: str, width: float) -> None:
     scale, loss, underflow = panels
     scales = [step.scale for step in record.steps]
-    scale.step(range(len(scales)), scales, where="post", color=colour, linewidth=width, label=record.run.name)
+    scale.step(range(len(scales)), scales, where="post", color=color, linewidth=width, label=record.run.name)
     skipped = [index for index, step in enumerate(record.steps) if not step.applied]
-    scale.plot(skipped, [scales[index] for index in skipped], "x", color=colour, markersize=5)
-    loss.plot([step.loss for step in record.steps], color=colour, linewidth=width)
+    scale.plot(skipped, [scales[index] for index in skipped], "x", color=color, markersize=5)
+    loss.plot([step.loss for step in record.steps], color=color, linewidth=width)
     shares = [100 * share for share in record.underflow.values()]
-    underflow.plot(list(record.underflow), shares, color=colour, linewidth=width)
+    underflow.plot(list(record.underflow), shares, color=color, linewidth=width)
 
 
 def _label(scale: Axes, loss: Axes, underflow: Axes) -> None:

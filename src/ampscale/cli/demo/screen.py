@@ -16,10 +16,10 @@ from .training import MEASURED_EVERY, Record
 console = Console(highlight=False)
 
 
-def opening(data: Digits) -> None:
+def print_setup(data: Digits) -> None:
     """Print the setup of the demo, and explain why float16 fails without scaling."""
-    learned, tested = (len(images) for images, _ in data)
-    console.print(f"Data: {CREDIT}. {learned:,} training images, {tested:,} test images.\n")
+    training, test = (len(images) for images, _ in data)
+    console.print(f"Data: {CREDIT}. {training:,} training images, {test:,} test images.\n")
     console.print(
         f"The network has six layers and is scaled badly on purpose: its hidden weights are {GAIN:.0f} times too large. A "
         f"normalization after each product hides this in the forward pass, but divides the gradients of hidden values by "
@@ -34,7 +34,7 @@ def opening(data: Digits) -> None:
 
 @contextmanager
 def progress_bars(steps: int) -> Iterator[Callable[[Record], None]]:
-    """Show the steps, loss, scale and overflows of each run. Yields a function that advances a run's bar to its last step."""
+    """Show a bar for each run. Yield a function that updates the bar of a run after a step: its loss, scale and overflows."""
     text = (TextColumn(f"{{task.fields[{name}]}}", justify="right") for name in ("loss", "scale", "overflows"))
     with Progress(TextColumn("{task.description}"), BarColumn(12), MofNCompleteColumn(), *text, console=console) as bars:
         tasks = {run.name: bars.add_task(run.name, start=False, total=steps, loss="", scale="", overflows="") for run in RUNS}
@@ -48,7 +48,7 @@ def progress_bars(steps: int) -> Iterator[Callable[[Record], None]]:
         yield update
 
 
-def closing(records: list[Record], picture: Path, seconds: float) -> None:
+def print_results(records: list[Record], picture: Path, seconds: float) -> None:
     """Print a table of the runs, the differences in accuracy between float16 and float32, and the path of the picture."""
     titles = ("test\naccuracy", "under-\nflow", "overflow\nsteps", "applied\nsteps", "first\nscale", "last\nscale")
     columns = [Column("", no_wrap=True), *(Column(title, justify="right") for title in titles)]

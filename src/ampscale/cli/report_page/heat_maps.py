@@ -12,10 +12,10 @@ from ...diagnostics.window import LARGEST_EXPONENT, SMALLEST_NORMAL, SMALLEST_SU
 from .layers import Layer, shift_of
 from .markup import escaped, frame, power_of_two, step_ticks
 
-MOST = 200  # pictures
-_COLUMNS = 240  # at most, in a picture
-_LOW, _HIGH = -48, 31  # exponents of the first and the last row at most
-_COLOUR = 43, 123, 208
+MOST = 200  # maximum number of pictures of single gradients
+_COLUMNS = 240  # maximum number of columns of a picture
+_LOW, _HIGH = -48, 31  # limits of the exponents of the first and the last row
+_COLOR = 43, 123, 208
 _LEVELS = 16
 
 
@@ -34,8 +34,8 @@ def _shares(run: Run, measurements: list[Measurement], chosen: list[int]) -> tup
     Return the shares of the values by column and exponent, of all gradients together and of the *chosen* ones.
 
     Returns:
-        float32, shape (gradients, columns, rows): a column without measurement has the shares of the one before; and the
-        exponent of the first row.
+        float32, shape (gradients, columns, rows), and the exponent of the first row. A column without a measurement has the
+        shares of the previous column.
     """
     bins = [
         (measurement.position, gradients, exponents + shift_of(run, measurement), measurement.histograms.counts)
@@ -89,13 +89,13 @@ def _picture(run: Run, name: str, shares: np.ndarray, low: int) -> str:
 
 
 def _png(levels: np.ndarray) -> bytes:
-    """Return an image whose pixels have one colour and the opacities *levels*, from 0 to 15: uint8, shape (rows, columns)."""
+    """Return an image whose pixels have one color and the opacities *levels*, from 0 to 15: uint8, shape (rows, columns)."""
     rows, columns = levels.shape
     padded = np.pad(levels, ((0, 0), (0, columns % 2)))
     lines = np.pad(padded[:, ::2] << 4 | padded[:, 1::2], ((0, 0), (1, 0)))  # each line starts with the number of its filter, 0
     chunks = (
         (b"IHDR", struct.pack(">IIBBBBB", columns, rows, 4, 3, 0, 0, 0)),
-        (b"PLTE", bytes(_COLOUR) * _LEVELS),
+        (b"PLTE", bytes(_COLOR) * _LEVELS),
         (b"tRNS", bytes(round(255 * level / (_LEVELS - 1)) for level in range(_LEVELS))),
         (b"IDAT", zlib.compress(lines.tobytes())),
         (b"IEND", b""),

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...core.statistics import NO_LARGEST
+from ...diagnostics.records import TensorStatistics
 from ...diagnostics.run_files import Run
 from ...diagnostics.run_lines import Measurement
 from ...diagnostics.window import SMALLEST_NORMAL, SMALLEST_SUBNORMAL
-
-NO_LARGEST = -(2**15)
 
 
 class Layer(NamedTuple):
@@ -19,12 +19,12 @@ class Layer(NamedTuple):
     Statistics of one gradient over the measured steps.
 
     Args:
-        name: Name, or number if names are unknown.
+        name: Name; "gradient" and its index if names are unknown.
         size: Number of values.
         lost: Share of the finite, non-zero values that float16 rounds to zero at the scale of their step; NaN if unknown.
-        subnormal: Share of those that are below 2**-14 there, including lost ones.
+        subnormal: Share of these values that are below 2**-14 at that scale, including lost values.
         nonfinite: Number of measured steps in which the gradient had infinities or NaNs.
-        largest: Exponent of the largest finite value before scaling, rounded up; None if all are zero.
+        largest: Exponent of the smallest power of two above all finite unscaled values; None if unknown or if all are zero.
     """
 
     name: str
@@ -39,11 +39,11 @@ class Layer(NamedTuple):
         return (-self.nonfinite, *(0.0 if math.isnan(share) else -share for share in (self.lost, self.subnormal)))
 
 
-def complete(run: Run) -> tuple[list[str], list[Measurement]]:
+def complete_measurements(run: Run) -> tuple[list[str], list[Measurement]]:
     """
-    Return the names of the gradients, and the measurements of all of them.
+    Return the names of the gradients, and the measurements that contain all of them.
 
-    In other steps, some gradients were None, so that theirs have no names. Unknown names are replaced by numbers.
+    Measurements with another number of gradients are left out: some gradients were None, so that the others cannot be named.
     """
     if not run.measurements:
         return [], []
@@ -63,27 +63,28 @@ def shift_of(run: Run, measurement: Measurement) -> int:
 
 
 def layers_of(run: Run, names: list[str], measurements: Iterable[Measurement]) -> list[Layer]:
-    """Return the statistics of each gradient over *measurements*. These and *names* are a result of `complete`."""
-    sizes, counted, lost, subnormal, nonfinite = (np.zeros(len(names), np.int64) for _ in range(5))
+    """Return the statistics of each gradient over *measurements*. All arguments are as `complete_measurements` returns them."""
+    sizes, values, lost, subnormal, nonfinite = (np.zeros(len(names), np.int64) for _ in range(5))
     largest = np.full(len(names), NO_LARGEST, np.int64)
     for measurement in measurements:
-        shift, statistics, histograms = shift_of(run, measurement), measurement.statistics, measurement.histograms
-        if statistics is not None:
-            sizes = np.maximum(sizes, statistics[:, 0])
-            nonfinite += statistics[:, 4] + statistics[:, 5] > 0
+        shift, histograms = shift_of(run, measurement), measurement.histograms
+        columns = None if measurement.statistics is None else TensorStatistics(*measurement.statistics.T)
+        if columns is not None:
+            sizes = np.maximum(sizes, columns.size)
+            nonfinite += columns.nonfinite > 0
             if 0 < measurement.scale < math.inf:
-                unscaled = statistics[:, 7] + 1 - math.floor(math.log2(measurement.scale))
-                largest = np.maximum(largest, np.where(statistics[:, 7] == NO_LARGEST, NO_LARGEST, unscaled))
-        if statistics is not None and shift == 0:
-            counted += statistics[:, 0] - statistics[:, [1, 4, 5]].sum(axis=1)
-            lost += statistics[:, 3]
-            subnormal += statistics[:, 2]
+                unscaled = columns.largest + 1 - math.floor(math.log2(measurement.scale))
+                largest = np.maximum(largest, np.where(columns.largest == NO_LARGEST, NO_LARGEST, unscaled))
+        if columns is not None and shift == 0:
+            values += columns.size - columns.zeros - columns.nonfinite
+            lost += columns.underflows
+            subnormal += columns.subnormals
         elif histograms is not None:
             gradients, exponents = histograms.bins()
-            for total, end in ((counted, math.inf), (lost, SMALLEST_SUBNORMAL - 1), (subnormal, SMALLEST_NORMAL)):
+            for total, end in ((values, math.inf), (lost, SMALLEST_SUBNORMAL - 1), (subnormal, SMALLEST_NORMAL)):
                 below = np.where(exponents + shift < end, histograms.counts, 0)
                 total += np.bincount(gradients, below, len(names)).astype(np.int64)
     with np.errstate(invalid="ignore", divide="ignore"):
-        columns = [column.tolist() for column in (sizes, lost / counted, subnormal / counted, nonfinite)]
-    known = (None if exponent == NO_LARGEST else exponent for exponent in largest.tolist())
-    return [Layer(*row) for row in zip(names, *columns, known, strict=True)]
+        rows = zip(*(column.tolist() for column in (sizes, lost / values, subnormal / values, nonfinite)), strict=True)
+    exponents = (None if exponent == NO_LARGEST else exponent for exponent in largest.tolist())
+    return [Layer(name, *row, exponent) for name, row, exponent in zip(names, rows, exponents, strict=True)]

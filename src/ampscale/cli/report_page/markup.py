@@ -15,7 +15,7 @@ def escaped(text: str) -> str:
 
 
 def power_of_two(exponent: int) -> str:
-    """Return 2 with a superscript."""
+    """Return a power of two, with its exponent as a superscript."""
     return f"2{str(exponent).translate(_SUPERSCRIPTS)}"
 
 
@@ -44,7 +44,7 @@ def step_ticks(steps: np.ndarray) -> list[tuple[float, str]]:
 
 
 def stretched(kind: str, width: int, height: int, path: str) -> str:
-    """Return an SVG path of class *kind* in a box of this size, which is stretched over the whole plot."""
+    """Return an SVG path of class *kind*, with coordinates in a box of this size that is stretched over the whole plot."""
     return (
         f'<svg class="stretched" width="100%" height="100%" viewBox="0 0 {width} {height}" preserveAspectRatio="none">'
         f'<path class="{kind}" vector-effect="non-scaling-stroke" d="{path}"/></svg>'
@@ -57,7 +57,7 @@ def frame(name: str, label: str, content: str, rows: Sequence[tuple[float, str]]
 
     Args:
         name: Class of the plot, which has its height.
-        label: Description for readers who do not see it.
+        label: Description for screen readers.
         content: SVG elements, whose coordinates are in percent.
         rows: Heights in percent, and labels, of the vertical axis.
         ticks: Positions in percent, and labels, of the horizontal axis.

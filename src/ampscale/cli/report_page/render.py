@@ -14,7 +14,7 @@ from ...diagnostics.verdicts import Diagnosis
 from ...diagnostics.window import SMALLEST_NORMAL
 from ..describe import counted, percent, sentences
 from .heat_maps import heat_maps
-from .layers import Layer, complete, layers_of
+from .layers import Layer, complete_measurements, layers_of
 from .markup import escaped, power_of_two, scale_text
 from .scale_chart import scale_chart
 
@@ -46,7 +46,7 @@ def _sections(run: Run) -> Iterator[str]:
         items = "".join(f"<li>{escaped(sentence)}</li>" for sentence in sentences(run.rule))
         yield f"<details><summary>The scaler</summary><ul>{items}</ul></details>"
     if run.steps.size:
-        names, measurements = complete(run)
+        names, measurements = complete_measurements(run)
         layers = layers_of(run, names, measurements)
         for name, title, content in (
             ("scale", "Scale and skipped steps", _scale(run)),
