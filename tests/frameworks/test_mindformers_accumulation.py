@@ -1,4 +1,4 @@
-"""`MFTrainOneStepCell`: gradient accumulation and the dynamic_scale average of the parameters."""
+"""`MFTrainOneStepCell`: gradient accumulation and the moving average of the parameters."""
 
 import autograd.numpy as anp
 import numpy as np
@@ -45,7 +45,7 @@ def test_micro_batches_equal_one_call_on_the_whole_batch(calls, use_clip_grad):
 
 @pytest.mark.clause("MINDFORMERS-accumulation", "MINDFORMERS-accumulation-scale")
 def test_incomplete_steps_change_no_parameters():
-    """Such calls return their own loss and overflow flag but no global norm; rate and scale are unchanged."""
+    """Their calls return their own loss and overflow flag but no global norm; rate and scale are unchanged."""
     network = linear([1, 2])
     optimizer = optimizers.SGD(network, [0.5, 0.25])
     cell = MFTrainOneStepCell(
@@ -87,7 +87,7 @@ def test_a_missing_gradient_counts_as_zero(present):
 
 @pytest.mark.clause("MINDFORMERS-accumulation", "MINDFORMERS-local-norm", "MINDFORMERS-global-norm")
 def test_the_norms_are_those_of_the_mean_gradients():
-    """Global and local norms are checked."""
+    """The norms are the global one and the local ones."""
     cell = MFTrainOneStepCell(linear(), Recorder(), True, 100.0, 8.0, True, gradient_accumulation_steps=2)
     cell(array([3, 0]))
     out = cell(array([3, 8]))
@@ -119,14 +119,6 @@ def test_an_overflow_on_another_replica_skips_the_step():
 
     cell = MFTrainOneStepCell(linear(), Recorder(), gradient_accumulation_steps=2, communicator=Pair())
     assert [bool(cell(FINE).overflow) for _ in range(4)] == [False, True, False, True]
-
-
-@pytest.mark.clause("MINDFORMERS-accumulation-scale")
-def test_infinities_of_both_signs_do_not_cancel():
-    """The two infinities occur in different calls of one step."""
-    cell = MFTrainOneStepCell(linear(), Recorder(), gradient_accumulation_steps=2)
-    cell(array([INF, 1]))
-    assert cell(array([-INF, 1])).overflow
 
 
 @pytest.mark.clause("MINDFORMERS-accumulation-scale", "MINDSPORE-subclasses")
@@ -179,25 +171,12 @@ def test_the_average_is_updated_at_applied_steps_only():
 
 
 @pytest.mark.clause("MINDFORMERS-ema")
-@pytest.mark.parametrize(("dtype", "shadow"), [("float16", "float32"), ("float32", "float32"), ("float64", "float64")])
-def test_the_average_is_a_float32_copy(dtype, shadow):
+@pytest.mark.parametrize(("dtype", "average_dtype"), [("float16", "float32"), ("float32", "float32"), ("float64", "float64")])
+def test_the_average_is_a_float32_copy(dtype, average_dtype):
     """16-bit parameters are averaged in float32, and the parameters are unchanged."""
     network = linear([1, 2], dtype=dtype)
     cell = MFTrainOneStepCell(network, optimizers.SGD(network, 0.5), ema_decay=2.0**-12)
     cell.ema_params[0][...] = 0
     assert bits(network.params) == bits([array([1, 2], dtype)])
     cell(FINE)
-    assert bits(cell.ema_params) == bits([array([0.5, 3], shadow) * (1 - 2.0**-12)])
-
-
-def test_a_state_dict_with_an_array_of_another_shape_is_rejected():
-    """A negative count of calls, and arrays that the cell does not need, are rejected too."""
-    cell = MFTrainOneStepCell(linear([1], [1]), Recorder(), scale_sense=8.0, gradient_accumulation_steps=3)
-    saved = cell.state_dict()
-    with pytest.raises(ValueError, match="accumulated must hold an array of shape"):
-        cell.load_state_dict({**saved, "calls": 1, "accumulated": [None, array([1, 2])]})
-    with pytest.raises(ValueError, match="calls must be an int from 0"):
-        cell.load_state_dict({**saved, "calls": -1})
-    for name in ("accumulated", "ema_params"):
-        with pytest.raises(ValueError, match=f"{name} must be None for this cell, got list"):
-            cell.load_state_dict({**saved, name: [array([1]), array([1])]})
+    assert bits(cell.ema_params) == bits([array([0.5, 3], average_dtype) * (1 - 2.0**-12)])

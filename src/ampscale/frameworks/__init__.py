@@ -1,11 +1,15 @@
-"""Classes that frameworks document, one module each. They validate arguments, call the public functions, and store the state."""
+"""
+Classes that the frameworks document, in one module per framework.
+
+The classes validate arguments, call the public functions, and store the state.
+"""
 
 from importlib import import_module
 from types import ModuleType
 
 
 def __getattr__(name: str) -> ModuleType:
-    """Import the module of a framework when it is first used, since the one for torch requires torch."""
+    """Import the module of a framework at its first use, so that only the use of `torch` requires torch."""
     if name not in ("mindformers", "mindspore", "paddle", "torch"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return import_module(f".{name}", __name__)

@@ -7,7 +7,7 @@ import numpy as np
 
 from ..core.typing import Array, Flag
 
-HOST = np.zeros(())  # passed to `LossScaleRule.init` for a state on the host
+HOST = np.zeros(())  # argument *like* of `LossScaleRule.init`, for a state on the host
 
 
 def logical_not(flag: Flag) -> Flag:
@@ -16,7 +16,7 @@ def logical_not(flag: Flag) -> Flag:
 
 
 def logical_or(left: Flag, right: Flag) -> Flag:
-    """Return True if one of two flags is True, without a host synchronization."""
+    """Return True if at least one of two flags is True, without a host synchronization."""
     if isinstance(left, bool) and not isinstance(right, bool):
         left = as_array(left, right)
     return left | right

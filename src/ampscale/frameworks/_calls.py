@@ -23,14 +23,14 @@ UNSCALED = "unscaled"
 STEPPING = "step interrupted"
 STEPPED = "stepped"
 # States of a scaler.
-PENDING = "unplaced"
+UNPLACED = "unplaced"
 WRITING = "update interrupted"
 OTHER_UNSCALED = "ready, another unscaled"
 ACCUMULATING = "accumulating"
 
 
 class Error(str):
-    """Message of a RuntimeError. {call} stands for the rejected call, {at} for the site of the earlier one, if it is known."""
+    """Message of a RuntimeError. {call} stands for the rejected call, {at} for the site of an earlier call, if it is known."""
 
 
 class CallTable:
@@ -58,7 +58,7 @@ class CallTable:
 
 
 def call_site() -> Site:
-    """Return the line outside this package from which the calling method was called."""
+    """Return the site of the innermost call from code outside this package, such as the training loop."""
     frame = _getframe(2)
     while frame.f_code.co_filename.startswith(_FOLDER) and frame.f_back is not None:
         frame = frame.f_back
@@ -103,7 +103,7 @@ _ABANDONS = {"abandon(optimizer)": READY, "abandon()": READY}
 TORCH = CallTable(
     "ampscale.torch.GradScaler",
     {
-        PENDING: "no tensor was scaled yet",
+        UNPLACED: "no tensor was scaled yet",
         **_OPTIMIZER_STATES,
         WRITING: "an error was raised while `update` or `load_state_dict` wrote the scale",
     },
@@ -112,7 +112,7 @@ TORCH = CallTable(
         *("get_scale", "load_state_dict", "copy"),
     ),
     {
-        PENDING: {"scale": READY, **dict.fromkeys(("unscale_", "step", "update()", "update(new_scale)"), _UNPLACED)},
+        UNPLACED: {"scale": READY, **dict.fromkeys(("unscale_", "step", "update()", "update(new_scale)"), _UNPLACED)},
         READY: {"unscale_": UNSCALED, "step": STEPPED, "update()": _NO_CHECK},
         UNSCALED: {"unscale_": _UNSCALED, "step": STEPPED, **_UPDATES, **_ABANDONS, "copy": _COPY},
         STEPPED: {"unscale_": _NO_UPDATE, "step": _STEPPED, **_UPDATES, "abandon(optimizer)": _NOT_ABANDONED, "copy": _COPY},

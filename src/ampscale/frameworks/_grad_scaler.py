@@ -26,8 +26,8 @@ class Monitor(Protocol):
         """
         Observe the scaled gradients of an optimizer before they are averaged over ranks and unscaled.
 
-        An error that this method raises prevents the unscaling. A begin without an end belongs to gradients that no update
-        counted: unscaling was interrupted, there were no gradients on any rank, or `abandon` was called.
+        An error that this method raises prevents the unscaling. `end` does not follow if no update counts the gradients:
+        unscaling was interrupted, there were no gradients on any rank, or `abandon` was called.
 
         Args:
             gradients: Gradients that are not None: local shards of DTensors, values of sparse tensors, other arrays themselves.
@@ -36,7 +36,8 @@ class Monitor(Protocol):
             stale: True if a gradient was accumulated into the gradient of the step before, which was not set to zero. False if
                 that is unknown.
             modified: True if a gradient was changed after the backward pass. False if that is unknown.
-            change: Factor by which that changed the norm of a gradient, from the second such step on; None if unknown.
+            change: Norm of a modified gradient, divided by its norm after the backward pass. None if that is unknown, as in the
+                first step with a modified gradient.
         """
 
     def end(self, scale: Any, next_scale: Any, finite: Flag, applied: Flag, gradients: list[Array], owner: Any) -> None:
@@ -48,7 +49,7 @@ class Monitor(Protocol):
             next_scale: Copy of the new scale.
             finite: True if the gradients of all ranks were finite, as recorded when they were unscaled.
             applied: True if the optimizer stepped.
-            gradients: The arrays as they are now: unscaled, and with all changes since.
+            gradients: The arrays of the gradients, which are unscaled now, with all later changes such as clipping.
             owner: The optimizer.
         """
 
@@ -62,13 +63,13 @@ class Progress:
     """
 
     optimizer: Any  # keeps a reference, so that the id is not reused
-    site: Site | None  # of the call that the stage results from
+    site: Site | None  # of the call that led to the stage
     stage: str = UNSCALING
-    scale: Any = None  # as the monitor received it
+    scale: Any = None  # as passed to the monitor
     finite: bool | None = None  # True without an overflow on any rank; None if that is unknown on the host
     applied: Any = False  # True if the optimizer stepped
     found_inf: Any = None  # of torch's scaler: float32, shape (), on the scale's device; None without gradients
-    gradients: Any = None  # of torch's scaler, as its monitor received them
+    gradients: Any = None  # of torch's scaler, as passed to the monitor
 
     def __getstate__(self) -> Any:
         """Return the attributes for a copy, without the call site, which cannot be pickled."""
@@ -79,7 +80,7 @@ class OptimizerNumbers:
     """
     Numbers of the optimizers of each communicator, from 0, in the order of their first use.
 
-    By them, ranks detect that they step their optimizers in different orders.
+    Ranks compare these numbers, and so detect that they step their optimizers in different orders.
 
     Spec: REPLICAS-settings-compared.
     """
@@ -89,7 +90,7 @@ class OptimizerNumbers:
         self._counts = Counter[int]()  # of numbered optimizers, by the id of the communicator
 
     def number(self, communicator: Communicator, optimizer: Any) -> tuple[int, bool]:
-        """Return the number of *optimizer*, and True if *communicator* has no number for it yet."""
+        """Return the number of *optimizer*, and True if *communicator* uses this optimizer for the first time."""
         key = id(communicator), id(optimizer)
         is_new = key not in self._numbers
         if is_new:

@@ -34,7 +34,7 @@ def rule_with(rule: LossScaleRule, fields: Mapping[str, str], **arguments: Any) 
     """
     Return *rule* with new values of a `GradScaler`'s constants. Raise a TypeError or ValueError for an invalid value.
 
-    *fields* has the field of the rule for each name in *arguments*, which error messages contain.
+    *fields* maps the names of *arguments*, which error messages contain, to fields of the rule.
     """
     for name, value in arguments.items():
         _CHECKS[fields[name]](value, name)

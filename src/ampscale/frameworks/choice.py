@@ -10,10 +10,10 @@ from .paddle import GradScaler
 
 def scaler_for(dtype: Any, **kwargs: Any) -> Any:
     """
-    Return a scaler for computations in *dtype*: enabled for float16, and with the same methods but no effect for other dtypes.
+    Return a scaler for computations in *dtype*: enabled for float16, and disabled for other dtypes.
 
-    bfloat16, float32 and float64 have an exponent range in which gradients need no scale, so that a loop need not be rewritten
-    for them. A disabled scaler scales nothing, steps in every iteration, accepts calls in any order and has an empty state dict.
+    A disabled scaler scales nothing, steps in every iteration, accepts calls in any order and has an empty state dict. The same
+    loop can therefore run in bfloat16, float32 or float64, whose exponent range is wide enough without a scale.
 
     Args:
         dtype: float16, bfloat16, float32 or float64: a torch dtype, the dtype of another library, or its name.

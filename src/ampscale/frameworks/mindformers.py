@@ -56,10 +56,10 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
     """
     MindFormers' `mindformers.wrapper.MFTrainOneStepCell`: MindSpore's training step with clipping, gradient accumulation and EMA.
 
-    Works on parameters and inputs of all supported libraries. Each call is one micro-batch; `gradient_accumulation_steps` calls
-    are one step. Gradients are averaged over these calls in at least float32, an overflow in any of them skips the step, and the
-    scale is updated once per step. Calls before the last return the overflow flag of their own micro-batch on this rank, and no
-    global norm; with a communicator, ranks exchange gradients and flags once per step, in the last call.
+    Works on parameters and inputs of all supported libraries. Each call runs one micro-batch, and `gradient_accumulation_steps`
+    calls are one step. Gradients are averaged over these calls in at least float32, an overflow in any of them skips the step,
+    and the scale is updated once per step. Calls before the last return the overflow flag of their own micro-batch on this rank,
+    and no global norm; with a communicator, ranks exchange gradients and flags once per step, in the last call.
 
     Args:
         network: See `TrainOneStepWithLossScaleCell`.
@@ -116,7 +116,7 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
         if ema_decay is not None:
             check_number(ema_decay, "ema_decay", "a number above 0 and below 1", 0, 1 - 2**-53, above=True)
         network = network_of(network)
-        super().__init__(network, optimizer, _as_array(scale_sense, network), detector=detector, communicator=communicator)
+        super().__init__(network, optimizer, _scale_array(scale_sense, network), detector=detector, communicator=communicator)
         self._max_norm = max_grad_norm if use_clip_grad else None
         self._local_norm = local_norm
         self._micro_batches = gradient_accumulation_steps
@@ -162,8 +162,8 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
         applied = apply(logical_not(skip))
         self._update_average(skip)
         output = self._output(loss, skip, learning_rate, norm, local_outputs)
-        last = step_report(output, applied, old_scale, learning_rate, output.global_norm)
-        self._accumulated, self._overflow, self._calls, self.last_step = None, False, 0, last
+        report = step_report(output, applied, old_scale, learning_rate, output.global_norm)
+        self._accumulated, self._overflow, self._calls, self.last_step = None, False, 0, report
         return output
 
     def state_dict(self) -> dict[str, Any]:
@@ -189,14 +189,14 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
         check_bool(state_dict["overflow"], "overflow")
         check_count(state_dict["calls"], "calls", low=0)
         if state_dict["calls"] >= self._micro_batches:
-            raise ValueError(f"calls must be below gradient_accumulation_steps {self._micro_batches}, got {state_dict['calls']}")
+            raise ValueError(f"calls must be below gradient_accumulation_steps={self._micro_batches}, got {state_dict['calls']}")
         if state_dict["overflow"] and not state_dict["calls"]:
             raise ValueError("overflow must be False if calls is 0, since no call can have overflowed; got True")
-        for key, expected in (("accumulated", state_dict["calls"] > 0), ("ema_params", self._ema_decay is not None)):
-            if (state_dict[key] is not None) != expected:
-                raise ValueError(
-                    f"{key} must {'not ' if expected else ''}be None for this cell, got {type(state_dict[key]).__name__}"
-                )
+        expectations = {"accumulated": ("calls", state_dict["calls"]), "ema_params": ("ema_decay", self._ema_decay)}
+        for key, (name, value) in expectations.items():
+            if (state_dict[key] is None) != (not value):
+                expected = f"{'not ' if value else ''}be None with {name}={value}"
+                raise ValueError(f"{key} must {expected}, got {type(state_dict[key]).__name__}")
             check_matches_params(state_dict[key], self.network.params, key)
         accumulated, ema_params = (map_leaves(snapshot, state_dict[key]) for key in ("accumulated", "ema_params"))
         super().load_state_dict({key: state_dict[key] for key in ("scale_sense", "update_cell")})
@@ -217,14 +217,16 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
             return map_leaves(_sum, self.network.params, self._accumulated, gradients)
 
     def _accumulate(self, loss: Array, overflow: Flag, gradients: Tree, scale: Array, rate: Array | None) -> Any:
+        """Add the gradients of a call that does not complete a step to those before, and return the outputs of the call."""
         total, any_overflow = self._sum_with(gradients), logical_or(self._overflow, overflow)
         output = self._output(loss, overflow, rate, None, self._local_outputs(gradients, loss))
-        last = step_report(output, False, scale, rate, accumulated=True)
+        report = step_report(output, False, scale, rate, accumulated=True)
         self._writes += 1
-        self._accumulated, self._overflow, self._calls, self.last_step = total, any_overflow, self._calls + 1, last
+        self._accumulated, self._overflow, self._calls, self.last_step = total, any_overflow, self._calls + 1, report
         return output
 
     def _update_average(self, skip: Flag) -> None:
+        """Update the moving average of the parameters, if there is one, unless *skip* is True."""
         if self._ema_decay is None:
             return
         params = map_leaves(_compute_copy, self.network.params)
@@ -243,7 +245,8 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
         return MFTrainOneStepLocalOutput(*output, *local_outputs) if local_outputs else output
 
 
-def _as_array(scale_sense: Any, network: Any) -> Any:
+def _scale_array(scale_sense: Any, network: Any) -> Any:
+    """Return a number as a float32 array in the library of the parameters; return an array or update cell unchanged."""
     if isinstance(scale_sense, bool) or not isinstance(scale_sense, int | float):
         return scale_sense
     check_scale_number(scale_sense, "scale_sense")
@@ -251,16 +254,19 @@ def _as_array(scale_sense: Any, network: Any) -> Any:
     return xp.asarray(scale_sense, dtype=xp.float32, device=device_of(network.params))
 
 
-def _sum(_: Array, total: Array | None, new: Array | None) -> Array | None:
+def _sum(_param: Array, total: Array | None, new: Array | None) -> Array | None:
+    """Return the sum of two gradients of a parameter, either of which may be None."""
     if total is None or new is None:
         return new if total is None else total
     return total + new
 
 
 def _averaged(average: Array, param: Array, decay: float) -> Array:
+    """Return the next moving average of a parameter; *average* and *param* have one dtype."""
     old_weight, new_weight = (scalar_like(weight, average, average.dtype) for weight in (decay, 1 - decay))
     return old_weight * average + new_weight * param
 
 
 def _compute_copy(array: Array) -> Array:
+    """Return a copy of *array* in its compute dtype."""
     return snapshot(in_dtype(array, compute_dtype(name_of(array.dtype))))

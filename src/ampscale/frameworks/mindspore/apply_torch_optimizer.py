@@ -46,8 +46,8 @@ class TorchOptimizer:
         """
         Return True if no gradient will overflow in the dtype of its parameter.
 
-        The ranks combine this flag with that of the overflow, since a rank with float16 parameters would otherwise skip alone.
-        The gradients will be clipped to the global norm *max_norm*: a dtype that holds it also holds the clipped values.
+        The ranks combine this flag with the finite flag, since a rank with float16 parameters would otherwise skip alone. If
+        *max_norm* is a number, the gradients will be clipped to this global norm, so a dtype that can hold *max_norm* is safe.
         """
         _, narrowed = self._cast(gradients)
         unsafe = [gradient for gradient in narrowed if max_norm is None or max_norm > torch.finfo(gradient.dtype).max]
@@ -71,7 +71,7 @@ class TorchOptimizer:
         return apply
 
     def _cast(self, gradients: Tree) -> tuple[list[torch.Tensor | None], list[torch.Tensor]]:
-        """Return the gradient of each parameter in the parameter's dtype, and those gradients whose dtype was another."""
+        """Return the gradient of each parameter in the parameter's dtype, and those of the results whose dtype has changed."""
         inputs = [gradient for _, gradient in zip_leaves(self._network.params, gradients)]
         dtypes = [parameter.dtype for parameter in _trainable_parameters(self._network)]
         casts = [None if gradient is None else gradient.to(dtype) for gradient, dtype in zip(inputs, dtypes, strict=True)]

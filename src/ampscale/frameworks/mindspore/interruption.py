@@ -33,6 +33,8 @@ def check_not_interrupted(cell: Any, call: str) -> None:
 
 
 def _guarded(method: Method, *, is_step: bool) -> Method:
+    """Return the decorated *method* of `step`, or of `load` if *is_step* is False."""
+
     @wraps(method)
     def guarded(cell: Any, /, *args: Any, **kwargs: Any) -> Any:
         if is_step:

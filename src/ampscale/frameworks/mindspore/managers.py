@@ -65,7 +65,7 @@ class DynamicLossScaleManager:
     """
     MindSpore's `mindspore.amp.DynamicLossScaleManager`: dynamic loss scaling on the host.
 
-    The scale is a Python number with float64 arithmetic; the update cell works on float32 and float64 arrays of all supported
+    The scale is a Python number, computed in float64; the update cell works on float32 and float64 arrays of all supported
     libraries.
 
     Args:
@@ -113,7 +113,7 @@ class DynamicLossScaleManager:
             overflow: Bool of shape () or Python bool: True if a gradient of the step was non-finite.
 
         Raises:
-            RuntimeError: This was the 1001st consecutive overflow, so that a lower scale cannot help. The scale was updated.
+            RuntimeError: More than 1000 consecutive steps have overflowed, so a lower scale cannot help. The scale was updated.
             TypeError: *overflow* is not a bool.
             ValueError: *overflow* has another shape.
 

@@ -275,7 +275,7 @@ class DynamicLossScaler(_PlacedScaler):
         loaded = DynamicLossScaler(1, state_dict["scale_factor"], state_dict["scale_window"])
         loaded.scale_value = state_dict["scale_value"]
         loaded.counter = state_dict["counter"]
-        vars(self).update(vars(loaded))  # at once, so that other threads never read values of both
+        vars(self).update(vars(loaded))  # in one call, so that other threads never read old and new values together
 
     def _set(self, name: str, value: float) -> None:
         """Replace one array of the state by a new one in the same library, dtype and device."""

@@ -95,7 +95,7 @@ class TrainOneStepWithLossScaleCell:
         communicator: Communicator = SINGLE_REPLICA,
     ) -> None:
         self.network = network_of(network)
-        self.loss_scaling_manager: Any = None if array_api_compat.is_array_api_obj(scale_sense) else _update_cell(scale_sense)
+        self.loss_scaling_manager: Any = None if array_api_compat.is_array_api_obj(scale_sense) else _checked_cell(scale_sense)
         self.scale_sense = self._initial_scale(scale_sense)
         self.optimizer = optimizer
         self._optimizer_wrapper = wrap_optimizer(optimizer, self.network)
@@ -106,7 +106,7 @@ class TrainOneStepWithLossScaleCell:
         self._overflow: Flag = False  # True if an earlier micro-batch of this step overflowed on this rank
         self._is_partial = False  # True during the check of a micro-batch that does not complete a step: ranks exchange no flags
         self.last_step: StepReport | None = None
-        self._writes = 0
+        self._writes = 0  # number of writes to the network, the optimizer and the scale, which detects interruptions
         self._interrupted: Site | None = None  # call site of a step that an error interrupted while it wrote
         check_methods(self._detector, "detector", "start", "observe", "finite")
         check_methods(communicator, "communicator", "mean", "agree", "check_same")
@@ -308,6 +308,7 @@ class TrainOneStepWithLossScaleCell:
         self.scale_sense = scale_sense
 
     def _learning_rate(self, like: Array) -> Array | None:
+        """Return the learning rate of the next step as an array; None if the optimizer does not report it."""
         rate = self._optimizer_wrapper.learning_rate
         if isinstance(rate, int | float):
             return scalar_like(rate, like, array_api_compat.array_namespace(like).float32)
@@ -323,6 +324,7 @@ class TrainOneStepWithLossScaleCell:
         return getattr(self.loss_scaling_manager, "_rule", type(self.loss_scaling_manager).__name__)
 
     def _initial_scale(self, scale_sense: Any) -> Array:
+        """Return a copy of the array *scale_sense*, or the initial scale of the update cell as an array."""
         if self.loss_scaling_manager is None:
             check_scale_host(scale_sense, "scale_sense")
             return snapshot(scale_sense)
@@ -334,6 +336,7 @@ class TrainOneStepWithLossScaleCell:
         return scale
 
     def _checked_copy(self, sens: Array) -> Array:
+        """Return a copy of *sens* after checking that it can replace the current scale."""
         check_scale_array(sens, "sens")
         if tuple(sens.shape) != tuple(self.scale_sense.shape):
             raise ValueError(f"sens must have shape {tuple(self.scale_sense.shape)}, got {tuple(sens.shape)}")
@@ -346,7 +349,7 @@ class TrainOneStepWithLossScaleCell:
 def step_report(
     output: Any, applied: Flag, scale: Array, rate: Array | None, norm: Array | None = None, *, accumulated: bool = False
 ) -> StepReport:
-    """Return the report of a step that returned *output*: the loss, the overflow flag, the next scale, and further values."""
+    """Return the report of a step. *output* starts with the loss, the overflow flag and the next scale."""
     loss, overflow, next_scale = output[:3]
     xp = array_api_compat.array_namespace(loss)
     applied = as_array(applied, loss)
@@ -354,7 +357,8 @@ def step_report(
     return StepReport(loss, ~overflow, applied, scale, next_scale, rate, norm, status)
 
 
-def _update_cell(scale_sense: Any) -> UpdateCell:
+def _checked_cell(scale_sense: Any) -> UpdateCell:
+    """Return *scale_sense* if it is an update cell; otherwise raise a TypeError."""
     if isinstance(scale_sense, UpdateCell):
         return scale_sense
     array = "an array of shape () or (1,), such as np.float32(1024)"

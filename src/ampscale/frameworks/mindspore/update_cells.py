@@ -112,7 +112,7 @@ class DynamicLossScaleUpdateCell:
         self.scale_window = scale_window
         # The rule's initial scale is unused: the scale is an argument of each call, and may even be below `min_scale`.
         self._rule = replace(presets.mindspore_update_cell(1.0, scale_factor, scale_window), skip_infinite_growth=True)
-        # Calls and consecutive finite steps, in one tuple, so that other threads never read them from different steps.
+        # Calls and consecutive finite steps, in one tuple, so that other threads never read numbers of different steps.
         self._counts: tuple[int, Array | int] = 0, 0
 
     @property

@@ -262,7 +262,7 @@ class GradScaler(StoredScale):
         return progress
 
     def _start_step(self, optimizer: Any, call: str) -> Progress:
-        """Return the progress of *optimizer*, after unscaling and checking its gradients unless this has been done."""
+        """Unscale and check the gradients of *optimizer* unless `unscale_` did, and return its progress, with the step begun."""
         progress, site = self._check(call, optimizer), call_site()
         if progress is None:
             progress = self._unscale(optimizer, site)
@@ -274,7 +274,7 @@ class GradScaler(StoredScale):
         scale = self.get_loss_scaling()
         gradients = checked_gradients(parameters_of(optimizer), scale)
         if self._monitor is not None:
-            self._monitor.begin(_arrays(gradients.parameters), scale, optimizer, stale=False, modified=False)
+            self._monitor.begin(_gradients_of(gradients.parameters), scale, optimizer, stale=False, modified=False)
         progress = self._progress[id(optimizer)] = Progress(optimizer, site, scale=scale)
         self._average(optimizer)
         finite, arrays = unscale_gradients(gradients, scale), [parameter.grad for parameter in gradients.parameters]
@@ -294,7 +294,7 @@ class GradScaler(StoredScale):
                 parameter.grad = mean
 
     def _finish(self, progress: Progress) -> None:
-        """Record that the optimizer stepped or was skipped. With a fixed scale, which has no updates, drop its progress."""
+        """Record that the optimizer stepped or was skipped. With a fixed scale, the step ends here, since no update follows."""
         progress.applied = progress.finite
         if self._dynamic:
             progress.stage = STEPPED
@@ -306,9 +306,9 @@ class GradScaler(StoredScale):
         if self._monitor is None:
             return
         for step in steps:
-            arrays = _arrays(parameters_of(step.optimizer))
-            self._monitor.end(step.scale, self.get_loss_scaling(), step.finite, step.applied, arrays, step.optimizer)
+            gradients = _gradients_of(parameters_of(step.optimizer))
+            self._monitor.end(step.scale, self.get_loss_scaling(), step.finite, step.applied, gradients, step.optimizer)
 
 
-def _arrays(parameters: list[Any]) -> list[Array]:
+def _gradients_of(parameters: list[Any]) -> list[Array]:
     return [parameter.grad for parameter in parameters if parameter.grad is not None]

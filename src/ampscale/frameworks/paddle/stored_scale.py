@@ -27,7 +27,7 @@ _FIELDS = {  # of the rule, by the name of the constructor's argument
     "incr_every_n_steps": "growth_interval",
     "decr_every_n_nan_or_inf": "hysteresis",
 }
-_CONSTANTS = tuple(_FIELDS)[1:]  # in a state dict
+_CONSTANTS = tuple(_FIELDS)[1:]  # a state dict does not contain the initial scale
 _KEYS = ("scale", *_CONSTANTS, "incr_count", "decr_count", "use_dynamic_loss_scaling")
 
 

@@ -27,18 +27,18 @@ class RankAgreement:
         self._communicator, self.is_given = communicator, communicator is not None
         if self.is_given:
             check_methods(communicator, "communicator", "mean", "agree", "check_same")
-        self._of_ranks: dict[Ranks, Communicator] = {}
+        self._created: dict[Ranks, Communicator] = {}  # communicators for DTensors, by the ranks that share them
         self._numbers = OptimizerNumbers()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes for a copy, which creates its own communicators and numbers."""
-        return {**self.__dict__, "_of_ranks": {}, "_numbers": OptimizerNumbers()}
+        return {**self.__dict__, "_created": {}, "_numbers": OptimizerNumbers()}
 
     def average(self, optimizer: Optimizer, gradients: Gradients, rule: LossScaleRule) -> None:
         """
         Replace *gradients* of *optimizer* in place by their mean over all ranks, if the caller's communicator averages them.
 
-        If any gradient is a DTensor, all are left unchanged: FSDP2 has averaged them.
+        If any gradient is a DTensor, all gradients are left unchanged: FSDP2 has averaged them.
         """
         if self._communicator is not None and not gradients.shards:
             self._record_settings(self._communicator, optimizer, rule)
@@ -67,7 +67,7 @@ class RankAgreement:
         return found_inf_of(agreement.finite), getattr(agreement, "is_finite", None)
 
     def _record_settings(self, communicator: Communicator, optimizer: Optimizer, rule: LossScaleRule) -> None:
-        """Record what must be equal on all ranks: rule, number of *optimizer*, and at its first use its shared parameters."""
+        """Record what must be equal on all ranks: rule, number of *optimizer*, and at its first use, its shared parameters."""
         number, is_new = self._numbers.number(communicator, optimizer)
         parameters = _shared_parameters(communicator, optimizer) if is_new else []
         communicator.check_same(rule=rule, optimizer=number, parameters=parameters)
@@ -80,11 +80,11 @@ class RankAgreement:
         if not has_dtensors(params):
             return None
         ranks = root_ranks(params)
-        if ranks not in self._of_ranks:
+        if ranks not in self._created:
             from ...distributed.torch import TorchDistributed
 
-            self._of_ranks[ranks] = TorchDistributed(group_of(ranks), gradients="distinct")
-        return self._of_ranks[ranks]
+            self._created[ranks] = TorchDistributed(group_of(ranks), gradients="distinct")
+        return self._created[ranks]
 
 
 def _parameters(optimizer: Optimizer) -> list[Any]:

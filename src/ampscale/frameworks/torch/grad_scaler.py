@@ -176,7 +176,7 @@ class GradScaler(StoredScale):
         else:
             progress.site, progress.stage = site, STEPPING
         if self._observer is not None:
-            self._observer.remember(optimizer)
+            self._observer.mark_used(optimizer)
         progress.applied = applied = step_if_finite(optimizer, progress.found_inf, args, kwargs, progress.finite)
         progress.stage = STEPPED
         return applied
@@ -248,7 +248,7 @@ class GradScaler(StoredScale):
         for key, progress in list(self._progress.items()):
             if progress.optimizer is optimizer or (optimizer is None and progress.stage != STEPPED):
                 if self._observer is not None:
-                    self._observer.remember(progress.optimizer)
+                    self._observer.mark_used(progress.optimizer)
                 del self._progress[key]
 
     def _scaled(self, output: torch.Tensor) -> torch.Tensor:

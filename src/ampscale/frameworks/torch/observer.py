@@ -38,10 +38,10 @@ class Observer:
             sample.reset(measures=modified)
         return scale, arrays
 
-    def remember(self, optimizer: Optimizer) -> None:
-        """Record the gradients of *optimizer* before its step, to detect that the next ones are accumulated into them."""
+    def mark_used(self, optimizer: Optimizer) -> None:
+        """Record the gradients of *optimizer* before a step or when they are abandoned, to detect accumulation into them."""
         for sample in self._samples.get(optimizer, ()):
-            sample.remember()
+            sample.mark_used()
 
     def end(self, steps: list[Progress], next_scale: Tensor) -> None:
         """Report every step that had gradients on any rank."""
@@ -53,18 +53,20 @@ class Observer:
 
 class _Sample:
     """
-    Version counter of one parameter's gradient. Every write in place increments it, except a write through `Tensor.data`.
+    Version counter of the gradient of one parameter, as a sample of its parameter group.
 
-    A hook reads the counter after each accumulation of the gradient. If a process group exists, the counter is also read at the
-    end of the backward pass, because DDP writes the mean over the ranks after the hook.
+    Every write in place increments the counter, except a write through `Tensor.data`. A hook reads the counter after each
+    accumulation of the gradient. If a process group exists, the counter is also read at the end of the backward pass, because
+    DDP writes the mean over the ranks after the hook.
     """
 
     def __init__(self, param: Tensor) -> None:
         self._param = param
         self._accumulated: tuple[int, int] | None = None  # id and version of the gradient after its last accumulation
-        self._stepped: tuple[WeakIdRef, int] | None = None  # gradient and version at the last step, or accumulation since then
-        self._measures, self._norm = False, torch.empty(0)  # True to record the norm of the gradient; () once it is recorded
-        self.is_stale = False
+        self._used: tuple[WeakIdRef, int] | None = None  # gradient and version at `mark_used`, or at an accumulation since then
+        self._measures = False  # True to record the norm of the gradient after each accumulation
+        self._norm: Tensor | None = None  # the last recorded norm
+        self.is_stale = False  # True if the gradient was accumulated into a used one, which was not set to zero
         weak_self = ref(self)
 
         def hook(_: Tensor) -> None:
@@ -80,34 +82,37 @@ class _Sample:
         return gradient is not None and self._accumulated not in (None, (id(gradient), gradient._version))
 
     def change(self) -> float | None:
-        """Return the norm of the gradient, divided by that after its last accumulation; None if unknown."""
+        """Return the norm of the gradient, divided by its norm after the last accumulation; None if unknown."""
         gradient = self._param.grad
-        if gradient is None or self._norm.ndim or not 0 < float(self._norm) < inf:
+        if gradient is None or self._norm is None or not 0 < float(self._norm) < inf:
             return None
         return float(_norm(gradient) / self._norm)
 
     def reset(self, *, measures: bool) -> None:
-        """Forget the accumulations so far. With *measures*, record the norms after the next ones."""
-        self._accumulated, self._stepped, self.is_stale = None, None, False
-        self._measures, self._norm = self._measures or measures, torch.empty(0)
+        """Discard the record of the accumulations so far. With *measures*, record norms from now on."""
+        self._accumulated, self._used, self.is_stale = None, None, False
+        self._measures, self._norm = self._measures or measures, None
 
-    def remember(self) -> None:
+    def mark_used(self) -> None:
+        """Record the gradient: until an accumulation shows the contrary, it counts as stale."""
         gradient = self._param.grad
-        self._stepped = None if gradient is None else (WeakIdRef(gradient), gradient._version)
+        self._used = None if gradient is None else (WeakIdRef(gradient), gradient._version)
         self.is_stale = gradient is not None
 
     def _accumulate(self) -> None:
         gradient = self._param.grad
-        if self._stepped is not None and gradient is not None:
-            stepped, version = self._stepped
-            self.is_stale = self.is_stale and stepped() is gradient and gradient._version == version + 1
-            self._stepped = WeakIdRef(gradient), gradient._version
+        if self._used is not None and gradient is not None:
+            used, version = self._used
+            # Setting the gradient to zero replaces the tensor, or is a write in addition to that of the accumulation.
+            self.is_stale = self.is_stale and used() is gradient and gradient._version == version + 1
+            self._used = WeakIdRef(gradient), gradient._version
         self._record()
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             queue = torch.autograd.Variable._execution_engine.queue_callback
             queue(lambda: queue(self._record))  # runs after the callback that DDP queues during the backward pass
 
     def _record(self) -> None:
+        """Record the version of the gradient and, if required, its norm."""
         gradient = self._param.grad
         self._accumulated = None if gradient is None else (id(gradient), gradient._version)
         if self._measures and gradient is not None:
@@ -131,7 +136,7 @@ def _can_be_sampled(param: Tensor) -> bool:
 
 
 def _finite(progress: Progress) -> Flag:
-    """Return the inverse of the overflow flag, as a bool if it is known on the host."""
+    """Return the finite flag of a step: a bool if it is known on the host, otherwise a tensor."""
     if progress.finite is not None:
         return progress.finite
     if progress.stage == STEPPED and isinstance(progress.applied, bool):

@@ -22,7 +22,7 @@ from ...core.rule import LossScaleRule
 from ...core.trees import zip_leaves
 from .validation import check_optimizer
 
-_UNSCALED = frozenset([torch.bfloat16, torch.float32, torch.float64])
+_DTYPES = frozenset([torch.bfloat16, torch.float32, torch.float64])  # of gradients that one pass can unscale
 
 
 class Gradients(NamedTuple):
@@ -37,12 +37,12 @@ def checked_gradients(optimizer: Optimizer, scale: Tensor) -> Gradients:
     """Return the gradients of *optimizer*; raise a TypeError or ValueError if one cannot be divided in place."""
     check_optimizer(optimizer)
     gradients = [grad for group in optimizer.param_groups for param in group["params"] if (grad := param.grad) is not None]
-    if kernels.supports_in_one_pass(gradients, scale, _UNSCALED):
+    if kernels.supports_in_one_pass(gradients, scale, _DTYPES):
         return Gradients(gradients, [], True)
     shards = _checked_shards(gradients) if has_dtensors(gradients) else []
     for gradient in shards or gradients:
         _check_gradient(gradient)
-    return Gradients(gradients, shards, bool(shards) and kernels.supports_in_one_pass(shards, scale, _UNSCALED))
+    return Gradients(gradients, shards, bool(shards) and kernels.supports_in_one_pass(shards, scale, _DTYPES))
 
 
 def plain_gradients(optimizer: Optimizer, gradients: Gradients) -> list[Tensor]:
@@ -51,12 +51,12 @@ def plain_gradients(optimizer: Optimizer, gradients: Gradients) -> list[Tensor]:
 
 
 def unscale_gradients(
-    optimizer: Optimizer, gradients: Gradients, scale: Tensor, lower_bound: Callable[[], float] = float
+    optimizer: Optimizer, gradients: Gradients, scale: Tensor, lower_bound: Callable[[], float]
 ) -> Tensor | None:
     """
     Divide *gradients* by *scale* in place, and check them. The caller must have disabled autograd.
 
-    *lower_bound* returns a lower bound of *scale* if it is known to be a power of two; else 0.0.
+    *lower_bound* returns a lower bound of *scale* if *scale* is known to be a power of two; else 0.0.
 
     Returns:
         torch's `found_inf`: float32 of shape () on the device of *scale*, 1.0 if a value was non-finite before or after the
@@ -76,6 +76,7 @@ def unscale_gradients(
 
 
 def _unscale_group(gradients: list[Tensor], scale: Tensor, least: float) -> Tensor:
+    """Unscale gradients on one device in place, and return `found_inf`; *least* is the lower bound of `unscale_gradients`."""
     if kernels.supports(gradients) and kernels.are_disjoint(gradients):
         found_inf: Tensor = kernels.unscale_(gradients, scale, least=least)
         return found_inf
@@ -93,9 +94,9 @@ def step_if_finite(
     """
     Step if *found_inf* is 0.0, and return whether the optimizer stepped.
 
-    *finite* is the inverse of *found_inf* if it is known on the host, which saves reading it. For an optimizer that skips on the
-    device, the result is a bool tensor, without a host synchronization; but fused SGD with momentum requires one until its first
-    step.
+    *finite* is the inverse of *found_inf* if that is known on the host, so that *found_inf* need not be read. For an optimizer
+    that skips on the device, the result is a bool tensor, and no host synchronization is needed, except that fused SGD with
+    momentum requires one until its first step.
     """
     if found_inf is None:
         return False
@@ -119,8 +120,8 @@ def update_scale(
     Write the result of `LossScaleRule.update` into the tensors of *state*, so that a captured CUDA graph reads it.
 
     torch's own kernel multiplies in float64, rounds once, and skips a growth to infinity, as the rule does. But it has no
-    lower bound, and grows only if the count equals the interval. If the scale *may_undercut* the bound, `rule.update` is used
-    instead; if the count *may_exceed* the interval, which was longer before, the count is clamped first.
+    lower bound, and grows only if the count equals the interval. If the scale *may_undercut* the lower bound, `rule.update` is
+    used instead. If the count *may_exceed* the interval, because the interval was longer before, the count is clamped first.
     """
     overflow = found_inf[0] if len(found_inf) == 1 else torch.stack(found_inf).amax()
     if may_undercut or not (overflow.is_cpu or overflow.is_cuda):

@@ -17,7 +17,7 @@ from ... import presets
 from ...core.rule import LossScaleRule
 from ...core.trees import map_leaves
 from ...core.validation import check_bool, check_count
-from .._calls import PENDING, READY, TORCH, WRITING, Site
+from .._calls import READY, TORCH, UNPLACED, WRITING, Site
 from .._grad_scaler import Progress
 from .._validation import FLOOR, check_keys, is_empty, rule_with, warn_of_unused
 from .observer import Observer
@@ -49,10 +49,10 @@ class StoredScale:
         self._enabled = enabled
         self._rule = rule_with(replace(presets.torch(), min_scale=FLOOR), _FIELDS, **constants)
         self._state = self._rule.init(like=torch.empty(()))
-        self._least_scale = if_power_of_two(self._rule, self._rule.init_scale)  # lower bound if a power of two, else 0.0
+        self._least_scale = if_power_of_two(self._rule, self._rule.init_scale)  # lower bound of the scale, or 0.0
         self._is_captured = False  # True if a CUDA graph may update the scale without a call of this object
         self._may_exceed_interval = False  # True if the count may exceed `growth_interval`
-        self._placement, self._lock = PENDING, RLock()  # state in the table of calls; the lock guards the scale and the count
+        self._placement, self._lock = UNPLACED, RLock()  # state in the table of calls; the lock guards the scale and the count
         _scalers.add(self)
         self._progress: dict[int, Progress] = {}
         self._observer: Observer | None = None  # calls the monitor, which copies of the scaler do not have
@@ -140,7 +140,7 @@ class StoredScale:
             TORCH.check("copy", self._placement, self._updated_at)
             state = map_leaves(lambda value: value.to("cpu", copy=True), self._state)
             unshared = {"_lock": None, "_updated_at": None, "_observer": None}  # locks and call sites cannot be pickled
-            return {**self.__dict__, **unshared, "_state": state, "_placement": PENDING}
+            return {**self.__dict__, **unshared, "_state": state, "_placement": UNPLACED}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore the attributes that `__getstate__` returned, with a new lock."""
@@ -163,7 +163,8 @@ class StoredScale:
 
     def _write(self, scale: float, site: Site | None, rule: LossScaleRule | None = None, good_steps: int | None = None) -> None:
         """Set the scale, and other values of a state dict if given. Tensors are written in place, for captured CUDA graphs."""
-        placement = self._placement if self._placement is PENDING else READY
+        placement = UNPLACED if self._placement is UNPLACED else READY
+        # An update to a given scale ends the iteration; loading a state dict keeps the progress of the optimizers.
         rule, may_exceed, progress = (self._rule, self._may_exceed_interval, {}) if rule is None else (rule, True, self._progress)
         self._placement, self._updated_at, self._rule, self._progress = WRITING, site, rule, progress
         self._may_exceed_interval, self._least_scale = may_exceed, if_power_of_two(rule, scale)
