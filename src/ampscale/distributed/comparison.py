@@ -21,7 +21,7 @@ Settings = Mapping[str, Any]  # of values that JSON can represent
 
 
 def described(arrays: Iterable[Array], *, shapes: bool) -> list[str]:
-    """Return dtype and shape of each array; only the dtype without *shapes*."""
+    """Return the dtype and, with *shapes*, the shape of each array as text."""
     return [f"{name_of(array.dtype)} {tuple(array.shape)}" if shapes else name_of(array.dtype) for array in arrays]
 
 
@@ -40,7 +40,7 @@ def represented(settings: Settings) -> dict[str, str | list[str]]:
     """
     Return *settings* as texts: the `repr` of each value.
 
-    A rule becomes one entry per field, such as "rule.growth_interval"; a list becomes the list of the `str` of its items.
+    A rule becomes one entry per field, such as "rule.growth_interval"; a list becomes a list of the `str` of each item.
     """
     texts: dict[str, str | list[str]] = {}
     for name, value in settings.items():

@@ -1,9 +1,9 @@
 """
 Communicator of a mapped axis of JAX, inside `jax.shard_map`, `jax.pmap` or `jax.vmap`.
 
-All ranks run one traced program, so their settings are equal, and JAX itself waits for them. Processes trace their own programs;
-`JaxAxis.check_same` compares their settings if it is called outside of tracing. Plain `jax.jit` over global arrays needs no
-communicator: the flag of a global array is already the flag of all its shards.
+The ranks of a process run one traced program, so their settings are equal, and JAX itself waits for all ranks. Each process
+traces its own program; `JaxAxis.check_same` compares the settings of processes if it is called outside of tracing. Plain
+`jax.jit` over global arrays needs no communicator: the flag of a global array is already the flag of all its shards.
 
 Spec: spec/60-replicas.md.
 """
@@ -159,6 +159,7 @@ class JaxAxis:
         return jax.lax.psum(values, self._axes)  # type: ignore[no-untyped-call]
 
     def _mean(self, total: Array) -> Array:
+        """Divide a sum over all ranks by their number, rounding once."""
         mean: Array = kernels.unscaled(total, np.float32(jax.lax.axis_size(self._axes)), None).value
         return mean
 
@@ -193,6 +194,7 @@ class JaxAxis:
         return lifted_norm([reduce(add, [next(remaining) for _ in kernels.parts(array)]) for array in arrays], dtype)
 
     def _is_traced(self) -> bool:
+        """Return True inside of the mapped function, or of any other function that JAX is tracing."""
         try:
             jax.lax.axis_index(self._axes)
         except NameError:
@@ -214,7 +216,8 @@ def _addable(square: Array, lift: Array) -> Array:
     """Convert a sum of squares to three that ranks can add: unlifted, lifted down, and lifted up (0 unless the sum is tiny)."""
     down, up, _ = LIFTS["float64"]
     is_down, is_up = lift < 1, lift > 1
-    to_plain, to_lowered = jnp.where(is_up, 1 / up, 1.0), jnp.where(is_down, 1.0, down)  # XLA would square constants
+    # These are not constants: XLA would first square a constant factor, and 2**-1200 underflows.
+    to_plain, to_lowered = jnp.where(is_up, 1 / up, 1.0), jnp.where(is_down, 1.0, down)
     plain = jnp.where(is_down, jnp.inf, square * to_plain * to_plain)
     lowered = jnp.where(is_up, 0, square * to_lowered * to_lowered)
     return jnp.stack([plain, lowered, jnp.where(is_up, square, 0)])

@@ -17,7 +17,7 @@ from ..core.typing import Array
 from .comparison import listed
 from .ranks import GRACE, RankCommunicator
 
-LATE = 0.1  # seconds; a rank that had waited less than this when it stopped was late itself: the error names it too
+LATE = 0.1  # seconds; a rank that stops after having waited less than this was late itself, so the error names it too
 STOPPED = 1  # tag of the message of a rank that no longer waits
 
 
@@ -134,8 +134,8 @@ class MPI(RankCommunicator):
         return sorted(unresponsive | late)
 
 
-_ANSWERS = np.zeros(1, np.uint8), np.ones(1, np.uint8)
-_unfinished: list[Any] = []  # requests whose buffers MPI may still write
+_ANSWERS = np.zeros(1, np.uint8), np.ones(1, np.uint8)  # buffers of the messages of ranks that were not late, and were late
+_unfinished: list[Any] = []  # keeps references to requests whose buffers MPI may still write
 
 
 def _done_within(test: Callable[[], bool], seconds: float) -> bool:

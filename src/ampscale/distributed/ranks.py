@@ -31,7 +31,7 @@ from .comparison import STRUCTURE, array_paths, described, difference, represent
 LAYOUTS = ("replicated", "sharded", "distinct")
 GRACE = 2.0  # seconds in which ranks that waited without success report this to each other
 WORDS = 4  # 16-bit words of a float64 number; a vector contains each word and its square
-START = 1 + 2 * WORDS  # first values of each vector: 1 to announce a new length, else 0; words of the hash and their squares
+START = 1 + 2 * WORDS  # number of first values of each vector: the announcement (0 or 1), the words of the hash and their squares
 FLAGS = 3  # number of flags of `agree`: overflow, has gradients, has float64 gradients
 
 Result = TypeVar("Result")
@@ -70,7 +70,7 @@ class RankCommunicator(ABC):
             self._settings["copies"] = copies if isinstance(copies, int) else list(copies)
         self._structure: list[Any] | None = None  # structure of the gradients whose paths `_settings` contains
         self._length: int | None = None  # of the last vector, on all ranks; None before the first and after an error
-        self._failure: str | None = None
+        self._failure: str | None = None  # message of the first failed collective, with which all later ones fail
 
     def __reduce__(self) -> Any:
         """Reject copies and pickles, since the other ranks would have no counterpart."""
@@ -154,7 +154,7 @@ class RankCommunicator(ABC):
 
         Raises:
             RankError: Ranks differ in state, gradients or settings; or a rank does not respond.
-            ValueError: The number of gradients is not the number of `copies`.
+            ValueError: The number of gradients differs from the length of `copies`.
 
         Spec: REPLICAS-one-flag, REPLICAS-scale-compared, REPLICAS-agreed-norm, REPLICAS-copies-counted-once.
         """
@@ -165,8 +165,8 @@ class RankCommunicator(ABC):
             self._record_gradients(gradients, arrays, shapes=self._layout == "replicated")
         values = self._values(finite, numbers, arrays, copies if with_norm else None)
         start = FLAGS + 2 * WORDS * len(numbers)
-        read, sums = self._first_sum("agree", values, start, state=list(numbers), norm=with_norm)
-        overflows, with_gradients, with_float64, *words = read
+        integers, sums = self._first_sum("agree", values, start, state=list(numbers), norm=with_norm)
+        overflows, with_gradients, with_float64, *words = integers
         if not self._are_equal(words):
             self._compare({name: float(number) for name, number in numbers.items()})
         if with_norm and self._layout == "distinct" and 0 < with_float64 < with_gradients:
@@ -188,14 +188,14 @@ class RankCommunicator(ABC):
         self._settings.update(represented(settings))
 
     def _record_gradients(self, tree: Tree, arrays: list[Array], *, shapes: bool) -> None:
-        """Record dtypes and paths, with *shapes* also shapes: ranks can add up their arrays only if these are equal."""
+        """Record the dtypes, paths and, with *shapes*, shapes of gradients, which must be equal if ranks add up their arrays."""
         self._settings["gradients"] = described(arrays, shapes=shapes)
         if (parts := structure(tree)) != self._structure:
             self._structure, self._settings[STRUCTURE] = parts, list(array_paths(iter(parts)))
 
     def _values(self, finite: Flag, numbers: Mapping[str, Any], arrays: list[Array], copies: Sequence[int] | None) -> Array:
         """Return the values of this rank for `agree`: the flags, the words of *numbers*, and with *copies* sums of squares."""
-        words = self._squared(list(numbers.values()))
+        words = self._words_and_squares(list(numbers.values()))
         xp = array_api_compat.array_namespace(words)
         others = _like(xp.asarray([bool(arrays), _norm_dtype(arrays) == "float64"], dtype=words.dtype), words)
         parts = [1 - _number(finite, words), others, words]
@@ -207,15 +207,15 @@ class RankCommunicator(ABC):
             parts.append(sums if is_sharded else xp.concat([sums[:2], xp.reshape(xp.sum(sums[2:]), (1,))]))
         return xp.concat(parts)
 
-    def _squared(self, numbers: list[Any]) -> Array:
-        """Return each word of *numbers*, followed by its square."""
+    def _words_and_squares(self, numbers: list[Any]) -> Array:
+        """Return each word of *numbers*, followed by the square of the word."""
         words = [self._words(number) for number in numbers]
         xp = array_api_compat.array_namespace(words[0])
         values = xp.concat([_like(word, words[0]) for word in words])
         return xp.reshape(xp.stack([values, values * values], axis=1), (-1,))
 
     def _are_equal(self, totals: list[int]) -> bool:
-        """Return True if all ranks had equal words: only then is a squared sum the number of ranks times the sum of squares."""
+        """Return True if all ranks had equal words: only then is the squared sum the number of ranks times the sum of squares."""
         return all(len(self.ranks) * squares == word**2 for word, squares in zip(totals[::2], totals[1::2], strict=True))
 
     def _norm(self, sums: Array, arrays: list[Array], is_float64: bool) -> LiftedNorm:
@@ -233,19 +233,19 @@ class RankCommunicator(ABC):
         """
         settings = {"call": call, **self._settings, **arguments}
         number = float(int(sha256(to_text(settings).encode()).hexdigest()[:12], 16))  # 48 bits, which float64 represents
-        xp, words = array_api_compat.array_namespace(values), _like(self._squared([number]), values)
+        xp, words = array_api_compat.array_namespace(values), _like(self._words_and_squares([number]), values)
         vector = xp.concat([xp.zeros_like(words[:1]), words, values])
         if self._length is None:
             self._compare(settings)
         is_new = self._length not in (None, len(vector))
         total = self._run(self._sum, self._announcement() if is_new else vector)
-        announced, *read = map(int, total[: START + integers].tolist())
-        if announced or not self._are_equal(read[: START - 1]):
+        announced, *first = map(int, total[: START + integers].tolist())
+        if announced or not self._are_equal(first[: START - 1]):
             self._compare(settings)
             total = self._run(self._sum, vector)
-            read = list(map(int, total[1 : START + integers].tolist()))
+            first = list(map(int, total[1 : START + integers].tolist()))
         self._length = len(vector)
-        return read[START - 1 :], total[START + integers :]
+        return first[START - 1 :], total[START + integers :]
 
     def _announcement(self) -> Array:
         """Return a vector of the length that the other ranks expect, which makes all of them exchange their settings."""
@@ -322,6 +322,7 @@ def _like(array: Array, like: Array) -> Array:
 
 
 def _flag_like(value: bool, number: Array | float) -> Flag:
+    """Return *value* as a bool array in the library and on the device of *number*; for a Python number, *value* itself."""
     if isinstance(number, int | float):
         return value
     xp = array_api_compat.array_namespace(number)

@@ -114,9 +114,9 @@ class TorchDistributed(RankCommunicator):
         """
         Return a separate group of the ranks of *group*, which all communicators of *group* share.
 
-        gloo matches the messages of a group by their order: if one rank misses a step and continues with a collective of the
-        program in the same group, it gets wrong values, or gloo aborts the process. `dist.new_group` is no alternative: on some
-        of the program's ranks, it fails if these have created different numbers of groups.
+        gloo matches the messages of a group by their order: if one rank misses a step and continues with another collective in
+        the same group, the rank receives wrong values, or gloo aborts the process. `dist.new_group` is no alternative: called by
+        only some ranks of the program, it fails if these ranks have created different numbers of groups.
         """
 
         def create(limit: timedelta) -> None:
