@@ -120,13 +120,13 @@ def load(
     """
     if rule is not None and not isinstance(rule, LossScaleRule):
         raise TypeError(f"rule must be a LossScaleRule or None, got {type(rule).__name__}")
-    known = _get_format(format)
-    path, entries = find(known, mapping, at)
-    invalid = [key for key in settings or {} if key not in known.settings or key in entries]
+    source = _get_format(format)
+    path, entries = find(source, mapping, at)
+    invalid = [key for key in settings or {} if key not in source.settings or key in entries]
     if invalid:
-        expected = f"some of {list(known.settings)} that are not in the file"
+        expected = f"some of {list(source.settings)} that are not in the file"
         raise ValueError(f"settings of {format} must be {expected}, got {excerpt(invalid)}")
-    return replace(known.load({**entries, **(settings or {})}, rule), at=path)
+    return replace(source.load({**entries, **(settings or {})}, rule), at=path)
 
 
 def save(format: str, checkpoint: Checkpoint) -> Saved:
@@ -149,9 +149,10 @@ def save(format: str, checkpoint: Checkpoint) -> Saved:
     >>> save("deepspeed_fp16_optimizer", Checkpoint(rule, rule.init(like=0.0))).mapping["cur_scale"]
     8.0
     """
-    known, source = _get_format(format), _validated(checkpoint)
-    target = known.fitted(source)
-    return Saved(known.entries(target), ConversionReport(source, target, known.settings_of(target.rule), known.taken))
+    target_format, source = _get_format(format), _validated(checkpoint)
+    target = target_format.fitted(source)
+    report = ConversionReport(source, target, target_format.settings_of(target.rule), target_format.taken)
+    return Saved(target_format.entries(target), report)
 
 
 def convert(

@@ -103,7 +103,7 @@ _ONE_RAISED = Pair(None, LossScaleState(0.0, 0, 0))  # any pair in which one sca
 
 
 def _edges(source: LossScaleRule, target: LossScaleRule, pair: Pair) -> list[Edge[Pair]]:
-    """Return two edges: an overflow, and one finite step, or after an idle step all finite steps up to the next growth."""
+    """Return two edges: an overflow; and one finite step or, after an idle step, all finite steps up to the next growth."""
     if pair == _ONE_RAISED:
         return [Edge(Run(".", 1), _ONE_RAISED)]
     if pair.source is None or pair.target is None:  # both have raised an error, so that the run ends

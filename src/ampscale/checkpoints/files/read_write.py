@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 from ...files import check_regular, write_atomically
 from ...parsing import LONGEST_JSON, json_text, parse_json
 
-# Module beside this one with the functions `read` and `content` of a file type.
+# Module in this package with the functions `read` and `content` of a file type; none for JSON.
 _MODULES = {".json": "", ".safetensors": ".safetensors", ".pt": ".torch", ".pth": ".torch", ".bin": ".torch", ".ckpt": ".torch"}
 _SAVE_AS_JSON = "load it with its own library, and save the scaler's entries as JSON"
 _CKPT_REASON = "since torch and MindSpore both use the suffix"
@@ -74,8 +74,7 @@ def write_file(path: str | os.PathLike[str], mapping: Mapping[str, Any]) -> None
     """
     suffix = _suffix(Path(path))
     content = _content(suffix, mapping)
-    # Check that the content can be read before it replaces a file.
-    _read(BytesIO(content), suffix, Path(path))
+    _read(BytesIO(content), suffix, Path(path))  # check that the content can be read before it replaces a file
     write_atomically(path, content)
 
 

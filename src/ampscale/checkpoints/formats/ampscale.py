@@ -73,6 +73,8 @@ def _state(rule: LossScaleRule, members: Any) -> LossScaleState:
 
 
 def _hex(rule: LossScaleRule) -> Converter:
+    """Return a converter from a hexadecimal string to a scale in the dtype of *rule*."""
+
     def convert(value: Any, key: str) -> Any:
         try:
             return scale(rule.dtype)(float.fromhex(value), key)

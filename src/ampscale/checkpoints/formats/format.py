@@ -45,7 +45,7 @@ class Format:
     name: str  # name of the format and of the scaler's preset
     scale: str  # key of the scale
     state: Mapping[str, Entry]  # by key
-    read: Callable[[Entries, LossScaleRule], tuple[int, int]]  # returns the counts of finite steps and of overflows
+    read: Callable[[Entries, LossScaleRule], tuple[int, int]]  # returns `good_steps` and `bad_steps` of the state
     taken: str  # instructions for loading the entries into the published scaler
     saved: tuple[Constant, ...] = ()  # constants that the scaler saves with its state
     unsaved: tuple[Constant, ...] = ()  # constructor arguments that the scaler does not save; a mapping may contain them
@@ -93,7 +93,9 @@ class Format:
                 continue  # the scaler cannot hold this value, so keep the preset's value
         rule = self._rule(fields, scale)
         good = min(max(state.good_steps, rule.initial_good_steps), rule.growth_interval - 1)
-        reset = "finite" in rule.reset_bad_steps_on and good > rule.initial_good_steps  # the counted finite steps reset it
+        reset = (
+            "finite" in rule.reset_bad_steps_on and good > rule.initial_good_steps
+        )  # a counted finite step has reset `bad_steps`
         bad = 0 if reset else min(state.bad_steps, rule.hysteresis - 1)
         return Checkpoint(rule, arrays_of(rule, LossScaleState(scale, good, bad)))
 
