@@ -21,32 +21,32 @@ import machine
 import sections
 import table
 import targets
-from specs import Spec, chosen
+from specs import Spec, select
 
 from ampscale.files import write_atomically
 
-VERSION = 3  # of the file's schema
+VERSION = 3  # of the schema of result files
 
 
 def main() -> int:
     """Run the command; return 1 if a target is missed without a reason or a section fails."""
-    options = parsed()
+    options = parse_options()
     if options.work:
         sections.work(json.load(sys.stdin), options.quick, sys.stdout)
         return 0
     if options.document:
         document.update()
         return 0
-    specs = chosen(sections.all_specs(), options.only)
+    specs = select(sections.all_specs(), options.only)
     if not (options.all or options.only):
-        specs = [spec for spec in specs if targets.bounded(spec.id)]
+        specs = [spec for spec in specs if targets.compared_contenders(spec.id)]
     if options.list:
         print(*(spec.id for spec in specs), sep="\n")
         return 0
-    return measured(specs, options)
+    return benchmark(specs, options)
 
 
-def parsed() -> argparse.Namespace:
+def parse_options() -> argparse.Namespace:
     """Return the options of the command line."""
     parser = argparse.ArgumentParser(
         description="Benchmark ampscale against other implementations and an in-place-multiply baseline."
@@ -65,11 +65,11 @@ def parsed() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def measured(specs: list[Spec], options: argparse.Namespace) -> int:
-    """Run the rows, evaluate the targets and write the file; return the exit status."""
+def benchmark(specs: list[Spec], options: argparse.Namespace) -> int:
+    """Run the rows, print and evaluate them, and write the file; return the exit status."""
     start, load = time.monotonic(), machine.load()
     rows, versions, failures = run(specs, options.quick)
-    verdicts = [] if options.quick else targets.judged(rows, targets.read_reasons())
+    verdicts = [] if options.quick else targets.evaluate(rows, targets.read_reasons())
     report = {
         "version": VERSION,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -77,7 +77,7 @@ def measured(specs: list[Spec], options: argparse.Namespace) -> int:
         "quick": options.quick,
         "all": options.all,
         "load": [load, machine.load()],  # before and after; the run itself adds 1
-        "machine": machine.described(),
+        "machine": machine.description(),
         "versions": versions,
         "failures": failures,
         "targets": verdicts,
@@ -99,7 +99,7 @@ def run(specs: list[Spec], quick: bool) -> tuple[list[dict[str, Any]], dict[str,
     """
     Return the rows, the package versions of each section, and the errors of failed sections.
 
-    The sections run one after the other, in a quick run two at a time. If one fails, the others still run.
+    The sections run one after the other, or in a quick run two at a time. If a section fails, the others still run.
     """
     rows: list[dict[str, Any]] = []
     versions: dict[str, dict[str, str]] = {}
@@ -107,13 +107,12 @@ def run(specs: list[Spec], quick: bool) -> tuple[list[dict[str, Any]], dict[str,
 
     def measure(group: list[Spec]) -> None:
         try:
-            for report in sections.reports(sections.started(group, quick)):
+            for report in sections.read_reports(sections.start_worker(group, quick)):
                 versions.update(report.get("versions", {}))
                 if "row" in report:
                     rows.append(report["row"])
-                    print(
-                        table.row(report["row"], judge=not quick) + "\n", end="", flush=True
-                    )  # a single write, since two threads may print
+                    line = table.row(report["row"], judge=not quick)
+                    print(f"{line}\n", end="", flush=True)  # a single write, since two threads may print
         except RuntimeError as failure:
             failures.append(f"{group[0].section}: {failure}")
 

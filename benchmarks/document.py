@@ -17,12 +17,12 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE, README = ROOT / "docs" / "performance.md", ROOT / "README.md"
 RESULTS = ROOT / "benchmarks" / "results"
 WIDTH = 140  # of the pages' lines
-GENERATED = {  # parts of the pages
+GENERATED = {  # pattern of the generated part of each page
     PAGE: re.compile(r"(?<=<!-- results -->\n).*?(?=<!-- end -->)", re.DOTALL),
     README: re.compile(r"On one core \(.*?\d+ measurements\.", re.DOTALL),
 }
 QUOTED = "numpy/unscale+check/float32/100x1M"  # row that the README quotes
-# Headings, and the beginnings of the ids of their rows.
+# Headings, and the prefixes of the ids of their rows.
 SECTIONS = {
     "NumPy": ("numpy/",),
     "AVX2": ("avx2/",),
@@ -46,9 +46,9 @@ def update() -> None:
     """Evaluate the rows of the result files with the current targets and reasons, and write the files and both pages."""
     for path in result_files():
         report = json.loads(path.read_text("utf-8"))
-        report["targets"] = targets.judged(report["rows"], targets.read_reasons())
+        report["targets"] = targets.evaluate(report["rows"], targets.read_reasons())
         write_atomically(path, text_of(report))
-    for page, text in updated().items():
+    for page, text in generated().items():
         write_atomically(page, text)
 
 
@@ -68,29 +68,29 @@ def text_of(report: Report) -> str:
     return "{\n" + ",\n".join(members) + "\n}\n"
 
 
-def updated(reports: list[Report] | None = None) -> dict[Path, str]:
+def generated(reports: list[Report] | None = None) -> dict[Path, str]:
     """
     Return the texts of the page and of the README, generated from *reports*; by default, from the result files.
 
     Raises:
-        ValueError: One of them does not have exactly one part that is generated.
+        ValueError: One of the two pages does not have exactly one generated part.
     """
     if reports is None:
         reports = [json.loads(path.read_text("utf-8")) for path in result_files()]
-    parts = {PAGE: "\n" + "\n\n".join(map(results, reports)) + "\n\n", README: figures(reports[0])}
+    parts = {PAGE: "\n" + "\n\n".join(map(section_of, reports)) + "\n\n", README: readme_sentence(reports[0])}
     return {page: with_part(page.read_text("utf-8"), GENERATED[page], part) for page, part in parts.items()}
 
 
 def with_part(text: str, pattern: re.Pattern[str], part: str) -> str:
-    """Return *text* with *part* in place of the one match of *pattern*."""
+    """Replace the only match of *pattern* in *text* by *part*."""
     changed, count = pattern.subn(lambda _: part, text)
     if count != 1:
         raise ValueError(f"the page must have one generated part, {pattern.pattern}, got {count}")
     return changed
 
 
-def figures(report: Report) -> str:
-    """Return the README's sentence, which quotes one row."""
+def readme_sentence(report: Report) -> str:
+    """Return the sentence of the README that quotes one row."""
     ours = next(row for row in report["rows"] if row["id"] == QUOTED)["cells"][0]
     return (
         f"On one core ({short(report['machine']['cpu'])}) with numba, unscaling and checking 100\n"
@@ -100,13 +100,13 @@ def figures(report: Report) -> str:
     )
 
 
-def results(report: Report) -> str:
+def section_of(report: Report) -> str:
     """Return the section of a result file: machine, targets and tables."""
-    parts = [f"## {title(report)}", machine(report), "### Targets", bounds(report)]
-    for heading, beginnings in SECTIONS.items():
-        rows = [row for row in report["rows"] if row["id"].startswith(beginnings)]
+    parts = [f"## {title(report)}", machine_text(report), "### Targets", target_table(report)]
+    for heading, prefixes in SECTIONS.items():
+        rows = [row for row in report["rows"] if row["id"].startswith(prefixes)]
         if rows:
-            parts += [f"### {heading}", "\n".join(map(compared, grouped(rows)))]
+            parts += [f"### {heading}", "\n".join(map(comparison_table, groups_of(rows)))]
     return "\n\n".join(part.strip() for part in parts)
 
 
@@ -115,7 +115,7 @@ def title(report: Report) -> str:
     return f"{short(report['machine']['cpu'])}{', all rows' * report['all']}"
 
 
-def machine(report: Report) -> str:
+def machine_text(report: Report) -> str:
     """Return the description of the machine, the date and the package versions."""
     host, (before, after) = report["machine"], report["load"]
     caches = ", ".join(f"{level} {size}" for level, size in host["caches"].items())
@@ -131,7 +131,7 @@ def machine(report: Report) -> str:
     return "\n\n".join(textwrap.fill(text, WIDTH) for text in (summary, f"{packages}."))
 
 
-def bounds(report: Report) -> str:
+def target_table(report: Report) -> str:
     """Return the table of the targets, and the reasons for those that are missed."""
     rows = []
     for target in report["targets"]:
@@ -141,42 +141,42 @@ def bounds(report: Report) -> str:
     missed = [
         f"- `{target['row']}`, {target['description']}: {target['reason']}" for target in report["targets"] if target["reason"]
     ]
-    return tabled(["target", "row", "at most", "measured", "verdict"], rows) + "\n" + "\n".join(missed)
+    return markdown_table(["target", "row", "at most", "measured", "verdict"], rows) + "\n" + "\n".join(missed)
 
 
-def grouped(rows: Iterable[Row]) -> Iterable[list[Row]]:
-    """Return lists of rows with the same unit and the same contenders, in order."""
+def groups_of(rows: Iterable[Row]) -> Iterable[list[Row]]:
+    """Return lists of rows that fit into one table, in order: with the same unit and the same columns."""
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
-        key = tuple(
-            cell["name"] for cell in row["cells"] if cell["name"] != "ampscale, one array" and cell.get("kind") != "baseline"
-        )
-        groups.setdefault((row["unit"], *key), []).append(row)
+        groups.setdefault((row["unit"], *columns_of(row)), []).append(row)
     return groups.values()
 
 
-def compared(rows: list[Row]) -> str:
-    """Return a table of rows with the same contenders: ampscale's result, and its ratios to the baseline and to the others."""
-    ours, *others = [
-        cell["name"] for cell in rows[0]["cells"] if cell.get("kind") != "baseline" and cell["name"] != "ampscale, one array"
-    ]
+def columns_of(row: Row) -> list[str]:
+    """Return the contenders of *row* that have a column: all except baselines and a contender that only a few rows have."""
+    return [cell["name"] for cell in row["cells"] if cell.get("kind") != "baseline" and cell["name"] != "ampscale, one array"]
+
+
+def comparison_table(rows: list[Row]) -> str:
+    """Return a table of rows with the same columns: ampscale's result, and its ratios to the baseline and to the others."""
+    ours, *others = columns_of(rows[0])
     has_baseline = any("over_baseline" in row["cells"][0] for row in rows)
     head = ["row", "dtype", "shape", ours, *["baseline"] * has_baseline, *others]
-    return tabled(head, [line(row, others, has_baseline) for row in rows])
+    return markdown_table(head, [comparison_line(row, others, has_baseline) for row in rows])
 
 
-def line(row: Row, others: list[str], has_baseline: bool) -> list[str]:
-    """Return a row of such a table."""
+def comparison_line(row: Row, others: list[str], has_baseline: bool) -> list[str]:
+    """Return the texts of a row in the table of `comparison_table`."""
     cells = {cell["name"]: cell for cell in row["cells"]}
     ours = row["cells"][0]
     texts = [row["label"], row["dtype"], row["shape"], table.shown(ours, row["unit"])]
     if has_baseline:
         texts.append(ratio_text(ours["over_baseline"]) if "over_baseline" in ours else "")
-    return texts + [other(row, ours, cells[name]) for name in others]
+    return texts + [other_cell(row, ours, cells[name]) for name in others]
 
 
-def other(row: Row, ours: dict[str, Any], cell: dict[str, Any]) -> str:
-    """Return the text in the column of another contender."""
+def other_cell(row: Row, ours: dict[str, Any], cell: dict[str, Any]) -> str:
+    """Return the text of *row* in the column of another contender, whose cell is *cell*; *ours* is the cell of ampscale."""
     if "absent" in cell:
         return cell["absent"]
     return ratio_text(ours["over"][cell["name"]]) if row["unit"] == "s" and "over" in ours else table.shown(cell, row["unit"])
@@ -187,7 +187,7 @@ def ratio_text(ratio: dict[str, Any]) -> str:
     return table.ratio(ratio).replace("±", " ± ")
 
 
-def tabled(head: list[str], rows: Iterable[list[str]]) -> str:
+def markdown_table(head: list[str], rows: Iterable[list[str]]) -> str:
     """Return a Markdown table."""
     lines = [head, ["-" * max(3, len(cell)) for cell in head], *rows]
     return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines) + "\n"

@@ -11,17 +11,18 @@ Bound = dict[str, Any]
 
 OURS = {"cupy": "ampscale", "torch": "ampscale", "jax": "ampscale, jitted"}
 OTHERS = {"torch": ("torch foreach", "torch.amp"), "jax": ("jax.numpy, jitted",)}
-REJECTED = ("torch.amp", "float16")  # torch.amp does not unscale such gradients
+REJECTED = ("torch.amp", "float16")  # torch.amp does not unscale float16 gradients
 STEP = "test_cuda_graphs_capture_train_step"
 
 
 def bounds(rows: list[Row], tests: dict[str, Any]) -> list[Bound]:
     """Return all bounds, the most important first."""
-    by_key = {(row["library"], row["way"], row["function"], row["dtype"], row["shape"]): row for row in rows}
+    by_key = {(row["library"], row["implementation"], row["function"], row["dtype"], row["shape"]): row for row in rows}
     return [*_memory(by_key), *_launches(by_key), _step(tests), *_others(by_key)]
 
 
 def _memory(rows: dict[tuple[str, ...], Row]) -> Iterator[Bound]:
+    """Yield the bounds of the memory bandwidth of unscaling, relative to a copy."""
     for dtype in ("float16", "float32"):
         row = rows.get(("cupy", OURS["cupy"], UNSCALE, dtype, LARGEST), {})
         copy = rows.get(("cupy", "device to device", "copy", dtype, LARGEST), {})
@@ -32,6 +33,7 @@ def _memory(rows: dict[tuple[str, ...], Row]) -> Iterator[Bound]:
 
 
 def _launches(rows: dict[tuple[str, ...], Row]) -> Iterator[Bound]:
+    """Yield the bounds of the number of operations that a call launches."""
     largest = rows.get(("cupy", OURS["cupy"], UNSCALE, "float32", LARGEST), {})
     yield _bound("launches/largest", "kernels of a call", largest.get("operations", {}).get("kernels"), 1)
     many = rows.get(("cupy", OURS["cupy"], UNSCALE, "float32", MANY.name), {})
@@ -54,16 +56,17 @@ def _step(tests: dict[str, Any]) -> Bound:
 
 
 def _others(rows: dict[tuple[str, ...], Row]) -> Iterator[Bound]:
+    """Yield the bounds of ampscale against other implementations, for all shapes, dtypes and functions."""
     for shape in (LARGEST, *(shape.name for shape in SHAPES)):
         for dtype in DTYPES:
             for operation in (UNSCALE, NORM):
-                for library, way in OURS.items():
-                    yield from _beside(rows, library, way, (operation, dtype, shape))
+                for library in OURS:
+                    yield from _comparisons(rows, library, (operation, dtype, shape))
 
 
-def _beside(rows: dict[tuple[str, ...], Row], library: str, way: str, measurement: tuple[str, str, str]) -> Iterator[Bound]:
+def _comparisons(rows: dict[tuple[str, ...], Row], library: str, measurement: tuple[str, str, str]) -> Iterator[Bound]:
     """Yield the bounds of ampscale against the implementations of its library; for CuPy, which has none, against all."""
-    ours = rows.get((library, way, *measurement), {})
+    ours = rows.get((library, OURS[library], *measurement), {})
     for home in OTHERS if library == "cupy" else (library,):
         for other in OTHERS[home]:
             if (other, measurement[1]) == REJECTED:

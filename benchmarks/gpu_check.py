@@ -1,8 +1,8 @@
 """
 Run the tests and benchmarks that require a GPU: `python gpu_check.py [FOLDER]` writes one JSON file into the folder.
 
-Each library has a process of its own, so that none occupies memory that another needs, and a share of the time. Failures, and
-rows for which no time remained, are recorded with the results.
+Each library has a share of the time and a process of its own, so that no library occupies memory that another needs. Failures,
+and rows for which no time remained, are recorded with the results.
 """
 
 import os
@@ -21,7 +21,7 @@ REQUIRED = ("numpy", "array_api_compat", "ml_dtypes")
 REQUIRED_BY_TESTS = ("pytest", "hypothesis", "xdist", "array_api_strict", "autograd", "jsonschema")
 SECONDS = {"cupy": 80, "torch": 80, "jax": 130}  # for the rows of each library
 ANSWER, LAST_ROW = 30, 30  # seconds to report the device, and to finish a row that was started before the deadline
-TESTS, ALL = 150, 470
+TESTS, ALL = 150, 470  # seconds for the tests, and for everything
 TESTED = ("tests/backends", "tests/frameworks/torch", "conformance/tests/model/test_arrays.py")
 NO_DEVICE = "gpu_check: neither CuPy nor torch nor JAX finds a CUDA device here; nothing was run or written"
 

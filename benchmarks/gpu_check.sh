@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Run the tests marked `device` and the GPU benchmarks, in less than eight minutes, and write FOLDER/gpu-<device>.json, which is
-# complete at every moment: gpu_check.sh [FOLDER], by default benchmarks/results. The exit status is 0 if nothing failed.
+# Run the tests marked `device` and the GPU benchmarks in less than eight minutes, and write FOLDER/gpu-<device>.json after the
+# tests and after each row: gpu_check.sh [FOLDER], by default benchmarks/results. The exit status is 0 if nothing failed.
 # Without a GPU, print an error, write nothing and exit with status 2.
 # PYTHON is the interpreter, by default that of .venv. It requires array_api_compat and ml_dtypes; CuPy, torch or JAX; and for the
 # tests pytest, pytest-xdist, hypothesis, array_api_strict, autograd and jsonschema.

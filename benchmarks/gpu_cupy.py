@@ -14,7 +14,7 @@ from shapes import Shape
 import ampscale
 from ampscale.backends.cupy import launches
 
-WAY = "ampscale"
+OURS = "ampscale"
 
 
 def device() -> str | None:
@@ -58,7 +58,7 @@ class Measured:
             operations = self._operations(run)
             called = self._bench.ms(run)
             replayed = self._bench.replayed(self._graph, run)
-            yield self._bench.row(shape, dtype, operation, WAY, called, copy["ms"], **replayed, **operations)
+            yield self._bench.row(shape, dtype, operation, OURS, called, copy["ms"], **replayed, **operations)
 
     def _runs(self, shape: Shape, dtype: str, tree: list[Any], one: Any) -> dict[str, Run]:
         functions = self._functions
@@ -77,11 +77,11 @@ class Measured:
 
     def _arrays(self, shape: Shape, dtype: str) -> list[Any]:
         """Return arrays filled with repetitions of one block of values, each with memory of its own."""
-        filled, arrays = self._library.asarray(block(dtype)), []
+        values, arrays = self._library.asarray(block(dtype)), []
         for length in lengths(shape):
-            array = self._library.empty((length,), dtype=filled.dtype)
-            for first in range(0, length, filled.size):
-                array[first : first + filled.size] = filled[: length - first]
+            array = self._library.empty((length,), dtype=values.dtype)
+            for first in range(0, length, values.size):
+                array[first : first + values.size] = values[: length - first]
             arrays.append(array)
         return arrays
 
@@ -101,6 +101,7 @@ class Measured:
 
     @contextmanager
     def _counted(self) -> Iterator[dict[str, int]]:
+        """Return a context manager that counts the kernels, copies and fills of the calls in it."""
         kernels, count = self._kernels, {"kernels": 0, "copies": 0, "fills": 0}
         launch, fill, copies = kernels._launch, kernels._true, kernels._cached_table.cache_info().misses
 

@@ -12,7 +12,7 @@ from shapes import Shape
 
 import ampscale
 
-WAY, PLAIN = "ampscale, jitted", "jax.numpy, jitted"
+OURS, PLAIN = "ampscale, jitted", "jax.numpy, jitted"
 MOST_ARRAYS, MOST_LENGTHS = 2000, 50  # in one program: XLA compiles a kernel for each length, and is slow for many arrays
 NO_KERNELS = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast"}
 
@@ -53,10 +53,10 @@ def measured(bench: Bench, shape: Shape, dtype: str, operation: str, copies: dic
         copy = timed(bench, *compiled(jnp.negative, jax.device_put(np.resize(numbers, shape.values))))
         copies[key] = copy["ms"]
         yield bench.row(shape, dtype, "copy", "negation", copy, copies[key], bytes=sum(array.nbytes for array in tree))
-    for way, function in {WAY: getattr(ampscale, operation), PLAIN: PLAIN_FUNCTIONS[operation]}.items():
+    for implementation, function in {OURS: getattr(ampscale, operation), PLAIN: PLAIN_FUNCTIONS[operation]}.items():
         program, *arguments = compiled(function, tree, one)
         timing = timed(bench, program, *arguments)
-        yield bench.row(shape, dtype, operation, way, timing, copies[key], operations=operations(program))
+        yield bench.row(shape, dtype, operation, implementation, timing, copies[key], operations=operations(program))
 
 
 def compiled(function: Callable[..., object], *arguments: Any) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""Results of `gpu_check.sh`: a file that is complete at every moment, and its rows and bounds as text."""
+"""Results of `gpu_check.sh`: a file that is written again after each row, and its rows and bounds as text."""
 
 import json
 import re
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu_bounds import bounds
+from machine import slug
 
 from ampscale.files import write_atomically
 
@@ -20,7 +21,7 @@ Row = dict[str, Any]
 
 class Report:
     """
-    Results that are printed as they come. Each one that takes long to repeat is saved at once, in a file named after the device.
+    Results, which are printed as soon as they arrive. Each row is also saved at once, in a file named after the device.
 
     Args:
         device: Name of the device.
@@ -29,7 +30,7 @@ class Report:
     """
 
     def __init__(self, device: str, failures: list[str], folder: Path) -> None:
-        self.path = folder / f"gpu-{re.sub(r'[^a-z0-9]+', '-', device.lower()).strip('-')}.json"
+        self.path = folder / f"gpu-{slug(device)}.json"
         self.failures, self.rows, self.skipped = failures, list[Row](), list[str]()
         self.tests: dict[str, Any] = {**dict.fromkeys(OUTCOMES, 0), "outcomes": {}}
         date = datetime.now(UTC).isoformat(timespec="seconds")
@@ -47,7 +48,7 @@ class Report:
         write_atomically(self.path, json.dumps({**self._start, **results, "rows": self.rows}, indent=1) + "\n")
 
     def add_row(self, line: str) -> None:
-        """Add what gpu_rows.py printed: a row, a failure, or a shape that is skipped. Other lines are only printed."""
+        """Add a line that gpu_rows.py printed: a row, a failure, or a skipped shape. Other lines are only printed."""
         row = parsed(line)
         if not isinstance(row, dict):
             print(line, flush=True)
@@ -64,7 +65,7 @@ class Report:
         self.write()
 
     def add_test(self, line: str) -> None:
-        """Add what pytest -v printed. Lines of tests that start, pass or are skipped are not printed."""
+        """Add a line that pytest -v printed. Lines of tests that start, pass or are skipped are not printed again."""
         outcome = re.search(r"\b(PASSED|SKIPPED|FAILED|ERROR)\b", line)
         test = re.search(r"\.py(?:::\w+)*::(\w+)", line) or re.search(r"^_* ?ERROR collecting (\S+)", line)
         kind = outcome[1].lower() if outcome and test else None
@@ -99,8 +100,8 @@ def versions() -> dict[str, str]:
 
 def table(rows: list[Row]) -> str:
     """Return the rows as a text table, with the operations of a first and of a later call."""
-    title = f"{'library':8}{'way':20}{'function':36}{'arrays':28}{'ms':>10}{'replayed':>10}{'over copy':>11}  operations"
-    return "\n".join([title, *map(text_of, rows)])
+    labels = f"{'library':8}{'implementation':20}{'function':36}{'arrays':28}"
+    return "\n".join([f"{labels}{'ms':>10}{'replayed':>10}{'over copy':>11}  operations", *map(text_of, rows)])
 
 
 def text_of(row: Row) -> str:
@@ -108,7 +109,7 @@ def text_of(row: Row) -> str:
     arrays = f"{row['arrays']} {row['dtype']}"
     replayed = f"{row['replayed_ms']:10.4f}" if "replayed_ms" in row else " " * 10
     return (
-        f"{row['library']:8}{row['way']:20}{row['function']:36}{arrays:28}{row['ms']:10.4f}{replayed}"
+        f"{row['library']:8}{row['implementation']:20}{row['function']:36}{arrays:28}{row['ms']:10.4f}{replayed}"
         f"{row['over_copy']:11.2f}  {operations_text(row.get('operations'))}"
         f"{operations_text(row.get('first_call'), ', first call ')}"
     )
@@ -116,7 +117,7 @@ def text_of(row: Row) -> str:
 
 def described(row: Row) -> str:
     """Return a description of a row."""
-    return ", ".join(row[key] for key in ("library", "way", "function", "arrays", "dtype"))
+    return ", ".join(row[key] for key in ("library", "implementation", "function", "arrays", "dtype"))
 
 
 def operations_text(operations: dict[str, int] | int | None, before: str = "") -> str:

@@ -2,8 +2,8 @@
 Benchmark one library on a GPU: `python gpu_rows.py cupy rows`, or `device` for the name of the device.
 
 Each row is printed as one line of JSON as soon as it is measured, so that a process that is stopped loses no row. The time of a
-call is the mean of many calls with a single wait at the end; if the host is slower than the device, it is the host's time. The
-same call replayed from a graph takes only the device's time. `over_copy` is the ratio to a device-to-device copy of the same
+call is the mean of many calls with a single wait at the end; if the host is slower than the device, this is the host's time.
+Replaying the same call from a graph takes only the device's time. `over_copy` is the ratio to a device-to-device copy of the same
 bytes in the same process.
 """
 
@@ -18,6 +18,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from gradients import numpy_dtype
 from shapes import SHAPES, Shape
 
 UNSCALE, NORM, FINITE, GLOBAL = "unscale_and_check", "unscale_check_and_norm", "all_finite", "global_norm"
@@ -30,7 +31,7 @@ Run = Callable[[], object]
 
 
 def largest(memory: int) -> Shape:
-    """Return a shape for measurements of bandwidth, with *VALUES* values, or fewer if *memory* could not hold five copies."""
+    """Return a shape for measurements of bandwidth: `VALUES` values, or fewer if *memory* cannot hold five float32 copies."""
     values = min(VALUES, memory // 20)
     weights = [100 ** (index / (COUNT - 1)) for index in range(COUNT)]
     unit = values / sum(weights)
@@ -48,7 +49,7 @@ class Bench:
 
     library: str
     shapes: list[tuple[Shape, str]]
-    place: str = "cuda"
+    device: str = "cuda"
     deadline: float = float("inf")
     wait: Run = lambda: None
 
@@ -57,9 +58,9 @@ class Bench:
         run()
         once = self._sample(run, 1)
         calls = max(1, min(MOST_CALLS, round(SAMPLE / once)))
-        taken = [1e3 * self._sample(run, calls) for _ in range(SAMPLES)]
-        low, _, high = statistics.quantiles(taken, n=4, method="inclusive")
-        return {"ms": statistics.median(taken), "quartiles": [low, high]}
+        times = [1e3 * self._sample(run, calls) for _ in range(SAMPLES)]
+        low, _, high = statistics.quantiles(times, n=4, method="inclusive")
+        return {"ms": statistics.median(times), "quartiles": [low, high]}
 
     def replayed(self, graph: Callable[[Run], Run], run: Run) -> dict[str, Any]:
         """Return the median time of the call captured by *graph* and replayed, or the reason why it cannot be captured."""
@@ -76,10 +77,13 @@ class Bench:
         self.wait()
         return (time.perf_counter() - start) / calls
 
-    def row(self, shape: Shape, dtype: str, operation: str, way: str, timing: dict[str, Any], copy: float, **more: Any) -> Row:
-        """Return one row of the table."""
-        labels = {"library": self.library, "way": way, "function": operation, "dtype": dtype, "shape": shape.name}
-        return {**labels, "arrays": shape.description, "values": shape.values, **timing, "over_copy": timing["ms"] / copy, **more}
+    def row(
+        self, shape: Shape, dtype: str, operation: str, implementation: str, timing: dict[str, Any], copy: float, **more: Any
+    ) -> Row:
+        """Return one row of the table. *timing* is a result of `ms`, and *copy* the milliseconds of a copy."""
+        labels = {"library": self.library, "implementation": implementation, "function": operation, "dtype": dtype}
+        shape_labels = {"shape": shape.name, "arrays": shape.description, "values": shape.values}
+        return {**labels, **shape_labels, **timing, "over_copy": timing["ms"] / copy, **more}
 
     def each(self, measured: Callable[[Shape, str], Iterable[Row]]) -> Iterator[Row]:
         """Yield the rows of all shapes, and a failure for each shape that could not be measured."""
@@ -94,11 +98,6 @@ class Bench:
                 yield {"failure": f"{label}: {type(error).__name__}: {str(error)[:500]}"}
 
 
-def numpy_dtype(name: str) -> np.dtype[Any]:
-    """Return NumPy's dtype of this name; bfloat16 is from ml_dtypes."""
-    return np.dtype(getattr(importlib.import_module("ml_dtypes"), name) if name == "bfloat16" else name)
-
-
 def block(dtype: str, size: int = 2**20) -> np.ndarray:
     """Return random values instead of zeros, for which some hardware is faster."""
     return np.random.default_rng(0).standard_normal(size, np.float32).astype(numpy_dtype(dtype))
@@ -109,19 +108,19 @@ def lengths(shape: Shape) -> list[int]:
     return [prod(dimensions) for dimensions in shape.arrays]
 
 
-def main(library: str, question: str, seconds: str = "inf") -> None:
-    """Print the name of the device or null, or the rows."""
+def main(library: str, command: str, seconds: str = "inf") -> None:
+    """Print the name of the device, or null without one; for the command "rows", print the rows."""
     try:
-        side = importlib.import_module(f"gpu_{library}")
-        device = side.device()
+        module = importlib.import_module(f"gpu_{library}")
+        device = module.device()
     except ModuleNotFoundError as missing:
         if missing.name != library:
             raise
         device = None
-    if question == "device":
+    if command == "device":
         print(json.dumps(device))
         return
-    for row in side.rows(Bench(library, all_shapes(side.memory()), deadline=time.monotonic() + float(seconds))):
+    for row in module.rows(Bench(library, all_shapes(module.memory()), deadline=time.monotonic() + float(seconds))):
         print(json.dumps(row), flush=True)
 
 

@@ -9,7 +9,7 @@ from shapes import Shape
 
 import ampscale
 
-WAY, KERNEL, AMP = "ampscale", "torch foreach", "torch.amp"
+OURS, KERNEL, AMP = "ampscale", "torch foreach", "torch.amp"
 Tensors = list[torch.Tensor]
 
 
@@ -25,31 +25,31 @@ def memory() -> int:
 
 def rows(bench: Bench) -> Iterator[Row]:
     """Yield all rows."""
-    if bench.place == "cuda":
+    if bench.device == "cuda":
         bench.wait = torch.cuda.synchronize
     yield from bench.each(lambda shape, dtype: measured(bench, shape, dtype))
 
 
 def measured(bench: Bench, shape: Shape, dtype: str) -> Iterator[Row]:
     """Yield the rows of the three implementations, in place, with a scale of 1, which leaves the values unchanged."""
-    tree = [torch.empty(length, dtype=getattr(torch, dtype), device=bench.place).normal_() for length in lengths(shape)]
+    tree = [torch.empty(length, dtype=getattr(torch, dtype), device=bench.device).normal_() for length in lengths(shape)]
     size = sum(array.nbytes for array in tree)
-    copy = bench.ms(copying(size, bench.place))
+    copy = bench.ms(copying(size, bench.device))
     yield bench.row(shape, dtype, "copy", "device to device", copy, copy["ms"], bytes=size)
-    one = torch.ones((), device=bench.place)
+    one = torch.ones((), device=bench.device)
     for operation in (UNSCALE, NORM):
-        for way, run in {WAY: ours(operation, tree, one), KERNEL: foreach(operation, tree, one)}.items():
-            replayed = bench.replayed(graph, run) if bench.place == "cuda" else {}
+        for implementation, run in {OURS: ours(operation, tree, one), KERNEL: foreach(operation, tree, one)}.items():
+            replayed = bench.replayed(graph, run) if bench.device == "cuda" else {}
             counted = operations(bench, run, dtype)
-            yield bench.row(shape, dtype, operation, way, bench.ms(run), copy["ms"], **replayed, operations=counted)
+            yield bench.row(shape, dtype, operation, implementation, bench.ms(run), copy["ms"], **replayed, operations=counted)
         if dtype != "float16":  # torch.amp rejects float16 gradients
-            run = amp(operation, tree, bench.place)
+            run = amp(operation, tree, bench.device)
             yield bench.row(shape, dtype, operation, AMP, bench.ms(run), copy["ms"], operations=operations(bench, run, dtype))
 
 
-def copying(size: int, place: str) -> Run:
+def copying(size: int, device: str) -> Run:
     """Return a function that copies *size* bytes."""
-    source, target = (torch.empty(size, dtype=torch.uint8, device=place) for _ in range(2))
+    source, target = (torch.empty(size, dtype=torch.uint8, device=device) for _ in range(2))
     return lambda: target.copy_(source)
 
 
@@ -70,13 +70,13 @@ def foreach(operation: str, tree: Tensors, one: torch.Tensor) -> Run:
     return run
 
 
-def amp(operation: str, tree: Tensors, place: str) -> Run:
+def amp(operation: str, tree: Tensors, device: str) -> Run:
     """Return the scaler's `unscale_` and torch's norm. The state of the last call is cleared, as `update` would do."""
     params = [torch.nn.Parameter(gradient) for gradient in tree]
     for param, gradient in zip(params, tree, strict=True):
         param.grad = gradient.detach()
-    optimizer, scaler = torch.optim.SGD(params), torch.amp.GradScaler(place, init_scale=1.0, growth_interval=2**31 - 1)
-    scaler.scale(torch.ones((), device=place))
+    optimizer, scaler = torch.optim.SGD(params), torch.amp.GradScaler(device, init_scale=1.0, growth_interval=2**31 - 1)
+    scaler.scale(torch.ones((), device=device))
 
     def run() -> object:
         scaler._per_optimizer_states.clear()
@@ -88,7 +88,7 @@ def amp(operation: str, tree: Tensors, place: str) -> Run:
 
 def operations(bench: Bench, run: Run, dtype: str) -> int | None:
     """Return the number of kernels, copies and fills of a call, counted by torch's profiler; for one dtype, since it is slow."""
-    if bench.place != "cuda" or dtype != "float32":
+    if bench.device != "cuda" or dtype != "float32":
         return None
     run()
     torch.cuda.synchronize()

@@ -1,9 +1,9 @@
 """
 Gradients for the measurements: views of one block of memory, which is refilled before each call that changes it.
 
-The values are normal random numbers times the scale. Their deviation changes every thousand values, so that no branch, table or
-rounding depends on a single value. The block repeats a million of them, so that no second copy of the memory is required. The
-arrays are aligned to 64 bytes like torch's own, and all contenders use the same arrays.
+The values are normal random numbers times the scale. Their standard deviation changes every thousand values, so that the values
+have many magnitudes. The block repeats about a million values, so that a refill needs no copy of the whole block. The arrays are
+aligned to 64 bytes like torch's own, and all contenders use the same arrays.
 
 Hardly any unscaled value is subnormal. Some processors, and NumPy's float16, are many times slower for subnormal values, and the
 rows should not depend on their number.
@@ -11,6 +11,7 @@ rows should not depend on their number.
 
 import math
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from shapes import Shape
 PERIOD = 1_048_573  # prime, so that arrays of round sizes differ
 ALIGNMENT = 64  # bytes
 SCALE = 2.0**16
-# Smallest and largest deviation of the unscaled gradients, which are normal in the dtype, and finite when scaled by 2**16.
+# Smallest and largest standard deviation of the unscaled gradients, which are normal in the dtype, and finite after scaling.
 DEVIATIONS, DEVIATIONS_FLOAT16 = (1e-6, 1e-2), (3e-3, 0.15)
 
 
@@ -35,7 +36,7 @@ class Gradients:
 
     def __init__(self, shape: Shape, dtype: str, scale: float = SCALE) -> None:
         self.shape, self.scale = shape, scale
-        self.dtype = named(dtype)
+        self.dtype = numpy_dtype(dtype)
         self._pool = _pool(dtype, scale)
         unit = ALIGNMENT // self.dtype.itemsize
         starts, end = [], 0
@@ -43,13 +44,11 @@ class Gradients:
             starts.append(end)
             end += -(-math.prod(dimensions) // unit) * unit
         self._memory = _aligned(end, self.dtype)
-        self.max_norm = (
-            _root_mean_square(dtype, scale) / scale * math.sqrt(shape.values) / 2
-        )  # below the norm, so that clipping changes the values
+        self.max_norm = _root_mean_square(dtype, scale) / scale * math.sqrt(shape.values) / 2  # about half the norm
         self.arrays = [
-            self._memory[start : start + math.prod(one)].reshape(one) for start, one in zip(starts, shape.arrays, strict=True)
+            self._memory[start : start + math.prod(dimensions)].reshape(dimensions)
+            for start, dimensions in zip(starts, shape.arrays, strict=True)
         ]
-        self.bytes = sum(array.nbytes for array in self.arrays)
         self.refill()
 
     def refill(self) -> None:
@@ -72,16 +71,13 @@ class Gradients:
         return [torch.from_numpy(array.view(np.int16)).view(torch.bfloat16) for array in self.arrays]
 
 
-def named(dtype: str) -> np.dtype[Any]:
-    """Return NumPy's dtype of this name."""
-    if dtype == "bfloat16":
-        import ml_dtypes
-
-        return np.dtype(ml_dtypes.bfloat16)
-    return np.dtype(dtype)
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """Return NumPy's dtype of this name; bfloat16 is from ml_dtypes."""
+    return np.dtype(import_module("ml_dtypes").bfloat16 if name == "bfloat16" else name)
 
 
 def _aligned(size: int, dtype: np.dtype[Any]) -> np.ndarray:
+    """Return an uninitialized array whose address is a multiple of `ALIGNMENT`."""
     memory = np.empty(size * dtype.itemsize + ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT
     return memory[start : start + size * dtype.itemsize].view(dtype)
@@ -89,12 +85,13 @@ def _aligned(size: int, dtype: np.dtype[Any]) -> np.ndarray:
 
 @cache
 def _pool(dtype: str, scale: float) -> np.ndarray:
-    draw = np.random.default_rng(0)
+    """Return the `PERIOD` scaled gradients that the block repeats."""
+    random = np.random.default_rng(0)
     blocks = -(-PERIOD // 1000)
     limits = DEVIATIONS_FLOAT16 if dtype == "float16" else DEVIATIONS
-    deviations = np.repeat(np.exp(draw.uniform(*np.log(limits), blocks)), 1000)[:PERIOD]
-    values = (draw.standard_normal(PERIOD) * deviations * scale).astype(np.float32)
-    return (values + 1j * values[::-1] if dtype == "complex64" else values).astype(named(dtype))
+    deviations = np.repeat(np.exp(random.uniform(*np.log(limits), blocks)), 1000)[:PERIOD]
+    values = (random.standard_normal(PERIOD) * deviations * scale).astype(np.float32)
+    return (values + 1j * values[::-1] if dtype == "complex64" else values).astype(numpy_dtype(dtype))
 
 
 @cache

@@ -10,7 +10,7 @@ CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 CPUINFO = Path("/proc/cpuinfo")
 
 
-def described() -> dict[str, Any]:
+def description() -> dict[str, Any]:
     """Return processor, cores, caches and memory, as far as the system reports them."""
     return {
         "cpu": cpu(),

@@ -1,9 +1,10 @@
 """
 Measurement of times. The contenders of a row run alternately in one process, in rounds.
 
-A contender is called as users would call it. State that must be reset between two calls is reset outside of the timed part. A
-ratio is a ratio of medians; its spread is the interquartile range of the ratios within the rounds, so that a disturbance of a
-whole round affects neither.
+A contender is called as users would call it. State that must be reset between two calls is reset outside of the timed part.
+
+A ratio is a ratio of medians; its spread is the interquartile range of the ratios within the rounds. A disturbance of a whole
+round therefore affects neither the ratio nor its spread.
 """
 
 import gc
@@ -23,7 +24,7 @@ Cell = dict[str, Any]
 
 @dataclass(frozen=True)
 class Contender:
-    """Implementation of a row's work: ampscale's, another one, or a baseline, which only passes over the memory."""
+    """Implementation of a row's work: ampscale's, another one, or a baseline, which does only the part that is unavoidable."""
 
     name: str
     run: Callable[[], object]
@@ -50,32 +51,29 @@ def in_turn(contenders: list[Contender], seconds: float | None, thorough: Collec
     Return for each contender the seconds of one call, by round.
 
     Args:
-        contenders: Implementations to measure. All run in each round, and another one is first in each. A warm-up precedes them.
+        contenders: Implementations to measure, after a warm-up. Slow ones run in some rounds only; the first one rotates.
         seconds: Approximate duration, shared equally by the contenders; None for one call of each.
-        thorough: Names of contenders that have the same minimum of samples as others even if they are slow.
+        thorough: Names of contenders that have the same minimum number of samples as ampscale, even if they are slow.
     """
     once = [_sample(contender, 1) for contender in contenders]
     if seconds is None:
-        return [{0: taken} for taken in once]
-    once = [  # The first call of ampscale may have compiled a kernel.
-        taken if taken > SLOW and each.kind == "other" else _sample(each, 1) for each, taken in zip(contenders, once, strict=True)
-    ]
-    calls = [max(1, min(1000, round(SAMPLE / taken))) for taken in once]
-    least = [
-        LEAST_SLOW if taken > SLOW and each.kind == "other" and each.name not in thorough else LEAST
-        for each, taken in zip(contenders, once, strict=True)
-    ]
-    share = seconds / len(contenders)
-    numbers = [max(few, min(MOST, int(share / max(taken, SAMPLE)))) for few, taken in zip(least, once, strict=True)]
+        return [{0: duration} for duration in once]
+    calls, samples = list[int](), list[int]()  # of each contender: calls in a sample, and number of samples
+    for contender, first in zip(contenders, once, strict=True):
+        is_slow = contender.kind == "other" and first > SLOW
+        duration = first if is_slow else _sample(contender, 1)  # the first call of ampscale may have compiled a kernel
+        calls.append(max(1, min(1000, round(SAMPLE / duration))))
+        least = LEAST_SLOW if is_slow and contender.name not in thorough else LEAST
+        samples.append(max(least, min(MOST, int(seconds / len(contenders) / max(duration, SAMPLE)))))
     times: list[dict[int, float]] = [{} for _ in contenders]
-    rounds = max(numbers, default=0)
+    rounds = max(samples, default=0)
     gc.collect()
     gc.disable()
     try:
         for turn in range(rounds):
             for offset in range(len(contenders)):
                 index = (turn + offset) % len(contenders)
-                if (turn + 1) * numbers[index] // rounds > turn * numbers[index] // rounds:
+                if (turn + 1) * samples[index] // rounds > turn * samples[index] // rounds:  # spreads the samples over all rounds
                     times[index][turn] = _sample(contenders[index], calls[index])
     finally:
         gc.enable()
@@ -90,13 +88,13 @@ def _sample(contender: Contender, calls: int) -> float:
         for _ in range(calls):
             run()
         return (clock() - start) / calls
-    taken = 0.0
+    total = 0.0
     for _ in range(calls):
         contender.reset()
         start = clock()
         run()
-        taken += clock() - start
-    return taken / calls
+        total += clock() - start
+    return total / calls
 
 
 def cells(contenders: Iterable[Contender | Absent], seconds: float | None, thorough: Collection[str] = ()) -> list[Cell]:
@@ -106,30 +104,30 @@ def cells(contenders: Iterable[Contender | Absent], seconds: float | None, thoro
     All contenders have a ratio to the fastest baseline. Those of ampscale have ratios to all other contenders.
     """
     contenders = list(contenders)
-    measured = [each for each in contenders if isinstance(each, Contender)]
-    taken = {each.name: times for each, times in zip(measured, in_turn(measured, seconds, thorough), strict=True)}
-    baseline = min((taken[each.name] for each in measured if each.kind == "baseline"), key=_median, default=None)
+    present = [each for each in contenders if isinstance(each, Contender)]
+    times = {each.name: durations for each, durations in zip(present, in_turn(present, seconds, thorough), strict=True)}
+    baseline = min((times[each.name] for each in present if each.kind == "baseline"), key=_median, default=None)
     return [
-        {"name": each.name, "absent": each.why} if isinstance(each, Absent) else _cell(each, taken, baseline)
+        {"name": each.name, "absent": each.why} if isinstance(each, Absent) else _cell(each, times, baseline)
         for each in contenders
     ]
 
 
-def _cell(each: Contender, taken: dict[str, dict[int, float]], baseline: dict[int, float] | None) -> Cell:
-    times = taken[each.name]
-    cell: Cell = {"name": each.name, "kind": each.kind, "median": _median(times), "quartiles": quartiles(times.values())}
-    cell["samples"] = len(times)
+def _cell(each: Contender, times: dict[str, dict[int, float]], baseline: dict[int, float] | None) -> Cell:
+    own = times[each.name]
+    cell: Cell = {"name": each.name, "kind": each.kind, "median": _median(own), "quartiles": quartiles(own.values())}
+    cell["samples"] = len(own)
     if baseline is not None:
-        cell["over_baseline"] = ratio(times, baseline)
+        cell["over_baseline"] = ratio(own, baseline)
     if each.kind == "ours":
-        cell["over"] = {name: ratio(times, other) for name, other in taken.items() if name != each.name}
+        cell["over"] = {name: ratio(own, other) for name, other in times.items() if name != each.name}
     return cell
 
 
 def ratio(over: dict[int, float], under: dict[int, float]) -> dict[str, Any]:
     """Return the ratio of the medians, and the quartiles of the ratios in the rounds that both have."""
-    paired = [over[turn] / under[turn] for turn in over if turn in under]
-    return {"ratio": _median(over) / _median(under), "quartiles": quartiles(paired)}
+    ratios = [over[turn] / under[turn] for turn in over if turn in under]
+    return {"ratio": _median(over) / _median(under), "quartiles": quartiles(ratios)}
 
 
 def quartiles(values: Iterable[float]) -> list[float]:
@@ -141,5 +139,5 @@ def quartiles(values: Iterable[float]) -> list[float]:
     return [low, high]
 
 
-def _median(taken: dict[int, float]) -> float:
-    return statistics.median(taken.values())
+def _median(times: dict[int, float]) -> float:
+    return statistics.median(times.values())

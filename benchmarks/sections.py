@@ -1,7 +1,7 @@
 """
 Sections of rows. Each runs in a process of its own, which prints its results as JSON lines.
 
-A process has one core and one thread, except for the section that measures two threads, and no memory of another section.
+Each process has one core and one thread, except in the section that measures two threads. Sections share no memory.
 """
 
 import gc
@@ -25,11 +25,10 @@ from specs import Spec
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("numpy", "numba", "ml_dtypes", "torch", "jax", "jaxlib", "jmp", "flax", "optax", "paddlepaddle")
-PADDLE = (
-    ROOT / ".venv-oracles" / "paddle" / "bin" / "python"
-)  # environment of `make test-oracles`, since Paddle requires an older NumPy
-SECONDS = 1.5  # minimum for each row
-# With the name alone, numba would still use all instructions of this processor.
+# Environment of `make test-oracles`, since Paddle requires an older NumPy.
+PADDLE = ROOT / ".venv-oracles" / "paddle" / "bin" / "python"
+SECONDS = 1.5  # approximate duration of the measurements of a row
+# Instructions of numba's kernels in the section avx2. With the name alone, numba would use all instructions of this processor.
 AVX2 = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2,+fma,+f16c,+bmi,+bmi2"}
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "AMPSCALE_THREADS")
 
@@ -44,21 +43,21 @@ def all_specs() -> tuple[Spec, ...]:
 
 
 def groups(specs: list[Spec], quick: bool) -> list[list[Spec]]:
-    """Return the rows of each process: those of a section, or in a quick run two groups, with and without JAX."""
-    rows: dict[str, list[Spec]] = {}
+    """Return the rows of each process: those of a section; in a quick run two groups, JAX with simulations and all others."""
+    rows: dict[str | bool, list[Spec]] = {}
     for spec in specs:
-        name = str("jax" in spec.section or spec.section == "simulation") if quick else spec.section
-        rows.setdefault(name, []).append(spec)
+        group = "jax" in spec.section or spec.section == "simulation" if quick else spec.section
+        rows.setdefault(group, []).append(spec)
     return list(rows.values())
 
 
 def interpreter(section: str, quick: bool) -> str:
     """Return the Python interpreter of a section: this one, or the one with Paddle, which a quick run does not use."""
-    elsewhere = section == "paddle" and not quick and not importlib.util.find_spec("paddle") and PADDLE.exists()
-    return str(PADDLE) if elsewhere else sys.executable
+    uses_paddle = section == "paddle" and not quick and not importlib.util.find_spec("paddle") and PADDLE.exists()
+    return str(PADDLE) if uses_paddle else sys.executable
 
 
-def started(specs: list[Spec], quick: bool) -> "subprocess.Popen[str]":
+def start_worker(specs: list[Spec], quick: bool) -> "subprocess.Popen[str]":
     """Start a process that measures these rows and prints each as a line of JSON."""
     section = specs[0].section
     threads = "2" if section == "two-threads" else "1"
@@ -72,7 +71,7 @@ def started(specs: list[Spec], quick: bool) -> "subprocess.Popen[str]":
     return worker
 
 
-def reports(worker: "subprocess.Popen[str]") -> Iterator[dict[str, Any]]:
+def read_reports(worker: "subprocess.Popen[str]") -> Iterator[dict[str, Any]]:
     """
     Yield the results that a process prints: its rows, and then its package versions.
 
@@ -123,7 +122,7 @@ def row(spec: Spec, quick: bool) -> Row:
     except ModuleNotFoundError as missing:
         return {**head, **spec.notes, "cells": [{"name": "ampscale", "absent": f"{missing.name} is not installed"}]}
     seconds = None if quick else SECONDS
-    cells = built if isinstance(built[0], dict) else measure.cells(built, seconds, targets.bounded(spec.id))
+    cells = built if isinstance(built[0], dict) else measure.cells(built, seconds, targets.compared_contenders(spec.id))
     return {**head, **spec.notes, "seconds": time.monotonic() - start, "cells": cells}
 
 

@@ -32,19 +32,19 @@ def equal(name: str, description: str, count: int, size: int) -> Shape:
 def resnet50() -> tuple[Dimensions, ...]:
     """Return the shapes of the 161 parameters of ResNet-50 for 1,000 classes, with 25,557,032 values."""
     shapes: list[Dimensions] = [*convolution(3, 64, 7)]
-    inside = 64
+    channels = 64
     for width, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
         for block in range(blocks):
-            shapes += convolution(inside, width, 1) + convolution(width, width, 3) + convolution(width, 4 * width, 1)
+            shapes += convolution(channels, width, 1) + convolution(width, width, 3) + convolution(width, 4 * width, 1)
             if block == 0:
-                shapes += convolution(inside, 4 * width, 1)  # shortcut
-            inside = 4 * width
-    return (*shapes, (1000, inside), (1000,))
+                shapes += convolution(channels, 4 * width, 1)  # shortcut
+            channels = 4 * width
+    return (*shapes, (1000, channels), (1000,))
 
 
-def convolution(inside: int, outside: int, side: int) -> list[Dimensions]:
+def convolution(in_channels: int, out_channels: int, kernel_size: int) -> list[Dimensions]:
     """Return the shapes of a convolution without bias and of the batch norm after it."""
-    return [(outside, inside, side, side), (outside,), (outside,)]
+    return [(out_channels, in_channels, kernel_size, kernel_size), (out_channels,), (out_channels,)]
 
 
 def gpt2_small() -> tuple[Dimensions, ...]:

@@ -27,6 +27,6 @@ class Spec:
     notes: dict[str, Any] = field(default_factory=dict)  # further members in the result file: the scale, the number of threads
 
 
-def chosen(specs: Iterable[Spec], pattern: str | None) -> list[Spec]:
+def select(specs: Iterable[Spec], pattern: str | None) -> list[Spec]:
     """Return the rows whose id contains *pattern*, in which * and ? are wildcards."""
     return [spec for spec in specs if pattern is None or fnmatch(spec.id, f"*{pattern}*")]

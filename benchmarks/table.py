@@ -22,7 +22,7 @@ Cell = dict[str, Any]
 
 
 def row(row: dict[str, Any], judge: bool = False) -> str:
-    """Return the text of a row, with the ratios that have targets in green, yellow or red."""
+    """Return the text of a row; with *judge*, numbers that have targets are green, yellow or red."""
     cells = row["cells"]
     ours = cells[0]
     head = f"{row['section']:12} {row['label'][:42]:42} {row['dtype']:8} {row['shape']:14} {shown(ours, row['unit']):>9}  "
@@ -47,20 +47,17 @@ def comparisons(row: dict[str, Any]) -> Iterator[str]:
 
 
 def painted(text: str, row: dict[str, Any]) -> str:
-    """Return the text of a row with the numbers of its targets in the colour of their verdict."""
-    if not sys.stdout.isatty() or "NO_COLOR" in os.environ:
-        return text
+    """Return the text of a row with the labels of its targets in the colours of their verdicts."""
     for target in targets.TARGETS:
-        if target.of == "ampscale" and list(targets.bound(target, [row])):
-            verdict = targets.verdict(target, row)["verdict"]
+        if target.of == "ampscale" and list(targets.matching_rows(target, [row])):
             label = f"{target.over} " if target.over else shown(row["cells"][0], row["unit"])
-            text = text.replace(label, f"{COLOURS.get(verdict, '')}{label}{PLAIN}", 1)
+            text = text.replace(label, coloured(label, targets.verdict(target, row)["verdict"]), 1)
     return text
 
 
 def ratio(measured: dict[str, Any]) -> str:
     """Return the text of a ratio and its spread."""
-    return f"{number(measured['ratio'])}±{targets.half(measured['quartiles']):.2f}"
+    return f"{number(measured['ratio'])}±{targets.half_range(measured['quartiles']):.2f}"
 
 
 def number(value: float) -> str:
@@ -92,19 +89,18 @@ def size(value: float) -> str:
     return f"{value / 2**20:.1f} MiB" if value >= 2**20 else f"{value / 2**10:.1f} KiB"
 
 
-def verdicts(judged: list[dict[str, Any]]) -> str:
-    """Return the table of the targets and their verdicts."""
-    if not judged:
+def verdicts(evaluated: list[dict[str, Any]]) -> str:
+    """Return the table of the evaluated targets, or "" without any."""
+    if not evaluated:
         return ""
     lines = [f"{'target':62} {'row':46} {'at most':>8} {'measured':>14}"]
-    for one in judged:
-        measured = "-" if one["measured"] is None else f"{amount(one['measured'], one)}±{one['spread']:.2f}"
-        line = (
-            f"{one['description'][:62]:62} {one['row'][-46:]:46} {amount(one['at_most'], one):>8} {measured:>14} {one['verdict']}"
-        )
-        lines.append(coloured(line, one["verdict"]))
-        if one["reason"]:
-            lines += textwrap.wrap(one["reason"], WIDTH, initial_indent="    ", subsequent_indent="    ")
+    for target in evaluated:
+        at_most, verdict = amount(target["at_most"], target), target["verdict"]
+        measured = "-" if target["measured"] is None else f"{amount(target['measured'], target)}±{target['spread']:.2f}"
+        line = f"{target['description'][:62]:62} {target['row'][-46:]:46} {at_most:>8} {measured:>14} {verdict}"
+        lines.append(coloured(line, verdict))
+        if target["reason"]:
+            lines += textwrap.wrap(target["reason"], WIDTH, initial_indent="    ", subsequent_indent="    ")
     return "\n".join(lines)
 
 
@@ -114,9 +110,9 @@ def amount(value: float, target: dict[str, Any]) -> str:
     return {"memory": size, "first-call": seconds}.get(kind, number)(value)
 
 
-def coloured(line: str, verdict: str) -> str:
-    """Return *line* in the colour of a verdict if the output is a terminal."""
-    return f"{COLOURS.get(verdict, '')}{line}{PLAIN}" if sys.stdout.isatty() and "NO_COLOR" not in os.environ else line
+def coloured(text: str, verdict: str) -> str:
+    """Return *text* in the colour of a verdict if the output is a terminal."""
+    return f"{COLOURS.get(verdict, '')}{text}{PLAIN}" if sys.stdout.isatty() and "NO_COLOR" not in os.environ else text
 
 
 def summary(report: dict[str, Any]) -> str:

@@ -22,7 +22,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Target:
-    """Upper bound of the ratio of contender *of* to *over* in all rows that match; of the value of *of* if *over* is None."""
+    """Upper bound of the ratio of contender *of* to *over*, or of the value of *of* if *over* is None, in all rows that match."""
 
     rows: str
     over: str | None
@@ -33,7 +33,7 @@ class Target:
 
 WITHOUT_NUMBA, SCALER = "ampscale, without numba", "ampscale, GradScaler"
 CHECK, NORM = "unscale+check/", "unscale+check+norm/"
-OTHER_PROCESSORS = 1.3  # times the bounds of 16-bit rows, for processors with AVX2 alone
+AVX2_FACTOR = 1.3  # of the bounds of 16-bit rows, for processors without instructions beyond AVX2
 SIXTEEN_BITS = (
     (f"{CHECK}float16/100x1M", 0.95, "float16 unscale + check vs. torch's kernel"),
     (f"{NORM}float16/100x1M", 0.35, "float16 unscale + check + norm vs. torch's kernel and foreach norm"),
@@ -67,7 +67,7 @@ TARGETS = (
         "avx2/unscale+check*/float32/*", BASELINE, 1.15, "AVX2: float32 unscale + check, and with norm, vs. in-place multiply"
     ),
     *(
-        Target(f"avx2/{rows}", "torch kernel", OTHER_PROCESSORS * at_most, f"AVX2: {description}")
+        Target(f"avx2/{rows}", "torch kernel", AVX2_FACTOR * at_most, f"AVX2: {description}")
         for rows, at_most, description in SIXTEEN_BITS
     ),
     Target(
@@ -94,30 +94,30 @@ TARGETS = (
 )
 
 
-def judged(rows: list[Row], reasons: dict[str, str]) -> list[dict[str, Any]]:
+def evaluate(rows: list[Row], reasons: dict[str, str]) -> list[dict[str, Any]]:
     """Return each target for each of its rows, with the measured value, the verdict and, if it is missed, the reason."""
-    judgements = []
+    results = []
     for target in TARGETS:
-        for row in bound(target, rows):
-            judgement = {**asdict(target), "row": row["id"], **verdict(target, row)}
-            reason = reasons.get(key(target, row["id"])) if judgement["verdict"] == MISSED else None
-            judgements.append({**judgement, "reason": reason})
-    return judgements
+        for row in matching_rows(target, rows):
+            result = {**asdict(target), "row": row["id"], **verdict(target, row)}
+            reason = reasons.get(key(row["id"], target.of, target.over)) if result["verdict"] == MISSED else None
+            results.append({**result, "reason": reason})
+    return results
 
 
-def bound(target: Target, rows: list[Row]) -> Iterator[Row]:
+def matching_rows(target: Target, rows: list[Row]) -> Iterator[Row]:
     """Yield the rows that match a target."""
     yield from (row for row in rows if fnmatch(row["id"], target.rows))
 
 
-def bounded(row: str) -> set[str]:
-    """Return the names of the contenders that the targets of a row compare, which are measured with more samples."""
+def compared_contenders(row: str) -> set[str]:
+    """Return the names of the contenders that the targets of a row compare; empty for a row without targets."""
     return {name for target in TARGETS if fnmatch(row, target.rows) for name in (target.of, target.over) if name}
 
 
-def key(target: Target, row: str) -> str:
-    """Return the key of a reason in reasons.toml."""
-    return " / ".join(filter(None, [row, target.of, target.over]))
+def key(row: str, of: str, over: str | None) -> str:
+    """Return the key of the reason for a missed target; *row* is the id of its row, or a pattern of ids."""
+    return " / ".join(filter(None, [row, of, over]))
 
 
 def verdict(target: Target, row: Row) -> dict[str, Any]:
@@ -132,12 +132,12 @@ def verdict(target: Target, row: Row) -> dict[str, Any]:
     if target.over is None:
         cell = cells[target.of]
         value = cell["median"] if row["unit"] == "s" else cell["value"]
-        spread = half(cell["quartiles"]) if row["unit"] == "s" else cell.get("error", 0.0)
+        spread = half_range(cell["quartiles"]) if row["unit"] == "s" else cell.get("error", 0.0)
     else:
         ratio = bounded_ratio(cells, target)
         if ratio is None:
             return {"measured": None, "verdict": OPEN}
-        value, spread = ratio["ratio"], half(ratio["quartiles"])
+        value, spread = ratio["ratio"], half_range(ratio["quartiles"])
     result = MET if value <= target.at_most else EVEN if value - spread <= target.at_most else MISSED
     return {"measured": value, "spread": spread, "verdict": result}
 
@@ -151,7 +151,7 @@ def bounded_ratio(cells: dict[str, Any], target: Target) -> dict[str, Any] | Non
     return None if over is None else of["over"][target.over]
 
 
-def half(quartiles: list[float]) -> float:
+def half_range(quartiles: list[float]) -> float:
     """Return half the range between the quartiles."""
     return (quartiles[1] - quartiles[0]) / 2
 
@@ -159,7 +159,7 @@ def half(quartiles: list[float]) -> float:
 def read_reasons() -> dict[str, str]:
     """Return the reasons for missed targets, by key."""
     entries = tomllib.loads(REASONS.read_text("utf-8")).get("reason", [])
-    return {" / ".join(filter(None, [row["row"], row.get("of", "ampscale"), row.get("over")])): row["text"] for row in entries}
+    return {key(entry["row"], entry.get("of", "ampscale"), entry.get("over")): entry["text"] for entry in entries}
 
 
 def faults(verdicts: list[dict[str, Any]]) -> list[str]:
@@ -169,8 +169,3 @@ def faults(verdicts: list[dict[str, Any]]) -> list[str]:
         for target in verdicts
         if target["verdict"] == MISSED and not target["reason"]
     ]
-
-
-def is_of_a_target(name: str) -> bool:
-    """Return True if a reason's key belongs to a target."""
-    return any(fnmatch(name, key(target, target.rows)) for target in TARGETS)

@@ -26,7 +26,7 @@ except ModuleNotFoundError:
 
 NOT_INSTALLED = "not installed"
 TOO_LONG = "compilation takes minutes"
-WARM = 4
+WARM = 4  # number of calls after which ampscale has compiled its function
 MOST_ARRAYS = 2000  # in one program: XLA's compile time grows faster than their number
 
 
@@ -50,12 +50,12 @@ def contenders(operation: str, tree: list[jax.Array], scale: jax.Array, max_norm
 
 
 def ready(function: Callable[[], object]) -> Callable[[], object]:
-    """Return *function* followed by a wait for its result, since JAX dispatches asynchronously."""
+    """Return a function that calls *function* and waits for the result, since JAX dispatches asynchronously."""
     return lambda: jax.block_until_ready(function())
 
 
 def warm(function: Callable[[], object]) -> Callable[[], object]:
-    """Return *function* after the number of calls from which on ampscale compiles."""
+    """Call *function* until ampscale has compiled it, and return it."""
     for _ in range(WARM):
         function()
     return function
@@ -119,7 +119,7 @@ def _optax_clip(max_norm: float) -> Callable[[Any, jax.Array], Any]:
 
 
 def _composed(operation: str, unscaled: Any, finite: Any, norm: Any, clip: Any) -> Callable[..., object]:
-    """Return the operation, composed of a library's functions."""
+    """Return *operation*, composed of the functions of a library."""
 
     def normed(tree: Any, scale: jax.Array) -> tuple[Any, jax.Array, jax.Array]:
         gradients, finite_flag = unscaled(tree, scale)

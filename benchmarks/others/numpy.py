@@ -14,7 +14,7 @@ def naive(operation: str, arrays: Arrays, scale: float, max_norm: float) -> Call
     """
     Return code that allocates an array for each result.
 
-    The scale is a float32 scalar, which widens 16-bit gradients to float32, since 2**16 overflows in float16. They are cast back.
+    The scale is a float32 scalar, since 2**16 overflows in float16. It widens 16-bit gradients to float32; they are cast back.
     """
     number = np.float32(scale)
 
@@ -22,10 +22,12 @@ def naive(operation: str, arrays: Arrays, scale: float, max_norm: float) -> Call
         return [(array / number).astype(array.dtype, copy=False) for array in arrays]
 
     def checked() -> tuple[Arrays, bool]:
-        return (gradients := unscaled()), finite(gradients)
+        gradients = unscaled()
+        return gradients, finite(gradients)
 
     def normed() -> tuple[Arrays, bool, float]:
-        return *(result := checked()), norm(result[0])
+        gradients, good = checked()
+        return gradients, good, norm(gradients)
 
     def clipped() -> tuple[Arrays, bool, float]:
         gradients, good, length = normed()
@@ -50,7 +52,7 @@ def careful(operation: str, arrays: Arrays, scale: float, max_norm: float) -> Ca
     wide = None if arrays[0].dtype == np.float32 else np.empty(largest, np.float32)
     flat = [array.reshape(-1) for array in arrays]
 
-    def multiplied(function: Any, factor: np.ndarray) -> None:
+    def apply(function: Any, factor: np.ndarray) -> None:
         for array in flat:
             function(array, factor, out=array, dtype=np.float32, casting="unsafe")
 
@@ -67,10 +69,10 @@ def careful(operation: str, arrays: Arrays, scale: float, max_norm: float) -> Ca
         return wide[: array.size]
 
     def run() -> tuple[bool, float | None]:
-        multiplied(np.divide, number)
+        apply(np.divide, number)
         good, length = finite(), norm() if operation != UNSCALE else None
         if operation == CLIP:
-            multiplied(np.multiply, np.asarray(min(1.0, max_norm / (length + 1e-6)), np.float32))
+            apply(np.multiply, np.asarray(min(1.0, max_norm / (length + 1e-6)), np.float32))
         return good, length
 
     return {FINITE: finite, GLOBAL: norm}.get(operation, run)

@@ -1,7 +1,7 @@
 """
-Paddle's kernel below `GradScaler`, which disables itself without an accelerator.
+Paddle's kernel below `GradScaler`, since `GradScaler` disables itself without an accelerator.
 
-Paddle's tensors are copies of the same gradients, and Paddle restores them.
+The kernel works on Paddle tensors that are copies of the gradients, and that Paddle restores.
 """
 
 from collections.abc import Callable
@@ -18,8 +18,8 @@ def kernel(arrays: list[np.ndarray], scale: float) -> tuple[Call, Call]:
     originals = [gradient.clone() for gradient in gradients]
     number = paddle.to_tensor([scale], dtype="float32")
 
-    def refill() -> None:
+    def restore() -> None:
         for gradient, original in zip(gradients, originals, strict=True):
             gradient.copy_(original, True)
 
-    return lambda: paddle._C_ops.check_finite_and_unscale_(gradients, number), refill
+    return lambda: paddle._C_ops.check_finite_and_unscale_(gradients, number), restore

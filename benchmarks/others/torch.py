@@ -22,7 +22,7 @@ class NoStep(torch.optim.Optimizer):
         """Do nothing."""
 
 
-def holding(gradients: Tensors) -> NoStep:
+def optimizer_with(gradients: Tensors) -> NoStep:
     """Return an optimizer whose parameters have these gradients. Their values share the memory of the gradients."""
     params = [torch.nn.Parameter(gradient, requires_grad=True) for gradient in gradients]
     for param, gradient in zip(params, gradients, strict=True):
@@ -42,7 +42,7 @@ def contenders(operation: str, gradients: Tensors, scale: float, max_norm: float
     if operation in (FINITE, GLOBAL):
         return [Contender(name, run) for name, run in reading(operation, gradients).items()]
     if operation == ONLY_CLIP:
-        params = holding(gradients).param_groups[0]["params"]
+        params = optimizer_with(gradients).param_groups[0]["params"]
         return [Contender("torch clip_grad_norm_", lambda: torch.nn.utils.clip_grad_norm_(params, max_norm), refill)]
     ways = {"kernel": kernel(operation, gradients, scale, max_norm), "foreach": foreach(operation, gradients, scale, max_norm)}
     low_level = [Contender(f"torch {name}", run, refill) for name, run in ways.items()]
@@ -53,7 +53,7 @@ def amp(operation: str, gradients: Tensors, scale: float, max_norm: float, refil
     """Return `torch.amp.GradScaler.unscale_`, followed by `get_total_norm` or `clip_grad_norm_` if the operation has them."""
     if gradients[0].dtype == torch.float16:
         return Absent("torch.amp", REJECTED)
-    scaler, optimizer = scaler_of(torch.amp.GradScaler, scale), holding(gradients)
+    scaler, optimizer = scaler_of(torch.amp.GradScaler, scale), optimizer_with(gradients)
     params = optimizer.param_groups[0]["params"]
     after: Callable[[], object] = {
         UNSCALE: lambda: None,
@@ -118,7 +118,7 @@ def reading(operation: str, gradients: Tensors) -> dict[str, Callable[[], object
 
 
 def finite(gradients: Tensors) -> torch.Tensor:
-    """Return the flag, computed as users write it."""
+    """Return True if all values are finite, computed as users write it."""
     return torch.stack([gradient.isfinite().all() for gradient in gradients]).all()
 
 
@@ -128,8 +128,8 @@ def norm(gradients: Tensors) -> torch.Tensor:
 
 
 def update(make: Callable[..., Any]) -> Callable[[], object]:
-    """Return `update()` after a finite step. The state before it is restored by an assignment, for either scaler."""
-    scaler, optimizer = scaler_of(make, 2.0**16), holding([torch.ones(10)])
+    """Return a function that calls `update()` after a finite step, and can be repeated, since it restores the step first."""
+    scaler, optimizer = scaler_of(make, 2.0**16), optimizer_with([torch.ones(10)])
     scaler.unscale_(optimizer)
     before = dict(vars(scaler))
     scaler.update()

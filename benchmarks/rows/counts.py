@@ -103,10 +103,13 @@ def _counted(names: dict[str, Any], counted: list[int]) -> dict[str, Any]:
 
 
 def _is_function(value: Any) -> bool:
+    """Return True for a ufunc, a function that dispatches on arrays, and a built-in function."""
     return isinstance(value, np.ufunc) or type(value).__name__ == "_ArrayFunctionDispatcher" or type(value) is type(np.frombuffer)
 
 
 class _Counted:
+    """Wrapper of a NumPy function that counts its calls, and those of its methods such as `reduce`."""
+
     def __init__(self, function: Any, counted: list[int]) -> None:
         self._function, self._counts = function, counted
 
@@ -120,6 +123,8 @@ class _Counted:
 
 
 class _CountedModule:
+    """Wrapper of NumPy that counts the calls of its functions."""
+
     def __init__(self, module: Any, counted: list[int]) -> None:
         self._module, self._counts = module, counted
 

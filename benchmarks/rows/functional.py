@@ -33,9 +33,7 @@ def specs() -> Iterator[Spec]:
     for backend in ("numpy", "torch"):
         for operation in OPERATIONS:
             for dtype in DTYPES:
-                yield from (
-                    _spec(backend, operation, dtype, shape) for shape in SHAPES if shape not in left_out(operation, dtype)
-                )
+                yield from (_spec(backend, operation, dtype, shape) for shape in SHAPES if shape not in omitted(operation, dtype))
         yield from (_spec(backend, UNSCALE, dtype, LARGE, ODD_SCALE) for dtype in DTYPES)
         yield _spec(backend, NORM, "float32", LARGE, ODD_SCALE)
         yield _spec(backend, ONLY_CLIP, "float32", LARGE)
@@ -51,12 +49,8 @@ def specs() -> Iterator[Spec]:
             yield from (_spec("two-threads", operation, dtype, shape) for shape in shapes)
 
 
-def left_out(operation: str, dtype: str) -> tuple[Shape, ...]:
-    """
-    Return the shapes that are left out: for 16-bit dtypes, one huge array and GPT-2 are measured for unscaling only.
-
-    Naive NumPy takes seconds for each of these rows. The shape 100 x 1M has all operations.
-    """
+def omitted(operation: str, dtype: str) -> tuple[Shape, ...]:
+    """Return the shapes that are not measured: those for which naive NumPy would take seconds."""
     return () if dtype == "float32" or operation == UNSCALE else (ONE_HUGE, GPT2)
 
 
@@ -69,28 +63,25 @@ def _spec(section: str, operation: str, dtype: str, shape: Shape, scale: float =
 
 
 def contenders(section: str, operation: str, dtype: str, shape: Shape, scale: float, quick: bool) -> Contenders:
+    """Yield the contenders of a row: ampscale, other implementations, and the baselines."""
     gradients = Gradients(shape.quick() if quick else shape, dtype, scale if operation in UNSCALING else 1.0)
-    yield from _sides(section)(operation, gradients)
-    if section != "two-threads":
-        runs = baselines(gradients, operation in WRITING)
-        yield from (Contender(name, run, kind="baseline") for name, run in runs.items())
-
-
-def _sides(section: str) -> Any:
-    return {
+    implementations = {
         "numpy": _numpy,
         "avx2": _avx2,
         "torch": _torch,
         "jax": _jax,
         "paddle": _paddle,
         "two-threads": _two_threads,
-    }[section]
+    }
+    yield from implementations[section](operation, gradients)
+    if section != "two-threads":
+        runs = baselines(gradients, operation in WRITING)
+        yield from (Contender(name, run, kind="baseline") for name, run in runs.items())
 
 
 def _ours(operation: str, gradients: Gradients, tree: Any, scale: Any, name: str = "ampscale") -> Contender:
-    return Contender(
-        name, ours.call(operation, tree, scale, gradients.max_norm), gradients.refill if operation in WRITING else None, "ours"
-    )
+    refill = gradients.refill if operation in WRITING else None
+    return Contender(name, ours.call(operation, tree, scale, gradients.max_norm), refill, "ours")
 
 
 def _numpy(operation: str, gradients: Gradients) -> Contenders:
@@ -113,8 +104,8 @@ def _numpy(operation: str, gradients: Gradients) -> Contenders:
 
 
 def without_numba(run: Callable[[], object]) -> Callable[[], object]:
-    """Return *run* without the compiled kernels, as if numba were not installed."""
-    choice, none = fused.kernel_choice_host, fused.KernelChoice(None, "numba is left out")
+    """Return a function that calls *run* without the compiled kernels, as if numba were not installed."""
+    choice, none = fused.kernel_choice_host, fused.KernelChoice(None, "numba is disabled")
 
     def uncompiled() -> object:
         fused.kernel_choice_host = lambda: none
@@ -135,7 +126,7 @@ def _avx2(operation: str, gradients: Gradients) -> Contenders:
 
 
 def _in_one_array(gradients: Gradients) -> Contender:
-    """Return a contender with the same number of values in one array, which shows the cost of the number of arrays."""
+    """Return a contender with all values in one array. The difference is the cost of many arrays."""
     one = Gradients(Shape("one", "one", ((gradients.shape.values,),)), gradients.dtype.name, gradients.scale)
     call = ours.call(NORM, one.arrays, np.asarray(one.scale, np.float32), one.max_norm)
     return Contender("ampscale, one array", call, one.refill, "ours")
@@ -158,7 +149,7 @@ def _torch(operation: str, gradients: Gradients) -> Contenders:
     tensors = gradients.as_torch()
     yield _ours(operation, gradients, tensors, torch.tensor(gradients.scale))
     if operation == UNSCALE and tensors[0].dtype != torch.float16:
-        scaler, optimizer = others_torch.scaler_of(GradScaler, gradients.scale), others_torch.holding(tensors)
+        scaler, optimizer = others_torch.scaler_of(GradScaler, gradients.scale), others_torch.optimizer_with(tensors)
         yield Contender("ampscale, GradScaler", lambda: scaler.unscale_(optimizer), _resetting(scaler, gradients), "ours")
     yield from others_torch.contenders(operation, tensors, gradients.scale, gradients.max_norm, gradients.refill)
 

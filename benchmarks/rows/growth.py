@@ -20,21 +20,18 @@ CACHE = 128 * 2**20  # bytes; larger than the caches
 
 def specs() -> Iterator[Spec]:
     """Yield both rows."""
-    yield Spec(
-        "growth/elements", "growth", "exponent of time, values of 1 array", partial(cells, elements), "float32", "1M to 300M", ""
-    )
-    yield Spec(
-        "growth/tensors", "growth", "exponent of time, arrays of 1,000", partial(cells, tensors), "float32", "1 to 100,000", ""
-    )
+    by_elements, by_tensors = partial(cells, elements), partial(cells, tensors)
+    yield Spec("growth/elements", "growth", "exponent of time, values of 1 array", by_elements, "float32", "1M to 300M", "")
+    yield Spec("growth/tensors", "growth", "exponent of time, arrays of 1,000", by_tensors, "float32", "1 to 100,000", "")
 
 
 def elements(quick: bool) -> dict[int, Shape]:
-    """Return one array of each size."""
+    """Return a shape with one array for each size."""
     return {size: equal("", "", 1, size // (1000 if quick else 1)) for size in ELEMENTS}
 
 
 def tensors(quick: bool) -> dict[int, Shape]:
-    """Return small arrays of each number."""
+    """Return a shape of small arrays for each number of arrays."""
     return {count: equal("", "", min(count, 100) if quick else count, 1_000) for count in TENSORS}
 
 
@@ -44,8 +41,8 @@ def cells(sizes: Callable[[bool], dict[int, Shape]], quick: bool) -> Iterator[Ce
     for size, shape in sizes(quick).items():
         gradients = Gradients(shape, "float32")
         compared = contenders(gradients, from_memory(gradients) if sizes is elements and not quick else gradients.refill)
-        for each, taken in zip(compared, in_turn(compared, None if quick else SECONDS), strict=True):
-            points.setdefault((each.name, each.kind), []).append((size, statistics.median(taken.values())))
+        for each, times in zip(compared, in_turn(compared, None if quick else SECONDS), strict=True):
+            points.setdefault((each.name, each.kind), []).append((size, statistics.median(times.values())))
     for (name, kind), fit_points in points.items():
         exponent, error = fitted(fit_points)
         yield {"name": name, "kind": kind, "value": exponent, "error": error, "points": fit_points}
@@ -85,8 +82,8 @@ def from_memory(gradients: Gradients) -> Callable[[], None]:
 
 def fitted(points: list[tuple[int, float]]) -> tuple[float, float]:
     """Return the slope of a linear fit of the logarithms, and its standard error."""
-    across, up = ([math.log(value) for value in column] for column in zip(*points, strict=True))
-    slope, start = statistics.linear_regression(across, up)
-    left = sum((y - start - slope * x) ** 2 for x, y in zip(across, up, strict=True))
-    spread = sum((x - statistics.fmean(across)) ** 2 for x in across)
-    return slope, math.sqrt(left / (len(points) - 2) / spread)
+    xs, ys = ([math.log(value) for value in column] for column in zip(*points, strict=True))
+    slope, intercept = statistics.linear_regression(xs, ys)
+    residuals = sum((y - intercept - slope * x) ** 2 for x, y in zip(xs, ys, strict=True))
+    deviations = sum((x - statistics.fmean(xs)) ** 2 for x in xs)
+    return slope, math.sqrt(residuals / (len(points) - 2) / deviations)

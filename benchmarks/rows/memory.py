@@ -41,16 +41,15 @@ def cells(library: str, operation: str, dtype: str, quick: bool) -> Iterator[Cel
         if isinstance(each, Absent):
             yield {"name": each.name, "absent": each.why}
         elif each.kind != "baseline":
-            measured, by = (traced, "tracemalloc") if library == "numpy" and each.name in TRACED else (resident, "resident set")
+            measure, by = (traced, "tracemalloc") if library == "numpy" and each.name in TRACED else (resident, "resident set")
             resets: Iterable[Callable[[], object]] = [each.reset] if each.reset else []
             for step in (*resets, each.run, *resets):
                 step()
-            value = measured(each.run)
-            yield (
-                {"name": each.name, "absent": by}
-                if value is None
-                else {"name": each.name, "kind": each.kind, "value": value, "by": by}
-            )
+            value = measure(each.run)
+            if value is None:
+                yield {"name": each.name, "absent": f"{by} unknown"}
+            else:
+                yield {"name": each.name, "kind": each.kind, "value": value, "by": by}
 
 
 def traced(run: Callable[[], object]) -> int:
@@ -67,7 +66,7 @@ def traced(run: Callable[[], object]) -> int:
 
 
 def resident(run: Callable[[], object]) -> int | None:
-    """Return the increase of the resident set's peak, which Linux can reset; None on another system."""
+    """Return the peak of the resident set minus its size before the call; None on systems that cannot reset the peak."""
     if not CLEAR.exists():
         return None
     gc.collect()

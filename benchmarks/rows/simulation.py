@@ -21,7 +21,7 @@ from ampscale import LossScaleRule, presets
 from ampscale.simulation import Trace, from_flags, from_model, simulate, sweep
 
 STEPS = 1_000_000
-RULES, SWEPT = 1_000, 10_000
+RULES, SWEPT = 1_000, 10_000  # rules and steps of a sweep
 QUICK = 1_000  # divisor of the number of steps in a quick run
 
 Build = Callable[[bool], Iterator[Contender]]
@@ -36,10 +36,10 @@ def specs() -> Iterator[Spec]:
 def simulations() -> dict[str, tuple[str, Build]]:
     """Return simulations of one rule: rare overflows, an overflow in every second step, a growth in every step, and a model."""
 
-    def build(rule: LossScaleRule, trace: Callable[[int], Trace], quick: bool) -> Iterator[Contender]:
+    def build(rule: LossScaleRule, trace_of: Callable[[int], Trace], quick: bool) -> Iterator[Contender]:
         steps = STEPS // QUICK if quick else STEPS
-        made, numbers = trace(steps), [0.0] * steps
-        yield Contender("ampscale", lambda: simulate(rule, made), kind="ours")
+        trace, numbers = trace_of(steps), [0.0] * steps
+        yield Contender("ampscale", lambda: simulate(rule, trace), kind="ours")
         yield Contender("empty loop", lambda: loop(numbers), kind="baseline")
 
     alternating = presets.torch(growth_interval=1)
@@ -113,10 +113,10 @@ def command(*arguments: str) -> Callable[[], object]:
 def sweeps() -> dict[str, tuple[str, Build]]:
     """Return sweeps of a thousand random rules over ten thousand steps."""
 
-    def build(trace: Callable[[int], Trace], quick: bool) -> Iterator[Contender]:
-        rules, steps = random_rules(10 if quick else RULES), trace(100 if quick else SWEPT)
-        yield Contender("ampscale", lambda: sweep(rules, steps), kind="ours")
-        yield Contender("one by one", lambda: simulate_each(rules, steps), kind="baseline")
+    def build(trace_of: Callable[[int], Trace], quick: bool) -> Iterator[Contender]:
+        rules, trace = random_rules(10 if quick else RULES), trace_of(100 if quick else SWEPT)
+        yield Contender("ampscale", lambda: sweep(rules, trace), kind="ours")
+        yield Contender("one by one", lambda: simulate_each(rules, trace), kind="baseline")
 
     label = f"sweep {RULES:,} rules, {SWEPT:,} steps"
     flags = partial(build, lambda steps: from_flags(np.random.default_rng(2).random(steps) > 0.01))
@@ -125,14 +125,14 @@ def sweeps() -> dict[str, tuple[str, Build]]:
 
 def random_rules(count: int) -> list[LossScaleRule]:
     """Return rules with random constants."""
-    draw = np.random.default_rng(1)
+    random = np.random.default_rng(1)
     return [
         LossScaleRule(
-            init_scale=2.0 ** int(draw.integers(5, 30)),
-            growth_factor=float(draw.choice([2.0, 1.5, 1.1])),
-            growth_interval=int(draw.integers(1, 3000)),
-            hysteresis=int(draw.integers(1, 4)),
-            dtype=str(draw.choice(["float32", "float64"])),
+            init_scale=2.0 ** int(random.integers(5, 30)),
+            growth_factor=float(random.choice([2.0, 1.5, 1.1])),
+            growth_interval=int(random.integers(1, 3000)),
+            hysteresis=int(random.integers(1, 4)),
+            dtype=str(random.choice(["float32", "float64"])),
         )
         for _ in range(count)
     ]

@@ -97,7 +97,7 @@ def scaler_step(make: Callable[..., Any], gradients: list[Any]) -> Callable[[], 
     import torch
     from others import torch as others_torch
 
-    scaler, optimizer = others_torch.scaler_of(make, SCALE), others_torch.holding(gradients)
+    scaler, optimizer = others_torch.scaler_of(make, SCALE), others_torch.optimizer_with(gradients)
     loss = torch.ones((), requires_grad=True)
 
     def run() -> None:
@@ -116,19 +116,20 @@ def whole(shape: Shape, loss_of: Callable[[list[Any]], Any]) -> Callable[[bool],
         import torch
 
         torch.manual_seed(0)
-        drawn = [torch.randn(one) / 30 for one in (SMALL.quick().arrays if quick and shape is SMALL else shape.arrays)]
+        shapes = SMALL.quick().arrays if quick and shape is SMALL else shape.arrays
+        initial = [torch.randn(dimensions) / 30 for dimensions in shapes]
         for name, kind, make in scalers():
-            yield Contender(name, training(drawn, loss_of, make("cpu", init_scale=SCALE)), kind=kind)
-        yield Contender("no scaler", training(drawn, loss_of, None), kind="baseline")
+            yield Contender(name, training(initial, loss_of, make("cpu", init_scale=SCALE)), kind=kind)
+        yield Contender("no scaler", training(initial, loss_of, None), kind="baseline")
 
     return build
 
 
-def training(drawn: list[Any], loss_of: Callable[[list[Any]], Any], scaler: Any) -> Callable[[], None]:
-    """Return a training step with SGD."""
+def training(initial: list[Any], loss_of: Callable[[list[Any]], Any], scaler: Any) -> Callable[[], None]:
+    """Return a training step with SGD, on copies of the *initial* parameters; without loss scaling if *scaler* is None."""
     import torch
 
-    params = [torch.nn.Parameter(one.clone()) for one in drawn]
+    params = [torch.nn.Parameter(param.clone()) for param in initial]
     optimizer = torch.optim.SGD(params, lr=1e-6)
 
     def scaled() -> None:

@@ -1,4 +1,4 @@
-"""Makes the modules of benchmarks/ importable, as its programs import them."""
+"""Search path for the modules of benchmarks/, whose programs import them without a package."""
 
 import sys
 from pathlib import Path

@@ -22,7 +22,7 @@ def members(*names):
     return {"type": "object", "required": [*names]}
 
 
-def each(items, **limits):
+def list_of(items, **limits):
     """Return the schema of an array."""
     return {"type": "array", "items": items, **limits}
 
@@ -30,7 +30,7 @@ def each(items, **limits):
 NUMBER, POSITIVE = {"type": "number"}, {"type": "number", "exclusiveMinimum": 0}
 NAME = {"type": "string", "minLength": 1}
 CONTENDER = {"name": NAME, "kind": {"enum": ["ours", "other", "baseline"]}}
-QUARTILES = each(POSITIVE, minItems=2, maxItems=2)
+QUARTILES = list_of(POSITIVE, minItems=2, maxItems=2)
 RATIO = record({"ratio": POSITIVE, "quartiles": QUARTILES})
 TIMED = record(
     {**CONTENDER, "median": POSITIVE, "quartiles": QUARTILES, "samples": {"type": "integer", "minimum": 1}},
@@ -38,12 +38,12 @@ TIMED = record(
     over={"type": "object", "additionalProperties": RATIO},
 )
 ABSENT = record({"name": NAME, "absent": NAME})
-POINTS = each(each(NUMBER, minItems=2, maxItems=2), minItems=3)
+POINTS = list_of(list_of(NUMBER, minItems=2, maxItems=2), minItems=3)
 VALUE = record({**CONTENDER, "value": NUMBER}, error={"type": "number", "minimum": 0}, by=NAME, points=POINTS)
 
 
 def cells_of(kind):
-    return {"properties": {"cells": each({"anyOf": [kind, ABSENT]}, minItems=1)}}
+    return {"properties": {"cells": list_of({"anyOf": [kind, ABSENT]}, minItems=1)}}
 
 
 SCHEMA = record(
@@ -53,12 +53,12 @@ SCHEMA = record(
         "seconds": {"type": "integer"},
         "quick": {"type": "boolean"},
         "all": {"type": "boolean"},
-        "load": each({"type": ["number", "null"]}, minItems=2, maxItems=2),
+        "load": list_of({"type": ["number", "null"]}, minItems=2, maxItems=2),
         "machine": members("cpu", "cores", "caches", "memory_gib", "system"),
         "versions": {"type": "object", "additionalProperties": members("python", "numpy")},
         "failures": {"type": "array", "maxItems": 0},
-        "targets": each(members("row", "at_most", "measured", "verdict", "reason")),
-        "rows": each(
+        "targets": list_of(members("row", "at_most", "measured", "verdict", "reason")),
+        "rows": list_of(
             {
                 **members("id", "section", "label", "shape", "dtype", "unit", "cells"),
                 "properties": {"unit": {"enum": ["s", "B", "count", ""]}},
@@ -100,7 +100,7 @@ def test_report_matches_the_schema(report):
 
 def test_report_has_each_row_once(report):
     """The rows are in the order of the table: all, or those that have targets."""
-    ids = [spec.id for spec in sections.all_specs() if report["all"] or targets.bounded(spec.id)]
+    ids = [spec.id for spec in sections.all_specs() if report["all"] or targets.compared_contenders(spec.id)]
     assert [row["id"] for row in report["rows"]] == ids
     assert len(set(ids)) == len(ids)
 
@@ -123,7 +123,7 @@ def test_ampscale_is_first_and_has_all_ratios(report):
 def test_targets_match_rows_and_contenders(report):
     """Each target is measured on at least one of its rows."""
     for target in targets.TARGETS:
-        bound = list(targets.bound(target, report["rows"]))
+        bound = list(targets.matching_rows(target, report["rows"]))
         assert bound, target.rows
         for row in bound:
             names = {cell["name"] for cell in row["cells"]} | {targets.BASELINE}
@@ -159,7 +159,9 @@ def test_quick_run_measures_only_the_selected_rows(tmp_path, capsys):
 def test_only_selects_rows_by_pattern(capsys):
     """The pattern matches a part of the id and may contain wildcards. Without it, rows that have targets are selected."""
     assert run("--list") == 0
-    assert set(capsys.readouterr().out.split()) == {spec.id for spec in sections.all_specs() if targets.bounded(spec.id)}
+    assert set(capsys.readouterr().out.split()) == {
+        spec.id for spec in sections.all_specs() if targets.compared_contenders(spec.id)
+    }
     for pattern, count in {"jax/unscale+check/*/gpt2": 3, "growth/": 2, "nothing": 0}.items():
         assert run("--list", "--only", pattern) == 0
         assert len(capsys.readouterr().out.split()) == count, pattern

@@ -15,7 +15,7 @@ each_report = pytest.mark.parametrize("report", REPORTS, ids=[path.stem for path
 
 def test_pages_are_generated_from_the_files():
     """`python benchmarks/bench.py --document` updates them."""
-    assert document.updated() == {page: page.read_text("utf-8") for page in (PAGE, README)}
+    assert document.generated() == {page: page.read_text("utf-8") for page in (PAGE, README)}
 
 
 @each_report
@@ -32,9 +32,9 @@ def test_verdicts_of_the_file_are_current(report):
     def without_bounds(judgements):
         return [(row["row"], row["of"], row["over"], row["verdict"], row["reason"]) for row in judgements]
 
-    judged = targets.judged(report["rows"], targets.read_reasons())
-    assert without_bounds(report["targets"]) == without_bounds(judged)
-    assert [row["at_most"] for row in report["targets"]] == pytest.approx([row["at_most"] for row in judged])
+    evaluated = targets.evaluate(report["rows"], targets.read_reasons())
+    assert without_bounds(report["targets"]) == without_bounds(evaluated)
+    assert [row["at_most"] for row in report["targets"]] == pytest.approx([row["at_most"] for row in evaluated])
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -70,7 +70,7 @@ def test_page_shows_the_files_of_several_machines():
     other["machine"]["cpu"] = "Other(R) Processor"
     row = next(row for row in other["rows"] if row["id"] == "torch/unscale+check/float32/100x1M")
     row["cells"][0]["over"]["torch.amp"]["ratio"] = 77.77
-    first, second = document.updated([REPORTS[0], other])[PAGE].split("\n## Other\n")
+    first, second = document.generated([REPORTS[0], other])[PAGE].split("\n## Other\n")
     assert f"\n## {document.title(REPORTS[0])}\n" in first
     assert "77.77 ±" in second
     assert "77.77 ±" not in first

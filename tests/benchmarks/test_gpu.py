@@ -32,23 +32,23 @@ def bench():
     made = {"largest": shapes.Shape("largest", "two", ((300,), (70,))), "1x10": shapes.Shape("1x10", "one", ((10,),))}
     pairs = [(made[name], dtype) for dtype, (name, _) in SMALL.items()]
     with mock.patch.multiple(gpu_rows, SAMPLE=1e-5, SAMPLES=3):
-        yield lambda library, **more: gpu_rows.Bench(library, pairs, place="cpu", **more)
+        yield lambda library, **more: gpu_rows.Bench(library, pairs, device="cpu", **more)
 
 
-def check(rows, ways, dtypes=tuple(SMALL)):
+def check(rows, implementations, dtypes=tuple(SMALL)):
     """Check that each implementation has a row for each function, shape and dtype, and that its numbers are consistent."""
     assert [row for row in rows if "failure" in row] == []
-    by_key = {(row["way"], row["function"], row["dtype"], row["shape"]): row for row in rows}
+    by_key = {(row["implementation"], row["function"], row["dtype"], row["shape"]): row for row in rows}
     assert len(by_key) == len(rows)
     for dtype in dtypes:
         shape, values = SMALL[dtype]
         copy = next(row for row in rows if (row["function"], row["dtype"], row["shape"]) == ("copy", dtype, shape))
         assert copy["bytes"] == values * (4 if dtype == "float32" else 2)
-        for way, operation in product(ways, OPERATIONS):
-            if (way, dtype) == ("torch.amp", "float16"):
-                assert (way, operation, dtype, shape) not in by_key
+        for implementation, operation in product(implementations, OPERATIONS):
+            if (implementation, dtype) == ("torch.amp", "float16"):
+                assert (implementation, operation, dtype, shape) not in by_key
                 continue
-            row = by_key[way, operation, dtype, shape]
+            row = by_key[implementation, operation, dtype, shape]
             assert row["values"] == values
             assert 0 < row["quartiles"][0] <= row["ms"] <= row["quartiles"][1]
             assert row["over_copy"] == pytest.approx(row["ms"] / copy["ms"])
@@ -65,17 +65,17 @@ def test_rows_of_torch_run(bench):
 def test_torch_implementations_compute_the_same():
     """Each unscales in place and returns the same norm."""
     torch = pytest.importorskip("torch")
-    import gpu_torch as ways
+    import gpu_torch as implementations
 
     one = torch.full((), 0.5)
     for operation in OPERATIONS:
         tree = [torch.ones(3), torch.full((2,), 4.0)]
-        _, finite, *norm = ways.ours(operation, tree, one)()
+        _, finite, *norm = implementations.ours(operation, tree, one)()
         assert finite
         assert [array.tolist() for array in tree] == [[2, 2, 2], [8, 8]]
-        assert ways.foreach(operation, tree, one)() == (pytest.approx(35**0.5) if norm else None)
+        assert implementations.foreach(operation, tree, one)() == (pytest.approx(35**0.5) if norm else None)
         assert [array.tolist() for array in tree] == [[1, 1, 1], [4, 4]]
-        assert ways.amp(operation, tree, "cpu")() == (pytest.approx(35**0.5) if norm else None)
+        assert implementations.amp(operation, tree, "cpu")() == (pytest.approx(35**0.5) if norm else None)
 
 
 def test_rows_of_jax_run(bench):
@@ -171,14 +171,24 @@ def test_largest_shape_has_a_billion_values():
 
 def measured(library=None, **changed):
     """Return rows that just meet all bounds, with changed values for one library."""
-    ways = [*gpu_bounds.OURS.items(), *((home, way) for home, others in gpu_bounds.OTHERS.items() for way in others)]
+    implementations = [
+        *gpu_bounds.OURS.items(),
+        *((home, implementation) for home, others in gpu_bounds.OTHERS.items() for implementation in others),
+    ]
     good = {"ms": 1.0, "replayed_ms": 1.0, "over_copy": 1.5, "operations": {"kernels": 1, "fills": 1}}
     good["first_call"] = {"kernels": 1, "copies": 1, "fills": 1}
     rows = []
-    for (home, way), operation, (shape, dtype) in product(ways, OPERATIONS, gpu_rows.all_shapes(10**12)):
-        row = {"library": home, "way": way, "function": operation, "dtype": dtype, "shape": shape.name}
+    for (home, implementation), operation, (shape, dtype) in product(implementations, OPERATIONS, gpu_rows.all_shapes(10**12)):
+        row = {"library": home, "implementation": implementation, "function": operation, "dtype": dtype, "shape": shape.name}
         rows.append({**row, "arrays": shape.description, **good, **(changed if home == library else {})})
-    copy = {"library": "cupy", "way": "device to device", "function": "copy", "shape": "largest", "arrays": "", "ms": 0.9}
+    copy = {
+        "library": "cupy",
+        "implementation": "device to device",
+        "function": "copy",
+        "shape": "largest",
+        "arrays": "",
+        "ms": 0.9,
+    }
     return rows + [{**copy, "over_copy": 1.0, "dtype": dtype} for dtype in gpu_rows.DTYPES]
 
 

@@ -46,13 +46,13 @@ def numbers(value):
 
 def run(section, operation, dtype, monkeypatch):
     """Yield each contender's name, its result, and the contents of the gradients after the call."""
-    made = []
+    created = []
 
-    def kept(*arguments):
-        made.append(Gradients(*arguments))
-        return made[-1]
+    def recorded(*arguments):
+        created.append(Gradients(*arguments))
+        return created[-1]
 
-    monkeypatch.setattr(function_rows, "Gradients", kept)
+    monkeypatch.setattr(function_rows, "Gradients", recorded)
     with np.errstate(all="ignore"):
         for contender in function_rows.contenders(section, operation, dtype, SHAPE, SCALE, quick=False):
             if isinstance(contender, Absent) or contender.kind == "baseline":
@@ -60,7 +60,7 @@ def run(section, operation, dtype, monkeypatch):
             if contender.reset is not None:
                 contender.reset()
             returned = contender.run()
-            yield contender.name, returned, [array.astype(np.float64) for array in made[0].arrays]
+            yield contender.name, returned, [array.astype(np.float64) for array in created[0].arrays]
 
 
 def close(actual, expected, dtype):
@@ -90,12 +90,12 @@ def test_contenders_compute_the_norm(section, least, monkeypatch):
     """Contenders that return a norm return the same one."""
     for operation, dtype in product([ours.NORM, ours.GLOBAL], DTYPES):
         _, norm = expected(operation, dtype)
-        seen = 0
+        count = 0
         for name, returned, _ in run(section, operation, dtype, monkeypatch):
             scalars = [float(number) for number in numbers(returned) if number.shape == ()]
-            seen += any(number == pytest.approx(norm, rel=TOLERANCE[dtype]) for number in scalars)
-            assert not scalars or seen, (name, operation, dtype)
-        assert seen >= least, (operation, dtype)
+            count += any(number == pytest.approx(norm, rel=TOLERANCE[dtype]) for number in scalars)
+            assert not scalars or count, (name, operation, dtype)
+        assert count >= least, (operation, dtype)
 
 
 @pytest.mark.parametrize("section", ["numpy", "torch"])

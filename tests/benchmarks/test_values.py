@@ -71,8 +71,8 @@ def test_resident_returns_the_peak_of_the_resident_set():
 
     def touch():
         for _ in range(3):
-            kept = [np.ones(size, np.uint8) for size in 100 * [MIB // 2]]
-        return kept[0]
+            arrays = [np.ones(size, np.uint8) for size in 100 * [MIB // 2]]
+        return arrays[0]
 
     for _ in range(2):
         assert 50 * MIB <= memory_rows.resident(touch) <= 110 * MIB
