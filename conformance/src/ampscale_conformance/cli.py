@@ -41,7 +41,7 @@ STDOUT = "-"
 MAX_WIDTH = 120
 
 SOURCES = "observed: leave out cases that rest on a decision of the specification, not on a document or an observation."
-LEAST = f"Not ok if fewer cases pass. [default: {MIN_PASSED} of the whole suite, 0 of selected cases]"
+LEAST = f"Number of cases that must pass. [default: {MIN_PASSED} of the whole suite, 0 of selected cases]"
 LIMITS = "Time limit per case, and per reply of another process. [default: 60 per case, 10 per reply]"
 
 
@@ -62,7 +62,7 @@ LIMITS = "Time limit per case, and per reply of another process. [default: 60 pe
 @click.option("--random", type=click.IntRange(min=0), metavar="SEED", help="Add random cases; requires hypothesis.")
 @click.option("--only-random", is_flag=True, help="With --random: run no other cases.")
 @click.option("--expect", type=FILE, metavar="FILE", help="TOML file of expected failures.")
-@click.option("--update-expectations", is_flag=True, help="Update that file from the results, and print the changes.")
+@click.option("--update-expectations", is_flag=True, help="Update the file of --expect, and print the changes.")
 @click.option("--json", is_flag=False, flag_value=STDOUT, metavar="[FILE]", help="Write the report as JSON.")
 @click.option("--junit", type=FILE, metavar="FILE", help="Write the report as JUnit XML.")
 @click.option("--markdown", type=FILE, metavar="FILE", help="Write the report as Markdown; runs the script of each failure.")
@@ -112,23 +112,24 @@ def _adapters() -> Iterator[str]:
         yield f"{entry.name:<{width}}  {entry.value}{provider}"
 
 
+# For some options, the option that each requires; and the options that change which cases are run.
 _REQUIRES = {"isolate": "implementation", "record": "command", "update_expectations": "expect", "only_random": "random"}
-_PARTIAL = ("level", "case", "clause", "suite", "sources", "random")
+_SELECTING = ("level", "case", "clause", "suite", "sources", "random")
 
 
 def _check_usage(options: Mapping[str, Any]) -> None:
-    given = [name for name, value in options.items() if value is not None and value is not False]  # a seed may be 0
-    sources = [name for name in ("implementation", "command", "replay") if name in given]
+    used = [name for name, value in options.items() if value is not None and value is not False]  # a seed may be 0
+    sources = [name for name in ("implementation", "command", "replay") if name in used]
     if not sources and options["json"] not in (None, STDOUT):
         raise click.UsageError(f"--json used {options['json']!r} as its FILE, so IMPLEMENTATION is missing; put --json last")
     if len(sources) != 1:
         actual = " and ".join(map(_option_name, sources)) or "none"
         raise click.UsageError(f"expected one of IMPLEMENTATION, --command, --replay and --list, got {actual}")
     for option, required in _REQUIRES.items():
-        if option in given and required not in given:
+        if option in used and required not in used:
             raise click.UsageError(f"{_option_name(option)} requires {_option_name(required)}")
-    if "update_expectations" in given and (partial := [name for name in _PARTIAL if name in given]):
-        raise click.UsageError(f"--update-expectations requires the whole suite, got {_option_name(partial[0])}")
+    if "update_expectations" in used and (selecting := [name for name in _SELECTING if name in used]):
+        raise click.UsageError(f"--update-expectations requires the whole suite, got {_option_name(selecting[0])}")
 
 
 def _option_name(name: str) -> str:
@@ -152,19 +153,18 @@ def _redirected_output() -> Iterator[None]:
 
 def _report(options: Mapping[str, Any]) -> tuple[Report, list[str]]:
     """Return the report, and the changes of the expectations file."""
-    file, changes = options["expect"], list[str]()
+    file, update, changes = options["expect"], options["update_expectations"], list[str]()
     if file is None:
         return _run(options), changes
-    with _usage_errors():
-        # Read the file before the suite runs, so that an invalid file is reported at once.
-        expectations = None if options["update_expectations"] and updated(file, ()) else read(file)
+    with _usage_errors():  # before the suite runs, so that an invalid file is reported at once
+        updated(file, ()) if update else read(file)
     report = _run(options)
-    if expectations is None:
-        with _usage_errors():
+    with _usage_errors():
+        if update:
             entries, changes = updated(file, report.results)
             write_atomically(file, entries)
-        changes = [f"{file}: {change}" for change in changes or ["nothing changed"]]
-    expectations = expectations or read(file)
+            changes = [f"{file}: {change}" for change in changes or ["nothing changed"]]
+        expectations = read(file)
     results = [expectations.applied(result) for result in report.results]
     known = {case.id: case.clause for case in every_case()} | CLAUSES
     return replace(report, results=(*results, *expectations.stale(results, known))), changes
@@ -213,7 +213,7 @@ def _adapter(options: Mapping[str, Any]) -> Any:
 
 def _cases(options: Mapping[str, Any]) -> list[Case] | None:
     """Return the selected cases, or None for the whole suite."""
-    case_glob, clause_glob, suite = (options[name] or default for name, default in _SELECTED.items())
+    case_glob, clause_glob, suite = options["case"] or "*", options["clause"] or "*", options["suite"] or SUITE
     cases = [
         case
         for case in every_case()
@@ -225,9 +225,6 @@ def _cases(options: Mapping[str, Any]) -> list[Case] | None:
     if not cases:
         raise ValueError(f"no case of suite {suite} matches id {case_glob!r} and clause {clause_glob!r}")
     return None if len(cases) == len(every_case()) else cases
-
-
-_SELECTED = {"case": "*", "clause": "*", "suite": SUITE}
 
 
 def _write(report: Report, options: Mapping[str, Any]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from ..model.bits import arrays, map_tree
 
 
 class Library:
-    """Module that is imported at its first use, so that its adapter can be imported without it. A snippet imports it first."""
+    """Module that is imported at its first use, so that its adapter can be imported without it. A snippet imports it at once."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -30,16 +30,15 @@ def unavailable(reason: str) -> Any:
     return unsupported
 
 
-def reject_factors_of_1(rule: Any, name: str) -> None:
-    """Raise Unsupported if a factor is 1, which the published constructor rejects."""
+def reject_factors_of_1(rule: Any, scaler: str) -> None:
+    """Raise Unsupported if a factor is 1, which the constructor of this scaler rejects."""
     if rule.growth_factor <= 1 or rule.backoff_factor >= 1:
-        raise Unsupported(f"{name} does not accept a factor of 1")
+        raise Unsupported(f"{scaler} does not accept a factor of 1")
 
 
 def outputs(parameters: Any, finite: bool, scale: Any, next_scale: Any, loss: Any, **others: Any) -> dict[str, Any]:
     """Return the outputs of a step by their names."""
-    step = {"parameters": parameters, "finite": finite, "scale": scale, "next_scale": next_scale, "loss": loss}
-    return {**step, **others}
+    return {"parameters": parameters, "finite": finite, "scale": scale, "next_scale": next_scale, "loss": loss, **others}
 
 
 class StateDict:
@@ -65,7 +64,7 @@ class Scaler:
 
 
 class StepCell:
-    """Training cell, which scales, unscales, checks and steps inside."""
+    """Training cell, which scales, unscales, checks and steps in one call."""
 
     scale = unavailable("the cell has no scale method")
     unscale = unavailable("the cell has no unscale method")
@@ -80,7 +79,7 @@ class LoopScaler(StateDict):
     Subclasses define how scalers, tensors, parameters and optimizers are created.
     """
 
-    who = "it"
+    name: str  # of the scaler, for messages
     scaler_with: Callable[..., Any]  # creates a scaler from its scale and other constants
     tensor: Callable[[float], Any]  # creates a tensor of one number
     parameter_from: Callable[[Any], Any]  # creates a parameter with a copy of a tensor

@@ -18,11 +18,7 @@ loss_scaler: Any = Library("deepspeed.runtime.fp16.loss_scaler")
 
 
 class DeepSpeed:
-    """
-    Scaler that only updates a scale; DeepSpeed's engine scales, unscales and checks, which is tested on ranks.
-
-    Checkpoints pickle the scaler.
-    """
+    """Scaler that only updates a scale; DeepSpeed's engine scales, unscales and checks, which is tested on ranks."""
 
     scale = unscale = all_finite = unavailable("the engine scales, unscales and checks")
     add_optimizer = update_scale = create_cell = unavailable("the engine scales, unscales and checks")
@@ -38,7 +34,7 @@ class DeepSpeed:
     )
 
     def create(self, rule: Any) -> Any:
-        join(init_method=f"file://{tempfile.mkdtemp()}/meeting", rank=0, world_size=1)  # the scaler requires a rank to log
+        join_group(init_method=f"file://{tempfile.mkdtemp()}/meeting", rank=0, world_size=1)  # logging requires a group
         return loss_scaler.DynamicLossScaler(
             init_scale=rule.init_scale,
             scale_window=rule.growth_interval,
@@ -82,26 +78,18 @@ class DeepSpeed:
         return on_ranks(train_on_rank, len(steps[0]), settings, placements[0], steps)
 
 
-def join(**place: Any) -> None:
-    """
-    Initialize a process group on the CPU, once.
-
-    DeepSpeed would first compile a shared-memory extension, which is not needed.
-    """
+def join_group(**arguments: Any) -> None:
+    """Initialize a process group on the CPU, once. The patch prevents DeepSpeed from compiling a shared-memory extension."""
     if deepspeed.comm.is_initialized():
         return
     logging.disable()
     with mock.patch("deepspeed.comm.torch.build_shm_op", return_value=None):
-        deepspeed.init_distributed("gloo", auto_mpi_discovery=False, **place)
+        deepspeed.init_distributed("gloo", auto_mpi_discovery=False, **arguments)
 
 
 def train_on_rank(rank: int, _size: int, settings: dict[str, Any], placement: str, steps: Sequence[Any]) -> list[Any]:
-    """
-    Train on one rank.
-
-    DeepSpeed rejects float16 on a CPU without instructions for it; torch computes the same results without them.
-    """
-    join()
+    """Train on one rank. The patch allows float16 also on a CPU without float16 instructions, where torch emulates it."""
+    join_group()
     shards, first = placement == "sharded", [value for (value,) in steps[0]]
     count = 64 if None not in first else 1  # elements of each rank's part, which ZeRO pads to a multiple of a few elements
     size = count * (len(first) - first.count(None) if shards else 1)

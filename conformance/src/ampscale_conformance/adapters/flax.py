@@ -25,21 +25,15 @@ class Flax(Compilable):
         preset="flax",
         arrays="jax",
     )
-    scale = unavailable("flax scales inside value_and_grad")
-    unscale = unavailable("flax unscales inside value_and_grad")
-    all_finite = unavailable("flax checks inside value_and_grad")
+    scale = unscale = all_finite = unavailable("flax scales, unscales and checks inside value_and_grad")
     add_optimizer = update_scale = unavailable("flax has no scaler for hand-written loops with optimizers")
 
     def create(self, rule: Any) -> Any:
-        """
-        Create a scale. flax's growth interval is one less than the number of steps until a growth.
-
-        Its scale is an array as after each step; the first step would multiply a Python float in float64.
-        """
+        """Create a scale. It is an array, as after each step; the first step would multiply a Python float in float64."""
         return dynamic_scale.DynamicScale(
             growth_factor=rule.growth_factor,
             backoff_factor=rule.backoff_factor,
-            growth_interval=rule.growth_interval - 1,
+            growth_interval=rule.growth_interval - 1,  # flax grows one step after its interval
             scale=jnp.float32(rule.init_scale),
             minimum_scale=rule.min_scale,
         )
@@ -69,12 +63,13 @@ class Flax(Compilable):
     def update_replicas(self, scales: Sequence[Any], finite: Sequence[bool]) -> list[Any]:
         """Map over the replicas with an axis name, over which flax averages the gradients."""
         slopes = jnp.asarray([0.0 if flag else jnp.inf for flag in finite])
-        together = jax.tree.map(lambda *values: jnp.stack(values), *scales)
-        after = jax.vmap(lambda scale, slope: updated(scale, slope, "replicas"), axis_name="replicas")(together, slopes)
-        return [jax.tree.map(lambda value, rank=rank: value[rank], after) for rank in range(len(slopes))]
+        stacked = jax.tree.map(lambda *values: jnp.stack(values), *scales)
+        new_scales = jax.vmap(lambda scale, slope: updated(scale, slope, "replicas"), axis_name="replicas")(stacked, slopes)
+        return [jax.tree.map(lambda value, rank=rank: value[rank], new_scales) for rank in range(len(slopes))]
 
 
 def updated(scale: Any, slope: Any, axis_name: str | None = None) -> Any:
+    """Return the scale after a step whose gradient is *slope*."""
     return scale.value_and_grad(lambda weight: weight * slope, axis_name=axis_name)(jnp.zeros(())).dynamic_scale
 
 

@@ -42,12 +42,11 @@ def find(name: str, folder: Path | None = None) -> Adapter:
 
 
 def name_of(adapter: Adapter) -> str:
-    """Return a name under which `find` finds this adapter: the one used before, or that of its class."""
-    kind = type(adapter)
-    module = getattr(sys.modules.get(kind.__module__), "__dict__", {})
-    own = {f"{kind.__module__}:{name}": value for name, value in module.items()}
-    names = (name for name, value in (own | _loaded).items() if value is adapter)
-    return next(names, f"{kind.__module__}:{kind.__qualname__}")
+    """Return a name for which `find` returns this adapter; if it has none, the name of its class."""
+    cls = type(adapter)
+    module = getattr(sys.modules.get(cls.__module__), "__dict__", {})
+    known = {f"{cls.__module__}:{name}": value for name, value in module.items()} | _loaded
+    return next((name for name, value in known.items() if value is adapter), f"{cls.__module__}:{cls.__qualname__}")
 
 
 def installed() -> Sequence[EntryPoint]:
@@ -83,7 +82,7 @@ def _attribute(module: Any, path: str, name: str) -> Any:
 
 
 def _adapter(value: Any, name: str) -> Adapter:
-    """Return *value*, or what it returns when called, and store its name for `name_of`."""
+    """Return the adapter that *value* is or returns, and store its name for `name_of`."""
     adapter = value
     if callable(value) and (isinstance(value, type) or not hasattr(value, "info")):
         try:
@@ -98,7 +97,7 @@ def _adapter(value: Any, name: str) -> Adapter:
 
 
 def _error_text(error: BaseException) -> str:
-    """Return the error, with the last line of user code that it passed."""
+    """Return the type and message of an error, with the last line of its traceback outside of the import machinery."""
     frames = [frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
     outside = [frame for frame in frames if frame.filename != __file__ and "importlib" not in frame.filename]
     location = f" ({outside[-1].filename}, line {outside[-1].lineno})" if outside else ""

@@ -84,7 +84,6 @@ def train_on_rank(
         tensor_model_parallel_size=size if "sharded" in placements else 1,
         pipeline_model_parallel_size=size if "distinct" in placements else 1,
     )
-
     with on_the_cpu():
         parameters = [torch.nn.Parameter(torch.ones(1).half()) for _ in placements]
         chain = chained(parameters, optimizers, constants, frozen=steps[0][rank] == [None])

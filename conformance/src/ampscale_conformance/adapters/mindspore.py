@@ -50,8 +50,7 @@ class MindSporeCell(StepCell):
     """
     `mindspore.nn.TrainOneStepWithLossScaleCell` with a `DynamicLossScaleUpdateCell`.
 
-    The cell detects overflows as on a device that computes infinities, since the kernels for other devices do not exist on a
-    CPU.
+    The cell is set to detect overflows as on devices that compute infinities, since a CPU lacks the kernels for other devices.
     """
 
     info = ImplementationInfo(

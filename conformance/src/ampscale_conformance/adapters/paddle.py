@@ -31,10 +31,10 @@ class Paddle(LoopScaler):
         preset="paddle_document",
         arrays="paddle",
     )
-    who = "Paddle"
+    name = "Paddle"
 
     def create(self, rule: Any) -> Any:
-        reject_factors_of_1(rule, self.who)
+        reject_factors_of_1(rule, self.name)
         return self.scaler_with(
             rule.init_scale,
             incr_ratio=rule.growth_factor,
@@ -44,8 +44,7 @@ class Paddle(LoopScaler):
         )
 
     def scaler_with(self, scale: float, **constants: Any) -> Any:
-        place = SimpleNamespace(is_gpu_place=lambda: True)  # the only query of the constructor
-
+        place = SimpleNamespace(is_gpu_place=lambda: True)  # the only method that the constructor calls
         with paddle.amp.auto_cast():  # otherwise the scaler disables itself in its first `scale`
             pass
         with mock.patch("paddle.amp.grad_scaler._dygraph_tracer", return_value=SimpleNamespace(_expected_place=place)):

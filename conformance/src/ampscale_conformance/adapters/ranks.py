@@ -1,8 +1,8 @@
 """
 Ranks: a function of an adapter's module in real processes, one for each rank.
 
-Starting a library takes seconds, so the processes wait for the next call until others are needed, one of them fails, or this
-process ends. Jobs and results are JSON files.
+Importing a library takes seconds. Therefore the processes wait for the next call, until a call requires other processes, one of
+them fails, or this process ends. Jobs and results are JSON files.
 """
 
 import atexit
@@ -64,7 +64,7 @@ def end_ranks() -> None:
 
 
 class Ranks:
-    """Running processes, which read jobs from a folder. *size* is their number, and *file* defines the *module*."""
+    """One process for each rank, which calls functions of *module*, from *file* if it is a script. Jobs are in a folder."""
 
     def __init__(self, module: str, file: str, size: int, launcher: Sequence[str]) -> None:
         self.key, self.size, self.jobs = (module, file, size, launcher), size, 0
@@ -72,8 +72,8 @@ class Ranks:
         program = f"from __future__ import annotations\nimport sys\n{inspect.getsource(run_rank)}\nrun_rank(*sys.argv[1:])"
         command = [*launcher, sys.executable, "-W", "ignore", "-c", program, str(self.folder), module, file]
         path = os.pathsep.join([os.getcwd(), *filter(None, sys.path)])
-        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "GLOO_SOCKET_IFNAME": LOOPBACK}
-        shared = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **place}
+        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "GLOO_SOCKET_IFNAME": LOOPBACK}
+        shared = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **address}
         numbers = [{"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)} for rank in range(size)]
         with (self.folder / "output").open("wb") as output:
             streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output}
@@ -83,9 +83,9 @@ class Ranks:
     def run(self, name: str, arguments: Sequence[Any]) -> list[Any]:
         """Run one job, and return the result of each rank."""
         self.jobs += 1
-        part = self.folder / "job"
-        part.write_text(json.dumps([name, self.size, arguments]))
-        part.rename(self.folder / f"job-{self.jobs}")
+        unfinished = self.folder / "job"  # renamed when it is complete
+        unfinished.write_text(json.dumps([name, self.size, arguments]))
+        unfinished.rename(self.folder / f"job-{self.jobs}")
         files = [self.folder / f"result-{self.jobs}-{rank}" for rank in range(self.size)]
         results, deadline = dict[int, Any](), time.monotonic() + SECONDS
         while len(results) < self.size and time.monotonic() < deadline:
@@ -123,7 +123,7 @@ def free_port() -> int:
 
 
 def run_rank(folder: str, module: str, file: str) -> None:
-    """Run the jobs in a folder until the parent process ends. Only this function's source is sent: it must use no other name."""
+    """Run the jobs in a folder until the parent process ends. A rank has only this function's source, so it imports by itself."""
     import importlib.machinery
     import importlib.util
     import json
@@ -160,6 +160,6 @@ def run_rank(folder: str, module: str, file: str) -> None:
             result = {"value": getattr(functions, name)(rank, size, *arguments)}
         except Exception as error:  # noqa: BLE001 - any error of the implementation is a result
             result = {"error": f"{type(error).__name__}: {error}"}
-        part = Path(folder, f"part-{rank}")
-        part.write_text(json.dumps(result))
-        part.rename(Path(folder, f"result-{jobs}-{rank}"))
+        unfinished = Path(folder, f"unfinished-{rank}")
+        unfinished.write_text(json.dumps(result))
+        unfinished.rename(Path(folder, f"result-{jobs}-{rank}"))

@@ -14,11 +14,7 @@ torch: Any = Library("torch")
 
 
 class Torch(LoopScaler):
-    """
-    torch's scaler for the CPU.
-
-    Its first `scale`, with which every loop begins, creates its tensors; `create` does so too.
-    """
+    """torch's scaler for the CPU. `create` calls `scale`, with which every loop begins, since that creates the tensors."""
 
     info = ImplementationInfo(
         name="torch GradScaler",
@@ -33,10 +29,10 @@ class Torch(LoopScaler):
         preset="torch",
         arrays="torch",
     )
-    who = "torch"
+    name = "torch"
 
     def create(self, rule: Any) -> Any:
-        reject_factors_of_1(rule, self.who)
+        reject_factors_of_1(rule, self.name)
         return self.scaler_with(rule.init_scale, rule.growth_factor, rule.backoff_factor, rule.growth_interval)
 
     def scaler_with(self, *constants: Any) -> Any:
@@ -94,7 +90,7 @@ class Torch(LoopScaler):
         return torch.nn.utils.clip_grad_norm_(parameters, torch.inf if max_norm is None else max_norm)
 
     def train_on_ranks(self, rule: Any, placements: Sequence[str], steps: Sequence[Any], optimizers: int, **options: Any) -> Any:
-        reject_factors_of_1(rule, self.who)
+        reject_factors_of_1(rule, self.name)
         constants = [rule.init_scale, rule.growth_factor, rule.backoff_factor, rule.growth_interval]
         return on_ranks(self.rank_function(), len(steps[0]), constants, placements, steps, optimizers, *filter(None, [options]))
 

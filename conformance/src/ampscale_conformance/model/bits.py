@@ -30,7 +30,7 @@ class Bits:
 
     dtype: str  # a name in `DIGITS`
     shape: tuple[int, ...]
-    bits: tuple[int, ...]  # one int per element, the big-endian bit pattern, in row-major order
+    bits: tuple[int, ...]  # bit pattern of each element as an int, in row-major order
 
     def __post_init__(self) -> None:
         if self.dtype not in DIGITS:
@@ -140,6 +140,6 @@ def values_of(bits: Bits) -> list[Any]:
     return [bool(item) for item in bits.bits] if bits.dtype == "bool" else [float(decode(item, bits.dtype)) for item in bits.bits]
 
 
-def element_text(bits: Bits, element: int) -> str:
+def element_text(bits: Bits, index: int) -> str:
     """Return one element as a number with its bit pattern: ``1.0 (3c00)``."""
-    return f"{values_of(bits)[element]!r} ({bits.bits[element]:0{DIGITS[bits.dtype]}x})"
+    return f"{values_of(bits)[index]!r} ({bits.bits[index]:0{DIGITS[bits.dtype]}x})"

@@ -7,7 +7,7 @@ from .adapter import CAPABILITIES
 from .clauses import clauses
 from .subject import Subject
 
-# The modules of ampscale_conformance.cases, in execution order.
+# Chapters in execution order. Each is a module of ampscale_conformance.cases.
 CHAPTERS = ("machine", "scaling", "overflow", "calls", "step", "norms", "replicas", "backends")
 
 
@@ -33,13 +33,13 @@ class Case:
 
 
 def named(name: str, level: int, catches: str, run: Callable[[Subject], None], needs: Iterable[str] = ()) -> Case:
-    """Return a case named "CLAUSE/id", such as "MACHINE-growth-factor/grows-by-4"."""
+    """Return a case. *name* is "CLAUSE/id", such as "MACHINE-growth-factor/grows-by-4"."""
     clause, _, id = name.rpartition("/")
     return Case(id, clause, level, catches, run, frozenset(needs))
 
 
 def case(clause: str, level: int, catches: str, *needs: str) -> Callable[[Callable[[Subject], None]], Case]:
-    """Return a decorator that makes a case of a function. The function's name becomes the id, with dashes for underscores."""
+    """Return a decorator that turns a function into a case. The id is the function's name, with dashes for underscores."""
 
     def decorate(run: Callable[[Subject], None]) -> Case:
         return Case(run.__name__.replace("_", "-"), clause, level, catches, run, frozenset(needs))

@@ -7,7 +7,8 @@ from pathlib import Path
 
 _CLAUSE = re.compile(r"^### (?P<id>.+?) · (?P<level>.+?)\n(?P<body>.*?)(?=^#|\Z)", re.MULTILINE | re.DOTALL)
 _SOURCE = re.compile(r"^> Source: (.+)$", re.MULTILINE)
-_KIND = {"observed": "observed", "reported": "observed", "decision": "decision"}  # first words of sources; else a document
+# The kind of a source by its first word. A source with another first word is a document.
+_KIND = {"observed": "observed", "reported": "observed", "decision": "decision"}
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Clause:
     @property
     def basis(self) -> str:
         """
-        Return the kind of its first source: "document", "observed" (in frameworks, or reported by users), or "decision".
+        Return the kind of the first source: "document", "observed" (in frameworks, or reported by users), or "decision".
 
         The violation of a decision is a difference from this specification, which need not be a defect.
         """

@@ -1,8 +1,8 @@
 """
-Drawn cases: scenarios that are composed of choices, so that combinations are tested which nobody wrote down.
+Drawn cases: scenarios composed of choices, which test combinations that nobody wrote down.
 
-A function that draws takes a `Pick`. The suite passes `seeded`, so that its cases are the same in every run and on every Python;
-the random tier passes Hypothesis's choice, which shrinks towards the first value of each sequence.
+A function that draws a case takes a `Pick`. The suite passes the result of `seeded`, so that its cases are the same in every run
+and on every Python version; `--random` passes a function of Hypothesis, which shrinks towards the first value of each sequence.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,11 +25,11 @@ class Pick(Protocol):
 
 
 class DrawnCase(NamedTuple):
-    """Drawn case, and its inputs for a test vector."""
+    """Drawn case of a chapter."""
 
     chapter: str
-    run: Callable[[Subject], None]
-    inputs: dict[str, Any]
+    run: Callable[[Subject], None]  # as in `Case`
+    inputs: dict[str, Any]  # for a test vector in spec/vectors; empty if no vector can express the case
 
 
 def seeded(seed: str) -> Pick:
@@ -57,17 +57,17 @@ def run_draws(subject: Subject, draw: Callable[[Pick, ImplementationInfo], Drawn
     """
     Run the cases that *draw* composes with these seeds, up to the first that fails.
 
-    Calls are not recorded; a case that fails is run again to record them. Raises Unsupported if all of them are unsupported.
+    Calls are not recorded; a case that fails is run again to record them. Raises Unsupported if every case is unsupported.
     """
     reasons = list[Unsupported]()
+    subject.records = False
     for seed in seeds:
-        subject.records = False
         try:
             draw(seeded(seed), subject.info).run(subject)
         except Unsupported as unsupported:
             reasons.append(unsupported)
-        except (Failed, Raised) as ended:
-            ended.args = (f"draw {seed}: {ended}{_recorded(subject, draw(seeded(seed), subject.info))}",)
+        except (Failed, Raised) as failure:
+            failure.args = (f"draw {seed}: {failure}{_recorded(subject, draw(seeded(seed), subject.info))}",)
             raise
     subject.records = True
     if len(reasons) == len(seeds):

@@ -12,7 +12,7 @@ Roundable = Fraction | float | int
 
 
 def decode(pattern: int, dtype: str) -> Number:
-    """Return the number with this bit pattern: a Fraction; inf, -inf, nan and -0.0 as floats. Reject extra bits."""
+    """Return the number with this bit pattern: a Fraction, or a float for inf, -inf, nan and -0.0. Reject extra bits."""
     exponent_bits, fraction_bits = format_of(dtype)
     if not 0 <= pattern < 1 << width(dtype):
         raise ValueError(f"a {dtype} has {width(dtype)} bits, got {pattern:#x}")
@@ -70,7 +70,7 @@ def lowest_exponent(dtype: str) -> int:
 
 
 def is_negative(value: Roundable) -> bool:
-    """Return True if the sign is negative; -0.0 is."""
+    """Return True if the sign is negative, as it is for -0.0."""
     return math.copysign(1.0, value) < 0 if isinstance(value, float) else value < 0
 
 

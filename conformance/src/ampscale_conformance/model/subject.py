@@ -1,7 +1,6 @@
 """Implementation under test as cases use it: calls are checked, converted and recorded."""
 
 import json
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NoReturn
 
@@ -33,7 +32,7 @@ class Interruption(BaseException):
     """
     External end of a call: a timeout, the end of the process, or an invalid reply.
 
-    This is not an Exception, so that an implementation which catches those cannot catch it.
+    It is a BaseException, so that an implementation that catches every Exception does not catch it.
     """
 
 
@@ -50,14 +49,14 @@ class ProtocolError(Interruption):
 
 
 class Subject:
-    """Implementation under test. *prefix* is "compiled()." for the compiled form; calls are appended to *calls*."""
+    """Implementation under test. Calls are appended to *calls*; *prefix* precedes their names: "compiled()." or nothing."""
 
     def __init__(self, adapter: Adapter, prefix: str = "", calls: list[Call] | None = None) -> None:
         self.adapter, self.info, self._prefix = adapter, adapter.info, prefix
         self.supported: SupportedRules = supported_rules(adapter.info.preset)
         self.calls: list[Call] = [] if calls is None else calls
         self.trajectory: Trajectory | None = None
-        self.records = True  # False to leave out the calls, whose recording takes longer than most calls
+        self.records = True  # False to record no calls, since recording takes longer than most calls
         self._objects: dict[int, tuple[int, Any]] = {}  # by id; keeps references, so that an id is not reused
 
     # --- expectations ---
@@ -73,18 +72,11 @@ class Subject:
         paths = list(expected_leaves)
         self.expect(list(actual_leaves) == paths, f"{label}: expected leaves at {paths}, got {list(actual_leaves)}")
         for path, leaf in expected_leaves.items():
-            self._expect_leaf(actual_leaves[path], leaf, f"{label}{path}")
-
-    def _expect_leaf(self, got: Any, expected: Any, label: str) -> None:
-        if not isinstance(got, Bits) or expected is None:
-            description = "None" if expected is None else "an array"
-            self.expect(got is expected, f"{label}: expected {description}, got {safe_repr(got)}")
-            return
-        difference = _difference(got, expected)
-        self.expect(not difference, f"{label}: {difference}")
+            difference = _difference(actual_leaves[path], leaf)
+            self.expect(not difference, f"{label}{path}: {difference}")
 
     def raises(self, method: str, *arguments: Any) -> bool:
-        """Return True if the call raises an error other than Unsupported."""
+        """Return True if the call raises an error. Unsupported propagates, and so does Absent for a missing method."""
         try:
             self.call(method, *arguments)
         except Raised:
@@ -143,8 +135,8 @@ class Subject:
         """
         Call a method of the adapter and record the call.
 
-        Raises Absent if there is no such method, Unsupported as the method does or if it gets gradients of float16, which is not
-        claimed, and Raised for any other error.
+        Raises Absent if there is no such method; Unsupported if the method raises it, or if an argument has float16 gradients
+        and the capability "float16" is not claimed; and Raised for any other error.
         """
         takes, gives, _ = METHODS[method]
         trees = [value for kind, value in zip(takes, arguments, strict=False) if kind in ("tree", "arrays") and method != "scale"]
@@ -154,23 +146,20 @@ class Subject:
         kinds = zip(takes, passed, strict=False) if self.records else ()
         recorded = [self._record(kind, value) for kind, value in kinds]
         try:
+            function = getattr(self.adapter, method, None)
+            if not callable(function):
+                raise NotImplementedError(f"the adapter has no method {method}")
             with np.errstate(all="ignore"):  # cases cause overflows on purpose, and NumPy warns of each
-                result = self._method(method)(*arguments, **options)
+                result = function(*arguments, **options)
         except (Exception, Interruption) as error:  # noqa: BLE001 - any error of the implementation is a result
             self._append(Call(self._prefix + method, recorded, None, _error_text(error)))
-            _translate(error, method)
+            _raise_outcome(error, method)
         self._append(Call(self._prefix + method, recorded, self._record(gives, result) if self.records else None))
         return result
 
     def _append(self, call: Call) -> None:
         if self.records:
             self.calls.append(call)
-
-    def _method(self, name: str) -> Callable[..., Any]:
-        function = getattr(self.adapter, name, None)
-        if not callable(function):
-            raise NotImplementedError(f"the adapter has no method {name}")
-        return function  # type: ignore[no-any-return]  # it is callable
 
     def _on_tree(self, method: str, tree: Any, handle: Any) -> Any:
         argument = self.to_arrays(tree)
@@ -231,7 +220,8 @@ def _record_leaf(value: Any) -> Any:
         return {"repr": safe_repr(value)}
 
 
-def _translate(error: BaseException, method: str) -> NoReturn:
+def _raise_outcome(error: BaseException, method: str) -> NoReturn:
+    """Raise the exception that stands for this error of a method: Unsupported, Interruption, Absent or Raised."""
     if isinstance(error, Unsupported | Interruption):
         raise error
     if isinstance(error, NotImplementedError):
@@ -248,8 +238,10 @@ def _error_text(error: BaseException) -> str:
         return type(error).__name__
 
 
-def _difference(got: Bits, expected: Bits) -> str:
-    """Return the first difference between two arrays, or "" if they are equal."""
+def _difference(got: Any, expected: Bits | None) -> str:
+    """Return the first difference between two leaves, or "" if they are equal. All NaNs are equal."""
+    if expected is None or not isinstance(got, Bits):
+        return "" if got is expected else f"expected {'None' if expected is None else 'an array'}, got {safe_repr(got)}"
     if got.dtype != expected.dtype:
         return f"expected {expected.dtype}, got {got.dtype}"
     if got.shape != expected.shape:

@@ -8,6 +8,7 @@ from ampscale import LossScaleRule, presets
 
 from .adapter import Unsupported
 
+# Constants that can be set in every rule whose scale changes; and those that can be set only if the rule sets them.
 ALWAYS = ("init_scale", "growth_factor", "backoff_factor", "growth_interval")
 IF_SET = ("hysteresis", "min_scale", "max_scale")
 SMALL = 2.0**10  # leaves room for several growths and backoffs in every dtype
@@ -19,7 +20,7 @@ class SupportedRules:
 
     name: str  # of the preset, or "the rule"
     parameters: frozenset[str]  # the constants that can be set
-    make: Callable[..., LossScaleRule]  # returns the rule with some settings
+    make: Callable[..., LossScaleRule]  # returns the rule with the settings in its keyword arguments
 
     def rule(self, **settings: Any) -> LossScaleRule:
         """
@@ -38,8 +39,8 @@ class SupportedRules:
 
     def start(self, **settings: Any) -> float:
         """Return an initial scale near `SMALL` that lies within the bounds under these settings."""
-        free = self.make(**{name: value for name, value in settings.items() if name not in ("min_scale", "max_scale")})
-        low, high = settings.get("min_scale", free.min_scale), settings.get("max_scale", free.max_scale)
+        rule = self.make(**{name: value for name, value in settings.items() if name not in ("min_scale", "max_scale")})
+        low, high = settings.get("min_scale", rule.min_scale), settings.get("max_scale", rule.max_scale)
         if low is not None and low > SMALL:
             return float(low)
         return float(high) if high is not None and high < SMALL else SMALL

@@ -22,8 +22,8 @@ class Verdict(StrEnum):
     FAIL = "fail"  # a clause is violated, or a claimed feature is missing
     ERROR = "error"  # the implementation raised an error
     UNSUPPORTED = "unsupported"  # not claimed
-    XFAIL = "xfail"  # fails as its expectations state
-    XPASS = "xpass"  # passes although its expectations state otherwise
+    XFAIL = "xfail"  # fails, as the expectations file states
+    XPASS = "xpass"  # passes, although the expectations file states that it fails
     TIMEOUT = "timeout"  # no reply in time
     CRASH = "crash"  # the process ended
     PROTOCOL_ERROR = "protocol-error"  # invalid reply
@@ -92,7 +92,7 @@ class Report:
         info: Description of the implementation.
         results: One for each case that was selected.
         environment: Versions and machine of the run, by name.
-        min_passed: Number of passed cases and expected failures below which the run is not ok, since it asked too little.
+        min_passed: Number of passed cases and expected failures below which the run is not ok, since it proves too little.
 
     >>> report = Report(ImplementationInfo(name="mine"), [Result("MACHINE-skip", "skips", Verdict.FAIL)])
     >>> report.ok, report.counts
@@ -107,18 +107,18 @@ class Report:
     min_passed: int = 0
 
     def __repr__(self) -> str:
-        """Return the counts alone: the recorded calls of all results have hundreds of kilobytes."""
+        """Return only the counts, since the recorded calls of all results take hundreds of kilobytes."""
         counts = ", ".join(f"{count} {verdict}" for verdict, count in self.counts.items())
         return f"<Report of {self.info.name}: {', '.join(filter(None, ('ok' if self.ok else 'not ok', counts)))}>"
 
     @property
     def ok(self) -> bool:
-        """Return True if no result is a fail, error, timeout, crash, protocol-error or unexpected pass, and enough was asked."""
+        """Return True if no result is a fail, error, timeout, crash, protocol-error or xpass, and `too_little` is empty."""
         return not self.too_little and not any(result.verdict in BAD for result in self.results)
 
     @property
     def too_little(self) -> str:
-        """Return the reason why so little was asked that the run proves nothing, or ""."""
+        """Return the reason why too few cases ran for the run to prove anything; "" if enough ran."""
         passed = self.counts.get("pass", 0) + self.counts.get("xfail", 0)
         if all(result.verdict is Verdict.UNSUPPORTED for result in self.results):
             return "no case was run"

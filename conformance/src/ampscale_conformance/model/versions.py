@@ -2,8 +2,8 @@
 Versions of the suite and of the specification, which are independent of the version of the package.
 
 Ids of cases and clauses are stable. A new case arrives in a minor version of the suite and is listed in `ADDED`; a case that is
-renamed is listed in `RENAMED`, so that expectations with its former id remain valid. A case that is removed or becomes stricter
-requires a major version. Therefore the cases of one version, which `--suite` selects, never accuse more by an upgrade.
+renamed is listed in `RENAMED`, so that expectations with its former id remain valid. Removing a case or making it stricter
+requires a major version. Therefore an upgrade adds no failure to a run with `--suite`, which selects the cases of one version.
 """
 
 from collections.abc import Mapping
@@ -12,8 +12,8 @@ from functools import cache
 from .clauses import spec_folder
 
 SUITE = "1.0"
-ADDED: Mapping[str, str] = {}  # ids of the cases that came after suite 1.0, and the version of the suite that added each
-RENAMED: Mapping[str, str] = {}  # former ids of cases, and the present ones
+ADDED: Mapping[str, str] = {}  # by id of a case newer than suite 1.0: the version of the suite that added it
+RENAMED: Mapping[str, str] = {}  # by former id of a case: its present id
 
 
 @cache

@@ -58,12 +58,7 @@ class Loop:
         self.optimizers[name].gradients = list(gradients)
 
     def unscale_(self, name: str) -> None:
-        """
-        Divide an optimizer's gradients by the scale, and check them before and after.
-
-        Raises:
-            Rejected: The gradients were unscaled since the last update.
-        """
+        """Divide an optimizer's gradients by the scale, and check them before and after; raise Rejected if repeated."""
         optimizer = self.optimizers[name]
         if optimizer.finite is not None:
             raise Rejected(f"{name} was unscaled since the last update")
@@ -72,12 +67,7 @@ class Loop:
         optimizer.finite = all_finite(scaled) and all_finite(optimizer.gradients)
 
     def step(self, name: str) -> bool:
-        """
-        Step or skip, depending on the check during unscaling; return True if the optimizer stepped.
-
-        Raises:
-            Rejected: The optimizer has stepped or skipped since the last update.
-        """
+        """Step or skip, depending on the check during unscaling; return True if it stepped; raise Rejected if repeated."""
         optimizer = self.optimizers[name]
         if optimizer.stepped:
             raise Rejected(f"{name} has stepped since the last update")
@@ -91,18 +81,15 @@ class Loop:
 
     def update(self) -> bool:
         """
-        Update the scale from all unscaled gradients, and end the iteration.
+        Update the scale from all unscaled gradients, and end the iteration; raise Rejected if no optimizer has any.
 
-        Returns:
-            False if the published scaler raises an error instead: MACHINE-would-raise.
-
-        Raises:
-            Rejected: Nothing was unscaled since the last update.
+        Return False if the published scaler raises an error instead: MACHINE-would-raise.
         """
         unscaled = [optimizer for optimizer in self.optimizers.values() if optimizer.finite is not None]
         if not unscaled:
             raise Rejected("nothing was unscaled since the last update")
-        finite, has_gradients = all(optimizer.finite for optimizer in unscaled), any(one.has_gradients for one in unscaled)
+        finite = all(optimizer.finite for optimizer in unscaled)
+        has_gradients = any(optimizer.has_gradients for optimizer in unscaled)
         points = [machine.step(finite) for counts, machine in self._machines.items() if counts or has_gradients]
         for optimizer in unscaled:
             optimizer.finite, optimizer.stepped = None, False

@@ -71,19 +71,16 @@ class Descent:
                 continue
             dtype = computed_in(parameter.dtype)
             rate = rounded(self.learning_rate, dtype)
-            first, last = (rate, 1.0) if self.rate_first else (1.0, rate)
-            rated = [product(first, rounded(value, dtype), dtype) for value in numbers(gradient)]
-            self._velocities[index] = self._next_velocities(self._velocities[index], rated, dtype)
-            steps = [product(last, velocity, dtype) for velocity in self._velocities[index]]
+            gradient_factor, velocity_factor = (rate, 1.0) if self.rate_first else (1.0, rate)
+            terms = [product(gradient_factor, rounded(value, dtype), dtype) for value in numbers(gradient)]
+            momentum = rounded(self.momentum, dtype)
+            decayed = [product(momentum, velocity, dtype) for velocity in self._velocities[index]]
+            velocities = [total(pair, dtype) for pair in zip(decayed, terms, strict=True)]
+            steps = [product(velocity_factor, velocity, dtype) for velocity in velocities]
             masters = [difference(master, step, dtype) for master, step in zip(self._masters[index], steps, strict=True)]
-            self._masters[index] = masters
+            self._velocities[index], self._masters[index] = velocities, masters
             self.parameters[index] = from_numbers(parameter.dtype, parameter.shape, masters)
         self.applied += 1
-
-    def _next_velocities(self, velocities: Sequence[Number], gradient: Sequence[Number], dtype: str) -> list[Number]:
-        momentum = rounded(self.momentum, dtype)
-        decayed = [product(momentum, velocity, dtype) for velocity in velocities]
-        return [total([velocity, value], dtype) for velocity, value in zip(decayed, gradient, strict=True)]
 
 
 def _times(value: Number, entry: Number) -> Number:

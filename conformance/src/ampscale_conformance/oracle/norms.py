@@ -15,13 +15,9 @@ LARGEST = {"float32": (2 - 2.0**-23) * 2.0**127, "float64": (2 - 2.0**-52) * 2.0
 
 def global_norm(tree: Any) -> float:
     """
-    Return the norm of all elements of a tree of `Bits`: NORMS-accumulation-dtype and NORMS-magnitudes.
+    Return the norm of all elements of a tree of `Bits` in `norm_dtype(tree)`: NORMS-accumulation-dtype, NORMS-magnitudes.
 
-    Returns:
-        A number of the format `norm_dtype(tree)`. If no square and no sum is rounded, it is the exact norm, rounded once.
-
-    Raises:
-        TypeError: An array contains integers or bools.
+    If no square and no sum is rounded, this is the exact norm, rounded once. Raises a TypeError for integers and bools.
     """
     return rounded(_norm(tree, norm_dtype(tree)), norm_dtype(tree))
 
@@ -41,12 +37,7 @@ def clip(tree: Any, max_norm: float) -> tuple[Any, float]:
     """
     Clip a tree of `Bits` by its global norm; return the result and the norm before clipping.
 
-    Args:
-        tree: Floating-point and complex arrays.
-        max_norm: Positive and finite.
-
-    Raises:
-        TypeError: An array contains integers or bools.
+    *max_norm* is positive and finite. Raises a TypeError for integers and bools.
     """
     norm, dtype = _norm(tree, norm_dtype(tree)), norm_dtype(tree)
     coefficient = clip_coefficient(norm, max_norm, dtype)
@@ -76,7 +67,7 @@ def norm_dtype(tree: Any) -> str:
 
 
 def square_sum(leaf: Bits, dtype: str) -> Number:
-    """Return the sum of an array's squares. Squares have the digits of the dtype; their sum is rounded to float64, then to it."""
+    """Return the sum of an array's squares. Each is rounded to *dtype*; their sum is rounded to float64, and then to *dtype*."""
     squares = [significant(value * value, dtype) for value in numbers(leaf)]
     return significant(significant(_sum(squares), "float64"), dtype)
 

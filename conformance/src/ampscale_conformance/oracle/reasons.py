@@ -1,4 +1,4 @@
-"""Clauses that determine a step of the state machine: without one of them, the step would differ."""
+"""Clauses that determine a step of the state machine: without any one of them, the step would differ."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ class Reasons:
     def __init__(self, rule: Any) -> None:
         self.rule = rule
         self.static = rule.growth_factor == rule.backoff_factor == 1
-        self.after_growth = False  # True if the count of finite steps began with a growth, not with the start or an overflow
+        self.after_growth = False  # True if a growth was the last reset of `good_steps`, not the start or an overflow
         self.finite_since_growth = 0  # finite steps since the start or the last growth
         self.overflows_since_backoff = 0
         self.consecutive_overflows = 0  # since the last finite step or backoff

@@ -45,12 +45,12 @@ class Outputs:
 
 class Training:
     """
-    Run of the linear network.
+    Training of the linear network.
 
     Args:
         rule: As for `machine.trajectory`.
         parameters: Initial parameters, floating-point arrays.
-        learning_rate: A number; or one for each applied step, the last of which is kept.
+        learning_rate: A number; or one for each applied step, of which the last also applies to further steps.
         momentum: In [0, 1).
         max_norm: Global norm to which unscaled gradients are clipped; None for no clipping.
         unscaled_to: "float32" to widen 16-bit gradients when they are unscaled; None to keep their dtype.
@@ -87,7 +87,12 @@ class Training:
     def finish(self, loss: float, gradients: Sequence[Bits | None], finite: bool) -> Outputs:
         """Clip, apply or skip, and update the scale."""
         scale, rate, norm = self.machine.point.scale, self.optimizer.learning_rate, global_norm(list(gradients))
-        status = self._status(finite) if arrays(list(gradients)) else "NO_GRADIENTS"
+        if not arrays(list(gradients)):
+            status = "NO_GRADIENTS"
+        elif self.machine.step(finite).stopped:
+            status = "WOULD_RAISE"
+        else:
+            status = "APPLIED" if finite else "OVERFLOW"
         if status == "APPLIED":
             self.optimizer.apply(gradients if self.max_norm is None else clip(list(gradients), self.max_norm)[0])
         self.attempted += 1
@@ -103,11 +108,6 @@ class Training:
             attempted=self.attempted,
             applied=self.optimizer.applied,
         )
-
-    def _status(self, finite: bool) -> str:
-        if self.machine.step(finite).stopped:
-            return "WOULD_RAISE"
-        return "APPLIED" if finite else "OVERFLOW"
 
 
 def _unscaled(leaf: Bits, scale: float, dtype: str | None) -> Bits:

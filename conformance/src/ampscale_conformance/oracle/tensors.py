@@ -99,7 +99,8 @@ def same(left: Bits, right: Bits) -> bool:
         return False
     if left.bits == right.bits or not _has_floats(left):
         return left.bits == right.bits
-    return all(map(_equal, numbers(left), numbers(right)))
+    pairs = zip(numbers(left), numbers(right), strict=True)
+    return all((math.isnan(x) and math.isnan(y)) or (x == y and is_negative(x) == is_negative(y)) for x, y in pairs)
 
 
 def part_of(dtype: str) -> str:
@@ -140,12 +141,6 @@ def _distinct(leaf: Bits) -> Bits:
     """Return the distinct elements of an array, which are few in the large arrays of the cases."""
     patterns = tuple(dict.fromkeys(leaf.bits))
     return Bits(leaf.dtype, (len(patterns),), patterns)
-
-
-def _equal(left: Number, right: Number) -> bool:
-    if math.isnan(left) or math.isnan(right):
-        return math.isnan(left) and math.isnan(right)
-    return left == right and is_negative(left) == is_negative(right)
 
 
 def _has_floats(leaf: Bits) -> bool:

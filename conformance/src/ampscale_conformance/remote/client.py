@@ -1,7 +1,7 @@
 """
 Adapter of an implementation that replies to protocol messages: each call is a request. process.py runs the implementation.
 
-No error affects another case: the process is ended, and the next request that does not use its objects starts a new one.
+No error affects another case: it ends the process, and the next request without objects of that process starts a new one.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ from .process import Process
 from .transcript import Recorder, Recording, verdict_of
 
 _BYE_SECONDS = 2.0
-_STARTS = 3  # consecutive failures to start, after which it is not started again
+_STARTS = 3  # consecutive failures to start, after which the implementation is not started again
 _LONGEST_MESSAGE = 600  # characters
 
 
@@ -40,11 +40,11 @@ class NotStarted(Exception):  # noqa: N818 - a state, reported as a verdict
 
 @dataclass(frozen=True, eq=False)
 class RemoteObject:
-    """Handle, optimizer, cell or adapter in the process; the same object for the same number."""
+    """Handle, optimizer, cell or adapter in the process. There is one such object for each number."""
 
     kind: str
     number: int
-    generation: int  # of the process and the case: its number is invalid in the next one
+    generation: int  # increases with each case and each process; objects of earlier generations are invalid
 
 
 Transport = Process | Recording
@@ -95,8 +95,8 @@ class Client(RemoteMethods):
         """
         Send one call and return its result.
 
-        Raises Unsupported, NotImplementedError for a call that the implementation does not have, an error whose class has the
-        name of the one that it raised, or an `Interruption`: Crashed also if an argument belongs to an earlier process.
+        Raises Unsupported; NotImplementedError if the implementation does not have the call; for an error of the implementation,
+        an Exception with the same class name; or an `Interruption`, also if an argument belongs to an earlier process.
         """
         takes, gives, _ = METHODS[call]
         encoded = {kind: self._codec.encode(kind, value) for kind, value in zip(takes, arguments, strict=True)}
@@ -110,7 +110,7 @@ class Client(RemoteMethods):
     # --- process ---
 
     def start(self) -> ImplementationInfo:
-        """Start the process unless it runs, say hello, and return the description; raise NotStarted without a valid reply."""
+        """Start the process unless it runs, send hello, and return the description; raise NotStarted without a valid reply."""
         if self._transport is None:
             try:
                 self._open()
@@ -126,7 +126,7 @@ class Client(RemoteMethods):
         self._invalidate("this case is over")
 
     def close(self) -> None:
-        """Say bye and end the process. A later call starts a new process, which has no objects."""
+        """Send bye and end the process. A later call starts a new process, which has no objects."""
         if self._transport is not None:
             with suppress(Interruption):
                 self._control("bye", {}, min(self.seconds, _BYE_SECONDS))
@@ -226,7 +226,7 @@ class Client(RemoteMethods):
 
 
 class _Compiled(RemoteMethods):
-    """Adapter that `compiled` returns: the same implementation; its requests carry the number of the adapter."""
+    """Result of `compiled`: an adapter of the same implementation."""
 
     def __init__(self, client: Client, remote: RemoteObject) -> None:
         self._client, self._remote = client, remote
@@ -237,7 +237,7 @@ class _Compiled(RemoteMethods):
         return self._client.info
 
     def request(self, call: str, *arguments: Any) -> Any:
-        """Send one call, as `Client.request` does."""
+        """Send one call with the number of the adapter; see `Client.request`."""
         return self._client.request(call, *arguments, adapter=self._remote)
 
 
@@ -246,4 +246,4 @@ def _raise(outcome: str, value: Any) -> NoReturn:
         raise Unsupported(value)
     if outcome == "absent":
         raise NotImplementedError(value)
-    raise type(value["type"].replace("\0", " "), (Exception,), {})(value["message"])
+    raise type(value["type"].replace("\0", " "), (Exception,), {})(value["message"])  # class names cannot contain NUL

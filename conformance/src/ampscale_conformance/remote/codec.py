@@ -23,7 +23,7 @@ from .jsonl import read_text, reject
 PROTOCOL = 1
 INFO_MEMBERS = ("name", "version", "url", "level", "capabilities", "preset")  # all of ImplementationInfo except arrays
 LISTS = {"handles": "handle", "arrays": "array or null", "flags": "finite"}  # list kinds, with the kind of their items
-OPAQUE = ("handle", "optimizer", "cell", "adapter")
+NUMBERED = ("handle", "optimizer", "cell", "adapter")  # opaque kinds that are sent as numbers
 _DIMENSIONS = 32  # of an array, the limit of NumPy before 2.0
 LARGEST = 2**53 - 1  # the largest integer that all JSON parsers preserve
 
@@ -52,7 +52,7 @@ class Codec:
         if kind == "handle and tree":
             handle, tree = _check_sequence(value, kind)
             return [self.encode("handle", handle), self.encode("tree", tree)]
-        return self.objects.number(kind, value) if kind in OPAQUE else _CONVERTERS[kind][0](value)
+        return self.objects.number(kind, value) if kind in NUMBERED else _CONVERTERS[kind][0](value)
 
     def decode(self, kind: str, encoded: Any) -> Any:
         """Return the value that `encode` encoded; raise a ValueError if the JSON violates the protocol."""
@@ -61,7 +61,7 @@ class Codec:
         if kind == "handle and tree":
             handle, tree = read_list(encoded) if len(read_list(encoded)) == 2 else reject("a handle and a tree", encoded)
             return self.decode("handle", handle), self.decode("tree", tree)
-        if kind in OPAQUE:
+        if kind in NUMBERED:
             return self.objects.lookup(kind, read_number(encoded, kind))
         return _CONVERTERS[kind][1](encoded, self.library)
 

@@ -11,11 +11,9 @@ from pathlib import Path
 
 from ..adapters.loading import name_of
 from ..model.adapter import Adapter
-from .client import Client, NotStarted
+from .client import Client
 from .process import Process
 from .transcript import Recorder, Recording
-
-__all__ = ["CommandAdapter", "NotStarted", "ReplayAdapter", "served"]
 
 SECONDS = 10.0
 START_SECONDS = 60.0  # includes the imports of the implementation

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from ampscale.parsing import excerpt, parse_json
 
-LONGEST = 2**22  # bytes of a line, far above the suite's own; a recording quotes it in less than LONGEST_JSON
+LONGEST = 2**22  # bytes of a line. The suite writes shorter lines; quoted in a recording, one is shorter than LONGEST_JSON.
 OUTCOMES = ("result", "raised", "unsupported", "absent")
 
 

@@ -19,7 +19,7 @@ from .jsonl import LONGEST
 
 _CHUNK = 2**16
 _POLL_SECONDS = 0.1  # between two checks that the process still runs
-_GRACE = 2.0  # seconds from the end of its output to the end of the process
+_GRACE = 2.0  # seconds in which a process must end after its output ends
 _TAIL = 4096  # bytes of stderr to keep
 _LAST_LINES = 5
 
@@ -96,7 +96,7 @@ class Process:
     def _write(self) -> None:
         try:
             self._unsent = self._unsent[self._in.write(self._unsent[:_CHUNK]) or 0 :]
-        except BrokenPipeError:  # it no longer reads; its output shows if it still replies
+        except BrokenPipeError:  # the process no longer reads; it may still reply
             self._unsent = memoryview(b"")
         if not self._unsent:
             self._selector.unregister(self._in)

@@ -20,8 +20,8 @@ from .codec import PROTOCOL, Codec, hello_to_json, read_number
 from .jsonl import LONGEST, read_line, reject, write_line
 from .saved import saved_from_json, saved_to_json
 
-_TOKEN = "token"  # replaces a saved state that is not data: its number in this process, until reset
-_IN_PLACE = {"update": 0, "scale": 1, "unscale": 1}  # index of the argument that a result of None stands for
+_TOKEN = "token"  # key for the number, valid until reset, of a saved state that is not data and stays in this process
+_IN_PLACE = {"update": 0, "scale": 1, "unscale": 1}  # index of the argument that a result of None means
 
 
 class Server:

@@ -29,11 +29,11 @@ ENDS: dict[Verdict, type[Interruption]] = {
 
 def verdict_of(end: Interruption) -> Verdict:
     """Return the verdict for an interruption."""
-    return next(verdict for verdict, kind in ENDS.items() if isinstance(end, kind))
+    return next(verdict for verdict, cls in ENDS.items() if isinstance(end, cls))
 
 
 class Recorder:
-    """Writer of a recording, of nothing if *file* is None. Messages are written at once: an aborted run leaves a usable file."""
+    """Writer of a recording; writes nothing if *file* is None. Writes at once, so that an aborted run leaves a usable file."""
 
     def __init__(self, file: Path | None = None, command: Sequence[str] = ()) -> None:
         self._file = None if file is None else file.resolve()
@@ -92,16 +92,16 @@ class Recording:
         self._raise_end()
         return self._reject("a reply", entry)
 
-    def end(self, _patience: float = 0.0) -> None:
+    def end(self, _grace: float = 0.0) -> None:
         """Do nothing: there is no process."""
 
     def _raise_end(self) -> None:
         """Raise the interruption that comes next in the recording, if there is one."""
         entry = self._next()
-        for verdict, end in ENDS.items():
+        for verdict, cls in ENDS.items():
             if verdict in entry:
                 self._index += 1
-                raise end(entry[verdict])
+                raise cls(entry[verdict])
 
     def _expect(self, member: str, value: object) -> None:
         entry = self._next()

@@ -59,7 +59,7 @@ def of(reports: Iterable[Mapping[str, Any]], *, date: str | None = None, spec: s
         except (KeyError, TypeError, ValueError) as error:
             problem = f"missing member {error}" if isinstance(error, KeyError) else str(error)
             raise ValueError(f"report {number} is invalid: {problem}") from error
-        implementations.append({"id": _unique(_slug(report), {known["id"] for known in implementations}), **column})
+        implementations.append({"id": _id(report, {known["id"] for known in implementations}), **column})
     cases = dict(sorted(tables.cases.items(), key=lambda item: _rank(item[1]["clause"])))
     clause_table = {case["clause"]: clause(case["clause"], spec) for case in cases.values()}
     date = datetime.now(UTC).date().isoformat() if date is None else date
@@ -138,14 +138,11 @@ def _check_format(report: Mapping[str, Any]) -> None:
         raise ValueError(f"expected an 'ampscale conformance report' of version 1, got {actual[0]!r} of version {actual[1]!r}")
 
 
-def _slug(report: Mapping[str, Any]) -> str:
+def _id(report: Mapping[str, Any], taken: set[str]) -> str:
+    """Return the name and version of the implementation with dashes, and a number if this id is taken."""
     info = report["implementation"]
-    return re.sub(r"[^\w.]+", "-", f"{info['name']} {info['version']}").strip("-") or "implementation"
-
-
-def _unique(slug: str, taken: set[str]) -> str:
-    """Return *slug*, with the first number as a suffix that makes it unique if necessary."""
-    return next(text for text in (slug, *(f"{slug}-{number}" for number in range(2, len(taken) + 3))) if text not in taken)
+    slug = re.sub(r"[^\w.]+", "-", f"{info['name']} {info['version']}").strip("-") or "implementation"
+    return next(id for id in (slug, *(f"{slug}-{number}" for number in range(2, len(taken) + 3))) if id not in taken)
 
 
 def _rank(clause_id: str) -> tuple[int, int]:

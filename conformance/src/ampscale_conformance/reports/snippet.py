@@ -1,8 +1,8 @@
 """
 Failures as stand-alone scripts: the adapter's source, the recorded calls, and the wrong result, without ampscale.
 
-The script raises an AssertionError with the result's message if the calls give the same wrong result again, or the error of the
-implementation if that is the failure.
+A script raises an AssertionError with the message of the failure if its calls give the same wrong result again. If the failure
+is an error of the implementation, the script raises that error.
 """
 
 import inspect
@@ -26,14 +26,14 @@ from ..model.verdicts import Call, Result, Verdict
 from .snippet_source import source_of
 
 SECONDS = 120.0
-ENDS = "# Ends with: "
+ENDS = "# Ends with: "  # precedes the expected last line of stderr in the heading of a script
 _REPRODUCIBLE = (Verdict.FAIL, Verdict.ERROR, Verdict.XFAIL)
-_SHORTEST_LOOP = 3
+_SHORTEST_LOOP = 3  # steps; fewer are written one by one
 
 # Helpers that a script includes if its calls use them.
 _STEP = """def step(handle, finite):
-    after = adapter.update(handle, finite)
-    return handle if after is None else after"""
+    new_handle = adapter.update(handle, finite)
+    return handle if new_handle is None else new_handle"""
 _IMPORTS = {
     "SimpleNamespace": "from types import SimpleNamespace",
     "np": "import numpy as np",
@@ -78,11 +78,11 @@ def snippet_of(result: Result, adapter: Adapter) -> str:
     helpers = {"step": _STEP, "shown": inspect.getsource(shown).replace("(value: Any) -> Any", "(value)").rstrip()}
     body = "\n\n\n".join([*(text for name, text in helpers.items() if re.search(rf"\b{name}\(", body)), body])
     needed = {line for name, line in _IMPORTS.items() if re.search(rf"\b{name}\b", body)}
-    above = "".join(f"{line}\n" for line in sorted(needed - set(source.splitlines())))
-    if above and not source.startswith(("import", "from")):
-        above += "\n\n"
+    imports = "".join(f"{line}\n" for line in sorted(needed - set(source.splitlines())))
+    if imports and not source.startswith(("import", "from")):
+        imports += "\n\n"
     # Annotations are not evaluated, so that the names in them need not be defined.
-    return f"{_heading(result, adapter)}\n\nfrom __future__ import annotations\n\n{above}{source}\n\n\n{body}\n"
+    return f"{_heading(result, adapter)}\n\nfrom __future__ import annotations\n\n{imports}{source}\n\n\n{body}\n"
 
 
 def reproduced(snippet: str, python: str = sys.executable, seconds: float = SECONDS) -> bool:
@@ -125,7 +125,7 @@ def _method(call: Call) -> str:
 
 
 def _ending(last: Call, results: Sequence[Any], message: str) -> str:
-    """Return the statement that raises an error if `got`, one result or several, is the recorded one."""
+    """Return the statement that raises an error if `got` equals the recorded result or results."""
     if _raises(last, message):
         return ""
     result = list(results) if len(results) > 1 else results[0][-1] if _has_handles(last) else results[0]
@@ -138,7 +138,7 @@ def _ending(last: Call, results: Sequence[Any], message: str) -> str:
 
 
 def _lines(calls: Sequence[Call], message: str, library: str, source: str) -> Iterator[str]:
-    """Yield the lines of the calls of one case, and its end. Scales that are read last are compared together."""
+    """Yield the lines of the calls of one case, and the comparison. Scales that are read last are compared together."""
     index, reads = 0, [*takewhile(lambda call: _method(call) == "read_scale" and not call.raised, reversed(calls))][::-1]
     reads = reads if len(reads) > 1 else []
     while index < len(calls) - len(reads):
@@ -185,7 +185,7 @@ def _arguments(method: str, recorded: Sequence[Any], library: str) -> Iterator[s
 
 
 def _loop_end(calls: Sequence[Call], start: int) -> int:
-    """Return the end of the pairs of update and read_scale that begin here; 0 if they are too few for a loop."""
+    """Return the end index of the pairs of update and read_scale from *start* on; 0 if they are too few for a loop."""
     end, name, names = start, "", set[str]()
     while end + 1 < len(calls) and _is_step(*calls[end : end + 2]) and name in ("", _name(calls[end].arguments[0])):
         name = _name(calls[end + 1].arguments[0])

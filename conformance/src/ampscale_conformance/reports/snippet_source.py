@@ -38,18 +38,19 @@ def source_of(adapter: object, methods: Set[str]) -> str:
 
 
 class _Source:
-    """Import lines and definitions that these methods require, each definition after those that it requires."""
+    """Imports and definitions that some methods of an adapter require. A definition follows those that it requires."""
 
     def __init__(self, classes: list[type], methods: Set[str]) -> None:
         self.imports: set[str] = set()
         self.pieces: dict[str, str] = {}
         self._methods = methods
-        self._modules: dict[str, str] = {cls.__name__: cls.__module__ for cls in classes}  # the module of each name
+        self._modules: dict[str, str] = {cls.__name__: cls.__module__ for cls in classes}  # module that defines each name
         self._adapters = set(self._modules)
         for cls in classes:
             self._take(cls.__name__, cls.__module__)
 
     def _take(self, name: str, module: str) -> None:
+        """Add the definition or import of a name of a module, and all that the definition requires."""
         statement, value = _definitions(module).get(name), vars(sys.modules[module]).get(name)
         if f"{type(value).__module__}.{type(value).__name__}" == LIBRARY:
             library = vars(value)["_name"]
@@ -69,7 +70,7 @@ class _Source:
             self.pieces[name] = _text(statement, module)
 
     def _pruned(self, node: ast.ClassDef) -> ast.ClassDef:
-        """Return the class with these methods alone, and without its description for the suite."""
+        """Return the class with only the required methods, and without its docstring and `info`."""
         bases = [base for base in node.bases if ast.unparse(base) not in ("Adapter", "Protocol")]
         items = [item for item in node.body if not _is_unused(item, self._methods)]
         return ast.ClassDef(node.name, bases, [], items, node.decorator_list)
@@ -144,7 +145,7 @@ def _module_of(statement: ast.Import | ast.ImportFrom, alias: ast.alias, module:
 
 
 def _is_unused(item: ast.stmt, methods: Set[str]) -> bool:
-    """Return True for a method that is not required, the docstring, and the description for the suite."""
+    """Return True for the docstring, for `info`, and for a method that is not required."""
     if isinstance(item, ast.FunctionDef):
         return item.name not in methods
     names = set(_targets(item))
@@ -172,7 +173,7 @@ def _attributes_in(function: Any) -> Iterator[ast.Attribute]:
 
 
 def _construction(adapter: object) -> str:
-    """Return a statement that recreates the adapter with the attributes from its construction, not those set by calls."""
+    """Return statements that recreate the adapter with the attributes that its `__init__` sets; calls set the others."""
     name = type(adapter).__name__
     if type(adapter).__init__ is object.__init__:
         return f"adapter = {name}()"

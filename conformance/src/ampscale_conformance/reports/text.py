@@ -10,11 +10,9 @@ from ..model.clauses import clauses
 from ..model.verdicts import BAD, Report, Result, Verdict
 from ..model.versions import SUITE, spec_version
 
-QUIET = (Verdict.PASS, Verdict.UNSUPPORTED)
-
 
 def facts(report: Report) -> dict[str, str]:
-    """Return what a reader must know to repeat the run: versions, the claims of the implementation, and the environment."""
+    """Return the facts that a reader needs to repeat the run: versions, claims of the implementation, and the environment."""
     info = report.info
     claims = {"level": str(info.level), "capabilities": ", ".join(sorted(info.capabilities)) or "none"}
     versions = {"suite": SUITE, "spec": spec_version()}
@@ -42,34 +40,34 @@ def text(report: Report, width: int = 80) -> str:
 
 
 def same_failures(results: Iterable[Result]) -> list[list[Result]]:
-    """Return the results that are neither a pass nor unsupported, those with the same verdict and message together."""
+    """Return the results with verdicts other than pass and unsupported, grouped by verdict and message."""
     groups = defaultdict[tuple[str, str], list[Result]](list)
     for result in results:
-        if result.verdict not in QUIET:
+        if result.verdict not in (Verdict.PASS, Verdict.UNSUPPORTED):
             groups[result.verdict, result.message].append(result)
     return list(groups.values())
 
 
 def _group(results: Sequence[Result], width: int) -> list[str]:
-    """Return the lines on the first of several results that are the same, and the names of the others."""
+    """Return the lines on the first of several results with the same message, and a line with the cases of the others."""
     first, *others = results
-    names = ", ".join(result.case for result in others)
-    same = f"The same result of {len(others)} more case{'s' * (len(others) > 1)}: {names}"
-    return [*explained(first, width), *(_filled(same, width) if others else ())]
+    cases = ", ".join(result.case for result in others)
+    line = f"Same result for {len(others)} more case{'s' * (len(others) > 1)}: {cases}"
+    return [*lines_of(first, width), *(_wrapped(line, width) if others else ())]
 
 
-def explained(result: Result, width: int = 80) -> list[str]:
+def lines_of(result: Result, width: int = 80) -> list[str]:
     """Return the lines on one result: verdict, clause, its sources, the bug that the case detects, and the message."""
     lines = [f"{str(result.verdict).upper()} {result.case}"]
     if result.clause:
         clause = clauses()[result.clause]
         lines[0] += f" (a difference from a decision of spec {spec_version()})" if clause.basis == "decision" else ""
-        lines += _filled(f"{clause.id}: {clause.sentence}", width)
-        lines += [line for source in clause.sources for line in _filled(f"Source: {source}", width)]
+        lines += _wrapped(f"{clause.id}: {clause.sentence}", width)
+        lines += [line for source in clause.sources for line in _wrapped(f"Source: {source}", width)]
     if result.catches:
-        lines += _filled(f"Detects: {result.catches}", width)
+        lines += _wrapped(f"Detects: {result.catches}", width)
     first, *remaining = result.message.split("\n")
-    return lines + _filled(f"Result: {first}", width) + remaining
+    return lines + _wrapped(f"Result: {first}", width) + remaining
 
 
 def _chapters(report: Report) -> Iterator[str]:
@@ -99,7 +97,7 @@ def _counts(results: Iterable[Result]) -> str:
     return ", ".join(f"{counter[verdict]} {verdict}" for verdict in failures_first) or "no case"
 
 
-def _filled(line: str, width: int) -> list[str]:
+def _wrapped(line: str, width: int) -> list[str]:
     return textwrap.wrap(
         line, width, initial_indent="  ", subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
     )

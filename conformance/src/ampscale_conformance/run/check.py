@@ -18,7 +18,7 @@ from ..remote.client import Client
 from ..remote.transcript import ENDS
 
 SECONDS = 60.0
-AGAIN = 10.0  # seconds until the next alarm, if Python ignored the first, as in a weak reference's callback
+AGAIN = 10.0  # seconds between further alarms, since Python ignores errors in some places, such as weakref callbacks
 MIN_PASSED = 10  # of the whole suite: fewer passed cases prove nothing; the simplest adapter of this package passes 20
 
 _VERDICTS: dict[type[BaseException], Verdict] = {
@@ -70,7 +70,7 @@ def check(
         raise TypeError(f"adapter.info must be an ImplementationInfo, got {getattr(adapter, 'info', None)!r}")
     highest = max(LEVELS) if level is None else level_of(level)
     selected = [case for case in (every_case() if cases is None else cases) if case.level <= highest]
-    results = list(unknown_capabilities(adapter.info))
+    results = list(_unknown_capabilities(adapter.info))
     for case in selected:
         results.append(run(case, adapter, seconds))
         on_result(results[-1])
@@ -81,23 +81,27 @@ def check(
 
 def run(case: Case, adapter: Adapter, seconds: float = SECONDS) -> Result:
     """Return the result of one case."""
-    missing = _missing(case, adapter.info)
-    if missing:
+    if missing := _missing(case, adapter.info):
         return Result(case.clause, case.id, Verdict.UNSUPPORTED, missing, case.level, case.catches)
     subject, started = Subject(adapter), time.perf_counter()
-    verdict, message = _outcome(case, subject, max(seconds, RANKS_SECONDS) if "ranks" in case.needs else seconds)
+    verdict, message = Verdict.PASS, ""
+    try:
+        with _limit(max(seconds, RANKS_SECONDS) if "ranks" in case.needs else seconds):
+            case.run(subject)
+    except tuple(_VERDICTS) as ended:
+        verdict, message = _VERDICTS[type(ended)], str(ended)
     duration = time.perf_counter() - started
     if isinstance(adapter, Client):
         try:
             adapter.reset()
-        except Interruption as ended:  # an invalid end of the process after the last reply still belongs to this case
+        except Interruption as ended:  # a fault of the process after its last reply still belongs to this case
             if verdict is Verdict.PASS:
                 verdict, message = _VERDICTS[type(ended)], str(ended)
     calls, message = tuple(subject.calls), message.replace(f" ({case.clause})", "")  # a report names the clause itself
     return Result(case.clause, case.id, verdict, message, case.level, case.catches, calls, subject.trajectory, duration)
 
 
-def unknown_capabilities(info: ImplementationInfo) -> Iterator[Result]:
+def _unknown_capabilities(info: ImplementationInfo) -> Iterator[Result]:
     """Yield an unsupported result for each capability that is not in `CAPABILITIES`."""
     for claim in sorted(set(info.capabilities) - set(CAPABILITIES)):
         message = f"unknown capability {claim!r}; known are {', '.join(CAPABILITIES)}"
@@ -110,15 +114,6 @@ def _missing(case: Case, info: ImplementationInfo) -> str:
         return f"claims level {info.level}; requires level {case.level}"
     missing = sorted(case.needs - set(info.capabilities))
     return f"does not claim {', '.join(missing)}" if missing else ""
-
-
-def _outcome(case: Case, subject: Subject, seconds: float) -> tuple[Verdict, str]:
-    try:
-        with _limit(seconds):
-            case.run(subject)
-    except tuple(_VERDICTS) as ended:
-        return _VERDICTS[type(ended)], str(ended)
-    return Verdict.PASS, ""
 
 
 @contextmanager

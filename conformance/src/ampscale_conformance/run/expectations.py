@@ -8,7 +8,7 @@ Expected failures of an implementation: a TOML file with one entry per known fai
     issue = "https://example.org/issues/12"  # optional
 
 If several entries match a case, the first one counts. The run fails if a case passes that is expected to fail, or if an entry
-is stale because it applies to no case, so the file cannot become outdated unnoticed.
+is stale because it applies to no case, so that an outdated file is noticed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ EXPECTABLE = (Verdict.FAIL, Verdict.ERROR, Verdict.TIMEOUT, Verdict.CRASH, Verdi
 KEYS = ("case", "clause", "verdict", "reason", "issue")
 MOST = 1000  # entries of a file
 LONGEST = 2000  # characters of a value
-TODO = "TODO"  # prefix of a reason that is still to be written
+TODO = "TODO"  # prefix of a placeholder for a reason
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Expectation:
 
     @property
     def accepted(self) -> bool:
-        """Return True if the placeholder of the reason has been replaced."""
+        """Return True if the reason is not a placeholder."""
         return not self.reason.startswith(TODO)
 
     def __str__(self) -> str:

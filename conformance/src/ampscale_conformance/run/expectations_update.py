@@ -77,10 +77,6 @@ def _split(file: Path) -> tuple[str, list[str]]:
 
 def _to_toml(entry: Expectation) -> str:
     members = {entry.by: entry.glob, "verdict": str(entry.verdict), "reason": entry.reason, "issue": entry.issue}
-    lines = [f"{key} = {_quoted(value)}" for key, value in members.items() if value]
+    # A TOML string differs from a JSON string only in the escape of DEL.
+    lines = [f"{key} = {dumps(value, ensure_ascii=False)}".replace("\x7f", "\\u007f") for key, value in members.items() if value]
     return "\n".join(["[[expect]]", *lines, ""])
-
-
-def _quoted(value: str) -> str:
-    """Return a TOML string. It differs from a JSON string only in the escape of DEL."""
-    return dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

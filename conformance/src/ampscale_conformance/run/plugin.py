@@ -17,7 +17,7 @@ from ..model.adapter import LEVELS, parse_level
 from ..model.case import Case
 from ..model.verdicts import BAD, Result, Verdict
 from ..model.versions import SUITE, belongs
-from ..reports.text import explained, heading
+from ..reports.text import heading, lines_of
 from .check import SECONDS, run
 from .expectations import Expectations, read
 
@@ -30,17 +30,17 @@ def chapter_test(chapter: str) -> Callable[[Case, pytest.FixtureRequest], None]:
 
     @pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in chapter_cases])
     def test(case: Case, request: pytest.FixtureRequest) -> None:
-        session_run = request.config.pluginmanager.get_plugin(Run.NAME)
-        if session_run is None:
+        suite_run = request.config.pluginmanager.get_plugin(Run.NAME)
+        if suite_run is None:
             pytest.exit(MISSING, returncode=pytest.ExitCode.USAGE_ERROR)
-        result = session_run.result_of(case)
+        result = suite_run.result_of(case)
         request.node.user_properties += [(name, str(getattr(result, name))) for name in ("case", "clause", "verdict")]
         if result.verdict is Verdict.UNSUPPORTED:
             pytest.skip(result.message)
         if result.verdict is Verdict.XFAIL:
             pytest.xfail(result.message)
         if result.verdict in BAD:
-            pytest.fail("\n".join(explained(result)), pytrace=False)
+            pytest.fail("\n".join(lines_of(result)), pytrace=False)
 
     return test
 
@@ -75,7 +75,7 @@ class Run:
         return f"ampscale: {heading(self.adapter.info)}"
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Deselect the cases above the level, and those that came after the chosen version of the suite."""
+        """Deselect the cases above the level, and those that are newer than the selected version of the suite."""
         selected = {id(item): self._selects(item) for item in items}
         deselected = [item for item in items if not selected[id(item)]]
         if deselected:

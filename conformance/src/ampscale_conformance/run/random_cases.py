@@ -1,11 +1,12 @@
 """
-Random test generation with Hypothesis: the drawn cases of the suite, with other choices; failing ones are shrunk.
+Random test generation with Hypothesis: draws cases as the suite does, with other choices, and shrinks those that fail.
 
-A seed and a version of Hypothesis determine the cases. The failure of a single trace or tree is also reported as
-a test vector that can be added to spec/vectors, where it no longer depends on randomness.
+The seed and the version of Hypothesis determine the cases. The failure of a single trace or tree is also reported as a test
+vector that can be added to spec/vectors, where it no longer depends on randomness.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from tempfile import TemporaryDirectory
@@ -56,7 +57,7 @@ CLAUSES = {template.id: template.clause for template in TEMPLATES}
 def random_results(
     adapter: Adapter, seed: int, level: int | None = None, *, seconds: float = SECONDS, examples: int = EXAMPLES
 ) -> list[Result]:
-    """Return a result for each template up to the level: a pass, or the smallest failed one with its test vector."""
+    """Return a result for each template up to the level: a pass, or the smallest failure, with a test vector if possible."""
     templates = [template for template in TEMPLATES if level is None or template.level <= level_of(level)]
     return [_Search(template, adapter, seed, seconds).result(examples) for template in templates]
 
@@ -111,11 +112,10 @@ class _Search:
             verbosity=Verbosity.quiet,
         )
         with TemporaryDirectory() as folder:
-            set_hypothesis_home_dir(folder)  # so that no files remain in the current directory
+            set_hypothesis_home_dir(folder)  # so that Hypothesis leaves no files in the current directory
             try:
-                configure(seed(self.seed)(given(cases())(self._run)))()
-            except _FoundError:
-                return ""
+                with suppress(_FoundError):
+                    configure(seed(self.seed)(given(cases())(self._run)))()
             except errors.Flaky:
                 return "; not reproducible: the same case gave another result when repeated"
             finally:

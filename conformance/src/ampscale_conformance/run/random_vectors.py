@@ -17,7 +17,7 @@ from ..oracle.machine import trajectory
 
 
 def vector(id: str, case: DrawnCase, result: Result) -> str:
-    """Return a failing case, which has inputs, and its result as a test vector in JSON, one member per line."""
+    """Return a failing case as a test vector in JSON, one member per line. The case must have inputs."""
     members = VECTORS[case.chapter](case.inputs, result)
     catches = f"{_bug(case.chapter, members['clauses'][0])}: {' '.join(result.message.split())}"
     members = {"id": id, "clauses": members.pop("clauses"), "catches": catches, **members}
@@ -26,7 +26,7 @@ def vector(id: str, case: DrawnCase, result: Result) -> str:
 
 
 def _bug(chapter: str, clause: str) -> str:
-    """Return the name of a bug that the chapter's test vectors use for this clause."""
+    """Return the name that the chapter's test vectors give to a bug that violates this clause."""
     vectors = json.loads((spec_folder() / "vectors" / f"{chapter}.json").read_text("utf-8"))
     notes = [case["catches"].partition(":")[0] for case in vectors["cases"] if clause in case["clauses"]]
     return str([*notes, *vectors["notes"]][0])

@@ -24,10 +24,11 @@ CAPABILITIES = (
     *("namedtuple", "loss", "norm", "clip", "momentum", "schedule", "counters", "replicas", "stays-on-device"),
 )
 COMPILERS = {"jax", "torch"}
+DYNAMO_BACKEND = "aot_eager"  # traces like every backend of torch.compile, but requires no C++ compiler
 
 
 def info_of(name: str, preset: str | LossScaleRule, level: int, claims: Iterable[str], **more: str) -> ImplementationInfo:
-    """Return the `ImplementationInfo` of an adapter of ampscale; *more* overrides its members."""
+    """Return the `ImplementationInfo` of an adapter of ampscale; *more* sets other members."""
     name, version = f"ampscale {name}", ampscale.__version__
     return ImplementationInfo(name=name, version=version, preset=preset, level=level, capabilities=claims, **more)
 
@@ -47,7 +48,7 @@ def compiled_by(library: str, function: Callable[..., Any]) -> Callable[..., Any
     module: Any = import_module(library)
     if library == "jax":
         return module.jit(function)  # type: ignore[no-any-return]
-    return module.compile(function, fullgraph=True, backend=BACKEND)  # type: ignore[no-any-return]
+    return module.compile(function, fullgraph=True, backend=DYNAMO_BACKEND)  # type: ignore[no-any-return]
 
 
 class Core:
@@ -105,8 +106,8 @@ class Core:
     # Level 3: a cell is a step function and its current state.
 
     def create_cell(self, rule: LossScaleRule, parameters: Sequence[Any], max_norm: float | None = None, **options: Any) -> Any:
-        self.create(rule)  # may raise Unsupported
-        network, optimizer = trained(parameters, self.info.arrays, **options)
+        self.create(rule)  # raises Unsupported for some rules
+        network, optimizer = network_with_optimizer(parameters, self.info.arrays, **options)
         state = ampscale.init_train_state(network.params, optimizer, rule)
 
         def step(state: Any, data: list[Any]) -> Any:
@@ -136,8 +137,8 @@ class Core:
     def step_on_arrays(self, handle: Any, tree: Any) -> tuple[Any, Any]:
         """Unscale, check and update without a host synchronization."""
         rule, state = handle
-        after, unscaled = self._ready(step_of(rule))(state, tree)
-        return (rule, after), unscaled
+        new_state, unscaled = self._ready(step_of(rule))(state, tree)
+        return (rule, new_state), unscaled
 
     def compiled(self) -> "Core":
         """Return the adapter with functions compiled by `jax.jit`, or by `torch.compile` as one graph."""
@@ -152,12 +153,9 @@ class Core:
             parameters, data = [xp.zeros(1)], [xp.asarray([1.0 if finite else xp.inf])]
         network = linear(parameters, self.info.arrays)
         optimizer = ampscale.optimizers.SGD(network, 1.0)
-        before = ampscale.init_train_state(network.params, optimizer, rule)._replace(scaler=state)
-        after, _ = ampscale.train_step(network, optimizer, rule, before, *data, communicator=communicator)
-        return rule, after.scaler
-
-
-BACKEND = "aot_eager"  # traces like every backend of torch.compile, but requires no C++ compiler
+        train_state = ampscale.init_train_state(network.params, optimizer, rule)._replace(scaler=state)
+        train_state, _ = ampscale.train_step(network, optimizer, rule, train_state, *data, communicator=communicator)
+        return rule, train_state.scaler
 
 
 class Replica:
@@ -171,11 +169,11 @@ class Replica:
         return [sum(leaves[1:], start=leaves[0]) / len(leaves) for leaves in zip(*self._gathered(tree), strict=True)]
 
     def agree(self, finite: Any, scale: Any, gradients: Any, *, norm: bool = False) -> Agreement:
-        """Return True if the flag is True on every replica."""
+        """Return an agreement that is finite if the flag is True on every replica."""
         return Agreement(reduce(and_, self._gathered(finite)), has_gradients=True)
 
     def check_same(self, **settings: Any) -> None:
-        """Do nothing: replicas are given one rule."""
+        """Do nothing: all replicas have the same rule."""
 
     def _gathered(self, value: Any) -> list[Any]:
         self._slots[self._rank] = value
@@ -188,7 +186,7 @@ class Replica:
 def linear(parameters: list[Any], arrays: str) -> Any:
     """Return the network with loss sum(parameter * data) in float32, with an explicit vjp for NumPy."""
     with ampscale.use_backend(arrays) as xp:
-        pass
+        pass  # only the namespace is needed
 
     def loss_of(params: Any, *data: Any) -> Any:
         products = [xp.astype(param, xp.float32) * xp.astype(leaf, xp.float32) for param, leaf in zip(params, data, strict=True)]
@@ -197,7 +195,7 @@ def linear(parameters: list[Any], arrays: str) -> Any:
     def vjp(params: Any, *data: Any) -> Any:
         def pullback(seed: Any) -> Any:
             with np.errstate(all="ignore"):
-                scaled = [np.asarray(leaf.astype(np.float32) * seed) for leaf in data]  # of shape () it would be a scalar
+                scaled = [np.asarray(leaf.astype(np.float32) * seed) for leaf in data]  # otherwise a scalar for shape ()
                 return [leaf.astype(param.dtype) for param, leaf in zip(params, scaled, strict=True)]
 
         with np.errstate(all="ignore"):
@@ -206,9 +204,9 @@ def linear(parameters: list[Any], arrays: str) -> Any:
     return ampscale.Network(loss_of, parameters, vjp=vjp if arrays == "numpy" else None)
 
 
-def trained(parameters: Sequence[Any], arrays: str, learning_rate: Any, momentum: float = 0.0) -> tuple[Any, Any]:
-    """Return the linear network, and a momentum optimizer of its parameters."""
-    network = linear(list(parameters), arrays)
+def network_with_optimizer(values: Sequence[Any], arrays: str, learning_rate: Any, momentum: float = 0.0) -> tuple[Any, Any]:
+    """Return the linear network with these parameters, and its optimizer."""
+    network = linear(list(values), arrays)
     return network, ampscale.optimizers.Momentum(network, learning_rate, momentum)
 
 

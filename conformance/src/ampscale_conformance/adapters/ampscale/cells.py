@@ -9,12 +9,12 @@ import ampscale
 
 from ...model.adapter import Unsupported
 from ..base import StateDict, StepCell, outputs
-from .backends import info_of, trained
+from .backends import info_of, network_with_optimizer
 from .scalers import EDGE
 
 
 class UpdateCell:
-    """`ampscale.DynamicLossScaleUpdateCell`, and the array with the scale that a training cell would pass to it."""
+    """`ampscale.DynamicLossScaleUpdateCell`. A handle is a cell, and the array of the scale that training cells pass to it."""
 
     info = info_of("update cell", "mindspore_update_cell", 0, ("resume", "rounding"))
 
@@ -59,7 +59,8 @@ class TrainOneStep(StepCell, StateDict):
         return float(cell.scale_sense)
 
     def create_cell(self, rule: Any, parameters: Sequence[Any], **options: Any) -> Any:
-        return ampscale.TrainOneStepWithLossScaleCell(*trained(parameters, "numpy", **options), update_cell(rule))
+        network, optimizer = network_with_optimizer(parameters, "numpy", **options)
+        return ampscale.TrainOneStepWithLossScaleCell(network, optimizer, update_cell(rule))
 
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
         scale, rate = float(cell.scale_sense), float(cell.optimizer.learning_rate)
@@ -75,8 +76,8 @@ class MFTrainOneStep(TrainOneStep):
     def create_cell(self, rule: Any, parameters: Sequence[Any], max_norm: float | None = None, **options: Any) -> Any:
         """Return a cell with one of `ampscale.optimizers`. It computes a norm only if it clips."""
         limit = 1.0 if max_norm is None else max_norm
-        network_and_optimizer = trained(parameters, "numpy", **options)
-        return ampscale.MFTrainOneStepCell(*network_and_optimizer, max_norm is not None, limit, update_cell(rule))
+        network, optimizer = network_with_optimizer(parameters, "numpy", **options)
+        return ampscale.MFTrainOneStepCell(network, optimizer, max_norm is not None, limit, update_cell(rule))
 
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
         scale = float(cell.scale_sense)
@@ -86,9 +87,9 @@ class MFTrainOneStep(TrainOneStep):
 
 
 def update_cell(rule: Any) -> Any:
-    """Return an update cell for a rule; raise Unsupported if the published scale would grow to infinity."""
+    """Return an update cell for a rule; raise Unsupported if the published scale could become infinite."""
     if rule.init_scale > EDGE:
-        raise Unsupported("the scale does not grow to infinity, unlike the published one")
+        raise Unsupported("the scale must be at most 2**100; it never becomes infinite, unlike the published one")
     return ampscale.DynamicLossScaleUpdateCell(rule.init_scale, rule.growth_factor, rule.growth_interval)
 
 

@@ -13,17 +13,17 @@ from ...model.bits import arrays
 from ..base import StateDict, outputs
 from ..mindspore import MindSpore
 from ..paddle import Paddle
-from .backends import info_of, linear, trained
+from .backends import info_of, linear, network_with_optimizer
 
-EDGE = 2.0**100  # beyond it, and below its reciprocal, ampscale deviates from the published scalers: spec/deviations.md
-HOST = ("resume", "rounding", "division")
+EDGE = 2.0**100  # above it, and below its reciprocal, ampscale deviates from the published scalers: spec/deviations.md
+SCALERS = ("resume", "rounding", "division")  # capabilities of dynamic scalers
 TREES = ("float16", "bfloat16", "complex", "integers")
 
 
 class DynamicLossScaler(StateDict, MindSpore):
     """`ampscale.DynamicLossScaler`, on NumPy."""
 
-    info = info_of("DynamicLossScaler", "mindspore", 1, (*HOST, *TREES))
+    info = info_of("DynamicLossScaler", "mindspore", 1, (*SCALERS, *TREES))
 
     def scaler_with(self, *constants: Any) -> Any:
         return ampscale.DynamicLossScaler(*constants)
@@ -57,7 +57,7 @@ class DynamicLossScaleManager:
 
     def create(self, rule: Any) -> Any:
         if not 1 <= rule.init_scale <= EDGE:
-            raise Unsupported("the scale must be at least 1, and does not grow to infinity like the published one")
+            raise Unsupported("the scale must be from 1 to 2**100; it never becomes infinite, unlike the published one")
         return ampscale.DynamicLossScaleManager(rule.init_scale, rule.growth_factor, rule.growth_interval)
 
     def update(self, manager: Any, finite: bool) -> None:
@@ -67,16 +67,16 @@ class DynamicLossScaleManager:
         return float(manager.get_loss_scale())
 
 
-class OurGradScaler:
-    """Base of both scalers of a hand-written loop: limits the scale to `EDGE`, and returns whether a step was applied."""
+class AmpscaleGradScaler:
+    """Base of both scalers for hand-written loops: limits the scale to `EDGE`, and returns whether a step was applied."""
 
-    who = "it"
+    name = "ampscale"
 
     def create(self, rule: Any) -> Any:
-        """Raise Unsupported if the published scaler's scale would leave the normal float32 numbers, since ampscale's does not."""
+        """Raise Unsupported if the published scale could leave the normal float32 numbers, which ampscale's scale never does."""
         scaler = super().create(rule)  # type: ignore[misc]  # of the published scaler's adapter
         if not 1 / EDGE <= rule.init_scale <= EDGE:
-            raise Unsupported("the scale stays normal, unlike the published one")
+            raise Unsupported("the scale must be from 2**-100 to 2**100; it stays a normal number, unlike the published one")
         return scaler
 
     def all_finite(self, tree: Any) -> bool:
@@ -88,14 +88,14 @@ class OurGradScaler:
         return bool(scaler.step(optimizer))
 
 
-class PaddleGradScaler(OurGradScaler, Paddle):
+class PaddleGradScaler(AmpscaleGradScaler, Paddle):
     """`ampscale.GradScaler`, Paddle's, over NumPy networks."""
 
     info = info_of(
         "Paddle GradScaler",
         "paddle_document",
         4,
-        (*HOST, "process", "float16", "bfloat16", "complex", "none", "groups", "applied", "loss", "momentum", "schedule"),
+        (*SCALERS, "process", "float16", "bfloat16", "complex", "none", "groups", "applied", "loss", "momentum", "schedule"),
     )
 
     def scaler_with(self, scale: float, **constants: Any) -> Any:
@@ -114,11 +114,7 @@ class PaddleGradScaler(OurGradScaler, Paddle):
         return ampscale.optimizers.SGD(linear(list(parameters), "numpy"), 1.0)
 
     def optimizer_with(self, gradients: Sequence[Any]) -> Any:
-        """
-        Return a stand-in optimizer that holds *gradients* and changes nothing.
-
-        ampscale's optimizers do not support complex parameters.
-        """
+        """Return a stand-in that holds *gradients* and changes nothing, since ampscale's optimizers reject complex parameters."""
         parameters = [SimpleNamespace(grad=gradient.copy()) for gradient in gradients]
         return SimpleNamespace(parameters=parameters, step=lambda: None)
 
@@ -129,7 +125,7 @@ class PaddleGradScaler(OurGradScaler, Paddle):
         return [parameter.value for parameter in optimizer.parameters]
 
     def create_cell(self, rule: Any, parameters: Sequence[Any], learning_rate: Any, momentum: float = 0.0) -> Any:
-        return self.create(rule), *trained(parameters, "numpy", learning_rate, momentum)
+        return self.create(rule), *network_with_optimizer(parameters, "numpy", learning_rate, momentum)
 
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
         """Run the documented loop, whose backward pass starts with the scale."""
