@@ -89,14 +89,14 @@ def invoke(*arguments):
 
 
 def output_of(status, *arguments):
-    """Return what a run prints that ends with this status."""
+    """Run the command, check its exit status, and return what it prints."""
     result = invoke(*arguments)
     assert result.exit_code == status, result.output[-400:]
     return result.stdout
 
 
 def usage_error(*arguments):
-    """Return the error message of a run with wrong usage, which prints nothing else."""
+    """Run the command with wrong usage, check that it prints only an error, and return the message."""
     result = invoke(*arguments)
     assert (result.exit_code, result.stdout) == (2, "")
     return " ".join(result.stderr.split())
@@ -189,7 +189,7 @@ def test_too_few_passed_cases_are_not_ok():
 
 
 def test_the_same_failure_is_printed_once():
-    """The line has the number and the names of the other cases. A drawn case names its draw."""
+    """Another line has the number and the names of the other cases."""
     output = output_of(1, "strange:Raising", "--level", "0")
     assert output.count("Result: update raised RuntimeError: broken") == 1
     assert "more cases: " in output
@@ -218,7 +218,7 @@ def test_a_stale_expectation_is_not_ok(here):
 
 
 def test_invalid_expectations_are_rejected(here):
-    """No case is run."""
+    """The adapter would end the process if a case were run."""
     assert "No such file" in usage_error("strange:Crashing", "--expect", "absent.toml")
     (here / "expect.toml").write_text("[[expect]]\ncase = 1\n")
     options = ("--expect", "expect.toml")
@@ -257,8 +257,8 @@ def serve_command(name):
     return f"{sys.executable} -m ampscale_conformance.remote.serve strange:{name}"
 
 
-def test_a_command_has_the_verdicts_of_its_adapter(here):
-    """The replay of its recording has them, too, without the module."""
+def test_a_served_adapter_has_the_same_verdicts(here):
+    """So does the replay of its recording, which does not require the module."""
     (here / "level").mkdir()
     direct = verdicts(report_of(1, "strange:Late", "--level", "0"))
     assert verdicts(report_of(1, "--command", serve_command("Late"), "--level", "0", "--record", "run.jsonl")) == direct
@@ -268,7 +268,7 @@ def test_a_command_has_the_verdicts_of_its_adapter(here):
 
 
 def test_a_crash_is_a_verdict():
-    """A program that does not start gives one result. After a crash, the remaining cases are run."""
+    """A program that does not start has one result. After a crash, the remaining cases are run."""
     report = report_of(1, "--command", "./absent")
     assert verdicts(report) == {"hello": "crash"}
     assert "./absent" in report["results"][0]["message"]

@@ -25,7 +25,6 @@ sys.modules.update(dict.fromkeys({LIBRARIES}))  # importing one of them raises I
 import ampscale_conformance.reports.snippet
 from ampscale_conformance.adapters.loading import find
 from ampscale_conformance.cases import every_case
-from ampscale_conformance.cases import every_case
 every_case()
 print(*(find(name).info.name for name in {PUBLISHED}), sep="\\n")
 """
@@ -77,6 +76,7 @@ def test_version_of_returns_the_installed_version():
     assert version_of("no-such-distribution") == ""
 
 
+@pytest.mark.slow
 def test_torch_fails_two_clauses():
     """Version 2.13.0 multiplies by a reciprocal, checks one side for overflows, and rejects a step without gradients."""
     results = check(find("torch"), 4).results

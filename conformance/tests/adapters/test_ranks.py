@@ -1,4 +1,4 @@
-"""`on_ranks`: a function runs in real processes, and each error, end or delay of one of them is reported. None of them stays."""
+"""`on_ranks`: a function runs in real processes, and an error, exit or delay of any of them is reported. None remains."""
 
 import json
 import os
@@ -12,9 +12,10 @@ from ampscale_conformance import ImplementationInfo, Verdict, check, on_ranks
 from ampscale_conformance.adapters import ranks
 from ampscale_conformance.cases.replicas_ranks import CASES
 from ampscale_conformance.model.subject import TimedOut
+from remote.commands import is_running
 
 
-def place(rank, size, *arguments):
+def describe(rank, size, *arguments):
     return [rank, size, os.getpid(), int(os.environ["WORLD_SIZE"]), list(arguments)]
 
 
@@ -28,15 +29,6 @@ def fail_on_one(rank, _size, way):
         time.sleep(60)
 
 
-def runs(pid):
-    """Return True if a process exists and is no zombie."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
 @pytest.fixture(autouse=True)
 def _no_ranks_remain():
     yield
@@ -45,7 +37,7 @@ def _no_ranks_remain():
 
 def test_results_are_in_the_order_of_the_ranks_and_processes_are_reused():
     """For another number of ranks, the processes end."""
-    first, second = on_ranks(place, 2, "a", [1.5, None]), on_ranks(place, 2)
+    first, second = on_ranks(describe, 2, "a", [1.5, None]), on_ranks(describe, 2)
     assert [[rank, size, world, other_arguments] for rank, size, _, world, other_arguments in first] == [
         [0, 2, 2, ["a", [1.5, None]]],
         [1, 2, 2, ["a", [1.5, None]]],
@@ -53,8 +45,8 @@ def test_results_are_in_the_order_of_the_ranks_and_processes_are_reused():
     pids = [pid for _, _, pid, *_ in first]
     assert pids == [pid for _, _, pid, *_ in second]
     assert os.getpid() not in pids
-    assert [rank for rank, *_ in on_ranks(place, 3)] == [0, 1, 2]
-    assert not any(map(runs, pids))
+    assert [rank for rank, *_ in on_ranks(describe, 3)] == [0, 1, 2]
+    assert not any(map(is_running, pids))
 
 
 @pytest.mark.parametrize(
@@ -67,12 +59,12 @@ def test_results_are_in_the_order_of_the_ranks_and_processes_are_reused():
 def test_an_error_names_the_rank_and_ends_all_processes(monkeypatch, way, message):
     """The other ranks, which wait, delay the error by a few seconds at most."""
     monkeypatch.setattr(ranks, "GRACE", 0.5)
-    pids = [pid for _, _, pid, *_ in on_ranks(place, 2)]
+    pids = [pid for _, _, pid, *_ in on_ranks(describe, 2)]
     started = time.monotonic()
     with pytest.raises(RuntimeError, match=message):
         on_ranks(fail_on_one, 2, way)
     assert time.monotonic() - started < 10
-    assert not any(map(runs, pids))
+    assert not any(map(is_running, pids))
 
 
 class Hangs:
@@ -84,7 +76,7 @@ class Hangs:
 
 def test_a_hanging_rank_is_a_timeout_of_its_case(monkeypatch):
     """The suite continues, and the ranks are ended. They run before, so that starting them does not count."""
-    on_ranks(place, 2)
+    on_ranks(describe, 2)
     monkeypatch.setattr(ranks, "SECONDS", 1.5)
     (result,) = check(Hangs(), cases=CASES[:1]).results
     assert (result.verdict, result.message) == (Verdict.TIMEOUT, "no result of rank 0 within 1.5 s")
@@ -96,11 +88,11 @@ SCRIPT = """
 import json, os, sys, time
 from ampscale_conformance import on_ranks
 
-def place(rank, size):
+def process_id(rank, size):
     return os.getpid()
 
 if __name__ == "__main__":
-    print(json.dumps(on_ranks(place, 2)), flush=True)
+    print(json.dumps(on_ranks(process_id, 2)), flush=True)
     time.sleep(60)
 """
 
@@ -112,9 +104,9 @@ def test_ranks_of_a_script_end_if_it_is_killed(tmp_path):
     command = [sys.executable, str(tmp_path / "script.py")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
         pids = json.loads(process.stdout.readline())
-        assert all(map(runs, pids))
+        assert all(map(is_running, pids))
         process.send_signal(signal.SIGKILL)
     deadline = time.monotonic() + 20
-    while any(map(runs, pids)) and time.monotonic() < deadline:
+    while any(map(is_running, pids)) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not any(map(runs, pids))
+    assert not any(map(is_running, pids))

@@ -69,7 +69,7 @@ def test_bits_rejects_invalid_arrays(dtype, shape, bits, message):
         Bits(dtype, shape, bits)
 
 
-ALMOST = [
+INVALID_MEMBERS = [
     {"shape": [1.0]},
     {"shape": [True]},
     {"shape": 1},
@@ -82,7 +82,7 @@ ALMOST = [
 ]
 
 
-@pytest.mark.parametrize("changes", ALMOST, ids=str)
+@pytest.mark.parametrize("changes", INVALID_MEMBERS, ids=str)
 def test_from_json_rejects_invalid_members(changes):
     """Patterns have exactly their lower-case digits; sizes are integers from 0 on."""
     message = "an array must have|a shape must be|hex digits|got 'half'|elements, got|sizes|shape"

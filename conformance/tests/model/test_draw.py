@@ -58,13 +58,13 @@ def test_calls_after_the_drawn_cases_are_recorded():
 
 
 def test_cases_are_unsupported_only_if_all_of_them_are():
-    def declines_from(least):
+    def unsupported_from(least):
         def outcome(_, number):
             if number >= least:
                 raise Unsupported("too many")
 
         return drawn(outcome)
 
-    run_draws(Subject(Plain()), declines_from(1), numbered("x", 3))
+    run_draws(Subject(Plain()), unsupported_from(1), numbered("x", 3))
     with pytest.raises(Unsupported, match="too many"):
-        run_draws(Subject(Plain()), declines_from(0), numbered("x", 3))
+        run_draws(Subject(Plain()), unsupported_from(0), numbered("x", 3))

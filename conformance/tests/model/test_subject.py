@@ -101,16 +101,16 @@ def test_trees_consist_of_the_librarys_arrays(arrays):
     """Converting arrays keeps their bits. Flags and scales may be arrays of shape ()."""
     for dtype in ("bool", "int32", "float16", "float32", "bfloat16", "complex64"):
         one, zero = (True, False) if dtype == "bool" else (1, 0)
-        given, tree = [], {"a": [array(dtype, [one, zero, one]), None], "b": (array(dtype, [[one], [zero]]), array(dtype, one))}
-        target = subject(arrays, all_finite=lambda made, given=given: given.append(made) or True)
+        passed, tree = [], {"a": [array(dtype, [one, zero, one]), None], "b": (array(dtype, [[one], [zero]]), array(dtype, one))}
+        target = subject(arrays, all_finite=lambda tree_, passed=passed: passed.append(tree_) or True)
         assert target.all_finite(tree) is True
-        assert {type(leaf).__module__.partition(".")[0] for leaf in given[0]["b"]} <= {arrays, "jaxlib"}
-        assert target.to_bits(given[0], "it") == tree
+        assert {type(leaf).__module__.partition(".")[0] for leaf in passed[0]["b"]} <= {arrays, "jaxlib"}
+        assert target.to_bits(passed[0], "it") == tree
     for flag in (True, False):
-        made = subject(arrays).to_arrays(array("bool", flag))
-        assert subject(all_finite=lambda _, made=made: made).all_finite([]) is flag
-    made = subject(arrays).to_arrays(array("float32", 1.5))
-    assert subject(read_scale=lambda _: made).read_scale(None) == 1.5
+        result = subject(arrays).to_arrays(array("bool", flag))
+        assert subject(all_finite=lambda _, result=result: result).all_finite([]) is flag
+    scale = subject(arrays).to_arrays(array("float32", 1.5))
+    assert subject(read_scale=lambda _: scale).read_scale(None) == 1.5
 
 
 @pytest.mark.parametrize("method", ["scale", "unscale"])
@@ -208,8 +208,8 @@ def test_handles_in_lists_and_tuples_are_numbered():
     handles = [target.create(LossScaleRule()), target.create(LossScaleRule())]
     target.call("update_replicas", handles, [True, False])
     target.call("step_on_arrays", handles[1], [np.float32(1)])
-    ranks, step = target.calls[2:]
-    assert (ranks.arguments, ranks.result) == ([[{"handle": 0}, {"handle": 1}], [True, False]], [{"handle": 1}, {"handle": 0}])
+    update, step = target.calls[2:]
+    assert (update.arguments, update.result) == ([[{"handle": 0}, {"handle": 1}], [True, False]], [{"handle": 1}, {"handle": 0}])
     assert (step.arguments[0], step.result) == ({"handle": 1}, [{"handle": 1}, [array("float32", 1.0).to_json()]])
     inner = SimpleNamespace(info=INFO, read_scale=lambda _: 2.0)
     target = subject(compiled=lambda: inner)

@@ -15,8 +15,8 @@ from ampscale import presets
 FROZEN = dict(line.split() for line in (Path(__file__).parent / "suite-1.0.txt").read_text().splitlines())
 
 
-class Declining(Plain):
-    """Adapter that declines each rule but the published one, and cannot take a step."""
+class Rejecting(Plain):
+    """Adapter that rejects every rule except the published one, and raises an error in every step."""
 
     def __init__(self):
         super().__init__("torch", 0, ())
@@ -27,7 +27,7 @@ class Declining(Plain):
         return super().create(rule)
 
     def update(self, handle, finite):
-        raise RuntimeError("not today")
+        raise RuntimeError("no step is supported")
 
 
 def test_an_older_suite_has_no_newer_cases(monkeypatch):
@@ -54,7 +54,7 @@ def test_the_ids_of_suite_1_0_are_those_that_were_published():
 
 def test_a_run_with_too_few_passed_cases_is_not_ok():
     """Unsupported cases do not count as passed."""
-    report = check(Declining(), 0)
+    report = check(Rejecting(), 0)
     assert not report.ok
     assert report.too_little
     nothing = Report(ImplementationInfo(name="x"), (Result("MACHINE-skip", "a", Verdict.UNSUPPORTED),))

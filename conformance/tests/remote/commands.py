@@ -43,7 +43,7 @@ def processes(adapter):
 FAKES = Path(__file__).parent / "fakes.py"
 BOUND = 60.0  # seconds for a whole run
 LIMIT = 1.0  # for a reply of a fake in LATE
-LATE = ("slow drip", "deaf to SIGTERM", "a grandchild holds the pipes", "floods stderr indefinitely", "never answers hello")
+LATE = ("slow drip", "ignores SIGTERM", "a grandchild holds the pipes", "floods stderr indefinitely", "never answers hello")
 
 
 def run_case(interval):
@@ -83,7 +83,7 @@ def is_running(pid):
     try:
         if not Path("/proc/self").exists():
             return os.kill(int(pid), 0) is None
-        return (Path("/proc") / pid / "stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+        return Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
 

@@ -35,7 +35,7 @@ def send(reply):
     write(json.dumps(reply) + "\n")
 
 
-# --- faults in one case: each gets the correct reply and does something else ---
+# --- faults in one case: each function is called with the correct reply ---
 
 
 def slow(reply):
@@ -49,7 +49,7 @@ def slow_drip(reply):
         time.sleep(0.05)
 
 
-def deaf_to_sigterm(reply):
+def ignores_sigterm(reply):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     slow(reply)
 
@@ -74,7 +74,7 @@ def floods_stdout(_reply):
         write("{}\n" * 1000)
 
 
-def floods_stderr_for_ever(_reply):
+def floods_stderr_indefinitely(_reply):
     while True:
         os.write(2, b"noise\n" * 10000)
 
@@ -86,7 +86,7 @@ def floods_stderr(reply):
 
 
 def crash(_reply):
-    os.write(2, b"at\n\nits \x1b[31mwits' end")
+    os.write(2, b"first\n\nthe \x1b[31mlast")
     os._exit(3)
 
 
@@ -113,17 +113,17 @@ def windows_newline(reply):
     write(json.dumps(reply) + "\r\n")
 
 
-def raises_half_a_character(reply):
-    write(f'{{"id": {reply["id"]}, "raised": {{"type": "Half\\u0000", "message": "\\ud800"}}}}\n')
+def raises_an_unpaired_surrogate(reply):
+    write(f'{{"id": {reply["id"]}, "raised": {{"type": "Unpaired\\u0000", "message": "\\ud800"}}}}\n')
 
 
 IN_ONE_CASE = {  # name: verdict, part of the message, and fault
     "slow drip": ("timeout", "no reply within 1 s", slow_drip),
-    "deaf to SIGTERM": ("timeout", "no reply within 1 s; its stderr is empty", deaf_to_sigterm),
+    "ignores SIGTERM": ("timeout", "no reply within 1 s; its stderr is empty", ignores_sigterm),
     "a grandchild holds the pipes": ("timeout", "no reply within 1 s", grandchild_holds_the_pipes),
-    "floods stderr indefinitely": ("timeout", "no reply within 1 s; its stderr ends: noise | noise", floods_stderr_for_ever),
+    "floods stderr indefinitely": ("timeout", "no reply within 1 s; its stderr ends: noise | noise", floods_stderr_indefinitely),
     "dies and leaves a grandchild": ("crash", "the process ended, exit status 5", dies_and_leaves_a_grandchild),
-    "crash": ("crash", "the process ended, exit status 3; its stderr ends: at | its  [31mwits' end", crash),
+    "crash": ("crash", "the process ended, exit status 3; its stderr ends: first | the  [31mlast", crash),
     "segfault": ("crash", "the process ended, killed by SIGSEGV; its stderr is empty", segfault),
     "truncated, then dead": ("crash", "the process ended after 9 bytes of a line, exit status 0", truncated_then_dead),
     "floods stdout": ("protocol-error", "expected ", floods_stdout),
@@ -134,7 +134,7 @@ IN_ONE_CASE = {  # name: verdict, part of the message, and fault
     ),
     "closes stdout": ("protocol-error", "the process closed its standard output, but still runs", closes_stdout),
     "extra line": ("protocol-error", "expected a reply with the id ", extra_line),
-    "raises half a character": ("error", "update raised Half : \\ud800", raises_half_a_character),
+    "raises an unpaired surrogate": ("error", "update raised Unpaired : \\ud800", raises_an_unpaired_surrogate),
     "floods stderr": ("pass", "", floods_stderr),
     "Windows newline": ("pass", "", windows_newline),
 }
@@ -172,9 +172,9 @@ def claims(level=0, *capabilities):
     def answer(request, calls, index):
         reply = plain.reply_to(request, calls)
         if request["call"] == "hello":
-            reply["result"]["implementation"] = {"name": "liar", "level": level, "capabilities": capabilities}
+            reply["result"]["implementation"] = {"name": "claims", "level": level, "capabilities": capabilities}
         elif request["call"] not in ("create", "update", "read_scale", "reset", "bye"):
-            reply = {"id": index, "absent": "I never wrote that"}
+            reply = {"id": index, "absent": "not implemented"}
         send(reply)
 
     return answer

@@ -14,9 +14,9 @@ from ampscale_conformance.model.adapter import ImplementationInfo, Unsupported
 from ampscale_conformance.model.case import Case
 from ampscale_conformance.model.methods import METHODS
 from ampscale_conformance.model.subject import Crashed, ProtocolError, TimedOut
-from ampscale_conformance.remote.client import Client, RemoteMethods
+from ampscale_conformance.remote.client import Client, NotStarted, RemoteMethods
 from ampscale_conformance.remote.codec import hello_to_json
-from ampscale_conformance.remote.command_adapter import CommandAdapter, NotStarted
+from ampscale_conformance.remote.command_adapter import CommandAdapter
 from ampscale_conformance.remote.jsonl import write_line
 from ampscale_conformance.remote.transcript import Recorder
 from ampscale_conformance.run.check import check
@@ -155,7 +155,7 @@ class FixedReply:
     def exchange(self, _line, _seconds):
         return self.lines.pop(0)
 
-    def end(self, _patience=0.0):
+    def end(self, _grace=0.0):
         pass
 
 
@@ -280,7 +280,7 @@ def test_an_interrupt_ends_the_process():
 
 def test_reset_invalidates_all_handles(tmp_path):
     """Both sides discard their handles. Without a process, no request is sent."""
-    with CommandAdapter(PLAIN, record=tmp_path / "talk") as adapter:
+    with CommandAdapter(PLAIN, record=tmp_path / "recording") as adapter:
         handle = adapter.create(RULE)
         adapter.reset()
         with pytest.raises(Crashed, match="handle 0 is no longer valid: this case is over"):
@@ -289,7 +289,7 @@ def test_reset_invalidates_all_handles(tmp_path):
         adapter.close()
         adapter.reset()
         assert processes(adapter) == []
-    assert (tmp_path / "talk").read_text().count(r"\"call\":\"reset\"") == 1
+    assert (tmp_path / "recording").read_text().count(r"\"call\":\"reset\"") == 1
 
 
 def test_reset_detects_output_after_the_last_reply():
@@ -307,8 +307,8 @@ def test_reset_detects_output_after_the_last_reply():
             adapter.reset()
 
 
-def test_a_process_may_end_in_its_own_time_after_bye(tmp_path):
-    """The process has a short time for its exit handlers."""
+def test_a_process_can_run_its_exit_handlers_after_bye(tmp_path):
+    """It has a short time for them."""
     program = (
         f"import atexit, time; atexit.register(lambda: time.sleep(0.2) or open({str(tmp_path / 'end')!r}, 'w').write('ended'))"
     )

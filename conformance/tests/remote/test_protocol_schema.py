@@ -108,7 +108,7 @@ def exchanges(recording):
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
     """Requests and replies of a run that includes a case of each clause and level."""
-    file = tmp_path_factory.mktemp("talk") / "talk"
+    file = tmp_path_factory.mktemp("recording") / "recording"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep)
         with CommandAdapter([*SERVE, "mutants.loop:Loop"], 60.0, record=file) as adapter:

@@ -12,8 +12,9 @@ from ampscale_conformance.adapters.loading import find
 from ampscale_conformance.cases import every_case
 from ampscale_conformance.model.adapter import ImplementationInfo
 from ampscale_conformance.model.subject import Crashed
+from ampscale_conformance.remote.client import NotStarted
 from ampscale_conformance.remote.codec import Codec
-from ampscale_conformance.remote.command_adapter import CommandAdapter, NotStarted
+from ampscale_conformance.remote.command_adapter import CommandAdapter
 from ampscale_conformance.remote.jsonl import LONGEST, read_line, read_reply, write_line
 from ampscale_conformance.remote.serve import Server
 from ampscale_conformance.run.check import check
@@ -42,13 +43,13 @@ IN_PROCESS = {"a-step-on-arrays-reads-nothing", "unscales-in-named-tuples"}
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # a scale that becomes infinite is what some cases ask for
+@pytest.mark.filterwarnings("ignore")  # some cases make the scale infinite on purpose
 @pytest.mark.parametrize(
     ("name", "levels"),
     [("mutants.plain:Plain", [0]), ("cases.conforming_tensors:InPlace", [1]), ("mutants.loop:Loop", [2, 3, 4, 5])],
 )
 def test_a_served_adapter_has_the_same_report(name, levels):
-    """Each case has the same verdict and arguments as without a process, also of handles and trees that are changed in place."""
+    """Each case has the same verdict and the same arguments as in one process, also for handles and trees changed in place."""
     cases = [case for case in every_case() if case.level in levels and case.id not in IN_PROCESS]
     direct = check(find(name), cases=cases)
     with CommandAdapter([*SERVE, name], 60.0) as adapter:
@@ -115,7 +116,7 @@ class Loud(Plain):
         print("at an update")
         os.write(1, b"below Python\\n")
         subprocess.run(["echo", "by a child"])
-        print("to the old one", file=sys.__stdout__, flush=True)
+        print("to the old stdout", file=sys.__stdout__, flush=True)
         assert sys.stdin.read() == ""
         assert subprocess.run(["cat"], capture_output=True).stdout == b""
         return super().update(handle, finite)
@@ -134,7 +135,7 @@ def test_output_of_an_adapter_goes_to_stderr(end, message, tmp_path):
         assert adapter.read_scale(adapter.update(handle, True)) == 16.0
         with pytest.raises(Crashed) as caught:
             adapter.save(handle)
-    parts = ["at an update", "below Python", "by a child", "to the old one", "exit status 1", message or "on import"]
+    parts = ["at an update", "below Python", "by a child", "to the old stdout", "exit status 1", message or "on import"]
     assert [part for part in parts if part not in str(caught.value)] == []
 
 

@@ -13,9 +13,9 @@ from remote.fakes import LONG
 
 def test_a_recording_has_every_request_and_reply(tmp_path):
     """The recording is in order, and contains the starts of processes."""
-    with CommandAdapter(PLAIN, record=tmp_path / "talk") as adapter:
+    with CommandAdapter(PLAIN, record=tmp_path / "recording") as adapter:
         adapter.update(adapter.create(RULE), True)
-    head, *entries = [json.loads(line) for line in (tmp_path / "talk").read_text().splitlines()]
+    head, *entries = [json.loads(line) for line in (tmp_path / "recording").read_text().splitlines()]
     assert head == {"format": "ampscale conformance recording", "version": 1, "command": PLAIN}
     assert [next(iter(entry)) for entry in entries] == ["start", *["request", "reply"] * 4]
     calls = [json.loads(entry["request"])["call"] for entry in entries if "request" in entry]
@@ -26,39 +26,39 @@ def test_a_recording_has_every_request_and_reply(tmp_path):
 def test_a_replay_repeats_the_timeout_of_a_case(tmp_path):
     """The recording includes the time limit of a case, which is not that of a reply."""
     hang = f'time.sleep({LONG}) if r["call"] == "update" else {{"id": n, "result": 0}}'
-    with script(hang, seconds=LONG, record=tmp_path / "talk") as adapter:
+    with script(hang, seconds=LONG, record=tmp_path / "recording") as adapter:
         report = check(adapter, cases=RUNS[:1], seconds=0.5)
-    with ReplayAdapter(tmp_path / "talk") as replayed:
+    with ReplayAdapter(tmp_path / "recording") as replayed:
         assert without_times(check(replayed, cases=RUNS[:1])) == without_times(report)
     assert verdicts(report) == ["timeout"]
 
 
 def test_a_replay_of_another_run_reports_the_line(tmp_path):
     """All later requests fail too. A truncated recording can be replayed up to its end."""
-    with CommandAdapter(PLAIN, record=tmp_path / "talk") as adapter:
+    with CommandAdapter(PLAIN, record=tmp_path / "recording") as adapter:
         check(adapter, cases=RUNS[:1])
-    with ReplayAdapter(tmp_path / "talk") as replayed:
+    with ReplayAdapter(tmp_path / "recording") as replayed:
         report = check(replayed, cases=[RUNS[1], *RUNS])
     assert verdicts(report) == ["protocol-error"] * 4
-    assert f"{tmp_path / 'talk'}:5 belongs to another run: expected " in report.results[0].message
+    assert f"{tmp_path / 'recording'}:5 belongs to another run: expected " in report.results[0].message
     assert "got {'request': " in report.results[0].message
-    with ReplayAdapter(tmp_path / "talk") as replayed:
+    with ReplayAdapter(tmp_path / "recording") as replayed:
         assert verdicts(check(replayed, cases=RUNS[:1] * 2)) == ["pass", "protocol-error"]
-    lines = (tmp_path / "talk").read_text().splitlines(keepends=True)
-    (tmp_path / "talk").write_text("".join(lines[:11]) + lines[11][:20])  # as a killed process leaves it
-    with ReplayAdapter(tmp_path / "talk") as replayed:
+    lines = (tmp_path / "recording").read_text().splitlines(keepends=True)
+    (tmp_path / "recording").write_text("".join(lines[:11]) + lines[11][:20])  # as a killed process leaves it
+    with ReplayAdapter(tmp_path / "recording") as replayed:
         report = check(replayed, cases=RUNS[:1])
     assert verdicts(report) == ["protocol-error"]
-    assert "talk:12 belongs to another run: expected a reply, got the end of the file" in report.results[0].message
+    assert "recording:12 belongs to another run: expected a reply, got the end of the file" in report.results[0].message
 
 
 def test_a_recording_keeps_every_byte(tmp_path):
     """Replies need not be text."""
-    recorder = Recorder(tmp_path / "talk", ["it"])
+    recorder = Recorder(tmp_path / "recording", ["it"])
     recorder.start()
     recorder.message("request", b'{"id":1}\n')
     recorder.message("reply", b"\xff\xc3\xa9\r")
-    recording = Recording(tmp_path / "talk").start()
+    recording = Recording(tmp_path / "recording").start()
     assert recording.exchange(b'{"id":1}\n', 0) == b"\xff\xc3\xa9\r"
 
 
@@ -78,20 +78,20 @@ def test_a_recording_keeps_every_byte(tmp_path):
 )
 def test_an_invalid_recording_is_rejected(text, message, tmp_path):
     """The message has the line."""
-    (tmp_path / "talk").write_text(text)
+    (tmp_path / "recording").write_text(text)
     with pytest.raises(ValueError, match=message):
-        ReplayAdapter(tmp_path / "talk")
+        ReplayAdapter(tmp_path / "recording")
 
 
 def test_a_recording_that_is_too_long_is_rejected(tmp_path, monkeypatch):
     """Such a recording is not read."""
     monkeypatch.setattr(transcript, "LONGEST", 100)
-    (tmp_path / "talk").write_text(" " * 101)
-    with pytest.raises(ValueError, match="talk must have at most 100 bytes, got more"):
-        ReplayAdapter(tmp_path / "talk")
+    (tmp_path / "recording").write_text(" " * 101)
+    with pytest.raises(ValueError, match="recording must have at most 100 bytes, got more"):
+        ReplayAdapter(tmp_path / "recording")
 
 
 def test_an_unwritable_recording_raises_before_the_start(tmp_path):
     """Without this error, the recording would be lost at the end."""
     with pytest.raises(OSError, match="nowhere"):
-        CommandAdapter(PLAIN, record=tmp_path / "nowhere" / "talk")
+        CommandAdapter(PLAIN, record=tmp_path / "nowhere" / "recording")

@@ -27,7 +27,7 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 class Conforming:
     """The package's own rule and functions, as an adapter."""
 
-    def __init__(self, name="right", preset="torch", level=1, capabilities=("float16",), **members):
+    def __init__(self, name="conforming", preset="torch", level=1, capabilities=("float16",), **members):
         self.info = ImplementationInfo(name=name, version="1.0", preset=preset, level=level, capabilities=capabilities, **members)
 
     def create(self, rule, **_):
@@ -96,7 +96,7 @@ def _run(subject, signs, settings):
     subject.trajectory = Trajectory(signs, [point.scale for point in expected], actual)
     for step, (sign, point) in enumerate(zip(signs, expected[1:], strict=False), start=1):
         if point.stopped:
-            return subject.expect(subject.raises("update", handle, sign == "+"), f"step {step}: expected it to give up")
+            return subject.expect(subject.raises("update", handle, sign == "+"), f"step {step}: expected an error")
         handle = subject.update(handle, sign == "+")
         actual.append(subject.read_scale(handle))
         subject.expect(actual[-1] == point.scale, f"after step {step}: expected {point.scale}, got {actual[-1]}")
@@ -139,7 +139,7 @@ def report_dict(adapter: Any) -> dict[str, Any]:
 def every_verdict(**members: Any) -> Report:
     """Return a report with one result of each verdict."""
     results = [
-        Result("MACHINE-backoff", f"case-{verdict}", verdict, f"what {verdict} says", number % 5, "late: one step", **members)
+        Result("MACHINE-backoff", f"case-{verdict}", verdict, f"message of {verdict}", number % 5, "late: one step", **members)
         for number, verdict in enumerate(Verdict)
     ]
     return Report(ImplementationInfo(name="every", version="2"), tuple(results), {"python": "3.11"})

@@ -34,7 +34,7 @@ class GrowsLate(Adapter):
 
     def create(self, rule: LossScaleRule, **options: object) -> State:
         if rule.growth_factor != 2:
-            raise Unsupported("it doubles, and nothing else")
+            raise Unsupported("the growth factor must be 2")
         self.rule = rule
         return State(rule.init_scale)
 

@@ -44,12 +44,12 @@ def test_every_result_that_did_not_pass_is_listed():
         heading = f"### case-{verdict}: {verdict}"
         assert (heading in failed) == (verdict not in (Verdict.PASS, Verdict.UNSUPPORTED, Verdict.XFAIL))
         assert (heading in expected) == (verdict is Verdict.XFAIL)
-        assert (f"```text\nwhat {verdict} says\n```" in text) == (verdict not in (Verdict.PASS, Verdict.UNSUPPORTED))
+        assert (f"```text\nmessage of {verdict}\n```" in text) == (verdict not in (Verdict.PASS, Verdict.UNSUPPORTED))
     assert collapsed.splitlines() == [
         "",
         "<summary>1 unsupported: not run, and not counted as passed</summary>",
         "",
-        "1 × what unsupported says: case-unsupported",
+        "1 × message of unsupported: case-unsupported",
         "",
         "</details>",
     ]

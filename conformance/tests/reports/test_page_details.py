@@ -47,7 +47,7 @@ def test_details_have_the_message_the_clause_and_the_calls(browser, few):
 def test_arrays_are_shown_as_numbers_with_bits(browser, few):
     """Each element is a decimal number with its hex digits."""
     browser.show_once(few)
-    browser.open("trees-are-scaled", "right-1.0")
+    browser.open("trees-are-scaled", "conforming-1.0")
     assert browser.eval("texts('li:has(b)')")[1].startswith(
         "scale(handle 0, {weights: [float16(3)1.53e00-080005.960464477539063e-80001, bfloat16(1)34040], bias: (float32(2)"
     )
@@ -83,7 +83,7 @@ def test_cases_and_implementations_have_details(browser, few):
     browser.show(few)
     browser.click("tr.case th button")
     assert browser.eval("texts('.choices li')") == [
-        "passright 1.0",
+        "passconforming 1.0",
         "faillate 1.0",
         f"error{samples.HOSTILE} 1.0",
         "passinfinite 1.0",
@@ -178,7 +178,7 @@ def test_infinite_zero_and_nan_scales_are_plotted(browser, few):
 def test_a_passed_case_has_no_difference(browser, few):
     """Scales of different precisions are compared in float32."""
     browser.show_once(few)
-    browser.open("walks-gogg", "right-1.0")
+    browser.open("walks-gogg", "conforming-1.0")
     assert browser.eval("$$('.divergence, .divergent').length") == 0
     third, single = 1 / 3, float(np.float32(1 / 3))
     pairs = [([1, 2, 4], [1, 2]), ([1, single, 4], [1, third, 5]), ([1, third], [1, single])]

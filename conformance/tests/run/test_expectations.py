@@ -31,7 +31,7 @@ def file(tmp_path):
 
 @pytest.fixture
 def read_entries(file):
-    """Write entries to the file and read it."""
+    """Return a function that writes entries to the file and reads it."""
 
     def write(*entries):
         file.write_text("\n".join(entries))

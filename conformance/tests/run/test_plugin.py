@@ -54,7 +54,7 @@ def here(tmp_path):
 
 @pytest.fixture
 def run(here):
-    """Run pytest in that folder; return its status and its output."""
+    """Return a function that runs pytest in that folder, and returns its status and its output."""
 
     def run_pytest(*arguments):
         paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
