@@ -6,7 +6,7 @@ from ampscale import Network
 
 
 def linear(*weights, dtype="float32"):
-    """Return a network whose loss is the sum of weights times inputs, so that the gradients equal the inputs."""
+    """Return a network whose gradients equal its inputs. It records the output cotangents of its backward passes in `seeds`."""
     seeds = []
 
     def loss_of(params, *inputs):

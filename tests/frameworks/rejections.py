@@ -17,7 +17,11 @@ def rejects(error, name, actual):
 
 
 def check_rejected(call, cases, got=repr):
-    """Check that ``call(name, value)`` raises the error of each case (name, value, error), and names argument and value."""
+    """
+    Check that ``call(name, value)`` raises the error of each case (name, value, error).
+
+    The message must contain the name, and what *got* returns for the value.
+    """
     failures = []
     for name, value, error in cases:
         try:

@@ -22,6 +22,7 @@ ABOVE_1 = (1.0, 1, -2.0, NAN, INF, 10**400), (True, "2", None)
 BELOW_1 = (1.0, 1, 1.5, 0.0, -0.5, NAN, INF), (True, "0.5", None)
 LIMIT = (0, 0.0, -1.0, NAN, INF, 10**400), (True, "1", None, [1.0])
 PARTS = dict.fromkeys(("optimizer", "communicator"), ((), (None, 1, "part"))) | {"detector": ((), (1, "part"))}
+MONITORED = {"monitor": ((), (1, "part"))}
 PARTS |= {"network": ((), (None, 1, "part", SimpleNamespace(params=[array(1)], vjp=len)))}
 NO_SCALES = True, None, "8", [8.0], sum, ampscale.FixedLossScaleManager()
 
@@ -45,10 +46,10 @@ CASES = {  # valid arguments, and invalid values of each argument
         CELL,
         {**PARTS, **MINDFORMERS, "scale_sense": (POSITIVE[0], NO_SCALES), "ema_decay": (BELOW_1[0], (True, "0.9", [0.9]))},
     ),
-    "GradScaler": ({}, {**PADDLE, "init_loss_scaling": NORMAL, "enable": BOOL, "use_dynamic_loss_scaling": BOOL}),
+    "GradScaler": ({}, {**PADDLE, "init_loss_scaling": NORMAL, "enable": BOOL, "use_dynamic_loss_scaling": BOOL, **MONITORED}),
     "torch.GradScaler": (
         {"enabled": False},  # a disabled scaler validates its arguments, too
-        {**TORCH, "init_scale": NORMAL, "enabled": BOOL, "device": (("gpu", ""), (None, 0))},
+        {**TORCH, "init_scale": NORMAL, "enabled": BOOL, "device": (("gpu", ""), (None, 0)), **MONITORED},
     ),
 }
 
@@ -92,9 +93,9 @@ def test_a_class_rejects_invalid_arguments(name):
 def test_a_setter_rejects_the_same_values(name, settable):
     """A rejected value changes nothing."""
     scaler = class_of(name)()
-    before = vars(scaler).copy()
+    attributes = vars(scaler).copy()
     check_rejected(lambda argument, value: getattr(scaler, f"set_{argument}")(value), rejected(settable))
-    assert vars(scaler) == before
+    assert vars(scaler) == attributes
 
 
 @pytest.mark.clause("MINDSPORE-scale-value-attribute")
@@ -102,6 +103,6 @@ def test_an_attribute_rejects_the_same_values():
     """A rejected value changes nothing."""
     scaler = ampscale.DynamicLossScaler(8, 2, 4)
     scales = (*POSITIVE[0], array([1, 2])), (True, "8", None, array(8, "float16"))
-    wrong = rejected({"scale_value": scales, "counter": ((-1, 2**31), (1.0, True))})
-    check_rejected(lambda name, value: setattr(scaler, name, value), wrong, got=lambda _: "")
+    invalid = rejected({"scale_value": scales, "counter": ((-1, 2**31), (1.0, True))})
+    check_rejected(lambda name, value: setattr(scaler, name, value), invalid, got=lambda _: "")
     assert (scaler.scale_value, scaler.counter) == (8, 0)

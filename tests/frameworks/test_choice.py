@@ -13,7 +13,7 @@ NAMES = ("float16", "bfloat16", "float32", "float64")
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", NAMES)
 def test_only_float16_is_scaled(name):
-    """The same loop runs for all dtypes: without a scale, an infinity is applied, nothing is stored, and nothing is warned of."""
+    """The same loop runs for all dtypes: without a scale, an infinity is applied, nothing is stored, and no warning is issued."""
     scaler, optimizer = ampscale.scaler_for(name, init_loss_scaling=8.0), GradientDescent(np.float32([np.inf]))
     is_scaled = name == "float16"
     assert scaler.scale(np.float32(3.0)) == (24.0 if is_scaled else 3.0)
@@ -25,7 +25,7 @@ def test_only_float16_is_scaled(name):
 @pytest.mark.clause("CALLS-disabled")
 @pytest.mark.parametrize("name", NAMES)
 def test_torch_dtypes_have_the_scaler_of_torch(name):
-    """Keywords are those of its constructor."""
+    """Keywords are passed to its constructor."""
     torch = pytest.importorskip("torch", reason="needs torch")
     scaler = ampscale.scaler_for(getattr(torch, name), device="cpu", growth_interval=3)
     assert (type(scaler), scaler.is_enabled()) == (ampscale.torch.GradScaler, name == "float16")

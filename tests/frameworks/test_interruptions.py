@@ -4,9 +4,10 @@ from operator import methodcaller
 
 import numpy as np
 import pytest
+from frameworks.networks import bits, linear
 from interruptions import World, at_every_point, outcomes
 
-from ampscale import Network, optimizers
+from ampscale import optimizers
 from ampscale.frameworks.mindformers import MFTrainOneStepCell
 from ampscale.frameworks.mindspore import (
     DynamicLossScaleManager,
@@ -19,35 +20,21 @@ from ampscale.frameworks.paddle import GradScaler
 RATE, GRADIENT = 0.5, np.float32([2, 4])
 
 
-def network():
-    """Return a network whose loss is the sum of weights times inputs, so that the gradient equals the input."""
-    return Network(
-        lambda params, x: np.sum(params[0] * x),
-        [np.float32([3, 5])],
-        vjp=lambda params, x: (np.sum(params[0] * x), lambda seed: [x * seed]),
-    )
-
-
 def rate_of(count):
     """Return the same learning rate for each step."""
     return np.full_like(count, RATE, dtype=np.float32)
-
-
-def bits(*values):
-    """Return the bytes of each value."""
-    return [np.asarray(value).tobytes() for value in values]
 
 
 class Loop(World):
     """Hand-written loop after its first step, with gradients for the second."""
 
     def __init__(self, **settings):
-        self.network = network()
+        self.network = linear([3, 5])
         self.optimizer = optimizers.Momentum(self.network, rate_of, momentum=0.0)
         self.scaler = GradScaler(init_loss_scaling=8.0, incr_every_n_steps=1, **settings)
         self.step()
         self.backward()
-        self.whole = self.network.params, self.optimizer.state
+        self.saved = self.network.params, self.optimizer.state
 
     def backward(self):
         """Compute new scaled gradients."""
@@ -57,26 +44,25 @@ class Loop(World):
     def state(self):
         """Return parameters, gradients, the states of optimizer and scaler, and the stages of optimizers."""
         gradients = [parameter.grad for parameter in self.optimizer.parameters]
-        saved = self.scaler.state_dict()
         return (
-            bits(*self.network.params, *gradients, self.optimizer.state.count),
-            repr(saved),
+            bits([*self.network.params, *gradients, self.optimizer.state.count]),
+            repr(self.scaler.state_dict()),
             self.scaler.get_init_loss_scaling(),
             [progress.stage for progress in self.scaler._progress.values()],
         )
 
     def step(self):
-        """Run one iteration, with a dynamic or a fixed scale."""
+        """Run one iteration."""
         self.backward()
-        before = self.network.params[0]
+        params = self.network.params
         assert self.scaler.step(self.optimizer)
         self.scaler.update()
-        assert bits(self.network.params[0]) == bits(before - np.float32(RATE) * GRADIENT)
+        assert bits(self.network.params) == bits([params[0] - np.float32(RATE) * GRADIENT])
 
     def recover(self):
         """Follow the advice of the error messages of scaler and optimizer."""
         self.scaler.update()
-        self.network.params, self.optimizer.state = self.whole
+        self.network.params, self.optimizer.state = self.saved
 
 
 STEP, UPDATE = (lambda loop: loop.scaler.step(loop.optimizer)), (lambda loop: loop.scaler.update())
@@ -126,35 +112,35 @@ def test_an_interrupted_call_of_paddles_scaler_leads_to_no_wrong_result(name, ev
 
 
 class Cell(World):
-    """Cell after its first step and some micro-batches of the second."""
+    """Cell after its first step and *done* micro-batches of the second. A step takes *calls* micro-batches."""
 
     def __init__(self, cell=TrainOneStepWithLossScaleCell, *, wrap=lambda optimizer: optimizer, calls=1, done=0, **settings):
-        self.network = network()
+        self.network = linear([3, 5])
         self.optimizer = optimizers.Momentum(self.network, rate_of, momentum=0.0)
         self.cell = cell(self.network, wrap(self.optimizer), scale_sense=DynamicLossScaleUpdateCell(8, 2, 1), **settings)
         self.calls = calls
         self.step()
         for _ in range(done):
             self.cell(GRADIENT)
-        self.whole = self.network.params, self.optimizer.state, self.cell.state_dict()
+        self.saved = self.network.params, self.optimizer.state, self.cell.state_dict()
 
     def state(self):
         """Return parameters, scale, counters, accumulated gradients and moving average."""
         saved = self.cell.state_dict() if not self.cell._interrupted else None
-        return bits(*self.cell.network.params), repr(saved), repr(self.cell.last_step)
+        return bits(self.cell.network.params), repr(saved), repr(self.cell.last_step)
 
     def step(self):
         """Run the remaining micro-batches of a step."""
-        before = self.cell.network.params[0]
+        params = self.cell.network.params
         for _ in range(self.calls - getattr(self.cell, "_calls", 0)):
             self.cell(GRADIENT)
-        assert bits(*self.cell.network.params) == bits(before - np.float32(RATE) * GRADIENT)
+        assert bits(self.cell.network.params) == bits([params[0] - np.float32(RATE) * GRADIENT])
 
     def recover(self):
         """Follow the advice of the error message: restore network, optimizer and state dict."""
         with pytest.raises(RuntimeError, match="load a state dict that the cell returned before that step"):
             self.cell.state_dict()
-        self.network.params, self.optimizer.state, saved = self.whole
+        self.network.params, self.optimizer.state, saved = self.saved
         self.cell.load_state_dict(saved)
 
 
@@ -162,12 +148,12 @@ MF = {"calls": 3, "gradient_accumulation_steps": 3, "use_clip_grad": True, "max_
 
 
 def accumulating(done):
-    """Return a MindFormers cell with all options, after some micro-batches of a step."""
+    """Return a MindFormers cell with all options, after *done* micro-batches of a step."""
     return Cell(MFTrainOneStepCell, done=done, local_norm=True, **MF)
 
 
 def load(done, **settings):
-    """Return a call that loads the state of another cell, which is two steps ahead."""
+    """Return a call that loads the state of another cell, which is two steps and *done* micro-batches ahead."""
     other = Cell(**settings)
     other.step()
     other.step()
@@ -192,12 +178,11 @@ CELLS = {
     "set_sense_scale": (Cell, lambda world: world.cell.set_sense_scale(np.float32(4))),
 }
 
-
-SELDOM = ["a step of an optimizer that is called", "construct", "an overflow", "the last micro-batch"]
+SLOW = ["a step of an optimizer that is called", "construct", "an overflow", "the last micro-batch"]
 
 
 @pytest.mark.clause("MINDSPORE-cell-interrupted")
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SELDOM)) for name in CELLS])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in CELLS])
 @at_every_point
 def test_an_interrupted_call_of_a_cell_leads_to_no_wrong_result(name, events):
     """Scale, optimizer, moving average and network are checked too."""
@@ -208,8 +193,8 @@ def test_an_interrupted_call_of_a_cell_leads_to_no_wrong_result(name, events):
 class Growing(World):
     """MindSpore scaler that grows from 8 at every finite step, after its first growth."""
 
-    def __init__(self, scaler, grow, state):
-        self.scaler, self.grow, self.read = scaler, grow, state
+    def __init__(self, scaler, grow, read):
+        self.scaler, self.grow, self.read = scaler, grow, read
         self.step()
 
     def state(self):
@@ -218,12 +203,12 @@ class Growing(World):
 
     def step(self):
         """Run a growth."""
-        before = self.state()
+        old_state = self.state()
         self.grow(self.scaler)
-        assert self.state() != before
+        assert self.state() != old_state
 
     def recover(self):
-        """Fail: no interruption may require a recovery."""
+        """Fail: no interruption of these calls may require a recovery."""
         raise AssertionError("an interruption required a recovery")
 
 

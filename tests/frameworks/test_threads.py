@@ -1,4 +1,4 @@
-"""Scalers that one thread updates while others read: the readers get consistent states and change nothing."""
+"""Scalers that one thread updates while others read their state: readers get consistent states and change nothing."""
 
 import copy
 import pickle
@@ -48,7 +48,7 @@ def test_readers_get_consistent_states(make):
     def run(step, state_dict):
         return [state_dict(), *((step(finite), state_dict())[1] for finite in STEPS)]
 
-    def look():
+    def read():
         while not done.is_set():
             read_states.append(state_dict())
 
@@ -58,7 +58,7 @@ def test_readers_get_consistent_states(make):
     sys.setswitchinterval(1e-6)
     try:
         with ThreadPoolExecutor(3) as pool:
-            readers = [pool.submit(look) for _ in range(3)]
+            readers = [pool.submit(read) for _ in range(3)]
             states = run(step, state_dict)
             done.set()
             assert [reader.result() for reader in readers] == [None] * 3

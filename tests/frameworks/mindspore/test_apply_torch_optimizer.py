@@ -1,4 +1,4 @@
-"""Training cells with torch modules and optimizers: they equal hand-written loops without the overflow steps, bit for bit."""
+"""Training cells with torch modules and optimizers, compared bit for bit with hand-written loops."""
 
 import pytest
 from frameworks.rejections import rejects
@@ -18,13 +18,10 @@ from ampscale.core.replicas import SINGLE_REPLICA, SingleReplica
 torch = pytest.importorskip("torch", reason="needs torch")
 loops = pytest.importorskip("frameworks.torch.loops")
 
-nn, OPTIMIZERS, INF, bits = torch.nn, loops.OPTIMIZERS, loops.INF, loops.bits
+nn, INF, bits, OPTIMIZERS = torch.nn, loops.INF, loops.bits, loops.OPTIMIZERS | loops.GROUPED
 
 CELLS = pytest.mark.parametrize("cell", [TrainOneStepWithLossScaleCell, MFTrainOneStepCell])
-TORCHS = OPTIMIZERS | {
-    "groups": lambda params: torch.optim.Adam([{"params": params[::2], "lr": 0.01}, {"params": params[1::2]}], lr=0.002)
-}
-TRACE = "OFFOFFOOFF"  # overflow, finite, finite
+TRACE = "OFFOFFOOFF"  # O is an overflow, F a finite step
 
 
 class Model(nn.Module):
@@ -41,7 +38,7 @@ class Model(nn.Module):
 def batch(step, letter="F"):
     """Return inputs and targets; infinite targets cause an overflow."""
     inputs, targets = loops.batch_of(step)
-    return inputs, targets * (loops.INF if letter == "O" else 1)
+    return inputs, targets * (INF if letter == "O" else 1)
 
 
 def started(make=OPTIMIZERS["sgd"], dtype=torch.float32):
@@ -64,32 +61,27 @@ def by_hand(model, optimizer, *inputs):
 
 
 @pytest.mark.clause(
-    "STEP-order",
-    "STEP-apply",
-    "STEP-skip",
-    "STEP-loss-unscaled",
-    "MINDSPORE-cell-overflow",
-    "MINDFORMERS-overflow",
-    "TORCH-fused-momentum",
+    *("STEP-order", "STEP-apply", "STEP-skip", "STEP-loss-unscaled", "TORCH-fused-momentum"),
+    *("MINDSPORE-cell-overflow", "MINDFORMERS-overflow"),
 )
 @pytest.mark.parametrize(
     ("cell", "dtype"), [(TrainOneStepWithLossScaleCell, torch.float32), (MFTrainOneStepCell, torch.bfloat16)], ids=str
 )
-@pytest.mark.parametrize("name", TORCHS)
+@pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_run_equals_a_hand_written_loop(cell, dtype, name):
     """Finite steps equal steps without scaling; an overflow changes nothing. No gradient is left on a parameter."""
-    model, optimizer = started(TORCHS[name], dtype)
-    twin, by_twin = started(TORCHS[name], dtype)
+    model, optimizer = started(OPTIMIZERS[name], dtype)
+    twin, twin_optimizer = started(OPTIMIZERS[name], dtype)
     step = cell(model, optimizer, scale_sense=dynamic_scale())
     for number, letter in enumerate(TRACE):
         inputs = [value.to(dtype) for value in batch(number, letter)]
         output = step(*inputs)
         assert bool(output.overflow) == (letter == "O")
         if letter == "F":
-            assert bits(output.loss) == bits(by_hand(twin, by_twin, *inputs))
+            assert bits(output.loss) == bits(by_hand(twin, twin_optimizer, *inputs))
         assert bits(model.state_dict()) == bits(twin.state_dict())
-        if "F" in TRACE[: number + 1]:  # a fused optimizer has moments of zero before
-            assert bits(optimizer.state_dict()) == bits(by_twin.state_dict())
+        if "F" in TRACE[: number + 1]:  # before that, a fused optimizer has moments of zero
+            assert bits(optimizer.state_dict()) == bits(twin_optimizer.state_dict())
         assert [parameter.grad for parameter in model.parameters()] == [None] * 4
     assert float(output.loss_scale) == 2.0**9
 
@@ -103,18 +95,18 @@ def test_a_run_equals_a_hand_written_loop(cell, dtype, name):
     ],
 )
 def test_a_step_synchronizes_once_and_a_fused_optimizer_never(cell, name):
-    """Synchronizations of torch's own optimizer are not counted. Fused momentum synchronizes until its first step."""
-    model, optimizer = started(TORCHS[name])
+    """The optimizer's own synchronizations are subtracted. Fused momentum synchronizes until its first step."""
+    model, optimizer = started(OPTIMIZERS[name])
     step = cell(model, optimizer, scale_sense=dynamic_scale())
     step(*batch(0))
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
-    with load("torch").count_reads() as its_own:
+    with load("torch").count_reads() as own_reads:
         optimizer.step()
     for letter in "FOF":
         with load("torch").count_reads() as reads:
             step(*batch(1, letter))
-        assert len(reads) == (0 if name.endswith("fused") else 1 + len(its_own) * (letter == "F"))
+        assert len(reads) == (0 if name.endswith("fused") else 1 + len(own_reads) * (letter == "F"))
 
 
 class Product(nn.Module):
@@ -189,16 +181,16 @@ def test_equal_rates_of_all_groups_are_reported_as_one(rates, reported):
 def test_sparse_gradients_of_an_embedding_are_applied(cell, detector):
     """The result equals torch's SparseAdam. Two finite values of one row whose sum is infinite are an overflow."""
     model, twin = (Words.from_pretrained(torch.ones(6, 2), freeze=False, sparse=True) for _ in range(2))
-    optimizer, by_twin = (torch.optim.SparseAdam(list(module.parameters()), lr=0.1) for module in (model, twin))
+    optimizer, twin_optimizer = (torch.optim.SparseAdam(list(module.parameters()), lr=0.1) for module in (model, twin))
     step = cell(model, optimizer, scale_sense=torch.tensor(2.0**4), detector=detector())
     for words, factor, overflow in (([1, 4, 1], 0.5, False), ([2, 2], 1.5e37, True), ([2, 3], 1.5e37, False), ([1], 2.0, False)):
         output = step(torch.tensor(words), factor)
         assert bool(output.overflow) == overflow
         if not overflow:
-            by_twin.zero_grad()
+            twin_optimizer.zero_grad()
             twin(torch.tensor(words), factor).backward()
-            by_twin.step()
-        assert bits([model.state_dict(), optimizer.state_dict()]) == bits([twin.state_dict(), by_twin.state_dict()])
+            twin_optimizer.step()
+        assert bits([model.state_dict(), optimizer.state_dict()]) == bits([twin.state_dict(), twin_optimizer.state_dict()])
 
 
 @pytest.mark.clause("OVERFLOW-both-sides", "STEP-skip")
@@ -239,7 +231,7 @@ def test_ampscale_optimizers_reject_parameters_that_require_gradients():
 
 
 def test_an_optimizer_holds_parameters_of_the_network_only():
-    """A foreign parameter would never have a gradient; a frozen one may have one later."""
+    """A foreign parameter would never have a gradient. A frozen parameter of the network is allowed."""
     model, other = Product(), Product()
     model.b.requires_grad_(False)
     with rejects(ValueError, "optimizer", "got 2 that are not the network's"):

@@ -15,10 +15,9 @@ from ampscale.frameworks.mindspore import (
     FixedLossScaleUpdateCell,
 )
 
-INF, NAN = float("inf"), float("nan")
-
 
 def scales_of(manager, pattern):
+    """Return the scale after each step."""
     scales = []
     for step in pattern:
         assert manager.update_loss_scale(step == "O") is None
@@ -30,12 +29,12 @@ def scales_of(manager, pattern):
 @pytest.mark.parametrize(("start", "factor", "window"), [*SETTINGS, (8, 1.5, 2), (1.5e308, 3, 1)])
 def test_the_manager_equals_the_plain_loop_on_every_pattern(start, factor, window):
     """The scales are equal bit for bit, in float64."""
-    walk = every_pattern(
+    runs = every_pattern(
         DynamicLossScaleManager(start, factor, window),
         lambda manager, step: manager.update_loss_scale(step == "O"),
         DynamicLossScaleManager.get_loss_scale,
     )
-    for pattern, scales in walk:
+    for pattern, scales in runs:
         assert scales == dynamic_manager(start, factor, window, pattern), pattern
         assert {type(scale) for scale in scales} == {float}
 
@@ -87,7 +86,7 @@ def test_a_fixed_manager_keeps_its_scale(drop):
 def test_a_manager_rejects_an_overflow_that_is_not_a_single_bool():
     """The scale and the count of overflows are unchanged."""
     manager = DynamicLossScaleManager(8, 2, 2)
-    before = copy.deepcopy(vars(manager))
+    attributes = copy.deepcopy(vars(manager))
     wrong = [("overflow", flag, (TypeError, ValueError)) for flag in (1, None, np.asarray(0), np.asarray([True]))]
     check_rejected(lambda _, flag: manager.update_loss_scale(flag), wrong, got=lambda _: "")
-    assert vars(manager) == before
+    assert vars(manager) == attributes

@@ -15,6 +15,7 @@ both_scalers = pytest.mark.parametrize("scaler_of", SCALERS, ids=["static", "dyn
 
 
 def state_of(scaler):
+    """Return the scale and the count of finite steps."""
     return float(scaler.scale_value), int(scaler.counter)
 
 
@@ -68,7 +69,7 @@ def test_scale_value_is_a_float32_copy(scaler_of):
 
 @pytest.mark.clause("MINDSPORE-scale-value-attribute")
 def test_scale_and_counter_of_a_dynamic_scaler_can_be_set():
-    """A checkpoint is restored this way. A counter beyond the window grows at the next finite step."""
+    """A checkpoint can be restored this way. With a counter beyond the window, the scale grows at the next finite step."""
     scaler = DynamicLossScaler(8, 2, 4)
     scaler.scale_value, scaler.counter = array(32), 7
     assert bits([scaler.scale_value, scaler.counter]) == bits([np.float32(32), np.int32(7)])
@@ -87,13 +88,8 @@ def test_adjust_of_a_static_scaler_ignores_its_argument():
 
 
 @pytest.mark.clause(
-    "MINDSPORE-adjust",
-    "MINDSPORE-adjust-returns",
-    "MINDSPORE-dynamic-growth",
-    "MINDSPORE-dynamic-backoff",
-    "MINDSPORE-dynamic-min-scale",
-    "MINDSPORE-dynamic-skip-infinite-growth",
-    "MINDSPORE-dynamic-division",
+    *("MINDSPORE-adjust", "MINDSPORE-adjust-returns", "MINDSPORE-dynamic-growth", "MINDSPORE-dynamic-backoff"),
+    *("MINDSPORE-dynamic-min-scale", "MINDSPORE-dynamic-skip-infinite-growth", "MINDSPORE-dynamic-division"),
 )
 @pytest.mark.parametrize(("start", "factor", "window"), SETTINGS)
 def test_the_scaler_equals_the_plain_loop_on_every_pattern(start, factor, window):
@@ -129,7 +125,7 @@ def test_adjust_accepts_a_single_bool():
 
 @pytest.mark.clause("MINDSPORE-all-finite-flat", "MINDSPORE-all-finite-empty")
 def test_all_finite_requires_a_flat_tuple_or_list_of_arrays():
-    """Anything else is a TypeError that names the value, and an empty container a ValueError."""
+    """Anything else is a TypeError, and an empty container a ValueError."""
     for error, name, inputs, actual in (
         (TypeError, "inputs", (value for value in [array(1)]), "generator"),
         (TypeError, "inputs[1]", (array(1), None), "NoneType"),

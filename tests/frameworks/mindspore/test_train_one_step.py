@@ -16,11 +16,8 @@ DTYPES = ["float16", ml_dtypes.bfloat16, "float32", "float64"]
 
 
 @pytest.mark.clause(
-    "MINDSPORE-cell-signature",
-    "MINDSPORE-cell-loss",
-    "MINDSPORE-cell-outputs",
-    "MINDSPORE-cell-overflow",
-    "MINDSPORE-cell-loss-scale",
+    *("MINDSPORE-cell-signature", "MINDSPORE-cell-loss", "MINDSPORE-cell-outputs"),
+    *("MINDSPORE-cell-overflow", "MINDSPORE-cell-loss-scale"),
 )
 def test_a_step_returns_loss_overflow_and_loss_scale():
     """The result is a named tuple of three arrays. All inputs reach the network unchanged and in order."""
@@ -68,7 +65,7 @@ def test_a_vector_of_losses_keeps_its_shape():
 
 @pytest.mark.clause("MINDSPORE-cell-loss-scale", "MINDSPORE-cell-scale-cell")
 def test_the_returned_loss_scale_is_the_updated_one():
-    """The published scales result from whole steps; a step uses the scale that the previous one returned."""
+    """The scales of whole steps equal the published ones; a step uses the scale that the previous one returned."""
     for start, factor, window, pattern, scales in TRACES:
         network = linear([1, 2])
         cell = TrainOneStepWithLossScaleCell(network, Recorder(), DynamicLossScaleUpdateCell(start, factor, window))
@@ -138,7 +135,7 @@ def test_a_step_uses_the_other_replicas():
 
 
 class CustomUpdateCell:
-    """Update cell that writes the number of its calls as the scale, and returns given results."""
+    """Update cell that writes the number of its calls as the scale, and returns *result*."""
 
     def __init__(self, result, first=8):
         self.result, self.first, self.calls = result, first, []

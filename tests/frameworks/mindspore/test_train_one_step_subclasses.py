@@ -1,7 +1,5 @@
 """Subclasses of `TrainOneStepWithLossScaleCell`, with either overflow detector."""
 
-from unittest.mock import Mock
-
 import numpy as np
 import pytest
 from frameworks.networks import BAD, FINE, Recorder, array, bits, data, linear
@@ -16,7 +14,7 @@ both_detectors = pytest.mark.parametrize("detector", DETECTORS)
 
 
 def cell_of(cell=TrainOneStepWithLossScaleCell, *, detector=None):
-    """Return a cell of the linear network and a recorder, with a scale of 8 that grows at every finite step."""
+    """Return a cell over a linear network and a recording optimizer, with a scale of 8 that grows at every finite step."""
     return cell(linear([1, 2]), Recorder(), DynamicLossScaleUpdateCell(8, 2, 1), detector=detector)
 
 
@@ -31,12 +29,12 @@ class Logged(TrainOneStepWithLossScaleCell):
         self.log = []
         vjp, optimizer = linear([1, 2]).vjp, self.optimizer
 
-        def heard_vjp(params, x):
+        def logged_vjp(params, x):
             loss, pullback = vjp(params, x)
             self.log.append(("loss", loss))
             return loss, lambda seed: self.log.append(("backward", seed)) or pullback(seed)
 
-        self.network.vjp = heard_vjp
+        self.network.vjp = logged_vjp
         out = super().construct(x)
         self.log += [("optimizer", call) for call in optimizer.calls]
         return out
@@ -103,7 +101,7 @@ def test_start_overflow_check_returns_its_input(detector):
         ((), False),
     ],
 )
-def test_get_overflow_status_returns_a_bool_array_of_shape_empty(detector, compute_output, overflow):
+def test_get_overflow_status_returns_a_0d_bool_array(detector, compute_output, overflow):
     """The output may be an array or a pytree, and the status any object, such as False."""
     cell = cell_of(detector=detector())
     for status in (cell.start_overflow_check(array(1), None)[0], False, None):
@@ -130,7 +128,7 @@ def test_a_status_register_reports_a_masked_overflow(detector, overflow):
 @both_detectors
 @pytest.mark.parametrize("own_status", [False, array([0] * 8, "int32")])
 def test_a_subclass_may_return_its_own_status_object(detector, own_status):
-    """False, as the earlier page documents for GPUs, or eight zeros: the step passes it on unchanged."""
+    """MindSpore's documents have False on GPUs, and eight zeros. A step passes the object on unchanged."""
 
     class Subclass(Logged):
         def start_overflow_check(self, pre_cond, compute_input):
@@ -204,26 +202,3 @@ def test_a_subclass_may_write_its_own_construct(detector):
     for step in "FOOFFOF":
         assert bits(own(data(step))) == bits(inherited(data(step)))
     assert [bits(call) for call in own.optimizer.calls] == [bits(call) for call in inherited.optimizer.calls]
-
-
-@pytest.mark.clause("MINDSPORE-cell-interrupted", "MINDSPORE-subclasses")
-def test_an_overridden_construct_can_be_interrupted_too():
-    """After an error in the optimizer, steps and `state_dict` raise until a state dict is loaded."""
-
-    class Own(TrainOneStepWithLossScaleCell):
-        def construct(self, *inputs):
-            _, status, scaled, sense = self.compute_gradients(*inputs)
-            gradients = ampscale.unscale(scaled, sense)
-            self.apply_gradients(gradients, self.process_loss_scale(self.get_overflow_status(status, gradients)))
-
-    optimizer = Mock(side_effect=[OSError("no step today"), None], spec=Recorder())
-    cell = Own(linear([1, 2]), optimizer, DynamicLossScaleUpdateCell(8, 2, 1))
-    saved = cell.state_dict()
-    with pytest.raises(OSError, match="no step today"):
-        cell(FINE)
-    for call in (lambda: cell(FINE), cell.state_dict):
-        with pytest.raises(RuntimeError, match=r"step was interrupted while it wrote at .*\.py:[0-9]+: restore the network"):
-            call()
-    cell.load_state_dict(saved)
-    cell(FINE)
-    assert (cell.scale_sense, optimizer.call_count) == (16, 2)

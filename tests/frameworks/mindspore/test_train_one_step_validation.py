@@ -1,4 +1,4 @@
-"""`TrainOneStepWithLossScaleCell`: valid and invalid arguments, and the number of host synchronizations."""
+"""`TrainOneStepWithLossScaleCell`: valid and invalid scales, networks and optimizers."""
 
 from typing import NamedTuple
 
@@ -10,11 +10,9 @@ from frameworks.rejections import rejects
 from ampscale import Network, optimizers
 from ampscale.frameworks.mindspore import DynamicLossScaleUpdateCell, TrainOneStepWithLossScaleCell
 
-INF, NAN = float("inf"), float("nan")
-
 
 @pytest.mark.clause("MINDSPORE-cell-scale-checked")
-@pytest.mark.parametrize("value", [NAN, 0.0])
+@pytest.mark.parametrize("value", [float("nan"), 0.0])
 def test_the_initial_scale_of_an_update_cell_must_be_positive_and_finite(value):
     """The cell may be any object with the two methods."""
 
@@ -60,7 +58,7 @@ def test_a_network_must_return_one_array(output):
 
 
 def eager(network):
-    """Callable optimizer with learning rates 0.5, then 0.25, and then no reported rate."""
+    """Return a callable optimizer for two steps, with the learning rates 0.5 and 0.25."""
     rates = iter([0.5, 0.25])
 
     def step(gradients):
@@ -80,7 +78,7 @@ class Transformation(NamedTuple):
 @pytest.mark.clause("MINDSPORE-cell-skip", "STEP-two-modes")
 @pytest.mark.parametrize("make", [eager, lambda network: optimizers.SGD(network, [0.5, 0.25]), lambda _network: Transformation()])
 def test_optimizers_of_each_kind_run_the_same_steps(make):
-    """A callable, one of `ampscale.optimizers` and one in optax's shape are tested."""
+    """The kinds are callables, `ampscale.optimizers` and optax transformations."""
     network = linear([1, 2])
     cell = TrainOneStepWithLossScaleCell(network, make(network), DynamicLossScaleUpdateCell(8, 2, 1))
     for step in "FOOF":

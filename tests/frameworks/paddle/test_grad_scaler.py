@@ -1,4 +1,4 @@
-"""`GradScaler` without an optimizer: arguments, the update of the scale, `scale`, setters and state dict."""
+"""Paddle's `GradScaler`: arguments, getters and setters, the update of the scale, and state dicts."""
 
 import ml_dtypes
 import numpy as np
@@ -10,7 +10,6 @@ from frameworks.steps import GradientDescent, run_step, scaler_at, state_of
 
 from ampscale import GradScaler
 
-INF, NAN = float("inf"), float("nan")
 LARGEST = float(np.finfo(np.float32).max)
 DEFAULTS = {
     "enable": True,
@@ -25,9 +24,6 @@ NUMBERS = list(DEFAULTS)[1:6]
 
 # First scale, incr_ratio, decr_ratio, incr_every_n_steps, decr_every_n_nan_or_inf.
 SETTINGS = [(8.0, 2.0, 0.5, 2, 2), (1000.0, 1.1, 0.8, 1, 3), (2.0**-125, 2.0, 0.5, 4, 1), (2.0**126, 3.0, 0.1, 2, 2)]
-
-
-# Arguments
 
 
 @pytest.mark.clause("PADDLE-getters", "PADDLE-defaults")
@@ -51,9 +47,9 @@ def test_getters_return_arguments_and_set_values():
 def test_decr_count_must_be_one_of_two_names_and_enable_no_device():
     """The errors are a ValueError that lists both names, and a TypeError that names torch's class."""
     wrong = [("decr_count", value, ValueError) for value in ("", "Accumulated", "both", None, 2, [])]
-    torchs = r"^enable must be a bool, got .*\. .* torch's, .*, is ampscale.torch.GradScaler$"
+    hint = r"^enable must be a bool, got .*\. .* torch's, .*, is ampscale.torch.GradScaler$"
     for device in ("cuda", type("device", (), {})()):
-        with pytest.raises(TypeError, match=torchs):
+        with pytest.raises(TypeError, match=hint):
             GradScaler(device)
     names = "['accumulated', 'consecutive']"
     check_rejected(lambda _, value: GradScaler(decr_count=value), wrong, got=lambda _: names)
@@ -66,17 +62,9 @@ def test_the_initial_scale_is_rounded_to_float32():
         assert state_of(GradScaler(init_loss_scaling=value)) == (float(np.float32(value)), 0, 0)
 
 
-# How the scale moves
-
-
 @pytest.mark.clause(
-    "PADDLE-incr-every",
-    "PADDLE-decr-every",
-    "PADDLE-decr-accumulated",
-    "PADDLE-decr-consecutive",
-    "PADDLE-arithmetic",
-    "PADDLE-min-scale",
-    "PADDLE-skip-infinite-growth",
+    *("PADDLE-incr-every", "PADDLE-decr-every", "PADDLE-decr-accumulated", "PADDLE-decr-consecutive"),
+    *("PADDLE-arithmetic", "PADDLE-min-scale", "PADDLE-skip-infinite-growth"),
 )
 @pytest.mark.parametrize("decr_count", ["accumulated", "consecutive"])
 @pytest.mark.parametrize("setting", SETTINGS)
@@ -96,12 +84,6 @@ def test_a_scaler_prints_nothing_and_stays_enabled(capfd):
             run_step(scaler, letter)
         assert (scaler.is_enable(), scaler.is_use_dynamic_loss_scaling(), scaler.get_loss_scaling()) == (True, True, 0.5)
     assert capfd.readouterr() == ("", "")
-
-
-# scale
-
-
-# What can be set, and the state dict
 
 
 PUBLISHED = {

@@ -1,4 +1,4 @@
-"""Paddle's `GradScaler` with torch optimizers, compared bit for bit with hand-written loops, and the example of Paddle's page."""
+"""Paddle's `GradScaler` with torch optimizers, compared bit for bit with hand-written loops."""
 
 import pytest
 
@@ -7,15 +7,12 @@ from ampscale import GradScaler
 torch = pytest.importorskip("torch", reason="needs torch")
 loops = pytest.importorskip("frameworks.torch.loops")
 
-bits, OPTIMIZERS = loops.bits, loops.OPTIMIZERS
-TORCHS = OPTIMIZERS | {
-    "groups": lambda params: torch.optim.Adam([{"params": params[::2], "lr": 0.01}, {"params": params[1::2]}], lr=0.002)
-}
-TRACE = "FFOFFOOFF"  # finite, finite, overflow
+bits, OPTIMIZERS = loops.bits, loops.OPTIMIZERS | loops.GROUPED
+TRACE = "FFOFFOOFF"  # F is a finite step, O an overflow
 
 
 class Run:
-    """Network of two layers with its optimizer, and a scaler of powers of two."""
+    """Network of two layers with its optimizer, and a scaler whose scales are powers of two."""
 
     def __init__(self, make):
         self.network = loops.started(None, make).networks[0]
@@ -23,16 +20,19 @@ class Run:
         self.scaler = GradScaler(init_loss_scaling=2**10, incr_every_n_steps=2, decr_every_n_nan_or_inf=1)
 
     def loss(self, step, letter="F"):
+        """Return the loss; infinite targets cause an overflow."""
         inputs, targets = loops.batch_of(step)
         return torch.nn.functional.mse_loss(self.network(inputs), targets * (loops.INF if letter == "O" else 1))
 
     def scaled(self, step, letter="F"):
+        """Compute scaled gradients, and return the scaled loss."""
         self.optimizer.zero_grad()
         scaled = self.scaler.scale(self.loss(step, letter))
         scaled.backward()
         return scaled
 
     def by_hand(self, step):
+        """Run a step without scaling."""
         self.optimizer.zero_grad()
         self.loss(step).backward()
         self.optimizer.step()
@@ -42,27 +42,29 @@ class Run:
 
 
 def minimized(run, scaled):
+    """Run a step with `minimize`."""
     run.scaler.minimize(run.optimizer, scaled)
 
 
 def stepped(run, _):
-    """Run a step with `step` and `update`, and return whether the optimizer stepped."""
+    """Run a step with `step` and `update`."""
     run.scaler.step(run.optimizer)
     run.scaler.update()
 
 
 def unscaled_first(run, _):
+    """Run a step with `unscale_`, `step` and `update`."""
     run.scaler.unscale_(run.optimizer)
     stepped(run, _)
 
 
 @pytest.mark.clause("PADDLE-scale", "PADDLE-minimize", "PADDLE-minimize-skips", "PADDLE-step", "PADDLE-update", "PADDLE-unscale")
 @pytest.mark.parametrize(
-    ("name", "way"), [*((name, minimized) for name in TORCHS), ("momentum", stepped), ("adamw-fused", unscaled_first)]
+    ("name", "way"), [*((name, minimized) for name in OPTIMIZERS), ("momentum", stepped), ("adamw-fused", unscaled_first)]
 )
 def test_a_run_equals_a_hand_written_loop(name, way):
     """Finite steps equal steps without scaling; an overflow changes neither parameters nor optimizer."""
-    run, twin = Run(TORCHS[name]), Run(TORCHS[name])
+    run, twin = Run(OPTIMIZERS[name]), Run(OPTIMIZERS[name])
     scales = []
     for number, letter in enumerate(TRACE):
         way(run, run.scaled(number, letter))
@@ -77,14 +79,14 @@ def test_a_run_equals_a_hand_written_loop(name, way):
 def test_sparse_gradients_are_coalesced_before_the_check():
     """Two finite values of one row whose sum is infinite are an overflow."""
     words, twin = (torch.nn.Embedding.from_pretrained(torch.ones(4, 2), freeze=False, sparse=True) for _ in range(2))
-    optimizer, by_twin = (torch.optim.SGD(module.parameters(), lr=2.0**-10) for module in (words, twin))
+    optimizer, twin_optimizer = (torch.optim.SGD(module.parameters(), lr=2.0**-10) for module in (words, twin))
     scaler = GradScaler(init_loss_scaling=2.0)
     for rows, factor, applied in (([1, 3, 1], 3.0, True), ([2, 2], 1e38, False), ([2, 0], 1e38, True)):
-        for module, used, scale in ((words, optimizer, scaler.scale), (twin, by_twin, lambda loss: loss)):
+        for module, used, scale in ((words, optimizer, scaler.scale), (twin, twin_optimizer, lambda loss: loss)):
             used.zero_grad()
             scale((module(torch.tensor(rows)) * factor).sum()).backward()
         assert scaler.step(optimizer) == applied
         scaler.update()
         if applied:
-            by_twin.step()
+            twin_optimizer.step()
         assert bits(words.state_dict()) == bits(twin.state_dict())

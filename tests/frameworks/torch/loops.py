@@ -1,6 +1,7 @@
 """Training loops as in torch's documentation, for any `GradScaler`."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from ampscale.frameworks.torch import GradScaler
 
 INF, NAN = float("inf"), float("nan")
 
-# Ten steps, and what their loss is multiplied by. With 1e36 it is finite until it is scaled.
+# Steps with an overflow, and the factor of their loss. With 1e36, the loss is finite, and the scaled loss is not.
 OVERFLOWS = {3: INF, 4: NAN, 17: 1e36, 31: INF, 32: NAN, 33: 1e36, 60: INF, 90: NAN, 151: 1e36, 199: INF}
 
 OPTIMIZERS = {
@@ -20,6 +21,8 @@ OPTIMIZERS = {
     "adamw-fused": lambda params: torch.optim.AdamW(params, lr=0.01, fused=True),
     "momentum-fused": lambda params: torch.optim.SGD(params, lr=0.05, momentum=0.9, fused=True),
 }
+GROUPED = {"groups": lambda params: torch.optim.Adam([{"params": params[::2], "lr": 0.01}, {"params": params[1::2]}], lr=0.002)}
+ours, theirs = partial(GradScaler, "cpu"), partial(torch.amp.GradScaler, "cpu")
 
 
 def scaler_at(scale, **settings):
@@ -30,7 +33,7 @@ def scaler_at(scale, **settings):
 
 
 def two_groups(params):
-    """Return SGD with rate 1."""
+    """Return SGD with rate 1 and two parameter groups, the first of one parameter."""
     return torch.optim.SGD([{"params": params[:1]}, {"params": params[1:]}], lr=1.0)
 
 
@@ -64,6 +67,7 @@ class Run:
     device: str
 
     def losses(self, batch, factors):
+        """Return the loss of each network, times its factor."""
         values, targets = (part.to(self.device) for part in batch)
         return [
             torch.nn.functional.mse_loss(network(values), targets) * factor
@@ -71,6 +75,7 @@ class Run:
         ]
 
     def state(self):
+        """Return the bits of parameters and moments, and the scaler's state dict."""
         moments = [optimizer.state_dict()["state"] for optimizer in self.optimizers]
         parameters = [parameter for network in self.networks for parameter in network.parameters()]
         return bits([parameters, moments]), self.scaler.state_dict()
@@ -89,6 +94,7 @@ def started(scaler, make_optimizer, device="cpu"):
 
 
 def batch_of(step, part=0):
+    """Return the inputs and targets of a step, or of a micro-batch of it."""
     generator = torch.Generator().manual_seed(1000 * part + step)
     return torch.randn(4, 3, generator=generator), torch.randn(4, 2, generator=generator)
 
@@ -102,7 +108,7 @@ def bits(tree):
     return [bits(value) for value in tree] if isinstance(tree, list | tuple) else tree
 
 
-# One iteration each; the two factors say what happens to which network. They return what the steps returned.
+# Each function runs one iteration, multiplies the losses of the two networks by *factors*, and returns the results of the steps.
 
 
 def together(run, step, factors):
@@ -124,13 +130,14 @@ def clipping(run, step, factors):
 
 def accumulating(run, step, factors):
     """Accumulate the gradients of two batches, of which only the first can overflow."""
-    for part, multiplied in enumerate((factors, (1.0, 1.0))):
-        for loss in run.losses(batch_of(step, part), multiplied):
+    for part, part_factors in enumerate((factors, (1.0, 1.0))):
+        for loss in run.losses(batch_of(step, part), part_factors):
             run.scaler.scale(loss / 2).backward()
     return finished(run)
 
 
 def finished(run):
+    """Run the steps and the update, and return the results of the steps."""
     applied = [run.scaler.step(optimizer) for optimizer in run.optimizers]
     run.scaler.update()
     for optimizer in run.optimizers:
@@ -146,7 +153,7 @@ PAIRS = [
 
 
 def trained(run, loop, steps):
-    """Yield the state after each step, and whether its steps were applied."""
+    """Yield the state after each iteration, and the results of its steps."""
     for step in steps:
         applied = loop(run, step, factors_at(step))
         yield run.state(), applied

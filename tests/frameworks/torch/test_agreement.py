@@ -1,4 +1,4 @@
-"""The agreement of all ranks on an optimizer."""
+"""Agreement of all ranks on the step of an optimizer."""
 
 import pytest
 import torch
@@ -9,9 +9,9 @@ from ampscale.frameworks.torch import GradScaler
 
 @pytest.mark.clause("TORCH-communicator", "REPLICAS-same-decision")
 @pytest.mark.parametrize(
-    ("finite", "has_gradients", "value", "scale"), [(True, True, -1, 16), (False, True, 0, 4), (True, False, 0, 8)]
+    ("finite", "has_gradients", "parameter_after", "scale"), [(True, True, -1, 16), (False, True, 0, 4), (True, False, 0, 8)]
 )
-def test_the_ranks_decide_on_the_step_together(finite, has_gradients, value, scale):
+def test_the_ranks_decide_on_the_step_together(finite, has_gradients, parameter_after, scale):
     """A step without gradients on any rank does not count."""
 
     class Ranks(SingleReplica):
@@ -24,7 +24,7 @@ def test_the_ranks_decide_on_the_step_together(finite, has_gradients, value, sca
     scaler.scale(parameter.clone()).backward()
     scaler.step(optimizer)
     scaler.update()
-    assert (parameter.item(), scaler.get_scale()) == (value, scale)
+    assert (parameter.item(), scaler.get_scale()) == (parameter_after, scale)
 
 
 @pytest.mark.clause("TORCH-communicator", "REPLICAS-mean-before-check")
@@ -64,7 +64,7 @@ def unscaled(scaler, *params):
 
 @pytest.mark.clause("TORCH-dtensor-ranks", "REPLICAS-settings-compared")
 def test_ranks_compare_the_parameters_on_a_mesh_of_all_ranks(mesh):
-    """Other ranks can have other parameters on a slice of the mesh, such as stages of a pipeline, and other plain parameters."""
+    """Plain parameters, and those on a slice of the mesh, such as a pipeline stage, can differ between ranks."""
     from torch.distributed.tensor import DTensor, Shard
 
     compared = []

@@ -4,6 +4,7 @@ from itertools import product
 
 import pytest
 import torch
+from frameworks.torch import loops
 from frameworks.torch.loops import bits
 
 from ampscale.frameworks.torch import GradScaler
@@ -12,7 +13,7 @@ CALLS = ("scale", "unscale_", "step", "update")
 
 
 class Loop:
-    """One optimizer over one parameter whose gradient is finite or not."""
+    """Loop with one optimizer over one parameter, whose gradient is finite or not."""
 
     def __init__(self, scaler, gradient):
         self.scaler, self.gradient = scaler, gradient
@@ -61,9 +62,9 @@ def test_every_order_of_calls_has_torchs_outcome(gradient):
     settings = {"init_scale": 8.0, "growth_interval": 2}
     errors = set()
     for calls in [*product(CALLS, repeat=2), *(("scale", *calls) for calls in product(CALLS, repeat=4))]:
-        theirs = outcomes(torch.amp.GradScaler("cpu", **settings), gradient, calls)
-        assert outcomes(GradScaler("cpu", **settings), gradient, calls) == [as_here(outcome) for outcome in theirs], calls
-        errors |= {error for error, _ in theirs}
+        expected = outcomes(loops.theirs(**settings), gradient, calls)
+        assert outcomes(loops.ours(**settings), gradient, calls) == [as_here(outcome) for outcome in expected], calls
+        errors |= {error for error, _ in expected}
     assert errors == {None, RuntimeError, AssertionError}
 
 

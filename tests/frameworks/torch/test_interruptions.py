@@ -39,10 +39,10 @@ class Loop(World):
             self.scaler.scale((self.parameter * torch.tensor(GRADIENT)).sum()).backward()
 
     def state(self):
-        """Return parameters, gradients, the scaler's state dict, and the stages of optimizers."""
-        unfinished = self.scaler._placement == WRITING
+        """Return parameter, gradient, the scaler's state dict, and the stages of optimizers."""
+        saved = None if self.scaler._placement == WRITING else self.scaler.state_dict()
         stages = [progress.stage for progress in self.scaler._progress.values()]
-        return self.parameter.tolist(), self.parameter.grad.tolist(), unfinished or self.scaler.state_dict(), stages
+        return self.parameter.tolist(), self.parameter.grad.tolist(), saved, stages
 
     def step(self):
         """Run one iteration."""
@@ -56,9 +56,9 @@ class Loop(World):
         """Follow the advice of the error messages."""
         try:
             self.scaler.update()
-        except RuntimeError as unfinished:
-            if "neither has been called" not in str(unfinished):
-                assert "load a state dict that was saved before" in str(unfinished)  # noqa: PT017
+        except RuntimeError as error:
+            if "neither has been called" not in str(error):
+                assert "load a state dict that was saved before" in str(error)  # noqa: PT017
                 self.scaler.load_state_dict(GradScaler("cpu", init_scale=4.0).state_dict())
 
 
@@ -78,7 +78,7 @@ def update(loop):
 
 
 def both(loop):
-    """Call `step` and `update` after `unscale_`."""
+    """Call `step` and `update`."""
     step(loop)
     update(loop)
 
@@ -91,7 +91,7 @@ def overflow(loop):
 
 
 def raised(loop):
-    """Raise the lowest scale until the gradients are normal numbers."""
+    """Raise the scale from the lowest one, so that scaled gradients are normal numbers."""
     loop.scaler.update(8.0)
 
 

@@ -1,4 +1,4 @@
-"""Monitors of torch's `GradScaler`: what they receive, and gradients that version counters prove stale or modified."""
+"""Monitors of torch's `GradScaler`: what they receive, and the detection of stale and modified gradients."""
 
 import copy
 import gc
@@ -36,13 +36,14 @@ class Loop:
         self.zero()
 
     def flags(self, iteration):
-        """Run *iteration* four times, and return the flags of each."""
+        """Run *iteration* four times, and return the flags `stale` and `modified` of each."""
         for _ in range(4):
             iteration(self)
         return [(begin.stale, begin.modified) for begin in self.monitor.begins]
 
 
 def numbers(record):
+    """Return the values of a record, tensors as Python numbers."""
     return [value.item() if isinstance(value, torch.Tensor) else value for value in record]
 
 
@@ -50,7 +51,7 @@ def numbers(record):
 @pytest.mark.parametrize("factor", [1.0, INF])
 @pytest.mark.parametrize("fused", [False, True])
 def test_a_monitor_receives_each_step(factor, fused):
-    """Gradients are scaled at the begin, and unscaled at the end. Values that are on the device stay there."""
+    """`begin` receives scaled gradients, and `end` unscaled ones. Values that are on the device stay there."""
     loop = Loop(lambda params: torch.optim.SGD(params, lr=0.25, fused=fused))
     for value in (1.0, factor):
         loop.scaler.scale(loop.loss() * value).backward()
@@ -99,7 +100,7 @@ def test_stored_scales_do_not_change_later():
 
 @pytest.mark.clause("TORCH-monitor", "TORCH-no-gradients")
 def test_optimizers_without_gradients_and_abandoned_ones_have_no_end():
-    """Each optimizer with gradients that the update counts has one, stepped or not."""
+    """Each optimizer with gradients that the update counts has an end, whether it stepped or not."""
     loop = Loop()
     others = [torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=0.1) for _ in range(3)]
     unscaled, abandoned, without = others
@@ -204,7 +205,7 @@ def checkpointed(loop):
     loop.finish()
 
 
-def closed_loop(loop):
+def reset_by_hand(loop):
     plain(loop)
     for param in loop.params:
         param.grad = None
@@ -217,7 +218,7 @@ def graph_kept(loop):
 
 
 NEVER_RESET = [plain, accumulated, summed, other_loss, clipped, checkpointed]
-RESET = [zeroed_first, zeroed_after_another_loss, zeroed_before_update, closed_loop, graph_kept]
+RESET = [zeroed_first, zeroed_after_another_loss, zeroed_before_update, reset_by_hand, graph_kept]
 
 
 @pytest.mark.clause("TORCH-monitor")
@@ -225,14 +226,14 @@ RESET = [zeroed_first, zeroed_after_another_loss, zeroed_before_update, closed_l
 @pytest.mark.parametrize("zeroing", ["none", "zeros"])
 @pytest.mark.parametrize("iteration", [*NEVER_RESET, *RESET])
 def test_correct_loops_have_no_flags(iteration, zeroing):
-    """None of the documented loops is reported."""
+    """They include the documented loops, and several ways to reset the gradients."""
     assert Loop(zeroing=zeroing).flags(iteration) == 4 * [(False, False)]
 
 
 @pytest.mark.clause("TORCH-monitor")
 @pytest.mark.parametrize("iteration", NEVER_RESET)
 def test_forgotten_zero_grad_is_reported(iteration):
-    """The flag is set from the second iteration on."""
+    """`stale` is set from the second iteration on."""
     assert Loop(zeroing="forgotten").flags(iteration) == [(False, False), *3 * [(True, False)]]
 
 
@@ -250,7 +251,7 @@ def test_a_skipped_step_does_not_hide_a_forgotten_zero_grad():
 
 @pytest.mark.clause("TORCH-monitor")
 def test_abandoned_gradients_that_are_not_reset_are_reported():
-    """The next ones are added to the unscaled ones."""
+    """The next gradients are added to the unscaled ones."""
     loop = Loop(zeroing="forgotten")
     plain(loop)
     for _ in range(2):
@@ -280,7 +281,7 @@ def multiply(loop):
 @pytest.mark.parametrize("change", [clip_norm, clip_value, multiply])
 @pytest.mark.parametrize("unscales", [False, True])
 def test_changes_before_unscaling_are_reported(change, zeroing, unscales):
-    """The flag is set from the second iteration on, since the first one installs the hook that reads the counter."""
+    """`modified` is set from the second iteration on, since the first one installs the hook that reads the counter."""
 
     def iteration(loop):
         loop.scaler.scale(loop.loss()).backward()
@@ -304,12 +305,12 @@ def _process_group(tmp_path):
 @pytest.mark.usefixtures("_process_group")
 @pytest.mark.parametrize("zeroing", ["none", "zeros", "forgotten"])
 @pytest.mark.parametrize("clips", [False, True])
-@pytest.mark.parametrize("kind", ["fsdp2", "ddp views", "ddp copies"])
-def test_writes_of_ddp_and_fsdp2_are_not_reported(zeroing, clips, kind):
+@pytest.mark.parametrize("parallelism", ["fsdp2", "ddp views", "ddp copies"])
+def test_writes_of_ddp_and_fsdp2_are_not_reported(zeroing, clips, parallelism):
     """DDP writes gradients at the end of the backward pass; with FSDP2, version counters do not show all writes."""
     network = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
-    if kind != "fsdp2":
-        model = torch.nn.parallel.DistributedDataParallel(network, gradient_as_bucket_view=kind == "ddp views")
+    if parallelism != "fsdp2":
+        model = torch.nn.parallel.DistributedDataParallel(network, gradient_as_bucket_view=parallelism == "ddp views")
     else:
         model = torch.distributed.fsdp.fully_shard(network, mesh=torch.distributed.init_device_mesh("cpu", (1,)))
     loop = Loop(lambda _: torch.optim.SGD(model.parameters(), lr=0.01), zeroing=zeroing)
@@ -321,7 +322,7 @@ def test_writes_of_ddp_and_fsdp2_are_not_reported(zeroing, clips, kind):
         loop.finish()
 
     first, *others = loop.flags(iteration)
-    stale, modified = zeroing == "forgotten" and kind == "ddp copies", clips and kind != "fsdp2"
+    stale, modified = zeroing == "forgotten" and parallelism == "ddp copies", clips and parallelism != "fsdp2"
     assert (first, others) == ((False, False), 3 * [(stale, modified)])
 
 
@@ -340,7 +341,7 @@ def test_each_parameter_group_has_its_own_hook():
 
 @pytest.mark.clause("TORCH-copies")
 def test_copies_have_no_monitor_and_hooks_end_with_their_scaler():
-    """Parameters outlive the scaler."""
+    """The parameters outlive the scaler, so its hooks must not stay on them."""
     loop = Loop()
     plain(loop)
     for duplicate in (copy.copy(loop.scaler), copy.deepcopy(loop.scaler), pickle.loads(pickle.dumps(loop.scaler))):
@@ -349,10 +350,3 @@ def test_copies_have_no_monitor_and_hooks_end_with_their_scaler():
     del loop.scaler, duplicate
     gc.collect()
     assert len(loop.params[0]._post_accumulate_grad_hooks) == 0
-
-
-@pytest.mark.clause("TORCH-monitor")
-def test_a_monitor_has_all_methods():
-    """Anything else is a TypeError."""
-    with pytest.raises(TypeError, match=r"monitor must have the methods \['observe_loss', 'begin', 'end'\]"):
-        GradScaler("cpu", monitor=print)

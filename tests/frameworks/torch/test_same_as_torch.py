@@ -5,6 +5,7 @@ from inspect import Parameter, signature
 
 import pytest
 import torch
+from frameworks.torch import loops
 from frameworks.torch.loops import LOOPS, OPTIMIZERS, OVERFLOWS, PAIRS, batch_of, factors_at, started, together, trained
 
 from ampscale.frameworks.torch import GradScaler
@@ -13,42 +14,29 @@ STEPS = 200
 SETTINGS = {"init_scale": 2.0**16, "growth_interval": 6}
 
 
-def theirs(**settings):
-    return torch.amp.GradScaler("cpu", **settings)
-
-
-def ours(**settings):
-    return GradScaler("cpu", **settings)
-
-
 @cache
 def reference(loop, optimizer):
-    run = started(theirs(**SETTINGS), OPTIMIZERS[optimizer])
+    """Return the states of a run with torch's scaler."""
+    run = started(loops.theirs(**SETTINGS), OPTIMIZERS[optimizer])
     return [state for state, _ in trained(run, LOOPS[loop], range(STEPS))]
 
 
 @pytest.mark.clause(
-    "TORCH-growth",
-    "TORCH-backoff",
-    "TORCH-unscale",
-    "TORCH-step",
-    "TORCH-step-returns",
-    "TORCH-update",
-    "TORCH-several-optimizers",
-    "TORCH-fused",
+    *("TORCH-growth", "TORCH-backoff", "TORCH-unscale", "TORCH-step", "TORCH-step-returns", "TORCH-update"),
+    *("TORCH-several-optimizers", "TORCH-fused"),
 )
 @pytest.mark.parametrize(("loop", "optimizer"), PAIRS)
 def test_two_hundred_steps_equal_torchs(loop, optimizer):
     """Two optimizers share a scaler; parameters, moments, scale and count are compared after every step."""
-    run = started(ours(**SETTINGS), OPTIMIZERS[optimizer])
-    states, answers = zip(*trained(run, LOOPS[loop], range(STEPS)), strict=True)
+    run = started(loops.ours(**SETTINGS), OPTIMIZERS[optimizer])
+    states, results = zip(*trained(run, LOOPS[loop], range(STEPS)), strict=True)
     assert list(states) == reference(loop, optimizer)
-    applied = [[bool(answer) for answer in both] for both in answers]
+    applied = [[bool(result) for result in both] for both in results]
     assert applied == [[factor == 1 for factor in factors_at(step)] for step in range(STEPS)]
 
 
 def test_the_run_has_ten_overflows_and_grows_between_them():
-    """The scale backs off at these steps only, and grows between them; some gradients are finite without scaling."""
+    """The scale backs off at these steps only, and grows between them. Some gradients overflow only if they are scaled."""
     scales = [SETTINGS["init_scale"], *(state["scale"] for _, state in reference("together", "sgd"))]
     assert [step for step in range(STEPS) if scales[step + 1] < scales[step]] == list(OVERFLOWS)
     assert scales[-1] > scales[0]
@@ -62,12 +50,12 @@ def test_the_run_has_ten_overflows_and_grows_between_them():
 
 @pytest.mark.clause("TORCH-load-state-dict", "TORCH-state-dict")
 @pytest.mark.parametrize(("optimizer", "loaded"), [("momentum", "before the first scale"), ("adamw-fused", "after it")])
-@pytest.mark.parametrize(("first", "then"), [(theirs, ours), (ours, theirs), (ours, ours)])
+@pytest.mark.parametrize(("first", "then"), [("theirs", "ours"), ("ours", "theirs"), ("ours", "ours")])
 def test_a_run_resumes_from_the_state_dict_of_the_other_class(first, then, loaded, optimizer):
     """Either class saves and loads after half of the steps, and no bit differs from torch's run."""
-    run = started(first(**SETTINGS), OPTIMIZERS[optimizer])
+    run = started(getattr(loops, first)(**SETTINGS), OPTIMIZERS[optimizer])
     states = [state for state, _ in trained(run, together, range(STEPS // 2))]
-    saved, run.scaler = run.scaler.state_dict(), then(growth_factor=3.0, backoff_factor=0.25)
+    saved, run.scaler = run.scaler.state_dict(), getattr(loops, then)(growth_factor=3.0, backoff_factor=0.25)
     if loaded == "after it":
         run.scaler.scale(torch.ones(()))
     run.scaler.load_state_dict(saved)
@@ -82,11 +70,12 @@ def test_constructor_and_methods_have_torchs_parameters():
     assert names[0] - names[1] == {"abandon"}
     for name in names[1]:
         assert parameters(getattr(GradScaler, name)) == parameters(getattr(torch.amp.GradScaler, name)), name
-    *ours, communicator, monitor = parameters(GradScaler.__init__)
-    assert ours == parameters(torch.amp.GradScaler.__init__)
+    *documented, communicator, monitor = parameters(GradScaler.__init__)
+    assert documented == parameters(torch.amp.GradScaler.__init__)
     for parameter, name in ((communicator, "communicator"), (monitor, "monitor")):
         assert (parameter.name, parameter.kind, parameter.default) == (name, Parameter.KEYWORD_ONLY, None)
 
 
 def parameters(function):
+    """Return the parameters of a function without their annotations."""
     return [parameter.replace(annotation=Parameter.empty) for parameter in signature(function).parameters.values()]

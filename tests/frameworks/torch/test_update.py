@@ -38,7 +38,7 @@ CHANGES = [
 )
 @given(constants=st.fixed_dictionaries(FACTORS), steps=st.lists(st.booleans(), max_size=60), count=st.integers(0, 6))
 def test_the_update_equals_that_of_the_rule(constants, steps, count):
-    """Any factors and scales are tested, and counts beyond the interval."""
+    """Factors and scales are arbitrary, and the first count may exceed the interval."""
     rule = replace(presets.torch(), min_scale=FLOOR, **constants)
     expected = rule.init(like=torch.empty(()))._replace(good_steps=torch.tensor(count, dtype=torch.int32))
     state = expected._replace(scale=expected.scale.clone(), good_steps=expected.good_steps.clone())
@@ -72,7 +72,7 @@ def test_the_lower_bound_holds_with_and_without_a_synchronization(fused):
 @given(init=st.sampled_from([1.0, 2.0**16, 3.0, 2.0**-126]), fused=st.booleans(), changes=st.lists(st.sampled_from(CHANGES)))
 @example(init=1.0, fused=False, changes=[("step", 1.0)])
 def test_the_lower_bound_of_the_scale_is_correct(init, fused, changes):
-    """It is a power of two or 0 after any sequence of updates, loads and setters, with and without host synchronizations."""
+    """It is a power of two or 0 after any sequence of updates, setters and getters, with fused optimizers and others."""
     parameter = torch.zeros(1, requires_grad=True)
     optimizer = torch.optim.SGD([parameter], lr=0.0, fused=fused)
     scaler = GradScaler(init_scale=init, growth_interval=1)
@@ -84,11 +84,11 @@ def test_the_lower_bound_of_the_scale_is_correct(init, fused, changes):
             scaler.update()
         else:
             getattr(scaler, name)(*([] if value is None else [value]))
-        known, scale = scaler._scale_lower_bound(), copy(scaler).get_scale()
-        assert known <= scale
-        assert known == 0 or torch.frexp(torch.tensor(scale)).mantissa == 0.5
+        lower_bound, scale = scaler._scale_lower_bound(), copy(scaler).get_scale()
+        assert lower_bound <= scale
+        assert lower_bound == 0 or torch.frexp(torch.tensor(scale)).mantissa == 0.5
         if name in ("update", "get_scale", "state_dict"):
-            assert known in (0, scale)
+            assert lower_bound in (0, scale)
     if init != 3.0 and 3.0 not in (value for _, value in changes) and 0.3 not in (value for _, value in changes):
         assert scaler._scale_lower_bound() > 0
     if all(change == ("step", 1.0) for change in changes) and not fused:

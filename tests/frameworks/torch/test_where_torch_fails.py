@@ -2,21 +2,13 @@
 
 import pytest
 import torch
-from frameworks.torch.loops import INF
+from frameworks.torch.loops import INF, ours, theirs
 
 from ampscale.frameworks.torch import GradScaler
 
 
-def theirs(**settings):
-    return torch.amp.GradScaler("cpu", **settings)
-
-
-def ours(**settings):
-    return GradScaler("cpu", **settings)
-
-
 def one_step(scaler, gradient, make=torch.optim.SGD):
-    """Return the parameter, 1 before a step with this scaled gradient, and the scale after the update."""
+    """Return the parameter, which was 1, after a step with this scaled gradient, and the scale after the update."""
     parameter = torch.ones(1, requires_grad=True)
     scaler.scale(parameter)
     parameter.grad = torch.tensor([gradient])
@@ -59,16 +51,16 @@ def test_torch_leaves_fused_momentum_uninitialized():
 def test_the_scale_of_torch_falls_to_zero():
     """Torch's scale stays 0 indefinitely. ampscale's stops at the smallest normal number, and grows again."""
 
-    def after(scaler, *gradients):
+    def scales(scaler, *gradients):
         return [one_step(scaler, gradient)[1] for gradient in gradients]
 
     start = {"init_scale": 2.0**-125, "growth_interval": 1}
-    assert after(theirs(**start), *[INF] * 25, 1e-40)[-2:] == [0.0, 0.0]
-    assert after(ours(**start), *[INF] * 25, 1e-40)[-2:] == [2.0**-126, 2.0**-125]
+    assert scales(theirs(**start), *[INF] * 25, 1e-40)[-2:] == [0.0, 0.0]
+    assert scales(ours(**start), *[INF] * 25, 1e-40)[-2:] == [2.0**-126, 2.0**-125]
 
 
 @pytest.mark.clause("TORCH-never-off")
-@pytest.mark.skipif(torch.cuda.is_available(), reason="torch turns itself off only where there is no CUDA")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="torch disables itself only without CUDA")
 def test_torch_disables_itself_without_cuda():
     """Torch warns once. ampscale's scaler is enabled, without a warning."""
     with pytest.warns(UserWarning, match="Disabling"):
