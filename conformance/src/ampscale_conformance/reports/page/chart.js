@@ -1,6 +1,6 @@
 // Chart of the scale step by step, expected and actual, on a logarithmic axis.
 
-// First step at which the scales differ, in the precision of the comparison; null if they do not.
+// First step at which the scales differ in float32; if there is none, the first one in float64; null if all are equal.
 function divergenceOf(expected, got) {
   const both = Math.min(expected.length, got.length);
   const differs = [...Array(both).keys()].filter((step) => !Object.is(got[step], expected[step]));
@@ -28,8 +28,8 @@ function summary(finite, expected, got, divergence) {
   const length = `The scale over ${plural(finite.length, "step")}, ${plural(finite.split("-").length - 1, "overflow")}.`;
   const short = got.length < expected.length ? ` up to the last of ${got.length - 1} recorded steps` : "";
   if (divergence === null) return `${length} The expected and the actual scale are equal${short}.`;
-  const where = divergence ? `after step ${divergence - 1} (counted from 0)` : "at the start";
-  return `${length} First difference ${where}: expected ${readable(expected[divergence])}, got ${readable(got[divergence])}.`;
+  const position = divergence ? `after step ${divergence - 1} (counted from 0)` : "at the start";
+  return `${length} First difference ${position}: expected ${readable(expected[divergence])}, got ${readable(got[divergence])}.`;
 }
 
 function picture(finite, expected, got, divergence, label) {
@@ -40,10 +40,10 @@ function picture(finite, expected, got, divergence, label) {
   const x = (step) => left + (step / steps) * (right - left);
   const y = (level) => top + ((axis.top - level) / (axis.top - axis.bottom)) * (floor - top);
   const line = (name, x1, y1, x2, y2) => h(`svg:line.${name}`, { x1, y1, x2, y2 });
-  const text = (name, x, y, words) => h(`svg:text.${name}`, { x, y }, words);
+  const text = (name, x, y, content) => h(`svg:text.${name}`, { x, y }, content);
 
-  const rules = axis.ticks.map(([level, words]) =>
-    [line("rule", left, y(level), right, y(level)), text("tick.end", left - 8, y(level) + 4, words)]);
+  const rules = axis.ticks.map(([level, content]) =>
+    [line("rule", left, y(level), right, y(level)), text("tick.end", left - 8, y(level) + 4, content)]);
   const bands = [...finite].map((sign, step) => sign === "-" &&
     h("svg:rect.band", { x: x(step), y: top - 6, width: x(step + 1) - x(step), height: floor - top + 6 }));
   const signs = [...finite].map((sign, step) => (sign === "-" || x(1) - x(0) >= 9) &&
@@ -57,10 +57,10 @@ function picture(finite, expected, got, divergence, label) {
     const stairs = points.map(([cx, cy], step) => (step ? `H${cx}V${cy}` : `M${cx} ${cy}`)).join("");
     return [h(`svg:path.${name}`, { d: stairs }), points.map(([cx, cy]) => h(`svg:circle.${name}`, { cx, cy, r }))];
   };
-  const [anchor, aside] = divergence > steps / 2 ? ["end", -6] : ["start", 6];
+  const [anchor, offset] = divergence > steps / 2 ? ["end", -6] : ["start", 6];
   const marker = divergence !== null && [
     line("divergence", x(divergence), 10, x(divergence), floor),
-    text(`divergence.${anchor}`, x(divergence) + aside, 16, "first difference"),
+    text(`divergence.${anchor}`, x(divergence) + offset, 16, "first difference"),
     h("svg:circle.divergent", { cx: x(divergence), cy: y(axis.level(got[divergence])), r: 5 }),
   ];
   return h("svg:svg.trajectory", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label },
@@ -83,8 +83,8 @@ function chart(trajectory) {
   const texts = [decodeRuns(trajectory.expected), decodeRuns(trajectory.got)];
   const [expected, got] = texts.map((scales) => scales.map(floatOf));
   const divergence = divergenceOf(expected, got);
-  const words = summary(finite, expected, got, divergence);
+  const text = summary(finite, expected, got, divergence);
   const key = [h("span.expected"), "expected", h("span.got"), "got", h("span", "+ finite step"), h("span.overflow", "− overflow")];
-  return h("figure.chart", picture(finite, expected, got, divergence, words), h("figcaption.beside", key), h("p", words),
+  return h("figure.chart", picture(finite, expected, got, divergence, text), h("figcaption.beside", key), h("p", text),
     numbersTable(finite, ...texts, divergence));
 }

@@ -28,7 +28,7 @@ function clauseSections({ clause, clauseInfo, catches }) {
   ];
 }
 
-// Copy to the clipboard; if it is not available to files, select the text instead.
+// Copy to the clipboard. Some browsers have none for files: select the text instead.
 async function copy(script, status) {
   try {
     await navigator.clipboard.writeText(script.textContent);
@@ -41,10 +41,10 @@ async function copy(script, status) {
 
 function snippetSection({ snippet, reproduced }) {
   if (!snippet) return null;
-  const run = reproduced === undefined ? "not run" : reproduced ? "run, and reproduced the failure" : "run, and did not reproduce the failure";
+  const outcome = reproduced === undefined ? "not run" : reproduced ? "run, and reproduced the failure" : "run, and did not reproduce the failure";
   const [script, status, button] = [box("pre", "Script", snippet), h("output"), h("button.quiet", "Copy")];
   button.addEventListener("click", () => copy(script, status));
-  return section("Script that reproduces it", h("p.bar", `Without ampscale. It was ${run}.`, status, button), script);
+  return section("Script that reproduces it", h("p.bar", `Without ampscale. It was ${outcome}.`, status, button), script);
 }
 
 function facts(title, pairs) {
@@ -54,9 +54,9 @@ function facts(title, pairs) {
 
 // Buttons that open results.
 function choices(cases, implementations, text) {
-  const results = cases.flatMap(({ id }) => implementations.map((one) => [id, one, one.results[id]]));
-  return h("ul.choices", results.filter(([, , result]) => result).map(([id, one, { verdict }]) =>
-    h("li", h("button", target(id, one), badge(verdict), text(id, one)))));
+  const results = cases.flatMap(({ id }) => implementations.map((implementation) => [id, implementation, implementation.results[id]]));
+  return h("ul.choices", results.filter(([, , result]) => result).map(([id, implementation, { verdict }]) =>
+    h("li", h("button", target(id, implementation), badge(verdict), text(id, implementation)))));
 }
 
 function resultDetails(shown, implementation) {
@@ -64,7 +64,7 @@ function resultDetails(shown, implementation) {
   const trajectory = DATA.trajectories[result.trajectory];
   const calls = DATA.transcripts[result.transcript]?.map((index) => callNode(DATA.calls[index]));
   return [
-    heading(spaced(shown.id), `${named(implementation)} · level ${shown.level}`, badge(result.verdict)),
+    heading(spaced(shown.id), `${nameOf(implementation)} · level ${shown.level}`, badge(result.verdict)),
     result.message && h(`p.message.${result.verdict}`, result.message),
     clauseSections(shown),
     trajectory && section("Scale", chart(trajectory)),
@@ -78,7 +78,7 @@ function caseDetails(shown) {
   return [
     heading(spaced(shown.id), `${shown.chapter} · level ${shown.level}`),
     clauseSections(shown),
-    section("Results", choices([shown], DATA.implementations, (id, one) => named(one))),
+    section("Results", choices([shown], DATA.implementations, (id, implementation) => nameOf(implementation))),
   ];
 }
 
@@ -88,10 +88,10 @@ function implementationDetails(implementation) {
   const preset = typeof info.preset === "string" ? info.preset : h("span.mono", ruleNode(info.preset, {}));
   const failed = CASES.filter(({ id }) => results[id] && !SETTLED.includes(results[id].verdict));
   const chapters = byChapter(CASES).map(([chapter, cases]) => [chapter, tally(cases, implementation)])
-    .map(([chapter, counts]) => [chapter, [counted(counts), shares(counts)]]);
+    .map(([chapter, counts]) => [chapter, [countsText(counts), shares(counts)]]);
   return [
     heading(info.name, [info.version, info.url && [" · ", link(info.url)]]),
-    h("p.sentence", counted(tally(CASES, implementation))),
+    h("p.sentence", countsText(tally(CASES, implementation))),
     facts("By chapter", Object.fromEntries(chapters)),
     section("Not passed", failed.length ? choices(failed, [implementation], spaced) : "None."),
     facts("Claims", { level, preset, arrays, capabilities: info.capabilities.join(", ") || "none" }),

@@ -12,14 +12,14 @@ function tally(cases, ...implementations) {
 const totalOf = ({ unsupported, ...counts }) => Object.values(counts).reduce((total, count) => total + count);
 
 // Summary, such as "22 of 24 passed, 2 fail; 3 unsupported".
-function counted(counts) {
+function countsText(counts) {
   const { pass, unsupported, ...others } = counts;
   const details = Object.entries(others).filter(([, count]) => count).map(([verdict, count]) => `, ${count} ${verdict}`);
   const passed = totalOf(counts) && `${pass} of ${totalOf(counts)} passed${details.join("")}`;
   return [passed, unsupported && `${unsupported} unsupported`].filter(Boolean).join("; ") || "not run";
 }
 
-// Bar of the shares of passed, failed, expected failures, and unsupported.
+// Bar with the shares of passed cases, failed cases, expected failures and unsupported cases.
 function shares(counts) {
   const { pass, xfail, unsupported } = counts;
   const parts = { pass, bad: totalOf(counts) - pass - xfail, xfail, unsupported };
@@ -32,71 +32,72 @@ function totalCell(cases, implementation) {
   const counts = tally(cases, implementation);
   const fraction = totalOf(counts) ? [h("b", counts.pass), `/${totalOf(counts)}`] : "–";
   const beside = counts.unsupported > 0 && h("small", `${counts.unsupported} unsup.`);
-  const words = { title: counted(counts), "aria-label": counted(counts) };
-  return h("td.total", words, h("span.fraction", fraction), shares(counts), beside);
+  const label = { title: countsText(counts), "aria-label": countsText(counts) };
+  return h("td.total", label, h("span.fraction", fraction), shares(counts), beside);
 }
 
-// First line of a message that these cases have; only the first case tells it.
+// First line of a message that several cases have. All but the first of them refer to the first.
 function brief(message, id, [first, ...others]) {
   if (id !== first) return `as in “${spaced(first)}”`;
   return `${message.split("\n")[0]}${others.length ? ` (${others.length + 1} cases)` : ""}`;
 }
 
-// In a matrix of one report, *told* has the cases of each message.
-function resultCell({ id }, implementation, told) {
+// In a matrix of one report, *messages* has the cases of each message, and cells show the message; otherwise it is null.
+function resultCell({ id }, implementation, messages) {
   const { verdict, message = "" } = implementation.results[id] ?? {};
   if (!verdict) return h("td.absent", h("span.unseen", "not in this report"));
-  const label = `${verdict}: ${spaced(id)}, ${named(implementation)}`;
-  const word = h("span.word", told ? verdict : VERDICTS[verdict].brief);
-  const parts = [icon(verdict), word, told && h("span.message", message && brief(message, id, told.get(message)))];
+  const label = `${verdict}: ${spaced(id)}, ${nameOf(implementation)}`;
+  const word = h("span.word", messages ? verdict : VERDICTS[verdict].brief);
+  const parts = [icon(verdict), word, messages && h("span.message", message && brief(message, id, messages.get(message)))];
   return h(`td.cell.${verdict}`, h("button", target(id, implementation), { "aria-label": label, title: label }, parts));
 }
 
-function caseRow(shown, previous, implementations, told) {
+function caseRow(shown, previous, implementations, messages) {
   const { id, clause, level } = shown;
   const where = clause !== previous?.clause && h("span.where", `${clause || "claim"} ·\u00a0L${level}`);
-  const cells = implementations.map((one) => resultCell(shown, one, told));
+  const cells = implementations.map((implementation) => resultCell(shown, implementation, messages));
   const button = h("button", { "data-case": id }, h("span", spaced(id)), where);
   return h(where ? "tr.case" : "tr.case.further", h("th", { scope: "row" }, button), cells);
 }
 
 function columnHead(cases, implementation) {
   const { id, info } = implementation;
-  const label = `${named(implementation)}, level ${info.level}: ${counted(tally(cases, implementation))}`;
-  const says = { "data-implementation": id, "aria-label": label, title: label };
-  return h("th", { scope: "col" }, h("button", says, h("b", info.name), " ", h("span.beside", info.version)));
+  const label = `${nameOf(implementation)}, level ${info.level}: ${countsText(tally(cases, implementation))}`;
+  const attributes = { "data-implementation": id, "aria-label": label, title: label };
+  return h("th", { scope: "col" }, h("button", attributes, h("b", info.name), " ", h("span.beside", info.version)));
 }
 
-// Cases of one report with the same message, by message.
-const sameMessages = (cases, { results }) => new Map([...Map.groupBy(cases, ({ id }) => results[id]?.message ?? "")]
+// Ids of the cases of one report by message.
+const casesByMessage = (cases, { results }) => new Map([...Map.groupBy(cases, ({ id }) => results[id]?.message ?? "")]
   .map(([message, inside]) => [message, inside.map(({ id }) => id)]));
 
-// Table of these cases and implementations, with the totals of all that were *asked*. A folded chapter shows its totals only.
-function grid(asked, cases, implementations, folded) {
+// Table of these cases and implementations. The totals are those of *selected*, which includes cases that verdict filters hide.
+// A folded chapter shows only its totals.
+function grid(selected, cases, implementations, folded) {
   const size = (inside) => h("span.beside", plural(inside.length, "case"));
-  const totals = (head, inside) => h("tr.chapter", head, implementations.map((one) => totalCell(inside, one)));
-  const all = h("th", { scope: "row" }, h("b", "All"), " ", size(asked));
-  const told = implementations.length === 1 ? sameMessages(cases, implementations[0]) : null;
-  const whole = new Map(byChapter(asked));
+  const totals = (head, inside) => h("tr.chapter", head, implementations.map((implementation) => totalCell(inside, implementation)));
+  const all = h("th", { scope: "row" }, h("b", "All"), " ", size(selected));
+  const messages = implementations.length === 1 ? casesByMessage(cases, implementations[0]) : null;
+  const whole = new Map(byChapter(selected));
   const chapters = byChapter(cases).map(([chapter, inside]) => {
-    const says = { "data-chapter": chapter, "aria-expanded": !folded.has(chapter) };
-    const head = h("th", { scope: "rowgroup" }, h("button", says, h("b", chapter), size(whole.get(chapter))));
-    const rows = inside.map((shown, index) => caseRow(shown, inside[index - 1], implementations, told));
+    const attributes = { "data-chapter": chapter, "aria-expanded": !folded.has(chapter) };
+    const head = h("th", { scope: "rowgroup" }, h("button", attributes, h("b", chapter), size(whole.get(chapter))));
+    const rows = inside.map((shown, index) => caseRow(shown, inside[index - 1], implementations, messages));
     return h("tbody", totals(head, whole.get(chapter)), !folded.has(chapter) && rows);
   });
   const kind = implementations.length === 1 ? "single" : implementations.length <= 6 ? "few" : "many";
-  const columns = implementations.map((one) => columnHead(cases, one));
+  const columns = implementations.map((implementation) => columnHead(cases, implementation));
   const table = h(`table.${kind}`, { role: "grid", "aria-label": "Cases and implementations", "aria-describedby": "keys" },
     h("thead", h("tr", h("th.corner", { scope: "col" }, "Case and clause"), columns)),
-    h("tbody.all", totals(all, asked)), chapters);
+    h("tbody.all", totals(all, selected)), chapters);
   table.addEventListener("keydown", move);
-  table.addEventListener("focusin", (event) => settle(table, event.target));
-  settle(table, table.querySelector(".cell button") ?? table.querySelector("button"));
+  table.addEventListener("focusin", (event) => setTabStop(table, event.target));
+  setTabStop(table, table.querySelector(".cell button") ?? table.querySelector("button"));
   return table;
 }
 
-// Put one button of the table into the tab order: the last that had the focus.
-function settle(table, button) {
+// Leave only one button of the table in the tab order: the last one that had the focus.
+function setTabStop(table, button) {
   for (const other of table.querySelectorAll("button")) other.tabIndex = other === button ? 0 : -1;
 }
 
@@ -106,7 +107,7 @@ function move(event) {
   const row = rows.findIndex((buttons) => buttons.includes(event.target));
   const column = rows[row].indexOf(event.target);
   const [along, across] = [rows[row], rows.map((buttons) => buttons[column])];
-  const ways = {
+  const candidates = {
     Home: event.ctrlKey ? rows.flat() : along,
     End: (event.ctrlKey ? rows.flat() : along).toReversed(),
     ArrowLeft: along.slice(0, column).toReversed(),
@@ -114,7 +115,7 @@ function move(event) {
     ArrowUp: across.slice(0, row).toReversed(),
     ArrowDown: across.slice(row + 1),
   };
-  const target = ways[event.key]?.find(Boolean); // some cells have no button
+  const target = candidates[event.key]?.find(Boolean); // some cells have no button
   if (!target) return;
   event.preventDefault();
   target.focus();

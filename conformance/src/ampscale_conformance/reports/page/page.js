@@ -5,20 +5,20 @@ const [form, frame, dialog] = [find("filters"), find("matrix"), find("details")]
 const DATA = JSON.parse(find("matrix-data").textContent);
 const CASES = Object.entries(DATA.cases).map(([id, shown]) => {
   const clauseInfo = DATA.clauses[shown.clause];
-  const words = [id, spaced(id), shown.clause, shown.catches, clauseInfo.sentence, ...clauseInfo.sources].join(" ").toLowerCase();
-  return { id, ...shown, clauseInfo, chapter: clauseInfo.chapter, words };
+  const texts = [id, spaced(id), shown.clause, shown.catches, clauseInfo.sentence, ...clauseInfo.sources];
+  return { id, ...shown, clauseInfo, chapter: clauseInfo.chapter, searchText: texts.join(" ").toLowerCase() };
 });
 
 let folded = new Set();
-let opened = {}; // shown in the dialog: {case, implementation}, either can be missing
-let opener = {}; // shown first in the dialog
+let opened = {}; // what the dialog shows: {case, implementation}; either can be missing
+let opener = {}; // what the dialog showed first
 
 function fillHeading() {
   const single = DATA.implementations.length === 1 && DATA.implementations[0];
   if (single) {
-    document.title = `${named(single)} · loss scaling conformance`;
-    find("title").textContent = named(single);
-    find("lede").textContent = `Conformance to the specification of loss scaling: ${counted(tally(CASES, single))}.`;
+    document.title = `${nameOf(single)} · loss scaling conformance`;
+    find("title").textContent = nameOf(single);
+    find("lede").textContent = `Conformance to the specification of loss scaling: ${countsText(tally(CASES, single))}.`;
     for (const choice of document.querySelectorAll(".several")) choice.hidden = true;
   }
   const clauses = Object.keys(DATA.clauses).filter(Boolean).length;
@@ -35,9 +35,10 @@ function fillFilters() {
   const levels = [...new Set(CASES.map(({ level }) => level))].sort();
   form.elements.chapter.append(...byChapter(CASES).map(([chapter]) => option(chapter, chapter)));
   form.elements.level.append(...levels.map((level) => option(level, `L${level} ${(DATA.levels[level] ?? "").split(":")[0]}`)));
-  find("implementations").append(...DATA.implementations.map((one) => checkbox("only", one.id, named(one))));
-  find("verdicts").append(...Object.entries(VERDICTS).map(([verdict, { words }]) =>
-    checkbox("verdict", verdict, badge(verdict), h("span.count", counts[verdict]), h("span.beside", words))));
+  find("implementations").append(...DATA.implementations.map((implementation) =>
+    checkbox("only", implementation.id, nameOf(implementation))));
+  find("verdicts").append(...Object.entries(VERDICTS).map(([verdict, { description }]) =>
+    checkbox("verdict", verdict, badge(verdict), h("span.count", counts[verdict]), h("span.beside", description))));
   for (const field of form.elements) field.disabled = field.name === "verdict" && !counts[field.value];
 }
 
@@ -45,16 +46,16 @@ function draw() {
   const filters = new FormData(form);
   const [chapter, level, text] = ["chapter", "level", "text"].map((name) => filters.get(name) ?? "");
   const [only, chosen] = [filters.getAll("only"), new Set(filters.getAll("verdict"))];
-  const implementations = DATA.implementations.filter((one) => !only.length || only.includes(one.id));
-  const asked = CASES.filter((shown) => (!chapter || shown.chapter === chapter)
+  const implementations = DATA.implementations.filter(({ id }) => !only.length || only.includes(id));
+  const selected = CASES.filter((shown) => (!chapter || shown.chapter === chapter)
     && (!level || String(shown.level) === level)
-    && shown.words.includes(text.trim().toLowerCase()));
-  const cases = asked.filter((shown) => {
-    const verdicts = new Set(implementations.map((one) => one.results[shown.id]?.verdict));
+    && shown.searchText.includes(text.trim().toLowerCase()));
+  const cases = selected.filter((shown) => {
+    const verdicts = new Set(implementations.map(({ results }) => results[shown.id]?.verdict));
     return (!chosen.size || !chosen.isDisjointFrom(verdicts)) && (!filters.has("differ") || verdicts.size > 1);
   });
   const [all, columns] = [plural(CASES.length, "case"), plural(implementations.length, "implementation")];
-  frame.replaceChildren(cases.length ? grid(asked, cases, implementations, folded) : h("p.beside", "No case matches these filters."));
+  frame.replaceChildren(cases.length ? grid(selected, cases, implementations, folded) : h("p.beside", "No case matches these filters."));
   find("chosen").textContent = only.length ? `${only.length} of ${DATA.implementations.length}` : "all";
   find("status").textContent = `${cases.length} of ${all}, ${columns}.`;
   find("fold").textContent = folded.size ? "Unfold chapters" : "Fold chapters";
@@ -76,10 +77,10 @@ function storeState() {
 }
 
 function restoreState() {
-  const first = tally(CASES, ...DATA.implementations);
-  const failed = Object.keys(VERDICTS).filter((verdict) => first[verdict] && !SETTLED.includes(verdict));
-  const start = new URLSearchParams(failed.map((verdict) => ["verdict", verdict])); // opens on what failed
-  const fields = location.hash.length > 1 ? new URLSearchParams(location.hash.slice(1)) : start;
+  const counts = tally(CASES, ...DATA.implementations);
+  const failed = Object.keys(VERDICTS).filter((verdict) => counts[verdict] && !SETTLED.includes(verdict));
+  const failures = new URLSearchParams(failed.map((verdict) => ["verdict", verdict])); // shown if the address has no filters
+  const fields = location.hash.length > 1 ? new URLSearchParams(location.hash.slice(1)) : failures;
   for (const field of form.elements)
     if (field.type === "checkbox") field.checked = fields.getAll(field.name).includes(field.value);
     else if (field.name) field.value = fields.get(field.name) ?? "";
@@ -110,11 +111,11 @@ function open(target) {
 
 // Focus the button of the matrix that opens these details or folds this chapter; otherwise the last focused one.
 function focus(target) {
-  const leads = ({ dataset }) => ["case", "implementation", "chapter"].every((name) => dataset[name] === target[name]);
-  (frame.querySelectorAll("button").values().find(leads) ?? frame.querySelector('[tabindex="0"]') ?? frame).focus();
+  const matches = ({ dataset }) => ["case", "implementation", "chapter"].every((name) => dataset[name] === target[name]);
+  (frame.querySelectorAll("button").values().find(matches) ?? frame.querySelector('[tabindex="0"]') ?? frame).focus();
 }
 
-function press({ target }) {
+function handleClick({ target }) {
   const { case: id, implementation, chapter } = target.closest("button")?.dataset ?? {};
   if (id || implementation) open({ case: id, implementation });
   if (!chapter) return;
@@ -143,8 +144,8 @@ theme.addEventListener("change", () => {
   localStorage.setItem("ampscale-theme", theme.value);
 });
 find("skip").addEventListener("click", () => focus({}));
-frame.addEventListener("click", press);
-dialog.addEventListener("click", press);
+frame.addEventListener("click", handleClick);
+dialog.addEventListener("click", handleClick);
 dialog.addEventListener("close", () => { opened = {}; storeState(); focus(opener); });
 addEventListener("hashchange", restoreState);
 addEventListener("resize", fit);

@@ -18,15 +18,15 @@ const RING = "M1.8 8a6.2 6.2 0 1 0 12.4 0a6.2 6.2 0 1 0-12.4 0";
 
 // For each verdict: a short name, a description, and the path of its symbol.
 const VERDICTS = {
-  pass: { brief: "pass", words: "conforms to the clause", symbol: "M3 8.6 6.4 12 13 4.6" },
-  fail: { brief: "fail", words: "violates the clause", symbol: "M3.8 3.8l8.4 8.4M12.2 3.8l-8.4 8.4" },
-  error: { brief: "error", words: "raised an error", symbol: "M8 2.5v7.2M8 13v.4" },
-  unsupported: { brief: "unsup.", words: "not claimed; not a pass", symbol: "M4 8h8" },
-  xfail: { brief: "xfail", words: "expected failure", symbol: `${RING}M5.8 5.8l4.4 4.4M10.2 5.8l-4.4 4.4` },
-  xpass: { brief: "xpass", words: "unexpected pass", symbol: `${RING}M5.2 8.3 7.2 10.3 10.8 6` },
-  timeout: { brief: "timeout", words: "no reply in time", symbol: `${RING}M8 4.4V8l2.6 1.6` },
-  crash: { brief: "crash", words: "the process ended", symbol: "M9.4 1.8 4.6 8.9h5.6L6.6 14.2" },
-  "protocol-error": { brief: "protocol", words: "invalid reply", symbol: "M3 6h10M3 10h10M10.6 3 5.4 13" },
+  pass: { brief: "pass", description: "conforms to the clause", symbol: "M3 8.6 6.4 12 13 4.6" },
+  fail: { brief: "fail", description: "violates the clause", symbol: "M3.8 3.8l8.4 8.4M12.2 3.8l-8.4 8.4" },
+  error: { brief: "error", description: "raised an error", symbol: "M8 2.5v7.2M8 13v.4" },
+  unsupported: { brief: "unsup.", description: "not claimed; not a pass", symbol: "M4 8h8" },
+  xfail: { brief: "xfail", description: "expected failure", symbol: `${RING}M5.8 5.8l4.4 4.4M10.2 5.8l-4.4 4.4` },
+  xpass: { brief: "xpass", description: "unexpected pass", symbol: `${RING}M5.2 8.3 7.2 10.3 10.8 6` },
+  timeout: { brief: "timeout", description: "no reply in time", symbol: `${RING}M8 4.4V8l2.6 1.6` },
+  crash: { brief: "crash", description: "the process ended", symbol: "M9.4 1.8 4.6 8.9h5.6L6.6 14.2" },
+  "protocol-error": { brief: "protocol", description: "invalid reply", symbol: "M3 6h10M3 10h10M10.6 3 5.4 13" },
 };
 const SETTLED = ["pass", "unsupported", "xfail"]; // verdicts that need no attention
 
@@ -34,7 +34,7 @@ const icon = (verdict) =>
   h("svg:svg.icon", { viewBox: "0 0 16 16", "aria-hidden": "true" }, h("svg:path", { d: VERDICTS[verdict].symbol }));
 const badge = (verdict) => h(`span.badge.${verdict}`, icon(verdict), verdict);
 const spaced = (id) => id.replaceAll("-", " ");
-const named = ({ info }) => `${info.name} ${info.version}`.trim();
+const nameOf = ({ info }) => `${info.name} ${info.version}`.trim();
 const plural = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
 
 // Attributes of a button that opens a result.
