@@ -69,7 +69,7 @@ def test_runs_equal_those_of_numpy(library, make, run, dtype):
 
 
 def test_the_run_overflows_ten_times():
-    """The scale grows, backs off and reaches its bounds."""
+    """The scale grows and backs off. Each step uses the next scale of the previous report."""
     reports, _ = pure(load("numpy"), ampscale.optimizers.SGD, "float32")
     finite, applied, scale, next_scale, status, attempted, applied_count = zip(*reports, strict=True)
     assert [step for step, is_finite in enumerate(finite) if not is_finite] == sorted(OVERFLOWS)

@@ -138,7 +138,7 @@ def answers(installed):
 @pytest.mark.clause("BACKENDS-third-party", "BACKENDS-precedence", "BACKENDS-never-unasked")
 def test_backends_of_packages_are_listed_and_own_their_arrays(answers):
     """
-    They can also be chosen.
+    `use_backend` accepts their names.
 
     A backend is not imported before its library: not by the import of ampscale, by `list_backends` or for other arrays.
     """

@@ -153,6 +153,7 @@ def configured() -> Configured:
 
 @cache
 def _usable(name: str, source: str) -> Backend:
+    """Return the backend *name*. If it cannot be used, raise a ValueError that names *source*, where *name* was set."""
     failure = None
     if is_known(name):
         try:

@@ -72,7 +72,11 @@ def register_backend(backend: Backend) -> None:
 
 
 def owner_of(array: Array) -> Backend:
-    """Return the backend that *array* belongs to. If there is none, raise the error of a backend that failed to load."""
+    """
+    Return the backend that owns *array*, which is the generic backend if no other one does.
+
+    Before the generic backend is returned, the error of a backend that failed to load is raised: it may own *array*.
+    """
     cls = type(array)
     if cls not in _owners:
         _owners[cls] = _first_result(lambda backend: backend if backend.owns(array) else None) or generic
@@ -214,7 +218,11 @@ def _candidates() -> Iterator[str]:
 
 
 def _load_jax(container: Tree) -> None:  # noqa: ARG001
-    """Load the JAX backend, which registers JAX's own containers, if JAX has been imported: one may precede all JAX arrays."""
+    """
+    Load the JAX backend if JAX has been imported, and return None.
+
+    The backend registers JAX's own containers. The first tree of a program may be such a container, before any JAX array.
+    """
     if "jax" not in _loaded and is_imported("jax"):
         load("jax")
 

@@ -113,7 +113,7 @@ LAYOUTS = {
 @needs_numba
 @pytest.mark.parametrize(("layout", "supported"), LAYOUTS.values(), ids=LAYOUTS)
 def test_addresses_are_read_from_contiguous_arrays_only(layout, supported):
-    """They are equal to those of NumPy's documented attributes, and so are the sizes."""
+    """Addresses and sizes equal those of NumPy's documented attributes."""
     arrays = [layout(np.arange(600, dtype=np.float32)) for _ in range(3)]
     spans = spans_host(FusedOp(), arrays, arrays)
     assert (spans is not None) == supported
@@ -141,9 +141,9 @@ def test_nothing_is_written_to_read_only_arrays_and_arrays_that_share_memory():
     assert spans_host(FusedOp(2.0), [values], [frozen]) is None
     assert spans_host(FusedOp(2.0), [values], [values.copy(order="F")]) is None
     backwards = [values[2:], values[:2]]
-    assert spans_host(FusedOp(2.0), backwards, backwards, apart=True)
+    assert spans_host(FusedOp(2.0), backwards, backwards, disjoint=True)
     for shared in ([values, values], [values[1:], values[:2]]):
-        assert spans_host(FusedOp(2.0), shared, shared, apart=True) is None
+        assert spans_host(FusedOp(2.0), shared, shared, disjoint=True) is None
 
 
 def child(code, **environment):

@@ -28,11 +28,11 @@ def results_with(count, tree, monkeypatch):
 @pytest.mark.clause("BACKENDS-bit-identical")
 def test_results_do_not_depend_on_the_number_of_threads(monkeypatch):
     """Arrays are large and small, of several dtypes; in the end several callers run at once."""
-    monkeypatch.setattr(fused, "SEGMENT", 1 << 16)
-    monkeypatch.setattr(fused, "THREADED", 1 << 18)
-    monkeypatch.setattr(blocks, "THREADED", 1 << 20)
-    tree = [random(500_000), random(300, seed=1), random(200_000, np.float16, 2), random((700, 900), np.complex64, 3)[:, ::2]]
-    tree += [random(5000, np.float64, 4), random(100, DTYPES["bfloat16"], 5), random(300_000, DTYPES["bfloat16"], 6)]
+    monkeypatch.setattr(fused, "SEGMENT", 1 << 14)
+    monkeypatch.setattr(fused, "THREADED", 1 << 16)
+    monkeypatch.setattr(blocks, "THREADED", 1 << 18)
+    tree = [random(120_000), random(300, seed=1), random(50_000, np.float16, 2), random((350, 450), np.complex64, 3)[:, ::2]]
+    tree += [random(5000, np.float64, 4), random(100, DTYPES["bfloat16"], 5), random(80_000, DTYPES["bfloat16"], 6)]
     expected = results_with(1, tree, monkeypatch)
     for count in (2, 3, 64):
         assert same([*results_with(count, tree, monkeypatch)], [*expected])
@@ -131,7 +131,7 @@ def test_fused_passes_run_during_interpreter_shutdown(leave):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_forked_processes_start_their_own_threads():
     """
-    Their results are the same. The import alone starts no thread.
+    The results of a forked process are the same. The import alone starts no thread.
 
     The test runs in a new process, because libraries that this one has imported do not support a fork.
     """

@@ -69,18 +69,18 @@ def test_backend_owns_cupy_arrays_and_has_no_networks(place):
 @given(trees(any_arrays | complex_arrays), scales, widths)
 def test_functions_equal_their_definitions(place, tree, factor, dtype):
     """Values have random bits. Norms differ by at most 2 ulp."""
-    given, backend = place.put(tree), place.backend
+    inputs, backend = place.put(tree), place.backend
     *expected, norm = norms.unscale_check_and_norm(tree, factor, dtype=dtype)
-    *actual, actual_norm = place.to_numpy(backend.unscale_check_and_norm(given, factor, dtype=dtype))
+    *actual, actual_norm = place.to_numpy(backend.unscale_check_and_norm(inputs, factor, dtype=dtype))
     assert same(actual, expected)
     assert close(actual_norm, norm)
-    assert same(place.to_numpy(backend.unscale_and_check(given, factor, dtype=dtype)), expected)
-    assert same(place.to_numpy(backend.unscale(given, factor, dtype)), expected[0])
-    assert same(place.to_numpy(backend.scale(given, factor)), scaling.scale(tree, factor))
-    assert same(place.to_numpy(backend.all_finite(given)), overflow.all_finite(tree))
-    assert close(place.to_numpy(backend.global_norm(given)), norms.global_norm(tree))
-    assert close(place.to_numpy(backend.local_norms(given)), norms.local_norms(tree))
-    assert same(place.to_numpy(given), tree)
+    assert same(place.to_numpy(backend.unscale_and_check(inputs, factor, dtype=dtype)), expected)
+    assert same(place.to_numpy(backend.unscale(inputs, factor, dtype)), expected[0])
+    assert same(place.to_numpy(backend.scale(inputs, factor)), scaling.scale(tree, factor))
+    assert same(place.to_numpy(backend.all_finite(inputs)), overflow.all_finite(tree))
+    assert close(place.to_numpy(backend.global_norm(inputs)), norms.global_norm(tree))
+    assert close(place.to_numpy(backend.local_norms(inputs)), norms.local_norms(tree))
+    assert same(place.to_numpy(inputs), tree)
 
 
 @pytest.mark.clause("NORMS-clip", "NORMS-clip-round-once", "NORMS-clip-under-limit", "NORMS-clip-magnitudes", "NORMS-magnitudes")
@@ -102,9 +102,9 @@ def test_scales_can_be_numbers_or_arrays(place, name):
     for number in (3, 3.0, 2.0**16, 2.0**-126, 2.0**126, 2.0**127, 2.0**-149, 1 + 2.0**-40):
         forms = np.asarray(number, np.float32), np.asarray([number], np.float32), np.asarray([number], np.float64)
         for scale in (number, np.float64(number), *forms):
-            given = scale if isinstance(scale, int | float) else place.put(scale)
+            put_scale = scale if isinstance(scale, int | float) else place.put(scale)
             for function, definition in ((place.backend.unscale, scaling.unscale), (place.backend.scale, scaling.scale)):
-                assert same(place.to_numpy(function(place.put(tree), given)), definition(tree, scale)), scale
+                assert same(place.to_numpy(function(place.put(tree), put_scale)), definition(tree, scale)), scale
 
 
 @pytest.mark.clause("SCALING-layout", "OVERFLOW-fused", "OVERFLOW-in-place")
@@ -115,12 +115,12 @@ def test_all_sizes_and_alignments_give_the_same_results(place, name):
     for size in (1, 2, 7, 8, 9, 255, 257, chunk - 1, chunk, 3 * chunk + 5):
         for read, written in ((0, 0), (0, 1), (1, 0), (1, 1), (1, 3), (3, 3)):
             array, out = bits(name, size + read, seed=size), bits(name, size + written + 9, seed=7)
-            given, target = place.put(array)[read:], place.put(out)
+            inputs, target = place.put(array)[read:], place.put(out)
             *expected, norm = norms.unscale_check_and_norm(array[read:], 3.0, dtype="float64")
-            *actual, actual_norm = place.to_numpy(place.backend.unscale_check_and_norm(given, 3.0, dtype="float64"))
+            *actual, actual_norm = place.to_numpy(place.backend.unscale_check_and_norm(inputs, 3.0, dtype="float64"))
             assert same(actual, expected)
             assert close(actual_norm, norm)
-            place.backend.unscale_and_check(given, 3.0, out=target[written : written + size])
+            place.backend.unscale_and_check(inputs, 3.0, out=target[written : written + size])
             overflow.unscale_and_check(array[read:], 3.0, out=out[written : written + size])
             assert same(place.to_numpy(target), out)
 
@@ -131,10 +131,10 @@ def test_one_non_finite_number_is_detected(place, name):
     """An infinity or NaN is detected at every position, before and after unscaling. A quotient can overflow."""
     size = place.kernels.CHUNK + 9
     assert bool(place.to_numpy(place.backend.all_finite([place.put(np.ones(size, DTYPES[name]))] * 2)))
-    for where in (0, 1, size // 2, size - 10, size - 9, size - 1):
+    for index in (0, 1, size // 2, size - 10, size - 9, size - 1):
         for bad in (np.inf, -np.inf, np.nan):
             values = np.ones(size, DTYPES[name])
-            values[where] = bad
+            values[index] = bad
             tree = [place.put(np.ones(3, DTYPES[name])), place.put(values)]
             assert not place.to_numpy(place.backend.all_finite(tree))
             assert not place.to_numpy(place.backend.unscale_and_check(tree, 2.0)[1])
@@ -157,14 +157,14 @@ def test_integers_and_trees_without_values_are_finite(place):
 def test_unscaling_writes_into_out(place, tree, factor):
     """The result is *out* itself. If *out* is another tree, the arguments are unchanged."""
     *expected, norm = norms.unscale_check_and_norm(tree, factor)
-    given, out = place.put(tree), place.put(map_leaves(np.zeros_like, tree))
-    returned, finite = place.backend.unscale_and_check(given, factor, out=out)
+    inputs, out = place.put(tree), place.put(map_leaves(np.zeros_like, tree))
+    returned, finite = place.backend.unscale_and_check(inputs, factor, out=out)
     assert returned is out
     assert same(place.to_numpy((out, finite)), expected)
-    assert same(place.to_numpy(given), tree)
-    returned, finite, actual_norm = place.backend.unscale_check_and_norm(given, factor, out=given)
-    assert [id(leaf) for leaf in leaves(returned)] == [id(leaf) for leaf in leaves(given)]
-    assert same(place.to_numpy((given, finite)), expected)
+    assert same(place.to_numpy(inputs), tree)
+    returned, finite, actual_norm = place.backend.unscale_check_and_norm(inputs, factor, out=inputs)
+    assert [id(leaf) for leaf in leaves(returned)] == [id(leaf) for leaf in leaves(inputs)]
+    assert same(place.to_numpy((inputs, finite)), expected)
     assert close(place.to_numpy(actual_norm), norm)
 
 
@@ -183,11 +183,11 @@ def test_shared_memory_is_unscaled_once(place, sharing):
     """Results are as if everything was read before anything was written."""
     size = 3 * place.kernels.CHUNK
     expected = [np.arange(size, dtype=np.float32), np.ones(size, np.float32)]
-    given = place.put(expected)
-    for pair, function in ((given, place.backend.unscale_and_check), (expected, overflow.unscale_and_check)):
+    inputs = place.put(expected)
+    for pair, function in ((inputs, place.backend.unscale_and_check), (expected, overflow.unscale_and_check)):
         tree, out = sharing(*pair)
         function(tree, 2.0, out=out)
-    assert same(place.to_numpy(given), expected)
+    assert same(place.to_numpy(inputs), expected)
 
 
 @pytest.mark.clause("SCALING-layout")
@@ -196,15 +196,15 @@ def test_arrays_need_not_be_contiguous(place, index):
     """Memory between the values is unchanged."""
     whole = bits("float32", (6, 5)).T
     *expected, norm = norms.unscale_check_and_norm([whole[index]], 3.0)
-    given = place.put(whole)
-    *actual, actual_norm = place.to_numpy(place.backend.unscale_check_and_norm([given[index]], 3.0))
+    inputs = place.put(whole)
+    *actual, actual_norm = place.to_numpy(place.backend.unscale_check_and_norm([inputs[index]], 3.0))
     assert same(actual, expected)
     assert close(actual_norm, norm)
     copy = whole.copy()
     for out in (list, lambda tree: tree):
-        for tree, function in (([given[index]], place.backend.unscale_and_check), ([copy[index]], overflow.unscale_and_check)):
+        for tree, function in (([inputs[index]], place.backend.unscale_and_check), ([copy[index]], overflow.unscale_and_check)):
             function(tree, 3.0, out=out(tree))
-        assert same(place.to_numpy(given), copy)
+        assert same(place.to_numpy(inputs), copy)
 
 
 def test_cached_tables_belong_to_their_arrays(place):
@@ -220,8 +220,8 @@ def test_cached_tables_belong_to_their_arrays(place):
 def test_norms_are_reproducible(place, name):
     """Two calls give the same bits. Sums of many chunks differ from the definition by at most 2 ulp."""
     tree = [np.random.default_rng(size).standard_normal(size).astype(DTYPES[name]) for size in (20_001, 3, 0, 9_000)]
-    given = place.put(tree)
-    first, second = (place.to_numpy((place.backend.global_norm(given), place.backend.local_norms(given))) for _ in range(2))
+    inputs = place.put(tree)
+    first, second = (place.to_numpy((place.backend.global_norm(inputs), place.backend.local_norms(inputs))) for _ in range(2))
     assert first[0].tobytes() == second[0].tobytes()
     assert close(first[0], norms.global_norm(tree))
     assert close(first[1], norms.local_norms(tree))
@@ -256,16 +256,16 @@ def test_train_step_equals_that_of_numpy(place):
 def test_cuda_graphs_capture_train_step(gpu):
     """One graph of the whole step replays the sixty steps."""
     run = Run()
-    state, given, flags = gpu.put(run.state), gpu.put(run.batches[0]), [gpu.put(np.asarray(True))]
+    state, inputs, flags = gpu.put(run.state), gpu.put(run.batches[0]), [gpu.put(np.asarray(True))]
 
     def step():
-        new_state, report = run.step(state, given, gpu.backend)
+        new_state, report = run.step(state, inputs, gpu.backend)
         overwrite([*leaves(state), *flags], [*leaves(new_state), report.finite])
 
     graph = captured(gpu, step)
     overwrite(leaves(state), gpu.put(leaves(run.state)))
     for batch in run.batches:
-        overwrite(given, gpu.put(batch))
+        overwrite(inputs, gpu.put(batch))
         graph.launch()
         run.compare(gpu.to_numpy(state), gpu.to_numpy(flags[0]), batch)
     assert run.overflows == 10
@@ -277,11 +277,11 @@ def test_cuda_graphs_capture_train_step(gpu):
 def test_functions_need_no_host_synchronization(gpu, name):
     """A graph captures each function, which CuPy does not allow for a device-to-host copy."""
     tree = [np.ones(size, dtype) for dtype in DTYPES.values() for size in (1, 1000)] * 40
-    given, factor = gpu.put(tree), gpu.put(np.asarray(3, np.float32))
+    inputs, factor = gpu.put(tree), gpu.put(np.asarray(3, np.float32))
     arguments = {"clip_by_global_norm": (2.0,), "all_finite": (), "global_norm": (), "local_norms": ()}.get(name, (factor,))
     results = []
-    graph = captured(gpu, lambda: results.append(getattr(gpu.backend, name)(given, *arguments)))
-    eager = gpu.to_numpy(getattr(gpu.backend, name)(given, *arguments))
+    graph = captured(gpu, lambda: results.append(getattr(gpu.backend, name)(inputs, *arguments)))
+    eager = gpu.to_numpy(getattr(gpu.backend, name)(inputs, *arguments))
     graph.launch()
     assert same(gpu.to_numpy(results[-1]), eager)
 

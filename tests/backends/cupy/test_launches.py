@@ -98,13 +98,7 @@ def test_plan_assigns_every_number_to_one_chunk(place):
     sizes = [(1, np.float32), (0, np.float16), (chunk, np.float16), (chunk + 1, np.complex64), (0, np.float32)]
     arrays = place.put([np.zeros(size, dtype) for size, dtype in sizes])
     rows, owners, launches, _ = place.kernels.plan(place.kernels.described(arrays, None))
-    assert rows[:, 2:].tolist() == [
-        [0, 0, 1],
-        [chunk, 0, 2],
-        [1, 1, 0],
-        [2 * chunk + 2, 2, 3],
-        [0, 5, 4],
-    ]
+    assert rows[:, 2:].tolist() == [[0, 0, 1], [chunk, 0, 2], [1, 1, 0], [2 * chunk + 2, 2, 3], [0, 5, 4]]
     assert owners.tolist() == [1, 2, 3, 3, 3]
     assert launches == [("pass_float16_float16", 0, 1), ("pass_float32_float32", 1, 4)]
     assert rows[:, 0].tolist() == [arrays[position].data.ptr for position in rows[:, 4]]
@@ -120,7 +114,7 @@ def operations():
 
 @pytest.mark.clause("OVERFLOW-fused", "OVERFLOW-in-place")
 def test_the_first_call_takes_three_operations_and_later_ones_two(place):
-    """These are the copy of the table, the fill of the flag and the pass. In place, only the flag is allocated."""
+    """The first call copies the table, fills the flag and runs the pass. In place, only the flag is allocated."""
     tree = [np.full(1 + index % 5, index, np.float32) for index in range(300)]
     arrays = place.put(tree)
     place.kernels._cached_table.cache_clear()

@@ -19,27 +19,27 @@ STEPS = 8
 PATTERNS = (np.arange(2**STEPS)[:, None] >> np.arange(STEPS)) & 1 == 1  # one row per pattern; True is a finite step
 
 RULES = {
-    "mindspore-at-the-top": presets.mindspore(3e38, 2, 1),
+    "mindspore-largest-scale": presets.mindspore(3e38, 2, 1),
     "paddle-accumulated": replace(presets.paddle_document(), growth_interval=3),
     "torch-in-float32": replace(presets.torch(growth_factor=1.1, backoff_factor=0.7, growth_interval=2), float64_factor=False),
     "hysteresis": LossScaleRule(
         growth_interval=2, hysteresis=3, reset_bad_steps_on=("growth",), min_scale=2.0**14, max_scale=2.0**17
     ),
-    "never-refilled": LossScaleRule(growth_interval=2, hysteresis=2, reset_bad_steps_on=(), initial_good_steps=-1),
-    "lagging": LossScaleRule(growth_interval=2, delayed_update=True),
-    "gated": LossScaleRule(growth_interval=2, growth_factor=3.0, block_at_bounds=True, min_scale=2.0**15, max_scale=2.0**17),
-    "first-growth": LossScaleRule(growth_interval=1, growth_factor=1.25, warmup_growth_factor=2.0, reset_bad_steps_on=()),
-    "stopping": LossScaleRule(growth_interval=2, min_scale=2.0**13, raise_at_min_scale=True),
+    "never-reset": LossScaleRule(growth_interval=2, hysteresis=2, reset_bad_steps_on=(), initial_good_steps=-1),
+    "delayed": LossScaleRule(growth_interval=2, delayed_update=True),
+    "blocked": LossScaleRule(growth_interval=2, growth_factor=3.0, block_at_bounds=True, min_scale=2.0**15, max_scale=2.0**17),
+    "warmup": LossScaleRule(growth_interval=1, growth_factor=1.25, warmup_growth_factor=2.0, reset_bad_steps_on=()),
+    "raising": LossScaleRule(growth_interval=2, min_scale=2.0**13, raise_at_min_scale=True),
     "torch-with-factors-of-24-bits": presets.torch(0.1, float(np.float32(1.1)), float(np.float32(0.7)), 2),
-    "wide-divides": replace(presets.mindspore(10.0, 3, 2), float64_factor=True),
+    "float64-factor-divides": replace(presets.mindspore(10.0, 3, 2), float64_factor=True),
 }
-WIDE_RULES = {
+FLOAT64_RULES = {
     "torch": presets.torch(growth_factor=1.1, backoff_factor=0.7, growth_interval=2),
     "mindspore-manager": presets.mindspore_manager(10.0, 3, 2),
-    "overflow_tolerance": LossScaleRule(
+    "overflow-tolerance": LossScaleRule(
         growth_interval=3, overflow_tolerance=0.3, reset_bad_steps_on=("backoff",), dtype="float64", raise_at_or_below=2.0**11
     ),
-    "wide-divides-by-a-fraction": replace(presets.mindspore(10.0, 1.1, 2), growth_factor=3.0, float64_factor=True),
+    "float64-factor-divides-by-a-fraction": replace(presets.mindspore(10.0, 1.1, 2), growth_factor=3.0, float64_factor=True),
 }
 
 
@@ -65,11 +65,11 @@ def looped(rule):
 
 @pytest.mark.clause("BACKENDS-bit-identical", "MACHINE-pure", "MACHINE-arithmetic", "MACHINE-divide-on-backoff")
 @pytest.mark.parametrize(
-    ("name", "x64"), [*((name, True) for name in WIDE_RULES), *((name, False) for name in RULES), ("torch-in-float32", True)]
+    ("name", "x64"), [*((name, True) for name in FLOAT64_RULES), *((name, False) for name in RULES), ("torch-in-float32", True)]
 )
 def test_states_of_all_patterns_equal_numpy(name, x64):
     """A batch of scalers runs all 256 patterns of eight steps in a compiled loop. float32 rules need no jax_enable_x64."""
-    rule = (RULES | WIDE_RULES)[name]
+    rule = (RULES | FLOAT64_RULES)[name]
     with jax.enable_x64(x64):
         states_on_jax = jax.jit(jax.vmap(looped(rule), (None, 0)))(rule.init(like=jnp.zeros(())), jnp.asarray(PATTERNS))
         assert same(LIBRARY.to_numpy(states_on_jax), states(rule, PATTERNS))

@@ -128,9 +128,9 @@ def test_opaque_bits_differ_in_one_nan(dtype):
 @pytest.mark.parametrize(("name", "dtype"), [("multiply", "float64"), ("divide", "float32")])
 def test_derivatives_equal_those_of_the_plain_operation(name, dtype):
     """
-    Both operands have forward-mode and reverse-mode derivatives, at zero and at subnormal numbers too.
+    Both operands have forward-mode and reverse-mode derivatives, also at zero and at subnormal numbers.
 
-    Second derivatives exist too.
+    Second derivatives exist, too.
     """
     operation = getattr(exact, name)
     values = np.asarray([0.0, -0.0, np.finfo(dtype).smallest_subnormal, -np.finfo(dtype).smallest_normal / 2, 1.0, -3.0], dtype)

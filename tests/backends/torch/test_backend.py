@@ -1,6 +1,7 @@
 """torch backend: differentiation, and modules as networks."""
 
 import pytest
+from libraries import load
 from strategies import alike
 
 import ampscale
@@ -8,11 +9,12 @@ from ampscale.backends import get_backend, network_of
 from ampscale.core.trees import leaves, map_leaves
 
 torch = pytest.importorskip("torch", reason="needs torch")
-from backends.torch.tensors import LIBRARY, equal  # noqa: E402 - torch may be missing
 from torch.nn.utils._named_member_accessor import NamedMemberAccessor  # noqa: E402
 
 nn = torch.nn
 
+LIBRARY = load("torch")
+equal = LIBRARY.same
 RULE = ampscale.LossScaleRule(init_scale=2.0**10)
 
 
@@ -259,7 +261,7 @@ def test_train_step_changes_neither_module_nor_state(optimizer):
 
 @pytest.mark.clause("STEP-network")
 def test_values_other_than_modules_are_no_networks():
-    """Such values are a function, a tensor and a module class."""
+    """Examples are a function, a tensor and a module class."""
     for value in (nn.Linear(3, 2).forward, torch.ones(1), nn.Linear):
         assert get_backend(torch.ones(1)).as_network(value) is None
         with pytest.raises(TypeError, match="network must be"):

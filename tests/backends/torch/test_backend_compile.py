@@ -4,22 +4,24 @@ import shutil
 import sys
 
 import pytest
+from libraries import load
+from strategies import DTYPES, bit_patterns
 
 import ampscale
 from ampscale.backends import network_of
 from ampscale.core.trees import leaves
 
 torch = pytest.importorskip("torch", reason="needs torch")
-from backends.torch.tensors import equal  # noqa: E402 - torch may be missing
 
 pytestmark = pytest.mark.filterwarnings(  # warnings about torch itself, and about the caches of array_api_compat
     "ignore:Dynamo detected a call to a `functools.lru_cache`:UserWarning",
     "ignore:`torch.jit.script_method` is deprecated:DeprecationWarning",
 )
 
+LIBRARY = load("torch")
+equal = LIBRARY.same
 NEEDS_COMPILER = pytest.mark.skipif(not shutil.which("g++"), reason="needs a C++ compiler, g++")
 RULE = ampscale.LossScaleRule(growth_interval=2)
-PATTERNS = {"float16": torch.int16, "bfloat16": torch.int16, "float32": torch.int32, "float64": torch.int64}
 
 
 class Linear(torch.nn.Linear):
@@ -45,17 +47,6 @@ def compiled(function, compiler):
 
 def graphs():
     return torch._dynamo.utils.counters["stats"]["unique_graphs"]
-
-
-def patterns(dtype, subnormal, seed=0):
-    """Return random bit patterns of a format, or of its subnormal numbers."""
-    pattern = PATTERNS[dtype]
-    kind, limits = getattr(torch, dtype), torch.iinfo(pattern)
-    low, high = (
-        (1, int(torch.tensor(torch.finfo(kind).tiny, dtype=kind).view(pattern))) if subnormal else (limits.min, limits.max)
-    )
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randint(low, high, (257,), generator=generator, dtype=torch.int64).to(pattern).view(kind)
 
 
 def loss_fn(params, inputs, targets):
@@ -92,6 +83,7 @@ def both(step, state, compiler):
         left, right = left[0], right[0]
 
 
+@pytest.mark.slow
 @pytest.mark.clause("BACKENDS-bit-identical", "MACHINE-pure")
 @NEEDS_COMPILER
 def test_update_compiles_into_one_graph():
@@ -120,14 +112,14 @@ def test_unscale_and_check_compiles_into_one_graph():
     """Values include infinities and subnormal numbers of all formats. Other scales do not recompile."""
     unscale_and_check = compiled(ampscale.unscale_and_check, "inductor")
     ampscale.unscale_and_check([torch.ones(1)], 1.0)
-    for seed, factor in enumerate((3.0, 2.0**-3, 2.0**16 + 1)):
-        tree = {dtype: [patterns(dtype, subnormal, seed) for subnormal in (False, True)] for dtype in PATTERNS}
-        tree |= {"none": None, "one": torch.tensor(7.0)}
+    tree = {name: LIBRARY.put(bit_patterns(name)[1:]) for name in DTYPES} | {"none": None, "one": torch.tensor(7.0)}
+    for factor in (3.0, 2.0**-3, 2.0**16 + 1):
         result = unscale_and_check(tree, torch.tensor(factor))
         assert equal(result, ampscale.unscale_and_check(tree, torch.tensor(factor)))
     assert graphs() == 1
 
 
+@pytest.mark.slow
 @pytest.mark.clause("OVERFLOW-both-sides", "SCALING-round-once", "NORMS-global")
 @NEEDS_COMPILER
 def test_16_bit_values_are_rounded_in_a_graph():
@@ -150,6 +142,7 @@ def test_16_bit_values_are_rounded_in_a_graph():
     assert not flag
 
 
+@pytest.mark.slow
 @pytest.mark.clause("BACKENDS-bit-identical", "OVERFLOW-in-place", "SCALING-scale")
 def test_unscaling_by_a_number_and_in_place_compiles():
     """A Python number is a constant of the graph. A compiled function of a bfloat16 loss can be differentiated."""
@@ -171,14 +164,15 @@ def test_train_step_compiles_into_one_graph():
     network = ampscale.Network(loss_fn, parameters())
     step, state = step_of(network, ampscale.optimizers.Momentum(network, [0.1, 0.05], nesterov=True))
     applied = []
-    for (after, report), (expected, expected_report) in both(step, state, "aot_eager"):
-        assert equal(after, expected)
+    for (new_state, report), (expected, expected_report) in both(step, state, "aot_eager"):
+        assert equal(new_state, expected)
         assert equal(list(report), list(expected_report))
         applied.append(bool(report.applied))
     assert applied == [True, True, False, True]
     assert graphs() == 1
 
 
+@pytest.mark.slow
 @pytest.mark.clause("STEP-network", "STEP-order")
 def test_train_step_of_a_module_compiles_into_one_graph(monkeypatch):
     """
@@ -190,14 +184,15 @@ def test_train_step_of_a_module_compiles_into_one_graph(monkeypatch):
     original = {name: parameter.detach().clone() for name, parameter in module.named_parameters()}
     step, state = step_of(module, ampscale.optimizers.AdamW(network_of(module), 0.1))
     with torch._dynamo.config.patch(trace_autograd_ops=True):
-        for (after, report), (expected, expected_report) in both(step, state, "aot_eager"):
-            assert equal(after, expected)
+        for (new_state, report), (expected, expected_report) in both(step, state, "aot_eager"):
+            assert equal(new_state, expected)
             assert equal(list(report), list(expected_report))
-            monkeypatch.setitem(sys.modules, f"imported_after_{int(after.attempted)}_steps", sys)
+            monkeypatch.setitem(sys.modules, f"imported_after_{int(new_state.attempted)}_steps", sys)
     assert graphs() == 1
     assert equal(dict(module.named_parameters()), original)
 
 
+@pytest.mark.slow
 @NEEDS_COMPILER
 def test_graphs_read_the_parameters_of_the_state(monkeypatch):
     """
@@ -211,10 +206,10 @@ def test_graphs_read_the_parameters_of_the_state(monkeypatch):
     monkeypatch.setitem(globals(), "OPTIMIZER", optimizer)
     state = ampscale.init_train_state(network.params, optimizer, RULE)
     steps = list(both(step_of_a_global_network, state, "inductor"))
-    for (after, report), (expected, expected_report) in steps:
-        for left, right in zip(leaves(after.params), leaves(expected.params), strict=True):
+    for (new_state, report), (expected, expected_report) in steps:
+        for left, right in zip(leaves(new_state.params), leaves(expected.params), strict=True):
             torch.testing.assert_close(left, right)
-        assert equal([report.applied, after.scaler], [expected_report.applied, expected.scaler])
+        assert equal([report.applied, new_state.scaler], [expected_report.applied, expected.scaler])
     assert [bool(report.applied) for (_, report), _ in steps] == [True, True, False, False]
 
 

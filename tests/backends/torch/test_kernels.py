@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import DTYPES, LARGEST, alike, arrays
+from libraries import load
+from strategies import DTYPES, LARGEST, alike, arrays, bit_patterns
 
 import ampscale
 from ampscale.core import norms, overflow, scaling, statistics
 from ampscale.core.trees import map_leaves
 
 torch = pytest.importorskip("torch", reason="needs torch")
-from backends.torch.tensors import LIBRARY, equal  # noqa: E402
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode  # noqa: E402 - torch may be missing
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
@@ -27,6 +27,8 @@ from ampscale.frameworks.torch import optimizer_step  # noqa: E402
 pytestmark = pytest.mark.usefixtures("each_kernel")
 
 FORMATS = pytest.mark.parametrize("dtype", list(DTYPES))
+LIBRARY = load("torch")
+equal = LIBRARY.same
 SHAPES = st.sampled_from([(), (0,), (1,), (3,), (33,), (2, 70)])  # no value, less and more than a vector register
 POWERS = st.integers(-149, 127).map(lambda exponent: 2.0**exponent)
 SCALES = POWERS | st.floats(2.0**-149, float(LARGEST["float32"]), width=32)
@@ -37,14 +39,6 @@ FACTORS = [2.0**16, 1.0, 2.0**126, 2.0**127, 3.0, 0.25, 0.7001953125, 2.0**-126,
 
 def copied(tree):
     return map_leaves(torch.clone, tree)
-
-
-def patterns(dtype, count=1 << 16):
-    """Return all bit patterns of a 16-bit format, or *count* random ones of a wider format."""
-    bits = np.random.default_rng(0).integers(0, 2**64 - 1, count, np.uint64, endpoint=True)
-    width = DTYPES[dtype].itemsize
-    bits = np.arange(1 << 16) if width == 2 else bits
-    return LIBRARY.put(bits.astype(f"uint{8 * width}").view(DTYPES[dtype]))
 
 
 def in_order(values):
@@ -71,7 +65,7 @@ def test_results_equal_the_definition_for_all_bits(dtype):
     """Results are in place or new arrays, in every layout; some factors have an exact reciprocal."""
     every_factor, every_layout = product(["a matrix"], FACTORS), product(LAYOUTS, (2.0**16, 3.0))
     for layout, factor in (*every_factor, *every_layout):
-        tree = [LAYOUTS[layout](patterns(dtype)).detach(), torch.tensor(7, dtype=getattr(torch, dtype))]
+        tree = [LAYOUTS[layout](LIBRARY.put(bit_patterns(dtype))).detach(), torch.tensor(7, dtype=getattr(torch, dtype))]
         expected = scaling.unscale(tree, factor)
         assert equal(ampscale.unscale(tree, factor), expected), layout
         assert equal(ampscale.scale(tree, factor), scaling.scale(tree, factor)), layout
@@ -83,7 +77,7 @@ def test_results_equal_the_definition_for_all_bits(dtype):
 @given(scale_type=st.sampled_from(SCALE_TYPES), values=LISTS, factor=SCALES, elsewhere=st.booleans(), norm=st.booleans())
 @settings(max_examples=120)
 def test_out_receives_the_result_in_place_or_in_other_arrays(scale_type, values, factor, elsewhere, norm):
-    """Other arrays contain NaNs before, and the tree is then unchanged. The scale has any supported type."""
+    """Other arrays contain NaNs before, and receive all results; the tree is then unchanged. The scale has any supported type."""
     tree, scale = LIBRARY.from_numpy(values), scale_type(factor)
     copy, out = copied(tree), map_leaves(lambda leaf: torch.full_like(leaf, float("nan")), tree) if elsewhere else tree
     expected, targets = overflow.unscale_and_check(copy, scale), list(out)
@@ -120,7 +114,7 @@ def one_thread():
 def test_results_equal_the_definition_if_subnormal_numbers_are_flushed(dtype):
     """A reciprocal that would be flushed is not used. The test uses one thread, since torch flushes in the caller's only."""
     for factor in (2.0**127, 2.0**126, 2.0**16, 3.0, 2.0**-126):
-        tree = [patterns(dtype)]
+        tree = [LIBRARY.put(bit_patterns(dtype))]
         if not torch.set_flush_denormal(True):
             pytest.skip("needs a processor that can flush")
         try:
@@ -156,7 +150,7 @@ def test_autograd_notices_that_saved_tensors_were_divided():
 @pytest.mark.clause("OVERFLOW-all-finite", "OVERFLOW-elementwise", "OVERFLOW-edges")
 @FORMATS
 def test_one_non_finite_value_is_detected(dtype):
-    """Its index is the first or the last of a small or large array. The largest finite values are finite."""
+    """The value is the first or the last of a small or large array. The largest finite values are finite."""
     dtype = getattr(torch, dtype)
     small = [torch.ones(5, dtype=torch.float32), torch.ones((), dtype=torch.bfloat16)]
     values = (float("inf"), -float("inf"), float("nan"), torch.finfo(dtype).max, torch.finfo(dtype).min)
@@ -364,7 +358,7 @@ class Calls(TorchDispatchMode, list):
 @pytest.mark.clause("NORMS-accumulation-dtype", "NORMS-global", "NORMS-local", "BACKENDS-bit-identical")
 @FORMATS
 @pytest.mark.parametrize(
-    "sizes", [[1], [4096, 4097], [131_072], [131_073, 5, 0, 400_000], [1000] * 300], ids=lambda sizes: f"{len(sizes)}x{sizes[0]}"
+    "sizes", [[1], [4096, 4097], [131_072], [131_073, 5, 0, 400_000], [1000] * 40], ids=lambda sizes: f"{len(sizes)}x{sizes[0]}"
 )
 def test_norms_equal_the_definition_to_two_units(dtype, sizes):
     """

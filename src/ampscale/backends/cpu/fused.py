@@ -102,7 +102,7 @@ def supports(name: str) -> bool:
     return name in kernels.OF_DTYPE and (name != "float16" or kernels.CONVERTS_FLOAT16)
 
 
-def are_apart_host(addresses: Array, lengths: Array) -> bool:
+def are_disjoint_host(addresses: Array, lengths: Array) -> bool:
     """Return True if no two of the contiguous arrays at *addresses* share memory; *lengths* are in bytes."""
     order = addresses.argsort()
     starts = addresses[order]
@@ -113,7 +113,8 @@ def run_spans_host(op: FusedOp, spans: Spans, thread_count: int | None = None) -
     """Run a fused pass, in threads if there are many values. The kernels must support the dtypes of *spans*."""
     if op.measures:
         check_size(spans.largest)
-    if op.measures and op.factor is not None and (op.factor < 1) == op.divides:  # values may grow
+    may_grow = op.factor is not None and (op.factor < 1) == op.divides
+    if op.measures and may_grow:  # `measure_spans` requires that values do not grow
         measured = run_spans_host(
             FusedOp(measures=True), spans._replace(targets=spans.sources, target_dtype=spans.source_dtype), thread_count
         )
@@ -145,13 +146,13 @@ def _kernel(op: FusedOp, source_dtype: str, target_dtype: str) -> Kernel:
         codes, unsigned = as_bits(source_dtype), np.dtype(f"uint{8 * ITEMSIZES[source_dtype]}").type
         numbers = tuple(map(unsigned, (codes.subnormal, codes.underflow, codes.infinity, 1)))
         fraction_bits = FLOATS[source_dtype].fraction_bits
-        return lambda *memory_and_rows: measure_spans(
-            *memory_and_rows[:3], kind, like, factor, divisor, numbers, fraction_bits, codes.lowest, COUNTED, memory_and_rows[3]
+        return lambda sources, targets, sizes, rows: measure_spans(
+            sources, targets, sizes, kind, like, factor, divisor, numbers, fraction_bits, codes.lowest, COUNTED, rows
         )
     square = None if op.square_dtype is None else np.dtype(op.square_dtype).type(0)
     block = BLOCKS[op.square_dtype or "float32"]
-    return lambda *memory_and_sums: run_spans(
-        *memory_and_sums[:3], kind, like, factor, divisor, square, block, memory_and_sums[3]
+    return lambda sources, targets, sizes, sums: run_spans(
+        sources, targets, sizes, kind, like, factor, divisor, square, block, sums
     )
 
 
@@ -189,7 +190,7 @@ def _run_in_threads_host(run: Kernel, arguments: tuple[Array, ...], count: int) 
 
 
 def merged(op: FusedOp, count: int, results: Iterable[tuple[Any, PassResult]]) -> PassResult:
-    """Combine the *results* of passes over groups of *count* arrays; each comes with the indices of its arrays."""
+    """Combine the *results* of passes over groups of *count* arrays; each is a pair with the indices of the group's arrays."""
     finite, sums, statistics = True, np.empty(count, op.square_dtype), np.empty((count, len(COLUMNS)), np.int32)
     for indices, result in results:
         finite &= result.finite
@@ -201,7 +202,7 @@ def merged(op: FusedOp, count: int, results: Iterable[tuple[Any, PassResult]]) -
 
 
 def added(sums: Iterable[float], owners: Iterable[int], count: int) -> Array:
-    """Add the *sums* of parts of *count* arrays, and round each total once. *owners* contains the index of the array of each."""
+    """Add *sums* over parts of *count* arrays, and round each total once. *owners* contains the array index of each part."""
     parts: list[list[float]] = [[] for _ in range(count)]
     for owner, part in zip(owners, sums, strict=True):
         parts[owner].append(part)
@@ -209,7 +210,7 @@ def added(sums: Iterable[float], owners: Iterable[int], count: int) -> Array:
 
 
 def joined(rows: Array, owners: Array, count: int) -> Array:
-    """Combine statistics of parts of *count* arrays. *owners* contains the index of the array of each row."""
+    """Combine the statistics of parts of *count* arrays. *owners* contains the array index of each row."""
     statistics = np.tile(np.array(EMPTY, np.int32), (count, 1))
     np.add.at(statistics[:, :-2], owners, rows[:, :-2])
     np.minimum.at(statistics[:, -2], owners, rows[:, -2])

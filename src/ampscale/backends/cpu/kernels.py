@@ -1,6 +1,7 @@
 # mypy: ignore-errors
 # ruff: noqa: ARG001, ARG005
-# numba infers the types, and prescribes the arguments of intrinsics, used or not.
+# numba infers the types, and prescribes the arguments of intrinsics, used or not: in lambdas, c, b, s and a stand for context,
+# builder, signature and arguments.
 """
 Compiled kernels: one loop divides or multiplies, checks and squares each value. Only this module and `measuring` import numba.
 
@@ -78,12 +79,12 @@ def narrow(typingctx, value, like):
 def as_stored(typingctx, x):
     """Return *x*. A bfloat16 NaN is replaced by the default NaN of the same sign, as in ml_dtypes."""
 
-    def sign_of_nan(context, builder, signature, arguments):
+    def with_default_nan(context, builder, signature, arguments):
         bits = arguments[0]
         is_nan = builder.icmp_unsigned(">", builder.and_(bits, I16(0x7FFF)), I16(0x7F80))
         return builder.select(is_nan, builder.or_(builder.and_(bits, I16(0x8000)), I16(0x7FC0)), bits)
 
-    return x(x), sign_of_nan if x == types.int16 else lambda c, b, s, a: a[0]
+    return x(x), with_default_nan if x == types.int16 else lambda c, b, s, a: a[0]
 
 
 @intrinsic
@@ -103,11 +104,8 @@ def add_square(typingctx, total, value, like):
     """
 
     def rounded(context, builder, signature, arguments):
-        square = (
-            builder.fpext(builder.fmul(arguments[1], arguments[1]), DOUBLE)
-            if value == types.float32
-            else (builder.fmul(arguments[1], arguments[1]))
-        )
+        square = builder.fmul(arguments[1], arguments[1])
+        square = builder.fpext(square, DOUBLE) if value == types.float32 else square
         return builder.fadd(arguments[0], square, flags=("reassoc",))
 
     def exact(context, builder, signature, arguments):
@@ -225,9 +223,9 @@ def run_spans(sources, targets, sizes, kind, like, factor, divisor, square, bloc
                 else:
                     part = carray(pointer(sources[k], start, kind), count)
                     square_sum = _square_sum(part, out, like, factor, divisor, square)
-                before = total
+                old_total = total
                 total += square_sum
-                lost += square_sum - (total - before) if before > square_sum else before - (total - square_sum)
+                lost += square_sum - (total - old_total) if old_total > square_sum else old_total - (total - square_sum)
             sums[k] = total + lost if np.isfinite(total) else total
             if not np.isfinite(total):  # possibly only squares overflowed
                 largest = _largest(target, target, like, None, None)
@@ -254,6 +252,7 @@ def read_arrays(sources, targets, header, types, writes, itemsize, memory):
         True if no target starts before the end of the previous target.
     """
     largest, total, end, are_in_order = 0, 0, 0, True
+    # Offsets of the fields: data 0, number of dimensions 8, shape 16, dtype 40, flags 48; the type precedes the fields.
     for k in range(sources.size):
         source, target = sources[k] + header, targets[k] + header
         if word(source - 8) != types[0] or word(target - 8) != types[0]:

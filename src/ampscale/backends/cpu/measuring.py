@@ -33,12 +33,12 @@ def plus_flag(typingctx, total, flag):
 @njit(nogil=True, inline="always")
 def _range(source):
     """Return the smallest and the largest magnitude."""
-    least = most = magnitude(source[0])
+    smallest = largest = magnitude(source[0])
     for i in range(source.size):
         bits = magnitude(source[i])
-        least = bits if bits < least else least
-        most = bits if bits > most else most
-    return least, most
+        smallest = bits if bits < smallest else smallest
+        largest = bits if bits > largest else largest
+    return smallest, largest
 
 
 @njit(nogil=True, inline="always")
@@ -54,20 +54,20 @@ def _count(source, target, like, factor, divisor, codes):
         infinity; and the largest magnitude.
     """
     subnormal, underflow, infinity, one = codes
-    zeros = subnormals = underflows = most = top = minus(one, one)
-    least = minus(zeros, one)
+    zeros = subnormals = underflows = largest_minus_infinity = largest = minus(one, one)
+    smallest_minus_1 = minus(zeros, one)
     for i in range(source.size):
         bits = magnitude(source[i])
         low, high = minus(bits, one), minus(bits, infinity)
         zeros = plus_flag(zeros, bits < one)
         subnormals = plus_flag(subnormals, low < minus(subnormal, one))
         underflows = plus_flag(underflows, low < underflow)
-        least = low if low < least else least
-        most = high if high > most else most
-        top = bits if bits > top else top
+        smallest_minus_1 = low if low < smallest_minus_1 else smallest_minus_1
+        largest_minus_infinity = high if high > largest_minus_infinity else largest_minus_infinity
+        largest = bits if bits > largest else largest
         if factor is not None or divisor is not None:
             target[i] = result_of(source[i], like, factor, divisor)
-    return zeros, subnormals, underflows, least, most, top
+    return zeros, subnormals, underflows, smallest_minus_1, largest_minus_infinity, largest
 
 
 @njit(nogil=True, inline="always")
@@ -126,7 +126,7 @@ def measure_spans(sources, targets, sizes, kind, like, factor, divisor, codes, f
     finite = True
     for k in range(sources.size):
         row = rows[k]
-        least, most, top = minus(zero, one), zero, zero
+        smallest_minus_1, largest_minus_infinity, largest = minus(zero, one), zero, zero
         for start in range(0, sizes[k], block):
             count = min(sizes[k] - start, block)
             target = carray(pointer(targets[k], start, like), count)
@@ -137,10 +137,10 @@ def measure_spans(sources, targets, sizes, kind, like, factor, divisor, codes, f
                 counts = _measure(source, target, like, factor, divisor, codes, sizes[k] <= block)
             for column in range(3):
                 row[1 + column] += np.int64(counts[column])
-            least = counts[3] if counts[3] < least else least
-            most = counts[4] if counts[4] > most else most
-            top = counts[5] if counts[5] > top else top
-        if top >= infinity:
+            smallest_minus_1 = counts[3] if counts[3] < smallest_minus_1 else smallest_minus_1
+            largest_minus_infinity = counts[4] if counts[4] > largest_minus_infinity else largest_minus_infinity
+            largest = counts[5] if counts[5] > largest else largest
+        if largest >= infinity:
             finite = False
             whole = carray(pointer(targets[k], 0, like), sizes[k])
             for i in range(whole.size):
@@ -150,6 +150,9 @@ def measure_spans(sources, targets, sizes, kind, like, factor, divisor, codes, f
                 if factor is not None or divisor is not None:
                     whole[i] = as_stored(whole[i])
         row[0] = sizes[k]
-        row[6] = _exponent(minus(least, minus(zero, one)), fraction_bits, lowest) if least < minus(infinity, one) else 32767
-        row[7] = _exponent(minus(most, minus(zero, infinity)), fraction_bits, lowest) if most > minus(zero, infinity) else -32768
+        row[6], row[7] = 32767, -32768
+        if smallest_minus_1 < minus(infinity, one):
+            row[6] = _exponent(minus(smallest_minus_1, minus(zero, one)), fraction_bits, lowest)
+        if largest_minus_infinity > minus(zero, infinity):
+            row[7] = _exponent(minus(largest_minus_infinity, minus(zero, infinity)), fraction_bits, lowest)
     return finite

@@ -43,8 +43,8 @@ struct Row {
 
 struct Part { Row rows[TABLE_PART]; };
 
-template <class In> struct Wide { typedef float32 type; };  // compute dtype of a number
-template <> struct Wide<float64> { typedef float64 type; };
+template <class In> struct ComputeDtype { typedef float32 type; };  // compute dtype of a number
+template <> struct ComputeDtype<float64> { typedef float64 type; };
 
 /* Conversions, rounding to nearest with ties to even. */
 
@@ -102,18 +102,18 @@ __device__ bool has_reciprocal(float64 a) {
 }
 
 /* Operation on each number; AT_ONCE is the number of packs that a thread reads ahead. Divisions hide the latency of memory. */
-template <class Within> struct Product {
+template <class Number> struct Product {
     enum { AT_ONCE = DEPTH };
-    Within factor;
+    Number factor;
 
-    __device__ Within operator()(Within a) const { return times(a, factor); }
+    __device__ Number operator()(Number a) const { return times(a, factor); }
 };
-template <class Within> struct Quotient {
+template <class Number> struct Quotient {
     enum { AT_ONCE = DEPTH / 2 };
-    Within divisor;
+    Number divisor;
 
-    __device__ explicit Quotient(Within divisor) : divisor(divisor) {}
-    __device__ Within operator()(Within a) const { return over(a, divisor); }
+    __device__ explicit Quotient(Number divisor) : divisor(divisor) {}
+    __device__ Number operator()(Number a) const { return over(a, divisor); }
 };
 
 /*
@@ -124,24 +124,24 @@ template <class Within> struct Quotient {
 template <> struct Quotient<float32> {
     enum { AT_ONCE = DEPTH / 2 };
     float32 divisor, opposite, reciprocal;
-    float64 wide_reciprocal;
+    float64 float64_reciprocal;
     unsigned least, range;  // bits, doubled to drop the sign: least product for which float32 suffices; distance to the largest
 
     __device__ explicit Quotient(float32 divisor) : divisor(divisor), reciprocal(over(1.0f, divisor)) {
         opposite = times(divisor, -1.0f);
-        wide_reciprocal = over(1.0, as<float64>(divisor));
+        float64_reciprocal = over(1.0, as<float64>(divisor));
         const float32 low = 0x1p-70f;  // lower bound of the product and of the number: the remainder is then normal
-        least = 2 * __float_as_uint(wide_reciprocal > 1 ? times(reciprocal, low) : low);
+        least = 2 * __float_as_uint(float64_reciprocal > 1 ? times(reciprocal, low) : low);
         range = is_normal(divisor) && is_normal(reciprocal) ? 2 * 0x7f7fffffu - least : 0;
     }
     __device__ float32 operator()(float32 a) const {
-        const float32 near = times(a, reciprocal);
-        if (2 * __float_as_uint(near) - least < range) return fused(fused(near, opposite, a), reciprocal, near);
-        return as<float32>(wide(as<float64>(a)));
+        const float32 product = times(a, reciprocal);
+        if (2 * __float_as_uint(product) - least < range) return fused(fused(product, opposite, a), reciprocal, product);
+        return as<float32>(in_float64(as<float64>(a)));
     }
-    __device__ float64 wide(float64 a) const {
-        const float64 near = times(a, wide_reciprocal), rest = fused(near, as<float64>(divisor), -a);
-        return rest == rest ? fused(-rest, wide_reciprocal, near) : near;  // the remainder is NaN if a number is infinite
+    __device__ float64 in_float64(float64 a) const {
+        const float64 product = times(a, float64_reciprocal), excess = fused(product, as<float64>(divisor), -a);
+        return excess == excess ? fused(-excess, float64_reciprocal, product) : product;  // NaN if a number is infinite
     }
 };
 
@@ -201,7 +201,7 @@ template <class In, class Out, class Operation, class Sum> struct Worker {
     bool finite = true;
 
     __device__ Out operator()(In number) {
-        const Out rounded = as<Out>(operation(as<typename Wide<In>::type>(number)));
+        const Out rounded = as<Out>(operation(as<typename ComputeDtype<In>::type>(number)));
         finite = finite && is_finite(rounded);
         squares.add(rounded);
         return rounded;
@@ -212,7 +212,7 @@ template <class Number, int SIZE> struct alignas(16) Pack { Number numbers[SIZE]
 
 __device__ bool is_aligned(const void* memory) { return ((unsigned long long)memory & 15) == 0; }
 
-/* Process the complete packs of a chunk; a thread reads AT_ONCE packs before it uses the first. Return the count of numbers. */
+/* Process the complete packs of a chunk, and return how many numbers they contain. A thread reads AT_ONCE packs ahead. */
 template <class In, class Out, class Work> __device__ int pass_packs(Work& worker, const In* source, Out* target, int length) {
     const int size = 16 / sizeof(In), packs = length / size;
     const Pack<In, size>* sources = (const Pack<In, size>*)source;
@@ -271,8 +271,8 @@ template <class In, class Out> struct Chunk {
 /* Process every number of a chunk. The worker is a template parameter, so that the loop does not branch on its type. */
 template <class In, class Out, class Work>
 __device__ void pass_chunk(const Chunk<In, Out>& chunk, Work& worker, unsigned char* finite) {
-    const bool wide = is_aligned(chunk.source) && is_aligned(chunk.target);
-    const int packed = wide ? pass_packs(worker, chunk.source, chunk.target, chunk.length) : 0;
+    const bool aligned = is_aligned(chunk.source) && is_aligned(chunk.target);
+    const int packed = aligned ? pass_packs(worker, chunk.source, chunk.target, chunk.length) : 0;
 #pragma unroll 1
     for (int i = packed + threadIdx.x; i < chunk.length; i += THREADS) {
         Out rounded = worker(chunk.source[i]);
@@ -299,9 +299,9 @@ __device__ void pass(const Chunk<In, Out>& chunk, Operation operation, int squar
     }
 }
 
-template <class Within> __device__ Within value_of(const void* factor, bool is_float64, double number) {
-    if (factor == nullptr) return as<Within>(number);
-    return is_float64 ? as<Within>(*(const float64*)factor) : as<Within>(*(const float32*)factor);
+template <class Number> __device__ Number value_of(const void* factor, bool is_float64, double number) {
+    if (factor == nullptr) return as<Number>(number);
+    return is_float64 ? as<Number>(*(const float64*)factor) : as<Number>(*(const float32*)factor);
 }
 
 /*
@@ -312,11 +312,11 @@ template <class Within> __device__ Within value_of(const void* factor, bool is_f
 extern "C" __global__ void __launch_bounds__(THREADS) PASS(
     const Row* rows, const int* owners, long long first, const void* factor, bool factor_is_float64, double number, bool divides,
     int square_bits, unsigned char* finite, Sums* partials) {
-    typedef Wide<IN>::type Within;
+    typedef ComputeDtype<IN>::type Number;
     const Chunk<IN, OUT> chunk(rows, owners, first);
-    const Within value = value_of<Within>(factor, factor_is_float64, number);
-    if (divides && !has_reciprocal(value)) pass(chunk, Quotient<Within>{value}, square_bits, finite, partials);
-    else pass(chunk, Product<Within>{divides ? over((Within)1, value) : value}, square_bits, finite, partials);
+    const Number value = value_of<Number>(factor, factor_is_float64, number);
+    if (divides && !has_reciprocal(value)) pass(chunk, Quotient<Number>{value}, square_bits, finite, partials);
+    else pass(chunk, Product<Number>{divides ? over((Number)1, value) : value}, square_bits, finite, partials);
 }
 #else
 
@@ -375,25 +375,25 @@ template <class Number>
 __device__ void roots(
     const Lifted* sums, int count, float64 limit, float64 lifted_limit, float64 down, float64 epsilon,
     Number* local, Number* norm, Number* coefficient) {
-    __shared__ Lifted near[THREADS];
+    __shared__ Lifted loaded[THREADS];
     Lifted total{0, UP};
     for (int first = 0; first < count; first += THREADS) {
-        const int mine = first + threadIdx.x;
+        const int index = first + threadIdx.x;
         __syncthreads();
-        if (mine < count) {
-            near[threadIdx.x] = sums[mine];
-            local[mine] = root<Number>(sums[mine]);
+        if (index < count) {
+            loaded[threadIdx.x] = sums[index];
+            local[index] = root<Number>(sums[index]);
         }
         __syncthreads();
-        const int here = threadIdx.x != 0 ? 0 : count - first < THREADS ? count - first : THREADS;
+        const int additions = threadIdx.x != 0 ? 0 : count - first < THREADS ? count - first : THREADS;
 #pragma unroll 8
-        for (int i = 0; i < here; ++i) total = plus<Number>(total, near[i]);
+        for (int i = 0; i < additions; ++i) total = plus<Number>(total, loaded[i]);
     }
     if (threadIdx.x != 0) return;
     const Number all = root<Number>(total);
-    const bool beyond = !is_finite(all) && as<float64>(all) > 0;
+    const bool is_infinite = !is_finite(all) && as<float64>(all) > 0;
     *norm = all;
-    *coefficient = beyond ? ratio(root<Number>(total, down), lifted_limit, epsilon) : ratio(all, limit, epsilon);
+    *coefficient = is_infinite ? ratio(root<Number>(total, down), lifted_limit, epsilon) : ratio(all, limit, epsilon);
 }
 
 #define NORMS(Sum)                                                                                                          \

@@ -168,6 +168,7 @@ def _targets(sources: list[Array], out_arrays: list[Array], dtype: str | None) -
 
 
 def _norms(tree: Tree, limit: float) -> tuple[Array, Array, Array]:
+    """Return the local norms, the global norm, and the coefficient that clips to *limit*."""
     arrays = leaves(tree)
     with _device_of(arrays):
         sources = _contiguous(arrays)

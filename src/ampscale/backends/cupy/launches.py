@@ -127,12 +127,12 @@ def described(sources: list[Array], targets: list[Array] | None) -> Operands:
         sources: Floating-point or complex arrays, C-contiguous.
         targets: C-contiguous arrays of the same shapes, in the same or wider dtypes. None to check only.
     """
-    own = addresses, dtypes = _attributes(sources, "data.ptr"), _attributes(sources, "dtype")
+    addresses, sizes, dtypes = (_attributes(sources, name) for name in ("data.ptr", "size", "dtype"))
     if targets is None:
-        return Operands(addresses, _attributes(sources, "size"), dtypes, None, dtypes)
-    in_place = all(map(is_, targets, sources))
-    written = own if in_place else (_attributes(targets, "data.ptr"), _attributes(targets, "dtype"))
-    return Operands(addresses, _attributes(sources, "size"), dtypes, *written)
+        return Operands(addresses, sizes, dtypes, None, dtypes)
+    if all(map(is_, targets, sources)):
+        return Operands(addresses, sizes, dtypes, addresses, dtypes)
+    return Operands(addresses, sizes, dtypes, _attributes(targets, "data.ptr"), _attributes(targets, "dtype"))
 
 
 @lru_cache(CACHED)
@@ -187,6 +187,7 @@ def _kernel_for(source: Any, target: Any) -> str:
 
 
 def _as_arguments(factor: Scale) -> tuple[Array | None, np.bool_, np.float64]:
+    """Return the arguments `factor`, `factor_is_float64` and `number` of a fused pass."""
     if isinstance(factor, int | float):
         return None, np.bool_(False), np.float64(factor)
     return factor, np.bool_(name_of(factor.dtype) == "float64"), np.float64(1)
@@ -216,6 +217,7 @@ def _cached_table(operands: Operands, device: int, stream: int, thread: int) -> 
 
 
 def _table(operands: Operands, put: Callable[[Plan], Array]) -> Table:
+    """Return the table that *put* creates on the device: the rows, followed by the owners."""
     contents = plan(operands)
     table = put(contents)
     return Table(contents, table, table[contents.rows.size :])

@@ -64,6 +64,7 @@ def _unlifted_root(total: Array, norm_dtype: str) -> Array:
     if norm_dtype == "float32":
         return kernels.in_dtype(jnp.sqrt(kernels.in_float32_precision(total)), norm_dtype)
     square, lift = total
+    # Remove the last part of the lift by an operation that supports subnormal results.
     last = jnp.where(lift > 1, kernels.LAST_LIFT, 1.0)
     return divide(jnp.sqrt(square) / (lift / last), last)
 

@@ -20,10 +20,10 @@ from ...core.trees import leaves, unflatten
 from ...core.typing import Array, Flag, Namespace, Scale, Tree
 from ..cpu.fused import FusedOp, PassResult
 from .layout import can_write, like, plain
-from .one_pass import run_host, unscale_plain_host
+from .one_pass import run_host, run_in_place_host
 
 NAME = "numpy"
-_LEAST = {np.dtype(name): lifts.least for name, lifts in norms.LIFTS.items()}  # of a smaller norm, squares may underflow
+_LEAST = {np.dtype(name): lifts.least for name, lifts in norms.LIFTS.items()}  # squares may underflow in a smaller norm
 
 
 def owns(array: Any) -> bool:
@@ -180,7 +180,7 @@ def _run(
 ) -> tuple[Tree, PassResult] | None:
     """Return the values and the results of a fused pass; None if they could differ from the core's definition."""
     arrays = leaves(tree)
-    if out is tree and (result := unscale_plain_host(op, arrays, with_sums)) is not None:
+    if out is tree and (result := run_in_place_host(op, arrays, with_sums)) is not None:
         return out, result
     sources = plain(arrays)
     targets = None if sources is None else _targets(sources, tree, out, dtype)

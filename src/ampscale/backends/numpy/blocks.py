@@ -45,13 +45,13 @@ def run_blocks_host(op: FusedOp, sources: Sequence[Array], targets: Sequence[Arr
     if op.measures:
         check_sizes(sources)
     blocks = list(blocks_of(sources, targets))
-    large = sum(block.sources[0].nbytes for block in blocks if len(block.indices) == 1 and block.sources[0].itemsize > 2)
+    large_bytes = sum(block.sources[0].nbytes for block in blocks if len(block.indices) == 1 and block.sources[0].itemsize > 2)
 
     def run(block: Block) -> tuple[bool, list[float], Array]:
         with np.errstate(all="ignore"):  # errstate is local to a thread
             return _run_block_host(op, block)
 
-    results = in_threads(run, blocks, thread_count_host() if large >= THREADED else 1)
+    results = in_threads(run, blocks, thread_count_host() if large_bytes >= THREADED else 1)
     owners = [index for block in blocks for index in block.indices]
     statistics = np.concatenate([np.empty((0, len(COLUMNS)), np.int32), *(rows for _, _, rows in results)])
     if op.measures:
@@ -104,7 +104,7 @@ def _parts(source: Array, target: Array) -> Iterator[tuple[Array, Array]]:
 
 
 def _run_block_host(op: FusedOp, block: Block) -> tuple[bool, list[float], Array]:
-    """Run *op* on *block*. Return True if all results are finite, and, as far as requested, sums of squares and statistics."""
+    """Run *op* on *block*. Return True if all results are finite, and the requested sums of squares and statistics."""
     is_one = len(block.indices) == 1
     values = block.sources[0] if is_one else _gathered(block.sources)
     rows = _statistics(values, block) if op.measures else np.empty((0, len(COLUMNS)), np.int32)
@@ -114,6 +114,7 @@ def _run_block_host(op: FusedOp, block: Block) -> tuple[bool, list[float], Array
         if not is_one:
             _scatter(results, block.targets)
     sums = [] if op.square_dtype is None else _square_sums_host(results, block, op.square_dtype)
+    # If the squares have a finite sum, the values are finite.
     return not op.checks or (bool(sums) and math.isfinite(sum(sums))) or _are_finite_host(results), sums, rows
 
 
@@ -135,8 +136,8 @@ def _scatter(values: Array, arrays: list[Array]) -> None:
 
 def _square_sums_host(values: Array, block: Block, dtype: str) -> list[float]:
     """Return the sum of the squares of each array of *block*; *values* contains the results of all its arrays."""
-    wide = values.astype(dtype, copy=False)
-    squares = np.multiply(wide, wide)
+    converted = values.astype(dtype, copy=False)
+    squares = np.multiply(converted, converted)
     if len(block.indices) == 1:
         return [float(np.add.reduce(squares, axis=None, dtype=np.float64))]
     sizes = np.fromiter(map(_size, block.sources), np.intp)
@@ -185,6 +186,7 @@ def _table(dtype: Any, divides: bool, factor: float) -> Array:
 
 
 def _defined(values: Array, divides: bool, factor: float) -> Array:
+    """Return the quotients or products of the core's definition for 16-bit *values*."""
     with quiet(np):
         return scaling.apply_factor(operator.truediv if divides else operator.mul, values, factor, "float32", values.dtype)
 

@@ -20,8 +20,8 @@ from .blocks import run_blocks_host
 _HEADER = object.__basicsize__  # bytes of an array object before the fields of `PyArrayObject_fields`
 
 
-class _Kinds(NamedTuple):
-    """Properties of a pair of source and target dtypes."""
+class _DtypePair(NamedTuple):
+    """Properties of the dtype of the sources and the dtype of the targets."""
 
     types: Array  # addresses of `numpy.ndarray` and of the two dtypes: int64
     itemsize: int  # bytes per value of a target
@@ -38,7 +38,7 @@ def run_host(op: FusedOp, sources: Sequence[Array], targets: Sequence[Array]) ->
         return fused.run_spans_host(op, spans)
     if op.measures:  # before any array is written
         check_sizes(sources)
-    groups: dict[Any, list[int]] = {}
+    groups: dict[Any, list[int]] = {}  # indices of arrays by dtypes; under None, arrays that the kernels do not support
     for index, pair in enumerate(zip(sources, targets, strict=True)):
         dtypes = pair[0].dtype, pair[1].dtype
         groups.setdefault(spans_host(op, *([array] for array in pair)) and dtypes, []).append(index)
@@ -48,15 +48,15 @@ def run_host(op: FusedOp, sources: Sequence[Array], targets: Sequence[Array]) ->
     return fused.merged(op, len(sources), zip(groups.values(), (run_host(op, *pair) for pair in arrays), strict=True))
 
 
-def unscale_plain_host(op: FusedOp, arrays: list[Any], with_sums: bool) -> PassResult | None:
-    """Unscale *arrays* in place after few, fast checks. If one of them fails, write nothing and return None."""
-    spans = spans_host(op, arrays, arrays, apart=True)
+def run_in_place_host(op: FusedOp, arrays: list[Any], with_sums: bool) -> PassResult | None:
+    """Run a fused pass in place after a few fast checks. If one of them fails, write nothing and return None."""
+    spans = spans_host(op, arrays, arrays, disjoint=True)
     if spans is None:
         return None
     return fused.run_spans_host(op._replace(square_dtype=compute_dtype(spans.source_dtype) if with_sums else None), spans)
 
 
-def spans_host(op: FusedOp, sources: Sequence[Any], targets: Sequence[Any], *, apart: bool = False) -> Spans | None:
+def spans_host(op: FusedOp, sources: Sequence[Any], targets: Sequence[Any], *, disjoint: bool = False) -> Spans | None:
     """
     Return the memory of *sources* and *targets*; None unless the compiled kernels support all arrays.
 
@@ -64,40 +64,39 @@ def spans_host(op: FusedOp, sources: Sequence[Any], targets: Sequence[Any], *, a
 
     Args:
         op: Operation, which writes to *targets* if it has a factor.
-        sources: Arrays, or any other values, which give None.
+        sources: Arrays, or any other values, for which the result is None.
         targets: The sources themselves, or one array of the same shape for each.
-        apart: True to return None also if two of the targets share memory.
+        disjoint: True to return None also if two of the targets share memory.
     """
     kernels = fused.kernel_choice_host().module
     if not (kernels and sources and _reads_arrays_host(kernels)):
         return None
-    kinds = _kinds(getattr(sources[0], "dtype", None), getattr(targets[0], "dtype", None))
-    if kinds is None:
+    pair = _dtype_pair(getattr(sources[0], "dtype", None), getattr(targets[0], "dtype", None))
+    if pair is None:
         return None
-    ids = of_targets = np.fromiter(map(id, sources), np.int64, len(sources))
+    source_ids = target_ids = np.fromiter(map(id, sources), np.int64, len(sources))
     if targets is not sources:
-        of_targets = np.fromiter(map(id, targets), np.int64, len(targets))
-    memory = np.empty((3, len(ids)), np.int64)
-    largest, total, in_order = kernels.read_arrays(
-        ids, of_targets, _HEADER, kinds.types, op.factor is not None, kinds.itemsize, memory
+        target_ids = np.fromiter(map(id, targets), np.int64, len(targets))
+    memory = np.empty((3, len(source_ids)), np.int64)
+    largest, total, are_in_order = kernels.read_arrays(
+        source_ids, target_ids, _HEADER, pair.types, op.factor is not None, pair.itemsize, memory
     )
-    if largest < 0 or (apart and not in_order and not fused.are_apart_host(memory[1], kinds.itemsize * memory[2])):
+    if largest < 0 or (disjoint and not are_in_order and not fused.are_disjoint_host(memory[1], pair.itemsize * memory[2])):
         return None
-    if kinds.parts == 2:
+    if pair.parts == 2:
         memory[2] *= 2
-    sources_at, targets_at, sizes = memory
-    return Spans(sources_at, targets_at, sizes, kinds.parts * largest, kinds.parts * total, *kinds.names)
+    return Spans(*memory, pair.parts * largest, pair.parts * total, *pair.names)
 
 
 @lru_cache
 def _reads_arrays_host(kernels: Any) -> bool:
-    """Return True if, for some sample arrays, the kernels read the same from the C structs as NumPy returns as attributes."""
+    """Return True if, for some sample arrays, *kernels* read the same addresses and sizes as NumPy's attributes return."""
     rows = np.zeros((3, 4), np.float32)
     memory = np.empty((3, 1), np.int64)
     types = np.array([id(np.ndarray), id(rows.dtype), id(rows.dtype)])
     for array in (rows, rows.T, rows[:2, :3], rows[0, 0].reshape(()), np.broadcast_to(rows, (2, 3, 4))):
-        at = np.array([id(array)])
-        largest, *_ = kernels.read_arrays(at, at, _HEADER, types, True, 4, memory)
+        ids = np.array([id(array)])
+        largest, *_ = kernels.read_arrays(ids, ids, _HEADER, types, True, 4, memory)
         if array.flags.forc and array.flags.writeable:
             if (largest, *memory[:, 0].tolist()) != (array.size, array.ctypes.data, array.ctypes.data, array.size):
                 return False
@@ -107,7 +106,7 @@ def _reads_arrays_host(kernels: Any) -> bool:
 
 
 @lru_cache
-def _kinds(source_dtype: Any, target_dtype: Any) -> _Kinds | None:
+def _dtype_pair(source_dtype: Any, target_dtype: Any) -> _DtypePair | None:
     """Return the properties of two dtypes; None if the kernels do not support one of the dtypes."""
     if not (isinstance(source_dtype, np.dtype) and isinstance(target_dtype, np.dtype)):
         return None
@@ -115,4 +114,4 @@ def _kinds(source_dtype: Any, target_dtype: Any) -> _Kinds | None:
     if not (fused.supports(source) and fused.supports(target) and source_dtype.isnative and target_dtype.isnative):
         return None
     types = np.array([id(np.ndarray), id(source_dtype), id(target_dtype)])
-    return _Kinds(types, target_dtype.itemsize, 2 if target_dtype.kind == "c" else 1, (source, target))
+    return _DtypePair(types, target_dtype.itemsize, 2 if target_dtype.kind == "c" else 1, (source, target))

@@ -240,7 +240,7 @@ def _unscaled(tree: Tree, scale: Scale, out: Tree, dtype: str | None) -> tuple[T
     if not supported and has_dtensors([*arrays, *out_tensors]):
         return _unscaled_shards(tree, scale, out, dtype)
     targets = arrays if out_tensors is tensors else _values(out_tensors)
-    if supported and out is not None and not are_frozen(targets) and _can_write(targets, arrays):
+    if supported and out is not None and not are_frozen(targets) and _fill(targets, arrays):
         return out, kernels.unscale_(targets, scale).logical_not(), targets
     if out is not None and not torch.compiler.is_compiling():  # compiled code writes to copies
         for path, target in leaves_with_paths(out, "out"):
@@ -279,8 +279,13 @@ def _check_sparse(targets: list[Array], arrays: list[Array]) -> None:
             raise ValueError("out must contain the sparse arrays of the tree itself, coalesced; call coalesce() on them first")
 
 
-def _can_write(targets: list[Array], arrays: list[Array]) -> bool:
-    """Copy the values of *arrays* into *targets* and return True, if *targets* can then be unscaled in place; else False."""
+def _fill(targets: list[Array], arrays: list[Array]) -> bool:
+    """
+    Copy *arrays* into *targets*, so that *targets* can be unscaled in place. In place, nothing is copied.
+
+    Returns:
+        True. False, and nothing was written, if arrays share memory, or the kernels do not support *targets*.
+    """
     if targets is arrays or all(map(operator.is_, targets, arrays)):
         return kernels.are_disjoint(arrays)
     disjoint = kernels.supports(targets) and kernels.are_disjoint([*targets, *arrays])

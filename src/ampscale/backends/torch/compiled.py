@@ -19,19 +19,19 @@ from ..cpu.fused import FusedOp, PassResult, Spans
 _dtype, _itemsize = attrgetter("dtype"), attrgetter("itemsize")
 
 
-def run_host(op: FusedOp, arrays: list[Array], *, apart: bool = False) -> PassResult | None:
+def run_host(op: FusedOp, arrays: list[Array], *, disjoint: bool = False) -> PassResult | None:
     """
     Run a fused pass over *arrays* in place, in the threads that torch may use.
 
     Args:
         op: Operation. If it has a factor, the arrays must be disjoint.
         arrays: At least one tensor that `kernels.supports` supports.
-        apart: True to check that the arrays are disjoint.
+        disjoint: True to check that the arrays are disjoint.
 
     Returns:
         The result of the pass. None, and nothing was written, if there are no compiled kernels for the arrays; if an array is
-        not contiguous or has no memory, as torch's zero tensors, or is an inference tensor that cannot be written to; or if two
-        arrays are not disjoint.
+        not contiguous, has no memory, like torch's zero tensors, or is an inference tensor that cannot be written to; or if the
+        check of *disjoint* fails.
     """
     if fused.kernel_choice_host().module is None or not arrays[0].is_cpu:
         return None
@@ -46,17 +46,17 @@ def run_host(op: FusedOp, arrays: list[Array], *, apart: bool = False) -> PassRe
     if not addresses.all() and sizes[addresses == 0].any():
         return None
     itemsizes = arrays[0].itemsize if len(names) == 1 else np.fromiter(map(_itemsize, arrays), np.int64, len(arrays))
-    if apart and not fused.are_apart_host(addresses, sizes * itemsizes):
+    if disjoint and not fused.are_disjoint_host(addresses, sizes * itemsizes):
         return None
     groups: list[Any] = [slice(None)]
     if len(names) > 1:
         groups = [[index for index, array in enumerate(arrays) if array.dtype is dtype] for dtype in names]
     spans = [_spans_host(addresses[group], sizes[group], name) for group, name in zip(groups, names.values(), strict=True)]
     if op.measures:
-        check_size(max(of_group.largest for of_group in spans))
+        check_size(max(group_spans.largest for group_spans in spans))
     if op.factor is not None and not _increment_versions(arrays):
         return None
-    results = [fused.run_spans_host(op, of_group, torch.get_num_threads()) for of_group in spans]
+    results = [fused.run_spans_host(op, group_spans, torch.get_num_threads()) for group_spans in spans]
     return results[0] if len(names) == 1 else fused.merged(op, len(arrays), zip(groups, results, strict=True))
 
 

@@ -93,7 +93,7 @@ class Shards:
         """Return, for each array, the number of ranks that store a copy of each value."""
         ranks = _tree_ranks(self._tensors)
         holders = {mesh: len(ranks & _ranks_host(_root(mesh))) for mesh in _meshes(self._tensors)}
-        return [holders[t.device_mesh] // _shards(t) if _is_dtensor(t) else len(ranks) for t in self._tensors]
+        return [holders[tensor.device_mesh] // _shards(tensor) if _is_dtensor(tensor) else len(ranks) for tensor in self._tensors]
 
 
 def check_not_partial(tensor: Array, name: str) -> None:

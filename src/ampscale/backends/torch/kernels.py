@@ -60,7 +60,7 @@ def unscale_(arrays: list[Array], scale: Scale, *, least: float = 0.0) -> Array:
 
     In one pass, torch's kernel checks the values and then multiplies them by the reciprocal. This is enough if the reciprocal
     is exact, and the scale is at least 1, so that no finite value becomes infinite. Otherwise a second pass checks the quotients,
-    also if the scale is on a device and *least* is 0, because its value is not copied to the host.
+    also if the scale is on a device and *least* is 0, because the scale is not copied to the host.
 
     Args:
         arrays: Disjoint arrays that the kernels support.
@@ -95,7 +95,7 @@ def unscale_and_square_(arrays: list[Array], scale: Scale) -> tuple[Array, Array
         share memory, or if *scale* is on a device.
     """
     op = FusedOp(_value_host(scale), checks=True, square_dtype=accumulation_dtype_of(arrays))
-    result = None if op.factor is None else compiled.run_host(op, arrays, apart=True)
+    result = None if op.factor is None else compiled.run_host(op, arrays, disjoint=True)
     if result is None:
         return None
     return torch.full((), not result.finite, dtype=torch.float32), torch.from_numpy(result.sums)
@@ -103,19 +103,19 @@ def unscale_and_square_(arrays: list[Array], scale: Scale) -> tuple[Array, Array
 
 def unscale_and_measure_(arrays: list[Array], scale: Scale) -> tuple[Array, Array] | None:
     """
-    Do what `unscale_` does, and collect the statistics of the values before, in one pass over arrays on the host.
+    Do what `unscale_` does, and collect the statistics of the values before the division, in one pass over arrays on the host.
 
     Every step may call this, so it makes few checks: *arrays* may be any tensors.
 
     Returns:
-        `found_inf` and the statistics. None, and nothing was written, as from `unscale_and_square_`, or if the kernels do not
-        support the arrays or *scale*.
+        `found_inf` and the statistics. None, and nothing was written, in the cases of `unscale_and_square_`, and if the kernels
+        do not support the arrays or *scale*.
     """
     if not (_are_plain(arrays) and (isinstance(scale, int | float) or supports([scale]))):
         return None
     op = FusedOp(_value_host(scale), checks=True, measures=True)
     is_plain = op.factor is not None and not any(map(torch.Tensor.is_neg, arrays))
-    result = compiled.run_host(op, arrays, apart=True) if is_plain else None
+    result = compiled.run_host(op, arrays, disjoint=True) if is_plain else None
     if result is None:
         return None
     return torch.full((), not result.finite, dtype=torch.float32), torch.from_numpy(result.statistics)
@@ -186,7 +186,7 @@ def accumulation_dtype_of(arrays: list[Array]) -> str:
 
 
 def all_finite(arrays: list[Array]) -> Flag:
-    """Return a bool of shape (): True if all values of *arrays*, which the kernels must support, are finite. Reads them once."""
+    """Return a bool of shape (): True if all *arrays*, which the kernels must support, are finite. Each value is read once."""
     non_empty = [array for array in arrays if array.numel()]
     extremes = [value.double() for group in _by_dtype(non_empty) for value in _extremes(group)]
     if not extremes:

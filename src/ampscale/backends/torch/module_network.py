@@ -36,8 +36,8 @@ class ModuleNetwork:
         pairs = zip_leaves(self.params, params)
         for value, new in pairs:
             if new is None or new.shape != value.shape:
-                got = "None" if new is None else str(tuple(new.shape))
-                raise ValueError(f"each array in params must have the shape of its parameter, {tuple(value.shape)}, got {got}")
+                actual = None if new is None else tuple(new.shape)
+                raise ValueError(f"each array in params must have the shape of its parameter, {tuple(value.shape)}, got {actual}")
         for value, new in pairs:
             value.copy_(new)
 
