@@ -1,4 +1,4 @@
-"""``python -m ampscale`` is ``ampscale``."""
+"""Entry point of ``python -m ampscale``, which runs the command ``ampscale``."""
 
 from .cli import main
 

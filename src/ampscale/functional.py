@@ -229,7 +229,7 @@ def measure(tree: Tree) -> Array:
         An int32 array of shape (number of arrays, 8). A complex number counts as two values. The columns are:
 
         - size, zeros: number of values, and of zeros.
-        - subnormals: number of non-zero magnitudes below 2**-14, which have fewer than 11 bits in float16, or none.
+        - subnormals: number of non-zero magnitudes below 2**-14, the smallest normal float16.
         - underflows: number of non-zero magnitudes of at most 2**-25, which float16 rounds to zero.
         - infinities, nans: numbers of infinities and NaNs.
         - smallest: exponent floor(log2(m)) of the smallest non-zero, finite magnitude m; 32767 if there is none.

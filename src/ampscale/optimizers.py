@@ -162,7 +162,7 @@ class Optimizer:
 
     def _commit(self, params: Tree, state: OptimizerState) -> None:
         """Store *params* and *state*, unless an earlier call was interrupted."""
-        # A network may write its parameters array by array: after an error in between, another step would mix old and new ones.
+        # A network may write its parameters array by array: after an interruption, another step would mix old and new values.
         if self._is_committing:
             raise RuntimeError(
                 "a step was interrupted while writing the parameters: restore network.params, then assign optimizer.state"
@@ -172,6 +172,7 @@ class Optimizer:
         self._is_committing = False
 
     def _next(self, gradients: Tree) -> tuple[Tree, OptimizerState]:
+        """Return the updated parameters and the next state."""
         updates, state = self.update(gradients, self.state, self._network.params)
         return apply_updates(self._network.params, updates), state
 
@@ -292,10 +293,19 @@ def AdamW(  # noqa: N802
 
 
 def _transformation(learning_rate: LearningRate, direction: Callable[..., Any], moments: int) -> Transformation:
+    """
+    Return an optimizer that subtracts a multiple of a direction from each parameter.
+
+    Args:
+        learning_rate: As for `SGD`.
+        direction: Function of the gradient, the moments and the value of a parameter, and of the number of applied steps with
+            this one. It returns the direction and the new moments.
+        moments: Number of moments.
+    """
     rate_at = _schedule(learning_rate)
 
     def init(params: Tree) -> OptimizerState:
-        _check_real(params)
+        _check_params(params)
         xp = namespace_of(params)
         count = xp.asarray(0, dtype=xp.int32, device=device_of(params))
         return OptimizerState(
@@ -314,26 +324,26 @@ def _transformation(learning_rate: LearningRate, direction: Callable[..., Any], 
                 for row in zip_leaves(params, gradients, state.master, *state.moments)
             ]
         columns = zip(*results, strict=True) if results else [()] * (2 + moments)
-        updates, master, *new = (unflatten(params, column) for column in columns)
-        return updates, OptimizerState(count, rate_at(count, name_of(state.rate.dtype)), master, tuple(new))
+        updates, master, *new_moments = (unflatten(params, column) for column in columns)
+        return updates, OptimizerState(count, rate_at(count, name_of(state.rate.dtype)), master, tuple(new_moments))
 
     return Transformation(init, update, rate_at)
 
 
 def _update_one(
-    direction: Callable[..., Any], param: Array, gradient: Array, master: Array, *old: Array, count: Array, rate: Array
+    direction: Callable[..., Any], param: Array, gradient: Array, master: Array, *moments: Array, count: Array, rate: Array
 ) -> tuple[Any, ...]:
     """Return the update of one parameter, its new master weight, and its new moments."""
     if gradient is None:
-        return None, master, *old
+        return None, master, *moments
     if not array_api_compat.is_array_api_obj(gradient):
         raise TypeError(f"a gradient must be an array, got {excerpt(gradient)} of type {type_name(gradient)}")
     if tuple(gradient.shape) != tuple(param.shape):
         raise ValueError(f"a gradient must have its parameter's shape {tuple(param.shape)}, got {tuple(gradient.shape)}")
     value = _widened(param) if master is None else master
-    step, new = direction(in_dtype(gradient, name_of(value.dtype)), old, value, count)
+    step, new_moments = direction(in_dtype(gradient, name_of(value.dtype)), moments, value, count)
     new_value = value - in_dtype(rate, name_of(value.dtype)) * step
-    return new_value - _widened(param), None if master is None else new_value, *new
+    return new_value - _widened(param), None if master is None else new_value, *new_moments
 
 
 def _widened(array: Array) -> Array:
@@ -341,7 +351,7 @@ def _widened(array: Array) -> Array:
 
 
 def _schedule(learning_rate: LearningRate) -> Callable[[Array, str], Array]:
-    """Return a function from the number of applied steps and the name of a dtype to the learning rate, an array of shape ()."""
+    """Return a function from the number of applied steps and the name of a dtype to the learning rate, of shape ()."""
 
     def rate_at(count: Array, dtype: str) -> Array:
         xp = array_api_compat.array_namespace(count)
@@ -358,14 +368,14 @@ def _schedule(learning_rate: LearningRate) -> Callable[[Array, str], Array]:
     if not rates:
         raise ValueError("learning_rate must contain at least one rate, got an empty list")
     for rate in rates:
-        check_number(rate, "learning_rate", "a finite number of at least 0, a list of such or a function", 0)
+        check_number(rate, "learning_rate", "a finite number of at least 0, a list of such numbers or a function", 0)
     return rate_at
 
 
-def _check_real(params: Tree) -> None:
+def _check_params(params: Tree) -> None:
     for path, param in leaves_with_paths(params, "params"):
         if name_of(param.dtype) not in FLOATS:
-            raise TypeError(f"{path} must be one of {list(FLOATS)}, got {name_of(param.dtype)}")
+            raise TypeError(f"{path} must have one of the dtypes {list(FLOATS)}, got {name_of(param.dtype)}")
         if getattr(param, "requires_grad", False):
             raise ValueError(f"{path} must be detached, since torch would record every step: pass {path}.detach()")
 

@@ -109,7 +109,7 @@ def mindspore_update_cell(init_scale: float = 2.0**24, growth_factor: float = 2.
 @published("MindSpore", "2.10.0", "mindspore.amp.DynamicLossScaleManager", "mindspore/train/loss_scale_manager.py")
 def mindspore_manager(init_scale: float = 2.0**24, growth_factor: float = 2.0, growth_interval: int = 2000) -> LossScaleRule:
     """
-    Follows the rule of `mindspore_update_cell` in the float64 of the host.
+    Follows the rule of `mindspore_update_cell` in float64 on the host.
 
     The class also raises an error at the 1001st overflow in a row, which is not part of the rule; see
     `ampscale.DynamicLossScaleManager`.
@@ -141,7 +141,7 @@ def static(init_scale: float = 128.0) -> LossScaleRule:
 # Paddle
 
 
-@published("Paddle", "2.2", "paddle.amp.GradScaler, as its page says", "the page's parameters")
+@published("Paddle", "2.2", "paddle.amp.GradScaler as documented", "parameters on its documentation page")
 def paddle_document(
     init_scale: float = 32768.0,
     growth_factor: float = 2.0,
