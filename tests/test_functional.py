@@ -48,7 +48,7 @@ def strict_on(device):
 
 @pytest.mark.clause("SCALING-scale-rejected", "SCALING-scale-type")
 def test_invalid_scale_raises():
-    """Such scales are not positive and finite, are outside the range of float32, or have another type or shape."""
+    """The scales are not positive and finite, are outside the range of float32, or have another type or shape."""
     tree = np.ones(2, F32)
     wrong = [math.nan, math.inf, -math.inf, 0.0, -0.0, 0, -1.0, -(2**-1074)]
     wraps = [lambda value: value, F32, np.float64, lambda value: np.asarray([value], float)]
@@ -212,7 +212,7 @@ def test_invalid_argument_of_a_step_raises():
 
 @pytest.mark.clause("STEP-order", "STEP-every-sequence")
 def test_public_functions_return_the_results_of_the_core(library):
-    """The functions, among them a training step, run on each library."""
+    """The functions run on each library, and a training step on NumPy."""
     tree, get = {"w": library.array([6.0, 8.0]), "b": None}, library.to_numpy
     assert alike(get(ampscale.scale(tree, 2.0))["w"], np.asarray([12, 16], F32))
     assert alike(get(ampscale.unscale(tree, 2.0))["w"], np.asarray([3, 4], F32))

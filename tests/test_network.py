@@ -98,15 +98,16 @@ def test_missing_differentiation_raises(monkeypatch):
 @pytest.mark.clause("STEP-single-output", "STEP-vjp")
 @pytest.mark.filterwarnings("ignore:Output seems independent of input")
 def test_network_must_return_one_array():
-    """Tuples, lists, dicts and strings raise a TypeError, also from a params vjp. A constant loss has zero gradients."""
+    """Tuples, lists, dicts and strings raise a TypeError, also from the user's vjp. A constant loss has zero gradients."""
     params = np.ones(2)
     outputs = [lambda value: (value, value), lambda value: [value], lambda value: {"loss": value}, str]
-    networks = [Network(lambda params, output=output: output(anp.sum(params)), params) for output in outputs]
-    own = Network(loss, [np.ones(1, F32)], vjp=lambda params, x: ((x, x), lambda _: params))
-    optimizer, rule = optimizers.SGD(own), LossScaleRule()
-    step = partial(train_step, own, optimizer, rule, init_train_state(own.params, optimizer, rule), np.ones(1, F32))
+    calls = [partial(Network(lambda params, output=output: output(anp.sum(params)), params).vjp, params) for output in outputs]
+    network = Network(loss, [np.ones(1, F32)], vjp=lambda params, x: ((x, x), lambda _: params))
+    optimizer, rule = optimizers.SGD(network), LossScaleRule()
+    state = init_train_state(network.params, optimizer, rule)
+    calls.append(partial(train_step, network, optimizer, rule, state, np.ones(1, F32)))
     message = r"one array, its loss, got (tuple|list|dict|str)"
-    cases = [(call, call, TypeError, message) for call in [step, *(partial(network.vjp, params) for network in networks)]]
+    cases = [(call, call, TypeError, message) for call in calls]
     assert unexpected(cases) == []
     _, pullback = Network(lambda _, x: anp.sum(x), [params]).vjp([params], np.ones(3))
     assert alike(pullback(np.asarray(1.0))[0], np.zeros(2))
@@ -127,7 +128,7 @@ def test_constructor_validates_its_arguments():
 
 @pytest.mark.clause("STEP-network")
 def test_parameters_read_and_write_the_network():
-    """Setting a value rebinds `network.params`, and does not write to the params arrays."""
+    """Setting a value rebinds `network.params`, and does not write to its arrays."""
     params = {"w": [np.ones(2, F32), None], "b": np.zeros((), F32)}
     network = Network(loss, params)
     first, second = network.parameters

@@ -12,7 +12,7 @@ from ampscale import Network, optimizers
 from ampscale.core.trees import leaves
 from ampscale.optimizers import SGD, AdamW, Momentum
 
-ALL = pytest.mark.parametrize("optimizer", [SGD, Momentum, AdamW])
+ALL = pytest.mark.parametrize("create", [SGD, Momentum, AdamW])
 RATES = [0.5, 0.25, 0.125]
 
 
@@ -53,7 +53,7 @@ def adamw_loop(value, learning_rate, beta1=0.9, beta2=0.999, epsilon=1e-8, weigh
 @pytest.mark.clause("STEP-optimizer")
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-12), ("float32", 1e-5)])
 @pytest.mark.parametrize(
-    ("optimizer", "loop", "options"),
+    ("create", "loop", "options"),
     [
         (SGD, sgd_loop, {}),
         (SGD, sgd_loop, {"weight_decay": 0.3}),
@@ -65,16 +65,16 @@ def adamw_loop(value, learning_rate, beta1=0.9, beta2=0.999, epsilon=1e-8, weigh
         (AdamW, adamw_loop, {"beta1": 0.5, "beta2": 0.75, "weight_decay": 0.3}),
     ],
 )
-def test_optimizer_equals_a_plain_loop(dtype, tolerance, optimizer, loop, options):
+def test_optimizer_equals_a_plain_loop(dtype, tolerance, create, loop, options):
     """The loop runs ten steps for each element of each parameter."""
     model = network([3.0, 2.0], -1.0, dtype=dtype)
-    bound = optimizer(model, learning_rate=0.1, **options)
+    optimizer = create(model, learning_rate=0.1, **options)
     loops = [loop(start, 0.1, **options) for start in (3.0, 2.0, -1.0)]
     for generator in loops:
         next(generator)
     for step in range(10):
         gradients = np.sin([step, step + 1.0, step + 2.0]).astype(dtype)
-        bound([gradients[:2], gradients[2]])
+        optimizer([gradients[:2], gradients[2]])
         expected = [generator.send(float(gradient)) for generator, gradient in zip(loops, gradients, strict=True)]
         assert np.concatenate([model.params[0], [model.params[1]]]) == pytest.approx(expected, rel=tolerance, abs=tolerance)
         assert [leaf.dtype for leaf in model.params] == [dtype] * 2
@@ -83,50 +83,50 @@ def test_optimizer_equals_a_plain_loop(dtype, tolerance, optimizer, loop, option
 @pytest.mark.clause("STEP-master-weights")
 @ALL
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_small_updates_of_16_bit_parameters_accumulate(optimizer, dtype):
+def test_small_updates_of_16_bit_parameters_accumulate(create, dtype):
     """Each update alone is too small to change the parameter."""
-    model, wide = network([1.0], dtype=dtype), network([1.0])
-    bound, twin = (optimizer(network, learning_rate=2.0**-18) for network in (model, wide))
+    model, float32_model = network([1.0], dtype=dtype), network([1.0])
+    optimizer, twin = (create(network, learning_rate=2.0**-18) for network in (model, float32_model))
     for _ in range(640):
-        bound([np.ones(1, np.float32)])
+        optimizer([np.ones(1, np.float32)])
         twin([np.ones(1, np.float32)])
-    assert float(1 - wide.params[0][0]) > 2.0**-9
-    assert alike(model.params[0], wide.params[0].astype(DTYPES[dtype]))
-    assert alike(bound.state.master[0], wide.params[0])
+    assert float(1 - float32_model.params[0][0]) > 2.0**-9
+    assert alike(model.params[0], float32_model.params[0].astype(DTYPES[dtype]))
+    assert alike(optimizer.state.master[0], float32_model.params[0])
 
 
 @pytest.mark.clause("STEP-master-weights")
 @ALL
-def test_only_16_bit_parameters_have_master_weights(optimizer):
+def test_only_16_bit_parameters_have_master_weights(create):
     """Moments are never 16-bit. A float64 gradient changes no dtype."""
     values = [np.ones(1, DTYPES[name]) for name in ("float16", "bfloat16", "float32", "float64")]
-    state = optimizer(Network(sum, values)).state
+    state = create(Network(sum, values)).state
     assert [master if master is None else master.dtype.name for master in state.master] == ["float32"] * 2 + [None] * 2
     widths = ["float32"] * 3 + ["float64"]
     assert all([leaf.dtype.name for leaf in moment] == widths for moment in state.moments)
-    bound = optimizer(network([1.0], dtype="float16"))
-    bound([np.ones(1)])
-    assert {leaf.dtype.name for leaf in leaves((bound.state.master, bound.state.moments))} == {"float32"}
+    optimizer = create(network([1.0], dtype="float16"))
+    optimizer([np.ones(1)])
+    assert {leaf.dtype.name for leaf in leaves((optimizer.state.master, optimizer.state.moments))} == {"float32"}
 
 
 @pytest.mark.clause("STEP-optimizer")
 @ALL
-def test_parameter_without_a_gradient_is_unchanged(optimizer):
+def test_parameter_without_a_gradient_is_unchanged(create):
     """The master weight and the moments are unchanged too; other parameters are updated."""
     model = network([1.0], [1.0], dtype="float16")
-    bound = optimizer(model, learning_rate=0.25)
-    bound([np.ones(1, np.float16), np.ones(1, np.float16)])
-    param, moments = model.params[0], [moment[0] for moment in bound.state.moments]
-    master, other = bound.state.master[0], model.params[1]
-    bound([None, np.ones(1, np.float16)])
+    optimizer = create(model, learning_rate=0.25)
+    optimizer([np.ones(1, np.float16), np.ones(1, np.float16)])
+    param, moments = model.params[0], [moment[0] for moment in optimizer.state.moments]
+    master, other = optimizer.state.master[0], model.params[1]
+    optimizer([None, np.ones(1, np.float16)])
     assert alike(model.params[0], param)
-    assert alike(bound.state.master[0], master)
-    assert same([moment[0] for moment in bound.state.moments], moments)
+    assert alike(optimizer.state.master[0], master)
+    assert same([moment[0] for moment in optimizer.state.moments], moments)
     assert model.params[1] < other
 
 
 @ALL
-def test_an_interrupted_step_is_not_continued(optimizer):
+def test_an_interrupted_step_is_not_continued(create):
     """Parameters that were written in part are not updated again until the parameters and the state have been assigned."""
 
     class Interrupted(Network):
@@ -140,34 +140,34 @@ def test_an_interrupted_step_is_not_continued(optimizer):
                 raise KeyboardInterrupt
             self.written = params
 
-    bound = optimizer(Interrupted(sum, [np.ones(1, np.float32)]))
+    optimizer = create(Interrupted(sum, [np.ones(1, np.float32)]))
     with pytest.raises(KeyboardInterrupt):
-        bound([np.ones(1, np.float32)])
+        optimizer([np.ones(1, np.float32)])
     with pytest.raises(RuntimeError, match=r"^a step was interrupted while writing the parameters: restore network\.params"):
-        bound([np.ones(1, np.float32)])
-    bound.state = bound.state
+        optimizer([np.ones(1, np.float32)])
+    optimizer.state = optimizer.state
     with pytest.raises(KeyboardInterrupt):
-        bound([np.ones(1, np.float32)])
+        optimizer([np.ones(1, np.float32)])
 
 
 @pytest.mark.clause("STEP-optimizer")
 @ALL
-def test_update_is_pure(optimizer):
+def test_update_is_pure(create):
     """The arguments and the network are unchanged, and equal arguments give equal results."""
     model = network([1.0, 2.0], dtype="float16")
-    bound = optimizer(model)
-    gradients, state = [np.asarray([0.5, -3.0], np.float32)], bound.init(model.params)
+    optimizer = create(model)
+    gradients, state = [np.asarray([0.5, -3.0], np.float32)], optimizer.init(model.params)
     arguments = leaves((gradients, state, model.params))
     copies = [np.array(leaf) for leaf in arguments]
-    first, second = (bound.update(gradients, state, model.params) for _ in range(2))
+    first, second = (optimizer.update(gradients, state, model.params) for _ in range(2))
     assert same(first, second)
     assert same(arguments, copies)
-    assert same(bound.state, state)
+    assert same(optimizer.state, state)
 
 
 @pytest.mark.clause("STEP-optimizer", "STEP-learning-rate")
 @pytest.mark.parametrize(
-    ("optimizer", "rate", "expected"),
+    ("create", "rate", "expected"),
     [
         (SGD, 0.5, [0.5] * 4),
         (Momentum, RATES, [0.5, 0.25, 0.125, 0.125]),
@@ -176,56 +176,56 @@ def test_update_is_pure(optimizer):
     ],
     ids=["number", "list", "tuple", "function"],
 )
-def test_learning_rate_is_that_of_the_next_step(optimizer, rate, expected):
-    """It is set to a number, a list whose last rate stays, or a function of the applied steps, and read as an array."""
+def test_learning_rate_is_that_of_the_next_step(create, rate, expected):
+    """The rate is set to a number, a list whose last rate stays, or a function of the applied steps, and read as an array."""
     model = network([1.0])
-    bound = optimizer(model, learning_rate=rate)
+    optimizer = create(model, learning_rate=rate)
     rates = []
     for _ in range(4):
-        rates.append(bound.learning_rate)
-        bound([np.zeros(1, np.float32)])
+        rates.append(optimizer.learning_rate)
+        optimizer([np.zeros(1, np.float32)])
     assert list(map(float, rates)) == list(map(float, expected))
     assert all(alike(rate, np.asarray(float(rate), np.float32)) for rate in rates)
     assert optimizers.SGD(network([1.0], dtype="float64"), learning_rate=rate).learning_rate.dtype == np.float64
 
 
 @ALL
-def test_learning_rate_can_be_set(optimizer):
+def test_learning_rate_can_be_set(create):
     """A new rate applies from the next step on; a schedule continues at the number of applied steps; moments are kept."""
     model = network([1.0])
-    bound = optimizer(model, learning_rate=0.5)
-    bound([np.ones(1, np.float32)])
-    moments = bound.state.moments
-    bound.learning_rate = [1.0, 2.0, 3.0]
-    assert float(bound.learning_rate) == 2
-    assert all(new is old for new, old in zip(leaves(bound.state.moments), leaves(moments), strict=True))
-    bound.learning_rate = 0.0
+    optimizer = create(model, learning_rate=0.5)
+    optimizer([np.ones(1, np.float32)])
+    moments = optimizer.state.moments
+    optimizer.learning_rate = [1.0, 2.0, 3.0]
+    assert float(optimizer.learning_rate) == 2
+    assert all(new is old for new, old in zip(leaves(optimizer.state.moments), leaves(moments), strict=True))
+    optimizer.learning_rate = 0.0
     param = model.params[0]
-    bound([np.ones(1, np.float32)])
+    optimizer([np.ones(1, np.float32)])
     assert alike(model.params[0], param)
 
 
 @ALL
-def test_apply_updates_only_if_the_flag_is_true(optimizer):
+def test_apply_updates_only_if_the_flag_is_true(create):
     """If the flag is False, nothing changes, not even the count."""
     model, twin = network([1.0], dtype="float16"), network([1.0], dtype="float16")
-    bound, free = optimizer(model, learning_rate=RATES), optimizer(twin, learning_rate=RATES)
+    optimizer, twin_optimizer = create(model, learning_rate=RATES), create(twin, learning_rate=RATES)
     for finite in (True, False, True):
-        bound.apply([np.full(1, 0.5 if finite else np.nan, np.float16)], np.asarray(finite))
+        optimizer.apply([np.full(1, 0.5 if finite else np.nan, np.float16)], np.asarray(finite))
         if finite:
-            free([np.full(1, 0.5, np.float16)])
+            twin_optimizer([np.full(1, 0.5, np.float16)])
         assert alike(model.params[0], twin.params[0])
-        assert same(bound.state, free.state)
+        assert same(optimizer.state, twin_optimizer.state)
 
 
 def test_step_uses_the_gradients_of_the_parameters():
     """`minimize` uses them, too. A parameter without a gradient is unchanged."""
     model = network([1.0], [1.0])
-    bound = SGD(model, learning_rate=0.5)
-    assert bound.parameters is model.parameters
-    bound.parameters[0].grad = np.ones(1, np.float32)
-    bound.step()
-    bound.minimize(np.zeros(()))
+    optimizer = SGD(model, learning_rate=0.5)
+    assert optimizer.parameters is model.parameters
+    optimizer.parameters[0].grad = np.ones(1, np.float32)
+    optimizer.step()
+    optimizer.minimize(np.zeros(()))
     assert [leaf.tolist() for leaf in model.params] == [[0], [1]]
 
 
@@ -233,9 +233,9 @@ def test_invalid_constants_raise():
     """Other types raise a TypeError, numbers out of range a ValueError, and both name the argument."""
     optimizers, nan = (SGD, Momentum, AdamW), math.nan
     rows = [
-        *[(optimizer, "learning_rate", bad, ValueError) for optimizer in optimizers for bad in (-1.0, nan, math.inf, [])],
+        *[(create, "learning_rate", bad, ValueError) for create in optimizers for bad in (-1.0, nan, math.inf, [])],
         *[(SGD, "learning_rate", bad, TypeError) for bad in (None, "0.1", True, [0.1, "0.2"], np.ones(()))],
-        *[(optimizer, "weight_decay", bad, ValueError) for optimizer in optimizers for bad in (-1.0, nan)],
+        *[(create, "weight_decay", bad, ValueError) for create in optimizers for bad in (-1.0, nan)],
         *[(Momentum, "momentum", bad, ValueError) for bad in (1.0, -0.1, nan)],
         *[(AdamW, beta, bad, ValueError) for beta in ("beta1", "beta2") for bad in (1.0, -0.1, nan)],
         *[(AdamW, "epsilon", bad, ValueError) for bad in (0.0, -1.0, nan)],
@@ -247,20 +247,20 @@ def test_invalid_constants_raise():
 
 
 @ALL
-def test_invalid_arrays_raise(optimizer):
+def test_invalid_arrays_raise(create):
     """An invalid gradient leaves the parameter unchanged. A complex parameter raises when the optimizer is created."""
     model = network([1.0, 2.0])
-    bound = optimizer(model)
-    shapes = [(shape, partial(bound, [np.ones(shape, np.float32)]), ValueError, "shape") for shape in ((3, 2), (1,), ())]
-    number = ("number", partial(bound, [1.0]), TypeError, "^a gradient must be an array, got 1.0 of type float$")
-    complex_one = ("complex", partial(optimizer, Network(sum, [np.ones(1, "c8")])), TypeError, "complex64")
+    optimizer = create(model)
+    shapes = [(shape, partial(optimizer, [np.ones(shape, np.float32)]), ValueError, "shape") for shape in ((3, 2), (1,), ())]
+    number = ("number", partial(optimizer, [1.0]), TypeError, "^a gradient must be an array, got 1.0 of type float$")
+    complex_one = ("complex", partial(create, Network(sum, [np.ones(1, "c8")])), TypeError, "complex64")
     assert unexpected([*shapes, number, complex_one]) == []
     assert model.params[0].tolist() == [1, 2]
 
 
 def test_invalid_learning_rate_raises_when_it_is_set():
     """The old rate stays in effect."""
-    bound = SGD(network([1.0]), learning_rate=0.5)
+    optimizer = SGD(network([1.0]), learning_rate=0.5)
     with pytest.raises(ValueError, match=r"^learning_rate must be"):
-        bound.learning_rate = -1.0
-    assert float(bound.learning_rate) == 0.5
+        optimizer.learning_rate = -1.0
+    assert float(optimizer.learning_rate) == 0.5

@@ -8,7 +8,7 @@ all of its prefixes.
 from typing import NamedTuple
 
 import numpy as np
-from presets.loop import Stop
+from presets.loop import ScalerError
 
 STEPS = 10
 
@@ -18,7 +18,7 @@ class Level(NamedTuple):
 
     scale: np.ndarray  # float32 or float64: scale after the step; unchanged if the scaler raised
     raised: np.ndarray  # bool: the scaler raised an error in this step
-    over: np.ndarray  # bool: the scaler raised in an earlier step, and `scale` has no meaning
+    ended: np.ndarray  # bool: the scaler raised in an earlier step, and `scale` has no meaning
 
 
 @np.errstate(over="ignore")
@@ -30,8 +30,8 @@ def of_loop(loop, start, steps=STEPS):
         nodes = [(loop, scale) for loop, scale, _ in children]
         dtype = np.float32 if all(isinstance(scale, np.float32) for _, scale in nodes) else np.float64
         raised = np.array([raised for _, _, raised in children])
-        over = np.array([loop is None for loop, _ in nodes]) & ~raised
-        levels.append(Level(np.array([scale for _, scale in nodes], dtype), raised, over))
+        ended = np.array([loop is None for loop, _ in nodes]) & ~raised
+        levels.append(Level(np.array([scale for _, scale in nodes], dtype), raised, ended))
     return levels
 
 
@@ -40,20 +40,20 @@ def _after(loop, scale, finite):
         return None, scale, False
     try:
         return *loop.after(finite), False
-    except Stop:
+    except ScalerError:
         return None, scale, True
 
 
 def of_rule(rule, steps=STEPS):
     """Return the tree of a rule. Every level is one update of a batch."""
-    state, levels, over = _map(rule.init(), lambda array: array.reshape(1)), [], np.zeros(1, bool)
+    state, levels, ended = _map(rule.init(), lambda array: array.reshape(1)), [], np.zeros(1, bool)
     for level in range(steps):
-        state, over = _map(state, lambda array: np.repeat(array, 2)), np.repeat(over, 2)
+        state, ended = _map(state, lambda array: np.repeat(array, 2)), np.repeat(ended, 2)
         finite = np.tile([True, False], 2**level)
-        raised = rule.would_raise(state, finite) & ~over
+        raised = rule.would_raise(state, finite) & ~ended
         state = rule.update(state, finite)
-        levels.append(Level(state.scale, raised, over))
-        over = over | raised
+        levels.append(Level(state.scale, raised, ended))
+        ended = ended | raised
     return levels
 
 
@@ -66,5 +66,5 @@ def differing(levels, others):
     count = 0
     for level, other in zip(levels, others, strict=True):
         bits, other_bits = (scale.astype(np.float64).view(np.uint64) for scale in (level.scale, other.scale))
-        count += int(np.sum(((bits != other_bits) | (level.raised != other.raised)) & ~level.over))
+        count += int(np.sum(((bits != other_bits) | (level.raised != other.raised)) & ~level.ended))
     return count

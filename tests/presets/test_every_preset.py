@@ -18,7 +18,7 @@ def test_every_preset_has_a_loop():
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_preset_has_the_settings_and_defaults_of_its_scaler(name):
-    """Called without arguments, it equals the loop with its own defaults, around the first growth and through overflows."""
+    """A preset without arguments equals the loop with its own defaults, around the first growth and through overflows."""
     rule, published = presets.PRESETS[name].rule(), PUBLISHED[name]
     defaults = {field: value.default for field, value in inspect.signature(presets.PRESETS[name].rule).parameters.items()}
     expected = {field: None if value == np.inf else value for field, value in published.default_of.items()}  # no upper bound
