@@ -108,7 +108,7 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
     ) -> None:
         if kwargs:
             _, _, *known, _ = signature(MFTrainOneStepCell).parameters  # without network, optimizer and kwargs
-            raise TypeError(f"unknown keywords {sorted(kwargs)}; known are {known}")
+            raise TypeError(f"unknown keywords {sorted(kwargs)}; known keywords are {known}")
         check_bool(use_clip_grad, "use_clip_grad")
         check_bool(local_norm, "local_norm")
         check_number(max_grad_norm, "max_grad_norm", "a positive, finite number", 0, above=True)
@@ -191,7 +191,7 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
         if state_dict["calls"] >= self._micro_batches:
             raise ValueError(f"calls must be below gradient_accumulation_steps={self._micro_batches}, got {state_dict['calls']}")
         if state_dict["overflow"] and not state_dict["calls"]:
-            raise ValueError("overflow must be False if calls is 0, since no call can have overflowed; got True")
+            raise ValueError("overflow must be False with calls=0, got True")
         expectations = {"accumulated": ("calls", state_dict["calls"]), "ema_params": ("ema_decay", self._ema_decay)}
         for key, (name, value) in expectations.items():
             if (state_dict[key] is None) != (not value):

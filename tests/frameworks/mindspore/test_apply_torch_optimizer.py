@@ -234,9 +234,9 @@ def test_an_optimizer_holds_parameters_of_the_network_only():
     """A foreign parameter would never have a gradient. A frozen parameter of the network is allowed."""
     model, other = Product(), Product()
     model.b.requires_grad_(False)
-    with rejects(ValueError, "optimizer", "got 2 that are not the network's"):
+    with rejects(ValueError, "optimizer", "got 2 that do not belong to it"):
         cell_of(model, torch.optim.SGD([*model.parameters(), *other.parameters()]))
-    with rejects(ValueError, "optimizer", "got 1 that are not the network's"):
+    with rejects(ValueError, "optimizer", "got 1 that do not belong to it"):
         cell_of(Network(lambda w: w.sum(), model.w), torch.optim.SGD(model.parameters()))
 
     step = cell_of(model, torch.optim.SGD(model.parameters(), lr=0.5))

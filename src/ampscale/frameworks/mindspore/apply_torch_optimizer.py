@@ -30,9 +30,9 @@ class TorchOptimizer:
         self._optimizer = optimizer
         self._network = network
         network_ids = {id(parameter) for parameter in _all_parameters(network)}
-        foreign = sum(id(parameter) not in network_ids for group in optimizer.param_groups for parameter in group["params"])
-        if foreign:
-            raise ValueError(f"optimizer must hold parameters of the network only, got {foreign} that are not the network's")
+        others = sum(id(parameter) not in network_ids for group in optimizer.param_groups for parameter in group["params"])
+        if others:
+            raise ValueError(f"optimizer must hold only parameters of the network, got {others} that do not belong to it")
 
     @property
     def learning_rate(self) -> Any:

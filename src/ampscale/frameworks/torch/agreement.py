@@ -15,7 +15,7 @@ from ...core.machine import LossScaleState
 from ...core.replicas import Communicator
 from ...core.rule import LossScaleRule
 from ...core.validation import check_methods
-from ...distributed.comparison import described
+from ...distributed.comparison import array_texts
 from .._grad_scaler import OptimizerNumbers
 from .optimizer_step import Gradients, found_inf_of
 
@@ -97,4 +97,4 @@ def _shared_parameters(communicator: Communicator, optimizer: Optimizer) -> list
     if not has_dtensors(params):
         return []
     shared = [param for param in params if root_ranks([param]) == ranks and param.device_mesh.size() == len(ranks)]
-    return described(shared, shapes=True)
+    return array_texts(shared, shapes=True)
