@@ -20,7 +20,7 @@ STRUCTURE = "gradients structure"  # setting whose items are paths, which messag
 Settings = Mapping[str, Any]  # of values that JSON can represent
 
 
-def described(arrays: Iterable[Array], *, shapes: bool) -> list[str]:
+def array_texts(arrays: Iterable[Array], *, shapes: bool) -> list[str]:
     """Return the dtype and, with *shapes*, the shape of each array as text."""
     return [f"{name_of(array.dtype)} {tuple(array.shape)}" if shapes else name_of(array.dtype) for array in arrays]
 
@@ -36,7 +36,7 @@ def array_paths(parts: Iterator[Any], path: str = "") -> Iterator[str]:
         yield from [f"{path}[{key!r}]"] if is_flat else array_paths(parts, f"{path}[{key!r}]")
 
 
-def represented(settings: Settings) -> dict[str, str | list[str]]:
+def setting_texts(settings: Settings) -> dict[str, str | list[str]]:
     """
     Return *settings* as texts: the `repr` of each value.
 
@@ -92,10 +92,10 @@ def _sentence(name: str, values: list[str], ranks: list[int]) -> str:
     counts = Counter(values)
     groups = sorted(counts, key=lambda value: (counts[value], -values.index(value)))
     with_value = {value: [rank for rank, own in zip(ranks, values, strict=True) if own == value] for value in groups}
-    return f"{name} differs: " + "; ".join(f"{cut(value, 300)} on {listed(holders)}" for value, holders in with_value.items())
+    return f"{name} differs: " + "; ".join(f"{cut(value, 300)} on {rank_names(holders)}" for value, holders in with_value.items())
 
 
-def listed(ranks: list[int]) -> str:
+def rank_names(ranks: list[int]) -> str:
     """Return text such as "ranks 0, 2", with at most eight numbers."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"

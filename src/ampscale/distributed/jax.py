@@ -27,8 +27,8 @@ from ..core.trees import leaves, leaves_with_paths, unflatten
 from ..core.typing import Array, Flag, Tree
 from ..core.validation import check_scalable
 from ..parsing import excerpt
-from .comparison import difference, represented, to_text
-from .ranks import check_layout, copies_of, exchanged
+from .comparison import difference, setting_texts, to_text
+from .ranks import check_layout, copies_of, exchange_text
 
 
 class JaxAxis:
@@ -150,7 +150,7 @@ class JaxAxis:
         if jax.process_count() == 1 or self._is_traced():
             return
         own = {"gradients": self._layout, "mean": self._averages, "axis_name": list(self._axes)}
-        texts = exchanged(to_text(own | represented(settings)), multihost_utils.process_allgather)
+        texts = exchange_text(to_text(own | setting_texts(settings)), multihost_utils.process_allgather)
         if (message := difference(texts, list(range(len(texts))))) is not None:
             raise RankError(message)
 

@@ -14,7 +14,7 @@ from mpi4py import MPI as mpi  # noqa: N811 - a module
 
 from ..core.replicas import RankError
 from ..core.typing import Array
-from .comparison import listed
+from .comparison import rank_names
 from .ranks import GRACE, RankCommunicator
 
 LATE = 0.1  # seconds; a rank that stops after having waited less than this was late itself, so the error names it too
@@ -77,7 +77,7 @@ class MPI(RankCommunicator):
                     "which averages the masked values as zeros"
                 )
             if not (array_api_compat.is_numpy_array(array) or array_api_compat.is_cupy_array(array)):
-                raise TypeError(f"MPI takes NumPy and CuPy arrays, got {type(array).__module__}.{type(array).__name__}")
+                raise TypeError(f"MPI requires NumPy or CuPy arrays, got {type(array).__module__}.{type(array).__name__}")
 
     def _zeros(self, length: int) -> Array:
         return np.zeros(length)
@@ -112,7 +112,7 @@ class MPI(RankCommunicator):
             return
         _unfinished.append(request)
         unresponsive = self._unresponsive_ranks(is_late=time.monotonic() - start < LATE)
-        self._failure = f"{listed(unresponsive) if unresponsive else 'a rank'} did not respond within {self._timeout:g} s"
+        self._failure = f"{rank_names(unresponsive) if unresponsive else 'a rank'} did not respond within {self._timeout:g} s"
         raise RankError(self._failure)
 
     def _unresponsive_ranks(self, *, is_late: bool) -> list[int]:

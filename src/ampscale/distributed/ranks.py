@@ -26,7 +26,7 @@ from ..core.trees import leaves, structure, unflatten
 from ..core.typing import Array, Flag, Tree
 from ..core.validation import check_bool, check_count, check_number
 from ..parsing import excerpt
-from .comparison import STRUCTURE, array_paths, described, difference, represented, to_text
+from .comparison import STRUCTURE, array_paths, array_texts, difference, setting_texts, to_text
 
 LAYOUTS = ("replicated", "sharded", "distinct")
 GRACE = 2.0  # seconds in which ranks that waited without success report this to each other
@@ -97,7 +97,7 @@ class RankCommunicator(ABC):
         """Return the arrays of all ranks, which have one shape and dtype, in the order of `ranks`: shape (ranks, *shape)."""
 
     def _exchange(self, text: str) -> list[str]:
-        return exchanged(text, self._gather)
+        return exchange_text(text, self._gather)
 
     @property
     def averages(self) -> bool:
@@ -185,11 +185,11 @@ class RankCommunicator(ABC):
 
         Spec: REPLICAS-settings-compared.
         """
-        self._settings.update(represented(settings))
+        self._settings.update(setting_texts(settings))
 
     def _record_gradients(self, tree: Tree, arrays: list[Array], *, shapes: bool) -> None:
         """Record the dtypes, paths and, with *shapes*, shapes of gradients, which must be equal if ranks add up their arrays."""
-        self._settings["gradients"] = described(arrays, shapes=shapes)
+        self._settings["gradients"] = array_texts(arrays, shapes=shapes)
         if (parts := structure(tree)) != self._structure:
             self._structure, self._settings[STRUCTURE] = parts, list(array_paths(iter(parts)))
 
@@ -277,7 +277,7 @@ def check_layout(gradients: str, mean: bool | None, copies: int | Sequence[int])
     if mean is not None:
         check_bool(mean, "mean")
     if mean and gradients != "replicated":
-        raise ValueError(f"mean must be False or None for {gradients} gradients: they are different values on each rank")
+        raise ValueError(f"mean must be False or None for {gradients} gradients, which differ between ranks, got True")
     for count in [copies] if isinstance(copies, int) else copies:
         check_count(count, "copies")
 
@@ -291,7 +291,7 @@ def copies_of(arrays: list[Array], copies: int | Sequence[int]) -> Sequence[int]
     return copies if arrays else []
 
 
-def exchanged(text: str, gather: Callable[[np.ndarray], np.ndarray]) -> list[str]:
+def exchange_text(text: str, gather: Callable[[np.ndarray], np.ndarray]) -> list[str]:
     """Send *text* to all ranks, and return the text of each; *gather* returns arrays as `RankCommunicator._gather`."""
     data = np.frombuffer(text.encode(), np.uint8)
     sizes = gather(np.asarray(len(data), np.int32))

@@ -19,7 +19,7 @@ from torch.distributed.distributed_c10d import _get_default_group, _get_default_
 from ..backends.torch.dtensor import group_of, has_dtensors
 from ..core.replicas import RankError
 from ..core.typing import Array
-from .comparison import listed
+from .comparison import rank_names
 from .ranks import GRACE, RankCommunicator
 
 _own_groups: "WeakKeyDictionary[dist.ProcessGroup, dist.ProcessGroup]" = WeakKeyDictionary()
@@ -69,7 +69,7 @@ class TorchDistributed(RankCommunicator):
         self._group = group_of(group.mesh.flatten().tolist()) if isinstance(group, DeviceMesh) else group or _get_default_group()
         self.rank, self.ranks = dist.get_rank(), dist.get_process_group_ranks(self._group)
         if self.rank not in self.ranks:
-            raise RuntimeError(f"rank {self.rank} is not in the group, which has {listed(self.ranks)}")
+            raise RuntimeError(f"rank {self.rank} is not in the group, which has {rank_names(self.ranks)}")
         self._store = torch._C._distributed_c10d.PrefixStore(f"ampscale/{self._group.group_name}", _get_default_store())
         self._calls = 0  # number of collectives, which is part of the keys in the store
         self._ended = time.monotonic()  # time at which the last collective ended
@@ -80,7 +80,7 @@ class TorchDistributed(RankCommunicator):
     def _check(self, arrays: list[Array]) -> None:
         for array in arrays:
             if not isinstance(array, torch.Tensor):
-                raise TypeError(f"TorchDistributed takes torch tensors, got {type(array).__module__}.{type(array).__name__}")
+                raise TypeError(f"TorchDistributed requires torch tensors, got {type(array).__module__}.{type(array).__name__}")
             if array.layout != torch.strided:
                 raise TypeError(
                     f"gradients to be averaged must be dense, got {array.layout} of shape {tuple(array.shape)}: "
@@ -139,14 +139,14 @@ class TorchDistributed(RankCommunicator):
             collective(timedelta(seconds=self._timeout))
         except RuntimeError as error:
             unresponsive = self._unresponsive_ranks()
-            names = listed(unresponsive) if unresponsive else "a rank"
+            names = rank_names(unresponsive) if unresponsive else "a rank"
             waited = time.monotonic() - began
             late = f"did not respond within {self._timeout:g} s" if waited >= self._timeout else "ended or closed its connection"
             self._failure = f"{names} {late}"
             raise RankError(self._failure) from error
         # Other ranks may have waited since the last collective ended, and given up if that was longer ago than the time limit.
         if time.monotonic() - self._ended >= self._timeout and (others := set(self.ranks) - self._not_waiting()):
-            self._failure = f"{listed(sorted(others))} waited only {self._timeout:g} s, and rank {self.rank} came later"
+            self._failure = f"{rank_names(sorted(others))} waited only {self._timeout:g} s, and rank {self.rank} came later"
             raise RankError(self._failure)
         self._ended = time.monotonic()
 
