@@ -274,8 +274,8 @@ def test_rounded_scale_is_reported():
     assert saved.report.divergence.first == ()
     assert not saved.report.lossless
     rule = replace(presets.deepspeed_fp16_optimizer(), min_scale=None)
-    for scale, rounded in ((2.0**128, "inf"), (2.0**-150, "0.0")):
-        with pytest.raises(ValueError, match=f"would be {rounded} in float32, the dtype of the target's scale"):
+    for scale in (2.0**128, 2.0**-150):
+        with pytest.raises(ValueError, match="must be positive and finite in float32, the dtype of the target's scale"):
             checkpoints.save("torch", Checkpoint(rule, LossScaleState(scale, 0, 0)))
 
 

@@ -98,7 +98,9 @@ class _Tensor:
         if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
             raise ValueError(f"{name} must have dtype, shape and data_offsets, got {excerpt(entry)}")
         if not isinstance(entry["dtype"], str) or not all(map(_are_sizes, (entry["shape"], entry["data_offsets"]))):
-            raise ValueError(f"{name} must have a str and two lists of sizes, got {excerpt(entry)}")
+            raise ValueError(
+                f"{name} must have a str as dtype, and lists of sizes as shape and data_offsets, got {excerpt(entry)}"
+            )
         self.name, self.dtype, self.shape = name, entry["dtype"], tuple(entry["shape"])
         if len(entry["data_offsets"]) != 2:
             raise ValueError(f"{name} must have two data_offsets, got {excerpt(entry['data_offsets'])}")

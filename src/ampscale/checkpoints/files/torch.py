@@ -50,8 +50,9 @@ def _pickles(file: BinaryIO) -> tuple[bool, bytes]:
             if entry.compress_type != ZIP_STORED or entry.file_size != entry.compress_size:
                 raise ValueError(f"each entry of the archive must be stored without compression, got {excerpt(entry.filename)}")
         pickles = [entry for entry in entries if entry.filename.endswith(".pkl")]
-        if sum(entry.file_size for entry in pickles) > LONGEST_PICKLE:
-            raise ValueError(f"the pickles of the archive must have at most {LONGEST_PICKLE} bytes")
+        size = sum(entry.file_size for entry in pickles)
+        if size > LONGEST_PICKLE:
+            raise ValueError(f"the pickles of the archive must have at most {LONGEST_PICKLE} bytes, got {size}")
         return True, b"".join(map(archive.read, pickles))
     except (BadZipFile, RuntimeError, OSError, EOFError) as problem:  # also raised for encrypted or truncated entries
         raise ValueError(f"the archive must be a zip file: {cut(str(problem), 200)}") from problem

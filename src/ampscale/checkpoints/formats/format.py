@@ -140,7 +140,7 @@ def _check_agreement(name: str, rule: LossScaleRule, fields: Mapping[str, Any]) 
     different = [(field, value, getattr(rule, field)) for field, value in fields.items() if getattr(rule, field) != value]
     if different:
         texts = [f"{field} is {in_file!r} in the file and {in_rule!r} in the rule" for field, in_file, in_rule in different]
-        raise ValueError(f"the rule must agree with what {name} saved: {'; '.join(texts)}")
+        raise ValueError(f"the rule must agree with the file of {name}: {'; '.join(texts)}")
 
 
 def _encoded(constants: tuple[Constant, ...], rule: LossScaleRule) -> Entries:
@@ -152,5 +152,5 @@ def _rounded(scale: float, dtype: str) -> float:
     with np.errstate(over="ignore", under="ignore"):
         rounded = float(np.asarray(scale, dtype))
     if not 0 < rounded < math.inf:
-        raise ValueError(f"the scale {scale!r} would be {rounded!r} in {dtype}, the dtype of the target's scale")
+        raise ValueError(f"the scale must be positive and finite in {dtype}, the dtype of the target's scale, got {scale!r}")
     return rounded
