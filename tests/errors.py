@@ -1,11 +1,11 @@
-"""Tables of calls that raise: one test checks many, and its failure names each case that went wrong."""
+"""Check of many calls that must raise an error: one failure lists all cases that did not."""
 
 import re
 
 
 def unexpected(cases):
     """
-    Return the cases that did not raise as expected, each with what happened instead.
+    Return the cases that did not raise as expected, each with the message that does not match the pattern, or "no error".
 
     Args:
         cases: Tuples of a name or an argument that identifies the case, a call without arguments, the error that it must raise,

@@ -1,9 +1,9 @@
 """
 Fault injection: errors raised at every call and return of the library's functions, or at each of their lines.
 
-A `World` holds the objects that a call may change. After an interruption, the call was complete; or it can be repeated; or it
-is rejected, and the remedy in the error message works. In each case the next step must be correct to the last bit. Pure functions
-with `out` are not tested: they have no state that could record an interruption, and their docstrings describe its effect.
+A `World` holds the objects that a call may change. After an interruption, the call either was complete, or can be repeated, or
+is rejected with an error whose remedy works. In each case the next step must be correct to the last bit. Pure functions with
+`out` are not tested: they have no state that could record an interruption, and their docstrings describe its effect.
 """
 
 import sys

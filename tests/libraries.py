@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import strict16
 from hypothesis import strategies as st
-from strategies import DTYPES, SMALLEST_NORMAL, arrays, shapes, trees
+from strategies import DTYPES, SMALLEST_NORMAL, arrays, same, shapes, trees
 
 from ampscale.core import scaling
 from ampscale.core.scaling import Operation
@@ -85,6 +85,14 @@ class Library:
     def to_numpy(self, tree):
         """Convert a tree of this library's arrays to NumPy, bit for bit."""
         return map_leaves(self.get, tree)
+
+    def item(self, array):
+        """Return the value of an array of shape (), which is NumPy's if it was computed from a tree without arrays."""
+        return (array if isinstance(array, np.ndarray) else self.get(array)).item()
+
+    def same(self, left, right):
+        """Return True if two trees of this library's arrays are equal, bit for bit."""
+        return same(self.to_numpy(left), self.to_numpy(right))
 
     def array(self, values, dtype="float32"):
         """Create an array of this library from numbers."""

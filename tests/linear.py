@@ -19,10 +19,9 @@ def network(params):
 def loss(params, inputs):
     """Return the loss as a float32 array of shape ()."""
     xp = array_api_compat.array_namespace(params[0])
-    terms = [
-        xp.sum(xp.astype(w, xp.float32) * xp.astype(x, xp.float32)) for w, x in zip(params, inputs, strict=True) if x is not None
-    ]
-    return xp.asarray(sum(terms, start=xp.zeros_like(xp.sum(params[0], dtype=xp.float32))))
+    pairs = [(xp.astype(w, xp.float32), xp.astype(x, xp.float32)) for w, x in zip(params, inputs, strict=True) if x is not None]
+    with quiet(xp):
+        return xp.asarray(sum((xp.sum(w * x) for w, x in pairs), start=xp.zeros_like(xp.sum(params[0], dtype=xp.float32))))
 
 
 def vjp(params, inputs):

@@ -20,7 +20,6 @@ SMALLEST_NORMAL = {name: ml_dtypes.finfo(dtype).smallest_normal for name, dtype 
 SMALLEST = {name: ml_dtypes.finfo(dtype).smallest_subnormal for name, dtype in DTYPES.items()}
 
 names = st.sampled_from(sorted(DTYPES))
-powers_of_two = st.integers(-126, 127).map(lambda exponent: 2.0**exponent)
 scales = st.floats(2.0**-126, float(LARGEST["float32"]), width=32)
 shapes = hnp.array_shapes(min_dims=0, max_dims=2, min_side=0, max_side=4)
 
@@ -49,6 +48,13 @@ def arrays(name, shape=shapes):
     pattern = np.dtype(f"uint{8 * dtype.itemsize}")
     elements = hnp.from_dtype(pattern) | st.sampled_from([int(bits) for bits in special.view(pattern)])
     return hnp.arrays(pattern, shape, elements=elements).map(lambda bits: bits.view(dtype))
+
+
+def bit_patterns(name):
+    """Return all bit patterns of a 16-bit format, or 65,536 of a wider one, which have all signs and exponents."""
+    bits, width = np.arange(1 << 16, dtype=np.uint64), 8 * DTYPES[name].itemsize
+    spread = bits << np.uint64(width - 16) | (bits if width > 16 else np.uint64(0))
+    return spread.astype(f"uint{width}").view(DTYPES[name])
 
 
 any_arrays = names.flatmap(arrays)

@@ -27,7 +27,7 @@ def run(*command, cwd):
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """The distributions of the working tree, which two builds write with the same bytes."""
+    """Return the distributions of the working tree, after two builds have written the same bytes."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tree:
         for name in sorted(tracked(".")):
@@ -38,7 +38,7 @@ def files(tmp_path_factory):
 
 @pytest.fixture
 def wheels(files):
-    """The wheel of each distribution, built from its source distribution."""
+    """Return the wheel of each distribution by its name."""
     return {path.name.partition("-")[0]: path for path in files if path.suffix == ".whl"}
 
 

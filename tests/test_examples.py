@@ -17,7 +17,8 @@ ENVIRONMENTS = sorted(ROOT.glob(".venv-oracles/*/bin/python"))  # of tools/envir
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))}
 WARN = ["lightning_trainer.py", "transformers_trainer.py"]  # Lightning 2.6.6 and transformers 5.23.0 themselves cause warnings
 LAUNCHERS = {"fsdp2_loop.py": ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]}
-TORCH_LOOPS = ["torch_loop.py", "accelerate_loop.py", "lightning_trainer.py", "transformers_trainer.py", "fsdp2_loop.py"]
+TORCH_LOOPS = ["torch_loop.py", "accelerate_loop.py", "lightning_trainer.py", "transformers_trainer.py"]
+TORCH_LOOPS += [pytest.param("fsdp2_loop.py", marks=pytest.mark.slow)]
 
 
 def imported(file):
@@ -59,7 +60,7 @@ def printed(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(file.name for file in EXAMPLES.glob("*.py")))
 def test_examples_run_and_print_skipped_and_applied_steps(name):
-    """Those of several ranks run on one, except if they need a launcher."""
+    """Examples for several ranks run on one rank, unless they need a launcher."""
     assert {"skipped", "applied"} <= {word.strip(",") for line in printed(name) for word in line.split()}
 
 

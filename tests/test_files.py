@@ -24,7 +24,7 @@ from ampscale.simulation import from_csv, from_string, simulate
 from ampscale.simulation.recordings.files import read_text
 
 SOURCE = Path(__file__).parent.parent / "src" / "ampscale"
-OLD = b"what was there before"
+OLD = b"old contents"
 
 
 def demo_records():

@@ -5,25 +5,17 @@ import operator
 import array_api_compat
 import numpy as np
 from libraries import on, with_dtypes
-from strategies import DTYPES
+from strategies import DTYPES, bit_patterns
 
 from ampscale.core.dtypes import name_of
 
 COUNTING = on("strict16", "torch", "jax")
 
 
-def all_patterns(dtype):
-    """Return all patterns of 16 bits; of wider formats, many for each exponent, including NaNs and subnormal numbers."""
-    bits = np.arange(2**16, dtype=np.uint64)
-    width = 8 * DTYPES[dtype].itemsize
-    spread = bits << np.uint64(width - 16) | bits * np.uint64(1 if width > 16 else 0)
-    return spread.astype(f"uint{width}").view(DTYPES[dtype])
-
-
 @with_dtypes(*DTYPES)
 def test_conversions_keep_every_bit(library, dtype):
     """Payloads of NaNs, subnormals and both zeros are kept, in arrays of any layout and shape."""
-    values = all_patterns(dtype)
+    values = bit_patterns(dtype)
     for array in (values, values[::-3], values.reshape(2, -1).T, values[7], values[:0]):
         converted = library.from_numpy([np.asarray(array)])[0]
         back = library.to_numpy({"a": converted})["a"]

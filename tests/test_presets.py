@@ -32,13 +32,8 @@ def test_parameter_sets_the_field_of_its_name(preset):
     """A growth factor also sets the backoff factor if the scaler has only one factor; two parameters set another field."""
     default = dataclasses.asdict(preset.rule())
     other = {"init_scale": 8.0, "growth_factor": 4.0, "backoff_factor": 0.25, "growth_interval": 7, "hysteresis": 3}
-    other |= {
-        "min_scale": 0.5,
-        "max_scale": 2.0**40,
-        "overflow_tolerance": 0.125,
-        "raise_at_or_below": 0.5,
-        "raise_at_min_scale": False,
-    }
+    other |= {"min_scale": 0.5, "max_scale": 2.0**40, "overflow_tolerance": 0.125, "raise_at_or_below": 0.5}
+    other["raise_at_min_scale"] = False
     other_fields = {("chainer", "growth_interval"): "growth_factor", ("fairseq2", "min_scale"): "raise_at_or_below"}
     for name in preset.parameters:
         rule = dataclasses.asdict(preset.rule(**{name: other[name]}))

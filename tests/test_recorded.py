@@ -33,8 +33,8 @@ def all_same(actual, expected):
     return len(actual) == len(expected) and all(map(alike, actual, expected))
 
 
-def test_mindspore_dynamic_loss_scaler():
-    """The scale and the counter after each call of `adjust`."""
+def test_dynamic_loss_scaler_reproduces_runs_of_mindspore():
+    """The scale and the counter are compared after each call of `adjust`."""
     for run in runs("mindspore", "DynamicLossScaler"):
         first, factor, window = run["arguments"]
         scaler = ampscale.DynamicLossScaler(float.fromhex(first), factor, window)
@@ -45,8 +45,8 @@ def test_mindspore_dynamic_loss_scaler():
         assert observed == list(zip(floats(run["scale"]), run["counter"], strict=True))
 
 
-def test_mindspore_dynamic_loss_scale_update_cell():
-    """The scale and both counters after each call."""
+def test_dynamic_loss_scale_update_cell_reproduces_runs_of_mindspore():
+    """The scale and both counters are compared after each call."""
     for run in runs("mindspore", "DynamicLossScaleUpdateCell"):
         first, factor, window = run["arguments"]
         cell = ampscale.DynamicLossScaleUpdateCell(float.fromhex(first), factor, window)
@@ -58,8 +58,8 @@ def test_mindspore_dynamic_loss_scale_update_cell():
         assert observed == list(zip(floats(run["scale"]), run["cur_iter"], run["last_overflow_iter"], strict=True))
 
 
-def test_mindspore_dynamic_loss_scale_manager():
-    """The scale after each update, in float64."""
+def test_dynamic_loss_scale_manager_reproduces_runs_of_mindspore():
+    """The float64 scale is compared after each update."""
     for run in runs("mindspore", "DynamicLossScaleManager"):
         first, factor, window = run["arguments"]
         manager = ampscale.DynamicLossScaleManager(float.fromhex(first), factor, window)
@@ -70,27 +70,27 @@ def test_mindspore_dynamic_loss_scale_manager():
         assert observed == floats(run["scale"])
 
 
-def test_mindspore_scale_and_unscale():
-    """Products and quotients of four dtypes and powers of two."""
+def test_scale_and_unscale_reproduce_arrays_of_mindspore():
+    """Arrays of four dtypes are multiplied and divided by powers of two."""
     for run in runs("mindspore", "scale and unscale"):
         scaler = ampscale.StaticLossScaler(float.fromhex(run["scale"]))
         assert alike(getattr(scaler, run["op"])(array(run["input"])), array(run["output"]))
 
 
-def test_mindspore_train_one_step_with_loss_scale_cell():
-    """Losses, overflows, scales, gradients, and float32 parameters."""
+def test_train_one_step_with_loss_scale_cell_reproduces_runs_of_mindspore():
+    """Losses, overflows, scales, gradients and float32 parameters are compared."""
     for run in runs("mindspore", "TrainOneStepWithLossScaleCell"):
         replay(run, ampscale.TrainOneStepWithLossScaleCell)
 
 
-def test_mindformers_mf_train_one_step_cell():
-    """In addition, the learning rates and norms."""
+def test_mf_train_one_step_cell_reproduces_runs_of_mindformers():
+    """Learning rates and norms are compared, too."""
     for run in runs("mindformers", "MFTrainOneStepCell"):
         replay(run, partial(ampscale.MFTrainOneStepCell, **run["settings"]))
 
 
-def test_mindformers_clip():
-    """Clipped gradients and norms. In two runs the squares overflow or underflow in MindFormers; see NORMS-magnitudes."""
+def test_clipping_reproduces_arrays_of_mindformers():
+    """In two runs the squares overflow or underflow in MindFormers only; see NORMS-magnitudes."""
     deviating = []
     for run in runs("mindformers", "clip"):
         clipped, norm = ampscale.clip_by_global_norm(arrays(run["input"]), float.fromhex(run["max_norm"]))
@@ -101,8 +101,8 @@ def test_mindformers_clip():
     assert deviating == [(pytest.approx(2**0.5 * 1e20), np.inf), (pytest.approx(2**0.5 * 1e-30), 0)]
 
 
-def test_paddle_grad_scaler():
-    """The scale and both counts after each step; Paddle's code counts consecutive overflows."""
+def test_grad_scaler_reproduces_runs_of_paddle():
+    """The scale and both counts are compared after each step. Paddle's code counts consecutive overflows."""
     for run in runs("paddle", "GradScaler"):
         settings = {**run["arguments"], "init_loss_scaling": float.fromhex(run["arguments"]["init_loss_scaling"])}
         scaler = ampscale.GradScaler(**settings, decr_count="consecutive")
@@ -116,8 +116,8 @@ def test_paddle_grad_scaler():
         assert observed == list(zip(floats(run["scale"]), run["incr_count"], run["decr_count"], strict=True))
 
 
-def test_paddle_training():
-    """Scales and parameters of whole runs with SGD and Momentum."""
+def test_training_with_grad_scaler_reproduces_runs_of_paddle():
+    """Scales and parameters are compared after each step with SGD or Momentum."""
     for run in runs("paddle", "training"):
         network = replayed(run)
         optimizer = optimizer_of(run, network)
@@ -130,8 +130,9 @@ def test_paddle_training():
             assert all_same(network.params, arrays(step["parameters"]))
 
 
-def drive(scaler, optimizer, how):
-    if how == "minimize":
+def drive(scaler, optimizer, call):
+    """Apply one step with the call that the run used: `minimize`, or `step` and `update`."""
+    if call == "minimize":
         scaler.minimize(optimizer, None)
     else:
         scaler.step(optimizer)
@@ -139,7 +140,7 @@ def drive(scaler, optimizer, how):
 
 
 def replayed(run):
-    """Return a network that returns the recorded loss and scaled gradients."""
+    """Return a network whose loss and scaled gradients are the recorded ones of the step that is its input."""
 
     def loss(_params, step):
         return array(step["loss"]) if "loss" in step else np.float32(0)

@@ -1,4 +1,4 @@
-"""Strict namespace: it rejects mixed dtypes, numbers and host reads."""
+"""The namespace `strict16` rejects mixed dtypes, numbers and host reads."""
 
 import itertools
 import operator
@@ -40,20 +40,20 @@ def read(how):
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.__name__)
 def test_operations_on_two_types_raise(operation):
     """An operand has another dtype, or is a number, a NumPy scalar or a NumPy array, on either side."""
-    pairs = [(of(one, 1), of(other, 1), "one dtype") for one, other in itertools.permutations(FLOATS, 2)]
+    rows = [(of(left, 1), of(right, 1), "one dtype") for left, right in itertools.permutations(FLOATS, 2)]
     for number in (2, 2.0, 2j, True, np.float32(2), np.float64(2), np.ones(1, np.float32)):
-        pairs += [pair for dtype in FLOATS for pair in ((of(dtype, 1), number, ""), (number, of(dtype, 1), ""))]
-    assert unexpected((pair[:2], partial(operation, *pair[:2]), TypeError, pair[2]) for pair in pairs) == []
+        rows += [row for dtype in FLOATS for row in ((of(dtype, 1), number, ""), (number, of(dtype, 1), ""))]
+    assert unexpected((operands, partial(operation, *operands), TypeError, pattern) for *operands, pattern in rows) == []
 
 
 def test_functions_reject_two_dtypes():
     """The functions select, stack and assign; a condition must be an array, and integers are not converted to floats."""
     calls = [
-        lambda one, other: xp.where(of(xp.bool, True), one, other),
-        lambda one, other: xp.stack([one, other]),
+        lambda left, right: xp.where(of(xp.bool, True), left, right),
+        lambda left, right: xp.stack([left, right]),
         xp.minimum,
         xp.maximum,
-        lambda one, other: one.__setitem__(..., other),
+        lambda left, right: left.__setitem__(..., right),
     ]
     for call in calls:
         call(of(xp.float16, 1), of(xp.float16, 1))

@@ -6,7 +6,6 @@ import array_api_strict
 import pytest
 
 from ampscale.backends import choice, generic, registry
-from ampscale.backends.cpu import fused
 from ampscale.backends.protocol import CONTENTS
 
 
@@ -17,19 +16,6 @@ def known_backends(monkeypatch):
         monkeypatch.setattr(registry, name, dict(getattr(registry, name)))
     yield registry
     choice._usable.cache_clear()
-
-
-@pytest.fixture(scope="module", params=["library", "numba"])
-def each_kernel(request):
-    """Run the tests of a module with the operations of the array library, and with compiled kernels."""
-    if request.param == "numba":
-        if fused.kernel_choice_host().module is None:
-            pytest.skip("needs numba")
-        yield
-    else:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(fused, "kernel_choice_host", lambda: fused.KernelChoice(None, "this test"))
-            yield
 
 
 @pytest.fixture

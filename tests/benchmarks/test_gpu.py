@@ -29,8 +29,8 @@ SMALL = {"float16": ("largest", 370), "bfloat16": ("largest", 370), "float32": (
 @pytest.fixture
 def bench():
     """Yield a function that creates a `Bench` of a few small arrays on the CPU, in each dtype."""
-    made = {"largest": shapes.Shape("largest", "two", ((300,), (70,))), "1x10": shapes.Shape("1x10", "one", ((10,),))}
-    pairs = [(made[name], dtype) for dtype, (name, _) in SMALL.items()]
+    by_name = {"largest": shapes.Shape("largest", "two", ((300,), (70,))), "1x10": shapes.Shape("1x10", "one", ((10,),))}
+    pairs = [(by_name[name], dtype) for dtype, (name, _) in SMALL.items()]
     with mock.patch.multiple(gpu_rows, SAMPLE=1e-5, SAMPLES=3):
         yield lambda library, **more: gpu_rows.Bench(library, pairs, device="cpu", **more)
 
@@ -83,9 +83,9 @@ def test_rows_of_jax_run(bench):
     pytest.importorskip("jax")
     import gpu_jax
 
-    measuring = bench("jax")
-    measuring.shapes = [(shapes.MANY, "float32"), measuring.shapes[1]]
-    skipped, *rows = gpu_jax.rows(measuring)
+    jax_bench = bench("jax")
+    jax_bench.shapes = [(shapes.MANY, "float32"), jax_bench.shapes[1]]
+    skipped, *rows = gpu_jax.rows(jax_bench)
     assert skipped == {"skipped": "jax, 10,000 x 1,000, float32: XLA takes minutes to compile it"}
     check(rows, ("ampscale, jitted", "jax.numpy, jitted"), ("bfloat16",))
     counted = [row["operations"] for row in rows if row["function"] != "copy"]
@@ -96,17 +96,17 @@ def test_rows_of_jax_run(bench):
 def test_kernels_of_jax_are_counted():
     """A reduction and a matrix product cannot be fused into one kernel."""
     jax = pytest.importorskip("jax")
-    import gpu_jax as rows
+    import gpu_jax
 
     array = jax.numpy.ones((300, 300))
-    assert rows.operations(rows.compiled(lambda given: -given, array)[0]) == {"programs": 1, "kernels": 1}
-    several = rows.operations(rows.compiled(lambda given: given - given.sum(0) @ given, array)[0])
+    assert gpu_jax.operations(gpu_jax.compiled(lambda given: -given, array)[0]) == {"programs": 1, "kernels": 1}
+    several = gpu_jax.operations(gpu_jax.compiled(lambda given: given - given.sum(0) @ given, array)[0])
     assert several["kernels"] > 1
 
 
 @pytest.fixture
-def cupys():
-    """Makes what measures CuPy's rows, on the kernels compiled for the host."""
+def cupy_rows():
+    """Return a function that creates a `Measured` for CuPy's rows, with the kernels compiled for the host."""
     place = places.host()
     with mock.patch.dict(sys.modules, {"cupy": place.library, "ampscale.backends.cupy.launches": place.kernels}):
         sys.modules.pop("gpu_cupy", None)
@@ -114,10 +114,10 @@ def cupys():
     return partial(gpu_cupy.Measured, library=place.library, functions=place.backend, kernels=place.kernels)
 
 
-def test_cupys_rows_run(bench, cupys):
+def test_rows_of_cupy_run(bench, cupy_rows):
     """The kernels, copies and fills of a first call and of the next one are counted."""
-    measuring = bench("cupy")
-    rows = list(measuring.each(cupys(measuring, graph=lambda run: run).rows))
+    cupy_bench = bench("cupy")
+    rows = list(cupy_bench.each(cupy_rows(cupy_bench, graph=lambda run: run).rows))
     check(rows, ("ampscale",))
     ours = [row for row in rows if row["function"] in OPERATIONS]
     assert all(row["replayed_ms"] > 0 for row in ours)
@@ -135,20 +135,20 @@ def test_failed_capture_is_reported(bench):
     assert bench("some").replayed(refused, list) == {"not_replayed": "capturing"}
 
 
-def test_arrays_are_filled_with_random_values(bench, cupys):
+def test_arrays_are_filled_with_random_values(bench, cupy_rows):
     """Each array consists of repetitions of one block, since some hardware is faster for zeros."""
     few = gpu_rows.block("float16", 64)
-    measuring = cupys(bench("cupy"), graph=None)
-    with mock.patch.dict(cupys.func._arrays.__globals__, block=lambda _: few):
-        arrays = measuring._arrays(*bench("cupy").shapes[0])
+    cupy_measured = cupy_rows(bench("cupy"), graph=None)
+    with mock.patch.dict(cupy_rows.func._arrays.__globals__, block=lambda _: few):
+        arrays = cupy_measured._arrays(*bench("cupy").shapes[0])
     assert [array.tolist() for array in arrays] == [np.resize(few, size).tolist() for size in (300, 70)]
     assert few.all()
 
 
 def test_failed_row_is_reported(bench):
     """A row for which no time remains is a failure too. The other rows are measured."""
-    measuring = bench("some", deadline=0.0)
-    assert {row["failure"].rpartition(": ")[2] for row in measuring.each(lambda *_: [])} == {"no time remained"}
+    late = bench("some", deadline=0.0)
+    assert {row["failure"].rpartition(": ")[2] for row in late.each(lambda *_: [])} == {"no time remained"}
 
     def measured(shape, dtype):
         if dtype == "bfloat16":

@@ -39,14 +39,14 @@ SOME = shapes.Shape("some", "some", ((3, 5), (64,), (1000, 3), ()))
 def test_gradients_are_aligned_and_do_not_overlap(dtype):
     """Tensors of torch share their memory."""
     torch = pytest.importorskip("torch")
-    made = Gradients(SOME, dtype)
-    assert [array.shape for array in made.arrays] == list(SOME.arrays)
-    assert {array.dtype.name for array in made.arrays} == {dtype}
-    assert all(array.ctypes.data % ALIGNMENT == 0 for array in made.arrays)
-    ends = [(array.ctypes.data, array.ctypes.data + array.nbytes) for array in made.arrays]
+    gradients = Gradients(SOME, dtype)
+    assert [array.shape for array in gradients.arrays] == list(SOME.arrays)
+    assert {array.dtype.name for array in gradients.arrays} == {dtype}
+    assert all(array.ctypes.data % ALIGNMENT == 0 for array in gradients.arrays)
+    ends = [(array.ctypes.data, array.ctypes.data + array.nbytes) for array in gradients.arrays]
     assert all(end <= start for (_, end), (start, _) in pairwise(ends))
-    assert [tensor.data_ptr() for tensor in made.as_torch()] == [array.ctypes.data for array in made.arrays]
-    assert {tensor.dtype for tensor in made.as_torch()} == {getattr(torch, dtype)}
+    assert [tensor.data_ptr() for tensor in gradients.as_torch()] == [array.ctypes.data for array in gradients.arrays]
+    assert {tensor.dtype for tensor in gradients.as_torch()} == {getattr(torch, dtype)}
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -66,24 +66,24 @@ def test_gradients_are_finite_and_varied(dtype):
 
 def test_refill_restores_the_gradients():
     """All values are restored, over more than one period."""
-    made = Gradients(shapes.Shape("", "", ((PERIOD,), (PERIOD + 7,), (5,))), "float32")
-    before = [array.copy() for array in made.arrays]
-    for array in made.arrays:
+    gradients = Gradients(shapes.Shape("", "", ((PERIOD,), (PERIOD + 7,), (5,))), "float32")
+    before = [array.copy() for array in gradients.arrays]
+    for array in gradients.arrays:
         array /= 65536
-    made.refill()
-    assert all(np.array_equal(array, old) for array, old in zip(made.arrays, before, strict=True))
+    gradients.refill()
+    assert all(np.array_equal(array, old) for array, old in zip(gradients.arrays, before, strict=True))
     assert not np.array_equal(before[0][:1000], before[1][:1000])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_baselines_leave_the_gradients_unchanged(dtype):
     """Baselines process all bytes and change no value, so that no refill is required after them."""
-    made = Gradients(shapes.equal("", "", 3, 1000), dtype)
-    before = [array.tobytes() for array in made.arrays]
-    writing, reading = baselines(made, True), baselines(made, False)
+    gradients = Gradients(shapes.equal("", "", 3, 1000), dtype)
+    before = [array.tobytes() for array in gradients.arrays]
+    writing, reading = baselines(gradients, True), baselines(gradients, False)
     assert (set(writing), set(reading)) == ({"multiply"}, {"max", "dot"})
     with np.errstate(all="ignore"):
         for run in (*writing.values(), *reading.values()):
             run()
-    assert [array.tobytes() for array in made.arrays] == before
-    assert sum(array.nbytes for array in made.flat()) == sum(array.nbytes for array in made.arrays)
+    assert [array.tobytes() for array in gradients.arrays] == before
+    assert sum(array.nbytes for array in gradients.flat()) == sum(array.nbytes for array in gradients.arrays)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from presets.loop import Loop, Stop
+from presets.loop import Loop, ScalerError
 from presets.loops_deepspeed import DynamicLossScaler as DeepSpeed
 from presets.loops_deepspeed import Fp16Optimizer, MegatronDynamicGradScaler
 from presets.loops_jax import FlaxDynamicScale, JmpDynamicLossScale
@@ -101,11 +101,7 @@ SCALERS = {
     ),
     "mindspore_update_cell": Scaler(
         make=lambda small: DynamicLossScaleUpdateCell(8.0, 2, small.interval),
-        state={
-            "scale_sense": "scale",
-            "current_iterator_step": "cur_iter",
-            "last_overflow_iterator_step": "last_overflow_iter",
-        },
+        state={"scale_sense": "scale", "current_iterator_step": "cur_iter", "last_overflow_iterator_step": "last_overflow_iter"},
         settings=same("scale_factor", "scale_window"),
         as_array={"scale_sense": (), "current_iterator_step": (), "last_overflow_iterator_step": ()},
     ),
@@ -159,7 +155,7 @@ class RuleLoop(Loop):
 
     def _step(self, finite):
         if self.rule.would_raise(self.state, finite):
-            raise Stop
+            raise ScalerError
         self.state = self.rule.update(self.state, finite)
         return self.state.scale
 
@@ -203,7 +199,7 @@ def after(loop, finite):
     """Return the loop after a step; None from the step on in which it raises an error."""
     try:
         return None if loop is None else loop.after(finite)[0]
-    except Stop:
+    except ScalerError:
         return None
 
 

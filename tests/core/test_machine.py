@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from strategies import alike
 
-from ampscale import presets
 from ampscale.core.machine import LossScaleState
 from ampscale.core.rule import LossScaleRule
 
@@ -73,15 +72,6 @@ def test_restored_state_continues(library):
     ]
     for fields, steps, expected, *changed in rows:
         assert scales(library, LossScaleRule(**fields), steps, **dict(*changed)) == expected, (fields, steps)
-
-
-@pytest.mark.clause("MACHINE-static")
-@pytest.mark.parametrize("init", [1.0, 3.7])
-def test_factors_of_1_never_change_the_scale(library, init):
-    """A scale that float32 rounds is included."""
-    rule = LossScaleRule(init_scale=init, growth_factor=1, backoff_factor=1, growth_interval=1)
-    assert set(scales(library, rule, "+-" * 10)) == {float(np.float32(init))}
-    assert presets.static(init).growth_factor == presets.static(init).backoff_factor == 1
 
 
 @pytest.mark.clause("MACHINE-settles")

@@ -4,17 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from libraries import on
 
 from ampscale.core.norms import global_norm, norm_of_sums, square_sums, unlifted
 
+pytestmark = on("numpy", "strict", "torch")  # libraries of the communicators that add these sums up; JAX's has its own
 MAGNITUDES = {"float32": [1e-45, 1e-30, 2.0**-41, 1.0, 1e19, 1e37], "float64": [5e-324, 1e-200, 1.0, 1e160, 1e307]}
-
-
-@pytest.fixture(autouse=True)
-def on_libraries_of_ranks(library):
-    """Skip libraries that no communicator of processes takes; JAX has its own sums."""
-    if library.name in ("jax", "strict16"):
-        pytest.skip("no communicator of processes takes its arrays")
 
 
 def norm_of_parts(library, parts, copies=()):

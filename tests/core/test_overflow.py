@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from libraries import SIXTEEN_BITS, on, with_dtypes
-from strategies import DTYPES, LARGEST, SMALLEST, alike, arrays, names, same, scales
+from libraries import on, with_dtypes
+from strategies import DTYPES, LARGEST, SMALLEST, alike, same, scales
 
 from ampscale.core.overflow import all_finite, unscale_and_check
 from ampscale.core.scaling import unscale
@@ -14,11 +14,6 @@ from ampscale.core.trees import leaves, map_leaves
 from ampscale.core.validation import check_out
 
 INF, NAN = float("inf"), float("nan")
-
-
-def as_bool(library, flag):
-    """Convert a flag to a Python bool; for a tree without arrays the flag is NumPy's."""
-    return bool(flag if isinstance(flag, np.ndarray) else library.to_numpy(flag))
 
 
 @pytest.mark.clause("OVERFLOW-all-finite", "OVERFLOW-none", "OVERFLOW-union")
@@ -29,8 +24,8 @@ def test_all_finite_checks_every_element(library, data):
     trees = [data.draw(library.trees()), data.draw(library.trees())]
     with np.errstate(invalid="ignore"):  # ml_dtypes warns about signaling NaNs
         expected = [all(np.isfinite(leaf).all() for leaf in leaves(library.to_numpy(tree))) for tree in trees]
-    assert [as_bool(library, all_finite(tree)) for tree in trees] == expected
-    assert as_bool(library, all_finite(trees)) == all(expected)
+    assert [library.item(all_finite(tree)) for tree in trees] == expected
+    assert library.item(all_finite(trees)) == all(expected)
 
 
 @pytest.mark.clause("OVERFLOW-all-finite", "OVERFLOW-elementwise", "OVERFLOW-edges")
@@ -41,18 +36,7 @@ def test_one_non_finite_element_is_sufficient(library, dtype):
     edges = np.asarray([large, large, -large, small, -small, -0.0], DTYPES[dtype])
     for index, bad in [(None, 0.0), *((index, bad) for index in range(6) for bad in (INF, -INF, NAN, -NAN))]:
         values = library.array(np.where(np.arange(6) == index, np.asarray(bad, DTYPES[dtype]), edges), dtype)
-        assert as_bool(library, all_finite([values[:4], {"w": values[4:]}])) == (index is None), (index, bad)
-
-
-@pytest.mark.clause("OVERFLOW-all-finite", "OVERFLOW-edges")
-@with_dtypes(*SIXTEEN_BITS)
-def test_every_16_bit_pattern_is_checked(library, dtype):
-    """All finite values in one array are finite; each infinity and NaN, also a signaling one, is an overflow."""
-    patterns = np.arange(2**16, dtype=np.uint16).view(DTYPES[dtype])
-    finite = np.abs(patterns.astype(np.float32)) <= np.float32(LARGEST[dtype])
-    assert library.to_numpy(all_finite(library.from_numpy(patterns[finite])))
-    bad = patterns[~finite] if library.name == "numpy" else patterns[~finite][::16]
-    assert not any(library.to_numpy(all_finite(library.from_numpy(np.asarray(pattern)))) for pattern in bad)
+        assert library.item(all_finite([values[:4], {"w": values[4:]}])) == (index is None), (index, bad)
 
 
 @pytest.mark.clause("OVERFLOW-integers", "OVERFLOW-complex")
@@ -75,8 +59,8 @@ def test_trees_without_values_are_finite(library):
         unscaled, finite = unscale_and_check(nothing, 2.0)
         answer = all_finite(nothing)
         assert type(answer) is (type(nothing) if isinstance(tree, np.ndarray) else np.ndarray)
-        assert as_bool(library, answer)
-        assert as_bool(library, finite)
+        assert library.item(answer)
+        assert library.item(finite)
         assert repr(library.to_numpy(unscaled)) == repr(tree)
     for values, expected in (([1.0], True), ([1.0, NAN], False)):
         assert alike(library.to_numpy(all_finite(library.array(values))), np.asarray(expected))
@@ -89,9 +73,9 @@ def test_fused_check_equals_the_separate_checks(library, data, factor):
     """A value that is non-finite before or after unscaling is an overflow; with scales of at least 1 both checks agree."""
     tree = data.draw(library.trees())
     unscaled, finite = unscale_and_check(tree, factor)
-    finite_before, finite_after = as_bool(library, all_finite(tree)), as_bool(library, all_finite(unscaled))
+    finite_before, finite_after = library.item(all_finite(tree)), library.item(all_finite(unscaled))
     assert same(library.to_numpy(unscaled), library.to_numpy(unscale(tree, factor)))
-    assert as_bool(library, finite) == (finite_before and finite_after)
+    assert library.item(finite) == (finite_before and finite_after)
     assert factor < 1 or finite_before == finite_after
 
 
@@ -102,34 +86,21 @@ def test_division_that_overflows_is_an_overflow(library):
 
 
 @pytest.mark.clause("OVERFLOW-in-place")
-@given(names.flatmap(lambda name: arrays(name, (4, 3))), scales)
-def test_unscaling_in_place_overwrites_the_gradients(array, factor):
-    """With out=tree the same tree is returned, and its arrays contain the results, also strided ones."""
-    tree = {"w": array.copy(), "v": [array.T.copy()[::2, ::-1], None]}
-    expected = unscale(map_leaves(np.copy, tree), factor)
-    targets = leaves(tree)
-    unscaled, finite = unscale_and_check(tree, factor, out=tree)
-    assert unscaled is tree
-    assert all(leaf is target for leaf, target in zip(leaves(tree), targets, strict=True))
-    assert same(targets, expected)
-    assert bool(finite) == bool(all_finite(expected))
-
-
-@pytest.mark.clause("OVERFLOW-in-place")
+@pytest.mark.parametrize("value", [5.0, INF])
 @on("numpy", "strict", "strict16", "torch")
-def test_mutable_arrays_are_unscaled_in_place(library):
+def test_mutable_arrays_are_unscaled_in_place(library, value):
     """The arrays are views of larger ones and have each dtype; *out* is the tree itself or another tree."""
-    larger = [library.array(np.arange(8).reshape(4, 2), dtype) for dtype in library.dtypes]
-    tree, out = [leaf[1:3, :] for leaf in larger], [library.array(np.zeros((2, 2)), dtype) for dtype in library.dtypes]
-    values, expected = library.to_numpy(tree), library.to_numpy(unscale(tree, 3.0))
+    numbers = np.asarray([0, 1, 2, 3, 4, value, 6, 7]).reshape(4, 2)
+    larger = [library.array(numbers, dtype) for dtype in library.dtypes]
+    tree = [None, *(leaf[1:3, :] for leaf in larger)]
+    out, copy, expected = map_leaves(library.xp.zeros_like, tree), library.to_numpy(tree), library.to_numpy(unscale(tree, 3.0))
     assert unscale_and_check(tree, 3.0, out=out)[0] is out
     assert same(library.to_numpy(out), expected)
-    assert same(library.to_numpy(tree), values)
+    assert same(library.to_numpy(tree), copy)
     unscaled, finite = unscale_and_check(tree, 3.0, out=tree)
     assert unscaled is tree
-    assert library.to_numpy(finite)
-    assert same(library.to_numpy(tree), expected)
-    assert same(library.to_numpy([leaf[1:3, :] for leaf in larger]), expected)
+    assert library.to_numpy(finite) == (value == 5)
+    assert same(library.to_numpy([None, *(leaf[1:3, :] for leaf in larger)]), expected)
 
 
 @pytest.mark.clause("OVERFLOW-in-place-checked")

@@ -64,13 +64,13 @@ def test_rule_that_requires_float64_raises_without_it(library):
 def test_state_of_another_rule_raises():
     """A state of numbers or of arrays lacks a field that the rule requires, or has one that the rule does not use."""
     plain = LossScaleRule()
-    kinds = [(LossScaleRule(delayed_update=True), "pending_scale"), (LossScaleRule(overflow_tolerance=0.5), "window_steps")]
+    others = [(LossScaleRule(delayed_update=True), "pending_scale"), (LossScaleRule(overflow_tolerance=0.5), "window_steps")]
     cases = []
     for like in (1.0, np.zeros(()), np.zeros(3)):
-        for special, name in kinds:
-            for maker, taker, expected in ((plain, special, "an array"), (special, plain, "None")):
-                state = maker.init(like=like)
-                for method in (taker.update, taker.would_raise):
+        for other, name in others:
+            for source, target, expected in ((plain, other, "an array"), (other, plain, "None")):
+                state = source.init(like=like)
+                for method in (target.update, target.would_raise):
                     call, message = partial(method, state, True), f"^state.{name} must be {expected} for this rule"
                     cases.append(((name, expected, like), call, ValueError, message))
     message = "^state must be a LossScaleState of .*, got {}$"
@@ -81,8 +81,8 @@ def test_state_of_another_rule_raises():
     ]
     wrong += [(LossScaleState(1.0, None, 0), r"\(1.0, None, 0, .*"), (LossScaleState(1, 0, 0), r"\(1, 0, 0, .*")]
     cases += [
-        (state, partial(method, state, flag), TypeError, message.format(got))
-        for state, got in wrong
+        (state, partial(method, state, flag), TypeError, message.format(passed))
+        for state, passed in wrong
         for method in (plain.update, plain.would_raise, plain.transition)
         for flag in (True, np.array(True))
     ]

@@ -1,4 +1,4 @@
-"""Constants of a rule are validated, and are a value: comparable, hashable, and readable from JSON."""
+"""Constants of a rule: validation, comparison, hash and JSON."""
 
 import dataclasses
 import json

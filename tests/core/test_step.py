@@ -142,8 +142,8 @@ def test_scale_is_the_output_cotangent(library, dtype):
         optimizer = SGD(model)
         rule = LossScaleRule(init_scale=2.0**17)
         _, report = train_step(model, optimizer, rule, init_train_state(model.params, optimizer, rule), value)
-        wide = "float64" if dtype == "float64" else "float32"
-        assert alike(library.to_numpy(seeds[-1]), np.full(value.shape, 2.0**17, wide))
+        seed_dtype = "float64" if dtype == "float64" else "float32"
+        assert alike(library.to_numpy(seeds[-1]), np.full(value.shape, 2.0**17, seed_dtype))
         assert report.loss is value
 
 

@@ -152,8 +152,8 @@ def test_different_structures_raise():
     ]
     message = "same structure.*expected {}.*got {}$"
     cases = [
-        (other, partial(map_leaves, max, [ONE, TWO], other), ValueError, message.format(re.escape(expected), re.escape(got)))
-        for other, expected, got in rows
+        (other, partial(map_leaves, max, [ONE, TWO], other), ValueError, message.format(re.escape(expected), re.escape(passed)))
+        for other, expected, passed in rows
     ]
     assert unexpected(cases) == []
 

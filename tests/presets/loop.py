@@ -1,8 +1,8 @@
 """Base class of published scalers that are written as plain loops: settings, counts, and one step."""
 
 
-class Stop(Exception):  # noqa: N818 - it stands for an error of the published scaler
-    """The published scaler raises an error in this step."""
+class ScalerError(Exception):
+    """Error that the published scaler raises in this step."""
 
 
 class Loop:
@@ -23,7 +23,7 @@ class Loop:
         """Set the counts before the first step."""
 
     def after(self, finite):
-        """Return a copy of the loop after one step, and its scale. Raise Stop if the scaler raises an error."""
+        """Return a copy of the loop after one step, and its scale. Raise ScalerError if the scaler raises an error."""
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__)
         return copy, copy._step(finite)

@@ -1,7 +1,7 @@
 """Scalers of DeepSpeed, Megatron and ColossalAI as plain loops."""
 
 import numpy as np
-from presets.loop import Loop, Stop
+from presets.loop import Loop, ScalerError
 
 f32 = np.float32
 
@@ -33,7 +33,7 @@ class DynamicLossScaler(Loop):
         if self.cur_hysteresis > 1:
             self.cur_hysteresis -= 1
         elif self.cur_scale == self.min_scale and self.raise_error_at_min_scale:
-            raise Stop
+            raise ScalerError
         else:
             self.cur_scale = max(self.cur_scale / 2.0, self.min_scale)
 

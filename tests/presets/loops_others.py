@@ -1,7 +1,7 @@
 """Scalers of ONNX Runtime, OneFlow, MXNet, BMTrain, Chainer, Apex and fairseq as plain loops, and the constant scale."""
 
 import numpy as np
-from presets.loop import Loop, Stop
+from presets.loop import Loop, ScalerError
 
 f32 = np.float32
 FLT_MAX = float(np.finfo(np.float32).max)
@@ -183,5 +183,5 @@ class FairseqDynamicLossScaler(Loop):
             lowered = max(self.loss_scale / self.scale_factor, self.threshold or 0.0)
             self._last_rescale_iter, self._overflows_since_rescale = self._iter, 0
         if lowered <= self.min_loss_scale:
-            raise Stop
+            raise ScalerError
         self.loss_scale = lowered

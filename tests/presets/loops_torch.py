@@ -3,7 +3,7 @@
 from math import isclose, isfinite
 
 import numpy as np
-from presets.loop import Loop, Stop
+from presets.loop import Loop, ScalerError
 
 f32 = np.float32
 
@@ -105,5 +105,5 @@ class StandardFloat16LossScaler(GradScaler):
         old_scale = float(self._scale)
         new_scale = float(super()._step(finite))
         if new_scale < min(old_scale, self.min_scale) and not isclose(new_scale, old_scale, rel_tol=1.3e-6, abs_tol=1e-5):
-            raise Stop
+            raise ScalerError
         return self._scale

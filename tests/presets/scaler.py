@@ -47,10 +47,10 @@ class Published:
 
     def settings(self):
         """Return the settings to test: ordinary and extreme scales, several windows, and each hysteresis and pair of factors."""
-        known = self.default_of
-        hysteresis = [{"hysteresis": count} for count in (1, 2, 3)] if "hysteresis" in known else [{}]
+        names = self.default_of.keys()
+        hysteresis = [{"hysteresis": count} for count in (1, 2, 3)] if "hysteresis" in names else [{}]
         pairs = [{"growth_factor": up, "backoff_factor": down} for up, down in self.factors]
-        factors = pairs if set(pairs[0]) & set(known) else [{}]
+        factors = pairs if set(pairs[0]) & names else [{}]
         settings = [
             *({"init_scale": 64.0, "growth_interval": window, **options} for window in (1, 3) for options in hysteresis),
             *({"init_scale": start, "growth_interval": 1, **options} for start in self.starts for options in factors),

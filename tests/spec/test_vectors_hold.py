@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from linear import network as linear
 from ranks import on_ranks
 from spec.loops import PaddleLoop, TorchLoop, run_calls
 from strategies import alike
@@ -179,9 +180,9 @@ def error(case):
     name, _, method = case["call"].partition(".")
     kwargs = rule_arguments(case["arguments"]) if name == "LossScaleRule" else arguments(case["arguments"])
     function = getattr(module, name)
-    if name in NEEDS_NETWORK:
+    if name in ("TrainOneStepWithLossScaleCell", "MFTrainOneStepCell"):
         network = linear([np.zeros(1, np.float32)])
-        function = bound(function, network, ampscale.optimizers.SGD(network))
+        function = partial(function, network=network, optimizer=ampscale.optimizers.SGD(network))
     if method:
         function = getattr(function(**arguments(case.get("constructor", {}))), method)
     try:
@@ -197,31 +198,6 @@ def module_of(chapter):
         pytest.importorskip("torch")
         return importlib.import_module("ampscale.frameworks.torch")
     return mindspore if chapter == "mindspore" else ampscale
-
-
-NEEDS_NETWORK = {"TrainOneStepWithLossScaleCell", "MFTrainOneStepCell"}
-
-
-def bound(cls, network, optimizer):
-    return lambda **kwargs: cls(**{"network": network, "optimizer": optimizer, **kwargs})
-
-
-def linear(weights):
-    """Return the network of the test vectors: loss = sum(w * x) in float32, so that the gradients are its data."""
-
-    def loss(params, data):
-        with np.errstate(all="ignore"):
-            products = [np.sum(w.astype(np.float32) * x.astype(np.float32)) for w, x in zip(params, data, strict=True)]
-            return np.asarray(sum(products, start=np.float32(0)))
-
-    def vjp(params, data):
-        def pullback(seed):
-            with np.errstate(all="ignore"):
-                return [(x.astype(np.float32) * np.float32(seed)).astype(w.dtype) for w, x in zip(params, data, strict=True)]
-
-        return loss(params, data), pullback
-
-    return ampscale.Network(loss, weights, vjp)
 
 
 def step(case):

@@ -15,8 +15,8 @@ PAGE = (Path(__file__).parents[2] / "docs" / "proofs.md").read_text("utf-8")
 @pytest.mark.parametrize("name", presets.PRESETS)
 def test_encoding_equals_the_library_in_all_reachable_states(name):
     """All invariants hold, and the traps are those of the page, with a growth interval of 1 and a hysteresis of 1."""
-    (explored,) = [each for each in reach.settings(name, 1) if each.overflow_tolerance != 0.5]
-    explored = reach.explore(explored)
+    (rule,) = [rule for rule in reach.settings(name, 1) if rule.overflow_tolerance != 0.5]
+    explored = reach.explore(rule)
     assert reach.differing(explored) == 0
     traps = page.row_of(reach.row(name, [explored])).split(" | ")[2:]
     (row,) = re.findall(rf"^\| `{name}` \| .*\n", PAGE, re.MULTILINE)
@@ -26,8 +26,8 @@ def test_encoding_equals_the_library_in_all_reachable_states(name):
 def test_encoding_equals_the_library_for_further_rules_and_no_mutant_does():
     """The rules combine fields that no preset combines."""
     explored = [reach.explore(rule) for rule in reach.FURTHER]
-    assert all(reach.differing(each) == 0 for each in explored)
-    assert [step for step in mutants.STEPS if not any(reach.differing(each, step) for each in explored)] == []
+    assert all(reach.differing(states) == 0 for states in explored)
+    assert [step for step in mutants.STEPS if not any(reach.differing(states, step) for states in explored)] == []
 
 
 def test_page_lists_every_invariant_and_theorem_as_proven():

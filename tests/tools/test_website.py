@@ -23,10 +23,10 @@ def test_the_navigation_lists_no_page_twice():
     assert set(targets) <= set(SOURCES)
 
 
-def test_pages_have_places_of_their_own():
-    """No two files are the same page of the site."""
-    places = [layout.site_path(path) for path in [*SOURCES, *LINKED - SOURCES.keys()]]
-    assert len(places) == len(set(places))
+def test_no_two_files_are_one_page_of_the_site():
+    """The files are the pages and all files that they link to."""
+    site_paths = [layout.site_path(path) for path in [*SOURCES, *LINKED - SOURCES.keys()]]
+    assert len(site_paths) == len(set(site_paths))
 
 
 def test_every_clause_is_a_heading_with_what_checks_it():
@@ -44,15 +44,15 @@ def test_every_clause_is_a_heading_with_what_checks_it():
 def test_links_of_clauses_to_vectors_lead_to_headings(file):
     """The anchor of a vector is that of its heading."""
     anchors = {slug(heading) for heading in re.findall(r"^## (.+)$", website_clauses.vectors_page(file), re.MULTILINE)}
-    places = [place for kinds in website_clauses.checks().values() for place in kinds["vector"].values()]
-    assert {place.partition("#")[2] for place in places if f"/{file.stem}.md#" in place} == anchors
+    links = [link for kinds in website_clauses.checks().values() for link in kinds["vector"].values()]
+    assert {link.partition("#")[2] for link in links if f"/{file.stem}.md#" in link} == anchors
 
 
 def test_links_of_clauses_to_cases_and_tests_lead_to_headings():
     """The page of a test file has a heading for each test with a clause."""
     cases = {slug(heading) for heading in re.findall(r"^### (.+)$", website_clauses.cases_page(), re.MULTILINE)}
     for kinds in website_clauses.checks().values():
-        assert {place.partition("#")[2] for place in kinds["case"].values()} <= cases
+        assert {link.partition("#")[2] for link in kinds["case"].values()} <= cases
     for file in website_clauses.test_files():
         page = pages.source_page(file.relative_to(layout.ROOT).as_posix())
         marked = {name for name, ids in website_clauses.marked_tests(file) if ids}

@@ -118,10 +118,7 @@ def plain(network, optimizer):
 
 
 @pytest.mark.clause("STEP-optimizer", "STEP-apply", "STEP-skip", "STEP-order")
-@pytest.mark.parametrize(
-    ("name", "container"),
-    [("masked", in_a_list), ("adamw", in_a_list), ("multi-steps", in_a_dataclass)],
-)
+@pytest.mark.parametrize(("name", "container"), [("masked", in_a_list), ("adamw", in_a_list), ("multi-steps", in_a_dataclass)])
 def test_finite_steps_equal_optax(name, container):
     """Overflows leave the parameters and the optimizer state unchanged."""
     network, optimizer = model(container), OPTAX[name]
@@ -138,8 +135,11 @@ def test_finite_steps_equal_optax(name, container):
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [
-        *(("clipped", "float16"), ("injected", "bfloat16"), ("multi-steps", "float32")),
-        *(("SGD", "float64"), ("AdamW", "bfloat16")),
+        *(("clipped", "float16"), ("AdamW", "bfloat16")),
+        *(
+            pytest.param(*row, marks=pytest.mark.slow)
+            for row in (("injected", "bfloat16"), ("multi-steps", "float32"), ("SGD", "float64"))
+        ),
     ],
 )
 def test_compiled_loops_equal_eager_steps(name, dtype):

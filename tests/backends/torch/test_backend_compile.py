@@ -106,6 +106,7 @@ def test_update_compiles_into_one_graph():
     assert graphs() == 1
 
 
+@pytest.mark.slow
 @pytest.mark.clause("BACKENDS-bit-identical", "OVERFLOW-same-everywhere")
 @NEEDS_COMPILER
 def test_unscale_and_check_compiles_into_one_graph():

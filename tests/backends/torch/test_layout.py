@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-import torch
 
 import ampscale
+
+torch = pytest.importorskip("torch", reason="needs torch")
 
 LEAF = {"requires_grad": True}
 EMPTY = torch.from_numpy(np.zeros((0, 3), np.float32))  # NumPy gives it strides of zero, like those of an expanded tensor

@@ -4,10 +4,11 @@ from itertools import product
 
 import numpy as np
 import pytest
-import torch
 from checkpoints.scalers import SCALERS, Small, reached
 
 from ampscale import checkpoints
+
+torch = pytest.importorskip("torch", reason="needs torch")
 
 TRACES = ["".join(trace) for trace in product(".x", repeat=5)]
 
@@ -34,19 +35,19 @@ class Training:
 def test_grad_scaler_continues_with_the_target_rule(source):
     """After loading, its scales are those of the report's target rule on all traces of five steps."""
     scaler, small = SCALERS[source], Small(2, 2, 1.0)
-    seen = set()
+    mappings = set()
     for loop in reached(scaler.make(small), 4):
         saved = checkpoints.convert(scaler.save(loop), source, "torch", settings=scaler.settings_of(loop))
-        if repr(saved.mapping) in seen:
+        if repr(saved.mapping) in mappings:
             continue
-        seen.add(repr(saved.mapping))
-        for trace in TRACES[:: len(seen)]:  # all of them for the first, and then fewer
+        mappings.add(repr(saved.mapping))
+        for trace in TRACES[:: len(mappings)]:  # all of them for the first, and then fewer
             training, state = Training(), saved.report.target.state
             training.scaler.load_state_dict(saved.mapping)
             for symbol in trace:
                 state = saved.report.target.rule.update(state, symbol == ".")
                 assert training.step(symbol == ".") == state.scale
-    assert len(seen) > 5
+    assert len(mappings) > 5
 
 
 def test_state_dict_of_grad_scaler_is_loaded():

@@ -10,7 +10,7 @@ FILES = [f"{name}-0.1.0{ending}" for name in ("ampscale", "ampscale_conformance"
 
 @pytest.fixture
 def source(tmp_path):
-    """A source tree with both versions, and its citation."""
+    """Return a source tree with the versions of both distributions, and a citation."""
     for file in check.VERSIONS.values():
         (tmp_path / file).parent.mkdir(parents=True)
         (tmp_path / file).write_text('__version__ = "0.1.0"\n')

@@ -61,8 +61,8 @@ def test_a_result_replaces_that_of_the_same_environment(python, rows, tmp_path, 
     """The environment consists of the packages, the minor version of Python, its threading and the libraries."""
     monkeypatch.setattr(supported, "RESULT", tmp_path / "supported.json")
     row = supported.row("newest", ["numpy"], {}, OUTPUT) | {"python": "3.13.0"}
-    for each in (row, row | {"python": python}):
-        supported.record(each)
+    for result in (row, row | {"python": python}):
+        supported.record(result)
     runs = json.loads(supported.RESULT.read_text("utf-8"))["runs"]
     assert len(runs) == rows
     assert python in {run["python"] for run in runs}

@@ -30,8 +30,8 @@ def test_changes_list_new_versions_and_verdicts():
 def test_the_history_grows_only_by_different_rows(tmp_path):
     """The date alone does not make a row different."""
     history = tmp_path / "trend.csv"
-    for each in (BEFORE, BEFORE | {"date": "2026-01-02"}, AFTER):
-        trend.extend(history, each)
+    for result in (BEFORE, BEFORE | {"date": "2026-01-02"}, AFTER):
+        trend.extend(history, result)
     rows = list(csv.DictReader(history.read_text().splitlines()))
     assert [(row["date"], row["version"], row["pass"], row["fail"]) for row in rows] == [
         ("2026-01-01", "1.0", "1", "1"),

@@ -73,8 +73,8 @@ def another(value, path):
 
 def is_nan(pattern):
     """Return True for the pattern of a NaN of any dtype. With the last bit flipped it would still be a NaN."""
-    known = ("7e00", "7fc0", "7fc00000", "7ff8000000000000", "fe00", "ffc00000")
-    return pattern in known or "7fc00000" in (pattern[:8], pattern[8:])
+    nans = ("7e00", "7fc0", "7fc00000", "7ff8000000000000", "fe00", "ffc00000")
+    return pattern in nans or "7fc00000" in (pattern[:8], pattern[8:])
 
 
 def copied(tmp_path):
