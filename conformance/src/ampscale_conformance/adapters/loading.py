@@ -82,7 +82,7 @@ def _attribute(module: Any, path: str, name: str) -> Any:
 
 
 def _adapter(value: Any, name: str) -> Adapter:
-    """Return the adapter that *value* is or returns, and store its name for `name_of`."""
+    """Return *value*, or its result if it is a class or a function, as an adapter; store its name for `name_of`."""
     adapter = value
     if callable(value) and (isinstance(value, type) or not hasattr(value, "info")):
         try:

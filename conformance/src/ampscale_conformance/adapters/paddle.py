@@ -55,7 +55,7 @@ class Paddle(LoopScaler):
         return float(scaler.state_dict()["scale"][0])
 
     def all_finite(self, tree: Any) -> bool:
-        """Return True if a scaler that changes at every step grows."""
+        """Take a step with a scaler that changes its scale in every step; return True if the scale grows."""
         scaler = self.scaler_with(4.0, incr_every_n_steps=1, decr_every_n_nan_or_inf=1)
         scaler.step(self.optimizer_with(arrays(tree)))
         self.update_scale(scaler)

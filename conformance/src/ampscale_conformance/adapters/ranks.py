@@ -64,7 +64,7 @@ def end_ranks() -> None:
 
 
 class Ranks:
-    """One process for each rank, which calls functions of *module*, from *file* if it is a script. Jobs are in a folder."""
+    """One process for each rank, which reads jobs from a folder: calls of functions of *module*, whose source is *file*."""
 
     def __init__(self, module: str, file: str, size: int, launcher: Sequence[str]) -> None:
         self.key, self.size, self.jobs = (module, file, size, launcher), size, 0
@@ -123,7 +123,7 @@ def free_port() -> int:
 
 
 def run_rank(folder: str, module: str, file: str) -> None:
-    """Run the jobs in a folder until the parent process ends. A rank has only this function's source, so it imports by itself."""
+    """Run the jobs in a folder until the parent process ends. Only the source of this function is sent, so it has its imports."""
     import importlib.machinery
     import importlib.util
     import json

@@ -141,18 +141,13 @@ class Report:
         return json.dumps(head | {"results": [_result_to_json(result) for result in self.results]}, allow_nan=False)
 
 
-def basis_of(result: Result) -> str:
-    """Return the basis of the result's clause: "document", "observed" or "decision"; "" for a result without a known clause."""
-    return clauses()[result.clause].basis if result.clause in clauses() else ""
-
-
 def environment() -> dict[str, str]:
     """Return the Python version, machine and system of this process."""
     return {"python": platform.python_version(), "machine": platform.machine(), "system": platform.system()}
 
 
 def _result_to_json(result: Result) -> dict[str, Any]:
-    members = asdict(result) | {"basis": basis_of(result)}
+    members = asdict(result) | {"basis": clauses()[result.clause].basis if result.clause in clauses() else ""}
     if result.trajectory is not None:
         for name in ("expected", "got"):
             members["trajectory"][name] = [scale.hex() for scale in members["trajectory"][name]]

@@ -58,7 +58,7 @@ class Loop:
         self.optimizers[name].gradients = list(gradients)
 
     def unscale_(self, name: str) -> None:
-        """Divide an optimizer's gradients by the scale, and check them before and after; raise Rejected if repeated."""
+        """Divide an optimizer's gradients by the scale, and check them before and after. Raise Rejected if repeated."""
         optimizer = self.optimizers[name]
         if optimizer.finite is not None:
             raise Rejected(f"{name} was unscaled since the last update")
@@ -67,7 +67,7 @@ class Loop:
         optimizer.finite = all_finite(scaled) and all_finite(optimizer.gradients)
 
     def step(self, name: str) -> bool:
-        """Step or skip, depending on the check during unscaling; return True if it stepped; raise Rejected if repeated."""
+        """Step, or skip after an overflow; return True if the optimizer stepped. Raise Rejected if repeated."""
         optimizer = self.optimizers[name]
         if optimizer.stepped:
             raise Rejected(f"{name} has stepped since the last update")

@@ -74,8 +74,8 @@ class Machine:
 
     def __init__(self, rule: Any) -> None:
         self.rule = rule
-        self.min_scale = _rounded_bound(rule.min_scale, rule.dtype)
-        self.max_scale = _rounded_bound(rule.max_scale, rule.dtype)
+        bounds = rule.min_scale, rule.max_scale
+        self.min_scale, self.max_scale = (None if bound is None else rounded(bound, rule.dtype) for bound in bounds)
         self.scale = rounded(rule.init_scale, rule.dtype)  # the pending scale if the rule has a delayed update
         self.good_steps: int = rule.initial_good_steps
         self.bad_steps = 0
@@ -85,7 +85,7 @@ class Machine:
         self._pending_clauses = self.point.clauses  # the clauses that determined `scale`
 
     def step(self, finite: bool) -> Point:
-        """Take a step and return the new `point`; if it is stopped, `point` is unchanged."""
+        """Take a step and return the new `point`. An error of the published scaler gives a stopped point and changes nothing."""
         grows, due = finite and self.good_steps + 1 >= self.rule.growth_interval, not finite and self._backoff_is_due()
         # With block_at_bounds, a change at or beyond a bound is blocked; otherwise its result is clamped.
         can_grow = not (self.rule.block_at_bounds and self.max_scale is not None and self.scale >= self.max_scale)
@@ -156,7 +156,3 @@ class Machine:
         if self.rule.delayed_update:
             return Point(old_scale, False, (*old_clauses, "MACHINE-delayed-update"))
         return Point(scale, False, clauses)
-
-
-def _rounded_bound(bound: float | None, dtype: str) -> float | None:
-    return None if bound is None else rounded(bound, dtype)

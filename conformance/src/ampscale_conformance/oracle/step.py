@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..model.bits import Bits, arrays
-from ..model.floats import rounded
 from .arithmetic import quotient
 from .linear_network import Descent, gradients_of, loss_of
 from .machine import Machine
 from .norms import clip, global_norm
-from .tensors import all_finite, computed_in, from_numbers, numbers, widened
+from .tensors import all_finite, computed
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,8 @@ class Training:
         """Return the unscaled gradients, and True if they are finite before and after unscaling: OVERFLOW-both-sides."""
         scale = self.machine.point.scale
         scaled = gradients_of(self.optimizer.parameters, data, scale)
-        gradients = [None if leaf is None else _unscaled(leaf, scale, self.unscaled_to) for leaf in scaled]
+        # Not `tensors.unscale`, which rejects the scales of zero and infinity that some rules lead to.
+        gradients = [None if leaf is None else computed(leaf, scale, self.unscaled_to, quotient) for leaf in scaled]
         return gradients, all_finite(scaled) and all_finite(gradients)
 
     def finish(self, loss: float, gradients: Sequence[Bits | None], finite: bool) -> Outputs:
@@ -108,11 +108,3 @@ class Training:
             attempted=self.attempted,
             applied=self.optimizer.applied,
         )
-
-
-def _unscaled(leaf: Bits, scale: float, dtype: str | None) -> Bits:
-    """Return the result of `tensors.unscale`, also for a scale of zero or infinity, which that function rejects."""
-    compute_dtype = computed_in(leaf.dtype)
-    divisor = rounded(scale, compute_dtype)
-    quotients = [quotient(value, divisor, compute_dtype) for value in numbers(leaf)]
-    return from_numbers(widened(leaf.dtype, dtype), leaf.shape, quotients)

@@ -12,6 +12,7 @@ from .arithmetic import product, quotient
 
 PARTS = {"complex64": "float32", "complex128": "float64"}
 INTEGERS = {"int32": 32, "int64": 64}
+Operation = Callable[[Number, Number, str], Number]
 
 
 def scale(leaf: Bits, scale: float, dtype: str | None = None) -> Bits:
@@ -27,12 +28,12 @@ def scale(leaf: Bits, scale: float, dtype: str | None = None) -> Bits:
         TypeError: The array contains integers or bools.
         ValueError: The scale is not positive and finite in the compute dtype, or *dtype* is invalid.
     """
-    return _computed(leaf, scale, dtype, product)
+    return _checked(leaf, scale, dtype, product)
 
 
 def unscale(leaf: Bits, scale: float, dtype: str | None = None) -> Bits:
     """Return an array divided by a scale; see `scale`. This is a division, not a multiplication by the reciprocal."""
-    return _computed(leaf, scale, dtype, quotient)
+    return _checked(leaf, scale, dtype, quotient)
 
 
 def widen(leaf: Bits, dtype: str = "float32") -> Bits:
@@ -125,16 +126,21 @@ def widened(dtype: str, target: str | None) -> str:
     return target
 
 
+def _checked(leaf: Bits, scale: float, dtype: str | None, operation: Operation) -> Bits:
+    if not 0 < rounded(scale, computed_in(leaf.dtype)) < math.inf:
+        raise ValueError(f"scale must be positive and finite in {computed_in(leaf.dtype)}, got {scale!r}")
+    return computed(leaf, scale, dtype, operation)
+
+
 @lru_cache(4096)  # cases compute with few arrays, at few scales
-def _computed(leaf: Bits, factor: float, dtype: str | None, operation: Callable[[Number, Number, str], Number]) -> Bits:
+def computed(leaf: Bits, factor: float, dtype: str | None, operation: Operation) -> Bits:
+    """Return the results of an operation on the elements and any number, zero and infinity included; see `scale`."""
     compute_dtype = computed_in(leaf.dtype)
     operand = rounded(factor, compute_dtype)
-    if not 0 < operand < math.inf:
-        raise ValueError(f"scale must be positive and finite in {compute_dtype}, got {factor!r}")
     distinct, result_dtype = _distinct(leaf), widened(leaf.dtype, dtype)
     results = [operation(value, operand, compute_dtype) for value in numbers(distinct)]
-    computed = dict(zip(distinct.bits, from_numbers(result_dtype, distinct.shape, results).bits, strict=True))
-    return Bits(result_dtype, leaf.shape, tuple(computed[pattern] for pattern in leaf.bits))
+    result_of = dict(zip(distinct.bits, from_numbers(result_dtype, distinct.shape, results).bits, strict=True))
+    return Bits(result_dtype, leaf.shape, tuple(result_of[pattern] for pattern in leaf.bits))
 
 
 def _distinct(leaf: Bits) -> Bits:

@@ -1,4 +1,4 @@
-"""Drawn cases as test vectors of spec/vectors."""
+"""Conversion of drawn cases to test vectors of spec/vectors."""
 
 import json
 from collections.abc import Iterator
