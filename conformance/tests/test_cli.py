@@ -116,7 +116,7 @@ def verdicts(report):
 
 
 def test_json_output_is_the_report_alone():
-    """Output of the implementation, of libraries and of wrong usage goes to stderr."""
+    """Output of the implementation and of libraries, and errors of wrong usage, go to stderr."""
     command = [sys.executable, "-m", "ampscale_conformance", "strange:Printing", *GROWS, "--json"]
     process = subprocess.run(command, capture_output=True, text=True, check=False)
     report = json.loads(process.stdout)
@@ -259,7 +259,6 @@ def serve_command(name):
 
 def test_a_served_adapter_has_the_same_verdicts(here):
     """So does the replay of its recording, which does not require the module."""
-    (here / "level").mkdir()
     direct = verdicts(report_of(1, "strange:Late", "--level", "0"))
     assert verdicts(report_of(1, "--command", serve_command("Late"), "--level", "0", "--record", "run.jsonl")) == direct
     assert '"reset"' in (here / "run.jsonl").read_text().replace("\\", "")

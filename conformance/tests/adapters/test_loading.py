@@ -36,7 +36,7 @@ def error_of(name):
     return str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["ADAPTER", "Held.adapter", "Adapter", "make", "CALLED"])
+@pytest.mark.parametrize("name", ["ADAPTER", "Namespace.adapter", "Adapter", "make", "CALLED"])
 def test_find_loads_an_adapter_from_a_module(here, name):
     """The module is in a package. Classes and functions are called; an object with an info is not."""
     (here / "pack").mkdir()
@@ -44,7 +44,7 @@ def test_find_loads_an_adapter_from_a_module(here, name):
     def __call__(self):
         raise ValueError
 
-class Held:
+class Namespace:
     adapter = Adapter()
 
 def make():

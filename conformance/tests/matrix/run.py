@@ -77,7 +77,7 @@ def adapters() -> Iterator[tuple[str, str, str]]:
 def row(name: str, python: str, problem: str = "", seconds: float = SECONDS) -> dict[str, Any]:
     """Return the report of one adapter as a JSON object, after executing its snippets, or a report with only the reason."""
     if problem:
-        return absent(name, Verdict.UNSUPPORTED, f"its environment could not be created: {problem}")
+        return not_run(name, Verdict.UNSUPPORTED, f"its environment could not be created: {problem}")
     command = [python, "-W", "ignore", "-m", "ampscale_conformance", name, "--json", "--seconds", str(CASE_SECONDS)]
     environment = {**os.environ, "PYTHONPATH": PATHS}
     with tempfile.TemporaryDirectory() as folder:  # MindSpore writes files to the working directory if a compilation fails
@@ -85,20 +85,20 @@ def row(name: str, python: str, problem: str = "", seconds: float = SECONDS) -> 
         try:
             process = run(command, capture_output=True, text=True, check=False, timeout=seconds)
         except subprocess.TimeoutExpired:
-            return absent(name, Verdict.TIMEOUT, f"no report after {seconds:g} s")
+            return not_run(name, Verdict.TIMEOUT, f"no report after {seconds:g} s")
     if process.returncode not in (0, 1) or not process.stdout:
-        return absent(name, Verdict.CRASH, environments.last_line(process.stderr) or f"exit status {process.returncode}")
+        return not_run(name, Verdict.CRASH, environments.last_line(process.stderr) or f"exit status {process.returncode}")
     report: dict[str, Any] = json.loads(process.stdout)
     if not report["implementation"]["version"]:
-        return absent(name, Verdict.UNSUPPORTED, "it is not installed in its environment")
+        return not_run(name, Verdict.UNSUPPORTED, "it is not installed in its environment")
     for result in report["results"]:
         if result["snippet"]:
             result["reproduced"] = reproduced(result["snippet"], python)
     return report
 
 
-def absent(name: str, verdict: Verdict, message: str) -> dict[str, Any]:
-    """Return a report without cases."""
+def not_run(name: str, verdict: Verdict, message: str) -> dict[str, Any]:
+    """Return the report of an adapter that could not be run: its only result has the reason."""
     result = Result("", "can-be-run", verdict, message)
     report: dict[str, Any] = json.loads(Report(ImplementationInfo(name=name), (result,)).to_json())
     return report

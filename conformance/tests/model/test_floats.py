@@ -76,12 +76,12 @@ def test_rounded_agrees_with_pythons_decimal_parser(text):
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_rounding_overflows_half_a_step_above_the_largest(name):
+def test_rounding_overflows_half_a_unit_above_the_largest_number(name):
     """Any smaller number becomes the largest finite one."""
     infinity = encode(math.inf, name)
     largest = decode(infinity - 1, name)
-    step = largest - decode(infinity - 2, name)
-    limit = largest + step / 2
+    unit = largest - decode(infinity - 2, name)
+    limit = largest + unit / 2
     assert rounded(limit - Fraction(1, 1000), name) == largest
     assert rounded(limit, name) == math.inf
     assert rounded(-limit, name) == -math.inf

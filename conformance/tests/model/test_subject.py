@@ -39,11 +39,11 @@ def test_equal_trees_pass():
     """A list equals a tuple, as some tree libraries have no tuples."""
     trees = [ONE, [ONE, TWO], {"a": ONE, "b": [TWO]}, [], [None, ONE], array("float32", []), array("complex64", [1 + 2j])]
     for tree in trees:
-        subject().expect_same(tree, tree, "it")
-    subject().expect_same(({"a": [ONE]}, (TWO,)), [{"a": (ONE,)}, [TWO]], "it")
+        subject().expect_same(tree, tree, "tree")
+    subject().expect_same(({"a": [ONE]}, (TWO,)), [{"a": (ONE,)}, [TWO]], "tree")
     subject().expect(True, "never")
     assert failure_of(subject().expect, False, "expected this") == "expected this"
-    assert failure_of(subject().expect_same, [ONE], [None], "it").startswith("it[0]: expected None, got Bits(")
+    assert failure_of(subject().expect_same, [ONE], [None], "tree").startswith("tree[0]: expected None, got Bits(")
 
 
 @pytest.mark.parametrize("dtype", FORMATS)
@@ -51,46 +51,46 @@ def test_all_nans_are_equal(dtype):
     """Sign and payload are ignored; infinity, the pattern directly below the NaNs, is different."""
     infinity, quiet = encode(math.inf, dtype), encode(math.nan, dtype)
     sign = 1 << 4 * DIGITS[dtype] - 1
-    subject().expect_same(Bits(dtype, (1,), (quiet,)), Bits(dtype, (1,), (sign | infinity + 1,)), "it")
+    subject().expect_same(Bits(dtype, (1,), (quiet,)), Bits(dtype, (1,), (sign | infinity + 1,)), "tree")
     for other in (infinity + 1, infinity - 1):
-        failure_of(subject().expect_same, Bits(dtype, (1,), (infinity,)), Bits(dtype, (1,), (other,)), "it")
+        failure_of(subject().expect_same, Bits(dtype, (1,), (infinity,)), Bits(dtype, (1,), (other,)), "tree")
 
 
 def test_each_component_of_a_complex_number_may_be_nan():
     """Integers have no NaN: their patterns are compared."""
     one, quiet, other = 0x3F800000, 0x7FC00000, 0xFF800001
     for left, right in (((quiet << 32) + one, (other << 32) + one), ((one << 32) + quiet, (one << 32) + other)):
-        subject().expect_same(Bits("complex64", (1,), (left,)), Bits("complex64", (1,), (right,)), "it")
-    failure_of(subject().expect_same, Bits("int32", (1,), (0x7FC00000,)), Bits("int32", (1,), (0xFFC00000,)), "it")
+        subject().expect_same(Bits("complex64", (1,), (left,)), Bits("complex64", (1,), (right,)), "tree")
+    failure_of(subject().expect_same, Bits("int32", (1,), (0x7FC00000,)), Bits("int32", (1,), (0xFFC00000,)), "tree")
 
 
 @pytest.mark.parametrize(
     ("got", "expected", "message"),
     [
-        (ONE, TWO, "it: element 0: expected 2.0 (40000000), got 1.0 (3f800000) in float32"),
-        ([ONE, ONE], [ONE, TWO], "it[1]: element 0: expected 2.0 (40000000), got 1.0 (3f800000) in float32"),
-        ({"a": [ONE]}, {"a": [TWO]}, "it['a'][0]: element 0: expected 2.0 (40000000), got 1.0 (3f800000) in float32"),
-        (array("float64", [1.0]), ONE, "it: expected float32, got float64"),
-        (array("float32", 1.0), ONE, "it: expected shape (1,), got ()"),
-        ([ONE], [ONE, TWO], "it: expected leaves at ['[0]', '[1]'], got ['[0]']"),
-        ([ONE, TWO], [ONE], "it: expected leaves at ['[0]'], got ['[0]', '[1]']"),
-        ({"b": ONE}, {"a": ONE}, """it: expected leaves at ["['a']"], got ["['b']"]"""),
-        ([None], [ONE], "it[0]: expected an array, got None"),
+        (ONE, TWO, "tree: element 0: expected 2.0 (40000000), got 1.0 (3f800000) in float32"),
+        ([ONE, ONE], [ONE, TWO], "tree[1]: element 0: expected 2.0 (40000000), got 1.0 (3f800000) in float32"),
+        ({"a": [ONE]}, {"a": [TWO]}, "tree['a'][0]: element 0: expected 2.0 (40000000), got 1.0 (3f800000) in float32"),
+        (array("float64", [1.0]), ONE, "tree: expected float32, got float64"),
+        (array("float32", 1.0), ONE, "tree: expected shape (1,), got ()"),
+        ([ONE], [ONE, TWO], "tree: expected leaves at ['[0]', '[1]'], got ['[0]']"),
+        ([ONE, TWO], [ONE], "tree: expected leaves at ['[0]'], got ['[0]', '[1]']"),
+        ({"b": ONE}, {"a": ONE}, """tree: expected leaves at ["['a']"], got ["['b']"]"""),
+        ([None], [ONE], "tree[0]: expected an array, got None"),
         (
             array("float32", [0.0]),
             array("float32", [-0.0]),
-            "it: element 0: expected -0.0 (80000000), got 0.0 (00000000) in float32",
+            "tree: element 0: expected -0.0 (80000000), got 0.0 (00000000) in float32",
         ),
         (
             array("float32", [math.inf]),
             array("float32", [math.nan]),
-            "it: element 0: expected nan (7fc00000), got inf (7f800000) in float32",
+            "tree: element 0: expected nan (7fc00000), got inf (7f800000) in float32",
         ),
     ],
 )
 def test_a_difference_is_reported_with_its_path(got, expected, message):
     """Dtype, shape and bits are compared in this order, including the sign of zero."""
-    assert failure_of(subject().expect_same, got, expected, "it") == message
+    assert failure_of(subject().expect_same, got, expected, "tree") == message
 
 
 # --- trees ---
@@ -105,7 +105,7 @@ def test_trees_consist_of_the_librarys_arrays(arrays):
         target = subject(arrays, all_finite=lambda tree_, passed=passed: passed.append(tree_) or True)
         assert target.all_finite(tree) is True
         assert {type(leaf).__module__.partition(".")[0] for leaf in passed[0]["b"]} <= {arrays, "jaxlib"}
-        assert target.to_bits(passed[0], "it") == tree
+        assert target.to_bits(passed[0], "tree") == tree
     for flag in (True, False):
         result = subject(arrays).to_arrays(array("bool", flag))
         assert subject(all_finite=lambda _, result=result: result).all_finite([]) is flag

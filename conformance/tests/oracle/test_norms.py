@@ -68,8 +68,8 @@ def test_coefficients_equal_values_computed_by_hand():
 @pytest.mark.parametrize(("dtype", "kind"), [("float32", np.float32), ("float64", np.float64)])
 def test_each_operation_of_a_coefficient_is_rounded(dtype, kind):
     """NumPy computes the expected values in the dtype of the norm."""
-    draw = np.random.default_rng(7)
-    for norm, limit in 10.0 ** draw.uniform(-8, 8, (200, 2)):
+    random = np.random.default_rng(7)
+    for norm, limit in 10.0 ** random.uniform(-8, 8, (200, 2)):
         expected = kind(limit) / (max(kind(norm), kind(limit)) + kind(1e-6))
         assert clip_coefficient(float(kind(norm)), float(limit), dtype) == float(expected)
 

@@ -214,15 +214,17 @@ CLAIMS = {
 
 
 def faulty_in_one_case(fault):
-    """Answer correctly except at the second update of a scaler whose interval is `FAULTY_INTERVAL`."""
-    counts = {"updates": -1}
+    """Reply correctly, except to the second update of the scaler whose interval is `FAULTY_INTERVAL`."""
+    updates = None  # of that scaler
 
     def answer(request, calls, _index):
+        nonlocal updates
         reply = plain.reply_to(request, calls)
         if request["call"] == "create":
-            counts["updates"] = 0 if request["arguments"]["rule"]["growth_interval"] == FAULTY_INTERVAL else -LONG
-        counts["updates"] += request["call"] == "update"
-        (fault if request["call"] == "update" and counts["updates"] == 2 else send)(reply)
+            updates = 0 if request["arguments"]["rule"]["growth_interval"] == FAULTY_INTERVAL else None
+        if request["call"] == "update" and updates is not None:
+            updates += 1
+        (fault if request["call"] == "update" and updates == 2 else send)(reply)
 
     return answer
 
