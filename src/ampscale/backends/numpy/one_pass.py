@@ -85,7 +85,8 @@ def spans_host(op: FusedOp, sources: Sequence[Any], targets: Sequence[Any], *, d
         return None
     if pair.parts == 2:
         memory[2] *= 2
-    return Spans(*memory, pair.parts * largest, pair.parts * total, *pair.names)
+    source_addresses, target_addresses, sizes = memory
+    return Spans(source_addresses, target_addresses, sizes, pair.parts * largest, pair.parts * total, *pair.names)
 
 
 @lru_cache
