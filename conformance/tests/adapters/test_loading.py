@@ -80,7 +80,7 @@ def test_find_searches_a_given_folder(here):
         ("", "there:ADAPTER", "there has no ADAPTER; it has no public name"),
         ("ADAPTER = 3", "there:ADAPTER", "expected an adapter with an ImplementationInfo as info, got 3 with the info None"),
         ("class ADAPTER:\n    info = 'mine'", "there:ADAPTER", "with the info 'mine'"),
-        ("def ADAPTER(name): ...", "there:ADAPTER", "calling it without arguments raised TypeError: "),
+        ("def ADAPTER(name): ...", "there:ADAPTER", "there:ADAPTER: a call without arguments raised TypeError: "),
         ("", "there:", "expected an adapter as pkg.mod:NAME, got 'there:'"),
         ("", ":ADAPTER", "expected an adapter as pkg.mod:NAME, got ':ADAPTER'"),
         ("", "there", "no installed adapter is named 'there' (installed: "),

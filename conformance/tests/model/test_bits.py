@@ -96,7 +96,7 @@ def test_from_json_rejects_other_json_values():
         with pytest.raises(ValueError, match="an array must have dtype, shape and bits, got"):
             Bits.from_json(value)
     for value in (1, 1.5, True, "3c00", [1], {"dict": 3}, {"tuple": 3}, {"tuple": ["x"]}, {"dict": {"a": 0}}, {}, {"shape": []}):
-        with pytest.raises(ValueError, match=r"a tree is an array|an array must have"):
+        with pytest.raises(ValueError, match="an array must have"):
             tree_from_json(value)
 
 

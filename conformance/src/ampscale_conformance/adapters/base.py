@@ -94,7 +94,7 @@ class LoopScaler(StateDict):
         return map_tree(scaler.scale, tree)
 
     def unscale(self, scaler: Any, tree: Any) -> Any:
-        """Unscale as the gradients of an optimizer, with another scaler of the same scale, since `unscale_` changes its state."""
+        """Unscale as the gradients of a new optimizer, with a new scaler of this scale, since `unscale_` changes a scaler."""
         optimizer = self.optimizer_with(arrays(tree))
         self.scaler_with(self.read_scale(scaler)).unscale_(optimizer)  # type: ignore[attr-defined]  # defined by the subclass
         unscaled = iter(self.get_gradients(scaler, optimizer))

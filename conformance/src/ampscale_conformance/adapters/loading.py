@@ -88,7 +88,7 @@ def _adapter(value: Any, name: str) -> Adapter:
         try:
             adapter = value()
         except (Exception, SystemExit) as error:
-            raise NotFound(f"{name}: calling it without arguments raised {_error_text(error)}") from error
+            raise NotFound(f"{name}: a call without arguments raised {_error_text(error)}") from error
     info = getattr(adapter, "info", None)
     if not isinstance(info, ImplementationInfo):
         raise NotFound(f"{name}: expected an adapter with an ImplementationInfo as info, got {adapter!r} with the info {info!r}")

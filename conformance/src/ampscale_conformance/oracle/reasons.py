@@ -8,7 +8,7 @@ WINDOW, OFFSET, BLOCK = "MACHINE-growth-window", "MACHINE-initial-good-steps", "
 
 
 class Reasons:
-    """Counts that the state machine itself does not need: their values if nothing had reset them."""
+    """Reasons for the steps of one scaler, determined with counts that the state machine itself does not need."""
 
     def __init__(self, rule: Any) -> None:
         self.rule = rule

@@ -116,7 +116,7 @@ class Core:
         return {"step": self._ready(step), "state": state}
 
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
-        """Return the report of one step. It has no norm without `max_norm`."""
+        """Run one step and return its outputs, which include the norm only if there is a `max_norm`."""
         cell["state"], report = cell["step"](cell["state"], list(data))
         names = ("finite", "loss", "scale", "next_scale", "learning_rate", "global_norm")
         values = {name: value for name in names if (value := getattr(report, name)) is not None}
@@ -195,7 +195,7 @@ def linear(parameters: list[Any], arrays: str) -> Any:
     def vjp(params: Any, *data: Any) -> Any:
         def pullback(seed: Any) -> Any:
             with np.errstate(all="ignore"):
-                scaled = [np.asarray(leaf.astype(np.float32) * seed) for leaf in data]  # otherwise a scalar for shape ()
+                scaled = [np.asarray(leaf.astype(np.float32) * seed) for leaf in data]  # of a 0-d array, it is a scalar
                 return [leaf.astype(param.dtype) for param, leaf in zip(params, scaled, strict=True)]
 
         with np.errstate(all="ignore"):
