@@ -18,7 +18,7 @@ RULE = ampscale.LossScaleRule(init_scale=2.0**10, growth_interval=50)
 
 
 def gradients(step, power=0, **changed):
-    """Return gradients of three arrays, normally distributed times 2**power. *changed* has one value for some of the arrays."""
+    """Return gradients of three arrays, normally distributed times 2**power. *changed* are values to write into some."""
     rng = np.random.default_rng([5, step])
     arrays = {name: rng.standard_normal(32).astype(np.float32) * np.float32(2.0**power) for name in NAMES}
     for name, value in changed.items():
@@ -26,8 +26,12 @@ def gradients(step, power=0, **changed):
     return list(arrays.values())
 
 
-def train(library, inputs_of, steps, rule=RULE, *, limits=None, loss=None, recompute=False, **options):
-    """Train float16 parameters whose gradients are ``inputs_of(step)``, and return the diagnoses of all steps."""
+def train(library, inputs_of, steps, rule=RULE, *, limits=None, real_loss=False, recompute=False, **options):
+    """
+    Train float16 parameters whose gradients are ``inputs_of(step)``, and return the diagnoses of all steps.
+
+    The reported loss is 1.0 unless *real_loss*. With *recompute*, the monitor measures in a backward pass of its own.
+    """
     monitor = Monitor(NAMES, on_stall=str, limits=limits)
     network = linear_network([library.array(np.ones(32), "float16") for _ in NAMES])
     optimizer = ampscale.optimizers.SGD(network, 1e-9)
@@ -37,19 +41,19 @@ def train(library, inputs_of, steps, rule=RULE, *, limits=None, loss=None, recom
         inputs = [library.array(values) for values in inputs_of(step)]
         _, pullback = network.vjp(state.params, inputs)
         state, report = ampscale.train_step(network, optimizer, rule, state, inputs, measure=not recompute, **options)
-        report = report if loss else report._replace(loss=library.array(1.0))
+        report = report if real_loss else report._replace(loss=library.array(1.0))
         backward = (lambda scale, pullback=pullback: pullback(library.array(scale))) if recompute else None
         diagnoses.append(monitor.record(report, backward))
     return diagnoses
 
 
 def alarms(diagnoses):
-    """Return the verdicts of the steps whose verdict is not "healthy", in order."""
+    """Return the verdicts other than "healthy", in order."""
     return [diagnosis.verdict for diagnosis in diagnoses if diagnosis.verdict is not Verdict.HEALTHY]
 
 
 def test_a_healthy_run_raises_no_alarm(library):
-    """Its only verdicts are a search at the start, and single overflows when the scale has grown too far."""
+    """Other verdicts than "healthy" are a search at the start, and single overflows when the scale has grown too far."""
     rule = ampscale.LossScaleRule(init_scale=2.0**20, growth_interval=10)
     counts = Counter(diagnosis.verdict for diagnosis in train(library, gradients, 120, rule))
     assert set(counts) == {Verdict.SEARCHING, Verdict.OCCASIONAL, Verdict.HEALTHY}
@@ -63,7 +67,7 @@ def every(number, **changed):
 
 
 CAUSES = {
-    "the input is NaN": ({"inputs_of": every(7, head=np.nan), "loss": "real"}, Verdict.FORWARD),
+    "the input is NaN": ({"inputs_of": every(7, head=np.nan), "real_loss": True}, Verdict.FORWARD),
     "the backward pass makes a NaN": ({"inputs_of": every(7, head=np.nan)}, Verdict.NO_SCALE_HELPS),
     "the backward pass makes an infinity": ({"inputs_of": every(7, head=np.inf), "recompute": True}, Verdict.NO_SCALE_HELPS),
     "the initial scale is far too large": (
@@ -94,7 +98,7 @@ def test_a_planted_cause_is_named(library, cause):
 
 
 def test_the_only_gradient_that_overflows_is_named(library):
-    """From the third time on; two single overflows can have other reasons."""
+    """The verdict is given from the third overflow on, since two can have other causes."""
     diagnoses = train(library, every(5, attention=1e30), 15)
     assert alarms(diagnoses) == [Verdict.OCCASIONAL, Verdict.OCCASIONAL, Verdict.ONE_TENSOR]
     assert diagnoses[14].message == "only attention is not finite, in all 3 skipped steps since step 4, at ever smaller scales"

@@ -1,14 +1,12 @@
 """Real float16 trainings with torch's `GradScaler` and a planted fault: the verdict names the fault."""
 
-from collections import Counter
-
 import pytest
 
 from ampscale.diagnostics import Limits, Monitor, Verdict
 
 torch = pytest.importorskip("torch")
 
-SEARCH = {Verdict.HEALTHY, Verdict.SEARCHING, Verdict.OCCASIONAL}  # verdicts of every dynamic scale
+USUAL = {Verdict.HEALTHY, Verdict.SEARCHING, Verdict.OCCASIONAL}  # verdicts of every run with a dynamic scale
 
 
 def train(
@@ -26,7 +24,7 @@ def train(
     """
     Train a network under autocast, and return the number of steps with each verdict.
 
-    *inputs* and *gradients* are called with the step and the inputs or the parameters, and plant a fault.
+    *inputs* and *gradients* plant a fault: they are called with the step, and the inputs, or the parameters and the scaler.
     """
     from ampscale.torch import GradScaler
 
@@ -58,7 +56,7 @@ def train(
 
 
 def put(value, every, *indices):
-    """Return a function that writes *value* into the gradients with these indices, or into all, in every n-th step."""
+    """Return a function that writes *value* into the gradients with these indices, or into all, in every *every*-th step."""
 
     def write(step, params, _scaler):
         if step % every == every - 1:
@@ -101,8 +99,8 @@ def clip_scaled(_step, params, _scaler):
     ids=["default", "growing", "clipping", "searching", "measured", "scale 1", "averaged by hand"],
 )
 def test_healthy_trainings_raise_no_alarm(options):
-    """A mean over ranks that the loop computes itself also changes the gradients before they are unscaled."""
-    assert set(train(**options)) <= SEARCH
+    """The last loop averages the gradients over ranks itself, before they are unscaled."""
+    assert set(train(**options)) <= USUAL
 
 
 @pytest.mark.parametrize(
@@ -122,7 +120,7 @@ def test_healthy_trainings_raise_no_alarm(options):
     ids=["nan-input", "large-loss", "nan", "infinities", "one-tensor", "zero_grad", "divided", "clipped", "underflow", "stalled"],
 )
 def test_planted_faults_are_named(options, verdict, least):
-    """The other verdicts are those of every dynamic scale."""
-    verdicts: Counter[Verdict] = train(**options)
+    """The other verdicts are those of every run with a dynamic scale."""
+    verdicts = train(**options)
     assert verdicts[verdict] >= least
-    assert set(verdicts) <= SEARCH | {verdict}
+    assert set(verdicts) <= USUAL | {verdict}

@@ -1,4 +1,4 @@
-"""Run files: what is written is read again, also while it is written, and each fault of a line has its number."""
+"""Run files: written records are read again, also while the file grows, and errors name the line."""
 
 import json
 import math
@@ -21,7 +21,7 @@ TENSORS = st.builds(TensorStatistics, *[st.integers(-(2**15), 2**31 - 1)] * 8)
 RECORDS = st.builds(
     StepRecord, st.integers(0, 2**53), NUMBERS, NUMBERS, st.booleans(), st.booleans(), st.none() | NUMBERS, st.none() | NUMBERS
 )
-FURTHER = st.builds(
+MEASURED = st.builds(
     replace, RECORDS,
     measured_scale=st.none() | NUMBERS,
     tensors=st.none() | st.lists(TENSORS, max_size=3).map(tuple),
@@ -37,16 +37,16 @@ PLAIN = '{"step":%d,"scale":8.0,"next_scale":8.0,"finite":true,"applied":true,"l
 
 
 def run_of(text):
-    """Return the run in a text that has no header."""
+    """Return the run in a text, to which a header is added."""
     reader = RunReader()
     reader.feed(HEADER + text.encode())
     return reader.run()
 
 
-@given(st.lists(RECORDS | FURTHER, max_size=20))
+@given(st.lists(RECORDS | MEASURED, max_size=20))
 @settings(deadline=None)
 def test_records_are_read_as_they_were_written(records):
-    """Infinities and NaNs too, which are not equal to themselves, but have the same representation."""
+    """Representations are compared, since a NaN does not equal itself."""
     run = run_of("".join(map(step_line, records)))
     assert repr(list(run.records())) == repr(records)
     assert run.steps.tolist() == [record.step for record in records]
@@ -75,7 +75,7 @@ def test_header_has_rule_and_names(tmp_path):
 
 
 def test_diagnoses_are_read_as_they_were_written():
-    """A number that JSON lacks becomes a text. A message can contain what looks like a key."""
+    """A number that JSON lacks becomes a string. A message may contain text that looks like a key."""
     record = StepRecord(3, 8.0, 4.0, False, False)
     diagnosis = Diagnosis(3, Verdict.FORWARD, 'the loss was "nan":', {"loss": math.nan, "skips": 2}, stall="20 steps")
     run = run_of(step_line(record, diagnosis) + step_line(StepRecord(4, 8.0, 4.0, True, True)))
@@ -84,7 +84,7 @@ def test_diagnoses_are_read_as_they_were_written():
 
 
 def test_unfinished_last_line_is_ignored(tmp_path):
-    """Also if it happens to be complete JSON. Progress is reported up to 1."""
+    """Even a complete JSON object is ignored. Progress is reported up to 1."""
     path, shares = tmp_path / "run.jsonl", []
     path.write_bytes(HEADER + (PLAIN % 0 + "\n" + PLAIN % 1).encode())
     assert read_run(path, shares.append).steps.tolist() == [0]
@@ -137,7 +137,7 @@ def test_histograms_have_gradient_and_exponent_of_each_bin():
     ],
 )
 @pytest.mark.parametrize("before", [1, 3000])
-def test_fault_has_the_number_of_its_line(line, message, before):
+def test_invalid_line_is_named_by_its_number(line, message, before):
     """Line 1 is the header."""
     text = "".join(PLAIN % step + "\n" for step in range(before)) + line + "\n" + PLAIN % 9 + "\n"
     with pytest.raises(ValueError, match=f"^line {before + 2}: ") as error:
@@ -158,7 +158,7 @@ def test_fault_has_the_number_of_its_line(line, message, before):
     ],
 )
 def test_file_without_header_is_rejected(header, message, tmp_path):
-    """A log, for instance, is no run file."""
+    """A training log, for example, is not a run file."""
     path = tmp_path / "run.jsonl"
     path.write_text(header)
     with pytest.raises(ValueError, match=re.escape(message)):

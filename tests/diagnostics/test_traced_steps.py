@@ -1,4 +1,4 @@
-"""What a compiled step and a step with DTensors measure. No measurement reads an array on the host."""
+"""Statistics that a compiled step and a step with DTensors report, without a host synchronization."""
 
 from functools import partial
 
@@ -24,7 +24,7 @@ def step_of(network):
 @pytest.mark.filterwarnings("ignore:Dynamo detected a call to a `functools.lru_cache`")
 @on("torch", "jax")
 def test_a_compiled_step_reports_statistics_without_reading_them(library):
-    """With torch, it is one graph, in which nothing can be read; reads are counted in a step that is not compiled."""
+    """With torch, the compiled step is one graph, which cannot contain a read; reads are counted without compilation."""
     module = pytest.importorskip(library.name)
     compiled = module.jit if library.name == "jax" else partial(module.compile, fullgraph=True, backend="aot_eager")
     step, state = step_of(linear_network([library.array(np.ones(4)) for _ in GRADIENTS]))
