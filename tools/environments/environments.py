@@ -77,6 +77,7 @@ def by_hand(package: str) -> str:
 
 
 def _unpack(package: str, version: str) -> str:
+    """Download and unpack a package; return an error message, or an empty string."""
     folder = SOURCES / package
     stamp = folder / VERSION
     if stamp.exists() and stamp.read_text(encoding="utf-8") == version:
@@ -113,11 +114,12 @@ def _start_folder() -> None:
     (ROOT / ".gitignore").write_text("*\n", encoding="utf-8")
 
 
-def _pip(python: str, *words: str) -> str:
-    return _run([python, "-m", "pip", *words], env={**os.environ, **BUILD})
+def _pip(python: str, *arguments: str) -> str:
+    return _run([python, "-m", "pip", *arguments], env={**os.environ, **BUILD})
 
 
 def _run(command: list[str], **options: dict[str, str]) -> str:
+    """Run a command; return the last line of its output if it fails, otherwise an empty string."""
     done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
     return "" if done.returncode == 0 else last_line(done.stderr or done.stdout) or f"exit status {done.returncode}"
 

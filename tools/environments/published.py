@@ -17,7 +17,7 @@ def file_of(distribution: str, path: str) -> Path:
     return SOURCES / distribution / path
 
 
-def cut(distribution: str, path: str, *names: str, **given: Any) -> SimpleNamespace:
+def extract(distribution: str, path: str, *names: str, **namespace: Any) -> SimpleNamespace:
     """
     Return classes and functions of a file, compiled with their line numbers.
 
@@ -25,7 +25,7 @@ def cut(distribution: str, path: str, *names: str, **given: Any) -> SimpleNamesp
         distribution: Name of the package.
         path: Path of the file in the unpacked package.
         names: Classes, functions and assigned names at the top level of the file.
-        given: Values of the global names that they use, such as the file's imports.
+        namespace: Values of the global names that they use, such as the file's imports.
 
     Returns:
         An object that has them as attributes.
@@ -39,12 +39,12 @@ def cut(distribution: str, path: str, *names: str, **given: Any) -> SimpleNamesp
     missing = set(names) - set().union(*(_named(node) for node in body))
     if missing:
         raise LookupError(f"{distribution}: {path} has no {', '.join(sorted(missing))}")
-    # Do not evaluate annotations, so that *given* need not contain the names in them.
+    # Do not evaluate annotations, so that *namespace* need not contain the names in them.
     future = ast.ImportFrom("__future__", [ast.alias("annotations")], 0)
     code = compile(ast.fix_missing_locations(ast.Module([future, *body], [])), str(file), "exec")
     module = ModuleType(f"published.{distribution}.{file.stem}")
     sys.modules[module.__name__] = module  # dataclasses look up their module
-    vars(module).update(given)
+    vars(module).update(namespace)
     exec(code, vars(module))
     return SimpleNamespace(**{name: getattr(module, name) for name in names})
 

@@ -75,7 +75,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     lines.append(f"Compared: {', '.join(first['compared'])}.\n\n")
     lines.append("| setting | trajectories | distinct scales | raising | differing |\n|---|---|---|---|---|\n")
     for row in rows:
-        counts = (trajectories(row), row["scales"], row["stopping"], mismatching(row))
+        counts = (trajectories(row), row["scales"], row["raising"], mismatching(row))
         lines.append(f"| {settings(row['settings'])} | {' | '.join(map(str, counts))} |\n")
     return "".join(lines)
 
@@ -106,7 +106,7 @@ def number(value: Any) -> str:
 
 def state(values: dict[str, Any]) -> str:
     """Return the text of the state after a step."""
-    return "raises" if values.get("stopped") else ", ".join(f"{name} {value}" for name, value in values.items())
+    return "raises" if values.get("raised") else ", ".join(f"{name} {value}" for name, value in values.items())
 
 
 def trajectories(row: dict[str, Any]) -> int:

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import walk
+import trajectories
 from environments.published import version_of
 from subject import Setting, Subject
+from trajectories import COUNTERS, Trajectories
 
 from ampscale import presets
 
@@ -52,37 +53,37 @@ def _row(driver: str, subject: Subject, setting: Setting) -> dict[str, Any]:
     }
     try:
         row |= _compared(subject, setting)
-    except Exception as error:  # noqa: BLE001 - as can a step
+    except Exception as error:  # noqa: BLE001 - a step can raise any exception, too
         row["error"] = _message(error)
     return row | {"seconds": round(time.perf_counter() - started, 2)}
 
 
 def _compared(subject: Subject, setting: Setting) -> dict[str, Any]:
     rule = getattr(presets, subject.preset)(**setting.values)
-    every, published = walk.patterns(STEPS), walk.of_object(subject, setting.values, STEPS)
-    result = _comparison(every, published, walk.of_rule(rule, every))
+    patterns, published = trajectories.patterns(STEPS), trajectories.of_object(subject, setting.values, STEPS)
+    result = _comparison(patterns, published, trajectories.of_rule(rule, patterns))
     if not setting.values:  # the defaults, whose growth interval is longer than the patterns
         window = np.arange(rule.growth_interval + 2) <= rule.growth_interval
-        along = walk.of_object_along(subject, {}, window)
-        result |= {"window": _comparison(window[None], along, walk.of_rule(rule, window[None]))}
+        published = trajectories.of_object_along(subject, {}, window)
+        result |= {"window": _comparison(window[None], published, trajectories.of_rule(rule, window[None]))}
     return result
 
 
-def _comparison(patterns: np.ndarray, published: walk.Trajectories, ours: walk.Trajectories) -> dict[str, Any]:
-    differs = walk.differing(published, ours)
+def _comparison(patterns: np.ndarray, published: Trajectories, ours: Trajectories) -> dict[str, Any]:
+    differs = trajectories.differing(published, ours)
     mismatching = differs.any(axis=1)
     return {
-        "compared": ["scale"] + [name for name in walk.COUNTERS if getattr(published, name) is not None],
+        "compared": ["scale"] + [name for name in COUNTERS if getattr(published, name) is not None],
         "patterns": len(differs),
         "steps": differs.shape[1],
-        "stopping": int(published.stopped.any(axis=1).sum()),
-        "scales": len(np.unique(published.scale[~published.stopped])),
+        "raising": int(published.raised.any(axis=1).sum()),
+        "scales": len(np.unique(published.scale[~published.raised])),
         "mismatching": int(mismatching.sum()),
         "first": _first(patterns, differs, published, ours) if mismatching.any() else None,
     }
 
 
-def _first(patterns: np.ndarray, differs: np.ndarray, published: walk.Trajectories, ours: walk.Trajectories) -> dict[str, Any]:
+def _first(patterns: np.ndarray, differs: np.ndarray, published: Trajectories, ours: Trajectories) -> dict[str, Any]:
     """Return the earliest step at which a pattern differs, and both states after it."""
     step = int(np.flatnonzero(differs.any(axis=0))[0])
     pattern = int(np.flatnonzero(differs[:, step])[0])
@@ -94,11 +95,11 @@ def _first(patterns: np.ndarray, differs: np.ndarray, published: walk.Trajectori
     }
 
 
-def _state(trajectories: walk.Trajectories, pattern: int, step: int) -> dict[str, Any]:
-    if trajectories.stopped[pattern, step]:
-        return {"stopped": True}
-    counts = {name: int(column[pattern, step]) for name in walk.COUNTERS if (column := getattr(trajectories, name)) is not None}
-    return {"scale": repr(float(trajectories.scale[pattern, step])), **counts}
+def _state(states: Trajectories, pattern: int, step: int) -> dict[str, Any]:
+    if states.raised[pattern, step]:
+        return {"raised": True}
+    counts = {name: int(column[pattern, step]) for name in COUNTERS if (column := getattr(states, name)) is not None}
+    return {"scale": repr(float(states.scale[pattern, step])), **counts}
 
 
 def _message(error: Exception) -> str:

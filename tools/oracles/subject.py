@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-STOPPED = "stopped"
+RAISED = "raised"  # stands for an object that has raised an error
 ODD = {"growth_factor": 1.1, "backoff_factor": 0.7}  # factors that float32 rounds
 HYSTERESIS = "init_scale growth_interval hysteresis"  # parameters of many tables
 FLUSHED = "XLA on the CPU flushes float32 numbers below 2**-126 to zero"
@@ -46,12 +46,12 @@ class Subject:
         distribution: Name of the package, whose version the page shows.
         name: Published name of the class or the kernel.
         fresh: Function from a setting's values to the object before its first step.
-        step: Function from an object and a flag, True for finite gradients, to the object after the step. It must leave its
-            argument usable: see `on_a_copy` and `in_turn`.
+        step: Function from an object and a flag, True for finite gradients, to the object after the step. It must not change its
+            argument: see `on_copies` and `with_saved_state`.
         read: Function from an object to a dict with "scale", and with "good_steps" and "bad_steps" if it has these counts.
         settings: Settings to compare.
         how: Description of the changes that were required to run the object; "" if there are none.
-        stops: Exceptions that the scaler documents for a scale that is too small.
+        raises: Exceptions that the scaler documents for a scale that is too small.
         unpacked: True if the package was unpacked and not installed.
     """
 
@@ -63,16 +63,16 @@ class Subject:
     read: Read
     settings: tuple[Setting, ...]
     how: str = ""
-    stops: tuple[type[Exception], ...] = ()
+    raises: tuple[type[Exception], ...] = ()
     unpacked: bool = False
 
 
-def maker(kind: Callable[..., Any], *first: Any, **names: str) -> Fresh:
+def maker(cls: Callable[..., Any], *first: Any, **names: str) -> Fresh:
     """Return a constructor for settings, given the class's parameter names: `maker(Scaler, growth_interval="scale_window")`."""
-    return lambda **values: kind(*first, **{names.get(name, name): value for name, value in values.items()})
+    return lambda **values: cls(*first, **{names.get(name, name): value for name, value in values.items()})
 
 
-def on_a_copy(step: Callable[[Any, bool], object]) -> Step:
+def on_copies(step: Callable[[Any, bool], object]) -> Step:
     """Return a step that changes a copy of its object and returns it."""
 
     def stepped(before: Any, finite: bool) -> Any:
@@ -83,7 +83,7 @@ def on_a_copy(step: Callable[[Any, bool], object]) -> Step:
     return stepped
 
 
-def in_turn(
+def with_saved_state(
     fresh: Fresh, step: Callable[[Any, bool], object], save: Callable[[Any], Any], restore: Callable[[Any, Any], object]
 ) -> tuple[Fresh, Step]:
     """
@@ -92,7 +92,7 @@ def in_turn(
     One object runs all steps. Its state is saved after a step and restored before the next one.
     """
 
-    def made(**values: Any) -> tuple[Any, Any]:
+    def created(**values: Any) -> tuple[Any, Any]:
         scaler = fresh(**values)
         return scaler, save(scaler)
 
@@ -102,20 +102,20 @@ def in_turn(
         step(scaler, finite)
         return scaler, save(scaler)
 
-    return made, stepped
+    return created, stepped
 
 
-def shown(**attributes: str) -> Read:
+def read_attributes(**attributes: str) -> Read:
     """Return a function that reads attributes of an object: `shown(scale="loss_scale")`."""
     return lambda scaler: {name: getattr(scaler, attribute) for name, attribute in attributes.items()}
 
 
-def saved(after: tuple[Any, Any]) -> dict[str, Any]:
-    """Return the state that `in_turn` saved, if it consists of the scale and the counts as arrays of one element."""
+def read_saved_state(after: tuple[Any, Any]) -> dict[str, Any]:
+    """Return the state that `with_saved_state` saved, if it consists of the scale and the counts as arrays of one element."""
     return {name: value.item() for name, value in zip(("scale", "good_steps", "bad_steps"), after[1], strict=False)}
 
 
-def each(*values: dict[str, Any], reason: str = "") -> tuple[Setting, ...]:
+def settings(*values: dict[str, Any], reason: str = "") -> tuple[Setting, ...]:
     """Return settings that share a reason."""
     return tuple(Setting(setting, reason) for setting in values)
 
@@ -130,4 +130,4 @@ def pairs(*rows: tuple[float, int]) -> list[dict[str, Any]]:
     return table("init_scale growth_interval", *rows)
 
 
-STATIC_SETTINGS = each({"init_scale": 1024.0}, {"init_scale": 1000.1})
+STATIC_SETTINGS = settings({"init_scale": 1024.0}, {"init_scale": 1000.1})

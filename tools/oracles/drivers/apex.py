@@ -9,14 +9,14 @@ from typing import Any
 
 import torch
 from drivers.compiled import step_of
-from environments.published import cut, file_of
-from subject import HYSTERESIS, ODD, Subject, each, maker, on_a_copy, pairs, table
+from environments.published import extract, file_of
+from subject import HYSTERESIS, ODD, Subject, maker, on_copies, pairs, settings, table
 
 APEX = ModuleType("apex")
 APEX.deprecated_warning = lambda _: None
 sys.modules["apex"] = APEX  # the constructors in fp16_utils import apex for a warning
 
-AMP = cut(
+AMP = extract(
     "apex",
     "apex/amp/scaler.py",
     "LossScaler",
@@ -25,7 +25,7 @@ AMP = cut(
     multi_tensor_applier=SimpleNamespace(available=False, import_err=None),
     torch=SimpleNamespace(cuda=SimpleNamespace(IntTensor=torch.IntTensor), float32=torch.float32),
 )
-FP16_UTILS = cut("apex", "apex/fp16_utils/loss_scaler.py", "DynamicLossScaler", "LossScaler")
+FP16_UTILS = extract("apex", "apex/fp16_utils/loss_scaler.py", "DynamicLossScaler", "LossScaler")
 GRADIENTS = {True: torch.zeros(2), False: torch.tensor([0.0, torch.inf])}
 
 
@@ -43,7 +43,7 @@ fresh_amp = maker(AMP.LossScaler, "dynamic", **AMP_NAMES)
 fresh_utils = maker(FP16_UTILS.DynamicLossScaler, growth_factor="scale_factor", growth_interval="scale_window")
 
 
-@on_a_copy
+@on_copies
 def amp_step(scaler: Any, finite: bool) -> None:
     scaler.clear_overflow_state()
     scaler.unscale([GRADIENTS[finite]], [torch.zeros(2)], None)
@@ -54,7 +54,7 @@ def read_amp(scaler: Any) -> dict[str, float]:
     return {"scale": scaler.loss_scale(), "good_steps": scaler._unskipped}
 
 
-@on_a_copy
+@on_copies
 def utils_step(scaler: Any, finite: bool) -> None:
     overflow = scaler.has_overflow([SimpleNamespace(grad=GRADIENTS[finite])])
     scaler.update_scale(overflow)
@@ -77,7 +77,7 @@ def fresh_kernel(
     return SimpleNamespace(scale=c_float(init_scale), good=c_int(0), tracker=c_int(hysteresis), constants=constants)
 
 
-@on_a_copy
+@on_copies
 def kernel_step(state: SimpleNamespace, finite: bool) -> None:
     STEP(byref(state.scale), byref(state.good), byref(state.tracker), c_float(not finite), *state.constants)
 
@@ -89,18 +89,18 @@ def read_kernel(state: SimpleNamespace) -> dict[str, float]:
     return {"scale": state.scale.value, "good_steps": state.good.value, "bad_steps": bad}
 
 
-HYSTERESIS_SETTINGS = each(
+HYSTERESIS_SETTINGS = settings(
     {},
     *table(HYSTERESIS, (1024.0, 3, 2), (1024.0, 2, 1), (1024.0, 1, 3), (2.0**126, 1, 2)),
     *table(HYSTERESIS, (1000.0, 2, 2), (3e38, 2, 1), **ODD),
     *table(HYSTERESIS, (2.0**-147, 2, 1)),
 )
-AMP_SETTINGS = each(
+AMP_SETTINGS = settings(
     {},
     *pairs((1024.0, 3), (65536.0, 1), (2.0**23, 2), (2.0**-1060, 2)),
     {"init_scale": 1000.1, "growth_interval": 1, "min_scale": 300.0, "max_scale": 3000.0},
-) + each(*pairs((2.0**-1072, 2)), reason="once its scale is zero, unscaling raises ZeroDivisionError")
-UTILS_SETTINGS = each(
+) + settings(*pairs((2.0**-1072, 2)), reason="once its scale is zero, unscaling raises ZeroDivisionError")
+UTILS_SETTINGS = settings(
     {},
     *pairs((1024.0, 3), (4.0, 2)),
     *table("init_scale growth_interval growth_factor", (7000.0, 2, 3.0), (7000.0, 2, 49.0)),
@@ -108,11 +108,11 @@ UTILS_SETTINGS = each(
 )
 CUT = {"how": "the class alone, cut from its file", "unpacked": True}
 COMPILED = {"how": "the kernel cut from its file and compiled for the host", "unpacked": True}
-STOPS = (ZeroDivisionError,)
+ERRORS = (ZeroDivisionError,)
 KERNEL = "kernel update_scale_hysteresis"
 
 SUBJECTS = (
-    Subject("apex", "apex", "amp LossScaler", fresh_amp, amp_step, read_amp, AMP_SETTINGS, stops=STOPS, **CUT),
+    Subject("apex", "apex", "amp LossScaler", fresh_amp, amp_step, read_amp, AMP_SETTINGS, raises=ERRORS, **CUT),
     Subject(
         "apex_fp16_utils", "apex", "fp16_utils DynamicLossScaler", fresh_utils, utils_step, read_utils, UTILS_SETTINGS, **CUT
     ),

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from environments.published import cut
-from subject import Subject, each, in_turn, maker, pairs
+from environments.published import extract
+from subject import Subject, maker, pairs, settings, with_saved_state
 
 STREAM = SimpleNamespace(wait_stream=lambda _: None)
 PARAMETER = torch.nn.Parameter(torch.zeros(2, dtype=torch.half))
@@ -38,7 +38,7 @@ def has_inf_nan(gradient: torch.Tensor, flag: torch.Tensor) -> None:
         flag.fill_(1)
 
 
-BMTRAIN = cut(
+BMTRAIN = extract(
     "bmtrain",
     "bmtrain/optim/optim_manager.py",
     "OptimManager",
@@ -74,7 +74,7 @@ def read(after: tuple[Any, dict[str, float]]) -> dict[str, float]:
     return {"scale": after[1]["loss_scale"], "good_steps": after[1]["steps_since_last_scale"]}
 
 
-SETTINGS = each(
+SETTINGS = settings(
     {"init_scale": 1024.0},
     {"init_scale": 1024.0, "growth_interval": 3},
     {"init_scale": 4.0, "growth_interval": 2, "min_scale": 1.0},
@@ -82,11 +82,11 @@ SETTINGS = each(
     {"init_scale": 32.0, "growth_interval": 1, "min_scale": 8.0, "max_scale": 64.0},
     {"init_scale": 7000.0, "growth_interval": 2, "growth_factor": 3, "min_scale": 100.0, "max_scale": 30000.0},
     {"init_scale": 7000.0, "growth_interval": 2, "growth_factor": 49},
-) + each(
+) + settings(
     *pairs((2.0**1022, 1)),
     reason="it blocks growths at infinity and keeps counting; the rule has no upper bound, and restarts the count",
 )
 HOW = "the class alone, cut from its file; its CUDA kernel and streams replaced for the CPU"
-WALK = in_turn(fresh, step, save, restore)
+FUNCTIONS = with_saved_state(fresh, step, save, restore)
 
-SUBJECTS = (Subject("bmtrain", "bmtrain", "OptimManager", *WALK, read, SETTINGS, how=HOW, unpacked=True),)
+SUBJECTS = (Subject("bmtrain", "bmtrain", "OptimManager", *FUNCTIONS, read, SETTINGS, how=HOW, unpacked=True),)

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from environments.published import cut
-from subject import Subject, each, on_a_copy, pairs, shown
+from environments.published import extract
+from subject import Subject, on_copies, pairs, read_attributes, settings
 
-CHAINER = cut("chainer", "chainer/optimizer.py", "Optimizer", _Hookable=object, math=math, warnings=warnings)
+CHAINER = extract("chainer", "chainer/optimizer.py", "Optimizer", _Hookable=object, math=math, warnings=warnings)
 GRADIENTS = {True: np.zeros(2), False: np.array([0.0, np.inf])}
 DEVICE = SimpleNamespace(xp=np)
 
@@ -22,7 +22,7 @@ def fresh(init_scale: float | None = None, growth_interval: int | None = None) -
     return optimizer
 
 
-@on_a_copy
+@on_copies
 def step(optimizer: Any, finite: bool) -> None:
     parameter = SimpleNamespace(device=DEVICE, grad=GRADIENTS[finite])
     optimizer.target = SimpleNamespace(namedparams=lambda: [("weight", parameter)])
@@ -33,8 +33,8 @@ def step(optimizer: Any, finite: bool) -> None:
     del optimizer.target
 
 
-SETTINGS = each({}, {"growth_interval": 3}, *pairs((1024.0, 2), (16384.0, 1), (60000.0, 7), (4.0, 2)))
+SETTINGS = settings({}, {"growth_interval": 3}, *pairs((1024.0, 2), (16384.0, 1), (60000.0, 7), (4.0, 2)))
 HOW = "the class alone, cut from its file; an initial scale other than 1 set as an attribute"
-READ = shown(scale="_loss_scale")
+READ = read_attributes(scale="_loss_scale")
 
 SUBJECTS = (Subject("chainer", "chainer", "Optimizer.loss_scaling", fresh, step, READ, SETTINGS, how=HOW, unpacked=True),)

@@ -5,15 +5,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from environments.published import cut
-from subject import HYSTERESIS, ODD, STATIC_SETTINGS, Subject, each, maker, on_a_copy, shown, table
+from environments.published import extract
+from subject import HYSTERESIS, ODD, STATIC_SETTINGS, Subject, maker, on_copies, read_attributes, settings, table
 
 FOLDER = "colossalai/amp/naive_amp/grad_scaler"
 CPU = SimpleNamespace(device_count=lambda: 1, get_current_device=lambda: torch.device("cpu"))
-GIVEN = {"torch": torch, "get_accelerator": lambda: CPU, "ABC": ABC, "abstractmethod": abstractmethod}
-BASE = cut("colossalai", f"{FOLDER}/base_grad_scaler.py", "BaseGradScaler", **GIVEN).BaseGradScaler
-DYNAMIC = cut("colossalai", f"{FOLDER}/dynamic_grad_scaler.py", "DynamicGradScaler", BaseGradScaler=BASE, **GIVEN)
-CONSTANT = cut("colossalai", f"{FOLDER}/constant_grad_scaler.py", "ConstantGradScaler", BaseGradScaler=BASE)
+NAMESPACE = {"torch": torch, "get_accelerator": lambda: CPU, "ABC": ABC, "abstractmethod": abstractmethod}
+BASE = extract("colossalai", f"{FOLDER}/base_grad_scaler.py", "BaseGradScaler", **NAMESPACE).BaseGradScaler
+DYNAMIC = extract("colossalai", f"{FOLDER}/dynamic_grad_scaler.py", "DynamicGradScaler", BaseGradScaler=BASE, **NAMESPACE)
+CONSTANT = extract("colossalai", f"{FOLDER}/constant_grad_scaler.py", "ConstantGradScaler", BaseGradScaler=BASE)
 fresh = maker(DYNAMIC.DynamicGradScaler, init_scale="initial_scale")
 
 
@@ -21,7 +21,7 @@ def fresh_constant(init_scale: float) -> Any:
     return CONSTANT.ConstantGradScaler(init_scale, verbose=False)
 
 
-@on_a_copy
+@on_copies
 def step(scaler: Any, finite: bool) -> None:
     scaler.update(not finite)
 
@@ -33,13 +33,14 @@ def read(scaler: Any) -> dict[str, float]:
 
 
 ROWS = ((1024.0, 3, 2), (1024.0, 2, 1), (1024.0, 1, 3), (4.0, 2, 2), (2.0**31, 1, 2))
-SETTINGS = each(
+SETTINGS = settings(
     *table(HYSTERESIS, *ROWS, min_scale=1.0, max_scale=2.0**32),
     *table(HYSTERESIS, (1000.0, 2, 2), **ODD, min_scale=600.0, max_scale=1300.0),
 )
+READ_CONSTANT = read_attributes(scale="scale")
 CUT = {"how": "the classes alone, cut from their files, on the CPU", "unpacked": True}
 
 SUBJECTS = (
     Subject("colossalai", "colossalai", "DynamicGradScaler", fresh, step, read, SETTINGS, **CUT),
-    Subject("static", "colossalai", "ConstantGradScaler", fresh_constant, step, shown(scale="scale"), STATIC_SETTINGS, **CUT),
+    Subject("static", "colossalai", "ConstantGradScaler", fresh_constant, step, READ_CONSTANT, STATIC_SETTINGS, **CUT),
 )

@@ -10,7 +10,7 @@ from deepspeed.runtime.fp16.fused_optimizer import FP16_Optimizer
 from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler, LossScaler
 from deepspeed.runtime.fp16.unfused_optimizer import FP16_UnfusedOptimizer
 from drivers.on_cpu import group_of_one
-from subject import HYSTERESIS, Subject, each, in_turn, on_a_copy, shown, table
+from subject import HYSTERESIS, Subject, on_copies, read_attributes, settings, table, with_saved_state
 
 logging.disable()
 group_of_one()
@@ -36,7 +36,7 @@ def fresh_static(init_scale: float) -> LossScaler:
     return LossScaler(init_scale)
 
 
-@on_a_copy
+@on_copies
 def step(scaler: LossScaler | DynamicLossScaler, finite: bool) -> None:
     scaler.update_scale(not finite)
 
@@ -52,7 +52,7 @@ def since_overflow(scaler: Any) -> int:
 
 
 def of_optimizer(kind: type) -> tuple[Any, Any]:
-    """Return a constructor and a step for an optimizer of one float16 parameter, whose small loss scaler is copied."""
+    """Return a constructor and a step for an optimizer of one float16 parameter. Its loss scaler is saved and restored."""
 
     def fresh(init_scale: float, growth_interval: int, min_scale: float) -> Any:
         parameter = torch.nn.Parameter(torch.zeros(2, dtype=torch.half))
@@ -60,7 +60,7 @@ def of_optimizer(kind: type) -> tuple[Any, Any]:
         plain = torch.optim.SGD([parameter], lr=0.0)
         return kind(plain, dynamic_loss_scale=True, dynamic_loss_args=constants, verbose=False), parameter
 
-    def steps(pair: tuple[Any, torch.nn.Parameter], finite: bool) -> None:
+    def step(pair: tuple[Any, torch.nn.Parameter], finite: bool) -> None:
         optimizer, parameter = pair
         parameter.grad = torch.tensor([0.0, 0.0 if finite else torch.inf], dtype=torch.half)
         optimizer.step()
@@ -69,7 +69,7 @@ def of_optimizer(kind: type) -> tuple[Any, Any]:
     def restore(pair: tuple[Any, torch.nn.Parameter], config: Any) -> None:
         pair[0].loss_scale_config = copy.copy(config)
 
-    return in_turn(fresh, steps, lambda pair: pair[0].loss_scale_config, restore)
+    return with_saved_state(fresh, step, lambda pair: pair[0].loss_scale_config, restore)
 
 
 def read_optimizer(after: tuple[Any, Any]) -> dict[str, float]:
@@ -77,27 +77,27 @@ def read_optimizer(after: tuple[Any, Any]) -> dict[str, float]:
 
 
 COUNTED = f"{HYSTERESIS} min_scale"
-SETTINGS = each(
+SETTINGS = settings(
     *table(COUNTED, (1024.0, 3, 2, 1.0), (1024.0, 2, 1, 1.0), (1024.0, 1, 3, 1.0), (4.0, 2, 2, 1.0)),
     *table(COUNTED, (7.0, 3, 1, 1.5), (2.0**126, 1, 2, 1.0)),
     *table(COUNTED, (4.0, 2, 1, 1.0), raise_at_min_scale=False),
-) + each(
+) + settings(
     *table(COUNTED, (2.0**1022, 1, 2, 1.0)),
     reason="at infinity its log message raises OverflowError",
 )
 OPTIMIZER_ROWS = ((1024.0, 3, 1.0), (2.0**32, 1, 1.0), (7.0, 2, 0.25), (2.0**126, 2, 1.0))
-OPTIMIZER_SETTINGS = each(*table("init_scale growth_interval min_scale", *OPTIMIZER_ROWS))
-STATIC = each({"init_scale": 1024.0}) + each({"init_scale": 1000.1}, reason="its scale is a Python float, not a float32")
-STOPS = (Exception, OverflowError)  # at min_scale it raises Exception itself
+OPTIMIZER_SETTINGS = settings(*table("init_scale growth_interval min_scale", *OPTIMIZER_ROWS))
+STATIC = settings({"init_scale": 1024.0}) + settings({"init_scale": 1000.1}, reason="its scale is a Python float, not a float32")
+ERRORS = (Exception, OverflowError)  # at min_scale it raises Exception itself
 OPTIMIZER = "deepspeed_fp16_optimizer"
 CONSECUTIVE = ("deepspeed_consecutive", "deepspeed", "DynamicLossScaler(consecutive_hysteresis=True)")
 
 SUBJECTS = (
-    Subject("deepspeed", "deepspeed", "DynamicLossScaler", fresh, step, read, SETTINGS, stops=STOPS),
-    Subject(*CONSECUTIVE, fresh_consecutive, step, read, SETTINGS, stops=STOPS),
+    Subject("deepspeed", "deepspeed", "DynamicLossScaler", fresh, step, read, SETTINGS, raises=ERRORS),
+    Subject(*CONSECUTIVE, fresh_consecutive, step, read, SETTINGS, raises=ERRORS),
     Subject(OPTIMIZER, "deepspeed", "FP16_Optimizer", *of_optimizer(FP16_Optimizer), read_optimizer, OPTIMIZER_SETTINGS),
     Subject(
         OPTIMIZER, "deepspeed", "FP16_UnfusedOptimizer", *of_optimizer(FP16_UnfusedOptimizer), read_optimizer, OPTIMIZER_SETTINGS
     ),
-    Subject("static", "deepspeed", "LossScaler", fresh_static, step, shown(scale="loss_scale"), STATIC),
+    Subject("static", "deepspeed", "LossScaler", fresh_static, step, read_attributes(scale="loss_scale"), STATIC),
 )

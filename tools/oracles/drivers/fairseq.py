@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 from drivers.on_cpu import OPTIMIZER, give_gradients
-from environments.published import cut
-from subject import Subject, each, maker, on_a_copy, pairs
+from environments.published import extract
+from subject import Subject, maker, on_copies, pairs, settings
 
 NAMES = {
     "growth_factor": "scale_factor",
@@ -17,8 +17,8 @@ NAMES = {
     "min_scale": "threshold",
     "raise_at_or_below": "min_loss_scale",
 }
-FAIRSEQ = cut("fairseq", "fairseq/optim/dynamic_loss_scaler.py", "DynamicLossScaler")
-FAIRSCALE = cut(
+FAIRSEQ = extract("fairseq", "fairseq/optim/dynamic_loss_scaler.py", "DynamicLossScaler")
+FAIRSCALE = extract(
     "fairscale",
     "fairscale/experimental/optim/dynamic_loss_scaler.py",
     "DynamicLossScaler",
@@ -32,7 +32,7 @@ fresh_fairseq = maker(FAIRSEQ.DynamicLossScaler, **NAMES)
 fresh_fairscale = maker(FAIRSCALE.DynamicLossScaler, **NAMES)
 
 
-@on_a_copy
+@on_copies
 def fairseq_step(scaler: Any, finite: bool) -> None:
     try:
         scaler.check_overflow(1.0 if finite else math.inf)
@@ -41,7 +41,7 @@ def fairseq_step(scaler: Any, finite: bool) -> None:
     scaler.update()
 
 
-@on_a_copy
+@on_copies
 def fairscale_step(scaler: Any, finite: bool) -> None:
     give_gradients(finite)
     scaler.step(OPTIMIZER)
@@ -49,7 +49,7 @@ def fairscale_step(scaler: Any, finite: bool) -> None:
         scaler.update()
 
 
-@on_a_copy
+@on_copies
 def fairscale_step_and_update(scaler: Any, finite: bool) -> None:
     give_gradients(finite)
     scaler.step(OPTIMIZER)
@@ -65,7 +65,7 @@ def read_tolerant(scaler: Any) -> dict[str, float]:
     return {**read(scaler), "bad_steps": scaler._overflows_since_rescale}
 
 
-SETTINGS = each(
+SETTINGS = settings(
     *pairs((1024.0, 3), (128.0, 1)),
     {"init_scale": 4.0, "growth_interval": 2, "min_scale": 1.0},
     {"init_scale": 4.0, "growth_interval": 2, "raise_at_or_below": 0.5},
@@ -73,7 +73,7 @@ SETTINGS = each(
     *({"init_scale": 7000.0, "growth_interval": 2, "growth_factor": factor} for factor in (3, 1.1, 49, 1.8)),
     *pairs((2.0**1022, 1)),
 )
-TOLERANT = each(
+TOLERANT = settings(
     *(
         {"init_scale": 1024.0, "growth_interval": 3, "overflow_tolerance": rate}
         for rate in (0.05, 0.25, 1 / 3, 0.5, 0.6, 0.7, 1.0)
@@ -82,19 +82,19 @@ TOLERANT = each(
     {"init_scale": 4.0, "growth_interval": 2, "overflow_tolerance": 0.4, "raise_at_or_below": 0.5},
     {"init_scale": 7000.0, "growth_interval": 1, "overflow_tolerance": 0.25, "growth_factor": 3},
 )
-TWICE = each(
+TWICE = settings(
     *pairs((1024.0, 3), (1024.0, 1)),
     reason="called like this, as in its own test, it counts a step with an overflow twice, and with a window of 1 grows in it",
 )
 CUT = "the class alone, cut from its file"
 FINITE = f"{CUT}; update after finite steps only"
 EVERY = f"{CUT}; update after every step"
-MORE = {"stops": (FloatingPointError,), "unpacked": True}
+MORE = {"raises": (FloatingPointError,), "unpacked": True}
 FAIRSEQS, FAIRSCALES = ("fairseq", "DynamicLossScaler", fresh_fairseq), ("fairscale", "DynamicLossScaler", fresh_fairscale)
 
 SUBJECTS = (
     Subject("fairseq", *FAIRSEQS, fairseq_step, read, SETTINGS, how=CUT, **MORE),
     Subject("fairseq_tolerance", *FAIRSEQS, fairseq_step, read_tolerant, TOLERANT, how=CUT, **MORE),
-    Subject("fairscale", *FAIRSCALES, fairscale_step, read, each({}) + SETTINGS, how=FINITE, **MORE),
+    Subject("fairscale", *FAIRSCALES, fairscale_step, read, settings({}) + SETTINGS, how=FINITE, **MORE),
     Subject("fairscale", *FAIRSCALES, fairscale_step_and_update, read, TWICE, how=EVERY, **MORE),
 )

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import keras
-from subject import FLUSHED, Subject, each, maker, pairs
+from subject import FLUSHED, Subject, maker, pairs, settings
 
 FINITE, INFINITE = jnp.zeros(2), jnp.asarray([0.0, jnp.inf])
 NAMES = {"init_scale": "initial_scale", "growth_interval": "dynamic_growth_steps"}
@@ -39,9 +39,9 @@ def read(state: State) -> dict[str, Any]:
     return {"scale": values["dynamic_scale"], "good_steps": values["step_counter"]}
 
 
-SETTINGS = each(
+SETTINGS = settings(
     {},
     *pairs((1024.0, 3), (32768.0, 1), (2.0**126, 1), (1000.1, 2)),
-) + each(*pairs((2.0**-123, 2)), reason=FLUSHED)
+) + settings(*pairs((2.0**-123, 2)), reason=FLUSHED)
 
 SUBJECTS = (Subject("keras", "keras", "LossScaleOptimizer", fresh, step, read, SETTINGS, how="JAX backend, under jax.jit"),)

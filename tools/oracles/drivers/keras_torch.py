@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 import torch
-from subject import Subject, each, in_turn, maker, pairs, saved
+from subject import Subject, maker, pairs, read_saved_state, settings, with_saved_state
 
 FINITE, INFINITE = torch.zeros(2), torch.tensor([0.0, torch.inf])
 NAMES = {"init_scale": "initial_scale", "growth_interval": "dynamic_growth_steps"}
@@ -36,7 +36,9 @@ def restore(optimizer: Any, state: tuple[np.ndarray, np.ndarray]) -> None:
     optimizer.step_counter.assign(state[1])
 
 
-SETTINGS = each({}, *pairs((1024.0, 3), (2.0**126, 1), (2.0**-147, 2)))
-WALK = in_turn(fresh, step, save, restore)
+SETTINGS = settings({}, *pairs((1024.0, 3), (2.0**126, 1), (2.0**-147, 2)))
+FUNCTIONS = with_saved_state(fresh, step, save, restore)
 
-SUBJECTS = (Subject("keras", "keras", "LossScaleOptimizer", *WALK, saved, SETTINGS, how="torch backend, eagerly"),)
+SUBJECTS = (
+    Subject("keras", "keras", "LossScaleOptimizer", *FUNCTIONS, read_saved_state, SETTINGS, how="torch backend, eagerly"),
+)

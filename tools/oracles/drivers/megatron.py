@@ -5,7 +5,7 @@ from unittest import mock
 
 import torch
 from megatron.core.optimizer.grad_scaler import ConstantGradScaler, DynamicGradScaler
-from subject import HYSTERESIS, ODD, STATIC_SETTINGS, Fresh, Subject, each, maker, on_a_copy, shown, table
+from subject import HYSTERESIS, ODD, STATIC_SETTINGS, Fresh, Subject, maker, on_copies, read_attributes, settings, table
 
 HOW = "tensors that it creates on `cuda` are created on the CPU"
 tensor = torch.tensor
@@ -19,7 +19,7 @@ def made_on_cpu(kind: type) -> Fresh:
     return mock.patch.object(torch, "tensor", on_cpu)(maker(kind, init_scale="initial_scale"))
 
 
-@on_a_copy
+@on_copies
 def step(scaler: Any, finite: bool) -> None:
     scaler.update(not finite)
 
@@ -31,12 +31,12 @@ def read(scaler: DynamicGradScaler) -> dict[str, float]:
 
 
 ROWS = ((1024.0, 3, 2), (1024.0, 2, 1), (1024.0, 2, 3), (4.0, 1, 2), (2.0**126, 1, 2))
-SETTINGS = each(
+SETTINGS = settings(
     *table(HYSTERESIS, *ROWS, growth_factor=2.0, backoff_factor=0.5, min_scale=1.0),
     *table(f"{HYSTERESIS} min_scale", (1000.0, 2, 2, 900.0), (3e38, 2, 1, 0.3), **ODD),
 )
 DYNAMIC, CONSTANT = made_on_cpu(DynamicGradScaler), made_on_cpu(ConstantGradScaler)
-READ_CONSTANT = shown(scale="scale")
+READ_CONSTANT = read_attributes(scale="scale")
 
 SUBJECTS = (
     Subject("megatron", "megatron-core", "DynamicGradScaler", DYNAMIC, step, read, SETTINGS, how=HOW),

@@ -6,20 +6,20 @@ from typing import Any
 import mindspore
 import numpy as np
 from mindspore import Tensor, amp, nn
-from subject import Subject, each, in_turn, maker, on_a_copy, saved, table
+from subject import Subject, maker, on_copies, read_saved_state, settings, table, with_saved_state
 
 FINITE, OVERFLOW = Tensor(True), Tensor(False)
 NAMES = {"growth_factor": "scale_factor", "growth_interval": "scale_window"}
 
 
-def holding(parameters: Callable[[Any], tuple[Any, ...]]) -> tuple[Any, Any]:
+def save_and_restore(parameters: Callable[[Any], tuple[Any, ...]]) -> tuple[Any, Any]:
     """Return functions that save and restore the parameters of an object."""
 
-    def save(one: Any) -> tuple[np.ndarray, ...]:
-        return tuple(parameter.asnumpy().copy() for parameter in parameters(one))
+    def save(scaler: Any) -> tuple[np.ndarray, ...]:
+        return tuple(parameter.asnumpy().copy() for parameter in parameters(scaler))
 
-    def restore(one: Any, state: tuple[np.ndarray, ...]) -> None:
-        for parameter, value in zip(parameters(one), state, strict=True):
+    def restore(scaler: Any, state: tuple[np.ndarray, ...]) -> None:
+        for parameter, value in zip(parameters(scaler), state, strict=True):
             parameter.set_data(Tensor(value, parameter.dtype))
 
     return save, restore
@@ -50,7 +50,7 @@ def read_cell(after: tuple[Any, tuple[np.ndarray, ...]]) -> dict[str, float]:
     return {"scale": scale, "good_steps": now - last - 1}
 
 
-@on_a_copy
+@on_copies
 def manager_step(manager: Any, finite: bool) -> None:
     manager.update_loss_scale(not finite)
 
@@ -77,19 +77,25 @@ SCALER = maker(amp.DynamicLossScaler, init_scale="scale_value", **NAMES)
 MANAGER = maker(amp.DynamicLossScaleManager, init_scale="init_loss_scale", **NAMES)
 FIXED = maker(amp.FixedLossScaleManager, init_scale="loss_scale")
 STATIC = maker(amp.StaticLossScaler, init_scale="scale_value")
-SCALER_WALK = in_turn(SCALER, step, *holding(lambda scaler: (scaler.scale_value, scaler.counter)))
-CELL_WALK = in_turn(fresh_cell, cell_step, *holding(cell_parameters))
+SCALER_FUNCTIONS = with_saved_state(SCALER, step, *save_and_restore(lambda scaler: (scaler.scale_value, scaler.counter)))
+CELL_FUNCTIONS = with_saved_state(fresh_cell, cell_step, *save_and_restore(cell_parameters))
 FACTORS = "init_scale growth_factor growth_interval"
 ROWS = ((65536.0, 2, 1), (1024.0, 2, 3), (2.0**126, 2, 1), (4.0, 2, 2), (7000.0, 3, 2), (3e38, 3, 1), (7000.1, 1.1, 2))
-SETTINGS = each(*table(FACTORS, *ROWS))
-FEW = each(*table(FACTORS, (1024.0, 2, 3), (7.0, 3, 2), (3e38, 3, 1)))  # a step takes tens of milliseconds
-STILL = each({"init_scale": 1024.0}, {"init_scale": 1000.5})
+SETTINGS = settings(*table(FACTORS, *ROWS))
+FEW = settings(*table(FACTORS, (1024.0, 2, 3), (7.0, 3, 2), (3e38, 3, 1)))  # a step takes tens of milliseconds
+STILL = settings({"init_scale": 1024.0}, {"init_scale": 1000.5})
 
 SUBJECTS = (
-    Subject("mindspore", "mindspore", "amp.DynamicLossScaler", *SCALER_WALK, saved, FEW),
-    Subject("mindspore_update_cell", "mindspore", "nn.DynamicLossScaleUpdateCell", *CELL_WALK, read_cell, SETTINGS[1:]),
+    Subject("mindspore", "mindspore", "amp.DynamicLossScaler", *SCALER_FUNCTIONS, read_saved_state, FEW),
+    Subject("mindspore_update_cell", "mindspore", "nn.DynamicLossScaleUpdateCell", *CELL_FUNCTIONS, read_cell, SETTINGS[1:]),
     Subject(
-        "mindspore_manager", "mindspore", "amp.DynamicLossScaleManager", MANAGER, manager_step, read_manager, each({}) + SETTINGS
+        "mindspore_manager",
+        "mindspore",
+        "amp.DynamicLossScaleManager",
+        MANAGER,
+        manager_step,
+        read_manager,
+        settings({}) + SETTINGS,
     ),
     Subject("static", "mindspore", "amp.StaticLossScaler", STATIC, static_step, read_static, STILL),
     Subject("static", "mindspore", "amp.FixedLossScaleManager", FIXED, manager_step, read_fixed, STILL),

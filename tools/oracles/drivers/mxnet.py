@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from environments.published import cut
-from subject import Subject, each, on_a_copy, pairs, shown
+from environments.published import extract
+from subject import Subject, on_copies, pairs, read_attributes, settings
 
 logging.disable()
 
@@ -28,11 +28,11 @@ def multi_all_finite(*gradients: np.ndarray, num_arrays: int, init_output: bool,
     assert len(gradients) == num_arrays
     if init_output:
         out.array[:] = 1
-    if not all(np.isfinite(one).all() for one in gradients):
+    if not all(np.isfinite(gradient).all() for gradient in gradients):
         out.array[:] = 0
 
 
-MXNET = cut(
+MXNET = extract(
     "mxnet",
     "mxnet/contrib/amp/loss_scaler.py",
     "LossScaler",
@@ -57,18 +57,18 @@ def fresh(init_scale: float = 2.0**16, growth_interval: int = 2000, max_scale: f
     return scaler
 
 
-@on_a_copy
+@on_copies
 def step(scaler: Any, finite: bool) -> None:
     gradient = np.array([0.0, 0.0 if finite else np.inf]).view(Gradient)
     assert scaler.has_overflow([SimpleNamespace(_grad=[gradient])]) is not finite
 
 
-SETTINGS = each(
+SETTINGS = settings(
     {},
     *pairs((1024.0, 3), (65536.0, 1), (2.0**23, 2), (2.0**-1072, 2)),
     {"init_scale": 1000.1, "growth_interval": 1, "max_scale": 3000.0},
 )
 HOW = "the class alone, cut from its file; constants set as attributes, arrays of NumPy"
-READ = shown(scale="loss_scale", good_steps="_unskipped")
+READ = read_attributes(scale="loss_scale", good_steps="_unskipped")
 
 SUBJECTS = (Subject("mxnet", "mxnet", "contrib.amp LossScaler", fresh, step, READ, SETTINGS, how=HOW, unpacked=True),)

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 from drivers.on_cpu import GradScaler, group_of_one, scaler_steps
-from environments.published import cut
+from environments.published import extract
 from megatron.core import parallel_state
-from subject import HYSTERESIS, ODD, Subject, each, table
+from subject import HYSTERESIS, ODD, Subject, settings, table
 
 group_of_one()
 parallel_state.initialize_model_parallel()
@@ -26,7 +26,7 @@ class OnCPU:
         return getattr(torch, name)
 
 
-GIVEN = {
+NAMESPACE = {
     "torch": OnCPU(),
     "parallel_state": parallel_state,
     "HAVE_AMP_C": False,
@@ -53,7 +53,7 @@ def read(scaler: Any) -> dict[str, float]:
     return {"scale": state["scale"], "good_steps": state["_growth_tracker"], "bad_steps": bad}
 
 
-SETTINGS = each(
+SETTINGS = settings(
     {},
     *table(HYSTERESIS, (1024.0, 3, 2), (1024.0, 2, 1), (1024.0, 1, 3), (2.0**126, 1, 2)),
     *table(HYSTERESIS, (1000.0, 2, 2), **ODD),
@@ -61,6 +61,6 @@ SETTINGS = each(
 )
 CUT = {"how": "the class alone, cut from its file, on the CPU; one process, gloo", "unpacked": True}
 FILES = ("nemo/collections/nlp/parts/nlp_overrides.py", "nemo/lightning/_strategy_lib.py")
-KINDS = {f"GradScaler of {file}": cut("nemo_toolkit", file, "GradScaler", **GIVEN).GradScaler for file in FILES}
+KINDS = {f"GradScaler of {file}": extract("nemo_toolkit", file, "GradScaler", **NAMESPACE).GradScaler for file in FILES}
 
 SUBJECTS = tuple(Subject("nemo", "nemo_toolkit", name, kind, step, read, SETTINGS, **CUT) for name, kind in KINDS.items())

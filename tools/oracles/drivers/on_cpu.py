@@ -34,5 +34,5 @@ def scaler_steps(scaler: Any, finite: bool) -> None:
 
 def group_of_one() -> None:
     """Create a process group of this process alone, with gloo."""
-    meeting = os.path.join(tempfile.mkdtemp(), "meeting")
-    torch.distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=0, world_size=1)
+    file = os.path.join(tempfile.mkdtemp(), "rendezvous")
+    torch.distributed.init_process_group("gloo", init_method=f"file://{file}", rank=0, world_size=1)

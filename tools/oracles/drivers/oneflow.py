@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 from drivers.compiled import step_of
 from environments.published import file_of
-from subject import Subject, each, on_a_copy, pairs, table
+from subject import Subject, on_copies, pairs, settings, table
 
 STEP = step_of("oneflow_step.cpp", file_of("oneflow", "oneflow/user/kernels/dynamic_loss_scale_schedule_kernel.cpp"))
 
@@ -16,7 +16,7 @@ def fresh(init_scale: float = 2.0**16, growth_factor: float = 2.0, growth_interv
     return SimpleNamespace(scale=c_float(init_scale), good=c_int64(0), constants=constants)
 
 
-@on_a_copy
+@on_copies
 def step(state: SimpleNamespace, finite: bool) -> None:
     STEP(c_int64(not finite), byref(state.scale), byref(state.good), *state.constants)
 
@@ -25,7 +25,7 @@ def read(state: SimpleNamespace) -> dict[str, float]:
     return {"scale": state.scale.value, "good_steps": state.good.value}
 
 
-SETTINGS = each(
+SETTINGS = settings(
     {},
     *pairs((1024.0, 3), (65536.0, 1), (2.0**126, 1), (4.0, 2)),
     *table("init_scale growth_interval growth_factor", (7000.0, 2, 3.0), (7000.0, 2, 1.1), (3e38, 1, 1.1)),

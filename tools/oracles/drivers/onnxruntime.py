@@ -3,22 +3,22 @@
 from types import SimpleNamespace
 from typing import Any
 
-from environments.published import cut
-from subject import Subject, each, maker, on_a_copy, pairs, shown
+from environments.published import extract
+from subject import Subject, maker, on_copies, pairs, read_attributes, settings
 
 DISTRIBUTION = "onnxruntime-training"
-SCALER = cut(DISTRIBUTION, "onnxruntime/training/amp/loss_scaler.py", "LossScaler", "DynamicLossScaler").DynamicLossScaler
+SCALER = extract(DISTRIBUTION, "onnxruntime/training/amp/loss_scaler.py", "LossScaler", "DynamicLossScaler").DynamicLossScaler
 BOUNDS = {"min_scale": "min_loss_scale", "max_scale": "max_loss_scale"}
 FRESH = maker(SCALER, init_scale="loss_scale", growth_interval="up_scale_window", **BOUNDS)
-READ = shown(scale="loss_scale", good_steps="_stable_steps_count")
+READ = read_attributes(scale="loss_scale", good_steps="_stable_steps_count")
 
 
-@on_a_copy
+@on_copies
 def step(scaler: Any, finite: bool) -> None:
     scaler.update(SimpleNamespace(all_finite=finite))
 
 
-SETTINGS = each(
+SETTINGS = settings(
     {},
     *pairs((1024.0, 3), (65536.0, 1), (4.0, 2), (2.0**23, 2)),
     {"init_scale": 1000.1, "growth_interval": 1, "min_scale": 300.0, "max_scale": 3000.0},

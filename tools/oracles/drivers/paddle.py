@@ -11,7 +11,7 @@ from unittest import mock
 
 import paddle
 from paddle.amp import AmpScaler, GradScaler, grad_scaler
-from subject import HYSTERESIS, ODD, PADDLE_NAMES, STATIC_SETTINGS, Fresh, Subject, each, maker, on_a_copy, table
+from subject import HYSTERESIS, ODD, PADDLE_NAMES, STATIC_SETTINGS, Fresh, Subject, maker, on_copies, settings, table
 
 WEIGHT = paddle.create_parameter([2], "float32")
 OPTIMIZER = paddle.optimizer.SGD(learning_rate=0.0, parameters=[WEIGHT])
@@ -29,14 +29,14 @@ def made_on_gpu(kind: Any, **fixed: Any) -> Fresh:
     return fresh
 
 
-@on_a_copy
+@on_copies
 def minimize(scaler: Any, finite: bool) -> None:
     scaled = scaler.scale(LOSS)
     WEIGHT.grad = paddle.to_tensor([0.0, 0.0 if finite else float("inf")])
     scaler.minimize(OPTIMIZER, scaled)
 
 
-@on_a_copy
+@on_copies
 def step_and_update(scaler: Any, finite: bool) -> None:
     scaler.scale(LOSS)
     WEIGHT.grad = paddle.to_tensor([0.0, 0.0 if finite else float("inf")])
@@ -53,7 +53,7 @@ def read_static(scaler: Any) -> dict[str, float]:
     return {"scale": scaler.state_dict()["scale"].item()}
 
 
-SETTINGS = each(
+SETTINGS = settings(
     {},
     *table(HYSTERESIS, (1024.0, 3, 2), (1024.0, 2, 1), (1024.0, 1, 3), (2.0**126, 1, 2), (2.0**-147, 2, 1)),
     *table(HYSTERESIS, (1000.0, 2, 2), (3e38, 2, 1), **ODD),

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import paddle
-from subject import HYSTERESIS, ODD, PADDLE_NAMES, Subject, each, in_turn, maker, saved, table
+from subject import HYSTERESIS, ODD, PADDLE_NAMES, Subject, maker, read_saved_state, settings, table, with_saved_state
 
 State = tuple[np.ndarray, ...]
 PLACE = paddle.CPUPlace()
@@ -76,15 +76,15 @@ def kernel_step(before: tuple[tuple[float, ...], State], finite: bool) -> tuple[
     return before[0], tuple(tensor.numpy() for tensor in state)
 
 
-SETTINGS = each(
+SETTINGS = settings(
     *table(HYSTERESIS, (1024.0, 3, 2), (1024.0, 2, 1), (4.0, 1, 1), (2.0**126, 1, 2)),
     *table(HYSTERESIS, (1000.0, 2, 2), (3e38, 2, 1), **ODD),
 )
 DECORATE = ("paddle_static", "paddlepaddle", "paddle.static.amp.decorate")
-PROGRAM = in_turn(fresh_program, program_step, save, restore)
+PROGRAM = with_saved_state(fresh_program, program_step, save, restore)
 KERNEL = ("paddle_static", "paddlepaddle", "kernel update_loss_scaling")
 
 SUBJECTS = (
-    Subject(*DECORATE, *PROGRAM, saved, each({}) + SETTINGS, how="a PIR program with amp.GradScaler"),
-    Subject(*KERNEL, fresh_kernel, kernel_step, saved, SETTINGS),
+    Subject(*DECORATE, *PROGRAM, read_saved_state, settings({}) + SETTINGS, how="a PIR program with amp.GradScaler"),
+    Subject(*KERNEL, fresh_kernel, kernel_step, read_saved_state, SETTINGS),
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 import paddle
 from drivers.paddle_static import Program, program_step, restore, save, started
-from subject import HYSTERESIS, PADDLE_NAMES, Subject, each, in_turn, maker, saved, table
+from subject import HYSTERESIS, PADDLE_NAMES, Subject, maker, read_saved_state, settings, table, with_saved_state
 
 
 def fresh(**values: Any) -> Program:
@@ -24,13 +24,13 @@ def fresh(**values: Any) -> Program:
     return started(main, startup, optimizer)
 
 
-SETTINGS = each(
+SETTINGS = settings(
     {},
     {"init_scale": 1024.0, "growth_interval": 3},
     *table(HYSTERESIS, (1000.0, 2, 2), (2.0**126, 1, 1), (4.0, 2, 1)),
 )
 HOW = "a program of the older form, FLAGS_enable_pir_api=0"
 DECORATE = ("paddle_static_old", "paddlepaddle", "paddle.static.amp.decorate, older form")
-WALK = in_turn(fresh, program_step, save, restore)
+FUNCTIONS = with_saved_state(fresh, program_step, save, restore)
 
-SUBJECTS = (Subject(*DECORATE, *WALK, saved, SETTINGS, how=HOW),)
+SUBJECTS = (Subject(*DECORATE, *FUNCTIONS, read_saved_state, SETTINGS, how=HOW),)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 import tf_keras
-from subject import Fresh, Step, Subject, each, in_turn, maker, pairs, saved, table
+from subject import Fresh, Step, Subject, maker, pairs, read_saved_state, settings, table, with_saved_state
 
 FINITE, INFINITE = tf.zeros([2]), tf.constant([0.0, np.inf])
 
@@ -38,7 +38,7 @@ def fresh_v1_compiled(**values: Any) -> Scaler:
     return eager._replace(step=tf.function(lambda gradient: eager.step(gradient)[1]))
 
 
-def walk(fresh: Fresh) -> tuple[Fresh, Step]:
+def functions_of(fresh: Fresh) -> tuple[Fresh, Step]:
     def step(scaler: Scaler, finite: bool) -> None:
         scaler.step(FINITE if finite else INFINITE)
 
@@ -49,17 +49,17 @@ def walk(fresh: Fresh) -> tuple[Fresh, Step]:
         for variable, value in zip(scaler.variables, state, strict=True):
             variable.assign(value)
 
-    return in_turn(fresh, step, save, restore)
+    return with_saved_state(fresh, step, save, restore)
 
 
-DOUBLING = each({}, *pairs((1024.0, 3), (32768.0, 1), (2.0**126, 1), (4.0, 2)))
+DOUBLING = settings({}, *pairs((1024.0, 3), (32768.0, 1), (2.0**126, 1), (4.0, 2)))
 OTHER_FACTORS = table("init_scale growth_interval growth_factor", (7000.0, 2, 3), (7000.0, 2, 1.1), (3e38, 1, 3))
-DIVIDES = each(*OTHER_FACTORS, reason="compiled, its division is a multiplication by the rounded reciprocal")
+DIVIDES = settings(*OTHER_FACTORS, reason="compiled, its division is a multiplication by the rounded reciprocal")
 KERAS = ("tf_keras", "tf_keras", "mixed_precision.LossScaleOptimizer")
 V1 = ("tensorflow_v1", "tensorflow", "compat.v1.mixed_precision.DynamicLossScale")
 
 SUBJECTS = (
-    Subject(*KERAS, *walk(fresh_keras), saved, DOUBLING, how="under tf.function"),
-    Subject(*V1, *walk(fresh_v1), saved, DOUBLING + each(*OTHER_FACTORS), how="eagerly"),
-    Subject(*V1, *walk(fresh_v1_compiled), saved, DOUBLING + DIVIDES, how="under tf.function"),
+    Subject(*KERAS, *functions_of(fresh_keras), read_saved_state, DOUBLING, how="under tf.function"),
+    Subject(*V1, *functions_of(fresh_v1), read_saved_state, DOUBLING + settings(*OTHER_FACTORS), how="eagerly"),
+    Subject(*V1, *functions_of(fresh_v1_compiled), read_saved_state, DOUBLING + DIVIDES, how="under tf.function"),
 )

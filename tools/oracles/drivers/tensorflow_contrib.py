@@ -5,12 +5,12 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import tensorflow as tf
-from environments.published import cut
-from subject import HYSTERESIS, ODD, PADDLE_NAMES, Subject, each, in_turn, maker, saved, table
+from environments.published import extract
+from subject import HYSTERESIS, ODD, PADDLE_NAMES, Subject, maker, read_saved_state, settings, table, with_saved_state
 
 V1 = tf.compat.v1
 V1.disable_v2_behavior()
-CONTRIB = cut(
+CONTRIB = extract(
     "tensorflow",
     "tensorflow_core/contrib/mixed_precision/python/loss_scale_manager.py",
     "LossScaleManager",
@@ -58,7 +58,7 @@ def restore(scaler: Scaler, state: tuple[Any, ...]) -> None:
         variable.load(value, scaler.session)
 
 
-SETTINGS = each(
+SETTINGS = settings(
     {"init_scale": 1024.0, "growth_interval": 3},
     *table(HYSTERESIS, (1024.0, 1, 1), (1024.0, 2, 3), backoff_factor=0.5),
     *table(HYSTERESIS, (1.5, 2, 1), (2.0**126, 1, 2)),
@@ -66,6 +66,6 @@ SETTINGS = each(
 )
 MANAGER = ("tensorflow_contrib", "tensorflow", "contrib ExponentialUpdateLossScaleManager")
 HOW = "the classes alone, cut from their file, in a session of TensorFlow 2.21.0"
-WALK = in_turn(fresh, step, save, restore)
+FUNCTIONS = with_saved_state(fresh, step, save, restore)
 
-SUBJECTS = (Subject(*MANAGER, *WALK, saved, SETTINGS, how=HOW, unpacked=True),)
+SUBJECTS = (Subject(*MANAGER, *FUNCTIONS, read_saved_state, SETTINGS, how=HOW, unpacked=True),)
