@@ -55,17 +55,17 @@ def _explored(problems: list[str]) -> tuple[list[page.Reached], Counter[str]]:
     rows, counts = [], Counter[str](differing=0, presets=len(presets.PRESETS))
     for name in presets.PRESETS:
         explored = [reach.explore(rule) for rule in reach.settings(name)]
-        states = sum(len(each.graph.edges) for each in explored)
+        states = sum(len(result.graph.edges) for result in explored)
         rows.append(reach.row(name, explored))
         counts.update(states=states, rules=len(explored))
-        exact = [each for each in explored if reach.exact(each.rule)]
-        counts.update(steps=sum(2 * len(each.graph.edges) for each in exact), differing=sum(map(reach.differing, exact)))
+        exact = [result for result in explored if reach.exact(result.rule)]
+        counts.update(steps=sum(2 * len(result.graph.edges) for result in exact), differing=sum(map(reach.differing, exact)))
     if counts["differing"]:
         problems.append(f"the encoding differs from the library in {counts['differing']} steps")
     further = [reach.explore(rule) for rule in reach.FURTHER]
-    problems += [f"the encoding differs from the library for {each.rule}" for each in further if reach.differing(each)]
-    unnoticed = [step.__name__ for step in mutants.STEPS if not any(reach.differing(each, step) for each in further)]
-    problems += [f"{name} does not differ from the library" for name in unnoticed]
+    problems += [f"the encoding differs from the library for {result.rule}" for result in further if reach.differing(result)]
+    equal = [step.__name__ for step in mutants.STEPS if not any(reach.differing(result, step) for result in further)]
+    problems += [f"{name} does not differ from the library" for name in equal]
     return rows, counts
 
 

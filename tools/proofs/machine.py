@@ -2,8 +2,8 @@
 Encoding of one transition, as `ampscale.core.machine` defines it, on Python numbers or on terms of z3.
 
 A scale is an integer position on an ordered grid: larger scales have larger positions, `top` is the largest finite one,
-`top + 1` is infinity, and 0 is zero. A growth and a backoff move the scale along the grid. How far is not part of the machine:
-`Moves` has the result of each product, which for powers of two is a shift, and for any other factor only has to keep the order.
+`top + 1` is infinity, and 0 is zero. The products of the scale with the factors are inputs of a transition, see `Products`. For
+powers of two, a product is a shift along the grid; for any other factor, it must only keep the order of the scales.
 """
 
 from typing import Any, NamedTuple
@@ -45,8 +45,8 @@ class State(NamedTuple):
     pending: Term
 
 
-class Moves(NamedTuple):
-    """Rounded results of the factors for one pending scale, before bounds and `skip_infinite_growth`."""
+class Products(NamedTuple):
+    """Rounded products of one pending scale with the factors, before bounds and `skip_infinite_growth`."""
 
     grown: Term
     warmed: Term  # with `warmup_growth_factor`
@@ -86,13 +86,13 @@ class Step:
         rule: Constants of the rule.
         state: State before the step.
         finite: Flag of the step.
-        moves: Products for `state.pending`.
+        products: Products of `state.pending`.
         share_reached: With `overflow_tolerance`, True if the overflows after this step reach their share.
     """
 
-    def __init__(self, logic: Any, rule: Rule, state: State, finite: Term, moves: Moves, share_reached: Term) -> None:
+    def __init__(self, logic: Any, rule: Rule, state: State, finite: Term, products: Products, share_reached: Term) -> None:
         self.logic, self.rule, self.state = logic, rule, state
-        self.finite, self.moves, self.share_reached = finite, moves, share_reached
+        self.finite, self.products, self.share_reached = finite, products, share_reached
 
     def all(self) -> tuple[State, Term]:
         """Return the next state, and True if the published scaler raises an error, which leaves the state unchanged."""
@@ -100,7 +100,7 @@ class Step:
         in_force = self.logic.If(self.rule.delayed_update, self.state.pending, new_scale)
         new = State(in_force, self.good(), self.bad(), self.window(), new_scale)
         raises = self.raises(new_scale)
-        return State(*(self.logic.If(raises, old, value) for old, value in zip(self.state, new, strict=True))), raises
+        return State(*(self.logic.If(raises, before, after) for before, after in zip(self.state, new, strict=True))), raises
 
     def grows(self) -> Term:
         """Return True if the scale grows."""
@@ -130,15 +130,15 @@ class Step:
         """Return the result of a growth."""
         rule, logic = self.rule, self.logic
         warm = logic.And(rule.has_warmup, self.state.bad == 0)
-        product = logic.If(warm, self.moves.warmed, self.moves.grown)
-        kept = logic.If(logic.And(rule.skip_infinite_growth, product > rule.top), self.state.pending, product)
-        clamps = logic.And(rule.has_max, logic.Not(rule.block_at_bounds), kept > rule.max_scale)
-        return logic.If(clamps, rule.max_scale, kept)
+        product = logic.If(warm, self.products.warmed, self.products.grown)
+        unclamped = logic.If(logic.And(rule.skip_infinite_growth, product > rule.top), self.state.pending, product)
+        clamps = logic.And(rule.has_max, logic.Not(rule.block_at_bounds), unclamped > rule.max_scale)
+        return logic.If(clamps, rule.max_scale, unclamped)
 
     def backed_off(self) -> Term:
         """Return the result of a backoff."""
         rule, logic = self.rule, self.logic
-        product = self.moves.backed_off
+        product = self.products.backed_off
         clamps = logic.And(rule.has_min, logic.Not(rule.block_at_bounds), product < rule.min_scale)
         return logic.If(clamps, rule.min_scale, product)
 
@@ -169,7 +169,7 @@ class Step:
 
 
 def shift(logic: Any, rule: Rule, position: Term, steps: Term) -> Term:
-    """Return *position* moved by *steps*: a product with a power of two. Zero and infinity stay; the result saturates there."""
-    moved = position + steps
-    inside = logic.If(moved > rule.top, rule.top + 1, logic.If(moved < 1, 0, moved))
+    """Return the product of a scale with 2**steps: another position, limited by zero and infinity, which do not change."""
+    shifted = position + steps
+    inside = logic.If(shifted > rule.top, rule.top + 1, logic.If(shifted < 1, 0, shifted))
     return logic.If(logic.Or(position == 0, position == rule.top + 1), position, inside)

@@ -1,6 +1,6 @@
 """
 Wrong transitions. Each breaks at least one theorem, and each theorem is broken by at least one of them, so that no theorem is
-true for want of a case. Most are bugs that published scalers or ports of them had.
+true of every transition. Most are bugs that published scalers or ports of them had.
 """
 
 from typing import Any
@@ -30,7 +30,7 @@ class GrowsAtEqualityOnly(Step):
 
 
 class GrowsAtTheUpperBound(Step):
-    """A scale at a blocking bound grows, as if the test were strict."""
+    """A bound does not block a growth."""
 
     def grows(self) -> Term:
         return self.logic.And(self.finite, self.state.good + 1 >= self.rule.growth_interval)
@@ -61,14 +61,14 @@ class NoLowerBound(Step):
     """A backoff does not clamp."""
 
     def backed_off(self) -> Term:
-        return self.moves.backed_off
+        return self.products.backed_off
 
 
 class NoUpperBound(Step):
     """A growth clamps at the largest number only."""
 
     def grown(self) -> Term:
-        product = self.moves.grown
+        product = self.products.grown
         return self.logic.If(self.logic.And(self.rule.skip_infinite_growth, product > self.rule.top), self.state.pending, product)
 
 
@@ -76,26 +76,26 @@ class InfiniteGrowth(Step):
     """No growth is skipped."""
 
     def grown(self) -> Term:
-        clamps = self.logic.And(self.rule.has_max, self.moves.grown > self.rule.max_scale)
-        return self.logic.If(clamps, self.rule.max_scale, self.moves.grown)
+        clamps = self.logic.And(self.rule.has_max, self.products.grown > self.rule.max_scale)
+        return self.logic.If(clamps, self.rule.max_scale, self.products.grown)
 
 
 class AlwaysSkipsInfiniteGrowth(Step):
     """A growth to infinity is skipped although the rule allows it."""
 
     def grown(self) -> Term:
-        return self.logic.If(self.moves.grown > self.rule.top, self.state.pending, super().grown())
+        return self.logic.If(self.products.grown > self.rule.top, self.state.pending, super().grown())
 
 
 class InfiniteGrowthBacksOff(Step):
     """A growth to infinity lowers the scale instead."""
 
     def grown(self) -> Term:
-        return self.logic.If(self.moves.grown > self.rule.top, self.moves.backed_off, super().grown())
+        return self.logic.If(self.products.grown > self.rule.top, self.products.backed_off, super().grown())
 
 
 class GrowsToNothing(Step):
-    """A growth beyond infinity gives no scale."""
+    """A growth from infinity gives a position that is no scale."""
 
     def grown(self) -> Term:
         return self.logic.If(self.state.pending > self.rule.top, self.rule.top + 2, super().grown())
@@ -112,7 +112,7 @@ class BackoffSubtracts(Step):
     """A backoff subtracts, also with a factor of 1."""
 
     def backed_off(self) -> Term:
-        return self.moves.backed_off - 1
+        return self.products.backed_off - 1
 
 
 class LeavesInfinity(Step):

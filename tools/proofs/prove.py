@@ -10,7 +10,7 @@ from typing import Any
 
 import z3
 
-from .machine import Moves, Rule, State, Step, Term, shift
+from .machine import Products, Rule, State, Step, Term, shift
 from .theorems import INVARIANTS, THEOREMS, Context, History, history_agrees, next_history
 
 BOOLEANS = {
@@ -44,17 +44,17 @@ def valid(rule: Rule, init_scale: Term) -> Term:
     )
 
 
-def rounded_products(rule: Rule, scale: Term, moves: Moves) -> Term:
-    """Return what holds for the rounded products with factors of at least 1, and of at most 1, in any float format."""
-    ends = [z3.And(*(z3.Implies(scale == end, move == end) for move in moves)) for end in (0, rule.top + 1)]
-    upward = z3.And(*(z3.And(move >= scale, move <= rule.top + 1) for move in (moves.grown, moves.warmed)))
-    return z3.And(*ends, upward, moves.backed_off >= 0, moves.backed_off <= scale)
+def rounded_products(rule: Rule, scale: Term, products: Products) -> Term:
+    """Return the properties of products in any float format: no growth lowers the scale, and no backoff raises it."""
+    ends = [z3.And(*(z3.Implies(scale == end, product == end) for product in products)) for end in (0, rule.top + 1)]
+    upward = z3.And(*(z3.And(product >= scale, product <= rule.top + 1) for product in (products.grown, products.warmed)))
+    return z3.And(*ends, upward, products.backed_off >= 0, products.backed_off <= scale)
 
 
-def powers_of_two(rule: Rule, scale: Term, distances: Moves, product: Callable[..., Term] = shift) -> Moves:
+def powers_of_two(rule: Rule, scale: Term, distances: Products, product: Callable[..., Term] = shift) -> Products:
     """Return the products with powers of two, given the nonnegative distances of growth, warm-up and backoff."""
-    steps = (distances.grown, distances.warmed, -distances.backed_off)
-    return Moves(*(product(z3, rule, scale, each) for each in steps))
+    shifts = (distances.grown, distances.warmed, -distances.backed_off)
+    return Products(*(product(z3, rule, scale, distance) for distance in shifts))
 
 
 def invariants(rule: Rule, state: State, history: History) -> Term:
@@ -70,14 +70,14 @@ def initial(rule: Rule, scale: Term) -> State:
 def context(step: type[Step], suffix: str = "", rule: Rule | None = None) -> tuple[Context, Term]:
     """Return one step from any state that satisfies the invariants, and these assumptions."""
     rule = rule or symbols(Rule)
-    state, history, moves = symbols(State, suffix), symbols(History, suffix), symbols(Moves, suffix)
+    state, history, products = symbols(State, suffix), symbols(History, suffix), symbols(Products, suffix)
     finite = z3.Bool("finite")
-    made = step(z3, rule, state, finite, moves, z3.Bool(f"share_reached{suffix}"))
-    new, raises = made.all()
+    transition = step(z3, rule, state, finite, products, z3.Bool(f"share_reached{suffix}"))
+    new, raises = transition.all()
     assumed = z3.And(
-        valid(rule, z3.Int(f"init{suffix}")), invariants(rule, state, history), rounded_products(rule, state.pending, moves)
+        valid(rule, z3.Int(f"init{suffix}")), invariants(rule, state, history), rounded_products(rule, state.pending, products)
     )
-    return Context(z3, rule, state, history, finite, moves, made, new, raises), assumed
+    return Context(z3, rule, state, history, finite, products, transition, new, raises), assumed
 
 
 def counterexample(assumed: Term, claim: Term) -> z3.ModelRef | None:
@@ -140,35 +140,36 @@ def _about_one_step(step: type[Step], theorem: Callable[[Context], Term]) -> z3.
 
 
 def _twice(step: type[Step]) -> tuple[Context, Context, Term]:
+    """Return a step from each of two states of the same rule, and the assumptions on both."""
     left, assumed_left = context(step, "_1")
     right, assumed_right = context(step, "_2", left.rule)
     return left, right, z3.And(assumed_left, assumed_right)
 
 
 def _equal(left: tuple[Term, ...], right: tuple[Term, ...]) -> Term:
-    return z3.And(*(one == other for one, other in zip(left, right, strict=True)))
+    return z3.And(*(term == other for term, other in zip(left, right, strict=True)))
 
 
 def _resume(step: type[Step]) -> z3.ModelRef | None:
-    """The two states differ only in `window` and `pending`, and only if the rule lacks them."""
+    """Compare two states that differ only in `window` or `pending`, and only if the rule lacks them."""
     left, right, assumed = _twice(step)
 
-    def alike(one: State, other: State) -> Term:
-        counts = z3.Implies(left.rule.overflow_tolerance, one.window == other.window)
-        pending = z3.Implies(left.rule.delayed_update, one.pending == other.pending)
-        return z3.And(_equal(one[:3], other[:3]), counts, pending)
+    def alike(state: State, other: State) -> Term:
+        counts = z3.Implies(left.rule.overflow_tolerance, state.window == other.window)
+        pending = z3.Implies(left.rule.delayed_update, state.pending == other.pending)
+        return z3.And(_equal(state[:3], other[:3]), counts, pending)
 
-    same_products = z3.Implies(left.state.pending == right.state.pending, _equal(left.moves, right.moves))
+    same_products = z3.Implies(left.state.pending == right.state.pending, _equal(left.products, right.products))
     same_share = z3.Implies(left.state.window == right.state.window, left.step.share_reached == right.step.share_reached)
     assumed = z3.And(assumed, alike(left.state, right.state), same_products, same_share)
     return counterexample(assumed, z3.And(left.raises == right.raises, alike(left.new, right.new)))
 
 
 def _ordered(left: Context, right: Context) -> tuple[Term, Term]:
-    """Return that the states differ only in larger scales on the right, and that this holds after a step without an error."""
+    """Return the claim that the states differ only in larger scales on the right, before and after a step without an error."""
 
-    def ordered(one: State, other: State) -> Term:
-        return z3.And(one.scale <= other.scale, one.pending <= other.pending, _equal(one[1:4], other[1:4]))
+    def ordered(lower: State, upper: State) -> Term:
+        return z3.And(lower.scale <= upper.scale, lower.pending <= upper.pending, _equal(lower[1:4], upper[1:4]))
 
     share = left.step.share_reached == right.step.share_reached
     before = z3.And(ordered(left.state, right.state), share, z3.Not(left.rule.block_at_bounds))
@@ -178,21 +179,21 @@ def _ordered(left: Context, right: Context) -> tuple[Term, Term]:
 def _order(step: type[Step]) -> z3.ModelRef | None:
     left, right, assumed = _twice(step)
     before, after = _ordered(left, right)
-    products = z3.And(*(one <= other for one, other in zip(left.moves, right.moves, strict=True)))
+    products = z3.And(*(lower <= upper for lower, upper in zip(left.products, right.products, strict=True)))
     return counterexample(z3.And(assumed, before, products, z3.Not(left.rule.skip_infinite_growth)), after)
 
 
 def _order_of_powers(step: type[Step]) -> z3.ModelRef | None:
     left, right, assumed = _twice(step)
     before, after = _ordered(left, right)
-    distances = symbols(Moves, "_distance")
-    products = [_equal(each.moves, powers_of_two(left.rule, each.state.pending, distances)) for each in (left, right)]
-    small = z3.And(*(z3.And(each >= 0, each <= 1) for each in distances[:2]), distances.backed_off >= 0)
+    distances = symbols(Products, "_distance")
+    products = [_equal(side.products, powers_of_two(left.rule, side.state.pending, distances)) for side in (left, right)]
+    small = z3.And(*(z3.And(distance >= 0, distance <= 1) for distance in distances[:2]), distances.backed_off >= 0)
     return counterexample(z3.And(assumed, before, *products, small), after)
 
 
 def _beyond_bounds(step: type[Step]) -> z3.ModelRef | None:
-    rule, start, distances = symbols(Rule), z3.Int("init"), symbols(Moves, "_distance")
+    rule, start, distances = symbols(Rule), z3.Int("init"), symbols(Products, "_distance")
     most = z3.If(z3.And(rule.has_warmup, distances.warmed > distances.grown), distances.warmed, distances.grown)
 
     def near(state: State) -> Term:
@@ -204,14 +205,14 @@ def _beyond_bounds(step: type[Step]) -> z3.ModelRef | None:
     if first is not None:
         return first
     before, assumed = context(step, rule=rule)
-    products = _equal(before.moves, powers_of_two(rule, before.state.pending, distances))
+    products = _equal(before.products, powers_of_two(rule, before.state.pending, distances))
     return counterexample(z3.And(assumed, blocks, products, near(before.state)), near(before.new))
 
 
 def _keeps_order(product: Callable[..., Term]) -> z3.ModelRef | None:
     """Check that the products with powers of two satisfy all that the proofs assume about products."""
-    rule, distances, (low, high) = symbols(Rule), symbols(Moves, "_distance"), z3.Ints("low high")
+    rule, distances, (low, high) = symbols(Rule), symbols(Products, "_distance"), z3.Ints("low high")
     assumed = z3.And(rule.top >= 1, low >= 0, low <= high, high <= rule.top + 1, *(distance >= 0 for distance in distances))
     small, large = (powers_of_two(rule, scale, distances, product) for scale in (low, high))
-    ordered = z3.And(*(one <= other for one, other in zip(small, large, strict=True)))
+    ordered = z3.And(*(lower <= upper for lower, upper in zip(small, large, strict=True)))
     return counterexample(assumed, z3.And(ordered, rounded_products(rule, low, small)))

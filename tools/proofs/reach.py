@@ -19,7 +19,7 @@ from ampscale.checkpoints.trace_graph import Edge, Graph, Run, search
 from ampscale.core import machine_floats
 from ampscale.core.machine_floats import HostState
 
-from .machine import Moves, Numbers, Rule, State, Step, shift
+from .machine import Numbers, Products, Rule, State, Step, shift
 from .page import Reached
 from .theorems import INVARIANTS
 
@@ -96,9 +96,9 @@ def _traps(rule: LossScaleRule, graph: Graph[HostState]) -> dict[float, tuple[Ru
                 changing.add(state)
     pending = [*changing]
     while pending:
-        fresh = set(sources.get(pending.pop(), ())) - changing
-        changing |= fresh
-        pending.extend(fresh)
+        new_sources = set(sources.get(pending.pop(), ())) - changing
+        changing |= new_sources
+        pending.extend(new_sources)
     traps: dict[float, tuple[Run, ...]] = {}
     for state in graph.edges:  # in the order of their distances
         if state not in changing and state[4] not in traps:
@@ -108,14 +108,14 @@ def _traps(rule: LossScaleRule, graph: Graph[HostState]) -> dict[float, tuple[Ru
 
 def row(name: str, explored: list[Explored]) -> Reached:
     """Return the row of a preset in the page. Its traps must be zero and infinity, entered by overflows or finite steps alone."""
-    traps = {scale: trace for each in explored for scale, trace in each.traps.items()}
-    kinds = {scale: {run.symbol for run in trace} for scale, trace in traps.items()}
-    assert all(kinds[scale] == ({"x"} if scale == 0 else {"."}) for scale in kinds)
+    traps = {scale: trace for result in explored for scale, trace in result.traps.items()}
+    symbols = {scale: {run.symbol for run in trace} for scale, trace in traps.items()}
+    assert all(symbols[scale] == ({"x"} if scale == 0 else {"."}) for scale in symbols)
     assert set(traps) <= {0.0, math.inf}
-    assert all(set(each.traps) == set(traps) for each in explored if each.graph.horizon is None)
+    assert all(set(result.traps) == set(traps) for result in explored if result.graph.horizon is None)
     steps = [_steps_to(name, scale) if scale in traps else None for scale in (math.inf, 0.0)]
-    complete = all(each.graph.horizon is None for each in explored)
-    return Reached(name, sum(len(each.graph.edges) for each in explored), complete, *steps)
+    complete = all(result.graph.horizon is None for result in explored)
+    return Reached(name, sum(len(result.graph.edges) for result in explored), complete, *steps)
 
 
 def _steps_to(name: str, trap: float) -> int:
@@ -133,14 +133,14 @@ def _steps_to(name: str, trap: float) -> int:
 
 
 def encoded(rule: LossScaleRule) -> Rule:
-    """Return the constants of *rule* as the encoding has them, with bounds as positions."""
+    """Return the constants of *rule* for the encoding, in which bounds are positions."""
     low, high, raises = rule.min_scale, rule.max_scale, rule.raise_at_or_below
     resets = (event in rule.reset_bad_steps_on for event in ("finite", "growth", "backoff"))
     return Rule(
         rule.growth_interval,
         rule.hysteresis,
         rule.initial_good_steps,
-        *(part for bound in (low, high, raises) for part in (bound is not None, position(rule, bound or 1.0))),
+        *(term for bound in (low, high, raises) for term in (bound is not None, position(rule, bound or 1.0))),
         *resets,
         rule.skip_infinite_growth,
         rule.block_at_bounds,
@@ -174,10 +174,10 @@ def differing(explored: Explored, step: type[Step] = Step) -> int:
         before = State(positions[state[0]], *state[1:4], positions[state[4]])
         for name, invariant in INVARIANTS.items():
             assert invariant(Numbers, constants, before), f"{name} is false for {state} of {rule}"
-        moves = Moves(*(shift(Numbers, constants, before.pending, each) for each in steps))
+        products = Products(*(shift(Numbers, constants, before.pending, distance) for distance in steps))
         reached = {run.symbol: new for run, new in edges}
         for symbol in ".x":
-            actual, raises = step(Numbers, constants, before, symbol == ".", moves, _share_reached(rule, before)).all()
+            actual, raises = step(Numbers, constants, before, symbol == ".", products, _share_reached(rule, before)).all()
             expected = reached.get(symbol)
             count += raises != (expected is None)
             if expected is not None and not raises:

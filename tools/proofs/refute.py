@@ -12,7 +12,7 @@ import z3
 
 from ampscale import LossScaleRule
 
-from .machine import Moves, Numbers, Rule, State, Step, Term
+from .machine import Numbers, Products, Rule, State, Step, Term
 from .prove import BOOLEANS, initial, powers_of_two, symbols, valid
 
 LONGEST = 7
@@ -34,7 +34,7 @@ class Claim(NamedTuple):
     when: Callable[[Any, Rule], Term]
     fails: Callable[[Any, Rule, Runs], Term]
     runs: int = 1
-    same_flags: bool = True  # of two runs, in all steps, otherwise in the last one alone
+    same_flags: bool = True  # True if two runs have the same flags in all steps; False if only in the last step
 
 
 class Refutation(NamedTuple):
@@ -63,7 +63,7 @@ def _order_broken(logic: Any, _: Rule, runs: Runs) -> Term:
 
 def _count_matters(logic: Any, _: Rule, runs: Runs) -> Term:
     left, right = runs.states
-    same = (one == other for one, other in zip(left[-2][:2], right[-2][:2], strict=True))
+    same = (value == other for value, other in zip(left[-2][:2], right[-2][:2], strict=True))
     return logic.And(*same, left[-1].scale != right[-1].scale)
 
 
@@ -116,12 +116,12 @@ def refute(claim: Claim) -> Refutation:
     raise AssertionError(f"no counterexample of {LONGEST} steps: {claim.text}")
 
 
-def _search(claim: Claim, length: int) -> tuple[z3.Solver, Rule, Moves, Runs]:
-    solver, rule, distances = z3.Solver(), symbols(Rule), symbols(Moves, "_distance")
+def _search(claim: Claim, length: int) -> tuple[z3.Solver, Rule, Products, Runs]:
+    solver, rule, distances = z3.Solver(), symbols(Rule), symbols(Products, "_distance")
     runs = Runs([], [])
     for index in range(claim.runs):
         start = z3.Int(f"init_{index}")
-        prefix = [z3.Bool(f"finite_{0 if claim.same_flags else index}_{at}") for at in range(length - 1)]
+        prefix = [z3.Bool(f"finite_{0 if claim.same_flags else index}_{step}") for step in range(length - 1)]
         flags = [*prefix, z3.Bool("finite_last")]
         runs.flags.append(flags)
         runs.states.append([*_run(z3, rule, start, flags, distances)])
@@ -150,17 +150,17 @@ def _fix(solver: z3.Solver, term: Term, values: list[Any]) -> None:
     solver.check()
 
 
-def _run(logic: Any, rule: Rule, start: Term, flags: list[Term], distances: Moves) -> Iterator[State]:
+def _run(logic: Any, rule: Rule, start: Term, flags: list[Term], distances: Products) -> Iterator[State]:
     state = initial(rule, start)
     yield state
     for finite in flags:
         half = 2 * (state.bad + 1) >= state.window + 1
-        moves = powers_of_two(rule, state.pending, distances)
-        state, _ = Step(logic, rule, state, finite, moves, half).all()
+        products = powers_of_two(rule, state.pending, distances)
+        state, _ = Step(logic, rule, state, finite, products, half).all()
         yield state
 
 
-def _replayed(claim: Claim, model: z3.ModelRef, rule: Rule, distances: Moves, runs: Runs) -> Refutation:
+def _replayed(claim: Claim, model: z3.ModelRef, rule: Rule, distances: Products, runs: Runs) -> Refutation:
     """Run the library on the model, and check that its states contradict the claim, too."""
 
     def value(term: Term) -> Any:
@@ -168,16 +168,17 @@ def _replayed(claim: Claim, model: z3.ModelRef, rule: Rule, distances: Moves, ru
         return z3.is_true(result) if z3.is_bool(result) else result.as_long()
 
     constants = Rule(*map(value, rule))
-    real_rule = _rule(constants, Moves(*map(value, distances)), value(runs.states[-1][0].scale))
+    real_rule = _rule(constants, Products(*map(value, distances)), value(runs.states[-1][0].scale))
     flags = [[value(flag) for flag in run] for run in runs.flags]
-    states = [_real_run(real_rule, _scale(value(run[0].scale)), each) for run, each in zip(runs.states, flags, strict=True)]
+    init_scales = [_scale(value(run[0].scale)) for run in runs.states]
+    states = [_real_run(real_rule, *start) for start in zip(init_scales, flags, strict=True)]
     if not claim.fails(Numbers, constants, Runs([[_encoded(state) for state in run] for run in states], flags)):
         raise AssertionError(f"the library does not confirm the counterexample to: {claim.text}")
     traces = ["".join(".x"[not flag] for flag in run) for run in flags]
     return Refutation(real_rule, traces, [[state[0] for state in run] for run in states])
 
 
-def _rule(constants: Rule, distances: Moves, init: int) -> LossScaleRule:
+def _rule(constants: Rule, distances: Products, init: int) -> LossScaleRule:
     events = ("finite", constants.finite_resets), ("growth", constants.growth_resets), ("backoff", constants.backoff_resets)
     return LossScaleRule(
         _scale(init),
@@ -209,4 +210,4 @@ def _real_run(rule: LossScaleRule, init_scale: float, flags: list[bool]) -> list
     states = [state]
     for finite in flags:
         states.append(rule.update(states[-1], finite))
-    return [(each.scale, each.good_steps, each.bad_steps, each.window_steps or 0) for each in states]
+    return [(state.scale, state.good_steps, state.bad_steps, state.window_steps or 0) for state in states]

@@ -1,33 +1,33 @@
 """
 Invariants of the state, and theorems about a step, on Python numbers or on terms of z3.
 
-Each invariant holds initially and is preserved by every step. A theorem may use all invariants, and the histories that `History`
-counts beside the state: they say what a run has done, independently of the counts that the machine keeps.
+Each invariant holds initially, and every step preserves it. A theorem may use all invariants and a `History`, which counts the
+steps of a run independently of the counts in the state.
 """
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from .machine import Moves, Rule, State, Step, Term
+from .machine import Products, Rule, State, Step, Term
 
 
 class History(NamedTuple):
-    """Counts of a run, kept by the proof and not by the machine."""
+    """Counts of a run that the proof adds to the state."""
 
     finite_run: Term  # finite steps since the start, the last growth or the last overflow
-    start: Term  # value of `good_steps` at that time
+    start: Term  # value of `good_steps` before these finite steps
     overflows: Term  # overflows since the start or the last event that resets `bad_steps`
 
 
 class Context(NamedTuple):
-    """One step of a rule: constants, state, history and flag before it, and what it leads to."""
+    """One step of a rule: constants, state, history and flag before the step, and its results."""
 
     logic: Any
     rule: Rule
     state: State
     history: History
     finite: Term
-    moves: Moves
+    products: Products
     step: Step
     new: State
     raises: Term
@@ -118,7 +118,7 @@ def next_history(context: Context) -> History:
 
 
 def history_agrees(logic: Any, rule: Rule, state: State, history: History) -> Term:
-    """Return True if the counts of the machine are those of the history."""
+    """Return True if the counts in the state agree with the history."""
     start = logic.Or(history.start == 0, history.start == rule.initial_good_steps)
     good = logic.Or(rule.block_at_bounds, state.good == history.start + history.finite_run)
     limited = logic.If(history.overflows < rule.hysteresis, history.overflows, rule.hysteresis)
@@ -147,8 +147,8 @@ def _hysteresis(c: Context) -> Term:
 def _backoff(c: Context) -> Term:
     late = c.logic.And(c.logic.Not(c.finite), c.history.overflows + 1 >= c.rule.hysteresis)
     plain = c.logic.Not(c.logic.Or(c.rule.overflow_tolerance, c.rule.block_at_bounds, c.raises))
-    clamped = c.logic.And(c.rule.has_min, c.moves.backed_off < c.rule.min_scale)
-    expected = c.logic.If(clamped, c.rule.min_scale, c.moves.backed_off)
+    clamped = c.logic.And(c.rule.has_min, c.products.backed_off < c.rule.min_scale)
+    expected = c.logic.If(clamped, c.rule.min_scale, c.products.backed_off)
     return implies(c.logic, c.logic.And(late, plain), c.new.pending == expected)
 
 
@@ -166,7 +166,7 @@ def _no_backoff_on_finite(c: Context) -> Term:
 
 
 def _static(c: Context) -> Term:
-    unchanged = c.logic.And(*(move == c.state.pending for move in c.moves))
+    unchanged = c.logic.And(*(product == c.state.pending for product in c.products))
     return implies(c.logic, unchanged, c.new.pending == c.state.pending)
 
 
@@ -194,16 +194,17 @@ def _progress(c: Context) -> Term:
 
 
 def _leaves(c: Context) -> Term:
-    """With strict moves, a growth or a backoff changes a positive, finite scale, except at a bound."""
-    inner = c.logic.And(c.state.pending > 0, c.state.pending <= c.rule.top)
-    strict = c.logic.And(c.moves.grown > c.state.pending, c.moves.warmed > c.state.pending, c.moves.backed_off < c.state.pending)
-    at_max = c.logic.And(c.rule.has_max, c.state.pending >= c.rule.max_scale)
-    lowest = c.logic.If(c.moves.grown < c.moves.warmed, c.moves.grown, c.moves.warmed)
-    highest = c.logic.If(c.moves.grown < c.moves.warmed, c.moves.warmed, c.moves.grown)
+    """If the products differ from the scale, a growth or a backoff changes a positive, finite scale, except at a bound."""
+    scale = c.state.pending
+    inner = c.logic.And(scale > 0, scale <= c.rule.top)
+    strict = c.logic.And(c.products.grown > scale, c.products.warmed > scale, c.products.backed_off < scale)
+    at_max = c.logic.And(c.rule.has_max, scale >= c.rule.max_scale)
+    lowest = c.logic.If(c.products.grown < c.products.warmed, c.products.grown, c.products.warmed)
+    highest = c.logic.If(c.products.grown < c.products.warmed, c.products.warmed, c.products.grown)
     skipped = c.logic.And(c.rule.skip_infinite_growth, highest > c.rule.top)
-    at_min = c.logic.And(c.rule.has_min, c.state.pending <= c.rule.min_scale)
-    up = implies(c.logic, c.step.grows(), c.logic.Or(at_max, skipped, c.new.pending > c.state.pending))
-    down = implies(c.logic, c.step.due(), c.logic.Or(at_min, c.raises, c.new.pending < c.state.pending))
+    at_min = c.logic.And(c.rule.has_min, scale <= c.rule.min_scale)
+    up = implies(c.logic, c.step.grows(), c.logic.Or(at_max, skipped, c.new.pending > scale))
+    down = implies(c.logic, c.step.due(), c.logic.Or(at_min, c.raises, c.new.pending < scale))
     return implies(c.logic, c.logic.And(inner, strict, lowest >= 0), c.logic.And(up, down))
 
 
