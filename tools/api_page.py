@@ -51,7 +51,7 @@ def _object_lines(path: str, value: Any, level: int) -> Iterator[str]:
 
 
 def _methods(cls: type) -> Iterator[tuple[str, Any]]:
-    """Yield the public methods and properties of *cls*, without those of a base that the page has too."""
+    """Yield the public methods and properties of *cls*, without those of a base class that has its own entry on the page."""
     private = [
         base for base in cls.__mro__[1:] if base.__module__.startswith("ampscale.") and not hasattr(ampscale, base.__name__)
     ]
@@ -68,8 +68,9 @@ def _signature(value: Any) -> str:
         return ""
     signature = inspect.signature(value.__func__ if isinstance(value, classmethod) else value)
     empty = inspect.Parameter.empty
-    parameters = [each.replace(annotation=empty) for name, each in signature.parameters.items() if name not in ("self", "cls")]
-    return str(signature.replace(parameters=parameters, return_annotation=empty))
+    parameters = [parameter for name, parameter in signature.parameters.items() if name not in ("self", "cls")]
+    untyped = [parameter.replace(annotation=empty) for parameter in parameters]
+    return str(signature.replace(parameters=untyped, return_annotation=empty))
 
 
 if __name__ == "__main__":

@@ -94,8 +94,8 @@ def interruptions() -> str:
     """Return the counts of what followed an error."""
     result = read("tools/release/interruptions.json")
     counts = ", ".join(f"{count:,} {outcome}" for outcome, count in result["outcomes"].items())
-    where = "calls and returns" if "not slow" in result["command"] else "calls, returns and lines"
-    return f"at {sum(result['outcomes'].values()):,} {where} of the library ({counts}), never with a wrong number"
+    points = "calls and returns" if "not slow" in result["command"] else "calls, returns and lines"
+    return f"at {sum(result['outcomes'].values()):,} {points} of the library ({counts}), never with a wrong number"
 
 
 def proofs() -> str:
@@ -116,13 +116,13 @@ def oracles() -> str:
 
 def conformance(matrix: dict[str, Any]) -> str:
     """Return the counts of failures of ampscale and of the others."""
-    implementations = [(each["info"]["name"], each["counts"]) for each in matrix["implementations"]]
-    ours = [bad(counts) for name, counts in implementations if name.startswith("ampscale")]
-    others = [bad(counts) for name, counts in implementations if not name.startswith("ampscale")]
+    failures = [(item["info"]["name"], failed(item["counts"])) for item in matrix["implementations"]]
+    ours = [count for name, count in failures if name.startswith("ampscale")]
+    others = [count for name, count in failures if not name.startswith("ampscale")]
     return f"{len(ours)} of ampscale: {sum(ours)} failures; {len(others)} of other projects: {sum(others)} failures"
 
 
-def bad(counts: dict[str, int]) -> int:
+def failed(counts: dict[str, int]) -> int:
     """Return the number of cases that failed or ended with an error."""
     return counts.get("fail", 0) + counts.get("error", 0)
 

@@ -22,7 +22,7 @@ from ampscale.simulation.recordings.tables import from_csv, observed_from_csv
 from ampscale.simulation.traces import from_string
 
 from . import mutate
-from .parser import Parser, filed
+from .parser import Parser, parse_file
 
 LOGS = Path(__file__).parents[2] / "tests" / "simulation" / "recordings" / "logs"
 
@@ -86,14 +86,6 @@ def _torch_seeds() -> tuple[bytes, ...]:
     return tuple(seeds)
 
 
-def _loaded(drawn: tuple[str, Any]) -> object:
-    return checkpoints.load(drawn[0], drawn[1])
-
-
-def _log(drawn: tuple[str | None, str]) -> object:
-    return read_log(drawn[1], drawn[0])
-
-
 STATES = _states()
 ENTRY = {"dtype": "F32", "shape": [], "data_offsets": [0, 4]}
 HEADERS: tuple[Any, ...] = (
@@ -124,7 +116,7 @@ TABLES = (
     'found_inf,"a ""b"""\n0.0,x\n1.0,"y\nz"\n',
 )
 TRACES = ("....x....", ". x X\n..x\n", "." * 50 + "x")
-EITHER = (ValueError, TypeError)  # a member of the wrong type is documented to raise a TypeError
+EITHER = (ValueError, TypeError)  # these parsers document a TypeError for a value of the wrong type
 
 PARSERS = {
     "parsing.parse_json": Parser(0.15, _json, parse_json),
@@ -141,32 +133,32 @@ PARSERS = {
     "simulation.read_log": Parser(
         0.1,
         lambda random: (random.choice((None, None, *LOG_FORMATS)), mutate.text(random, random.choice((LOG_PARTS, METRICS)))),
-        _log,
+        lambda case: read_log(case[1], case[0]),
     ),
-    "simulation.from_csv": Parser(0.03, lambda random: mutate.text(random, TABLES), partial(filed, ".csv", from_csv)),
+    "simulation.from_csv": Parser(0.03, lambda random: mutate.text(random, TABLES), partial(parse_file, ".csv", from_csv)),
     "simulation.observed_from_csv": Parser(
-        0.03, lambda random: mutate.text(random, TABLES), partial(filed, ".csv", observed_from_csv)
+        0.03, lambda random: mutate.text(random, TABLES), partial(parse_file, ".csv", observed_from_csv)
     ),
     "simulation.from_file": Parser(
         0.04,
         lambda random: mutate.text(random, (*TABLES, *TRACES, *METRICS, *LOG_PARTS[:9])),
-        lambda text: filed(".csv" if "," in text else ".log", from_file, text),
+        lambda text: parse_file(".csv" if "," in text else ".log", from_file, text),
     ),
     "checkpoints.load": Parser(
         0.05,
         lambda random: (random.choice(STATES)[0], mutate.value(random, tuple(state for _, state in STATES))),
-        _loaded,
-        EITHER,  # a mapping of the wrong type is documented to raise a TypeError
+        lambda case: checkpoints.load(*case),
+        EITHER,
     ),
     "checkpoints.read_file json": Parser(
-        0.02, lambda random: mutate.json_text(random, VALUES), partial(filed, ".json", checkpoints.read_file)
+        0.02, lambda random: mutate.json_text(random, VALUES), partial(parse_file, ".json", checkpoints.read_file)
     ),
-    "checkpoints.read_file safetensors": Parser(0.03, _safetensors, partial(filed, ".safetensors", checkpoints.read_file)),
-    "checkpoints.read_file torch": Parser(0.01, _archive, partial(filed, ".pt", checkpoints.read_file)),
+    "checkpoints.read_file safetensors": Parser(0.03, _safetensors, partial(parse_file, ".safetensors", checkpoints.read_file)),
+    "checkpoints.read_file torch": Parser(0.01, _archive, partial(parse_file, ".pt", checkpoints.read_file)),
     "backends configuration file": Parser(
         0.018,
         lambda random: mutate.text(random, TOMLS),
-        partial(filed, ".toml", partial(choice._table, keys=("tool", "ampscale"))),
+        partial(parse_file, ".toml", partial(choice._table, keys=("tool", "ampscale"))),
         EITHER,
     ),
     "backends AMPSCALE_BACKEND": Parser(

@@ -26,7 +26,7 @@ WORDS = (
     "finite", "overflow", "step", "LossScaleRule(", "init_scale", "reset_bad_steps_on", "finite+growth", "torch", "paddle:",
     "a=a", "**{}", "lambda:0", "F32", "BOOL", "shape",
 )  # fmt: skip
-OPEN = (
+NESTING = (
     ("[", "]"), ("{", "}"), ('{"a":', "}"), ("(", ")"), ("-", ""), ("not ", ""), ("a.", ""), ('"', '"'), ("[a.", "]"),
     ("{a=", "}"),
 )  # fmt: skip
@@ -74,15 +74,17 @@ def data(random: Random, seed: bytes) -> bytes:
 
 
 def _times(random: Random) -> int:
+    """Return a number of mutations, from 0 to 6."""
     return min(int(random.expovariate(0.7)), 6)
 
 
 def _many(random: Random) -> int:
-    """Return a number of repetitions, which is rarely large."""
+    """Return a number of repetitions; it is rarely large."""
     return random.choice((2, 3, 8, 30)) if random.random() < 0.995 else random.choice((99, 101, 999, 3000))
 
 
 def _span(random: Random, tokens: list[str]) -> tuple[int, int]:
+    """Return the start and the end of at most 40 tokens in a row."""
     start = random.randrange(len(tokens) + 1)
     return start, start + min(int(random.expovariate(0.3)) + 1, 40)
 
@@ -120,7 +122,7 @@ def _spliced(random: Random, text: str, seeds: tuple[str, ...]) -> str:
 
 
 def _nested(random: Random, text: str, _: tuple[str, ...]) -> str:
-    (before, after), many, index = random.choice(OPEN), _many(random), random.randrange(len(text) + 1)
+    (before, after), many, index = random.choice(NESTING), _many(random), random.randrange(len(text) + 1)
     return text[:index] + before * many + text[index:] + after * random.choice((many, many - 1))
 
 

@@ -11,15 +11,15 @@ _TEMPORARY = tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/s
 
 
 class Parser(NamedTuple):
-    """Parser, with the function that draws its inputs and the errors that it documents."""
+    """Parser, with the function that generates its inputs and the errors that it documents."""
 
     share: float  # fraction of all inputs
-    draw: Callable[[Random], Any]
+    generate: Callable[[Random], Any]
     parse: Callable[[Any], object]
-    errors: tuple[type[Exception], ...] = (ValueError,)  # documented errors
+    errors: tuple[type[Exception], ...] = (ValueError,)
 
 
-def filed(name: str, parse: Callable[[Path], object], content: str | bytes) -> object:
+def parse_file(name: str, parse: Callable[[Path], object], content: str | bytes) -> object:
     """Write *content* to a temporary file whose name ends in *name*, and parse it."""
     path = Path(_TEMPORARY.name, f"{os.getpid()}{name}")
     path.write_bytes(content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content)

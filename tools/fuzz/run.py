@@ -62,10 +62,10 @@ def fuzz(
     }
     failures: list[str] = []
     end = time.monotonic() + 60 * minutes
-    todo = (chunk for chunk in chunks(inputs, seed) if chunk[0] in counts)
-    gc.freeze()  # exclude the modules' objects from the garbage collections
+    selected = (chunk for chunk in chunks(inputs, seed) if chunk[0] in counts)
+    gc.freeze()  # exclude the objects of all modules from garbage collection
     with multiprocessing.get_context("fork").Pool(processes) as pool:
-        for name, counted, failed in pool.imap_unordered(run_chunk, todo):
+        for name, counted, failed in pool.imap_unordered(run_chunk, selected):
             _add(counts[name], counted)
             failures += failed
             print(*failed, sep="\n", end="\n" * bool(failed), flush=True)
@@ -76,12 +76,12 @@ def fuzz(
 
 def chunks(inputs: int, seed: int) -> Iterator[tuple[str, int, str]]:
     """Yield the name of a parser, a number of inputs and their seed, for all parsers alternately."""
-    left = {name: max(1, round(inputs * parser.share)) for name, parser in PARSERS.items()}
+    remaining = {name: max(1, round(inputs * parser.share)) for name, parser in PARSERS.items()}
     number = 0
-    while any(left.values()):
+    while any(remaining.values()):
         for name in PARSERS:
-            if size := min(CHUNK, left[name]):
-                left[name] -= size
+            if size := min(CHUNK, remaining[name]):
+                remaining[name] -= size
                 yield name, size, f"{seed}/{name}/{number}"
         number += 1
 
@@ -95,34 +95,34 @@ def run_chunk(chunk: tuple[str, int, str]) -> tuple[str, dict[str, Any], list[st
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for index in range(size):
-            drawn = parser.draw(source)
-            outcome, seconds = _outcome(parser, drawn)
+            generated = parser.generate(source)
+            outcome, seconds = _outcome(parser, generated)
             if outcome not in ("results", *(error.__name__ for error in parser.errors)):
-                failures.append(f"{name}, input {index} of {seed}: {outcome}\n    {excerpt(drawn, SHOWN)}")
+                failures.append(f"{name}, input {index} of {seed}: {outcome}\n    {excerpt(generated, SHOWN)}")
                 outcome = "failures"
             elif seconds > SLOW:
-                failures.append(f"{name}, input {index} of {seed}: {seconds:.2f} s\n    {excerpt(drawn, SHOWN)}")
+                failures.append(f"{name}, input {index} of {seed}: {seconds:.2f} s\n    {excerpt(generated, SHOWN)}")
             counted[outcome] = counted.get(outcome, 0) + 1
             counted["slowest_ms"] = max(counted.get("slowest_ms", 0.0), 1000 * seconds)
     counted["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return name, counted, failures
 
 
-def _outcome(parser: Parser, drawn: Any) -> tuple[str, float]:
+def _outcome(parser: Parser, generated: Any) -> tuple[str, float]:
     """Return "results", the name of a documented error, or a description of the failure, and the seconds of the call."""
     started = time.thread_time()
     try:
-        parser.parse(drawn)
+        parser.parse(generated)
     except parser.errors as error:
         seconds = time.thread_time() - started
-        kind = next(each for each in parser.errors if isinstance(error, each))
-        return _complaint(str(error)) or kind.__name__, seconds
+        documented = next(cls for cls in parser.errors if isinstance(error, cls))
+        return _message_fault(str(error)) or documented.__name__, seconds
     except BaseException as error:  # noqa: BLE001 - any other exception is a failure
         return f"{type(error).__name__}: {error}"[:SHOWN], time.thread_time() - started
     return "results", time.thread_time() - started
 
 
-def _complaint(message: str) -> str | None:
+def _message_fault(message: str) -> str | None:
     """Return a description of the fault in an error message; None if it has none."""
     if len(message) > LONGEST_MESSAGE:
         return f"a message of {len(message)} characters: {message[:SHOWN]}"
@@ -147,12 +147,12 @@ def _result(
         "seed": options.seed,
         "machine": f"{model}, {os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}",
         "seconds": round(seconds),
-        "inputs": sum(each["inputs"] for each in counts.values()),
+        "inputs": sum(count["inputs"] for count in counts.values()),
         "failures": len(failures),
-        "slowest_ms": round(max(each["slowest_ms"] for each in counts.values()), 1),
-        "peak_mb": round(max(each["peak_mb"] for each in counts.values())),
+        "slowest_ms": round(max(count["slowest_ms"] for count in counts.values()), 1),
+        "peak_mb": round(max(count["peak_mb"] for count in counts.values())),
         "parsers": {
-            name: {key: round(value, 1) for key, value in sorted(each.items()) if key != "peak_mb"}
-            for name, each in counts.items()
+            name: {key: round(value, 1) for key, value in sorted(count.items()) if key != "peak_mb"}
+            for name, count in counts.items()
         },
     }

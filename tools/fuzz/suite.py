@@ -15,7 +15,7 @@ from ampscale import presets
 from ampscale.parsing import parse_json
 
 from . import mutate
-from .parser import Parser, filed
+from .parser import Parser, parse_file
 
 CODEC = Codec("numpy", None)  # type: ignore[arg-type]  # no value below is encoded as a handle
 VALUES: dict[str, Any] = {
@@ -52,11 +52,11 @@ def _value(random: Random) -> tuple[str, str]:
 
 PARSERS = {
     "suite remote.read_line": Parser(0.03, _line, read_line),
-    "suite remote.Codec.decode": Parser(0.04, _value, lambda drawn: CODEC.decode(drawn[0], parse_json(drawn[1]))),
+    "suite remote.Codec.decode": Parser(0.04, _value, lambda case: CODEC.decode(case[0], parse_json(case[1]))),
     "suite remote.Recording": Parser(
-        0.01, lambda random: mutate.text(random, (RECORDING + "\n",)), partial(filed, ".jsonl", Recording)
+        0.01, lambda random: mutate.text(random, (RECORDING + "\n",)), partial(parse_file, ".jsonl", Recording)
     ),
     "suite run.expectations": Parser(
-        0.02, lambda random: mutate.text(random, (EXPECTED,)), partial(filed, ".toml", expectations.read)
+        0.02, lambda random: mutate.text(random, (EXPECTED,)), partial(parse_file, ".toml", expectations.read)
     ),
 }

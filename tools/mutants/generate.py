@@ -67,7 +67,7 @@ def by_edits(source: str) -> Mutations:
             case ast.Return(value=ast.expr()):
                 yield "ReturnNone", edited(source, node.value, "None")
             case ast.Call(args=[ast.Name() | ast.Attribute() as first, ast.Name() | ast.Attribute() as second, *_]):
-                texts = [ast.get_source_segment(source, each) or "" for each in (first, second)]
+                texts = [ast.get_source_segment(source, argument) or "" for argument in (first, second)]
                 yield "SwapArguments", edited(edited(source, second, texts[0]), first, texts[1])
 
 
@@ -82,13 +82,13 @@ class Visible(ast.NodeTransformer):
         """Drop the docstring, annotations and caches."""
         self.generic_visit(node)
         node.returns = None
-        node.decorator_list = [each for each in node.decorator_list if _name(each) not in CACHES]
+        node.decorator_list = [decorator for decorator in node.decorator_list if _name(decorator) not in CACHES]
         return _without_docstring(node)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
         """Drop the docstring, and the body of a protocol."""
         self.generic_visit(node)
-        node.decorator_list = [each for each in node.decorator_list if _name(each) not in CACHES]
+        node.decorator_list = [decorator for decorator in node.decorator_list if _name(decorator) not in CACHES]
         if any(_name(base) == "Protocol" for base in node.bases):
             node.body = []
         return _without_docstring(node)
@@ -114,8 +114,8 @@ class Visible(ast.NodeTransformer):
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
         """Drop the annotation, and the value of a type alias."""
         self.generic_visit(node)
-        alias = _name(node.annotation) == "TypeAlias"
-        node.annotation, node.value = ast.Constant(None), None if alias else node.value
+        is_alias = _name(node.annotation) == "TypeAlias"
+        node.annotation, node.value = ast.Constant(None), None if is_alias else node.value
         return node
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
@@ -146,6 +146,7 @@ class Visible(ast.NodeTransformer):
 
 
 def _name(node: ast.expr) -> str:
+    """Return the last name of an expression such as `pytest.fixture(...)` or `Generic[T]`; "" if it has none."""
     node = node.func if isinstance(node, ast.Call) else node
     node = node.value if isinstance(node, ast.Subscript) else node
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
@@ -166,12 +167,12 @@ def visible(source: str) -> str | None:
 
 
 def mutants(source: str) -> Iterator[tuple[str, str, str]]:
-    """Yield the operator, the source and the visible code of each mutant of *source* with a visible effect once."""
-    known = {visible(source), None}
+    """Yield (operator, source, visible code) for each mutant of *source*; of mutants with equal code, only the first."""
+    yielded = {visible(source), None}
     for mutations in (by_cosmic_ray, by_edits):
         for operator, mutated in mutations(source):
-            if (code := visible(mutated)) and code not in known:
-                known.add(code)
+            if (code := visible(mutated)) and code not in yielded:
+                yielded.add(code)
                 yield operator, mutated, code
 
 

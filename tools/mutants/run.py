@@ -37,15 +37,14 @@ class Worker:
     _passed: ClassVar[dict[tuple[str, ...], float]] = {}  # duration of the tests without a mutant, in seconds
 
     def __init__(self, folder: Path) -> None:
-        files = subprocess.run(
-            ["git", "ls-files", "-coz", "--exclude-standard"], cwd=ROOT, check=True, capture_output=True
-        ).stdout
-        for name in filter(None, files.decode().split("\0")):
+        listing = ["git", "ls-files", "-coz", "--exclude-standard"]
+        files = subprocess.run(listing, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+        for name in filter(None, files.split("\0")):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             if (ROOT / name).is_file():
                 shutil.copy2(ROOT / name, folder / name)
-        path = os.pathsep.join(str(folder / each) for each in ("src", "conformance/src"))
-        # Bytecode is written once: a mutant of the same size and second as the one before would be loaded from its bytecode.
+        path = os.pathsep.join(str(folder / source) for source in ("src", "conformance/src"))
+        # Write no bytecode later: Python would load that of the previous mutant if the sizes and seconds of both files are equal.
         subprocess.run([sys.executable, "-m", "compileall", "-q", str(folder / "src"), str(folder / "tests")], check=True)
         environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": path, "JAX_ENABLE_X64": "1", "PYTHONDONTWRITEBYTECODE": "1"}
         command = [sys.executable, str(folder / "tools/mutants/worker.py")]
@@ -54,17 +53,17 @@ class Worker:
 
     def test(self, mutant: Mutant) -> Mutant:
         """Return *mutant* with its outcome, after checking that its tests pass without it."""
-        stages = mirrored(mutant["file"])
+        stages = stages_of(mutant["file"])
         every = tuple(sorted(name for stage in stages for name in stage))
         if every not in self._passed:
-            found = self._ask(mutant, stages, 900, source=None)
-            if found["code"] != 0:
-                raise RuntimeError(f"the tests of {mutant['file']} must pass without a mutant, got {found['tail']}")
-            self._passed[every] = found["seconds"]
-        found = self._ask(mutant, stages, 3 * self._passed[every] + 20)
-        if found["code"] == NO_TESTS:
+            result = self._run(mutant, stages, 900, source=None)
+            if result["code"] != 0:
+                raise RuntimeError(f"the tests of {mutant['file']} must pass without a mutant, got {result['tail']}")
+            self._passed[every] = result["seconds"]
+        result = self._run(mutant, stages, 3 * self._passed[every] + 20)
+        if result["code"] == NO_TESTS:
             raise RuntimeError(f"{mutant['file']} must have tests, got none in {stages}")
-        return {**mutant, **found, "source": None, "outcome": "killed" if found["code"] != 0 else "survived"}
+        return {**mutant, **result, "source": None, "outcome": "killed" if result["code"] != 0 else "survived"}
 
     def close(self) -> None:
         """End the process."""
@@ -72,16 +71,17 @@ class Worker:
         self._process.stdin.close()
         self._process.wait()
 
-    def _ask(self, mutant: Mutant, stages: list[list[str]], limit: float, **changed: Any) -> dict[str, Any]:
+    def _run(self, mutant: Mutant, stages: list[list[str]], limit: float, **changed: Any) -> dict[str, Any]:
+        """Return the result of the worker process for a task: *mutant*, with *changed* members."""
         assert self._process.stdin
         assert self._process.stdout
         print(json.dumps({**mutant, "stages": stages, "limit": limit, **changed}), file=self._process.stdin, flush=True)
-        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
-        return answer
+        result: dict[str, Any] = json.loads(self._process.stdout.readline())
+        return result
 
 
 @cache
-def mirrored(file: str) -> list[list[str]]:
+def stages_of(file: str) -> list[list[str]]:
     """Return the test files of *file* in stages: those named after it, those of its folder, and those of its package."""
     inside = Path(file).relative_to(SOURCE)
     folder, package = ROOT / "tests" / inside.parent, ROOT / "tests" / inside.parts[0]
@@ -97,11 +97,11 @@ def mirrored(file: str) -> list[list[str]]:
 def generated(file: str, folder: Path) -> list[Mutant]:
     """Return all mutants of *file*, which are cached in *folder* until the file changes."""
     version = (HERE / "generate.py").read_bytes() + file.encode() + (ROOT / file).read_bytes()
-    kept = folder / f"{sha256(version).hexdigest()}.jsonl"
-    if not kept.exists():
+    cached = folder / f"{sha256(version).hexdigest()}.jsonl"
+    if not cached.exists():
         command = [str(GENERATOR), str(HERE / "generate.py"), file]
-        kept.write_text(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout)
-    return [json.loads(line) for line in kept.read_text().splitlines()]
+        cached.write_text(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout)
+    return [json.loads(line) for line in cached.read_text().splitlines()]
 
 
 def sample(arguments: argparse.Namespace) -> tuple[int, list[Mutant]]:
@@ -130,24 +130,24 @@ def tested(mutants: list[Mutant], folder: Path, workers: int) -> Iterator[Mutant
         finally:
             free.put(worker)
 
-    with ThreadPoolExecutor(workers) as pool, log.open("a") as kept:
-        for found in pool.map(outcome, mutants):
-            if found["key"] not in killed:
-                print(json.dumps(found), file=kept, flush=True)
-            yield found
+    with ThreadPoolExecutor(workers) as pool, log.open("a") as file:
+        for result in pool.map(outcome, mutants):
+            if result["key"] not in killed:
+                print(json.dumps(result), file=file, flush=True)
+            yield result
     for _ in range(workers):
         free.get().close()
 
 
-def report(arguments: argparse.Namespace, count: int, found: list[Mutant]) -> dict[str, Any]:
+def report(arguments: argparse.Namespace, count: int, results: list[Mutant]) -> dict[str, Any]:
     """Return the contents of the result file."""
     reasons = {_name(row): row["reason"] for row in json.loads((HERE / "reasons.json").read_text())}
     packages: dict[str, Counter[str]] = {}
-    for mutant in found:
+    for mutant in results:
         package = Path(mutant["file"]).relative_to(SOURCE).parts[0]
         packages.setdefault(package, Counter(tested=0, killed=0, survived=0)).update(["tested", mutant["outcome"]])
     total = sum(packages.values(), Counter())
-    survivors = [mutant for mutant in found if mutant["outcome"] == "survived"]
+    survivors = [mutant for mutant in results if mutant["outcome"] == "survived"]
     return {
         "command": "make mutants",
         "seed": arguments.seed,
@@ -155,10 +155,13 @@ def report(arguments: argparse.Namespace, count: int, found: list[Mutant]) -> di
         **total,
         "share": round(total["killed"] / total["tested"], 4),
         "packages": packages,
-        "operators": Counter(mutant["operator"] for mutant in found),
+        "operators": Counter(mutant["operator"] for mutant in results),
         "survivors": [
-            {**{key: each[key] for key in ("file", "line", "operator", "before", "after")}, "reason": reasons.get(_name(each))}
-            for each in survivors
+            {
+                **{key: mutant[key] for key in ("file", "line", "operator", "before", "after")},
+                "reason": reasons.get(_name(mutant)),
+            }
+            for mutant in survivors
         ],
     }
 
@@ -182,16 +185,16 @@ def main() -> int:
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     count, chosen = sample(arguments)
-    found = []
+    results = []
     for mutant in tested(chosen, arguments.folder, arguments.workers):
-        found.append(mutant)
+        results.append(mutant)
         if mutant["outcome"] == "survived":
             lines = [f"{mutant['file']}:{mutant['line']}: {mutant['operator']}", f"- {mutant['before']}", f"+ {mutant['after']}"]
             print("\n  ".join(lines), flush=True)
-    result = report(arguments, count, sorted(found, key=lambda mutant: (mutant["file"], mutant["line"])))
+    result = report(arguments, count, sorted(results, key=lambda mutant: (mutant["file"], mutant["line"])))
     arguments.out.write_text(json.dumps(result, indent=1) + "\n")
     print(f"{result['killed']} of {result['tested']} mutants killed, of {count} in all: {result['share']:.1%}")
-    return int(result["share"] < LEAST or any(each["reason"] is None for each in result["survivors"]))
+    return int(result["share"] < LEAST or any(survivor["reason"] is None for survivor in result["survivors"]))
 
 
 if __name__ == "__main__":

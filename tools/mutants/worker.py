@@ -25,7 +25,7 @@ OPTIONS = ["-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", "--no-header"
 OPTIONS += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # since the plug-ins are imported before the fork
 
 
-def ran(stages: list[list[str]], log: Path) -> int:
+def run_stages(stages: list[list[str]], log: Path) -> int:
     """Run the stages of tests until one fails, and return pytest's exit code."""
     import pytest
 
@@ -38,8 +38,8 @@ def ran(stages: list[list[str]], log: Path) -> int:
     return 0
 
 
-def forked(stages: list[list[str]], log: Path, limit: float) -> int | None:
-    """Return the exit code of `ran` in a fork; None if it takes longer than *limit* seconds."""
+def run_in_fork(stages: list[list[str]], log: Path, limit: float) -> int | None:
+    """Return the exit code of `run_stages` in a fork; None if it takes longer than *limit* seconds."""
     if len(os.listdir("/proc/self/task")) > 1:
         raise RuntimeError("the worker must have one thread to be forked")
     child = os.fork()
@@ -47,32 +47,32 @@ def forked(stages: list[list[str]], log: Path, limit: float) -> int | None:
         os.setpgid(0, 0)
         code = 70
         try:
-            code = ran(stages, log)
+            code = run_stages(stages, log)
         except BaseException:  # noqa: BLE001 - a mutant can raise any exception, and the fork must not continue as a worker
             traceback.print_exc()
         os._exit(code)
     end, status = time.monotonic() + limit, None
     while status is None and time.monotonic() < end:
         time.sleep(0.02)
-        done, found = os.waitpid(child, os.WNOHANG)
-        status = found if done else None
+        ended, wait_status = os.waitpid(child, os.WNOHANG)
+        status = wait_status if ended else None
     with suppress(ProcessLookupError):
-        os.killpg(child, signal.SIGKILL)  # its own child processes may still run
+        os.killpg(child, signal.SIGKILL)  # also the processes that the tests started
     if status is None:
         os.waitpid(child, 0)
         return None
     return os.waitstatus_to_exitcode(status)
 
 
-def tested(task: dict[str, Any]) -> dict[str, Any]:
-    """Return the result of the tests with the mutated source of *task*."""
+def test(task: dict[str, Any]) -> dict[str, Any]:
+    """Run the tests with the mutated source of *task*, and return the result."""
     path, log = Path(task["file"]), Path("mutant.log")
     original, times = path.read_bytes(), path.stat()
     started = time.monotonic()
     try:
         if task["source"] is not None:
             path.write_text(task["source"])
-        code = forked(task["stages"], log, task["limit"])
+        code = run_in_fork(task["stages"], log, task["limit"])
     finally:
         path.write_bytes(original)
         os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))  # so that its compiled file stays valid
@@ -82,13 +82,13 @@ def tested(task: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     """Read one task as a JSON object from each line, and print its result as another."""
-    sys.path[:0] = [os.path.abspath(each) for each in ("src", "conformance/src", "tests", "conformance/tests", "tools")]
+    sys.path[:0] = [os.path.abspath(folder) for folder in ("src", "conformance/src", "tests", "conformance/tests", "tools")]
     for name in LIBRARIES.split():
         importlib.import_module(name)
-    answers = os.fdopen(os.dup(1), "w")
+    results = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     for line in sys.stdin:
-        print(json.dumps(tested(json.loads(line))), file=answers, flush=True)
+        print(json.dumps(test(json.loads(line))), file=results, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """
-Build both distributions as for a release, and test what was built: `make release-check`.
+Build both distributions as for a release, and test the built files: `make release-check`.
 
 1. Both are built twice from the last commit, in two folders, time zones and umasks; the files must have the same bytes.
 2. Their versions must be those of the source and of CITATION.cff, and `twine check --strict` must accept their metadata.
@@ -24,7 +24,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 OUT = ROOT / "dist" / "release"
 BIN = "Scripts" if os.name == "nt" else "bin"
-VERSIONS = {  # the one place of each version
+VERSIONS = {  # modules that define the versions
     "ampscale": "src/ampscale/__init__.py",
     "ampscale_conformance": "conformance/src/ampscale_conformance/__init__.py",
 }
@@ -42,7 +42,7 @@ def main() -> int:
 
 
 class CheckError(Exception):
-    """Step of the check that failed."""
+    """Raised if a step of the check fails."""
 
 
 def check(folder: Path) -> None:
@@ -116,8 +116,8 @@ def install_and_test(files: Sequence[Path], folder: Path) -> None:
     empty = folder / "empty"
     empty.mkdir()
     python = install(files, folder / "env")
-    outside = "import ampscale, ampscale_conformance as suite; print(ampscale.__file__, suite.__file__)"
-    for imported in run(python, "-c", outside, cwd=empty).stdout.split():
+    code = "import ampscale, ampscale_conformance as suite; print(ampscale.__file__, suite.__file__)"
+    for imported in run(python, "-c", code, cwd=empty).stdout.split():
         if not Path(imported).is_relative_to(folder / "env"):
             raise CheckError(f"the installed package must be imported, got {imported}")
     run(python, "-m", "pip", "check", cwd=empty)

@@ -14,17 +14,17 @@ TESTS = ("tests/frameworks/test_interruptions.py", "tests/frameworks/torch/test_
 
 
 def main() -> int:
-    """Run the tests, and store the sums of the counts that they print."""
+    """Run the tests, store the sums of the counts that they print, and return the exit status."""
     command = [sys.executable, "-m", "pytest", "-q", "--capture=no", "-n", "0", *TESTS, *sys.argv[1:]]
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
-    sys.stdout.write(done.stdout)
-    counts = [literal_eval(text) for text in re.findall(r"\d+ points: (\{.*\})", done.stdout)]
+    tests = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    sys.stdout.write(tests.stdout)
+    counts = [literal_eval(text) for text in re.findall(r"\d+ points: (\{.*\})", tests.stdout)]
     outcomes: Counter[str] = sum(map(Counter, counts), Counter())
-    if done.returncode == 0:
-        command = ["make interruptions", *sys.argv[1:]]
-        result = {"command": " ".join(command), "calls": len(counts), "outcomes": dict(sorted(outcomes.items()))}
+    if tests.returncode == 0:
+        command = " ".join(["make interruptions", *sys.argv[1:]])
+        result = {"command": command, "calls": len(counts), "outcomes": dict(sorted(outcomes.items()))}
         RESULT.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
-    return done.returncode
+    return tests.returncode
 
 
 if __name__ == "__main__":

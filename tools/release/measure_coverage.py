@@ -21,19 +21,14 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 RESULT = Path(__file__).with_name("coverage.json")
 DATA = ROOT / "build" / "coverage"
-COMPLETE = (
-    "ampscale/core",
-    "ampscale/frameworks",
-    "ampscale/presets.py",
-    "ampscale/checkpoints",
-)  # the others have a lower bound
+COMPLETE = ("ampscale/core", "ampscale/frameworks", "ampscale/presets.py", "ampscale/checkpoints")  # others have a lower bound
 LISTED = ("numpy", "torch", "jax", "numba", "coverage")
 COUNTS = ("lines", "missed_lines", "branches", "missed_branches")
 Files = dict[str, dict[str, Any]]  # the "files" of a report of coverage.py
 
 
 def main() -> int:
-    """Run the tests, and report what they reach."""
+    """Run the tests, print the report, and return the exit status."""
     parser = argparse.ArgumentParser(description="Measure which lines and branches the tests run.")
     parser.add_argument("--record", action="store_true", help="store the result in coverage.json")
     arguments, options = parser.parse_known_args()
@@ -103,11 +98,11 @@ def bound(folder: str) -> int:
 
 
 def result(measured: dict[str, dict[str, int]], output: str) -> dict[str, Any]:
-    """Return what coverage.json contains."""
-    shown = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, check=True, capture_output=True, text=True)
+    """Return the contents of coverage.json."""
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, check=True, capture_output=True, text=True)
     return {
         "command": "make coverage",
-        "commit": shown.stdout.strip(),
+        "commit": commit.stdout.strip(),
         "date": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
         "python": platform.python_version(),
         "versions": {name: version(name) for name in LISTED},

@@ -23,7 +23,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 RESULT = Path(__file__).with_name("supported.json")
-EXTRAS = ("numpy", "torch", "jax", "numba", "cli")  # those of users, except mpi, whose oldest version has no wheels
+EXTRAS = ("numpy", "torch", "jax", "numba", "cli")  # extras for users, except mpi, whose oldest version has no wheels
 LISTED = ("numpy", "array-api-compat", "torch", "jax", "optax", "ml_dtypes", "autograd", "numba", "mpi4py")
 RAISED = {"jax": {"numpy": "2.0.0", "matplotlib": "3.9.0"}}  # JAX requires a newer NumPy, and that a newer Matplotlib
 TAG = f"{sys.version_info.major}.{sys.version_info.minor}" + ("t" if sysconfig.get_config_var("Py_GIL_DISABLED") else "")
@@ -38,7 +38,7 @@ def main() -> int:
     parser.add_argument("--record", action="store_true", help="store the result in supported.json")
     arguments, options = parser.parse_known_args()
     groups = [arguments.libraries]
-    if arguments.packages == "oldest" and "jax" in arguments.libraries:  # which requires newer packages than the others
+    if arguments.packages == "oldest" and "jax" in arguments.libraries:  # JAX requires newer packages than the others
         groups = [[name for name in arguments.libraries if name != "jax"], ["jax"]]
     outputs = [test(arguments.packages, libraries, options, recorded=arguments.record) for libraries in groups if libraries]
     return int(any(outputs))
@@ -48,7 +48,7 @@ def test(packages: str, libraries: list[str], options: list[str], *, recorded: b
     """Run the tests in one environment, and return their exit status."""
     folder = ROOT / ".venv-supported" / "-".join([packages, TAG, *libraries])
     install(folder, packages, libraries)
-    if packages == "oldest":  # old packages warn of what is newer than they are
+    if packages == "oldest":  # old packages use features that newer packages deprecate
         options = ["-W", "ignore::DeprecationWarning", *options]
     command = [str(folder / BIN / "python"), "-m", "pytest", "-m", "not slow", *options]
     environment = {**os.environ, "AMPSCALE_TEST_LIBRARIES": " ".join(libraries), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -70,8 +70,9 @@ def oldest(libraries: list[str]) -> dict[str, str]:
     for file in (ROOT / "pyproject.toml", ROOT / "conformance" / "pyproject.toml"):
         project = tomllib.loads(file.read_text("utf-8"))["project"]
         requirements += project["dependencies"]
-        requirements += [each for extra in EXTRAS for each in project["optional-dependencies"].get(extra, ())]
-    matches = (re.match(r"([\w-]+)>=([\d.]+)", each) for each in requirements)
+        for extra in EXTRAS:
+            requirements += project["optional-dependencies"].get(extra, ())
+    matches = (re.match(r"([\w-]+)>=([\d.]+)", requirement) for requirement in requirements)
     bounds = {match[1]: match[2] for match in matches if match}
     return bounds | {name: bound for library in libraries for name, bound in RAISED.get(library, {}).items()}
 
@@ -91,7 +92,7 @@ def install(folder: Path, packages: str, libraries: list[str]) -> None:
 def versions(python: Path) -> dict[str, str]:
     """Return the versions of the listed packages that an environment contains."""
     listed = subprocess.run([python, "-m", "pip", "list", "--format", "json"], check=True, capture_output=True, text=True)
-    installed = {each["name"].lower(): each["version"] for each in json.loads(listed.stdout)}
+    installed = {package["name"].lower(): package["version"] for package in json.loads(listed.stdout)}
     return {name: installed[name] for name in LISTED if name in installed}
 
 
@@ -111,15 +112,15 @@ def row(packages: str, libraries: list[str], installed: dict[str, str], output: 
 
 
 def record(result: dict[str, Any]) -> None:
-    """Store a result, in place of the one with the same packages, minor version of Python and libraries."""
-    known = json.loads(RESULT.read_text("utf-8")) if RESULT.exists() else {"runs": [], "not_run": {}}
-    rows = {key(each): each for each in [*known["runs"], result]}
-    known["runs"] = [rows[each] for each in sorted(rows)]
-    RESULT.write_text(json.dumps(known, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    """Store a result. It replaces the result with the same packages, minor version of Python and libraries."""
+    stored = json.loads(RESULT.read_text("utf-8")) if RESULT.exists() else {"runs": [], "not_run": {}}
+    rows = {key(run): run for run in [*stored["runs"], result]}
+    stored["runs"] = [rows[name] for name in sorted(rows)]
+    RESULT.write_text(json.dumps(stored, indent=1, ensure_ascii=False) + "\n", "utf-8")
 
 
 def key(result: dict[str, Any]) -> tuple[str, int, bool, str]:
-    """Return what identifies a result, in the order of the table."""
+    """Return the key that identifies a result, and sorts the table."""
     minor = int(result["python"].split(".")[1])
     return result["packages"], minor, result["python"].endswith("t"), " ".join(result["libraries"])
 

@@ -25,46 +25,46 @@ Matrix = dict[str, Any]
 def main() -> None:
     """Extend the history and print the changes."""
     shown = subprocess.run(["git", "show", f"HEAD:{MATRIX.as_posix()}"], cwd=ROOT, check=True, capture_output=True)
-    before, now = json.loads(shown.stdout), json.loads((ROOT / MATRIX).read_text("utf-8"))
-    extend(HISTORY, now)
-    sys.stdout.write("\n".join([f"# Conformance on {now['date']}", "", *changes(before, now), ""]))
+    old, new = json.loads(shown.stdout), json.loads((ROOT / MATRIX).read_text("utf-8"))
+    extend(HISTORY, new)
+    sys.stdout.write("\n".join([f"# Conformance on {new['date']}", "", *changes(old, new), ""]))
 
 
 def rows(matrix: Matrix) -> Iterator[dict[str, str]]:
     """Yield one row of the history for each implementation."""
-    for each in matrix["implementations"]:
-        named = {"implementation": each["info"]["name"], "version": each["info"]["version"]}
-        counts = {name: each["counts"].get(name, 0) for name in COLUMNS[4:]}
-        yield {name: str(value) for name, value in {"date": matrix["date"], **named, "suite": matrix["suite"], **counts}.items()}
+    for implementation in matrix["implementations"]:
+        info, counts = implementation["info"], implementation["counts"]
+        values = (matrix["date"], info["name"], info["version"], matrix["suite"], *(counts.get(name, 0) for name in COLUMNS[4:]))
+        yield dict(zip(COLUMNS, map(str, values), strict=True))
 
 
 def extend(history: Path, matrix: Matrix) -> None:
-    """Append the rows of a matrix that differ from the last ones of their implementations in more than the date."""
-    known: list[dict[str, str]] = []
+    """Append the rows of a matrix that differ from the last row of their implementation in more than the date."""
+    old: list[dict[str, str]] = []
     if history.exists():
         with history.open(encoding="utf-8", newline="") as file:
-            known = list(csv.DictReader(file))
-    last = {each["implementation"]: each for each in known}
-    new = [each for each in rows(matrix) if last.get(each["implementation"], {}) | {"date": each["date"]} != each]
+            old = list(csv.DictReader(file))
+    last = {row["implementation"]: row for row in old}
+    new = [row for row in rows(matrix) if last.get(row["implementation"], {}) | {"date": row["date"]} != row]
     with history.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
-        writer.writerows([*known, *new])
+        writer.writerows([*old, *new])
 
 
-def changes(before: Matrix, now: Matrix) -> Iterator[str]:
+def changes(old_matrix: Matrix, new_matrix: Matrix) -> Iterator[str]:
     """Yield a line of Markdown for each new version, and for each case whose verdict changed."""
-    known = {each["info"]["name"]: each for each in before["implementations"]}
+    old_by_name = {implementation["info"]["name"]: implementation for implementation in old_matrix["implementations"]}
     unchanged = True
-    for each in now["implementations"]:
-        name, version = each["info"]["name"], each["info"]["version"]
-        old = known.get(name, {"info": {"version": "none"}, "results": {}})
-        verdicts = [(case, verdict_of(old, case), verdict_of(each, case)) for case in sorted({*old["results"], *each["results"]})]
-        differ = [f"  - {case}: {was} → {becomes}" for case, was, becomes in verdicts if was != becomes]
-        if differ or old["info"]["version"] != version:
+    for new in new_matrix["implementations"]:
+        name, version = new["info"]["name"], new["info"]["version"]
+        old = old_by_name.get(name, {"info": {"version": "none"}, "results": {}})
+        verdicts = [(case, verdict_of(old, case), verdict_of(new, case)) for case in sorted({*old["results"], *new["results"]})]
+        lines = [f"  - {case}: {old_verdict} → {verdict}" for case, old_verdict, verdict in verdicts if old_verdict != verdict]
+        if lines or old["info"]["version"] != version:
             unchanged = False
-            yield f"- {name} {old['info']['version']} → {version}: {len(differ)} verdicts changed"
-            yield from differ
+            yield f"- {name} {old['info']['version']} → {version}: {len(lines)} verdicts changed"
+            yield from lines
     if unchanged:
         yield "No implementation has a new version or another verdict."
 

@@ -1,7 +1,7 @@
 """
 Archive of the test vectors for other projects: `python -m spec_vectors.archive`; see conformance/docs/versions.md.
 
-The bytes of the archive depend on its contents alone: the files are sorted and have the same date.
+The bytes of the archive depend only on the contents of its files, which are sorted and have the same date.
 """
 
 import hashlib
@@ -10,7 +10,7 @@ import zipfile
 from pathlib import Path
 
 SPEC = Path(__file__).parents[2] / "spec"
-DATE = (1980, 1, 1, 0, 0, 0)  # the first one that a ZIP archive can have
+DATE = (1980, 1, 1, 0, 0, 0)  # earliest date that a ZIP archive can store
 
 
 def contents() -> dict[str, bytes]:

@@ -29,15 +29,15 @@ class Page(HTMLParser):
 
 
 def main(folder: Path) -> int:
-    """Print the links that lead nowhere, and their number; return 1 if there is any."""
+    """Print the broken links and their number; return 1 if there are any."""
     pages = {file: Page(file) for file in folder.rglob("*.html") if "_static" not in file.parts}
     links = [(file, link) for file, page in pages.items() for link in page.links]
-    broken = [f"{file.relative_to(folder)}: {link}" for file, link in links if not _leads(file, link, pages)]
+    broken = [f"{file.relative_to(folder)}: {link}" for file, link in links if not _is_valid(file, link, pages)]
     print(*sorted(broken), f"{len(pages)} pages, {len(links)} links, {len(broken)} broken", sep="\n")
     return int(bool(broken))
 
 
-def _leads(file: Path, link: str, pages: dict[Path, Page]) -> bool:
+def _is_valid(file: Path, link: str, pages: dict[Path, Page]) -> bool:
     if urlsplit(link).netloc:
         return re.fullmatch(r"https?://[\w.-]+\.[a-z]+(/[^\s<>\"`]*)?", link) is not None
     path, anchor = urlsplit(link).path, unquote(urlsplit(link).fragment)

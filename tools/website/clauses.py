@@ -17,7 +17,7 @@ from .layout import ROOT, site_path
 PLURALS = {"vector": "vectors", "case": "cases", "test": "tests"}
 CASES, TESTS = "spec/cases.md", "spec/tests.md"
 _HEADING = re.compile(r"^### (\S+) · \w+\n.*?(?=^#|\Z)", re.MULTILINE | re.DOTALL)
-_NO_TEXT = re.compile(r"(^```.*?^```$|^#[^\n]*$|`[^`]*`|\[[^\]]*\]\([^)]*\)|<[^>]+>)", re.MULTILINE | re.DOTALL)
+_NOT_PROSE = re.compile(r"(^```.*?^```$|^#[^\n]*$|`[^`]*`|\[[^\]]*\]\([^)]*\)|<[^>]+>)", re.MULTILINE | re.DOTALL)
 
 
 def slug(heading: str) -> str:
@@ -27,7 +27,7 @@ def slug(heading: str) -> str:
 
 @cache
 def checks() -> dict[str, dict[str, dict[str, str]]]:
-    """Return what checks each clause: by the id of the clause and by kind, the names and their places on the site."""
+    """Return the checks of each clause: by the id of the clause and the kind of check, names and links on the site."""
     result: dict[str, dict[str, dict[str, str]]] = defaultdict(lambda: defaultdict(dict))
     for file in vector_files():
         for vector in json.loads(file.read_text("utf-8"))["cases"]:
@@ -64,7 +64,7 @@ def marked_tests(file: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 def with_checks(path: str, text: str) -> str:
-    """Return a chapter with a list of what checks it after each clause, and each source as a paragraph."""
+    """Return a chapter with a list of its checks after each clause, and with each source as a paragraph."""
     text = text.replace("\n> Source:", "\n>\n> Source:")
     return _HEADING.sub(lambda match: f"{match[0].rstrip()}\n\n{_list_of_checks(path, match[1])}\n\n", text)
 
@@ -73,23 +73,23 @@ def _list_of_checks(path: str, clause: str) -> str:
     kinds = checks().get(clause, {})
     if not kinds:
         return ""
-    count = ", ".join(f"{len(places)} {kind if len(places) == 1 else PLURALS[kind]}" for kind, places in kinds.items())
-    lines = [f"- [{name}]({relpath(place, dirname(path))})" for places in kinds.values() for name, place in places.items()]
+    count = ", ".join(f"{len(links)} {kind if len(links) == 1 else PLURALS[kind]}" for kind, links in kinds.items())
+    lines = [f"- [{name}]({relpath(link, dirname(path))})" for links in kinds.values() for name, link in links.items()]
     return "\n".join(['<details class="checks">', f"<summary>{count}</summary>", "", *lines, "", "</details>"])
 
 
 def with_clause_links(path: str, text: str) -> str:
     """Return the text of a page of the site with a link for each clause that its prose names; headings and code stay."""
-    folder, here = dirname(path) or ".", clauses()
+    folder = dirname(path) or "."
 
     def link(match: re.Match[str]) -> str:
-        clause = here.get(match[0])
+        clause = clauses().get(match[0])
         if clause is None:
             return match[0]
         chapter = site_path(clause.file.relative_to(ROOT).as_posix())
         return f"[{match[0]}]({relpath(chapter, folder)}#{slug(f'{clause.id} · {clause.level}')})"
 
-    parts = _NO_TEXT.split(text)
+    parts = _NOT_PROSE.split(text)
     parts[::2] = [re.sub(r"\b[A-Z]+(?:-[a-z0-9]+)+\b", link, part) for part in parts[::2]]
     return "".join(parts)
 

@@ -1,4 +1,4 @@
-"""Places of the repository's files on the site, and the order of its pages."""
+"""Paths of the repository's files on the site, and the order of its pages."""
 
 import re
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ def read_pages() -> tuple[dict[str, str], set[str]]:
 
 
 def site_path(path: str) -> str:
-    """Return where a file of the repository is in the sources of the site. A file of code is a page, too."""
+    """Return the path of a file of the repository in the sources of the site. A file of code becomes a Markdown page."""
     if path in MOVED:
         return MOVED[path]
     if re.fullmatch(r"spec/vectors/(?!schema)\w+\.json", path):
@@ -63,7 +63,7 @@ def navigation() -> dict[str, dict[str, str]]:
 
 
 def unlisted(paths: Iterable[str]) -> list[str]:
-    """Return those of the pages that the index does not list; the chapters of the specification have an index of their own."""
+    """Return the pages that the index does not list, without the specification, whose chapters have an index of their own."""
     listed = {target for entries in navigation().values() for target in entries} | {"README.md", INDEX}
     return [path for path in paths if path not in listed and not path.startswith("spec/")]
 
