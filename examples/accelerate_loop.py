@@ -1,8 +1,8 @@
 """
 Training with Hugging Face's accelerate and ampscale's scaler: `python examples/accelerate_loop.py`.
 
-accelerate accumulates, unscales before it clips, keeps the schedule on a skipped step and stores the scaler. The average of the
-weights is left to the loop. The first scale is too large on purpose. Requires `pip install accelerate`.
+accelerate accumulates, unscales before it clips, does not advance the schedule on a skipped step, and saves the scaler. The loop
+updates the average of the weights. The first scale is too large on purpose. Requires `pip install accelerate`.
 """
 
 import tempfile
@@ -15,12 +15,12 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from ampscale.torch import GradScaler
 
-STEPS, BATCHES, SIZE = 12, 2, 16  # optimizer steps, batches of each, and their size
+STEPS, BATCHES, SIZE = 12, 2, 16  # optimizer steps, batches of each step, and samples of each batch
 DATA = torch.randn(STEPS * BATCHES * SIZE, 8, generator=torch.Generator().manual_seed(0))
 
 
 def create():
-    """Return an Accelerator and the parts of a new run, which it has prepared."""
+    """Return an Accelerator, and the parts of a new run, prepared by it where necessary."""
     accelerator = Accelerator(mixed_precision="fp16", gradient_accumulation_steps=BATCHES)
     accelerator.scaler = GradScaler(accelerator.device, init_scale=2.0**17, growth_interval=4)  # before prepare()
     accelerator.native_amp = True  # only needed on a CPU, where accelerate ignores "fp16"
@@ -51,9 +51,9 @@ def train(run, start, stop):
         if accelerator.sync_gradients:
             if not optimizer.step_was_skipped:
                 average.update_parameters(model)
-            done, rate = "skipped" if optimizer.step_was_skipped else "applied", schedule.get_last_lr()[0]
+            outcome, rate = "skipped" if optimizer.step_was_skipped else "applied", schedule.get_last_lr()[0]
             scale = accelerator.scaler.get_scale()
-            print(f"step {index // BATCHES:2}  loss {loss:.4f}  {done}, next scale {scale:.0f}, learning rate {rate:.5f}")
+            print(f"step {index // BATCHES:2}  loss {loss:.4f}  {outcome}, next scale {scale:.0f}, learning rate {rate:.5f}")
 
 
 def main():

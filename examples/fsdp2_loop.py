@@ -1,8 +1,9 @@
 """
 FSDP2 with float16 and ampscale's scaler, in the manner of torchtitan: `torchrun --nproc-per-node 2 examples/fsdp2_loop.py`.
 
-Parameters, moments and their average are float32 and sharded; FSDP2 casts to float16. All ranks skip the same steps. The
-distributed checkpoint stores all shards, and the scaler's state once. The first scale is too large on purpose.
+Parameters, their average and the moments of the optimizer are float32 and sharded; FSDP2 casts parameters to float16. All ranks
+skip the same steps. The distributed checkpoint stores all shards, and the scaler's state once. The first scale is too large on
+purpose.
 """
 
 import tempfile
@@ -18,14 +19,14 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from ampscale.torch import GradScaler
 
-STEPS, BATCHES = 12, 2  # optimizer steps, and batches of each
+STEPS, BATCHES = 12, 2  # optimizer steps, and batches of each step
 DATA = torch.randn(STEPS, BATCHES, 16, 8, generator=torch.Generator().manual_seed(0))
 POLICY = MixedPrecisionPolicy(param_dtype=torch.float16, reduce_dtype=torch.float32, output_dtype=torch.float32)
 FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
 
 
 class Run(Stateful):
-    """Parts of a run, which are saved and loaded together."""
+    """Everything that a run needs to continue, saved and loaded together."""
 
     def __init__(self):
         torch.manual_seed(0)
@@ -35,7 +36,7 @@ class Run(Stateful):
             fully_shard(module, mp_policy=POLICY)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.01)
         self.schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, T_max=STEPS)
-        self.scaler = GradScaler("cpu", init_scale=2.0**17, growth_interval=4)  # finds the ranks of the shards itself
+        self.scaler = GradScaler("cpu", init_scale=2.0**17, growth_interval=4)  # recognizes the shards and their ranks
 
     def state_dict(self):
         """Return the state dict of each part; sharded arrays are DTensors."""
@@ -66,9 +67,9 @@ def train(run, start, stop):
         if is_applied:  # on all ranks or on none
             run.schedule.step()
             run.average.update_parameters(model)
-        done, rate = "applied" if is_applied else "skipped", run.schedule.get_last_lr()[0]
+        outcome, rate = "applied" if is_applied else "skipped", run.schedule.get_last_lr()[0]
         if dist.get_rank() == 0:
-            print(f"step {step:2}  {done}, next scale {scaler.get_scale():.0f}, learning rate {rate:.5f}")
+            print(f"step {step:2}  {outcome}, next scale {scaler.get_scale():.0f}, learning rate {rate:.5f}")
 
 
 def main():

@@ -1,7 +1,7 @@
 """
 Lightning's Trainer with ampscale's scaler: `python examples/lightning_trainer.py`.
 
-The trainer accumulates, unscales before it clips and stores the scaler, but advances a schedule on skipped steps too. Two methods
+The trainer accumulates, unscales before it clips and saves the scaler, but advances a schedule on skipped steps too. Two methods
 of the module prevent that. The first scale is too large on purpose. Requires `pip install lightning`.
 """
 
@@ -16,12 +16,12 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from ampscale.torch import GradScaler
 
-STEPS, BATCHES = 12, 2  # optimizer steps of two epochs, and batches of each
+STEPS, BATCHES = 12, 2  # optimizer steps in two epochs, and batches of each step
 DATA = torch.randn(2, STEPS * BATCHES // 2, 16, 8, generator=torch.Generator().manual_seed(0))
 
 
 class Regression(lightning.LightningModule):
-    """A network and the average of its weights, which checkpoints therefore contain."""
+    """Network and the average of its weights, which are both part of the module and so of its checkpoints."""
 
     def __init__(self):
         super().__init__()
@@ -29,7 +29,7 @@ class Regression(lightning.LightningModule):
         self.average = AveragedModel(self.network, multi_avg_fn=get_ema_multi_avg_fn(0.9)).requires_grad_(False)
 
     def train_dataloader(self):
-        """Return the batches of the current epoch: with a plain DataLoader, training can only be resumed at the end of one."""
+        """Return the batches of the current epoch. With a plain DataLoader, a run can be resumed only at the end of an epoch."""
         return torch.utils.data.DataLoader(DATA[self.current_epoch], batch_size=None)
 
     def configure_optimizers(self):
@@ -60,9 +60,10 @@ class PrintSteps(lightning.Callback):
     def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
         """Print the loss of the last batch, the next scale and the next learning rate."""
         if batch_idx % BATCHES == BATCHES - 1:
-            done, loss = "applied" if module.is_applied else "skipped", outputs["loss"] * BATCHES
+            step, loss = trainer.global_step - 1, outputs["loss"] * BATCHES
+            outcome = "applied" if module.is_applied else "skipped"
             scale, rate = trainer.precision_plugin.scaler.get_scale(), module.lr_schedulers().get_last_lr()[0]
-            print(f"step {trainer.global_step - 1:2}  loss {loss:.4f}  {done}, next scale {scale:.0f}, learning rate {rate:.5f}")
+            print(f"step {step:2}  loss {loss:.4f}  {outcome}, next scale {scale:.0f}, learning rate {rate:.5f}")
 
 
 def train(folder, checkpoint=None):

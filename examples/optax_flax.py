@@ -29,8 +29,8 @@ def loss_fn(params, x, y):
     """
     Return the mean loss of micro-batches, the first axis of *x* and *y*.
 
-    They run one after the other; checkpoint() keeps the activations of one only. JAX adds their float32 gradients, and a sum
-    with an infinity or a NaN stays non-finite: an overflow in any micro-batch skips the whole step.
+    They run one after the other; `jax.checkpoint` keeps the activations of only one in memory. JAX adds their float32 gradients,
+    and a sum with an infinity or a NaN stays non-finite: an overflow in any micro-batch skips the whole step.
     """
     losses = jax.lax.map(jax.checkpoint(lambda batch: micro_loss(params, *batch)), (x, y))
     return jnp.mean(losses)
@@ -40,14 +40,14 @@ def step(run, batch):
     """Run one step on the train state and the moving average of its parameters."""
     state, average = run
     network = ampscale.Network(loss_fn, state.params)
-    state, report = ampscale.train_step(network, OPTIMIZER, RULE, state, *batch, max_norm=1.0)  # clips unscaled gradients
+    state, report = ampscale.train_step(network, OPTIMIZER, RULE, state, *batch, max_norm=1.0)  # after unscaling
     new = optax.incremental_update(state.params, average, 0.05)
     return (state, jax.tree.map(partial(jnp.where, report.applied), new, average)), report
 
 
 @jax.jit
 def train(run, batches):
-    """Run one step for each batch, and return the run and the reports; their arrays have one element per step."""
+    """Run one step for each batch, and return the run, and a report whose arrays have one element per step."""
     return jax.lax.scan(step, run, batches)
 
 

@@ -26,7 +26,7 @@ def main():
 
 
 def train(options):
-    """Train on a mesh of one axis."""
+    """Train on a mesh of devices with one axis. The modules are imported here, after `main` has set XLA_FLAGS."""
     import jax
     import jax.numpy as jnp
     import numpy as np
@@ -71,8 +71,8 @@ def train(options):
         state, report = on_mesh(state, *batch)
         number = int(state.attempted) - 1
         if not report.applied or number % 10 == 9:
-            done = "applied" if report.applied else "skipped"
-            print(f"step {number:3}  loss {report.loss:.4f}  {done}, next scale {report.next_scale:.0f}")
+            outcome = "applied" if report.applied else "skipped"
+            print(f"step {number:3}  loss {report.loss:.4f}  {outcome}, next scale {report.next_scale:.0f}")
     print(f"{state.applied} of {state.attempted} steps applied, next scale {state.scaler.scale:.0f}")
     if options.save:
         np.savez(options.save, **{f"leaf{index:02}": leaf for index, leaf in enumerate(jax.tree.leaves(state))})

@@ -36,7 +36,7 @@ class InMicroBatches:
 
 
 def mean(gradients):
-    """Return the mean of lists of arrays."""
+    """Return the mean of several lists of arrays, array by array."""
     with np.errstate(all="ignore"):
         return [sum(arrays[1:], start=arrays[0]) / np.float32(len(arrays)) for arrays in zip(*gradients, strict=True)]
 
@@ -67,8 +67,8 @@ def main():
         )
         step, loss = int(state.attempted) - 1, COMM_WORLD.allreduce(float(report.loss)) / ranks
         if rank == 0 and (not report.applied or step % 10 == 9):
-            done = "applied" if report.applied else "skipped"
-            print(f"step {step:3}  loss {loss:.4f}  {done}, next scale {report.next_scale:.0f}")
+            outcome = "applied" if report.applied else "skipped"
+            print(f"step {step:3}  loss {loss:.4f}  {outcome}, next scale {report.next_scale:.0f}")
     if rank == 0:
         correct = accuracy(state.params, "float16", data.test)
         print(f"{state.applied} of {state.attempted} steps applied, accuracy {correct:.3f}")

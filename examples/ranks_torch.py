@@ -66,8 +66,8 @@ def train(options):
         optimizer.zero_grad()
         applied += is_applied
         if dist.get_rank() == 0 and (not is_applied or step % 10 == 9):
-            done = "applied" if is_applied else "skipped"
-            print(f"step {step:3}  loss {loss:.4f}  {done}, scale {scale:.0f}")
+            outcome = "applied" if is_applied else "skipped"
+            print(f"step {step:3}  loss {loss:.4f}  {outcome}, scale {scale:.0f}")
     if dist.get_rank() == 0:
         print(f"{applied} of {options.steps} steps applied, next scale {scaler.get_scale():.0f}")
     if options.save:
@@ -81,7 +81,7 @@ def train(options):
 
 
 def backward(model, scaler, batch):
-    """Add the gradients of this rank's micro-batches, and return the mean loss of all ranks."""
+    """Compute the scaled gradients, averaged over the micro-batches of all ranks, and return the mean loss."""
     ranks, total = dist.get_world_size(), torch.zeros(())
     own = MICRO_BATCHES // ranks
     images, answers = (torch.from_numpy(array).chunk(ranks)[dist.get_rank()].chunk(own) for array in batch)
@@ -92,14 +92,15 @@ def backward(model, scaler, batch):
         loss = torch.nn.functional.binary_cross_entropy_with_logits(outputs.float(), targets)
         scaler.scale(loss).backward()
         total += loss.detach() / MICRO_BATCHES
-    for parameter in model.parameters():  # not the loss, which would then overflow at another scale for each number of ranks
+    # Divide the gradients, not the loss: the scales at which a divided loss overflows depend on the number of ranks.
+    for parameter in model.parameters():
         parameter.grad /= own
     dist.all_reduce(total)
     return float(total)
 
 
 def synchronize(model, is_last):
-    """Let the backward pass of the last micro-batch average the gradients over the ranks."""
+    """Make the next backward pass average the gradients over the ranks if it is that of the last micro-batch."""
     if isinstance(model, DistributedDataParallel):
         model.require_backward_grad_sync = is_last
     else:

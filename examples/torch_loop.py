@@ -1,8 +1,9 @@
 """
-A training loop in torch with a loss scaler and all that surrounds it: `python examples/torch_loop.py`.
+A training loop in torch with a loss scaler, a schedule, an average and a checkpoint: `python examples/torch_loop.py`.
 
 Each step accumulates the gradients of two batches and clips them. A skipped step changes neither the learning-rate schedule nor
-the average of the weights, and a resumed run ends like one that never stopped. The first scale is too large on purpose.
+the average of the weights, and a resumed run ends with the same state as an uninterrupted one. The first scale is too large on
+purpose.
 """
 
 import io
@@ -14,7 +15,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from ampscale.torch import GradScaler  # instead of: from torch.amp import GradScaler
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-STEPS, BATCHES = 12, 2  # optimizer steps, and batches of each
+STEPS, BATCHES = 12, 2  # optimizer steps, and batches of each step
 DATA = torch.randn(STEPS, BATCHES, 16, 8, generator=torch.Generator().manual_seed(0)).to(DEVICE)
 
 
@@ -49,8 +50,8 @@ def train(run, start, stop):
         if is_applied:
             schedule.step()
             average.update_parameters(model)
-        done, rate = "applied" if is_applied else "skipped", schedule.get_last_lr()[0]
-        print(f"step {step:2}  loss {loss:.4f}  {done}, next scale {scaler.get_scale():.0f}, learning rate {rate:.5f}")
+        outcome, rate = "applied" if is_applied else "skipped", schedule.get_last_lr()[0]
+        print(f"step {step:2}  loss {loss:.4f}  {outcome}, next scale {scaler.get_scale():.0f}, learning rate {rate:.5f}")
 
 
 def main():

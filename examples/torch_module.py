@@ -1,7 +1,7 @@
 """
-Training of a torch module in float16 by a cell: `python examples/torch_module.py`.
+A torch module trained in float16 by MindFormers' training cell: `python examples/torch_module.py`.
 
-The module returns its loss, so that it can be the network, with an optimizer of torch. The first scale is too large on
+A module that returns its loss can be the network of a training cell, with an optimizer of torch. The first scale is too large on
 purpose: steps that overflow are skipped, and change neither the parameters nor the optimizer state.
 """
 
@@ -25,7 +25,7 @@ class Regression(torch.nn.Module):
 
 
 def main() -> None:
-    """Train for 60 steps, and print every tenth step and those that were skipped."""
+    """Train for 60 steps, and print every tenth step and each skipped one."""
     torch.manual_seed(0)
     inputs = torch.randn(256, 8)
     targets = inputs.sum(1, keepdim=True).sin()
@@ -41,8 +41,8 @@ def main() -> None:
     for step in range(60):
         loss, overflow, scale, _, norm = cell(inputs, targets)
         if overflow or step % 10 == 9:
-            done = "skipped" if overflow else f"applied, norm {norm:.3f}"
-            print(f"step {step:2}  loss {loss:.4f}  {done}, next scale {scale:.0f}")
+            outcome = "skipped" if overflow else f"applied, norm {norm:.3f}"
+            print(f"step {step:2}  loss {loss:.4f}  {outcome}, next scale {scale:.0f}")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ Loss scale, skipped steps and diagnoses in TensorBoard and Weights & Biases, whi
     pip install ampscale[torch] tensorboard wandb
     python examples/trackers.py
 
-The script reads both back, and asserts that they have every step.
+The script reads the logs of both trackers, and asserts that they have every step.
 """
 
 import tempfile
@@ -35,7 +35,7 @@ def train(monitor: Monitor, model: torch.nn.Module) -> list[bool]:
 
 
 def main() -> None:
-    """Train, and compare what the trackers have stored."""
+    """Train with both trackers, and check what they have stored."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
     with tempfile.TemporaryDirectory() as folder, SummaryWriter(folder) as writer:

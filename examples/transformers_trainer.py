@@ -1,8 +1,10 @@
 """
 Hugging Face's Trainer with ampscale's scaler: `python examples/transformers_trainer.py`.
 
-The trainer accumulates, unscales before it clips, keeps the schedule on a skipped step and stores the scaler. The average of the
-weights is left to a callback. The first scale is too large on purpose. Requires `pip install "transformers[torch]"`.
+The trainer accumulates, unscales before it clips, does not advance the schedule on a skipped step, and saves the scaler. A
+callback updates the average of the weights. The first scale is too large on purpose.
+
+Requires `pip install "transformers[torch]"`.
 """
 
 import tempfile
@@ -14,12 +16,12 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from ampscale.torch import GradScaler
 
-STEPS, BATCHES, SIZE = 12, 2, 16  # optimizer steps, batches of each, and their size
+STEPS, BATCHES, SIZE = 12, 2, 16  # optimizer steps, batches of each step, and samples of each batch
 DATA = torch.randn(STEPS * BATCHES * SIZE, 8, generator=torch.Generator().manual_seed(0))
 
 
 class Regression(torch.nn.Module):
-    """A network and the average of its weights, which checkpoints therefore contain."""
+    """Network and the average of its weights, which are both part of the module and so of its checkpoints."""
 
     def __init__(self):
         super().__init__()
@@ -38,13 +40,13 @@ class UpdateAverage(TrainerCallback):
         self.accelerator = accelerator
 
     def on_step_end(self, args, state, control, model, lr_scheduler, **_):
-        """Keep the average if the step was skipped."""
+        """Update the average unless the step was skipped, and print the step."""
         is_applied = not self.accelerator.optimizer_step_was_skipped
         if is_applied:
             model.average.update_parameters(model.network)
-        done, rate = "applied" if is_applied else "skipped", lr_scheduler.get_last_lr()[0]
+        outcome, rate = "applied" if is_applied else "skipped", lr_scheduler.get_last_lr()[0]
         scale = self.accelerator.scaler.get_scale()
-        print(f"step {state.global_step - 1:2}  {done}, next scale {scale:.0f}, learning rate {rate:.5f}")
+        print(f"step {state.global_step - 1:2}  {outcome}, next scale {scale:.0f}, learning rate {rate:.5f}")
 
 
 def train(folder, checkpoint=None):
