@@ -28,7 +28,7 @@ def memory() -> int:
 
 
 def rows(bench: Bench) -> Iterator[Row]:
-    """Yield all rows, those with many arrays and those with a norm last; shapes that XLA compiles for minutes are skipped."""
+    """Yield all rows, those with few arrays and without the norm first. Shapes that XLA compiles for minutes are skipped."""
     for shape, dtype in bench.shapes:
         if is_slow(shape):
             yield {"skipped": f"{bench.library}, {shape.description}, {dtype}: XLA takes minutes to compile it"}

@@ -141,5 +141,5 @@ def verdict(report: Report) -> str:
 
 
 def shown(value: float | str) -> str:
-    """Return a number with four significant digits."""
+    """Return a number as text with four significant digits, and a text unchanged."""
     return value if isinstance(value, str) else f"{value:.4g}"

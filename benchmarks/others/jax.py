@@ -33,9 +33,9 @@ MOST_ARRAYS = 2000  # in one program: XLA's compile time grows faster than their
 def contenders(operation: str, tree: list[jax.Array], scale: jax.Array, max_norm: float) -> list[Contender | Absent]:
     """Return ampscale's function, called eagerly and in a jitted function, and the other implementations, jitted."""
     ours = Contender("ampscale", warm(ready(call(operation, tree, scale, max_norm, in_place=False))), kind="ours")
-    ways = {"ampscale, jitted": _ours, "jax.numpy": _plain, "jmp": _jmp, "flax": _flax}
+    implementations = {"ampscale, jitted": _ours, "jax.numpy": _plain, "jmp": _jmp, "flax": _flax}
     result: list[Contender | Absent] = [ours]
-    for name, way in ways.items():
+    for name, implementation in implementations.items():
         if name == "flax" and operation in (FINITE, GLOBAL):
             continue  # flax has no such function
         if name in ("jmp", "flax") and (jmp is None or optax is None):
@@ -43,9 +43,9 @@ def contenders(operation: str, tree: list[jax.Array], scale: jax.Array, max_norm
         elif len(tree) > MOST_ARRAYS:
             result.append(Absent(name, TOO_LONG))
         else:
-            run = ready(_bound(_jitted(way, operation, max_norm), tree, scale))
+            run = ready(_bound(_jitted(implementation, operation, max_norm), tree, scale))
             run()  # compiles
-            result.append(Contender(name, run, kind="ours" if way is _ours else "other"))
+            result.append(Contender(name, run, kind="ours" if implementation is _ours else "other"))
     return result
 
 
@@ -66,8 +66,10 @@ def _bound(function: Callable[..., object], *arguments: Any) -> Callable[[], obj
 
 
 @cache
-def _jitted(way: Callable[[str, float], Callable[..., object]], operation: str, max_norm: float) -> Callable[..., object]:
-    return jax.jit(way(operation, max_norm))
+def _jitted(
+    implementation: Callable[[str, float], Callable[..., object]], operation: str, max_norm: float
+) -> Callable[..., object]:
+    return jax.jit(implementation(operation, max_norm))
 
 
 def _ours(operation: str, max_norm: float) -> Callable[..., object]:

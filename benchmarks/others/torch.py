@@ -44,9 +44,11 @@ def contenders(operation: str, gradients: Tensors, scale: float, max_norm: float
     if operation == ONLY_CLIP:
         params = optimizer_with(gradients).param_groups[0]["params"]
         return [Contender("torch clip_grad_norm_", lambda: torch.nn.utils.clip_grad_norm_(params, max_norm), refill)]
-    ways = {"kernel": kernel(operation, gradients, scale, max_norm), "foreach": foreach(operation, gradients, scale, max_norm)}
-    low_level = [Contender(f"torch {name}", run, refill) for name, run in ways.items()]
-    return [amp(operation, gradients, scale, max_norm, refill), *low_level]
+    return [
+        amp(operation, gradients, scale, max_norm, refill),
+        Contender("torch kernel", kernel(operation, gradients, scale, max_norm), refill),
+        Contender("torch foreach", foreach(operation, gradients, scale, max_norm), refill),
+    ]
 
 
 def amp(operation: str, gradients: Tensors, scale: float, max_norm: float, refill: Callable[[], object]) -> Contender | Absent:

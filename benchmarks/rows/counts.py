@@ -103,7 +103,7 @@ def _counted(names: dict[str, Any], counted: list[int]) -> dict[str, Any]:
 
 
 def _is_function(value: Any) -> bool:
-    """Return True for a ufunc, a function that dispatches on arrays, and a built-in function."""
+    """Return True for a function of NumPy: a ufunc, one that other array types can override, or a built-in one."""
     return isinstance(value, np.ufunc) or type(value).__name__ == "_ArrayFunctionDispatcher" or type(value) is type(np.frombuffer)
 
 

@@ -28,7 +28,7 @@ print(time.perf_counter() - start)
 
 
 def specs() -> Iterator[Spec]:
-    """Yield the row without a cache, and the row with one."""
+    """Yield the rows with a cold and with a warm cache of numba."""
     for cache in SAMPLES:
         label = f"first call in a process, {cache} cache"
         yield Spec(f"first-call/{cache}", "first-call", label, partial(cells, cache), "float32", "1 x 1,000")

@@ -185,7 +185,7 @@ def _paddle(operation: str, gradients: Gradients) -> Contenders:
 
 
 def _two_threads(operation: str, gradients: Gradients) -> Contenders:
-    """Yield contenders for a process with two cores. torch provides the baseline, since it has threads of its own."""
+    """Yield contenders for a process with two cores. The baseline uses torch, since NumPy multiplies in one thread."""
     import torch
     from others import torch as others_torch
 

@@ -27,7 +27,7 @@ def specs() -> Iterator[Spec]:
 
 
 def contenders(library: str, dtype: str, shape: Shape, quick: bool) -> Iterator[Contender]:
-    """Yield unscaling in place with statistics, for gradients of which a few are subnormal in float16, and without."""
+    """Yield unscaling in place with and without statistics. A few of the unscaled gradients are subnormal in float16."""
     gradients = Gradients(shape.quick() if quick else shape, dtype)
     tree, scale = _arguments(library, gradients)
     run = partial(ampscale.unscale_check_and_measure, tree, scale, out=tree)
