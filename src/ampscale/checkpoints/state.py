@@ -65,7 +65,7 @@ def check_reachable(rule: LossScaleRule, state: LossScaleState) -> None:
         raise ValueError(f"the count of overflows must be from 0 to {most}, since {reason}, got {state.bad_steps}")
     counted = state.good_steps != rule.initial_good_steps and not rule.block_at_bounds
     if state.bad_steps and counted and "finite" in rule.reset_bad_steps_on:
-        expected = f"0 after {state.good_steps} finite steps, since each of them resets it"
+        expected = f"0 after {state.good_steps} finite steps, since a finite step resets this count"
         raise ValueError(f"the count of overflows must be {expected}, got {state.bad_steps}")
 
 

@@ -203,7 +203,7 @@ def test_hysteresis_trackers_and_iteration_numbers_are_decoded():
         ("paddle", {"decr_count": 2}, "overflows must be from 0 to 1, since the hysteresis is 2, got 2"),
         ("paddle", {"use_dynamic_loss_scaling": False}, "must be True, got False: a constant scale has no state"),
         ("paddle", {"use_dynamic_loss_scaling": 1}, "use_dynamic_loss_scaling must be a bool, got 1"),
-        ("paddle", {"incr_count": 5}, "overflows must be 0 after 5 finite steps, since each of them resets it, got 1"),
+        ("paddle", {"incr_count": 5}, "overflows must be 0 after 5 finite steps, since a finite step resets this count, got 1"),
         ("megatron", {"hysteresis_tracker": 3}, "overflows must be from 0 to 2, since the hysteresis is 2, got -1"),
         ("megatron", {"hysteresis_tracker": -(2**31) - 1}, "hysteresis_tracker must be an int from -2147483648 to"),
         ("megatron", {"scale": torch.tensor([float("inf")])}, "got inf: no run can recover"),

@@ -57,7 +57,9 @@ def _header(file: BinaryIO) -> tuple[dict[str, "_Tensor"], int]:
     file.seek(0)
     length = int.from_bytes(file.read(8), "little")
     if size < 8 or length > min(size - 8, LONGEST_JSON):
-        raise ValueError(f"the header must fit into the {size} bytes of the file and have at most {LONGEST_JSON}, got {length}")
+        raise ValueError(
+            f"the header must fit into the {size} bytes of the file and have at most {LONGEST_JSON} bytes, got {length}"
+        )
     header = parse_json(file.read(length))
     if not isinstance(header, dict):
         raise ValueError(f"the header must be a JSON object, got {type(header).__name__}")
