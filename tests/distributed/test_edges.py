@@ -9,7 +9,7 @@ from distributed import edges
 
 @pytest.mark.clause("REPLICAS-mean", "REPLICAS-accumulation-dtype")
 def test_a_mean_keeps_dtypes_shapes_and_structure(ranks):
-    """The ranks have 1, 2, 3 and 4 times the same values, so the mean is 2.5 times. In float16, the last sum would overflow."""
+    """Ranks have 1, 2, 3 and 4 times the same values, so the mean is 2.5 times them. The last sum would overflow in float16."""
     base = 2.5 * np.asarray([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
     zeros = [0.0] * 6
     for result in ranks.run(edges.means_of_dtypes, ranks.engine):
@@ -62,7 +62,7 @@ def test_flags_and_scales_may_have_any_type(ranks, bad):
 def test_a_norm_is_the_same_on_all_ranks(ranks, layout, case, norm, dtype):
     """A sharded array exists on all ranks, so that only ranks with distinct arrays may have no gradients."""
     if layout == "sharded" and "without" in case:
-        pytest.skip("differs in the number of gradients")
+        pytest.skip("all ranks have gradients of sharded arrays")
     results = ranks.run(edges.norm, ranks.engine, layout, case)
     assert results == [results[0]] * 4
     value, lift, of_dtype, has_gradients = results[0]
@@ -83,7 +83,7 @@ def test_states_of_all_ranks_must_have_equal_lengths(mpi):
 
 def test_copies_must_have_one_number_for_each_array(mpi):
     """The error precedes all communication, so that the next call works."""
-    message = "gradients must be 2 arrays, one for each of copies, got 3"
+    message = "gradients must be 2 arrays, one for each item of copies, got 3"
     assert mpi.run(edges.copies_of_another_length) == [[message, pytest.approx(math.sqrt(5))]] * 4
 
 

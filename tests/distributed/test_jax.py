@@ -209,7 +209,7 @@ def test_copies_are_counted_once(gradients, copies, expected):
 
 def test_copies_must_have_one_number_for_each_array():
     communicator = JaxAxis("data", gradients="sharded", copies=[1, 2, 1])
-    with pytest.raises(ValueError, match="gradients must be 3 arrays, one for each of copies, got 1"):
+    with pytest.raises(ValueError, match="gradients must be 3 arrays, one for each item of copies, got 1"):
         on_ranks(lambda array: communicator.agree(jnp.bool_(True), None, [array], norm=True).norm.value, jnp.ones((2, 3)))
 
 

@@ -176,7 +176,7 @@ class JaxAxis:
                 )
 
     def _square_sums(self, arrays: list[Array], dtype: str) -> list[Array]:
-        """Return this rank's sums of squares in a form that ranks can add up: one per part, or one for distinct gradients."""
+        """Return this rank's sums of squares, which add up over ranks: one per real or imaginary part, or a single one if distinct."""
         counts = copies_of(arrays, self._copies)
         pairs = [(part, 1 / count) for array, count in zip(arrays, counts, strict=True) for part in kernels.parts(array)]
         sums = [_scaled(kernels.squared(part, dtype).squares, share) for part, share in pairs]

@@ -287,7 +287,7 @@ def copies_of(arrays: list[Array], copies: int | Sequence[int]) -> Sequence[int]
     if isinstance(copies, int):
         return [copies] * len(arrays)
     if arrays and len(copies) != len(arrays):
-        raise ValueError(f"gradients must be {len(copies)} arrays, one for each of copies, got {len(arrays)}")
+        raise ValueError(f"gradients must be {len(copies)} arrays, one for each item of copies, got {len(arrays)}")
     return copies if arrays else []
 
 

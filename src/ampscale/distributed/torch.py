@@ -141,8 +141,10 @@ class TorchDistributed(RankCommunicator):
             unresponsive = self._unresponsive_ranks()
             names = rank_names(unresponsive) if unresponsive else "a rank"
             waited = time.monotonic() - began
-            late = f"did not respond within {self._timeout:g} s" if waited >= self._timeout else "ended or closed its connection"
-            self._failure = f"{names} {late}"
+            reason = (
+                f"did not respond within {self._timeout:g} s" if waited >= self._timeout else "ended or closed its connection"
+            )
+            self._failure = f"{names} {reason}"
             raise RankError(self._failure) from error
         # Other ranks may have waited since the last collective ended, and given up if that was longer ago than the time limit.
         if time.monotonic() - self._ended >= self._timeout and (others := set(self.ranks) - self._not_waiting()):
