@@ -8,15 +8,19 @@ import sys
 from pathlib import Path
 
 import click
+import numpy as np
 import pytest
+from cli.run_samples import write_run
 from click.testing import CliRunner
+from safetensors.numpy import save_file
 
 import ampscale
 from ampscale.cli import app
 from ampscale.cli.app import main
 
+COMMANDS = ["compare", "convert", "demo", "diagnose", "doctor", "identify", "presets", "report", "simulate", "suggest", "watch"]
 LOADED = []  # names of the entry points that were loaded
-shouts = click.Command("shouts", callback=lambda: click.echo("Heard."), help="Say something.", short_help="Say something.")
+greet = click.Command("greet", callback=lambda: click.echo("Hello."), help="Print a greeting.", short_help="Print a greeting.")
 
 
 class Point(importlib.metadata.EntryPoint):
@@ -62,7 +66,7 @@ def test_help_imports_no_optional_package():
 
 @pytest.mark.parametrize(("module", "command", "extra"), [("click", "--help", "cli"), ("sklearn", "demo", "demo")])
 def test_missing_package_exits_with_2_and_names_the_extra(module, command, extra):
-    """One line says what to install, without a traceback."""
+    """One line states what to install, without a traceback."""
     done = python("-c", f"import sys\nsys.modules['{module}'] = None\nfrom ampscale.cli.app import main\nmain(['{command}'])")
     assert done.returncode == 2
     assert done.stderr.splitlines() == [f'ampscale: {module} is not installed: pip install "ampscale[{extra}]"']
@@ -79,14 +83,13 @@ def test_python_m_runs_the_command_line():
     ("command", "message"),
     [
         ("presets > /dev/full", "ampscale: [Errno 28] No space left on device\n"),
-        ("doctor > /dev/full", "ampscale: [Errno 28] No space left on device\n"),
         ("presets >&-", "ampscale: stdout must be open\n"),
         (f"simulate torch --trace x --picture {'x' * 300}.svg", "ampscale: [Errno 36] File name too long: '/"),
         ("doctor | :", ""),
     ],
 )
 def test_failed_write_is_one_line(command, message):
-    """The exit code is 1. A closed pipe ends a command without a message."""
+    """The exit code is 1. A broken pipe ends a command without a message."""
     bash = ["bash", "-o", "pipefail", "-c", f"{sys.executable} -m ampscale {command}"]
     done = subprocess.run(bash, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
@@ -96,25 +99,24 @@ def test_failed_write_is_one_line(command, message):
 
 def test_commands_of_other_packages_are_listed_and_run(third_party):
     """All commands are sorted by name. A command of ampscale takes precedence."""
-    third_party(shouts="cli.test_app:shouts", convert="cli.test_app:shouts")
+    third_party(greet="cli.test_app:greet", convert="cli.test_app:greet")
     code, text = invoke("--help")
     listed = text.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
-    own = ["compare", "convert", "demo", "diagnose", "doctor", "identify", "presets", "report", "simulate", "suggest", "watch"]
-    assert (code, [line.split()[0] for line in listed]) == (0, sorted([*own, "shouts"]))
-    assert "shouts    Say something." in text
-    assert invoke("shouts") == (0, "Heard.\n")
+    assert (code, [line.split()[0] for line in listed]) == (0, sorted([*COMMANDS, "greet"]))
+    assert "greet     Print a greeting." in text
+    assert invoke("greet") == (0, "Hello.\n")
 
 
 def test_command_of_a_package_is_loaded_only_when_it_is_named_or_listed(third_party):
     """Other commands do not import the package."""
-    third_party(shouts="cli.test_app:shouts", presets="cli.test_app:shouts")
+    third_party(greet="cli.test_app:greet", presets="cli.test_app:greet")
     assert "mindspore" in invoke("presets")[1]
     assert invoke("--version")[0] == 0
     assert LOADED == []
-    invoke("shouts")
-    assert LOADED == ["shouts"]
+    invoke("greet")
+    assert LOADED == ["greet"]
     invoke("--help")
-    assert LOADED == ["shouts", "shouts"]
+    assert LOADED == ["greet", "greet"]
 
 
 @pytest.mark.parametrize(
@@ -127,13 +129,13 @@ def test_command_of_a_package_is_loaded_only_when_it_is_named_or_listed(third_pa
 )
 def test_command_that_cannot_be_loaded_is_one_line(third_party, target, reason):
     """The arguments do not matter. `ampscale --help` lists it with the reason, and the other commands work."""
-    third_party(broken=target, shouts="cli.test_app:shouts")
+    third_party(broken=target, greet="cli.test_app:greet")
     for arguments in ([], ["--help"], ["--option", "word"]):
         assert invoke("broken", *arguments) == (1, f"ampscale: the command broken {reason}\n")
     code, text = invoke("--help")
     assert code == 0
     assert "  broken    the command broken " in text
-    assert "  shouts    Say something." in text
+    assert "  greet     Print a greeting." in text
 
 
 def test_failing_command_names_its_package(third_party, monkeypatch):
@@ -143,7 +145,7 @@ def test_failing_command_names_its_package(third_party, monkeypatch):
     assert message in invoke("broken")[1]
 
 
-def test_conform_without_the_suite_says_what_to_install(third_party):
+def test_conform_without_the_suite_names_the_package(third_party):
     """The exit code is 2, and the command is not listed."""
     third_party()
     assert invoke("conform", "--impl", "x") == (2, "ampscale: conform is not installed: pip install ampscale-conformance\n")
@@ -191,9 +193,6 @@ def test_no_command_prints_the_help():
     assert invoke()[1] == invoke("--help")[1]
 
 
-COMMANDS = ["compare", "convert", "demo", "doctor", "identify", "presets", "simulate"]
-
-
 @pytest.mark.parametrize("command", [None, *COMMANDS])
 def test_help_fits_80_columns_and_ends_with_examples(command, monkeypatch):
     """There are at least two examples, each of which starts with the name of the command."""
@@ -213,17 +212,20 @@ def examples_of(command):
 
 @pytest.mark.parametrize("command", [None, *COMMANDS])
 def test_examples_in_the_help_run(command, tmp_path, monkeypatch):
-    """The files that they name exist here. The demo is only parsed, since it takes too long."""
+    """The files that they name exist. The demo takes too long, and `watch` requires a terminal, so these are only parsed."""
     monkeypatch.chdir(tmp_path)
     scaler = {"scale": 8.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 4, "_growth_tracker": 3}
     torch = pytest.importorskip("torch", reason="needs torch")
     torch.save({"scaler": scaler}, "checkpoint.pt")
+    np.savez("gradients.npz", w=np.ones(2))
+    save_file({"w": np.ones(2)}, "gradients.safetensors")
+    write_run(Path("run.jsonl"))
     lines = (f" iteration {step:8d}/  9 | loss scale: 8.0 | number of skipped iterations:   0 |" for step in range(1, 9))
     Path("train.log").write_text("\n".join(lines))
     for _, *arguments in examples_of(command):
         Path("scaler.json").write_text('{"scale": 8.0, "growth_tracker": 0, "hysteresis_tracker": 1}')
-        if command == "demo":
-            main.commands["demo"].make_context("demo", arguments[1:])
+        if command in ("demo", "watch"):
+            main.commands[command].make_context(command, arguments[1:])
         else:
             assert invoke(*arguments)[0] == 0, arguments
 
@@ -243,7 +245,7 @@ def test_examples_in_the_help_run(command, tmp_path, monkeypatch):
     ],
 )
 def test_shell_completes_names(line, expected):
-    """Commands, presets, formats and options are completed by click's mechanism, and a RULE that is no preset as a file."""
+    """Commands, presets, formats and options are completed, and a RULE that is not a preset as a file name."""
     variables = {"_AMPSCALE_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split()) - 1)}
     result = CliRunner().invoke(main, env=variables, prog_name="ampscale")
     assert {item.partition(",")[2] for item in result.output.splitlines()} == expected

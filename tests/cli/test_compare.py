@@ -51,7 +51,7 @@ def matrix(lines):
 
 
 def test_divergences_of_many_rules_are_a_matrix():
-    """The matrix contains all pairs that the JSON contains."""
+    """The matrix has the same pairs as the JSON."""
     rules = [*RULES, "megatron:init_scale=8"]
     actual = matrix(printed(*rules, *SHARED))
     steps = {tuple(pair["rules"]): pair["step"] for pair in report(*rules, *SHARED)["divergences"]}
@@ -102,7 +102,7 @@ def test_usage_error_has_a_message(arguments, message):
 
 
 def test_picture_has_a_line_for_each_rule(tmp_path):
-    """In the SVG each rule has its own colour."""
+    """In the SVG, each rule has its own colour."""
     svg = tmp_path / "scales.svg"
     printed("torch", "flax", "paddle", *SHARED, "--picture", svg)
     assert all(colour in svg.read_text() for colour in ("#0072b2", "#d55e00", "#009e73"))

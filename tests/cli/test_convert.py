@@ -180,7 +180,7 @@ PADDLE |= {"incr_ratio": 2.0, "decr_ratio": 0.5, "incr_every_n_steps": 4, "decr_
 
 @pytest.mark.parametrize("source", checkpoints.FORMATS)
 def test_format_is_detected(run, source):
-    """The entries of each format are recognized, at the top level and in a larger checkpoint."""
+    """The entries are recognized at the top level and in a larger checkpoint."""
     rule = presets.torch(8.0)
     saved = checkpoints.save(source, checkpoints.Checkpoint(rule, rule.init(like=0.0))).mapping
     assert run(saved, "--to", "torch").stderr.startswith(f"{source} -> torch\n")

@@ -56,7 +56,7 @@ def test_statistics_are_those_of_measure(tmp_path, suffix):
     ],
 )
 def test_verdict_is_a_sentence(tmp_path, values, arguments, verdict, message):
-    """The JSON has it in a word, too."""
+    """The JSON also has it as a word."""
     path = saved(tmp_path / "g.npz", w=np.array(values, "f4"))
     document = RUNS.report(path, *arguments)
     assert document["verdict"] == verdict
@@ -79,8 +79,8 @@ def test_suggested_scales_neither_overflow_nor_lose_values(tmp_path):
     assert "Scales from 2^10 to 2^16 neither overflow nor lose more than 0 % of the values." in lines
 
 
-def test_incompatible_conditions_are_stated(tmp_path):
-    """The largest scale that does not overflow loses too much."""
+def test_values_without_a_suitable_scale_are_reported(tmp_path):
+    """The largest scale that does not overflow loses too many values."""
     path = saved(tmp_path / "g.npz", w=np.float64([2.0**-60, 2.0**10]))
     assert "No scale both avoids overflows (at most 2^4) and loses at most 1 % of the values" in " ".join(RUNS.printed(path))
 
@@ -133,7 +133,7 @@ def test_damaged_file_has_a_message(tmp_path, name, data, message):
 
 
 def test_too_large_an_array_is_rejected(tmp_path, monkeypatch):
-    """An entry of an archive can expand a thousand times."""
+    """A compressed entry can be a thousand times smaller than its array."""
     monkeypatch.setattr("ampscale.cli.gradient_files.LARGEST_ARRAY", 1000)
     for suffix in (".npz", ".safetensors"):
         path = saved(tmp_path / f"g{suffix}", w=np.zeros(1000, "f4"))

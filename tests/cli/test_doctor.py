@@ -1,4 +1,4 @@
-"""`ampscale doctor`: its report with all libraries, with none, without click, and with problems."""
+"""`ampscale doctor`: its report with all libraries, with NumPy alone, without click, and with problems."""
 
 import json
 import os
@@ -96,8 +96,8 @@ def test_doctor_requires_numpy_alone(bare):
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert all(line.isprintable() for line in lines)
-    head = f"ampscale {facts['ampscale']} python {facts['python']} chosen numpy by default"
-    assert " ".join(" ".join(lines[:5]).split()) == f"{head} kernels numpy ({facts['kernels']['reason']})"
+    summary = f"ampscale {facts['ampscale']} python {facts['python']} chosen numpy by default"
+    assert " ".join(" ".join(lines[:5]).split()) == f"{summary} kernels numpy ({facts['kernels']['reason']})"
     assert max(map(len, lines)) <= 80
     header, *rows = lines[6:-5]
     assert lines[-5:] == ["", *(f"{backend['backend']}: {backend['why_not']}" for backend in facts["backends"][1:])]
@@ -109,7 +109,7 @@ def test_doctor_requires_numpy_alone(bare):
 
 
 def test_imported_is_true_for_earlier_imports_only(bare, pebbles, tmp_path):
-    """A library may import another one while the report is made, which does not count."""
+    """A library that another one imports while the report is made does not count."""
     code = "import pebbles\nfrom ampscale.cli.doctor import main\nmain(['--json'])"
     (tmp_path / "cupy.py").write_text("import torch\nclass ndarray:\n    pass\n")
     (tmp_path / "torch.py").write_text("class Tensor:\n    pass\n")
@@ -140,7 +140,7 @@ def test_source_of_the_choice_is_reported(bare, tmp_path):
 
 @pytest.mark.clause("BACKENDS-wrong-value")
 def test_unusable_choice_is_a_problem(bare, tmp_path):
-    """The exit code is 1, and the problem is the error that a program gets. An invalid file is a problem as well."""
+    """The exit code is 1, and the problem is the error that a program would get. An invalid file is a problem, too."""
     facts, status = examined(AMPSCALE_BACKEND="torch", **bare)
     assert status == 1
     assert facts["chosen"] == {"name": "torch", "source": "AMPSCALE_BACKEND"}
@@ -167,7 +167,7 @@ def pebbles(tmp_path_factory):
 
 @pytest.mark.clause("BACKENDS-third-party")
 def test_backend_of_a_package_is_listed(bare, pebbles):
-    """The float16 arrays of this backend cannot be added, so that float16 is not supported."""
+    """Its float16 arrays cannot be added, so float16 is not supported."""
     facts, status = examined(AMPSCALE_BACKEND="pebbles", **beside(bare, pebbles))
     assert (status, facts["chosen"]["name"]) == (0, "pebbles")
     expected = ["pebbles", "ampscale-pebbles 0.1", True, False, "0.3", ["pile"], False, False, False, True, None]
@@ -189,7 +189,7 @@ def test_failing_backend_of_a_package_is_a_problem(bare, pebbles, tmp_path):
 
 @pytest.mark.clause("BACKENDS-failure-reported")
 def test_backend_of_a_package_with_a_reserved_name_is_a_problem(bare, tmp_path):
-    """The backend of ampscale is used. A backend whose library is not installed is no problem."""
+    """The backend of ampscale is used. A backend whose library is not installed is not a problem."""
     install(tmp_path, "ampscale-quarry", ["quarry = ampscale_quarry"], "ampscale_quarry.py")
     facts, status = examined(**beside(bare, tmp_path))
     assert (status, row(facts, "quarry")["why_not"]) == (0, "not installed")

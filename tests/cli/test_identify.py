@@ -28,6 +28,7 @@ def report(*arguments, code=0):
 
 
 def consistent(document):
+    """Return the names of the consistent scalers."""
     return [explanation["name"] for explanation in document["explanations"] if explanation["explains"]]
 
 
@@ -43,7 +44,7 @@ def csv_of(path, **columns):
 
 
 def test_tables_have_consistent_and_inconsistent_scalers():
-    """Presets with equal cells share a row, and `=` joins those with the same rule."""
+    """Presets with equal cells share a row, and `=` joins presets with the same rule."""
     lines = printed("--scales", "65536 65536 65536 32768 32768", "--set", "hysteresis=2")
     text = "\n".join(lines)
     assert " ".join(lines[:2]) == "4 steps, 5 scales from 2^15 to 2^16, overflow flags for no step. Steps are counted from 0."
@@ -162,7 +163,7 @@ def test_log_without_step_numbers_is_identified_by_its_overflows():
 
 
 def test_step_pattern_numbers_the_steps():
-    """The finite steps between the overflows are known then."""
+    """The finite steps between the overflows are then known."""
     document = report(LOGS / "deepspeed_0.3_huggingface.log", "--step-pattern", r"\| +(?P<step>\d+)/\d+ \[")
     assert (document["counted"], document["torch"]["trace"]) == ("steps", "xxx..x..")
 
@@ -170,15 +171,15 @@ def test_step_pattern_numbers_the_steps():
 def test_log_of_paddle_reports_backoffs_only(tmp_path):
     """With hysteresis, steps without a message can be overflows. Without step numbers, the hysteresis is taken as 1."""
     text = (LOGS / "paddle_3.log").read_text()
-    patient = tmp_path / "patient.log"
+    numbered = tmp_path / "numbered.log"
     steps = [f"loss: 6.9, global_step: {step}" for step in range(1, 5)]
-    patient.write_text("\n".join([*steps[:3], "Found inf or nan, current scale is: 64.0, decrease to: 64.0*0.5", steps[3]]))
-    assert report(patient, "--set", "hysteresis=2")["paddle"]["trace"] == "..xx"
-    assert report(patient)["paddle"]["trace"] == "...x"
-    bare = tmp_path / "bare.log"
-    bare.write_text("\n".join(line for line in text.splitlines() if "global_step" not in line))
-    assert report(bare)["paddle_document"]["settings"]["hysteresis"] == 1
-    assert "a log of Paddle reports backoffs instead of overflows" in error(bare, "--set", "hysteresis=2")
+    numbered.write_text("\n".join([*steps[:3], "Found inf or nan, current scale is: 64.0, decrease to: 64.0*0.5", steps[3]]))
+    assert report(numbered, "--set", "hysteresis=2")["paddle"]["trace"] == "..xx"
+    assert report(numbered)["paddle"]["trace"] == "...x"
+    unnumbered = tmp_path / "unnumbered.log"
+    unnumbered.write_text("\n".join(line for line in text.splitlines() if "global_step" not in line))
+    assert report(unnumbered)["paddle_document"]["settings"]["hysteresis"] == 1
+    assert "a log of Paddle reports backoffs instead of overflows" in error(unnumbered, "--set", "hysteresis=2")
 
 
 def test_resumed_run_starts_at_its_first_scale():

@@ -1,4 +1,4 @@
-"""The bar of a slow command: on a terminal only, and only after some time."""
+"""Progress bar of a slow command, which is shown on a terminal only, and after some time."""
 
 import io
 import sys
@@ -21,7 +21,7 @@ class Terminal(io.StringIO):
     ("stream", "delay", "is_shown"), [(Terminal, 0.0, True), (Terminal, 60.0, False), (io.StringIO, 0.0, False)]
 )
 def test_bar_is_shown_on_a_terminal_after_the_delay(monkeypatch, stream, delay, is_shown):
-    """It is erased at the end."""
+    """Otherwise, nothing is written."""
     stderr = stream()
     monkeypatch.setattr(sys, "stderr", stderr)
     monkeypatch.setattr(module, "DELAY", delay)

@@ -1,4 +1,4 @@
-"""`ampscale report`: the page says what happened, in a browser too, without scripts and for any number of steps."""
+"""`ampscale report`: the contents of the page, for any number of steps, and the page in a browser."""
 
 import base64
 import html
@@ -42,8 +42,8 @@ def pixels(page):
     return [np.asarray(Image.open(io.BytesIO(base64.b64decode(text)))) for text in texts]
 
 
-def test_page_says_what_happened(path):
-    """The summary, the verdicts, the gradients and the scaler are text. Texts of the file are escaped."""
+def test_page_describes_the_run(path):
+    """Summary, verdicts, gradients and scaler are text. Texts from the run file are escaped."""
     page = page_of(write_run(path)).replace("<wbr>", "")
     text = html.unescape(re.sub(r"(<[^>]*>\s*)+", "|", page.partition("<main>")[2]))
     assert "40 steps: 37 applied, 3 skipped (7.5 %)" in text
@@ -58,7 +58,7 @@ def test_page_says_what_happened(path):
 
 
 def test_page_cannot_load_anything(path):
-    """The policy allows the own script and style by hash, and pictures within the page."""
+    """The policy allows its script and style by their hashes, and pictures within the page."""
     page = page_of(write_run(path))
     (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', page)
     assert re.fullmatch(r"default-src 'none'; img-src data:; script-src 'sha256-\S+'; style-src 'sha256-\S+'", policy)
@@ -67,7 +67,7 @@ def test_page_cannot_load_anything(path):
 
 @pytest.mark.parametrize("steps", [40, 5000])
 def test_every_skipped_step_is_drawn(path, steps):
-    """Each is below a dot at its scale, and counted in a bar; the line has the scale of each step."""
+    """Each has a dot at its scale, and is counted in a bar. The line has the scale of each step."""
     skipped = (0, 1, 20, steps - 1)
     page = page_of(write_run(path, steps=steps, skipped=skipped))
     dots = [float(x) for x, _ in DOT.findall(page)]
@@ -92,7 +92,7 @@ def test_dense_line_is_the_band_of_its_extremes(path):
 
 
 def test_histograms_are_drawn_at_the_scale_of_their_step(path):
-    """A row is an exponent. After the scale has been halved twice, the same measured values are the same scaled values."""
+    """A row is an exponent of the scaled values, which are the same at each measured step."""
     page = page_of(write_run(path))
     together, first, second = pixels(page)
     rows, columns = first.shape
@@ -129,7 +129,7 @@ ODD = {
 
 @pytest.mark.parametrize("name", ODD)
 def test_every_run_has_a_page(name, path):
-    """There is neither an error nor a warning."""
+    """The command neither raises an error nor warns."""
     page = page_of(write_steps(path, ODD[name]))
     assert "NaN" not in page
     assert "nan%" not in page
@@ -172,9 +172,6 @@ def test_run_is_not_overwritten(tmp_path):
     path = write_run(tmp_path / "run.html")
     assert "--out must be another file than RUN" in RUNS.error(path)
     assert read_run(path).steps.size == 40
-
-
-# --- in a browser ---
 
 
 @pytest.fixture(scope="module")

@@ -10,26 +10,26 @@ from ampscale.cli.rule_arguments import NUMBER, number, parse_settings, read_rul
 
 
 def test_numbers_are_parsed():
-    """Decimals, powers and hexadecimal numbers; integers become ints."""
+    """Decimal numbers, powers and hexadecimal numbers are valid. Integers become ints."""
     numbers = {"32768": 32768, "2**15": 32768, "0x1p15": 32768.0, "1e-4": 1e-4, "2**-3": 0.125, " 0.5 ": 0.5, "-1": -1}
-    for word, value in numbers.items():
-        assert (number(word), type(number(word))) == (value, type(value))
-        assert NUMBER.convert(word, None, None) == value
+    for text, value in numbers.items():
+        assert (number(text), type(number(text))) == (value, type(value))
+        assert NUMBER.convert(text, None, None) == value
 
 
 def test_invalid_number_raises_an_error():
     """The message shows valid numbers. A huge power takes no time."""
-    for word in ("", "x", "2**", "**2", "2**3**4", "9**999999", "1e999999**2", "0**-1", "0x", "2^15"):
+    for text in ("", "x", "2**", "**2", "2**3**4", "9**999999", "1e999999**2", "0**-1", "0x", "2^15"):
         with pytest.raises(ValueError, match=r"^a number must be written like"):
-            number(word)
+            number(text)
         with pytest.raises(click.BadParameter):
-            NUMBER.convert(word, None, None)
+            NUMBER.convert(text, None, None)
 
 
 def test_rule_can_be_a_preset_with_settings():
     """Parameters of the preset are passed to its function; other fields are replaced in its rule."""
     assert read_rule("torch") == ("torch", presets.torch())
-    for_all = {"growth_interval": "7", "init_scale": "8"}  # settings of the rule itself take precedence
+    for_all = {"growth_interval": "7", "init_scale": "8"}  # settings of the rule take precedence
     assert read_rule("torch:growth_interval=4", for_all)[1] == presets.torch(8, growth_interval=4)
     assert read_rule("flax:growth_interval=4") == ("flax:growth_interval=4", presets.flax(growth_interval=4))
     _, rule = read_rule("paddle_document:reset_bad_steps_on=backoff,init_scale=2**16")
@@ -40,7 +40,7 @@ def test_rule_can_be_a_preset_with_settings():
 
 
 def test_rule_can_be_a_repr_or_a_json_file(tmp_path):
-    """Settings apply to them too."""
+    """Settings apply to these rules, too."""
     rule = dataclasses.replace(presets.deepspeed(), max_scale=2.0**40)
     assert read_rule(repr(rule)) == ("rule", rule)
     file = tmp_path / "mine.json"

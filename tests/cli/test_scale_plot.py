@@ -1,4 +1,4 @@
-"""The plot: nothing is lost, covered or cut off, for any number of rules and steps."""
+"""Plot of scales: nothing is lost, covered or cut off, for any number of rules and steps."""
 
 from itertools import combinations, pairwise
 
@@ -43,7 +43,7 @@ def test_dense_line_is_a_band_of_its_extremes(steps):
 
 
 def test_every_overflow_has_a_cross():
-    """The step of an error has a cross, too."""
+    """The step at which the published scaler raises an error has a cross, too."""
     trajectory = simulate(presets.deepspeed(init_scale=4.0, hysteresis=1), from_string("..xx..x.x..."))
     assert trajectory.raised_at is not None
     assert crosses(trajectory, Heights([trajectory]), 12).tolist() == [2, 3, 6]
@@ -77,8 +77,8 @@ def test_equal_scales_are_drawn_side_by_side(rules):
     """Adjacent lines are more than half a line width apart, and all are less than a power of two apart."""
     heights = Heights([trajectory([2.0**10, 2.0**18])] * rules)
     placed = [float(heights.of(np.array(2.0**12), index)) for index in range(rules)]
-    apart = heights.power * -np.diff(placed)
-    assert np.all(apart >= 1.1 - 1e-9)
+    distances = heights.power * -np.diff(placed)
+    assert np.all(distances >= 1.1 - 1e-9)
     assert placed[0] - placed[-1] <= 0.6
     assert np.mean(placed) == pytest.approx(12)
 

@@ -57,7 +57,7 @@ def test_scales_are_powers_of_two_with_a_factor():
     ("arguments", "rows", "omitted"),
     [
         (["torch:growth_interval=60", "--trace", 70 * "." + "x" + 79 * "."], [59, 70, 130], "147 steps"),
-        (["paddle:hysteresis=2", "--trace", 60 * "." + "x" + 60 * "."], [60], "120 steps"),  # no backoff follows it
+        (["paddle:hysteresis=2", "--trace", 60 * "." + "x" + 60 * "."], [60], "120 steps"),  # an overflow without backoff
         (["deepspeed:hysteresis=1,init_scale=2", "--trace", 50 * "." + "x" + 60 * "." + "x.."], [50, 111], "110 steps"),
         (["torch", "--trace", "...x..", "--events"], [3], "5 steps"),
         (["torch", "--trace", "xx.", "--events"], [0, 1], "1 step"),

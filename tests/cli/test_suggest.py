@@ -1,4 +1,4 @@
-"""`ampscale suggest`: the scales that would have suited a run, and what each preset would have done."""
+"""`ampscale suggest`: the scales that would have suited a run, and the run of each preset."""
 
 import pytest
 from cli.run_samples import HISTOGRAMS, TENSORS, write_run, write_steps
@@ -20,7 +20,7 @@ def test_interval_is_that_of_all_histograms_before_scaling(tmp_path):
 
 
 def test_extreme_exponents_have_a_suggestion(tmp_path):
-    """They are treated as 1000 and -1000, so that the scales are float64 numbers."""
+    """They are treated as 1000 and -1000, so that the suggested scales are float64 numbers."""
     extremes = Histogram(2**62, (1,)), Histogram(-(2**62), (2,))
     record = StepRecord(0, 1.0, 1.0, True, True, measured_scale=1.0, histograms=extremes)
     suggestion = RUNS.report(write_steps(tmp_path / "run.jsonl", [record]))["suggestion"]
@@ -40,6 +40,6 @@ def test_every_preset_is_replayed(tmp_path):
 
 @pytest.mark.parametrize("measured", [{}, {"measured_scale": 1.0, "tensors": TENSORS}])
 def test_run_without_histograms_is_rejected(tmp_path, measured):
-    """Statistics alone do not tell how many values are lost."""
+    """Statistics alone do not determine how many values are lost."""
     path = write_steps(tmp_path / "run.jsonl", [StepRecord(0, 1.0, 1.0, True, True, **measured)])
     assert "must have histograms with finite, non-zero values: give the monitor histogram_every" in RUNS.error(path)

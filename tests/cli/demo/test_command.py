@@ -21,6 +21,7 @@ def invoke(out, *arguments):
 
 
 def runs_of(result):
+    """Return the runs in the JSON output by name."""
     return {run["name"]: run for run in json.loads(result.stdout)["runs"]}
 
 
@@ -32,7 +33,7 @@ def short(tmp_path_factory):
 
 
 def test_json_is_the_only_output(short):
-    """The object has seven runs in order, with all keys. The picture is a PNG."""
+    """The JSON object has seven runs in order, with all keys. The picture is a PNG file."""
     result, out = short
     assert (result.exit_code, result.stderr) == (0, "")
     report = json.loads(result.stdout)
@@ -63,7 +64,7 @@ def test_report_is_consistent(short):
 
 
 def test_all_runs_have_the_same_initial_weights(short):
-    """The first losses are equal up to float16."""
+    """The first losses are equal up to the rounding of float16."""
     first = [run["loss"][0] for run in runs_of(short[0]).values()]
     assert first == pytest.approx([first[0]] * 7, rel=1e-2)
     assert len(set(first[1:])) == 1
@@ -105,7 +106,7 @@ def test_scaling_makes_float16_train_as_float32_does(tmp_path):
     """
     Without scaling, most float16 gradients underflow, and the accuracy is lower by more than 0.2.
 
-    With every documented scaler, the underflow is below 1% and the accuracy that of float32. The dynamic ones skip overflows.
+    With every documented scaler, less than 1% underflow, and the accuracy is that of float32. Dynamic scalers skip overflows.
     """
     float32, unscaled, *scaled = runs_of(invoke(tmp_path, "--json")).values()
     assert float32["underflow_share"] == 0
