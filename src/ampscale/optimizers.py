@@ -8,6 +8,7 @@ Spec: STEP-optimizer, STEP-master-weights, STEP-learning-rate.
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import array_api_compat
@@ -280,14 +281,13 @@ def AdamW(  # noqa: N802
 
     def direction(gradient: Array, moments: tuple[Array, ...], value: Array, count: Array) -> tuple[Array, tuple[Array, ...]]:
         xp = array_api_compat.array_namespace(value)
-        constants = (1, beta1, 1 - beta1, beta2, 1 - beta2, epsilon, weight_decay)
-        one, old1, new1, old2, new2, offset, decay = (scalar_like(constant, value, value.dtype) for constant in constants)
+        number = partial(scalar_like, like=value, dtype=value.dtype)
         steps = xp.astype(count, value.dtype)
-        mean = old1 * moments[0] + new1 * gradient
-        square = old2 * moments[1] + new2 * gradient * gradient
-        unbiased = mean / (one - old1**steps)
-        root = xp.sqrt(square / (one - old2**steps))
-        return unbiased / (root + offset) + decay * value, (mean, square)
+        mean = number(beta1) * moments[0] + number(1 - beta1) * gradient
+        square = number(beta2) * moments[1] + number(1 - beta2) * gradient * gradient
+        unbiased = mean / (number(1) - number(beta1) ** steps)
+        root = xp.sqrt(square / (number(1) - number(beta2) ** steps))
+        return unbiased / (root + number(epsilon)) + number(weight_decay) * value, (mean, square)
 
     return Optimizer(network, lambda rate: _transformation(rate, direction, moments=2), learning_rate)
 

@@ -77,6 +77,7 @@ class LossScaleRule(RuleConstants):
 
     @cached_property
     def _step(self) -> machine_floats.Step:
+        """Return the function that computes a step on Python numbers, created when it is first needed."""
         return machine_floats.step_of(self)
 
     def __getstate__(self) -> dict[str, Any]:
