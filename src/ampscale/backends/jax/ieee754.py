@@ -140,7 +140,7 @@ def _with_sign(magnitude: Array, negative: Array) -> Array:
 
 
 def _lifted(operation: Operation, left: Array, right: Array) -> Array:
-    """Return a float64 result. Unless *right* is between 2**-200 and 2**200, XLA flushes subnormal numbers to zero."""
+    """Return a float64 result, also a subnormal one if *right* is between 2**-200 and 2**200; else, XLA flushes it to zero."""
     bits = jax.lax.bitcast_convert_type(jnp.abs(left), jnp.int64)
     subnormal = bits.astype(jnp.float64) * 2.0 ** (LIFT - 1074)
     high = jnp.where(bits < 1 << 52, subnormal, jnp.abs(left) * 2.0**LIFT)
@@ -148,8 +148,8 @@ def _lifted(operation: Operation, left: Array, right: Array) -> Array:
     units = _nearest(result * 2.0 ** (1074 - LIFT), _residual(operation, high, right, result))
     small = jax.lax.bitcast_convert_type(units.astype(jnp.int64), jnp.float64)
     tiny = jnp.where(result < 2.0 ** (LIFT - 1022), small, result * 2.0**-LIFT)
-    lifted = (jnp.abs(left) < 2.0**-800) & (right > 2.0**-200) & (right < 2.0**200)
-    return jnp.where(lifted, jnp.where(jnp.signbit(left), -tiny, tiny), _plain(operation, left, right))
+    use_lift = (jnp.abs(left) < 2.0**-800) & (right > 2.0**-200) & (right < 2.0**200)
+    return jnp.where(use_lift, jnp.where(jnp.signbit(left), -tiny, tiny), _plain(operation, left, right))
 
 
 def _nearest(units: Array, residual: Array) -> Array:

@@ -112,8 +112,8 @@ def plus(left: Array, right: Array, norm_dtype: str) -> Array:
     if norm_dtype == "float32":
         return in_float32_precision(in_float32_precision(left) + in_float32_precision(right))
     lift = jnp.minimum(left[1], right[1])
-    squares = [square * ratio * ratio for square, ratio in ((sum_[0], _ratio(lift, sum_[1])) for sum_ in (left, right))]
-    return jnp.stack([squares[0] + squares[1], lift])
+    left_ratio, right_ratio = _ratio(lift, left[1]), _ratio(lift, right[1])
+    return jnp.stack([left[0] * left_ratio * left_ratio + right[0] * right_ratio * right_ratio, lift])
 
 
 def in_dtype(array: Array, name: str) -> Array:

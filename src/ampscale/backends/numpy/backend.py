@@ -59,10 +59,8 @@ def vjp(loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Arra
         remedy = 'use Network(loss_fn, params, vjp=...), or pip install "ampscale[numpy]"'
         raise TypeError(f"NumPy does not differentiate without autograd: {remedy}") from missing
 
-    count = len(leaves(params))
-
     def of_leaves(values: list[Array]) -> Array:
-        return loss_fn(unflatten(params, (values[index] for index in range(count))), *inputs)
+        return loss_fn(unflatten(params, values), *inputs)
 
     with quiet(np):
         backward, loss = make_vjp(of_leaves)(leaves(params))
