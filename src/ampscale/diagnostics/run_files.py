@@ -187,8 +187,9 @@ class RunReader:
         if len(self._columns) != 1:
             chunks = self._columns or [empty_columns(0)]
             self._columns = [{name: np.concatenate([chunk[name] for chunk in chunks]) for name in COLUMNS}]
-        columns: list[Any] = [*self._columns[0].values()]
-        return Run(*self._header, *columns, tuple(self._measurements), tuple(self._diagnoses), self._others)
+        rule, names = self._header
+        contents: list[Any] = [*self._columns[0].values(), tuple(self._measurements), tuple(self._diagnoses), self._others]
+        return Run(rule, names, *contents)
 
     def _add(self, text: bytes) -> None:
         """Add lines of steps, each with a line feed."""

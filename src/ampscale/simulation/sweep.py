@@ -71,7 +71,8 @@ class BatchedStates:
         self.has_tolerance = ~np.isnan(self.constants.overflow_tolerance)
         self.bad_after_backoff = np.where(self.resets["backoff"], 0, self.hysteresis)
         self.scale = self.current_scale = self.constants.init
-        self.good, (self.bad, self.window_steps) = self.initial_good.copy(), np.zeros((2, len(rules)), self.initial_good.dtype)
+        self.good = self.initial_good.copy()
+        self.bad, self.window_steps = np.zeros_like(self.initial_good), np.zeros_like(self.initial_good)
 
     def step(self, limit: np.ndarray) -> np.ndarray:
         """Run a step that is finite at scales up to *limit*, float64 of shape () or (rules,). Return the scales after it."""

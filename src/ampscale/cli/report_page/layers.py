@@ -63,28 +63,29 @@ def shift_of(run: Run, measurement: Measurement) -> int:
 
 
 def layers_of(run: Run, names: list[str], measurements: Iterable[Measurement]) -> list[Layer]:
-    """Return the statistics of each gradient over *measurements*. All arguments are as `complete_measurements` returns them."""
+    """Return the statistics of each gradient over *measurements*. `complete_measurements` returns both arguments."""
     sizes, values, lost, subnormal, nonfinite = (np.zeros(len(names), np.int64) for _ in range(5))
     largest = np.full(len(names), NO_LARGEST, np.int64)
     for measurement in measurements:
         shift, histograms = shift_of(run, measurement), measurement.histograms
-        columns = None if measurement.statistics is None else TensorStatistics(*measurement.statistics.T)
-        if columns is not None:
-            sizes = np.maximum(sizes, columns.size)
-            nonfinite += columns.nonfinite > 0
+        # Name the columns: each field is an array with one number for each gradient.
+        statistics = None if measurement.statistics is None else TensorStatistics(*measurement.statistics.T)
+        if statistics is not None:
+            sizes = np.maximum(sizes, statistics.size)
+            nonfinite += statistics.nonfinite > 0
             if 0 < measurement.scale < math.inf:
-                unscaled = columns.largest + 1 - math.floor(math.log2(measurement.scale))
-                largest = np.maximum(largest, np.where(columns.largest == NO_LARGEST, NO_LARGEST, unscaled))
-        if columns is not None and shift == 0:
-            values += columns.size - columns.zeros - columns.nonfinite
-            lost += columns.underflows
-            subnormal += columns.subnormals
+                unscaled = statistics.largest + 1 - math.floor(math.log2(measurement.scale))
+                largest = np.maximum(largest, np.where(statistics.largest == NO_LARGEST, NO_LARGEST, unscaled))
+        if statistics is not None and shift == 0:
+            values += statistics.size - statistics.zeros - statistics.nonfinite
+            lost += statistics.underflows
+            subnormal += statistics.subnormals
         elif histograms is not None:
             gradients, exponents = histograms.bins()
             for total, end in ((values, math.inf), (lost, SMALLEST_SUBNORMAL - 1), (subnormal, SMALLEST_NORMAL)):
                 below = np.where(exponents + shift < end, histograms.counts, 0)
                 total += np.bincount(gradients, below, len(names)).astype(np.int64)
     with np.errstate(invalid="ignore", divide="ignore"):
-        rows = zip(*(column.tolist() for column in (sizes, lost / values, subnormal / values, nonfinite)), strict=True)
-    exponents = (None if exponent == NO_LARGEST else exponent for exponent in largest.tolist())
-    return [Layer(name, *row, exponent) for name, row, exponent in zip(names, rows, exponents, strict=True)]
+        columns = [column.tolist() for column in (sizes, lost / values, subnormal / values, nonfinite)]
+    known = (None if exponent == NO_LARGEST else exponent for exponent in largest.tolist())
+    return [Layer(*row) for row in zip(names, *columns, known, strict=True)]
