@@ -12,7 +12,7 @@ import ampscale
 from ampscale.mindformers import MFTrainOneStepCell
 from ampscale.mindspore import DynamicLossScaleUpdateCell
 
-ODD = 2  # the rank that differs
+ODD = 2  # the rank that differs from the others
 STATE = {"scale": np.float32(1024.0), "good_steps": np.int32(3)}
 
 
@@ -31,7 +31,7 @@ DIFFERENCES = {
 
 
 def gradients_that_differ(rank, engine, call, difference, late):
-    """Call `mean` or `agree` with other gradients on one rank, first or after two steps, and then with equal ones again."""
+    """Call `mean` or `agree` with other gradients on one rank, at first or after two steps, and then with equal ones twice."""
     layout = {"mean": "replicated", "agree": "averaged", "norm": "sharded"}[call]
     communicator, _, make = communicator_of(engine, layout, timeout=10)
     equal, other = arrays_of(make, (2,), (3,)), DIFFERENCES[difference](make)
@@ -41,13 +41,13 @@ def gradients_that_differ(rank, engine, call, difference, late):
             return [array.tolist() for array in communicator.mean(arrays)]
         return bool(communicator.agree(True, STATE, arrays, norm=True).finite)
 
-    before = [step(equal) for _ in range(2)] if late else []
+    earlier = [step(equal) for _ in range(2)] if late else []
     message = message_of(step, other if rank == ODD else equal)
-    return before, message, step(equal), step(equal)
+    return earlier, message, step(equal), step(equal)
 
 
 def settings_that_differ(rank, engine, setting, late):
-    """Run `train_step` with another rule or max_norm, or another state, on one rank; return errors and the state afterwards."""
+    """Run `train_step` with another rule or max_norm, or another state, on one rank; return the error, and what follows."""
     communicator, _, make = communicator_of(engine, "replicated", timeout=10)
     model = network(arrays_of(make, (2,)))
     optimizer = ampscale.optimizers.SGD(model, 0.5)
@@ -67,12 +67,12 @@ def settings_that_differ(rank, engine, setting, late):
         state = step(state, odd=False)
     message = message_of(step, state, odd=rank == ODD)
     params = state.params[0].tolist()
-    again = step(state, odd=False)
-    return message, params, again.params[0].tolist() != params, float(again.scaler.scale)
+    next_state = step(state, odd=False)
+    return message, params, next_state.params[0].tolist() != params, float(next_state.scaler.scale)
 
 
-def calls_that_differ(rank, engine, layout, kind):
-    """Let one rank skip or repeat a call of a step, and return the errors of three further steps."""
+def calls_that_differ(rank, engine, layout, case):
+    """Let one rank skip or repeat a call of the second step, and return the error of that step or of the next one."""
     communicator, _, make = communicator_of(engine, layout, timeout=1)
     arrays, state = arrays_of(make, (2,)), dict(STATE)
 
@@ -84,14 +84,14 @@ def calls_that_differ(rank, engine, layout, kind):
                 communicator.agree(True, state | {"good_steps": np.int32(number)}, arrays, norm=True)
 
     step(0, ["mean", "agree"])
-    calls = {"skips mean": ["agree"], "skips agree": ["mean"], "agrees twice": ["mean", "agree", "agree"]}[kind]
-    first = message_of(step, 1, calls if rank == ODD else ["mean", "agree"])
-    return first or message_of(step, 2, ["mean", "agree"])
+    calls = {"skips mean": ["agree"], "skips agree": ["mean"], "agrees twice": ["mean", "agree", "agree"]}[case]
+    message = message_of(step, 1, calls if rank == ODD else ["mean", "agree"])
+    return message or message_of(step, 2, ["mean", "agree"])
 
 
 @contextmanager
 def counted(communicator):
-    """Record the bytes of every collective."""
+    """Yield lists of the sizes in bytes of all sums and of all exchanges of text."""
     sums, exchanges = [], []
     add, exchange = communicator._sum, communicator._exchange
     communicator._sum = lambda vector: sums.append(int(np.asarray(vector).nbytes)) or add(vector)
@@ -119,7 +119,7 @@ def collectives(_, engine, layout, max_norm, steps):
 
 
 def late(rank):
-    """Let one rank of MPI raise a TypeError before it calls, and call after the time limit; return errors, and seconds."""
+    """Let one rank of MPI raise a TypeError, and then call after the time limit; return the errors, and the seconds waited."""
     communicator, _, make = communicator_of("mpi", "replicated", timeout=10)
     communicator.mean(arrays_of(make, (2,)))
     communicator, _, make = communicator_of("mpi", "replicated", timeout=1)
@@ -140,13 +140,13 @@ class Layer(NamedTuple):
 
 
 class Reversed(NamedTuple):
-    """The same in another order."""
+    """Gradients of a layer in another order."""
 
     bias: object
     weight: object
 
 
-# Gradients with arrays of one shape, and others with the same number of them.
+# Pairs of trees with the same arrays, which have the same shape, in different structures.
 STRUCTURES = {
     "keys": lambda first, second: ({"a": first, "b": second}, {"b": first, "a": second}),
     "nested keys": lambda first, second: ([{"a": first, "b": second}], [{"b": first, "a": second}]),
@@ -156,7 +156,7 @@ STRUCTURES = {
 
 
 def structures_that_differ(rank, engine, call, case):
-    """Call `mean` or `agree` with another structure on one rank, and then with equal ones: for the first time, and again."""
+    """Call `mean` or `agree` with another structure on one rank, and then with equal ones; do so twice."""
     communicator, _, make = communicator_of(engine, {"mean": "replicated", "norm": "sharded"}[call], timeout=10)
     equal, other = STRUCTURES[case](*arrays_of(make, (2,), (2,)))
 
@@ -199,7 +199,7 @@ class FirstMicroBatch:
 
 
 def micro_batches(rank, layout):
-    """Return flag, whether ranks communicated, parameter and scale after each of six micro-batches, three of which are a step."""
+    """Return overflow flag, True if ranks communicated, parameter and scale after each of six micro-batches, three per step."""
     communicator, _, _ = communicator_of("mpi", layout, timeout=10)
     model, rows = network([np.ones(1, np.float32)]), []
     train = MFTrainOneStepCell(

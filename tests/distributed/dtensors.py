@@ -11,13 +11,13 @@ INF, NAN = float("inf"), float("nan")
 
 @cache
 def line():
-    """Return a mesh of one dimension."""
+    """Return a mesh of one dimension with all ranks."""
     return init_device_mesh("cpu", (4,))
 
 
 @cache
 def square():
-    """Return a mesh of two dimensions."""
+    """Return a mesh of two dimensions with all ranks."""
     return init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
 
 

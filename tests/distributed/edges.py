@@ -18,15 +18,15 @@ def of_library(array, make):
 
 
 def to_lists(array):
-    """Return the dtype, the shape and the values of an array, complex ones as pairs."""
+    """Return the dtype, the shape, and the real and imaginary parts of an array."""
     name = str(array.dtype).rpartition(".")[2]
     values = np.asarray(array.float() if name == "bfloat16" and hasattr(array, "float") else array)
-    wide = values.astype(np.complex128).reshape(-1)
-    return [name, list(array.shape), wide.real.tolist(), wide.imag.tolist()]
+    flat = values.astype(np.complex128).reshape(-1)
+    return [name, list(array.shape), flat.real.tolist(), flat.imag.tolist()]
 
 
 def means_of_dtypes(rank, engine):
-    """Average arrays of all dtypes together, with shapes (), (0,) and others, not contiguous or read-only, in nested trees."""
+    """Average a tree of arrays of all dtypes, of shapes (), (0, 2) and others, some of them read-only or not contiguous."""
     communicator, _, make = communicator_of(engine, "replicated", timeout=10)
     base = np.asarray([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]) * (rank + 1)
     arrays = [(base * (1 + 1j) if "complex" in name else base).astype(np.dtype(name)) for name in NAMES]
@@ -57,7 +57,7 @@ def mean_of_integers(_, engine):
 
 
 def mean_of_many(rank, engine):
-    """Average 300,000 values, so that the engine sends several messages; return bits of the ends and of the sum."""
+    """Average 300,000 values, so that the engine sends several messages; return the bits of two values, and the sum."""
     communicator, _, make = communicator_of(engine, "replicated", timeout=30)
     mean = np.asarray(communicator.mean([make(np.full(300_000, 2.0**rank, np.float32))])[0])
     return bits(mean[0]), bits(mean[-1]), float(mean.sum(dtype=np.float64))
@@ -85,14 +85,14 @@ def norm(_, engine, layout, case):
 
 
 def mixed(rank):
-    """Ask for a norm with float64 gradients on one of three ranks that have some."""
+    """Request a norm if only one of three ranks with gradients has float64 ones."""
     communicator, _, _ = communicator_of("mpi", "distinct", timeout=10)
     arrays = [[], [np.ones(1)], [np.ones(1, np.float32)], [np.ones(1, np.float32)]][rank]
     return message_of(communicator.agree, True, np.float32(1.0), arrays, norm=True)
 
 
 def state_with_another_count(rank):
-    """Agree with one more count on one rank, and then take a mean."""
+    """Agree with a further count on one rank, and then compute a mean."""
     communicator, _, _ = communicator_of("mpi", "replicated", timeout=10)
     state = {"scale": np.float32(1.0), "count": np.int32(0)}
     message = message_of(communicator.agree, True, state if rank == 2 else {"scale": state["scale"]}, [])
@@ -100,7 +100,7 @@ def state_with_another_count(rank):
 
 
 def copies_of_another_length(_):
-    """Pass a number of copies for two arrays with three arrays, and then two arrays."""
+    """Agree on three arrays with numbers of copies for two, and then on two arrays."""
     communicator, _, _ = communicator_of("mpi", "sharded", timeout=10, copies=[1, 4])
     arrays = [np.ones(1, np.float32)] * 3
     message = message_of(communicator.agree, True, np.float32(1.0), arrays, norm=True, error=ValueError)

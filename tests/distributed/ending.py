@@ -1,8 +1,8 @@
 """
-Ranks that are killed, hang or leave: a program of its own, since no pool survives this.
+Ranks that are killed, hang or leave: a program of its own, since a pool would not survive this.
 
 `python ending.py gloo`: of four ranks, rank 3 kills itself while rank 2 waits for it; rank 1 hangs in a collective of the program
-while rank 0 waits for it, comes too late, and then leaves while ranks 0 and 2 wait. `python ending.py mpi`: rank 1 hangs for a
+while rank 0 waits for it, calls too late, and then leaves while ranks 0 and 2 wait. `python ending.py mpi`: rank 1 hangs for a
 minute. Each rank prints the errors that it observed, with seconds.
 """
 
@@ -21,7 +21,7 @@ LIMIT = 1.5
 
 
 def observed(communicator, make):
-    """Return the error of a call, the one of the next call, and the seconds until the first."""
+    """Return the errors of two calls, each followed by the seconds since the start."""
     start, errors, arrays = time.monotonic(), [], [make(np.ones(2, np.float32))]
     for call in (communicator.mean, lambda arrays: communicator.agree(True, np.float32(1.0), arrays)):
         try:
@@ -38,7 +38,7 @@ def printed(*results):
 
 
 def gloo():
-    """Run four ranks of torch."""
+    """Run a rank of torch, in a fork for each of four."""
     from rank import fork
 
     fork(4, "torch.distributed")
@@ -72,7 +72,7 @@ def gloo():
 
 
 def mpi():
-    """Run a rank of MPI, and end all of them with an error."""
+    """Run a rank of MPI, and end it with an error, upon which mpi4py ends all of them."""
     communicator = ampscale.distributed.MPI(timeout=20.0)
     communicator.mean([np.ones(2, np.float32)])
     communicator = ampscale.distributed.MPI(timeout=LIMIT)

@@ -37,7 +37,7 @@ LAYOUTS = {  # name of a run: gradients, check_vma, max_norm
 
 
 def faults(layout):
-    """Return values for each step and rank that are multiplied by the scale, and the finite flags that they cause."""
+    """Return inputs for each step and rank, some of which overflow, and the finite flags that they cause."""
     generator = np.random.default_rng(1)
     values = generator.normal(size=(STEPS, 8)).astype(np.float32)
     state, flags = RULE.init(like=0.0), []
@@ -55,7 +55,7 @@ def faults(layout):
 
 
 def scales(flags):
-    """Return the scale after each step, of a plain loop on Python numbers."""
+    """Return the scale after each step, as a loop on Python numbers computes it."""
     state, results = RULE.init(like=0.0), []
     for finite in flags:
         state = RULE.update(state, finite)
@@ -69,6 +69,7 @@ def mesh_of(devices=None):
 
 
 def placed(array, mesh, spec):
+    """Return an array distributed over a mesh."""
     return jax.make_array_from_callback(array.shape, NamedSharding(mesh, spec), lambda index: array[index])
 
 
@@ -103,6 +104,7 @@ def copies(state):
 
 
 def run_of(name):
+    """Return the results of a run of `LAYOUTS`, as values of JSON."""
     layout, check_vma, max_norm = LAYOUTS[name]
     flags, scales, state = trained(mesh_of(), layout, check_vma, max_norm, faults(layout)[0])
     finite = bool(np.isfinite(np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(state)])).all())
@@ -192,6 +194,8 @@ def explicit_axes():
 
 
 def pmapped():
+    """Return the mean and the flags of eight ranks under `jax.pmap`."""
+
     def function(array):
         (mean,) = JaxAxis("data").mean([array])
         return mean, JaxAxis("data").agree(jnp.all(jnp.isfinite(mean)), None, [mean]).finite
@@ -268,6 +272,7 @@ def started(devices, *args):
 
 
 def results_of(process):
+    """Wait for a process, and return its results."""
     output, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
     return json.loads(output.splitlines()[-1])
@@ -275,6 +280,7 @@ def results_of(process):
 
 @cache
 def eight_devices():
+    """Return the results of all jobs on eight virtual devices."""
     return results_of(started(8, "devices"))
 
 

@@ -1,9 +1,9 @@
 """
 Real processes, one for each rank, that run functions of the test modules and return what these return.
 
-Starting torch takes seconds, so a pool of four ranks stays alive for all tests of an engine; its ranks are forked by a process
-that has imported the modules; a test on two ranks uses a group of two. Jobs and results are files in a folder, since `mpiexec`
-passes its input to one rank only.
+Starting torch takes seconds. So a pool of four ranks stays alive for all tests of an engine, its ranks are forks of a process
+that has imported the modules, and a test on two ranks uses a group of two. Jobs and results are files in a folder, since
+`mpiexec` passes its input to one rank only.
 """
 
 import json
@@ -21,7 +21,7 @@ SECONDS = 60
 
 
 class Pool:
-    """Ranks of an engine: "gloo" or "mpi". Those of gloo import *modules* once for all."""
+    """Ranks of an engine: "gloo" or "mpi". The ranks of gloo are forks of a process that imports *modules*."""
 
     def __init__(self, engine, folder, size=4, modules=("torch.distributed", "ampscale")):
         self.engine, self.folder, self.size, self.jobs = engine, Path(folder), size, 0
@@ -75,7 +75,7 @@ class Pool:
 
 
 def write(path, value):
-    """Write *value* as JSON, so that the file is absent or whole."""
+    """Write *value* as JSON; another process never reads a part of the file."""
     temporary = path.with_suffix(".part")
     temporary.write_text(json.dumps(value))
     temporary.rename(path)
@@ -87,7 +87,7 @@ def gloo_environment(size):
 
 
 def free_port():
-    """Return a port on which nobody listens."""
+    """Return an unused port."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return listener.getsockname()[1]

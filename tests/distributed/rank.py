@@ -1,5 +1,5 @@
 """
-One rank of a pool: run the jobs of its folder one after the other, until a job is None.
+One rank of a pool: runs the jobs in a folder one after the other, until a job is None.
 
 `python rank.py mpi FOLDER` is one rank of MPI. `python rank.py gloo FOLDER SIZE MODULE...` is SIZE ranks of torch.
 """
@@ -20,7 +20,7 @@ def main(engine, folder, size=1, *modules):
     """Start the engine, and run jobs."""
     if engine == "gloo":
         fork(int(size), *modules)
-    rank, end = started(engine)
+    rank, end = start(engine)
     number, parent = 0, os.getppid()
     while True:
         number += 1
@@ -34,14 +34,14 @@ def main(engine, folder, size=1, *modules):
         if job is None:
             end()
             return
-        pool.write(Path(folder) / f"result-{number}-{rank}.json", done(rank, *job))
+        pool.write(Path(folder) / f"result-{number}-{rank}.json", result_of(rank, *job))
 
 
 def fork(size, *modules):
     """
     Continue in *size* processes that share *modules*, whose import takes seconds, each with the environment of a rank.
 
-    This process ends with them: as soon as one of them fails, or else after the last.
+    The original process ends as soon as one of them fails, or else after the last.
     """
     for module in modules:
         import_module(module)
@@ -55,8 +55,8 @@ def fork(size, *modules):
     os._exit(0)
 
 
-def started(engine):
-    """Return the number of this rank, and a function that ends the engine."""
+def start(engine):
+    """Start the engine, and return the number of this rank, and a function that ends the engine."""
     if engine == "mpi":
         from mpi4py import MPI
 
@@ -68,8 +68,8 @@ def started(engine):
     return torch.distributed.get_rank(), partial(os._exit, 0)  # Python takes seconds to free groups and modules of torch
 
 
-def done(rank, module, function, args):
-    """Return the result of a job or its traceback."""
+def result_of(rank, module, function, args):
+    """Run a job, and return its result or traceback."""
     try:
         return {"value": getattr(import_module(module), function)(rank, *args)}
     except BaseException:  # noqa: BLE001 - reported by the test

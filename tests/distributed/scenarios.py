@@ -1,8 +1,8 @@
 """
 Training steps of four or two ranks in which gradients overflow somewhere, and what all ranks must decide.
 
-Every rank and the test compute the gradients of all ranks from one seed, so that the test computes the right flags without a
-communicator. Values are float32; the gradients of a rank are lists of arrays and None.
+Every rank and the test compute the gradients of all ranks from one seed, so that the test computes the expected flags
+without a communicator. Values are float32; the gradients of a rank are lists of arrays and None.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ LAYOUTS = ("replicated", "averaged", "sharded", "distinct")  # "averaged" is rep
 
 LARGE = 2e38  # divided by the scale: each scaled gradient is finite in float32, their sum is not
 
-# Name of a fault: the ranks that it strikes, and their values; "any" is a rank that the seed chooses.
+# Name of a fault: the affected ranks, and the value on each; "any" is a rank that the seed determines.
 FAULTS = {
     "infinity on one rank": (["any"], [INF]),
     "negative infinity on one rank": (["any"], [-INF]),
@@ -43,16 +43,15 @@ def gradients(layout, step, scale, ranks, seed):
         if rng.random() < 0.5:  # ranks without gradients
             parts[rng.integers(ranks)] = [None, None]
     if fault:
-        struck, values = FAULTS[fault]
-        for place, value in zip(struck[:ranks], values, strict=False):
-            strike(
-                parts[int(rng.integers(ranks)) if place == "any" else place], value if value != 2e38 else np.float32(2e38 / scale)
-            )
+        affected, values = FAULTS[fault]
+        for rank, value in zip(affected[:ranks], values, strict=False):
+            arrays = parts[int(rng.integers(ranks)) if rank == "any" else rank]
+            inject(arrays, np.float32(LARGE / scale) if value == LARGE else value)
     return parts, fault
 
 
-def strike(arrays, value):
-    """Set the last value of the first array that is not empty; a rank without gradients stays without."""
+def inject(arrays, value):
+    """Write *value* into the first array that is not empty. A rank without gradients is unchanged."""
     for array in arrays:
         if array is not None and array.size:
             array.reshape(-1)[-1:] = value
@@ -77,7 +76,7 @@ def whole_of(layout, parts):
 
 
 def is_finite(layout, parts, scale):
-    """Return True if the step is to be applied; the mean is computed of gradients times *scale*."""
+    """Return True if the step is to be applied. Gradients are averaged after a multiplication by *scale*."""
     if layout == "replicated":
         with np.errstate(all="ignore"):
             parts = [*parts, mean_of([[array * np.float32(scale) for array in arrays] for arrays in parts])]

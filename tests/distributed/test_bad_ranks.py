@@ -39,8 +39,8 @@ DTYPES_ONLY = {name: EXPECTED[name] for name in ("number of arrays", "no arrays"
 def test_gradients_that_differ_on_one_rank_are_an_error_on_all(ranks, call, difference, message, late):
     """The next call works if they are equal again."""
     results = ranks.run(bad_ranks.gradients_that_differ, ranks.engine, call, difference, late)
-    right = [[1.0, 1.0], [1.0, 1.0, 1.0]] if call == "mean" else True
-    assert results == [[[right, right] if late else [], message, right, right]] * 4
+    expected = [[1.0, 1.0], [1.0, 1.0, 1.0]] if call == "mean" else True
+    assert results == [[[expected, expected] if late else [], message, expected, expected]] * 4
 
 
 @pytest.mark.clause("REPLICAS-settings-compared", "REPLICAS-scale-compared", "REPLICAS-agreement-first")
@@ -55,18 +55,18 @@ def test_gradients_that_differ_on_one_rank_are_an_error_on_all(ranks, call, diff
     ],
 )
 def test_settings_and_states_that_differ_on_one_rank_are_an_error_on_all(ranks, setting, message, late):
-    """Parameters and scales are as before, and the next step with equal settings is applied."""
+    """Parameters and scales are unchanged, and the next step with equal settings is applied."""
     results = ranks.run(bad_ranks.settings_that_differ, ranks.engine, setting, late)
     assert len({str(result) for result in results}) == 1
-    observed, params, is_applied, scale = results[0]
-    assert observed.startswith(message if not late else message.replace("2049.0", "4097.0").replace("; 1024.0", "; 2048.0"))
+    actual, params, is_applied, scale = results[0]
+    assert actual.startswith(message if not late else message.replace("2049.0", "4097.0").replace("; 1024.0", "; 2048.0"))
     assert is_applied
     assert scale == (2048.0 if late else 1024.0) * (1 if not late else 2)
     assert params != [1.0, 1.0] or not late
 
 
 @pytest.mark.parametrize(
-    ("layout", "kind", "message"),
+    ("layout", "case", "message"),
     [
         ("replicated", "skips mean", "call differs: agree on rank 2; mean on ranks 0, 1, 3"),
         ("replicated", "skips agree", "call differs: mean on rank 2; agree on ranks 0, 1, 3"),
@@ -75,13 +75,13 @@ def test_settings_and_states_that_differ_on_one_rank_are_an_error_on_all(ranks, 
         ("sharded", "agrees twice", "good_steps differs: 1.0 on rank 2; 2.0 on ranks 0, 1, 3"),
     ],
 )
-def test_a_call_that_one_rank_skips_or_repeats_is_an_error_on_all(ranks, layout, kind, message):
+def test_a_call_that_one_rank_skips_or_repeats_is_an_error_on_all(ranks, layout, case, message):
     """The error is raised in the call itself or in the next one."""
-    assert ranks.run(bad_ranks.calls_that_differ, ranks.engine, layout, kind) == [message] * 4
+    assert ranks.run(bad_ranks.calls_that_differ, ranks.engine, layout, case) == [message] * 4
 
 
 def test_a_rank_that_raises_an_error_while_the_others_wait_is_named(mpi):
-    """All ranks raise within the limit and three seconds, the failed one when it calls again, and every later call raises too."""
+    """All ranks raise at most three seconds after the limit, also the late one, and every later call raises too."""
     for rank, (type_error, first, seconds, second) in enumerate(mpi.run(bad_ranks.late)):
         assert (type_error is not None) == (rank == bad_ranks.ODD)
         assert first == second == "rank 2 did not respond within 1 s"
@@ -90,7 +90,7 @@ def test_a_rank_that_raises_an_error_while_the_others_wait_is_named(mpi):
 
 @pytest.fixture(scope="module", autouse=True)
 def programs():
-    """Start `ending.py` for both engines with the first test of this module: their ranks mostly wait."""
+    """Start `ending.py` for both engines before the first test of this module, since their ranks mostly wait."""
     mpiexec = [str(Path(sys.executable).with_name("mpiexec")), "-n", "3"]
     started = {
         "gloo": start([sys.executable, str(HERE / "ending.py"), "gloo"], **gloo_environment(4)),
@@ -98,12 +98,12 @@ def programs():
     }
     yield started
     for process in started.values():
-        with process, suppress(ProcessLookupError):  # closes its output
-            os.killpg(process.pid, signal.SIGTERM)  # its ranks too
+        with process, suppress(ProcessLookupError):  # `with` closes the output
+            os.killpg(process.pid, signal.SIGTERM)  # ends its ranks too
 
 
 def start(command, **environment):
-    """Start a process with the output as text."""
+    """Start a process whose output is text."""
     environment = {**os.environ, **environment, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, env=environment, start_new_session=True, **pipes)
@@ -112,7 +112,7 @@ def start(command, **environment):
 @pytest.mark.clause("REPLICAS-time-limit", "REPLICAS-error-names-ranks")
 def test_ranks_of_gloo_that_are_killed_hang_or_leave_are_named(programs):
     """
-    The other ranks wait no longer than the limit and three seconds, and not at all for a rank that has ended.
+    The other ranks wait at most three seconds longer than the limit, and not at all for a rank that has ended.
 
     A late rank gets an error too. It hangs in a collective of the same group, whose values are not mixed up with those of the
     communicator.
@@ -143,7 +143,7 @@ def test_a_rank_of_mpi_that_hangs_is_named_and_ended(programs):
     ("layout", "mean", "norm"), [("replicated", [352, 2048], 0), ("averaged", [], 0), ("sharded", [], 24), ("distinct", [], 24)]
 )
 def test_a_step_has_one_small_collective_beside_the_mean(mpi, layout, mean, norm, max_norm):
-    """A mean requires another small one before its values. The first step also compares the settings, in one or two more."""
+    """A mean needs another small collective before its values. The first step compares the settings in one or two more."""
     for first, *others in mpi.run(bad_ranks.collectives, "mpi", layout, max_norm, 4):
         assert others == [[[*mean, 352 + (norm if max_norm else 0)], []]] * 3
         assert len(first[0]) <= 4
@@ -177,7 +177,7 @@ def test_a_mean_of_masked_arrays_is_a_type_error_before_any_collective(mpi):
 @pytest.mark.clause("MINDFORMERS-accumulation", "MINDFORMERS-accumulation-scale", "REPLICAS-same-decision")
 @pytest.mark.parametrize("layout", ["replicated", "averaged", "distinct"])
 def test_ranks_that_accumulate_gradients_agree_once_per_step(mpi, layout):
-    """An overflow of one rank's first micro-batch skips the step on all; before, only the rank itself reports it."""
+    """An overflow of one rank's first micro-batch skips the step on all ranks; until then, only that rank reports it."""
     for rank, rows in enumerate(mpi.run(bad_ranks.micro_batches, layout)):
         assert [overflow for overflow, *_ in rows] == [rank == bad_ranks.ODD, False, True, False, False, False]
         assert [exchanges for _, exchanges, *_ in rows] == [False, False, True] * 2

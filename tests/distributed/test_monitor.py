@@ -16,8 +16,8 @@ def diagnoses(rank, engine, values):
     optimizer = ampscale.optimizers.SGD(network, 1e-38)
     state = ampscale.init_train_state(network.params, optimizer, rule)
     results = []
-    for of_ranks in values:
-        inputs = [make(np.full(4, of_ranks[rank], np.float32)), make(np.ones(2, np.float32))]
+    for values_of_ranks in values:
+        inputs = [make(np.full(4, values_of_ranks[rank], np.float32)), make(np.ones(2, np.float32))]
         state, report = ampscale.train_step(network, optimizer, rule, state, inputs, communicator=communicator, measure=True)
         diagnosis = monitor.record(report._replace(loss=make(np.ones((), np.float32))))
         results.append([diagnosis.verdict, diagnosis.message])

@@ -1,4 +1,4 @@
-"""MPI ranks."""
+"""Paddle's `GradScaler` on MPI ranks."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ import ampscale
 
 
 def paddle_step(rank, case):
-    """Step Paddle's `GradScaler` on gradients that it averages, in a wrong way on rank 1; return the error of the second step."""
+    """Run two steps of a scaler that averages; rank 1 differs in the second one, whose error is returned."""
     params = [np.ones(2, np.float32), np.ones(2, np.float32)]
     models = [ampscale.Network(sum, [param], vjp=len) for param in params]
     optimizers = [ampscale.optimizers.SGD(model, 1.0) for model in models]

@@ -26,7 +26,7 @@ def group_of(name):
 
 
 def shared(rank, name):
-    """Return the ranks, a mean, and the flags of a group in which rank 3 has an overflow."""
+    """Return the ranks of a group, two means, and the flags without and with an overflow on rank 3."""
     communicator = TorchDistributed(group_of(name), timeout=20)
     mean = communicator.mean({"w": torch.tensor([1.0, 2.0], dtype=torch.bfloat16) * rank, "b": [torch.tensor(60000.0).half()]})
     flags = [communicator.agree(torch.tensor(rank != bad), torch.tensor(8.0), [mean["w"]]).finite for bad in (None, 3)]
@@ -49,7 +49,7 @@ def test_groups_of_two_ranks_are_independent(gloo, name):
 
 
 def unequal(rank):
-    """Return the flags of a mesh of two ranks, the first of which is in one group more than the second."""
+    """Return the flag of a mesh of ranks 2 and 3; rank 2 is in one group more than rank 3."""
     dist.new_group([0, 1]), dist.new_group([1, 2])
     mesh = DeviceMesh("cpu", [2, 3])
     if rank < 2:
@@ -76,7 +76,7 @@ def test_the_norm_of_sharded_gradients_is_that_of_the_group(gloo):
 
 
 def late(rank):
-    """Return the combined flag, and whether the call took long. Rank 1 calls `agree` 0.3 s late, with an overflow."""
+    """Return the combined flag, and True if the call took long. Rank 1 calls `agree` 0.3 s late, with an overflow."""
     communicator = TorchDistributed(timeout=20)
     communicator.agree(torch.tensor(True), torch.tensor(8.0), [])
     start = time.monotonic()
@@ -88,7 +88,7 @@ def late(rank):
 
 @pytest.mark.clause("REPLICAS-wait-before-read")
 def test_the_flag_is_read_after_the_last_rank_has_sent_its_own(gloo):
-    """The rank that comes last has the overflow."""
+    """The last rank has the overflow."""
     assert gloo.run(late) == 4 * [[False, True]]
 
 
@@ -118,10 +118,10 @@ def test_wrong_groups_copies_and_sparse_means_are_rejected(gloo):
     assert [messages[3].removesuffix(": create TorchDistributed with mean=False") for messages in results] == 4 * [sparse]
 
 
-def averaged(rank, given):
+def averaged(rank, mean):
     """Return the parameter after a step of the scaler with rank + 1 as the gradient."""
     weight = torch.nn.Parameter(torch.ones(1))
-    scaler = ampscale.torch.GradScaler("cpu", init_scale=16.0, communicator=TorchDistributed(mean=given))
+    scaler = ampscale.torch.GradScaler("cpu", init_scale=16.0, communicator=TorchDistributed(mean=mean))
     scaler.scale((weight * (rank + 1)).sum()).backward()
     scaler.step(torch.optim.SGD([weight], lr=1.0))
     return weight.item()

@@ -55,17 +55,19 @@ def hexadecimal(tensor):
 
 
 def placements(tree):
+    """Return the placements and the number of mesh dimensions of each DTensor; None for another tensor."""
     return [(str(leaf.placements), leaf.device_mesh.ndim) if hasattr(leaf, "placements") else None for leaf in leaves(tree)]
 
 
 def spoiled(tree, values):
-    """Write a value of `BAD` into the shards of the rank that has it."""
+    """Write the value that *values* has for this rank into its shard."""
     if str(dist.get_rank()) in values:
         tree["rows"].to_local()[0, 0] = values[str(dist.get_rank())]
     return tree
 
 
 def flags(_, values):
+    """Return type, dtype, shape and value of flags: of finite arrays, and of arrays with *values* from four functions."""
     tree = spoiled(placed(whole_arrays()), values)
     in_place, result = ampscale.unscale_and_check(tree, torch.tensor(1024.0), out=tree)
     results = [
@@ -82,12 +84,13 @@ def flags(_, values):
 @pytest.mark.clause("REPLICAS-mixed-placements", "REPLICAS-mixed-meshes", "REPLICAS-nan-survives", "TORCH-dtensor-functions")
 @pytest.mark.parametrize("name", BAD)
 def test_all_ranks_get_the_flag_of_all_shards(gloo, name):
-    """The flag is a plain bool of shape (), also with shards of opposite infinities."""
+    """The flag is a plain bool tensor of shape (), also for opposite infinities in two shards."""
     expected = [True] + 4 * [name == "none"]
     assert gloo.run(flags, BAD[name]) == 4 * [[["Tensor", True, [], flag] for flag in expected]]
 
 
 def norms(_, dtype):
+    """Return dtype, type and value of each norm of the distributed arrays, followed by that of the whole ones."""
     arrays = whole_arrays(dtype)
     tree, whole = placed(arrays), in_order(arrays)
     results = [
@@ -108,6 +111,7 @@ def test_the_sharded_norm_has_the_bits_of_the_whole_norm(gloo, dtype):
 
 
 def float64_norms(_):
+    """Return the norm of distributed float64 arrays, and that of the whole ones."""
     whole = [array.double() for array in whole_arrays()]
     return float(ampscale.global_norm(placed(whole))), float(ampscale.global_norm(in_order(whole)))
 
@@ -120,6 +124,7 @@ def test_a_float64_norm_is_at_most_two_units_off(gloo):
 
 
 def extreme_norms(_):
+    """Return norms of huge and of tiny arrays, distributed and whole."""
     return [
         hexadecimal(ampscale.global_norm(tree(array * factor for array in whole_arrays())))
         for factor in (1e35, 1e-42)
@@ -177,6 +182,7 @@ def test_out_receives_shards_of_the_same_placements_only(gloo):
 
 
 def partial(rank):
+    """Unscale and scale a DTensor that is a sum of values on the ranks; return the results, and the error of `out`."""
     value = DTensor.from_local(torch.tensor([1.0 + rank, -INF if rank == 2 else INF]), line(), [Partial()])
     result, finite = ampscale.unscale_and_check([value], 2.0)
     norm = ampscale.global_norm([ampscale.scale([value], 1.0)[0].full_tensor()[:1]])
@@ -195,7 +201,7 @@ def test_partial_placements_are_reduced_or_rejected_in_place(gloo):
 
 
 def groups(rank):
-    """Use meshes of two ranks each, at the same time, and then a slice of the mesh of all."""
+    """Return flags and norms of DTensors on a mesh of two ranks, and on a slice of the mesh of all."""
     pairs = [DeviceMesh("cpu", ranks) for ranks in ([0, 1], [2, 3])]
     local = torch.tensor([3.0 if rank % 2 else 4.0, INF if rank == 1 else 0.0])
     pair = DTensor.from_local(local, pairs[rank // 2], [Shard(0)])
@@ -216,6 +222,7 @@ def test_a_flag_is_that_of_the_whole_mesh_and_a_norm_that_of_the_slice(gloo):
 
 
 def differentiated(rank):
+    """Return the gradient of a DTensor that is scaled by 8 and doubled."""
     value = DTensor.from_local(torch.full((2,), 1.0 + rank), line(), [Shard(0)]).requires_grad_()
     (ampscale.scale([value], 8.0)[0] * 2).sum().backward()
     return str(value.grad.placements), value.grad.full_tensor().tolist()

@@ -1,4 +1,4 @@
-"""torch's `GradScaler` on DTensors: torch's own takes different decisions on different ranks, and this one the same."""
+"""`ampscale.torch.GradScaler` on DTensors: all ranks take the same decision, unlike those of torch's class."""
 
 import copy
 
@@ -52,10 +52,10 @@ def beside_a_plain_tensor(rank):
     return [plain, mixed_placements(rank)[1]]
 
 
-def one_step(rank, make, name, given=False):
-    """Return the scale and a local value after a step and an update; or an error."""
+def one_step(rank, make, name, has_communicator=False):
+    """Return the scale and a local value after a step and an update; or the type of an error."""
     params = globals()[make](rank)
-    settings = {"communicator": TorchDistributed(timeout=20)} if given else {}
+    settings = {"communicator": TorchDistributed(timeout=20)} if has_communicator else {}
     scaler = scaler_of(torch.amp if name == "torch" else ampscale.torch, **settings)
     try:
         scaler.step(sgd(params))
@@ -93,11 +93,11 @@ def plain_parameters(rank):
     return params
 
 
-def without_gradients(rank, given):
-    """Step without a gradient on rank 1: first finite, then with an infinity on rank 2, then without any gradient."""
-    results, scaler = [], scaler_of(communicator=TorchDistributed(gradients="distinct", timeout=20) if given else None)
+def without_gradients(rank, has_communicator):
+    """Run three steps without a gradient on rank 1: finite, with an infinity on rank 2, and without any gradient."""
+    results, scaler = [], scaler_of(communicator=TorchDistributed(gradients="distinct", timeout=20) if has_communicator else None)
     for bad in (None, 2, "no gradients"):
-        params = plain_parameters(rank) if given else mixed_placements(rank)
+        params = plain_parameters(rank) if has_communicator else mixed_placements(rank)
         for param in params:
             local(param.grad).fill_(INF if rank == bad else 1.0)
             if rank == 1 or bad == "no gradients":
@@ -109,14 +109,14 @@ def without_gradients(rank, given):
 
 
 @pytest.mark.clause("REPLICAS-empty-ranks", "TORCH-communicator", "TORCH-dtensor-ranks", "TORCH-no-gradients")
-@pytest.mark.parametrize("given", [True, False])
-def test_a_rank_without_gradients_follows_the_others(gloo, given):
+@pytest.mark.parametrize("has_communicator", [True, False])
+def test_a_rank_without_gradients_follows_the_others(gloo, has_communicator):
     """Its scaler agrees because of a communicator, or of DTensor parameters. If no rank has a gradient, nothing is counted."""
-    assert gloo.run(without_gradients, given) == 4 * [[[True, 4.0, 1], [False, 2.0, 0], [False, 2.0, 0]]]
+    assert gloo.run(without_gradients, has_communicator) == 4 * [[[True, 4.0, 1], [False, 2.0, 0], [False, 2.0, 0]]]
 
 
 def differing(rank, setting):
-    """Return the error if one rank has another setting, and what follows on all ranks."""
+    """Step twice while one rank has another setting; return the errors, True if the scale is unchanged, and a local value."""
     scaler, params = scaler_of(growth_interval=5 if (setting, rank) == ("interval", 1) else 4), mixed_meshes(rank)
     optimizer = sgd(params)
     if setting == "scale" and rank == 3:
@@ -187,7 +187,7 @@ def test_partial_and_float16_gradients_are_rejected_before_anything_is_written(g
 
 
 def dtensor_loss(rank):
-    """Scale a loss that is a DTensor, and a copy of the scaler after it."""
+    """Run a step with a loss that is a DTensor, and copy the scaler afterwards."""
     param = torch.nn.Parameter(DTensor.from_local(torch.full((2,), 1.0 + rank), line(), [Shard(0)]))
     scaler, optimizer = ampscale.torch.GradScaler("cpu", init_scale=8.0), torch.optim.SGD([param], lr=0.5)
     scaled = scaler.scale((param * 2).sum())
@@ -264,11 +264,11 @@ def test_ranks_may_have_different_numbers_of_optimizers_on_different_meshes(gloo
     assert gloo.run(of_two_ranks) == 4 * [0.9375]
 
 
-def host_reads(rank, name, given):
-    """Return the operations that read on the host, and the result, of a second step, and of a third one with an overflow."""
+def host_reads(rank, name, has_communicator):
+    """Return the host reads and the result of a second step, and of a third one with an overflow."""
     count_reads, results = libraries.load("torch").count_reads, []
-    scaler = scaler_of(communicator=TorchDistributed(mean=False, timeout=20) if given else None)
-    params = plain_parameters(1) if given else mixed_meshes(rank)
+    scaler = scaler_of(communicator=TorchDistributed(mean=False, timeout=20) if has_communicator else None)
+    params = plain_parameters(1) if has_communicator else mixed_meshes(rank)
     optimizer = sgd(params) if name == "sgd" else torch.optim.Adam(params, fused=True)
     for bad in (None, None, 2):
         for param in params:
@@ -282,8 +282,8 @@ def host_reads(rank, name, given):
 
 
 @pytest.mark.clause("TORCH-dtensor-ranks")
-@pytest.mark.parametrize("given", [True, False])
+@pytest.mark.parametrize("has_communicator", [True, False])
 @pytest.mark.parametrize("name", ["sgd", "adam-fused"])
-def test_a_step_of_ranks_reads_once_on_the_host(gloo, name, given):
+def test_a_step_of_ranks_reads_once_on_the_host(gloo, name, has_communicator):
     """The agreement reads the flag, which is not read again, neither to step nor to skip."""
-    assert gloo.run(host_reads, name, given) == 4 * [[[["tolist"], True], [["tolist"], False]]]
+    assert gloo.run(host_reads, name, has_communicator) == 4 * [[[["tolist"], True], [["tolist"], False]]]

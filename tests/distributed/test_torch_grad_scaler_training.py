@@ -40,7 +40,7 @@ def batch(step):
 
 
 def trained(rank, layers, optimizer, scaler, steps=range(STEPS), sharded=True):
-    """Return whether each step was applied, and the scale after it."""
+    """Train, and return for each step True if it was applied, and the scale after it."""
     results = []
     for step in steps:
         values, targets = batch(step)
@@ -66,7 +66,7 @@ def values_of(layers):
 
 
 def sharded_run(rank, optimizer, size=4, state=None, steps=(0, STEPS)):
-    """Train under FSDP2 on the first *size* ranks; start from *state*, parameters and a scaler's state dict."""
+    """Train under FSDP2 on the first *size* ranks. *state* is the start: parameters, and a scaler's state dict."""
     mesh = DeviceMesh("cpu", list(range(size)))
     if rank >= size:
         return None
@@ -117,7 +117,7 @@ def test_training_continues_on_two_ranks_from_a_state_of_four(gloo):
 
 
 def clipped(_):
-    """Clip unscaled gradients to a norm, and return them as a whole."""
+    """Clip unscaled gradients and step, sharded and whole; return the result, the norm and all parameters of each."""
     results = []
     for sharded in (True, False):
         layers = network()

@@ -15,7 +15,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 
 
 class Regression(torch.nn.Module):
-    """Two layers that return their loss; the first is divided by columns, and the second by rows."""
+    """Network of two layers that returns its loss; tests divide the first layer by columns, and the second by rows."""
 
     def __init__(self):
         super().__init__()

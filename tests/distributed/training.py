@@ -1,4 +1,4 @@
-"""Training loops that a rank of a pool runs on the scenarios, one for each class that takes a communicator."""
+"""Training loops that a rank of a pool runs on the scenarios, one for each API that takes a communicator."""
 
 from functools import partial
 from hashlib import sha256
@@ -108,7 +108,7 @@ def cell(communicator, layout, max_norm, steps, make, index, scenario):
         yield bool(train.last_step.finite), float(train.scale_sense), norm, digest(model.params)
 
 
-def paddle(communicator, layout, max_norm, steps, make, index, scenario):  # noqa: ARG001 - as the others
+def paddle(communicator, layout, max_norm, steps, make, index, scenario):  # noqa: ARG001 - signature of all loops
     """Run Paddle's `GradScaler`, which does not average."""
     model = network(params_of(layout, index, make, scenario))
     optimizer = ampscale.optimizers.SGD(model, 0.125)
@@ -125,7 +125,7 @@ def paddle(communicator, layout, max_norm, steps, make, index, scenario):  # noq
         yield applied, scaler.get_loss_scaling(), None, digest(model.params)
 
 
-def torch_scaler(communicator, layout, max_norm, steps, make, index, scenario):  # noqa: ARG001 - as the others
+def torch_scaler(communicator, layout, max_norm, steps, make, index, scenario):  # noqa: ARG001 - signature of all loops
     """Run `ampscale.torch.GradScaler`, which does not average."""
     import torch
 
