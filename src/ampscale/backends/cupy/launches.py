@@ -202,7 +202,7 @@ def _true() -> Flag:
 def _prepared(operands: Operands) -> Table:
     stream = cupy.cuda.get_current_stream()
     if stream.is_capturing():  # a captured table is written only at replay, and must live as long as the graph
-        return _table(operands, _written)
+        return _table(operands, _write_table)
     return _cached_table(operands, cupy.cuda.runtime.getDevice(), stream.ptr, get_ident())
 
 
@@ -213,24 +213,26 @@ def _cached_table(operands: Operands, device: int, stream: int, thread: int) -> 
 
     *device* is an argument because the default streams of all devices have the same number, and empty arrays the same address.
     """
-    return _table(operands, _copied)
+    return _table(operands, _copy_table)
 
 
-def _table(operands: Operands, put: Callable[[Plan], Array]) -> Table:
-    """Return the table that *put* creates on the device: the rows, followed by the owners."""
+def _table(operands: Operands, create: Callable[[Plan], Array]) -> Table:
+    """Return the table that *create* returns as one int64 array on the device: the rows, followed by the owners."""
     contents = plan(operands)
-    table = put(contents)
+    table = create(contents)
     return Table(contents, table, table[contents.rows.size :])
 
 
-def _copied(contents: Plan) -> Array:
+def _copy_table(contents: Plan) -> Array:
+    """Copy the rows and owners of a plan from the host."""
     owners = np.zeros(-(-len(contents.owners) // 2) * 2, np.int32)
     owners[: len(contents.owners)] = contents.owners
     table = np.concatenate([contents.rows.reshape(-1), owners.view(np.int64)])
     return cupy.asarray(table)  # asynchronous; CuPy keeps the pinned memory until it has been read
 
 
-def _written(contents: Plan) -> Array:
+def _write_table(contents: Plan) -> Array:
+    """Write the rows and owners of a plan by kernels that receive the rows as arguments."""
     count = contents.rows.size
     table = cupy.empty((count + -(-len(contents.owners) // 2),), dtype=np.int64)
     for first in range(0, len(contents.rows), TABLE_PART):

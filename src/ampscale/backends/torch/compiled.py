@@ -61,7 +61,7 @@ def run_host(op: FusedOp, arrays: list[Array], *, disjoint: bool = False) -> Pas
 
 
 def _increment_versions(arrays: list[Array]) -> bool:
-    """Tell autograd that *arrays* will be written. Return False if one is an inference tensor that cannot be written to."""
+    """Increment the versions by which autograd detects writes. Return False for an inference tensor that cannot be written to."""
     try:
         torch.autograd.graph.increment_version(arrays)
     except RuntimeError:  # inference tensors have no version
