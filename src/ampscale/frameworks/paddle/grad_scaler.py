@@ -225,9 +225,9 @@ class GradScaler(StoredScale):
         """
         Discard what `unscale_` recorded, instead of a step: neither an overflow nor a finite step is counted.
 
-        The gradients stay as they are, so they must be computed again after ``optimizer.clear_grad()``. Steps that were
-        interrupted are discarded as well, but the parameters may have changed. Ranks must call this method together. Without
-        unscaled gradients, it has no effect.
+        The gradients are left as they are, so new ones must be computed after ``optimizer.clear_grad()``. Interrupted steps are
+        discarded as well, but the parameters may have changed. If one rank calls this method, all must call it. It has no
+        effect if nothing was recorded.
 
         Args:
             optimizer: Optimizer that does not step; by default, every optimizer that has not stepped since the last update.
