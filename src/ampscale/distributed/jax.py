@@ -176,7 +176,7 @@ class JaxAxis:
                 )
 
     def _square_sums(self, arrays: list[Array], dtype: str) -> list[Array]:
-        """Return this rank's sums of squares, which add up over ranks: one per real or imaginary part, or a single one if distinct."""
+        """Return sums of squares that ranks can add up: one per real or imaginary part, or one sum for distinct gradients."""
         counts = copies_of(arrays, self._copies)
         pairs = [(part, 1 / count) for array, count in zip(arrays, counts, strict=True) for part in kernels.parts(array)]
         sums = [_scaled(kernels.squared(part, dtype).squares, share) for part, share in pairs]
@@ -194,7 +194,7 @@ class JaxAxis:
         return lifted_norm([reduce(add, [next(remaining) for _ in kernels.parts(array)]) for array in arrays], dtype)
 
     def _is_traced(self) -> bool:
-        """Return True inside of the mapped function, or of any other function that JAX is tracing."""
+        """Return True inside the mapped function, or inside any other function that JAX is tracing."""
         try:
             jax.lax.axis_index(self._axes)
         except NameError:

@@ -66,8 +66,8 @@ class MPI(RankCommunicator):
         if comm == mpi.COMM_NULL:
             raise ValueError("comm must contain this rank, got COMM_NULL")
         self.rank, self.ranks = comm.Get_rank(), list(range(comm.Get_size()))
-        self._comm, created = comm.Idup()
-        self._await(created)
+        self._comm, request = comm.Idup()
+        self._await(request)
 
     def _check(self, arrays: list[Array]) -> None:
         for array in arrays:
@@ -116,7 +116,7 @@ class MPI(RankCommunicator):
         raise RankError(self._failure)
 
     def _unresponsive_ranks(self, *, is_late: bool) -> list[int]:
-        """Send all ranks a message that this one stops, and *is_late*; return those that were late or send no message."""
+        """Send *is_late* to all ranks, since this rank stops waiting; return those that were late or send no such message."""
         unresponsive = set(self.ranks) - {self.rank}
         late = {self.rank} if is_late else set()
         for rank in unresponsive:

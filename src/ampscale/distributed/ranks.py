@@ -292,7 +292,7 @@ def copies_of(arrays: list[Array], copies: int | Sequence[int]) -> Sequence[int]
 
 
 def exchange_text(text: str, gather: Callable[[np.ndarray], np.ndarray]) -> list[str]:
-    """Send *text* to all ranks, and return the text of each; *gather* returns arrays as `RankCommunicator._gather`."""
+    """Send *text* to all ranks, and return the text of each; *gather* works like `RankCommunicator._gather`."""
     data = np.frombuffer(text.encode(), np.uint8)
     sizes = gather(np.asarray(len(data), np.int32))
     rows = gather(np.pad(data, (0, int(sizes.max()) - len(data))))
