@@ -98,7 +98,7 @@ def _content(suffix: str, mapping: Mapping[str, Any]) -> bytes:
 
 
 def _module(suffix: str) -> Any:
-    """Return the module of a file type, which is imported at its first use: that of torch imports torch."""
+    """Import and return the module of a file type, at its first use, since the one for torch imports torch."""
     return import_module(_MODULES[suffix], __package__)
 
 
