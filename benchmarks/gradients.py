@@ -58,7 +58,7 @@ class Gradients:
         self._memory[whole:] = self._pool[: self._memory.size - whole]
 
     def flat(self) -> list[np.ndarray]:
-        """Return the arrays with one dimension, those of 16 bits as float32, since NumPy is faster for the same bytes."""
+        """Return the arrays with one dimension; 16-bit arrays are viewed as float32, since NumPy processes that faster."""
         dtype = np.float32 if self.dtype.itemsize == 2 else self.dtype
         return [array.reshape(-1).view(dtype) for array in self.arrays]
 

@@ -30,7 +30,7 @@ def specs() -> Iterator[Spec]:
 
 
 def host_updates() -> Contenders:
-    """Yield a finite update with torch's constants, for a state of NumPy arrays and of Python numbers, and torch's own."""
+    """Yield the update after a finite step, of a state of NumPy arrays, of one of Python numbers, and of `torch.amp`."""
     rule = presets.torch()
     arrays, numbers = rule.init(), LossScaleState(rule.init_scale, 0, 0)
     finite = np.asarray(True)
@@ -50,7 +50,7 @@ def torch_other() -> Contenders:
 
 
 def torch_updates() -> Contenders:
-    """Yield a finite update on torch tensors, of ampscale's `GradScaler` and of the rule."""
+    """Yield the update after a finite step, of ampscale's `GradScaler`, of the rule on torch tensors, and of `torch.amp`."""
     import torch
     from others import torch as others_torch
 
@@ -64,7 +64,7 @@ def torch_updates() -> Contenders:
 
 
 def jax_updates() -> Contenders:
-    """Yield a jitted finite update of the rule, and jmp's."""
+    """Yield the jitted update after a finite step, of the rule and of jmp."""
     import jax
     import jax.numpy as jnp
     from others import jax as others_jax
