@@ -29,7 +29,7 @@ class InMicroBatches:
         self.own = slice(rank * MICRO_BATCHES // ranks, (rank + 1) * MICRO_BATCHES // ranks)
 
     def vjp(self, params, images, answers):
-        """Return the loss, and a function that maps the scale to gradients."""
+        """Return the loss, and a function that maps the scale to the gradients of the scaled loss."""
         parts = zip(np.split(images, MICRO_BATCHES)[self.own], np.split(answers, MICRO_BATCHES)[self.own], strict=True)
         losses, pullbacks = zip(*(self.network.vjp(params, *part) for part in parts), strict=True)
         return np.mean(losses), lambda scale: mean([pullback(scale) for pullback in pullbacks])
