@@ -68,7 +68,7 @@ def test_a_restarted_process_must_send_the_same_hello(tmp_path):
     assert "expected the earlier reply " in report.results[1].message
 
 
-def test_three_failed_starts_in_a_row_are_the_last(tmp_path):
+def test_three_consecutive_failed_starts_are_the_last(tmp_path):
     """There is no fourth start: each later case reports the last failure. Failures that are not consecutive do not count."""
     with fake("starts once", tmp_path / "pids") as adapter:
         report = check(adapter, cases=RUNS * 3)

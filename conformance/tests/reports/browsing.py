@@ -22,7 +22,7 @@ def chromium():
     return webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
 
 
-LATE = "#case=walks-gggg&implementation=late-1.0"  # link to a failed result
+LATE = "#case=trace-gggg&implementation=late-1.0"  # link to a failed result
 NETWORK = ("requestWillBeSent", "loadingFailed")
 
 
@@ -33,7 +33,7 @@ class Browser:
         self.driver = driver
 
     def show(self, file, fragment="#all", width=1280, height=900, **media):
-        """Reload a file in a window of this size, by default with all cases. *media* are such as prefers_color_scheme="dark"."""
+        """Reload a file in a window of this size, by default with all cases. *media* are features, such as prefers_color_scheme="dark"."""
         values = {"prefers_color_scheme": "light", "prefers_reduced_motion": "reduce", **media}
         features = [{"name": name.replace("_", "-"), "value": value} for name, value in values.items()]
         self.driver.get("about:blank")
@@ -120,9 +120,9 @@ def cell(case, implementation):
 # For each visible text: its contrast ratio with the least favorable background color, and its element.
 CONTRASTS = r"""(() => {
   const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
-  const paint = (colours) => {
-    for (const colour of colours) {
-      canvas.fillStyle = colour;
+  const paint = (colors) => {
+    for (const color of colors) {
+      canvas.fillStyle = color;
       canvas.fillRect(0, 0, 1, 1);
     }
     const linear = (part) => part / 255 <= 0.04045 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4;

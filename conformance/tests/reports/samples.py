@@ -116,7 +116,7 @@ def _trees(subject):
 TREES = Case("trees-are-scaled", "SCALING-scale", 1, "shape: a leaf is lost", _trees)
 MACHINE_CLAUSES = [clause for clause in clauses() if clause.startswith("MACHINE")]
 RUNS = tuple(
-    run_case("walks-" + "".join(signs).translate({ord("+"): "g", ord("-"): "o"}), clause, "".join(signs), growth_interval=2)
+    run_case("trace-" + "".join(signs).translate({ord("+"): "g", ord("-"): "o"}), clause, "".join(signs), growth_interval=2)
     for signs, clause in zip(product("+-", repeat=4), MACHINE_CLAUSES, strict=False)
 )
 
@@ -155,7 +155,7 @@ def many() -> list[dict[str, Any]]:
     cases = []
     for number, signs in zip(range(130), product("+-", repeat=8), strict=False):
         needs = ["resume"] if number % 9 == 4 else []
-        name, clause = f"walks-{number:03d}-in-eight-steps", clause_ids[number % len(clause_ids)]
+        name, clause = f"trace-{number:03d}-in-eight-steps", clause_ids[number % len(clause_ids)]
         cases.append(run_case(name, clause, "".join(signs), *needs, growth_interval=1 + number % 4))
     adapters = zip([Conforming, Infinite, Late] * 2, [[], ["resume"]] * 3, sorted(PRESETS), strict=False)
     reports = [

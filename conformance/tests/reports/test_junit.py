@@ -78,7 +78,7 @@ def test_a_case_has_its_chapter_as_class_name():
     """The class name of an unknown capability is "claims"."""
     report = samples.report_of(samples.Conforming(level=0, capabilities=["time travel"]))
     classes = {case.get("name"): case.get("classname") for case in parsed(report).iter("testcase")}
-    assert classes["walks-gggg"] == "machine"
+    assert classes["trace-gggg"] == "machine"
     assert classes["trees-are-scaled"] == "scaling"
     assert classes["capability-time travel"] == "claims"
 

@@ -17,11 +17,11 @@ from reports import browsing, samples
 def test_details_have_the_message_the_clause_and_the_calls(browser, few):
     """Sources of the clause, the fault, and the environment are included."""
     browser.show(few)
-    browser.click(browsing.cell("walks-gggo", "late-1.0"))
+    browser.click(browsing.cell("trace-gggo", "late-1.0"))
     body = browser.eval("$('#details').textContent")
     clause = clauses()["MACHINE-growth-window"]
     assert browser.eval("['h2', '.badge', 'p.message'].map((css) => $(`#details ${css}`).textContent)") == [
-        "walks gggo",
+        "trace gggo",
         "fail",
         "after step 2: expected 2048.0, got 1024.0",
     ]
@@ -92,7 +92,7 @@ def test_cases_and_implementations_have_details(browser, few):
     browser.click(".choices li:nth-child(2) button")
     assert browser.eval("$('#details p.message').textContent").startswith("after step 2")
     browser.press("escape")
-    assert browser.wait_until_closed() == "walks ggggMACHINE-state ·\xa0L0"
+    assert browser.wait_until_closed() == "trace ggggMACHINE-state ·\xa0L0"
     browser.click("thead th:nth-child(3) button")
     assert browser.eval("[...texts('.sentence'), ...texts('section:first-of-type dl > *')]") == [
         "9 of 17 passed, 8 fail",
@@ -105,10 +105,10 @@ def test_cases_and_implementations_have_details(browser, few):
 @pytest.mark.parametrize(
     ("fragment", "title", "text"),
     [
-        (browsing.LATE, "walks gggg", "after step 2"),
-        ("#case=walks-gggg", "walks gggg", "Results"),
+        (browsing.LATE, "trace gggg", "after step 2"),
+        ("#case=trace-gggg", "trace gggg", "Results"),
         ("#implementation=late-1.0", "late", "9 of 17 passed"),
-        ("#case=walks-gggg&implementation=unknown", "Not in this matrix", "walks-gggg unknown"),
+        ("#case=trace-gggg&implementation=unknown", "Not in this matrix", "trace-gggg unknown"),
         ("#case=unknown", "Not in this matrix", "unknown"),
     ],
 )
@@ -123,10 +123,10 @@ def test_a_link_opens_details(browser, few, fragment, title, text):
 def test_the_address_is_that_of_the_open_details(browser, few):
     """Changing the address opens other details, and closing them clears it."""
     browser.show(few)
-    browser.click(browsing.cell("walks-gggg", "late-1.0"))
+    browser.click(browsing.cell("trace-gggg", "late-1.0"))
     assert browser.eval("location.hash") == browsing.LATE
-    browser.driver.execute_script("location.hash = 'case=walks-gggo&implementation=infinite-1.0'")
-    browser.wait_until("$('#details-title').textContent === 'walks gggo'")
+    browser.driver.execute_script("location.hash = 'case=trace-gggo&implementation=infinite-1.0'")
+    browser.wait_until("$('#details-title').textContent === 'trace gggo'")
     browser.press("escape")
     browser.wait_until_closed()
     assert browser.eval("location.hash") in ("", "#")
@@ -138,7 +138,7 @@ def test_the_address_is_that_of_the_open_details(browser, few):
 def test_the_plot_has_a_point_for_each_scale(browser, few):
     """Overflows and the first difference are marked."""
     browser.show(few)
-    browser.open("walks-gogg", "late-1.0")
+    browser.open("trace-gogg", "late-1.0")
     marks = ["circle.expected", "circle.got", ".band", ".sign", "line.divergence", "circle.divergent", ".rule"]
     assert browser.eval("arguments[0].map((css) => $$(`.trajectory ${css}`).length)", marks) == [5, 5, 1, 4, 1, 1, 4]
     positions = "[...css].map((one) => ['cx', 'cy', 'x1', 'y1'].map((name) => Number(one.getAttribute(name))))"
@@ -167,7 +167,7 @@ def test_the_plot_has_a_point_for_each_scale(browser, few):
 def test_infinite_zero_and_nan_scales_are_plotted(browser, few):
     """Such scales have lines of their own above and below the others."""
     browser.show_once(few)
-    browser.open("walks-gogg", "infinite-1.0")
+    browser.open("trace-gogg", "infinite-1.0")
     heights = browser.eval("$$('.trajectory circle.got').map((one) => Number(one.getAttribute('cy')))")
     assert len(heights) == 3
     assert heights[2] < heights[0] == heights[1]
@@ -178,7 +178,7 @@ def test_infinite_zero_and_nan_scales_are_plotted(browser, few):
 def test_a_passed_case_has_no_difference(browser, few):
     """Scales of different precisions are compared in float32."""
     browser.show_once(few)
-    browser.open("walks-gogg", "conforming-1.0")
+    browser.open("trace-gogg", "conforming-1.0")
     assert browser.eval("$$('.divergence, .divergent').length") == 0
     third, single = 1 / 3, float(np.float32(1 / 3))
     pairs = [([1, 2, 4], [1, 2]), ([1, single, 4], [1, third, 5]), ([1, third], [1, single])]

@@ -3,7 +3,7 @@
 import pytest
 from reports import browsing
 
-CELL = "fail: walks gggg, late 1.0"
+CELL = "fail: trace gggg, late 1.0"
 
 # --- keyboard ---
 
@@ -13,19 +13,19 @@ def test_the_matrix_is_one_tab_stop(browser, few):
     browser.show(few)
     browser.eval("$('#fold').focus()")
     browser.press("tab")
-    assert browser.focused() == "pass: walks gggg, conforming 1.0"
+    assert browser.focused() == "pass: trace gggg, conforming 1.0"
     assert browser.eval("$$('table [tabindex=\"0\"]').length") == 1
     for key, expected in [
         ("arrow_right", CELL),
-        ("arrow_down", "fail: walks gggo, late 1.0"),
+        ("arrow_down", "fail: trace gggo, late 1.0"),
         ("arrow_up", CELL),
         ("arrow_up", "late 1.0, level 1: 9 of 17 passed, 8 fail"),
         ("arrow_down", CELL),
-        ("end", "unsupported: walks gggg, fixed 1.0"),
-        ("home", "walks ggggMACHINE-state ·\xa0L0"),
+        ("end", "unsupported: trace gggg, fixed 1.0"),
+        ("home", "trace ggggMACHINE-state ·\xa0L0"),
         ("arrow_up", "machine25 cases"),
-        ("arrow_down", "walks ggggMACHINE-state ·\xa0L0"),
-        ("arrow_left", "walks ggggMACHINE-state ·\xa0L0"),
+        ("arrow_down", "trace ggggMACHINE-state ·\xa0L0"),
+        ("arrow_left", "trace ggggMACHINE-state ·\xa0L0"),
         ("control+end", "unsupported: trees are scaled, fixed 1.0"),
         ("control+home", "conforming 1.0, level 1: 17 of 17 passed"),
     ]:
@@ -75,7 +75,7 @@ def test_the_focus_has_an_outline(browser, few):
     assert browser.focused() == "Skip to the matrix"
     assert browser.eval("$('#skip').getBoundingClientRect().top") >= 0
     browser.press("enter")
-    assert browser.focused() == "pass: walks gggg, conforming 1.0"
+    assert browser.focused() == "pass: trace gggg, conforming 1.0"
     assert browser.eval(outline) == ["solid", "2px"]
     browser.eval("$('[name=text]').focus()")
     assert browser.eval(outline) == ["solid", "2px"]
@@ -133,7 +133,7 @@ def test_the_color_scheme_is_that_of_the_system_or_of_the_choice(browser, few):
 def test_every_text_has_enough_contrast(browser, few, scheme):
     """The contrast ratio is at least 4.5, as WCAG's level AA requires, also on hatched backgrounds."""
     browser.show(few, prefers_color_scheme=scheme)
-    details = [("walks-gggg", "late-1.0"), ("trees-are-scaled", "conforming-1.0"), ("case-fail", None), (None, "every-2")]
+    details = [("trace-gggg", "late-1.0"), ("trees-are-scaled", "conforming-1.0"), ("case-fail", None), (None, "every-2")]
     for target in [None, *details]:
         if target:
             browser.open(*target)

@@ -5,7 +5,7 @@ import json
 import pytest
 from reports import browsing, samples
 
-CELL = browsing.cell("walks-gggg", "late-1.0")
+CELL = browsing.cell("trace-gggg", "late-1.0")
 
 
 @pytest.mark.parametrize("which", ["one", "few", "many"])
@@ -105,7 +105,7 @@ def test_a_cell_has_a_symbol_a_word_and_a_label(browser, few):
     """Each verdict has its own symbol and word, as in the legend."""
     browser.show_once(few)
     assert browser.eval("$('table').getAttribute('role')") == "grid"
-    assert browser.eval("$(arguments[0]).getAttribute('aria-label')", CELL) == "fail: walks gggg, late 1.0"
+    assert browser.eval("$(arguments[0]).getAttribute('aria-label')", CELL) == "fail: trace gggg, late 1.0"
     assert browser.eval("$$('tr.case').length") == 17 + 9
     assert browser.eval("texts('td.absent')") == ["not in this report"] * (5 * 9 + 17)
     row = "$$('tr.case').map((row) => row.cells[6].querySelector('button')).filter(Boolean)"
@@ -153,7 +153,7 @@ def test_filters_select_cases(browser, few):
     assert browser.shown_cases() == ["trees-are-scaled"]
     browser.choose("[name=level]", "")
     browser.choose("[name=text]", "放大")
-    assert browser.shown_cases() == ["walks-ggog"]
+    assert browser.shown_cases() == ["trace-ggog"]
     browser.choose("[name=text]", "no such words")
     assert browser.eval("$('#matrix').textContent") == "No case matches these filters."
     browser.click("#clear")
@@ -176,7 +176,7 @@ def test_the_implementation_filter_selects_columns(browser, few):
     assert not browser.eval("$('#implementations').checkVisibility()")
     browser.click("[name=differ]")
     assert len(browser.shown_cases()) == 8
-    assert "walks-oooo" not in browser.shown_cases()
+    assert "trace-oooo" not in browser.shown_cases()
     browser.show(few, "#verdict=fail&only=late-1.0")
     assert len(browser.shown_cases()) == 8
 
