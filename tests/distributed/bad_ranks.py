@@ -16,11 +16,25 @@ ODD = 2  # the rank that differs from the others
 STATE = {"scale": np.float32(1024.0), "good_steps": np.int32(3)}
 
 
+class Layer(NamedTuple):
+    """Gradients of a layer."""
+
+    weight: object
+    bias: object
+
+
+class Reversed(NamedTuple):
+    """Gradients of a layer in another order."""
+
+    bias: object
+    weight: object
+
+
 def arrays_of(make, *shapes, dtype=np.float32):
     return [make(np.ones(shape, dtype)) for shape in shapes]
 
 
-DIFFERENCES = {
+ARRAYS = {  # gradients of the rank that differs; those of the other ranks have the shapes (2,) and (3,)
     "number of arrays": lambda make: arrays_of(make, (2,), (3,), (1,)),
     "no arrays": lambda _: [],
     "shape": lambda make: arrays_of(make, (2,), (4,)),
@@ -28,18 +42,27 @@ DIFFERENCES = {
     "integers": lambda make: arrays_of(make, (2,), (3,), dtype=np.int32),
     "large": lambda make: arrays_of(make, (2,), (100_000,)),
 }
+STRUCTURES = {  # gradients of the other ranks and of the rank that differs, with the same arrays, which have the same shape
+    "keys": lambda first, second: ({"a": first, "b": second}, {"b": first, "a": second}),
+    "nested keys": lambda first, second: ([{"a": first, "b": second}], [{"b": first, "a": second}]),
+    "fields": lambda first, second: (Layer(first, second), Reversed(first, second)),
+    "None": lambda first, second: ([None, first, second], [first, None, second]),
+}
 
 
 def gradients_that_differ(rank, engine, call, difference, late):
     """Call `mean` or `agree` with other gradients on one rank, at first or after two steps, and then with equal ones twice."""
     layout = {"mean": "replicated", "agree": "averaged", "norm": "sharded"}[call]
     communicator, _, make = communicator_of(engine, layout, timeout=10)
-    equal, other = arrays_of(make, (2,), (3,)), DIFFERENCES[difference](make)
+    if difference in STRUCTURES:
+        equal, other = STRUCTURES[difference](*arrays_of(make, (2,), (2,)))
+    else:
+        equal, other = arrays_of(make, (2,), (3,)), ARRAYS[difference](make)
 
-    def step(arrays):
+    def step(tree):
         if call == "mean":
-            return [array.tolist() for array in communicator.mean(arrays)]
-        return bool(communicator.agree(True, STATE, arrays, norm=True).finite)
+            return repr(communicator.mean(tree)) == repr(tree)  # the gradients of all ranks are ones
+        return bool(communicator.agree(True, STATE, tree, norm=True).finite)
 
     earlier = [step(equal) for _ in range(2)] if late else []
     message = message_of(step, other if rank == ODD else equal)
@@ -130,46 +153,6 @@ def late(rank):
     first = message_of(communicator.mean, arrays_of(make, (2,)))
     seconds = time.monotonic() - start
     return type_error, first, seconds, message_of(communicator.agree, True, STATE, arrays_of(make, (2,)))
-
-
-class Layer(NamedTuple):
-    """Gradients of a layer."""
-
-    weight: object
-    bias: object
-
-
-class Reversed(NamedTuple):
-    """Gradients of a layer in another order."""
-
-    bias: object
-    weight: object
-
-
-# Pairs of trees with the same arrays, which have the same shape, in different structures.
-STRUCTURES = {
-    "keys": lambda first, second: ({"a": first, "b": second}, {"b": first, "a": second}),
-    "nested keys": lambda first, second: ([{"a": first, "b": second}], [{"b": first, "a": second}]),
-    "fields": lambda first, second: (Layer(first, second), Reversed(first, second)),
-    "None": lambda first, second: ([None, first, second], [first, None, second]),
-}
-
-
-def structures_that_differ(rank, engine, call, case):
-    """Call `mean` or `agree` with another structure on one rank, and then with equal ones; do so twice."""
-    communicator, _, make = communicator_of(engine, {"mean": "replicated", "norm": "sharded"}[call], timeout=10)
-    equal, other = STRUCTURES[case](*arrays_of(make, (2,), (2,)))
-
-    def step(tree):
-        if call == "mean":
-            return type(communicator.mean(tree)).__name__
-        return bool(communicator.agree(True, STATE, tree, norm=True).finite)
-
-    rows = []
-    for _ in range(2):
-        message = message_of(step, other if rank == ODD else equal)
-        rows.append([message, step(equal) in (True, type(equal).__name__)])
-    return rows
 
 
 def masked(rank):

@@ -33,19 +33,18 @@ def shared(rank, name):
     return communicator.ranks, mean["w"].tolist(), mean["b"][0].item(), [bool(flag) for flag in flags]
 
 
+WHOLE = [[0, 1, 2, 3], [1.5, 3.0], 60000.0, [True, False]]
+EVEN, ODD = [[0, 2], [1.0, 2.0], 60000.0, [True, True]], [[1, 3], [2.0, 4.0], 60000.0, [True, False]]
+
+
 @pytest.mark.clause("REPLICAS-mean", "REPLICAS-one-flag", "REPLICAS-accumulation-dtype")
-@pytest.mark.parametrize("name", ["all", "line", "square"])
-def test_a_group_or_a_mesh_of_all_ranks_shares_means_and_flags(gloo, name):
-    """A two-dimensional mesh is one group."""
-    assert gloo.run(shared, name) == 4 * [[[0, 1, 2, 3], [1.5, 3.0], 60000.0, [True, False]]]
-
-
-@pytest.mark.clause("REPLICAS-mean", "REPLICAS-one-flag")
-@pytest.mark.parametrize("name", ["pair", "slice"])
-def test_groups_of_two_ranks_are_independent(gloo, name):
-    """A slice of a mesh is a group too."""
-    even, odd = [[0, 2], [1.0, 2.0], 60000.0, [True, True]], [[1, 3], [2.0, 4.0], 60000.0, [True, False]]
-    assert gloo.run(shared, name) == [even, odd, even, odd]
+@pytest.mark.parametrize(
+    ("names", "expected"), [(["all", "line", "square"], 4 * [WHOLE]), (["pair", "slice"], [EVEN, ODD, EVEN, ODD])]
+)
+def test_the_ranks_of_a_group_or_mesh_share_means_and_flags(gloo, names, expected):
+    """A two-dimensional mesh is one group, and so is a slice of it. Groups of two ranks are independent."""
+    for name in names:
+        assert gloo.run(shared, name) == expected, name
 
 
 def unequal(rank):

@@ -73,21 +73,6 @@ def test_a_step_calls_each_of_the_three_methods_once(detector):
     assert bits([seed, *output]) == bits([array(8), FINE])
 
 
-@pytest.mark.clause("MINDSPORE-start-overflow-check", "MINDSPORE-status-token")
-@both_detectors
-def test_start_overflow_check_returns_its_input(detector):
-    """Each start clears what an earlier check recorded."""
-    cell = cell_of(detector=detector())
-    for compute_input in (array(8), (array(1), [array(2)]), "anything", None):
-        first, same = cell.start_overflow_check(array(1), compute_input)
-        assert same is compute_input
-    for tree in (FINE, BAD, FINE):
-        cell._detector.observe(first, tree)
-    second, _ = cell.start_overflow_check(array(1), compute_input)
-    assert not cell.get_overflow_status(second, [FINE])
-    assert cell.get_overflow_status(first, [FINE]) == (detector is StatusRegister)
-
-
 @pytest.mark.clause("MINDSPORE-get-overflow-status", "MINDSPORE-detectors", "MINDSPORE-status-token")
 @both_detectors
 @pytest.mark.parametrize(

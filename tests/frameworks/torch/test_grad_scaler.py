@@ -38,15 +38,6 @@ def test_a_scaler_stays_enabled_on_every_device():
         assert (run_step(scaler, 1.0), scaler.is_enabled()) == (True, True)
 
 
-@pytest.mark.clause("TORCH-checked", "TORCH-getters")
-def test_the_initial_scale_is_rounded_to_float32():
-    """Every normal float32 number is valid; the getter works before the first `scale`."""
-    for value in (1024, 0.1, 2.0**-126, LARGEST, np.float64(8)):
-        scaler = GradScaler(init_scale=value)
-        assert scaler.get_scale() == float(np.float32(value))
-        assert scaler.scale(torch.ones(())) == scaler.get_scale()
-
-
 @pytest.mark.clause("TORCH-getters")
 @pytest.mark.parametrize("enabled", [True, False])
 def test_getters_return_constructor_arguments(enabled):
