@@ -33,7 +33,7 @@ class Browser:
         self.driver = driver
 
     def show(self, file, fragment="#all", width=1280, height=900, **media):
-        """Reload a file in a window of this size, by default with all cases. *media* are features, such as prefers_color_scheme="dark"."""
+        """Reload a file in a window of this size, by default with all cases. *media* has features such as the color scheme."""
         values = {"prefers_color_scheme": "light", "prefers_reduced_motion": "reduce", **media}
         features = [{"name": name.replace("_", "-"), "value": value} for name, value in values.items()]
         self.driver.get("about:blank")

@@ -18,7 +18,7 @@ def from_bits(bits: Bits, library: str) -> Any:
 
     Raises Unsupported if the library is not installed, or lacks the dtype, such as float64 on JAX without jax_enable_x64.
     """
-    host = _host_array(bits)
+    host = _to_numpy(bits)
     try:
         created = _MAKERS[library](host, bits.dtype)
     except ModuleNotFoundError as error:
@@ -30,7 +30,7 @@ def from_bits(bits: Bits, library: str) -> Any:
 
 def to_bits(array: Any) -> Bits:
     """Return the bits of a NumPy scalar or of an array of any known library; raise a TypeError for anything else."""
-    host = _on_host(array)
+    host = _as_numpy(array)
     name = str(host.dtype)
     if name not in DIGITS:
         raise TypeError(f"expected an array with a dtype of {list(DIGITS)}, got dtype {name}")
@@ -52,7 +52,7 @@ def dtype_name(array: Any) -> str:
     return str(getattr(array.dtype, "name", None) or array.dtype).rpartition(".")[2].lower()
 
 
-def _host_array(bits: Bits) -> np.ndarray:
+def _to_numpy(bits: Bits) -> np.ndarray:
     dtype = np.dtype(_bfloat16()) if bits.dtype == "bfloat16" else np.dtype(bits.dtype)
     order = "<" if sys.byteorder == "little" else ">"
     parts = 2 if dtype.kind == "c" else 1
@@ -61,7 +61,7 @@ def _host_array(bits: Bits) -> np.ndarray:
     return np.array(patterns, dtype=f"{order}u{width // 8}").view(dtype).reshape(bits.shape)
 
 
-def _on_host(array: Any) -> np.ndarray:
+def _as_numpy(array: Any) -> np.ndarray:
     if isinstance(array, np.ndarray | np.generic):
         return np.asarray(array)
     if not is_array(array):

@@ -53,12 +53,12 @@ _MAKE = {
 }
 
 
-def shown(value: Any) -> Any:
+def comparable(value: Any) -> Any:
     """Return values and dtypes in a comparable form."""
     if isinstance(value, list | tuple):
-        return [shown(item) for item in value]
+        return [comparable(item) for item in value]
     if isinstance(value, dict):
-        return {key: shown(item) for key, item in value.items()}
+        return {key: comparable(item) for key, item in value.items()}
     if not hasattr(value, "dtype"):
         return repr(value)
     host = value.asnumpy() if hasattr(value, "asnumpy") else value
@@ -75,7 +75,7 @@ def snippet_of(result: Result, adapter: Adapter) -> str:
     body = "\n".join(_lines(result.calls, result.message, adapter.info.arrays, source))
     if "on_ranks(" in source:  # each rank imports the script
         body = f'if __name__ == "__main__":\n{textwrap.indent(body, "    ")}'
-    helpers = {"step": _STEP, "shown": inspect.getsource(shown).replace("(value: Any) -> Any", "(value)").rstrip()}
+    helpers = {"step": _STEP, "comparable": inspect.getsource(comparable).replace("(value: Any) -> Any", "(value)").rstrip()}
     body = "\n\n\n".join([*(text for name, text in helpers.items() if re.search(rf"\b{name}\(", body)), body])
     needed = {line for name, line in _IMPORTS.items() if re.search(rf"\b{name}\b", body)}
     imports = "".join(f"{line}\n" for line in sorted(needed - set(source.splitlines())))
@@ -133,8 +133,8 @@ def _ending(last: Call, results: Sequence[Any], message: str) -> str:
         return f"raise AssertionError({message!r})"
     if isinstance(result, bool) or (isinstance(result, str) and result != "nan"):
         return f"assert got != {_literal(result)}, {message!r}"
-    expected = shown(_value(result, lambda bits: _Code(f"{bits.dtype} {_nested(values_of(bits), bits.shape)}")))
-    return f"assert shown(got) != {expected!r}, {message!r}"
+    expected = comparable(_value(result, lambda bits: _Code(f"{bits.dtype} {_nested(values_of(bits), bits.shape)}")))
+    return f"assert comparable(got) != {expected!r}, {message!r}"
 
 
 def _lines(calls: Sequence[Call], message: str, library: str, source: str) -> Iterator[str]:
@@ -145,14 +145,14 @@ def _lines(calls: Sequence[Call], message: str, library: str, source: str) -> It
         call, end = calls[index], _loop_end(calls, index)
         if "rule" in METHODS[_method(call)].takes:
             yield f"rule = {_rule(call.arguments[0], source)}"
-        yield from _loop(calls[index:end:2]) if end else [_call(call, library, last=index == len(calls) - 1)]
+        yield from _loop(calls[index:end:2]) if end else [_statement(call, library, last=index == len(calls) - 1)]
         index = end or index + 1
     if reads:
         yield f"got = [{', '.join(_expression(call, library) for call in reads)}]"
     yield _ending(calls[-1], [call.result for call in reads or calls[-1:]], message)
 
 
-def _call(call: Call, library: str, last: bool) -> str:
+def _statement(call: Call, library: str, last: bool) -> str:
     if _has_handles(call):
         name = f"[{', '.join(_name(item) or 'got' for item in call.result)}]"
     else:

@@ -32,7 +32,7 @@ def _bug(chapter: str, clause: str) -> str:
     return str([*notes, *vectors["notes"]][0])
 
 
-def _trace(inputs: dict[str, Any], result: Result) -> dict[str, Any]:
+def _trace_members(inputs: dict[str, Any], result: Result) -> dict[str, Any]:
     rule = LossScaleRule.from_json(json.dumps(result.calls[0].arguments[0]))  # the argument of create
     points = trajectory(rule, [sign == "+" for sign in inputs["finite"]])
     actual = result.trajectory.got if result.trajectory else []
@@ -41,14 +41,14 @@ def _trace(inputs: dict[str, Any], result: Result) -> dict[str, Any]:
     return {
         "clauses": list(next(differing, points[-1]).clauses),
         "kind": "trace",
-        "rule": dict(_members(rule)),
+        "rule": dict(_rule_members(rule)),
         "finite": inputs["finite"][: len(points) - 1],
         "scale": [point.scale.hex() for point in points],
         **raises_at,
     }
 
 
-def _members(rule: LossScaleRule) -> Iterator[tuple[str, Any]]:
+def _rule_members(rule: LossScaleRule) -> Iterator[tuple[str, Any]]:
     """Yield the rule's fields that differ from the defaults, and four that every test vector has."""
     defaults = asdict(LossScaleRule())
     for name, value in asdict(rule).items():
@@ -56,7 +56,7 @@ def _members(rule: LossScaleRule) -> Iterator[tuple[str, Any]]:
             yield name, float(value).hex() if isinstance(defaults[name], float) or isinstance(value, float) else value
 
 
-def _arithmetic(inputs: dict[str, Any], result: Result) -> dict[str, Any]:
+def _arithmetic_members(inputs: dict[str, Any], result: Result) -> dict[str, Any]:
     method, scale, tree = inputs["method"], inputs["scale"], inputs["tree"]
     dtype = "float32" if method == "unscale" and _widens(result, tree) else None
     output = map_tree(lambda leaf: getattr(tensors, method)(leaf, scale, dtype), tree)
@@ -76,7 +76,7 @@ def _widens(result: Result, tree: Any) -> bool:
     return any(DIGITS[old.dtype] == 4 and new.dtype == "float32" for old, new in zip(arrays(tree), got, strict=False))
 
 
-def _check(inputs: dict[str, Any], _: Result) -> dict[str, Any]:
+def _check_members(inputs: dict[str, Any], _: Result) -> dict[str, Any]:
     tree = inputs["tree"]
     return {
         "clauses": ["OVERFLOW-all-finite"],
@@ -86,4 +86,4 @@ def _check(inputs: dict[str, Any], _: Result) -> dict[str, Any]:
     }
 
 
-VECTORS = {"machine": _trace, "scaling": _arithmetic, "overflow": _check}
+VECTORS = {"machine": _trace_members, "scaling": _arithmetic_members, "overflow": _check_members}
