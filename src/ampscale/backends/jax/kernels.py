@@ -47,18 +47,18 @@ def scaled(leaf: Array, factor: Array) -> Row:
 
 def unscaled(leaf: Array, scale: Array, dtype: str | None) -> Row:
     """Divide *leaf* by *scale*; the result has the `unscaled_dtype`."""
-    return Row(_applied(divide, leaf, scale, unscaled_dtype(leaf.dtype.name, dtype)))
+    return Row(_quotients(leaf, scale, dtype))
 
 
 def checked(leaf: Array, scale: Array, dtype: str | None) -> Row:
     """Divide like `unscaled`, and check the result."""
-    value = unscaled(leaf, scale, dtype).value
+    value = _quotients(leaf, scale, dtype)
     return Row(value, _still_finite(leaf, scale, value))
 
 
 def checked_and_squared(leaf: Array, scale: Array, dtype: str | None, norm_dtype: str) -> Row:
     """Divide and check like `checked`, and sum the squares for a norm in *norm_dtype*."""
-    value = unscaled(leaf, scale, dtype).value
+    value = _quotients(leaf, scale, dtype)
     sums = _sums(value, norm_dtype)
     # The float64 square of a finite float32 number is finite. Except for float64, finite sums therefore mean finite values.
     is_float64 = compute_dtype(value.dtype.name) == "float64"
@@ -138,6 +138,10 @@ def _magnitudes(leaf: Array) -> Array:
 
 def _bits(array: Array) -> Array:
     return jax.lax.bitcast_convert_type(array, f"int{8 * array.dtype.itemsize}")
+
+
+def _quotients(leaf: Array, scale: Array, dtype: str | None) -> Array:
+    return _applied(divide, leaf, scale, unscaled_dtype(leaf.dtype.name, dtype))
 
 
 def _applied(operation: Operation, leaf: Array, factor: Array, dtype: str) -> Array:
