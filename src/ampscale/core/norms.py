@@ -176,6 +176,7 @@ def unlifted(lifted: LiftedNorm) -> Array:
 
 
 def _lifted_norm(arrays: list[Array], dtype: str) -> LiftedNorm:
+    """Return the norm of all values, lifted if the norm without a lift is infinite or tiny."""
     xp = namespace_of(arrays)
     if not arrays:
         return LiftedNorm(xp.asarray(0.0, dtype=xp.float32), xp.asarray(1.0, dtype=xp.float32))
