@@ -6,7 +6,7 @@ flax's own work on gradients is measured.
 """
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -43,7 +43,7 @@ def contenders(operation: str, tree: list[jax.Array], scale: jax.Array, max_norm
         elif len(tree) > MOST_ARRAYS:
             result.append(Absent(name, TOO_LONG))
         else:
-            run = ready(_bound(_jitted(implementation, operation, max_norm), tree, scale))
+            run = ready(partial(_jitted(implementation, operation, max_norm), tree, scale))
             run()  # compiles
             result.append(Contender(name, run, kind="ours" if implementation is _ours else "other"))
     return result
@@ -61,15 +61,14 @@ def warm(function: Callable[[], object]) -> Callable[[], object]:
     return function
 
 
-def _bound(function: Callable[..., object], *arguments: Any) -> Callable[[], object]:
-    return lambda: function(*arguments)
-
-
 @cache
 def _jitted(
     implementation: Callable[[str, float], Callable[..., object]], operation: str, max_norm: float
 ) -> Callable[..., object]:
     return jax.jit(implementation(operation, max_norm))
+
+
+# Each of the following functions returns a function of the gradients and the scale.
 
 
 def _ours(operation: str, max_norm: float) -> Callable[..., object]:
