@@ -140,7 +140,7 @@ CONTRASTS = r"""(() => {
   const walker = document.createTreeWalker(document.querySelector("dialog[open]") ?? document.body, NodeFilter.SHOW_TEXT);
   while (walker.nextNode()) {
     const node = walker.currentNode, parent = node.parentElement;
-    if (!node.data.trim() || !parent.checkVisibility() || parent.closest(".unseen, script, style, option")) continue;
+    if (!node.data.trim() || !parent.checkVisibility() || parent.closest(".visually-hidden, script, style, option")) continue;
     const { fill, color } = getComputedStyle(parent);
     for (const layers of behind(parent)) {
       const [low, high] = [paint(layers), paint([...layers, parent instanceof SVGElement ? fill : color])].sort((a, b) => a - b);

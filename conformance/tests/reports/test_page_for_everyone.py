@@ -142,7 +142,7 @@ def test_every_text_has_enough_contrast(browser, few, scheme):
         assert [text for ratio, text in contrasts if ratio < 4.5] == []
 
 
-@pytest.mark.parametrize(("preference", "animation"), [("reduce", "none"), ("no-preference", "come")])
+@pytest.mark.parametrize(("preference", "animation"), [("reduce", "none"), ("no-preference", "slide-in")])
 def test_reduced_motion_disables_the_animation(browser, few, preference, animation):
     """Details open without an animation."""
     browser.show(few, browsing.LATE, prefers_reduced_motion=preference)

@@ -90,7 +90,7 @@ class Report:
 
     Args:
         info: Description of the implementation.
-        results: One for each case that was selected.
+        results: Result of each selected case.
         environment: Versions and machine of the run, by name.
         min_passed: Number of passed cases and expected failures below which the run is not ok, since it proves too little.
 

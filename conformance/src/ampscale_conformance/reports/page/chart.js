@@ -85,6 +85,6 @@ function chart(trajectory) {
   const divergence = divergenceOf(expected, got);
   const text = summary(finite, expected, got, divergence);
   const key = [h("span.expected"), "expected", h("span.got"), "got", h("span", "+ finite step"), h("span.overflow", "− overflow")];
-  return h("figure.chart", picture(finite, expected, got, divergence, text), h("figcaption.beside", key), h("p", text),
+  return h("figure.chart", picture(finite, expected, got, divergence, text), h("figcaption.secondary", key), h("p", text),
     numbersTable(finite, ...texts, divergence));
 }

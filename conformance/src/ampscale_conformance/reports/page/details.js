@@ -5,9 +5,9 @@ const section = (title, ...parts) => h("section", h("h3", title), parts);
 // Scrollable box, reachable by keyboard.
 const box = (name, label, ...parts) => h(`${name}.box.mono`, { tabindex: "0", role: "region", "aria-label": label }, parts);
 
-function heading(title, beside, above) {
+function heading(title, subtitle, above) {
   const close = h("form", { method: "dialog" }, h("button.quiet", { "aria-label": "Close" }, icon("fail")));
-  return h("header", h("div", above, h("h2", { id: "details-title", tabindex: "-1" }, title), h("p.beside", beside)), close);
+  return h("header", h("div", above, h("h2", { id: "details-title", tabindex: "-1" }, title), h("p.secondary", subtitle)), close);
 }
 
 function link(address) {
@@ -17,10 +17,10 @@ function link(address) {
 
 function clauseSections({ clause, clauseInfo, catches }) {
   const known = [
-    h("p", h("span.mono", clause), " ", h("span.beside", `${clauseInfo.level}${clauseInfo.basis && ` · ${clauseInfo.basis}`}`)),
+    h("p", h("span.mono", clause), " ", h("span.secondary", `${clauseInfo.level}${clauseInfo.basis && ` · ${clauseInfo.basis}`}`)),
     h("p.sentence", clauseInfo.sentence ? prose(clauseInfo.sentence) : "Unknown clause."),
     clauseInfo.sources.length > 0 && h("ul.sources", clauseInfo.sources.map((source) => h("li", prose(source)))),
-    h("p.beside", link(clauseInfo.link)),
+    h("p.secondary", link(clauseInfo.link)),
   ];
   return [
     clause ? section("Clause", known) : section("Claim", "Unknown capability."),

@@ -31,9 +31,9 @@ function shares(counts) {
 function totalCell(cases, implementation) {
   const counts = tally(cases, implementation);
   const fraction = totalOf(counts) ? [h("b", counts.pass), `/${totalOf(counts)}`] : "–";
-  const beside = counts.unsupported > 0 && h("small", `${counts.unsupported} unsup.`);
+  const note = counts.unsupported > 0 && h("small", `${counts.unsupported} unsup.`);
   const label = { title: countsText(counts), "aria-label": countsText(counts) };
-  return h("td.total", label, h("span.fraction", fraction), shares(counts), beside);
+  return h("td.total", label, h("span.fraction", fraction), shares(counts), note);
 }
 
 // First line of a message that several cases have. All but the first of them refer to the first.
@@ -45,7 +45,7 @@ function brief(message, id, [first, ...others]) {
 // In a matrix of one report, *messages* has the cases of each message, and cells show the message; otherwise it is null.
 function resultCell({ id }, implementation, messages) {
   const { verdict, message = "" } = implementation.results[id] ?? {};
-  if (!verdict) return h("td.absent", h("span.unseen", "not in this report"));
+  if (!verdict) return h("td.absent", h("span.visually-hidden", "not in this report"));
   const label = `${verdict}: ${spaced(id)}, ${nameOf(implementation)}`;
   const word = h("span.word", messages ? verdict : VERDICTS[verdict].brief);
   const parts = [icon(verdict), word, messages && h("span.message", message && brief(message, id, messages.get(message)))];
@@ -54,17 +54,17 @@ function resultCell({ id }, implementation, messages) {
 
 function caseRow(shown, previous, implementations, messages) {
   const { id, clause, level } = shown;
-  const where = clause !== previous?.clause && h("span.where", `${clause || "claim"} ·\u00a0L${level}`);
+  const clauseAndLevel = clause !== previous?.clause && h("span.clause-and-level", `${clause || "claim"} ·\u00a0L${level}`);
   const cells = implementations.map((implementation) => resultCell(shown, implementation, messages));
-  const button = h("button", { "data-case": id }, h("span", spaced(id)), where);
-  return h(where ? "tr.case" : "tr.case.further", h("th", { scope: "row" }, button), cells);
+  const button = h("button", { "data-case": id }, h("span", spaced(id)), clauseAndLevel);
+  return h(clauseAndLevel ? "tr.case" : "tr.case.further", h("th", { scope: "row" }, button), cells);
 }
 
 function columnHead(cases, implementation) {
   const { id, info } = implementation;
   const label = `${nameOf(implementation)}, level ${info.level}: ${countsText(tally(cases, implementation))}`;
   const attributes = { "data-implementation": id, "aria-label": label, title: label };
-  return h("th", { scope: "col" }, h("button", attributes, h("b", info.name), " ", h("span.beside", info.version)));
+  return h("th", { scope: "col" }, h("button", attributes, h("b", info.name), " ", h("span.secondary", info.version)));
 }
 
 // Ids of the cases of one report by message.
@@ -74,7 +74,7 @@ const casesByMessage = (cases, { results }) => new Map([...Map.groupBy(cases, ({
 // Table of these cases and implementations. The totals are those of *selected*, which includes cases that verdict filters hide.
 // A folded chapter shows only its totals.
 function grid(selected, cases, implementations, folded) {
-  const size = (inside) => h("span.beside", plural(inside.length, "case"));
+  const size = (inside) => h("span.secondary", plural(inside.length, "case"));
   const totals = (head, inside) => h("tr.chapter", head, implementations.map((implementation) => totalCell(inside, implementation)));
   const all = h("th", { scope: "row" }, h("b", "All"), " ", size(selected));
   const messages = implementations.length === 1 ? casesByMessage(cases, implementations[0]) : null;

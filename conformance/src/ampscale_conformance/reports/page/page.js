@@ -38,7 +38,7 @@ function fillFilters() {
   find("implementations").append(...DATA.implementations.map((implementation) =>
     checkbox("only", implementation.id, nameOf(implementation))));
   find("verdicts").append(...Object.entries(VERDICTS).map(([verdict, { description }]) =>
-    checkbox("verdict", verdict, badge(verdict), h("span.count", counts[verdict]), h("span.beside", description))));
+    checkbox("verdict", verdict, badge(verdict), h("span.count", counts[verdict]), h("span.secondary", description))));
   for (const field of form.elements) field.disabled = field.name === "verdict" && !counts[field.value];
 }
 
@@ -55,7 +55,7 @@ function draw() {
     return (!chosen.size || !chosen.isDisjointFrom(verdicts)) && (!filters.has("differ") || verdicts.size > 1);
   });
   const [all, columns] = [plural(CASES.length, "case"), plural(implementations.length, "implementation")];
-  frame.replaceChildren(cases.length ? grid(selected, cases, implementations, folded) : h("p.beside", "No case matches these filters."));
+  frame.replaceChildren(cases.length ? grid(selected, cases, implementations, folded) : h("p.secondary", "No case matches these filters."));
   find("chosen").textContent = only.length ? `${only.length} of ${DATA.implementations.length}` : "all";
   find("status").textContent = `${cases.length} of ${all}, ${columns}.`;
   find("fold").textContent = folded.size ? "Unfold chapters" : "Fold chapters";

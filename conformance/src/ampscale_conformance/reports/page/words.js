@@ -129,5 +129,5 @@ function callNode({ method, arguments: values, raised, result = null }) {
     return isFlag ? h(value ? "span.finite" : "span.overflow", value ? "finite" : "overflow") : valueNode(value);
   });
   const outcome = raised ? h("span.overflow", `raised ${raised}`) : valueNode(result);
-  return h("li", h("b", method), "(", joined(parts), ") ", h("span.beside", "→ "), outcome);
+  return h("li", h("b", method), "(", joined(parts), ") ", h("span.secondary", "→ "), outcome);
 }
