@@ -30,7 +30,7 @@ def test_comparison_has_all_trajectories_and_pairs():
 def test_invalid_rules_raise_an_error():
     """A single rule has no pair."""
     assert compare({"only": SMALL}, from_string("..")).divergences == {}
-    with pytest.raises(ValueError, match="rules must name at least one rule, got none"):
+    with pytest.raises(ValueError, match="rules must contain at least one rule, got none"):
         compare({}, from_string(".."))
     with pytest.raises(TypeError, match="rule must be a LossScaleRule, got 'torch'"):
         compare({"one": SMALL, "torch": "torch"}, from_string(".."))

@@ -56,7 +56,7 @@ def compare(rules: Mapping[str, LossScaleRule], trace: Trace) -> Comparison:
     {('torch', 'paddle'): None, ('torch', 'static'): 2, ('paddle', 'static'): 2}
     """
     if not rules:
-        raise ValueError("rules must name at least one rule, got none")
+        raise ValueError("rules must contain at least one rule, got none")
     trajectories = {name: simulate(rule, trace) for name, rule in rules.items()}
     pairs = combinations(trajectories, 2)
     return Comparison(trajectories, {pair: divergence(*(trajectories[name] for name in pair)) for pair in pairs})

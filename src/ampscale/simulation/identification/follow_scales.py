@@ -154,7 +154,7 @@ class _View:
         # The scales of a stride are all known or all unknown, do not change, and have no known overflow between them.
         same_kind = np.where(np.isnan(next_scale), self.next_known, _next(unknown, scales.size) - 1)
         ends = [_next(before_change, scales.size), same_kind, _next(np.flatnonzero(observed.finite == 0), scales.size)]
-        self.stride_end = np.minimum(np.minimum.reduce(ends), scales.size - 1).tolist()  # for a stride from each step
+        self.stride_end = np.minimum(np.minimum.reduce(ends), scales.size - 1).tolist()  # by the first step of the stride
         self.finite_end = _next(np.flatnonzero(observed.finite != 1), scales.size).tolist()  # next step not known to be finite
 
     def fitting(self, reached: Frontier, index: int) -> Frontier:
@@ -184,7 +184,7 @@ class _View:
         rule, head_start = self.transitions.rule, max(self.transitions.rule.initial_good_steps, 0)
         first = self.transitions.last + 1 - max(counts.bit_length() - 1, head_start)
         growths = 1 + (steps - first) // max(1, rule.growth_interval - head_start) if steps >= first else 0
-        scale = key[3]
+        scale = key[3]  # the pending scale
         least = min(target, FLOATS[rule.dtype].largest) * (1 - self.rtol)  # a larger number is infinite in this dtype
         if not growths or scale >= least:
             return scale >= least

@@ -68,13 +68,15 @@ def read_log(text_or_lines: str | Iterable[str], log_format: str | None = None, 
     r"""
     Read a training log.
 
-    Each message is one overflow. The step of an overflow is known if each step has a line with its number, or if all steps
-    between two lines overflowed. A line follows its step, and its number counts the steps so far. The log is assumed to start
-    with the first step or, if its first number exceeds the usual distance of its numbers, that distance before it.
+    Each message is read as one overflow. The step of an overflow is known if every step has a line with its number, or if all
+    steps between two such lines overflowed. A line follows its step, and its number counts the steps so far. The log is assumed
+    to begin with the first step of the run. If its first number exceeds the usual difference between successive numbers, it is
+    assumed to begin this difference before its first number.
 
-    The same message of several processes is one overflow. If messages contain a rank, those of the lowest rank are read. If not,
-    and if the number of equal messages in a row is always a multiple of k, they count as messages of k processes: the messages
-    of successive overflows differ, since the scale is reduced. Of several loss scalers, the one with the lowest number is read.
+    Copies of a message from several processes are read once. If messages contain a rank, those of the lowest rank are read. If
+    they do not, and the number of equal messages in a row is always a multiple of k, they are read as copies from k processes:
+    the messages of successive overflows differ, since each overflow lowers the scale. If messages are about several loss scalers,
+    those of the loss scaler with the lowest number are read.
 
     Args:
         text_or_lines: Log as text, or as an iterable of lines such as an open text file.
@@ -189,8 +191,9 @@ def _without_copies(events: list[Event], log_format: str, notes: list[str]) -> l
     """Return *events* with one line for each number of steps and without copies of messages."""
 
     def identity(event: Event) -> tuple[str | None, ...] | int:
-        copied = event.meaning == "overflow" and log_format in EVERY_RANK and event.rank is None and event.number is None
-        return tuple(event.groups.values()) if copied else event.position
+        """Return the same value for messages that can be copies of each other."""
+        has_copies = event.meaning == "overflow" and log_format in EVERY_RANK and event.rank is None and event.number is None
+        return tuple(event.groups.values()) if has_copies else event.position
 
     runs = [list(run) for _, run in groupby(_last_of_each_number(_numbered(events)), identity)]
     messages = [run for run in runs if isinstance(identity(run[0]), tuple)]

@@ -115,7 +115,8 @@ def _rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
                 if count > MOST_STEPS + 1:
                     raise ValueError(f"{path} must have at most {MOST_STEPS} rows, got more")
                 if len(cells) != width:
-                    raise ValueError(f"{path}, line {reader.line_num}: every row must have {width} cells like the first row")
+                    expected = f"every row must have {width} cells like the first row"
+                    raise ValueError(f"{path}, line {reader.line_num}: {expected}, got {len(cells)}")
                 yield reader.line_num, cells
         except (csv.Error, UnicodeDecodeError) as error:
             raise ValueError(f"{path} must be a CSV file in UTF-8: {error}") from None
