@@ -91,7 +91,7 @@ class Monitor:
         self._sinks, self._on_stall, self._limits, self._communicator = list(sinks), on_stall, limits, communicator
         self._names, self._parameters = _named(names)
         self._runs: dict[int, _Run] = {}
-        self._losses: list[Any] = []  # of the current step, which may have ended for some of several optimizers
+        self._losses: list[Any] = []  # of the current step; with several optimizers, it may have ended for some of them
         self._has_ended = False
 
     def record(self, report: StepReport, backward: Callable[[float], Tree] | None = None) -> Diagnosis:
@@ -258,7 +258,7 @@ class Monitor:
         return self._runs[id(owner)]
 
     def _names_of(self, owner: Any, count: int) -> list[str] | None:
-        """Return the names of the *count* gradients of *owner*."""
+        """Return the names of the *count* gradients of *owner*; None if they are unknown."""
         if self._parameters is None:
             return self._names
         groups = getattr(owner, "param_groups", None)

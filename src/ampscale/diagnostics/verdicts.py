@@ -155,7 +155,7 @@ def _no_scale_helps(record: StepRecord, history: History) -> _Result:
         return Verdict.NO_SCALE_HELPS, f"the gradients are not finite at a scale of 1 either{where}", evidence
     if record.finite_at_one:
         return None
-    is_original = record.is_original and not record.modified  # clipping makes a NaN of an infinity
+    is_original = record.is_original and not record.modified  # clipping turns an infinity into a NaN
     if is_original and evidence.get("nans") and not evidence["infinities"] and _is_below_good_scale(record, history):
         message = f"the gradients have NaNs and no infinity{where}: a smaller scale does not remove NaNs"
         return Verdict.NO_SCALE_HELPS, message, evidence
