@@ -51,7 +51,7 @@ class Commands(Command, click.Group):
         return super().get_command(ctx, cmd_name) or next(others, CONFORM if cmd_name == "conform" else None)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that *args* name, its name, and its arguments. Suggest a name if the command is unknown."""
+        """Return the name of the command in *args*, the command, and its arguments. Suggest a name if the command is unknown."""
         try:
             return super().resolve_command(ctx, args)
         except click.NoSuchOption:

@@ -141,7 +141,7 @@ def _from_text(text: str) -> Observed:
 def _from_log(source: Mapping[str, Any], resumed: bool) -> Observation:
     log = read_training_log(source["path"], source)
     if not resumed and any("begins after step" in note for note in log.notes):
-        click.echo("the counts are assumed to be zero there; --resumed allows any counts", err=True)
+        click.echo("the counts are assumed to be zero before the log; --resumed allows any counts", err=True)
     observed = log.observed
     if observed is None or np.count_nonzero(~np.isnan(observed.scales)) < len(log.overflows):
         summary = f"{len(log.overflows):,} overflows, with an unknown number of finite steps between them."
@@ -190,7 +190,7 @@ def _table(title: str, columns: "list[Column]", explanations: Sequence[Explanati
     """
     Return a table with one row for all explanations that have the same cells.
 
-    The first column is wide enough for each single name, and for several names in a row up to a third of *width*.
+    The first column has the width of its longest row, but at most a third of *width*, unless a single name is longer.
     """
     from .tables import Column, table
 

@@ -80,9 +80,9 @@ def shared_options(
     seed: str = "Random seed of the noise. [default: 0]",
 ) -> Callable[[Any], Any]:
     """
-    Return a decorator that adds the options of this module to a command, which passes the options of the trace to `read_trace`.
+    Return a decorator that adds the options of this module to a command.
 
-    *steps* and *seed* are the help texts of --steps and --seed.
+    The command passes the options of the trace to `read_trace`. *steps* and *seed* are the help texts of --steps and --seed.
     """
     return with_options(
         *OPTIONS,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.console import Group
 
 PERIOD = 0.5  # seconds between two refreshes
-WIDTH, ROWS, SKIPS = 60, 10, 5  # characters of the line of the scale, gradients, and skipped steps that are shown
+WIDTH, ROWS, SKIPS = 60, 10, 5  # number of blocks in the line of scales, of gradients, and of listed skipped steps
 BLOCKS = "▁▂▃▄▅▆▇█"
 
 
@@ -40,8 +40,8 @@ def watch(run: Path, once: bool) -> None:
     """
     Show the scale, skipped steps, norm and lost values of a run, twice a second until Ctrl-C.
 
-    RUN is a file that `ampscale.diagnostics.JSONLines` is writing. The command waits for a file that does not exist yet, and
-    reads a file that is replaced from its start.
+    RUN is a file that `ampscale.diagnostics.JSONLines` is writing. The command waits for a file that does not exist yet. If the
+    file is replaced, the command reads the new file from its start.
     """
     require("rich")
     if not once and not sys.stdout.isatty():

@@ -63,7 +63,7 @@ def dynamic_scaler(network: Network, optimizer: Optimizer, batches: Batches) -> 
 
 
 def grad_scaler(network: Network, optimizer: Optimizer, batches: Batches) -> Iterator[Step]:
-    """Train with Paddle's methods: scale, backward, minimize. Two overflows in a row halve the scale."""
+    """Train with Paddle's methods: scale, backward, minimize. Two overflows without a growth between them halve the scale."""
     scaler = ampscale.GradScaler(init_loss_scaling=2.0**15, incr_every_n_steps=20, decr_every_n_nan_or_inf=2)
     for images, answers in batches:
         scale = scaler.scale(np.float32(1))

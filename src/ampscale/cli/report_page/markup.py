@@ -56,7 +56,7 @@ def frame(name: str, label: str, content: str, rows: Sequence[tuple[float, str]]
     Return a plot with its axes.
 
     Args:
-        name: Class of the plot, which has its height.
+        name: CSS class of the plot, which sets its height.
         label: Description for screen readers.
         content: SVG elements, whose coordinates are in percent.
         rows: Heights in percent, and labels, of the vertical axis.

@@ -31,20 +31,24 @@ def scale_chart(run: Run) -> str:
 
 
 def _levels(scales: np.ndarray) -> tuple[np.ndarray, list[tuple[int, str]], float, float]:
-    """Return the base-2 logarithms of *scales*, the ticks, and the ends of the axis. Zero and infinity are below and above."""
+    """
+    Return the base-2 logarithms of *scales*, the ticks, and the ends of the axis.
+
+    Zero and NaN are placed below all other scales, and infinity above them.
+    """
     is_positive, is_above = (scales > 0) & np.isfinite(scales), scales == math.inf
     with np.errstate(divide="ignore", invalid="ignore"):
         levels = np.log2(scales)
     known = levels[is_positive]
     low, high = (math.floor(known.min()), math.ceil(known.max())) if known.size else (0, 0)
-    every, apart = max(1, math.ceil((high - low) / 7)), max(1.0, (high - low) / 8)
-    ticks = [(level, power_of_two(level)) for level in range(low, high + 1) if level % every == 0]
-    levels = np.where(is_positive, levels, np.where(is_above, high + apart, low - apart))
+    spacing, gap = max(1, math.ceil((high - low) / 7)), max(1.0, (high - low) / 8)
+    ticks = [(level, power_of_two(level)) for level in range(low, high + 1) if level % spacing == 0]
+    levels = np.where(is_positive, levels, np.where(is_above, high + gap, low - gap))
     if is_above.any():
-        high = math.ceil(high + apart)
+        high = math.ceil(high + gap)
         ticks.append((high, "inf"))
     if not (is_positive | is_above).all():
-        low = math.floor(low - apart)
+        low = math.floor(low - gap)
         ticks.append((low, "0, nan"))
     margin = max(0.5, 0.06 * (high - low))
     return np.clip(levels, low, high), ticks, low - margin, high + margin
