@@ -54,7 +54,7 @@ def _report_lines(number: int, report: dict[str, Any]) -> Iterator[str]:
 
 
 def _test_link(test: str) -> str:
-    """Return a link to the file of *test*, whose text is the fact that the test states."""
+    """Return a link to the file of *test*. Its text is the name of the test, with spaces."""
     file, _, name = test.partition("::")
     return f"[{name.removeprefix('test_').replace('_', ' ')}](../{file})"
 

@@ -28,7 +28,7 @@ def extract(distribution: str, path: str, *names: str, **namespace: Any) -> Simp
         namespace: Values of the global names that they use, such as the file's imports.
 
     Returns:
-        An object that has them as attributes.
+        An object with these classes, functions and names as attributes.
 
     Raises:
         LookupError: The file has no such class, function or name.

@@ -25,7 +25,7 @@ def symbols(cls: type, suffix: str = "") -> Any:
 
 
 def valid(rule: Rule, init_scale: Term) -> Term:
-    """Return the requirements of `RuleConstants` on constants, and on the initial scale."""
+    """Return the requirements that `RuleConstants` checks for the constants and the initial scale."""
     bounds = (
         (z3.BoolVal(True), init_scale),
         (rule.has_min, rule.min_scale),
@@ -166,7 +166,11 @@ def _resume(step: type[Step]) -> z3.ModelRef | None:
 
 
 def _ordered(left: Context, right: Context) -> tuple[Term, Term]:
-    """Return the claim that the states differ only in larger scales on the right, before and after a step without an error."""
+    """
+    Return two claims: the states before the step differ only in larger scales on the right, and so do the states after it.
+
+    The second claim is true if the step raises an error.
+    """
 
     def ordered(lower: State, upper: State) -> Term:
         return z3.And(lower.scale <= upper.scale, lower.pending <= upper.pending, _equal(lower[1:4], upper[1:4]))

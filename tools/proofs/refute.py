@@ -133,7 +133,7 @@ def _search(claim: Claim, length: int) -> tuple[z3.Solver, Rule, Products, Runs]
 
 
 def _simplify(solver: z3.Solver, rule: Rule, runs: Runs) -> None:
-    """Fix each constant and flag to the first value that a counterexample has, so that every version of z3 gives the same one."""
+    """Fix each constant and flag to the first value that allows a counterexample, so that all versions of z3 return the same."""
     for name in sorted(BOOLEANS):
         default = name in ("skip_infinite_growth", "finite_resets", "backoff_resets")
         _fix(solver, getattr(rule, name), [default, not default])

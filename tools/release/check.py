@@ -119,7 +119,7 @@ def install_and_test(files: Sequence[Path], folder: Path) -> None:
     code = "import ampscale, ampscale_conformance as suite; print(ampscale.__file__, suite.__file__)"
     for imported in run(python, "-c", code, cwd=empty).stdout.split():
         if not Path(imported).is_relative_to(folder / "env"):
-            raise CheckError(f"the installed package must be imported, got {imported}")
+            raise CheckError(f"packages must be imported from {folder / 'env'}, got {imported}")
     run(python, "-m", "pip", "check", cwd=empty)
     run(python.with_name("ampscale"), "conform", "ampscale-numpy", cwd=empty)
     options = ("--pyargs", "ampscale_conformance.suite", "--ampscale-adapter", "ampscale-numpy", "--ampscale-level", "1")

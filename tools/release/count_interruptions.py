@@ -1,4 +1,4 @@
-"""Count the points at which fault injection raised an error, and what followed: `make interruptions`."""
+"""Count the points at which fault injection raised an error, by their outcome: `make interruptions`."""
 
 import json
 import re

@@ -3,8 +3,8 @@ Measure which lines and branches of both distributions the tests run: `make cove
 
     python tools/release/measure_coverage.py [--record] [PYTEST OPTIONS...]
 
-Processes that the tests start are measured, too. Prints the lines and branches that no test reaches, and returns 1 if a folder
-has less than its bound. With --record, the result is stored in coverage.json.
+Processes that the tests start are measured, too. The script prints the lines and branches that no test reaches, and exits with 1
+if a folder is below its bound. With --record, it stores the result in coverage.json.
 """
 
 import argparse

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 RESULT = Path(__file__).with_name("supported.json")
 EXTRAS = ("numpy", "torch", "jax", "numba", "cli")  # extras for users, except mpi, whose oldest version has no wheels
 LISTED = ("numpy", "array-api-compat", "torch", "jax", "optax", "ml_dtypes", "autograd", "numba", "mpi4py")
-RAISED = {"jax": {"numpy": "2.0.0", "matplotlib": "3.9.0"}}  # JAX requires a newer NumPy, and that a newer Matplotlib
+RAISED = {"jax": {"numpy": "2.0.0", "matplotlib": "3.9.0"}}  # JAX requires NumPy 2, which requires Matplotlib 3.9
 TAG = f"{sys.version_info.major}.{sys.version_info.minor}" + ("t" if sysconfig.get_config_var("Py_GIL_DISABLED") else "")
 BIN = "Scripts" if os.name == "nt" else "bin"
 
@@ -59,7 +59,7 @@ def test(packages: str, libraries: list[str], options: list[str], *, recorded: b
         for line in process.stdout:
             lines.append(line)
             sys.stdout.write(line)
-    if recorded and process.returncode in (0, 1):  # it was neither interrupted nor misused
+    if recorded and process.returncode in (0, 1):  # others mean an interruption or a usage error
         record(row(packages, libraries, versions(folder / BIN / "python"), "".join(lines)))
     return process.returncode
 

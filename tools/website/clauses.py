@@ -70,6 +70,7 @@ def with_checks(path: str, text: str) -> str:
 
 
 def _list_of_checks(path: str, clause: str) -> str:
+    """Return a collapsed list of links to the checks of a clause, for the page at *path*; "" if there are none."""
     kinds = checks().get(clause, {})
     if not kinds:
         return ""

@@ -131,6 +131,7 @@ def api_page(text: str) -> str:
 
 
 def _api_entry(match: re.Match[str]) -> str:
+    """Return an entry of docs/api.md, whose docstring is a text block, as the description of a Python object."""
     from sphinx.ext.napoleon import Config, GoogleDocstring  # the tests need no Sphinx
 
     level, path, (signature, _, docstring) = match[1], match[2], match[3].partition("\n\n")

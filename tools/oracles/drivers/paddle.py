@@ -1,8 +1,8 @@
 """
 Paddle in the dynamic graph: `GradScaler` and `AmpScaler` with a real optimizer on the CPU.
 
-On a CPU place, their constructors disable them. Only the constructors receive a tracer that reports a GPU place; everything after
-that runs Paddle's CPU kernels.
+On a CPU place, the constructors disable the scalers. Therefore the constructors receive a tracer that reports a GPU place;
+everything after them runs Paddle's CPU kernels.
 """
 
 from types import SimpleNamespace

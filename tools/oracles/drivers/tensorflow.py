@@ -39,6 +39,8 @@ def fresh_v1_compiled(**values: Any) -> Scaler:
 
 
 def functions_of(fresh: Fresh) -> tuple[Fresh, Step]:
+    """Return a constructor and a step that saves and restores the variables of a scaler."""
+
     def step(scaler: Scaler, finite: bool) -> None:
         scaler.step(FINITE if finite else INFINITE)
 
