@@ -30,13 +30,7 @@ class Optimizer:
 
 
 class Loop:
-    """
-    Scaler with its optimizers, at any point of an iteration.
-
-    Args:
-        rule: As for `machine.trajectory`.
-        optimizers: Parameters of each optimizer by name.
-    """
+    """Scaler of a rule with its optimizers, which have names and initial parameters, at any point of an iteration."""
 
     def __init__(self, rule: Any, optimizers: Mapping[str, Sequence[Bits]]) -> None:
         # Both variants of CALLS-no-gradients-alone; the key is True if an update without any gradient counts as a finite step.

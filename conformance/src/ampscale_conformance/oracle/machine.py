@@ -38,27 +38,18 @@ class Constants:
 
 @dataclass(frozen=True)
 class Point:
-    """
-    State of a scaler after a step.
+    """State of a scaler after a step."""
 
-    Args:
-        scale: Factor for the next loss.
-        stopped: True if the published scaler raises an error in this step; the scale is then unchanged.
-        clauses: Clauses that determine the step, the main one first.
-    """
-
-    scale: float
-    stopped: bool
-    clauses: tuple[str, ...]
+    scale: float  # factor for the next loss
+    stopped: bool  # True if the published scaler raises an error in this step; the scale is then unchanged
+    clauses: tuple[str, ...]  # clauses that determine the step, the main one first
 
 
 def trajectory(rule: Any, flags: Sequence[bool]) -> list[Point]:
     """
     Return all points of a run, beginning with the initial one and ending with the first that is stopped.
 
-    Args:
-        rule: Valid rule: any object with the fields of `Constants`, such as an `ampscale.LossScaleRule`.
-        flags: One bool per step, True if it is finite.
+    *rule* is valid: any object with the fields of `Constants`, such as a `LossScaleRule`. *flags* are True for finite steps.
     """
     machine = Machine(rule)
     points = [machine.point]

@@ -46,12 +46,10 @@ def clip(tree: Any, max_norm: float) -> tuple[Any, float]:
 
 def clip_coefficient(norm: Number, max_norm: float, dtype: str) -> Number:
     """
-    Return the factor of a clipped tree. Each operation is rounded in the dtype of the norm.
+    Return the factor of a clipped tree. Each operation is rounded in *dtype*, the dtype of the norm.
 
-    Args:
-        norm: Number with the digits of *dtype* and any exponent. If it exceeds the range of *dtype*, epsilon is negligible.
-        max_norm: Positive and finite.
-        dtype: Dtype of the norm.
+    *norm* has the digits of *dtype* and any exponent. If it exceeds the range of *dtype*, epsilon is negligible. *max_norm* is
+    positive and finite.
     """
     if rounded(norm, dtype) == math.inf != norm:
         limit = significant(Fraction(max_norm), dtype)

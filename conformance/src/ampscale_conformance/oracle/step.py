@@ -14,32 +14,18 @@ from .tensors import all_finite, computed
 
 @dataclass(frozen=True)
 class Outputs:
-    """
-    Outputs of a step.
+    """Outputs of a step."""
 
-    Args:
-        parameters: Parameters after the step.
-        finite: True if the gradients were finite before and after unscaling.
-        scale: Scale used by this step.
-        next_scale: Scale of the next step.
-        loss: Unscaled loss of the parameters before the step, a float32 number.
-        learning_rate: Learning rate of this step, even if it was skipped.
-        global_norm: Norm of the unscaled gradients before clipping, a number of their `norms.norm_dtype`.
-        status: "APPLIED", "OVERFLOW", "NO_GRADIENTS" or "WOULD_RAISE"; see STEP-status.
-        attempted: Number of steps.
-        applied: Number of steps that changed the parameters.
-    """
-
-    parameters: list[Bits]
-    finite: bool
-    scale: float
+    parameters: list[Bits]  # after the step
+    finite: bool  # True if the gradients were finite before and after unscaling
+    scale: float  # of this step
     next_scale: float
-    loss: float
-    learning_rate: float
-    global_norm: float
-    status: str
-    attempted: int
-    applied: int
+    loss: float  # unscaled loss of the parameters before the step, a float32 number
+    learning_rate: float  # of this step, even if it was skipped
+    global_norm: float  # of the unscaled gradients before clipping, a number of their `norms.norm_dtype`
+    status: str  # "APPLIED", "OVERFLOW", "NO_GRADIENTS" or "WOULD_RAISE"; see STEP-status
+    attempted: int  # number of steps
+    applied: int  # number of steps that changed the parameters
 
 
 class Training:
