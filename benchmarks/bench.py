@@ -124,7 +124,7 @@ def run(specs: list[Spec], quick: bool) -> tuple[list[dict[str, Any]], dict[str,
 
 
 def rounded(value: Any) -> Any:
-    """Return *value* with all floats rounded to six digits, which exceeds the accuracy of any measurement."""
+    """Return *value* with all floats rounded to six significant digits, which is more than any measurement has."""
     if isinstance(value, float):
         return float(f"{value:.6g}")
     if isinstance(value, dict):
