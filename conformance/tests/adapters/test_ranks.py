@@ -23,7 +23,7 @@ def fail_on_one(rank, _size, way):
     if rank == 1 and way == "raise":
         raise ValueError("no such rank")
     if rank == 1 and way == "exit":
-        os.write(2, b"it is full\n")
+        os.write(2, b"out of memory\n")
         os._exit(3)
     if rank == 0:
         time.sleep(60)
@@ -53,7 +53,7 @@ def test_results_are_in_the_order_of_the_ranks_and_processes_are_reused():
     ("way", "message"),
     [
         ("raise", "^rank 1: ValueError: no such rank$"),
-        ("exit", "^no result of rank 0, 1: its process ended; the last output: it is full$"),
+        ("exit", "^no result of rank 0, 1: its process ended; the last output: out of memory$"),
     ],
 )
 def test_an_error_names_the_rank_and_ends_all_processes(monkeypatch, way, message):

@@ -134,7 +134,7 @@ def _checked(leaf: Bits, scale: float, dtype: str | None, operation: Operation) 
 
 @lru_cache(4096)  # cases compute with few arrays, at few scales
 def computed(leaf: Bits, factor: float, dtype: str | None, operation: Operation) -> Bits:
-    """Return the results of an operation on the elements and any number, zero and infinity included; see `scale`."""
+    """Return the results of an operation on each element and a factor, which may be zero or infinite; see `scale`."""
     compute_dtype = computed_in(leaf.dtype)
     operand = rounded(factor, compute_dtype)
     distinct, result_dtype = _distinct(leaf), widened(leaf.dtype, dtype)
