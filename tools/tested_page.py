@@ -66,7 +66,11 @@ def results() -> Iterator[tuple[str, str, str]]:
     )
     yield "Theorems about the state machine, and all reachable states", "`make proofs`", proofs()
     yield "Presets, compared with the published objects", "`make test-oracles`", oracles()
-    yield "Wrong scalers, which the suite must detect", "`make conform-audit`", "fails unless all are detected and each case is needed"
+    yield (
+        "Wrong scalers, which the suite must detect",
+        "`make conform-audit`",
+        "fails unless all are detected and each case is needed",
+    )
     yield f"The {len(matrix['cases'])} cases of the suite, on all implementations", "`make conform-matrix`", conformance(matrix)
     yield "[Reports](pains.md) on other loss scalers", "`make pains`", f"tests show what happens here for {shown}"
     yield "[Speed and memory](performance.md), compared with targets", "`make bench`", benchmarks()

@@ -169,7 +169,7 @@ class Step:
 
 
 def shift(logic: Any, rule: Rule, position: Term, steps: Term) -> Term:
-    """Return the product of a scale with 2**steps: another position, limited by zero and infinity, which do not change."""
+    """Return the position of a scale times 2**steps: a shift that stops at zero and infinity, which no shift changes."""
     shifted = position + steps
     inside = logic.If(shifted > rule.top, rule.top + 1, logic.If(shifted < 1, 0, shifted))
     return logic.If(logic.Or(position == 0, position == rule.top + 1), position, inside)

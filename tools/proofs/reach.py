@@ -192,7 +192,7 @@ def _share_reached(rule: LossScaleRule, state: State) -> bool:
 
 
 def resumed(explored: Explored) -> tuple[int, dict[str, int]]:
-    """Return the number of states that ampscale's checkpoint restores exactly, and of the others by their error."""
+    """Return the number of states that ampscale's checkpoints restore exactly, and the numbers of other states by their error."""
     rule, exact, errors = explored.rule, 0, dict[str, int]()
     for scale, good, bad, window, pending in explored.graph.edges:
         optional = (None if rule.overflow_tolerance is None else window, pending if rule.delayed_update else None)

@@ -87,7 +87,7 @@ def summary(measured: dict[str, dict[str, int]]) -> list[str]:
 
 
 def percent(counts: dict[str, int]) -> float:
-    """Return the share of lines and branches that the tests reach."""
+    """Return the share of lines and branches that the tests reach, in percent."""
     total = counts["lines"] + counts["branches"]
     return 100 - 100 * (counts["missed_lines"] + counts["missed_branches"]) / total if total else 100.0
 

@@ -27,7 +27,7 @@ def slug(heading: str) -> str:
 
 @cache
 def checks() -> dict[str, dict[str, dict[str, str]]]:
-    """Return the checks of each clause: by the id of the clause and the kind of check, names and links on the site."""
+    """Return, for each clause and each kind of check, the names of the checks with their links on the site."""
     result: dict[str, dict[str, dict[str, str]]] = defaultdict(lambda: defaultdict(dict))
     for file in vector_files():
         for vector in json.loads(file.read_text("utf-8"))["cases"]:

@@ -53,7 +53,7 @@ class Limits:
 
 @dataclass
 class History:
-    """What the checks need from the steps of a run, including the current step."""
+    """Facts about the steps of a run that the checks use, including the current step."""
 
     limits: Limits
     window: deque[StepRecord]  # latest steps, at most `limits.stall_window`, without statistics
