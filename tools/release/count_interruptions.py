@@ -21,8 +21,11 @@ def main() -> int:
     counts = [literal_eval(text) for text in re.findall(r"\d+ points: (\{.*\})", tests.stdout)]
     outcomes: Counter[str] = sum(map(Counter, counts), Counter())
     if tests.returncode == 0:
-        command = " ".join(["make interruptions", *sys.argv[1:]])
-        result = {"command": command, "calls": len(counts), "outcomes": dict(sorted(outcomes.items()))}
+        result = {
+            "command": " ".join(["make interruptions", *sys.argv[1:]]),
+            "calls": len(counts),
+            "outcomes": dict(sorted(outcomes.items())),
+        }
         RESULT.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
     return tests.returncode
 
