@@ -38,7 +38,7 @@ NEAR, FAR = 3.0, 102.0  # seconds for a message of 20 bytes within a node, and b
     ],
 )
 def test_cost_is_the_number_of_messages_one_after_another(ranks, flat, tree, hierarchical):
-    """A node has four ranks."""
+    """A node has four ranks. Messages within a node take less time than those between nodes."""
     assert astuple(agreement_cost(ranks, 20, UNIT)) == pytest.approx((flat, tree, hierarchical))
 
 
@@ -115,7 +115,7 @@ def test_mean_of_the_first_disagreements_is_the_closed_form():
     ],
 )
 def test_each_rank_has_the_scale_of_a_rule_of_its_own(rule):
-    """The flags are drawn from the same generator, whose default seed is 0, and each rank is updated alone."""
+    """The flags come from an equal generator, whose default seed is 0, and each rank is updated separately."""
     drift, random = simulate_drift(rule, 20, 0.3, 30), np.random.default_rng(0)
     states = [rule.init(like=0.0) for _ in range(20)]
     for _ in range(30):
@@ -157,6 +157,6 @@ def test_equal_ranks_keep_one_scale(probability, scale):
     ],
 )
 def test_invalid_argument_is_rejected(call, error, message):
-    """The message states what is expected, and the value."""
+    """The message contains the expectation and the value."""
     with pytest.raises(error, match=message):
         call()

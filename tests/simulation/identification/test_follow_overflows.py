@@ -8,9 +8,8 @@ import pytest
 from ampscale import LossScaleRule, presets
 from ampscale.simulation.identification.follow_overflows import follow_overflows
 from ampscale.simulation.identification.follow_scales import rounded
-from ampscale.simulation.recordings.log_formats import Overflow
 from ampscale.simulation.simulate import simulate
-from ampscale.simulation.traces import from_flags
+from ampscale.simulation.traces import Overflow, from_flags
 
 AXES = {
     "plain": {},
@@ -59,8 +58,8 @@ def overflows_of_run(rule, random, wrong):
     finite = random.random(60) > 0.12
     overflows = overflows_of(rule, finite)[:5]
     if wrong and overflows:
-        index, half = random.integers(len(overflows)), random.choice([0.5, 2.0])
-        overflows[index] = overflows[index]._replace(after=overflows[index].after * half)
+        index, factor = random.integers(len(overflows)), random.choice([0.5, 2.0])
+        overflows[index] = overflows[index]._replace(after=overflows[index].after * factor)
     unknown = random.choice([0, 0.3])
     return [
         overflow._replace(**{name: math.nan for name in ("before", "after") if random.random() < unknown})
@@ -87,7 +86,7 @@ def test_result_equals_a_search_over_all_gaps(name):
 
 
 def test_contradiction_lists_the_expected_scales():
-    """After an overflow at 64 the scale is 32, and from there it can grow to 64 and 128, but not to 96."""
+    """After an overflow at 64 the scale is 32, and from there it can grow to 64, but not to 96. Higher scales are not listed."""
     rule = LossScaleRule(init_scale=64.0)
     wrong = follow_overflows(rule, [Overflow(1, 64.0, 32.0), Overflow(2, 64.0, 64.0)]).contradiction
     assert (wrong.step, wrong.expected, wrong.seen) == (1, (32.0,), 64.0)

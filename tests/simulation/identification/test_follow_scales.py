@@ -115,7 +115,7 @@ def first_contradiction(rule, observed, resumed):
 
 
 def scales_from(rule, start, finite):
-    """Return the scales of the rule for a pattern, from given counts."""
+    """Return the scales of the rule for a pattern, from the counts *start*."""
     good, bad = start
     states = [rule.init()._replace(good_steps=np.array(good, np.int32), bad_steps=np.array(bad, np.int32))]
     for step in finite.tolist():

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from ampscale.simulation.identification.guessed_settings import guesses
-from ampscale.simulation.recordings.log_formats import Overflow
-from ampscale.simulation.traces import Observed
+from ampscale.simulation.traces import Observed, Overflow
 
 SETTINGS = {"hysteresis": 1, "growth_interval": 2000, "growth_factor": 2.0, "backoff_factor": 0.5, "min_scale": 1.0}
 SETTINGS |= {"max_scale": 2.0**24}
@@ -32,7 +31,7 @@ def test_guesses_are_other_values_of_the_given_settings():
     ("scales", "flags", "intervals"),
     [
         ([64, 64, 64, 128], None, [3, 2]),  # from the start
-        ([64, 32, 32, 32, 64, 64, 128], None, [2, 1]),  # the shortest of all
+        ([64, 32, 32, 32, 64, 64, 128], None, [2, 1]),  # the shortest of several
         ([64, 64, 64, 64, 128], [1, 0, 1, 1], [2, 1]),  # from an overflow that left the scale
         ([64] + [64] * 7 + [32, 32, 32, 32, 64], None, [4, 3]),  # from a backoff
         ([64, 128, 256], None, [1]),
@@ -71,13 +70,13 @@ def test_sparse_scales_give_a_range_of_intervals():
     ],
 )
 def test_several_growths_between_two_scales_limit_the_interval(scales, factor, resumed, longest):
-    """The number of growths depends on the given factor."""
+    """The growth factor determines the number of growths."""
     tried = {"growth_interval": 2000, "growth_factor": factor}
     assert max(guesses(observed(scales, np.ones(len(scales) - 1)), tried, resumed=resumed)["growth_interval"]) == longest
 
 
 def test_the_tolerance_of_a_ratio_is_twice_that_of_a_scale():
-    """Within the tolerance, a factor has fewer digits, and a ratio is consistent with the given factor."""
+    """A tolerance gives factors with fewer digits. A ratio within it is consistent with the factor of the rule."""
     for rtol, exact in ((1e-3, True), (0.0, False)):
         assert (guesses(observed([65536, 52400]), {"backoff_factor": 0.5}, rtol=rtol)["backoff_factor"][0] == 0.8) is exact
     for second, is_other in ((50.75, False), (51.25, True)):

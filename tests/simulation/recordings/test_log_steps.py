@@ -25,9 +25,9 @@ def new_megatron(number, skipped):
 
 
 def fairseq(number, scale=None, inner=True):
-    """Return a line of fairseq after *number* updates."""
-    about = "" if scale is None else f", loss_scale={scale:g}"
-    return f"2022-10-04 11:12:15 | INFO | {'train_inner' if inner else 'train'} | num_updates={number}{about}\n"
+    """Return a line of fairseq after *number* updates: one of many, or with inner=False, one at the end of an epoch."""
+    suffix = "" if scale is None else f", loss_scale={scale:g}"
+    return f"2022-10-04 11:12:15 | INFO | {'train_inner' if inner else 'train'} | num_updates={number}{suffix}\n"
 
 
 def overflow(before, after):
@@ -146,7 +146,7 @@ def test_overflows_before_the_first_number_are_steps():
     text = overflow(8, 4) + "step 0\nstep 1\n" + overflow(4, 2) + "step 2\n"
     assert read_steps(text, step_pattern=r"step (?P<step>\d+)") == "x.x"
     assert "the log counts its steps from 0" in read_log(text, step_pattern=r"step (?P<step>\d+)").notes
-    text = overflow(8, 4) + overflow(4, 2) + overflow(2, 1) + "step 4\nstep 5\nstep 6\n"  # more than one distance
+    text = "".join([*map(overflow, (8, 4, 2), (4, 2, 1)), "step 4\nstep 5\nstep 6\n"])  # more overflows than steps in a distance
     assert read_steps(text, step_pattern=r"step (?P<step>\d+)") == "????.."
 
 

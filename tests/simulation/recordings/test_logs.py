@@ -296,7 +296,7 @@ def test_flags_of_lightning_follow_from_its_scales():
     assert log.overflows == ((2, 8.0, 4.0),)
     assert "the log omits steps; Trainer(log_every_n_steps=1) logs all" in log.notes
     assert "the log begins after step 4" in log.notes
-    assert read_steps("epoch,scale_epoch,scale_step,step\n0,,8.0,0\n0,6.0,4.0,1\n") == "x"  # no average over an epoch
+    assert read_steps("epoch,scale_epoch,scale_step,step\n0,,8.0,0\n0,6.0,4.0,1\n") == "x"  # the average over an epoch is ignored
     assert read_steps("GradScaler,epoch,step\n8,0,0\n8,0,1\n", log_format="lightning") == "."
     largest = "1.7976931348623157e308"
     assert read_steps(f"epoch,scale,step\n0,{largest},0\n0,{largest},1\n0,1,2\n") == ".x"  # without a warning
