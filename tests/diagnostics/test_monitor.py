@@ -107,7 +107,7 @@ def test_measurements_are_made_every_n_steps():
     assert records[0].norm == pytest.approx(math.sqrt(5.25))
 
 
-def test_optimizers_are_diagnosed_apart():
+def test_optimizers_are_diagnosed_separately():
     """Each has its own step numbers and its own history."""
     monitor, first, second = Monitor(), object(), object()
     assert [observe(monitor, FINITE, first).step, observe(monitor, FINITE, second).step] == [0, 0]
@@ -162,7 +162,7 @@ def test_a_stall_is_reported_again_after_an_applied_step():
 
 
 def test_run_file_contains_every_step(tmp_path):
-    """Each line is written at once, so that other processes can read it. A healthy verdict is left out."""
+    """Each line is written immediately, so that other processes can read it. A healthy verdict is omitted."""
     path, rule = tmp_path / "run.jsonl", ampscale.LossScaleRule(init_scale=4.0)
     with Monitor(["w", "b"], sinks=[JSONLines(path, rule)]) as monitor:
         for count, _ in enumerate(map(monitor.record, reports([FINITE, INFINITE], rule, measure=True)), start=1):

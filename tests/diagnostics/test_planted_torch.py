@@ -24,7 +24,7 @@ def train(
     """
     Train a network under autocast, and return the number of steps with each verdict.
 
-    *inputs* and *gradients* plant a fault: they are called with the step, and the inputs, or the parameters and the scaler.
+    ``inputs(step, x)`` and ``gradients(step, params, scaler)`` plant a fault: they change the inputs or the gradients in place.
     """
     from ampscale.torch import GradScaler
 

@@ -93,7 +93,7 @@ def test_calibration_fails_if_no_scale_helps(gradient, message):
 
 
 def step(number, scale, largest=None, infinities=1, finite=True):
-    """Return the record of a step with one gradient."""
+    """Return the record of a step with one gradient; without its largest exponent, the gradient was not measured."""
     tensors = None if largest is None else (TensorStatistics(4, 0, 0, 0, 0 if finite else infinities, 1, -3, largest),)
     return StepRecord(number, scale, scale, finite, finite, measured_scale=None if tensors is None else scale, tensors=tensors)
 
