@@ -55,7 +55,7 @@ def python(*arguments, **settings):
 
 
 def test_help_imports_no_optional_package():
-    """A command imports what it needs when it runs."""
+    """A command imports its packages when it runs."""
     heavy = {"matplotlib", "sklearn", "rich", "autograd", "scipy"}
     code = f"import sys, atexit\natexit.register(lambda: print('imported', {heavy} & set(sys.modules)))\n"
     done = python("-c", code + "from ampscale.cli.app import main\nmain(['--help'])")

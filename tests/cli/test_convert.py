@@ -48,7 +48,7 @@ def test_entries_and_report_are_printed(run):
 
 @pytest.mark.parametrize("suffix", [".json", ".safetensors", ".pt"])
 def test_entries_are_written_to_a_file(run, tmp_path, suffix):
-    """The suffix of --out determines the file type. The report alone is printed, on stdout."""
+    """The suffix of --out determines the file type. Only the report is printed, on stdout."""
     if suffix == ".pt":
         pytest.importorskip("torch", reason="needs torch")
     result = run(WHOLE, "--from", "torch", "--to", "paddle", "--out", f"{{}}/out{suffix}")
@@ -118,7 +118,7 @@ def test_strict_exits_with_1_if_the_scales_can_differ(run):
     assert (result.exit_code, json.loads(result.stdout)["step_counter"]) == (1, 1234)
     assert run(SCALER, "--from", "torch", "--to", "torch", "--strict").exit_code == 0
     assert run(SCALER, "--from", "torch", "--to", "keras").exit_code == 0
-    unknown = {**SCALER, "growth_factor": 3.0}  # reaches too many scales to search
+    unknown = {**SCALER, "growth_factor": 3.0}  # with this factor, too many scales are reachable for a search
     result = run(unknown, "--from", "torch", "--to", "paddle", "--strict")
     assert result.exit_code == 1
     assert re.search(r"^divergence unknown; none up to step [\d,]+ for any overflow trace$", result.stderr, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""`ampscale doctor`: its report with all libraries, with NumPy alone, without click, and with problems."""
+"""`ampscale doctor`: its report with all libraries, with NumPy only, without click, and with problems."""
 
 import json
 import os

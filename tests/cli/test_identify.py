@@ -98,7 +98,7 @@ def test_json_equals_the_result_of_the_function():
 
 
 def test_json_encodes_infinity_unknown_scales_and_errors():
-    """Infinity is "inf", an unknown scale is "?" on the command line, and `raises` is a member of its own."""
+    """Infinity is "inf", an unknown scale on the command line is "?", and an error has the member `raises`."""
     document = report("--scales", "2**16, ?, ?, 2**14", "--set", "growth_interval=5")
     assert (document["torch"]["trace"].count("x"), document["torch"]["ambiguous"]) == (2, 3)
     document = report("--scales", "2**127 inf inf", "--set", "growth_interval=1")
@@ -145,7 +145,7 @@ def test_project_of_a_log_comes_first(file, name):
     ],
 )
 def test_scaler_that_wrote_a_log_is_consistent(file, name, interval):
-    """No setting is inferred if the interval of the run is given."""
+    """If the interval is set, no other setting is inferred."""
     document = report(LOGS / file, "--set", f"growth_interval={interval}")
     assert (document[name]["explains"], document[name]["changed"]) == (True, [])
 

@@ -194,7 +194,7 @@ def page_file(tmp_path_factory):
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_page_is_readable(browser, page_file, width, scheme):
-    """It is no wider than its window, without an error, a request or a text of low contrast."""
+    """It fits the width of the window, has no text of low contrast, and causes neither errors nor requests."""
     from reports import browsing
 
     browser.errors()

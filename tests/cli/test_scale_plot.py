@@ -97,7 +97,7 @@ ODD = {
 
 @pytest.mark.parametrize("name", ODD)
 def test_every_trajectory_can_be_drawn(name, tmp_path):
-    """There is no warning. Names with an underscore or a dollar sign are not interpreted by matplotlib."""
+    """Matplotlib neither warns nor interprets underscores and dollar signs in names."""
     for suffix in ("png", "svg"):
         path = tmp_path / f"odd.{suffix}"
         draw({f"_{index}$name$_": trajectory for index, trajectory in enumerate(ODD[name])}, [-1, 0], path)

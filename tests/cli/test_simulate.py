@@ -133,7 +133,7 @@ def test_trace_can_be_a_text_file(tmp_path):
 
 
 def test_trace_can_be_a_column_of_a_csv_file(tmp_path):
-    """The column has a known name, or its name and meaning are given."""
+    """Options specify the name and the meaning of a column whose name is unknown."""
     path = tmp_path / "run.csv"
     path.write_text("step,found_inf,ok\n0,0,yes\n1,1,no\n2,0,no\n")
     assert report("torch", "--csv", path)["trace"] == ".x."
