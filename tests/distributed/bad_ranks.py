@@ -1,4 +1,4 @@
-"""Ranks of a pool of which one differs from the others: each function returns what a rank observed."""
+"""Ranks of a pool, one of which differs from the others: each function runs on a rank, and returns its observations."""
 
 import time
 from contextlib import contextmanager
@@ -70,7 +70,7 @@ def gradients_that_differ(rank, engine, call, difference, late):
 
 
 def settings_that_differ(rank, engine, setting, late):
-    """Run `train_step` with another rule or max_norm, or another state, on one rank; return the error, and what follows."""
+    """Run `train_step` with another rule, max_norm or state on one rank. Return the error, and results of the next step."""
     communicator, _, make = communicator_of(engine, "replicated", timeout=10)
     model = network(arrays_of(make, (2,)))
     optimizer = ampscale.optimizers.SGD(model, 0.5)

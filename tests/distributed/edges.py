@@ -1,4 +1,4 @@
-"""Gradients of every kind on the ranks of a pool: each function returns what a rank observed."""
+"""Gradients of every kind on the ranks of a pool: each function runs on a rank, and returns its observations."""
 
 import ml_dtypes
 import numpy as np

@@ -33,7 +33,7 @@ def observed(communicator, make):
 
 
 def printed(*results):
-    """Print a line at once, so that lines of ranks do not mix."""
+    """Print a line in a single write, so that lines of different ranks do not mix."""
     os.write(1, json.dumps(results).encode() + b"\n")
 
 
@@ -58,7 +58,7 @@ def gloo():
         os.kill(os.getpid(), signal.SIGKILL)
     if rank == 1:
         values = torch.ones(100)
-        dist.all_reduce(values, group=groups[0])  # until rank 0 has given up
+        dist.all_reduce(values, group=groups[0])  # returns after the time limit of rank 0, which then calls it
         printed(rank, observed(pairs, torch.from_numpy), values.sum().item())
         dist.destroy_process_group()
         return
@@ -67,7 +67,7 @@ def gloo():
         dist.all_reduce(torch.ones(100), group=groups[0])
     printed(rank, errors, observed(three, torch.from_numpy))
     if rank == 0:
-        time.sleep(1)  # it serves the store of the others
+        time.sleep(1)  # while this process serves the store of the other ranks
     os._exit(0)
 
 

@@ -1,5 +1,5 @@
 """
-JAX ranks in processes of their own, which run without jax_enable_x64: eight virtual devices, or two processes of two devices.
+JAX ranks in other processes, which run without jax_enable_x64: eight virtual devices, or two processes of two devices.
 
 Each process runs all its jobs once, and prints the results as JSON: `python -m distributed.jax_ranks devices`, or
 `python -m distributed.jax_ranks processes RANK PORT`.
@@ -182,7 +182,7 @@ def global_arrays():
 
 def explicit_axes():
     """Return the names of functions whose results for explicitly sharded arrays differ from NumPy's for whole arrays."""
-    from backends.jax.test_backend import FACTOR, all_results, differing  # starts JAX, before which other jobs set it up
+    from backends.jax.test_backend import FACTOR, all_results, differing  # starts JAX, which `on_process` configures first
 
     mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(AxisType.Explicit,) * 2)
     generator = np.random.default_rng(0)

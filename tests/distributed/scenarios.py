@@ -1,5 +1,5 @@
 """
-Training steps of four or two ranks in which gradients overflow somewhere, and what all ranks must decide.
+Training steps of four or two ranks with overflows on some of them, and the decisions that all ranks must take.
 
 Every rank and the test compute the gradients of all ranks from one seed, so that the test computes the expected flags
 without a communicator. Values are float32; the gradients of a rank are lists of arrays and None.
@@ -11,7 +11,7 @@ INF, NAN = np.inf, np.nan
 SHAPES = [(5,), (2, 3), (), (0,), (1, 4), (3,)]
 LAYOUTS = ("replicated", "averaged", "sharded", "distinct")  # "averaged" is replicated with mean=False
 
-LARGE = 2e38  # divided by the scale: each scaled gradient is finite in float32, their sum is not
+LARGE = 2e38  # if scaled gradients have this value, each is finite in float32, but their sum is not
 
 # Name of a fault: the affected ranks, and the value on each; "any" is a rank that the seed determines.
 FAULTS = {

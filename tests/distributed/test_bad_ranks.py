@@ -1,4 +1,4 @@
-"""Ranks that differ from the others, or do not respond: all others raise an error that says so, and change nothing."""
+"""Ranks that differ from the others, or do not respond: all other ranks raise an error that names them, and change nothing."""
 
 import json
 import os

@@ -195,7 +195,7 @@ def test_tuples_of_names_are_one_axis():
 )
 @pytest.mark.clause("REPLICAS-copies-counted-once", "REPLICAS-agreed-norm")
 def test_copies_are_counted_once(gradients, copies, expected):
-    """Two ranks have the squares 4 and 14 each."""
+    """On each of two ranks, the sums of squares of the two arrays are 4 and 14."""
     communicator = JaxAxis("data", gradients=gradients, copies=copies)
 
     def function(first, second):
@@ -219,7 +219,7 @@ def test_copies_must_have_one_number_for_each_array():
     [([[3, 4], [12, 0]], True), ([[3e37, 6e37], [9e37, 1e38]], False), ([[9e37, 1.8e38], [2.7e38, 3e38]], False)],
 )
 def test_shards_are_clipped_like_the_whole(values, x64):
-    """The first norm is 13. The coefficients of the others are subnormal, and the last norm exceeds the largest float32."""
+    """The first norm is 13. The coefficients for the other two are subnormal, and the last norm exceeds the largest float32."""
     values = np.float32(values)
     (expected,), norm = ampscale.clip_by_global_norm([values], 1.0)
 
@@ -241,7 +241,7 @@ def test_subnormal_norm_is_kept_without_float64():
 
 
 def test_state_beside_uncommitted_parameters_is_uncommitted():
-    """JAX moves uncommitted arrays to the mesh of the others."""
+    """JAX moves uncommitted arrays to the mesh of the other arrays."""
     params = {"w": jnp.ones(3, jnp.float16)}
     network = ampscale.Network(lambda p, x: jnp.sum(p["w"] * x), params)
     state = ampscale.init_train_state(params, ampscale.optimizers.AdamW(network, 1e-3), RULE)

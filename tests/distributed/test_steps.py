@@ -10,32 +10,32 @@ import ampscale
 STEPS = 25
 
 
-def expected(way, layout, max_norm, steps, seed, ranks=4):
+def expected(api, layout, max_norm, steps, seed, ranks=4):
     """Return the flags, the scales and the norms of a loop of `LossScaleRule.update`. Cells average unscaled gradients."""
     state = training.RULE.init(like=0.0)
     for step in range(steps):
         parts, _ = gradients(layout, step, state.scale, ranks, seed)
-        finite = is_finite(layout, parts, 1.0 if way == "cell" else state.scale)
+        finite = is_finite(layout, parts, 1.0 if api == "cell" else state.scale)
         with np.errstate(all="ignore"):
             norm = None if max_norm is None else training.bits(ampscale.global_norm(whole_of(layout, parts)))
         state = training.RULE.update(state, finite)
         yield finite, state.scale, norm
 
 
-def check(pool, way, layout, max_norm, ranks=4, steps=STEPS):
+def check(pool, api, layout, max_norm, ranks=4, steps=STEPS):
     """Run the steps on a pool, and compare the ranks with each other and with one process."""
     seed = 100 * LAYOUTS.index(layout) + ranks
-    results = pool.run(training.run, pool.engine, way, layout, max_norm, steps, seed, ranks)
+    results = pool.run(training.run, pool.engine, api, layout, max_norm, steps, seed, ranks)
     for first in range(0, 4, ranks):
         group = results[first : first + ranks]
-        flags, scales, norms = zip(*expected(way, layout, max_norm, steps, seed + first // ranks, ranks), strict=True)
+        flags, scales, norms = zip(*expected(api, layout, max_norm, steps, seed + first // ranks, ranks), strict=True)
         for result in group:
             assert [row[0] for row in result] == list(flags)
             assert [row[1] for row in result] == list(scales)
             assert of_finite_steps(result) == of_finite_steps(group[0])
             if layout in ("replicated", "averaged"):
                 assert [row[3] for row in result] == [row[3] for row in group[0]]
-        if way == "train_step" and layout in ("averaged", "sharded"):
+        if api == "train_step" and layout in ("averaged", "sharded"):
             assert of_finite_steps(group[0]) == [norm for norm, flag in zip(norms, flags, strict=True) if flag]
 
 
@@ -47,18 +47,18 @@ def of_finite_steps(rows):
 @pytest.mark.clause("REPLICAS-same-decision", "REPLICAS-same-scale", "REPLICAS-one-flag", "REPLICAS-agreed-norm")
 @pytest.mark.parametrize("max_norm", [None, 1.0])
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("way", ["train_step", "cell"])
-def test_all_ranks_decide_as_one_process_with_all_gradients(ranks, way, layout, max_norm):
-    check(ranks, way, layout, max_norm)
+@pytest.mark.parametrize("api", ["train_step", "cell"])
+def test_all_ranks_decide_as_one_process_with_all_gradients(ranks, api, layout, max_norm):
+    check(ranks, api, layout, max_norm)
 
 
 @pytest.mark.clause("REPLICAS-same-decision", "REPLICAS-same-scale")
 @pytest.mark.parametrize("layout", LAYOUTS[1:])
-@pytest.mark.parametrize("way", ["paddle", "torch"])
-def test_all_ranks_of_a_scaler_decide_as_one_process_with_all_gradients(ranks, way, layout):
-    if way == "torch" and ranks.engine == "mpi":
-        pytest.skip("torch tensors are not MPI's")
-    check(ranks, way, layout, None)
+@pytest.mark.parametrize("api", ["paddle", "torch"])
+def test_all_ranks_of_a_scaler_decide_as_one_process_with_all_gradients(ranks, api, layout):
+    if api == "torch" and ranks.engine == "mpi":
+        pytest.skip("MPI does not support torch tensors")
+    check(ranks, api, layout, None)
 
 
 @pytest.mark.clause("REPLICAS-same-decision")

@@ -19,7 +19,7 @@ from ampscale.distributed import TorchDistributed  # noqa: E402
 
 
 def group_of(name):
-    """Return the argument of a communicator; each pair of ranks has a group or a slice of its own."""
+    """Return the argument of a communicator; "pair" and "slice" are different groups for even and odd ranks."""
     pairs = [dist.new_group([0, 2]), dist.new_group([1, 3])]
     groups = {"all": None, "line": line(), "square": square(), "slice": square()["dp"]}
     return groups[name] if name in groups else pairs[dist.get_rank() % 2]
@@ -133,7 +133,7 @@ def test_a_scaler_averages_gradients_if_its_communicator_does(gloo):
 
 
 def lacking(rank):
-    """Return the error of a scaler: of two parameters, rank 1 has a gradient of the second one, the others of the first."""
+    """Return the error of a scaler: of two parameters, rank 1 has a gradient of the second, and other ranks of the first."""
     weights = [torch.nn.Parameter(torch.ones(1)) for _ in range(2)]
     scaler = ampscale.torch.GradScaler("cpu", communicator=TorchDistributed(timeout=20))
     scaler.scale(weights[rank == 1].sum()).backward()

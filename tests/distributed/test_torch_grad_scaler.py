@@ -216,7 +216,7 @@ def test_ranks_of_different_slices_of_a_mesh_may_have_parameters_of_different_sh
 
 
 def swapped(rank, case):
-    """Step two optimizers, then in another order on rank 1; return the error and whether a parameter changed."""
+    """Step two optimizers, then in another order on rank 1; return the error, and True if the parameter is unchanged."""
     if case == "averaged":
         params, settings = plain_parameters(1), {"communicator": TorchDistributed(timeout=20)}
     else:

@@ -67,11 +67,11 @@ def converted(arrays, make):
     return [None if array is None else make(array) for array in arrays]
 
 
-def run(rank, engine, way, layout, max_norm, steps, seed, ranks=4):
+def run(rank, engine, api, layout, max_norm, steps, seed, ranks=4):
     """Return, for each step, the flag, the bits of the next scale and of the norm, and a hash of the parameters."""
     communicator, index, make = communicator_of(engine, layout, ranks, timeout=10)
     seed += rank // ranks  # groups of two ranks are independent of each other
-    return list(WAYS[way](communicator, layout, max_norm, steps, make, index, partial(gradients, ranks=ranks, seed=seed)))
+    return list(APIS[api](communicator, layout, max_norm, steps, make, index, partial(gradients, ranks=ranks, seed=seed)))
 
 
 def train_step(communicator, layout, max_norm, steps, make, index, scenario):
@@ -142,4 +142,4 @@ def torch_scaler(communicator, layout, max_norm, steps, make, index, scenario): 
         yield bool(applied), scaler.get_scale(), None, digest([parameter.detach() for parameter in parameters])
 
 
-WAYS = {"train_step": train_step, "cell": cell, "paddle": paddle, "torch": torch_scaler}
+APIS = {"train_step": train_step, "cell": cell, "paddle": paddle, "torch": torch_scaler}
