@@ -20,7 +20,7 @@ def check_rejected(call, cases, got=repr):
     """
     Check that ``call(name, value)`` raises the error of each case (name, value, error).
 
-    The message must contain the name, and what *got* returns for the value.
+    The message must contain the name, and the result of *got* for the value.
     """
     failures = []
     for name, value, error in cases:

@@ -11,7 +11,7 @@ from ampscale.frameworks.mindspore.interruption import check_not_interrupted, lo
 
 
 class Cell:
-    """Decorated object whose methods write a given number of times, and then raise or return."""
+    """Object with decorated methods that count *writes*, and then raise *error* or return."""
 
     def __init__(self):
         self._writes, self._interrupted = 0, None

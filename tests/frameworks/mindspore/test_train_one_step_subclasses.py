@@ -145,7 +145,7 @@ def test_a_subclass_may_start_the_backward_pass_from_another_scale(other):
 @pytest.mark.parametrize("result", [True, False])
 @pytest.mark.parametrize("make", [np.asarray, bool])
 def test_a_subclass_may_override_the_overflow_status(result, make):
-    """The result is returned as an array, updates the scale and determines whether the step is skipped."""
+    """The cell returns the result as an array, updates the scale by it, and skips the step if it is True."""
     cell = cell_of(subclass(get_overflow_status=lambda *_: make(result)))
     outs = [cell(FINE), cell(BAD)]
     assert bits([out.overflow for out in outs]) == bits([np.asarray(result)] * 2)

@@ -57,7 +57,7 @@ def test_an_error_in_begin_changes_nothing():
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda scaler: pickle.loads(pickle.dumps(scaler))])
 def test_scalers_can_be_copied_within_a_step(copied):
-    """A copy has the scale and the counts, and no monitor; that of `copy` rejects the calls that its original rejects."""
+    """A copy has the scale and the counts, and no monitor. With `copy.copy`, it rejects the calls that its original rejects."""
     optimizer, scaler = GradientDescent(np.float32([8])), scaler_at(8.0, monitor=RecordingMonitor())
     scaler.step(optimizer)
     scaler.update()

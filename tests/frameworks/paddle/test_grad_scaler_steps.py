@@ -86,7 +86,7 @@ def test_an_optimizer_must_have_parameters_and_a_step(call):
 @pytest.mark.clause("PADDLE-unscale", "PADDLE-unscale-dtypes")
 @pytest.mark.parametrize("dtype", ["float16", ml_dtypes.bfloat16, "float32", "float64"])
 def test_gradients_are_divided_in_place(dtype):
-    """Arrays, dtypes and layouts are kept; a parameter without a gradient is skipped."""
+    """Arrays, dtypes and layouts are unchanged; a parameter without a gradient is skipped."""
     compute_dtype = np.float64 if dtype == "float64" else np.float32
     values = array([5, 7], dtype)
     for gradient in (values.copy(), np.concatenate([values, values])[::2], values.copy()[:, None]):

@@ -41,33 +41,33 @@ class Run:
         return bits([dict(self.network.state_dict()), self.optimizer.state_dict()])
 
 
-def minimized(run, scaled):
+def minimize(run, scaled):
     """Run a step with `minimize`."""
     run.scaler.minimize(run.optimizer, scaled)
 
 
-def stepped(run, _):
+def step(run, _):
     """Run a step with `step` and `update`."""
     run.scaler.step(run.optimizer)
     run.scaler.update()
 
 
-def unscaled_first(run, _):
+def unscale_first(run, _):
     """Run a step with `unscale_`, `step` and `update`."""
     run.scaler.unscale_(run.optimizer)
-    stepped(run, _)
+    step(run, _)
 
 
 @pytest.mark.clause("PADDLE-scale", "PADDLE-minimize", "PADDLE-minimize-skips", "PADDLE-step", "PADDLE-update", "PADDLE-unscale")
 @pytest.mark.parametrize(
-    ("name", "way"), [*((name, minimized) for name in OPTIMIZERS), ("momentum", stepped), ("adamw-fused", unscaled_first)]
+    ("name", "run_step"), [*((name, minimize) for name in OPTIMIZERS), ("momentum", step), ("adamw-fused", unscale_first)]
 )
-def test_a_run_equals_a_hand_written_loop(name, way):
+def test_a_run_equals_a_hand_written_loop(name, run_step):
     """Finite steps equal steps without scaling; an overflow changes neither parameters nor optimizer."""
     run, twin = Run(OPTIMIZERS[name]), Run(OPTIMIZERS[name])
     scales = []
     for number, letter in enumerate(TRACE):
-        way(run, run.scaled(number, letter))
+        run_step(run, run.scaled(number, letter))
         if letter == "F":
             twin.by_hand(number)
         assert run.state() == twin.state()

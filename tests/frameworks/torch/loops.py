@@ -115,7 +115,7 @@ def together(run, step, factors):
     """Run one update for two optimizers, each with its own loss."""
     for loss in run.losses(batch_of(step), factors):
         run.scaler.scale(loss).backward()
-    return finished(run)
+    return finish(run)
 
 
 def clipping(run, step, factors):
@@ -125,7 +125,7 @@ def clipping(run, step, factors):
     for network, optimizer in zip(run.networks, run.optimizers, strict=True):
         run.scaler.unscale_(optimizer)
         torch.nn.utils.clip_grad_norm_(network.parameters(), 0.5)
-    return finished(run)
+    return finish(run)
 
 
 def accumulating(run, step, factors):
@@ -133,10 +133,10 @@ def accumulating(run, step, factors):
     for part, part_factors in enumerate((factors, (1.0, 1.0))):
         for loss in run.losses(batch_of(step, part), part_factors):
             run.scaler.scale(loss / 2).backward()
-    return finished(run)
+    return finish(run)
 
 
-def finished(run):
+def finish(run):
     """Run the steps and the update, and return the results of the steps."""
     applied = [run.scaler.step(optimizer) for optimizer in run.optimizers]
     run.scaler.update()

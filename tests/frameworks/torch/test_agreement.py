@@ -46,7 +46,7 @@ def test_gradients_are_averaged_before_they_are_unscaled():
 @pytest.fixture
 def mesh():
     """Return a device mesh of four ranks whose collectives do nothing, since the other three do not exist."""
-    pytest.importorskip("torch.distributed.tensor")  # here, since it takes a second
+    pytest.importorskip("torch.distributed.tensor")  # in this fixture, since the import takes a second
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=4)
@@ -83,7 +83,7 @@ def test_ranks_compare_the_parameters_on_a_mesh_of_all_ranks(mesh):
 
 @pytest.mark.clause("TORCH-dtensor-ranks")
 def test_ranks_that_share_dtensors_need_no_communicator(mesh):
-    """They exchange their flags in a process group of their own. Without DTensors, nothing is exchanged."""
+    """The scaler creates one for the process group of their mesh. Without DTensors, nothing is exchanged."""
     from torch.distributed.tensor import DTensor, Shard
     from torch.distributed.tensor.debug import CommDebugMode
 

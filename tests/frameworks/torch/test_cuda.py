@@ -1,4 +1,4 @@
-"""`GradScaler` on a CUDA device, and on two kinds of devices at once."""
+"""`GradScaler` on a CUDA device, and on CPU and CUDA devices together."""
 
 import pytest
 import torch

@@ -100,7 +100,7 @@ def test_stored_scales_do_not_change_later():
 
 @pytest.mark.clause("TORCH-monitor", "TORCH-no-gradients")
 def test_optimizers_without_gradients_and_abandoned_ones_have_no_end():
-    """Each optimizer with gradients that the update counts has an end, whether it stepped or not."""
+    """Every other optimizer has an end, even if it did not step."""
     loop = Loop()
     others = [torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=0.1) for _ in range(3)]
     unscaled, abandoned, without = others
@@ -328,7 +328,7 @@ def test_writes_of_ddp_and_fsdp2_are_not_reported(zeroing, clips, parallelism):
 
 @pytest.mark.clause("TORCH-monitor")
 def test_each_parameter_group_has_its_own_hook():
-    """Gradients of the second group alone are clipped."""
+    """Only gradients of the second group are clipped."""
     loop = Loop(lambda params: torch.optim.SGD([{"params": [param]} for param in params], lr=0.25))
 
     def iteration(loop):

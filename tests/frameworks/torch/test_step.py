@@ -58,7 +58,7 @@ def gradients(optimizer):
 @pytest.mark.clause("TORCH-step", "TORCH-step-returns")
 @pytest.mark.parametrize(("gradient", "applied"), [(8.0, True), (INF, False)])
 def test_arguments_reach_the_optimizer(gradient, applied):
-    """The optimizer is called for finite gradients only, and `step` returns whether it was called."""
+    """`step` calls the optimizer for finite gradients only, and returns True if it did."""
     optimizer = optimizer_with(gradient)
     assert scaler_at(8.0).step(optimizer, None, 3, rate=0.5) is applied
     assert [(call.args, call.kwargs, call.attributes) for call in optimizer.calls] == [((None, 3), {"rate": 0.5}, {})] * applied
@@ -170,7 +170,7 @@ def test_an_optimizer_with_a_grad_scaler_argument_does_not_receive_it(gradient, 
 @pytest.mark.clause("TORCH-no-gradients")
 @pytest.mark.parametrize(("make", "unscale_first"), [(RecordingOptimizer, True), (OnDeviceOptimizer, False)])
 def test_an_optimizer_without_gradients_is_not_called_and_does_not_count(make, unscale_first):
-    """False is returned, the update keeps scale and count, and the step ends as any other."""
+    """`step` returns False, the update leaves scale and count unchanged, and the next step is possible afterwards."""
     optimizer = optimizer_with(None, None, make=make)
     scaler = scaler_at(8.0, growth_interval=2)
     scaler.load_state_dict({**scaler.state_dict(), "_growth_tracker": 1})

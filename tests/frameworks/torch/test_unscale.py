@@ -17,7 +17,7 @@ def sparse(indices, values, rows=4):
 @pytest.mark.clause("TORCH-unscale", "SCALING-unscale-divides")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64], ids=str)
 def test_gradients_are_divided_in_place(dtype):
-    """Memory, dtype and layout are kept in every group; a parameter without a gradient is skipped."""
+    """Tensors, dtypes and layouts are unchanged in every group; a parameter without a gradient is skipped."""
     for layout in (torch.clone, lambda grad: grad.repeat(2)[::2], lambda grad: grad[:, None].clone()):
         gradient, other = layout(torch.tensor([5, 7], dtype=dtype)), torch.tensor([5.0])
         expected = (gradient / torch.tensor(3.0)).clone()
