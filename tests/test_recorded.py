@@ -152,6 +152,7 @@ def replayed(run):
 
 
 def optimizer_of(run, network):
+    """Return the optimizer of a run, with the parameters of *network*."""
     recorded = run["optimizer"]
     options = {} if recorded["momentum"] is None else {"momentum": recorded["momentum"]}
     return getattr(ampscale.optimizers, recorded["name"])(network, recorded["learning_rate"], **options)

@@ -206,11 +206,7 @@ def test_the_nearest_configuration_file_has_precedence(tmp_path, monkeypatch):
 
 
 def test_configuration_files_are_read_once_for_each_folder(tmp_path):
-    """
-    Editing a file during a run does not switch the library.
-
-    An invalid file is read again, so that it can be corrected.
-    """
+    """Editing a file during a run does not switch the library. An invalid file is read again, so that it can be corrected."""
     file = tmp_path / "ampscale.toml"
     file.write_text("backend =")
     with pytest.raises(ValueError, match=r"ampscale\.toml must be readable TOML"):

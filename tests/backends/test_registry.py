@@ -137,11 +137,7 @@ def answers(installed):
 
 @pytest.mark.clause("BACKENDS-third-party", "BACKENDS-precedence", "BACKENDS-never-unasked")
 def test_backends_of_packages_are_listed_and_own_their_arrays(answers):
-    """
-    `use_backend` accepts their names.
-
-    A backend is not imported before its library: not by the import of ampscale, by `list_backends` or for other arrays.
-    """
+    """`use_backend` accepts their names. Importing ampscale, `list_backends` and other arrays import no backend."""
     assert answers["backends"] == ["numpy", "cupy", "torch", "jax", "pebbles", "quarry", "generic"]
     assert "pebbles' of ampscale-pebbles 0.1: can be used" in answers["unknown name"]
     assert answers["imported"] == []

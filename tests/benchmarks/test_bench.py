@@ -43,6 +43,7 @@ VALUE = record({**CONTENDER, "value": NUMBER}, error={"type": "number", "minimum
 
 
 def cells_of(kind):
+    """Return the part of a row's schema for its cells: each has the schema *kind*, or is absent."""
     return {"properties": {"cells": list_of({"anyOf": [kind, ABSENT]}, minItems=1)}}
 
 

@@ -133,17 +133,17 @@ def runs(text):
 @pytest.mark.parametrize(
     ("source", "counts", "target", "first", "endless"),
     [
-        # a lost count: the growth is late, and an overflow before it does not end the difference
+        # A lost count: the growth is late, and an overflow before it does not end the difference
         (presets.torch(), {"good_steps": 1234}, presets.torch(), "766.", ("766. 1x", "1x 2000.")),
-        # growth to infinity: the scales differ only after 112 growths
+        # Growth to infinity: the scales differ only after 112 growths
         (presets.torch(), {}, presets.paddle(), "224000.", ("224000.", "2000.")),
-        # a lower bound
+        # A lower bound
         (presets.torch(), {}, presets.jmp(2.0**16), "17x", ("17x", "2000. 1x")),
-        # hysteresis that only a growth resets
+        # Hysteresis that only a growth resets
         (presets.megatron(growth_interval=2000), {}, presets.torch(2.0**32), "1x", ("182x", "1x")),
-        # an error at min_scale, while the other scaler continues
+        # An error at min_scale, while the other scaler continues
         (presets.deepspeed(hysteresis=1), {}, presets.deepspeed_fp16_optimizer(), "17x", ("17x", "1.")),
-        # an interval that is longer by one step, and a delayed update
+        # An interval that is longer by one step, and a delayed update
         (presets.flax(min_scale=None), {}, presets.torch(), "2000.", None),
         (presets.mxnet(), {}, presets.apex(), "1x", ("1x", "2000. 1x")),
     ],

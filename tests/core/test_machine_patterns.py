@@ -134,7 +134,7 @@ def batch(rule, size, library):
 
 
 @cache
-def looped(name, library):
+def states_of_loop(name, library):
     """Return the states of the loop after each step of all traces: float64 arrays of shape (traces, fields)."""
     rule = RULES[name]
     scale = np.float32(rule.init_scale)
@@ -150,7 +150,7 @@ def looped(name, library):
 def follows(library, name):
     """Return True if a batch of states, one for each trace, equals the states of the loop after every step, bit for bit."""
     rule = RULES[name]
-    levels = looped(name, library if name in SUBNORMAL and library.flushes_subnormals else load("numpy"))
+    levels = states_of_loop(name, library if name in SUBNORMAL and library.flushes_subnormals else load("numpy"))
     state = batch(rule, 2**STEPS, library)
     for finite, expected in zip(PATTERNS.T, levels, strict=True):
         state = rule.update(state, library.array(finite, "bool"))

@@ -13,8 +13,12 @@ TOP64, BOTTOM64 = 2.0**1022, 2.0**-1072
 THREE = "init_scale growth_factor growth_interval"
 FIVE = "init_scale growth_factor backoff_factor growth_interval hysteresis"
 FIFTH = ((2.0, 0.5), (2.0, 0.8), (1.1, 0.7), (3.0, 0.3))
-# Of scalers with a single factor, which is an int in MindSpore and jmp.
+# Pairs for scalers with one setting for both factors, an int in MindSpore and jmp.
 SINGLE = ((2, 0.5), (3, 1 / 3), (10, 0.1), (1.1, 1 / 1.1))
+
+
+def mindspore(loop):
+    return Published(loop, (REQUIRED,) * 3, THREE, starts=(TOP32, 3.0, 3e38), factors=SINGLE)
 
 
 def paddle(loop, *defaults, starts):
@@ -52,16 +56,8 @@ def deepspeed(consecutive):
 
 
 PUBLISHED = {
-    "mindspore": Published(
-        loops_mindspore.DynamicLossScaler, (REQUIRED, REQUIRED, REQUIRED), THREE, starts=(TOP32, 3.0, 3e38), factors=SINGLE
-    ),
-    "mindspore_update_cell": Published(
-        loops_mindspore.DynamicLossScaleUpdateCell,
-        (REQUIRED, REQUIRED, REQUIRED),
-        THREE,
-        starts=(TOP32, 3.0, 3e38),
-        factors=SINGLE,
-    ),
+    "mindspore": mindspore(loops_mindspore.DynamicLossScaler),
+    "mindspore_update_cell": mindspore(loops_mindspore.DynamicLossScaleUpdateCell),
     "mindspore_manager": Published(loops_mindspore.DynamicLossScaleManager, (2**24, 2, 2000), THREE, starts=(TOP32, TOP64, 3.0)),
     "paddle_document": paddle(loops_paddle.GradScalerPage, 32768, 2, 0.5, 1000, 2, starts=(TOP32, BOTTOM32)),
     "paddle": paddle(loops_paddle.GradScaler, 65536, 2, 0.5, 2000, 1, starts=(TOP32, BOTTOM32)),
@@ -129,10 +125,8 @@ PUBLISHED = {
         "init_scale growth_factor growth_interval min_scale max_scale",
         starts=(TOP64, 3.0, 2.0),
         more=(
-            {"min_scale": 20.0, "max_scale": 100.0},
-            {"min_scale": 60.0, "max_scale": 64.0},
+            *({"max_scale": 128.0}, {"min_scale": 20.0, "max_scale": 100.0}, {"min_scale": 60.0, "max_scale": 64.0}),
             {"init_scale": 100.0, "growth_factor": 1.1, "max_scale": 150.0},
-            {"max_scale": 128.0},
         ),
     ),
     "jmp": Published(

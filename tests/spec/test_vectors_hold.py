@@ -201,7 +201,7 @@ def module_of(chapter):
 
 
 def step(case):
-    """Compare the outputs of whole steps that the test vector names."""
+    """Compare the outputs that the test vector lists for each step."""
     network = linear([array(parameter) for parameter in case["parameters"]])
     settings = case["optimizer"]
     kwargs = {"learning_rate": argument(settings["learning_rate"])}
@@ -217,6 +217,7 @@ def step(case):
 
 
 def matches(actual, expected):
+    """Compare one output: an array or a tree, a flag, the name of a status, or None."""
     if expected is None:
         return actual is None
     if isinstance(expected, bool):
@@ -282,6 +283,7 @@ def replicas(case):
 
 
 def step_of_replica(case, rank, gradients):
+    """Return True if one replica's decision, and the gradients and the norm if the test vector has them, are as expected."""
     with np.errstate(all="ignore"):
         mean = rank.mean([array(gradient) for gradient in gradients])
     unscaled, finite, norm = ampscale.unscale_check_and_norm(mean, argument(case["scale"]))

@@ -130,11 +130,7 @@ def test_fused_passes_run_during_interpreter_shutdown(leave):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_forked_processes_start_their_own_threads():
-    """
-    The results of a forked process are the same. The import alone starts no thread.
-
-    The test runs in a new process, because libraries that this one has imported do not support a fork.
-    """
+    """The import starts no thread. The test runs in a new process, since libraries that this one imports cannot be forked."""
     code = """
         import os, threading, numpy as np, ampscale
         assert threading.active_count() == 1

@@ -229,11 +229,7 @@ def test_norms_are_reproducible(place, name):
 
 @pytest.mark.clause("NORMS-accumulation-dtype", "NORMS-global")
 def test_sums_are_rounded_to_the_dtype_of_the_norm(place):
-    """
-    The sums of many arrays are added in order in float32; another order gives a very different result.
-
-    With a float64 array, they are added in float64.
-    """
+    """Sums of arrays are added in order, in float32 or, with a float64 array, in float64. Only in float32 the order matters."""
     tree = [np.asarray([4096], np.float32), *(np.asarray([1], np.float32) for _ in range(500))]
     assert place.to_numpy(place.backend.global_norm(place.put(tree))) == norms.global_norm(tree) == 4096
     assert place.to_numpy(place.backend.global_norm(place.put([*tree, np.zeros(1)]))) > 4096
@@ -275,7 +271,7 @@ def test_cuda_graphs_capture_train_step(gpu):
 @pytest.mark.device
 @pytest.mark.parametrize("name", CONTENTS[CONTENTS.index("scale") :])
 def test_functions_need_no_host_synchronization(gpu, name):
-    """A graph captures each function, which CuPy does not allow for a device-to-host copy."""
+    """Each function can be captured in a graph: CuPy does not allow a device-to-host copy during a capture."""
     tree = [np.ones(size, dtype) for dtype in DTYPES.values() for size in (1, 1000)] * 40
     inputs, factor = gpu.put(tree), gpu.put(np.asarray(3, np.float32))
     arguments = {"clip_by_global_norm": (2.0,), "all_finite": (), "global_norm": (), "local_norms": ()}.get(name, (factor,))

@@ -63,11 +63,7 @@ def check(name, left, right):
 @OPERATIONS
 @FORMATS
 def test_results_equal_numpy(name, dtype):
-    """
-    Operands and results include subnormal numbers.
-
-    Some divisors are scalars, whose reciprocal a compiler could use.
-    """
+    """Operands and results include subnormal numbers. Some divisors are scalars, whose reciprocal a compiler could use."""
     with jax.enable_x64(dtype == "float64"):
         check(name, numbers(dtype, seed=0), scales(dtype, seed=1))
         for scale in SCALES:
@@ -83,11 +79,7 @@ def test_ties_between_subnormal_numbers_go_to_even(name):
 
 
 def test_float64_is_rounded_to_the_nearest_float32():
-    """
-    Results include subnormal numbers, ties, and the smallest normal number.
-
-    Widening float32 is exact, and zeros keep their sign.
-    """
+    """Results include subnormal numbers, ties and the smallest normal number. Widening is exact, and zeros keep their sign."""
     random, unit = np.random.default_rng(6), 2.0**-149
     halves = (random.integers(0, 2**23, SIZE) + 0.5) * unit
     any_exponent = random.choice([-1, 1], SIZE) * np.ldexp(random.uniform(1, 2, SIZE), random.integers(-155, 130, SIZE))
@@ -127,11 +119,7 @@ def test_opaque_bits_differ_in_one_nan(dtype):
 
 @pytest.mark.parametrize(("name", "dtype"), [("multiply", "float64"), ("divide", "float32")])
 def test_derivatives_equal_those_of_the_plain_operation(name, dtype):
-    """
-    Both operands have forward-mode and reverse-mode derivatives, also at zero and at subnormal numbers.
-
-    Second derivatives exist, too.
-    """
+    """Both operands have forward- and reverse-mode derivatives, also at zero and subnormal numbers, and second derivatives."""
     operation = getattr(exact, name)
     values = np.asarray([0.0, -0.0, np.finfo(dtype).smallest_subnormal, -np.finfo(dtype).smallest_normal / 2, 1.0, -3.0], dtype)
     for derivative in (jax.jit(jax.grad(operation, (0, 1))), jax.jit(jax.jacfwd(operation, (0, 1)))):

@@ -51,11 +51,7 @@ def computed(tree, scale, dtype=None):
 @REAL
 @pytest.mark.parametrize(("widened", "make_scale"), [(None, np.float32), ("float32", np.atleast_1d)])
 def test_all_bits_and_scales_equal_numpy(dtype, widened, make_scale):
-    """
-    Values are all 65,536 patterns of the 16-bit formats, and random ones of float32 and float64, under jit.
-
-    Scales are float32, or float64 of shape (1,), between 2**-149 and 2**128.
-    """
+    """Values are all patterns of 16-bit formats and random ones of others, under jit. Scales range from 2**-149 to 2**128."""
     compiled, random = jax.jit(partial(computed, dtype=widened)), np.random.default_rng(0)
     scales = [*SCALES, *np.ldexp(random.uniform(1, 2, 20), random.integers(-140, 127, 20))]
     for seed, scale in enumerate(map(make_scale, scales)):
@@ -168,12 +164,8 @@ def programs(monkeypatch):
 @pytest.mark.clause("BACKENDS-no-host-sync", "OVERFLOW-no-host-sync")
 def test_frequent_calls_run_one_program(programs):
     """The first calls run at most three programs for each array, and three for all of them."""
-    arrays = [
-        np.full((), 1, DTYPES["float16"]),
-        np.full((2, 2), 2, np.float32),
-        np.ones(kernels.STRAIGHT + 1, DTYPES["bfloat16"]),
-    ]
-    tree, scale = LIBRARY.from_numpy(arrays), jnp.float32(3)
+    shapes = {"float16": (), "float32": (2, 2), "bfloat16": kernels.STRAIGHT + 1}
+    tree, scale = LIBRARY.from_numpy([np.ones(shape, DTYPES[name]) for name, shape in shapes.items()]), jnp.float32(3)
     for function in (backend.scale, backend.unscale_check_and_norm, lambda tree, _: backend.clip_by_global_norm(tree, 1.0)):
         for _ in range(backend._OFTEN - 1):
             programs.clear()

@@ -239,11 +239,7 @@ def test_interrupts_leave_the_parameters_of_a_module(monkeypatch):
 @pytest.mark.clause("STEP-apply", "MACHINE-pure")
 @pytest.mark.parametrize("optimizer", [ampscale.optimizers.Momentum, ampscale.optimizers.AdamW])
 def test_train_step_changes_neither_module_nor_state(optimizer):
-    """
-    The parameters of the module, their `grad` and the old state are unchanged.
-
-    Nothing in the new state or the report requires gradients, so the memory of a run does not grow.
-    """
+    """The module, its `grad` and the old state are unchanged. No result requires gradients, so that memory does not grow."""
     module = module_of(nn.Linear(3, 2)).to(torch.bfloat16)
     inputs = [value.to(torch.bfloat16) for value in batch()]
     original, (step, first) = copied(dict(module.named_parameters())), training(module, optimizer)

@@ -176,11 +176,7 @@ def test_train_step_compiles_into_one_graph():
 @pytest.mark.slow
 @pytest.mark.clause("STEP-network", "STEP-order")
 def test_train_step_of_a_module_compiles_into_one_graph(monkeypatch):
-    """
-    `trace_autograd_ops` is required. The parameters of the module are unchanged.
-
-    Importing other modules between steps does not recompile.
-    """
+    """`trace_autograd_ops` is required. The module is unchanged. Importing other modules between steps does not recompile."""
     module = Linear(3, 2)
     original = {name: parameter.detach().clone() for name, parameter in module.named_parameters()}
     step, state = step_of(module, ampscale.optimizers.AdamW(network_of(module), 0.1))

@@ -265,7 +265,7 @@ def test_kernels_do_not_support_other_arrays():
 
 @pytest.mark.clause("TORCH-unscale")
 def test_negated_views_are_unscaled():
-    """The kernel rejects a list that contains one."""
+    """The fused kernel rejects lists with such a view; torch's operators then divide the gradients."""
     whole = torch.tensor([8 + 4j, 6 - 2j])
     for part, expected in ((whole.conj().imag, [-1.0, 0.5]), (whole[:1].conj().imag, [-1.0])):
         plain = torch.tensor([8.0])
@@ -323,11 +323,7 @@ def test_traced_functions_take_the_scale_as_an_argument():
     [(4.0, 0.0, 1), (3.0, 0.0, 2), (0.5, 0.0, 2), (None, 0.0, 2), (None, 2.0**-126, 2), (None, 0.5, 2), (None, 1.0, 1)],
 )
 def test_devices_need_no_host_synchronization(scale, least, passes):
-    """
-    The device is fake, so reading a value would raise an error.
-
-    One pass over the arrays of a dtype is one call of the kernel.
-    """
+    """The device is fake: reading a value would raise an error. One pass over the arrays of a dtype is one kernel call."""
     with FakeTensorMode(), Calls() as calls:
         values = [torch.ones(3, device="cuda", dtype=dtype) for dtype in (torch.float32, torch.bfloat16, torch.float64)]
         divisor = torch.full((), 4.0, device="cuda") if scale is None else scale
@@ -361,11 +357,7 @@ class Calls(TorchDispatchMode, list):
     "sizes", [[1], [4096, 4097], [131_072], [131_073, 5, 0, 400_000], [1000] * 40], ids=lambda sizes: f"{len(sizes)}x{sizes[0]}"
 )
 def test_norms_equal_the_definition_to_two_units(dtype, sizes):
-    """
-    Values are random, or equal, so that all squares are rounded in the same direction.
-
-    Squares of 1e-30 underflow in float32, and those of 1e30 overflow.
-    """
+    """Values are random, or equal, so that their squares round alike; squares of 1e-30 underflow and those of 1e30 overflow."""
     generator, dtype = torch.Generator().manual_seed(0), getattr(torch, dtype)
     random = [torch.randn(size, generator=generator).to(dtype) for size in sizes]
     for tree in (random, *([torch.full((size,), value).to(dtype) for size in sizes] for value in (1.1, 1e-30, 1e30))):

@@ -12,7 +12,7 @@ from spec_vectors.archive import SPEC, write
 
 @pytest.fixture
 def archive(tmp_path):
-    """Write the archive, and extract it."""
+    """Return the folder of the extracted archive."""
     with zipfile.ZipFile(write(tmp_path)) as file:
         file.extractall(tmp_path)
     return next(path for path in tmp_path.iterdir() if path.is_dir())

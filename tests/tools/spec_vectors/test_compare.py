@@ -180,7 +180,8 @@ def test_rewrite_restores_changed_values(tmp_path):
 
 def with_change(text, case, path):
     """Return the text of a file with another value for the last scalar of a vector's member."""
-    start = text.index(f'\n      "{path[0]}": ', text.index(f'"id": "{case["id"]}"')) + len(path[0]) + 11
+    prefix = f'\n      "{path[0]}": '
+    start = text.index(prefix, text.index(f'"id": "{case["id"]}"')) + len(prefix)
     _, end = json.JSONDecoder().raw_decode(text, start)
     value = case
     for key in path:
