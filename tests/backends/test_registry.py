@@ -151,10 +151,7 @@ FAILURE = "the backend 'quarry' of ampscale-quarry 0.1 failed: ImportError: need
 
 @pytest.mark.clause("BACKENDS-failure-reported", "BACKENDS-wrong-value")
 def test_load_failures_are_raised_on_every_use(answers):
-    """
-    The message has the package and the reason. An array without another owner raises it too, because it may belong to this
-    backend. Arrays of other backends are not affected.
-    """
+    """Errors name the package and the reason. Arrays without an owner raise them too, those of other backends do not."""
     assert answers["used"] == [f"{FAILURE} / ImportError"] * 2
     assert answers["unowned array"] == f"{FAILURE} / ImportError"
     for name, line in (("quarry", answers["chosen"]), ("query", answers["unknown name after failure"])):

@@ -38,11 +38,7 @@ def test_conversion_to_the_same_format_is_lossless(name):
 
 @pytest.mark.parametrize(("source", "target"), PAIRS)
 def test_report_states_the_first_difference(source, target):
-    """
-    Loops of the published scalers diverge after the trace that the report states.
-
-    The target's entries are read back as they were written. If nothing was dropped, converting back restores the source's state.
-    """
+    """Loops diverge after the reported trace; entries are read back as written; lossless conversions can be reversed."""
     for loop, mapping, settings in different(source, SMALL[-1]):
         saved = checkpoints.convert(mapping, source, target, settings=settings)
         other = SCALERS[target].load(saved.mapping, saved.report.settings)

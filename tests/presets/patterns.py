@@ -22,10 +22,10 @@ class Level(NamedTuple):
 
 
 @np.errstate(over="ignore")
-def of_loop(loop, start, steps=STEPS):
+def of_loop(loop, start):
     """Return the tree of a loop as a list of levels. *start* is the scale before the first step."""
     nodes, levels = [(loop, start)], []
-    for _ in range(steps):
+    for _ in range(STEPS):
         children = [_after(loop, scale, finite) for loop, scale in nodes for finite in (True, False)]
         nodes = [(loop, scale) for loop, scale, _ in children]
         dtype = np.float32 if all(isinstance(scale, np.float32) for _, scale in nodes) else np.float64
@@ -44,10 +44,10 @@ def _after(loop, scale, finite):
         return None, scale, True
 
 
-def of_rule(rule, steps=STEPS):
+def of_rule(rule):
     """Return the tree of a rule. Every level is one update of a batch."""
     state, levels, ended = _map(rule.init(), lambda array: array.reshape(1)), [], np.zeros(1, bool)
-    for level in range(steps):
+    for level in range(STEPS):
         state, ended = _map(state, lambda array: np.repeat(array, 2)), np.repeat(ended, 2)
         finite = np.tile([True, False], 2**level)
         raised = rule.would_raise(state, finite) & ~ended

@@ -28,26 +28,18 @@ class Real(Loop):
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_torch_loop_equals_the_kernel_of_torch(setting):
-    """All traces of ten steps, with ordinary and extreme scales, and with factors that are not powers of two."""
+def test_loops_equal_the_updates_of_torch(setting):
+    """These are the kernel of GradScaler, and the method of ShardedGradScaler for the CPU, which is written in Python."""
     torch = pytest.importorskip("torch", reason="needs torch")
+    sharded = pytest.importorskip("torch.distributed.fsdp.sharded_grad_scaler", reason="needs torch.distributed")
 
     def kernel(real, found_inf):
         torch._amp_update_scale_(real._scale, real._growth_tracker, found_inf, *setting[1:])
 
-    real = Real(torch, kernel, *setting)
-    assert differing(of_loop(real, 0.0, steps=10), of_loop(GradScaler(*setting), 0.0, steps=10)) == 0
-
-
-@pytest.mark.parametrize("setting", SETTINGS)
-def test_sharded_loop_equals_torch(setting):
-    """The update of ShardedGradScaler on the CPU is written in Python."""
-    torch = pytest.importorskip("torch", reason="needs torch")
-    sharded = pytest.importorskip("torch.distributed.fsdp.sharded_grad_scaler", reason="needs torch.distributed")
-    real = Real(torch, sharded.ShardedGradScaler._amp_update_scale_cpu_, *setting)
     init, growth_factor, backoff_factor, growth_interval = setting
-    loop = ShardedGradScaler(init, backoff_factor, growth_factor, growth_interval)
-    assert differing(of_loop(real, 0.0, steps=10), of_loop(loop, 0.0, steps=10)) == 0
+    loops = GradScaler(*setting), ShardedGradScaler(init, backoff_factor, growth_factor, growth_interval)
+    for loop, update in zip(loops, (kernel, sharded.ShardedGradScaler._amp_update_scale_cpu_), strict=True):
+        assert differing(of_loop(Real(torch, update, *setting), 0.0), of_loop(loop, 0.0)) == 0
 
 
 @pytest.mark.parametrize("factor", [2, 3, 7, 10, 1.1])

@@ -44,11 +44,7 @@ def ptx(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.clause("SCALING-round-once")
 def test_device_arithmetic_conforms_to_ieee_754(ptx):
-    """
-    No instruction flushes subnormal numbers or is approximate. Only quotients fuse a multiplication with an addition.
-
-    There are no atomic operations, whose order is not deterministic.
-    """
+    """No instruction flushes subnormal numbers, approximates or is atomic. Only quotients fuse multiplications with additions."""
     for kernel in re.split(r"\.entry ", ptx)[1:]:
         assert ("fma." in kernel) == (kernel.startswith("pass_") and not kernel.startswith("pass_float64")), kernel.partition(
             "("

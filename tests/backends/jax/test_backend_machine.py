@@ -93,20 +93,6 @@ def test_float32_presets_need_no_x64():
     assert [name for name, is_same in results.items() if not is_same] == []
 
 
-@pytest.mark.clause("MACHINE-pure")
-def test_states_of_a_batch_are_updated_independently():
-    """Scalers in different states are updated as each one alone, with and without vmap."""
-    rule = RULES["paddle-accumulated"]
-    alone = [rule.init(like=jnp.zeros(()))]
-    for finite in (True, True, False):
-        alone.append(rule.update(alone[-1], jnp.asarray(finite)))
-    batch = jax.tree.map(lambda *arrays: jnp.stack(arrays), *alone)
-    flags = jnp.asarray([True, True, False, False])
-    expected = jax.tree.map(lambda *arrays: jnp.stack(arrays), *map(rule.update, alone, flags))
-    for update in (jax.jit(jax.vmap(rule.update)), rule.update):
-        assert same(update(batch, flags), expected)
-
-
 @pytest.mark.clause("STEP-counters", "MACHINE-state")
 def test_train_state_is_a_pytree():
     """Flattening and unflattening keeps all values and types."""

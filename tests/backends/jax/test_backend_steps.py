@@ -143,11 +143,7 @@ def test_finite_steps_equal_optax(name, container):
     ],
 )
 def test_compiled_loops_equal_eager_steps(name, dtype):
-    """
-    Flags, scales and counts are equal, and values are close. No step changes a dtype.
-
-    An overflow leaves parameters and optimizer state unchanged, the scale backs off, and the step counts as attempted.
-    """
+    """Flags, scales and counts are equal, values are close, and dtypes are kept. Overflows change only scaler and counts."""
     network = model(dtype=dtype)
     optimizer = OPTAX[name] if name in OPTAX else AMPSCALE[name](network, [0.5, 0.25])
     eager = steps(network, optimizer)

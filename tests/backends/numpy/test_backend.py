@@ -166,11 +166,7 @@ def test_every_layout_gives_what_the_definition_gives(layout):
 @pytest.mark.clause("OVERFLOW-in-place")
 @pytest.mark.parametrize("length", [6, 300_000])
 def test_shared_memory_is_read_before_it_is_written(length):
-    """
-    Cases are the same array twice, overlapping views, a shifted *out*, and arrays that overlap themselves.
-
-    Disjoint views of one buffer, and other array objects with the same memory, are written in place.
-    """
+    """Arrays, views or *out* share memory, also with themselves. Disjoint views of one buffer are written in place."""
     array, half = random(2 * length), length
     view = array[1:]
     check_in_place([array, array], 3.0)

@@ -112,7 +112,10 @@ DAMAGED = {
     "entry.safetensors": (safetensors({"a": [1]}), "a must have dtype, shape and data_offsets"),
     "more.safetensors": (safetensors({"a": {**ENTRY, "x": 1}}), "a must have dtype, shape and data_offsets"),
     "shape.safetensors": (safetensors({"a": {**ENTRY, "shape": [-1]}}), "a must have a str as dtype, and lists of sizes"),
-    "size_of_axis.safetensors": (safetensors({"a": {**ENTRY, "shape": [2**63]}}), "a must have a str as dtype, and lists of sizes"),
+    "size_of_axis.safetensors": (
+        safetensors({"a": {**ENTRY, "shape": [2**63]}}),
+        "a must have a str as dtype, and lists of sizes",
+    ),
     "axes.safetensors": (safetensors({"a": {**ENTRY, "shape": [1] * 33}}), "a must have a str as dtype, and lists of sizes"),
     "bool.safetensors": (safetensors({"a": {**ENTRY, "shape": [True]}}), "a must have a str as dtype, and lists of sizes"),
     "dtype.safetensors": (safetensors({"a": {**ENTRY, "dtype": 3}}), "a must have a str as dtype, and lists of sizes"),
