@@ -61,6 +61,7 @@ def environment(folder, *packages):
 
 
 def files_of(wheel, package):
+    """Return the files of a wheel except its metadata, and those of *package* among them."""
     names = zipfile.ZipFile(wheel).namelist()
     return {name for name in names if ".dist-info/" not in name}, {name for name in names if name.startswith(f"{package}/")}
 

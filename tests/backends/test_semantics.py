@@ -140,7 +140,6 @@ def norms_hold(library, dtypes):
     """Assert for trees of *dtypes* that norms are accurate to two units, and that clipped norms equal the formula."""
     smallest = SMALLEST_NORMAL if library.flushes_subnormals else SMALLEST
     tenfold = st.floats(-300, 300).map(lambda power: 10.0**power)
-
     several = st.lists(st.sampled_from(dtypes).flatmap(magnitudes), min_size=1, max_size=2)
 
     @examples(library, several, tenfold | st.floats(1e-3, 1e3))

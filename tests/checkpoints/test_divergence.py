@@ -97,11 +97,7 @@ def check_numbers(pair):
 @settings(max_examples=50)
 @given(small_pairs())
 def test_traces_lead_to_differing_scales(pair):
-    """
-    The scales differ after the first trace and after the lead, and the cycle leads back to the same states.
-
-    The number of steps to the next growth is that of finite steps taken one by one.
-    """
+    """Scales differ after the first trace and the lead, and the cycle returns to the same states. The next growth is exact."""
     rules, states = [checkpoint.rule for checkpoint in pair], tuple(map(brute.start, pair))
     for checkpoint in pair:
         assert steps_to_growth(checkpoint) == brute.next_growth(checkpoint, LONG)

@@ -14,6 +14,7 @@ from vectors import argument, arguments, array, cases, rule_arguments
 
 import ampscale
 from ampscale.core import norms
+from ampscale.core.statistics import LOWEST
 from ampscale.core.trees import leaves, map_leaves
 from ampscale.frameworks import mindspore
 
@@ -171,7 +172,7 @@ def measure(case):
 def histogram(case):
     """Compare the number of values of each exponent that occurs."""
     rows = np.asarray(ampscale.exponent_histogram(argument(case["tree"])))
-    return [{str(index - 150): int(row[index]) for index in np.flatnonzero(row)} for row in rows] == case["counts"]
+    return [{str(index + LOWEST): int(row[index]) for index in np.flatnonzero(row)} for row in rows] == case["counts"]
 
 
 def error(case):
@@ -228,6 +229,7 @@ def matches(actual, expected):
 
 
 def pure(case, network, optimizer):
+    """Return a function that runs `train_step` with the data of a step, and returns the outputs by name."""
     rule = ampscale.LossScaleRule(**rule_arguments(case["rule"]))
     limit = argument(case["max_norm"]) if "max_norm" in case else None
     state = ampscale.init_train_state(network.params, optimizer, rule)
@@ -241,6 +243,7 @@ def pure(case, network, optimizer):
 
 
 def paddle(case, network, optimizer):
+    """Return such a function for a step with Paddle's scaler."""
     scaler = ampscale.GradScaler(**arguments(case["arguments"]))
 
     def outputs(data):
@@ -254,6 +257,7 @@ def paddle(case, network, optimizer):
 
 
 def cell(case, network, optimizer):
+    """Return such a function for a step of a training cell."""
     kwargs = arguments(case.get("arguments", {}))
     if "scale_sense" in case:
         sense = case["scale_sense"]

@@ -18,7 +18,7 @@ def test_the_committed_page_matches_the_reports():
 
 
 def test_named_tests_exist():
-    """A test that is renamed is renamed in tools/pains/pains.toml, too."""
+    """After renaming a test, rename it in tools/pains/pains.toml, too."""
     tests = [test.split("::") for report in reports() for test in report.get("tests", ())]
     assert [(file, name) for file, name in tests if not (ROOT / file).is_file() or name not in functions(file)] == []
 

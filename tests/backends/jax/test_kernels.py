@@ -30,7 +30,7 @@ def numbers(dtype, size, seed):
     bits = random.integers(0, np.iinfo(pattern).max, size, pattern, endpoint=True)
     infinity = np.asarray(np.inf, DTYPES[dtype]).view(pattern)
     sign = pattern.type(1 << (8 * DTYPES[dtype].itemsize - 1))
-    bits[::3] &= sign | (infinity >> pattern.type(4))
+    bits[::3] &= sign | (infinity >> pattern.type(4))  # clears the highest four bits of the exponent
     return bits.view(DTYPES[dtype])
 
 
