@@ -5,8 +5,9 @@ import copy
 import numpy as np
 import pytest
 from frameworks.networks import array
-from frameworks.published import SETTINGS, dynamic_manager, every_pattern
+from frameworks.published import SETTINGS, every_pattern, states_of
 from frameworks.rejections import check_rejected
+from presets import loops_mindspore
 
 from ampscale.frameworks.mindspore import (
     DynamicLossScaleManager,
@@ -35,7 +36,8 @@ def test_the_manager_equals_the_plain_loop_on_every_pattern(start, factor, windo
         DynamicLossScaleManager.get_loss_scale,
     )
     for pattern, scales in runs:
-        assert scales == dynamic_manager(start, factor, window, pattern), pattern
+        loop = loops_mindspore.DynamicLossScaleManager(start, factor, window)
+        assert scales == [scale for (scale,) in states_of(loop, pattern, "loss_scale")], pattern
         assert {type(scale) for scale in scales} == {float}
 
 

@@ -4,8 +4,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 from frameworks.networks import array, bits
-from frameworks.published import SETTINGS, dynamic_loss_scaler, every_pattern
+from frameworks.published import SETTINGS, every_pattern, states_of
 from frameworks.rejections import rejects
+from presets import loops_mindspore
 
 from ampscale.frameworks.mindspore import DynamicLossScaler, LossScaler, StaticLossScaler, all_finite
 
@@ -98,8 +99,9 @@ def test_the_scaler_equals_the_plain_loop_on_every_pattern(start, factor, window
     def adjust(scaler, step):
         assert scaler.adjust(step == "F") is True
 
+    loop = loops_mindspore.DynamicLossScaler(start, factor, window)
     for pattern, states in every_pattern(DynamicLossScaler(start, factor, window), adjust, state_of):
-        assert states == dynamic_loss_scaler(start, factor, window, pattern), pattern
+        assert states == states_of(loop, pattern, "scale", "counter"), pattern
 
 
 @pytest.mark.clause("MINDSPORE-dynamic-min-scale", "MINDSPORE-scale-value-attribute", "STEP-resume")

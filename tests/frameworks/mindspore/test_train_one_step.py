@@ -4,7 +4,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 from frameworks.networks import BAD, FINE, Recorder, array, bits, data, linear
-from frameworks.published import TRACES
+from frameworks.published import SETTINGS, states_of
+from presets import loops_mindspore
 
 from ampscale import optimizers
 from ampscale.core.replicas import Agreement
@@ -65,11 +66,13 @@ def test_a_vector_of_losses_keeps_its_shape():
 
 @pytest.mark.clause("MINDSPORE-cell-loss-scale", "MINDSPORE-cell-scale-cell")
 def test_the_returned_loss_scale_is_the_updated_one():
-    """The scales of whole steps equal the published ones; a step uses the scale that the previous one returned."""
-    for start, factor, window, pattern, scales in TRACES:
-        network = linear([1, 2])
-        cell = TrainOneStepWithLossScaleCell(network, Recorder(), DynamicLossScaleUpdateCell(start, factor, window))
-        assert [start, *(float(cell(data(step)).loss_scale) for step in pattern)] == scales
+    """A step uses the scale that the previous one returned."""
+    pattern = "FFFOFFFFOOFOOOFF"
+    for setting in SETTINGS[:4]:
+        network, loop = linear([1, 2]), loops_mindspore.DynamicLossScaleUpdateCell(*setting)
+        scales = [setting[0], *(scale for (scale,) in states_of(loop, pattern, "scale"))]
+        cell = TrainOneStepWithLossScaleCell(network, Recorder(), DynamicLossScaleUpdateCell(*setting))
+        assert [float(cell(data(letter)).loss_scale) for letter in pattern] == scales[1:]
         assert [float(seed) for seed in network.seeds] == scales[:-1]
 
 

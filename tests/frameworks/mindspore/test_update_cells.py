@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 from frameworks.networks import array, bits
-from frameworks.published import SETTINGS, dynamic_update_cell, every_pattern
+from frameworks.published import SETTINGS, every_pattern, states_of
 from frameworks.rejections import check_rejected, rejects
+from presets import loops_mindspore
 
 from ampscale.frameworks.mindspore import DynamicLossScaleUpdateCell, FixedLossScaleUpdateCell
 
@@ -61,18 +62,20 @@ def test_get_loss_scale_returns_the_initial_scale(cell_of):
 @pytest.mark.clause(
     "MINDSPORE-update-cell-dynamic", "MINDSPORE-update-cell-skip-infinite-growth", "MINDSPORE-update-cell-reciprocal"
 )
-@pytest.mark.parametrize(
-    ("start", "factor", "window", "dtype"),
-    [
-        *[(*setting, np.float32) for setting in [*SETTINGS, (8, 1.5, 2), (0.5, 2, 2)]],
-        (10, 3, 2, np.float64),  # the reciprocal is inexact
-    ],
-)
-def test_the_cell_equals_the_plain_loop_on_every_pattern(start, factor, window, dtype):
+@pytest.mark.parametrize("setting", [*SETTINGS, (8, 1.5, 2), (0.5, 2, 2)])
+def test_the_cell_equals_the_plain_loop_on_every_pattern(setting):
     """Scale and both counters are equal bit for bit."""
-    pair = DynamicLossScaleUpdateCell(start, factor, window), array(start, dtype)
-    for pattern, states in every_pattern(pair, run_step, state_of):
-        assert states == dynamic_update_cell(start, factor, window, pattern, dtype), pattern
+    loop = loops_mindspore.DynamicLossScaleUpdateCell(*setting)
+    for pattern, states in every_pattern((DynamicLossScaleUpdateCell(*setting), array(setting[0])), run_step, state_of):
+        assert states == states_of(loop, pattern, "scale", "cur_iter", "last_overflow_iter"), pattern
+
+
+@pytest.mark.clause("MINDSPORE-update-cell-reciprocal")
+def test_the_reciprocal_for_a_float64_scale_is_a_float64_number():
+    """In either dtype, the reciprocal of 3 is inexact."""
+    scale = array(10, "float64")
+    DynamicLossScaleUpdateCell(10, 3, 2)(scale, True)
+    assert scale == 10 * (1 / 3)
 
 
 class Differentiated(np.ndarray):

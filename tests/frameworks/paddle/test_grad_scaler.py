@@ -6,9 +6,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 from frameworks.networks import array, bits
-from frameworks.published import every_pattern, grad_scaler
+from frameworks.published import every_pattern, states_of
 from frameworks.rejections import check_rejected
 from frameworks.steps import GradientDescent, run_step, scaler_at, state_of
+from presets.loops_paddle import GradScaler as LoopOfCode
+from presets.loops_paddle import GradScalerPage as LoopOfPage
 
 from ampscale import GradScaler
 
@@ -56,12 +58,15 @@ def test_the_initial_scale_is_rounded_to_float32():
     *("PADDLE-incr-every", "PADDLE-decr-every", "PADDLE-decr-accumulated", "PADDLE-decr-consecutive"),
     *("PADDLE-arithmetic", "PADDLE-min-scale", "PADDLE-skip-infinite-growth"),
 )
-@pytest.mark.parametrize("decr_count", ["accumulated", "consecutive"])
+@pytest.mark.parametrize(
+    ("decr_count", "loop", "counts"),
+    [("accumulated", LoopOfPage, ("in_a_row", "added_up")), ("consecutive", LoopOfCode, ("incr_count", "decr_count"))],
+)
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_the_scaler_equals_the_plain_loop_on_every_pattern(setting, decr_count):
+def test_the_scaler_equals_the_plain_loop_on_every_pattern(setting, decr_count, loop, counts):
     """Scale and both counts are equal bit for bit."""
     for pattern, states in every_pattern(GradScaler(True, *setting, decr_count=decr_count), run_step, state_of):
-        assert states == grad_scaler(*setting, pattern, decr_count), pattern
+        assert states == states_of(loop(*setting), pattern, "scale", *counts, floor=2.0**-126), pattern
 
 
 @pytest.mark.clause("PADDLE-silent", "PADDLE-never-off")
