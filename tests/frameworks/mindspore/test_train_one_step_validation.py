@@ -1,6 +1,6 @@
 """`TrainOneStepWithLossScaleCell`: valid and invalid scales, networks and optimizers."""
 
-from typing import NamedTuple
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -68,15 +68,16 @@ def eager(network):
     return step
 
 
-class Transformation(NamedTuple):
-    """Gradient descent in optax's shape; its state is the learning rate, which halves at every step."""
-
-    init = staticmethod(lambda _params: array(0.5))
-    update = staticmethod(lambda gradients, rate, _params: ([-rate * gradient for gradient in gradients], rate / 2))
+def transformation(_network):
+    """Return gradient descent as an optax transformation; its state is the learning rate, which halves at every step."""
+    return SimpleNamespace(
+        init=lambda _params: array(0.5),
+        update=lambda gradients, rate, _params: ([-rate * gradient for gradient in gradients], rate / 2),
+    )
 
 
 @pytest.mark.clause("MINDSPORE-cell-skip", "STEP-two-modes")
-@pytest.mark.parametrize("make", [eager, lambda network: optimizers.SGD(network, [0.5, 0.25]), lambda _network: Transformation()])
+@pytest.mark.parametrize("make", [eager, lambda network: optimizers.SGD(network, [0.5, 0.25]), transformation])
 def test_optimizers_of_each_kind_run_the_same_steps(make):
     """The kinds are callables, `ampscale.optimizers` and optax transformations."""
     network = linear([1, 2])

@@ -9,7 +9,6 @@ from ampscale.frameworks.mindspore import DynamicLossScaleUpdateCell, TrainOneSt
 from ampscale.frameworks.torch import GradScaler
 
 RATE, GRADIENT = 0.5, [2.0, 4.0]
-LOWEST = 2.0**-126
 
 
 @pytest.fixture(autouse=True)
@@ -62,53 +61,38 @@ class Loop(World):
                 self.scaler.load_state_dict(GradScaler("cpu", init_scale=4.0).state_dict())
 
 
-def unscale(loop):
-    """Call `unscale_`."""
-    loop.scaler.unscale_(loop.optimizer)
-
-
-def step(loop):
-    """Call `step`."""
-    loop.scaler.step(loop.optimizer)
-
-
-def update(loop):
-    """Call `update`."""
-    loop.scaler.update()
-
-
-def both(loop):
-    """Call `step` and `update`."""
-    step(loop)
-    update(loop)
+UNSCALE, STEP, UPDATE = (
+    lambda loop: loop.scaler.unscale_(loop.optimizer),
+    lambda loop: loop.scaler.step(loop.optimizer),
+    lambda loop: loop.scaler.update(),
+)
 
 
 def overflow(loop):
     """Run a skipped step from the lowest scale."""
-    loop.scaler.update(LOWEST)
+    loop.scaler.update(2.0**-126)
     loop.parameter.grad.fill_(float("inf"))
-    step(loop)
-
-
-def raised(loop):
-    """Raise the scale from the lowest one, so that scaled gradients are normal numbers."""
-    loop.scaler.update(8.0)
+    STEP(loop)
 
 
 LOADED = {"scale": 2.0, "growth_factor": 4.0, "backoff_factor": 0.25, "growth_interval": 3, "_growth_tracker": 1}
 CALLS = {
-    "unscale_": (Loop, unscale, both),
-    "step": (Loop, step, update),
-    "step of a fused optimizer": (lambda: Loop(fused=True), step, update),
-    "step after unscale_": (lambda: Loop(calls=[unscale]), step, update),
-    "update": (lambda: Loop(calls=[step]), update),
-    "update that backs off to the floor": (lambda: Loop(calls=[overflow]), update, raised),
-    "update past the interval": (
-        lambda: Loop(growth_interval=9, calls=[step, lambda loop: loop.scaler.set_growth_interval(1)]),
-        update,
+    "unscale_": (Loop, UNSCALE, lambda loop: (STEP(loop), UPDATE(loop))),
+    "step": (Loop, STEP, UPDATE),
+    "step of a fused optimizer": (lambda: Loop(fused=True), STEP, UPDATE),
+    "step after unscale_": (lambda: Loop(calls=[UNSCALE]), STEP, UPDATE),
+    "update": (lambda: Loop(calls=[STEP]), UPDATE),
+    "update that backs off to the floor": (  # a higher scale follows, so that scaled gradients are normal numbers
+        lambda: Loop(calls=[overflow]),
+        UPDATE,
+        lambda loop: loop.scaler.update(8.0),
     ),
-    "update to a scale": (lambda: Loop(calls=[step]), lambda loop: loop.scaler.update(4.0)),
-    "abandon": (lambda: Loop(calls=[unscale]), lambda loop: loop.scaler.abandon(loop.optimizer)),
+    "update past the interval": (
+        lambda: Loop(growth_interval=9, calls=[STEP, lambda loop: loop.scaler.set_growth_interval(1)]),
+        UPDATE,
+    ),
+    "update to a scale": (lambda: Loop(calls=[STEP]), lambda loop: loop.scaler.update(4.0)),
+    "abandon": (lambda: Loop(calls=[UNSCALE]), lambda loop: loop.scaler.abandon(loop.optimizer)),
     "load_state_dict": (Loop, lambda loop: loop.scaler.load_state_dict(LOADED)),
     "set_growth_factor": (Loop, lambda loop: loop.scaler.set_growth_factor(3.0)),
 }

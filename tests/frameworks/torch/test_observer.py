@@ -263,29 +263,23 @@ def test_abandoned_gradients_that_are_not_reset_are_reported():
     assert [begin.stale for begin in loop.monitor.begins] == [False, False, False, True]
 
 
-def clip_norm(loop):
-    torch.nn.utils.clip_grad_norm_(loop.params, 1e9)
-
-
-def clip_value(loop):
-    torch.nn.utils.clip_grad_value_(loop.params, 1.0)
-
-
-def multiply(loop):
-    for param in loop.params:
-        param.grad *= 0.5
+CHANGES = {
+    "clipped norm": lambda params: torch.nn.utils.clip_grad_norm_(params, 1e9),
+    "clipped values": lambda params: torch.nn.utils.clip_grad_value_(params, 1.0),
+    "multiplied": lambda params: [param.grad.mul_(0.5) for param in params],
+}
 
 
 @pytest.mark.clause("TORCH-monitor")
 @pytest.mark.parametrize("zeroing", ["none", "zeros"])
-@pytest.mark.parametrize("change", [clip_norm, clip_value, multiply])
+@pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("unscales", [False, True])
 def test_changes_before_unscaling_are_reported(change, zeroing, unscales):
     """`modified` is set from the second iteration on, since the first one installs the hook that reads the counter."""
 
     def iteration(loop):
         loop.scaler.scale(loop.loss()).backward()
-        change(loop)
+        CHANGES[change](loop.params)
         if unscales:
             loop.scaler.unscale_(loop.optimizer)
         loop.finish()
