@@ -76,7 +76,7 @@ def test_default_vector_is_about_what_a_communicator_sends():
 )
 @pytest.mark.parametrize("ranks", [1, 2, 3, 6])
 def test_probability_is_the_sum_over_all_outcomes_that_disagree(ranks, probability):
-    """The sum is exact."""
+    """The sum is computed exactly, in fractions."""
     outcomes = (outcome for outcome in product((True, False), repeat=ranks) if len(set(outcome)) == 2)
     exact = sum(math.prod(probability if overflow else 1 - probability for overflow in outcome) for outcome in outcomes)
     assert disagreement_probability(ranks, float(probability)) == pytest.approx(float(exact), rel=1e-12)

@@ -37,8 +37,8 @@ RULES |= {name: LossScaleRule(**{"init_scale": 64.0, "growth_interval": 3, **axe
 def small(rule):
     """Return the rule with windows shorter than nine steps, and an initial scale near its minimum."""
     floor = min(16.0, rule.init_scale) if rule.min_scale == 1 else rule.min_scale
-    small = {"init_scale": min(64.0, rule.init_scale), "growth_interval": min(rule.growth_interval, 3), "min_scale": floor}
-    return rule if rule in (RULES[name] for name in AXES) else dataclasses.replace(rule, **small)
+    settings = {"init_scale": min(64.0, rule.init_scale), "growth_interval": min(rule.growth_interval, 3), "min_scale": floor}
+    return rule if rule in (RULES[name] for name in AXES) else dataclasses.replace(rule, **settings)
 
 
 NAMES = [*{small(rule): name for name, rule in RULES.items()}.values()]  # several presets have the same rule
@@ -230,7 +230,7 @@ def test_few_scales_are_listed_after_a_gap(listed, expected, monkeypatch):
 
 @pytest.mark.parametrize(("name", "least"), [("TOTAL", 4), ("CROWD", 1)])
 def test_limit_itself_is_allowed(name, least, monkeypatch):
-    """Four states are possible at the three steps together. One of them first occurs together with another new one."""
+    """The steps have four possible states in all. One of them is new at the same step as another new state."""
     monkeypatch.setattr(follow_scales, "PER_STEP", 0)
     observed = Observed(np.array([8.0, math.nan, 8.0]), np.full(2, -1, np.int8))
     for limit in (least, least - 1):

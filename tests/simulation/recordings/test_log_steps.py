@@ -128,7 +128,7 @@ def test_count_of_a_line_takes_precedence_over_messages():
         (megatron(3, 0), None, "..."),
         (deepspeed(7, 0) + deepspeed(17, 0) + deepspeed(27, 10), None, "." * 17 + "x" * 10),
         (deepspeed(0, 0) + deepspeed(1, 1), None, "x"),
-        # the total of a log that starts late has overflows from before it
+        # if the log starts late, the total includes earlier overflows
         (deepspeed(100, 7) + deepspeed(102, 7) + deepspeed(104, 9), 98, "....xx"),
         (overflow(8, 4) + overflow(4, 2) + deepspeed(100, 7) + deepspeed(102, 7) + deepspeed(104, 9), 98, "xx..xx"),
         (deepspeed(2, 0) + deepspeed(3, 1), 1, ".x"),

@@ -120,7 +120,7 @@ def new_megatron(run, every):
 
 
 def fairseq(run, every):
-    """Yield message and line of each step under fairseq 0.12, which has a line every *every* finite steps."""
+    """Yield message and line of each step under fairseq 0.12, which prints a line at each *every*-th finite step."""
     updates = 0
     for finite, _, after in run:
         updates += finite
