@@ -78,7 +78,7 @@ def test_usage_error_has_a_message(tmp_path, text, arguments, message):
 
 
 def test_file_is_followed_until_control_c(tmp_path):
-    """The command waits for the file, and reads it from its start after it was replaced. The exit code is 0."""
+    """The command waits for the file, and reads it from its start after it is replaced. The exit code is 0."""
     pty = pytest.importorskip("pty", reason="capability pty: no pseudo-terminals on this system")
     path, (terminal, stream) = tmp_path / "run.jsonl", pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "200"}
