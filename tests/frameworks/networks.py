@@ -1,4 +1,4 @@
-"""Transparent networks and optimizers for tests."""
+"""Networks and optimizers whose results can be checked by hand."""
 
 import numpy as np
 

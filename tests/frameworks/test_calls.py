@@ -303,7 +303,7 @@ def test_the_site_is_outside_of_the_package(tmp_path, monkeypatch):
 
 @pytest.mark.clause("PADDLE-abandon")
 def test_abandoned_gradients_of_paddles_scaler_count_as_nothing():
-    """Neither the overflow of one optimizer nor the finite step of another; a third one that stepped counts."""
+    """The update ignores an overflow and finite gradients that were abandoned, and counts an optimizer that stepped."""
     scaler = GradScaler(init_loss_scaling=8.0, incr_every_n_steps=2, decr_every_n_nan_or_inf=1)
     overflowed, finite, stepped = (GradientDescent(np.float32([value])) for value in (np.inf, 8.0, 8.0))
     for optimizer in (overflowed, finite):

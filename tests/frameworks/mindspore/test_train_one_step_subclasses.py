@@ -113,7 +113,7 @@ def test_a_status_register_reports_a_masked_overflow(detector, overflow):
 @both_detectors
 @pytest.mark.parametrize("own_status", [False, array([0] * 8, "int32")])
 def test_a_subclass_may_return_its_own_status_object(detector, own_status):
-    """MindSpore's documents have False on GPUs, and eight zeros. A step passes the object on unchanged."""
+    """In MindSpore's documents, the object is False or eight zeros. A step passes any object on unchanged."""
 
     class Subclass(Logged):
         def start_overflow_check(self, pre_cond, compute_input):

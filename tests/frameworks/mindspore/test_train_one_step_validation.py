@@ -30,7 +30,7 @@ def test_the_initial_scale_of_an_update_cell_must_be_positive_and_finite(value):
 @pytest.mark.clause("MINDSPORE-set-sense-scale")
 @pytest.mark.parametrize("scale_sense", [array(8), array([8]), array(8, "float64"), DynamicLossScaleUpdateCell(8, 2, 2)])
 def test_set_sense_scale_changes_the_scale_of_the_next_step(scale_sense):
-    """An update cell continues from it. It is copied, and None is returned."""
+    """An update cell continues from the new scale. The array is copied."""
     network = linear()
     cell = TrainOneStepWithLossScaleCell(network, Recorder(), scale_sense)
     cell(FINE)
@@ -46,7 +46,7 @@ def test_set_sense_scale_changes_the_scale_of_the_next_step(scale_sense):
 @pytest.mark.filterwarnings("ignore:Output seems independent of input")
 @pytest.mark.parametrize("output", [lambda loss: (loss, loss), lambda loss: [loss], float])
 def test_a_network_must_return_one_array(output):
-    """Tuples, lists and numbers are TypeErrors that change nothing, even if the array library differentiates."""
+    """Tuples, lists and numbers raise a TypeError before any change, also if the array library differentiates."""
     network, differentiated = linear(), Network(lambda params, x: (params[0] * x, x), [array(1)])
     network.vjp = lambda _params, x: (output(np.sum(x)), lambda seed: [x * seed])
     optimizer = optimizers.SGD(network)

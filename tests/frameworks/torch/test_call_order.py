@@ -86,7 +86,7 @@ def test_each_optimizer_has_its_own_call_order(order):
 
 @pytest.mark.clause("TORCH-abandon")
 def test_abandoned_gradients_count_as_nothing():
-    """Neither the overflow of one optimizer nor the finite step of another; a third one that stepped counts."""
+    """The update ignores an overflow and finite gradients that were abandoned, and counts an optimizer that stepped."""
     scaler = GradScaler("cpu", init_scale=8.0, growth_interval=2)
     overflowed, finite, stepped = (Loop(scaler, value) for value in (float("inf"), 3.0, 3.0))
     for loop in (overflowed, finite, stepped):
