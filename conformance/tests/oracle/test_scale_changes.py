@@ -65,6 +65,6 @@ def test_a_float64_factor_rounds_to_float64_and_then_to_the_dtype():
 
 @pytest.mark.parametrize("change", [multiplied, divided])
 @pytest.mark.parametrize("scale", [0.0, math.inf])
-def test_zero_and_infinity_stay(change, scale):
+def test_a_scale_of_zero_or_infinity_is_unchanged(change, scale):
     """No factor leads back to a finite nonzero scale."""
     assert change(scale, 0.5, "float32", False) == (scale, ())
