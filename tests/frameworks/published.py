@@ -8,7 +8,7 @@ import copy
 
 import numpy as np
 
-# Start, factor, window: powers of two and not, at the floor of 1, and where another growth exceeds float32.
+# Start, factor, window: factors of two and others, a start near the floor of 1, and starts whose growth exceeds float32.
 SETTINGS = [(8, 2, 1), (8, 2, 3), (10, 3, 2), (1.5, 7, 4), (2.0**127, 2, 1), (float(np.float32(3e38)), 3, 2)]
 
 

@@ -113,7 +113,7 @@ def test_only_optimizers_can_be_abandoned():
 
 @pytest.mark.clause("TORCH-call-order")
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # of torch.compile, about caches and profilers
+@pytest.mark.filterwarnings("ignore")  # warnings of torch.compile about caches and profilers
 def test_a_compiled_loop_equals_an_eager_one_and_its_errors_name_lines():
     """The calls break the graph, as all calls of optimizers do."""
 

@@ -15,7 +15,7 @@ ATTRIBUTES = ("grad_scale", "found_inf")  # that torch sets on an optimizer that
 
 
 class RecordingOptimizer(torch.optim.SGD):
-    """Optimizer that records its arguments and these attributes, and applies no gradient."""
+    """Optimizer that records its arguments and the `ATTRIBUTES`, and applies no gradient."""
 
     fails = False
 
