@@ -105,7 +105,7 @@ def test_abandoned_gradients_count_as_nothing():
 
 @pytest.mark.clause("TORCH-abandon")
 def test_only_optimizers_can_be_abandoned():
-    """A module is a TypeError. A disabled scaler accepts anything."""
+    """A module raises a TypeError. A disabled scaler accepts anything."""
     with pytest.raises(TypeError, match=r"optimizer must be a torch.optim.Optimizer, got Linear"):
         GradScaler("cpu").abandon(torch.nn.Linear(1, 1))
     assert GradScaler("cpu", enabled=False).abandon(torch.nn.Linear(1, 1)) is None
