@@ -150,7 +150,7 @@ def test_results_have_the_placements_of_the_tree_and_the_values_of_whole_arrays(
 
 
 def outputs(_):
-    """Unscale into other arrays."""
+    """Unscale into other DTensors, and then into plain tensors; return the values, and the error of the latter."""
     tree, target, other = placed(whole_arrays()), placed(whole_arrays()), in_order(whole_arrays())
     result, _ = ampscale.unscale_and_check(tree, 2.0, out=target)
     assert result is target
