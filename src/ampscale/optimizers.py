@@ -298,8 +298,8 @@ def _transformation(learning_rate: LearningRate, direction: Callable[..., Any], 
 
     Args:
         learning_rate: As for `SGD`.
-        direction: Function of the gradient, the moments and the value of a parameter, and of the number of applied steps with
-            this one. It returns the direction and the new moments.
+        direction: Function of the gradient, the moments and the value of a parameter, and of the number of applied steps,
+            including this one. It returns the direction and the new moments.
         moments: Number of moments.
     """
     rate_at = _schedule(learning_rate)

@@ -150,7 +150,7 @@ def paddle_document(
     hysteresis: int = 2,
 ) -> LossScaleRule:
     """
-    Backs off at the `hysteresis`-th overflow since the last growth or backoff, also if they are not consecutive; no bounds.
+    Backs off at the `hysteresis`-th overflow since the last growth or backoff, consecutive or not; no bounds.
 
     >>> rule = paddle_document(hysteresis=2)
     >>> state = rule.init(like=0.0)

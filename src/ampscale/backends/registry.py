@@ -73,9 +73,9 @@ def register_backend(backend: Backend) -> None:
 
 def owner_of(array: Array) -> Backend:
     """
-    Return the backend that owns *array*, which is the generic backend if no other one does.
+    Return the backend that owns *array*, or the generic backend if no other one does.
 
-    Before the generic backend is returned, the error of a backend that failed to load is raised: it may own *array*.
+    In the latter case, raise the error of a backend that failed to load, if there is one, since that backend may own *array*.
     """
     cls = type(array)
     if cls not in _owners:
@@ -194,7 +194,7 @@ def _first_result(query: Callable[[Backend], Any]) -> Any:
     """
     Return the first result of *query* that is not None, or else None.
 
-    A backend that fails to load raises only if no other backend gives a result, so it does not affect other libraries' arrays.
+    If no backend gives a result, raise the error of the first that failed to load. Otherwise, such a failure does not matter.
     """
     failures = []
     for name in _candidates():

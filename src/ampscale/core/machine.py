@@ -174,7 +174,7 @@ def _backed_off(rule: RuleConstants, scale: Array) -> Array:
 
 
 def _scaled(rule: RuleConstants, operation: Callable[[Array, Array], Array], scale: Array, factor: float) -> Array:
-    """Return the product or quotient of *scale* and *factor*, computed in float64 if *rule* requires it, in the scale's dtype."""
+    """Return *scale* times or divided by *factor*, in the dtype of *scale*; computed in float64 if *rule* requires it."""
     xp = array_api_compat.array_namespace(scale)
     operand = xp.astype(scale, xp.float64) if _needs_float64(rule, factor) else scale
     # Hide the constant from compilers, which would replace the division by a multiplication with the reciprocal and so

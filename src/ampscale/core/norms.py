@@ -73,7 +73,7 @@ def clip_by_global_norm(tree: Tree, max_norm: float, out: Tree = None) -> tuple[
     """
     Clip *tree* by its global norm; return the result and the norm before clipping.
 
-    The coefficient is ``max_norm / (max(norm, max_norm) + 1e-6)``, slightly less than 1 for a norm below the limit. If a
+    The coefficient is ``max_norm / (max(norm, max_norm) + 1e-6)``: 1 or slightly less for a norm below the limit. If a
     value is infinite, the coefficient is 0; a NaN norm counts as *max_norm*. Finite values stay finite. *max_norm* may be
     outside the range of the norm's dtype. The arguments are those of `ampscale.clip_by_global_norm`.
     """
@@ -127,7 +127,7 @@ def square_sums(tree: Tree, copies: Sequence[int] = ()) -> Array:
 
     Returns:
         A float64 array of shape (2 + number of real and imaginary parts,). The first two values are the sums of the squares of
-        all numbers, lifted down and lifted up; each further value is the sum of the squares of one part.
+        all numbers times `Lifts.down` and times `Lifts.up`; each further value is the sum of the squares of one part.
     """
     xp, dtype, arrays = namespace_of(tree), _norm_dtype(tree), leaves(tree)
     if not arrays:
@@ -167,7 +167,11 @@ def norm_of_sums(sums: Array, tree: Tree) -> LiftedNorm:
 
 
 def unlifted(lifted: LiftedNorm) -> Array:
-    """Return the norm in its dtype, or infinity if out of range. Divide in float64, since a float32 result may be subnormal."""
+    """
+    Return the norm in its dtype, or infinity if out of range.
+
+    Divide in float64, since some libraries replace a subnormal float32 quotient by zero.
+    """
     xp, value = array_api_compat.array_namespace(lifted.value), lifted.value
     dtype = xp.result_type(xp.float64)  # float32 on JAX without jax_enable_x64, where subnormal norms are not lifted
     with quiet(xp):
@@ -199,9 +203,10 @@ def _norm_dtype(tree: Tree) -> str:
 
 def _lifted_and_plain_sums(part: Array, dtype: str) -> tuple[Array, Array, Array]:
     """
-    Return three float64 sums of squares of a real array: of the values lifted down, lifted up, and without a lift in *dtype*.
+    Return three float64 sums of squares of a real array: of the values times `Lifts.down`, of the values times `Lifts.up`, and of
+    the values themselves. The last squares are taken in *dtype*.
 
-    If *dtype* is float32, the first two are equal: float64 squares need no lift, and the caller applies it to the sums.
+    If *dtype* is float32, no float64 square needs a lift: the first two are plain sums, which the caller multiplies instead.
     """
     xp = array_api_compat.array_namespace(part)
     exact = in_dtype(part, "float64")

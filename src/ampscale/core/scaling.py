@@ -77,7 +77,7 @@ def apply_factor(operation: Operation, leaf: Array, factor: Scale, compute: str,
         return _complex(real, imag, leaf)
     result = operation(in_dtype(leaf, compute), scalar_like(factor, leaf, getattr(xp, compute)))
     rounded = xp.astype(result, dtype, copy=False)
-    # Reshape twice, since NumPy's operations return a scalar instead of an array of shape ().
+    # NumPy's operations return a scalar instead of an array of shape (), and so does reshaping a scalar to ().
     return rounded if leaf.shape else xp.reshape(xp.reshape(rounded, (1,)), ())
 
 

@@ -216,7 +216,8 @@ def bins_of_bits(bits: Array, dtype: Any, bits_of: Callable[[Array], Array]) -> 
     def exponents(patterns: Array) -> Array:
         return xp.astype((patterns >> fraction_bits) + (normal - 1), xp.int32)
 
-    # The pattern of a subnormal number is its multiple of the smallest number: an integer, which is normal in the same dtype.
+    # The pattern of a subnormal number, as an integer, is the number divided by the smallest one. This quotient is a normal
+    # number of the same dtype, and its pattern contains its exponent.
     multiples = xp.astype(bits, dtype)
     result = xp.where(bits < 1 << fraction_bits, exponents(bits_of(multiples)) + codes.lowest, exponents(bits))
     is_counted = (bits > 0) & (bits < codes.infinity)

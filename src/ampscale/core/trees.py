@@ -228,7 +228,7 @@ def _members(tree: Tree) -> list[Tree] | None:
 
 
 def _flattened(tree: Tree) -> Flattened | None:
-    """Return the result for a container of a registered type, else None."""
+    """Return the result of the registered function that supports the type of *tree*; None if there is none."""
     if not _flatteners or tree is None or array_api_compat.is_array_api_obj(tree):
         return None
     return next(filter(None, (flatten(tree) for flatten in _flatteners)), None)

@@ -117,9 +117,9 @@ class JaxAxis:
             norm: True if the global norm is needed.
 
         Returns:
-            Results that are equal on all ranks, also for ``check_vma=True``. The norm has the bits of `ampscale.global_norm` of
-            the whole arrays, unless adding in another order changes how a float64 sum is rounded; it is computed in float64
-            even without jax_enable_x64.
+            Results that are equal on all ranks; ``check_vma=True`` accepts them as such. The norm has the bits of
+            `ampscale.global_norm` of the whole arrays, unless adding in another order changes how a float64 sum is rounded. It
+            is computed in float64 even without jax_enable_x64.
 
         Spec: REPLICAS-one-flag, REPLICAS-agreed-norm.
         """
@@ -213,7 +213,11 @@ def _scaled(sum_: Array, share: float) -> Array:
 
 
 def _addable(square: Array, lift: Array) -> Array:
-    """Convert a sum of squares to three that ranks can add: unlifted, lifted down, and lifted up (0 unless the sum is tiny)."""
+    """
+    Convert a sum of squares of values times *lift* to three sums, for the lifts 1, `down` and `up`, that ranks can add.
+
+    The third is 0 unless *lift* is `up`.
+    """
     down, up, _ = LIFTS["float64"]
     is_down, is_up = lift < 1, lift > 1
     # These are not constants: XLA would first square a constant factor, and 2**-1200 underflows.

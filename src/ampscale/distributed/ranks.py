@@ -3,8 +3,8 @@ Base class of communicators of processes. A subclass adds the operations of an e
 
 `mean` and `agree` both start with the sum of a small float64 vector that has the same length on all ranks. It contains a hash of
 the settings and of the call, so that a difference is detected in the same collective: then all ranks exchange their settings and
-raise the same error. A rank whose vector would have a new length announces this in a vector of the old length. Only
-after this sum, `mean` adds up the gradients, whose sizes are then known to be equal.
+raise the same error. A rank whose vector would have a new length announces this in a vector of the old length. `mean`
+adds up the gradients only after this sum, when their sizes are known to be equal.
 
 Spec: REPLICAS-settings-compared, REPLICAS-scale-compared, REPLICAS-mean, REPLICAS-accumulation-dtype, REPLICAS-agreed-norm.
 """
@@ -215,7 +215,11 @@ class RankCommunicator(ABC):
         return xp.reshape(xp.stack([values, values * values], axis=1), (-1,))
 
     def _are_equal(self, totals: list[int]) -> bool:
-        """Return True if all ranks had equal words: only then is the squared sum the number of ranks times the sum of squares."""
+        """
+        Return True if all ranks had equal words. *totals* alternates sums of words and sums of their squares.
+
+        Cauchy-Schwarz: the square of a sum equals the number of ranks times the sum of squares only if all words are equal.
+        """
         return all(len(self.ranks) * squares == word**2 for word, squares in zip(totals[::2], totals[1::2], strict=True))
 
     def _norm(self, sums: Array, arrays: list[Array], is_float64: bool) -> LiftedNorm:
@@ -260,7 +264,7 @@ class RankCommunicator(ABC):
             raise RankError(difference(self._run(self._exchange, text), self.ranks))
 
     def _run(self, collective: Callable[[Any], Result], argument: Any) -> Result:
-        """Run a collective. After an error or an interrupt, further use raises a RankError: other ranks may still wait in it."""
+        """Run a collective. After an error or interrupt, every later one raises a RankError, since other ranks may still wait."""
         if self._failure:
             raise RankError(self._failure)
         try:

@@ -4,7 +4,8 @@ CuPy backend. Each function is one fused pass over all arrays on the current str
 It does not use the definitions of the core, because CuPy compiles its arithmetic with subnormal float32 numbers flushed to zero.
 
 A CUDA graph can capture every function. The graph keeps using the memory that was allocated during the capture, so capture with
-a separate allocator that lives as long as the graph. Call the function once before, because the first launch compiles a kernel.
+a separate allocator that lives as long as the graph. Call the function once before the capture, because the first launch
+compiles a kernel.
 """
 
 from collections.abc import Callable

@@ -53,7 +53,7 @@ class Plan(NamedTuple):
     Launches of a call.
 
     Args:
-        rows: int64 of shape (number of arrays, 5), grouped by kernel.
+        rows: int64 of shape (number of arrays, 5), with the fields of `Row` in cuda/kernels.cu; grouped by kernel.
         owners: For each chunk, the index of its row, as int32.
         launches: One launch of a fused pass for each kernel.
         writable: True if there are targets, and each is its own source or shares no memory with other arrays.

@@ -268,7 +268,7 @@ def _is_traced(arrays: list[Array], *operands: Any) -> bool:
 
 
 def _is_frequent(program: tuple[Hashable, ...], arrays: list[Array]) -> bool:
-    """Return True from the `_OFTEN`-th call with the same *program* and arrays of the same shapes and dtypes on."""
+    """Return True if this is at least the `_OFTEN`-th call with this *program* and arrays of these shapes and dtypes."""
     calls = _calls(program, tuple((array.shape, array.dtype) for array in arrays))
     calls.append(None)
     return len(calls) == _OFTEN

@@ -140,7 +140,7 @@ def _with_sign(magnitude: Array, negative: Array) -> Array:
 
 
 def _lifted(operation: Operation, left: Array, right: Array) -> Array:
-    """Return a float64 result, also a subnormal one if *right* is between 2**-200 and 2**200; else, XLA flushes it to zero."""
+    """Return a float64 result. XLA flushes a subnormal result to zero, unless *right* is between 2**-200 and 2**200."""
     bits = jax.lax.bitcast_convert_type(jnp.abs(left), jnp.int64)
     subnormal = bits.astype(jnp.float64) * 2.0 ** (LIFT - 1074)
     high = jnp.where(bits < 1 << 52, subnormal, jnp.abs(left) * 2.0**LIFT)

@@ -1,8 +1,8 @@
 """
 JAX kernels for one array: scale, unscale, check, and sum squares.
 
-XLA's CPU compiler uses a separate loop for each result, and does not vectorize the sum of values that the same loop computes. On
-a CPU, checks and sums therefore read the finished array in vector lanes.
+XLA's CPU compiler makes a separate loop for each result, and does not vectorize a sum if its loop also computes the values. On a
+CPU, checks and sums therefore read the finished array, in vector lanes.
 """
 
 from collections.abc import Callable
@@ -178,7 +178,7 @@ def _plainly_finite(array: Array) -> Flag:
 
 
 def _finite_in_pieces(array: Array) -> Flag:
-    """Check several pieces of *array* in one loop: XLA stores one flag for each loop index, so pieces need fewer flags."""
+    """Check that *array* is finite. One loop checks several pieces: XLA stores a flag per iteration, and thus fewer flags."""
     if is_explicitly_sharded(array):
         return _plainly_finite(array)
     flags = []
@@ -193,10 +193,10 @@ def _finite_in_pieces(array: Array) -> Flag:
 
 def _ratio(lift: Array, other: Array) -> Array:
     """
-    Return *lift* / *other*, two of the lifts `down`, 1 and `up`, of which *lift* is not the larger.
+    Return *lift* / *other*. Both are `down`, 1 or `up`, and *lift* is at most *other*.
 
-    For `down` / `up`, return `down`, with which the other sum is negligible too. XLA would square a computed quotient before it
-    multiplies, and the square would underflow.
+    For `down` / `up`, return `down`, which makes the other sum negligible as well: XLA would square the quotient before
+    multiplying by it, and the square would underflow.
     """
     return jnp.where(other > lift, LIFTS["float64"].down, 1.0)
 

@@ -94,7 +94,7 @@ def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: str | N
     """
     Implement `core.overflow.unscale_and_check`. Sparse arrays are returned coalesced.
 
-    In place, this is one pass with compiled kernels, and one pass if the scale is a power of two of at least 1 whose value is on
+    In place, this is one pass if there are compiled kernels, or if the scale is a power of two of at least 1 whose value is on
     the host; otherwise two passes.
     """
     unscaled, finite, _ = _unscaled(tree, scale, out, dtype)
@@ -284,7 +284,7 @@ def _fill(targets: list[Array], arrays: list[Array]) -> bool:
     Copy *arrays* into *targets*, so that *targets* can be unscaled in place. In place, nothing is copied.
 
     Returns:
-        True. False, and nothing was written, if arrays share memory, or the kernels do not support *targets*.
+        True; or False if arrays share memory or the kernels do not support *targets*. Then nothing was written.
     """
     if targets is arrays or all(map(operator.is_, targets, arrays)):
         return kernels.are_disjoint(arrays)

@@ -30,7 +30,7 @@ def check_target(target: Array, name: str) -> None:
             target.unsqueeze(0)[:0].zero_()  # an empty write, which fails like any other
         except RuntimeError as error:
             raise ValueError(
-                f"{name} must be detached to be written in place, because autograd does not allow it: {error}"
+                f"{name} must be detached to be written in place, because autograd rejects the write: {error}"
             ) from None
     if are_frozen([target]):
         raise ValueError(f"{name} must not be an inference tensor to be written in place outside of torch.inference_mode()")

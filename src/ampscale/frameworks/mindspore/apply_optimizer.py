@@ -25,7 +25,7 @@ class OptimizerWrapper(Protocol):
         """Learning rate of the next step; None if the optimizer does not report it."""
 
     def prepare(self, gradients: Tree) -> Callable[[Flag], Flag]:
-        """Compute a step, and return ``apply(finite)``, which applies it if *finite* is True, and returns whether it did."""
+        """Compute a step, and return ``apply(finite)``: it applies the step if *finite* is True, and returns True if it did."""
 
 
 class _CallableOptimizer:

@@ -262,7 +262,7 @@ class GradScaler(StoredScale):
         return progress
 
     def _start_step(self, optimizer: Any, call: str) -> Progress:
-        """Unscale and check the gradients of *optimizer* unless `unscale_` did, and return its progress, with the step begun."""
+        """Unscale and check the gradients of *optimizer* unless `unscale_` did, and return its progress, now at `STEPPING`."""
         progress, site = self._check(call, optimizer), call_site()
         if progress is None:
             progress = self._unscale(optimizer, site)

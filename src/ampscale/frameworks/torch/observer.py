@@ -1,4 +1,4 @@
-"""Calls of the monitor of torch's `GradScaler`, and the version counters of gradients that it reports."""
+"""Reports of torch's `GradScaler` to its monitor, and the version counters that detect changed gradients."""
 
 from math import inf
 from weakref import WeakKeyDictionary, finalize, ref

@@ -179,7 +179,7 @@ def _supports_found_inf(optimizer: Any) -> bool:
 
 
 def _lacks_momentum(optimizer: Any) -> bool:
-    """Return True for SGD with momentum before its first step. If that is skipped, fused SGD stores uninitialized momentum."""
+    """Return True for SGD with momentum before its first step. If fused SGD skips this step, the momentum is uninitialized."""
     return isinstance(optimizer, torch.optim.SGD) and any(
         group["momentum"] and optimizer.state.get(param, {}).get("momentum_buffer") is None
         for group in optimizer.param_groups
