@@ -31,7 +31,7 @@ def sections(path):
 
 
 def headings(path):
-    """Return the level of each heading; of a clause, its id and its level."""
+    """Return the level of each heading, or for a clause its id and its level."""
     lines = re.findall(r"^#+ .*", BLOCK.sub("", text_of(path)), re.MULTILINE)
     return [line if " · " in line else line.partition(" ")[0] for line in lines]
 
@@ -51,7 +51,7 @@ def test_every_page_translates_an_english_page():
 
 @PAIRS
 def test_headings_and_clauses_are_the_same(chinese, english):
-    """The ids and levels of the clauses have the same order."""
+    """Headings have the same levels and order, and those of clauses also the same ids."""
     assert headings(chinese) == headings(english)
 
 
