@@ -30,15 +30,10 @@ class Outputs:
 
 class Training:
     """
-    Training of the linear network.
+    Training of the linear network by `Descent`, with a *rule* as for `machine.trajectory`.
 
-    Args:
-        rule: As for `machine.trajectory`.
-        parameters: Initial parameters, floating-point arrays.
-        learning_rate: A number; or one for each applied step, of which the last also applies to further steps.
-        momentum: In [0, 1).
-        max_norm: Global norm to which unscaled gradients are clipped; None for no clipping.
-        unscaled_to: "float32" to widen 16-bit gradients when they are unscaled; None to keep their dtype.
+    Unscaled gradients are clipped to the global norm *max_norm*, unless it is None. If *unscaled_to* is "float32", 16-bit
+    gradients are widened when they are unscaled; if it is None, they keep their dtype.
     """
 
     def __init__(

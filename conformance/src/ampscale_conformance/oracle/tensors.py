@@ -51,17 +51,10 @@ def all_finite(tree: Any) -> bool:
 
 def array(dtype: str, values: Any, shape: tuple[int, ...] | None = None) -> Bits:
     """
-    Return an array of numbers, each rounded once.
+    Return an array of numbers, each rounded once: of a number, or of nested lists, whose shape it has if *shape* is None.
 
-    Args:
-        dtype: Any name in `bits.DIGITS`.
-        values: A number, or nested lists of numbers: complex numbers for a complex dtype, Python integers and bools for
-            integer and bool dtypes.
-        shape: Shape of the array in row-major order; None for the shape of the lists.
-
-    Raises:
-        TypeError: A value does not match the dtype.
-        ValueError: The lists are ragged, an integer is out of range, or the number of values does not match the shape.
+    Raises a TypeError if a value does not match the dtype: integer and bool dtypes take Python integers and bools only. Raises a
+    ValueError if the lists are ragged, an integer is out of range, or the number of values does not match the shape.
     """
     return Bits(
         dtype, _shape(values) if shape is None else tuple(shape), tuple(_pattern(dtype, value) for value in _flat(values))
