@@ -73,17 +73,17 @@ def optimizer_over(
 
 
 def applied(state: Any, gradients: list[Any]) -> tuple[Any, Any, list[Any], list[Any]]:
-    optimizer, apply, own, values = state
-    values, own = apply(own, gradients, values)
-    return optimizer, apply, own, values
+    optimizer, apply, variables, values = state
+    values, variables = apply(variables, gradients, values)
+    return optimizer, apply, variables, values
 
 
 def scaled(loss: Any, state: Any) -> Any:
     """Return a loss times the current scale, as Keras's own JAX trainer computes it."""
     import keras
 
-    optimizer, _, own, _ = state
-    with keras.StatelessScope(state_mapping=zip(optimizer.variables, own, strict=True)):
+    optimizer, _, variables, _ = state
+    with keras.StatelessScope(state_mapping=zip(optimizer.variables, variables, strict=True)):
         return optimizer.scale_loss(loss)
 
 
@@ -100,8 +100,8 @@ def differentiated(state: Any, data: list[Any]) -> tuple[Any, list[Any]]:
 
 def value_of(name: str, state: Any) -> Any:
     """Return the value of the first variable with this name; those of the inner optimizer come last."""
-    optimizer, _, own, _ = state
-    return {variable.name: value for variable, value in zip(optimizer.variables, own, strict=True)}[name]
+    optimizer, _, variables, _ = state
+    return {variable.name: value for variable, value in zip(optimizer.variables, variables, strict=True)}[name]
 
 
 ADAPTER = Keras()

@@ -36,7 +36,7 @@ class ShardedTorch(Torch):
 
 def train_sharded(rank: int, _size: int, constants: Sequence[Any], *run: Any) -> list[Any]:
     initialize()
-    return train(lambda: sharded("cpu", *constants), rank, *run, make_array=wrapped)  # type: ignore[misc]  # it is not in *run
+    return train(lambda: sharded("cpu", *constants), rank, *run, make_array=wrapped)  # type: ignore[misc]  # not in *run
 
 
 def sharded(device: str, scale: float, growth_factor: float = 2.0, backoff_factor: float = 0.5, interval: int = 2000) -> Any:
