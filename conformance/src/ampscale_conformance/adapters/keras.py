@@ -68,8 +68,8 @@ def optimizer_over(
     inner = keras.optimizers.SGD(learning_rate, momentum=momentum)
     optimizer = keras.optimizers.LossScaleOptimizer(inner, rule.init_scale, rule.growth_interval)
     optimizer.build(variables)
-    own, values = [variable.value for variable in optimizer.variables], [variable.value for variable in variables]
-    return optimizer, jax.jit(optimizer.stateless_apply), own, values
+    optimizer_values = [variable.value for variable in optimizer.variables]
+    return optimizer, jax.jit(optimizer.stateless_apply), optimizer_values, [variable.value for variable in variables]
 
 
 def applied(state: Any, gradients: list[Any]) -> tuple[Any, Any, list[Any], list[Any]]:
