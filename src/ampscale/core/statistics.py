@@ -69,9 +69,9 @@ def statistics(tree: Tree) -> Array:
     """
     Return the statistics of the real numbers of each array of *tree*: int32, shape (number of arrays, 8).
 
-    The columns are `COLUMNS`: the number of values, of zeros, of non-zero magnitudes below 2**-14 and up to 2**-25, of infinities
-    and of NaNs; and the exponents floor(log2(m)) of the smallest and the largest non-zero, finite magnitude m, or `NO_SMALLEST`
-    and `NO_LARGEST`. A complex number counts as two real numbers.
+    The columns are `COLUMNS`: the numbers of all values, of zeros, of non-zero magnitudes below 2**-14, of those up to 2**-25, of
+    infinities, and of NaNs; and the exponents floor(log2(m)) of the smallest and the largest non-zero, finite magnitude m, or
+    `NO_SMALLEST` and `NO_LARGEST`. A complex number counts as two real numbers.
 
     Raises:
         ValueError: An array has 2**31 or more real numbers.

@@ -163,7 +163,7 @@ def _plain_keys(tree: Tree, count: int) -> Sequence[Any]:
 
 
 def _plain_key(key: Any) -> Any:
-    """Return *key* if it consists of strings, numbers and None; else replace each other object in it by its type."""
+    """Return *key* with every object except tuples, strings, numbers and None replaced by its type."""
     if isinstance(key, tuple):
         return tuple(map(_plain_key, key))
     return key if key is None or isinstance(key, str | int | float | bytes) else type(key)
