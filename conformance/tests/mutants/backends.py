@@ -338,6 +338,19 @@ class SpoilsVelocitiesCompiled(_CompilesToAnotherClass):
     compiled_form = _AppliesToVelocities
 
 
+class _KeepsItsFirstWindow(Loop):
+    first = None
+
+    def window(self, handle):
+        self.first = self.first or super().window(handle)
+        return self.first
+
+
+@breaks("STEP-compiled", "planted: the growth interval of the first scaler is compiled into the update")
+class KeepsTheFirstWindowCompiled(_CompilesToAnotherClass):
+    compiled_form = _KeepsItsFirstWindow
+
+
 # --- another process ---
 
 

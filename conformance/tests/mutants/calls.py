@@ -372,4 +372,38 @@ class MissingGradientsBlockTheUpdate(Loop):
         return [] if missing else super().flags_of_update(handle)
 
 
+@breaks("CALLS-no-gradients", "planted: nothing is recorded for an optimizer without gradients, so unscale_ may be called again")
+class UnscalesNothingTwice(Loop):
+    def check_unscale(self, handle, optimizer):
+        known = self.progress_of(handle, optimizer)
+        if known is None or known.finite is not None:
+            super().check_unscale(handle, optimizer)
+
+
+@breaks("CALLS-no-gradients", "planted: an optimizer without gradients that comes last makes the update finite")
+class LastWithoutGradientsDecides(Loop):
+    def flags_of_update(self, handle):
+        flags = [progress.finite for progress in handle.progress.values()]
+        return [True] if flags[-1] is None and any(flag is not None for flag in flags) else super().flags_of_update(handle)
+
+
+@breaks("CALLS-one-update", "planted: from the third optimizer on, each step counts toward the growth")
+class CountsTheThirdOptimizer(Loop):
+    def update_scale(self, handle):
+        count = sum(bool(progress.finite) for progress in handle.progress.values())
+        super().update_scale(handle)
+        handle.good += count > 2
+
+
+@breaks("CALLS-every-sequence", "planted: float32 gradients that fit are unscaled in float16")
+class UnscalesInFloat16(Loop):
+    def unscaled_gradient(self, handle, gradient):
+        exact = super().unscaled_gradient(handle, gradient)
+        if exact is None or exact.dtype != np.float32:
+            return exact
+        with np.errstate(all="ignore"):
+            narrow = exact.astype(np.float16).astype(np.float32)
+        return np.where(np.isfinite(narrow) & (narrow != 0), narrow, exact)
+
+
 MUTANTS = (*_TABLE, *calls_sequences.MUTANTS)

@@ -143,7 +143,7 @@ class GrowsToInfinity(Plain):
         return grown
 
 
-@breaks("MACHINE-skip-infinite-growth", "flax 0.12.8: a growth beyond float32 gives the largest float32", "torch")
+@breaks("MACHINE-skip-infinite-growth", "flax 0.12.8: a growth beyond float32 gives the largest float32", "tf_keras")
 class GrowsToTheLargestFloat32(Plain):
     def skip_infinite(self, handle, grown):
         return min(grown, np.finfo(np.float32).max)
@@ -337,6 +337,12 @@ class FallsAtLeastToItsMinimum(Plain):
 class BacksOffThoughItIsStatic(Plain):
     def reduced(self, handle):
         return self.multiplied(handle, 0.5)
+
+
+@breaks("MACHINE-skip-infinite-growth", "planted: the guard is `scale < 2**127`, so that a growth by 1.5 is skipped too", "torch")
+class StopsAtTheLargestPowerOfTwo(Plain):
+    def skip_infinite(self, handle, grown):
+        return handle.scale if handle.scale >= 2.0**127 else super().skip_infinite(handle, grown)
 
 
 MUTANTS = (*MACHINES, *HYSTERESIS, *VARIANTS, *HANDLES)

@@ -359,3 +359,11 @@ class WritesIntoTheRule(Plain):
     def overflow_step(self, handle):
         super().overflow_step(handle)
         object.__setattr__(handle.rule, "init_scale", float(handle.scale))
+
+
+@breaks("STEP-resume", "planted: a checkpoint in the second half of a long window restarts the window of the live scaler")
+class SavingRestartsALongWindow(Plain):
+    def save(self, handle):
+        saved = super().save(handle)
+        handle.good = 0 if 1000 < self.window(handle) < 2 * handle.good else handle.good
+        return saved

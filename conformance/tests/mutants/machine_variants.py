@@ -178,3 +178,25 @@ class MultipliesInsteadOfDividing(Plain):
 class DividesByTheReciprocalOfItsReciprocal(Plain):
     def reduced(self, handle):
         return self.divided(handle, 1 / handle.rule.backoff_factor)
+
+
+@breaks("MACHINE-float64-factor", "planted: the scale is divided by the reciprocal of the factor, rounded to float32", "torch")
+class DividesByARoundedReciprocal(Plain):
+    def reduced(self, handle):
+        return np.float32(handle.scale / np.float32(1 / handle.rule.backoff_factor))
+
+
+@breaks("MACHINE-would-raise", "planted: the counts are reset before the error is raised", "deepspeed")
+class ResetsCountsBeforeItRaises(Plain):
+    def would_raise(self, handle, due, scale):
+        raises = super().would_raise(handle, due, scale)
+        handle.bad = 0 if raises else handle.bad
+        return raises
+
+
+@breaks("MACHINE-would-raise", "planted: the reduced scale is not restored before the error is raised", "fairseq")
+class BacksOffAndRaises(Plain):
+    def would_raise(self, handle, due, scale):
+        raises = super().would_raise(handle, due, scale)
+        handle.shown = handle.scale = scale if raises else handle.scale
+        return raises

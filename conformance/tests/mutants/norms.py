@@ -86,4 +86,10 @@ class ChecksTheNormInTheStep(Loop):
             return bool(np.isfinite(sum(np.sum(np.square(gradient), dtype=np.float32) for gradient in gradients)))
 
 
+@breaks("NORMS-clip", "planted: gradients are clipped from one and a half times the limit on")
+class ClipsFarAboveTheLimit(Loop):
+    def coefficient(self, max_norm, norm):
+        return super().coefficient(max_norm, norm) if norm > 1.5 * max_norm else np.float32(1)
+
+
 MUTANTS = tuple(_TABLE)

@@ -307,4 +307,22 @@ class ChecksTheFirstColumn(Plain):
         return super().finite_elements(leaf[:, 0] if leaf.ndim > 1 else leaf)
 
 
+@breaks("OVERFLOW-all-finite", "planted: one thread per row, and no loop over more than sixteen rows")
+class ChecksSixteenRows(Plain):
+    def finite_elements(self, leaf):
+        return super().finite_elements(leaf[:16] if leaf.ndim > 1 else leaf)
+
+
+@breaks("OVERFLOW-all-finite", "planted: strides are passed for four axes, so that of a fifth one the first index is read")
+class ChecksFourAxes(Plain):
+    def finite_elements(self, leaf):
+        return super().finite_elements(leaf[0] if leaf.ndim > 4 else leaf)
+
+
+@breaks("OVERFLOW-all-finite", "planted: the least int32 stands for a missing value")
+class TreatsTheLeastIntegerAsMissing(Plain):
+    def finite_leaf(self, leaf):
+        return not (leaf.dtype == np.int32 and (leaf == np.iinfo(np.int32).min).any()) and super().finite_leaf(leaf)
+
+
 MUTANTS = (*_TABLE, *overflow_trees.MUTANTS)

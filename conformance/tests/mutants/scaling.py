@@ -216,11 +216,14 @@ class UnscalesInTheFirstDtype(Plain):
         return map_tree(lambda leaf: leaf.astype(dtypes[0]), result)
 
 
-@breaks("SCALING-layout", "meta-pytorch/torchrec#3891: gradients without elements are filtered out, and not put back")
+@breaks(
+    "SCALING-layout", "meta-pytorch/torchrec#3891: gradients without elements are filtered out, and a last one is not put back"
+)
 class DropsArraysWithoutElements(Plain):
     def unscale(self, handle, tree):
         result = super().unscale(handle, tree)
-        return [leaf for leaf in result if getattr(leaf, "size", 1)] if isinstance(result, list) else result
+        drops = isinstance(result, list) and getattr((result or [None])[-1], "size", 1) == 0
+        return result[:-1] if drops else result
 
 
 @breaks("SCALING-layout", "meta-pytorch/torchrec#3809: the maximum is computed")
@@ -335,6 +338,29 @@ class RemembersTheFirstContainer(Plain):
         scaled, kinds = super().scale(handle, tree), self.__dict__.setdefault("kinds", {})
         flat = isinstance(tree, list | tuple) and not any(isinstance(child, list | tuple | dict) for child in tree)
         return kinds.setdefault(len(tree), type(tree))(scaled) if flat else scaled
+
+
+@breaks("SCALING-layout", "planted: negative strides are read forwards by scale alone")
+class ScalesReversedArraysForwards(Plain):
+    def scaled_leaf(self, leaf, scale):
+        scaled = super().scaled_leaf(leaf, scale)
+        return scaled[::-1].copy() if leaf.ndim == 1 and leaf.strides[0] < 0 else scaled
+
+
+@breaks("SCALING-unscale-divides", "planted: one launch takes 110 arrays, as in Apex, and the launch of the others is missing")
+class UnscalesOneLaunch(Plain):
+    def unscale(self, handle, tree):
+        scales = iter([handle.shown] * 110)
+        return map_tree(lambda leaf: self.unscaled_leaf(leaf, next(scales, 1.0)), tree)
+
+
+@breaks("SCALING-unscale-divides", "planted: the elements after the last whole block of 65,536 stay scaled")
+class UnscalesWholeBlocks(Plain):
+    def unscaled_leaf(self, leaf, scale):
+        unscaled, whole = super().unscaled_leaf(leaf, scale), leaf.size // 65536 * 65536
+        if whole:
+            unscaled.reshape(-1)[whole:] = leaf.reshape(-1)[whole:]
+        return unscaled
 
 
 MUTANTS = (*_TABLE, *scaling_numbers.MUTANTS)

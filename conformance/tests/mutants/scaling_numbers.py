@@ -278,4 +278,19 @@ class UnscalesComplex128InComplex64(Plain):
         return super().unscaled_leaf(leaf.astype(np.complex64) if leaf.dtype == np.complex128 else leaf, scale).astype(leaf.dtype)
 
 
+@breaks("SCALING-unscale-divides", "planted: beyond the largest float16, the scale is divided by in two steps, and rounded twice")
+class UnscalesFloat16InTwoSteps(Plain):
+    def unscaled_leaf(self, leaf, scale):
+        if leaf.dtype != np.float16 or scale < 2.0**16:
+            return super().unscaled_leaf(leaf, scale)
+        return super().unscaled_leaf(super().unscaled_leaf(leaf, 256.0), scale / 256)
+
+
+@breaks("SCALING-unscale-divides", "planted: a quotient beyond the largest number saturates")
+class SaturatesQuotients(Plain):
+    def quotient(self, part, scale):
+        largest = np.finfo(part.dtype).max
+        return np.where(np.isfinite(part), np.clip(super().quotient(part, scale), -largest, largest), part)
+
+
 MUTANTS = tuple(_TABLE)

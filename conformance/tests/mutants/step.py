@@ -369,4 +369,25 @@ class OmitsZeroGradients(Loop):
         return outputs
 
 
+@breaks("STEP-learning-rate", "planted: learning rates are stored in float16")
+class RoundsTheLearningRate(Loop):
+    def reported_rate(self, cell, rate):
+        return float(np.float16(rate))
+
+
+@breaks("STEP-seed", "planted: the seed is limited to 2**24, and the division too")
+class SeedsWithAtMost2To24(Loop):
+    def backward(self, data, scale):
+        return super().backward(data, min(scale, np.float32(2.0**24)))
+
+    def unscaled_in_cell(self, cell, gradient):
+        return self.unscaled_leaf(gradient, min(cell.scaler.shown, np.float32(2.0**24)))
+
+
+@breaks("STEP-every-sequence", "planted: gradients below 1e-8 are dropped", capabilities=())
+class DropsTinyGradients(Loop):
+    def apply(self, cell, gradients, rate):
+        super().apply(cell, [np.where(abs(gradient) < 1e-8, 0, gradient) for gradient in gradients], rate)
+
+
 MUTANTS = tuple(_TABLE)

@@ -176,7 +176,7 @@ def another_process_goes_on(subject: Subject) -> None:
 
 
 def _steps_compiled(subject: Subject) -> None:
-    run_with_top(subject, partial(draw_on_arrays, length=16, compiled=True), ["compiled 11"])
+    run_with_top(subject, partial(draw_on_arrays, length=16, compiled=True), ["compiled 7"])
     with suppress(Unsupported):
         run_draws(subject.compiled(), draw_training, ["cells 23"])
 

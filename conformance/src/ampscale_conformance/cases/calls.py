@@ -68,14 +68,14 @@ CALLS-one-update/an-overflow-of-the-first-counts | set:inf set/b step step/b upd
     last flag only: the scale depends on the last optimizer alone
 CALLS-one-update/an-overflow-of-the-last-counts | set set:inf/b step step/b update
     first flag only: the scale depends on the first optimizer alone
-CALLS-one-update/two-optimizers-are-one-step | set set/b step step/b update | growth_interval=2
+CALLS-one-update/two-optimizers-are-one-step | set set/b set/c step step/b step/c update | growth_interval=3
     repeated update: the scale is updated once per optimizer
 CALLS-none/a-parameter-without-a-gradient-is-passed-over | set:some unscale_ step update set:some+inf step update
     missing gradient: None raises an error, counts as an overflow, or becomes zeros
-CALLS-no-gradients/an-optimizer-without-gradients-is-no-overflow | set:none unscale_ step update
+CALLS-no-gradients/an-optimizer-without-gradients-is-no-overflow | set:none unscale_ unscale_ step step unscale_ update
     missing gradients: an optimizer with frozen parameters raises an error, or backs off at every step
 CALLS-no-gradients/an-optimizer-without-gradients-counts-for-nothing | set:inf set/b step step/b update set:none set/b step
-    step/b update set set:none/b unscale_/b step/b step update | growth_interval=1
+    step/b update set set:none/b unscale_/b step/b step update set:inf set:none/b step step/b update | growth_interval=1
     missing gradients: they hide or revert the steps of the other optimizer
 CALLS-answer/step-returns-whether-it-stepped | set step update set:inf step update | needs=applied
     wrong result: step returns None, or always the same value

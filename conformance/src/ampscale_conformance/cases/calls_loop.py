@@ -21,7 +21,7 @@ SHAPES: dict[str, tuple[Shape, ...]] = {"a": ((2,), (), (2,)), "b": ((), (3, 3),
 FINITE = (1.0, -2.0, 0.5, 3.0, 0.0, -0.25, 1.5)  # gradients; a prime number, so that each element has each of them
 SPECIAL = {
     "inf": (math.inf, math.nan, -math.inf),
-    "wide": (2.0**60, 2.0**-60, -(2.0**60), -0.0),
+    "wide": (2.0**60, 2.0**-60, -(2.0**60), -0.0, 1 + 2.0**-20),
     "huge": (2.0**127, -(2.0**127)),  # infinite when multiplied by a scale above 1, or divided by one below 1
 }
 EVERYWHERE = {"zero": (0.0, -0.0), "large": ((2 - 2.0**-23) * 2.0**127,)}  # of two of the latter, the sum is infinite

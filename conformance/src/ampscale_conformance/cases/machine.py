@@ -51,6 +51,9 @@ MACHINE-growth-resets/grows-again-a-window-after-a-growth | +++++++++
     stale count: after the first growth, the scale grows in every step, or too late
 MACHINE-skip-infinite-growth/a-growth-at-the-top-keeps-the-scale | +++-+++ | only=no-cap init_scale=2**126 growth_interval=1
     missing overflow check: 2**127 grows to infinity or to the largest float32, or never changes again
+MACHINE-skip-infinite-growth/a-growth-below-the-top-is-not-skipped | +-+
+    | about=MACHINE-growth-window only=no-cap init_scale=2**127 growth_interval=1 growth_factor=1.5
+    additional bound: the scale does not grow beyond 2**127, although the result is finite
 MACHINE-skip-infinite-growth/grows-to-infinity-without-a-guard | +++++
     | about=MACHINE-growth-window only=no-bound init_scale=2**126 growth_interval=1
     additional bound: the scale stays finite, but the published scale becomes infinite
@@ -127,7 +130,7 @@ MACHINE-arithmetic/rounds-a-reciprocal-as-the-published-scaler-does | --+--+
     | init_scale=10.0 growth_factor=3.0 growth_interval=1 needs=rounding
     wrong arithmetic: the scale is divided by the growth factor instead of multiplied by its reciprocal
 MACHINE-float64-factor/rounds-a-wide-product-once | ++-+--+-
-    | init_scale=9.0 growth_factor=1.1 growth_interval=1 needs=rounding
+    | init_scale=9.0 growth_factor=1.1 backoff_factor=0.7 growth_interval=1 needs=rounding
     wrong arithmetic: the factor is rounded to float32 before the multiplication
 MACHINE-divide-on-backoff/divides-by-49 | ---- | init_scale=1073741825.0 growth_factor=49.0 needs=rounding
     wrong arithmetic: the scale is multiplied by the reciprocal, or divided by its rounded reciprocal, which is not 49

@@ -7,7 +7,7 @@ NORMS-global/the-norm-is-of-all-gradients-unscaled | +t0lw-+ | outputs=global_no
     wrong norm: the norm of scaled gradients or of one array, or a sum of norms
 NORMS-clip-before/the-norm-is-the-one-before-clipping | +t0lw-+ | outputs=global_norm max_norm=1.0
     late norm: the norm after clipping, which always equals the limit
-NORMS-clip/clips-all-gradients-by-one-coefficient | +w-l+t+0 | max_norm=1.0
+NORMS-clip/clips-all-gradients-by-one-coefficient | +w-l+t+0 | max_norm=3.0
     wrong clipping: scaled gradients, each array, or each element is clipped by itself
 NORMS-clip-under-limit/leaves-gradients-under-the-limit | +-+ | max_norm=64.0
     normalization: gradients are scaled up to it

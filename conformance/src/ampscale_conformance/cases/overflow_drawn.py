@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial, reduce
 from itertools import product
+from math import prod
 from typing import Any
 
 from ..model.adapter import ImplementationInfo, Unsupported
@@ -14,22 +15,22 @@ from ..model.floats import FORMATS, width
 from ..model.subject import Subject
 from ..oracle import tensors
 from ..oracle.tensors import PARTS
-from .trees_drawn import Tree, draw_number, draw_tree, float_dtypes
+from .trees_drawn import ANY, LARGE, Tree, draw_number, draw_tree, float_dtypes
 
 INTEGERS = ("int32", "bool")
 
 
-def draw_check(pick: Pick, info: ImplementationInfo) -> DrawnCase:
+def draw_check(pick: Pick, info: ImplementationInfo, layouts: Sequence[str] = ANY, **options: Any) -> DrawnCase:
     """Draw up to six trees with the same containers and shapes, and up to two non-finite elements in each."""
-    tree = draw_tree(pick, info, INTEGERS if "integers" in info.capabilities else (), layouts=True)
-    trees = [_spoiled(pick, tree.filled(pick, _draw_finite)) for _ in range(pick((1, 3, 6)))]
+    tree = draw_tree(pick, info, INTEGERS if "integers" in info.capabilities else (), layouts, **options)
+    trees = [_spoiled(pick, tree.filled(pick, _draw_finite)) for _ in range(1 if options.get("count") else pick((1, 3, 6)))]
     return DrawnCase("overflow", partial(_run, tree=tree, trees=trees), {"tree": trees[0]} if len(trees) == 1 else {})
 
 
 def _draw_finite(pick: Pick, dtype: str) -> int:
     """Draw a number, or an edge: the largest number, the smallest, or a zero."""
     if dtype in INTEGERS:
-        return pick(range(2 if dtype == "bool" else 1 << 32))
+        return pick((0, 1)) if dtype == "bool" else pick((pick(range(1 << 32)), 1 << 31, (1 << 32) - 1))
     largest = _infinity(dtype) - 1
     return _drawn_part(pick, dtype, (largest, 1, 0)) if pick((False, True)) else draw_number(pick, dtype)
 
@@ -90,11 +91,20 @@ def _run(subject: Subject, tree: Tree, trees: Sequence[Any]) -> None:
 )
 def checks_drawn_trees(subject: Subject) -> None:
     """Non-finite values of every kind at every index, between numbers that overflow in sums, squares and ranges."""
-    for dtype, negative, index in product(float_dtypes(subject.info), (0, 1), range(3)):
-        for pattern in _non_finite(dtype) if dtype not in PARTS else ():
-            elements = [1, 1, 1]
-            elements[index] = negative << width(dtype) - 1 | pattern
-            with suppress(Unsupported):  # the library lacks the dtype
-                flag = subject.all_finite([Bits(dtype, (3,), tuple(elements))])
-                subject.expect(not flag, f"all_finite: expected False for {dtype} {elements[index]:x} at {index}, got True")
-    run_draws(subject, draw_check, numbered("check", 110))
+    values = [
+        (dtype, (3,), index, negative << width(dtype) - 1 | pattern)
+        for dtype, negative, index in product(float_dtypes(subject.info), (0, 1), range(3))
+        for pattern in (_non_finite(dtype) if dtype not in PARTS else ())
+    ]
+    for shape in LARGE:
+        last = prod(shape) - 1
+        values += [("float32", shape, index, _infinity("float32")) for index in (0, last // 2, last // 1024 * 1024 - 1, last)]
+    for dtype, shape, index, pattern in values:
+        elements = [1] * prod(shape)
+        elements[index] = pattern
+        with suppress(Unsupported):  # the library lacks the dtype
+            flag = subject.all_finite([Bits(dtype, shape, tuple(elements))])
+            subject.expect(not flag, f"all_finite: expected False for {dtype} {pattern:x} at {index} of {shape}, got True")
+    with suppress(Unsupported):
+        run_draws(subject, partial(draw_check, count=330), numbered("many", 3))
+    run_draws(subject, draw_check, numbered("check", 100))

@@ -1,11 +1,13 @@
 """Drawn trees, which scalers scale and unscale in turns."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
+from itertools import product
 from math import inf, nan
 from typing import Any
 
-from ..model.adapter import ImplementationInfo
+from ..model.adapter import ImplementationInfo, Unsupported
 from ..model.bits import arrays as flat
 from ..model.case import case
 from ..model.draw import DrawnCase, Pick, numbered, run_draws
@@ -14,17 +16,20 @@ from ..model.subject import Subject
 from ..model.supported_rules import supported_rules
 from ..oracle.tensors import PARTS, array
 from .scaling_trees import check_products
-from .trees_drawn import Tree, draw_number, draw_tree
+from .trees_drawn import ANY, SPECIAL, Tree, draw_number, draw_tree, float_dtypes
 
 SCALES = (2.0**10, 1.0, 2.0**-2, 2.0**17, 2.0**24)
 INEXACT_SCALES = (3.0, 1001.5, 2.0**12 + 2.0**-7)
 FLOAT64_SCALES = (2.0**12 + 2.0**-27,)
 METHODS = ("scale", "unscale")
+# Results near the largest number of a dtype and beyond it; in float16 also halves of the smallest one, and the next number.
+EDGES = {name: (2.0**top, -(2.0**top)) for name, top in (("float32", 128), ("bfloat16", 128), ("float64", 1023))}
+EDGES["float16"] = (65504.0, 65520.0, -(2.0**16), 2.0**-25, 2.0**-25 + 2.0**-35, -3.0 * 2.0**-25)
 SPOILED = [array("float32", [1.5, inf]), array("float32", nan)]
 
 
 def draw_arithmetic(
-    pick: Pick, info: ImplementationInfo, methods: Sequence[str] = METHODS, *, layouts: bool = False, memory: bool = True
+    pick: Pick, info: ImplementationInfo, methods: Sequence[str] = METHODS, *, memory: bool = True, **options: Any
 ) -> DrawnCase:
     """
     Draw up to three trees with the same containers and shapes, and two scalers, which scale or unscale them in turns.
@@ -33,16 +38,16 @@ def draw_arithmetic(
         pick: Function that chooses.
         info: Description of the implementation.
         methods: The methods to choose from.
-        layouts: Draw layouts of the arrays.
         memory: Check also that the arguments and earlier results are unchanged.
+        options: Further arguments of `draw_tree`.
     """
     method = pick(methods)
-    tree = draw_tree(pick, info, layouts=layouts)
+    tree = draw_tree(pick, info, **options)
     inexact = "division" in info.capabilities and not any(array and array.dtype in PARTS for array in tree.arrays)
     wide = FLOAT64_SCALES if supported_rules(info.preset).make().dtype == "float64" else ()
     available = (SCALES, INEXACT_SCALES + wide if inexact else SCALES)  # complex quotients may be rounded twice
     scales = [pick(pick(available)) for _ in range(2)]
-    trees = [tree.filled(pick, _draw_pattern) for _ in range(pick((1, 2, 3)))]
+    trees = [tree.filled(pick, _draw_pattern) for _ in range(1 if options.get("count") else pick((1, 2, 3)))]
     inputs = {"method": method, "scale": scales[0], "tree": trees[0]} if len(trees) == 1 else {}
     return DrawnCase("scaling", partial(_run, method=method, scales=scales, tree=tree, trees=trees, memory=memory), inputs)
 
@@ -81,21 +86,33 @@ def _writable(array: Any) -> Any:
     return getattr(getattr(array, "flags", None), "writeable", None)
 
 
-def _check(subject: Subject, count: int, *methods: str, layouts: bool = False, memory: bool = True) -> None:
-    draw = partial(draw_arithmetic, methods=methods, layouts=layouts, memory=memory)
-    run_draws(subject, draw, numbered(f"{methods} {layouts} {memory}", count))
+def _check(subject: Subject, draws: int, *methods: str, **options: Any) -> None:
+    draw = partial(draw_arithmetic, methods=methods, **options)
+    run_draws(subject, draw, numbered(f"{methods} {options}", draws))
+
+
+def _check_all(subject: Subject, method: str) -> None:
+    _check(subject, 40, method, memory=False)
+    for options in SPECIAL:
+        with suppress(Unsupported):
+            _check(subject, 2, method, memory=False, **options)
+    for scale, dtype in product(SCALES, EDGES):
+        edges = [edge * (scale if method == "unscale" else 1 / scale) for edge in EDGES[dtype]]
+        if dtype in float_dtypes(subject.info):
+            with suppress(Unsupported):  # the library lacks the dtype, or the scaler the scale
+                check_products(subject, subject.create(subject.rule(init_scale=scale)), method, scale, [array(dtype, edges)])
 
 
 @case("SCALING-scale", 1, "wrong product: another scale than the scaler's, a skipped array, or a lost sign of zero")
 def scales_drawn_trees(subject: Subject) -> None:
     """Two scalers take turns."""
-    _check(subject, 40, "scale", memory=False)
+    _check_all(subject, "scale")
 
 
 @case("SCALING-unscale-divides", 1, "wrong quotient: another scale than the scaler's, a reciprocal, or a skipped array")
 def unscales_drawn_trees(subject: Subject) -> None:
     """Two scalers take turns."""
-    _check(subject, 40, "unscale", memory=False)
+    _check_all(subject, "unscale")
 
 
 @case("SCALING-new-arrays", 1, "change in place: the argument, or the result of an earlier call, is overwritten")
@@ -107,7 +124,9 @@ def arguments_and_results_stay(subject: Subject) -> None:
 @case("SCALING-layout", 1, "wrong elements: strides are ignored, or a read-only or broadcast array is written", "layout")
 def takes_arrays_of_every_layout(subject: Subject) -> None:
     """Strided, reversed, transposed, broadcast and read-only arrays, as far as the library has them."""
-    _check(subject, 40, *METHODS, layouts=True)
+    for layout, method in product(ANY, METHODS):
+        with suppress(Unsupported):  # the library has no such arrays
+            _check(subject, 4, method, layouts=[layout])
 
 
 DRAWN = (scales_drawn_trees, unscales_drawn_trees, arguments_and_results_stay, takes_arrays_of_every_layout)

@@ -1,5 +1,7 @@
 """Chapter 50, step: training of a linear network, and the outputs of each step; `step_drawn.py` takes the steps."""
 
+from contextlib import suppress
+
 from ..model.adapter import Unsupported
 from ..model.case import case
 from ..model.subject import Subject
@@ -29,7 +31,7 @@ STEP-scale-updated-last/the-scale-is-updated-once-a-step | +-++-- | outputs=next
     wrong update: the scale is updated only in applied steps, or twice
 STEP-loss-unscaled/the-loss-is-unscaled | +-! | outputs=loss
     scaled loss: the loss is reported scaled, computed after the update, or missing in a skipped step
-STEP-learning-rate/reports-the-learning-rate-of-the-step | +-+ | outputs=learning_rate learning_rate=rates
+STEP-learning-rate/reports-the-learning-rate-of-the-step | +-+ | outputs=learning_rate learning_rate=fine
     next rate: the learning rate of the next step is reported
 STEP-counters/counts-attempted-and-applied-steps | +-+ | outputs=attempted,applied
     single count: skipped steps count as applied, or not at all
@@ -38,8 +40,10 @@ STEP-counters/counts-attempted-and-applied-steps | +-+ | outputs=attempted,appli
 
 @case("STEP-seed", 3, "unused scale: the scale backs off, but the backward pass starts from another number")
 def the_scale_backs_off_until_the_gradients_fit(subject: Subject) -> None:
-    """The data times the initial scale overflows by a factor of 2."""
+    """The data times the initial scale, which is 2**40 if that can be set, overflows by a factor of 2."""
     rule = simple_rule(subject)
+    with suppress(Unsupported):
+        rule = simple_rule(subject, init_scale=2.0**40)
     if not 4.0 <= rule.init_scale <= 2.0**64:
         raise Unsupported(f"the initial scale is {rule.init_scale!r}, and this case requires one from 4 to 2**64")
     data = [array("float32", [2.0**126 / rule.init_scale * 4])]

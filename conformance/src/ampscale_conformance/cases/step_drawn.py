@@ -29,6 +29,7 @@ FACTORS = {"t": 2.0**-60, "l": 2.0**60, "0": 0.0, "h": 2.0**70, "s": 2.0**8, "u"
 OUTPUTS = {"loss": "loss", "global_norm": "norm", "learning_rate": "schedule", "attempted": "counters", "applied": "counters"}
 CLAIMS = OUTPUTS | {"max_norm": "clip", "momentum": "momentum"}  # capabilities that outputs and options require
 RATES = (0.5, 0.25, 1.0, 0.125, 0.5, 1.0, 0.25, 0.5, 0.125, 1.0)  # one for each step, since what follows is not specified
+SCHEDULES = {"rates": RATES, "fine": tuple(rate * (1 + 2.0**-12) for rate in RATES)}  # the latter in 13 bits
 
 
 class Cell:
@@ -45,7 +46,7 @@ class Cell:
         differs = "momentum" in options and scheduled
         self.trainings = [Training(rule, parameters, **options) for _ in range(1 + differs)]
         self.trainings[-1].optimizer.rate_first = differs
-        options |= {"learning_rate": list(RATES) if rates is None else rates} if scheduled else {}
+        options |= {"learning_rate": list(options["learning_rate"]) if rates is None else rates} if scheduled else {}
         self._cell = subject.call("create_cell", rule, subject.to_arrays(list(parameters)), **options)
 
     @property
@@ -124,7 +125,7 @@ def steps(table: str) -> list[Case]:
 
 
 def _case(row: Row) -> Case:
-    options: dict[str, Any] = {name: RATES if value == "rates" else value for name, value in row.options.items()}
+    options: dict[str, Any] = {name: SCHEDULES.get(value, value) for name, value in row.options.items()}
     names = options.pop("outputs", "parameters").split(",")
     dtype = options.pop("dtype", "float32")
     settings: dict[str, Any] = {name: options.pop(name) for name in ("growth_interval", "init_scale") if name in options}
@@ -150,7 +151,7 @@ def draw_cell(pick: Pick, info: ImplementationInfo, top: bool) -> dict[str, Any]
     for claim, option in (("schedule", {"learning_rate": RATES}), ("momentum", {"momentum": pick((0.5, 0.25))})):
         options |= option if claim in claims and pick((True, False)) else {}
     clips = "clip" in claims and pick((True, False))
-    options |= {"max_norm": pick((1.0, 16.0, 0.25, 4.0))} if clips else {}
+    options |= {"max_norm": pick((1.0, 16.0, 0.25, 3.0, 6.0))} if clips else {}
     dtype = "float32" if top or ("momentum" in options and not clips) else pick(("float32", "float32", "float16"))
     narrow, tiny = dtype == "float16", dtype == "float16" and pick((False, False, True))
     factor = pick((1.0, 1.0 if dtype == "float16" or "momentum" in options else 2.0**80))
@@ -158,11 +159,11 @@ def draw_cell(pick: Pick, info: ImplementationInfo, top: bool) -> dict[str, Any]
     # The loss of large parameters is infinite in float32; clipped float16 parameters may differ in the last bit.
     unclipped = "clip" in claims and not clips
     without = ["loss"] * (factor > 1) + ["parameters"] * (narrow and clips) + ["global_norm"] * unclipped
-    exponents = (17,) if tiny else (4, 0) if narrow and clips else (4, 0, 8, 11) if narrow else (10, 4, 15, 0)
+    exponents = (17,) if tiny else (4, 0) if narrow and clips else (4, 0, 8, 11) if narrow else (10, 4, 15, 0, 40)
     settings = draw_settings(pick, info, exponents, narrow, top)
     if isinstance(info.preset, LossScaleRule) and pick((False,) * 5 + (True,)):
         settings |= {"growth_factor": 1.0, "backoff_factor": 1.0}
-    letters = "++-+-!0" + "wtl" * clips + "ssssss" * (narrow and clips) + "lll" * (factor > 1)
+    letters = "++-+-!0" + "wl" * clips + "t" * (not narrow) + "ssssss" * (narrow and clips) + "lll" * (factor > 1)
     return {
         "settings": settings,
         "parameters": {"dtype": dtype, "factor": factor},

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..model.adapter import ImplementationInfo
+from ..model.adapter import ImplementationInfo, Unsupported
 from ..model.bits import DIGITS, Bits, map_tree
 from ..model.bits import arrays as flat
 from ..model.draw import Pick
@@ -15,10 +15,11 @@ from ..model.floats import FORMATS, encode
 from ..model.subject import Subject
 from ..oracle.tensors import PARTS
 
-COUNTS = (1, 2, 3) * 9 + (12, 100, 100)  # of arrays
-SHAPES = ((1,), (), (3,), (2, 2), (0, 3), (3, 1, 2), (1, 3), (0,), (65,))
+COUNTS = (1, 2, 3) * 9 + (12, 100)  # of arrays
+SHAPES = ((1,), (), (3,), (2, 2), (0, 3), (2, 1, 1, 3, 1), (1, 3), (0,), (33, 2))
 MATRICES = ((2, 3), (4, 5), (5, 2))
 LARGE = ((1030,), (34, 65), (4099,), (70_001,))
+SPECIAL: tuple[dict[str, Any], ...] = ({"count": 330}, *({"count": 1, "shapes": [shape]} for shape in LARGE))  # of `draw_tree`
 CLAIMS = {"bfloat16": "bfloat16", **dict.fromkeys(PARTS, "complex")}  # capabilities of dtypes
 REACH = 30  # range of exponents around 0: scaled values stay normal, since some libraries flush subnormal ones to zero
 PERIOD = 7  # number of elements after which arrays repeat themselves
@@ -26,6 +27,7 @@ LAYOUTS = {
     "numpy": ("plain", "strided", "transposed", "broadcast", "reversed", "read-only", "offset", "unaligned"),
     "torch": ("plain", "strided", "transposed", "broadcast", "offset"),
 }
+ANY = LAYOUTS["numpy"]
 
 
 class Array(NamedTuple):
@@ -63,14 +65,27 @@ class Tree(NamedTuple):
         return map_tree(lambda leaf: _renewed(create(leaf, next(layouts)), next(old, None)), tree)
 
 
-def draw_tree(pick: Pick, info: ImplementationInfo, dtypes: Sequence[str] = (), layouts: bool = False) -> Tree:
-    """Draw a tree of arrays, of one dtype or several: the basic ones, those that are claimed, and *dtypes*."""
+def draw_tree(
+    pick: Pick,
+    info: ImplementationInfo,
+    dtypes: Sequence[str] = (),
+    layouts: Sequence[str] = ANY[:1],
+    shapes: Sequence[tuple[int, ...]] = SHAPES,
+    count: int = 0,
+) -> Tree:
+    """
+    Draw a tree of arrays, of one dtype or several: the basic ones, those that are claimed, and *dtypes*.
+
+    They have these *layouts*, as far as the library has them, and *shapes*. Their number is *count*, or drawn if that is 0.
+    """
     every = (*float_dtypes(info), *dtypes)
     palette = pick((("float32",), (pick(every),), (pick(every),), ("float32", "float64"), every))
-    available = LAYOUTS.get(info.arrays, ("plain",)) if layouts and "layout" in info.capabilities else ("plain",)
-    count, arrays = pick(COUNTS), list[Array | None]()
+    known = LAYOUTS.get(info.arrays, ANY[:1]) if "layout" in info.capabilities else ANY[:1]
+    if not (available := [layout for layout in layouts if layout in known]):
+        raise Unsupported(f"{info.arrays} has no arrays that are {layouts[0]}")
+    count, arrays = count or pick(COUNTS), list[Array | None]()
     for _ in range(min(count, 4)):
-        layout, shapes = pick(available), LARGE if pick(range(12)) == 11 else SHAPES
+        layout = pick(available)
         arrays.append(Array(pick(palette), pick(MATRICES if layout in ("transposed", "broadcast") else shapes), layout))
     arrays += [Array(palette[0], (3,), "plain")] * (count - 4)
     if "none" in info.capabilities and pick((False, False, True)):
@@ -122,7 +137,12 @@ def _created(subject: Subject, leaf: Bits, layout: str) -> Any:
     rows = [leaf.bits[start : start + width] for start in range(0, len(leaf.bits), width)]
     if layout == "broadcast" and len({*rows}) > 1:
         return subject.to_arrays(leaf)
-    return _MAKERS[layout](subject.to_arrays, leaf, rows)
+    return _MAKERS[layout](lambda base: _copied(subject.to_arrays(base)), leaf, rows)
+
+
+def _copied(array: Any) -> Any:
+    """Return an array that is no view, so that it is the base of its views."""
+    return array.copy() if isinstance(array, np.ndarray) else array
 
 
 def _array(leaf: Bits, *rows: Sequence[int], shape: tuple[int, ...] | None = None) -> Bits:
@@ -137,8 +157,7 @@ def _spaced(to_array: Any, leaf: Bits, rows: Any) -> Any:
 
 def _offset(to_array: Any, leaf: Bits, rows: Any) -> Any:
     """Return an array without its first row, which is not finite, as a view of the whole array."""
-    array = to_array(_array(leaf, _spoiled_row(leaf, rows[0]), *rows))
-    return (array.copy() if isinstance(array, np.ndarray) else array)[1:]
+    return to_array(_array(leaf, _spoiled_row(leaf, rows[0]), *rows))[1:]
 
 
 def _spoiled_row(leaf: Bits, row: Sequence[int]) -> list[int]:

@@ -19,6 +19,7 @@ from ..cases.overflow_drawn import draw_check
 from ..cases.replicas import draw_replicas
 from ..cases.scaling_drawn import draw_arithmetic
 from ..cases.step_drawn import draw_training
+from ..cases.trees_drawn import ANY, LARGE, SHAPES
 from ..model.adapter import Adapter, ImplementationInfo, level_of
 from ..model.case import Case
 from ..model.draw import DrawnCase, Pick
@@ -27,6 +28,7 @@ from .check import SECONDS, run
 from .random_vectors import VECTORS, vector
 
 EXAMPLES = 100
+WIDE: dict[str, Any] = {"layouts": ANY, "shapes": (*SHAPES * 5, *LARGE)}
 
 
 class Template(NamedTuple):
@@ -43,9 +45,9 @@ TEMPLATES = (
     Template("random-trace", "MACHINE-next-step", 0, draw_trace),
     Template("random-walk", "MACHINE-pure", 0, draw_walk),
     Template("random-tensor-walk", "MACHINE-next-step", 1, partial(draw_walk, kinds=WITH_TENSORS)),
-    Template("random-scale", "SCALING-scale", 1, partial(draw_arithmetic, methods=["scale"], layouts=True)),
-    Template("random-unscale", "SCALING-unscale-divides", 1, partial(draw_arithmetic, methods=["unscale"], layouts=True)),
-    Template("random-all-finite", "OVERFLOW-all-finite", 1, draw_check),
+    Template("random-scale", "SCALING-scale", 1, partial(draw_arithmetic, methods=["scale"], **WIDE)),
+    Template("random-unscale", "SCALING-unscale-divides", 1, partial(draw_arithmetic, methods=["unscale"], **WIDE)),
+    Template("random-all-finite", "OVERFLOW-all-finite", 1, partial(draw_check, **WIDE)),
     Template("random-calls", "CALLS-every-sequence", 2, draw_calls),
     Template("random-training", "STEP-every-sequence", 3, draw_training),
     Template("random-replicas", "REPLICAS-same-scale", 4, draw_replicas, frozenset({"replicas"})),
