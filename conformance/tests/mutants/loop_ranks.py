@@ -6,12 +6,13 @@ import numpy as np
 class Ranks:
     """Training on ranks. Each method takes one decision, so that a mutant overrides one method."""
 
-    def train_on_ranks(self, rule, placements, steps, optimizers, **options):
+    def train_on_ranks(self, rule, placements, steps, optimizers, returns=False, **options):
         """Run each step on each rank, with values that are not scaled."""
-        if texts := self.errors_of_ranks(len(steps[0]), **options):
+        texts = self.errors_of_ranks(len(steps[0]), **options)
+        if texts and not returns:
             raise RuntimeError("; ".join(f"rank {rank}: {text}" for rank, text in texts.items()))
         handles, results = [self.create(rule) for _ in steps[0]], [[] for _ in steps[0]]
-        for step in steps:
+        for step in steps[: len(steps) - bool(texts)]:
             if not step:
                 handles = [self.loaded_on_rank(rule, self.save(handle)) for handle in handles]
                 for result, handle in zip(results, handles, strict=True):
@@ -22,6 +23,9 @@ class Ranks:
                 applied = self.applies_on_rank(placements, step, gradients, rank)
                 self.update_on_rank(handle, applied, gradients, rank, optimizers)
                 results[rank].append((self.read_scale(handle), applied))
+        for handle, scale, result in zip(handles, options["scale"] if texts else (), results, strict=bool(texts)):
+            handle.shown = handle.scale = self.rounded(rule, scale)
+            result.append(self.after_an_error(handle))
         return results
 
     # --- the decisions
@@ -48,6 +52,10 @@ class Ranks:
     def late_error(self, late, time_limit):
         """Return the text of the error of a rank that waits for another one."""
         return f"rank {late} did not respond within {time_limit} s"
+
+    def after_an_error(self, handle):
+        """Return the scale after a step without an agreement, and whether the rank applied it."""
+        return self.read_scale(handle), False
 
     def loaded_on_rank(self, rule, saved):
         """Return a scaler that continues from a saved state."""

@@ -298,6 +298,34 @@ class ComparesTheLimitAlone(Loop):
         return name == "max_norm" and super().differs(name, values)
 
 
+@breaks("REPLICAS-scale-compared", "NVIDIA-NeMo/Megatron-Bridge#5591: ranks compare their constants, but not their scales")
+class ComparesNoScales(Loop):
+    def differs(self, name, values):
+        return name != "scale" and super().differs(name, values)
+
+
+@breaks("REPLICAS-sizes-compared", "gloo in torch 2.13.0: arrays of several sizes are added up without an error")
+class ComparesNoSizes(Loop):
+    def differs(self, name, values):
+        return name != "elements" and super().differs(name, values)
+
+
+@breaks("REPLICAS-agreement-first", "NVIDIA-NeMo/Megatron-Bridge#5591: the scale is updated, and then the ranks compare")
+class UpdatesAndThenAgrees(Loop):
+    def after_an_error(self, handle):
+        self.update(handle, True)
+        return super().after_an_error(handle)
+
+
+@breaks(
+    "REPLICAS-agreement-first",
+    "not observed: the optimizer steps if the rank's own gradients are finite, and then the ranks agree",
+)
+class StepsAndThenAgrees(Loop):
+    def after_an_error(self, handle):
+        return self.read_scale(handle), True
+
+
 @breaks("REPLICAS-settings-compared", "not observed: ranks compare their rules, but not the clipping limit of each call")
 class ComparesTheRuleAlone(Loop):
     def differs(self, name, values):

@@ -1,7 +1,7 @@
 """torch on several ranks: a hand-written loop with DDP, FSDP2 and DTensors, on the CPU."""
 
-import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from .base import Library
@@ -19,33 +19,36 @@ def initialize() -> None:
 
 
 def train(
-    make: Callable[[], Any],
+    make_scaler: Callable[[], Any],
     rank: int,
     placements: Sequence[str],
     steps: Sequence[Any],
     optimizers: int,
-    array: Any = None,
-    delay: float = 0.0,
+    make_array: Callable[..., Any] | None = None,
+    before_last: Callable[[Any], None] = lambda _: None,
+    ignored: Any = (),
 ) -> list[Any]:
     """
     Run the documented loop on one rank, and return the scale after each step with True if an optimizer stepped.
 
-    *make* returns a new scaler. *array* returns a parameter and its backward pass, a function of the scaler and the values of all
-    ranks; see `array_of`. The last step begins *delay* seconds late.
+    *make_array*, by default `array_of`, returns a parameter and its backward pass, a function of the scaler and the values of all
+    ranks. *before_last* is called with the scaler before the last step. *ignored* are errors of a step after
+    which its scale is returned.
     """
-    scaler = make()
+    scaler = make_scaler()
     columns = [[values[index] for values in steps[0]] for index in range(len(placements))]
     with_shards = bool({"sharded", "half", "grid"} & set(placements))
-    arrays = [(array or array_of)(*pair, rank, with_shards) for pair in zip(placements, columns, strict=True)]
+    arrays = [(make_array or array_of)(*pair, rank, with_shards) for pair in zip(placements, columns, strict=True)]
     groups = [torch.optim.SGD([parameter for parameter, _ in arrays[first::optimizers]]) for first in range(optimizers)]
     stepped, results = list[bool](), []
     for group in groups:
         group.register_step_post_hook(lambda *_: stepped.append(True))
     for index, step in enumerate(steps, start=1):
         stepped.clear()
-        time.sleep(delay if index == len(steps) else 0.0)
+        if index == len(steps):
+            before_last(scaler)
         if not step:
-            saved, scaler = scaler.state_dict(), make()
+            saved, scaler = scaler.state_dict(), make_scaler()
             scaler.load_state_dict(saved)
             results.append([scaler.get_scale(), False])
             continue
@@ -53,9 +56,10 @@ def train(
         for index, (parameter, backward) in enumerate(arrays):
             parameter.grad = None
             backward(scaler, [values[index] for values in step])
-        for group in groups:
-            scaler.step(group)
-        scaler.update()
+        with suppress(ignored):
+            for group in groups:
+                scaler.step(group)
+            scaler.update()
         results.append([scaler.get_scale(), bool(stepped)])
     return results
 
@@ -71,9 +75,9 @@ def array_of(placement: str, first: Sequence[Any], rank: int, with_shards: bool)
     return fully_sharded(len(first) - first.count(None)) if placement == "sharded" else data_parallel(placement, rank)
 
 
-def data_parallel(placement: str, rank: int) -> tuple[Any, Callable[..., None]]:
+def data_parallel(placement: str, rank: int, size: int = 1) -> tuple[Any, Callable[..., None]]:
     """Return a parameter of a module, wrapped by DDP unless the arrays are distinct."""
-    module = column(1)
+    module = column(size)
     model = module if placement == "distinct" else torch.nn.parallel.DistributedDataParallel(module)
 
     def backward(scaler: Any, values: Sequence[Any]) -> None:
@@ -98,7 +102,7 @@ def fully_sharded(size: int) -> tuple[Any, Callable[..., None]]:
 
 
 def dtensor(placement: str, rank: int) -> tuple[Any, Callable[..., None]]:
-    """Return a DTensor parameter, and its backward pass: replicated, or sharded over one or two dimensions of a 2-by-2 mesh."""
+    """Return a DTensor, replicated or sharded over one or two dimensions of a 2-by-2 mesh, and its backward pass."""
     size = torch.distributed.get_world_size()
     if placement == "reduced":
         mesh, places = torch.distributed.init_device_mesh("cpu", (size,)), list[Any]([dtensors.Replicate()])

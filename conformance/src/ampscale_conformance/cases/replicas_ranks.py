@@ -58,22 +58,32 @@ def _train(subject: Subject, placements: Sequence[str], steps: Sequence[Any], op
         subject.expect(len(finite) > 1 or set(applied) == finite, message)
 
 
-def errors(name: str, catches: str, numbers: str, *needs: str, **options: Any) -> Case:
+def errors(name: str, catches: str, numbers: str, *needs: str, placement: str = "distinct", **options: Any) -> Case:
     """Return a case with these options of `train_on_ranks`, which checks that the error of each rank contains these numbers."""
-    check = partial(_fail, numbers=set(numbers.split()), options=options)
-    return named(name, 5, catches, check, {"ranks", "distinct", "rank-errors", *needs})
+    check = partial(_fail, numbers=set(numbers.split()), placement=placement, options=options)
+    return named(name, 5, catches, check, {"ranks", _NEEDS.get(placement, "ranks"), "rank-errors", *needs})
 
 
-def _fail(subject: Subject, numbers: set[str], options: dict[str, Any]) -> None:
+def _fail(subject: Subject, numbers: set[str], placement: str, options: dict[str, Any]) -> None:
     ranks, message = [str(rank) for rank in range(3) if rank != options.get("late")], ""
     try:
-        subject.call("train_on_ranks", simple_rule(subject), ["distinct"], [[[1.0]] * 3] * 2, 1, **options)
+        subject.call("train_on_ranks", simple_rule(subject), [placement], [[[1.0]] * 3] * 2, 1, **options)
     except Raised as error:
         message = str(error)
     texts = dict(re.findall(r"rank (\d+): (.*?)(?=; rank \d+: |$)", message, re.DOTALL))
     subject.expect(set(ranks) <= set(texts), f"expected an error of the ranks {', '.join(ranks)}, got {message or 'none'}")
     missing = [rank for rank in ranks if not numbers <= set(re.findall(r"\d+", texts[rank]))]
     subject.expect(not missing, f"expected {' and '.join(sorted(numbers))} in the error of each rank, got {message}")
+
+
+def _keep(subject: Subject) -> None:
+    rule = simple_rule(subject, init_scale=1024.0, growth_interval=1)
+    options = {"scale": [1024.0, 512.0, 1024.0], "returns": True}
+    results = subject.call("train_on_ranks", rule, ["distinct"], [[[1.0]] * 3] * 2, 1, **options)
+    actual = [[(subject.number(scale, "a scale"), subject.flag(flag, "a flag")) for scale, flag in rank] for rank in results]
+    first = Machine(rule).step(True).scale
+    expected = [[(first, True), (scale, False)] for scale in options["scale"]]
+    subject.expect(actual == expected, f"expected {expected}, of which the last step is an error, got {actual}")
 
 
 def _is_finite(values: Sequence[float | None]) -> bool:
@@ -131,6 +141,26 @@ CASES = (
         "",
         "clip",
         max_norm=[1.0, 2.0, 1.0],
+    ),
+    errors(
+        "REPLICAS-scale-compared/another-scale-on-one-rank-is-an-error",
+        "single comparison: ranks compare their scales only at the first step or not at all, and a loaded one can differ",
+        "",
+        scale=[1024.0, 512.0, 1024.0],
+    ),
+    errors(
+        "REPLICAS-sizes-compared/another-size-on-one-rank-is-an-error",
+        "missing comparison: the sum of arrays of several sizes is wrong, or a rank waits for the others",
+        "",
+        placement="replicated",
+        elements=[17, 19, 17],
+    ),
+    named(
+        "REPLICAS-agreement-first/an-error-leaves-all-ranks-as-they-were",
+        5,
+        "early change: a rank has stepped, or has another scale, although the ranks did not agree",
+        _keep,
+        {"ranks", "distinct", "rank-errors"},
     ),
     errors(
         "REPLICAS-error-names-ranks/every-rank-names-the-one-that-differs",

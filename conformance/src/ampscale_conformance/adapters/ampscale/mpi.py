@@ -15,7 +15,7 @@ from ampscale import LossScaleRule
 
 from ...model.adapter import Unsupported
 from ..ranks import GRACE, on_ranks
-from .backends import CAPABILITIES, EVERY_CONSTANT, NUMPY, Core, info_of, trained
+from .backends import CAPABILITIES, EVERY_CONSTANT, NUMPY, Core, info_of, network_with_optimizer
 
 
 class OnMPI(Core):
@@ -41,30 +41,36 @@ def train_on_rank(
     rank: int, _size: int, rule_text: str, placements: Sequence[str], steps: Sequence[Any], options: Mapping[str, Any]
 ) -> list[Any]:
     own = {name: values[rank] for name, values in options.items() if isinstance(values, list)}
-    max_norm, seconds = own.pop("max_norm", None), options.get("time_limit", 60.0)
+    max_norm, size, scale = (own.pop(name, default) for name, default in (("max_norm", None), ("elements", 1), ("scale", None)))
+    seconds = options.get("time_limit", 60.0)
     rule, placement = replace(LossScaleRule.from_json(rule_text), **own), placements[0]
     layout = {"reduced": "replicated"}.get(placement, placement)
     communicator = ampscale.distributed.MPI(gradients=layout, mean=placement == "replicated", timeout=seconds)
-    network, optimizer = trained(arrays_of(placement, steps[0][rank]), "numpy", 1.0)
+    network, optimizer = network_with_optimizer(arrays_of(placement, steps[0][rank], size), "numpy", 1.0)
     state, results = ampscale.init_train_state(network.params, optimizer, rule), []
     for index, step in enumerate(steps, start=1):
         time.sleep(seconds + GRACE if options.get("late") == rank and index == len(steps) else 0.0)
-        if not step:
-            _, scaler = NUMPY.load(rule, NUMPY.save((rule, state.scaler)))
-            state = state._replace(scaler=scaler)
-            results.append([float(scaler.scale), False])
-            continue
-        data = arrays_of(placement, step[rank])
-        state, report = ampscale.train_step(network, optimizer, rule, state, *data, max_norm=max_norm, communicator=communicator)
-        results.append([float(report.next_scale), bool(report.finite)])
+        if not step or (scale and index == len(steps)):
+            saved = NUMPY.save((rule, state.scaler))
+            state = state._replace(scaler=NUMPY.load(rule, [scale, *saved[1:]] if step else saved)[1])
+        applied = state.applied
+        try:
+            if step:
+                data = arrays_of(placement, step[rank], size)
+                with_options = {"max_norm": max_norm, "communicator": communicator}
+                state, _ = ampscale.train_step(network, optimizer, rule, state, *data, **with_options)
+        except ampscale.distributed.RankError:
+            if not options.get("returns"):
+                raise
+        results.append([float(state.scaler.scale), bool(state.applied > applied)])
     return results
 
 
-def arrays_of(placement: str, values: Sequence[float | None]) -> list[Any]:
-    """Return an array for each value. None gives an empty shard, or no array if the arrays are distinct."""
+def arrays_of(placement: str, values: Sequence[float | None], size: int) -> list[Any]:
+    """Return an array of this size for each value. None gives an empty shard, or no array if the arrays are distinct."""
     if placement == "distinct":
         values = [value for value in values if value is not None]
-    return [np.full(0 if value is None else 1, value or 0.0, np.float32) for value in values]
+    return [np.full(0 if value is None else size, value or 0.0, np.float32) for value in values]
 
 
 ADAPTER = OnMPI()

@@ -1,20 +1,22 @@
 """Adapter of ampscale's scaler for torch's hand-written loops."""
 
+import time
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import ampscale
+from ampscale.distributed import RankError
 from ampscale.frameworks.torch import GradScaler
 
 from ..ranks import GRACE
 from ..torch import Torch
-from ..torch_ranks import initialize, train
+from ..torch_ranks import data_parallel, initialize, train
 from .backends import info_of
-from .scalers import HOST, OurGradScaler
+from .scalers import SCALERS, AmpscaleGradScaler
 
 
-class TorchGradScaler(OurGradScaler, Torch):
+class TorchGradScaler(AmpscaleGradScaler, Torch):
     """`ampscale.frameworks.torch.GradScaler`, with torch's own optimizers; spec/profiles/torch.md lists its deviations."""
 
     info = info_of(
@@ -22,7 +24,7 @@ class TorchGradScaler(OurGradScaler, Torch):
         "torch",
         5,
         (
-            *(*HOST, "process", "bfloat16", "none", "groups", "applied", "loss", "norm", "momentum"),
+            *(*SCALERS, "process", "bfloat16", "none", "groups", "applied", "loss", "norm", "momentum"),
             *("ranks", "sharded", "mixed-placements", "mixed-meshes", "distinct", "rank-errors"),
         ),
         arrays="torch",
@@ -55,16 +57,26 @@ def train_on_rank(
     """Train on one rank, with a communicator unless there are DTensors, whose meshes the scaler uses."""
     initialize()
     communicator, seconds = None, options.get("time_limit", 60.0)
-    own = [*constants[:3], options["growth_interval"][rank]] if "growth_interval" in options else constants
+    if "growth_interval" in options:
+        constants = [*constants[:3], options["growth_interval"][rank]]
+    sizes, scales = options.get("elements"), options.get("scale")
     if set(placements) <= {"replicated", "reduced", "distinct"}:
         layout = "distinct" if "distinct" in placements else "replicated"
-        communicator = ampscale.distributed.TorchDistributed(gradients=layout, mean=False, timeout=seconds)
+        communicator = ampscale.distributed.TorchDistributed(gradients=layout, mean=bool(sizes), timeout=seconds)
 
     def make() -> GradScaler:
-        return GradScaler("cpu", *own, communicator=communicator)
+        return GradScaler("cpu", *constants, communicator=communicator)
 
-    delay = seconds + GRACE if options.get("late") == rank else 0.0
-    return train(make, rank, placements, steps, optimizers, delay=delay)
+    def module(*_: Any) -> Any:
+        return data_parallel("distinct", rank, sizes[rank])  # without DDP: the communicator averages
+
+    def before_last(scaler: GradScaler) -> None:
+        time.sleep(seconds + GRACE if options.get("late") == rank else 0.0)
+        if scales:
+            scaler.load_state_dict(scaler.state_dict() | {"scale": scales[rank]})
+
+    ignored = RankError if options.get("returns") else ()
+    return train(make, rank, placements, steps, optimizers, sizes and module, before_last, ignored)
 
 
 ADAPTER = TorchGradScaler()
