@@ -70,8 +70,8 @@ def read_log(text_or_lines: str | Iterable[str], log_format: str | None = None, 
 
     Each message is read as one overflow. The step of an overflow is known if every step has a line with its number, or if all
     steps between two such lines overflowed. A line follows its step, and its number counts the steps so far. The log is assumed
-    to begin with the first step of the run. If its first number exceeds the usual difference between successive numbers, it is
-    assumed to begin this difference before its first number.
+    to begin with the first step of the run. If the first number exceeds the usual difference between successive numbers, the log
+    is assumed to begin this many steps before the first number.
 
     Copies of a message from several processes are read once. If messages contain a rank, those of the lowest rank are read. If
     they do not, and the number of equal messages in a row is always a multiple of k, they are read as copies from k processes:
