@@ -70,7 +70,7 @@ def check_reachable(rule: LossScaleRule, state: LossScaleState) -> None:
 
 
 def canonical(checkpoint: Checkpoint) -> tuple[LossScaleRule, LossScaleState]:
-    """Return the rule and the state, with fixed values for fields without effect. Scalers with equal results behave alike."""
+    """Return rule and state, with fixed values for fields without effect. Two scalers with equal return values behave alike."""
     rule, state = checkpoint.rule, numbers_of(checkpoint.state)
     # From the `hysteresis`-th counted overflow on, every overflow backs off.
     if rule.overflow_tolerance is None and rule.warmup_growth_factor is None:

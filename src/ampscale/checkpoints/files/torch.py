@@ -12,7 +12,7 @@ from ...parsing import LONGEST_PICKLE, MOST_ENTRIES, cut, excerpt
 
 
 def read(file: BinaryIO) -> Any:
-    """Return the object in a file of `torch.save`. Its tensors are on the CPU and memory-mapped, unless *file* is in memory."""
+    """Return the object in a file of `torch.save`. Its tensors are on the CPU; those of a zip file on disk are memory-mapped."""
     zipped, pickles = _pickles(file)
     # The weights-only loader would allocate a bytearray of any size that the file requests.
     if b"bytearray" in pickles:
@@ -37,7 +37,7 @@ def content(mapping: Mapping[str, Any]) -> bytes:
 
 
 def _pickles(file: BinaryIO) -> tuple[bool, bytes]:
-    """Return True if the file is a zip file, and the bytes of its pickles; of another file, its first `LONGEST_PICKLE` bytes."""
+    """Return True and the bytes of the pickles of a zip file; for any other file, False and its first `LONGEST_PICKLE` bytes."""
     try:
         if not is_zipfile(file):
             file.seek(0)

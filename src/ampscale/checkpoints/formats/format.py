@@ -93,9 +93,8 @@ class Format:
                 continue  # the scaler cannot hold this value, so keep the preset's value
         rule = self._rule(fields, scale)
         good = min(max(state.good_steps, rule.initial_good_steps), rule.growth_interval - 1)
-        reset = (
-            "finite" in rule.reset_bad_steps_on and good > rule.initial_good_steps
-        )  # a counted finite step has reset `bad_steps`
+        # A counted finite step has reset `bad_steps`.
+        reset = "finite" in rule.reset_bad_steps_on and good > rule.initial_good_steps
         bad = 0 if reset else min(state.bad_steps, rule.hysteresis - 1)
         return Checkpoint(rule, arrays_of(rule, LossScaleState(scale, good, bad)))
 
