@@ -60,12 +60,12 @@ class History:
     names: Sequence[str] | None = None
     skipped: list[StepRecord] = field(default_factory=list)  # latest skipped steps in a row, at most `REPEATS`
     in_a_row: int = 0  # skipped steps in a row
-    backoffs: int = 0  # those of them that lowered the scale
-    skips_since_backoff: int = 0  # those of them after the last that lowered the scale
+    backoffs: int = 0  # skipped steps in this row that lowered the scale
+    skips_since_backoff: int = 0  # skipped steps in this row after the last one that lowered the scale
     applied: int = 0  # applied steps
-    good_scale: float | None = None  # scale of the last finite step
+    good: StepRecord | None = None  # last finite step
     normal_scale: float | None = None  # smallest scale at which measured gradients had a normal float16 value
-    is_stale_refuted: bool = False  # True if gradients that were reported as stale were finite in the next step
+    is_stale_refuted: bool = False  # True if gradients were finite although infinite ones were reported to remain
     with_norm: list[StepRecord] = field(default_factory=list)  # latest finite steps with a norm, at most `REPEATS`
     changed: list[StepRecord] = field(default_factory=list)  # latest steps whose gradients were changed, at most `REPEATS`
     only_offender: int | None = None  # index of the only gradient that was not finite in the steps of `only_offender_steps`
@@ -106,9 +106,9 @@ class History:
         return min((step.scale for step in self.window if not step.finite), default=math.inf)
 
     def _add_finite(self, record: StepRecord) -> None:
-        self.is_stale_refuted |= bool(self.skipped and self.skipped[-1].stale)
+        self.is_stale_refuted |= bool(self.skipped) and record.stale
         self.skipped, self.in_a_row, self.backoffs, self.skips_since_backoff = [], 0, 0, 0
-        self.good_scale = record.scale
+        self.good = record.without_tensors()
         self.applied += record.applied
         if record.norm is not None and math.isfinite(record.norm) and record.norm > 0:
             self.with_norm = [*self.with_norm, record][-REPEATS:]

@@ -5,6 +5,7 @@ A loop with functions or cells calls `record`. The `GradScaler` classes take a m
 """
 
 import json
+import math
 import os
 import sys
 import warnings
@@ -24,6 +25,7 @@ from .history import Limits
 from .records import StepRecord, TensorStatistics, histograms_of, statistics_of
 from .sinks import Sink, check_sinks
 from .verdicts import Diagnoser, Diagnosis, Verdict
+from .window import NORM_RTOL
 
 ON_STALL = ("warn", "raise")
 _FOLDER = os.path.dirname(os.path.dirname(__file__)) + os.sep
@@ -41,7 +43,8 @@ class Monitor:
     Args:
         names: Names of the gradients in their order; or pairs of a name and a parameter, as `named_parameters()` returns, which
             also name gradients correctly if some parameters have none. By default, gradients are numbered.
-        diagnose_on_skip: Measure the gradients of skipped steps. Applied steps are measured only if they follow a skipped one.
+        diagnose_on_skip: Measure the gradients of skipped steps. A `GradScaler` then also measures the step after each skipped
+            one, or the next 100 steps if its NaNs may come from clipping.
         measure_every: Measure the gradients of every n-th step of a `GradScaler`; None for none. `train_step` has the argument
             `measure` instead.
         histogram_every: Measure the exponents of the gradients of every n-th step of a `GradScaler`; None for none.
@@ -91,7 +94,7 @@ class Monitor:
         self._sinks, self._on_stall, self._limits, self._communicator = list(sinks), on_stall, limits, communicator
         self._names, self._parameters = _named(names)
         self._runs: dict[int, _Run] = {}
-        self._losses: list[Any] = []  # of the current step; with several optimizers, it may have ended for some of them
+        self._losses: list[Any] = []  # of the current step, which some of several optimizers may have ended
         self._has_ended = False
 
     def record(self, report: StepReport, backward: Callable[[float], Tree] | None = None) -> Diagnosis:
@@ -160,7 +163,9 @@ class Monitor:
         is_due = self._is_due(self._every, run.step) or self._is_due(self._histogram_every, run.step)
         if is_due or (self._on_skip and (run.last_skipped or run.step < run.measured_until)):
             run.measured |= self._measure(gradients, number, run.step)
-        if "tensors" in run.measured or change is not None:
+        if change is not None:
+            run.measured["peak"] = next((_number(abs(gradient).max()) for gradient in gradients if 0 not in gradient.shape), None)
+        if "tensors" in run.measured or change is not None or run.is_divided:
             run.measured["norm"] = _number(functional.global_norm(gradients)) / number
 
     def end(self, scale: Any, next_scale: Any, finite: Any, applied: Any, gradients: list[Array], owner: Any) -> Diagnosis:
@@ -187,6 +192,14 @@ class Monitor:
             infinities, nans = (sum(getattr(tensor, name) for tensor in measured["tensors"]) for name in ("infinities", "nans"))
             measured["is_original"] = is_original
             run.measured_until = run.step + STEPS_AFTER_NANS if nans and not infinities and not is_original else 0
+        if finite and run.version is not None and _version(gradients) != run.version:
+            norm = measured.get("norm")
+            if norm:  # clipping after unscaling is no fault, but a second division by the scale is
+                change = _number(functional.global_norm(gradients)) / norm
+                run.is_divided = math.isclose(change * _number(scale), 1, rel_tol=NORM_RTOL)
+                measured |= {"change": change} if run.is_divided else {}
+            elif run.is_divided is None:
+                run.is_divided = True
         losses, self._has_ended = list(map(_loss, self._losses)), True
         return self._receive(
             owner, is_local, **measured,
@@ -283,6 +296,7 @@ class _Run:
     stalled: bool = False
     measured: dict[str, Any] = field(default_factory=dict)  # known fields of the `StepRecord` of the current step
     version: int | None = None  # `_version` of its gradients before unscaling
+    is_divided: bool | None = None  # True if the next step must show whether unscaled gradients are divided; None at first
 
 
 def _level() -> int:

@@ -99,7 +99,7 @@ def step_line(record: StepRecord, diagnosis: Diagnosis | None = None) -> str:
 
 def read_run(path: str | os.PathLike[str], progress: Callable[[float], None] | None = None) -> Run:
     """
-    Read a run file, which may still be written.
+    Read a run file. Another process may still be writing it.
 
     Args:
         path: The file.

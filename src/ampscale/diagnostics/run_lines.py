@@ -179,7 +179,7 @@ def _reject(constant: str) -> Any:
 
 
 def _record(entry: dict[str, Any]) -> StepRecord:
-    """Return the record without its measurements. Empty ones stay in it, since they do not become a `Measurement`."""
+    """Return the record without its measurements. Empty measurements stay in it, since they do not become a `Measurement`."""
     omitted = {"diagnosis"} | {name for name in ("tensors", "histograms") if entry.get(name)}
     return from_json({name: value for name, value in entry.items() if name not in omitted})
 

@@ -1,7 +1,8 @@
 """
 Suggestions for the scale, from measured exponents.
 
-An exponent determines a value up to a factor of two. The results have the same precision, and err on the safe side.
+An exponent determines a value up to a factor of two. The results of `suggest` and `limits` err on the safe side, by less than a
+factor of four.
 """
 
 import math
@@ -165,7 +166,7 @@ def limits(records: Sequence[StepRecord]) -> Trace:
     """
     Return the overflow trace of a run: for each step, the largest scale at which it would have been finite.
 
-    The limit of a finite step is computed from its largest exponent, and is less than a factor of two below the true limit; inf
+    The limit of a finite step is computed from its largest exponent, and is less than a factor of four below the true limit; inf
     without statistics. The limit of an overflow is the scale of the next finite step, but at most half the scale of the overflow;
     -inf if the gradients had NaNs and no infinity, so that no scale would have helped.
 
