@@ -80,7 +80,7 @@ def test_json_contains_the_rules():
         ({"min_scale": 1.0, "block_at_bounds": True}, "It backs off only from above 1; the result may be lower."),
         ({"max_scale": 2.0**24, "block_at_bounds": True}, "It grows only from below 2^24; the result may be higher."),
         (RAISING, "The published scaler raises an error when a backoff is due at the lower bound."),
-        ({"raise_at_or_below": 1e-4}, "The published scaler raises an error when an overflow leaves it at 0.0001 or below."),
+        ({"raise_at_or_below": 1e-4}, "The published scaler raises an error when an overflow leaves a scale of 0.0001 or below."),
         ({"delayed_update": True}, "Each change takes effect one step later."),
         ({"float64_factor": True}, "It is a float32; its factors are applied in float64, and the result is rounded once."),
         ({"dtype": "float64"}, "It is a float64 on the host, and so are its factors."),

@@ -48,7 +48,7 @@ class Command(click.Command):
 
 
 class Name(click.ParamType):  # type: ignore[type-arg]  # older releases of click take no argument here
-    """Parameter type for one of several known names. Errors suggest the nearest name; *name*, such as "format", is their noun."""
+    """Parameter type for one of several known names. Errors call it *name*, such as "format", and suggest the nearest one."""
 
     def __init__(self, name: str, known: Iterable[str], otherwise: str = "") -> None:
         self.name, self.known = name, tuple(known)

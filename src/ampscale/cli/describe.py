@@ -51,7 +51,7 @@ def sentences(rule: LossScaleRule) -> Iterator[str]:
     if rule.raise_at_min_scale:
         yield "The published scaler raises an error when a backoff is due at the lower bound."
     if rule.raise_at_or_below is not None:
-        yield f"The published scaler raises an error when an overflow leaves it at {power(rule.raise_at_or_below)} or below."
+        yield f"The published scaler raises an error when an overflow leaves a scale of {power(rule.raise_at_or_below)} or below."
     dtype = "It is a float64 on the host" if rule.dtype == "float64" else "It is a float32"
     factors = "; its factors are applied in float64, and the result is rounded once" if rule.float64_factor else ""
     yield f"{dtype}{factors or ', and so are its factors'}."

@@ -56,7 +56,7 @@ def diagnose(file: Path, scale: float, share: float, as_json: bool) -> None:
 
     FILE is .npz or .safetensors, with arrays of float16, bfloat16, float32, float64 or complex numbers; others are ignored. A
     value is lost if float16 rounds it to zero. The suggested scales neither overflow nor lose more than --share of the values;
-    they are exact to a factor of two, on the safe side.
+    they err on the safe side, by less than a factor of four.
 
     \b
     With --json:

@@ -76,7 +76,8 @@ def identify(settings: tuple[str, ...], resumed: bool, rtol: float, as_json: boo
     With --json:
       counted         "steps"; or "overflows", if a log reports nothing else
       explanations    one for each preset, the best first
-        name, explains
+        name          the preset
+        explains      true if the preset is consistent
         settings      the initial scale, --set, and inferred settings
         changed       names of the inferred settings
         rule          all constants; or null, if the settings are invalid

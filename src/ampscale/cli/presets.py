@@ -62,7 +62,7 @@ def explained(preset: Preset) -> str:
     notes = (inspect.getdoc(preset.rule) or "").partition(">>> ")[0].strip()
     head = f"{preset.name}: {preset.class_name}", f"{preset.project} {preset.version}, {preset.source_file}"
     facts, call = (f"- {sentence}" for sentence in sentences(preset.rule())), f"presets.{preset.name}({settings})"
-    paragraphs = ((head, "  "), (notes.splitlines(), ""), (facts, "  "), ([call], "  "))
+    paragraphs = ((head, "  "), *(([note], "") for note in notes.split("\n\n")), (facts, "  "), ([call], "  "))
     return "\n\n".join("\n".join(fold(line, indent) for line in lines) for lines, indent in paragraphs)
 
 

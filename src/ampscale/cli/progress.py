@@ -15,7 +15,7 @@ def progress(title: str) -> Iterator[Callable[[float], None]]:
     Show a bar on stderr while the block runs, if it takes more than two seconds and stderr is a terminal.
 
     Yields:
-        A function that receives the share of the work that is done. Until its first call, the bar only moves.
+        A function that receives the share of the work that is done. Before its first call, the bar shows no share.
     """
     if not sys.stderr.isatty() or find_spec("rich") is None:
         yield lambda _share: None

@@ -53,7 +53,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "node_latency": {"help": f"Seconds of a message within a node. [default: {_number(DEFAULTS.node_latency)}]"},
     "node_bandwidth": {"help": f"Bytes per second within a node. [default: {_number(DEFAULTS.node_bandwidth)}]"},
     "vector": {"type": click.IntRange(1, 2**31 - 1), "help": f"Bytes that each rank sends. [default: {VECTOR}]"},
-    "probability": {"help": f"Probability that a rank alone overflows in a step. [default: {_number(PROBABILITY)}]"},
+    "probability": {"help": f"Probability that a single rank overflows in a step. [default: {_number(PROBABILITY)}]"},
 }
 rank_options = with_options(*(click.option(flag(name), **{"type": NUMBER, **options}) for name, options in OPTIONS.items()))
 

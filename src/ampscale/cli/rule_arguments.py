@@ -100,7 +100,7 @@ def read_rules(texts: Sequence[str], settings: Mapping[str, str]) -> dict[str, L
         preset = PRESETS.get(text.partition(":")[0])
         applicable = {key: value for key, value in settings.items() if preset is None or key in preset.parameters}
         for key in sorted(set(settings) - set(applicable)):
-            click.echo(f"{cut(text)} has no parameter {key}, which is not set", err=True)
+            click.echo(f"{cut(text)} has no parameter {key}; the setting is ignored", err=True)
         label, rule = read_rule(text, applicable)
         if label in rules:
             raise click.UsageError(f"each rule must be given once, got {cut(label)} twice")

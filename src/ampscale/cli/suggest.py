@@ -37,7 +37,7 @@ def suggest(run: Path, share: float, as_json: bool) -> None:
     Print the scales that would have suited a run, and what each preset would have done.
 
     RUN is a file of `ampscale.diagnostics.JSONLines`, with histograms. The scales neither overflow nor lose more than --share of
-    the values of all measured steps; they are exact to a factor of two, on the safe side. The presets are simulated on the
+    the values of all measured steps; they err on the safe side, by less than a factor of four. The presets are simulated on the
     gradients of the recorded run, although other skipped steps would have changed them.
 
     \b

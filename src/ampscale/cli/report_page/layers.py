@@ -41,9 +41,9 @@ class Layer(NamedTuple):
 
 def complete_measurements(run: Run) -> tuple[list[str], list[Measurement]]:
     """
-    Return the names of the gradients, and the measurements that contain all of them.
+    Return the names of the gradients, and the measurements with the most common number of gradients.
 
-    Measurements with another number of gradients are left out: some gradients were None, so that the others cannot be named.
+    Other measurements are left out: some of their gradients were None, so that the others cannot be named.
     """
     if not run.measurements:
         return [], []

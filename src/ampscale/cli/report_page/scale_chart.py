@@ -8,7 +8,7 @@ from ...diagnostics.run_files import Run
 from ..step_line import CORNERS, corners
 from .markup import frame, power_of_two, short, step_ticks, stretched
 
-_PARTS = CORNERS // 2  # most parts of the axis of steps
+_PARTS = CORNERS // 2  # maximum number of parts of the axis of steps
 _GRID = 150, 60  # columns and rows for dots; dots in the same cell would cover each other
 
 
