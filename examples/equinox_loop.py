@@ -42,7 +42,7 @@ class Run(eqx.Module):
 
     @eqx.filter_jit
     def step(self, x, y):
-        """Return the run after a step on micro-batches, the first axis of *x* and *y*, and the report of the step."""
+        """Return the run after a step, and the report of the step. The first axis of *x* and *y* has the micro-batches."""
         network = ampscale.Network(self.loss_fn, self.state.params)
         state, report = ampscale.train_step(network, OPTIMIZER, RULE, self.state, x, y, max_norm=1.0)  # after unscaling
         new = optax.incremental_update(state.params, self.average, 0.05)
