@@ -67,11 +67,11 @@ def _others(rows: dict[tuple[str, ...], Row]) -> Iterator[Bound]:
 def _comparisons(rows: dict[tuple[str, ...], Row], library: str, measurement: tuple[str, str, str]) -> Iterator[Bound]:
     """Yield the bounds of ampscale against the implementations of its library; for CuPy, which has none, against all."""
     ours = rows.get((library, OURS[library], *measurement), {})
-    for home in OTHERS if library == "cupy" else (library,):
-        for other in OTHERS[home]:
+    for other_library in OTHERS if library == "cupy" else (library,):
+        for other in OTHERS[other_library]:
             if (other, measurement[1]) == REJECTED:
                 continue
-            theirs = rows.get((home, other, *measurement), {})
+            theirs = rows.get((other_library, other, *measurement), {})
             for how in ("ms", "replayed_ms") if other == "torch foreach" else ("ms",):
                 ratio = ours[how] / theirs[how] if how in ours and how in theirs else None
                 name = "/".join((library, other, *measurement, how))

@@ -27,7 +27,7 @@ NO_DEVICE = "gpu_check: neither CuPy nor torch nor JAX finds a CUDA device here;
 
 
 def main(folder: Path = RESULTS) -> int:
-    """Run everything; return 0 if nothing fails that can be run, 2 without a GPU or a required package, and otherwise 1."""
+    """Run everything; return 0 if all that can be run succeeds, 2 without a GPU or a required package, and otherwise 1."""
     deadline, devices, failures = time.monotonic() + ALL, dict[str, str](), list[str]()
     if missing := [name for name in (*REQUIRED, *REQUIRED_BY_TESTS) if find_spec(name) is None]:
         print(f"gpu_check: packages that are not installed: {', '.join(missing)}", file=sys.stderr, flush=True)

@@ -61,7 +61,7 @@ def measured(bench: Bench, shape: Shape, dtype: str, operation: str, copies: dic
 
 def compiled(function: Callable[..., object], *arguments: Any) -> tuple[Any, ...]:
     """Return the compiled program of a call, and its arguments. The wrapper is new, so that JAX does not use its cache."""
-    return jax.jit(lambda *given: function(*given)).lower(*arguments).compile(), *arguments
+    return jax.jit(lambda *args: function(*args)).lower(*arguments).compile(), *arguments
 
 
 def timed(bench: Bench, function: Callable[..., object], *arguments: object) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 LEAST, MOST = 7, 31  # samples of a contender
-SLOW, LEAST_SLOW = 0.08, 3  # seconds of a slow call, and its samples unless a target bounds it
+SLOW, LEAST_SLOW = 0.08, 3  # seconds from which a call is slow, and minimum samples of a slow contender without a target
 SAMPLE = 0.5e-3  # minimum seconds of a sample; a short call is repeated
 
 Cell = dict[str, Any]

@@ -1,4 +1,4 @@
-"""Table of results for the terminal, at most 130 columns wide. Colours are used only on a terminal."""
+"""Table of results for the terminal, at most 130 columns wide. Colors are used only on a terminal."""
 
 import os
 import sys
@@ -9,7 +9,7 @@ from typing import Any
 import targets
 
 WIDTH = 130
-COLOURS = {targets.MET: "\033[32m", targets.EVEN: "\033[33m", targets.MISSED: "\033[31m"}
+COLORS = {targets.MET: "\033[32m", targets.EVEN: "\033[33m", targets.MISSED: "\033[31m"}
 PLAIN = "\033[0m"
 GLUE = "\N{NO-BREAK SPACE}"  # between words that must stay on one line
 HEAD = (
@@ -47,11 +47,11 @@ def comparisons(row: dict[str, Any]) -> Iterator[str]:
 
 
 def painted(text: str, row: dict[str, Any]) -> str:
-    """Return the text of a row with the labels of its targets in the colours of their verdicts."""
+    """Return the text of a row with the labels of its targets in the colors of their verdicts."""
     for target in targets.TARGETS:
         if target.of == "ampscale" and list(targets.matching_rows(target, [row])):
             label = f"{target.over} " if target.over else shown(row["cells"][0], row["unit"])
-            text = text.replace(label, coloured(label, targets.verdict(target, row)["verdict"]), 1)
+            text = text.replace(label, colored(label, targets.verdict(target, row)["verdict"]), 1)
     return text
 
 
@@ -98,7 +98,7 @@ def verdicts(evaluated: list[dict[str, Any]]) -> str:
         at_most, verdict = amount(target["at_most"], target), target["verdict"]
         measured = "-" if target["measured"] is None else f"{amount(target['measured'], target)}±{target['spread']:.2f}"
         line = f"{target['description'][:62]:62} {target['row'][-46:]:46} {at_most:>8} {measured:>14} {verdict}"
-        lines.append(coloured(line, verdict))
+        lines.append(colored(line, verdict))
         if target["reason"]:
             lines += textwrap.wrap(target["reason"], WIDTH, initial_indent="    ", subsequent_indent="    ")
     return "\n".join(lines)
@@ -110,9 +110,9 @@ def amount(value: float, target: dict[str, Any]) -> str:
     return {"memory": size, "first-call": seconds}.get(kind, number)(value)
 
 
-def coloured(text: str, verdict: str) -> str:
-    """Return *text* in the colour of a verdict if the output is a terminal."""
-    return f"{COLOURS.get(verdict, '')}{text}{PLAIN}" if sys.stdout.isatty() and "NO_COLOR" not in os.environ else text
+def colored(text: str, verdict: str) -> str:
+    """Return *text* in the color of a verdict if the output is a terminal."""
+    return f"{COLORS.get(verdict, '')}{text}{PLAIN}" if sys.stdout.isatty() and "NO_COLOR" not in os.environ else text
 
 
 def summary(report: dict[str, Any]) -> str:

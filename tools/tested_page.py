@@ -95,7 +95,7 @@ def covered(folders: dict[str, dict[str, Any]]) -> str:
 
 
 def interruptions() -> str:
-    """Return the counts of what followed an error."""
+    """Return the number of injected errors by their outcome."""
     result = read("tools/release/interruptions.json")
     counts = ", ".join(f"{count:,} {outcome}" for outcome, count in result["outcomes"].items())
     points = "calls and returns" if "not slow" in result["command"] else "calls, returns and lines"

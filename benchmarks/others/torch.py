@@ -130,7 +130,7 @@ def norm(gradients: Tensors) -> torch.Tensor:
 
 
 def update(make: Callable[..., Any]) -> Callable[[], object]:
-    """Return a function that calls `update()` after a finite step, and can be repeated, since it restores the step first."""
+    """Return a function that calls `update()` after a finite step. It first restores the state before `update()`."""
     scaler, optimizer = scaler_of(make, 2.0**16), optimizer_with([torch.ones(10)])
     scaler.unscale_(optimizer)
     before = dict(vars(scaler))

@@ -29,7 +29,7 @@ TWO_THREADS = {"float32": (LARGE, ONE_HUGE, RESNET), "float16": (LARGE,)}
 
 
 def specs() -> Iterator[Spec]:
-    """Yield all rows."""
+    """Yield the specifications of all rows."""
     for backend in ("numpy", "torch"):
         for operation in OPERATIONS:
             for dtype in DTYPES:
@@ -155,7 +155,7 @@ def _torch(operation: str, gradients: Gradients) -> Contenders:
 
 
 def _resetting(scaler: Any, gradients: Gradients) -> Any:
-    """Return a function that restores the gradients, and the state of the scaler before `unscale_`."""
+    """Return a function that restores the gradients, and clears the scaler's dicts, so that `unscale_` can be called again."""
     fresh = {name: value for name, value in vars(scaler).items() if isinstance(value, dict)}
 
     def reset() -> None:

@@ -19,19 +19,19 @@ CACHE = 128 * 2**20  # bytes; larger than the caches
 
 
 def specs() -> Iterator[Spec]:
-    """Yield both rows."""
+    """Yield the specifications of both rows."""
     by_elements, by_tensors = partial(cells, elements), partial(cells, tensors)
     yield Spec("growth/elements", "growth", "exponent of time, values of 1 array", by_elements, "float32", "1M to 300M", "")
     yield Spec("growth/tensors", "growth", "exponent of time, arrays of 1,000", by_tensors, "float32", "1 to 100,000", "")
 
 
 def elements(quick: bool) -> dict[int, Shape]:
-    """Return a shape with one array for each size."""
+    """Return, for each size in `ELEMENTS`, the shape of one array of this size."""
     return {size: equal("", "", 1, size // (1000 if quick else 1)) for size in ELEMENTS}
 
 
 def tensors(quick: bool) -> dict[int, Shape]:
-    """Return a shape of small arrays for each number of arrays."""
+    """Return, for each number in `TENSORS`, the shape of this many small arrays."""
     return {count: equal("", "", min(count, 100) if quick else count, 1_000) for count in TENSORS}
 
 

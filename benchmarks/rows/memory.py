@@ -57,9 +57,9 @@ def traced(run: Callable[[], object]) -> int:
     gc.collect()
     tracemalloc.start()
     try:
-        kept = run()
+        result = run()
         _, peak = tracemalloc.get_traced_memory()  # of allocations since the start
-        del kept
+        del result
         return peak
     finally:
         tracemalloc.stop()
@@ -75,9 +75,9 @@ def resident(run: Callable[[], object]) -> int | None:
         trim(0)
     CLEAR.write_text("5")
     before = status("VmRSS")
-    kept = run()
+    result = run()
     peak = status("VmHWM")
-    del kept
+    del result
     return peak - before
 
 

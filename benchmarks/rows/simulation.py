@@ -28,7 +28,7 @@ Build = Callable[[bool], Iterator[Contender]]
 
 
 def specs() -> Iterator[Spec]:
-    """Yield all rows."""
+    """Yield the specifications of all rows."""
     for name, (label, build) in {**simulations(), **commands(), **sweeps()}.items():
         yield Spec(f"simulation/{name}", "simulation", label, build)
 

@@ -17,7 +17,7 @@ ROWS = (("float32", SMALL), ("float32", ONE_LARGE), ("float16", SMALL), ("bfloat
 
 
 def specs() -> Iterator[Spec]:
-    """Yield all rows."""
+    """Yield the specifications of all rows."""
     for library in ("numpy", "torch"):
         for dtype, shape in ROWS:
             build = partial(contenders, library, dtype, shape)

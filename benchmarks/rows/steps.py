@@ -17,7 +17,7 @@ BATCH = 64
 
 
 def specs() -> Iterator[Spec]:
-    """Yield all rows."""
+    """Yield the specifications of all rows."""
     yield Spec("update/numpy", "step", "update of the scale, on the host", lambda _: host_updates())
     yield Spec("update/torch", "step", "update of the scale, torch", lambda _: torch_updates())
     yield Spec("update/jax", "jax", "update of the scale, JAX", lambda _: jax_updates())

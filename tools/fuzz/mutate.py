@@ -1,7 +1,7 @@
 """
 Structure-aware mutation of valid inputs: nesting, repetition, truncation, splicing, huge numbers and flipped bits.
 
-Each function takes a `random.Random`, so that equal seeds give equal inputs.
+Each function takes a `random.Random`, so that equal random seeds give equal inputs. *seeds* are the valid inputs to mutate.
 """
 
 import json

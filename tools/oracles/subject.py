@@ -106,7 +106,7 @@ def with_saved_state(
 
 
 def read_attributes(**attributes: str) -> Read:
-    """Return a function that reads attributes of an object: `shown(scale="loss_scale")`."""
+    """Return a function that reads attributes of an object: `read_attributes(scale="loss_scale")`."""
     return lambda scaler: {name: getattr(scaler, attribute) for name, attribute in attributes.items()}
 
 

@@ -153,7 +153,7 @@ def encoded(rule: LossScaleRule) -> Rule:
 
 
 def position(rule: LossScaleRule, scale: float) -> int:
-    """Return 2 (e - lowest) + 1 for 2**e, and one more for every number between 2**e and 2**(e + 1)."""
+    """Return 2 * (e - SMALLEST) + 1 for 2**e, and one more for every number between 2**e and 2**(e + 1)."""
     if scale == 0:
         return 0
     if scale == math.inf:
@@ -163,7 +163,7 @@ def position(rule: LossScaleRule, scale: float) -> int:
 
 
 def differing(explored: Explored, step: type[Step] = Step) -> int:
-    """Return in how many explored steps the encoding differs from the library, and raise an error if a state is invalid."""
+    """Return the number of explored steps in which the encoding differs from the library. An invalid state raises an error."""
     rule, constants, count = explored.rule, encoded(explored.rule), 0
     assert not any(math.isnan(state[4]) for state in explored.graph.previous)
     positions = {scale: position(rule, scale) for state in explored.graph.previous for scale in (state[0], state[4])}

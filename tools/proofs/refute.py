@@ -17,7 +17,7 @@ from .prove import BOOLEANS, initial, powers_of_two, symbols, valid
 
 LONGEST = 7
 TOP = 277  # positions of the powers of two in float32: 1 is 2**-149, TOP is 2**127
-PLAIN = ("has_raise_at_or_below", "raise_at_min_scale", "delayed_update", "has_warmup")
+UNUSED = ("has_raise_at_or_below", "raise_at_min_scale", "delayed_update", "has_warmup")  # False in the rules of the search
 
 
 class Runs(NamedTuple):
@@ -28,7 +28,7 @@ class Runs(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """A claim that is false for rules with *when*; *fails* is True for runs that contradict it."""
+    """Claim that is false for some rules that satisfy *when*; *fails* is True for runs that contradict it."""
 
     text: str
     when: Callable[[Any, Rule], Term]
@@ -128,7 +128,7 @@ def _search(claim: Claim, length: int) -> tuple[z3.Solver, Rule, Products, Runs]
         solver.add(valid(rule, start))
     solver.add(rule.top == TOP, rule.growth_interval <= 3, rule.hysteresis <= 2, rule.initial_good_steps == 0)
     solver.add(*(distance == 2 for distance in distances[:2]), distances.backed_off == 2)
-    solver.add(*(z3.Not(getattr(rule, name)) for name in PLAIN), claim.when(z3, rule), claim.fails(z3, rule, runs))
+    solver.add(*(z3.Not(getattr(rule, name)) for name in UNUSED), claim.when(z3, rule), claim.fails(z3, rule, runs))
     return solver, rule, distances, runs
 
 
@@ -154,9 +154,9 @@ def _run(logic: Any, rule: Rule, start: Term, flags: list[Term], distances: Prod
     state = initial(rule, start)
     yield state
     for finite in flags:
-        half = 2 * (state.bad + 1) >= state.window + 1
+        share_reached = 2 * (state.bad + 1) >= state.window + 1  # the tolerance is 0.5
         products = powers_of_two(rule, state.pending, distances)
-        state, _ = Step(logic, rule, state, finite, products, half).all()
+        state, _ = Step(logic, rule, state, finite, products, share_reached).all()
         yield state
 
 

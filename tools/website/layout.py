@@ -8,13 +8,13 @@ from posixpath import dirname, join, normpath, relpath
 ROOT = Path(__file__).parents[2]
 INDEX = "docs/README.md"  # its sections and links are the navigation of the site
 MOVED = {INDEX: "contents.md", "CHANGELOG.md": "changes.md"}
-COPIED = (".html", ".json", ".png", ".svg")  # files that the site has as they are
+COPIED = (".html", ".json", ".png", ".svg")  # files that are copied to the site unchanged
 _CODE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\((?!\w+:|#)([^)#\s]+)(#[^)\s]*)?\)")
 
 
 def read_pages() -> tuple[dict[str, str], set[str]]:
-    """Return the Markdown pages of the repository, and those that they link to, with their texts; and all linked files."""
+    """Return the texts of the Markdown pages of the repository and of those that they link to, by path; and all linked files."""
     patterns = ("docs/**/*.md", "spec/**/*.md", "conformance/docs/*.md", "conformance/README.md", "*.md")
     paths = {path.relative_to(ROOT).as_posix() for pattern in patterns for path in ROOT.glob(pattern)}
     texts: dict[str, str] = {}
@@ -75,5 +75,5 @@ def _target(path: str, link: str) -> str:
 
 
 def _as_html(text: str) -> str:
-    """Return the text with links to pages that Sphinx does not write as HTML: it would make them downloads."""
+    """Return the text with links to .html and .json files as HTML, since Sphinx turns Markdown links to them into downloads."""
     return re.sub(r"(?<!!)\[([^\]]+)\]\(([^)\s]+\.(?:html|json))\)", r'<a href="\2">\1</a>', text)

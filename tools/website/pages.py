@@ -43,7 +43,7 @@ def _command_page(name: str, command: click.Command) -> str:
 
 
 def _paragraphs(text: str | None) -> list[str]:
-    """Return the paragraphs of a help text as Markdown; one that click must not wrap is verbatim, below its first line."""
+    """Return the paragraphs of a help text as Markdown. One that click must not wrap is verbatim; its first line is a heading."""
     result = []
     for part in inspect.cleandoc(text or "").split("\n\n"):
         title, _, lines = part.lstrip("\b\n").partition("\n")

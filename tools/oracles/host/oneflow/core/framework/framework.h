@@ -1,4 +1,4 @@
-// What OneFlow's kernel asks of its framework, and no more: named tensors, named attributes, a log, and a list of kernels.
+// Minimal replacement for the parts of OneFlow that its kernel uses: named tensors, named attributes, a log, and a list of kernels.
 #pragma once
 #include <algorithm>
 #include <cfloat>
