@@ -46,6 +46,7 @@ def plain_c(tmp_path):
     raise AssertionError(process.stderr)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["python", "c"])
 def test_examples_pass_what_they_claim(name, request):
     """Both clients claim level 1 with resume; the Python client implements torch's rule, the C client Paddle's."""
