@@ -82,7 +82,7 @@ def unreached(files: Files) -> list[str]:
 
 
 def summary(measured: dict[str, dict[str, int]]) -> list[str]:
-    """Return a line for each folder."""
+    """Return a line with the share and the bound of each folder."""
     return [f"{folder}: {percent(counts):.2f} %, bound {bound(folder)} %" for folder, counts in measured.items()]
 
 
