@@ -28,7 +28,7 @@ from ..core.typing import Array, Flag, Tree
 from ..core.validation import check_scalable
 from ..parsing import excerpt
 from .comparison import difference, setting_texts, to_text
-from .ranks import check_layout, copies_of, exchange_text
+from .communicator import check_layout, copies_of, exchange_text
 
 
 class JaxAxis:

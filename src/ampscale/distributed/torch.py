@@ -20,7 +20,7 @@ from ..backends.torch.dtensor import group_of, has_dtensors
 from ..core.replicas import RankError
 from ..core.typing import Array
 from .comparison import rank_names
-from .ranks import GRACE, RankCommunicator
+from .communicator import GRACE, RankCommunicator
 
 _own_groups: "WeakKeyDictionary[dist.ProcessGroup, dist.ProcessGroup]" = WeakKeyDictionary()
 

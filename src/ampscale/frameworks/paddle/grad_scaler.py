@@ -20,7 +20,7 @@ from ...core.validation import check_methods
 from ...parsing import excerpt
 from .._calls import OTHER_UNSCALED, PADDLE, PADDLE_FIXED, READY, STEPPED, STEPPING, UNSCALED, UNSCALING, Site, call_site
 from .._grad_scaler import Monitor, OptimizerNumbers, Progress
-from .optimizer_calls import checked_gradients, minimize_of, parameters_of, step_of, unscale_gradients
+from .optimizer_access import checked_gradients, minimize_of, parameters_of, step_of, unscale_gradients
 from .stored_scale import StoredScale
 
 
