@@ -126,8 +126,10 @@ def _message_fault(message: str) -> str | None:
     """Return a description of the fault in an error message; None if it has none."""
     if len(message) > LONGEST_MESSAGE:
         return f"a message of {len(message)} characters: {message[:SHOWN]}"
-    if len(message.splitlines()) != 1 or "Exceeds the limit" in message:
+    if len(message.splitlines()) != 1:
         return f"a message that is not a single line: {message!r}"
+    if "Exceeds the limit" in message:  # as int() reports too many digits
+        return f"a message of Python instead of the parser: {message!r}"
     return None
 
 
