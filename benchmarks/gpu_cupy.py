@@ -18,7 +18,7 @@ OURS = "ampscale"
 
 
 def device() -> str | None:
-    """Return the name of the device."""
+    """Return the name of the GPU; None if there is none."""
     return cupy.cuda.runtime.getDeviceProperties(0)["name"].decode() if cupy.cuda.is_available() else None
 
 

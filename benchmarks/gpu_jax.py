@@ -18,7 +18,7 @@ NO_KERNELS = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast"}
 
 
 def device() -> str | None:
-    """Return the name of the device."""
+    """Return the name of the GPU; None if there is none."""
     return next((device.device_kind for device in jax.devices() if device.platform == "gpu"), None)
 
 

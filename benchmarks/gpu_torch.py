@@ -14,7 +14,7 @@ Tensors = list[torch.Tensor]
 
 
 def device() -> str | None:
-    """Return the name of the device."""
+    """Return the name of the GPU; None if there is none."""
     return torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
 
 
