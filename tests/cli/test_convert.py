@@ -137,7 +137,7 @@ def test_strict_exits_with_1_if_the_scales_can_differ(run):
         (["--from", "torch", "--to", "jmp", "--set", "period=3"], "settings of torch must be some of []"),
         (["--from", "torch", "--to", "jmp", "--set", "period=x"], "a number must be written like"),
         (["--from", "torch", "--to", "jmp", "--out", "{}/out.txt"], "must end in one of"),
-        (["--from", "torch", "--to", "jmp", "--out", "{}/in.json"], "--out must be another file than IN"),
+        (["--from", "torch", "--to", "jmp", "--out", "{}/in.json"], "--out must not be IN itself"),
         (["--from", "torch", "--to", "ampscale", "--out", "{}/out.safetensors"], "each value in a safetensors file must be"),
         (["--from", "torch"], "Missing option '--to'"),
     ],

@@ -170,7 +170,7 @@ def test_usage_error_has_a_message(text, message, path):
 def test_run_is_not_overwritten(tmp_path):
     """--out can be another file only."""
     path = write_run(tmp_path / "run.html")
-    assert "--out must be another file than RUN" in RUNS.error(path)
+    assert "--out must not be RUN itself" in RUNS.error(path)
     assert read_run(path).steps.size == 40
 
 

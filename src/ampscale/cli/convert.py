@@ -67,7 +67,7 @@ def convert(
         saved = checkpoints.convert(entries, source, target, settings=dict(map(_setting, settings)), at=at)
         if out is not None:
             if out.exists() and out.samefile(file):
-                raise ValueError(f"--out must be another file than IN, got {out}")
+                raise ValueError(f"--out must not be IN itself, got {out}")
             checkpoints.write_file(out, saved.mapping)
     if as_json:
         click.echo(json_text({"mapping": saved.mapping, "report": document(saved.report)}, indent=2))

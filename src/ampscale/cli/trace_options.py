@@ -53,7 +53,7 @@ OPTIONS = (
 
 
 def _check_picture(_context: click.Context, _option: click.Parameter, path: Path | None) -> Path | None:
-    """Raise an error, before the simulation, if *path* has another suffix than `PICTURES` or its folder does not exist."""
+    """Raise an error, before the simulation, if the suffix of *path* is not in `PICTURES` or its folder does not exist."""
     if path is not None and path.suffix not in PICTURES:
         raise click.BadParameter(f"the file name must end in {' or '.join(PICTURES)}, got {excerpt(path.name)}")
     if path is not None and not path.parent.is_dir():

@@ -9,7 +9,7 @@ from .records import TensorStatistics
 LARGEST_EXPONENT = 15  # of the largest float16 number, 65504
 SMALLEST_NORMAL = SUBNORMAL  # exponent of the smallest normal float16 number
 SMALLEST_SUBNORMAL = UNDERFLOW + 1  # exponent of the smallest float16 number; half of it rounds to zero
-HEADROOM = 4  # an overflow has another cause than the scale if the finite values are 2**4 times smaller than the largest number
+HEADROOM = 4  # an overflow is not caused by the scale if the finite values are 2**4 times smaller than the largest number
 NORM_RTOL = 1e-3  # relative error of a norm whose addends were rounded to 16 bits
 
 
