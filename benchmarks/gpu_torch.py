@@ -87,7 +87,7 @@ def amp(operation: str, tree: Tensors, device: str) -> Run:
 
 
 def operations(bench: Bench, run: Run, dtype: str) -> int | None:
-    """Return the number of kernels, copies and fills of a call, counted by torch's profiler; only for float32, since it is slow."""
+    """Return the number of kernels, copies and fills of a call from torch's profiler; only for float32, since it is slow."""
     if bench.device != "cuda" or dtype != "float32":
         return None
     run()

@@ -1,4 +1,4 @@
-"""Paddle in static graphs of the older intermediate form, and `decorate` in its older form, which has other defaults."""
+"""Paddle in static graphs of the older intermediate representation, and `decorate` in its older form, with other defaults."""
 
 import os
 
