@@ -27,7 +27,7 @@ CAPABILITIES = {
     "resume": (0, "save and load: a loaded scaler continues as if training had never stopped"),
     "rounding": (0, "the scale has the specified bits even if a factor is not a power of two"),
     "division": (1, "unscale returns the rounded quotient even if the scale is not a power of two"),
-    "float16": (1, "gradients and parameters may be float16; losses may be so in any case"),
+    "float16": (1, "gradients and parameters may be float16; losses may always be"),
     "bfloat16": (1, "trees may contain bfloat16"),
     "complex": (1, "trees may contain complex64 and complex128"),
     "integers": (1, "trees passed to all_finite may contain integers and bools"),
@@ -49,9 +49,9 @@ CAPABILITIES = {
     "process": (4, "a saved state can be loaded in another process"),
     "ranks": (5, "train_on_ranks takes replicated arrays"),
     "sharded": (5, "train_on_ranks takes arrays of which each rank has a part"),
-    "mixed-placements": (5, "train_on_ranks takes replicated arrays beside sharded ones"),
+    "mixed-placements": (5, "train_on_ranks takes replicated and sharded arrays together"),
     "mixed-meshes": (5, "train_on_ranks takes arrays on device meshes with one and two dimensions"),
-    "distinct": (5, "train_on_ranks takes other arrays on each rank, such as the stages of a pipeline"),
+    "distinct": (5, "train_on_ranks takes different arrays on each rank, such as the stages of a pipeline"),
     "rank-errors": (5, "each rank raises an error that names a rank which differs or does not respond"),
 }
 
@@ -143,7 +143,7 @@ class Adapter(Protocol):
         """
 
     def update(self, handle: Any, finite: bool) -> Any:
-        """Return the handle after a step, the same or a new one; None means the same. Raise where the published scaler does."""
+        """Return the handle after a step, or None for the same handle. Raise an error if the published scaler does."""
 
     def read_scale(self, handle: Any) -> float:
         """Return the current scale: the factor for the next loss."""
@@ -176,7 +176,7 @@ class Adapter(Protocol):
         """Store scaled gradients as a backward pass does; with "none", a parameter without a gradient has None."""
 
     def get_gradients(self, handle: Any, optimizer: Any) -> Sequence[Any]:
-        """Return the current gradients, which are compared before the step and without an overflow; a missing one stays None."""
+        """Return the current gradients, with None for a missing one. The suite compares them before a step without overflow."""
 
     def get_parameters(self, handle: Any, optimizer: Any) -> Sequence[Any]:
         """Return the current parameters."""
@@ -186,7 +186,7 @@ class Adapter(Protocol):
 
     def step(self, handle: Any, optimizer: Any) -> Any:
         """
-        Unscale and check the gradients unless already done, and step if they were finite then; they are not checked again.
+        Unscale and check the gradients unless `unscale_` has done so, and step if that check found them finite.
 
         With "applied", return True if the optimizer stepped.
         """
@@ -252,12 +252,15 @@ class Adapter(Protocol):
                 scaled: 1.0, an infinity, NaN, or None if the rank has no such elements in the whole run. With "resume", a step
                 without ranks saves the state, and continues with a scaler that loaded it.
             optimizers: Number of optimizers. Array number n belongs to optimizer number n modulo this number.
-            options: With "rank-errors": growth_interval, and with "clip" max_norm, a list with the value of each rank; late, a
-                rank that begins the last step three seconds after time_limit, the seconds to wait for another rank.
+            options: With "rank-errors": lists with a value for each rank, namely growth_interval; with "clip" max_norm; elements,
+                the sizes of the array; and scale, which the rank loads before the last step, as from a saved state. late, a rank
+                that begins the last step three seconds after time_limit, the seconds to wait for another rank. returns, True
+                to return a result even if the last step raises an error.
 
         Returns:
-            For each rank and step, the scale after the step, and True if an optimizer of the rank stepped.
+            For each rank and step, the scale after the step, even if it raised an error, and True if an optimizer of the rank
+            stepped.
 
         Raises:
-            RuntimeError: With "rank-errors": ranks raised an error; the text is "rank 0: ERROR; rank 1: ERROR", as of `on_ranks`.
+            RuntimeError: With "rank-errors": ranks raised an error. The text is "rank 0: ERROR; rank 1: ERROR", as in `on_ranks`.
         """
