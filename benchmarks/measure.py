@@ -51,7 +51,7 @@ def in_turn(contenders: list[Contender], seconds: float | None, thorough: Collec
     Return for each contender the seconds of one call, by round.
 
     Args:
-        contenders: Implementations to measure, after a warm-up. Each round starts with another one, and may omit slow ones.
+        contenders: Implementations to measure, after a warm-up. Each round starts with the next one, and may omit slow ones.
         seconds: Approximate duration, shared equally by the contenders; None for one call of each.
         thorough: Names of contenders that have the same minimum number of samples as ampscale, even if they are slow.
     """

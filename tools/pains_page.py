@@ -1,4 +1,4 @@
-"""Write docs/pains.md: reports on loss scalers, and the tests that show what ampscale does instead. `make pains` runs both."""
+"""Write docs/pains.md: reports on loss scalers, and the tests that show what ampscale does. `make pains` also runs the tests."""
 
 import sys
 import tomllib
