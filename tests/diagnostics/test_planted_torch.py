@@ -18,13 +18,15 @@ def train(
     clip=None,
     inputs=None,
     gradients=None,
+    unscaled=None,
     loss_factor=1.0,
     **options,
 ):
     """
     Train a network under autocast, and return the number of steps with each verdict.
 
-    ``inputs(step, x)`` and ``gradients(step, params, scaler)`` plant a fault: they change the inputs or the gradients in place.
+    ``inputs(step, x)``, ``gradients(step, params, scaler)`` and, after `unscale_`, ``unscaled(step, params, scaler)`` plant a
+    fault: they change the inputs or the gradients in place. *zero* and *loss_factor* may be functions of the step.
     """
     from ampscale.torch import GradScaler
 
@@ -39,14 +41,18 @@ def train(
         x = torch.randn(32, 16)
         if inputs is not None:
             inputs(step, x)
-        if zero:
+        if zero(step) if callable(zero) else zero:
             optimizer.zero_grad()
         with torch.autocast("cpu", dtype=torch.float16):
             outputs = model(x)
-        loss = (outputs.float() - x.sum(1, keepdim=True)).square().mean() * loss_factor
+        loss = (outputs.float() - x.sum(1, keepdim=True)).square().mean()
+        loss = loss * (loss_factor(step) if callable(loss_factor) else loss_factor)
         scaler.scale(loss).backward()
         if gradients is not None:
             gradients(step, list(model.parameters()), scaler)
+        if unscaled is not None:
+            scaler.unscale_(optimizer)
+            unscaled(step, list(model.parameters()), scaler)
         if clip is not None:
             scaler.unscale_(optimizer)
             torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
@@ -81,8 +87,21 @@ def average(_step, params, _scaler):
         param.grad /= 8
 
 
+def divide_by_tokens(step, params, _scaler):
+    for param in params:
+        param.grad /= 1000 + 370 * step % 3100
+
+
+def clip_to_scaled_limit(_step, params, scaler):
+    torch.nn.utils.clip_grad_value_(params, 0.001 * scaler.get_scale())
+
+
 def clip_scaled(_step, params, _scaler):
     torch.nn.utils.clip_grad_norm_(params, 1.0)
+
+
+def clip_scaled_values(_step, params, _scaler):
+    torch.nn.utils.clip_grad_value_(params, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -95,11 +114,18 @@ def clip_scaled(_step, params, _scaler):
         {"measure_every": 1},
         {"init_scale": 1.0, "measure_every": 1},
         {"gradients": average},
+        {"gradients": average, "init_scale": 8.0},
+        {"gradients": divide_by_tokens, "loss_factor": 300.0, "init_scale": 64.0},
+        {"gradients": clip_to_scaled_limit, "init_scale": 2.0**12},
+        {"loss_factor": lambda step: 3e3 if step in (20, 21) else 1.0},
     ],
-    ids=["default", "growing", "clipping", "searching", "measured", "scale 1", "averaged by hand"],
-)
+    ids=[
+        "default", "growing", "clipping", "searching", "measured", "scale 1",
+        "averaged", "averaged over 8 ranks at scale 8", "divided by tokens", "clipped to a scaled limit", "larger losses",
+    ],
+)  # fmt: skip
 def test_healthy_trainings_raise_no_alarm(options):
-    """The last loop averages the gradients over ranks itself, before they are unscaled."""
+    """Some loops average, divide or clip the gradients themselves, before they are unscaled."""
     assert set(train(**options)) <= USUAL
 
 
@@ -112,13 +138,19 @@ def test_healthy_trainings_raise_no_alarm(options):
         ({"gradients": put(float("inf"), 1)}, Verdict.NO_SCALE_HELPS, 30),
         ({"gradients": put(float("inf"), 5, 2)}, Verdict.ONE_TENSOR, 4),
         ({"zero": False, "init_scale": 2.0**24}, Verdict.FORGOTTEN_ZERO_GRAD, 36),
+        ({"zero": lambda step: step % 10 == 0, "growth_interval": 4, "steps": 100}, Verdict.FORGOTTEN_ZERO_GRAD, 8),
         ({"gradients": divide}, Verdict.UNSCALED_TWICE, 36),
-        ({"gradients": clip_scaled}, Verdict.CLIPPED_BEFORE_UNSCALING, 36),
+        ({"unscaled": divide}, Verdict.UNSCALED_TWICE, 36),
+        ({"gradients": clip_scaled}, Verdict.CLIPPED_BEFORE_UNSCALING, 35),
+        ({"gradients": clip_scaled_values}, Verdict.CLIPPED_BEFORE_UNSCALING, 35),
         ({"init_scale": 2.0**-10, "loss_factor": 1e-4, "measure_every": 1}, Verdict.UNDERFLOW, 40),
         ({"loss_factor": 1e3, "clip": 1.0, "limits": Limits(stall_after=3)}, Verdict.STALLED, 5),
     ],
-    ids=["nan-input", "large-loss", "nan", "infinities", "one-tensor", "zero_grad", "divided", "clipped", "underflow", "stalled"],
-)
+    ids=[
+        "nan-input", "large-loss", "nan", "infinities", "one-tensor", "zero_grad", "zero_grad-sometimes",
+        "divided", "divided-after-unscaling", "clipped", "clipped-values", "underflow", "stalled",
+    ],
+)  # fmt: skip
 def test_planted_faults_are_named(options, verdict, least):
     """The other verdicts are those of every run with a dynamic scale."""
     verdicts = train(**options)

@@ -82,6 +82,7 @@ class StepRecord:
         stale: True if the gradients of the previous step were not set to zero, so that their infinities remained.
         modified: True if gradients were changed between the backward pass and unscaling.
         change: Factor by which this change multiplied the norm of a gradient; None if unknown.
+        peak: Largest magnitude in the first scaled gradient; None if `change` is unknown.
 
     >>> overflow = StepRecord(3, 1024.0, 512.0, finite=False, applied=False, measured_scale=1024.0, tensors=(
     ...     TensorStatistics(4, 1, 0, 0, 1, 0, -3, 5), TensorStatistics(2, 0, 0, 0, 0, 0, 1, 1)))
@@ -106,6 +107,7 @@ class StepRecord:
     stale: bool = False
     modified: bool = False
     change: float | None = None
+    peak: float | None = None
 
     def without_tensors(self) -> "StepRecord":
         """Return the record without statistics and histograms."""
@@ -122,7 +124,7 @@ class StepRecord:
 
 
 def statistics_of(rows: Sequence[Sequence[int]]) -> tuple[TensorStatistics, ...]:
-    """Return the rows of a result of `ampscale.measure`, as lists of integers, as named tuples."""
+    """Convert the rows of a result of `ampscale.measure`, which are lists of integers, to named tuples."""
     return tuple(TensorStatistics(*map(int, row)) for row in rows)
 
 
@@ -190,7 +192,7 @@ def _flag(value: Any) -> bool:
 
 _DECODERS: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("step", "rank"), _count),
-    **dict.fromkeys(("scale", "next_scale", "loss", "norm", "measured_scale", "change"), _number),
+    **dict.fromkeys(("scale", "next_scale", "loss", "norm", "measured_scale", "change", "peak"), _number),
     **dict.fromkeys(("finite", "applied", "finite_at_one", "is_original", "stale", "modified"), _flag),
     "tensors": lambda rows: tuple(TensorStatistics(*map(_count, row)) for row in rows),
     "histograms": lambda rows: tuple(Histogram(_count(lowest), tuple(map(_count, counts))) for lowest, counts in rows),

@@ -14,9 +14,10 @@ from typing import Any
 
 from .history import REPEATS, History, Limits, has_headroom
 from .records import StepRecord
-from .window import LARGEST_EXPONENT, NORM_RTOL, lost_shares
+from .window import HEADROOM, LARGEST_EXPONENT, NORM_RTOL, lost_shares
 
 LARGEST_CLIP = 0.25  # a larger factor is not clipping: the norm of scaled gradients is far above every usual limit
+LARGEST_COUNT = 256  # a divisor up to this one can be a number of ranks or of micro-batches
 
 
 class Verdict(StrEnum):
@@ -201,27 +202,33 @@ def _occasional(record: StepRecord, history: History) -> _Result:
 
 def _unscaled_twice(record: StepRecord, history: History) -> _Result:
     steps = history.changed
-    if record.change is None or len(steps) < 2 or not all(_is_close(step.change or 0, 1 / step.scale) for step in steps):
+    if record.change is None or record.scale <= LARGEST_COUNT or len(steps) < 2:
         return None
-    message = f"the gradients were divided by the scale {record.scale:g} before they were unscaled: divide once, with unscale_()"
+    if not all(_is_close(step.change or 0, 1 / step.scale) for step in steps):
+        return None
+    message = f"the gradients were divided by the scale {record.scale:g} twice: divide once, with unscale_()"
     return Verdict.UNSCALED_TWICE, message, {"change of the norm": record.change, "scale": record.scale}
 
 
 def _clipped_before(record: StepRecord, history: History) -> _Result:
     steps = history.changed if record.change is not None else history.with_norm
-    scaled_norms = [step.norm * step.scale for step in steps if step.norm is not None]
-    same_norm = len(scaled_norms) == len(steps) and bool(scaled_norms) and _are_close(scaled_norms)
-    if record.change is not None:
+    norm = limit = _common([None if step.norm is None else step.norm * step.scale for step in steps])
+    if record.change is None:
+        is_clipped = len(steps) == REPEATS and _is_round(norm) and record.scale > LARGEST_COUNT and not _are_constant(steps)
+    else:
         changes = [step.change or 0 for step in steps]
-        # The factor of clipping varies from step to step. That of a mean over ranks is the same in each step.
-        if len(steps) < 2 or max(changes) > LARGEST_CLIP or _are_close(changes) or _is_intended(steps):
-            return None
-    elif len(steps) < REPEATS or not same_norm or not _is_round(scaled_norms[-1]) or record.scale < 256 or _are_constant(steps):
+        limit = _common([step.peak for step in steps]) if norm is None else norm
+        # A mean over ranks multiplies by the same factor in each step. A scaled limit is round if it is unscaled.
+        is_other = _are_close(changes) or _is_round(limit and limit / record.scale)
+        is_clipped = len(steps) >= 3 and max(changes) <= LARGEST_CLIP and record.scale > 1 and (_is_round(limit) or not is_other)
+    if limit is None or not is_clipped:
         return None
-    norm = scaled_norms[-1] if scaled_norms else None
-    limit = f" to a norm of {norm:.4g}" if same_norm else ""
-    message = f"the gradients were clipped{limit} while they were scaled by {record.scale:g}: call unscale_() before clipping"
-    return Verdict.CLIPPED_BEFORE_UNSCALING, message, {"norm before unscaling": norm, "scale": record.scale}
+    kind = "magnitude" if norm is None else "norm"
+    message = (
+        f"the gradients were clipped to a {kind} of {limit:.4g} while they were scaled by {record.scale:g}: "
+        "call unscale_() before clipping"
+    )
+    return Verdict.CLIPPED_BEFORE_UNSCALING, message, {f"{kind} before unscaling": limit, "scale": record.scale}
 
 
 def _underflow(record: StepRecord, history: History) -> _Result:
@@ -269,7 +276,7 @@ _CHECKS_OF_SKIPPED: tuple[_Check, ...] = (
     _searching,
     _occasional,
 )
-_CHECKS_OF_APPLIED: tuple[_Check, ...] = (_unscaled_twice, _clipped_before, _underflow, _healthy)
+_CHECKS_OF_APPLIED: tuple[_Check, ...] = (_forward, _unscaled_twice, _clipped_before, _underflow, _healthy)
 
 
 def _where(record: StepRecord, history: History) -> str:
@@ -301,21 +308,16 @@ def _have_fewer_offenders(steps: list[StepRecord]) -> bool:
 
 def _is_below_good_scale(record: StepRecord, history: History) -> bool:
     """Return True if gradients were finite at this scale or a larger one, so that a smaller scale is no remedy."""
-    if history.good_scale is None:
+    good = history.good
+    if good is None or abs(record.loss or 0) > 2**HEADROOM * abs(good.loss or math.inf):  # gradients grow with the loss
         return False
-    return record.scale < history.good_scale or (record.scale == history.good_scale and has_headroom(record))
+    return record.scale < good.scale or (record.scale == good.scale and has_headroom(record))
 
 
-def _is_intended(steps: list[StepRecord]) -> bool:
-    """
-    Return True if a loop clips scaled gradients to a scaled limit, as it should.
-
-    The unscaled norm is then a round number, and the scaled norm is not.
-    """
-    norms = [step.norm for step in steps if step.norm is not None]
-    if len(norms) < len(steps):
-        return False
-    return _are_close(norms) and _is_round(norms[-1]) and not _is_round(norms[-1] * steps[-1].scale)
+def _common(values: Sequence[float | None]) -> float | None:
+    """Return the value that all steps have, up to rounding; None if they differ, or if one is unknown."""
+    known = [value for value in values if value is not None]
+    return known[-1] if known and len(known) == len(values) and _are_close(known) else None
 
 
 def _are_constant(steps: list[StepRecord]) -> bool:
@@ -332,6 +334,6 @@ def _is_close(value: float, other: float) -> bool:
     return math.isclose(value, other, rel_tol=NORM_RTOL)
 
 
-def _is_round(norm: float) -> bool:
+def _is_round(norm: float | None) -> bool:
     """Return True if *norm* has one significant decimal digit, like usual limits, up to an error of `NORM_RTOL`."""
-    return norm <= 1000 and _is_close(norm, float(f"{norm:.0e}"))
+    return norm is not None and norm <= 1000 and _is_close(norm, float(f"{norm:.0e}"))
