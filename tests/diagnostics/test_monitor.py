@@ -11,12 +11,15 @@ from linear import network as linear_network
 
 import ampscale
 from ampscale.diagnostics import (
+    Diagnoser,
     JSONLines,
     Limits,
     Logging,
     Monitor,
     StalledError,
+    StepRecord,
     TensorBoard,
+    TensorStatistics,
     Verdict,
     WeightsAndBiases,
     read_run,
@@ -241,3 +244,18 @@ def test_invalid_arguments_raise(arguments, error, message):
         Monitor(**arguments)
     with pytest.raises(TypeError, match="report must be a StepReport, got None"):
         Monitor().record(None)
+
+
+@pytest.mark.parametrize(("loss", "verdict"), [(1.0, Verdict.NO_SCALE_HELPS), (100.0, Verdict.OCCASIONAL)])
+def test_nans_after_a_much_larger_loss_can_come_from_an_overflow(loss, verdict):
+    """Gradients were finite at a larger scale, but those of a larger loss are larger."""
+    diagnoser, tensors = Diagnoser(), (TensorStatistics(4, 0, 0, 0, 0, 4, 32767, -32768),)
+    diagnoser.diagnose(StepRecord(0, 1024.0, 512.0, finite=True, applied=True, loss=1.0))
+    overflow = StepRecord(1, 512.0, 256.0, finite=False, applied=False, loss=loss, measured_scale=512.0, tensors=tensors)
+    assert diagnoser.diagnose(overflow).verdict is verdict
+
+
+def test_a_loss_that_is_not_finite_is_named_also_in_applied_steps():
+    """Its gradients can be finite, for example behind a `where`."""
+    record = StepRecord(0, 1024.0, 1024.0, finite=True, applied=True, loss=np.inf)
+    assert Diagnoser().diagnose(record).verdict is Verdict.FORWARD
