@@ -12,7 +12,7 @@ from ampscale_conformance.model.verdicts import BAD, Verdict
 
 from ampscale import LossScaleRule
 
-pytestmark = pytest.mark.filterwarnings(  # of torch.compile, about caches of array_api_compat
+pytestmark = pytest.mark.filterwarnings(  # torch.compile warns of caches of array_api_compat
     "ignore:Dynamo detected a call to a `functools.lru_cache`:UserWarning"
 )
 OURS = [name for name in SHIPPED if name.startswith("ampscale-") and name != "ampscale-cupy"]
@@ -69,7 +69,7 @@ def test_a_scaler_that_never_grows_fails_a_case():
 
 
 def test_each_replica_requires_a_flag():
-    """Otherwise replicas would wait for the missing flag indefinitely."""
+    """A missing flag would leave a replica waiting at the barrier."""
     core = find("ampscale-numpy")
     handles = [core.create(LossScaleRule()) for _ in range(2)]
     with pytest.raises(ValueError, match="finite must have one flag for each of the 2 handles, got 1"):

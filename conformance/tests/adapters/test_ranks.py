@@ -75,7 +75,7 @@ class Hangs:
 
 
 def test_a_hanging_rank_is_a_timeout_of_its_case(monkeypatch):
-    """The suite continues, and the ranks are ended. They run before, so that starting them does not count."""
+    """The ranks are ended. They are started before the case, so that the time limit does not include their start."""
     on_ranks(describe, 2)
     monkeypatch.setattr(ranks, "SECONDS", 1.5)
     (result,) = check(Hangs(), cases=CASES[:1]).results

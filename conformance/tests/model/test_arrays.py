@@ -28,7 +28,7 @@ SPECIAL = {
     "complex64": (0x3F800000_80000000, 0x7F800001_FF800001, 0xFFC12345_00000001, 0x7F800000_FF800000),
     "complex128": (2**127, 1, 0x7FF0000000000001 << 64 | 0xFFF8000000012345, 0x3FF0000000000000 << 64),
 }
-SIXTEEN = ("float16", "bfloat16")
+SIXTEEN_BIT = ("float16", "bfloat16")
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +51,7 @@ def type_of_arrays(library):
     return {"numpy": np.ndarray, "torch": torch.Tensor, "jax": jax.Array}.get(library, object)
 
 
-@pytest.mark.parametrize("dtype", SIXTEEN)
+@pytest.mark.parametrize("dtype", SIXTEEN_BIT)
 def test_all_16_bit_patterns_round_trip(library, dtype):
     """The patterns include every NaN and subnormal."""
     bits = Bits(dtype, (256, 256), tuple(range(2**16)))

@@ -91,7 +91,7 @@ def test_from_json_rejects_invalid_members(changes):
 
 
 def test_from_json_rejects_other_json_values():
-    """Both readers raise a ValueError."""
+    """`Bits.from_json` and `tree_from_json` raise a ValueError."""
     for value in ("3c00", None, {"dtype": "float16", "shape": [1]}):
         with pytest.raises(ValueError, match="an array must have dtype, shape and bits, got"):
             Bits.from_json(value)

@@ -8,7 +8,7 @@ from mutants.plain import Plain
 
 
 def drawn(outcome):
-    """Return a function that draws a case: *outcome* is called with its number, after one call of the subject."""
+    """Return a function that draws a case: it creates a scaler, and calls *outcome* with the subject and the case's number."""
     numbers = iter(range(99))
 
     def draw(_pick, _info):

@@ -28,7 +28,7 @@ def patterns(name, count=None):
 def as_floats(name, bit_patterns):
     """Return NumPy's values of patterns as Python floats, which represent every number of every format exactly."""
     size = DTYPES[name].itemsize
-    with np.errstate(invalid="ignore"):  # NumPy warns of a NaN that signals
+    with np.errstate(invalid="ignore"):  # NumPy warns of signaling NaNs
         return np.asarray(bit_patterns, f"u{size}").view(DTYPES[name]).astype(np.float64).tolist()
 
 
@@ -77,7 +77,7 @@ def test_rounded_agrees_with_pythons_decimal_parser(text):
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_rounding_overflows_half_a_unit_above_the_largest_number(name):
-    """Any smaller number becomes the largest finite one."""
+    """A number slightly below that limit becomes the largest finite one."""
     infinity = encode(math.inf, name)
     largest = decode(infinity - 1, name)
     unit = largest - decode(infinity - 2, name)

@@ -136,7 +136,7 @@ def test_a_result_that_is_not_an_array_fails():
 
 
 def test_update_may_return_none_for_the_same_handle():
-    """Otherwise the result is the next handle, even if its truth value is False."""
+    """Any other result is the next handle, even if its truth value is False."""
     handle = object()
     assert subject(update=lambda *_: None).update(handle, True) is handle
     for new_handle in (object(), 0, False, (), {}):
@@ -166,12 +166,12 @@ def test_float16_gradients_must_be_claimed():
     """Losses may be float16 in any case, and gradients of other dtypes are passed to the method."""
     methods = dict.fromkeys(("scale", "unscale", "add_optimizer"), lambda _, tree: tree)
     target = Subject(SimpleNamespace(info=ImplementationInfo(name="it", level=4), **methods))
-    half, brain = np.float16([1]), from_bits(array("bfloat16", [1.0]), "numpy")
+    half, bfloat16 = np.float16([1]), from_bits(array("bfloat16", [1.0]), "numpy")
     for method, tree in (("unscale", {"a": [None, half]}), ("add_optimizer", [half])):
         with pytest.raises(Unsupported, match="does not claim float16"):
             target.call(method, None, tree)
     assert target.call("scale", None, half) is half
-    assert target.call("unscale", None, brain) is brain
+    assert target.call("unscale", None, bfloat16) is bfloat16
     assert subject(**methods).call("unscale", None, half) is half
 
 

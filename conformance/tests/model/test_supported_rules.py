@@ -56,7 +56,7 @@ def test_the_initial_scale_is_within_the_bounds(settings, start):
 
 
 def test_a_rule_supports_the_common_constants():
-    """The four that every scaler has, and the optional ones that it uses."""
+    """These are the four that every scaler has, and the optional ones that the rule sets."""
     plain = supported_rules(LossScaleRule())
     assert plain.parameters == {"init_scale", "growth_factor", "backoff_factor", "growth_interval"}
     bounded = supported_rules(LossScaleRule(min_scale=1.0, hysteresis=2))

@@ -45,7 +45,7 @@ def test_each_array_has_its_norm_and_its_size():
 
 
 def test_a_norm_is_float64_if_any_array_is():
-    """Otherwise the norm is float32."""
+    """Norms of 16-bit and float32 arrays are float32; complex128 counts as float64."""
     for dtypes, expected in (
         (["float16", "float32"], "float32"),
         (["float16", "float64"], "float64"),
@@ -85,7 +85,7 @@ def test_squares_neither_overflow_nor_underflow():
 
 @pytest.mark.parametrize(("dtype", "largest"), [("float32", (2 - 2.0**-23) * 2.0**127), ("float64", (2 - 2.0**-52) * 2.0**1023)])
 def test_norms_and_limits_beyond_the_dtype_are_not_infinite_in_a_coefficient(dtype, largest):
-    """Four of the largest numbers have twice that norm, and each becomes half the limit. A much larger limit changes nothing."""
+    """Four elements that are the largest number have twice that number as their norm; each is clipped to half the limit."""
     tree = [array(dtype, [largest] * 4)]
     assert global_norm(tree) == math.inf
     for limit, clipped in ((largest, largest / 2), (2.0**100, 2.0**99)):

@@ -35,8 +35,8 @@ def script(expression, seconds=20.0, **options):
     return CommandAdapter([*PYTHON, "-c", SCRIPT % expression], seconds, **options)
 
 
-def processes(adapter):
-    """Return the process id of an adapter in a list, empty if no process runs."""
+def process_ids(adapter):
+    """Return a list with the id of the adapter's process, empty if none runs."""
     return [str(transport._popen.pid) for transport in [adapter._transport] if transport is not None]
 
 

@@ -167,7 +167,7 @@ AT_HELLO = {
 
 
 def claims(level=0, *capabilities):
-    """Claim a level and capabilities, but implement level 0 only."""
+    """Return a function that claims a level and capabilities, but implements level 0 only."""
 
     def answer(request, calls, index):
         reply = plain.reply_to(request, calls)
@@ -214,7 +214,7 @@ CLAIMS = {
 
 
 def faulty_in_one_case(fault):
-    """Reply correctly, except to the second update of the scaler whose interval is `FAULTY_INTERVAL`."""
+    """Return a function that replies correctly, except to the second update of the scaler with `FAULTY_INTERVAL`."""
     updates = None  # of that scaler
 
     def answer(request, calls, _index):

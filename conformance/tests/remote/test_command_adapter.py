@@ -22,7 +22,7 @@ from ampscale_conformance.remote.transcript import Recorder
 from ampscale_conformance.run.check import check
 from hypothesis import given
 from hypothesis import strategies as st
-from remote.commands import PLAIN, PYTHON, RULE, RUNS, SCRIPT, is_running, processes, script, verdicts
+from remote.commands import PLAIN, PYTHON, RULE, RUNS, SCRIPT, is_running, process_ids, script, verdicts
 from remote.fakes import LONG
 
 
@@ -93,7 +93,7 @@ def test_hello_has_a_time_limit_of_its_own():
         with CommandAdapter([*PYTHON, "-c", slow], seconds=0.3, start_seconds=20) as adapter:
             results.extend(check(adapter, cases=RUNS[:1]).results)
             adapter.start()
-            running = processes(adapter)
+            running = process_ids(adapter)
             adapter.close()
             adapter.close()
             results.append(is_running(running[0]))
@@ -233,7 +233,7 @@ def test_handles_of_an_ended_process_are_invalid():
             Crashed, match=r"handle 0 is no longer valid: read_scale, request 3: the process ended, exit status 4"
         ):
             adapter.read_scale(handle)
-        assert processes(adapter) == []
+        assert process_ids(adapter) == []
         assert adapter.create(RULE) is not handle
 
 
@@ -268,7 +268,7 @@ def test_an_interrupt_ends_the_process():
             signal.setitimer(signal.ITIMER_REAL, 0.3)
             with pytest.raises(Interrupt):
                 adapter.save(handle)
-            assert processes(adapter) == []
+            assert process_ids(adapter) == []
             with pytest.raises(Crashed, match="interrupted by Interrupt"):
                 adapter.save(handle)
     finally:
@@ -288,7 +288,7 @@ def test_reset_invalidates_all_handles(tmp_path):
         assert adapter.read_scale(adapter.create(RULE)) == 8.0
         adapter.close()
         adapter.reset()
-        assert processes(adapter) == []
+        assert process_ids(adapter) == []
     assert (tmp_path / "recording").read_text().count(r"\"call\":\"reset\"") == 1
 
 
@@ -308,7 +308,7 @@ def test_reset_detects_output_after_the_last_reply():
 
 
 def test_a_process_can_run_its_exit_handlers_after_bye(tmp_path):
-    """It has a short time for them."""
+    """The handler takes 0.2 seconds; the process has two seconds to end."""
     program = (
         f"import atexit, time; atexit.register(lambda: time.sleep(0.2) or open({str(tmp_path / 'end')!r}, 'w').write('ended'))"
     )
@@ -322,7 +322,7 @@ def test_a_process_ends_with_its_adapter():
     """The adapter is deleted without close."""
     adapter = CommandAdapter(PLAIN)
     adapter.start()
-    running = processes(adapter)
+    running = process_ids(adapter)
     assert is_running(running[0])
     del adapter
     gc.collect()

@@ -90,7 +90,7 @@ def test_the_schema_defines_every_request_and_reply():
 
 
 def test_the_schema_of_a_rule_has_every_field():
-    """In a preset none is required."""
+    """In a preset, no field is required."""
     rule = SCHEMA["$defs"]["rule"]
     assert rule["required"] == list(rule["properties"]) == list(json.loads(LossScaleRule().to_json()))
     preset = SCHEMA["$defs"]["implementation"]["properties"]["preset"]["oneOf"][1]

@@ -30,8 +30,8 @@ def parsed(report):
     return ElementTree.fromstring(junit.xml_of(report).encode("utf-8"))
 
 
-def reasons(report):
-    """Return the tags of the elements in each test case."""
+def tags_by_case(report):
+    """Return the tags of the elements in each test case, by its name."""
     return {case.get("name"): [child.tag for child in case] for case in parsed(report).iter("testcase")}
 
 
@@ -58,7 +58,7 @@ def test_elements_have_the_usual_children_and_attributes(report):
 
 def test_each_verdict_has_its_element():
     """A pass has none. Unsupported and expected results are skipped, and an unexpected pass is a failure."""
-    assert reasons(samples.every_verdict()) == {
+    assert tags_by_case(samples.every_verdict()) == {
         "case-pass": [],
         "case-fail": ["failure"],
         "case-xpass": ["failure"],

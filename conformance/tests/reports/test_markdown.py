@@ -15,8 +15,8 @@ def table(text, title):
     return {row[0]: dict(zip(rows[0][1:], row[1:], strict=True)) for row in rows[2:]}
 
 
-def report_with(**members):
-    """Return a report with one result."""
+def markdown_with(**members):
+    """Return the Markdown of a report with one result."""
     values = {"clause": "MACHINE-max-scale", "case": "a-case", "verdict": Verdict.FAIL, "message": "m", "catches": "c", **members}
     return markdown.of(Report(ImplementationInfo(name="x"), (Result(**values),)))
 
@@ -58,15 +58,15 @@ def test_every_result_that_did_not_pass_is_listed():
 
 def test_a_failure_has_its_clause_and_sources_and_script():
     """The sentence and the sources are those of the specification."""
-    text = report_with(snippet="print(1)\n", reproduced=True)
+    text = markdown_with(snippet="print(1)\n", reproduced=True)
     clause = clauses()["MACHINE-max-scale"]
     assert f"**MACHINE-max-scale**, must: {clause.sentence}" in text
     assert [line.removeprefix("> Source: ").strip() for line in text.splitlines() if line.startswith(">")] == list(clause.sources)
     assert "Detects: c" in text
     assert "when run, it did:\n\n```python\nprint(1)\n```" in text
-    assert "did **not**:" in report_with(snippet="print(1)", reproduced=False)
-    assert "was not run" in report_with(snippet="print(1)", reproduced=None)
-    assert "连续n个steps的梯度都是有限值时" in report_with(clause="MACHINE-growth-window")
+    assert "did **not**:" in markdown_with(snippet="print(1)", reproduced=False)
+    assert "was not run" in markdown_with(snippet="print(1)", reproduced=None)
+    assert "连续n个steps的梯度都是有限值时" in markdown_with(clause="MACHINE-growth-window")
 
 
 def test_a_report_without_failures_has_totals_only():
@@ -88,7 +88,7 @@ def test_unsupported_cases_are_grouped_by_reason():
 
 def test_markdown_syntax_in_texts_is_escaped():
     """Fences are longer than those in the text, names are on one line, and control characters are escaped."""
-    text = report_with(message="```\n# no heading\x1b\ud800", case="a|b\nc", snippet="````x")
+    text = markdown_with(message="```\n# no heading\x1b\ud800", case="a|b\nc", snippet="````x")
     assert "````text\n```\n# no heading\\x1b\\ud800\n````" in text
     assert "`````python\n````x\n`````" in text
     assert "### a\\|b c: fail" in text
@@ -96,6 +96,6 @@ def test_markdown_syntax_in_texts_is_escaped():
 
 
 def test_an_unknown_clause_is_labeled():
-    """The report is written."""
-    assert "**NEW-clause**: unknown clause." in report_with(clause="NEW-clause")
-    assert "\n\n**" not in report_with(clause="", verdict=Verdict.FAIL).partition("### ")[2]
+    """A result without a clause has no label."""
+    assert "**NEW-clause**: unknown clause." in markdown_with(clause="NEW-clause")
+    assert "\n\n**" not in markdown_with(clause="", verdict=Verdict.FAIL).partition("### ")[2]

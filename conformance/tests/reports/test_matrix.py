@@ -41,12 +41,12 @@ def expanded_runs(runs):
 
 
 def result_from(matrix_, implementation, case):
-    """Return a result as its report has it, read from the tables of the matrix."""
+    """Return a result in the form of a report, read from the tables of the matrix."""
     cell = implementation["results"][case]
     transcript = matrix_.transcripts[cell["transcript"]] if "transcript" in cell else []
     calls = [expanded({"result": None, "raised": "", **matrix_.calls[index]}) for index in transcript]
     for call in calls:
-        if call["method"] == "create":  # whose rule leaves out what has its default
+        if call["method"] == "create":  # its rule has only the fields that differ from the defaults
             call["arguments"][0] = json.loads(LossScaleRule().to_json()) | call["arguments"][0]
     return {
         "case": case,

@@ -165,7 +165,7 @@ def test_the_page_can_be_printed(browser, many, few):
 
 
 def test_an_empty_matrix_has_a_page(browser, page):
-    """It says that no case matches, without an error."""
+    """The page shows that no case matches, and the console has no error."""
     browser.errors()
     browser.show(page())
     assert browser.errors() == []

@@ -120,7 +120,7 @@ def test_the_script_of_a_missing_error_fails():
 
 
 def test_reproduced_requires_the_same_failure():
-    """A script that passes, fails otherwise, or takes too long does not reproduce it."""
+    """A script that passes, raises another error, or takes too long does not reproduce the failure."""
     script = script_of(WINDOW, GrowsLate())
     assert not reproduced(script.replace("LATE = 1", "LATE = 0"))
     assert not reproduced(script.replace("class State", "class Stat"))
@@ -134,7 +134,7 @@ def test_a_script_contains_the_attributes_of_the_adapter():
     assert reproduced(script)
 
 
-def test_adapters_that_require_more_have_no_script():
+def test_adapters_without_self_contained_source_have_no_script():
     """One uses ampscale, the other has no source."""
     adapter = RequiresAmpscale()
     typed = type("Typed", (), {"info": GrowsLate.info, "create": lambda *_: 1, "read_scale": lambda *_: 3.0})()

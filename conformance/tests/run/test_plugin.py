@@ -120,7 +120,7 @@ def test_the_package_collects_the_whole_suite(run):
 
 
 def test_a_failure_has_the_clause_and_no_traceback(run, here):
-    """It has the expected and actual values and the clause. The XML has them as properties."""
+    """The output has the expected and actual values. The XML has case, clause and verdict as properties."""
     status, counts, output = run_machine(run, "LATE", "-k", THIRD, "--junit-xml", "a.xml")
     assert (status, counts["failed"]) == (1, 1)
     assert f"FAIL {THIRD}" in output

@@ -208,7 +208,7 @@ sys.stdout.write("".join(result.message for result in random_results(adapter, {S
 
 
 def test_errors_are_minimal():
-    """One overflow is enough."""
+    """The trace of the failure is a single overflow."""
 
     class Fragile(Plain):
         def overflow_step(self, handle):
@@ -236,7 +236,7 @@ def test_a_hang_ends_the_search():
 
 
 def test_an_unstable_result_is_a_failure():
-    """The message says that it could not be reproduced."""
+    """The message has a note that the failure is not reproducible."""
     answers = iter([False])
 
     class Unstable(Plain):

@@ -46,7 +46,7 @@ class Jmp(Compilable, Scaler):
         return jmp.all_finite(tree)
 
     def step_on_arrays(self, scale: Any, tree: Any) -> Any:
-        """Run the middle part of the loop in its docstring."""
+        """Run the middle part of the loop in jmp's docstring."""
         return self.ready(unscaled_and_adjusted)(scale, tree)
 
 

@@ -195,7 +195,7 @@ def linear(parameters: list[Any], arrays: str) -> Any:
     def vjp(params: Any, *data: Any) -> Any:
         def pullback(seed: Any) -> Any:
             with np.errstate(all="ignore"):
-                scaled = [np.asarray(leaf.astype(np.float32) * seed) for leaf in data]  # of a 0-d array, it is a scalar
+                scaled = [np.asarray(leaf.astype(np.float32) * seed) for leaf in data]  # NumPy makes a scalar of a 0-d array
                 return [leaf.astype(param.dtype) for param, leaf in zip(params, scaled, strict=True)]
 
         with np.errstate(all="ignore"):

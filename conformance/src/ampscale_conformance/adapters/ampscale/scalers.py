@@ -17,7 +17,7 @@ from .backends import info_of, linear, network_with_optimizer
 
 EDGE = 2.0**100  # above it, and below its reciprocal, ampscale deviates from the published scalers: spec/deviations.md
 SCALERS = ("resume", "rounding", "division")  # capabilities of dynamic scalers
-TREES = ("float16", "bfloat16", "complex", "integers")
+TREES = ("float16", "bfloat16", "complex", "integers")  # capabilities of functions on trees
 
 
 class DynamicLossScaler(StateDict, MindSpore):
@@ -81,7 +81,7 @@ class AmpscaleGradScaler:
 
     def all_finite(self, tree: Any) -> bool:
         """Return what `step` returns for an optimizer with these gradients: True if it was applied."""
-        return bool(self.step(self.scaler_with(1.0), self.optimizer_with(arrays(tree))))  # type: ignore[attr-defined]  # likewise
+        return bool(self.step(self.scaler_with(1.0), self.optimizer_with(arrays(tree))))  # type: ignore[attr-defined]  # of the published scaler's adapter
 
     def step(self, scaler: Any, optimizer: Any) -> Any:
         """Call `step`, and return True if the optimizer stepped."""
