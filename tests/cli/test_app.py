@@ -33,7 +33,7 @@ class Point(importlib.metadata.EntryPoint):
 
 @pytest.fixture
 def third_party(monkeypatch):
-    """Register commands of other packages by name and import path."""
+    """Return a function that registers commands of other packages by name and import path."""
 
     def register(**commands):
         LOADED.clear()
@@ -88,7 +88,7 @@ def test_python_m_runs_the_command_line():
         ("doctor | :", ""),
     ],
 )
-def test_failed_write_is_one_line(command, message):
+def test_failed_write_is_reported_in_one_line(command, message):
     """The exit code is 1. A broken pipe ends a command without a message."""
     bash = ["bash", "-o", "pipefail", "-c", f"{sys.executable} -m ampscale {command}"]
     done = subprocess.run(bash, capture_output=True, text=True, timeout=120)
@@ -127,7 +127,7 @@ def test_command_of_a_package_is_loaded_only_when_it_is_named_or_listed(third_pa
         ("cli.test_app:LOADED", "must be a click command, got list"),
     ],
 )
-def test_command_that_cannot_be_loaded_is_one_line(third_party, target, reason):
+def test_command_that_cannot_be_loaded_is_reported_in_one_line(third_party, target, reason):
     """The arguments do not matter. `ampscale --help` lists it with the reason, and the other commands work."""
     third_party(broken=target, greet="cli.test_app:greet")
     for arguments in ([], ["--help"], ["--option", "word"]):

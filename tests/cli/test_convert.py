@@ -18,7 +18,7 @@ WHOLE = {"model": {"weight": [1.0, 2.0]}, "optimizer": [{"scaler": SCALER}], "ep
 
 @pytest.fixture
 def run(tmp_path):
-    """Write a mapping to a file and convert it."""
+    """Return a function that writes a mapping to a file and converts it."""
 
     def converted(mapping, *arguments, name="in.json"):
         checkpoints.write_file(tmp_path / name, mapping)

@@ -91,16 +91,16 @@ def test_table_fits_80_columns(tmp_path):
     assert max(map(len, lines)) <= 80
 
 
-def entry(header, data=b""):
-    """Return an archive with one array that has this header."""
+def npz_of(header, data=b""):
+    """Return the bytes of an .npz file with one array that has this header."""
     text, archive = header.encode(), io.BytesIO()
     with zipfile.ZipFile(archive, "w") as file:
         file.writestr("w.npy", b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + data)
     return archive.getvalue()
 
 
-def tensor(dtype, size):
-    """Return a safetensors file with an array of four bytes."""
+def safetensors_of(dtype, size):
+    """Return the bytes of a safetensors file with an array of four bytes."""
     text = json.dumps({"w": {"dtype": dtype, "shape": [size], "data_offsets": [0, 4]}}).encode()
     return len(text).to_bytes(8, "little") + text + b"1234"
 
@@ -114,15 +114,15 @@ FLOATS = "{'descr': '<f4', 'fortran_order': False, 'shape': (%s,)}\n"
     [
         ("g.json", b"{}", "must end in .npz or .safetensors, got '.json'"),
         ("g.npz", b"no archive", "cannot be read: File is not a zip file"),
-        ("g.npz", entry("x"), "w.npy must be an array in NumPy's format 1.0 or 2.0"),
-        ("g.npz", entry(FLOATS % 10**15), "w.npy must have 4000000000000000 bytes for its shape (1000000000000000,), got fewer"),
-        ("g.npz", entry(FLOATS % 3, b"12345678901"), "w.npy must have 12 bytes for its shape (3,), got 11"),
-        ("g.npz", entry(FLOATS % 3, b"1234567890123"), "w.npy must have 12 bytes for its shape (3,), got 13"),
-        ("g.npz", entry(FLOATS % -3), "w.npy must have"),
-        ("g.npz", entry(FLOATS.replace("<f4", "O") % 3, b"\x80\x04."), NO_FLOATS),
+        ("g.npz", npz_of("x"), "w.npy must be an array in NumPy's format 1.0 or 2.0"),
+        ("g.npz", npz_of(FLOATS % 10**15), "w.npy must have 4000000000000000 bytes for its shape (1000000000000000,), got fewer"),
+        ("g.npz", npz_of(FLOATS % 3, b"12345678901"), "w.npy must have 12 bytes for its shape (3,), got 11"),
+        ("g.npz", npz_of(FLOATS % 3, b"1234567890123"), "w.npy must have 12 bytes for its shape (3,), got 13"),
+        ("g.npz", npz_of(FLOATS % -3), "w.npy must have"),
+        ("g.npz", npz_of(FLOATS.replace("<f4", "O") % 3, b"\x80\x04."), NO_FLOATS),
         ("g.safetensors", b"", "the header must fit into the 0 bytes of the file"),
-        ("g.safetensors", tensor("BF16", 3), "w must have as many bytes as its shape (3,) requires, got 4"),
-        ("g.safetensors", tensor("I32", 1), NO_FLOATS),
+        ("g.safetensors", safetensors_of("BF16", 3), "w must have as many bytes as its shape (3,) requires, got 4"),
+        ("g.safetensors", safetensors_of("I32", 1), NO_FLOATS),
     ],
 )
 def test_damaged_file_has_a_message(tmp_path, name, data, message):
@@ -142,6 +142,6 @@ def test_too_large_an_array_is_rejected(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("scale", ["0", "-1", "2**-2000"])
 def test_scale_must_be_positive(tmp_path, scale):
-    """It divides the suggested scales."""
+    """The gradients in the file were multiplied by it."""
     path = saved(tmp_path / "g.npz", w=SMALL)
     assert "--scale must be a positive, finite number" in RUNS.error(path, "--scale", scale)

@@ -55,7 +55,7 @@ def bare(tmp_path_factory):
 
 
 def beside(bare, *folders):
-    """Return the same with the packages that were installed into *folders*."""
+    """Return *bare* with the packages that were installed into *folders*."""
     return {**bare, "paths": (*bare["paths"], *folders)}
 
 

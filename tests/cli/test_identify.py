@@ -75,7 +75,7 @@ def test_output_fits_80_columns():
 
 
 def test_json_equals_the_result_of_the_function():
-    """The trace is a consistent one."""
+    """The trace of a consistent scaler has the flags that the function returns."""
     settings = ("--set", "growth_interval=3", "--set", "hysteresis=2")
     document = report("--scales", MEGATRON, *settings)
     observed = Observed(np.array(MEGATRON.split(), float), np.full(len(STEPS), -1, np.int8))

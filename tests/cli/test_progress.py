@@ -21,7 +21,7 @@ class Terminal(io.StringIO):
     ("stream", "delay", "is_shown"), [(Terminal, 0.0, True), (Terminal, 60.0, False), (io.StringIO, 0.0, False)]
 )
 def test_bar_is_shown_on_a_terminal_after_the_delay(monkeypatch, stream, delay, is_shown):
-    """Otherwise, nothing is written."""
+    """Without a terminal, or before the delay, nothing is written."""
     stderr = stream()
     monkeypatch.setattr(sys, "stderr", stderr)
     monkeypatch.setattr(module, "DELAY", delay)

@@ -168,7 +168,7 @@ def test_usage_error_has_a_message(text, message, path):
 
 
 def test_run_is_not_overwritten(tmp_path):
-    """--out can be another file only."""
+    """The run has the name of the page that is written by default."""
     path = write_run(tmp_path / "run.html")
     assert "--out must not be RUN itself" in RUNS.error(path)
     assert read_run(path).steps.size == 40
@@ -185,7 +185,7 @@ def browser():
 
 @pytest.fixture(scope="module")
 def page_file(tmp_path_factory):
-    """Write a page."""
+    """Return the file of a page."""
     path = write_run(tmp_path_factory.mktemp("page") / "run.jsonl", steps=3000, names=["a." * 60, "second"])
     page_of(path)
     return path.with_suffix(".html")

@@ -32,13 +32,13 @@ def observed(communicator, make):
     return errors
 
 
-def printed(*results):
-    """Print a line in a single write, so that lines of different ranks do not mix."""
+def print_line(*results):
+    """Print results in a single write, so that lines of different ranks do not mix."""
     os.write(1, json.dumps(results).encode() + b"\n")
 
 
 def gloo():
-    """Run a rank of torch, in a fork for each of four."""
+    """Fork into four processes, and run a rank of torch in each."""
     from rank import fork
 
     fork(4, "torch.distributed")
@@ -59,13 +59,13 @@ def gloo():
     if rank == 1:
         values = torch.ones(100)
         dist.all_reduce(values, group=groups[0])  # returns after the time limit of rank 0, which then calls it
-        printed(rank, observed(pairs, torch.from_numpy), values.sum().item())
+        print_line(rank, observed(pairs, torch.from_numpy), values.sum().item())
         dist.destroy_process_group()
         return
     errors = observed(pairs, torch.from_numpy)
     if rank == 0:
         dist.all_reduce(torch.ones(100), group=groups[0])
-    printed(rank, errors, observed(three, torch.from_numpy))
+    print_line(rank, errors, observed(three, torch.from_numpy))
     if rank == 0:
         time.sleep(1)  # while this process serves the store of the other ranks
     os._exit(0)
@@ -78,7 +78,7 @@ def mpi():
     communicator = ampscale.distributed.MPI(timeout=LIMIT)
     if communicator.rank == 1:
         time.sleep(60)
-    printed(communicator.rank, observed(communicator, np.asarray))
+    print_line(communicator.rank, observed(communicator, np.asarray))
     time.sleep(1)
     raise SystemExit(1)
 

@@ -32,6 +32,7 @@ def test_a_mean_of_integers_is_a_type_error_on_all_ranks(ranks):
 
 
 def test_a_mean_of_many_values_is_exact(ranks):
+    """The values of the ranks are 1, 2, 4 and 8. The first and the last mean are compared bit for bit."""
     bits = np.float32(3.75).tobytes().hex()
     assert ranks.run(edges.mean_of_many, ranks.engine) == [[bits, bits, 3.75 * 300_000]] * 4
 
@@ -39,6 +40,7 @@ def test_a_mean_of_many_values_is_exact(ranks):
 @pytest.mark.clause("REPLICAS-one-flag")
 @pytest.mark.parametrize("bad", [None, 0, 3])
 def test_flags_and_scales_may_have_any_type(ranks, bad):
+    """Flags of three types are combined with five scales. Only the rank *bad* has an overflow."""
     assert ranks.run(edges.flags, ranks.engine, bad) == [[[bad is None] * 3] * 5] * 4
 
 

@@ -32,14 +32,14 @@ def check(pool, api, layout, max_norm, ranks=4, steps=STEPS):
         for result in group:
             assert [row[0] for row in result] == list(flags)
             assert [row[1] for row in result] == list(scales)
-            assert of_finite_steps(result) == of_finite_steps(group[0])
+            assert norms_of_finite_steps(result) == norms_of_finite_steps(group[0])
             if layout in ("replicated", "averaged"):
                 assert [row[3] for row in result] == [row[3] for row in group[0]]
         if api == "train_step" and layout in ("averaged", "sharded"):
-            assert of_finite_steps(group[0]) == [norm for norm, flag in zip(norms, flags, strict=True) if flag]
+            assert norms_of_finite_steps(group[0]) == [norm for norm, flag in zip(norms, flags, strict=True) if flag]
 
 
-def of_finite_steps(rows):
+def norms_of_finite_steps(rows):
     """Return the norms of applied steps; that of an overflow after the mean is each rank's own."""
     return [norm for finite, _, norm, _ in rows if finite]
 

@@ -77,7 +77,7 @@ SKIPPED, STEPPED = [2.0, 1.0], [4.0, 0.9375]
         (beside_a_plain_tensor, 4 * ["RuntimeError"]),
     ],
 )
-def test_torchs_ranks_disagree_on_mixed_gradients_and_these_agree(gloo, make, observed):
+def test_ranks_agree_on_mixed_gradients_unlike_those_of_torch(gloo, make, observed):
     """In 2.13.0, torch uses the mesh and the placements of the first gradient for all. A communicator is not needed."""
     if torch.__version__.startswith("2.13.0"):
         assert gloo.run(one_step, make.__name__, "torch") == observed
@@ -245,7 +245,7 @@ def swapped(rank, case):
     ],
 )
 def test_optimizers_stepped_in_another_order_on_one_rank_are_an_error(gloo, case, message):
-    """Flag or gradients of one optimizer would reach the other. Parameters of all ranks are compared when they are new."""
+    """Without the error, an optimizer would get the flag or the gradients of the other one on some ranks."""
     assert gloo.run(swapped, case) == 4 * [[message, True]]
 
 

@@ -62,7 +62,7 @@ def class_of(name):
     return getattr(ampscale, name)
 
 
-def rejected(arguments):
+def rejection_cases(arguments):
     """Return the cases of `check_rejected` for each invalid value."""
     return [
         (name, value, error)
@@ -83,26 +83,26 @@ def rejected(arguments):
 def test_a_class_rejects_invalid_arguments(name):
     """The message contains the argument, the expectation and the value."""
     valid, invalid = CASES[name]
-    check_rejected(lambda argument, value: class_of(name)(**{**valid, argument: value}), rejected(invalid))
+    check_rejected(lambda argument, value: class_of(name)(**{**valid, argument: value}), rejection_cases(invalid))
 
 
 @pytest.mark.clause("PADDLE-setters-checked", "TORCH-setters-checked")
 @pytest.mark.parametrize(
     ("name", "settable"), [("GradScaler", {**PADDLE, "init_loss_scaling": NORMAL}), ("torch.GradScaler", TORCH)]
 )
-def test_a_setter_rejects_the_same_values(name, settable):
+def test_a_setter_rejects_invalid_values(name, settable):
     """A rejected value changes nothing."""
     scaler = class_of(name)()
     attributes = vars(scaler).copy()
-    check_rejected(lambda argument, value: getattr(scaler, f"set_{argument}")(value), rejected(settable))
+    check_rejected(lambda argument, value: getattr(scaler, f"set_{argument}")(value), rejection_cases(settable))
     assert vars(scaler) == attributes
 
 
 @pytest.mark.clause("MINDSPORE-scale-value-attribute")
-def test_an_attribute_rejects_the_same_values():
+def test_an_attribute_rejects_invalid_values():
     """A rejected value changes nothing."""
     scaler = ampscale.DynamicLossScaler(8, 2, 4)
     scales = (*POSITIVE[0], array([1, 2])), (True, "8", None, array(8, "float16"))
-    invalid = rejected({"scale_value": scales, "counter": ((-1, 2**31), (1.0, True))})
+    invalid = rejection_cases({"scale_value": scales, "counter": ((-1, 2**31), (1.0, True))})
     check_rejected(lambda name, value: setattr(scaler, name, value), invalid, got=lambda _: "")
     assert (scaler.scale_value, scaler.counter) == (8, 0)

@@ -283,7 +283,7 @@ def test_every_call_has_the_result_in_the_table(table, state):
             outcome(table, next_state, loop, probe)
 
 
-def test_the_site_is_outside_of_the_package(tmp_path, monkeypatch):
+def test_an_error_names_a_call_outside_of_the_package(tmp_path, monkeypatch):
     """Files in the working directory have relative paths. A caller in a file of ampscale.frameworks is skipped."""
     loop, code = Paddle(), "\n\nscaler.unscale_(\n  optimizer\n)"
     loop.backward()

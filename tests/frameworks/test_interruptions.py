@@ -70,7 +70,7 @@ LOADED = {"scale": 2.0, "incr_ratio": 4.0, "decr_ratio": 0.25, "incr_every_n_ste
 LOADED |= {"incr_count": 1, "decr_count": 1, "use_dynamic_loss_scaling": True}
 
 
-def both(*calls):
+def in_sequence(*calls):
     """Return a function that runs several calls."""
     return lambda world: [call(world) for call in calls]
 
@@ -90,7 +90,7 @@ def unscaled():
 
 
 PADDLE = {
-    "unscale_": (Loop, lambda loop: loop.scaler.unscale_(loop.optimizer), both(STEP, UPDATE)),
+    "unscale_": (Loop, lambda loop: loop.scaler.unscale_(loop.optimizer), in_sequence(STEP, UPDATE)),
     "step": (Loop, STEP, UPDATE),
     "step of a fixed scale": (lambda: Loop(use_dynamic_loss_scaling=False), STEP, UPDATE),
     "minimize": (Loop, lambda loop: loop.scaler.minimize(loop.optimizer, None), lambda _: None),

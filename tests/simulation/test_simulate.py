@@ -137,7 +137,7 @@ def test_sweep_equals_the_simulation_of_each_rule(pairs):
 
 
 SMALL = LossScaleRule(init_scale=8.0, growth_interval=2)
-NONE = from_string("")
+EMPTY = from_string("")
 
 
 def test_trajectory_has_the_state_before_each_step_and_after_the_last():
@@ -168,14 +168,14 @@ def test_step_is_finite_up_to_its_limit():
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: simulate("torch", NONE), TypeError, "rule must be a LossScaleRule, got 'torch' of type str"),
+        (lambda: simulate("torch", EMPTY), TypeError, "rule must be a LossScaleRule, got 'torch' of type str"),
         (lambda: simulate(SMALL, ".."), TypeError, "trace must be a Trace, got '..' of type str"),
-        (lambda: sweep(["torch"], NONE), TypeError, "each rule must be a LossScaleRule, got 'torch' of type str"),
+        (lambda: sweep(["torch"], EMPTY), TypeError, "each rule must be a LossScaleRule, got 'torch' of type str"),
         (lambda: sweep([SMALL], ".."), TypeError, "trace must be a Trace, got '..' of type str"),
-        (lambda: sweep([SMALL, SMALL], [NONE, ".."]), TypeError, "each trace must be a Trace, got '..' of type str"),
-        (lambda: sweep([SMALL, SMALL], [NONE]), ValueError, "one trace, or one for each of the 2 rules, got 1"),
-        (lambda: sweep([SMALL] * 2, [NONE, from_string(".")]), ValueError, "the traces must have the same length, got [0, 1]"),
-        (lambda: sweep([], NONE), ValueError, "rules must contain at least one rule, got none"),
+        (lambda: sweep([SMALL, SMALL], [EMPTY, ".."]), TypeError, "each trace must be a Trace, got '..' of type str"),
+        (lambda: sweep([SMALL, SMALL], [EMPTY]), ValueError, "one trace, or one for each of the 2 rules, got 1"),
+        (lambda: sweep([SMALL] * 2, [EMPTY, from_string(".")]), ValueError, "the traces must have the same length, got [0, 1]"),
+        (lambda: sweep([], EMPTY), ValueError, "rules must contain at least one rule, got none"),
     ],
 )
 def test_invalid_rule_or_trace_raises_an_error(call, error, message):

@@ -132,7 +132,7 @@ def cell_of(model, optimizer, scale=2.0**4, cell=MFTrainOneStepCell):
     return cell(model, optimizer, scale_sense=torch.tensor(scale))
 
 
-def values(model):
+def parameter_bits(model):
     return bits(list(model.parameters()))
 
 
@@ -251,10 +251,10 @@ def test_an_optimizer_holds_parameters_of_the_network_only():
 def test_no_gradient_is_left_after_an_optimizer_raised(make):
     """LBFGS requires a closure, and SparseAdam sparse gradients."""
     model = Product()
-    before = values(model)
+    before = parameter_bits(model)
     with pytest.raises((TypeError, RuntimeError)):
         cell_of(model, make(list(model.parameters())))([1.0, 1.0], [1.0])
-    assert values(model) == before
+    assert parameter_bits(model) == before
     assert [parameter.grad for parameter in model.parameters()] == [None, None]
 
 
@@ -283,10 +283,10 @@ def test_a_loss_without_parameters_changes_nothing(fused):
     """The outputs are torch tensors, as in any step."""
     model = Product()
     model.forward = lambda: torch.ones(())
-    before = values(model)
+    before = parameter_bits(model)
     scale = DynamicLossScaleUpdateCell(2**10, 2, 2)
     step = MFTrainOneStepCell(model, torch.optim.AdamW(model.parameters(), fused=fused), True, 1.0, scale, True)
     output = step()
     assert all(isinstance(value, torch.Tensor) for value in output)
     assert (bool(output.overflow), float(output.global_norm), output.size.tolist()) == (False, 0.0, [])
-    assert values(model) == before
+    assert parameter_bits(model) == before

@@ -27,7 +27,7 @@ class Cell:
 
 @pytest.mark.clause("MINDSPORE-cell-interrupted")
 def test_an_error_after_a_write_interrupts_a_step():
-    """An error before the first write does not."""
+    """After an error before the first write, the cell can be used."""
     cell = Cell()
     with pytest.raises(ValueError, match="early"):
         cell.step(0, ValueError("early"))
@@ -81,7 +81,7 @@ def test_an_optimizer_that_raises_interrupts_a_cell_with_a_fixed_scale(cell):
 
 @pytest.mark.clause("MINDSPORE-cell-interrupted", "STEP-resume")
 def test_an_update_cell_that_fails_to_load_interrupts_its_cell():
-    """Any error but a TypeError or ValueError counts. The scale is not loaded."""
+    """Any error except a TypeError or ValueError is an interruption. The scale is not loaded."""
     update_cell = DynamicLossScaleUpdateCell(8, 2, 1)
     cell = TrainOneStepWithLossScaleCell(linear([1, 2]), Recorder(), update_cell)
     saved = {**cell.state_dict(), "scale_sense": array(32)}

@@ -36,7 +36,7 @@ def test_getters_return_arguments_and_set_values():
 
 
 @pytest.mark.clause("PADDLE-enable", "PADDLE-parameters", "PADDLE-decr-consecutive")
-def test_decr_count_must_be_one_of_two_names_and_enable_no_device():
+def test_decr_count_must_be_one_of_two_names_and_enable_a_bool():
     """The errors are a ValueError that lists both names, and a TypeError that names torch's class."""
     wrong = [("decr_count", value, ValueError) for value in ("", "Accumulated", "both", None, 2, [])]
     hint = r"^enable must be a bool, got .*\. .* torch's, .*, is ampscale.torch.GradScaler$"

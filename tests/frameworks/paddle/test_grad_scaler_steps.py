@@ -76,7 +76,7 @@ def test_unsupported_arguments_of_minimize_change_nothing(scaler):
 @pytest.mark.clause("PADDLE-minimize", "PADDLE-step")
 @pytest.mark.parametrize("call", ["minimize", "step", "unscale_"])
 def test_an_optimizer_must_have_parameters_and_a_step(call):
-    """A TypeError names the value. `unscale_` requires no step."""
+    """A TypeError names the type of the value. `unscale_` requires no step."""
     module = SimpleNamespace(parameters=list, step=list)  # `parameters` is a method, as that of a torch module
     wrong = [("optimizer", value, TypeError) for value in (None, 1, object(), [array(1)], lambda: None, module)]
     wrong += [("optimizer", SimpleNamespace(parameters=[]), TypeError)] if call != "unscale_" else []

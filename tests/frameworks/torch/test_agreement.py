@@ -54,8 +54,8 @@ def mesh():
     torch.distributed.destroy_process_group()
 
 
-def unscaled(scaler, *params):
-    """Unscale gradients of zeros of an optimizer over *params*."""
+def unscale_zeros(scaler, *params):
+    """Unscale an optimizer over *params*, whose gradients are zeros."""
     for param in params:
         param.requires_grad_().grad = torch.zeros_like(param)
     scaler.scale(torch.ones(()))
@@ -77,7 +77,7 @@ def test_ranks_compare_the_parameters_on_a_mesh_of_all_ranks(mesh):
 
     whole = DTensor.from_local(torch.zeros(3), mesh, [Shard(0)] * 2)
     part = DTensor.from_local(torch.zeros(3), mesh["shards"], [Shard(0)])
-    unscaled(GradScaler("cpu", communicator=Recorder()), whole, part, torch.zeros(3))
+    unscale_zeros(GradScaler("cpu", communicator=Recorder()), whole, part, torch.zeros(3))
     assert compared == [["float32 (12,)"]]
 
 
@@ -89,5 +89,5 @@ def test_ranks_that_share_dtensors_need_no_communicator(mesh):
 
     for param, exchanged in ((DTensor.from_local(torch.zeros(3), mesh, [Shard(0)] * 2), True), (torch.zeros(3), False)):
         with CommDebugMode() as collectives:
-            unscaled(GradScaler("cpu"), param)
+            unscale_zeros(GradScaler("cpu"), param)
         assert (collectives.get_total_counts() > 0) == exchanged

@@ -47,8 +47,8 @@ def outcomes(scaler, gradient, calls):
     return [loop.outcome(call) for call in calls]
 
 
-def as_here(outcome):
-    """Replace torch's AssertionError by a RuntimeError."""
+def with_runtime_error(outcome):
+    """Return an outcome of torch with a RuntimeError instead of an AssertionError."""
     error, state = outcome
     return RuntimeError if error is AssertionError else error, state
 
@@ -63,7 +63,7 @@ def test_every_order_of_calls_has_torchs_outcome(gradient):
     errors = set()
     for calls in [*product(CALLS, repeat=2), *(("scale", *calls) for calls in product(CALLS, repeat=4))]:
         expected = outcomes(loops.theirs(**settings), gradient, calls)
-        assert outcomes(loops.ours(**settings), gradient, calls) == [as_here(outcome) for outcome in expected], calls
+        assert outcomes(loops.ours(**settings), gradient, calls) == [with_runtime_error(outcome) for outcome in expected], calls
         errors |= {error for error, _ in expected}
     assert errors == {None, RuntimeError, AssertionError}
 

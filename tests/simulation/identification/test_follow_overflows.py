@@ -132,7 +132,7 @@ def test_resumed_run_can_start_with_a_counted_overflow():
     assert follow_overflows(rule, overflows).contradiction.step == 0
 
 
-def test_rule_with_further_overflows_did_not_raise():
+def test_published_scaler_can_raise_only_at_the_last_overflow():
     """If the scale after an overflow is unknown, DeepSpeed may have raised an error there, unless another overflow follows."""
     rule = presets.deepspeed(init_scale=1.0)
     result = follow_overflows(rule, [Overflow(line, 1.0, math.nan) for line in range(2)])
@@ -144,7 +144,7 @@ def test_rule_with_further_overflows_did_not_raise():
     assert resumed.finite.sum() > 900
 
 
-def test_a_scale_before_an_overflow_that_was_rounded_is_found():
+def test_a_scale_before_a_rounded_backoff_is_found():
     """A backoff by 0.7 rounds to float32, so that the scale before it can be above the quotient."""
     for init_scale in np.float32([5.0, 6.0, 7.0, 9.0, 11.0, 13.0, 100.0, 1000.0]).tolist():
         rule = LossScaleRule(init_scale, backoff_factor=0.7)

@@ -230,7 +230,7 @@ def test_few_scales_are_listed_after_a_gap(listed, expected, monkeypatch):
 
 @pytest.mark.parametrize(("name", "least"), [("TOTAL", 4), ("CROWD", 1)])
 def test_limit_itself_is_allowed(name, least, monkeypatch):
-    """The steps have four possible states in all. One of them is new at the same step as another new state."""
+    """The run has four possible states in total (`TOTAL`), of which one is new at the same step as another (`CROWD`)."""
     monkeypatch.setattr(follow_scales, "PER_STEP", 0)
     observed = Observed(np.array([8.0, math.nan, 8.0]), np.full(2, -1, np.int8))
     for limit in (least, least - 1):

@@ -16,20 +16,20 @@ from ampscale.simulation.traces import Observed, Overflow, from_flags, from_stri
 SMALL = {"growth_interval": 6, "hysteresis": 2, "init_scale": 64.0, "overflow_tolerance": 0.4}
 
 
-def known(name, **settings):
+def settable(name, **settings):
     """Return the *settings* that are parameters of a preset."""
     return {key: value for key, value in settings.items() if key in presets.PRESETS[name].parameters}
 
 
-def unseen(scales):
-    """Return an observation of scales without flags."""
+def without_flags(scales):
+    """Return an observation of scales with unknown flags."""
     return Observed(np.array(scales, np.float64), np.full(len(scales) - 1, -1, np.int8))
 
 
-SEEN = unseen([64, 32])
+RUN = without_flags([64, 32])
 
 
-def seen(steps, scales):
+def with_flags(steps, scales):
     """Return an observation of scales, with flags as text."""
     return Observed(np.array(scales, np.float64), np.array([step == "." for step in steps], np.int8))
 
@@ -62,7 +62,7 @@ def assert_reproduced(explanation, observed):
 def test_every_preset_is_consistent_with_its_own_run(name, flags):
     """The trace of each consistent scaler reproduces the scales."""
     random = np.random.default_rng(list(presets.PRESETS).index(name))
-    settings = known(name, **SMALL)
+    settings = settable(name, **SMALL)
     observed = run(presets.PRESETS[name].rule(**settings), random.random(150) > 0.15, flags)
     explanations = identify(observed, settings={**SMALL, **settings})
     mine = next(explanation for explanation in explanations if explanation.name == name)
@@ -81,7 +81,7 @@ DIFFERENT = ["paddle", "tensorflow_contrib", "megatron", "deepspeed", "deepspeed
 
 def scales_of(name, settings):
     """Return the scales of a preset at `STEPS`."""
-    return simulate(presets.PRESETS[name].rule(init_scale=64.0, **known(name, **settings)), from_string(STEPS)).scales.tolist()
+    return simulate(presets.PRESETS[name].rule(init_scale=64.0, **settable(name, **settings)), from_string(STEPS)).scales.tolist()
 
 
 @pytest.mark.parametrize("name", DIFFERENT)
@@ -89,7 +89,7 @@ def test_scalers_contradict_each_other_at_the_first_difference(name):
     """Each scaler is consistent with its own scales only."""
     settings = {"growth_interval": 3, "hysteresis": 2, "backoff_factor": 0.5}
     scales = scales_of(name, settings)
-    by_name = {item.name: item for item in identify(seen(STEPS, scales), DIFFERENT, settings)}
+    by_name = {item.name: item for item in identify(with_flags(STEPS, scales), DIFFERENT, settings)}
     assert consistent(by_name.values()) == [name]
     for other in set(DIFFERENT) - {name}:
         theirs = scales_of(other, settings)
@@ -147,15 +147,15 @@ def test_explanations_are_sorted():
 def test_published_initial_scale_is_tried_first_if_the_first_scale_is_unknown():
     """The first known scale is tried next."""
     for first, changed in ((65536.0, ()), (1024.0, ("init_scale",))):
-        (explanation,) = identify(unseen([math.nan, first, first, first / 2]), ["torch"])
+        (explanation,) = identify(without_flags([math.nan, first, first, first / 2]), ["torch"])
         assert (explanation.explains, explanation.changed, explanation.rule.init_scale) == (True, changed, first)
-    (explanation,) = identify(unseen([math.nan, 65536.0, 65536.0, 32768.0]), ["keras"], {"init_scale": 65536.0})
+    (explanation,) = identify(without_flags([math.nan, 65536.0, 65536.0, 32768.0]), ["keras"], {"init_scale": 65536.0})
     assert explanation.explains
 
 
 def test_setting_applies_to_candidates_that_have_it():
     """Candidates without this setting are tried as well."""
-    explanations = identify(unseen([64, 64, 32]), ["keras", "paddle"], {"hysteresis": 2, "init_scale": 64})
+    explanations = identify(without_flags([64, 64, 32]), ["keras", "paddle"], {"hysteresis": 2, "init_scale": 64})
     settings = {"paddle": {"init_scale": 64, "hysteresis": 2}, "keras": {"init_scale": 64}}
     assert {item.name: item.settings for item in explanations} == settings
 
@@ -163,7 +163,7 @@ def test_setting_applies_to_candidates_that_have_it():
 def test_rules_can_be_candidates():
     """The initial scale and other fields of a rule can be inferred as well."""
     rules = {"mine": LossScaleRule(growth_interval=2, hysteresis=2), "other": LossScaleRule(growth_interval=3)}
-    explanations = identify(seen("..x..", [64, 64, 128, 128, 128, 256]), rules)
+    explanations = identify(with_flags("..x..", [64, 64, 128, 128, 128, 256]), rules)
     assert [(item.name, item.changed) for item in explanations] == [("mine", ()), ("other", ("hysteresis", "growth_interval"))]
     assert explanations[0].rule == dataclasses.replace(rules["mine"], init_scale=64.0)
 
@@ -189,13 +189,13 @@ def test_overflows_with_unknown_old_scales_are_identified(after, init, changed):
 @pytest.mark.parametrize("name", ["torch", "megatron", "deepspeed", "nemo"])
 def test_resumed_run_can_start_with_any_counts(name):
     """Without `resumed`, a run that starts within a window is inconsistent, since it requires zero counts."""
-    rule = presets.PRESETS[name].rule(**known(name, growth_interval=40, hysteresis=2))
+    rule = presets.PRESETS[name].rule(**settable(name, growth_interval=40, hysteresis=2))
     finite = np.random.default_rng(3).random(400) > 0.02
     whole = run(rule, finite, flags=True)
     cut = int(np.flatnonzero(whole.scales[1:] > whole.scales[:-1])[1]) - 10  # ten steps before the second growth
     tail = Observed(whole.scales[cut:], whole.finite[cut:])
     settings = {"growth_interval": 40, "hysteresis": 2}
-    (explanation,) = identify(tail, [name], known(name, **settings), resumed=True)
+    (explanation,) = identify(tail, [name], settable(name, **settings), resumed=True)
     assert (explanation.explains, explanation.changed) == (True, ())
     good, bad = explanation.start
     state = rule.init()._replace(scale=np.array(tail.scales[0], rule.dtype), good_steps=np.int32(good), bad_steps=np.int32(bad))
@@ -203,7 +203,7 @@ def test_resumed_run_can_start_with_any_counts(name):
         state = rule.update(state, bool(finite_step))
         assert state.scale == scale
     assert identify(tail, [name], resumed=True)[0].settings.get("growth_interval") == 40
-    assert not identify(tail, [name], known(name, **settings))[0].explains
+    assert not identify(tail, [name], settable(name, **settings))[0].explains
 
 
 def test_resumed_run_can_start_with_counted_overflows():
@@ -223,18 +223,22 @@ def test_resumed_run_can_start_with_counted_overflows():
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: identify(SEEN, ["pytorch"]), ValueError, "candidates must be presets, .*got \\['pytorch'\\]"),
-        (lambda: identify(SEEN, "torch"), TypeError, "candidates must be several names"),
-        (lambda: identify(SEEN, {"mine": 3}), TypeError, "the candidate mine must be a LossScaleRule, got 3"),
-        (lambda: identify(SEEN, ["keras"], {"hysteresis": 2}), ValueError, "parameters of a candidate, got \\['hysteresis'\\]"),
-        (lambda: identify(SEEN, None, {"growth_interval": -1}), ValueError, "growth_interval must be an int from 1"),
-        (lambda: identify(SEEN, None, {"growth_interval": "2"}), TypeError, "growth_interval must be an int from 1"),
-        (lambda: identify(unseen([math.nan, math.nan])), ValueError, "at least one scale must be known, got none"),
+        (lambda: identify(RUN, ["pytorch"]), ValueError, "candidates must be presets, .*got \\['pytorch'\\]"),
+        (lambda: identify(RUN, "torch"), TypeError, "candidates must be several names"),
+        (lambda: identify(RUN, {"mine": 3}), TypeError, "the candidate mine must be a LossScaleRule, got 3"),
+        (lambda: identify(RUN, ["keras"], {"hysteresis": 2}), ValueError, "parameters of a candidate, got \\['hysteresis'\\]"),
+        (lambda: identify(RUN, None, {"growth_interval": -1}), ValueError, "growth_interval must be an int from 1"),
+        (lambda: identify(RUN, None, {"growth_interval": "2"}), TypeError, "growth_interval must be an int from 1"),
+        (lambda: identify(without_flags([math.nan, math.nan])), ValueError, "at least one scale must be known, got none"),
         (lambda: identify([]), ValueError, "at least one scale must be known, got none"),
         (lambda: identify([1.0, 2.0]), TypeError, "seen must be Observed, or a list of overflows"),
-        (lambda: identify(unseen([math.nan, 64]), resumed=True), ValueError, "requires a scale before the first step, got none"),
-        (lambda: identify(SEEN, resumed=1), TypeError, "resumed must be a bool"),
-        (lambda: identify(SEEN, rtol=0.5), ValueError, "rtol must be a number from 0 to"),
+        (
+            lambda: identify(without_flags([math.nan, 64]), resumed=True),
+            ValueError,
+            "requires a scale before the first step, got none",
+        ),
+        (lambda: identify(RUN, resumed=1), TypeError, "resumed must be a bool"),
+        (lambda: identify(RUN, rtol=0.5), ValueError, "rtol must be a number from 0 to"),
     ],
 )
 def test_invalid_arguments_raise_an_error(call, error, message):

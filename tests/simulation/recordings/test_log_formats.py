@@ -20,7 +20,7 @@ INNER = "2020-08-01 12:39:39 | INFO | train_inner | epoch 001:"
 INNER_JSON = '[2021-05-26 12:00:00,123][train_inner][INFO] - {"epoch": 1,'
 
 
-def only(text):
+def only_event(text):
     """Return the only log format with messages in a text, and its only event."""
     [(log_format, [event])] = find_events(text).items()
     return log_format, event
@@ -72,7 +72,7 @@ STAMPS = ["", STAMP, " 12%|█▎        | 47/378 [00:21<01:09,  3.52s/it]", "no
 def test_message_is_an_overflow_with_its_scales(log_format):
     """The start of the line does not matter. A missing scale is NaN."""
     for (message, scales), stamp in product(MESSAGES[log_format].items(), STAMPS):
-        detected_format, event = only(f"first\n{stamp}{message}\nlast")
+        detected_format, event = only_event(f"first\n{stamp}{message}\nlast")
         line, *reported = event.overflow()
         assert (detected_format, event.meaning, line) == (log_format, "overflow", 3 if message.startswith("\n") else 2)
         assert reported == pytest.approx([math.nan if scale is None else scale for scale in scales], rel=0, abs=0, nan_ok=True)
@@ -119,7 +119,7 @@ LINES = {  # for each project, the step number in a line, and other values in it
 def test_number_of_the_step_is_read(log_format):
     """Other values in the line are groups of the event."""
     for line, number, groups in LINES[log_format]:
-        detected_format, event = only(f"first\n{line}\n")
+        detected_format, event = only_event(f"first\n{line}\n")
         assert (detected_format, event.number) == (log_format, number)
         assert {name: event.groups.get(name) for name in groups} == groups
 
@@ -164,7 +164,7 @@ def test_other_lines_match_nothing():
 )
 def test_scale_of_a_line_is_read_if_its_digits_determine_it(line, scale):
     """Six digits determine a power of two. Averages, and numbers that one decimal does not determine, are unknown."""
-    _, event = only(line)
+    _, event = only_event(line)
     assert event.scale_after() == scale or (math.isnan(scale) and math.isnan(event.scale_after()))
 
 
@@ -184,7 +184,7 @@ def test_scale_of_a_line_is_read_if_its_digits_determine_it(line, scale):
 )
 def test_rank_is_in_the_message_or_before_the_line(line, rank):
     """The prefixes are those of torchrun and mpirun. A line number is not a rank."""
-    assert only(f"first\n{line}")[1].rank == rank
+    assert only_event(f"first\n{line}")[1].rank == rank
 
 
 def test_line_can_have_two_messages():

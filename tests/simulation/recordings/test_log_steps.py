@@ -69,7 +69,7 @@ STEPS_OF = {
         ("| no existing checkpoint found c.pt\n" + fairseq(9) + fairseq(10), "." * 10),
         (note(8) + fairseq(9) + note(4) + fairseq(10), "x."),
     ],
-    "this applies to the first step of each run": [
+    "new Megatron does not reset its count at the first step of any run": [
         (new_megatron(1, 1) + new_megatron(5, 1) + new_megatron(10, 0) + LOADED.format(10) + new_megatron(11, 1), "x.........x"),
         (LOADED.format(10) + new_megatron(11, 1) + new_megatron(15, 1), "x...."),
         (LOADED.format(10) + new_megatron(11, 1) + new_megatron(12, 2) + new_megatron(13, 0), "xx."),

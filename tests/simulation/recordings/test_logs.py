@@ -194,7 +194,7 @@ def test_messages_of_several_processes_are_read_once(project, text, window, ever
     assert ("x" in text) == (len(log.notes) > len(alone.notes))
 
 
-def halved(*scales, copies=1):
+def paddle_messages(*scales, copies=1):
     """Return Paddle's messages about overflows at these scales."""
     return "".join(PADDLE.format(scale, scale, 0.5) * copies for scale in scales)
 
@@ -206,15 +206,15 @@ WITH_STEP_BEFORE = "Grad overflow on iteration 1\n[deepspeed] OVERFLOW! Skipping
 THRICE = (APEX.format(0, 4.0) + "step 1\n") * 3 + "step 2\n" * 3 + (APEX.format(0, 2.0) + "step 3\n") * 3
 TWICE = "each overflow message occurs 2 times in a row and was read once, assuming 2 processes"
 COUNTED = {  # for each fact: log, step pattern, steps if they are known, number of overflows, and note on copies
-    "equal messages in a row are several overflows": (halved(8.0, 4.0, 4.0), None, None, 3, None),
-    "if all messages have copies, each is read once": (halved(8.0, 4.0, 4.0, copies=2), None, None, 3, TWICE),
-    "only one process of fairseq prints them": (FAIRSEQ * 2 + "| INFO | train_inner | num_updates=5\n", None, "??????.", 2, None),
+    "equal messages in a row are several overflows": (paddle_messages(8.0, 4.0, 4.0), None, None, 3, None),
+    "if all messages have copies, each is read once": (paddle_messages(8.0, 4.0, 4.0, copies=2), None, None, 3, TWICE),
+    "one fairseq process prints messages": (FAIRSEQ * 2 + "| INFO | train_inner | num_updates=5\n", None, "??????.", 2, None),
     "at the lower bound the scale does not change": (AT_FLOOR * 4, None, None, 4, None),
-    "copies above it show that there are copies at it": (ABOVE_FLOOR * 2 + AT_FLOOR * 6, None, None, 4, TWICE),
-    "a single message above it shows that there are none": (ABOVE_FLOOR + AT_FLOOR * 6, None, None, 7, None),
+    "copies above the bound show that there are copies at it": (ABOVE_FLOOR * 2 + AT_FLOOR * 6, None, None, 4, TWICE),
+    "a single message above the bound shows that there are no copies": (ABOVE_FLOOR + AT_FLOOR * 6, None, None, 7, None),
     "copies of a message precede each copy of a line": (THRICE, STEP, "x.x", 2, None),
     "a message contains its step": (WITH_STEP.format(3, 8.0) * 2 + WITH_STEP.format(4, 4.0) * 2, None, "...xx", 2, None),
-    "a step pattern then determines the end of the log only": (WITH_STEP_BEFORE + "step 3\n", STEP, ".x.", 1, None),
+    "with such messages, a step pattern determines only the log's end": (WITH_STEP_BEFORE + "step 3\n", STEP, ".x.", 1, None),
     "a carriage return ends a line": (f"\r 1/3 [1s]{ZERO.format(0, 8, 4)}\r 2/3 [2s]\r 3/3 [3s]\n", r"\d/3 \[", ".x.", 1, None),
 }
 

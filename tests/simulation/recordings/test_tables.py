@@ -15,7 +15,7 @@ from ampscale.simulation import from_csv, observed_from_csv
 
 @pytest.fixture
 def written(tmp_path):
-    """Write text or bytes to a file, and return its path."""
+    """Return a function that writes text or bytes to a file, and returns its path."""
 
     def write(content):
         path = tmp_path / "trace.csv"
