@@ -67,7 +67,7 @@ linkcheck: docs ## request every link of the site to another one
 	.venv-docs/bin/sphinx-build --quiet --builder linkcheck --conf-dir docs build/site build/linkcheck
 
 pictures: $(READY) ## the pictures of docs/how-it-works.md, by the commands that the page shows
-	grep -h '^ampscale .*--picture docs/' docs/*.md | PATH="$(BIN):$$PATH" sh
+	grep '^ampscale .*--picture' docs/how-it-works.md | (cd docs && PATH="$(abspath $(BIN)):$$PATH" sh)
 
 vectors: ## dist/ampscale-vectors-1.0.zip: the test vectors with checksums, for other projects
 	PYTHONPATH=tools $(PYTHON) -m spec_vectors.archive
