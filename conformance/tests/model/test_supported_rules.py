@@ -72,7 +72,7 @@ def test_a_rule_keeps_its_variant_fields():
 
 
 def test_a_constant_scale_supports_its_initial_value_only():
-    """It has no factors and no interval to set."""
+    """A constant scale has no factors and no interval to set."""
     supported = supported_rules(LossScaleRule(growth_factor=1.0, backoff_factor=1.0))
     assert supported.parameters == {"init_scale"}
     assert supported.rule(init_scale=8.0).init_scale == 8.0

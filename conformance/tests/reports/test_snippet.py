@@ -135,7 +135,7 @@ def test_a_script_contains_the_attributes_of_the_adapter():
 
 
 def test_adapters_without_self_contained_source_have_no_script():
-    """One uses ampscale, the other has no source."""
+    """One adapter uses ampscale, and the other has no source."""
     adapter = RequiresAmpscale()
     typed = type("Typed", (), {"info": GrowsLate.info, "create": lambda *_: 1, "read_scale": lambda *_: 3.0})()
     assert [script_of(START, adapter_) for adapter_ in (adapter, typed)] == ["", ""]

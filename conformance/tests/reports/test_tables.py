@@ -70,7 +70,7 @@ def test_arrays_of_more_than_16_elements_are_runs():
     ]
 
 
-def test_a_rule_has_fields_that_differ_from_the_defaults():
+def test_a_rule_has_only_the_fields_that_differ_from_the_defaults():
     """Objects with some fields of a rule are unchanged."""
     rule = LossScaleRule(init_scale=8.0, hysteresis=2, delayed_update=True, reset_bad_steps_on=("growth",))
     encoded = tables.brief([json.loads(rule.to_json())])

@@ -267,7 +267,7 @@ def test_overlapping_entries_are_rewritten(file):
     ],
 )
 def test_other_toml_syntax_is_not_rewritten(file, text):
-    """Otherwise text of the user could be lost."""
+    """Rewriting such syntax could lose text of the user."""
     file.write_text(text)
     with pytest.raises(ValueError, match=r"expect\.toml"):
         updated(file, [result("grows", "pass")])

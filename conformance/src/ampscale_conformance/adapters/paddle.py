@@ -51,7 +51,7 @@ class Paddle(LoopScaler):
             return paddle.amp.GradScaler(init_loss_scaling=scale, **constants)
 
     def read_scale(self, scaler: Any) -> float:
-        """Read the private tensor, since there is no public access."""
+        """Return the scale in the state dict, since no getter returns the current scale."""
         return float(scaler.state_dict()["scale"][0])
 
     def all_finite(self, tree: Any) -> bool:
