@@ -136,7 +136,7 @@ def test_every_run_has_a_page(name, path):
 
 
 def test_page_of_many_steps_is_small(path):
-    """Its size does not grow with the number of steps; gradients beyond the worst two hundred have no picture."""
+    """The size of the page does not grow with the number of steps; gradients beyond the worst two hundred have no picture."""
     names = [f"layer.{index}" for index in range(300)]
     histograms = tuple(Histogram(-40 + index % 30, tuple(range(1, 41))) for index in range(300))
     measured = StepRecord(0, 2.0**16, 2.0**16, True, True, measured_scale=2.0**16, histograms=histograms)
@@ -194,7 +194,7 @@ def page_file(tmp_path_factory):
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_page_is_readable(browser, page_file, width, scheme):
-    """It fits the width of the window, has no text of low contrast, and causes neither errors nor requests."""
+    """The page fits the width of the window, has no text of low contrast, and causes neither errors nor requests."""
     from reports import browsing
 
     browser.errors()

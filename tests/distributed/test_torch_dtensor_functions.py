@@ -197,7 +197,7 @@ def groups(rank):
 
 
 @pytest.mark.clause("TORCH-dtensor-functions", "TORCH-dtensor-norms")
-def test_a_flag_is_that_of_the_whole_mesh_and_a_norm_that_of_the_slice(gloo):
+def test_a_flag_covers_the_whole_mesh_and_a_norm_covers_the_slice(gloo):
     """Separate meshes of two ranks do not wait for each other."""
     assert gloo.run(groups) == [
         [[False, False], [INF, pytest.approx(32**0.5)]],

@@ -111,7 +111,7 @@ def without_gradients(rank, has_communicator):
 @pytest.mark.clause("REPLICAS-empty-ranks", "TORCH-communicator", "TORCH-dtensor-ranks", "TORCH-no-gradients")
 @pytest.mark.parametrize("has_communicator", [True, False])
 def test_a_rank_without_gradients_follows_the_others(gloo, has_communicator):
-    """Its scaler agrees because of a communicator, or of DTensor parameters. If no rank has a gradient, nothing is counted."""
+    """The ranks agree because of a communicator, or of DTensor parameters. If no rank has a gradient, nothing is counted."""
     assert gloo.run(without_gradients, has_communicator) == 4 * [[[True, 4.0, 1], [False, 2.0, 0], [False, 2.0, 0]]]
 
 

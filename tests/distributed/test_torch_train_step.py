@@ -69,5 +69,5 @@ def fully_sharded(_):
 
 @pytest.mark.clause("TORCH-dtensor-train-step")
 def test_a_fully_sharded_module_is_rejected_with_the_remedy(gloo):
-    """Its hooks do not support functional calls."""
+    """The hooks of FSDP2 do not support functional calls."""
     assert all("ampscale.torch.GradScaler" in message for message in gloo.run(fully_sharded))

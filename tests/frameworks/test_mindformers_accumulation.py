@@ -45,7 +45,7 @@ def test_micro_batches_equal_one_call_on_the_whole_batch(calls, use_clip_grad):
 
 @pytest.mark.clause("MINDFORMERS-accumulation", "MINDFORMERS-accumulation-scale")
 def test_incomplete_steps_change_no_parameters():
-    """Their calls return their own loss and overflow flag but no global norm; rate and scale are unchanged."""
+    """Each call returns its own loss and overflow flag but no global norm; rate and scale are unchanged."""
     network = linear([1, 2])
     optimizer = optimizers.SGD(network, [0.5, 0.25])
     cell = MFTrainOneStepCell(
@@ -87,7 +87,7 @@ def test_a_missing_gradient_counts_as_zero(present):
 
 @pytest.mark.clause("MINDFORMERS-accumulation", "MINDFORMERS-local-norm", "MINDFORMERS-global-norm")
 def test_the_norms_are_those_of_the_mean_gradients():
-    """The norms are the global one and the local ones."""
+    """The global norm and the local norm are 5."""
     cell = MFTrainOneStepCell(linear(), Recorder(), True, 100.0, 8.0, True, gradient_accumulation_steps=2)
     cell(array([3, 0]))
     out = cell(array([3, 8]))

@@ -232,7 +232,7 @@ def test_a_load_that_fails_changes_nothing(name):
     assert [run.step(letter) for letter in "OFF"] == results[5:]
 
 
-def test_a_cell_without_update_cell_state_rejects_such_a_state():
+def test_a_cell_without_a_dynamic_update_cell_rejects_update_cell_state():
     """Fixed update cells and arrays have no state."""
     for scale_sense in (FixedLossScaleUpdateCell(8), array(8)):
         cell = TrainOneStepWithLossScaleCell(linear(), lambda _gradients: None, scale_sense)

@@ -71,7 +71,7 @@ class Own(TrainOneStepWithLossScaleCell):
 @pytest.mark.clause("MINDSPORE-cell-interrupted", "MINDSPORE-subclasses")
 @pytest.mark.parametrize("cell", [TrainOneStepWithLossScaleCell, Own])
 def test_an_optimizer_that_raises_interrupts_a_cell_with_a_fixed_scale(cell):
-    """It may have written a parameter before. A `construct` that a subclass overrides is interrupted too."""
+    """The optimizer may have written a parameter before it raises. A `construct` that a subclass overrides is interrupted too."""
     broken = cell(linear([1, 2]), Mock(side_effect=OSError("no step today"), spec=Recorder()), array(8.0))
     with pytest.raises(OSError, match="no step today"):
         broken(FINE)

@@ -66,7 +66,7 @@ def test_arguments_reach_the_optimizer(gradient, applied):
 
 @pytest.mark.clause("TORCH-interrupted")
 def test_an_interrupted_step_leaves_no_attributes():
-    """They are removed even if the optimizer raises an error."""
+    """The attributes are removed even if the optimizer raises an error."""
     optimizer = optimizer_with(8.0, make=OnDeviceOptimizer)
     optimizer.fails = True
     with pytest.raises(OSError, match="no step today"):

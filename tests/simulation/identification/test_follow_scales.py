@@ -221,7 +221,7 @@ def test_subnormal_scales_may_grow_by_more_than_the_factor():
 
 @pytest.mark.parametrize(("listed", "expected"), [(3, (1.0, 4.0, 16.0, 64.0)), (2, ())])
 def test_few_scales_are_listed_after_a_gap(listed, expected, monkeypatch):
-    """Three states, the limit in the first case, are possible after two unobserved steps. Beyond the limit none is listed."""
+    """After two unobserved steps, three states are possible. Their next scales are listed if `LISTED` is at least three."""
     monkeypatch.setattr(follow_scales, "LISTED", listed)
     observed = Observed(np.array([8.0, math.nan, math.nan, 5.0]), np.full(3, -1, np.int8))
     result = follow(LossScaleRule(8.0, growth_interval=1), observed).contradiction

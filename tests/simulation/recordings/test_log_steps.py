@@ -136,7 +136,7 @@ def test_count_of_a_line_takes_precedence_over_messages():
     ],
 )
 def test_log_starts_one_distance_before_its_first_number(text, start, expected):
-    """It does not start before the first step. A note contains the start, unless it is the first step."""
+    """The log does not start before the first step. A note contains the start, unless it is the first step."""
     assert read_steps(text) == expected
     assert [note for note in read_log(text).notes if "begins" in note] == [f"the log begins after step {start}"] * bool(start)
 
