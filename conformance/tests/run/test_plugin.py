@@ -181,8 +181,8 @@ ADAPTER = ["--ampscale-adapter", "strange:CONFORMING"]
         ([*ADAPTER, "--ampscale-expect", "absent.toml"], "absent.toml"),
     ],
 )
-def test_wrong_usage_is_one_line_with_status_4(here, monkeypatch, capsys, arguments, message):
-    """The suite may also be imported by another test module."""
+def test_wrong_usage_has_a_message_and_status_4(here, monkeypatch, capsys, arguments, message):
+    """There is no traceback, also if another test module imports the suite."""
     monkeypatch.chdir(here)
     monkeypatch.setattr(sys, "path", [*sys.path])
     (here / "test_all.py").write_text(f"from {SUITE}.test_machine import *\n")
