@@ -119,7 +119,7 @@ def global_norms(_, dtype, factor):
 @pytest.mark.parametrize(
     ("dtype", "factor", "tolerance"), [("float64", 1, 2**-51), ("float32", 1e35, 2**-22), ("float32", 1e-42, 2**-22)]
 )
-def test_other_norms_are_the_same_on_all_ranks_and_accurate(gloo, dtype, factor, tolerance):
+def test_float64_and_extreme_norms_are_accurate_and_the_same_on_all_ranks(gloo, dtype, factor, tolerance):
     """In float64, the order of additions affects the last bits. In float32, squares of these values overflow or underflow."""
     results = gloo.run(global_norms, dtype, factor)
     assert results == 4 * [results[0]]

@@ -172,7 +172,7 @@ def test_the_average_is_updated_at_applied_steps_only():
 
 @pytest.mark.clause("MINDFORMERS-ema")
 @pytest.mark.parametrize(("dtype", "average_dtype"), [("float16", "float32"), ("float32", "float32"), ("float64", "float64")])
-def test_the_average_is_a_float32_copy(dtype, average_dtype):
+def test_the_average_is_a_copy_in_at_least_float32(dtype, average_dtype):
     """16-bit parameters are averaged in float32, and the parameters are unchanged."""
     network = linear([1, 2], dtype=dtype)
     cell = MFTrainOneStepCell(network, optimizers.SGD(network, 0.5), ema_decay=2.0**-12)

@@ -36,7 +36,7 @@ def test_two_hundred_steps_equal_torchs(loop, optimizer):
 
 
 def test_the_run_has_ten_overflows_and_grows_between_them():
-    """The scale backs off at these steps only, and grows between them. Some gradients overflow only if they are scaled."""
+    """The scale backs off at the steps of `OVERFLOWS` only. Some gradients overflow only if they are scaled."""
     scales = [SETTINGS["init_scale"], *(state["scale"] for _, state in reference("together", "sgd"))]
     assert [step for step in range(STEPS) if scales[step + 1] < scales[step]] == list(OVERFLOWS)
     assert scales[-1] > scales[0]
