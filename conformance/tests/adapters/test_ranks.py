@@ -1,4 +1,4 @@
-"""`on_ranks`: a function runs in real processes, and an error, exit or delay of any of them is reported. None remains."""
+"""`on_ranks`: a function runs in real processes, and an error, exit or delay of any of them is reported. No process remains."""
 
 import json
 import os
