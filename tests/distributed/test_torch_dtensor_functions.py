@@ -127,7 +127,7 @@ def test_float64_and_extreme_norms_are_accurate_and_the_same_on_all_ranks(gloo, 
 
 
 def results_of(_, name):
-    """Return values and placements of a function's result on DTensors, and its values on whole arrays."""
+    """Return the values of a function's result on DTensors, which keeps their placements, and on whole arrays."""
     calls = {
         "scale": lambda tree: ampscale.scale(tree, 3.0),
         "unscale": lambda tree: ampscale.unscale(tree, torch.tensor(3.0)),
