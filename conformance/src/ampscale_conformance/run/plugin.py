@@ -25,7 +25,7 @@ MISSING = "an adapter is required: pytest --pyargs ampscale_conformance.suite --
 
 
 def chapter_test(chapter: str) -> Callable[[Case, pytest.FixtureRequest], None]:
-    """Return a parametrized test that runs the cases of one module of ampscale_conformance.cases; the verdict determines the outcome."""
+    """Return a parametrized test that runs the cases of one chapter; the verdict determines the outcome."""
     chapter_cases = import_module(f"{cases.__name__}.{chapter}").CASES
 
     @pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in chapter_cases])
