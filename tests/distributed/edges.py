@@ -75,7 +75,7 @@ def flags(rank, engine, bad):
 
 
 def norm(_, engine, layout, case):
-    """Return the norm and its dtype of gradients that `CASES` describes, on a rank of a layout."""
+    """Return norm, lift and dtype, and True if any rank has gradients, for the gradients of a case in `CASES`."""
     arrays, copies = CASES[case]
     communicator, index, make = communicator_of(engine, layout, timeout=10, copies=copies)
     arrays = [] if case.endswith("without") and index == 0 else arrays
