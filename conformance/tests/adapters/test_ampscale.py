@@ -16,7 +16,7 @@ pytestmark = pytest.mark.filterwarnings(  # torch.compile warns of caches of arr
     "ignore:Dynamo detected a call to a `functools.lru_cache`:UserWarning"
 )
 OURS = [name for name in SHIPPED if name.startswith("ampscale-") and name != "ampscale-cupy"]
-# Cases that take seconds with JAX or torch: each compiles for long, or imports the library in fresh processes.
+# Cases that take seconds with JAX or torch: each compiles slowly, or imports the library in fresh processes.
 LONG = ("follows-every-pattern-*", "applies-the-unscaled-gradient", "compiled-it-*", "another-process-goes-on")
 HEAVY = ("ampscale-jax", "ampscale-torch", "ampscale-torch-scaler")
 SLOW = (*HEAVY, "ampscale-mpi", "ampscale-paddle", "ampscale-mindformers-cell")  # the others run in `make test`, too

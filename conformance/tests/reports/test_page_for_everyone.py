@@ -144,7 +144,7 @@ def test_every_text_has_enough_contrast(browser, few, scheme):
 
 @pytest.mark.parametrize(("preference", "animation"), [("reduce", "none"), ("no-preference", "slide-in")])
 def test_reduced_motion_disables_the_animation(browser, few, preference, animation):
-    """Details open without an animation."""
+    """Without this preference, details slide in."""
     browser.show(few, browsing.LATE, prefers_reduced_motion=preference)
     assert browser.eval("getComputedStyle($('dialog')).animationName") == animation
 
