@@ -7,7 +7,7 @@ import numpy as np
 from ampscale.core.machine import LossScaleState
 
 
-def start(checkpoint):
+def state_of(checkpoint):
     """Return the state of a checkpoint as Python numbers."""
     return tuple(None if value is None else value.item() for value in checkpoint.state)
 
@@ -68,7 +68,7 @@ def most_differing(rules, pair, steps):
 
 def next_growth(checkpoint, steps):
     """Return the number of finite steps, up to *steps*, after which the scale is first larger; None if it never is."""
-    state = first = start(checkpoint)
+    state = first = state_of(checkpoint)
     for step in range(1, steps + 1):
         state = after(checkpoint.rule, state, True)
         if state[0] > first[0]:

@@ -85,7 +85,7 @@ def test_divergence_is_finite_between_two_scales(interval, hysteresis, delayed_u
 
 def check_numbers(pair):
     """Check the divergence of a pair against all traces."""
-    rules, states = [checkpoint.rule for checkpoint in pair], tuple(map(brute.start, pair))
+    rules, states = [checkpoint.rule for checkpoint in pair], tuple(map(brute.state_of, pair))
     result = divergence(*pair, budgets=(10_000,))
     assert result.searched is None
     assert brute.length(result.first) == brute.earliest(rules, states, LONG)
@@ -98,7 +98,7 @@ def check_numbers(pair):
 @given(small_pairs())
 def test_traces_lead_to_differing_scales(pair):
     """Scales differ after the first trace and the lead, and the cycle returns to the same states. The next growth is exact."""
-    rules, states = [checkpoint.rule for checkpoint in pair], tuple(map(brute.start, pair))
+    rules, states = [checkpoint.rule for checkpoint in pair], tuple(map(brute.state_of, pair))
     for checkpoint in pair:
         assert steps_to_growth(checkpoint) == brute.next_growth(checkpoint, LONG)
     result = divergence(*pair)
@@ -122,7 +122,7 @@ def capped(rules, pair):
 
 
 def runs(text):
-    """Return a text such as ``766. 1x`` as run lengths."""
+    """Parse run lengths such as ``766. 1x``."""
     return tuple(Run(token[-1], int(token[:-1])) for token in text.split())
 
 
@@ -199,7 +199,7 @@ def test_overflow_tolerance_is_searched_step_by_step(interval, tolerances):
     rule = LossScaleRule(8.0, growth_interval=interval, max_scale=16.0, overflow_tolerance=0.5, reset_bad_steps_on=("backoff",))
     rules = [replace(rule, overflow_tolerance=tolerance) for tolerance in tolerances]
     pair = [checkpoint_after(rule) for rule in rules]
-    assert brute.length(divergence(*pair).first) == brute.earliest(rules, tuple(map(brute.start, pair)), 12)
+    assert brute.length(divergence(*pair).first) == brute.earliest(rules, tuple(map(brute.state_of, pair)), 12)
 
 
 @pytest.mark.parametrize("good", [0, 2, 3])

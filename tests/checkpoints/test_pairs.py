@@ -39,7 +39,7 @@ def test_conversion_to_the_same_format_is_lossless(name):
 @pytest.mark.parametrize(("source", "target"), PAIRS)
 def test_report_states_the_first_difference(source, target):
     """Loops diverge after the reported trace; entries are read back as written; lossless conversions can be reversed."""
-    for loop, mapping, settings in different(source, SMALL[-1]):
+    for loop, mapping, settings in distinct_loops(source, SMALL[-1]):
         saved = checkpoints.convert(mapping, source, target, settings=settings)
         other = SCALERS[target].load(saved.mapping, saved.report.settings)
         divergence = saved.report.divergence
@@ -59,7 +59,7 @@ def forms(entries):
     return {key: (type(value), getattr(value, "dtype", None), getattr(value, "shape", None)) for key, value in entries.items()}
 
 
-def different(name, small):
+def distinct_loops(name, small):
     """Return one loop with its entries and settings for each canonical state that has the initial scale."""
     result = {}
     for loop, mapping, settings in states(name, small):

@@ -128,8 +128,8 @@ def test_unusual_rules_reach_their_states(rule, trace):
         check_reachable(rule, state)
 
 
-def test_an_arithmetic_without_an_effect_is_left_out():
-    """A division by a power of two is a product, and factors that float32 holds need no float64."""
+def test_canonical_form_leaves_out_arithmetic_without_an_effect():
+    """Dividing by a power of two equals multiplying, and factors that float32 represents exactly need no float64."""
     state = LossScaleState(8.0, 0, 0)
     assert not canonical(Checkpoint(LossScaleRule(divide_on_backoff=True), state))[0].divide_on_backoff
     thirds = LossScaleRule(backoff_factor=1 / 3, divide_on_backoff=True, float64_factor=True)

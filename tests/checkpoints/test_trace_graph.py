@@ -16,7 +16,7 @@ def searched(rows, budget=100):
 
 
 def distances(rows):
-    """Return the distances from the first node, computed with the algorithm of Bellman and Ford."""
+    """Return the distances from the first node, computed with the Bellman–Ford algorithm."""
     distance = {0: 0}
     for _ in rows:
         for node, row in enumerate(rows):

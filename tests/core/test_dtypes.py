@@ -18,7 +18,7 @@ def test_format_has_the_limits_of_its_dtype(name):
 
 
 def test_name_of_returns_the_same_name_for_all_libraries(library):
-    """All supported dtypes are tested, also complex numbers and integers."""
+    """All supported dtypes are tested, including complex numbers and integers."""
     for name in [*library.dtypes, *COMPLEX_PARTS, *INTEGERS]:
         assert name_of(DTYPES.get(name) or np.dtype(name)) == name
         assert name_of(library.array(1, name).dtype) == name
@@ -33,7 +33,7 @@ def test_unsupported_dtype_raises(dtype):
 
 @pytest.mark.clause("NORMS-accumulation-dtype", "SCALING-round-once")
 def test_arithmetic_uses_float32_or_float64():
-    """float64 and complex128 require float64; for a sum, one of them is sufficient."""
+    """float64 and complex128 require float64; in a sum, one such array is sufficient."""
     assert {name for name in (*FLOATS, *COMPLEX_PARTS) if compute_dtype(name) == "float64"} == {"float64", "complex128"}
     assert accumulation_dtype(["float16", "complex128", "float32"]) == "float64"
     assert accumulation_dtype(["float16", "complex64"]) == accumulation_dtype([]) == "float32"

@@ -77,7 +77,7 @@ def test_restored_state_continues(library):
 @pytest.mark.clause("MACHINE-settles")
 @pytest.mark.parametrize("limit", [2.0**20, 3.0e6, 1.0])
 def test_scale_settles_below_the_largest_finite_scale(limit):
-    """If every scale above a limit overflows, the scale reaches the limit and stays within a factor of two of it."""
+    """If every scale above a limit overflows, the scale settles within a factor of two of the limit."""
     rule = LossScaleRule(growth_interval=3)
     state, observed = rule.init(), []
     for _ in range(200):

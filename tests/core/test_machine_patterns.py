@@ -124,8 +124,8 @@ def backed_off(rule, scale, as_computed):
 
 def scaled(operation, rule, scale, factor, as_computed):
     """Apply one operation in float32, or in float64 and then round to float32."""
-    of = np.float64 if rule.float64_factor else np.float32
-    return np.float32(as_computed(operation(as_computed(of(scale)), of(factor))))
+    number = np.float64 if rule.float64_factor else np.float32
+    return np.float32(as_computed(operation(as_computed(number(scale)), number(factor))))
 
 
 def batch(rule, size, library):
@@ -179,13 +179,13 @@ def test_all_traces_equal_the_loop(library):
 @given(rules())
 def test_scale_stays_finite_and_within_its_bounds(rule):
     """No trace leaves the bounds unless `block_at_bounds` is set; with `skip_infinite_growth` the scale stays finite."""
-    of = np.dtype(rule.dtype).type
+    number = np.dtype(rule.dtype).type
     low, high = (None, None) if rule.block_at_bounds else (rule.min_scale, rule.max_scale)
     state = batch(rule, 2**STEPS, load("numpy"))
     for finite in PATTERNS.T:
         state = rule.update(state, finite)
-        assert np.all(of(low or 0) <= state.scale)
-        assert np.all(state.scale <= of(high or np.inf))
+        assert np.all(number(low or 0) <= state.scale)
+        assert np.all(state.scale <= number(high or np.inf))
         assert not rule.skip_infinite_growth or np.all(np.isfinite(state.scale))
 
 

@@ -19,7 +19,7 @@ def test_last_provider_returns_the_default_namespace(monkeypatch):
 
 
 def test_arrays_may_be_distributed_over_the_same_devices_in_several_ways(monkeypatch):
-    """A JAX sharding has the way as its `spec`, and the set of the devices."""
+    """The `spec` of a JAX sharding describes the distribution, and its `device_set` contains the devices."""
     sharding = namedtuple("sharding", ["spec", "device_set"])
     tree = [array_api_strict.zeros(()), array_api_strict.ones(())]
     monkeypatch.setattr("array_api_compat.device", lambda array: sharding(int(array), {"cpu:0", "cpu:1"}))

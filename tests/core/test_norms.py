@@ -28,7 +28,7 @@ def small_arrays(name, limit, shape=hnp.array_shapes(max_dims=2, max_side=2)):  
 
 
 def small_trees(library, least=0, dtypes=()):
-    """Generate lists of such arrays; of one shape except for NumPy, since JAX compiles for each shape."""
+    """Generate lists of `small_arrays`; of one shape except for NumPy, since JAX compiles for each shape."""
     shape = {} if library.name == "numpy" else {"shape": (3,)}
     leaf = st.sampled_from(dtypes or library.dtypes).flatmap(lambda name: small_arrays(name, 64, **shape))
     return st.lists(leaf, min_size=least, max_size=3)

@@ -32,9 +32,9 @@ def expected(function, array, factor):
 def test_results_equal_the_definition(library, data, factor):
     """Products and quotients are computed in float32 or float64 and rounded once, for any scale and any dtype."""
     array = data.draw(library.arrays())
-    there, scale = library.from_numpy(array), converted(library, factor)
-    assert alike(library.to_numpy(library.scale(there, scale)), expected(product, array, factor))
-    assert alike(library.to_numpy(library.unscale(there, scale)), expected(quotient, array, factor))
+    operand, scale = library.from_numpy(array), converted(library, factor)
+    assert alike(library.to_numpy(library.scale(operand, scale)), expected(product, array, factor))
+    assert alike(library.to_numpy(library.unscale(operand, scale)), expected(quotient, array, factor))
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -20,8 +20,8 @@ INF, NAN = np.inf, np.nan
 RULE = LossScaleRule(init_scale=8.0, growth_interval=2)
 
 
-def begin(library, create=SGD, dtype="float32", rule=RULE, **options):
-    """Return a step function of gradients and the initial state, with two parameters of shapes (2,) and ()."""
+def step_and_state(library, create=SGD, dtype="float32", rule=RULE, **options):
+    """Return a function that runs a step with the given gradients, and a state with two parameters of shapes (2,) and ()."""
     params = [library.array([1.0, -2.0], dtype), library.array(0.5, dtype)]
     model = network(params)
     optimizer = create(model, **{"learning_rate": [0.5, 0.25, 0.125], **options})
@@ -39,7 +39,7 @@ GOOD, BAD = [1.0, 2.0, 3.0], [1.0, INF, 3.0]
 @pytest.mark.clause("STEP-apply", "STEP-report", "STEP-status", "STEP-loss-unscaled")
 def test_finite_step_is_applied(library):
     """The update is the unscaled gradients times the learning rate; the report contains every value."""
-    step, state = begin(library)
+    step, state = step_and_state(library)
     new_state, report = library.to_numpy(step(state, GOOD))
     assert alike(new_state.params[0], np.asarray([0.5, -3.0], np.float32))
     assert alike(new_state.params[1], np.asarray(-1.0, np.float32))
@@ -55,7 +55,7 @@ def test_finite_step_is_applied(library):
 @with_dtypes("float16", "float64")
 def test_skipped_step_changes_only_the_scaler(library, optimizer, bad, dtype):
     """Parameters, moments, counts and learning rate are unchanged, bit for bit."""
-    step, state = begin(library, optimizer, dtype)
+    step, state = step_and_state(library, optimizer, dtype)
     state, _ = step(state, GOOD)
     old_state = library.to_numpy(state)
     new_state, report = library.to_numpy(step(state, [1.0, bad, 3.0]))
@@ -71,7 +71,7 @@ def test_skipped_step_changes_only_the_scaler(library, optimizer, bad, dtype):
 @pytest.mark.clause("STEP-no-gradients", "STEP-status", "OVERFLOW-empty")
 def test_step_without_gradients_changes_nothing(library):
     """The step is finite but not applied; it counts as attempted."""
-    step, state = begin(library)
+    step, state = step_and_state(library)
     old_state = library.to_numpy(state)
     new_state, report = library.to_numpy(step(state, None, max_norm=1.0))
     assert same(new_state._replace(attempted=None), old_state._replace(attempted=None))
@@ -85,8 +85,8 @@ def test_step_without_gradients_changes_nothing(library):
     "constants", [{"min_scale": 4.0, "raise_at_min_scale": True}, {"raise_at_or_below": 2.0}], ids=["min-scale", "at-or-below"]
 )
 def test_step_reports_that_the_published_scaler_would_raise(library, constants):
-    """An overflow halves 8; at 4 the next one would raise, so the scale is unchanged and the status reports it."""
-    step, state = begin(library, rule=LossScaleRule(init_scale=8.0, growth_interval=2, **constants))
+    """The first overflow halves 8. At 4, another overflow would raise, so the scale is unchanged and the status reports it."""
+    step, state = step_and_state(library, rule=LossScaleRule(init_scale=8.0, growth_interval=2, **constants))
     reported = []
     for gradients in (BAD, BAD, BAD, GOOD):
         state, report = step(state, gradients)
@@ -99,7 +99,7 @@ def test_step_reports_that_the_published_scaler_would_raise(library, constants):
 @pytest.mark.clause("MACHINE-next-step", "STEP-scale-updated-last", "STEP-counters", "STEP-learning-rate")
 def test_a_run_of_steps_is_reported_step_by_step(library):
     """Each step uses the scale of the state before it, and the learning rate for the number of steps applied before it."""
-    step, state = begin(library)
+    step, state = step_and_state(library)
     reports = []
     for gradients in (GOOD, BAD, GOOD, GOOD, GOOD):
         state, report = step(state, gradients)
@@ -115,7 +115,7 @@ def test_a_run_of_steps_is_reported_step_by_step(library):
 @pytest.mark.clause("STEP-order", "STEP-clip", "NORMS-clip-magnitudes")
 def test_clipping_uses_unscaled_gradients(library):
     """The norm is that of the unscaled gradients of any magnitude; clipping does not hide an infinity."""
-    step, state = begin(library, learning_rate=1.0)
+    step, state = step_and_state(library, learning_rate=1.0)
     new_state, report = library.to_numpy(step(state, [0.0, 3.0, 4.0], max_norm=1.0))
     assert alike(report.global_norm, np.asarray(5, np.float32))
     assert new_state.params[0].tolist() == [1, pytest.approx(-2.6)]
@@ -151,7 +151,7 @@ def test_scale_is_the_output_cotangent(library, dtype):
 def test_scale_beyond_the_dtype_of_the_loss_is_an_overflow(library):
     """A float64 scale that is infinite in float32 causes an overflow without a warning."""
     rule = LossScaleRule(init_scale=2.0**200, dtype="float64")
-    step, state = begin(library, rule=rule)
+    step, state = step_and_state(library, rule=rule)
     assert library.to_numpy(step(state, GOOD)[1].status) == StepStatus.OVERFLOW
 
 
@@ -190,12 +190,12 @@ def test_any_pair_of_pure_functions_can_be_an_optimizer(library):
 def test_resumed_run_equals_an_uninterrupted_run(library):
     """The state is saved and loaded after every step. Later steps change no earlier state or report."""
     dtype = "float16" if "float16" in library.dtypes else "float32"
-    step, state = begin(library, AdamW, dtype)
+    step, state = step_and_state(library, AdamW, dtype)
     resumed, results, copies = state, [], []
     for gradients in (GOOD, BAD, [0.1, -3.0, 1e-3], GOOD, GOOD, BAD):
         state, report = step(state, gradients, max_norm=1.0)
         resumed = library.from_numpy(pickle.loads(pickle.dumps(library.to_numpy(resumed))))
-        resumed, _ = begin(library, AdamW, dtype)[0](resumed, gradients, max_norm=1.0)
+        resumed, _ = step_and_state(library, AdamW, dtype)[0](resumed, gradients, max_norm=1.0)
         assert same(library.to_numpy(resumed), library.to_numpy(state))
         results.append((state, report))
         copies.append(library.to_numpy((state, report)))

@@ -71,7 +71,7 @@ def outline(tree):
 
 @pytest.mark.clause("SCALING-structure-kept")
 def test_special_containers_keep_their_type():
-    """These are NamedTuple and OrderedDict, which keeps the order of its keys. A tree without arrays is mapped to itself."""
+    """Examples are NamedTuple and OrderedDict, which keeps the order of its keys. A tree without arrays is mapped to itself."""
     mapped = map_leaves(lambda leaf: leaf + 1, Pair(OrderedDict(b=ONE, a=TWO), [THREE]))
     assert isinstance(mapped, Pair)
     assert isinstance(mapped.first, OrderedDict)
@@ -112,7 +112,7 @@ def test_tree_that_contains_itself_raises():
 
 
 def test_registered_container_types_are_containers(monkeypatch):
-    """They are mapped and matched like lists. Registered functions are not called with arrays, None or Python's containers."""
+    """Registered containers are mapped like lists. `flatten` is not called with arrays, None or Python's containers."""
     received = []
 
     class Box:

@@ -28,7 +28,7 @@ class GradientDescent:
         return [parameter.grad for parameter in self.parameters]
 
 
-Begin = namedtuple("Begin", "gradients scale owner stale modified")
+Begin = namedtuple("Begin", "gradients scale owner stale modified change")
 End = namedtuple("End", "scale next_scale finite applied gradients owner")
 
 
@@ -42,7 +42,7 @@ class RecordingMonitor:
         self.losses.append(loss)
 
     def begin(self, gradients, scale, owner, *, stale, modified, change=None):
-        self.begins.append(Begin([gradient.tolist() for gradient in gradients], scale, owner, stale, modified))
+        self.begins.append(Begin([gradient.tolist() for gradient in gradients], scale, owner, stale, modified, change))
 
     def end(self, scale, next_scale, finite, applied, gradients, owner):
         self.ends.append(End(scale, next_scale, finite, applied, [gradient.tolist() for gradient in gradients], owner))

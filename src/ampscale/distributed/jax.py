@@ -27,8 +27,8 @@ from ..core.trees import leaves, leaves_with_paths, unflatten
 from ..core.typing import Array, Flag, Tree
 from ..core.validation import check_scalable
 from ..parsing import excerpt
-from .comparison import difference, setting_texts, to_text
 from .communicator import check_layout, copies_of, exchange_text
+from .comparison import difference, setting_texts, to_text
 
 
 class JaxAxis:

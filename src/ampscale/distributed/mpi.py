@@ -14,8 +14,8 @@ from mpi4py import MPI as mpi  # noqa: N811 - a module
 
 from ..core.replicas import RankError
 from ..core.typing import Array
-from .comparison import rank_names
 from .communicator import GRACE, RankCommunicator
+from .comparison import rank_names
 
 LATE = 0.1  # seconds; a rank that stops after having waited less than this was late itself, so the error names it too
 STOPPED = 1  # tag of the message of a rank that no longer waits

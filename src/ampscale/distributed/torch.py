@@ -19,8 +19,8 @@ from torch.distributed.distributed_c10d import _get_default_group, _get_default_
 from ..backends.torch.dtensor import group_of, has_dtensors
 from ..core.replicas import RankError
 from ..core.typing import Array
-from .comparison import rank_names
 from .communicator import GRACE, RankCommunicator
+from .comparison import rank_names
 
 _own_groups: "WeakKeyDictionary[dist.ProcessGroup, dist.ProcessGroup]" = WeakKeyDictionary()
 

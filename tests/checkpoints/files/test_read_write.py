@@ -210,7 +210,7 @@ def test_file_with_too_many_entries_is_rejected(tmp_path, monkeypatch, suffix):
 
 
 def test_compressed_torch_file_is_rejected(tmp_path):
-    """Its size does not bound the memory that its entries take."""
+    """The size of a compressed file does not bound the memory that its entries take."""
     write_file(tmp_path / "x.pt", STATE)
     with ZipFile(tmp_path / "x.pt") as stored, ZipFile(tmp_path / "small.pt", "w", ZIP_DEFLATED) as compressed:
         for entry in stored.infolist():

@@ -175,10 +175,10 @@ def test_hysteresis_trackers_and_iteration_numbers_are_decoded():
         other = checkpoints.save("deepspeed", checkpoint)
         assert other.mapping["cur_hysteresis"] == max(tracker, 1)
         assert "bad_steps" not in other.report.dropped
-    zero = {**REAL["deepspeed"][0], "scale_window": 4}
-    stable = [(iteration, -1 if iteration == 10 else (iteration - 11) % 4) for iteration in range(10, 30)]
-    for iteration, good in stable:
-        assert numbers(checkpoints.load("deepspeed", {**zero, "cur_iter": iteration}))[1] == good
+    entries = {**REAL["deepspeed"][0], "scale_window": 4}
+    expected = [(iteration, -1 if iteration == 10 else (iteration - 11) % 4) for iteration in range(10, 30)]
+    for iteration, good in expected:
+        assert numbers(checkpoints.load("deepspeed", {**entries, "cur_iter": iteration}))[1] == good
 
 
 @pytest.mark.parametrize(
@@ -202,6 +202,7 @@ def test_hysteresis_trackers_and_iteration_numbers_are_decoded():
         ("torch", {"_growth_tracker": 2000}, "finite steps must be from 0 to 1999, since the growth interval is 2000, got 2000"),
         ("paddle", {"decr_count": 2}, "overflows must be from 0 to 1, since the hysteresis is 2, got 2"),
         ("paddle", {"use_dynamic_loss_scaling": False}, "must be True, got False: a constant scale has no state"),
+        ("paddle", {"decr_every_n_nan_or_inf": 0}, "decr_every_n_nan_or_inf must be an int from 1"),
         ("paddle", {"use_dynamic_loss_scaling": 1}, "use_dynamic_loss_scaling must be a bool, got 1"),
         ("paddle", {"incr_count": 5}, "overflows must be 0 after 5 finite steps, since a finite step resets this count, got 1"),
         ("megatron", {"hysteresis_tracker": 3}, "overflows must be from 0 to 2, since the hysteresis is 2, got -1"),
@@ -261,7 +262,7 @@ def test_invalid_arguments_raise_an_error(call, error, message):
     ],
 )
 def test_save_rejects_unreachable_states(rule, state, message):
-    """The scale must be positive and finite, and the counts such as a run can reach."""
+    """The scale must be positive and finite, and the counts must be ones that a run can reach."""
     with pytest.raises(ValueError, match=message):
         checkpoints.save("torch", Checkpoint(rule, LossScaleState(*state)))
 
@@ -344,7 +345,7 @@ def test_report_states_the_next_growth_of_source_and_target():
 
 @pytest.mark.parametrize(("file", "name"), [("mindspore_cell", "mindspore_update_cell"), ("mindspore_scaler", "mindspore")])
 def test_files_of_mindspore_are_loaded(file, name):
-    """MindSpore 2.10.0 saved them after three finite steps, an overflow and two finite steps, starting at 4096."""
+    """MindSpore 2.10.0 saved the files after three finite steps, an overflow and two finite steps, starting at 4096."""
     checkpoint = checkpoints.load(name, checkpoints.read_file(RECORDED / f"{file}.safetensors"), settings={"scale_window": 3})
     rule = LossScaleRule(4096.0, growth_interval=3)
     state = rule.init(like=np.zeros(()))

@@ -33,7 +33,7 @@ class Training:
 
 @pytest.mark.parametrize("source", SCALERS)
 def test_grad_scaler_continues_with_the_target_rule(source):
-    """After loading, its scales are those of the report's target rule on all traces of five steps."""
+    """After loading, the scaler has the scales of the report's target rule on all traces of five steps."""
     scaler, small = SCALERS[source], Small(2, 2, 1.0)
     mappings = set()
     for loop in reached(scaler.make(small), 4):

@@ -123,6 +123,8 @@ def test_adjust_accepts_a_single_bool():
         scaler = DynamicLossScaler(8, 2, 2)
         assert scaler.adjust(flag) is True
         assert state_of(scaler) == (8, 1)
+    with pytest.raises(TypeError, match="grads_finite must be a bool"):
+        scaler.adjust(1)
 
 
 @pytest.mark.clause("MINDSPORE-all-finite-flat", "MINDSPORE-all-finite-empty")

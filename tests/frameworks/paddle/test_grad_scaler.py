@@ -35,6 +35,14 @@ def test_getters_return_arguments_and_set_values():
         assert scaler.state_dict().get(name, value) == value
 
 
+@pytest.mark.clause("PADDLE-scale-argument")
+def test_only_arrays_can_be_scaled():
+    """A number and a list are rejected."""
+    for wrong in (1.0, [array(1)]):
+        with pytest.raises(TypeError, match=r"var must be an array, got .* of type (float|list)"):
+            GradScaler().scale(wrong)
+
+
 @pytest.mark.clause("PADDLE-enable", "PADDLE-parameters", "PADDLE-decr-consecutive")
 def test_decr_count_must_be_one_of_two_names_and_enable_a_bool():
     """The errors are a ValueError that lists both names, and a TypeError that names torch's class."""

@@ -26,7 +26,7 @@ def test_a_monitor_receives_each_step(call, finite, dynamic):
         scaler.update()
     next_scale = (16.0 if finite else 4.0) if dynamic else 8.0
     assert monitor.losses == [loss]
-    assert monitor.begins == [([[8.0 if finite else INF]], 8.0, optimizer, False, False)]
+    assert monitor.begins == [([[8.0 if finite else INF]], 8.0, optimizer, False, False, None)]
     assert monitor.ends == [(8.0, next_scale, finite, finite, [[1.0 if finite else INF]], optimizer)]
 
 

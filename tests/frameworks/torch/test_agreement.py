@@ -2,8 +2,10 @@
 
 import pytest
 import torch
+from frameworks.steps import RecordingMonitor
 
 from ampscale.core.replicas import Agreement, SingleReplica
+from ampscale.distributed.communicator import HostAgreement
 from ampscale.frameworks.torch import GradScaler
 
 
@@ -25,6 +27,24 @@ def test_the_ranks_decide_on_the_step_together(finite, has_gradients, parameter_
     scaler.step(optimizer)
     scaler.update()
     assert (parameter.item(), scaler.get_scale()) == (parameter_after, scale)
+
+
+@pytest.mark.clause("TORCH-communicator", "TORCH-monitor")
+def test_a_flag_that_the_communicator_has_read_is_reported_as_a_bool():
+    """A fused optimizer skips on the device, so that its step returns a tensor."""
+
+    class Ranks(SingleReplica):
+        def agree(self, *_, **__):
+            agreement = HostAgreement(torch.tensor(False), True)
+            agreement.is_finite = False
+            return agreement
+
+    parameter, monitor = torch.ones((), requires_grad=True), RecordingMonitor()
+    optimizer, scaler = torch.optim.SGD([parameter], fused=True), GradScaler("cpu", communicator=Ranks(), monitor=monitor)
+    scaler.scale(parameter.clone()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    assert monitor.ends[0].finite is False
 
 
 @pytest.mark.clause("TORCH-communicator", "REPLICAS-mean-before-check")

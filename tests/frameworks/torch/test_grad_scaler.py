@@ -209,20 +209,21 @@ def test_copying_within_a_step_raises(copied, call):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_process_can_read_a_scaler_that_another_thread_was_reading():
-    """The thread that holds the lock does not exist in the child process, so nothing would release the lock there."""
+    """The thread that holds the locks of a scaler and of its copy does not exist in the child process to release them."""
     code = """
-        import os, threading, torch
+        import copy, os, threading, torch
         from ampscale.frameworks.torch import GradScaler
         scaler, locked, done = GradScaler("cpu"), threading.Event(), threading.Event()
+        duplicate = copy.copy(scaler)
         def hold_lock():
-            with scaler._lock:
+            with scaler._lock, duplicate._lock:
                 locked.set()
                 done.wait()
         threading.Thread(target=hold_lock, daemon=True).start()
         locked.wait()
         child = os.fork()
         if not child:
-            os._exit(0 if scaler.get_scale() == 65536 else 1)
+            os._exit(0 if scaler.get_scale() == duplicate.get_scale() == 65536 else 1)
         assert os.waitpid(child, 0)[1] == 0
     """
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(code)]

@@ -59,7 +59,7 @@ def test_a_monitor_receives_each_step(factor, fused):
     finite = factor == 1.0
     next_scale = 16.0 if finite else 4.0
     (_, begin), (_, end) = loop.monitor.begins, loop.monitor.ends
-    expected = [[[32.0, 32.0], 16.0] if finite else [[INF, INF], INF], 8.0, loop.optimizer, False, False]
+    expected = [[[32.0, 32.0], 16.0] if finite else [[INF, INF], INF], 8.0, loop.optimizer, False, False, None]
     assert numbers(begin) == expected
     unscaled = [[4.0, 4.0], 2.0] if finite else [[INF, INF], INF]
     assert numbers(end) == [8.0, next_scale, finite, finite, unscaled, loop.optimizer]
@@ -322,7 +322,7 @@ def test_writes_of_ddp_and_fsdp2_are_not_reported(zeroing, clips, parallelism):
 
 @pytest.mark.clause("TORCH-monitor")
 def test_each_parameter_group_has_its_own_hook():
-    """Only gradients of the second group are clipped."""
+    """Only the second group is clipped. The first change is unknown, since norms are recorded only after a modification."""
     loop = Loop(lambda params: torch.optim.SGD([{"params": [param]} for param in params], lr=0.25))
 
     def iteration(loop):
@@ -331,6 +331,7 @@ def test_each_parameter_group_has_its_own_hook():
         loop.finish()
 
     assert [modified for _, modified in loop.flags(iteration)] == [False, True, True, True]
+    assert [begin.change for begin in loop.monitor.begins] == [None, None, pytest.approx(1 / 32), pytest.approx(1 / 32)]
 
 
 @pytest.mark.clause("TORCH-copies")

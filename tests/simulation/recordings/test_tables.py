@@ -89,7 +89,7 @@ def test_csv_files_of_many_programs_are_read(written):
     ("text", "options", "scales", "finite"),
     [
         ("step,scale,overflow\n1,8,0\n2,,1\n3,4.0,\n4,inf,false\n5,2e3,\n", {}, [8, math.nan, 4, math.inf, 2000], [1, 0, -1, 1]),
-        ("scale,finite\n8,0\n4,1\n", {}, [8, 4, math.nan], [0, 1]),  # a last row with a flag is a step
+        ("finite,scale\n0,8\n1,4\n", {}, [8, 4, math.nan], [0, 1]),  # a last row with a flag is a step
         ("S,loss\n8,1.5\n4,1.4\n4,1.3\n", {"scale_column": "S"}, [8, 4, 4], [-1, -1]),
         ("scale,bad,finite\n8,1,1\n4,0,1\n", {"overflow_column": "bad"}, [8, 4, math.nan], [0, 1]),
         ("scale,bad,finite\n8,1,1\n4,0,1\n", {"overflow_column": "finite"}, [8, 4, math.nan], [1, 1]),

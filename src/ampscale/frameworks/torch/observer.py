@@ -31,11 +31,11 @@ class Observer:
         """Report the scaled gradients of *optimizer*, and return what `end` will report: a copy of the scale, and the arrays."""
         scale, arrays = scale.clone(), plain_gradients(optimizer, gradients)
         samples = self._samples.get(optimizer) or self._samples.setdefault(optimizer, _samples_of(optimizer))
-        stale, modified = any(sample.is_stale for sample in samples), any(sample.is_modified() for sample in samples)
-        change = next(filter(None, (sample.change() for sample in samples)), None) if modified else None
-        self._monitor.begin(arrays, scale, optimizer, stale=stale, modified=modified, change=change)
+        stale, modified = any(sample.is_stale for sample in samples), [sample for sample in samples if sample.is_modified()]
+        change = next(filter(None, (sample.change() for sample in modified)), None)
+        self._monitor.begin(arrays, scale, optimizer, stale=stale, modified=bool(modified), change=change)
         for sample in samples:
-            sample.reset(measures=modified)
+            sample.reset(measures=bool(modified))
         return scale, arrays
 
     def mark_used(self, optimizer: Optimizer) -> None:
