@@ -37,5 +37,5 @@ def mpi(pools):
 
 @pytest.fixture(params=["mpi", "gloo"])
 def ranks(request):
-    """Run the test once on each engine."""
+    """Return four ranks of MPI, and in a second run of the test four of torch.distributed."""
     return request.getfixturevalue(request.param)
