@@ -20,7 +20,7 @@ def test_a_fault_affects_only_its_own_case(name, tmp_path):
     assert verdicts(report) == ["pass", verdict, "pass"]
     assert message in report.results[1].message
     assert re.match(r"(update|read_scale), request \d+: |update raised |$", report.results[1].message)
-    assert (len(list((tmp_path / "pids").iterdir())) > 1) == (verdict not in ("pass", "error"))  # processes
+    assert (len(list((tmp_path / "pids").iterdir())) > 1) == (verdict not in ("pass", "error"))  # the next case starts a process
     with ReplayAdapter(tmp_path / "recording") as replayed:
         assert (replayed.command, without_times(check(replayed, cases=RUNS))) == (adapter.command, without_times(report))
 

@@ -141,7 +141,7 @@ class Client(RemoteMethods):
     # --- object numbers: codec.ObjectTable ---
 
     def number(self, kind: str, value: Any) -> int:
-        """Return the number of an object of this process and case; raise Crashed if it belongs to an earlier one."""
+        """Return the number of an object of this process and case; raise Crashed if the object is older."""
         if not isinstance(value, RemoteObject) or value.kind != kind:
             raise TypeError(f"expected a {kind} of this implementation, got {value!r}")
         if value.generation != self._generation:
