@@ -24,7 +24,7 @@ def all_scales(rule):
 
 
 def fitting(rule, observed, length):
-    """Return the patterns that agree with the first *length* steps. The last may raise if the scale after it is not observed."""
+    """Return a mask of the patterns that agree in *length* steps. The last step may raise if the scale after it is unknown."""
     scales, raised_at = all_scales(rule)
     expected = rounded(rule, observed.scales[: length + 1])
     same_scales = (np.isnan(expected) | (scales[:, : length + 1] == expected)).all(axis=1)

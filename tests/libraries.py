@@ -123,7 +123,7 @@ class Library:
         return np.errstate(all="ignore" if self.name == "strict" else None)
 
     def as_computed(self, array):
-        """Replace subnormals by signed zeros if this library's operators do."""
+        """Replace subnormals by signed zeros if this library's operators flush them."""
         if not self.flushes_subnormals:
             return array
         return array * (np.abs(array) >= SMALLEST_NORMAL[array.dtype.name])

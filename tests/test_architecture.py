@@ -48,7 +48,7 @@ FOLDERS = {
 }
 # Packages that may read array values.
 HOST = BASE | {"distributed", "frameworks", "simulation", "checkpoints", "diagnostics", "cli", "__main__"}
-# Functions that execute code they read, also in programs within strings.
+# Modules and calls that execute code from data. Programs within strings are searched, too.
 CODE_FROM_DATA = re.compile(
     r"\b(from |import\b.*)(pickle|_pickle|cloudpickle|marshal|shelve|dill|joblib)\b"
     r"|(?<![.\w])(eval|exec)\(|allow_pickle=True|torch\.load\((?!.*weights_only=True)"
@@ -151,14 +151,14 @@ def test_core_imports_the_standard_library_and_array_api_compat():
 
 @pytest.mark.parametrize("library", ["torch", "jax", "cupy"])
 def test_libraries_are_imported_only_in_files_or_folders_of_their_name(library):
-    """A library that the user has not imported is imported only if its name is used."""
+    """Other modules work without the library."""
     importing = [path for path in FILES if library in {module.partition(".")[0] for module in imported(path)}]
     assert importing
     assert [path for path in importing if library not in f"{path.parent.name}/{path.stem}"] == []
 
 
 def test_numba_is_imported_by_the_kernels_only():
-    """The first pass imports it, if it is installed."""
+    """Other modules work without numba."""
     importing = [path for path in FILES if {"numba", "llvmlite"} & {module.partition(".")[0] for module in imported(path)}]
     assert importing == [SOURCE / "backends/cpu/kernels.py", SOURCE / "backends/cpu/measuring.py"]
 
@@ -175,7 +175,7 @@ def test_no_array_is_read_on_the_host_below_the_frameworks():
 
 
 def test_modules_have_at_most_400_lines():
-    """Except presets.py, which has all published scalers."""
+    """Only presets.py is longer, since it has all published scalers."""
     sizes = {path.relative_to(SOURCE).as_posix(): len(path.read_text().splitlines()) for path in FILES}
     assert {name for name, lines in sizes.items() if lines > 400} == {"presets.py"}
 

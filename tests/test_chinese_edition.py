@@ -45,7 +45,7 @@ def targets(path):
 
 
 def test_every_page_translates_an_english_page():
-    """The edition has the first pages, the page on porting, the glossary and the profiles."""
+    """The edition has the README, the pages of three frameworks, the page on porting, the glossary and the profiles."""
     assert sorted(path.relative_to(EDITION).as_posix() for path in EDITION.rglob("*.md")) == sorted(ENGLISH)
 
 

@@ -49,7 +49,7 @@ def test_names_and_metadata_are_those_of_a_release(files):
 
 
 def environment(folder, *packages):
-    """Make a virtual environment with *packages*; return its folder of programs."""
+    """Make a virtual environment with *packages*; return the folder of its programs."""
     commands = [
         (sys.executable, "-m", "venv", folder / "env"),
         (folder / "env/bin/python", "-m", "pip", "install", "-q", "-c", ROOT / "constraints.txt", *packages),

@@ -1,4 +1,4 @@
-"""Docstrings: their examples run, public functions and classes have one, and none opens with a question word."""
+"""Docstrings: their examples run, public functions and classes have an example, and none opens with a question word."""
 
 import ast
 import doctest

@@ -64,7 +64,7 @@ def opens_for_writing(tree):
 
 
 def test_one_module_opens_files_for_writing():
-    """The sink of run files is the exception: others read the file while it grows."""
+    """The sink of run files is the exception, since other programs read such a file while it grows."""
     lines_of = {
         path.relative_to(SOURCE).as_posix(): list(opens_for_writing(ast.parse(path.read_text("utf-8"))))
         for path in SOURCE.rglob("*.py")
@@ -182,7 +182,7 @@ def test_read_only_file_is_not_replaced(tmp_path, monkeypatch):
 
 
 def test_link_is_followed_and_pipe_is_written(tmp_path):
-    """The link stays a link, also to a file that does not exist yet. A loop of links raises an error."""
+    """A link stays a link, even if its target does not exist yet. A loop of links raises an error."""
     link, pipe = tmp_path / "link", tmp_path / "pipe"
     link.symlink_to("target")
     for text in ("first", "second"):

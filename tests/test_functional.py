@@ -42,7 +42,7 @@ def frozen(array):
 
 
 def strict_on(device):
-    """Return an array of another library."""
+    """Return an array of array_api_strict on a device."""
     return array_api_strict.ones(1, device=array_api_strict.Device(device))
 
 
@@ -82,7 +82,7 @@ def test_invalid_scale_raises():
 
 @pytest.mark.clause("SCALING-float-leaves", "SCALING-mixed-rejected")
 def test_invalid_leaf_raises():
-    """The error contains the path and the dtype or type; for several libraries or devices, all of them."""
+    """The error contains the path and the dtype or type. If libraries or devices differ, it lists all of them."""
     one, strict = np.ones(1, F32), array_api_strict.ones(1)
     integers = r"^tree\['w'\]\[1\] must be floating-point or complex .*, got {}$"
     assert_rejected(
@@ -115,12 +115,12 @@ def test_invalid_out_raises_before_it_is_written(function):
     arrays = [frozen(np.zeros(2, F32)), np.zeros(3, F32), np.zeros((2, 1), F32), np.zeros(2, np.float64), np.zeros(2, np.float16)]
     structures = [[], [np.zeros(1)], [np.zeros(1), None], {"a": np.zeros(1), "b": np.zeros(1)}]
     kind = r"^out\[1\] must be an array, or a tuple, list or dict of arrays, or None, got float$"
-    fits = [
+    array_rows = [
         ((two, 2.0), {"out": [first, second]}, ValueError if second.dtype == F32 else TypeError, r"^out\[1\] must ")
         for second in arrays
     ]
-    lacks = [((two, 2.0), {"out": out}, ValueError, r"^out must have the arrays .*out\[1\]") for out in structures]
-    assert_rejected([function], [*fits, *lacks, ((two, 2.0), {"out": [first, 1.0]}, TypeError, kind)])
+    structure_rows = [((two, 2.0), {"out": out}, ValueError, r"^out must have the arrays .*out\[1\]") for out in structures]
+    assert_rejected([function], [*array_rows, *structure_rows, ((two, 2.0), {"out": [first, 1.0]}, TypeError, kind)])
     assert not any(array.any() for array in (first, *arrays))
     tree = {"a": np.full(2, 8, F32), "b": frozen(np.full(2, 8, F32))}
     read_only = r"^out\['b'\] must be writable, got a read-only array"

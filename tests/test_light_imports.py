@@ -56,5 +56,5 @@ for module in (ampscale, ampscale.frameworks):
 
 
 def test_modules_of_frameworks_are_imported_when_they_are_first_used():
-    """`dir` lists their names before. An unknown name raises an AttributeError."""
+    """`dir` lists their names before the import. An unknown name raises an AttributeError."""
     subprocess.run([sys.executable, "-c", LAZY], check=True)

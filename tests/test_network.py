@@ -85,7 +85,7 @@ def test_gradients_are_new_arrays():
 
 @pytest.mark.clause("STEP-vjp")
 def test_missing_differentiation_raises(monkeypatch):
-    """Without a vjp, arrays of the bare standard, and of NumPy without autograd, raise a TypeError with the remedy."""
+    """The message has a remedy for a library that does not differentiate, and for NumPy without autograd."""
     network = Network(sum, array_api_strict.ones(2))
     with pytest.raises(TypeError, match=r"does not differentiate.*vjp="):
         network.vjp(network.params)

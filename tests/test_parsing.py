@@ -1,4 +1,4 @@
-"""Limits of the parsers: hostile input raises a ValueError of one sentence within a second."""
+"""Limits of the parsers: hostile input raises an error of one line within a second."""
 
 import io
 import json
@@ -47,7 +47,7 @@ def brackets(count):
 
 
 def nested(value, count):
-    """Return *value* inside of dicts."""
+    """Return *value* nested in *count* dicts."""
     for _ in range(count):
         value = {"a": value}
     return value
@@ -149,7 +149,7 @@ REJECTED = {
 
 
 def within_a_second(call):
-    """Call, and fail if the call takes more than a second of CPU time."""
+    """Return the result of a call, and fail if it takes more than a second of CPU time."""
     started = time.thread_time()
     try:
         return call()
@@ -169,7 +169,7 @@ def test_hostile_input_is_rejected_within_a_second():
 
 
 def test_hostile_files_are_rejected_within_a_second(tmp_path):
-    """A torch file is read if its zeros are not compressed."""
+    """The torch file with many zeros is read if they are not compressed."""
     cases = []
     for name, (content, message) in FILES.items():
         (tmp_path / name).write_bytes(content)

@@ -27,7 +27,7 @@ READS = {
 }
 
 
-def of(dtype, *values):
+def array_of(dtype, *values):
     """Return a 1-d array of *values*."""
     return xp.asarray(values, dtype=dtype)
 
@@ -40,40 +40,40 @@ def read(how):
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.__name__)
 def test_operations_on_two_types_raise(operation):
     """An operand has another dtype, or is a number, a NumPy scalar or a NumPy array, on either side."""
-    rows = [(of(left, 1), of(right, 1), "one dtype") for left, right in itertools.permutations(FLOATS, 2)]
+    rows = [(array_of(left, 1), array_of(right, 1), "one dtype") for left, right in itertools.permutations(FLOATS, 2)]
     for number in (2, 2.0, 2j, True, np.float32(2), np.float64(2), np.ones(1, np.float32)):
-        rows += [row for dtype in FLOATS for row in ((of(dtype, 1), number, ""), (number, of(dtype, 1), ""))]
+        rows += [row for dtype in FLOATS for row in ((array_of(dtype, 1), number, ""), (number, array_of(dtype, 1), ""))]
     assert unexpected((operands, partial(operation, *operands), TypeError, pattern) for *operands, pattern in rows) == []
 
 
 def test_functions_reject_two_dtypes():
     """The functions select, stack and assign; a condition must be an array, and integers are not converted to floats."""
     calls = [
-        lambda left, right: xp.where(of(xp.bool, True), left, right),
+        lambda left, right: xp.where(array_of(xp.bool, True), left, right),
         lambda left, right: xp.stack([left, right]),
         xp.minimum,
         xp.maximum,
         lambda left, right: left.__setitem__(..., right),
     ]
     for call in calls:
-        call(of(xp.float16, 1), of(xp.float16, 1))
-    others = (of(xp.float32, 1), of(xp.bfloat16, 1), 1.0, np.ones(1, np.float16))
-    cases = [((call, other), partial(call, of(xp.float16, 1), other), TypeError, "") for call in calls for other in others]
-    condition = partial(xp.where, True, of(xp.float32, 1), of(xp.float32, 2))
-    division = partial(operator.truediv, of(xp.int32, 4), of(xp.int32, 4))
+        call(array_of(xp.float16, 1), array_of(xp.float16, 1))
+    others = (array_of(xp.float32, 1), array_of(xp.bfloat16, 1), 1.0, np.ones(1, np.float16))
+    cases = [((call, other), partial(call, array_of(xp.float16, 1), other), TypeError, "") for call in calls for other in others]
+    condition = partial(xp.where, True, array_of(xp.float32, 1), array_of(xp.float32, 2))
+    division = partial(operator.truediv, array_of(xp.int32, 4), array_of(xp.int32, 4))
     cases += [
         ("condition", condition, TypeError, "got True of type bool"),
         ("division", division, TypeError, "would promote int32 to float64"),
-        ("root", partial(xp.sqrt, of(xp.int32, 4)), TypeError, "would promote int32 to float64"),
-        ("complex", partial(xp.astype, of(xp.complex64, 3 + 4j), xp.float32), TypeError, "imaginary"),
+        ("root", partial(xp.sqrt, array_of(xp.int32, 4)), TypeError, "would promote int32 to float64"),
+        ("complex", partial(xp.astype, array_of(xp.complex64, 3 + 4j), xp.float32), TypeError, "imaginary"),
         ("device", partial(xp.asarray, 1.0, device="cuda"), ValueError, "device must be"),
     ]
     assert unexpected(cases) == []
-    assert alike(xp.peek(xp.imag(of(xp.complex64, 3 + 4j))), np.asarray([4], np.float32))
+    assert alike(xp.peek(xp.imag(array_of(xp.complex64, 3 + 4j))), np.asarray([4], np.float32))
 
 
 def test_a_host_read_raises_unless_it_is_counted():
-    """Each read names itself; inside the context it works and is recorded, and afterwards it raises again."""
+    """The error contains the name of the read. Inside the context reads work and are recorded; afterwards they raise again."""
     rejected = [(how, partial(read, how), xp.HostReadError, how) for how in READS]
     assert unexpected(rejected) == []
     with xp.counting_reads() as reads:
@@ -88,8 +88,8 @@ def test_implicit_reads_raise():
     """Some libraries read an array that is a fill value, an index, an element of a list or the operand of `in`."""
     array = xp.asarray(1.0, dtype=xp.float32)
     reads = {
-        "fill": lambda: xp.full_like(of(xp.float32, 1, 2), array),
-        "index": lambda: of(xp.float32, 1, 2)[xp.astype(array, xp.int32)],
+        "fill": lambda: xp.full_like(array_of(xp.float32, 1, 2), array),
+        "index": lambda: array_of(xp.float32, 1, 2)[xp.astype(array, xp.int32)],
         "list": lambda: xp.asarray([array, array]),
         "contains": lambda: 1.0 in xp.reshape(array, (1,)),
     }
@@ -97,7 +97,7 @@ def test_implicit_reads_raise():
 
 
 def test_only_16_bit_formats_extend_the_standard():
-    """All names are in the standard, except two dtypes and the functions that count and bypass reads."""
+    """All names are in the standard, except two dtypes, the array class, and those that concern host reads."""
     offered = {name for name in vars(xp) if not name.startswith("_")}
     own = {"float16", "bfloat16", "Array", "HostReadError", "counting_reads", "peek"}
     imported = {"sys", "np", "ml_dtypes", "contextmanager", "ContextVar"}

@@ -35,7 +35,7 @@ def host():
 
 
 def device():
-    """Return the backend on the current device."""
+    """Return the backend that uses the current device."""
     if find_spec("cupy") is None:
         pytest.skip("needs CuPy and a CUDA device")
     with warnings.catch_warnings():

@@ -116,7 +116,7 @@ def test_with_blocks_restore_the_previous_choice():
 
 
 def test_choices_can_be_entered_only_once_and_while_current():
-    """A choice that is entered twice, or after another one, raises an error."""
+    """A choice that is entered twice, or after another choice was made, raises an error."""
     choice = use_backend("strict")
     with (
         choice,

@@ -20,7 +20,7 @@ OTHERS = pytest.mark.parametrize(("library", "dtype"), PAIRS, indirect=["library
 
 
 def data():
-    """Return the inputs of each step, which are its gradients: small binary fractions, or an infinity or NaN."""
+    """Return the inputs of each step, which equal its gradients: small binary fractions, or an infinity or NaN."""
     random = np.random.default_rng(0)
     inputs = [[random.integers(-64, 64, shape).astype(np.float32) / 256 for shape in ((3, 2), (2,), ())] for _ in range(STEPS)]
     for step, bad in OVERFLOWS.items():

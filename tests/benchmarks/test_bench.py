@@ -107,7 +107,7 @@ def test_report_has_each_row_once(report):
 
 
 def test_ampscale_is_first_and_has_all_ratios(report):
-    """All rows of times have a baseline, except updates of the scale, the scaler's part of a step and first calls."""
+    """All rows in seconds have a baseline, except updates of the scale, the scaler's part of a step and first calls."""
     without_baseline = set()
     for row in report["rows"]:
         first, *others = row["cells"]
@@ -157,8 +157,8 @@ def test_quick_run_measures_only_the_selected_rows(tmp_path, capsys):
     assert max(map(len, printed.splitlines())) <= 130
 
 
-def test_only_selects_rows_by_pattern(capsys):
-    """The pattern matches a part of the id and may contain wildcards. Without it, rows that have targets are selected."""
+def test_rows_are_selected_by_pattern(capsys):
+    """`--only` matches a part of the id, and accepts wildcards. Without it, the rows that have targets are selected."""
     assert run("--list") == 0
     assert set(capsys.readouterr().out.split()) == {
         spec.id for spec in sections.all_specs() if targets.compared_contenders(spec.id)

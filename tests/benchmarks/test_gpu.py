@@ -62,7 +62,7 @@ def test_rows_of_torch_run(bench):
     check(list(gpu_torch.rows(bench("torch"))), ("ampscale", "torch foreach", "torch.amp"))
 
 
-def test_torch_implementations_compute_the_same():
+def test_torch_implementations_compute_the_same_results():
     """Each unscales in place and returns the same norm."""
     torch = pytest.importorskip("torch")
     import gpu_torch as implementations
@@ -99,8 +99,8 @@ def test_kernels_of_jax_are_counted():
     import gpu_jax
 
     array = jax.numpy.ones((300, 300))
-    assert gpu_jax.operations(gpu_jax.compiled(lambda given: -given, array)[0]) == {"programs": 1, "kernels": 1}
-    several = gpu_jax.operations(gpu_jax.compiled(lambda given: given - given.sum(0) @ given, array)[0])
+    assert gpu_jax.operations(gpu_jax.compiled(lambda x: -x, array)[0]) == {"programs": 1, "kernels": 1}
+    several = gpu_jax.operations(gpu_jax.compiled(lambda x: x - x.sum(0) @ x, array)[0])
     assert several["kernels"] > 1
 
 
@@ -169,7 +169,7 @@ def test_largest_shape_has_a_billion_values():
     assert {shape.name for shape, _ in gpu_rows.all_shapes(10**12)} >= names
 
 
-def measured(library=None, **changed):
+def result_rows(library=None, **changed):
     """Return rows that just meet all bounds, with changed values for one library."""
     implementations = [
         *gpu_bounds.OURS.items(),
@@ -210,7 +210,7 @@ PASSED = {"outcomes": {"test_cuda_graphs_capture_train_step": "passed"}}
 )
 def test_missed_bounds_are_reported(library, key, value, expected):
     """One percent, or one launch, above the bound is a miss. All bounds are measured."""
-    results = gpu_bounds.bounds(measured(library, **{key: value}), PASSED)
+    results = gpu_bounds.bounds(result_rows(library, **{key: value}), PASSED)
     assert len({bound["id"] for bound in results}) == len(results)
     assert {bound["met"] for bound in results} <= {True, False}
     assert {bound["id"].split("/")[0] for bound in results if bound["met"] is False} == expected
@@ -258,7 +258,7 @@ def test_tests_of_pytest_are_read(report, tmp_path, missing):
 
 def test_rows_are_saved_when_they_are_added(report, capsys):
     """Failures fail the run, skipped shapes do not, and lines of other programs are only printed."""
-    row, *_ = measured("cupy")
+    row, *_ = result_rows("cupy")
     for line in (row, {"skipped": "this"}, {"failure": "that"}, {**row, "not_replayed": "why"}):
         report.add_row(json.dumps(line))
     report.add_row("a warning")
@@ -271,8 +271,8 @@ def test_rows_are_saved_when_they_are_added(report, capsys):
     assert "a warning" in capsys.readouterr().out.splitlines()
 
 
-def test_versions_need_no_name():
-    """A broken installation has metadata without a name, or none."""
+def test_packages_without_a_name_have_no_version():
+    """The metadata of a broken installation lacks the name, or is missing."""
     broken = [mock.Mock(metadata=None), mock.Mock(metadata={"Version": "1"})]
     with mock.patch.object(gpu_report, "distributions", return_value=broken):
         assert gpu_report.versions() == {}
@@ -280,7 +280,7 @@ def test_versions_need_no_name():
 
 def test_table_and_verdict_are_printed(report):
     """The table has a line for each row. The verdict lists missed bounds, the most important last, and the failed parts."""
-    report.rows, report.tests["outcomes"] = measured("cupy", ms=2.0), {gpu_bounds.STEP: "failed"}
+    report.rows, report.tests["outcomes"] = result_rows("cupy", ms=2.0), {gpu_bounds.STEP: "failed"}
     assert len(gpu_report.table(report.rows).splitlines()) == len(report.rows) + 1
     assert "1 kernels, 1 fills, first call 1 kernels, 1 copies, 1 fills" in gpu_report.table(report.rows)
     lines = gpu_report.verdict(report).splitlines()

@@ -33,10 +33,10 @@ def expected(operation, dtype):
     return [array * factor for array in arrays], norm
 
 
-def numbers(value):
+def float64_arrays(value):
     """Return all values in a result as float64 NumPy arrays."""
     if isinstance(value, list | tuple):
-        return [number for item in value for number in numbers(item)]
+        return [number for item in value for number in float64_arrays(item)]
     if value is None:
         return []
     if type(value).__module__.startswith("torch"):
@@ -80,17 +80,17 @@ def test_contenders_unscale(section, monkeypatch):
         for name, returned, left in run(section, operation, dtype, monkeypatch):
             names.append(name)
             in_place = close(left, arrays, dtype)
-            assert in_place or close(numbers(returned)[: len(arrays)], arrays, dtype), (name, operation, dtype)
+            assert in_place or close(float64_arrays(returned)[: len(arrays)], arrays, dtype), (name, operation, dtype)
             assert in_place or name == "naive", (name, operation, dtype)
         assert len(names) >= (2 if operation == ours.ONLY_CLIP else 3)
 
 
 @pytest.mark.parametrize("section", ["numpy", "torch"])
 def test_contenders_compute_the_norm(section, monkeypatch):
-    """All return the same norm, except torch.amp, which has no function for it."""
+    """All contenders return the same norm, except torch.amp, which has no function for it."""
     for operation, dtype in product([ours.NORM, ours.GLOBAL], DTYPES):
         norm = pytest.approx(expected(operation, dtype)[1], rel=TOLERANCE[dtype])
-        returned = {name: numbers(result) for name, result, _ in run(section, operation, dtype, monkeypatch)}
+        returned = {name: float64_arrays(result) for name, result, _ in run(section, operation, dtype, monkeypatch)}
         correct = {name for name, values in returned.items() if any(value.shape == () and value == norm for value in values)}
         assert returned.keys() - correct <= {"torch.amp"}, (operation, dtype)
         assert len(correct) >= 3, (operation, dtype)
@@ -110,19 +110,19 @@ def test_contenders_detect_non_finite_values(section, monkeypatch):
         monkeypatch.setattr(function_rows, "Gradients", Spoilt)
         for contender in function_rows.contenders(section, ours.FINITE, "float32", SHAPE, SCALE, quick=False):
             if contender.kind != "baseline":
-                (finite,) = numbers(contender.run())
+                (finite,) = float64_arrays(contender.run())
                 assert bool(finite) == (bad is None), (contender.name, bad)
 
 
 @pytest.mark.parametrize(("operation", "dtype"), [*zip(ours.OPERATIONS, cycle(DTYPES), strict=False)])
-def test_jax_contenders_compute_the_same(operation, dtype, monkeypatch):
+def test_jax_contenders_compute_the_same_results(operation, dtype, monkeypatch):
     """The contenders are ampscale, eager and jitted, jax.numpy, and jmp and flax if they are installed."""
     pytest.importorskip("jax")
     arrays, norm = expected(operation, dtype)
     names = []
     for name, returned, _ in run("jax", operation, dtype, monkeypatch):
         names.append(name)
-        values = numbers(returned)
+        values = float64_arrays(returned)
         if operation in ours.WRITING:
             assert close(values[: len(arrays)], arrays, dtype), name
         scalars = [float(number) for number in values if number.shape == ()]

@@ -24,7 +24,7 @@ def states(name, small):
 
 @pytest.mark.parametrize("name", SCALERS)
 def test_conversion_to_the_same_format_is_lossless(name):
-    """A scaler that loads the entries has the same scales; they have the keys, types, dtypes and shapes that it saves."""
+    """A scaler that loads the converted entries has the same scales. The entries keep their keys, types, dtypes and shapes."""
     for loop, mapping, settings in (state for small in SMALL for state in states(name, small)):
         saved = checkpoints.convert(mapping, name, name, settings=settings)
         assert saved.report.lossless

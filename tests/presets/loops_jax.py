@@ -8,7 +8,7 @@ FLOAT32 = np.finfo(np.float32)
 
 
 class JmpDynamicLossScale(Loop):
-    """`jmp.DynamicLossScale`, jmp 0.0.4, jmp/_src/loss_scale.py: the count wraps around, and its old value decides."""
+    """`jmp.DynamicLossScale`, jmp 0.0.4, jmp/_src/loss_scale.py: the old count decides on growth, then wraps."""
 
     settings = "loss_scale period factor min_loss_scale"
 

@@ -7,7 +7,7 @@ f32 = np.float32
 
 
 class DynamicLossScaler(Loop):
-    """`mindspore.amp.DynamicLossScaler`, MindSpore 2.10.0, mindspore/amp.py: the old count decides, then wraps around."""
+    """`mindspore.amp.DynamicLossScaler`, MindSpore 2.10.0, mindspore/amp.py: the old count decides on growth, then wraps."""
 
     settings = "scale_value scale_factor scale_window"
 
@@ -26,7 +26,7 @@ class DynamicLossScaler(Loop):
 
 
 class DynamicLossScaleUpdateCell(Loop):
-    """`mindspore.nn.DynamicLossScaleUpdateCell`, MindSpore 2.10.0, mindspore/nn/wrap/loss_scale.py: reciprocal, unguarded."""
+    """`mindspore.nn.DynamicLossScaleUpdateCell`, MindSpore 2.10.0, mindspore/nn/wrap/loss_scale.py: can grow to infinity."""
 
     settings = "loss_scale_value scale_factor scale_window"
 
@@ -46,7 +46,7 @@ class DynamicLossScaleUpdateCell(Loop):
 
 
 class DynamicLossScaleManager(Loop):
-    """`mindspore.amp.DynamicLossScaleManager`, MindSpore 2.10.0, mindspore/train/loss_scale_manager.py: Python's float64."""
+    """`mindspore.amp.DynamicLossScaleManager`, MindSpore 2.10.0, mindspore/train/loss_scale_manager.py: float64."""
 
     settings = "init_loss_scale scale_factor scale_window"
 

@@ -113,7 +113,7 @@ class Static(Loop):
 
 
 class ApexLossScaler(Loop):
-    """`apex.amp`, before its removal of 2025-05-08, apex/amp/scaler.py: the factor is always 2."""
+    """`apex.amp`, before its removal on 2025-05-08, apex/amp/scaler.py: the factor is always 2."""
 
     settings = "init_scale scale_window min_loss_scale max_loss_scale"
 
@@ -133,7 +133,7 @@ class ApexLossScaler(Loop):
 
 
 class ApexDynamicLossScaler(Loop):
-    """`apex.fp16_utils`, before its removal of 2025-05-08, apex/fp16_utils/loss_scaler.py: a modulus of iterations."""
+    """`apex.fp16_utils`, before its removal on 2025-05-08, apex/fp16_utils/loss_scaler.py: no count of finite steps."""
 
     settings = "init_scale scale_factor scale_window"
 
@@ -154,7 +154,7 @@ class FairseqDynamicLossScaler(Loop):
     """
     fairseq 0.12.2, fairseq/optim/dynamic_loss_scaler.py; fairscale 146f1602, fairscale/experimental/optim/dynamic_loss_scaler.py.
 
-    One step is that of fairseq: `check_overflow`, and `update` if it was finite. If fairscale's `update` is called after every
+    One step is that of fairseq: `check_overflow`, and after a finite step `update`. If fairscale's `update` is called after every
     step, as for torch, an overflow counts as two steps, and the next growth is one finite step early.
     """
 

@@ -30,7 +30,7 @@ class GradScaler(Loop):
 
 class GradScalerPage(Loop):
     """
-    The page of `paddle.amp.GradScaler`: growth after n finite steps in a row, backoff after n overflows in total.
+    Scaler on the page of `paddle.amp.GradScaler`: growth after n finite steps in a row, backoff after n overflows in total.
 
     A change of the scale restarts both counts, as in the TensorFlow manager from which the parameters come.
     """
@@ -51,7 +51,7 @@ class GradScalerPage(Loop):
 
 
 class UpdateLossScaling(Loop):
-    """The kernel of static graphs, Paddle 3.3.1, paddle/phi/kernels/impl/amp_kernel_impl.h."""
+    """Kernel of static graphs, Paddle 3.3.1, paddle/phi/kernels/impl/amp_kernel_impl.h."""
 
     settings = "init_loss_scaling incr_ratio decr_ratio incr_every_n_steps decr_every_n_nan_or_inf"
 

@@ -31,7 +31,7 @@ class GradScaler(Loop):
 
 
 class ShardedGradScaler(Loop):
-    """Subclass for sharded models on CPU, torch 2.13.0, torch/distributed/fsdp/sharded_grad_scaler.py: float32."""
+    """Subclass for sharded models on CPU, torch 2.13.0, torch/distributed/fsdp/sharded_grad_scaler.py: float32 factors."""
 
     settings = "init_scale backoff_factor growth_factor growth_interval"
 
@@ -75,7 +75,7 @@ class UpdateScaleHysteresis(Loop):
 
 
 class NemoGradScaler(GradScaler):
-    """NeMo's subclass of torch's scaler, commit 8cfedd72, nemo/collections/nlp/parts/nlp_overrides.py: hysteresis."""
+    """NeMo's subclass of torch's scaler, commit 8cfedd72, nemo/collections/nlp/parts/nlp_overrides.py: adds hysteresis."""
 
     settings = "init_scale growth_factor backoff_factor growth_interval hysteresis"
 

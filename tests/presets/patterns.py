@@ -22,7 +22,7 @@ class Level(NamedTuple):
 
 
 @np.errstate(over="ignore")
-def of_loop(loop, start):
+def tree_of_loop(loop, start):
     """Return the tree of a loop as a list of levels. *start* is the scale before the first step."""
     nodes, levels = [(loop, start)], []
     for _ in range(STEPS):
@@ -44,7 +44,7 @@ def _after(loop, scale, finite):
         return None, scale, True
 
 
-def of_rule(rule):
+def tree_of_rule(rule):
     """Return the tree of a rule. Every level is one update of a batch."""
     state, levels, ended = _map(rule.init(), lambda array: array.reshape(1)), [], np.zeros(1, bool)
     for level in range(STEPS):

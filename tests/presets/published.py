@@ -13,7 +13,7 @@ TOP64, BOTTOM64 = 2.0**1022, 2.0**-1072
 THREE = "init_scale growth_factor growth_interval"
 FIVE = "init_scale growth_factor backoff_factor growth_interval hysteresis"
 FIFTH = ((2.0, 0.5), (2.0, 0.8), (1.1, 0.7), (3.0, 0.3))
-# Pairs for scalers with one setting for both factors, an int in MindSpore and jmp.
+# Pairs for scalers whose backoff factor is the reciprocal of the growth factor, which is an int in MindSpore and jmp.
 SINGLE = ((2, 0.5), (3, 1 / 3), (10, 0.1), (1.1, 1 / 1.1))
 
 

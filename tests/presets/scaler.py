@@ -36,14 +36,14 @@ class Published:
         """Return the defaults under the names of the rule's fields."""
         return dict(zip(self.fields.split(), self.defaults, strict=True))
 
-    def known(self, setting):
+    def supported(self, setting):
         """Return *setting* without the names that the scaler lacks, and with values of its required settings."""
         required = {name: VALUES[name] for name, default in self.default_of.items() if default is REQUIRED}
         return {name: value for name, value in {**required, **setting}.items() if name in self.default_of}
 
     def new(self, setting):
         """Create the loop from settings under the names of the rule's fields; others have their defaults."""
-        return self.loop(*{**self.default_of, **self.known(setting)}.values(), *self.fixed)
+        return self.loop(*{**self.default_of, **self.supported(setting)}.values(), *self.fixed)
 
     def settings(self):
         """Return the settings to test: ordinary and extreme scales, several windows, and each hysteresis and pair of factors."""
@@ -57,4 +57,4 @@ class Published:
             *({"init_scale": 1000.1, "growth_interval": 2, **hysteresis[-1], **options} for options in factors),
             *({"init_scale": 64.0, "growth_interval": 2, **options} for options in self.more),
         ]
-        return [self.known(options) for options in settings]
+        return [self.supported(options) for options in settings]

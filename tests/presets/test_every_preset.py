@@ -4,7 +4,7 @@ import inspect
 
 import numpy as np
 import pytest
-from presets.patterns import differing, of_loop, of_rule
+from presets.patterns import differing, tree_of_loop, tree_of_rule
 from presets.published import PUBLISHED
 from presets.scaler import REQUIRED
 
@@ -54,6 +54,6 @@ def test_preset_equals_its_scaler(name):
     """For every setting and all 1024 traces of ten steps, each scale equals the loop's bit for bit, and so does each error."""
     for setting in PUBLISHED[name].settings():
         rule, loop = presets.PRESETS[name].rule(**setting), PUBLISHED[name].new(setting)
-        expected, actual = of_loop(loop, rule.init().scale[()]), of_rule(rule)
+        expected, actual = tree_of_loop(loop, rule.init().scale[()]), tree_of_rule(rule)
         assert [level.scale.dtype for level in actual] == [level.scale.dtype for level in expected], setting
         assert differing(expected, actual) == 0, setting

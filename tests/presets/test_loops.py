@@ -8,7 +8,7 @@ import pytest
 from presets.loop import Loop
 from presets.loops_jax import JmpCompiled
 from presets.loops_torch import GradScaler, ShardedGradScaler
-from presets.patterns import differing, of_loop
+from presets.patterns import differing, tree_of_loop
 
 SETTINGS = [(64.0, 2.0, 0.5, 3), (1000.1, 1.1, 0.7, 2), (2.0**126, 3.0, 0.3, 1), (2.0**-147, 2.0, 0.5, 1)]
 
@@ -29,7 +29,7 @@ class Real(Loop):
 
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_loops_equal_the_updates_of_torch(setting):
-    """These are the kernel of GradScaler, and the method of ShardedGradScaler for the CPU, which is written in Python."""
+    """The updates are the kernel of GradScaler, and the method of ShardedGradScaler for the CPU, which is written in Python."""
     torch = pytest.importorskip("torch", reason="needs torch")
     sharded = pytest.importorskip("torch.distributed.fsdp.sharded_grad_scaler", reason="needs torch.distributed")
 
@@ -39,12 +39,12 @@ def test_loops_equal_the_updates_of_torch(setting):
     init, growth_factor, backoff_factor, growth_interval = setting
     loops = GradScaler(*setting), ShardedGradScaler(init, backoff_factor, growth_factor, growth_interval)
     for loop, update in zip(loops, (kernel, sharded.ShardedGradScaler._amp_update_scale_cpu_), strict=True):
-        assert differing(of_loop(Real(torch, update, *setting), 0.0), of_loop(loop, 0.0)) == 0
+        assert differing(tree_of_loop(Real(torch, update, *setting), 0.0), tree_of_loop(loop, 0.0)) == 0
 
 
 @pytest.mark.parametrize("factor", [2, 3, 7, 10, 1.1])
 def test_compiled_jmp_loop_equals_a_division_compiled_by_jax(factor):
-    """Compiled, JAX multiplies a thousand scales by the float32 reciprocal of the factor."""
+    """XLA compiles the division to a product with the float32 reciprocal. A thousand scales are compared."""
     jax = pytest.importorskip("jax", reason="needs jax")
     scales = np.linspace(16, 2000, 1000, dtype=np.float32)
     compiled = np.asarray(jax.jit(lambda scale: scale / factor)(scales))

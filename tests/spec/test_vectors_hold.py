@@ -93,7 +93,7 @@ def torch_driver(settings):
 
 
 def scale(case):
-    """Compare the product, computed by the class of the chapter."""
+    """Compare the product, computed by the class of the chapter, or by `scale` if it has none."""
     tree, factor = argument(case["input"]), argument(case["scale"])
     classes = {"mindspore": ampscale.StaticLossScaler, "paddle": partial(ampscale.GradScaler, True)}
     cls = classes.get(case["chapter"])
@@ -102,7 +102,7 @@ def scale(case):
 
 
 def unscale(case):
-    """Compare the quotient, computed by the class of the chapter."""
+    """Compare the quotient, computed by MindSpore's class in its chapter, and by `unscale` in others."""
     tree, factor = argument(case["input"]), argument(case["scale"])
     if case["chapter"] == "mindspore":
         return trees_are_same(ampscale.StaticLossScaler(factor).unscale(tree), argument(case["output"]))
@@ -209,7 +209,7 @@ def step(case):
     if "momentum" in settings:
         kwargs["momentum"] = argument(settings["momentum"])
     optimizer = getattr(ampscale.optimizers, settings["name"])(network, **kwargs)
-    outputs = {"train_step": pure, "GradScaler": paddle}.get(case["cell"], cell)(case, network, optimizer)
+    outputs = {"train_step": pure_step, "GradScaler": paddle_step}.get(case["cell"], cell_step)(case, network, optimizer)
     data = [[array(gradient) for gradient in gradients] for gradients in case["gradients"]]
     return [
         {name: matches(actual[name], value) for name, value in expected.items()}
@@ -228,8 +228,8 @@ def matches(actual, expected):
     return trees_are_same(actual, argument(expected))
 
 
-def pure(case, network, optimizer):
-    """Return a function that runs `train_step` with the data of a step, and returns the outputs by name."""
+def pure_step(case, network, optimizer):
+    """Return a function that runs `train_step` on its data, and returns the outputs by name."""
     rule = ampscale.LossScaleRule(**rule_arguments(case["rule"]))
     limit = argument(case["max_norm"]) if "max_norm" in case else None
     state = ampscale.init_train_state(network.params, optimizer, rule)
@@ -242,8 +242,8 @@ def pure(case, network, optimizer):
     return outputs
 
 
-def paddle(case, network, optimizer):
-    """Return such a function for a step with Paddle's scaler."""
+def paddle_step(case, network, optimizer):
+    """Return a function that runs a step with Paddle's scaler on its data, and returns the outputs by name."""
     scaler = ampscale.GradScaler(**arguments(case["arguments"]))
 
     def outputs(data):
@@ -256,8 +256,8 @@ def paddle(case, network, optimizer):
     return outputs
 
 
-def cell(case, network, optimizer):
-    """Return such a function for a step of a training cell."""
+def cell_step(case, network, optimizer):
+    """Return a function that calls a training cell on its data, and returns the outputs by name."""
     kwargs = arguments(case.get("arguments", {}))
     if "scale_sense" in case:
         sense = case["scale_sense"]
@@ -328,5 +328,5 @@ def holds(case):
 
 @pytest.mark.parametrize(("chapter", "kind"), VECTORS)
 def test_vectors_hold(chapter, kind):
-    """The failing ids are listed per chapter and kind."""
+    """The assertion lists the ids of the test vectors that do not hold."""
     assert [case["id"] for case in VECTORS[chapter, kind] if not holds(case)] == []

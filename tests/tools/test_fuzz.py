@@ -11,11 +11,11 @@ from fuzz import run
 from fuzz.parser import Parser
 
 
-def two_lines(_):
+def raise_two_lines(_):
     raise ValueError("two\nlines")
 
 
-def long_message(text):
+def raise_long_message(text):
     raise ValueError(text)
 
 
@@ -23,8 +23,8 @@ FAULTS = {
     "RecursionError": json.loads,
     "ZeroDivisionError: division by zero": lambda _: 1 / 0,
     r"\d\.\d\d s\n": lambda _: sum(range(30_000_000)),
-    "a message of 100000 characters": long_message,
-    "a message that is not a single line": two_lines,
+    "a message of 100000 characters": raise_long_message,
+    "a message that is not a single line": raise_two_lines,
 }
 
 

@@ -31,14 +31,14 @@ def test_encoding_equals_the_library_for_further_rules_and_no_mutant_does():
 
 
 def test_page_lists_every_invariant_and_theorem_as_proven():
-    """Each is false for at least one wrong transition, as the last column says."""
+    """Each invariant and theorem is false for at least one wrong transition, as the last column says."""
     counts = dict(re.findall(r"^\| (.*) \| MACHINE-[\w-]+ \| (\d+) \|$", PAGE, re.MULTILINE))
     assert set(counts) >= {*theorems.INVARIANTS, *theorems.THEOREMS}
     assert min(map(int, counts.values())) >= 1
 
 
 def test_counterexamples_on_the_page_are_runs_of_the_library():
-    """Each block is a rule, and for every run the flags and the scales."""
+    """Each block contains a rule, and the flags and scales of its runs."""
     blocks = re.findall(r"```text\n(LossScaleRule\(.*\))\n((?:.*\n)+?)```", PAGE)
     for text, runs in blocks:
         rule = eval(text, {"LossScaleRule": LossScaleRule})

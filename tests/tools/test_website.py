@@ -29,8 +29,8 @@ def test_no_two_files_are_one_page_of_the_site():
     assert len(site_paths) == len(set(site_paths))
 
 
-def test_every_clause_is_a_heading_with_what_checks_it():
-    """A must clause has a vector, a case or a test, and each leads to a page of the site."""
+def test_every_clause_is_a_heading_with_its_checks():
+    """A clause of the level "must" has a link to a vector, a case or a test."""
     for file in chapter_files():
         path = file.relative_to(layout.ROOT).as_posix()
         text = website_clauses.with_checks(layout.site_path(path), SOURCES[path])

@@ -71,8 +71,8 @@ def test_any_factor_divides_and_multiplies_every_pattern_as_defined(name, factor
 @pytest.mark.clause("OVERFLOW-both-sides")
 @EVERY_FORMAT
 @pytest.mark.usefixtures("each_kernel")
-def test_every_non_finite_pattern_is_detected(name):
-    """Each pattern is placed among finite values; all finite patterns together are finite."""
+def test_non_finite_patterns_are_detected(name):
+    """One pattern in 17 is tested, between two zeros. All finite patterns together are finite."""
     values = PATTERNS.view(DTYPES[name])
     is_finite = np.isfinite(values.astype(np.float32))
     op = FusedOp(checks=True)
@@ -84,8 +84,8 @@ def test_every_non_finite_pattern_is_detected(name):
 @pytest.mark.clause("NORMS-accumulation-dtype")
 @EVERY_FORMAT
 @pytest.mark.usefixtures("each_kernel")
-def test_squares_of_every_finite_pattern_are_exact(name):
-    """Each pattern is an array of its own, and its sum is one square rounded to float32."""
+def test_squares_of_finite_patterns_are_rounded_once(name):
+    """One pattern in seven is tested, as an array whose sum of squares is one square, rounded to float32."""
     values = PATTERNS.view(DTYPES[name])
     values = values[np.isfinite(values.astype(np.float32))][::7]
     arrays = [values[index : index + 1] for index in range(values.size)]
@@ -105,7 +105,7 @@ LAYOUTS = {
     "another byte order": (lambda big: big.astype(">f4"), False),
     "not aligned": (lambda big: np.frombuffer(b"1" + big.tobytes(), np.uint8)[1:].view(np.float32), False),
     "a subclass": (np.ma.masked_array, False),
-    "no array": (lambda big: big[0], False),
+    "a scalar": (lambda big: big[0], False),
     "integers": (lambda big: big.astype(np.int32), False),
 }
 
@@ -123,8 +123,8 @@ def test_addresses_are_read_from_contiguous_arrays_only(layout, supported):
         assert (spans.largest, spans.total) == (arrays[0].size, 3 * arrays[0].size)
 
 
-def test_kernels_that_do_not_find_the_values_of_arrays_are_not_used():
-    """The addresses and sizes that the kernels read are compared with those of NumPy's documented attributes."""
+def test_kernels_that_misread_addresses_or_sizes_are_not_used():
+    """What the kernels read is compared with NumPy's documented attributes."""
     for size in (-1, 12):
         wrong = ModuleType("kernels")
         wrong.read_arrays = lambda *_, size=size: (size, size, True)
@@ -146,8 +146,8 @@ def test_nothing_is_written_to_read_only_arrays_and_arrays_that_share_memory():
         assert spans_host(FusedOp(2.0), shared, shared, disjoint=True) is None
 
 
-def child(code, **environment):
-    """Run *code* in a new process where ``norm()`` makes a pass whose result is *expected*; return what it prints."""
+def output_of(code, **environment):
+    """Return the output of *code* in a new process, where ``norm()`` computes a norm that must equal ``expected``."""
     prelude = """
         import os, sys, numpy as np
         from ampscale.backends.cpu import fused
@@ -172,9 +172,9 @@ def child(code, **environment):
 
 @needs_numba
 def test_processors_without_float16_conversions_use_numpy_for_float16():
-    """A compiled conversion would end the process there. Other dtypes are compiled, with the same results."""
+    """A compiled conversion would crash the process on such a processor. The kernels still process float32."""
     code = "print(fused.supports('float16'), fused.supports('float32'), norm() == norm(np.float32) == expected)"
-    assert child(code, NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="", AMPSCALE_KERNELS="numba") == "False True True"
+    assert output_of(code, NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="", AMPSCALE_KERNELS="numba") == "False True True"
 
 
 @needs_numba
@@ -185,7 +185,7 @@ def test_kernels_are_compiled_if_no_folder_can_be_written():
         caching.CacheImpl._locator_classes = []
         print(norm() == expected, fused.kernel_choice_host().module.run_spans.__module__)
     """
-    assert child(code, AMPSCALE_KERNELS="numba") == "True ampscale.backends.cpu.kernels"
+    assert output_of(code, AMPSCALE_KERNELS="numba") == "True ampscale.backends.cpu.kernels"
 
 
 @needs_numba
@@ -200,7 +200,7 @@ def test_forked_processes_use_kernels_of_their_parent():
             os._exit(0 if (norm(), float(backend.global_norm([big]))) == results == (expected, 3000.0) else 1)
         print(os.waitpid(process, 0)[1])
     """
-    assert child(code, AMPSCALE_KERNELS="numba", AMPSCALE_THREADS="2") == "0"
+    assert output_of(code, AMPSCALE_KERNELS="numba", AMPSCALE_THREADS="2") == "0"
 
 
 MISSING = "sys.modules['numba'] = None"
@@ -216,10 +216,10 @@ MISSING = "sys.modules['numba'] = None"
     ids=["chosen", "missing", "disabled"],
 )
 def test_numpy_does_the_work_without_compiled_kernels(setup, environment, reason):
-    """The result contains the reason why the kernels are not used."""
+    """`kernel_choice_host` also returns the reason why the kernels are not used."""
     environment = {"AMPSCALE_KERNELS": "auto"} | environment
     code = f"{setup}\nprint(norm() == expected, *fused.kernel_choice_host())"
-    assert child(code, **environment).startswith(f"True None {reason}")
+    assert output_of(code, **environment).startswith(f"True None {reason}")
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_numpy_does_the_work_without_compiled_kernels(setup, environment, reason
         ("fast", "ValueError: AMPSCALE_KERNELS must"),
     ],
 )
-def test_a_choice_that_cannot_be_followed_raises(value, error):
+def test_an_unusable_choice_of_kernels_raises(value, error):
     """The error is raised by the first pass."""
     code = f"""
         {MISSING}
@@ -238,4 +238,4 @@ def test_a_choice_that_cannot_be_followed_raises(value, error):
         except Exception as error:
             print(f"{{type(error).__name__}}: {{error}}")
     """
-    assert child(code, AMPSCALE_KERNELS=value).startswith(error)
+    assert output_of(code, AMPSCALE_KERNELS=value).startswith(error)

@@ -1,7 +1,8 @@
 /*
- * kernels.cu for a C++ compiler: the threads of a block are threads, and the blocks of a launch come one after another.
+ * kernels.cu for a C++ compiler: the threads of a block are host threads, and the blocks of a launch run one after another.
  *
- * Every thread of a block calls a kernel between `enter` and `leave`. What has no CUDA arithmetic here is plain IEEE 754.
+ * Every thread of a block calls a kernel between `enter` and `leave`. The functions that kernels.cu defines
+ * for __CUDACC__ only are plain IEEE 754 operations here.
  */
 
 #include <atomic>

@@ -129,6 +129,7 @@ def asarray(array):
 
 
 def stand_in():
+    """Return a module with the attributes of CuPy that the backend uses."""
     module = ModuleType("cupy")
     stream = Stream()
     module.ndarray, module.RawModule, module.empty, module.asarray = ndarray, RawModule, empty, asarray

@@ -24,7 +24,7 @@ from ampscale.optimizers import Momentum
 
 widths = st.sampled_from([None, "float32", "float64"])
 complex_arrays = st.tuples(st.sampled_from(["float32", "float64"]), shapes).flatmap(
-    lambda kind: st.tuples(arrays(*kind), arrays(*kind)).map(lambda parts: together(*parts))
+    lambda kind: st.tuples(arrays(*kind), arrays(*kind)).map(lambda parts: complex_array(*parts))
 )
 limits = st.floats(2.0**-20, 2.0**20) | st.floats(-300, 300).map(lambda power: 10.0**power)
 
@@ -40,7 +40,7 @@ def gpu():
     return device()
 
 
-def together(real, imag):
+def complex_array(real, imag):
     values = np.empty(real.shape, np.result_type(real, np.complex64))
     values.real, values.imag = real, imag
     return values
@@ -128,7 +128,7 @@ def test_all_sizes_and_alignments_give_the_same_results(place, name):
 @pytest.mark.clause("OVERFLOW-all-finite", "OVERFLOW-both-sides")
 @pytest.mark.parametrize("name", DTYPES)
 def test_one_non_finite_number_is_detected(place, name):
-    """An infinity or NaN is detected at every position, before and after unscaling. A quotient can overflow."""
+    """An infinity or NaN is at either end, in the middle or near the boundary of a chunk. A quotient can overflow."""
     size = place.kernels.CHUNK + 9
     assert bool(place.to_numpy(place.backend.all_finite([place.put(np.ones(size, DTYPES[name]))] * 2)))
     for index in (0, 1, size // 2, size - 10, size - 9, size - 1):
@@ -229,7 +229,7 @@ def test_norms_are_reproducible(place, name):
 
 @pytest.mark.clause("NORMS-accumulation-dtype", "NORMS-global")
 def test_sums_are_rounded_to_the_dtype_of_the_norm(place):
-    """Sums of arrays are added in order, in float32 or, with a float64 array, in float64. Only in float32 the order matters."""
+    """Sums of arrays are added in order, in float32 or, with a float64 array, in float64. The order matters only in float32."""
     tree = [np.asarray([4096], np.float32), *(np.asarray([1], np.float32) for _ in range(500))]
     assert place.to_numpy(place.backend.global_norm(place.put(tree))) == norms.global_norm(tree) == 4096
     assert place.to_numpy(place.backend.global_norm(place.put([*tree, np.zeros(1)]))) > 4096

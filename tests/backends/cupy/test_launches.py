@@ -142,10 +142,10 @@ def test_no_scale_needs_a_division_per_number(place):
 
 def hard_quotients(divisors):
     """
-    Yield float32 arrays a and b of all a / b that are next to the middle m of two numbers: a * 2**digits = m * b + distance.
+    Yield arrays a and b whose quotients are next to a midpoint m of two float32 numbers: a * 2**digits = m * b + distance.
 
-    The kernel computes a number that is less than 5.1 / (2**digits * b) away from a / b, before it is rounded. A and b are
-    integers of 24 bits, m is an odd one of 25 bits.
+    The kernel computes a number that is less than 5.1 / (2**digits * b) away from a / b, before it is rounded. The
+    integers a and b have 24 bits; m is odd and has 25 bits.
     """
     for digits, distance, power in product((24, 25), (*range(-5, 0), *range(1, 6)), (1, 2, 4)):
         if distance % power:
@@ -162,7 +162,7 @@ def hard_quotients(divisors):
             yield a[exists].astype(np.float32), b[exists].astype(np.float32)
 
 
-def divided(place, numbers, divisors):
+def kernel_quotients(place, numbers, divisors):
     results = np.empty(len(numbers), np.float32)
     addresses = (ctypes.c_void_p(array.ctypes.data) for array in (numbers, divisors, results))
     place.kernels._module(None)._library.divide(*addresses, ctypes.c_long(len(results)))
@@ -176,7 +176,7 @@ def test_the_hardest_quotients_are_rounded_correctly(place, step):
     count = 0
     for first in range(2**23, 2**24, 2**20):
         for a, b in hard_quotients(np.arange(first, first + 2**20, step)):
-            assert same(divided(place, a, b), a / b)
+            assert same(kernel_quotients(place, a, b), a / b)
             count += len(a)
     assert count > 2**24 / step
 
@@ -190,7 +190,7 @@ def test_quotients_of_random_bits_are_rounded_correctly(place):
     numbers, divisors = random.permutation(pool[0]) | random.integers(0, 2, len(pool[0]), np.uint32) << 31, pool[1]
     numbers, divisors = numbers.view(np.float32), divisors.view(np.float32)
     with np.errstate(all="ignore"):
-        assert same(divided(place, numbers, divisors), numbers / divisors)
+        assert same(kernel_quotients(place, numbers, divisors), numbers / divisors)
 
 
 def test_tables_are_copied_once_for_every_stream(place):

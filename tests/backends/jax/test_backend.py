@@ -138,14 +138,14 @@ def test_a_registered_container_can_be_the_first_tree_of_a_process():
 def test_gradients_of_a_scaled_loss_are_scaled(dtype):
     """Losses include zero and infinity. The scale has a gradient too."""
     both, unscaled, by_scale = jax.value_and_grad(ampscale.scale), jax.grad(ampscale.unscale), jax.grad(ampscale.scale, argnums=1)
-    value_and_grad, of_unscale, of_factor = map(jax.jit, (both, unscaled, by_scale))
+    value_and_grad, of_unscale, of_scale = map(jax.jit, (both, unscaled, by_scale))
     for loss in (0.0, 3.0, np.inf):
         arguments = jnp.asarray(loss, DTYPES[dtype]), jnp.float32(8)
         scaled, gradient = value_and_grad(*arguments)
         assert alike(np.asarray(scaled), np.asarray(8 * loss, DTYPES[dtype]))
         assert alike(np.asarray(gradient), np.asarray(8, DTYPES[dtype]))
         assert of_unscale(*arguments) == 0.125
-        assert of_factor(*arguments) == loss
+        assert of_scale(*arguments) == loss
 
 
 @pytest.mark.clause("STEP-seed")

@@ -122,7 +122,7 @@ def test_user_defined_update_cells_return_the_next_scale():
 
 @pytest.mark.clause("MINDSPORE-update-cell-call", "MINDSPORE-update-cell-dynamic")
 def test_update_cells_return_the_next_scale():
-    """The result is a new array. A call raises an error, because it would write, and counts nothing."""
+    """`next_scale` does not write into its argument. A call would, so it raises an error, and counts nothing."""
     scale, cell = jnp.asarray([8.0], jnp.float32), DynamicLossScaleUpdateCell(8, 2, 2)
     before = cell.state_dict()
     with pytest.raises(TypeError, match=r"^loss_scale must be a mutable array, got "):

@@ -92,7 +92,7 @@ def code():
 
 
 def uses_of_unrounded(text):
-    """Return the instructions, other than roundings to 16 bits, that use a float32 register which such a rounding uses too."""
+    """Return the instructions that use the float32 operand of a rounding to 16 bits, except such roundings themselves."""
     results = []
     for kernel in text.split(".entry")[1:]:
         instructions = re.findall(r"^\s*(?:@\S+\s+)?(\S+)\s+(?:\{[^}]*\}|[^,;{]+),([^;]*);", kernel, re.MULTILINE)
@@ -106,7 +106,7 @@ def uses_of_unrounded(text):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_float32_quotients_are_correctly_rounded_on_cuda(name, dtype):
-    """`div.full` and `div.approx` are not, and `.ftz` would replace subnormal numbers by zeros."""
+    """`div.full` and `div.approx` are not correctly rounded, and `.ftz` would replace subnormal numbers by zeros."""
     text = code()[f"{name} {dtype}"]
     assert ".entry" in text
     assert re.findall(r"\b(?:div\.full|div\.approx|rcp\.approx|sqrt\.approx)[.\w]*|\b\w+[.\w]*\.ftz[.\w]*", text) == []

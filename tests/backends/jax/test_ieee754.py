@@ -16,8 +16,8 @@ FORMATS = pytest.mark.parametrize("dtype", ["float32", "float64"])
 SCALES = [2.0**-149, 2.0**-126 / 3, 0.1, 10.0, 2.0**16, 1.9 * 2.0**127]
 
 
-def closed_over(operation, left, right):
-    """Compile the operation with a constant right operand."""
+def compiled_with_constant(operation, left, right):
+    """Return the result of the operation, compiled with a constant right operand."""
     return jax.jit(lambda left: operation(left, right))(left)
 
 
@@ -56,7 +56,7 @@ def check(name, left, right):
         expected = getattr(np, name)(left, right)
     operation, arrays = getattr(exact, name), (jnp.asarray(left), jnp.asarray(right))
     assert alike(np.asarray(operation(*arrays)), expected)
-    assert alike(np.asarray(closed_over(operation, *arrays)), expected)
+    assert alike(np.asarray(compiled_with_constant(operation, *arrays)), expected)
 
 
 @pytest.mark.clause("SCALING-scale", "SCALING-unscale-divides")
@@ -95,7 +95,7 @@ def test_float64_is_rounded_to_the_nearest_float32():
 
 @pytest.mark.clause("SCALING-unscale-divides")
 def test_quotients_for_cuda_equal_numpy():
-    """Only normal numbers are tested, because XLA's CPU code flushes others to zero; every infinity and NaN is included."""
+    """Subnormal numbers are left out, because XLA's CPU code flushes them to zero; infinities and NaNs are included."""
 
     def is_subnormal(values):
         return (values != 0) & (np.abs(values) < 2.0**-126)

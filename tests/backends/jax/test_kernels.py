@@ -41,7 +41,7 @@ def defined(tree, scale, dtype=None):
 
 
 def computed(tree, scale, dtype=None):
-    """Return the same results of the backend."""
+    """Return the results of the backend in the same order as `defined`."""
     return [*backend.unscale_and_check(tree, scale, dtype=dtype), backend.scale(tree, scale)]
 
 
@@ -76,7 +76,7 @@ def test_ties_between_subnormal_quotients_go_to_even():
 
 @pytest.mark.clause("OVERFLOW-all-finite", "OVERFLOW-elementwise", "OVERFLOW-both-sides", "OVERFLOW-edges")
 @pytest.mark.parametrize(("dtype", "size"), [("float16", LARGE), ("float32", kernels.STRAIGHT - 1), ("float64", LARGE)])
-def test_one_non_finite_value_is_detected_at_every_position(dtype, size):
+def test_one_non_finite_value_is_detected_at_all_boundaries(dtype, size):
     """Positions are both ends, and both sides of each piece. The value is non-finite before or only after unscaling."""
     piece = -(-size // kernels.PIECES)
     edges = {index for edge in range(0, size + piece, piece) for index in (edge - 1, edge)}

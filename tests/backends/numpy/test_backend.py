@@ -39,9 +39,9 @@ def check_all(tree, scale, dtype=None):
     assert same(backend.scale(tree, scale), scaling.scale(copy, scale))
     assert same(backend.unscale(tree, scale, dtype), expected)
     assert same([*backend.unscale_and_check(tree, scale, None, dtype)], [expected, finite])
-    unscaled, flag, length = backend.unscale_check_and_norm(tree, scale, None, dtype)
+    unscaled, flag, actual_norm = backend.unscale_check_and_norm(tree, scale, None, dtype)
     assert same([unscaled, flag], [expected, finite])
-    assert close(length, norm)
+    assert close(actual_norm, norm)
     assert same(backend.all_finite(tree), overflow.all_finite(copy))
     assert close(backend.global_norm(expected), norm)
     assert close(backend.local_norms(expected), local)
@@ -75,7 +75,7 @@ def test_random_bits_give_what_the_definition_gives(dtype):
 
 @pytest.mark.clause("OVERFLOW-all-finite", "OVERFLOW-both-sides")
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_non_finite_value_is_detected_at_every_position(dtype):
+def test_non_finite_values_are_detected_at_all_boundaries(dtype):
     """Positions are the first, the last, and those at the boundaries of rows and blocks."""
     boundaries = [0, 255, 256, 4095, 4096, 32_767, 65_535, 65_536, 131_071, 131_072, 262_143, 262_144, 524_288]
     for length in LENGTHS:
@@ -113,7 +113,7 @@ def test_norms_are_accurate_to_two_units_in_the_last_place(kind):
 
 @pytest.mark.clause("NORMS-accumulation-dtype")
 def test_squares_near_the_smallest_float32_are_rounded_as_in_the_definition():
-    """A square of half the smallest number is rounded to zero, alone and together with larger squares."""
+    """The square of 2**-75 is half the smallest float32 and is rounded to zero, alone and together with larger squares."""
     for values in ([2.0**-75] * 999, [2.0**-75, 2.0**-74.5] * 500, [2.0**-75] * 300_000, [2.0**-75, 2.0**-74.5] * 150_000):
         tree = [np.array(values, np.float32)]
         assert close(backend.global_norm(tree), norms.global_norm(tree))
@@ -149,7 +149,7 @@ LAYOUTS = {
 @pytest.mark.clause("SCALING-layout", "SCALING-widen", "BACKENDS-bit-identical")
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 def test_every_layout_gives_what_the_definition_gives(layout):
-    """Results are new arrays, widened arrays, or in place; in place, memory between the values is unchanged."""
+    """Results are new arrays, widened arrays, or written in place, which leaves the memory between the values unchanged."""
     for dtype, scale, wider in zip(ARRAY_DTYPES, cycle((2.0**16, 3.0)), cycle(("float32", "float64")), strict=False):
         values = layout(random(300_000, dtype))
         values.flags.writeable = False
@@ -204,7 +204,7 @@ def test_arrays_with_their_own_arithmetic_use_it():
 
 
 def test_memory_maps_are_written_in_place(tmp_path):
-    """The file contains the results; new arrays are no memory maps."""
+    """The file contains the results; new arrays are not memory maps."""
     mapped = np.memmap(tmp_path / "values", np.float32, "w+", shape=300_000)
     mapped[...] = random(300_000)
     check_all([mapped], 3.0)

@@ -60,7 +60,7 @@ def copied(tree):
     return map_leaves(lambda leaf: leaf.detach().clone(), tree)
 
 
-def training(module, make=ampscale.optimizers.SGD):
+def step_and_state(module, make=ampscale.optimizers.SGD):
     """Return the training step of a module, and the initial state."""
     network = network_of(module)
     optimizer = make(network, 0.1, weight_decay=0.01)
@@ -178,7 +178,7 @@ def test_steps_without_gradients_count_as_attempted():
     module.forward = lambda *_: torch.ones(())
     with ampscale.use_backend("torch"):
         for frozen in (False, True):
-            step, state = training(module.requires_grad_(not frozen))
+            step, state = step_and_state(module.requires_grad_(not frozen))
             state, report = step(state, *batch())
             assert int(report.status) == ampscale.StepStatus.NO_GRADIENTS
             assert (bool(report.finite), bool(report.applied)) == (True, False)
@@ -190,7 +190,7 @@ def test_steps_update_buffers_and_random_numbers_like_module_calls():
     module = module_of(nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2), nn.Dropout(0.5)))
     twin = module_of(nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2), nn.Dropout(0.5)))
     for train in (True, False):
-        step, state = training(module.train(train))
+        step, state = step_and_state(module.train(train))
         torch.manual_seed(3)
         _, report = step(state, *batch())
         torch.manual_seed(3)
@@ -218,7 +218,7 @@ def test_setting_params_writes_into_the_module():
 
 
 @pytest.mark.clause("STEP-network")
-def test_interrupts_leave_the_parameters_of_a_module(monkeypatch):
+def test_modules_keep_their_parameters_after_an_interrupt(monkeypatch):
     """The interrupt occurs while torch restores the parameters after the forward pass."""
     module = module_of(nn.Linear(3, 2))
     network, originals = network_of(module), dict(module.named_parameters())
@@ -242,7 +242,7 @@ def test_train_step_changes_neither_module_nor_state(optimizer):
     """The module, its `grad` and the old state are unchanged. No result requires gradients, so that memory does not grow."""
     module = module_of(nn.Linear(3, 2)).to(torch.bfloat16)
     inputs = [value.to(torch.bfloat16) for value in batch()]
-    original, (step, first) = copied(dict(module.named_parameters())), training(module, optimizer)
+    original, (step, first) = copied(dict(module.named_parameters())), step_and_state(module, optimizer)
     first_copy = copied(first)
     second, report = step(first, *inputs)
     assert bool(report.applied)

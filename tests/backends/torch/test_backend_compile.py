@@ -67,7 +67,7 @@ def batches():
         yield (inputs * float("inf") if step == 2 else inputs), targets
 
 
-def step_of(network, optimizer):
+def step_and_state(network, optimizer):
     """Return the training step of a network or module, and the initial state."""
     rule = ampscale.LossScaleRule(init_scale=2.0**10, growth_interval=2)
     state = ampscale.init_train_state(network_of(network).params, optimizer, rule)
@@ -163,7 +163,7 @@ def test_unscaling_by_a_number_and_in_place_compiles():
 def test_train_step_compiles_into_one_graph():
     """States and reports equal the eager ones, with an overflow, clipping and master weights."""
     network = ampscale.Network(loss_fn, parameters())
-    step, state = step_of(network, ampscale.optimizers.Momentum(network, [0.1, 0.05], nesterov=True))
+    step, state = step_and_state(network, ampscale.optimizers.Momentum(network, [0.1, 0.05], nesterov=True))
     applied = []
     for (new_state, report), (expected, expected_report) in both(step, state, "aot_eager"):
         assert equal(new_state, expected)
@@ -179,7 +179,7 @@ def test_train_step_of_a_module_compiles_into_one_graph(monkeypatch):
     """`trace_autograd_ops` is required. The module is unchanged. Importing other modules between steps does not recompile."""
     module = Linear(3, 2)
     original = {name: parameter.detach().clone() for name, parameter in module.named_parameters()}
-    step, state = step_of(module, ampscale.optimizers.AdamW(network_of(module), 0.1))
+    step, state = step_and_state(module, ampscale.optimizers.AdamW(network_of(module), 0.1))
     with torch._dynamo.config.patch(trace_autograd_ops=True):
         for (new_state, report), (expected, expected_report) in both(step, state, "aot_eager"):
             assert equal(new_state, expected)

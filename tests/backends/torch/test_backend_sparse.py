@@ -35,7 +35,7 @@ def dense(tree):
 )
 @FORMATS
 def test_sparse_results_equal_dense_results(dtype):
-    """Results of all functions are sparse and coalesced. The arguments are unchanged."""
+    """Results of `scale` and `unscale` are sparse and coalesced. The arguments are unchanged."""
     tree = mixed(dtype)
     for function, *arguments in (
         (ampscale.scale, 10.0),
@@ -57,13 +57,13 @@ def test_sparse_results_equal_dense_results(dtype):
 @pytest.mark.clause("OVERFLOW-both-sides", "OVERFLOW-all-finite")
 @FORMATS
 def test_values_with_the_same_index_overflow_in_their_sum(dtype):
-    """Each value is finite. A large scale does not make the overflow finite, although the sum of the quotients would be."""
-    half = float(LARGEST[dtype]) * 0.75
+    """Each value is finite. A large scale does not hide the overflow, although the sum of the quotients would be finite."""
+    large = float(LARGEST[dtype]) * 0.75
     for rows, finite in (([2, 2], False), ([2, 3], True)):
-        tree = [torch.ones(1), sparse(rows, [half, half], dtype)]
+        tree = [torch.ones(1), sparse(rows, [large, large], dtype)]
         assert bool(ampscale.all_finite(tree)) == finite
         assert bool(ampscale.unscale_and_check(tree, 2.0**20)[1]) == finite
-    cancelled = [sparse([2, 2], [half, -half], dtype)]
+    cancelled = [sparse([2, 2], [large, -large], dtype)]
     assert bool(ampscale.all_finite(cancelled))
 
 

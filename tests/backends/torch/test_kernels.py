@@ -125,8 +125,8 @@ def test_results_equal_the_definition_if_subnormal_numbers_are_flushed(dtype):
         assert equal([*unscaled, flag], [*expected, finite])
 
 
-def test_zero_tensors_have_no_memory():
-    """The kernels can read torch's zero tensors, and torch does not write to them."""
+def test_zero_tensors_are_read_but_not_written():
+    """A zero tensor of torch has no memory. A write raises torch's own error."""
     tree = [torch.ones(3), torch._efficientzerotensor((4,)), torch.empty(0)]
     assert ampscale.global_norm(tree) == torch.tensor(3.0).sqrt()
     assert ampscale.unscale_and_check(tree, 3.0)[1]
@@ -134,7 +134,7 @@ def test_zero_tensors_have_no_memory():
         ampscale.unscale_check_and_norm(tree, 3.0, out=tree)
 
 
-def test_autograd_notices_that_saved_tensors_were_divided():
+def test_autograd_detects_that_saved_tensors_were_divided():
     """The version of a tensor that is written in place increases."""
     param = torch.ones(3, requires_grad=True)
     saved = torch.ones(3)
@@ -181,10 +181,10 @@ def test_checks_and_norms_do_not_write():
 def overlapping():
     """Return trees, some with *out*, that contain some memory twice, by name."""
     buffer = torch.arange(1.0, 13.0)
-    foreign = np.arange(1.0, 13.0, dtype=np.float32)
-    same_twice = buffer[:4]
+    numpy_buffer = np.arange(1.0, 13.0, dtype=np.float32)
+    view = buffer[:4]
     return {
-        "one array twice": ([same_twice, same_twice], None),
+        "one array twice": ([view, view], None),
         "two views of the same values": ([buffer[:4], buffer[:4]], None),
         "views that overlap": ([buffer[:5], torch.ones(3), buffer[3:9]], None),
         "a view and its transpose": ([buffer.view(3, 4), buffer.view(3, 4).t()], None),
@@ -193,7 +193,7 @@ def overlapping():
         "swapped": ([buffer[:6], buffer[6:]], [buffer[6:], buffer[:6]]),
         "one in place, one elsewhere": ([buffer[:6], buffer[6:9]], [buffer[:6], buffer[9:]]),
         "windows": ([torch.arange(1.0, 8.0).as_strided((3, 4), (1, 1))], None),
-        "NumPy memory": ([torch.from_numpy(foreign[:8]), torch.from_numpy(foreign[4:])], None),
+        "NumPy memory": ([torch.from_numpy(numpy_buffer[:8]), torch.from_numpy(numpy_buffer[4:])], None),
     }
 
 
@@ -247,7 +247,7 @@ class Subclass(torch.Tensor):
 
 @pytest.mark.clause("TORCH-float16")
 def test_kernels_do_not_support_other_arrays():
-    """Nothing is written, also not to supported arrays of the same tree or to those of a dtype that the caller excludes."""
+    """Nothing is written, not even to supported arrays of the same tree or to those of a dtype that the caller excludes."""
     conjugate = torch.tensor([6 + 3j]).conj()
     integers, meta = torch.ones(3, dtype=torch.int32), torch.ones(3, device="meta")
     for other in (torch.ones(3).as_subclass(Subclass), conjugate, conjugate.imag, torch.eye(3).to_sparse(), meta, integers):
@@ -265,7 +265,7 @@ def test_kernels_do_not_support_other_arrays():
 
 @pytest.mark.clause("TORCH-unscale")
 def test_negated_views_are_unscaled():
-    """The fused kernel rejects lists with such a view; torch's operators then divide the gradients."""
+    """The fused kernel rejects lists with a negated view; torch's operators then divide the gradients."""
     whole = torch.tensor([8 + 4j, 6 - 2j])
     for part, expected in ((whole.conj().imag, [-1.0, 0.5]), (whole[:1].conj().imag, [-1.0])):
         plain = torch.tensor([8.0])

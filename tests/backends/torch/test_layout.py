@@ -23,7 +23,7 @@ WRONG = {
 @pytest.mark.parametrize("wrong", WRONG)
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
 def test_a_tensor_that_cannot_be_written_raises_before_any_is_written(wrong, function):
-    """Torch itself would have divided the tensors before it."""
+    """Torch itself would already have divided the first tensor."""
     make, error, message = WRONG[wrong]
     first, other = torch.full((3,), 8.0), make()
     for out in ([first, other], [first.clone(), other]):

@@ -28,7 +28,7 @@ def paths(value, prefix=()):
     return [prefix]
 
 
-def expected(chapter, case):
+def expected_paths(chapter, case):
     """Return the paths of a vector's expected values: the last scalar of each member and step."""
     leaf_paths = paths({name: case[name] for name in recomputed(chapter, case) if name in case})
     if case["kind"] == "calls":
@@ -42,11 +42,11 @@ def changed(case, path):
     container = other
     for key in path[:-1]:
         container = container[key]
-    container[path[-1]] = another(container[path[-1]], path)
+    container[path[-1]] = other_value(container[path[-1]], path)
     return other
 
 
-def another(value, path):
+def other_value(value, path):
     """Return another value of the same type: a pattern with the last bit flipped, or another dtype, number, string or flag."""
     if value is None:
         return 1
@@ -77,7 +77,7 @@ def is_nan(pattern):
     return pattern in nans or "7fc00000" in (pattern[:8], pattern[8:])
 
 
-def copied(tmp_path):
+def copied_vectors(tmp_path):
     """Return a copy of the folder of the vectors."""
     return shutil.copytree(VECTORS, tmp_path / "vectors")
 
@@ -106,11 +106,11 @@ def test_every_changed_value_is_detected(tmp_path, kind):
     mutants = [
         (chapter, {**changed(case, path), "id": f"{case['id']} {path}"})
         for chapter, case in cases(kind)
-        for path in expected(chapter, case)
+        for path in expected_paths(chapter, case)
     ]
     assert mutants
     for chapter in {chapter for chapter, _ in mutants}:
-        file = {"chapter": chapter, "notes": {}, "cases": [mutant for of, mutant in mutants if of == chapter]}
+        file = {"chapter": chapter, "notes": {}, "cases": [mutant for name, mutant in mutants if name == chapter]}
         (tmp_path / f"{chapter}.json").write_text(json.dumps(file), "utf-8")
     detected = {(difference.file, difference.id) for difference in compare(tmp_path).differences}
     assert [(chapter, mutant["id"]) for chapter, mutant in mutants if (chapter, mutant["id"]) not in detected] == []
@@ -128,7 +128,7 @@ def test_wrong_raises_at_is_detected(tmp_path, raises_at):
     assert (difference.path, difference.stored, difference.computed) == ("raises_at", raises_at, 1)
 
 
-def alone(folder, case):
+def folder_with(folder, case):
     """Return the folder after writing a file that contains only this vector."""
     file = {"chapter": "scaling", "notes": {}, "cases": [{"id": "x", **case}]}
     (folder / "scaling.json").write_text(json.dumps(file, indent=2), "utf-8")
@@ -140,14 +140,16 @@ def test_tree_with_other_names_is_detected(tmp_path, names):
     """One name is missing, added or changed."""
     one = {"dtype": "float32", "shape": [], "bits": ["3f800000"]}
     tree, other = ({"dict": dict.fromkeys(keys, one)} for keys in ("ab", names))
-    (difference,) = compare(alone(tmp_path, {"kind": "scale", "scale": (1.0).hex(), "input": tree, "output": other})).differences
+    (difference,) = compare(
+        folder_with(tmp_path, {"kind": "scale", "scale": (1.0).hex(), "input": tree, "output": other})
+    ).differences
     assert (difference.path, difference.stored, difference.computed) == ("output.dict", other["dict"], tree["dict"])
 
 
 @pytest.mark.parametrize("value", [1, "true", None, [True]])
 def test_flag_must_be_a_bool(tmp_path, value):
     """The number 1 is not equal to true."""
-    assert len(compare(alone(tmp_path, {"kind": "all_finite", "tree": [], "finite": value})).differences) == 1
+    assert len(compare(folder_with(tmp_path, {"kind": "all_finite", "tree": [], "finite": value})).differences) == 1
 
 
 def test_rewrite_keeps_the_order_and_the_nans_of_a_member(tmp_path):
@@ -156,7 +158,7 @@ def test_rewrite_keeps_the_order_and_the_nans_of_a_member(tmp_path):
     tree = {name: {"dtype": name, "shape": [len(bits)], "bits": bits} for name, bits in parts.items()}
     wrong = json.loads(json.dumps(tree).replace("40400000", "40400001"))
     case = {"kind": "scale", "scale": (1.0).hex(), "input": {"dict": tree}, "output": {"dict": dict(reversed(wrong.items()))}}
-    folder = alone(tmp_path, case)
+    folder = folder_with(tmp_path, case)
     text = (folder / "scaling.json").read_text("utf-8")
     assert rewrite(folder) == [folder / "scaling.json"]
     assert (folder / "scaling.json").read_text("utf-8") == text.replace("40400001", "40400000")
@@ -164,10 +166,10 @@ def test_rewrite_keeps_the_order_and_the_nans_of_a_member(tmp_path):
 
 def test_rewrite_restores_changed_values(tmp_path):
     """The last expected value of each vector is changed. The restored files are equal byte for byte, and no other is written."""
-    folder, touched = copied(tmp_path), Counter()
+    folder, touched = copied_vectors(tmp_path), Counter()
     for chapter, case in cases():
         file = folder / f"{chapter}.json"
-        for path in expected(chapter, case)[-1:] if case["kind"] in KINDS else ():
+        for path in expected_paths(chapter, case)[-1:] if case["kind"] in KINDS else ():
             if path == paths({path[0]: case[path[0]]})[-1]:
                 file.write_text(with_change(file.read_text("utf-8"), case, path), "utf-8")
                 touched[file, case["kind"]] += 1
@@ -187,12 +189,12 @@ def with_change(text, case, path):
     for key in path:
         value = value[key]
     index = text.rindex(json.dumps(value), start, end)
-    return text[:index] + json.dumps(another(value, path)) + text[index + len(json.dumps(value)) :]
+    return text[:index] + json.dumps(other_value(value, path)) + text[index + len(json.dumps(value)) :]
 
 
 def test_rewrite_of_another_length_is_valid_json(tmp_path):
     """The new value is on one line, and the rest of the file is unchanged."""
-    folder = copied(tmp_path)
+    folder = copied_vectors(tmp_path)
     path = folder / "norms.json"
     text = path.read_text("utf-8")
     first = json.loads(text)["cases"][0]
@@ -203,7 +205,7 @@ def test_rewrite_of_another_length_is_valid_json(tmp_path):
 
 def test_rewrite_does_not_add_members(tmp_path):
     """A missing member raises an error, and the file is left unchanged."""
-    folder = copied(tmp_path)
+    folder = copied_vectors(tmp_path)
     path = folder / "machine.json"
     without = path.read_text("utf-8").replace('"raises_at":', '"notes":', 1)
     path.write_text(without, "utf-8")
@@ -214,7 +216,7 @@ def test_rewrite_does_not_add_members(tmp_path):
 
 def test_command_prints_differences(tmp_path, capsys):
     """A difference is printed with its path and both values. --write corrects it, so that the next run returns 0."""
-    folder = copied(tmp_path)
+    folder = copied_vectors(tmp_path)
     path = folder / "paddle.json"
     right, wrong = '"0x1.0000000000000p+6", "0x1.0', '"0x1.0000000000000p+7", "0x1.0'
     path.write_text(path.read_text("utf-8").replace(right, wrong, 1), "utf-8")

@@ -16,7 +16,7 @@ from spec_vectors.profiles import constants
     ],
 )
 def test_constant_scale_never_changes(chapter, name, settings, scale):
-    """Neither two thousand finite steps nor an overflow change it."""
+    """Neither two thousand finite steps nor an overflow change the scale."""
     assert {point.scale for point in trajectory(constants(chapter, name, settings), [True] * 2000 + [False])} == {scale}
 
 
