@@ -156,7 +156,7 @@ def test_a_rank_of_mpi_that_hangs_is_named_and_ended(programs):
     ("layout", "mean", "norm"), [("replicated", [352, 2048], 0), ("averaged", [], 0), ("sharded", [], 24), ("distinct", [], 24)]
 )
 def test_a_step_has_one_small_collective_beside_the_mean(mpi, layout, mean, norm, max_norm):
-    """A mean needs another small collective before its values. The first step compares the settings in one or two more."""
+    """Sizes are in bytes. A mean has a small collective before its values. The first step has one or two more, for settings."""
     for first, *others in mpi.run(bad_ranks.collectives, "mpi", layout, max_norm, 4):
         assert others == [[[*mean, 352 + (norm if max_norm else 0)], []]] * 3
         assert len(first[0]) <= 4
