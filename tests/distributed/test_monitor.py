@@ -24,6 +24,14 @@ def diagnoses(rank, engine, values):
     return results
 
 
+def test_all_ranks_name_the_tensor_of_one_rank(ranks):
+    """The other ranks have finite gradients of their own."""
+    results = ranks.run(diagnoses, ranks.engine, [[1.0] * 4, *[[1.0, 1.0, np.nan, 1.0]] * 4])
+    verdict, message = results[0][-1]
+    assert all(rows == results[0] for rows in results)
+    assert (verdict, "w on rank 2" in message) == ("no scale helps", True), message
+
+
 def test_monitors_name_the_rank_at_fault(ranks):
     """All ranks have finite gradients in the first and the last step; in the last one, only their sum overflows."""
     inf, large = float("inf"), 3e38

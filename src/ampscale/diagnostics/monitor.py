@@ -11,7 +11,7 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any
 
@@ -222,14 +222,14 @@ class Monitor:
 
     def _receive(self, owner: Any, is_local: bool, **fields: Any) -> Diagnosis:
         """Receive the fields of a `StepRecord`. With *is_local*, its statistics are of the gradients before a mean over ranks."""
-        run, communicator, tensors = self._run(owner), self._communicator, fields.get("tensors")
+        run, communicator, tensors, at_fault = self._run(owner), self._communicator, fields.get("tensors"), None
         names = self._names_of(owner, len(tensors or ()))
         if communicator is not None:
             fields["rank"] = getattr(communicator, "rank", None)
             own_tensors = tensors if is_local or not communicator.averages else None
-            fields["finite_ranks"] = self._finite_ranks(own_tensors, fields["finite"])
+            fields["finite_ranks"], at_fault = self._compare_ranks(own_tensors, fields["finite"])
         record = StepRecord(run.step, **fields)
-        diagnosis = run.diagnoser.diagnose(record, names)
+        diagnosis = run.diagnoser.diagnose(replace(record, tensors=at_fault) if at_fault else record, names)
         run.step, run.last_skipped, run.measured = run.step + 1, not record.finite, {}
         self.verdicts[diagnosis.verdict] += 1
         for sink in self._sinks:
@@ -257,13 +257,23 @@ class Monitor:
             measured["histograms"] = histograms_of(functional.exponent_histogram(gradients).tolist(), LOWEST)
         return measured
 
-    def _finite_ranks(self, tensors: tuple[TensorStatistics, ...] | None, finite: bool) -> tuple[bool, ...] | None:
-        """Return, for each rank, True if its gradients were finite; None for a finite step, or if a rank has no *tensors*."""
+    def _compare_ranks(
+        self, tensors: tuple[TensorStatistics, ...] | None, finite: bool
+    ) -> tuple[tuple[bool, ...] | None, tuple[TensorStatistics, ...] | None]:
+        """
+        Return, for each rank, True if its gradients were finite; and the statistics of the first rank at fault.
+
+        The statistics are None unless all ranks have the same parameters, so that all diagnose the same step. Both are None for a
+        finite step, or if a rank has no *tensors*.
+        """
         if finite:
-            return None
-        own = None if tensors is None else not any(tensor.nonfinite for tensor in tensors)
-        flags = [json.loads(text) for text in self._communicator.exchange(json.dumps(own))]
-        return None if None in flags else tuple(flags)
+            return None, None
+        own = tensors and (tensors if any(tensor.nonfinite for tensor in tensors) else ())
+        rows_of_ranks = [json.loads(text) for text in self._communicator.exchange(json.dumps(own))]
+        if None in rows_of_ranks:
+            return None, None
+        at_fault = next(filter(None, rows_of_ranks), None) if self._communicator.averages else None
+        return tuple(not rows for rows in rows_of_ranks), at_fault and statistics_of(at_fault)
 
     def _run(self, owner: Any) -> "_Run":
         if id(owner) not in self._runs:

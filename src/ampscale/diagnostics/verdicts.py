@@ -176,9 +176,10 @@ def _one_tensor(record: StepRecord, history: History) -> _Result:
     if history.only_offender is None or record.tensors is None or len(steps) < REPEATS - 1:
         return None
     name, first, count = history.name(history.only_offender), steps[0].step, len(steps)
-    on_rank = "" if record.rank is None else f" on rank {record.rank}"
+    rank = next(iter(_ranks_at_fault(record)), record.rank)
+    on_rank = "" if rank is None else f" on rank {rank}"
     message = f"only {name} is not finite{on_rank}, in all {count} skipped steps since step {first}, at ever smaller scales"
-    return Verdict.ONE_TENSOR, message, {"tensor": name, "rank": record.rank, "since step": first, "skips": count}
+    return Verdict.ONE_TENSOR, message, {"tensor": name, "rank": rank, "since step": first, "skips": count}
 
 
 def _stalled(record: StepRecord, history: History) -> _Result:
@@ -284,9 +285,13 @@ def _where(record: StepRecord, history: History) -> str:
     offenders = record.nonfinite_tensors()
     others = f" and {len(offenders) - 1} others" if len(offenders) > 2 else ""
     names = [history.name(index) for index in offenders[: 2 if len(offenders) == 2 else 1]]
-    ranks = [rank for rank, finite in enumerate(record.finite_ranks or ()) if not finite]
+    ranks = _ranks_at_fault(record)
     on_ranks = f" on rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}" if ranks else ""
     return (f" in {' and '.join(names)}{others}" if names else "") + on_ranks
+
+
+def _ranks_at_fault(record: StepRecord) -> list[int]:
+    return [rank for rank, finite in enumerate(record.finite_ranks or ()) if not finite]
 
 
 def _counts(record: StepRecord) -> dict[str, int]:

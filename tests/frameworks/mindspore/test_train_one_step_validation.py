@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import array_api_strict
 import numpy as np
 import pytest
 from frameworks.networks import FINE, Recorder, array, bits, data, linear
@@ -25,6 +26,14 @@ def test_the_initial_scale_of_an_update_cell_must_be_positive_and_finite(value):
 
     with rejects(ValueError, "scale_sense", repr(value)):
         TrainOneStepWithLossScaleCell(linear(), Recorder(), Custom())
+
+
+@pytest.mark.clause("MINDSPORE-cell-scale-checked")
+def test_the_scale_must_be_of_the_library_of_the_parameters():
+    """Otherwise the first step would fail in the backward pass."""
+    scale = array_api_strict.asarray(8, dtype=array_api_strict.float32)
+    with pytest.raises(TypeError, match=r"one library and one device, got params from numpy .*; scale_sense"):
+        TrainOneStepWithLossScaleCell(linear(), Recorder(), scale)
 
 
 @pytest.mark.clause("MINDSPORE-set-sense-scale")

@@ -91,14 +91,14 @@ def _run(subject: Subject, tree: Tree, trees: Sequence[Any]) -> None:
 )
 def checks_drawn_trees(subject: Subject) -> None:
     """Non-finite values of every kind at every index, between numbers that overflow in sums, squares and ranges."""
-    values = [
+    values: list[tuple[str, tuple[int, ...], int, int]] = [
         (dtype, (3,), index, negative << width(dtype) - 1 | pattern)
         for dtype, negative, index in product(float_dtypes(subject.info), (0, 1), range(3))
         for pattern in (_non_finite(dtype) if dtype not in PARTS else ())
     ]
-    for shape in LARGE:
-        last = prod(shape) - 1
-        values += [("float32", shape, index, _infinity("float32")) for index in (0, last // 2, last // 1024 * 1024 - 1, last)]
+    for large in LARGE:
+        last = prod(large) - 1
+        values += [("float32", large, index, _infinity("float32")) for index in (0, last // 2, last // 1024 * 1024 - 1, last)]
     for dtype, shape, index, pattern in values:
         elements = [1] * prod(shape)
         elements[index] = pattern

@@ -78,11 +78,11 @@ def _fail(subject: Subject, numbers: set[str], placement: str, options: dict[str
 
 def _keep(subject: Subject) -> None:
     rule = simple_rule(subject, init_scale=1024.0, growth_interval=1)
-    options = {"scale": [1024.0, 512.0, 1024.0], "returns": True}
-    results = subject.call("train_on_ranks", rule, ["distinct"], [[[1.0]] * 3] * 2, 1, **options)
+    scales = [1024.0, 512.0, 1024.0]
+    results = subject.call("train_on_ranks", rule, ["distinct"], [[[1.0]] * 3] * 2, 1, scale=scales, returns=True)
     actual = [[(subject.number(scale, "a scale"), subject.flag(flag, "a flag")) for scale, flag in rank] for rank in results]
     first = Machine(rule).step(True).scale
-    expected = [[(first, True), (scale, False)] for scale in options["scale"]]
+    expected = [[(first, True), (scale, False)] for scale in scales]
     subject.expect(actual == expected, f"expected {expected}, of which the last step is an error, got {actual}")
 
 

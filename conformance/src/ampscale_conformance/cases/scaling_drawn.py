@@ -23,7 +23,9 @@ INEXACT_SCALES = (3.0, 1001.5, 2.0**12 + 2.0**-7)
 FLOAT64_SCALES = (2.0**12 + 2.0**-27,)
 METHODS = ("scale", "unscale")
 # Results near the largest number of a dtype and beyond it; in float16 also halves of the smallest one, and the next number.
-EDGES = {name: (2.0**top, -(2.0**top)) for name, top in (("float32", 128), ("bfloat16", 128), ("float64", 1023))}
+EDGES: dict[str, tuple[float, ...]] = {
+    name: (2.0**top, -(2.0**top)) for name, top in (("float32", 128), ("bfloat16", 128), ("float64", 1023))
+}
 EDGES["float16"] = (65504.0, 65520.0, -(2.0**16), 2.0**-25, 2.0**-25 + 2.0**-35, -3.0 * 2.0**-25)
 SPOILED = [array("float32", [1.5, inf]), array("float32", nan)]
 

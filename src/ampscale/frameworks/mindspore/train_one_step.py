@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import array_api_compat
 
 from ... import functional, presets
+from ...core.namespaces import check_one_library
 from ...core.replicas import SINGLE_REPLICA, Agreement, Communicator
 from ...core.scaling import scalar_like
 from ...core.step import StepReport, StepStatus, seed_like
@@ -57,7 +58,8 @@ class TrainOneStepWithLossScaleCell:
         communicator: Averages gradients, and combines flags and norms of all ranks; see `ampscale.distributed`.
 
     Raises:
-        TypeError: *scale_sense* is neither an array nor an update cell, or another argument has the wrong type.
+        TypeError: *scale_sense* is neither an update cell nor an array of the library and on the device of the parameters, or
+            another argument has the wrong type.
         ValueError: *scale_sense* has another shape, or is not positive and finite.
 
     Spec: spec/profiles/mindspore.md, MINDSPORE-cell-*, MINDSPORE-subclasses.
@@ -325,12 +327,14 @@ class TrainOneStepWithLossScaleCell:
 
     def _initial_scale(self, scale_sense: Any) -> Array:
         """Return a copy of the array *scale_sense*, or the initial scale of the update cell as an array."""
+        like = next(iter(leaves(self.network.params)), None)
         if self.loss_scaling_manager is None:
             check_scale_host(scale_sense, "scale_sense")
+            check_one_library(params=like, scale_sense=scale_sense)
             return snapshot(scale_sense)
         value = self.loss_scaling_manager.get_loss_scale()
         number = number_of(value, "scale_sense.get_loss_scale()")
-        scale = presets.static(number).init(like=next(iter(leaves(self.network.params)), None)).scale
+        scale = presets.static(number).init(like=like).scale
         if not array_api_compat.is_writeable_array(scale):
             check_methods(self.loss_scaling_manager, "scale_sense, for a network with immutable arrays,", "next_scale")
         return scale

@@ -68,7 +68,7 @@ def train_on_rank(
         return GradScaler("cpu", *constants, communicator=communicator)
 
     def module(*_: Any) -> Any:
-        return data_parallel("distinct", rank, sizes[rank])  # without DDP: the communicator averages
+        return data_parallel("distinct", rank, options["elements"][rank])  # without DDP: the communicator averages
 
     def before_last(scaler: GradScaler) -> None:
         time.sleep(seconds + GRACE if options.get("late") == rank else 0.0)
