@@ -45,7 +45,7 @@ def close(left, right):
 def unit_of(norm):
     """Return the unit in the last place, also of the largest number, for which NumPy has none."""
     with np.errstate(over="ignore"):
-        return np.where(norm > 1, 2 * np.spacing(norm / 2), np.spacing(norm))
+        return np.where(norm > 1, 2 * np.spacing(norm / norm.dtype.type(2)), np.spacing(norm))
 
 
 def on(*names):

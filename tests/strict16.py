@@ -134,7 +134,7 @@ all, sum, min, max = _reduction(np.all), _reduction(np.sum), _reduction(np.min),
 def asarray(obj, dtype=None, device=None, copy=None):
     _check_device(device)
     if isinstance(obj, Array):
-        return astype(obj, dtype or obj.dtype, copy=copy)
+        return astype(obj, dtype or obj.dtype, copy=copy is not False)
     return Array(np.array(obj, dtype))
 
 

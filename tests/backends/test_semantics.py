@@ -187,6 +187,6 @@ def clip_one(coefficient, leaf):
 
 def test_same_detects_one_bit():
     """Arrays can differ in one bit, in the sign of a zero or in the dtype."""
-    for left, right in (([1.0], [np.nextafter(np.float32(1), 2)]), ([0.0], [-0.0])):
+    for left, right in (([1.0], [np.nextafter(np.float32(1), np.float32(2))]), ([0.0], [-0.0])):
         assert not same([np.asarray(left, np.float32)], [np.asarray(right, np.float32)])
     assert not same([np.asarray(1, DTYPES["float16"])], [np.asarray(1, DTYPES["bfloat16"])])

@@ -36,7 +36,7 @@ def test_recorded_steps_have_infinite_limits():
     [
         (lambda: from_flags([True, 1]), TypeError, "flags must be bools, got 1 at step 1"),
         (lambda: from_flags([True, None]), TypeError, "flags must be bools, got None at step 1"),
-        (lambda: from_flags([True, np.int64(0)]), TypeError, "flags must be bools, got np.int64(0) at step 1"),
+        (lambda: from_flags([True, np.int64(0)]), TypeError, f"flags must be bools, got {np.int64(0)!r} at step 1"),
         (lambda: from_flags(np.array([1, 0])), TypeError, "flags must be a NumPy array of bool, got dtype int64"),
         (lambda: from_flags(np.array([[True]])), ValueError, "flags must have one axis, got shape (1, 1)"),
         (lambda: from_string(b"."), TypeError, "text must be a string of '.' and 'x', got b'.' of type bytes"),

@@ -123,7 +123,7 @@ def _next_good_steps(rule: RuleConstants, good_steps: Array, events: Events) -> 
     after_overflow = xp.full_like(good_steps, rule.initial_good_steps)
     if rule.block_at_bounds:
         after_overflow = xp.where(events.due & ~events.backs_off, good_steps, after_overflow)
-    after_finite = xp.where(events.grows, xp.zeros_like(good_steps), good_steps + 1)
+    after_finite = xp.where(events.grows, xp.zeros_like(good_steps), _incremented(good_steps))
     return xp.where(events.finite, after_finite, after_overflow)
 
 
@@ -133,13 +133,18 @@ def _next_bad_steps(rule: RuleConstants, bad_steps: Array, events: Events) -> Ar
     after_backoff = zero if "backoff" in rule.reset_bad_steps_on else xp.full_like(bad_steps, rule.hysteresis)
     after_finite = zero if "finite" in rule.reset_bad_steps_on else bad_steps
     after_growth = zero if "growth" in rule.reset_bad_steps_on else after_finite
-    after_overflow = xp.where(events.due, after_backoff, bad_steps + 1)
+    after_overflow = xp.where(events.due, after_backoff, _incremented(bad_steps))
     return xp.where(events.grows, after_growth, xp.where(events.finite, after_finite, after_overflow))
 
 
 def _next_window_steps(window_steps: Array, events: Events) -> Array:
     xp = array_api_compat.array_namespace(window_steps)
-    return xp.where(events.grows | events.due, xp.zeros_like(window_steps), window_steps + 1)
+    return xp.where(events.grows | events.due, xp.zeros_like(window_steps), _incremented(window_steps))
+
+
+def _incremented(count: Array) -> Array:
+    # NumPy 1 returns the sum of an int32 array of shape () and a Python int as int64.
+    return array_api_compat.array_namespace(count).astype(count + 1, count.dtype, copy=False)
 
 
 def _raises(rule: RuleConstants, scale: Array, new_scale: Array, events: Events) -> Array:
