@@ -34,13 +34,13 @@ class Regression(torch.nn.Module):
 
 
 class UpdateAverage(TrainerCallback):
-    """Updates the average, and prints each step of the optimizer."""
+    """Callback that updates the average of the weights, and prints each step of the optimizer."""
 
     def __init__(self, accelerator):
         self.accelerator = accelerator
 
     def on_step_end(self, args, state, control, model, lr_scheduler, **_):
-        """Update the average unless the step was skipped, and print the step."""
+        """Update the average of the weights unless the step was skipped, and print the step."""
         is_applied = not self.accelerator.optimizer_step_was_skipped
         if is_applied:
             model.average.update_parameters(model.network)

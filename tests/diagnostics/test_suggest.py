@@ -110,7 +110,7 @@ def test_limits_follow_from_exponents():
     assert limits(records).limits.tolist() == [2.0**21, np.inf, 256.0, 256.0, -np.inf]
 
 
-def test_an_overflow_on_another_rank_has_a_limit():
+def test_limit_after_an_overflow_on_another_rank_is_half_the_scale():
     """The gradients of this rank have neither infinities nor NaNs."""
     tensors = (TensorStatistics(4, 0, 0, 0, 0, 0, -3, 9),)
     record = StepRecord(0, 1024.0, 512.0, finite=False, applied=False, measured_scale=1024.0, tensors=tensors, rank=0)

@@ -13,7 +13,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "proofs.md"
 
 
 def main() -> int:
-    """Check everything, and return the exit status."""
+    """Check all proofs, update docs/proofs.md, and return the exit status."""
     problems = list[str]()
     theorems = _theorems(problems)
     explored, counts = _explored(problems)

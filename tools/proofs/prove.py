@@ -68,7 +68,7 @@ def initial(rule: Rule, scale: Term) -> State:
 
 
 def context(step: type[Step], suffix: str = "", rule: Rule | None = None) -> tuple[Context, Term]:
-    """Return one step from any state that satisfies the invariants, and these assumptions."""
+    """Return the context of one symbolic step, and the assumptions about its rule, state and products."""
     rule = rule or symbols(Rule)
     state, history, products = symbols(State, suffix), symbols(History, suffix), symbols(Products, suffix)
     finite = z3.Bool("finite")

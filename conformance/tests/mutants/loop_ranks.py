@@ -67,7 +67,7 @@ class Ranks:
             return [np.mean(values)] * len(values) if placement == "replicated" else values
 
     def applies_on_rank(self, placements, step, gradients, rank):
-        """Return True if a rank steps, given the values of all ranks before and after the reduction."""
+        """Return True if *rank* applies a step, given the values of all ranks before (*step*) and after the reduction."""
         return all(map(self.rank_is_finite, gradients))
 
     def rank_is_finite(self, gradients):

@@ -64,7 +64,7 @@ def test_the_committed_page_is_up_to_date():
 
 
 def test_thirty_implementations_fit_in_three_megabytes(many):
-    """Each has 130 cases with transcripts, and most data is shared."""
+    """Each has 130 cases, most of them with transcripts. Six reports are repeated five times."""
     text = many.read_text("utf-8")
     data = data_of(text)
     results = [result for implementation in data["implementations"] for result in implementation["results"].values()]

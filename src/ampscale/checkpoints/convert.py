@@ -124,7 +124,7 @@ def load(
     path, entries = find(source, mapping, at)
     invalid = [key for key in settings or {} if key not in source.settings or key in entries]
     if invalid:
-        expected = f"some of {list(source.settings)} that are not in the file"
+        expected = f"some of {list(source.settings)} that are not in the mapping"
         raise ValueError(f"settings of {format} must be {expected}, got {excerpt(invalid)}")
     return replace(source.load({**entries, **(settings or {})}, rule), at=path)
 

@@ -43,7 +43,7 @@ class RuleConstants:
 
     def __post_init__(self) -> None:
         _check_dtype(self.dtype)
-        _check_factors(self)
+        _check_factors_and_tolerance(self)
         for name in ("growth_interval", "hysteresis"):
             check_count(getattr(self, name), name)
         check_count(self.initial_good_steps, "initial_good_steps", low=1 - 2**31)
@@ -120,13 +120,13 @@ def _check_dtype(dtype: Any) -> None:
         raise ValueError(f"dtype must be 'float32' or 'float64', got {excerpt(dtype)}")
 
 
-def _check_factors(rule: RuleConstants) -> None:
+def _check_factors_and_tolerance(rule: RuleConstants) -> None:
     smallest, largest = FLOATS[rule.dtype].smallest_normal, FLOATS[rule.dtype].largest
     expected = f"a number of at least 1 that {rule.dtype} can hold"
     check_number(rule.growth_factor, "growth_factor", expected, 1, largest)
     if rule.warmup_growth_factor is not None:
         check_number(rule.warmup_growth_factor, "warmup_growth_factor", expected, 1, largest)
-    expected = f"a number above 0 and at most 1 that {rule.dtype} can hold"
+    expected = f"a number at most 1 and at least the smallest normal {rule.dtype}"
     check_number(rule.backoff_factor, "backoff_factor", expected, smallest, 1)
     if rule.overflow_tolerance is not None:
         check_number(rule.overflow_tolerance, "overflow_tolerance", "a number above 0", 0, above=True)

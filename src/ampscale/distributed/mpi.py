@@ -62,7 +62,7 @@ class MPI(RankCommunicator):
         super().__init__(gradients, mean, copies, timeout)
         comm = mpi.COMM_WORLD if comm is None else comm
         if not isinstance(comm, mpi.Intracomm):
-            raise TypeError(f"comm must be an mpi4py communicator or None, got {type(comm).__name__}")
+            raise TypeError(f"comm must be an mpi4py Intracomm or None, got {type(comm).__name__}")
         if comm == mpi.COMM_NULL:
             raise ValueError("comm must contain this rank, got COMM_NULL")
         self.rank, self.ranks = comm.Get_rank(), list(range(comm.Get_size()))

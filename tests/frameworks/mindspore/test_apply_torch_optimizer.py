@@ -198,7 +198,11 @@ def test_sparse_gradients_of_an_embedding_are_applied(cell, detector):
 @pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("communicator", [SINGLE_REPLICA, SingleReplica()])
 def test_a_gradient_that_overflows_float16_is_not_applied(cell, fused, communicator):
-    """With a scale below 1, float16 represents the scaled gradient 60000 but not the unscaled one. Ranks agree on this."""
+    """
+    With a scale below 1, float16 represents the scaled gradient 60000 but not the unscaled one.
+
+    A cell treats another `SingleReplica` than the default as the communicator of several ranks.
+    """
     model = Product(torch.float16)
     optimizer = torch.optim.SGD(model.parameters(), lr=2.0**-14, fused=fused)
     step = cell(model, optimizer, scale_sense=torch.tensor(0.5), communicator=communicator)

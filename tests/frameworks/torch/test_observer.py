@@ -82,8 +82,8 @@ def test_a_monitor_changes_no_number_and_adds_no_host_synchronization(monkeypatc
             optimizer.zero_grad()
         return len(reads), bits(weight), scaler.state_dict()
 
-    reads, item = [], torch.Tensor.__bool__
-    monkeypatch.setattr(torch.Tensor, "__bool__", lambda tensor: reads.append(tensor) or item(tensor))
+    reads, original_bool = [], torch.Tensor.__bool__
+    monkeypatch.setattr(torch.Tensor, "__bool__", lambda tensor: reads.append(tensor) or original_bool(tensor))
     assert run(RecordingMonitor()) == run(None)
 
 

@@ -231,7 +231,7 @@ def test_resumed_run_can_start_with_counted_overflows():
         (lambda: identify(RUN, None, {"growth_interval": "2"}), TypeError, "growth_interval must be an int from 1"),
         (lambda: identify(without_flags([math.nan, math.nan])), ValueError, "at least one scale must be known, got none"),
         (lambda: identify([]), ValueError, "at least one scale must be known, got none"),
-        (lambda: identify([1.0, 2.0]), TypeError, "seen must be Observed, or a list of overflows"),
+        (lambda: identify([1.0, 2.0]), TypeError, "seen must be an Observed or a list of Overflow objects"),
         (
             lambda: identify(without_flags([math.nan, 64]), resumed=True),
             ValueError,

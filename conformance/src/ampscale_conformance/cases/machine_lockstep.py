@@ -57,7 +57,7 @@ class LockstepRun:
     """
     Lockstep run of a new scaler and the oracle under one rule.
 
-    A step to an inexact product is unsupported without the capability "rounding".
+    A step whose new scale is an inexact product is unsupported without the capability "rounding".
     """
 
     def __init__(self, subject: Subject, rule: LossScaleRule) -> None:

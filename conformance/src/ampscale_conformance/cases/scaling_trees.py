@@ -37,7 +37,11 @@ def check_products(
 
 
 def _expected(compute: Callable[..., Bits], scale: float, tree: Any, result: Any, ulps: int) -> Any:
-    """Return the expected tree: in float32 where a 16-bit leaf was returned so, and the actual leaf where it is near enough."""
+    """
+    Return the expected tree.
+
+    A leaf is float32 if the actual one is, and equals the actual leaf if that is within *ulps* of the exact result.
+    """
     result_leaves = dict(leaves(result))
     paths = iter([path for path, leaf in leaves(tree) if leaf is not None])
 

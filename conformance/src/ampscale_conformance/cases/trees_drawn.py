@@ -194,7 +194,7 @@ _MAKERS: dict[str, Callable[[Any, Bits, Any], Any]] = {
 
 
 def _renewed(new: Any, old: Any) -> Any:
-    """Return the old array with the elements of the new one, if its library and its layout permit; else the new one."""
+    """Write *new* into *old* and return *old*, if the library and layout of *old* permit it; otherwise return *new*."""
     try:
         old[...] = new
     except (TypeError, ValueError, RuntimeError, AttributeError):

@@ -135,11 +135,11 @@ def _converted(name: str, converters: Mapping[str, Converter], mapping: Mapping[
 
 
 def _check_agreement(name: str, rule: LossScaleRule, fields: Mapping[str, Any]) -> None:
-    """Raise a ValueError unless *rule* has the values *fields*, which the file contains."""
+    """Raise a ValueError unless *rule* has the values *fields*, which come from the mapping and the settings."""
     different = [(field, value, getattr(rule, field)) for field, value in fields.items() if getattr(rule, field) != value]
     if different:
-        texts = [f"{field} is {in_file!r} in the file and {in_rule!r} in the rule" for field, in_file, in_rule in different]
-        raise ValueError(f"the rule must agree with the file of {name}: {'; '.join(texts)}")
+        texts = [f"{field} is {given!r} there and {in_rule!r} in the rule" for field, given, in_rule in different]
+        raise ValueError(f"the rule must agree with the mapping and settings of {name}: {'; '.join(texts)}")
 
 
 def _encoded(constants: tuple[Constant, ...], rule: LossScaleRule) -> Entries:

@@ -216,7 +216,8 @@ class _Search:
 def _first_scale(seen: Observed | Sequence[Overflow]) -> tuple[float, bool]:
     """Return the first known scale, and True if it is the scale before the first step."""
     if not isinstance(seen, Observed) and not all(isinstance(overflow, Overflow) for overflow in seen):
-        raise TypeError(f"seen must be Observed, or a list of overflows, got {excerpt(seen)} of type {type(seen).__name__}")
+        actual = f"{excerpt(seen)} of type {type(seen).__name__}"
+        raise TypeError(f"seen must be an Observed or a list of Overflow objects, got {actual}")
     scales = scales_in_order(seen)
     indices = np.flatnonzero(~np.isnan(scales))
     if not indices.size:

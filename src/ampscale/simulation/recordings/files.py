@@ -70,8 +70,8 @@ def _is_metrics(path: str | Path, text: str) -> bool:
     """Return True if a CSV file is Lightning's metrics.csv. Raise an error if this file also has a column of flags."""
     flags, is_metrics = flag_columns(read_table(path)[0]), "lightning" in recognized_formats(text)
     if flags and is_metrics:
-        remedy = "give column=... or log_format='lightning'"
-        raise ValueError(f"{path} has flags, {excerpt(flags)}, and the scales of Lightning's log; {remedy}")
+        remedy = "choose one with column=... or log_format='lightning'"
+        raise ValueError(f"{path} has both flag columns {excerpt(flags)} and the scales of Lightning's log; {remedy}")
     return is_metrics
 
 
