@@ -242,7 +242,7 @@ class GradScaler(StoredScale):
         >>> optimizer, scaler = ampscale.optimizers.SGD(network, 0.5), GradScaler(init_loss_scaling=2.0**10)
         >>> optimizer.parameters[0].grad = scaler.scale(np.float32([2e9, 4e9]))
         >>> scaler.unscale_(optimizer)
-        >>> if float(ampscale.global_norm(optimizer.parameters[0].grad)) > 1e6:  # decide not to step
+        >>> if 1e6 < float(ampscale.global_norm(optimizer.parameters[0].grad)) < np.inf:  # not an overflow, which `step` skips
         ...     scaler.abandon(optimizer)
         """
         if not self._enable:

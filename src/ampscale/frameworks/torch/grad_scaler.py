@@ -234,7 +234,7 @@ class GradScaler(StoredScale):
         >>> optimizer, scaler = torch.optim.SGD([weight], lr=0.5), GradScaler("cpu", init_scale=2.0**10)
         >>> scaler.scale(weight.sum() * 1e9).backward()
         >>> scaler.unscale_(optimizer)
-        >>> if torch.nn.utils.get_total_norm([weight.grad]) > 1e6:  # decide not to step
+        >>> if 1e6 < torch.nn.utils.get_total_norm([weight.grad]) < torch.inf:  # not an overflow, which `step` skips
         ...     scaler.abandon(optimizer)
         ...     optimizer.zero_grad()
         """
