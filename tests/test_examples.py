@@ -17,8 +17,8 @@ ENVIRONMENTS = sorted(ROOT.glob(".venv-oracles/*/bin/python"))  # of tools/envir
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))}
 WARN = ["lightning_trainer.py", "transformers_trainer.py"]  # Lightning 2.6.6 and transformers 5.23.0 themselves cause warnings
 LAUNCHERS = {"fsdp2_loop.py": ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]}
-TORCH_LOOPS = ["torch_loop.py", "accelerate_loop.py", "lightning_trainer.py", "transformers_trainer.py"]
-TORCH_LOOPS += [pytest.param("fsdp2_loop.py", marks=pytest.mark.slow)]
+SLOW_LOOPS = ("accelerate_loop.py", "lightning_trainer.py", "transformers_trainer.py", "fsdp2_loop.py")
+TORCH_LOOPS = ["torch_loop.py", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW_LOOPS)]
 
 
 def imported(file):

@@ -85,7 +85,7 @@ def test_python_m_runs_the_command_line():
         ("presets > /dev/full", "ampscale: [Errno 28] No space left on device\n"),
         ("presets >&-", "ampscale: stdout must be open\n"),
         (f"simulate torch --trace x --picture {'x' * 300}.svg", "ampscale: [Errno 36] File name too long: '/"),
-        ("doctor | :", ""),
+        ("presets | :", ""),
     ],
 )
 def test_failed_write_is_reported_in_one_line(command, message):

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import pytest
 from cli.run_samples import write_run, write_steps
@@ -96,11 +97,22 @@ def test_file_is_followed_until_control_c(tmp_path):
         write_run(path, steps=30)
         read_until(terminal, "30 steps")
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0
+        assert exit_code(process, terminal) == 0
     finally:
         process.kill()
         process.wait()
         os.close(terminal)
+
+
+def exit_code(process, terminal):
+    """Wait for a process, at most 30 seconds. Meanwhile read what it prints, since it cannot end while the terminal is full."""
+    end = time.monotonic() + 30
+    while process.poll() is None:
+        assert time.monotonic() < end
+        with suppress(OSError):  # the process has closed the terminal
+            if select.select([terminal], [], [], 0.1)[0]:
+                os.read(terminal, 65536)
+    return process.returncode
 
 
 def read_until(terminal, text):

@@ -43,6 +43,7 @@ def unpassed(results, *allowed):
     return [(result.case, result.message) for result in results if result.verdict not in (Verdict.PASS, *allowed)]
 
 
+@pytest.mark.slow
 def test_conforming_styles_fail_no_case():
     """`Core` passes every case; the others skip only cases of capabilities that they do not claim."""
     for style in STYLES:

@@ -107,6 +107,7 @@ def test_failures_are_minimal():
     assert (case["tree"], case["finite"]) == ([{"dtype": "float32", "shape": [1], "bits": ["7fc00000"]}], False)
 
 
+@pytest.mark.slow
 def test_vectors_have_the_members_of_their_kind():
     """Examples are the dtype of a widened result, and the step at which the published scaler raises an error."""
     case, _ = vector(results_of(Widening)["random-unscale"])
