@@ -59,6 +59,7 @@ def beside(bare, *folders):
     return {**bare, "paths": (*bare["paths"], *folders)}
 
 
+@pytest.mark.slow
 def test_report_has_all_installed_libraries(tmp_path):
     """The versions are those of the installed distributions."""
     facts, status = examined(folder=tmp_path)

@@ -22,7 +22,7 @@ def step_of(network):
 
 @pytest.mark.clause("STATISTICS-step", "STATISTICS-no-host-sync")
 @pytest.mark.filterwarnings("ignore:Dynamo detected a call to a `functools.lru_cache`")
-@on("torch", "jax")
+@on(pytest.param("torch", marks=pytest.mark.slow), "jax")
 def test_a_compiled_step_reports_statistics_without_reading_them(library):
     """With torch, the compiled step is one graph, which cannot contain a read; reads are counted without compilation."""
     module = pytest.importorskip(library.name)

@@ -35,6 +35,7 @@ def test_an_adapter_that_cannot_run_has_a_row():
     assert outcome(run.row("deepspeed", sys.executable)) == ("unsupported", "it is not installed in its environment")
 
 
+@pytest.mark.slow
 def test_a_row_without_cases_is_part_of_the_matrix():
     """The matrix and its page contain it."""
     rows = [run.row("ampscale-mindspore-static", sys.executable), run.row("jmp", sys.executable, "no space left")]
