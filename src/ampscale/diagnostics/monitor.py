@@ -52,7 +52,7 @@ class Monitor:
         on_stall: Reaction to the first step of each stall: "warn" for a RuntimeWarning, "raise" for a `StalledError`, or a
             function that is called with the `Diagnosis`.
         limits: Thresholds of the checks.
-        communicator: Communicator of the processes. At every skipped step, they exchange a short text, so that the diagnosis
+        communicator: Communicator of the processes. At every skipped step, they exchange statistics, so that the diagnosis
             names the ranks whose gradients were not finite. All ranks need a monitor with the same arguments.
 
     Raises:
