@@ -140,7 +140,7 @@ def test_ranks_with_different_settings_are_named_and_nothing_is_applied(gloo, se
         (is_rank_error, message), (repeated, advice) = errors
         assert (is_rank_error, repeated, unchanged, value) == (True, False, True, 1.0)
         assert name in message
-        assert "unscaling its gradients was interrupted: call update()" in advice
+        assert "unscaling those of this optimizer was interrupted" in advice
 
 
 def collectives(rank):

@@ -75,26 +75,28 @@ def at(site: Site | None) -> str:
     return f" at {code.co_filename.removeprefix(folder)}:{line or code.co_firstlineno}"
 
 
-_NO_CHECK = Error("{call}() must be called after step() or unscale_(): neither has been called since the last update(){at}")
+_NO_CHECK = Error(
+    "{call}() must be called after step() or unscale_(): neither has been called since the last update(){at} or a later abandon()"
+)
 _UNSCALED = Error("{call}() was already called{at} since the last update()")
 _STEPPED = Error("{call}() was already called{at} since the last update(): call update() once per iteration, after the steps")
 _NO_UPDATE = Error("{call}() must be called after update(): step() was called{at}, and update() has not been called since")
 _NOT_ABANDONED = Error("{call}() must be called instead of step(), which was called{at} since the last update(): call update()")
-_REMEDY = "was interrupted: call update() or abandon(), and compute new gradients"
-_UNSCALING = Error("{call}() must be called for an optimizer with new gradients, since{at} unscaling its gradients " + _REMEDY)
-_STEPPING = Error("{call}() must be called for an optimizer with new gradients, since{at} its step " + _REMEDY)
+_REMEDY = " of this optimizer was interrupted{at}: call update() or abandon(), and compute new gradients"
+_UNSCALING = Error("{call}() requires new gradients, since unscaling those" + _REMEDY)
+_STEPPING = Error("{call}() requires new gradients, since the step" + _REMEDY)
 
 _OPTIMIZER_STATES = {
     READY: "the optimizer was neither unscaled nor stepped",
-    UNSCALED: "its gradients were unscaled",
-    STEPPED: "it stepped, or its step was skipped",
-    UNSCALING: "an error was raised while its gradients were unscaled",
-    STEPPING: "an error was raised during its step",
+    UNSCALED: "the optimizer's gradients were unscaled",
+    STEPPED: "the optimizer stepped, or its step was skipped",
+    UNSCALING: "an error was raised while the optimizer's gradients were unscaled",
+    STEPPING: "an error was raised during the optimizer's step",
 }
 
 _UNPLACED = Error("{call}() must be called after scale(): no tensor has been scaled yet")
 _WRITING = Error(
-    "{call}() requires a consistent scale, and writing it was interrupted{at}: load a state dict that was saved before"
+    "{call}() requires a consistent scale, but writing the scale was interrupted{at}: load a state dict that was saved before"
 )
 _COPY = Error("a GradScaler must not be copied between step() or unscale_(){at} and update(): call update() first")
 _UPDATES = {"update()": READY, "update(new_scale)": READY}
@@ -126,7 +128,10 @@ TORCH = CallTable(
     },
 )
 
-_OTHER = "minimize() updates the scale, but another optimizer was unscaled{at} and has not stepped: step each, then update()"
+_OTHER = (
+    "minimize() updates the scale, but another optimizer was unscaled{at} and has not stepped: "
+    "call step() for each optimizer, then update()"
+)
 _FIXED_UNSCALED = Error("{call}() was already called{at} since the last step()")
 _PADDLE_CALLS = ("scale", "unscale_", "step", "minimize", "update", "abandon(optimizer)", "abandon()", "load_state_dict")
 _INTERRUPTED = {

@@ -14,11 +14,11 @@ class Monitor(Protocol):
     """
     Object that observes the steps of a `GradScaler`.
 
-    Subclassing is not required: every object with these methods is a monitor. It must not change what it receives.
+    Subclassing is not required: every object with these methods is a monitor. A monitor must not change its arguments.
     """
 
     def observe_loss(self, loss: Array) -> None:
-        """Observe an array that is scaled, usually the loss; with accumulation, one for each micro-batch."""
+        """Observe an array that was passed to `scale`, usually the loss; with accumulation, the loss of each micro-batch."""
 
     def begin(
         self, gradients: list[Array], scale: Any, owner: Any, *, stale: bool, modified: bool, change: float | None = None
@@ -30,7 +30,7 @@ class Monitor(Protocol):
         unscaling was interrupted, there were no gradients on any rank, or `abandon` was called.
 
         Args:
-            gradients: Gradients that are not None: local shards of DTensors, values of sparse tensors, other arrays themselves.
+            gradients: Gradients that are not None. DTensors are passed as their local shards, sparse tensors as their values.
             scale: Copy of the scale: an array or a number.
             owner: The optimizer.
             stale: True if a gradient was accumulated into the gradient of the step before, which was not set to zero. False if
@@ -42,14 +42,16 @@ class Monitor(Protocol):
 
     def end(self, scale: Any, next_scale: Any, finite: Flag, applied: Flag, gradients: list[Array], owner: Any) -> None:
         """
-        Observe the end of an iteration, once for each optimizer with gradients, after `update` has written the scale.
+        Observe the end of an iteration, once for each optimizer with gradients.
+
+        `update` calls this method after it has written the scale; with Paddle's fixed scale, `step` and `minimize` call it.
 
         Args:
             scale: Scale of the iteration, as passed to `begin`.
             next_scale: Copy of the new scale.
             finite: True if the gradients of all ranks were finite, as recorded when they were unscaled.
             applied: True if the optimizer stepped.
-            gradients: The arrays of the gradients, which are unscaled now, with all later changes such as clipping.
+            gradients: The unscaled gradients, with all changes since the unscaling, such as clipping.
             owner: The optimizer.
         """
 
@@ -78,7 +80,7 @@ class Progress:
 
 class OptimizerNumbers:
     """
-    Numbers of the optimizers of each communicator, from 0, in the order of their first use.
+    Numbers of optimizers, counted from 0 for each communicator, in the order of their first use.
 
     Ranks compare these numbers, and so detect that they step their optimizers in different orders.
 
@@ -87,7 +89,7 @@ class OptimizerNumbers:
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[int, int], int] = {}  # by the ids of communicator and optimizer
-        self._counts = Counter[int]()  # of numbered optimizers, by the id of the communicator
+        self._counts = Counter[int]()  # number of optimizers, by the id of the communicator
 
     def number(self, communicator: Communicator, optimizer: Any) -> tuple[int, bool]:
         """Return the number of *optimizer*, and True if *communicator* uses this optimizer for the first time."""

@@ -21,7 +21,7 @@ FLOOR = FLOATS["float32"].smallest_normal
 check_normal_scale = partial(
     check_number, expected="a positive, finite number that is a normal float32", low=FLOOR, high=FLOATS["float32"].largest
 )
-_CHECKS: dict[str, Callable[..., None]] = {  # of the constants of a `GradScaler`, by field of the rule
+_CHECKS: dict[str, Callable[..., None]] = {  # for each constant that a `GradScaler` can set, by field of the rule
     "init_scale": check_normal_scale,
     "growth_factor": partial(check_number, expected="a finite number above 1", low=1, above=True),
     "backoff_factor": partial(check_number, expected="a number above 0 and below 1", low=0, high=nextafter(1, 0), above=True),
@@ -42,7 +42,7 @@ def rule_with(rule: LossScaleRule, fields: Mapping[str, str], **arguments: Any) 
 
 
 def number_of(value: Any, name: str) -> float:
-    """Return a scale as a float: a number that is positive and finite in float32, or the only element of an array or list."""
+    """Return a scale as a float: *value* itself, or the only element of an array, list or tuple. Reject an invalid scale."""
     if isinstance(value, list | tuple) and len(value) == 1:
         value = value[0]
     check_scale_host(value, name)
@@ -70,12 +70,12 @@ def check_keys(state_dict: Any, keys: tuple[str, ...]) -> None:
 
 
 def check_scale_value(value: Any, name: str, dtype: str = "float32") -> None:
-    """Raise an error unless *value* is a scale for MindSpore's scalers and managers: a number from 1 to the largest *dtype*."""
+    """Raise an error unless *value* is a scale for MindSpore's scalers and managers: from 1 to the largest number of *dtype*."""
     check_number(value, name, f"a finite int or float of at least 1 that {dtype} can hold", 1, FLOATS[dtype].largest)
 
 
 def check_matches_params(tree: Any, params: Tree, name: str) -> None:
-    """Raise an error unless *tree* has, for each of *params*, None or an array of its shape in its compute dtype."""
+    """Raise an error unless *tree* has, for each parameter, None or an array of the parameter's shape and compute dtype."""
     leaves_with_paths(tree, name)
     for param, value in zip_leaves(params, tree):
         if value is None:

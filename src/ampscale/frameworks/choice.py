@@ -16,12 +16,12 @@ def scaler_for(dtype: Any, **kwargs: Any) -> Any:
     loop can therefore run in bfloat16, float32 or float64, whose exponent range is wide enough without a scale.
 
     Args:
-        dtype: float16, bfloat16, float32 or float64: a torch dtype, the dtype of another library, or its name.
-        kwargs: Passed to the class: `ampscale.torch.GradScaler` for torch dtypes, otherwise `ampscale.GradScaler`, Paddle's. All
+        dtype: float16, bfloat16, float32 or float64: a torch dtype, the dtype of another library, or the name of one.
+        kwargs: Passed to the class: `ampscale.torch.GradScaler` for torch dtypes, otherwise Paddle's `ampscale.GradScaler`. All
             arguments except `enabled` and `enable` are allowed.
 
     Raises:
-        TypeError: *dtype* is none of these, or a keyword is unknown.
+        TypeError: *dtype* is not one of the four dtypes, or a keyword is unknown.
         ValueError: An argument is out of range.
 
     Spec: CALLS-disabled.

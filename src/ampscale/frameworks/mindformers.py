@@ -179,7 +179,7 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
     @load
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """
-        Restore the result of `state_dict` of this or another cell.
+        Restore the state that `state_dict` of this or another cell returned.
 
         Raises:
             TypeError: *state_dict* is not a mapping, or a value has the wrong type. Nothing was changed.
@@ -217,7 +217,7 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
             return map_leaves(_sum, self.network.params, self._accumulated, gradients)
 
     def _accumulate(self, loss: Array, overflow: Flag, gradients: Tree, scale: Array, rate: Array | None) -> Any:
-        """Add the gradients of a call that does not complete a step to those before, and return the outputs of the call."""
+        """Add the gradients of a call that does not complete a step to the accumulated ones, and return the call's outputs."""
         total, any_overflow = self._sum_with(gradients), logical_or(self._overflow, overflow)
         output = self._output(loss, overflow, rate, None, self._local_outputs(gradients, loss))
         report = step_report(output, False, scale, rate, accumulated=True)

@@ -47,7 +47,7 @@ def test_only_arrays_can_be_scaled():
 def test_decr_count_must_be_one_of_two_names_and_enable_a_bool():
     """The errors are a ValueError that lists both names, and a TypeError that names torch's class."""
     wrong = [("decr_count", value, ValueError) for value in ("", "Accumulated", "both", None, 2, [])]
-    hint = r"^enable must be a bool, got .*\. .* torch's, .*, is ampscale.torch.GradScaler$"
+    hint = r"^enable must be a bool, got .*\. This is Paddle's GradScaler; ampscale.torch.GradScaler is torch's, whose .* device$"
     for device in ("cuda", type("device", (), {})()):
         with pytest.raises(TypeError, match=hint):
             GradScaler(device)

@@ -18,14 +18,18 @@ from .._validation import is_torch_optimizer
 
 
 class OptimizerWrapper(Protocol):
-    """Members of an optimizer that a training cell uses."""
+    """Interface through which a training cell uses an optimizer."""
 
     @property
     def learning_rate(self) -> Any:
         """Learning rate of the next step; None if the optimizer does not report it."""
 
     def prepare(self, gradients: Tree) -> Callable[[Flag], Flag]:
-        """Compute a step, and return ``apply(finite)``: it applies the step if *finite* is True, and returns True if it did."""
+        """
+        Compute a step, and return a function ``apply(finite)``.
+
+        The function applies the step if *finite* is True, and returns True if the step was applied.
+        """
 
 
 class _CallableOptimizer:

@@ -71,7 +71,7 @@ class TorchOptimizer:
         return apply
 
     def _cast(self, gradients: Tree) -> tuple[list[torch.Tensor | None], list[torch.Tensor]]:
-        """Return the gradient of each parameter in the parameter's dtype, and those of the results whose dtype has changed."""
+        """Return each gradient in the dtype of its parameter; and, of these results, those whose dtype has changed."""
         inputs = [gradient for _, gradient in zip_leaves(self._network.params, gradients)]
         dtypes = [parameter.dtype for parameter in _trainable_parameters(self._network)]
         casts = [None if gradient is None else gradient.to(dtype) for gradient, dtype in zip(inputs, dtypes, strict=True)]

@@ -17,12 +17,12 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def step(method: Method) -> Method:
-    """Make *method* raise a RuntimeError after an interruption while writing, and record its own interruptions."""
+    """Make *method* raise a RuntimeError if the cell was interrupted while writing, and record interruptions of *method*."""
     return _guarded(method, is_step=True)
 
 
 def load(method: Method) -> Method:
-    """Make *method* clear a recorded interruption if it succeeds, and record its own interruptions while writing."""
+    """Make *method* clear a recorded interruption of the cell if *method* succeeds, and record interruptions of *method*."""
     return _guarded(method, is_step=False)
 
 

@@ -133,7 +133,7 @@ class DynamicLossScaleManager:
         Return a new update cell that starts from the current scale. Manager and cell are independent afterwards.
 
         Raises:
-            ValueError: The current scale exceeds float32, the dtype of an update cell's initial scale.
+            ValueError: The current scale is too large for an update cell, whose initial scale must be finite in float32.
 
         Spec: MINDSPORE-manager-update-cell.
         """

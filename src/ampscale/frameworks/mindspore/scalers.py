@@ -278,6 +278,6 @@ class DynamicLossScaler(_PlacedScaler):
         vars(self).update(vars(loaded))  # in one call, so that other threads never read old and new values together
 
     def _set(self, name: str, value: float) -> None:
-        """Replace one array of the state by a new one in the same library, dtype and device."""
+        """Set one array of the state to *value*: replace it by a new array with the same library, dtype and device."""
         array = getattr(self._state, name)
         self._state = self._state._replace(**{name: array_api_compat.array_namespace(array).full_like(array, value)})

@@ -40,27 +40,29 @@ class TrainOneStepWithLossScaleCell:
     MindSpore's `mindspore.nn.TrainOneStepWithLossScaleCell`: a training step with loss scaling, designed to be subclassed.
 
     Works on parameters and inputs of all supported libraries. A step calls `start_overflow_check` after the loss, and
-    `get_overflow_status` and `process_loss_scale` after the gradients; subclasses can override each of them. The optimizer is
+    `get_overflow_status` and `process_loss_scale` after the gradients; subclasses can override each method. The optimizer is
     skipped if `process_loss_scale` returns True. `last_step` is the `StepReport` of the last step, or None before the first.
 
     An error before the first write of a step changes nothing. After a later error, such as one in the optimizer, further
     steps raise a RuntimeError until `load_state_dict` has succeeded.
 
     Args:
-        network: A `Network`, a `torch.nn.Module`, or a callable with `params` and ``vjp(params, *inputs)``; returns the loss.
+        network: A callable that returns the loss: a `Network`, a `torch.nn.Module`, or an object with `params` and
+            ``vjp(params, *inputs)``.
         optimizer: One of `ampscale.optimizers` or an optax transformation, which need no host synchronization; or a
             `torch.optim.Optimizer` or a callable ``optimizer(gradients)``, which need a host synchronization per step, since
             they are not called on an overflow. Fused torch optimizers receive the flag on the device instead.
         scale_sense: A float32 or float64 array of shape () or (1,), for a scale that only `set_sense_scale` changes; or an
-            update cell with ``get_loss_scale()``, called as ``cell(scale, overflow)``: it writes the next scale into the
-            array and returns True to skip the step. For immutable arrays (JAX), ``next_scale(scale, overflow)`` is called.
+            update cell. ``cell.get_loss_scale()`` returns the initial scale, and ``cell(scale, overflow)`` writes the next
+            scale into the array *scale* and returns True to skip the step. For immutable arrays (JAX),
+            ``cell.next_scale(scale, overflow)`` is called instead.
         detector: Overflow detector; by default `GradientScan`.
         communicator: Averages gradients, and combines flags and norms of all ranks; see `ampscale.distributed`.
 
     Raises:
-        TypeError: *scale_sense* is neither an update cell nor an array of the library and on the device of the parameters, or
+        TypeError: *scale_sense* is neither an update cell nor an array in the library and on the device of the parameters, or
             another argument has the wrong type.
-        ValueError: *scale_sense* has another shape, or is not positive and finite.
+        ValueError: *scale_sense* has another shape than () or (1,), or is not positive and finite.
 
     Spec: spec/profiles/mindspore.md, MINDSPORE-cell-*, MINDSPORE-subclasses.
 
@@ -103,13 +105,13 @@ class TrainOneStepWithLossScaleCell:
         self._optimizer_wrapper = wrap_optimizer(optimizer, self.network)
         self._detector = GradientScan() if detector is None else detector
         self._communicator = communicator
-        self._agreement: Agreement | None = None  # of the ranks, on the overflow and the norm of the current step
+        self._agreement: Agreement | None = None  # overflow and norm of the current step, on which the ranks have agreed
         self._max_norm: float | None = None  # global norm at which `MFTrainOneStepCell` clips
         self._overflow: Flag = False  # True if an earlier micro-batch of this step overflowed on this rank
         self._is_partial = False  # True during the check of a micro-batch that does not complete a step: ranks exchange no flags
         self.last_step: StepReport | None = None
         self._writes = 0  # number of writes to the network, the optimizer and the scale, which detects interruptions
-        self._interrupted: Site | None = None  # call site of a step that an error interrupted while it wrote
+        self._interrupted: Site | None = None  # call site of a step or load that was interrupted while writing
         check_methods(self._detector, "detector", "start", "observe", "finite")
         check_methods(communicator, "communicator", "mean", "agree", "check_same")
 
@@ -240,13 +242,13 @@ class TrainOneStepWithLossScaleCell:
 
     def process_loss_scale(self, overflow: Flag) -> Flag:
         """
-        Update the scale if there is an update cell, and return whether to skip the step.
+        Update the scale if there is an update cell, and return True to skip the step.
 
         Args:
             overflow: Bool, shape (), or Python bool.
 
         Returns:
-            A bool of shape (): the result of the update cell; *overflow* without a cell, or if arrays are immutable.
+            A bool of shape (): the result of the update cell, or *overflow* if there is no cell or arrays are immutable.
 
         Raises:
             TypeError: *overflow* is not a bool.
@@ -281,7 +283,9 @@ class TrainOneStepWithLossScaleCell:
 
     def state_dict(self) -> dict[str, Any]:
         """
-        Return the scale as an array, and the state dict of the update cell; {} if there is no cell or it has no state dict.
+        Return the scale as an array, and the state dict of the update cell.
+
+        The latter is {} if there is no update cell, or if it has no method `state_dict`.
 
         Raises:
             RuntimeError: The last step was interrupted while writing its results.
@@ -322,7 +326,7 @@ class TrainOneStepWithLossScaleCell:
         return {"scale": self.scale_sense, **dict(zip(("calls", "good_steps"), counts, strict=False))}
 
     def _scale_constants(self) -> Any:
-        """Return the rule of the update cell, which must be equal on all ranks; the name of the cell's class if it has none."""
+        """Return what must be equal on all ranks: the rule of the update cell, or the name of its class if it has no rule."""
         return getattr(self.loss_scaling_manager, "_rule", type(self.loss_scaling_manager).__name__)
 
     def _initial_scale(self, scale_sense: Any) -> Array:

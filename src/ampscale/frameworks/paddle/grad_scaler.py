@@ -28,10 +28,10 @@ class GradScaler(StoredScale):
     """
     Paddle's `paddle.amp.GradScaler`: dynamic loss scaling for hand-written training loops.
 
-    Works on arrays of all supported libraries. An optimizer is a `torch.optim.Optimizer`, or any object with `parameters`, each
-    with `value` and `grad`, and a method ``step()`` or ``minimize(loss)``. Gradients are unscaled in place; if their arrays are
-    immutable (JAX), each `grad` is replaced. A step requires one host synchronization. The scale stays in the range of normal
-    float32 numbers. While one thread trains, others may call the getters and `state_dict`.
+    Works on arrays of all supported libraries. An optimizer is a `torch.optim.Optimizer`, or any object with a method
+    ``step()`` or ``minimize(loss)`` and a list `parameters` of objects that have `value` and `grad`. Gradients are unscaled in
+    place; if their arrays are immutable (JAX), each `grad` is replaced. A step requires one host synchronization. The scale
+    stays in the range of normal float32 numbers. While one thread trains, others may call the getters and `state_dict`.
 
     Args:
         enable: If False, `scale` returns its argument and `minimize` only minimizes.
@@ -45,7 +45,8 @@ class GradScaler(StoredScale):
             "consecutive", as in Paddle's code: a finite step resets it.
         communicator: Averages gradients before they are unscaled, unless its `mean` is False, and combines the flags of all
             ranks; see `ampscale.distributed`.
-        monitor: Observes each step: a `diagnostics.Monitor`, or any object with its methods. Copies of the scaler have none.
+        monitor: Observes each step: a `diagnostics.Monitor`, or any object with the same methods. A copy of the scaler has no
+            monitor.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -101,7 +102,7 @@ class GradScaler(StoredScale):
             var: Floating-point or complex array of any shape, usually the loss.
 
         Returns:
-            A new array of the same shape: float32 for a 16-bit *var*, else of its dtype.
+            A new array of the same shape: float32 for a 16-bit *var*, otherwise of the dtype of *var*.
 
         Raises:
             TypeError: *var* is not an array, or not floating-point or complex.
@@ -133,8 +134,8 @@ class GradScaler(StoredScale):
             The result of ``optimizer.minimize``; (None, None) for a skipped step.
 
         Raises:
-            RuntimeError: Since the last update, the optimizer has stepped or its step was interrupted; or another optimizer
-                has been unscaled but not stepped, whose progress the update would discard.
+            RuntimeError: Since the last update, the optimizer has stepped, or its unscaling or step was interrupted; or another
+                optimizer has been unscaled but not stepped, and the update would discard the flag of that optimizer.
             TypeError: ``optimizer.minimize`` does not accept these arguments. Nothing was changed.
 
         Spec: PADDLE-minimize, PADDLE-minimize-skips, PADDLE-minimize-passes, PADDLE-minimize-returns, PADDLE-call-order.
@@ -184,7 +185,7 @@ class GradScaler(StoredScale):
             True if the optimizer stepped, or if scaling is disabled.
 
         Raises:
-            RuntimeError: Since the last update, the optimizer has stepped or its step was interrupted.
+            RuntimeError: Since the last update, the optimizer has stepped, or its unscaling or step was interrupted.
 
         Spec: PADDLE-step, PADDLE-fixed-step, PADDLE-call-order.
         """
@@ -200,12 +201,13 @@ class GradScaler(StoredScale):
 
     def update(self) -> None:
         """
-        Update the scale for all steps since the last update: an overflow in one of them counts as one overflow.
+        Update the scale once for all steps since the last update: overflows in several of them count as one overflow.
 
         An interrupted `unscale_` does not count. A fixed scale is unchanged.
 
         Raises:
-            RuntimeError: The scale is dynamic, and neither `step` nor `unscale_` has been called since the last update.
+            RuntimeError: The scale is dynamic, and since the last update, neither `step` nor `unscale_` has been called, or
+                `abandon` has discarded all these calls.
 
         Spec: PADDLE-update, PADDLE-several-optimizers, PADDLE-update-needs-a-step.
         """
@@ -223,7 +225,7 @@ class GradScaler(StoredScale):
 
     def abandon(self, optimizer: Any = None) -> None:
         """
-        Discard what `unscale_` recorded, instead of a step: neither an overflow nor a finite step is counted.
+        Discard the result of `unscale_` instead of stepping: neither an overflow nor a finite step is counted.
 
         The gradients are left as they are, so new ones must be computed after ``optimizer.clear_grad()``. Interrupted steps are
         discarded as well, but the parameters may have changed. If one rank calls this method, all must call it. It has no
@@ -262,7 +264,7 @@ class GradScaler(StoredScale):
         return progress
 
     def _start_step(self, optimizer: Any, call: str) -> Progress:
-        """Unscale and check the gradients of *optimizer* unless `unscale_` did, and return its progress, now at `STEPPING`."""
+        """Unscale and check the gradients of *optimizer* unless `unscale_` did, and return its `Progress` at `STEPPING`."""
         progress, site = self._check(call, optimizer), call_site()
         if progress is None:
             progress = self._unscale(optimizer, site)
@@ -270,7 +272,7 @@ class GradScaler(StoredScale):
         return progress
 
     def _unscale(self, optimizer: Any, site: Site) -> Progress:
-        """Unscale and check the gradients of *optimizer*, and return its progress, whose stage the caller must set."""
+        """Unscale and check the gradients of *optimizer*, and return its `Progress`. The caller must set the stage."""
         scale = self.get_loss_scaling()
         gradients = checked_gradients(parameters_of(optimizer), scale)
         if self._monitor is not None:

@@ -43,7 +43,7 @@ def minimize_of(optimizer: Any) -> Callable[..., Any]:
 
 
 class Gradients(NamedTuple):
-    """Parameters with validated gradients, and the gradients' backend; `in_place` is False if their arrays are immutable."""
+    """Parameters with validated gradients, and the gradients' backend; `in_place` is False if the gradients are immutable."""
 
     parameters: list[Any]
     backend: Backend
@@ -67,7 +67,11 @@ def checked_gradients(parameters: list[Any], scale: float) -> Gradients:
 
 
 def unscale_gradients(gradients: Gradients, scale: float) -> Flag:
-    """Divide *gradients* by *scale* in place, or replace immutable arrays; return True if all are finite before and after."""
+    """
+    Divide *gradients* by *scale*, and return True if all values are finite before and after the division.
+
+    Arrays are changed in place; immutable ones are replaced by new arrays.
+    """
     arrays = [parameter.grad for parameter in gradients.parameters]
     if gradients.in_place:
         return gradients.backend.unscale_and_check(arrays, scale, arrays)[1]

@@ -20,7 +20,7 @@ from .._grad_scaler import Monitor, Progress
 from .._validation import FLOOR, check_keys, number_of, rule_with, warn_of_unused
 
 _RESET_BAD_STEPS_ON = {"accumulated": ("growth", "backoff"), "consecutive": ("finite", "backoff")}
-_FIELDS = {  # of the rule, by the name of the constructor's argument
+_FIELDS = {  # fields of the rule, by the names of the constructor's arguments
     "init_loss_scaling": "init_scale",
     "incr_ratio": "growth_factor",
     "decr_ratio": "backoff_factor",
@@ -32,7 +32,7 @@ _KEYS = ("scale", *_CONSTANTS, "incr_count", "decr_count", "use_dynamic_loss_sca
 
 
 class StoredScale:
-    """Scale, counts and constants of a `GradScaler`. See there for the arguments."""
+    """Scale, counts and constants of a `GradScaler`, which documents the arguments."""
 
     def __init__(self, enable: bool, use_dynamic_loss_scaling: bool, decr_count: str, **constants: Any) -> None:
         _check_enable(enable)
@@ -60,11 +60,11 @@ class StoredScale:
         return self._dynamic
 
     def get_loss_scaling(self) -> float:
-        """Return the current scale. Paddle has no such method: there, the scale is in the state dict only."""
+        """Return the current scale. Paddle's class has no such method: only its state dict contains the scale."""
         return float(self._state.scale)
 
     def get_init_loss_scaling(self) -> float:
-        """Return the initial scale: the value that was last passed, set or loaded."""
+        """Return the initial scale: the one that was last passed to the constructor, set, or loaded from a state dict."""
         return self._rule.init_scale
 
     def set_init_loss_scaling(self, new_init_loss_scaling: float) -> None:
@@ -119,7 +119,7 @@ class StoredScale:
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """
-        Restore the state that `state_dict` of this class or of Paddle's returned.
+        Restore the state that `state_dict` of this class or of Paddle's class returned.
 
         A disabled scaler accepts an empty dict, and warns about any other.
 
@@ -152,13 +152,13 @@ class StoredScale:
         return {**self.__dict__, "_updated_at": None, "_monitor": None}
 
     def _unscaled_only(self) -> dict[int, Progress]:
-        """Return the progress of optimizers that were unscaled but not stepped, the only progress to keep for a fixed scale."""
+        """Return the progress of optimizers that were unscaled but not stepped: a fixed scale keeps no other progress."""
         return {key: progress for key, progress in self._progress.items() if progress.stage == UNSCALED}
 
 
 def _check_enable(value: Any) -> None:
-    """Raise a TypeError unless *value* is a bool, with a hint if it is a device, the first argument of torch's class."""
+    """Raise a TypeError unless *value* is a bool, with a hint if it is a device, which torch's class takes as first argument."""
     if isinstance(value, str) or type(value).__name__ == "device":
-        hint = "This GradScaler is Paddle's; torch's, whose first argument is a device, is ampscale.torch.GradScaler"
+        hint = "This is Paddle's GradScaler; ampscale.torch.GradScaler is torch's, whose first argument is a device"
         raise TypeError(f"enable must be a bool, got {excerpt(value)}. {hint}")
     check_bool(value, "enable")

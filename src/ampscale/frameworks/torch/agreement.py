@@ -21,7 +21,7 @@ from .optimizer_step import Gradients, found_inf_of
 
 
 class RankAgreement:
-    """Communicators of a scaler: the caller's; if it is None, one for each set of ranks that share DTensors of an optimizer."""
+    """Communicators of a scaler: the one that the caller passed, or if None, one for each set of ranks that share DTensors."""
 
     def __init__(self, communicator: Communicator | None) -> None:
         self._communicator, self.is_given = communicator, communicator is not None
@@ -67,7 +67,7 @@ class RankAgreement:
         return found_inf_of(agreement.finite), getattr(agreement, "is_finite", None)
 
     def _record_settings(self, communicator: Communicator, optimizer: Optimizer, rule: LossScaleRule) -> None:
-        """Record what must be equal on all ranks: rule, number of *optimizer*, and at its first use, its shared parameters."""
+        """Record what must be equal on all ranks: rule, number of *optimizer*, and at the first use, its shared parameters."""
         number, is_new = self._numbers.number(communicator, optimizer)
         parameters = _shared_parameters(communicator, optimizer) if is_new else []
         communicator.check_same(rule=rule, optimizer=number, parameters=parameters)

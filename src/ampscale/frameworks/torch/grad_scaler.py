@@ -33,7 +33,8 @@ class GradScaler(StoredScale):
     `state_dict`. For all differences from torch see spec/deviations.md.
 
     Args:
-        device: Device or the name of one, such as "cuda" or "cpu". The scale is placed on the device of the first scaled tensor.
+        device: Device or the name of one, such as "cuda" or "cpu"; otherwise unused, since the scale is placed on the device of
+            the first scaled tensor.
         init_scale: Initial scale; positive and in the range of normal float32 numbers.
         growth_factor: Factor applied when the scale grows; greater than 1.
         backoff_factor: Factor applied when the scale backs off; in (0, 1).
@@ -41,12 +42,13 @@ class GradScaler(StoredScale):
         enabled: If False, `scale` returns its argument and `step` only steps the optimizer.
         communicator: Averages gradients before they are unscaled, unless its `mean` is False as required for DDP, and combines
             the flags of all ranks; see `ampscale.distributed`. By default, gradients that are DTensors are checked by all ranks
-            of their device meshes together, with a time limit of 60 s, and others by each rank alone.
-        monitor: Observes each step: a `diagnostics.Monitor`, or any object with its methods. Copies of the scaler have none.
+            of their device meshes together, with a time limit of 60 s, and other gradients by each rank alone.
+        monitor: Observes each step: a `diagnostics.Monitor`, or any object with the same methods. A copy of the scaler has no
+            monitor.
 
     Raises:
         TypeError: An argument has the wrong type.
-        ValueError: An argument is out of range, or torch does not know the device.
+        ValueError: An argument is out of range, or *device* is not the name of a device.
 
     Spec: TORCH-parameters, TORCH-checked, TORCH-device, TORCH-never-off.
 
@@ -156,7 +158,7 @@ class GradScaler(StoredScale):
 
         Raises:
             RuntimeError: No tensor has been scaled yet; or there is a closure; or since the last update, the optimizer has
-                stepped or its step was interrupted.
+                stepped, or its unscaling or step was interrupted.
             TypeError: *optimizer* has no `param_groups`.
             ValueError: A gradient is float16 or read-only. Nothing was changed.
             RankError: As for `unscale_`.
@@ -183,7 +185,7 @@ class GradScaler(StoredScale):
 
     def update(self, new_scale: float | torch.Tensor | None = None) -> None:
         """
-        Update the scale for all steps since the last update: an overflow in one of them counts as one overflow.
+        Update the scale once for all steps since the last update: overflows in several of them count as one overflow.
 
         Steps without gradients do not count.
 
@@ -193,7 +195,7 @@ class GradScaler(StoredScale):
 
         Raises:
             RuntimeError: No tensor has been scaled yet; or without *new_scale*, neither `step` nor `unscale_` has been called
-                since the last update.
+                since the last update, or `abandon` has discarded all these calls.
             TypeError: *new_scale* is not a number or a float32 or float64 tensor.
             ValueError: *new_scale* is not a positive, finite, normal float32 number, has another shape than () or (1,), or
                 requires gradients.
@@ -215,7 +217,7 @@ class GradScaler(StoredScale):
 
     def abandon(self, optimizer: torch.optim.Optimizer | None = None) -> None:
         """
-        Discard what `unscale_` recorded, instead of a step: neither an overflow nor a finite step is counted.
+        Discard the result of `unscale_` instead of stepping: neither an overflow nor a finite step is counted.
 
         The gradients are left as they are, so new ones must be computed after ``optimizer.zero_grad()``. Interrupted steps are
         discarded as well, but the parameters may have changed. If one rank calls this method, all must call it. It has no
@@ -267,7 +269,7 @@ class GradScaler(StoredScale):
             TORCH.check(call, progress.stage, progress.site)
 
     def _unscale(self, optimizer: torch.optim.Optimizer, site: Site, stage: str) -> Progress:
-        """Unscale and check the gradients of *optimizer*, and return its progress, which is then at *stage*."""
+        """Unscale and check the gradients of *optimizer*, and return its `Progress`, with *stage* as the stage."""
         scale, grad_enabled = self._state.scale, torch.is_grad_enabled()
         try:  # unlike in `torch.no_grad`, an interrupt cannot leave autograd disabled
             torch._C._set_grad_enabled(False)

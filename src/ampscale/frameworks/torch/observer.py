@@ -53,7 +53,7 @@ class Observer:
 
 class _Sample:
     """
-    Version counter of the gradient of one parameter, as a sample of its parameter group.
+    Record of one gradient's version counter, as a sample of its parameter group.
 
     Every write in place increments the counter, except a write through `Tensor.data`. A hook reads the counter after each
     accumulation of the gradient. If a process group exists, the counter is also read at the end of the backward pass, because
@@ -103,7 +103,7 @@ class _Sample:
         gradient = self._param.grad
         if self._used is not None and gradient is not None:
             used, version = self._used
-            # Setting the gradient to zero replaces the tensor, or is a write in addition to that of the accumulation.
+            # If the gradient was set to zero, its tensor was replaced, or was written once more than by the accumulation.
             self.is_stale = self.is_stale and used() is gradient and gradient._version == version + 1
             self._used = WeakIdRef(gradient), gradient._version
         self._record()
@@ -125,7 +125,7 @@ def _norm(gradient: Tensor) -> Tensor:
 
 
 def _samples_of(optimizer: Optimizer) -> list[_Sample]:
-    """Return a sample for the first parameter of each group whose gradient has a version counter of its own."""
+    """Return one sample for each parameter group: its first parameter that can be sampled."""
     groups = [[param for param in group["params"] if _can_be_sampled(param)] for group in optimizer.param_groups]
     return [_Sample(params[0]) for params in groups if params]
 

@@ -22,7 +22,7 @@ from ...core.rule import LossScaleRule
 from ...core.trees import zip_leaves
 from .validation import check_optimizer
 
-_DTYPES = frozenset([torch.bfloat16, torch.float32, torch.float64])  # of gradients that one pass can unscale
+_DTYPES = frozenset([torch.bfloat16, torch.float32, torch.float64])  # dtypes of gradients that one pass can unscale
 
 
 class Gradients(NamedTuple):
@@ -119,9 +119,9 @@ def update_scale(
     """
     Write the result of `LossScaleRule.update` into the tensors of *state*, so that a captured CUDA graph reads it.
 
-    torch's own kernel multiplies in float64, rounds once, and skips a growth to infinity, as the rule does. But it has no
-    lower bound, and grows only if the count equals the interval. If the scale *may_undercut* the lower bound, `rule.update` is
-    used instead. If the count *may_exceed* the interval, because the interval was longer before, the count is clamped first.
+    torch's own kernel multiplies in float64, rounds once, and skips a growth to infinity, as the rule does. But the kernel has
+    no lower bound, and the scale grows only if the count equals the interval. If the scale *may_undercut* the lower bound,
+    `rule.update` is used instead. If the count *may_exceed* an interval that was longer before, the count is clamped first.
     """
     overflow = found_inf[0] if len(found_inf) == 1 else torch.stack(found_inf).amax()
     if may_undercut or not (overflow.is_cpu or overflow.is_cuda):
@@ -141,7 +141,7 @@ def to_device(value: Tensor, device: torch.device) -> Tensor:
 
 
 def _coalesced(optimizer: Optimizer) -> list[Tensor]:
-    """Return the gradients. Replace each sparse gradient by its coalesced form, and return the values of this form."""
+    """Replace each sparse gradient by its coalesced form. Return all gradients, the sparse ones as their values."""
     parameters = [param for group in optimizer.param_groups for param in group["params"] if param.grad is not None]
     for parameter in parameters:
         if parameter.grad.is_sparse:

@@ -25,14 +25,14 @@ from .optimizer_step import update_scale
 from .validation import if_power_of_two, scale_of
 
 _CONSTANTS = ("growth_factor", "backoff_factor", "growth_interval")
-_FIELDS = {name: name for name in ("init_scale", *_CONSTANTS)}  # of the rule, by the name of the constructor's argument
+_FIELDS = {name: name for name in ("init_scale", *_CONSTANTS)}  # fields of the rule, by the constructor's argument names
 _KEYS = ("scale", *_CONSTANTS, "_growth_tracker")
 
 _scalers: "WeakSet[StoredScale]" = WeakSet()
 
 
 def _replace_locks() -> None:
-    """Give each scaler a new lock: in a forked process, a thread that held the old one no longer runs."""
+    """Give each scaler a new lock: in a forked process, the thread that holds the old lock may not exist to release it."""
     for scaler in _scalers:
         scaler._lock = RLock()
 
@@ -42,7 +42,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class StoredScale:
-    """Scale, count and constants of a `GradScaler`. See there for the arguments."""
+    """Scale, count and constants of a `GradScaler`, which documents the arguments."""
 
     def __init__(self, enabled: bool, **constants: Any) -> None:
         check_bool(enabled, "enabled")
@@ -106,7 +106,7 @@ class StoredScale:
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """
-        Restore the state that `state_dict` of this class or of torch's returned.
+        Restore the state that `state_dict` of this class or of torch's class returned.
 
         A disabled scaler accepts an empty dict, and warns about any other.
 
