@@ -26,7 +26,7 @@ class Limits:
         stall_share: Share of skipped steps in a full window above which a run counts as stalled.
         min_scale: Lower bound of the scale. A run counts as stalled if a step is skipped at this scale. None for no bound.
         subnormal_share: Share of the non-zero values that may be below 2**-14, where float16 keeps fewer digits or none;
-            above it, the verdict is UNDERFLOW.
+            above this share, the verdict is UNDERFLOW.
 
     Raises:
         TypeError: A limit has the wrong type.
@@ -53,16 +53,16 @@ class Limits:
 
 @dataclass
 class History:
-    """Facts about the steps of a run that the checks use, including the current step."""
+    """Facts that the checks use, about all steps of a run up to the current one."""
 
     limits: Limits
     window: deque[StepRecord]  # latest steps, at most `limits.stall_window`, without statistics
     names: Sequence[str] | None = None
     skipped: list[StepRecord] = field(default_factory=list)  # latest skipped steps in a row, at most `REPEATS`
-    in_a_row: int = 0  # skipped steps in a row
-    backoffs: int = 0  # skipped steps in this row that lowered the scale
-    skips_since_backoff: int = 0  # skipped steps in this row after the last one that lowered the scale
-    applied: int = 0  # applied steps
+    in_a_row: int = 0  # number of latest skipped steps in a row
+    backoffs: int = 0  # number of skipped steps in this row that lowered the scale
+    skips_since_backoff: int = 0  # number of skipped steps in this row after the last one that lowered the scale
+    applied: int = 0  # number of applied steps
     good: StepRecord | None = None  # last finite step
     normal_scale: float | None = None  # smallest scale at which measured gradients had a normal float16 value
     is_stale_refuted: bool = False  # True if gradients were finite although infinite ones were reported to remain

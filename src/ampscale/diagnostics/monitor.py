@@ -41,13 +41,13 @@ class Monitor:
     Observer of the steps of one training run, which diagnoses why steps were skipped.
 
     Args:
-        names: Names of the gradients in their order; or pairs of a name and a parameter, as `named_parameters()` returns, which
-            also name gradients correctly if some parameters have none. By default, gradients are numbered.
-        diagnose_on_skip: Measure the gradients of skipped steps. A `GradScaler` then also measures the step after each skipped
-            one, or the next 100 steps if its NaNs may come from clipping.
-        measure_every: Measure the gradients of every n-th step of a `GradScaler`; None for none. `train_step` has the argument
-            `measure` instead.
-        histogram_every: Measure the exponents of the gradients of every n-th step of a `GradScaler`; None for none.
+        names: Names of the gradients in their order; or pairs of a name and a parameter, as `named_parameters()` returns. Pairs
+            name gradients correctly even if some parameters have no gradient. By default, gradients are numbered.
+        diagnose_on_skip: Measure the gradients of skipped steps. With a `GradScaler`, the step after each skipped step is
+            measured as well, or the next 100 steps if NaNs of the skipped step may come from clipping.
+        measure_every: Measure the gradients of every n-th step of a `GradScaler`; None for no step. `train_step` has the
+            argument `measure` instead.
+        histogram_every: Measure the exponents of the gradients of every n-th step of a `GradScaler`; None for no step.
         sinks: Receivers of every step, such as `JSONLines`.
         on_stall: Reaction to the first step of each stall: "warn" for a RuntimeWarning, "raise" for a `StalledError`, or a
             function that is called with the `Diagnosis`.
@@ -94,8 +94,8 @@ class Monitor:
         self._sinks, self._on_stall, self._limits, self._communicator = list(sinks), on_stall, limits, communicator
         self._names, self._parameters = _named(names)
         self._runs: dict[int, _Run] = {}
-        self._losses: list[Any] = []  # of the current step, which some of several optimizers may have ended
-        self._has_ended = False
+        self._losses: list[Any] = []  # losses of the current step, which several optimizers can have in common
+        self._has_ended = False  # True if an optimizer has ended its step, so that the next loss belongs to a new step
 
     def record(self, report: StepReport, backward: Callable[[float], Tree] | None = None) -> Diagnosis:
         """
@@ -221,15 +221,19 @@ class Monitor:
         self.close()
 
     def _receive(self, owner: Any, is_local: bool, **fields: Any) -> Diagnosis:
-        """Receive the fields of a `StepRecord`. With *is_local*, its statistics are of the gradients before a mean over ranks."""
-        run, communicator, tensors, at_fault = self._run(owner), self._communicator, fields.get("tensors"), None
+        """
+        Receive the fields of a `StepRecord`, and return the diagnosis.
+
+        *is_local* is True if the statistics describe this rank's gradients before they were averaged over all ranks.
+        """
+        run, communicator, tensors, tensors_at_fault = self._run(owner), self._communicator, fields.get("tensors"), None
         names = self._names_of(owner, len(tensors or ()))
         if communicator is not None:
             fields["rank"] = getattr(communicator, "rank", None)
             own_tensors = tensors if is_local or not communicator.averages else None
-            fields["finite_ranks"], at_fault = self._compare_ranks(own_tensors, fields["finite"])
+            fields["finite_ranks"], tensors_at_fault = self._compare_ranks(own_tensors, fields["finite"])
         record = StepRecord(run.step, **fields)
-        diagnosis = run.diagnoser.diagnose(replace(record, tensors=at_fault) if at_fault else record, names)
+        diagnosis = run.diagnoser.diagnose(replace(record, tensors=tensors_at_fault) if tensors_at_fault else record, names)
         run.step, run.last_skipped, run.measured = run.step + 1, not record.finite, {}
         self.verdicts[diagnosis.verdict] += 1
         for sink in self._sinks:
@@ -263,8 +267,8 @@ class Monitor:
         """
         Return, for each rank, True if its gradients were finite; and the statistics of the first rank at fault.
 
-        The statistics are None unless all ranks have the same parameters, so that all diagnose the same step. Both are None for a
-        finite step, or if a rank has no *tensors*.
+        All ranks diagnose these statistics, so that their diagnoses are equal. The statistics are None if the communicator does
+        not average gradients. Both results are None for a finite step, or if a rank has no *tensors*.
         """
         if finite:
             return None, None
@@ -272,8 +276,8 @@ class Monitor:
         rows_of_ranks = [json.loads(text) for text in self._communicator.exchange(json.dumps(own))]
         if None in rows_of_ranks:
             return None, None
-        at_fault = next(filter(None, rows_of_ranks), None) if self._communicator.averages else None
-        return tuple(not rows for rows in rows_of_ranks), at_fault and statistics_of(at_fault)
+        rows_at_fault = next(filter(None, rows_of_ranks), None) if self._communicator.averages else None
+        return tuple(not rows for rows in rows_of_ranks), rows_at_fault and statistics_of(rows_at_fault)
 
     def _run(self, owner: Any) -> "_Run":
         if id(owner) not in self._runs:
@@ -296,21 +300,21 @@ class Monitor:
 
 @dataclass
 class _Run:
-    """Steps of one optimizer, or of a loop without optimizer objects."""
+    """State of the run of one optimizer, or of a loop without optimizer objects."""
 
     owner: Any  # keeps a reference, so that the id is not reused
     diagnoser: Diagnoser
     step: int = 0
     last_skipped: bool = False
-    measured_until: int = 0  # the gradients of earlier steps are measured when they begin, before something can change them
+    measured_until: int = 0  # `begin` measures the gradients of steps before this one, while nothing can have changed them
     stalled: bool = False
     measured: dict[str, Any] = field(default_factory=dict)  # known fields of the `StepRecord` of the current step
-    version: int | None = None  # `_version` of its gradients before unscaling
-    is_divided: bool | None = None  # True if the next step must show whether unscaled gradients are divided; None at first
+    version: int | None = None  # `_version` of the gradients of the current step before unscaling
+    is_divided: bool | None = None  # True if unscaled gradients are, or may be, divided again; None before the first change
 
 
 def _level() -> int:
-    """Return the `stacklevel` with which a warning of the calling function names the line outside this library."""
+    """Return the `stacklevel` with which a warning of the calling function names the innermost line outside this library."""
     frame: FrameType | None = sys._getframe(1)
     level = 1
     while frame is not None and frame.f_code.co_filename.startswith(_FOLDER):
@@ -333,7 +337,7 @@ def _named(names: Iterable[Any] | None) -> tuple[list[str] | None, dict[int, str
 
 
 def _version(gradients: list[Array]) -> int | None:
-    """Return torch's version counter of the first gradient, which all writes but unscaling increment; None if it has none."""
+    """Return torch's version counter of the first gradient, or None. All writes increment the counter, except the unscaling."""
     return getattr(gradients[0], "_version", None) if gradients else None
 
 

@@ -79,9 +79,9 @@ class StepRecord:
             was not tried.
         is_original: True if the measured gradients are those of the backward pass, scaled or unscaled; False if something else
             may have changed them, such as clipping, which turns infinities into NaNs.
-        stale: True if the gradients of the previous step were not set to zero, so that their infinities remained.
+        stale: True if the gradients of the previous step were not set to zero, so that any infinities among them remained.
         modified: True if gradients were changed between the backward pass and unscaling.
-        change: Factor by which this change multiplied the norm of a gradient; None if unknown.
+        change: Factor by which a change of the gradients, before or after unscaling, multiplied their norm; None if unknown.
         peak: Largest magnitude in the first scaled gradient; None if `change` is unknown.
 
     >>> overflow = StepRecord(3, 1024.0, 512.0, finite=False, applied=False, measured_scale=1024.0, tensors=(
@@ -129,7 +129,7 @@ def statistics_of(rows: Sequence[Sequence[int]]) -> tuple[TensorStatistics, ...]
 
 
 def histograms_of(rows: Sequence[Sequence[int]], lowest: int) -> tuple[Histogram, ...]:
-    """Return the rows of `ampscale.exponent_histogram`, whose first bin is *lowest*, without the empty bins at both ends."""
+    """Convert rows of `ampscale.exponent_histogram`, whose first bin is *lowest*, and omit the empty bins at both ends."""
     histograms = []
     for row in rows:
         used = [index for index, count in enumerate(row) if count]

@@ -36,15 +36,15 @@ class Run:
         names: Names of the gradients; None if they are unknown.
         steps: Numbers of the steps: int64.
         scales: Loss scale of each step: float64.
-        next_scales: Loss scale of the step after each: float64.
+        next_scales: Loss scale after each step: float64.
         finite: True if all gradients of the step were finite: bool.
         applied: True if the parameters were updated: bool.
         losses: Unscaled losses: float64; NaN also if unknown.
         norms: Global norms of the unscaled gradients: float64; NaN also if unknown.
         measurements: Statistics and histograms, in the order of the steps.
         diagnoses: Diagnoses, in the order of the steps.
-        others: Records, without measurements, of the steps that the columns do not describe completely: skipped steps, and steps
-            with further members. By the index of the step.
+        others: Records of the steps that the columns do not describe completely, by the index of the step: skipped steps, and
+            steps with further members. The records are without measurements.
     """
 
     rule: LossScaleRule | None
@@ -141,7 +141,7 @@ class RunReader:
 
     def __init__(self) -> None:
         self.bytes = 0  # number of bytes that were fed
-        self._rest = b""  # last line, without a line feed
+        self._unfinished = b""  # beginning of the last line, whose line feed has not been read yet
         self._lines = 0
         self._steps = 0
         self._header: tuple[LossScaleRule | None, tuple[str, ...] | None] | None = None
@@ -166,8 +166,8 @@ class RunReader:
         if self.bytes > LONGEST_RUN:
             raise ValueError(f"a run file must have at most {LONGEST_RUN} bytes, got more")
         end = data.rfind(b"\n") + 1
-        complete, self._rest = (self._rest + data[:end], data[end:]) if end else (b"", self._rest + data)
-        if len(self._rest) > LONGEST_JSON:
+        complete, self._unfinished = (self._unfinished + data[:end], data[end:]) if end else (b"", self._unfinished + data)
+        if len(self._unfinished) > LONGEST_JSON:
             raise ValueError(f"a line must have at most {LONGEST_JSON} bytes, got more after line {self._lines}")
         if complete and self._header is None:
             first, _, complete = complete.partition(b"\n")
@@ -177,7 +177,7 @@ class RunReader:
 
     def run(self) -> Run:
         """
-        Return all complete steps.
+        Return the run with all steps whose lines are complete.
 
         Raises:
             ValueError: The header is not complete yet.

@@ -13,7 +13,7 @@ from ..parsing import excerpt, parse_json
 from .records import Histogram, StepRecord, from_json, statistics_of
 from .verdicts import Diagnosis, Verdict
 
-# Columns of a `Run`, in its order, and the members of most lines.
+# Columns of a `Run` in their order, which are also the members of most lines.
 COLUMNS: dict[str, Any] = {
     "step": np.int64, "scale": np.float64, "next_scale": np.float64, "finite": np.bool_, "applied": np.bool_,
     "loss": np.float64, "norm": np.float64,
@@ -24,7 +24,7 @@ _NUMBERS_ONLY, _DELETED = bytes.maketrans(b"u\n", b"1,"), b'{}":_abcdfghijklmnop
 
 
 def _shape(names: Iterable[str]) -> str:
-    """Return a pattern of lines of applied steps with these members."""
+    """Return a regular expression for consecutive lines of applied steps that have the members *names*."""
     number = "-?[0-9.]++(?:e-[0-9]++)?+"
     members = (f'"{name}":{"true" if COLUMNS[name] is np.bool_ else number}' for name in names)
     return rf"((?:\{{{','.join(members)}\}}\n)++)"
@@ -49,7 +49,7 @@ class Histograms(NamedTuple):
     counts: np.ndarray
 
     def bins(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the index of the gradient and the exponent of each bin in `counts`."""
+        """Return two arrays with one entry for each bin in `counts`: the index of the gradient, and the exponent."""
         gradients = np.repeat(np.arange(self.lengths.size), self.lengths)
         first = np.cumsum(self.lengths) - self.lengths
         return gradients, np.arange(self.counts.size) - first[gradients] + self.lowest[gradients]
@@ -95,11 +95,11 @@ def parse_lines(
 
     Args:
         text: Lines of steps, each with a line feed.
-        first: Index of the first of them in the run.
+        first: Index in the run of the first of these steps.
 
     Raises:
-        ValueError, TypeError, LookupError, OverflowError, RecursionError: A line is not valid. `check_line` raises the error with
-            the reason.
+        ValueError, TypeError, LookupError, OverflowError, RecursionError: A line is not valid. The caller obtains the reason from
+            `check_line`.
     """
     columns = empty_columns(text.count(b"\n"))
     others = _fill_plain(columns, text)
@@ -115,12 +115,12 @@ def parse_lines(
 
 
 def empty_columns(steps: int) -> dict[str, np.ndarray]:
-    """Return columns for this number of steps, in which optional numbers are NaN."""
+    """Return columns for the number *steps* of steps, in which optional numbers are NaN and all others zero."""
     return {name: np.full(steps, math.nan if name in _OPTIONAL else 0, dtype) for name, dtype in COLUMNS.items()}
 
 
 def check_line(line: bytes) -> dict[str, Any]:
-    """Return the object of one line. Raise a ValueError with the reason if it is not valid."""
+    """Return the JSON object in *line*. Raise a ValueError with the reason if the line is not valid."""
     entry = parse_json(line)
     if not isinstance(entry, dict):
         raise ValueError(f"a step must be a JSON object, got {excerpt(entry)}")
@@ -132,12 +132,12 @@ def check_line(line: bytes) -> dict[str, Any]:
 
 def _fill_plain(columns: dict[str, np.ndarray], text: bytes) -> list[tuple[int, bytes]]:
     """
-    Parse the lines of applied steps without measurement, and return the others with their indices.
+    Parse the plain lines, which are of applied steps without measurements, into *columns*; return all other lines by index.
 
-    The numbers of many such lines are parsed as one long list, which takes a third of the time of parsing objects.
+    The numbers of many plain lines are parsed as one long list, which takes a third of the time of parsing objects.
     """
     index, position, others = 0, 0, list[tuple[int, bytes]]()
-    plain: dict[int, list[tuple[int, bytes]]] = {}  # for each shape, blocks of lines in a row: index of the first, and text
+    plain: dict[int, list[tuple[int, bytes]]] = {}  # for each shape, blocks of lines: index of the first line, and text
     while position < len(text):
         match = _PLAIN.match(text, position)
         end = match.end() if match else text.index(b"\n", position) + 1

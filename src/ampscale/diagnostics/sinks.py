@@ -32,10 +32,12 @@ class Sink(Protocol):
 
 class JSONLines:
     """
-    Sink that writes a run file: a header and one JSON object for each step, each at once, so that other processes can read it.
+    Sink that writes a run file: a header line, and a line with a JSON object for each step.
+
+    Each line is written at once, so that other processes can read the file during the run.
 
     Args:
-        path: Path of the file, which is replaced.
+        path: Path of the file; an existing file is replaced.
         rule: Constants of the scaler, for the header.
 
     Raises:
@@ -65,8 +67,8 @@ class Logging:
     """
     Sink that logs with Python's `logging`: a line for each diagnosis that is not "healthy", with its numbers as fields.
 
-    The verdicts "occasional" and "searching", which belong to a run that goes well, have the level INFO, and all others WARNING.
-    The attribute `ampscale` of a log record is a dict with step, scale, next_scale, verdict, stall and the evidence.
+    The verdicts "occasional" and "searching" have the level INFO unless the run has stalled, and all others WARNING. The
+    attribute `ampscale` of a log record is a dict with step, scale, next_scale, verdict, stall and the evidence.
 
     Args:
         logger: Logger; by default the one with the name "ampscale".
@@ -95,8 +97,10 @@ class Logging:
 
 class TensorBoard:
     """
-    Sink that writes to TensorBoard: scale, skipped (0 or 1), loss and norm; the shares of each gradient that float16 rounds to
-    zero (lost) and that are subnormal; and the diagnoses as texts.
+    Sink that writes to TensorBoard: the scalars scale, skipped (0 or 1), loss and norm; and diagnoses as texts.
+
+    For each gradient, two scalars are shares of its non-zero values: "lost", if float16 rounds them to zero, and "subnormal", if
+    they are below 2**-14. A diagnosis is written unless its verdict is "healthy".
 
     Args:
         writer: A `SummaryWriter` of torch or tensorboardX, or any object with `add_scalar`, `add_text` and `flush`.
@@ -158,7 +162,7 @@ def check_sinks(sinks: Any) -> None:
 
 
 def scalars(record: StepRecord, names: list[str] | None = None) -> dict[str, float]:
-    """Return the numbers of *record* by name, with "lost/NAME" and "subnormal/NAME" for each gradient that is not all zero."""
+    """Return the numbers of *record* by name, with "lost/NAME" and "subnormal/NAME" for each gradient with non-zero values."""
     numbers = {"scale": record.scale, "skipped": float(not record.finite), "loss": record.loss, "norm": record.norm}
     values = {name: value for name, value in numbers.items() if value is not None}
     for index, tensor in enumerate(record.tensors or ()):

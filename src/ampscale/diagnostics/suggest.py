@@ -25,7 +25,7 @@ from ..simulation.traces import Trace
 from .records import Histogram, StepRecord, statistics_of
 from .window import LARGEST_EXPONENT, SMALLEST_SUBNORMAL
 
-MOST_EXPONENT = 1000  # by absolute value, so that the suggested scales are finite
+MOST_EXPONENT = 1000  # largest absolute value of an exponent, so that the suggested scales are finite
 SHARE = 0.01  # share of the non-zero values that may be lost; most healthy float16 runs lose fewer
 COARSE = 8  # powers of two between the first attempts of `calibrate`
 LEAST_SCALE, MOST_SCALE = 2.0**-24, 2.0**120  # bounds of the attempts of `calibrate`
@@ -38,8 +38,8 @@ class Suggestion(NamedTuple):
     Args:
         low: Smallest scale at which float16 loses at most the stated share of the values.
         high: Largest scale at which no value overflows in float16.
-        recommended: Power of two from `low` to `high`, at most a quarter of `high` if possible; the largest power of two up to
-            `high` if there is none from `low` on.
+        recommended: Largest power of two up to a quarter of `high`; if this is below `low`, the smallest power of two from `low`
+            on, unless it exceeds `high`: then the largest power of two up to `high`.
         lost_share: Share of the non-zero values that are lost at `recommended`.
     """
 
@@ -92,8 +92,8 @@ def suggest(histograms: Sequence[Histogram], scale: float = 1.0, share: float = 
     totals, allowed = accumulate(counts[exponent] for exponent in exponents), share * counts.total()
     least_kept = next((exponent for exponent, total in zip(exponents, totals, strict=True) if total > allowed), exponents[-1])
     low = scale * 2.0 ** (SMALLEST_SUBNORMAL - least_kept)
-    most = math.floor(math.log2(high))
-    recommended = 2.0 ** min(most, max(most - 2, math.ceil(math.log2(low))))
+    largest_power = math.floor(math.log2(high))
+    recommended = 2.0 ** min(largest_power, max(largest_power - 2, math.ceil(math.log2(low))))
     shift = math.floor(math.log2(recommended / scale))
     lost = sum(count for exponent, count in counts.items() if exponent + shift < SMALLEST_SUBNORMAL)
     return Suggestion(low, high, recommended, lost / counts.total())
@@ -166,9 +166,9 @@ def limits(records: Sequence[StepRecord]) -> Trace:
     """
     Return the overflow trace of a run: for each step, the largest scale at which it would have been finite.
 
-    The limit of a finite step is computed from its largest exponent, and is less than a factor of four below the true limit; inf
-    without statistics. The limit of an overflow is the scale of the next finite step, but at most half the scale of the overflow;
-    -inf if the gradients had NaNs and no infinity, so that no scale would have helped.
+    The limit of a finite step is computed from its largest exponent, and is less than a factor of four below the true limit; it
+    is inf without statistics. The limit of an overflow is the scale of the next finite step, but at most half the scale of the
+    overflow; it is -inf if the gradients had NaNs and no infinity, so that no scale would have helped.
 
     Args:
         records: Steps of a run, in their order.

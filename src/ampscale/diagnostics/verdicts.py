@@ -16,7 +16,7 @@ from .history import REPEATS, History, Limits, has_headroom
 from .records import StepRecord
 from .window import HEADROOM, LARGEST_EXPONENT, NORM_RTOL, lost_shares
 
-LARGEST_CLIP = 0.25  # a larger factor is not clipping: the norm of scaled gradients is far above every usual limit
+LARGEST_CLIP = 0.25  # largest factor of clipping scaled gradients, since their norm is far above every usual limit
 LARGEST_COUNT = 256  # a divisor up to this one can be a number of ranks or of micro-batches
 
 
@@ -67,7 +67,7 @@ class Diagnosis:
         verdict: Cause or fault.
         message: The verdict in one or two sentences, with the remedy.
         evidence: Numbers on which the verdict rests, by name.
-        stall: Reason why the run counts as stalled, as text; None if it does not. Any verdict is possible then.
+        stall: Reason why the run counts as stalled, as text; None if it does not. A stalled run can have any verdict.
 
     >>> diagnosis = Diagnoser().diagnose(StepRecord(0, 65536.0, 32768.0, finite=False, applied=False, loss=math.nan))
     >>> diagnosis.verdict, diagnosis.evidence
@@ -219,9 +219,9 @@ def _clipped_before(record: StepRecord, history: History) -> _Result:
     else:
         changes = [step.change or 0 for step in steps]
         limit = _common([step.peak for step in steps]) if norm is None else norm
-        # A mean over ranks multiplies by the same factor in each step. A scaled limit is round if it is unscaled.
-        is_other = _are_close(changes) or _is_round(limit and limit / record.scale)
-        is_clipped = len(steps) >= 3 and max(changes) <= LARGEST_CLIP and record.scale > 1 and (_is_round(limit) or not is_other)
+        # A mean over ranks multiplies by the same factor in each step. Clipping to the product of a limit and the scale is right.
+        is_right = _are_close(changes) or _is_round(limit and limit / record.scale)
+        is_clipped = len(steps) >= 3 and max(changes) <= LARGEST_CLIP and record.scale > 1 and (_is_round(limit) or not is_right)
     if limit is None or not is_clipped:
         return None
     kind = "magnitude" if norm is None else "norm"
@@ -281,7 +281,7 @@ _CHECKS_OF_APPLIED: tuple[_Check, ...] = (_forward, _unscaled_twice, _clipped_be
 
 
 def _where(record: StepRecord, history: History) -> str:
-    """Return " in layers.0.weight and 3 others on rank 1", as far as it is known."""
+    """Return " in layers.0.weight and 3 others on rank 1", without the parts that are unknown."""
     offenders = record.nonfinite_tensors()
     others = f" and {len(offenders) - 1} others" if len(offenders) > 2 else ""
     names = [history.name(index) for index in offenders[: 2 if len(offenders) == 2 else 1]]
@@ -300,7 +300,7 @@ def _counts(record: StepRecord) -> dict[str, int]:
 
 
 def _same_offenders(records: list[StepRecord]) -> bool:
-    """Return True if each gradient has as many non-finite values in all *records*, although the scale has decreased."""
+    """Return True if the numbers of non-finite values are equal in all *records*, although the scale has decreased."""
     counts = {tuple(tensor.nonfinite for tensor in record.tensors or ()) for record in records}
     return len(counts) == 1 and any(next(iter(counts))) and records[-1].scale < records[0].scale
 
@@ -320,7 +320,7 @@ def _is_below_good_scale(record: StepRecord, history: History) -> bool:
 
 
 def _common(values: Sequence[float | None]) -> float | None:
-    """Return the value that all steps have, up to rounding; None if they differ, or if one is unknown."""
+    """Return the last of *values* if all are equal up to rounding; None if they differ, or if one is unknown."""
     known = [value for value in values if value is not None]
     return known[-1] if known and len(known) == len(values) and _are_close(known) else None
 

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from ..core.statistics import SUBNORMAL, UNDERFLOW
 from .records import TensorStatistics
 
-LARGEST_EXPONENT = 15  # of the largest float16 number, 65504
+LARGEST_EXPONENT = 15  # exponent of the largest float16 number, 65504
 SMALLEST_NORMAL = SUBNORMAL  # exponent of the smallest normal float16 number
 SMALLEST_SUBNORMAL = UNDERFLOW + 1  # exponent of the smallest float16 number; half of it rounds to zero
-HEADROOM = 4  # an overflow is not caused by the scale if the finite values are 2**4 times smaller than the largest number
+HEADROOM = 4  # the scale does not cause an overflow if all finite values are 2**4 times smaller than the largest float16 number
 NORM_RTOL = 1e-3  # relative error of a norm whose addends were rounded to 16 bits
 
 
 def lost_shares(tensors: Sequence[TensorStatistics]) -> tuple[float, float]:
     """
-    Return the share of the finite, non-zero values that float16 rounds to zero, and the share of those that are subnormal.
+    Return two shares of the finite, non-zero values: those that float16 rounds to zero, and those below 2**-14.
 
-    A subnormal is below 2**-14, where float16 keeps at most ten binary digits. Both shares are NaN if there are no such values.
+    Below 2**-14, float16 keeps at most ten binary digits. Both shares are NaN if no value is finite and non-zero.
     """
     values = sum(tensor.size - tensor.zeros - tensor.nonfinite for tensor in tensors)
     lost, subnormal = (sum(getattr(tensor, name) for tensor in tensors) for name in ("underflows", "subnormals"))
