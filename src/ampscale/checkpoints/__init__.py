@@ -1,8 +1,8 @@
 """
 Conversion of loss-scaler states between the checkpoint formats of the published frameworks.
 
-`load` reads a format into a `LossScaleRule` and a `LossScaleState`; `save` writes them as the entries of another format. Its
-report lists the constants and counts that the target cannot hold, and when the two scales can differ as a result.
+`load` reads a format into a `LossScaleRule` and a `LossScaleState`; `save` writes them as the entries of another format. The
+report of `save` lists the constants and counts that the target cannot hold, and states when the two scales can differ.
 
 >>> saved = convert({"fin_steps": 4, "scale": 1024.0}, source="flax", target="torch")
 >>> saved.mapping["scale"], saved.mapping["_growth_tracker"], saved.mapping["growth_interval"]

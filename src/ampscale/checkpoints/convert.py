@@ -131,7 +131,7 @@ def load(
 
 def save(format: str, checkpoint: Checkpoint) -> Saved:
     """
-    Write the state of a scaler in a format, so that the scaler of this format continues as similarly as possible.
+    Write the state of a scaler in a format, so that the format's scaler behaves as much like the original one as possible.
 
     Args:
         format: One of `FORMATS`.

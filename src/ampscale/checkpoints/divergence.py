@@ -2,15 +2,16 @@
 Search for the steps at which the scales of two scalers can differ, over all overflow traces.
 
 Both scalers take the same steps. The pair of their states is a node of a graph, and each step is an edge. A trace is a path in
-this graph, so the graph shows for all traces:
+this graph. A pair is called differing if its two scales differ, and the graph shows for all traces:
 
-    no pair whose scales differ               the scales are equal for every trace
-    the nearest such pair                     the earliest step after which they can differ
-    such a pair on a cycle                    they can differ indefinitely
-    otherwise, the path with most such pairs  the number of steps in which they can differ
+    no differing pair                               the scales are equal for every trace
+    the nearest differing pair                      the earliest step after which the scales can differ
+    a differing pair on a cycle                     the scales can differ indefinitely
+    otherwise, the path with most differing pairs   the number of steps in which the scales can differ
 
-Nearly all steps of a run are finite and idle: they only increase a count, and a later overflow depends only on whether there was
-an idle step. The search therefore takes the first idle step as one edge, and all further ones up to the next growth as another.
+Nearly all steps of a run are finite and idle: they only increase a count. The effect of a later overflow depends on whether there
+was an idle step, but not on how many. The search therefore takes the first idle step as one edge, and all further idle steps up
+to the next growth as another.
 """
 
 import math
@@ -89,7 +90,7 @@ class Pair(NamedTuple):
 
     source: LossScaleState | None
     target: LossScaleState | None
-    counting: bool = False  # True if the previous step was finite and idle for both
+    counting: bool = False  # True if the previous step was finite and idle for both scalers
 
     @property
     def differs(self) -> bool:
@@ -103,10 +104,14 @@ _ONE_RAISED = Pair(None, LossScaleState(0.0, 0, 0))  # any pair in which one sca
 
 
 def _edges(source: LossScaleRule, target: LossScaleRule, pair: Pair) -> list[Edge[Pair]]:
-    """Return two edges: an overflow; and one finite step or, after an idle step, all finite steps up to the next growth."""
+    """
+    Return the edges from *pair*: one for an overflow, and one for finite steps.
+
+    The latter is a single finite step, or after an idle step, all finite steps up to the next growth.
+    """
     if pair == _ONE_RAISED:
         return [Edge(Run(".", 1), _ONE_RAISED)]
-    if pair.source is None or pair.target is None:  # both have raised an error, so that the run ends
+    if pair.source is None or pair.target is None:  # both scalers have raised an error, so that the run ends
         return []
     idle = min(_idle_steps(source, pair.source), _idle_steps(target, pair.target))
     run = max(idle, 1) if pair.counting else 1
@@ -154,7 +159,7 @@ def _evaluate(graph: Graph[Pair], edges_of: Callable[[Pair], list[Edge[Pair]]]) 
         return Divergence(None, 0 if searched is None else None, searched=searched)
     first, endless = graph.trace(nearest), _endless(graph)
     if endless is None and searched is not None:
-        # Scales can differ for many steps before a pair repeats. Along these patterns, scales soon reach bounds and pairs repeat.
+        # Scales can differ for many steps before a pair repeats. With these patterns, scales soon reach bounds and pairs repeat.
         paths = (search(nearest, partial(_pattern_edge, edges_of, pattern), len(graph.edges)) for pattern in OVERFLOW_PATTERNS)
         lead, cycle = next(filter(None, map(_endless, paths)), ((), ()))
         endless = (merge_runs(*first, *lead), cycle) if cycle else None
@@ -192,10 +197,10 @@ def _shortest_cycle(graph: Graph[Pair], component: set[Pair], pair: Pair) -> Run
 
 def _max_differing_steps(graph: Graph[Pair]) -> int:
     """Return the maximum number of steps in which the scales differ, for a complete graph whose cycles have no differing pair."""
-    most = dict[Pair, int]()
+    maxima = dict[Pair, int]()  # result for the part of the graph that can be reached from a pair
     for component in components(graph):
         edges = [(pair, *edge) for pair in component for edge in graph.edges[pair] if edge.to not in component]
         # The first step of an edge starts in *pair*, and all others in *to*.
-        best = max((pair.differs + (run.steps - 1) * to.differs + most[to] for pair, run, to in edges), default=0)
-        most |= dict.fromkeys(component, best)
-    return most[next(iter(graph.edges))]
+        maximum = max((pair.differs + (run.steps - 1) * to.differs + maxima[to] for pair, run, to in edges), default=0)
+        maxima |= dict.fromkeys(component, maximum)
+    return maxima[next(iter(graph.edges))]

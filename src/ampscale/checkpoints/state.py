@@ -19,9 +19,9 @@ class Checkpoint:
     Args:
         rule: Constants of the scaler. `init_scale` has no effect; if it is unknown, `load` sets it to the saved scale.
         state: State of Python numbers, or of arrays of shape ().
-        assumed: Rule fields that the file does not contain, with their assumed values, the defaults of the published scaler.
+        assumed: Rule fields that the file does not contain, with the defaults of the published scaler, which were assumed.
         at: Path of the entries in a larger checkpoint; "" for the top level.
-        ignored: Keys in the same mapping that do not belong to the scaler.
+        ignored: Keys beside the entries, in the same mapping, that do not belong to the scaler.
 
     >>> from ampscale import checkpoints
     >>> checkpoint = checkpoints.load("mindspore", {"scale_value": 1024.0, "counter": 7, "dense.bias": 0.5})
@@ -52,7 +52,7 @@ def numbers_of(state: LossScaleState) -> LossScaleState:
 def check_reachable(rule: LossScaleRule, state: LossScaleState) -> None:
     """Raise a ValueError if no run of *rule* reaches the counts of *state*, which consists of Python numbers."""
     interval, first = rule.growth_interval, rule.initial_good_steps
-    least, largest = min(0, first), max(interval - 1, first)  # a growth sets the count to 0, an overflow to the first value
+    least, largest = min(0, first), max(interval - 1, first)  # a growth sets the count to 0, an overflow to `first`
     if state.good_steps < least or (state.good_steps > largest and not rule.block_at_bounds):
         expected = f"from {least} to {largest}, since the growth interval is {interval}"
         raise ValueError(f"the count of finite steps must be {expected}, got {state.good_steps}")

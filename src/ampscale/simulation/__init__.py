@@ -1,7 +1,7 @@
 """
 Simulation of rules along overflow traces, their comparison, and their identification from observed scales.
 
-Also models of the time that many ranks need to agree on an overflow, and of the drift of ranks that decide alone.
+The package also models the time that many ranks need to agree on an overflow, and the drift of ranks that decide alone.
 """
 
 from .compare import Comparison, compare

@@ -21,7 +21,7 @@ class Comparison:
 
     Args:
         trajectories: Trajectory of each rule by its name, in the order of the rules.
-        divergences: Step at which each pair of rules diverges, by the names of the two; None if they do not diverge.
+        divergences: Step at which each pair of rules diverges, by the names of both rules; None if they do not diverge.
 
     >>> from ampscale import presets
     >>> from ampscale.simulation import from_string

@@ -19,7 +19,7 @@ VECTOR = 1024  # bytes: about the size of the flags, the scaler state, and one s
 
 
 class StepCollectives(NamedTuple):
-    """Number of small collectives per step in which a system agrees on the flag and the norm; see docs/ranks-model.md."""
+    """Number of small collectives that a system needs per step to agree on the flag and the norm; see docs/ranks-model.md."""
 
     system: str
     fewest: int
@@ -45,9 +45,9 @@ class RankModel:
     bandwidths are assumptions: one 400 Gb/s network port for each rank, and NVLink 4 in one direction.
 
     Args:
-        latency: Seconds for a message between nodes, without its bytes; from 0 to 1e6.
+        latency: Seconds for a message of 0 bytes between nodes; from 0 to 1e6.
         bandwidth: Bytes per second between nodes; at least 1.
-        node_latency: Seconds for a message within a node, without its bytes; from 0 to 1e6.
+        node_latency: Seconds for a message of 0 bytes within a node; from 0 to 1e6.
         node_bandwidth: Bytes per second within a node; at least 1.
         ranks_per_node: Number of ranks in each node but the last.
 
@@ -82,7 +82,7 @@ class AgreementCost:
         flat: One rank receives the vectors of all others and sends the sum to each, one message after the other.
         tree: A binary tree adds the vectors and a second tree returns the sum. The trees ignore nodes: if there are several
             nodes, each round waits for a message between nodes.
-        hierarchical: The ranks of each node use a tree within the node, and one rank of each node a tree between nodes.
+        hierarchical: The ranks of each node use a tree within the node, and one rank of each node uses a tree between nodes.
 
     >>> AgreementCost(flat=1e-3, tree=1e-4, hierarchical=5e-5).tree
     0.0001

@@ -57,7 +57,7 @@ class BatchedStates:
     States of many rules, with their constants.
 
     `current_scale` has the scales of the next step. It differs from `scale` for a rule whose updates are delayed. After an error
-    of the published scaler, both are NaN.
+    of the published scaler, both scales are NaN.
     """
 
     def __init__(self, rules: Sequence[LossScaleRule]) -> None:
@@ -75,7 +75,7 @@ class BatchedStates:
         self.bad, self.window_steps = np.zeros_like(self.initial_good), np.zeros_like(self.initial_good)
 
     def step(self, limit: np.ndarray) -> np.ndarray:
-        """Run a step that is finite at scales up to *limit*, float64 of shape () or (rules,). Return the scales after it."""
+        """Run a step that is finite at scales up to *limit*, float64 of shape () or (rules,), and return the next scales."""
         finite, old_scale = self.current_scale <= limit, self.scale
         self.window_steps += 1
         self.good += finite

@@ -149,9 +149,9 @@ def from_model(steps: int, above: float, noise: float = 0.0, seed: int = 0, drif
     """
     Create an overflow trace from a model: independent, log-normal limits with median `above`.
 
-    A step overflows if the scaled maximum of its gradients exceeds the largest number of their dtype; its limit is that largest
-    number divided by the maximum. The maximum, and therefore the limit, varies from step to step approximately like a log-normal
-    variable: ``limits[k] = above * 2**(noise * z + drift * k / 1000)`` with a standard normal z.
+    A step overflows if the scaled maximum of its gradients exceeds the largest number of their dtype; the limit of the step is
+    this number divided by the maximum. The maximum, and therefore the limit, varies from step to step approximately like a
+    log-normal variable: ``limits[k] = above * 2**(noise * z + drift * k / 1000)`` with a standard normal z.
 
     Args:
         steps: Number of steps.

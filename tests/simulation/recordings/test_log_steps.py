@@ -114,7 +114,7 @@ def test_count_of_a_line_takes_precedence_over_messages():
     text = deepspeed(0, 0) + overflow(8, 4) + deepspeed(2, 2) + deepspeed(3, 2)
     assert read_steps(text) == "xx."
     assert scales(text) == {}
-    label = "lines whose number of overflows is not that of the messages before them"
+    label = "lines whose number of overflows differs from the number of messages before them"
     assert f"{label}: 1, the first is line 3" in read_log(text).notes
     for consistent in (deepspeed(0, 0) + overflow(8, 4) + deepspeed(2, 1), megatron(5, 0) + megatron(10, 5)):
         assert not any(label in note for note in read_log(consistent).notes)

@@ -37,7 +37,7 @@ def content(mapping: Mapping[str, Any]) -> bytes:
 
 
 def _pickles(file: BinaryIO) -> tuple[bool, bytes]:
-    """Return True and the bytes of the pickles of a zip file; for any other file, False and its first `LONGEST_PICKLE` bytes."""
+    """Return True and the bytes of all pickles in a zip file; for another file, False and its first `LONGEST_PICKLE` bytes."""
     try:
         if not is_zipfile(file):
             file.seek(0)

@@ -45,7 +45,7 @@ class AmpscaleFormat:
         return Checkpoint(stored, arrays_of(stored, state))
 
     def fitted(self, checkpoint: Checkpoint) -> Checkpoint:
-        """Return the rule and the state of *checkpoint* unchanged, since this format can hold all of them."""
+        """Return the rule and the state of *checkpoint* unchanged, since this format can hold any rule and any state."""
         return Checkpoint(checkpoint.rule, checkpoint.state)
 
     def entries(self, checkpoint: Checkpoint) -> dict[str, Any]:

@@ -18,7 +18,7 @@ Converter: TypeAlias = Callable[[Any, str], Any]
 
 
 def element(value: Any, key: str) -> Any:
-    """Return the only element of an array of shape () or (1,) or a one-element list; other values without a shape unchanged."""
+    """Return the only element of an array of shape () or (1,), or of a list; return other values without a shape unchanged."""
     if isinstance(value, list) and len(value) == 1:  # JSON stores an array of shape (1,) as a list
         return value[0]
     try:

@@ -44,7 +44,7 @@ class Format:
 
     name: str  # name of the format and of the scaler's preset
     scale: str  # key of the scale
-    state: Mapping[str, Entry]  # by key
+    state: Mapping[str, Entry]  # entries of the state, by key
     read: Callable[[Entries, LossScaleRule], tuple[int, int]]  # returns `good_steps` and `bad_steps` of the state
     taken: str  # instructions for loading the entries into the published scaler
     saved: tuple[Constant, ...] = ()  # constants that the scaler saves with its state

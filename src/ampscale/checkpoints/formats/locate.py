@@ -58,7 +58,7 @@ def _fits(format: Format | AmpscaleFormat, mapping: Mapping[str, Any]) -> bool:
 
 
 def _unknown(format: Format | AmpscaleFormat, mapping: Mapping[str, Any]) -> list[str]:
-    """Return the keys that are not part of *format*, and do not occur beside it."""
+    """Return the keys that neither belong to *format* nor are permitted beside its keys."""
     known = {*format.required, *format.settings}
     return [key for key in mapping if key not in known and not any(fnmatchcase(str(key), pattern) for pattern in format.beside)]
 

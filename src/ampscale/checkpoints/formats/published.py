@@ -183,7 +183,7 @@ KERAS = Format(
 )
 
 
-# flax.training.dynamic_scale.DynamicScale 0.12: its state dict; the scale grows one step later than growth_interval says
+# flax.training.dynamic_scale.DynamicScale 0.12: its state dict; the scale grows one step later than growth_interval specifies
 FLAX = Format(
     "flax",
     scale="scale",
@@ -218,9 +218,9 @@ JMP = Format(
 
 
 def _good_steps(entries: Entries, rule: LossScaleRule) -> int:
-    """Return the count of good steps of DeepSpeed, whose first window after an overflow is one step longer than the interval."""
-    stable = _since(entries, "cur_iter", "last_overflow_iter")
-    return (stable - 1) % rule.growth_interval if stable else -1
+    """Return DeepSpeed's count of good steps. The first window after an overflow is one step longer than the interval."""
+    finite_steps = _since(entries, "cur_iter", "last_overflow_iter")
+    return (finite_steps - 1) % rule.growth_interval if finite_steps else -1
 
 
 def _since(entries: Entries, now: str, then: str) -> int:

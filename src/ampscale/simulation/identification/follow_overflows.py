@@ -2,7 +2,7 @@
 Consistency of a rule with overflows that a log reports without the number of finite steps between them.
 
 Before each overflow, the rule can be in any state that zero or more finite steps lead to. Overflows are counted from 0.
-A frontier in `arrived` has the states before these finite steps; a frontier in `leaving` has the states at the overflow.
+A frontier is a set of possible states: in `arrived`, before these finite steps, and in `leaving`, at the overflow.
 """
 
 import math
@@ -20,8 +20,8 @@ def follow_overflows(rule: LossScaleRule, overflows: Sequence[Overflow], rtol: f
     """
     Return a trace up to the last overflow along which *rule* has the scales of all *overflows*, or the first contradiction.
 
-    A contradiction lists the scales that the rule could have before the overflow if the observed scale before it is impossible,
-    otherwise those that it could have after the overflow. For *rtol* and *resumed* see `follow`.
+    If the observed scale before an overflow is impossible, the contradiction lists the possible scales before the overflow;
+    otherwise, it lists the possible scales after the overflow. For *rtol* and *resumed* see `follow`.
     """
     transitions, arrived, leaving = Transitions(rule), list[Frontier](), list[Frontier]()
     arrived.append(transitions.start(resumed=resumed))
@@ -57,7 +57,7 @@ def _after_finite_steps(transitions: Transitions, frontier: Frontier, bound: flo
     while new and len(reached) <= LIMIT:
         following: Frontier = {}
         for key, counts, transition in transitions.outgoing(new, 1):
-            # If a finite step only increases the count, so do all further ones: every larger count up to the last is reached.
+            # If a finite step only increases the count, all further finite steps do, and reach every larger count up to the last.
             only_counts = transition.key == key and transition.shift
             larger = -(counts & -counts) << 1 & (2 << transitions.last) - 1 if only_counts else transition.image(counts)
             following[transition.key] = following.get(transition.key, 0) | larger
@@ -101,9 +101,9 @@ def _shortest_gap(
     transitions: Transitions, state: Frontier, target: Frontier, dead_ends: set[tuple[StateKey, int]]
 ) -> tuple[int, Frontier]:
     """
-    Return the smallest number of finite steps from one state into *target*, and the state that they reach; {} if impossible.
+    Return the smallest number of finite steps from *state* into *target*, and the state that they reach; {} if there is none.
 
-    *dead_ends* has states from which no finite steps lead into *target*. The function adds further ones.
+    *dead_ends* has states from which no finite steps lead into *target*. The function adds further such states.
     """
     steps, visited = 0, set[tuple[StateKey, int]]()
     while True:

@@ -62,7 +62,7 @@ def follow(rule: LossScaleRule, observed: Observed, rtol: float = 0.0, *, resume
     reached = start
     index = keys = 0
     while True:
-        frontier = view.fitting(reached, index)
+        frontier = view.consistent_states(reached, index)
         keys += len(frontier)
         if len(frontier) > LIMIT or keys > TOTAL + PER_STEP * index or transitions.crowd > CROWD:
             return Followed(Contradiction(index - 1, undecided=True))
@@ -89,7 +89,7 @@ class Stride(NamedTuple):
         return {key: counts << self.steps for key, counts in self.frontier.items()}
 
     def backward(self, transitions: Transitions, target: Frontier) -> tuple["Stride", bool]:
-        """Return the stride with only the states that lead into *target*, and True if a finite step and an overflow do."""
+        """Return the stride with only the states that lead into *target*, and True if both a finite step and an overflow do."""
         if self.steps == 1:
             sources, ambiguous = transitions.backward(self.frontier, target, self.flag)
             return self._replace(frontier=sources), ambiguous
@@ -118,8 +118,8 @@ def _consistent(transitions: Transitions, strides: list[Stride]) -> Followed:
     """Return a trace through all *strides*, with a finite step wherever a finite step and an overflow are possible."""
     ambiguous = 0
     for index in reversed(range(len(strides) - 1)):
-        strides[index], both = strides[index].backward(transitions, strides[index + 1].frontier)
-        ambiguous += both
+        strides[index], is_ambiguous = strides[index].backward(transitions, strides[index + 1].frontier)
+        ambiguous += is_ambiguous
     key, counts = next(iter(strides[0].frontier.items()))
     counts &= -counts
     start, finite = transitions.counts(key, counts), list[bool]()
@@ -142,7 +142,7 @@ def rounded(rule: LossScaleRule, scales: np.ndarray) -> np.ndarray:
 
 
 class _View:
-    """Observation of a run. It selects the states that are consistent with it, and the finite steps to combine in a stride."""
+    """Observation of a run: selects the states that are consistent with it, and the finite steps to combine in a stride."""
 
     def __init__(self, transitions: Transitions, observed: Observed, rtol: float) -> None:
         self.transitions, self.rtol, self.flags = transitions, rtol, observed.finite.tolist()
@@ -157,7 +157,7 @@ class _View:
         self.stride_end = np.minimum(np.minimum.reduce(ends), scales.size - 1).tolist()  # by the first step of the stride
         self.finite_end = _next(np.flatnonzero(observed.finite != 1), scales.size).tolist()  # next step not known to be finite
 
-    def fitting(self, reached: Frontier, index: int) -> Frontier:
+    def consistent_states(self, reached: Frontier, index: int) -> Frontier:
         """Return the states with the scale at *index*; if it is unknown, the states that can reach the next known scale."""
         scale, next_known = self.scales[index], self.next_known[index]
         if not math.isnan(scale):
@@ -168,15 +168,15 @@ class _View:
         return {key: counts for key, counts in reached.items() if self._can_reach(key, counts, steps, target)}
 
     def stride(self, frontier: Frontier, index: int) -> int:
-        """Return the number of steps of the stride at *index*: 1, or the number that only increase the count of good steps."""
+        """Return the length of the stride at *index*: 1, or the number of steps that only increase the count of good steps."""
         (key, counts), *others = frontier.items()
         steps = min(self.stride_end[index] - index, self.transitions.last + 1 - counts.bit_length())
         if others or steps < 2 or key is RAISED:
             return 1
         overflow, finite = sorted(transition for _, _, transition in self.transitions.outgoing(frontier, -1))
         after_overflow = {overflow.key: overflow.image(counts)}
-        if self.transitions.rule.delayed_update or self.fitting(after_overflow, index + 1):  # an overflow could be invisible
-            steps = min(steps, self.finite_end[index] - index)
+        if self.transitions.rule.delayed_update or self.consistent_states(after_overflow, index + 1):
+            steps = min(steps, self.finite_end[index] - index)  # an overflow could be invisible
         return steps if finite.key == key and steps > 1 else 1
 
     def _can_reach(self, key: StateKey, counts: int, steps: int, target: float) -> bool:

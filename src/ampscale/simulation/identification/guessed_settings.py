@@ -15,7 +15,7 @@ RATIO_RTOL = 1e-6  # relative tolerance of the ratio of two float32 scales
 
 
 class Change(NamedTuple):
-    """Change between two successive known scales, or an overflow, and the first and the last step that may have caused it."""
+    """Change between two successive known scales, or an overflow, with the first and the last step that may be its cause."""
 
     first: int
     last: int
@@ -68,8 +68,8 @@ def _intervals(observed: Observed, changes: list[Change], resumed: bool, factor:
     """
     Return growth intervals that fit the smallest number of steps from a scale change, an overflow or the start to a growth.
 
-    Several growths between two known scales bound the interval, too. Each number is also tried minus one, because some scalers
-    grow one step later than their interval, always or only in the first window.
+    Several growths between two known scales bound the interval, too. Each interval minus one is returned as well, because some
+    scalers grow one step later than their interval, always or only in the first window.
     """
     overflows = [Change(step, step, 0.0) for step in np.flatnonzero(observed.finite == 0).tolist()]
     events = sorted([*changes, *overflows] if resumed else [Change(-1, -1, 0.0), *changes, *overflows])

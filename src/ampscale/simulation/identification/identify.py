@@ -1,9 +1,9 @@
 """
 Search for the published scalers that are consistent with observed scales.
 
-A scaler is consistent if it has exactly these scales along some overflow trace that agrees with the observed flags. Its initial
-scale is the first observed scale. Its other settings are the published defaults; if these are inconsistent, as few settings as
-possible are inferred from the scales.
+A scaler is consistent if it has exactly the observed scales along some overflow trace that agrees with the observed flags. Its
+initial scale is the first observed scale. Its other settings are the published defaults; if the defaults are inconsistent, as few
+settings as possible are inferred from the scales.
 
 Steps are counted from 0. If a log reports overflows only, the overflows are counted from 0 instead.
 """
@@ -128,11 +128,11 @@ def identify(
     """
     check_number(rtol, "rtol", "a number from 0 to 0.1", 0, 0.1)
     check_bool(resumed, "resumed")
-    tried, known = _candidates(candidates), dict(settings or {})
-    if unknown := sorted(set(known) - {name for candidate in tried for name in candidate.defaults}):
+    to_try, known = _candidates(candidates), dict(settings or {})
+    if unknown := sorted(set(known) - {name for candidate in to_try for name in candidate.defaults}):
         raise ValueError(f"settings must be parameters of a candidate, got {excerpt(unknown)}")
     search = _Search(seen, known, rtol, resumed)
-    explanations = [search.explanation(candidate) for candidate in tried]
+    explanations = [search.explanation(candidate) for candidate in to_try]
     with_known = [explanation for explanation in explanations if set(known) & set(explanation.settings)]
     if with_known and all(explanation.rule is None for explanation in with_known):
         raise ValueError(f"settings must be valid for a candidate, got {excerpt(known)}: {with_known[0].rejection}")
@@ -158,7 +158,7 @@ def _defaults(make: Callable[..., LossScaleRule]) -> dict[str, Any]:
 
 
 class _Search:
-    """Search for rules that are consistent with one observation. Stores the result of following each rule along it."""
+    """Search for rules that are consistent with one observation. Stores the result of following each rule."""
 
     def __init__(self, seen: Observed | Sequence[Overflow], known: Mapping[str, Any], rtol: float, resumed: bool) -> None:
         self.seen, self.known, self.rtol, self.resumed = seen, known, rtol, resumed
@@ -186,19 +186,19 @@ class _Search:
     def _changes(self, candidate: Candidate, base: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """Yield {}, and then all combinations of inferred settings, from one setting up to `MOST_CHANGES`."""
         yield {}
-        others = {} if self.from_start else {"init_scale": [self.first, 2 * self.first]}
+        guessed = {} if self.from_start else {"init_scale": [self.first, 2 * self.first]}
         if not isinstance(self.seen, Observed):
             # The first known scale follows an overflow, which may have halved the scale: try the double first.
-            others = {name: values[::-1] for name, values in others.items()}
-        others |= guesses(self.seen, {**candidate.defaults, **base}, rtol=self.rtol, resumed=self.resumed)
-        free = [name for name in others if name not in base]
+            guessed = {name: values[::-1] for name, values in guessed.items()}
+        guessed |= guesses(self.seen, {**candidate.defaults, **base}, rtol=self.rtol, resumed=self.resumed)
+        free = [name for name in guessed if name not in base]
         for size in range(1, min(len(free), MOST_CHANGES) + 1):
             for names in combinations(free, size):
-                for values in product(*(others[name] for name in names)):
+                for values in product(*(guessed[name] for name in names)):
                     yield dict(zip(names, values, strict=True))
 
     def _explanation(self, candidate: Candidate, settings: Mapping[str, Any], changed: tuple[str, ...]) -> Explanation:
-        """Return the explanation with exactly these settings."""
+        """Return the explanation by the rule with exactly these *settings*, of which those in *changed* were inferred."""
         try:
             rule = candidate.make(**settings)
         except ValueError as error:

@@ -59,8 +59,8 @@ class Transitions:
         scale = rounded_constants(self.rule).init
         if not resumed or self.rule.overflow_tolerance is not None:
             return {(scale, 0, 0, scale): self._bit(self.rule.initial_good_steps)}
-        most = self.rule.hysteresis - ("backoff" in self.rule.reset_bad_steps_on)
-        return {(scale, bad_steps, 0, scale): (2 << self.last) - 1 for bad_steps in range(most + 1)}
+        most_bad_steps = self.rule.hysteresis - ("backoff" in self.rule.reset_bad_steps_on)
+        return {(scale, bad_steps, 0, scale): (2 << self.last) - 1 for bad_steps in range(most_bad_steps + 1)}
 
     def counts(self, key: StateKey, count: int) -> tuple[int, int]:
         """Return the counts of good steps and of overflows of a state. The bit *count* encodes its count of good steps."""
@@ -94,7 +94,7 @@ class Transitions:
         new_keys = [key for key in frontier if key not in self._cached]
         self.crowd += max(len(new_keys) - 1, 0)
         for key in new_keys:
-            good_steps = (self.lowest - 1, self.rule.growth_interval - 1)  # below all possible counts, and the last
+            good_steps = (self.lowest - 1, self.rule.growth_interval - 1)  # a count before the last of the window, and the last
             self._cached[key] = [[self._transition(key, good, finite) for finite in (True, False)] for good in good_steps]
         for key, counts in frontier.items():
             last = counts >> self.last << self.last

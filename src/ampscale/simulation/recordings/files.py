@@ -46,7 +46,7 @@ def from_file(
     """
     is_csv, is_log = (column, means) != (None, None), (log_format, step_pattern) != (None, None)
     if is_csv and is_log:
-        requirements = "column and means require a CSV file, log_format and step_pattern a log"
+        requirements = "column and means require a CSV file, log_format and step_pattern require a log"
         raise ValueError(f"{requirements}; give the options of one file type")
     text = read_text(path)
     if not text.strip():

@@ -46,8 +46,8 @@ CAPITALS = r"OVERFLOW(?<!deepspeed\] OVERFLOW)(?<!deepscale\] OVERFLOW)(?: withi
 LOADED = rf"successfully loaded checkpoint from {before_next('successfully loaded')} at iteration (?P<steps>\d+)"
 ZERO = r"\[deeps(?:peed|cale)\] (?:OVERFLOW!|fp16 dynamic loss scale overflow!)(?: Rank (?P<rank>-?\d+))? Skipping step"
 ITERATION = r"iteration(?:(?<=:\d\d\.\d{6}\] iteration)(?P<fraction>))? +(?P<steps>\d+)/ *\d+ \|"
-REST = before_next(r"iteration +\d")
-SKIPPED = rf"(?:{REST} loss scale: (?P<scale>#) \|)?(?:{REST} number of skipped iterations: +(?P<skipped>\d+) \|)?"
+TO_NEXT = before_next(r"iteration +\d")
+SKIPPED = rf"(?:{TO_NEXT} loss scale: (?P<scale>#) \|)?(?:{TO_NEXT} number of skipped iterations: +(?P<skipped>\d+) \|)?"
 # Exclude progress bars, which print the numbers of an earlier step.
 NO_BAR = r"(?!\d)(?!(?:, (?!\w*num_updates)\w++=[^,\]\n]*+)*+(?:\]|, \w*num_updates))"
 ROUNDED = rf"(?:{before_next('num_updates')}loss_scale[^\w\n]{{1,4}}(?P<rounded>#))?"

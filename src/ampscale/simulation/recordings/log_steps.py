@@ -31,7 +31,7 @@ class Mark(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Steps between a mark and the previous mark or the beginning."""
+    """Steps before a mark, from the previous mark or from the beginning of the log."""
 
     mark: Mark
     unknown: int  # number of steps at the beginning of the window about which nothing is known
@@ -65,7 +65,7 @@ def observe(events: list[Event], notes: list[str]) -> Observed:
 
 
 def _marks(events: list[Event]) -> tuple[list[Mark], list[Event]]:
-    """Return the marks, and the overflows after the last mark. An overflow that names its step gets a mark before and after."""
+    """Return the marks, and the overflows after the last mark. An overflow that names its step is between two marks."""
     marks, pending = list[Mark](), list[Event]()
     for event in events:
         if event.number is None:
@@ -107,8 +107,8 @@ def _distances(marks: list[Mark]) -> list[int]:
     """Return the differences between successive numbers of steps, without the first difference, which can be irregular."""
     numbers = sorted({mark.number for mark in marks if mark.event.meaning == "steps"})
     distances = [number - previous for previous, number in pairwise(numbers)]
-    only = numbers[0] - marks[0].number if numbers and marks[0].event.meaning == "start" else marks[0].number
-    return distances[1:] or distances or [max(1, only)]
+    first_distance = numbers[0] - marks[0].number if numbers and marks[0].event.meaning == "start" else marks[0].number
+    return distances[1:] or distances or [max(1, first_distance)]
 
 
 def _opens_run(first: Mark, distance: int) -> bool:
@@ -163,7 +163,7 @@ def _flags(window: Window) -> np.ndarray:
 
 
 def _scales(window: Window, flags: np.ndarray) -> Iterator[tuple[int, float]]:
-    """Yield (number of covered steps before it, scale) for each scale; a scale can be NaN."""
+    """Yield, for each scale in the messages of *window*, the number of covered steps before it, and the scale or NaN."""
     if not window.overflows or not window.mark.event.has("rounded") or window.mark.event.has("inner"):
         # Otherwise the line has the scale of the last finite step, whose index is unknown.
         yield window.covered, window.mark.event.scale_after()
@@ -182,7 +182,7 @@ def _note(notes: list[str], begin: int, windows: list[Window], unknown: int, rem
         notes.append(f"the flags of {unknown} of {steps} steps are unknown")
     if differing := [window for window in windows if len(window.mark.overflows) not in (0, window.overflows)]:
         first = differing[0].mark.event.line
-        label = "lines whose number of overflows is not that of the messages before them"
+        label = "lines whose number of overflows differs from the number of messages before them"
         notes.append(f"{label}: {len(differing)}, the first is line {first}")
     if remaining:
         first = remaining[0].line

@@ -71,7 +71,7 @@ def read_log(text_or_lines: str | Iterable[str], log_format: str | None = None, 
     Each message is read as one overflow. The step of an overflow is known if every step has a line with its number, or if all
     steps between two such lines overflowed. A line follows its step, and its number counts the steps so far. The log is assumed
     to begin with the first step of the run. If the first number exceeds the usual difference between successive numbers, the log
-    is assumed to begin this many steps before the first number.
+    is assumed to begin at the first number minus this difference.
 
     Copies of a message from several processes are read once. If messages contain a rank, those of the lowest rank are read. If
     they do not, and the number of equal messages in a row is always a multiple of k, they are read as copies from k processes:
@@ -232,8 +232,8 @@ def _last_of_each_number(events: list[Event]) -> list[Event]:
     unique, last = list[Event](), -1
     for event in events:
         if event.meaning != "overflow":
-            again = last >= 0 and unique[last].meaning == "steps" and unique[last].number == event.number
-            if again and event.meaning == "steps" and not event.has("updates"):
+            repeats_last = last >= 0 and unique[last].meaning == "steps" and unique[last].number == event.number
+            if repeats_last and event.meaning == "steps" and not event.has("updates"):
                 groups = unique.pop(last).groups
                 event = event._replace(groups=groups | {name: value for name, value in event.groups.items() if value is not None})
             last = len(unique)

@@ -104,7 +104,7 @@ def read_table(path: str | Path) -> tuple[list[str], Iterator[tuple[int, list[st
 
 
 def _rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield the line number and the cells of each row of a CSV file, first of the row of names. Empty lines are skipped."""
+    """Yield the line number and the cells of each row of a CSV file, including the row of names. Empty lines are skipped."""
     count, width = 0, 0
     check_regular(path, LONGEST_LOG)
     with Path(path).open(encoding="utf-8-sig", newline="") as file:
