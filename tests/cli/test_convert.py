@@ -165,7 +165,7 @@ def test_other_entries_of_a_checkpoint_are_reported(run):
     cell = {"scale_sense": np.float32(8), "current_iterator_step": np.int32(1), "last_overflow_iterator_step": np.int32(0)}
     result = run({**network, **cell}, "--from", "mindspore_update_cell", "--to", "keras", name="in.safetensors")
     assert "ignored    dense0.weight" in result.stderr
-    assert "and 12 more: not of the scaler" in " ".join(result.stderr.split())
+    assert "and 12 more: outside the scaler" in " ".join(result.stderr.split())
 
 
 def test_long_trace_is_shortened():

@@ -199,7 +199,7 @@ def test_backend_of_a_package_with_a_reserved_name_is_a_problem(bare, tmp_path):
     assert status == 1
     assert [row["backend"] for row in facts["backends"]] == [*NAMES[:-1], "quarry", "generic"]
     assert row(facts, "generic")["package"] is None
-    assert facts["problems"] == ["ampscale-impostor 0.1 registers the backend 'generic', a name of ampscale's own"]
+    assert facts["problems"] == ["ampscale-impostor 0.1 registers the backend 'generic', which ampscale reserves"]
 
 
 def test_broken_library_is_listed_with_the_reason(bare, tmp_path):

@@ -17,7 +17,7 @@ from .commands import Command, Name, examples, usage_errors
 from .describe import counted, fold, power
 from .rule_arguments import constant
 
-SHOWN = 8  # maximum number of run lengths of a trace, of keys or of states that are printed
+SHOWN = 8  # maximum number of run lengths, keys or states that are printed
 INDENT = " " * 11
 FORMAT = Name("format", FORMATS)
 
@@ -135,7 +135,7 @@ def _lines(source: str, target: str, report: ConversionReport) -> Iterator[str]:
     yield from (f"dropped    {name}: was {old!r}, is {new!r}" for name, (old, new) in report.dropped.items())
     if report.source.ignored:
         shown, more = report.source.ignored[:SHOWN], len(report.source.ignored) - SHOWN
-        yield f"ignored    {', '.join(map(str, shown))}{f' and {more} more' if more > 0 else ''}: not of the scaler"
+        yield f"ignored    {', '.join(map(str, shown))}{f' and {more} more' if more > 0 else ''}: outside the scaler"
     if report.settings:
         yield f"construct  {', '.join(f'{name}={value!r}' for name, value in report.settings.items())}"
     yield f"load       {report.taken}"

@@ -54,9 +54,9 @@ def diagnose(file: Path, scale: float, share: float, as_json: bool) -> None:
     """
     Describe how float16 represents the gradients in a file, and print the scales that suit them.
 
-    FILE is .npz or .safetensors, with arrays of float16, bfloat16, float32, float64 or complex numbers; others are ignored. A
-    value is lost if float16 rounds it to zero. The suggested scales neither overflow nor lose more than --share of the values;
-    they err on the safe side, by less than a factor of four.
+    FILE is .npz or .safetensors, with arrays of float16, bfloat16, float32, float64 or complex numbers; other arrays are
+    ignored. A value is lost if float16 rounds it to zero. The suggested scales neither overflow nor lose more than --share of
+    the values; they err on the safe side, by less than a factor of four.
 
     \b
     With --json:
@@ -115,8 +115,8 @@ def _verdict(rows: Sequence[Row], scale: float, share: float) -> tuple[str, str]
     if lost > share * nonzero:
         worst = max(rows, key=lambda row: row.statistics.underflows)
         return "underflow", f"Underflow{at}: float16 loses {percent(lost / nonzero)} of the values, most in {worst.name}."
-    weak = sum(row.statistics.subnormals for row in rows) - lost
-    digits = f", and keeps fewer digits of {percent(weak / nonzero)}" if weak else ""
+    shortened = sum(row.statistics.subnormals for row in rows) - lost
+    digits = f", and keeps fewer digits of {percent(shortened / nonzero)}" if shortened else ""
     return "healthy", f"Healthy{at}: all values are finite. float16 loses {percent(lost / nonzero)} of them{digits}."
 
 

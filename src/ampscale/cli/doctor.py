@@ -111,7 +111,7 @@ def _failing() -> Iterator[str]:
     """Yield a sentence for each problem with a backend of an installed package."""
     for name in list_backends():
         if name in RESERVED:
-            yield from (f"{package} registers the backend {name!r}, a name of ampscale's own" for package in packages_of(name))
+            yield from (f"{package} registers the backend {name!r}, which ampscale reserves" for package in packages_of(name))
         elif (reason := why_not(name)) and reason.startswith("failed"):
             yield f"the backend {label(name)} {reason}"
 

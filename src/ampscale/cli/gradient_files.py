@@ -14,7 +14,7 @@ from ..files import check_regular
 from ..parsing import MOST_ENTRIES, cut, excerpt
 
 LARGEST_ARRAY = 2**33  # bytes in memory; a compressed entry of an archive can expand a thousand times
-LONGEST_HEADER = 10_000  # bytes, of an array in an archive
+LONGEST_HEADER = 10_000  # bytes of the header of an array in an archive
 
 
 class Gradient(NamedTuple):

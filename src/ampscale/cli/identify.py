@@ -67,8 +67,8 @@ def identify(settings: tuple[str, ...], resumed: bool, rtol: float, as_json: boo
     Find the published scalers that are consistent with the scales of a run, and show where the others are not.
 
     The scales come from PATH, which is a CSV file with a row for each step or a training log, or from --scales. A scaler is
-    consistent if it has exactly these scales for some overflow trace. Its initial scale is the first observed one, and its other
-    settings are the published defaults. If these are inconsistent, as few of them as necessary are inferred from the scales.
+    consistent if it has exactly the observed scales for some overflow trace. Its initial scale is the first observed scale, and
+    its other settings are the published defaults. If the defaults are inconsistent, as few settings as necessary are inferred.
 
     Steps are counted from 0. The exit code is 0 if a scaler is consistent, 1 if none is, and 2 for a usage error.
 
@@ -81,7 +81,7 @@ def identify(settings: tuple[str, ...], resumed: bool, rtol: float, as_json: boo
         settings      the initial scale, --set, and inferred settings
         changed       names of the inferred settings
         rule          all constants; or null, if the settings are invalid
-        rejection     the reason why they are invalid; or null
+        rejection     reason why the settings are invalid; or null
         contradiction null; or the first inconsistency:
           step        the step after which it occurs; or the overflow
           expected    the scales that the rule could have at this point
@@ -89,7 +89,7 @@ def identify(settings: tuple[str, ...], resumed: bool, rtol: float, as_json: boo
           seen        the observed scale; "inf" if infinite, null if unknown
           undecided   true if there were too many states to search
         trace         a consistent trace: '.' finite, 'x' overflow
-        overflows     its number of overflows; other traces can have more
+        overflows     number of overflows in it; other traces can have more
         ambiguous     number of steps that can be finite or an overflow
         start         counts of finite steps and overflows before the trace
     """  # noqa: D301 - click does not rewrap a paragraph after a backspace character

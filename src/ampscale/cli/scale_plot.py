@@ -88,8 +88,8 @@ class Heights:
         self.least, self.most = min([self.low, *self.special]), max([self.high, *self.special])
 
         self.lanes, span = len(trajectories), max(1, self.most - self.least)
-        most = min(560, 300 + 20 * self.lanes)
-        self.points = min(most, max(190.0, 20 + (span + 0.6) * self.lanes * 3.6))  # height of the axes in points
+        largest = min(560, 300 + 20 * self.lanes)
+        self.points = min(largest, max(190.0, 20 + (span + 0.6) * self.lanes * 3.6))  # height of the axes in points
         self.power = (self.points - 20) / (span + 0.6)  # points from one power of two to the next
         self.lane = min(2.2, max(0.6 * self.power, 4) / self.lanes)  # points from one lane to the next
 
@@ -132,7 +132,7 @@ def _draw_trajectory(axes: Axes, trajectory: Trajectory, heights: Heights, index
 
 
 def mark(axes: Axes, position: float, text: str, row: int = 0) -> None:
-    """Draw a dotted vertical line, and *text* above it in this row above the axes."""
+    """Draw a dotted vertical line, and *text* above it, in the row with the number *row* above the axes."""
     axes.axvline(position, color="#aaaaaa", linewidth=0.8, linestyle=":", zorder=1)
     axes.annotate(
         text, (position, 1), (0, 3 + 9 * row), xycoords=("data", "axes fraction"), textcoords="offset points",
@@ -152,9 +152,9 @@ def _mark_divergences(axes: Axes, divergences: Sequence[int], steps: int) -> int
     ends: list[float] = []  # right end of each row, as a share of the width
     for step in sorted(divergences):
         text, position = ("start" if step < 0 else f"{step:,}"), (step + 1) / (steps + 1)
-        half = 0.004 + 0.0045 * len(text)
-        row = next((row for row, end in enumerate(ends) if end < position - half), len(ends))
-        ends[row : row + 1] = [position + half]
+        half_width = 0.004 + 0.0045 * len(text)
+        row = next((row for row, end in enumerate(ends) if end < position - half_width), len(ends))
+        ends[row : row + 1] = [position + half_width]
         mark(axes, step + 0.5, text, row)
     return len(ends)
 

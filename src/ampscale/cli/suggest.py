@@ -38,7 +38,7 @@ def suggest(run: Path, share: float, as_json: bool) -> None:
 
     RUN is a file of `ampscale.diagnostics.JSONLines`, with histograms. The scales neither overflow nor lose more than --share of
     the values of all measured steps; they err on the safe side, by less than a factor of four. The presets are simulated on the
-    gradients of the recorded run, although other skipped steps would have changed them.
+    gradients of the recorded run, although the gradients would have been different after other skipped steps.
 
     \b
     With --json:

@@ -125,7 +125,7 @@ def _lines(path: Path, run: Run) -> Iterator[str]:
 
 
 def _blocks(scales: np.ndarray) -> str:
-    """Return the base-2 logarithms of the scales as a line of blocks, each the largest of an equal part of the run."""
+    """Return a line of blocks. Each shows the base-2 logarithm of the largest scale in one of several equal parts of the run."""
     starts = np.unique(np.arange(WIDTH) * scales.size // WIDTH)
     levels = np.log2(np.clip(np.maximum.reduceat(scales, starts), 2.0**-149, 2.0**128))
     low, high = levels.min(), levels.max()

@@ -20,7 +20,7 @@ _LEVELS = 16
 
 
 def heat_maps(run: Run, layers: list[Layer], measurements: list[Measurement]) -> tuple[list[str], list[str]]:
-    """Return the names and the pictures: of all gradients together, and of those that lose the largest shares."""
+    """Return names and pictures: of all gradients together, and of each gradient that loses one of the largest shares."""
     if not any(measurement.histograms for measurement in measurements):
         return [], []
     chosen = sorted(sorted(range(len(layers)), key=lambda index: layers[index].order())[:MOST])
@@ -74,8 +74,8 @@ def _picture(run: Run, name: str, shares: np.ndarray, low: int) -> str:
         f'<text class="limit" x="100%" dx="-6" y="{y:.2f}%" dy="{dy}">{text}</text>'
         for y, text, dy in limits
     )
-    most = float(shares.max())
-    levels = np.ceil((_LEVELS - 1) * np.sqrt(shares / most)) if most else shares
+    largest = float(shares.max())
+    levels = np.ceil((_LEVELS - 1) * np.sqrt(shares / largest)) if largest else shares
     image = base64.b64encode(_png(levels.T[::-1].astype(np.uint8))).decode()
     content = (
         f'<rect class="overflow" width="100%" height="{overflow:.2f}%"/>'

@@ -43,7 +43,7 @@ def complete_measurements(run: Run) -> tuple[list[str], list[Measurement]]:
     """
     Return the names of the gradients, and the measurements with the most common number of gradients.
 
-    Other measurements are left out: some of their gradients were None, so that the others cannot be named.
+    Measurements with another number of gradients are left out: some gradients were None, so that the others have unknown names.
     """
     if not run.measurements:
         return [], []
@@ -55,7 +55,7 @@ def complete_measurements(run: Run) -> tuple[list[str], list[Measurement]]:
 
 
 def shift_of(run: Run, measurement: Measurement) -> int:
-    """Return the difference between the exponents at the scale of the step and the measured ones."""
+    """Return the difference between the exponents at the scale of the step and the measured exponents."""
     scale = float(run.scales[measurement.position])
     if not (0 < scale < math.inf and 0 < measurement.scale < math.inf):
         return 0
@@ -63,7 +63,7 @@ def shift_of(run: Run, measurement: Measurement) -> int:
 
 
 def layers_of(run: Run, names: list[str], measurements: Iterable[Measurement]) -> list[Layer]:
-    """Return the statistics of each gradient over *measurements*. `complete_measurements` returns both arguments."""
+    """Return the statistics of each gradient, given the *names* and *measurements* that `complete_measurements` returns."""
     sizes, values, lost, subnormal, nonfinite = (np.zeros(len(names), np.int64) for _ in range(5))
     largest = np.full(len(names), NO_LARGEST, np.int64)
     for measurement in measurements:

@@ -1,4 +1,4 @@
-"""Parts that both pictures share: texts, ticks and axes as HTML and SVG, which fit into any width without scripts."""
+"""Parts of the scale chart and of the heat maps: texts, ticks and axes as HTML and SVG, which fit any width without scripts."""
 
 import html
 import math

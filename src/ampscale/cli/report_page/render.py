@@ -70,8 +70,8 @@ def _summary(run: Run) -> str:
 
 def _scale(run: Run) -> str:
     note = (
-        "Each dot is a skipped step, and the bars below count them, on a logarithmic axis. If there are more than 1,000 scale "
-        "changes, the line is the band that they fill, so that none is left out; dots that would cover each other are drawn once."
+        "Each dot is a skipped step, and the bars below count skipped steps, on a logarithmic axis. If there are more than 1,000 "
+        "scale changes, the line becomes a band that contains all scales; dots that would cover each other are drawn once."
     )
     return f'<figure>{scale_chart(run)}<figcaption class="note">{note}</figcaption></figure>{_events(run)}'
 
@@ -118,9 +118,9 @@ def _exponents(run: Run, layers: list[Layer], measurements: list[Measurement]) -
     if shown < len(layers):
         omitted = f" {shown} of {len(layers)} gradients are shown: those that lose the most."
     note = (
-        "Each column is a measured step, drawn until the next one, or the mean of several. The stronger the color, the larger "
-        "the share of the values with this exponent, after multiplication by the scale. Values beyond the ends are counted in "
-        f"the first and the last row.{omitted}"
+        "Each column is a measured step, drawn until the next measured step, or the mean of several steps. The stronger the "
+        "color, the larger the share of the values with this exponent, after multiplication by the scale. Values beyond the ends "
+        f"are counted in the first and the last row.{omitted}"
     )
     select = f'<p id="choice" hidden><label for="layer">Gradient</label> <select id="layer">{options}</select></p>'
     return f'{select}{"".join(pictures)}<p class="note">{note}</p>'
@@ -139,7 +139,7 @@ def _layers(layers: list[Layer], measurements: int) -> str:
     omitted = f" The first {_LAYERS:,} of {len(layers):,} are listed." if len(layers) > _LAYERS else ""
     note = (
         f"Over {counted(measurements, 'measured step')}. A value is lost if float16 rounds it to zero at the scale of its step, "
-        f"and subnormal below {power_of_two(SMALLEST_NORMAL)}, where it keeps fewer digits. "
+        f"and subnormal below {power_of_two(SMALLEST_NORMAL)}, where float16 keeps fewer digits. "
         f"The largest value is that of the unscaled gradient.{omitted}"
     )
     titles = ("Gradient", "Values", "Lost", "Subnormal", "Largest", "Steps not finite")
