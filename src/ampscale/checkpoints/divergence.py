@@ -159,7 +159,7 @@ def _evaluate(graph: Graph[Pair], edges_of: Callable[[Pair], list[Edge[Pair]]]) 
         return Divergence(None, 0 if searched is None else None, searched=searched)
     first, endless = graph.trace(nearest), _endless(graph)
     if endless is None and searched is not None:
-        # Scales can differ for many steps before a pair repeats. With these patterns, scales soon reach bounds and pairs repeat.
+        # Scales can differ for many steps before a pair repeats. `OVERFLOW_PATTERNS` soon drive scales to their bounds instead.
         paths = (search(nearest, partial(_pattern_edge, edges_of, pattern), len(graph.edges)) for pattern in OVERFLOW_PATTERNS)
         lead, cycle = next(filter(None, map(_endless, paths)), ((), ()))
         endless = (merge_runs(*first, *lead), cycle) if cycle else None

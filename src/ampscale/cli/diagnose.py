@@ -115,8 +115,8 @@ def _verdict(rows: Sequence[Row], scale: float, share: float) -> tuple[str, str]
     if lost > share * nonzero:
         worst = max(rows, key=lambda row: row.statistics.underflows)
         return "underflow", f"Underflow{at}: float16 loses {percent(lost / nonzero)} of the values, most in {worst.name}."
-    shortened = sum(row.statistics.subnormals for row in rows) - lost
-    digits = f", and keeps fewer digits of {percent(shortened / nonzero)}" if shortened else ""
+    imprecise = sum(row.statistics.subnormals for row in rows) - lost
+    digits = f", and keeps fewer digits of {percent(imprecise / nonzero)}" if imprecise else ""
     return "healthy", f"Healthy{at}: all values are finite. float16 loses {percent(lost / nonzero)} of them{digits}."
 
 

@@ -195,7 +195,7 @@ def _table(title: str, columns: "list[Column]", explanations: Sequence[Explanati
     """
     from .tables import Column, table
 
-    groups: dict[tuple[str, ...], dict[Any, list[str]]] = {}  # names by cells and by rule
+    groups: dict[tuple[str, ...], dict[Any, list[str]]] = {}  # for each row of cells, the names of the scalers by rule
     for explanation in explanations:
         rules = groups.setdefault(_cells(explanation), {})
         rules.setdefault(explanation.rule or explanation.name, []).append(explanation.name)

@@ -115,7 +115,7 @@ def parse_lines(
 
 
 def empty_columns(steps: int) -> dict[str, np.ndarray]:
-    """Return columns for the number *steps* of steps, in which optional numbers are NaN and all others zero."""
+    """Return columns of length *steps*, in which optional numbers are NaN and all others zero."""
     return {name: np.full(steps, math.nan if name in _OPTIONAL else 0, dtype) for name, dtype in COLUMNS.items()}
 
 
@@ -132,9 +132,9 @@ def check_line(line: bytes) -> dict[str, Any]:
 
 def _fill_plain(columns: dict[str, np.ndarray], text: bytes) -> list[tuple[int, bytes]]:
     """
-    Parse the plain lines, which are of applied steps without measurements, into *columns*; return all other lines by index.
+    Parse the lines of applied steps without measurements into *columns*, and return all other lines with their indices.
 
-    The numbers of many plain lines are parsed as one long list, which takes a third of the time of parsing objects.
+    The numbers of many such lines are parsed as one long list, which takes a third of the time of parsing objects.
     """
     index, position, others = 0, 0, list[tuple[int, bytes]]()
     plain: dict[int, list[tuple[int, bytes]]] = {}  # for each shape, blocks of lines: index of the first line, and text

@@ -34,7 +34,7 @@ class JSONLines:
     """
     Sink that writes a run file: a header line, and a line with a JSON object for each step.
 
-    Each line is written at once, so that other processes can read the file during the run.
+    Each line is written immediately, so that other processes can read the file during the run.
 
     Args:
         path: Path of the file; an existing file is replaced.

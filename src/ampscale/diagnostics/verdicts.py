@@ -219,9 +219,9 @@ def _clipped_before(record: StepRecord, history: History) -> _Result:
     else:
         changes = [step.change or 0 for step in steps]
         limit = _common([step.peak for step in steps]) if norm is None else norm
-        # A mean over ranks multiplies by the same factor in each step. Clipping to the product of a limit and the scale is right.
-        is_right = _are_close(changes) or _is_round(limit and limit / record.scale)
-        is_clipped = len(steps) >= 3 and max(changes) <= LARGEST_CLIP and record.scale > 1 and (_is_round(limit) or not is_right)
+        # A mean over ranks multiplies by the same factor in each step. Clipping to a round limit times the scale is correct.
+        is_valid = _are_close(changes) or _is_round(limit and limit / record.scale)
+        is_clipped = len(steps) >= 3 and max(changes) <= LARGEST_CLIP and record.scale > 1 and (_is_round(limit) or not is_valid)
     if limit is None or not is_clipped:
         return None
     kind = "magnitude" if norm is None else "norm"
@@ -300,7 +300,7 @@ def _counts(record: StepRecord) -> dict[str, int]:
 
 
 def _same_offenders(records: list[StepRecord]) -> bool:
-    """Return True if the numbers of non-finite values are equal in all *records*, although the scale has decreased."""
+    """Return True if each gradient has the same number of non-finite values in all *records*, at decreasing scales."""
     counts = {tuple(tensor.nonfinite for tensor in record.tensors or ()) for record in records}
     return len(counts) == 1 and any(next(iter(counts))) and records[-1].scale < records[0].scale
 

@@ -82,9 +82,9 @@ _UNSCALED = Error("{call}() was already called{at} since the last update()")
 _STEPPED = Error("{call}() was already called{at} since the last update(): call update() once per iteration, after the steps")
 _NO_UPDATE = Error("{call}() must be called after update(): step() was called{at}, and update() has not been called since")
 _NOT_ABANDONED = Error("{call}() must be called instead of step(), which was called{at} since the last update(): call update()")
-_REMEDY = " of this optimizer was interrupted{at}: call update() or abandon(), and compute new gradients"
-_UNSCALING = Error("{call}() requires new gradients, since unscaling those" + _REMEDY)
-_STEPPING = Error("{call}() requires new gradients, since the step" + _REMEDY)
+_WAS_INTERRUPTED = "of this optimizer was interrupted{at}: call update() or abandon(), and compute new gradients"
+_UNSCALING = Error(f"{{call}}() requires new gradients, since unscaling those {_WAS_INTERRUPTED}")
+_STEPPING = Error(f"{{call}}() requires new gradients, since the step {_WAS_INTERRUPTED}")
 
 _OPTIMIZER_STATES = {
     READY: "the optimizer was neither unscaled nor stepped",

@@ -18,7 +18,7 @@ class Monitor(Protocol):
     """
 
     def observe_loss(self, loss: Array) -> None:
-        """Observe an array that was passed to `scale`, usually the loss; with accumulation, the loss of each micro-batch."""
+        """Observe an array before it is scaled, usually the loss; with gradient accumulation, the loss of each micro-batch."""
 
     def begin(
         self, gradients: list[Array], scale: Any, owner: Any, *, stale: bool, modified: bool, change: float | None = None

@@ -21,7 +21,7 @@ FLOOR = FLOATS["float32"].smallest_normal
 check_normal_scale = partial(
     check_number, expected="a positive, finite number that is a normal float32", low=FLOOR, high=FLOATS["float32"].largest
 )
-_CHECKS: dict[str, Callable[..., None]] = {  # for each constant that a `GradScaler` can set, by field of the rule
+_CHECKS: dict[str, Callable[..., None]] = {  # checks of the arguments of a `GradScaler`, by field of the rule
     "init_scale": check_normal_scale,
     "growth_factor": partial(check_number, expected="a finite number above 1", low=1, above=True),
     "backoff_factor": partial(check_number, expected="a number above 0 and below 1", low=0, high=nextafter(1, 0), above=True),

@@ -98,7 +98,7 @@ def _content(suffix: str, mapping: Mapping[str, Any]) -> bytes:
 
 
 def _module(suffix: str) -> Any:
-    """Return the module of a file type, imported at its first use, since the module of torch's files imports torch."""
+    """Return the module of a file type. It is imported at its first use, since the module for torch's files imports torch."""
     return import_module(_MODULES[suffix], __package__)
 
 

@@ -87,5 +87,5 @@ def layers_of(run: Run, names: list[str], measurements: Iterable[Measurement]) -
                 total += np.bincount(gradients, below, len(names)).astype(np.int64)
     with np.errstate(invalid="ignore", divide="ignore"):
         columns = [column.tolist() for column in (sizes, lost / values, subnormal / values, nonfinite)]
-    known = (None if exponent == NO_LARGEST else exponent for exponent in largest.tolist())
-    return [Layer(*row) for row in zip(names, *columns, known, strict=True)]
+    exponents_or_none = (None if exponent == NO_LARGEST else exponent for exponent in largest.tolist())
+    return [Layer(*row) for row in zip(names, *columns, exponents_or_none, strict=True)]

@@ -285,7 +285,7 @@ class TrainOneStepWithLossScaleCell:
         """
         Return the scale as an array, and the state dict of the update cell.
 
-        The latter is {} if there is no update cell, or if it has no method `state_dict`.
+        The latter is {} if there is no update cell, or if the cell has no method `state_dict`.
 
         Raises:
             RuntimeError: The last step was interrupted while writing its results.

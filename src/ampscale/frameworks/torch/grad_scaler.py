@@ -33,7 +33,7 @@ class GradScaler(StoredScale):
     `state_dict`. For all differences from torch see spec/deviations.md.
 
     Args:
-        device: Device or the name of one, such as "cuda" or "cpu"; otherwise unused, since the scale is placed on the device of
+        device: Device or the name of one, such as "cuda" or "cpu". It is only validated: the scale is placed on the device of
             the first scaled tensor.
         init_scale: Initial scale; positive and in the range of normal float32 numbers.
         growth_factor: Factor applied when the scale grows; greater than 1.
