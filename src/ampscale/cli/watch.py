@@ -119,9 +119,10 @@ def _lines(path: Path, run: Run) -> Iterator[str]:
     yield f"{path.name}: {counted(steps, 'step')}, the last is {last:,}; {skipped:,} skipped ({share})"
     yield f"scale    {exact(float(run.next_scales[-1]))}"
     yield f"         {_blocks(run.scales)}"
-    known = np.flatnonzero(~np.isnan(run.norms))
+    with_norm = np.flatnonzero(~np.isnan(run.norms))
     yield f"loss     {_number(float(run.losses[-1]))}"
-    yield f"norm     {f'{_number(float(run.norms[known[-1]]))} at step {run.steps[known[-1]]:,}' if known.size else 'unknown'}"
+    norm = f"{_number(float(run.norms[with_norm[-1]]))} at step {run.steps[with_norm[-1]]:,}" if with_norm.size else "unknown"
+    yield f"norm     {norm}"
 
 
 def _blocks(scales: np.ndarray) -> str:

@@ -17,7 +17,7 @@ from .records import StepRecord
 from .window import HEADROOM, LARGEST_EXPONENT, NORM_RTOL, lost_shares
 
 LARGEST_CLIP = 0.25  # largest factor of clipping scaled gradients, since their norm is far above every usual limit
-LARGEST_COUNT = 256  # a divisor up to this one can be a number of ranks or of micro-batches
+LARGEST_COUNT = 256  # a divisor up to this number can be the number of ranks or of micro-batches
 
 
 class Verdict(StrEnum):

@@ -65,13 +65,13 @@ class Progress:
     """
 
     optimizer: Any  # keeps a reference, so that the id is not reused
-    site: Site | None  # of the call that led to the stage
+    site: Site | None  # call site of the call that led to the stage
     stage: str = UNSCALING
     scale: Any = None  # as passed to the monitor
     finite: bool | None = None  # True without an overflow on any rank; None if that is unknown on the host
     applied: Any = False  # True if the optimizer stepped
-    found_inf: Any = None  # of torch's scaler: float32, shape (), on the scale's device; None without gradients
-    gradients: Any = None  # of torch's scaler, as passed to the monitor
+    found_inf: Any = None  # only for torch's scaler: float32, shape (), on the scale's device; None without gradients
+    gradients: Any = None  # only for torch's scaler: gradients as passed to the monitor
 
     def __getstate__(self) -> Any:
         """Return the attributes for a copy, without the call site, which cannot be pickled."""
@@ -88,7 +88,7 @@ class OptimizerNumbers:
     """
 
     def __init__(self) -> None:
-        self._numbers: dict[tuple[int, int], int] = {}  # by the ids of communicator and optimizer
+        self._numbers: dict[tuple[int, int], int] = {}  # number of each optimizer, by the ids of communicator and optimizer
         self._counts = Counter[int]()  # number of optimizers, by the id of the communicator
 
     def number(self, communicator: Communicator, optimizer: Any) -> tuple[int, bool]:

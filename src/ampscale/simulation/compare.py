@@ -66,8 +66,8 @@ def divergence(left: Trajectory, right: Trajectory) -> int | None:
     """
     Return the step at which two trajectories along the same trace diverge.
 
-    They diverge at the first step after which the scales differ, or at which only one of the two raises an error. The result
-    is -1 if the initial scales differ, and None if the trajectories do not diverge.
+    Trajectories diverge at the first step after which their scales differ, or at which only one of the two published scalers
+    raises an error. The result is -1 if the initial scales differ, and None if the trajectories do not diverge.
     """
     shared = min(left.scales.size, right.scales.size)
     differs = left.scales[:shared] != right.scales[:shared]

@@ -2,9 +2,9 @@
 Data and network of the demo. The network is scaled badly on purpose.
 
 The weights of the hidden layers are 8192 times too large. A normalization after each product hides this in the forward pass, but
-divides the values of the backward pass by the same factor. These are small already, since the loss is a mean over 256 images with
-ten outputs each. The gradients of the hidden values are therefore about 1e-8, which float32 represents, but float16 does not: the
-smallest positive float16 number is 6e-8.
+divides the values of the backward pass by the same factor. These values are small already, since the loss is a mean over 256
+images with ten outputs each. The gradients of the hidden values are therefore about 1e-8, which float32 represents, but float16
+does not: the smallest positive float16 number is 6e-8.
 """
 
 from collections.abc import Iterator

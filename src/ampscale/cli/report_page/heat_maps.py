@@ -43,21 +43,21 @@ def _shares(run: Run, measurements: list[Measurement], chosen: list[int]) -> tup
         if measurement.histograms is not None
         for gradients, exponents in (measurement.histograms.bins(),)
     ]
-    known = [exponents for _, _, exponents, _ in bins if exponents.size]
-    low = max(_LOW, min([SMALLEST_SUBNORMAL - 4, *(int(exponents.min()) for exponents in known)]))
-    high = min(_HIGH, max([LARGEST_EXPONENT + 3, *(int(exponents.max()) for exponents in known)]))
+    measured_exponents = [exponents for _, _, exponents, _ in bins if exponents.size]
+    low = max(_LOW, min([SMALLEST_SUBNORMAL - 4, *(int(exponents.min()) for exponents in measured_exponents)]))
+    high = min(_HIGH, max([LARGEST_EXPONENT + 3, *(int(exponents.max()) for exponents in measured_exponents)]))
     columns, rows = min(_COLUMNS, run.steps.size, max(24, 2 * len(bins))), high - low + 1
     slots = np.zeros(max(chosen, default=0) + 2, np.int64)  # index of each gradient in the result; 0 for all together
     slots[chosen] = np.arange(1, len(chosen) + 1)
-    counts, measured = np.zeros((len(chosen) + 1, columns, rows), np.float32), np.zeros(columns, np.int64)
+    counts, source_columns = np.zeros((len(chosen) + 1, columns, rows), np.float32), np.zeros(columns, np.int64)
     for position, gradients, exponents, weights in bins:
         column = position * columns // run.steps.size
-        measured[column] = column
+        source_columns[column] = column
         row, slot = np.clip(exponents - low, 0, rows - 1), slots[np.minimum(gradients, slots.size - 1)]
         counts[1:, column] += np.bincount(slot * rows + row, weights, counts.shape[0] * rows).reshape(-1, rows)[1:]
         counts[0, column] += np.bincount(row, weights, rows)
     totals = np.maximum(counts.sum(axis=2, keepdims=True), 1)
-    return (counts / totals)[:, np.maximum.accumulate(measured)], low
+    return (counts / totals)[:, np.maximum.accumulate(source_columns)], low
 
 
 def _picture(run: Run, name: str, shares: np.ndarray, low: int) -> str:

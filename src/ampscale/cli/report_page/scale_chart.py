@@ -39,8 +39,8 @@ def _levels(scales: np.ndarray) -> tuple[np.ndarray, list[tuple[int, str]], floa
     is_positive, is_above = (scales > 0) & np.isfinite(scales), scales == math.inf
     with np.errstate(divide="ignore", invalid="ignore"):
         levels = np.log2(scales)
-    known = levels[is_positive]
-    low, high = (math.floor(known.min()), math.ceil(known.max())) if known.size else (0, 0)
+    finite_levels = levels[is_positive]
+    low, high = (math.floor(finite_levels.min()), math.ceil(finite_levels.max())) if finite_levels.size else (0, 0)
     spacing, gap = max(1, math.ceil((high - low) / 7)), max(1.0, (high - low) / 8)
     ticks = [(level, power_of_two(level)) for level in range(low, high + 1) if level % spacing == 0]
     levels = np.where(is_positive, levels, np.where(is_above, high + gap, low - gap))
@@ -55,7 +55,7 @@ def _levels(scales: np.ndarray) -> tuple[np.ndarray, list[tuple[int, str]], floa
 
 
 def _step_line(heights: np.ndarray) -> str:
-    """Return the path of a step line, or of the band between the smallest and the largest height in each part."""
+    """Return the path of a step line; with more than 1,000 corners, of the band between the extreme heights in each part."""
     steps, turns = corners(heights, _PARTS)
     points = [f"{1000 * step / heights.size:.4g}" for step in steps.tolist()], [f"{10 * turn:.1f}" for turn in turns.tolist()]
     first, *others = zip(*points, strict=True)

@@ -43,7 +43,7 @@ def _guarded(method: Method, *, is_step: bool) -> Method:
         try:
             result = method(cell, *args, **kwargs)
         except BaseException as error:
-            is_rejection = not is_step and isinstance(error, TypeError | ValueError)  # of a state dict, before the first write
+            is_rejection = not is_step and isinstance(error, TypeError | ValueError)  # an invalid state dict changes nothing
             if cell._writes != writes and not is_rejection:
                 cell._interrupted = interrupted or call_site()
             raise

@@ -187,7 +187,7 @@ class DynamicLossScaler(_PlacedScaler):
 
     Works on arrays of all supported libraries without a host synchronization. The scale is stored in the library and on the
     device of the first array that is scaled, unscaled or passed to `adjust`. A backoff never leads below 1, and a growth that
-    would make the scale non-finite is skipped. While one thread trains, others may read the properties and call `state_dict`.
+    would make the scale non-finite is skipped. While a thread trains, other threads may read the properties and the state dict.
 
     Args:
         scale_value: Initial scale: Python number, at least 1.

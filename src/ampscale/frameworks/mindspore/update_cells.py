@@ -127,7 +127,7 @@ class DynamicLossScaleUpdateCell:
         return calls - int(good_steps)
 
     def get_loss_scale(self) -> float:
-        """Return the initial scale. The training cell stores the current one."""
+        """Return the initial scale. The training cell stores the current scale."""
         return self.loss_scale_value
 
     def __call__(self, loss_scale: Array, overflow: Flag) -> Flag:

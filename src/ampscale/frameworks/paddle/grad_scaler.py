@@ -31,7 +31,7 @@ class GradScaler(StoredScale):
     Works on arrays of all supported libraries. An optimizer is a `torch.optim.Optimizer`, or any object with a method
     ``step()`` or ``minimize(loss)`` and a list `parameters` of objects that have `value` and `grad`. Gradients are unscaled in
     place; if their arrays are immutable (JAX), each `grad` is replaced. A step requires one host synchronization. The scale
-    stays in the range of normal float32 numbers. While one thread trains, others may call the getters and `state_dict`.
+    stays in the range of normal float32 numbers. While one thread trains, other threads may call the getters and `state_dict`.
 
     Args:
         enable: If False, `scale` returns its argument and `minimize` only minimizes.
@@ -227,9 +227,9 @@ class GradScaler(StoredScale):
         """
         Discard the result of `unscale_` instead of stepping: neither an overflow nor a finite step is counted.
 
-        The gradients are left as they are, so new ones must be computed after ``optimizer.clear_grad()``. Interrupted steps are
-        discarded as well, but the parameters may have changed. If one rank calls this method, all must call it. It has no
-        effect if nothing was recorded.
+        The gradients are left as they are, so new gradients must be computed after ``optimizer.clear_grad()``. Interrupted steps
+        are discarded as well, but the parameters may have changed. If one rank calls this method, all ranks must call it. The
+        method has no effect if nothing was recorded.
 
         Args:
             optimizer: Optimizer that does not step; by default, every optimizer that has not stepped since the last update.

@@ -29,8 +29,8 @@ class GradScaler(StoredScale):
     Drop-in replacement for `torch.amp.GradScaler`, with the same methods and state dicts.
 
     Works on torch tensors on any number of devices. Gradients are unscaled in place. `step` returns whether the optimizer
-    stepped. The scale stays in the range of normal float32 numbers. While one thread trains, others may call the getters and
-    `state_dict`. For all differences from torch see spec/deviations.md.
+    stepped. The scale stays in the range of normal float32 numbers. While one thread trains, other threads may call the getters
+    and `state_dict`. For all differences from torch see spec/deviations.md.
 
     Args:
         device: Device or the name of one, such as "cuda" or "cpu". It is only validated: the scale is placed on the device of
@@ -219,9 +219,9 @@ class GradScaler(StoredScale):
         """
         Discard the result of `unscale_` instead of stepping: neither an overflow nor a finite step is counted.
 
-        The gradients are left as they are, so new ones must be computed after ``optimizer.zero_grad()``. Interrupted steps are
-        discarded as well, but the parameters may have changed. If one rank calls this method, all must call it. It has no
-        effect if nothing was recorded.
+        The gradients are left as they are, so new gradients must be computed after ``optimizer.zero_grad()``. Interrupted steps
+        are discarded as well, but the parameters may have changed. If one rank calls this method, all ranks must call it. The
+        method has no effect if nothing was recorded.
 
         Args:
             optimizer: Optimizer that does not step; by default, every optimizer that has not stepped since the last update.

@@ -66,7 +66,7 @@ class _Sample:
         self._used: tuple[WeakIdRef, int] | None = None  # gradient and version at `mark_used`, or at an accumulation since then
         self._measures = False  # True to record the norm of the gradient after each accumulation
         self._norm: Tensor | None = None  # the last recorded norm
-        self.is_stale = False  # True if the gradient was accumulated into a used one, which was not set to zero
+        self.is_stale = False  # True if the gradient was accumulated into a used gradient that was not set to zero
         weak_self = ref(self)
 
         def hook(_: Tensor) -> None:

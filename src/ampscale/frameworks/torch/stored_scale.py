@@ -148,7 +148,7 @@ class StoredScale:
         _scalers.add(self)
 
     def _update_scale(self, steps: list[Progress], site: Site) -> None:
-        """Update the scale for *steps*; those without gradients do not count."""
+        """Update the scale for *steps*; steps without gradients do not count."""
         found_inf, may_back_off = list[torch.Tensor](), False
         for progress in steps:  # faster than comprehensions for one step
             found_inf += () if progress.found_inf is None else (progress.found_inf,)

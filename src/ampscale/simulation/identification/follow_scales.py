@@ -182,14 +182,14 @@ class _View:
     def _can_reach(self, key: StateKey, counts: int, steps: int, target: float) -> bool:
         """Return True if the scale can grow to *target* within *steps* steps, with one growth in each window."""
         rule, head_start = self.transitions.rule, max(self.transitions.rule.initial_good_steps, 0)
-        first = self.transitions.last + 1 - max(counts.bit_length() - 1, head_start)
-        growths = 1 + (steps - first) // max(1, rule.growth_interval - head_start) if steps >= first else 0
+        to_growth = self.transitions.last + 1 - max(counts.bit_length() - 1, head_start)  # steps to the first growth
+        growths = 1 + (steps - to_growth) // max(1, rule.growth_interval - head_start) if steps >= to_growth else 0
         scale = key[3]  # the pending scale
-        least = min(target, FLOATS[rule.dtype].largest) * (1 - self.rtol)  # a larger number is infinite in this dtype
-        if not growths or scale >= least:
-            return scale >= least
+        lowest = min(target, FLOATS[rule.dtype].largest) * (1 - self.rtol)  # a larger number is infinite in this dtype
+        if not growths or scale >= lowest:
+            return scale >= lowest
         factor = max(rule.growth_factor, rule.warmup_growth_factor or 1.0)
-        return scale < TINY or math.log2(scale / least) + growths * (math.log2(factor) + 1e-6) >= 0
+        return scale < TINY or math.log2(scale / lowest) + growths * (math.log2(factor) + 1e-6) >= 0
 
 
 def _next(indices: np.ndarray, size: int) -> np.ndarray:

@@ -26,13 +26,13 @@ def guesses(
     seen: Observed | Sequence[Overflow], tried: Mapping[str, Any], *, rtol: float = 0.0, resumed: bool = False
 ) -> dict[str, list[Any]]:
     """
-    Return the values to try for each setting, the most likely first. Settings without such values are omitted.
+    Return the values to try for each setting, the most likely first. Settings without values to try are omitted.
 
     *tried* maps the settings of the scaler to the values that were tried already. *rtol* is the relative error of the scales.
     With *resumed*, the first growth window may have started before the first step.
     """
     scales = scales_in_order(seen)
-    changes, known = _changes(scales), scales[np.isfinite(scales)]
+    changes, finite_scales = _changes(scales), scales[np.isfinite(scales)]
     growths, backoffs = ([change.ratio for change in changes if (change.ratio > 1) is grows] for grows in (True, False))
     inverted = [] if "backoff_factor" in tried else [1 / ratio for ratio in backoffs]
     factor = max(tried.get("growth_factor", 2.0), 1.01)
@@ -41,8 +41,8 @@ def guesses(
         "growth_interval": _intervals(seen, changes, resumed, factor) + _gradual(growths) if isinstance(seen, Observed) else (),
         "growth_factor": _factors(growths or inverted, tried.get("growth_factor"), RATIO_RTOL + 2 * rtol),
         "backoff_factor": _factors(backoffs, tried.get("backoff_factor"), RATIO_RTOL + 2 * rtol),
-        "min_scale": known.min(initial=math.inf, keepdims=True).tolist(),
-        "max_scale": known.max(initial=0.0, keepdims=True).tolist(),
+        "min_scale": finite_scales.min(initial=math.inf, keepdims=True).tolist(),
+        "max_scale": finite_scales.max(initial=0.0, keepdims=True).tolist(),
         "raise_at_min_scale": (False,),
     }
     untried = {
@@ -52,7 +52,7 @@ def guesses(
 
 
 def scales_in_order(seen: Observed | Sequence[Overflow]) -> np.ndarray:
-    """Return all scales of an observation as float64; NaN for an unknown one."""
+    """Return all scales of an observation as float64; NaN for an unknown scale."""
     return seen.scales if isinstance(seen, Observed) else np.array([overflow[1:] for overflow in seen], np.float64).reshape(-1)
 
 

@@ -11,7 +11,7 @@ and a pattern. A pattern starts with literal characters, so that long logs are s
     rank, scaler           the rank of the process, and the number of the loss scaler, that the message is about
     index                  the number of steps before the overflow
     steps, updates         the number of steps so far, including (steps) or excluding (updates) overflows
-    total, skipped         the number of overflows, since the start of the run (total) or the previous such line (skipped)
+    total, skipped         the number of overflows, since the start of the run (total) or since the last such number (skipped)
     scale, rounded         the scale after these steps, with all its digits or rounded
     fraction               matches if the time has a fraction of a second
     inner                  matches if the line follows a finite step

@@ -181,9 +181,9 @@ def _note(notes: list[str], begin: int, windows: list[Window], unknown: int, rem
         steps = sum(window.unknown + window.covered for window in windows)
         notes.append(f"the flags of {unknown} of {steps} steps are unknown")
     if differing := [window for window in windows if len(window.mark.overflows) not in (0, window.overflows)]:
-        first = differing[0].mark.event.line
+        line = differing[0].mark.event.line
         label = "lines whose number of overflows differs from the number of messages before them"
-        notes.append(f"{label}: {len(differing)}, the first is line {first}")
+        notes.append(f"{label}: {len(differing)}, the first is line {line}")
     if remaining:
-        first = remaining[0].line
-        notes.append(f"ignored overflows after the last number of steps: {len(remaining)}, the first in line {first}")
+        line = remaining[0].line
+        notes.append(f"ignored overflows after the last number of steps: {len(remaining)}, the first in line {line}")

@@ -69,14 +69,14 @@ def read_log(text_or_lines: str | Iterable[str], log_format: str | None = None, 
     Read a training log.
 
     Each message is read as one overflow. The step of an overflow is known if every step has a line with its number, or if all
-    steps between two such lines overflowed. A line follows its step, and its number counts the steps so far. The log is assumed
+    steps between two such lines overflowed. Such a line follows its step, and has the number of steps so far. The log is assumed
     to begin with the first step of the run. If the first number exceeds the usual difference between successive numbers, the log
     is assumed to begin at the first number minus this difference.
 
     Copies of a message from several processes are read once. If messages contain a rank, those of the lowest rank are read. If
-    they do not, and the number of equal messages in a row is always a multiple of k, they are read as copies from k processes:
-    the messages of successive overflows differ, since each overflow lowers the scale. If messages are about several loss scalers,
-    those of the loss scaler with the lowest number are read.
+    messages contain no rank, and the number of equal messages in a row is always a multiple of k, they are read as copies from k
+    processes: the messages of successive overflows differ, since each overflow lowers the scale. If messages are about several
+    loss scalers, those of the loss scaler with the lowest number are read.
 
     Args:
         text_or_lines: Log as text, or as an iterable of lines such as an open text file.
@@ -266,7 +266,7 @@ def _lightning(text: str) -> Log:
                 raise ValueError(f"more than {MOST_STEPS} rows have a scale")
         if not rows:
             raise ValueError("there is no scale")
-        first = rows[0][1]
+        first_step = rows[0][1]
     except (TypeError, ValueError, KeyError, csv.Error) as error:
         expected = f"numbers in the columns 'step' and {excerpt(columns[0])}"
         raise ValueError(f"Lightning's metrics.csv must have {expected}, at line {line}: {cut(str(error))}") from None
@@ -280,13 +280,13 @@ def _lightning(text: str) -> Log:
         for (line, step, old_scale), (_, next_step, new_scale) in pairs
         if next_step == step + 1 and new_scale < old_scale
     )
-    if first:
-        notes.append(f"the log begins after step {first}")
+    if first_step:
+        notes.append(f"the log begins after step {first_step}")
     if decreases := [(step, next_step) for (_, step, _), (_, next_step, _) in pairs if next_step <= step]:
         step, next_step = decreases[0]
         missing = f"the step numbers decrease from {step} to {next_step}; use the part of the log with one run"
         return Log("lightning", overflows, None, tuple(notes), missing)
-    indices = np.array([step for _, step, _ in rows]) - first
+    indices = np.array([step for _, step, _ in rows]) - first_step
     scales = np.full(indices[-1] + 1, np.nan)
     scales[indices] = [scale for _, _, scale in rows]
     unknown = np.isnan(scales)
