@@ -99,7 +99,7 @@ def _choice() -> dict[str, Any]:
 
 
 def _kernels() -> dict[str, Any]:
-    """Return the kernels for arrays in main memory, the reason for them, and why the configured kernels cannot be used."""
+    """Return the kernels for arrays in main memory, and why they were chosen, or why the configured kernels cannot be used."""
     try:
         module, reason = kernel_choice_host()
     except (ImportError, ValueError) as error:

@@ -13,7 +13,7 @@ from ..checkpoints.files import safetensors
 from ..files import check_regular
 from ..parsing import MOST_ENTRIES, cut, excerpt
 
-LARGEST_ARRAY = 2**33  # bytes in memory; a compressed entry of an archive can expand a thousand times
+LARGEST_ARRAY = 2**33  # bytes of an array in memory; a compressed entry of an archive can expand a thousand times
 LONGEST_HEADER = 10_000  # bytes of the header of an array in an archive
 
 

@@ -212,5 +212,6 @@ def _diagnosis(entry: dict[str, Any]) -> Diagnosis:
         raise ValueError(f"a diagnosis must have verdict, message and evidence, got {excerpt(diagnosis)}")
     message, evidence, stall = diagnosis["message"], diagnosis["evidence"], diagnosis.get("stall")
     if not (isinstance(message, str) and isinstance(evidence, dict) and isinstance(stall, str | None)):
-        raise ValueError(f"a diagnosis must have a message and an object as evidence, got {excerpt(diagnosis)}")
+        expected = "a str as message, an object as evidence, and a str or null as stall"
+        raise ValueError(f"a diagnosis must have {expected}, got {excerpt(diagnosis)}")
     return Diagnosis(entry["step"], Verdict(diagnosis["verdict"]), message, evidence, stall)
