@@ -59,9 +59,9 @@ class History:
     window: deque[StepRecord]  # latest steps, at most `limits.stall_window`, without statistics
     names: Sequence[str] | None = None
     skipped: list[StepRecord] = field(default_factory=list)  # latest skipped steps in a row, at most `REPEATS`
-    in_a_row: int = 0  # number of latest skipped steps in a row
-    backoffs: int = 0  # number of skipped steps in this row that lowered the scale
-    skips_since_backoff: int = 0  # number of skipped steps in this row after the last one that lowered the scale
+    in_a_row: int = 0  # number of skipped steps since the last finite step
+    backoffs: int = 0  # number of backoffs since the last finite step
+    skips_since_backoff: int = 0  # number of skipped steps since the last finite step or backoff
     applied: int = 0  # number of applied steps
     good: StepRecord | None = None  # last finite step
     normal_scale: float | None = None  # smallest scale at which measured gradients had a normal float16 value

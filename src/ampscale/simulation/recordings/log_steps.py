@@ -125,8 +125,8 @@ def _windows(marks: list[Mark], begin: int) -> Iterator[Window]:
     """Yield the window of each mark, given the number of steps before the log."""
     distance, previous = mode(_distances(marks)), begin
     total = 0 if begin <= 0 else None  # number of overflows since the start of the run; None if unknown
-    counted = 0  # overflows before the window that its line counts again
-    opens = _opens_run(marks[0], distance)
+    counted = 0  # number of overflows that the next line counts although they precede its window
+    opens_run = _opens_run(marks[0], distance)
     for mark in marks:
         event, steps, unknown, overflows = mark.event, mark.number - previous, 0, len(mark.overflows)
         if (digits := event.groups.get("total")) is not None:
@@ -135,9 +135,9 @@ def _windows(marks: list[Mark], begin: int) -> Iterator[Window]:
             total += overflows
         if (digits := event.groups.get("skipped")) is not None:
             unknown, overflows = max(0, steps - distance), count(digits) - counted
-            counted = count(digits) if opens and steps == 1 and event.has("fraction") else 0
-        opens = event.meaning == "start"
-        if opens or (mark is marks[0] and mark.number == begin and event.has("updates")):
+            counted = count(digits) if opens_run and steps == 1 and event.has("fraction") else 0
+        opens_run = event.meaning == "start"
+        if opens_run or (mark is marks[0] and mark.number == begin and event.has("updates")):
             unknown, overflows = steps, 0
         covered = steps - unknown + (overflows if event.has("updates") else 0)
         if not 0 <= overflows <= covered:
