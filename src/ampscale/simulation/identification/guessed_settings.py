@@ -113,6 +113,6 @@ def _factors(ratios: list[float], tried: float | None, rtol: float) -> list[floa
 
 
 def _shortest(ratio: float, rtol: float) -> float:
-    """Return the number with the fewest digits whose relative distance from *ratio* is at most *rtol*."""
+    """Return *ratio*, rounded to as few digits as possible with a relative error of at most *rtol*."""
     numbers = (float(f"{ratio:.{digits}g}") for digits in range(1, 18))
     return next(number for number in numbers if math.isclose(number, ratio, rel_tol=rtol))

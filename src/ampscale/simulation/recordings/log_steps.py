@@ -34,8 +34,8 @@ class Window(NamedTuple):
     """Steps before a mark, from the previous mark or from the beginning of the log."""
 
     mark: Mark
-    unknown: int  # number of steps at the beginning of the window about which nothing is known
-    covered: int  # number of all further steps of the window
+    unknown: int  # number of steps at the beginning of the window that its line does not cover, so that they are unknown
+    covered: int  # number of all further steps of the window, which its line covers
     overflows: int  # number of overflows among the covered steps
 
 
