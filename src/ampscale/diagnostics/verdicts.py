@@ -306,7 +306,7 @@ def _same_offenders(records: list[StepRecord]) -> bool:
 
 
 def _have_fewer_offenders(steps: list[StepRecord]) -> bool:
-    """Return True if a gradient has fewer non-finite values in the last step than in the first, so that it was set to zero."""
+    """Return True if a gradient has fewer non-finite values in the last step than in the first: it was set to zero."""
     pairs = zip(steps[0].tensors or (), steps[-1].tensors or (), strict=False)
     return any(new.nonfinite < old.nonfinite for old, new in pairs)
 

@@ -46,7 +46,7 @@ class Followed:
 
     contradiction: Contradiction | None = None  # first contradiction; None if the rule is consistent
     finite: np.ndarray | None = None  # flags of a consistent trace, a bool array of shape (steps,)
-    ambiguous: int | None = None  # steps that can be finite or an overflow; None if the steps are not numbered
+    ambiguous: int | None = None  # number of steps that can be finite or an overflow; None if the steps are not numbered
     start: tuple[int, int] | None = None  # counts of good steps and of overflows before the first step of the trace
 
 
