@@ -323,7 +323,7 @@ def _level() -> int:
 
 
 def _named(names: Iterable[Any] | None) -> tuple[list[str] | None, dict[int, str] | None]:
-    """Return the names in order, or the names by the ids of the parameters."""
+    """Return the names in order and None, or None and the names by the ids of the parameters."""
     if names is None:
         return None, None
     if isinstance(names, str | Mapping) or not isinstance(names, Iterable):

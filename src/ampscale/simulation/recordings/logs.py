@@ -1,8 +1,8 @@
 r"""
 Reader of training logs: overflows, scales and flags of each step.
 
-A log has messages about overflows, with the scale before or after each, and lines that number the steps. `log_formats` has the
-patterns of each project, and `log_steps` computes the flags and scales.
+A log has messages about overflows, with the scale before or after the overflow, and lines that number the steps. `log_formats`
+has the patterns of each project, and `log_steps` computes the flags and scales.
 
 Lightning does not report overflows. Its log is the metrics.csv of CSVLogger, which contains the scale if a training step calls
 `self.log("loss_scale", self.trainer.precision_plugin.scaler.get_scale())`. With a DeepSpeed or Apex strategy, a log has the
