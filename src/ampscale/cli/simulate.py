@@ -83,7 +83,7 @@ def simulate(
       costs                   for each number of ranks
         ranks                 the number
         flat, tree, hierarchical   seconds of one collective
-        disagreement_probability   that ranks disagree in a step
+        disagreement_probability   probability in each step
         steps_until_disagreement   expected number of steps; or "inf"
       systems                 for each system
         system                its name
@@ -91,7 +91,7 @@ def simulate(
         seconds               the seconds of these collectives
       ranks                   number of simulated ranks
       name, rule              RULE, and its constants
-      steps, seed             of the simulation
+      steps, seed             number of steps, and random seed
       disagreements           number of steps in which ranks disagree
       first_disagreement      the first of these steps; or null
       scales                  the distinct scales after the last step

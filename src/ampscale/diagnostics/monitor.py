@@ -111,7 +111,7 @@ class Monitor:
         Raises:
             TypeError: *report* is not a `StepReport`.
             ValueError: *backward* returned no gradients.
-            StalledError: The run has stalled, and *on_stall* is "raise". The step has been received.
+            StalledError: The run has stalled, and *on_stall* is "raise". The step has been recorded.
         """
         check_type(report, "report", StepReport)
         if int(report.status) == StepStatus.ACCUMULATED:

@@ -108,10 +108,10 @@ def parse_lines(
     for name, column in columns.items():
         values = [getattr(record, name) for record in records.values()]
         column[list(records)] = [math.nan if value is None else value for value in values]
-    steps = {first + index: record for index, record in records.items()}
-    measured = map(_measurement, steps.items(), entries)
+    records_of_run = {first + index: record for index, record in records.items()}
+    measurements = map(_measurement, records_of_run.items(), entries)
     diagnoses = [_diagnosis(entry) for entry in entries if "diagnosis" in entry]
-    return columns, steps, [measurement for measurement in measured if measurement.gradients], diagnoses
+    return columns, records_of_run, [measurement for measurement in measurements if measurement.gradients], diagnoses
 
 
 def empty_columns(steps: int) -> dict[str, np.ndarray]:

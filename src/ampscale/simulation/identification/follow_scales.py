@@ -151,7 +151,7 @@ class _View:
         self.scales, self.next_known = scales.tolist(), _next(known, scales.size).tolist()
         before_change = np.append(known[:-1][scales[known[1:]] != scales[known[:-1]]], known[-1:])
         next_scale = np.append(scales[1:], math.nan)
-        # The scales of a stride are all known or all unknown (`kind_end`), do not change, and have no known overflow between them.
+        # A stride has only known or only unknown scales (`kind_end`), which do not change, and no known overflow between them.
         kind_end = np.where(np.isnan(next_scale), self.next_known, _next(unknown, scales.size) - 1)
         ends = [_next(before_change, scales.size), kind_end, _next(np.flatnonzero(observed.finite == 0), scales.size)]
         self.stride_end = np.minimum(np.minimum.reduce(ends), scales.size - 1).tolist()  # by the first step of the stride
