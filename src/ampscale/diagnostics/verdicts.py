@@ -16,7 +16,7 @@ from .history import REPEATS, History, Limits, has_headroom
 from .records import StepRecord
 from .window import HEADROOM, LARGEST_EXPONENT, NORM_RTOL, lost_shares
 
-LARGEST_CLIP = 0.25  # largest factor of clipping scaled gradients, since their norm is far above every usual limit
+LARGEST_CLIP = 0.25  # a larger factor does not come from clipping: scaled gradients are far above every usual limit
 LARGEST_COUNT = 256  # a divisor up to this number can be the number of ranks or of micro-batches
 
 
