@@ -11,7 +11,7 @@ HOST = np.zeros(())  # argument *like* of `LossScaleRule.init`, for a state on t
 
 
 def logical_not(flag: Flag) -> Flag:
-    """Negate a bool, or a bool array without a host synchronization."""
+    """Return the negation of a bool or a bool array, without a host synchronization."""
     return not flag if isinstance(flag, bool) else ~flag
 
 

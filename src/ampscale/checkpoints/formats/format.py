@@ -27,15 +27,15 @@ class Constant(NamedTuple):
     key: str  # name of the constant in the scaler
     field: str  # name of the constant in `LossScaleRule`
     convert: Converter
-    decode: Callable[[Any], Any] = same  # from the scaler's value to the rule's
-    encode: Callable[[Any], Any] = same  # from the rule's value to the scaler's
+    decode: Callable[[Any], Any] = same  # converts the scaler's value to the rule's value
+    encode: Callable[[Any], Any] = same  # converts the rule's value to the scaler's value
 
 
 class Entry(NamedTuple):
     """Entry of a scaler's state."""
 
     convert: Converter
-    encode: Callable[[LossScaleState, LossScaleRule], Any]  # from a state in Python numbers, and its rule, to the scaler's value
+    encode: Callable[[LossScaleState, LossScaleRule], Any]  # converts a state in Python numbers and its rule to the scaler's value
 
 
 @dataclass(frozen=True)

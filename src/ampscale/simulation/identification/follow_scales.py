@@ -154,8 +154,9 @@ class _View:
         # A stride has only known or only unknown scales (`kind_end`), which do not change, and no known overflow between them.
         kind_end = np.where(np.isnan(next_scale), self.next_known, _next(unknown, scales.size) - 1)
         ends = [_next(before_change, scales.size), kind_end, _next(np.flatnonzero(observed.finite == 0), scales.size)]
-        self.stride_end = np.minimum(np.minimum.reduce(ends), scales.size - 1).tolist()  # by the first step of the stride
-        self.finite_end = _next(np.flatnonzero(observed.finite != 1), scales.size).tolist()  # next step not known to be finite
+        # For each step: the end of a stride that begins at this step, and the next step that is not known to be finite.
+        self.stride_end = np.minimum(np.minimum.reduce(ends), scales.size - 1).tolist()
+        self.finite_end = _next(np.flatnonzero(observed.finite != 1), scales.size).tolist()
 
     def consistent_states(self, reached: Frontier, index: int) -> Frontier:
         """Return the states with the scale at *index*; if it is unknown, the states that can reach the next known scale."""
