@@ -100,7 +100,7 @@ class Pair(NamedTuple):
         return bool(self.source.scale != self.target.scale)
 
 
-_ONE_RAISED = Pair(None, LossScaleState(0.0, 0, 0))  # any pair in which one scaler has raised an error; ignores the other state
+_ONE_RAISED = Pair(None, LossScaleState(0.0, 0, 0))  # stands for all pairs of which one scaler has raised an error
 
 
 def _edges(source: LossScaleRule, target: LossScaleRule, pair: Pair) -> list[Edge[Pair]]:

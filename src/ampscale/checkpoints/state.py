@@ -58,7 +58,7 @@ def check_reachable(rule: LossScaleRule, state: LossScaleState) -> None:
         raise ValueError(f"the count of finite steps must be {expected}, got {state.good_steps}")
     most, reason = rule.hysteresis - ("backoff" in rule.reset_bad_steps_on), f"the hysteresis is {rule.hysteresis}"
     if state.window_steps is not None:
-        # The count of overflows exceeds `window_steps` if a growth or a backoff begins a new window without resetting this count.
+        # The count of overflows can exceed `window_steps` if a growth or a backoff begins a window without resetting this count.
         is_reset = "backoff" in rule.reset_bad_steps_on and {"growth", "finite"} & set(rule.reset_bad_steps_on)
         most, reason = state.window_steps if is_reset else state.bad_steps, "window_steps counts all steps"
     if not 0 <= state.bad_steps <= most:

@@ -48,7 +48,7 @@ class Graph(Generic[Node]):
 
     edges: dict[Node, list[Edge[Node]]]  # edges of each explored node; the nodes are in the order of their distances
     previous: dict[Node, tuple[Node, Run] | None]  # last edge of a shortest path to each reached node; None for the start
-    horizon: int | None  # steps to the nearest node that was reached but not explored; None if all were explored
+    horizon: int | None  # number of steps to the nearest node that was reached but not explored; None without one
 
     def trace(self, node: Node, *more: Run) -> RunLengths:
         """Return a shortest trace from the start to *node*, followed by the runs *more*."""

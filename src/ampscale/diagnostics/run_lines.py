@@ -169,7 +169,7 @@ def _entries(lines: list[bytes]) -> list[dict[str, Any]]:
         raise ValueError("each line must be a JSON object")
     diagnoses = [entry["diagnosis"] for entry in entries if "diagnosis" in entry]
     members = sum(map(len, entries)) + sum(len(diagnosis) + len(diagnosis["evidence"]) for diagnosis in diagnoses)
-    if text.count(b'":') != members:  # a duplicate key, a space before a colon, or a text with these characters
+    if text.count(b'":') != members:  # a duplicate key, a space before a colon, or a text that contains '":'
         return [check_line(line) for line in lines]
     return entries
 

@@ -35,7 +35,7 @@ class Entry(NamedTuple):
     """Entry of a scaler's state."""
 
     convert: Converter
-    encode: Callable[[LossScaleState, LossScaleRule], Any]  # converts a state in Python numbers and its rule to the scaler's value
+    encode: Callable[[LossScaleState, LossScaleRule], Any]  # converts a state in Python numbers, and its rule, to the entry
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Format:
                 continue  # the scaler cannot hold this value, so keep the preset's value
         rule = self._rule(fields, scale)
         good = min(max(state.good_steps, rule.initial_good_steps), rule.growth_interval - 1)
-        # A counted finite step has reset `bad_steps`.
+        # If a finite step has been counted, it has reset `bad_steps`.
         reset = "finite" in rule.reset_bad_steps_on and good > rule.initial_good_steps
         bad = 0 if reset else min(state.bad_steps, rule.hysteresis - 1)
         return Checkpoint(rule, arrays_of(rule, LossScaleState(scale, good, bad)))

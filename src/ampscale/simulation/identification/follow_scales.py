@@ -109,7 +109,7 @@ def _contradiction(view: "_View", strides: list[Stride], reached: Frontier, inde
             if len(reached) > LISTED:
                 return Contradiction(end - 1, (), view.scales[end])
             reached = view.transitions.forward(reached, view.flags[step])
-            if not reached:  # the published scaler raised an error before
+            if not reached:  # the published scaler raised an error in an earlier step
                 return Contradiction(step, (), view.scales[step + 1])
     return Contradiction(end - 1, scales_of(reached), view.scales[end])
 

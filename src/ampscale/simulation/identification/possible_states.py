@@ -24,8 +24,8 @@ class Transition(NamedTuple):
     """Step from a key, either for all counts of good steps below the last of the window, or for this last count."""
 
     finite: bool
-    key: StateKey  # after the step
-    shift: int  # added to each count, unless *reset* is not 0
+    key: StateKey  # key after the step
+    shift: int  # number that is added to each count if *reset* is 0
     reset: int  # the count after the step, as a bit; 0 if the counts are shifted
 
     def image(self, counts: int) -> int:
@@ -45,7 +45,7 @@ class Transitions:
     def __init__(self, rule: LossScaleRule) -> None:
         self.rule, self._step = rule, step_of(rule)
         self.lowest = min(rule.initial_good_steps, 0)
-        self.last = rule.growth_interval - 1 - self.lowest  # bit of the last count, at which the next finite step grows
+        self.last = rule.growth_interval - 1 - self.lowest  # bit of the last count, at which the next finite step is a growth
         self.crowd = 0  # number of keys that first occurred at the same step as another new key
         self._cached: dict[StateKey, list[list[Transition]]] = {RAISED: [[], []]}
 
