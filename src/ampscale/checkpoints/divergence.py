@@ -57,7 +57,7 @@ class Divergence:
 
 
 def divergence(source: Checkpoint, target: Checkpoint, budgets: tuple[int, ...] = BUDGETS) -> Divergence:
-    """Search for the steps at which two scalers can differ, with each budget in turn until a search determines `steps`."""
+    """Search for the steps at which two scalers can differ. Try each budget in turn until a search determines their number."""
     # Compare the rules first: a factor such as 1.1 leads to more scales than a search can explore.
     if canonical(source) == canonical(target):
         return Divergence(None, 0)

@@ -65,7 +65,7 @@ def compare(rules: tuple[str, ...], settings: tuple[str, ...], as_json: bool, pi
 
 
 def _print(comparison: Comparison) -> None:
-    """Print a table with a row for each rule, and the divergences: as a matrix of many rules if it fits, else as sentences."""
+    """Print a table with a row for each rule, and the divergences: many as a matrix if it fits, otherwise as sentences."""
     from .tables import Column, numbers, table, trimmed_console
 
     names, steps = list(comparison.trajectories), comparison.divergences

@@ -255,7 +255,7 @@ class Monitor:
             warnings.warn(message, RuntimeWarning, stacklevel=_level())
 
     def _measure(self, gradients: Tree, scale: float, step: int | None = None) -> dict[str, Any]:
-        """Return the statistics of *gradients*, which *scale* has scaled, and, if they are due at *step*, their histograms."""
+        """Return the statistics of *gradients*, which are scaled by *scale*, and their histograms if these are due at *step*."""
         measured: dict[str, Any] = {"measured_scale": scale, "tensors": statistics_of(functional.measure(gradients).tolist())}
         if step is not None and self._is_due(self._histogram_every, step):
             measured["histograms"] = histograms_of(functional.exponent_histogram(gradients).tolist(), LOWEST)

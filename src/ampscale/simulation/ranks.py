@@ -147,7 +147,7 @@ def disagreement_probability(ranks: int, overflow_probability: float) -> float:
     """
     check_count(ranks, "ranks")
     check_number(overflow_probability, "overflow_probability", "a number from 0 to 1", 0, 1)
-    rarer = min(overflow_probability, 1 - overflow_probability)  # has the same result, and is precise if the probability is almost 1
+    rarer = min(overflow_probability, 1 - overflow_probability)  # has the same result, which is precise close to 1, too
     if ranks == 1 or rarer == 0:
         return 0.0
     return -math.expm1(ranks * math.log1p(-rarer)) - rarer**ranks

@@ -33,7 +33,7 @@ SCALE_FLOAT64 = SCALE._replace(convert=scale("float64"))
 GOOD_STEPS = Entry(count(), lambda state, _rule: state.good_steps)
 GOOD_STEPS_ARRAY = Entry(count(), lambda state, _rule: np.asarray(state.good_steps, np.int32))
 BAD_STEPS = Entry(count(), lambda state, _rule: state.bad_steps)
-REMAINING = Entry(count(1), lambda state, rule: rule.hysteresis - state.bad_steps)  # number of overflows until the scale backs off
+REMAINING = Entry(count(1), lambda state, rule: rule.hysteresis - state.bad_steps)  # counted overflows until the scale backs off
 ITERATION = Entry(count(), lambda state, _rule: state.good_steps + 1)
 LAST_OVERFLOW = Entry(count(-1), lambda _state, _rule: -1)
 DYNAMIC = Entry(dynamic, lambda _state, _rule: True)

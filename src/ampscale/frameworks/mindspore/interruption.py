@@ -33,7 +33,7 @@ def check_not_interrupted(cell: Any, call: str) -> None:
 
 
 def _guarded(method: Method, *, is_step: bool) -> Method:
-    """Return the decorated *method* of `step`, or of `load` if *is_step* is False."""
+    """Decorate *method* as `step` does, or as `load` does if *is_step* is False."""
 
     @wraps(method)
     def guarded(cell: Any, /, *args: Any, **kwargs: Any) -> Any:

@@ -20,7 +20,7 @@ from .._validation import check_keys
 
 @runtime_checkable
 class UpdateCell(Protocol):
-    """Methods of an update cell that a training cell calls."""
+    """Interface through which a training cell uses an update cell."""
 
     def get_loss_scale(self) -> float:
         """Return the initial scale."""

@@ -189,7 +189,7 @@ def _lacks_momentum(optimizer: Any) -> bool:
 
 
 def _step_on_device(optimizer: Any, found_inf: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Step with torch's attributes `found_inf` and `grad_scale`; the latter is None unless the caller has set it."""
+    """Step *optimizer* with its attributes `found_inf` and `grad_scale` set; the latter is None unless the caller has set it."""
     grad_scale = getattr(optimizer, "grad_scale", None)
     if grad_scale is not None:
         grad_scale = torch.as_tensor(grad_scale, dtype=torch.float32, device=found_inf.device)
