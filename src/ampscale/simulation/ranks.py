@@ -147,7 +147,8 @@ def disagreement_probability(ranks: int, overflow_probability: float) -> float:
     """
     check_count(ranks, "ranks")
     check_number(overflow_probability, "overflow_probability", "a number from 0 to 1", 0, 1)
-    rarer = min(overflow_probability, 1 - overflow_probability)  # has the same result, which is precise close to 1, too
+    # The result is the same for p and 1 - p, and more precise for the smaller one.
+    rarer = min(overflow_probability, 1 - overflow_probability)
     if ranks == 1 or rarer == 0:
         return 0.0
     return -math.expm1(ranks * math.log1p(-rarer)) - rarer**ranks
