@@ -56,13 +56,13 @@ def check_reachable(rule: LossScaleRule, state: LossScaleState) -> None:
     if state.good_steps < least or (state.good_steps > largest and not rule.block_at_bounds):
         expected = f"from {least} to {largest}, since the growth interval is {interval}"
         raise ValueError(f"the count of finite steps must be {expected}, got {state.good_steps}")
-    most, reason = rule.hysteresis - ("backoff" in rule.reset_bad_steps_on), f"the hysteresis is {rule.hysteresis}"
+    most_bad_steps, reason = rule.hysteresis - ("backoff" in rule.reset_bad_steps_on), f"the hysteresis is {rule.hysteresis}"
     if state.window_steps is not None:
         # The count of overflows can exceed `window_steps` if a growth or a backoff begins a window without resetting this count.
         is_reset = "backoff" in rule.reset_bad_steps_on and {"growth", "finite"} & set(rule.reset_bad_steps_on)
-        most, reason = state.window_steps if is_reset else state.bad_steps, "window_steps counts all steps"
-    if not 0 <= state.bad_steps <= most:
-        raise ValueError(f"the count of overflows must be from 0 to {most}, since {reason}, got {state.bad_steps}")
+        most_bad_steps, reason = state.window_steps if is_reset else state.bad_steps, "window_steps counts all steps"
+    if not 0 <= state.bad_steps <= most_bad_steps:
+        raise ValueError(f"the count of overflows must be from 0 to {most_bad_steps}, since {reason}, got {state.bad_steps}")
     counted = state.good_steps != rule.initial_good_steps and not rule.block_at_bounds
     if state.bad_steps and counted and "finite" in rule.reset_bad_steps_on:
         expected = f"0 after {state.good_steps} finite steps, since a finite step resets this count"

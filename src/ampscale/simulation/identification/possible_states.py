@@ -17,7 +17,7 @@ from ...core.rule import LossScaleRule
 
 StateKey = tuple[float, int, int, float]  # a `HostState` without good_steps: scale, bad_steps, window_steps, pending_scale
 Frontier = dict[StateKey, int]  # possible states: the counts of good steps, as bits, for each key
-RAISED: StateKey = (math.nan, 0, 0, math.nan)  # the published scaler has raised an error: it has no scale and no further step
+RAISED: StateKey = (math.nan, 0, 0, math.nan)  # state after an error of the published scaler: no scale, and no further step
 
 
 class Transition(NamedTuple):
