@@ -58,12 +58,12 @@ def number(text: str) -> float:
     base, power, exponent = text.strip().partition("**")
     try:
         check_length(text, LONGEST_NUMBER, "a number")
-        value, times = _plain(base), _plain(exponent) if power else 1
-        if abs(times) > MOST or not math.isfinite(float(value) ** times):
+        base_number, exponent_number = _plain(base), _plain(exponent) if power else 1
+        if abs(exponent_number) > MOST or not math.isfinite(float(base_number) ** exponent_number):
             raise OverflowError
     except (TypeError, ValueError, OverflowError, ZeroDivisionError):  # a power can be complex: TypeError
         raise ValueError(f"a number must be written like 32768, 2**15, 1e-4 or 0x1p15, got {excerpt(text)}") from None
-    return value**times
+    return base_number**exponent_number
 
 
 def complete_rule(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

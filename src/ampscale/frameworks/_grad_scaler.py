@@ -67,7 +67,7 @@ class Progress:
     optimizer: Any  # keeps a reference, so that the id is not reused
     site: Site | None  # call site of the call that led to the stage
     stage: str = UNSCALING
-    scale: Any = None  # as passed to the monitor
+    scale: Any = None  # scale that was passed to the monitor
     finite: bool | None = None  # True without an overflow on any rank; None if that is unknown on the host
     applied: Any = False  # True if the optimizer stepped
     found_inf: Any = None  # only for torch's scaler: float32, shape (), on the scale's device; None without gradients

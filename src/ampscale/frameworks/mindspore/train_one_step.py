@@ -110,7 +110,7 @@ class TrainOneStepWithLossScaleCell:
         self._overflow: Flag = False  # True if an earlier micro-batch of this step overflowed on this rank
         self._is_partial = False  # True during the check of a micro-batch that does not complete a step: ranks exchange no flags
         self.last_step: StepReport | None = None
-        self._writes = 0  # number of writes to the network, the optimizer and the scale, which detects interruptions
+        self._writes = 0  # number of writes to the network, the optimizer and the scale, to detect interruptions
         self._interrupted: Site | None = None  # call site of a step or load that was interrupted while writing
         check_methods(self._detector, "detector", "start", "observe", "finite")
         check_methods(communicator, "communicator", "mean", "agree", "check_same")
