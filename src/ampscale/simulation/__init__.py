@@ -1,5 +1,5 @@
 """
-Simulation of rules along overflow traces, their comparison, and their identification from observed scales.
+Simulation and comparison of rules along overflow traces, and identification of rules from observed scales.
 
 The package also models the time that many ranks need to agree on an overflow, and the drift of ranks that decide alone.
 """
