@@ -99,8 +99,8 @@ class TensorBoard:
     """
     Sink that writes to TensorBoard: the scalars scale, skipped (0 or 1), loss and norm; and diagnoses as texts.
 
-    For each gradient, two scalars are shares of its non-zero values: "lost", if float16 rounds them to zero, and "subnormal", if
-    they are below 2**-14. A diagnosis is written unless its verdict is "healthy".
+    For each gradient, the scalar "lost" is the share of the non-zero values that float16 rounds to zero, and "subnormal" is the
+    share of those below 2**-14. A diagnosis is written unless its verdict is "healthy".
 
     Args:
         writer: A `SummaryWriter` of torch or tensorboardX, or any object with `add_scalar`, `add_text` and `flush`.
