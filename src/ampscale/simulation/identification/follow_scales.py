@@ -17,7 +17,7 @@ LIMIT = 2000  # keys at one step; a rule that halves and doubles has fewer, even
 TOTAL, PER_STEP = 30_000, 100  # keys at all steps together: a constant, plus an allowance for each step
 CROWD = 30_000  # keys that first occurred at the same step as another new key
 LISTED = 100  # maximum number of keys for which a contradiction lists the expected scales
-TINY = 2.0**-100  # smaller numbers are spaced so coarsely that rounding can change them by more than a growth does
+TINY = 2.0**-100  # smaller scales can be near subnormal numbers, where rounding can change a scale by more than a growth does
 
 
 @dataclass(frozen=True)
