@@ -195,7 +195,7 @@ def _get_format(name: str) -> Format | AmpscaleFormat:
 
 
 def _validated(checkpoint: Checkpoint) -> Checkpoint:
-    """Check that a run of the rule of *checkpoint* can reach its state, and return it with the state as NumPy arrays."""
+    """Return *checkpoint* with its state as NumPy arrays, after checking that a run of its rule can reach the state."""
     if not isinstance(checkpoint, Checkpoint):
         raise TypeError(f"checkpoint must be a Checkpoint, got {type(checkpoint).__name__}")
     rule, state = checkpoint.rule, numbers_of(checkpoint.state)

@@ -94,13 +94,13 @@ def identify(settings: tuple[str, ...], resumed: bool, rtol: float, as_json: boo
         start         counts of finite steps and overflows before the trace
     """  # noqa: D301 - click does not rewrap a paragraph after a backspace character
     with usage_errors(TypeError):
-        known = {field: value_of(field, value) for field, value in parse_settings(settings).items()}
+        known_settings = {field: value_of(field, value) for field, value in parse_settings(settings).items()}
         observation = _observe(source, resumed)
-        if conflicts := sorted(set(known) & set(observation.settings)):
+        if conflicts := sorted(set(known_settings) & set(observation.settings)):
             raise ValueError(f"{conflicts[0]} cannot be set, since a log of Paddle reports backoffs instead of overflows")
-        known = {**observation.settings, **known}
+        known_settings = {**observation.settings, **known_settings}
         with progress("Searching"):
-            explanations = search(observation.observed, settings=known, rtol=rtol, resumed=resumed)
+            explanations = search(observation.observed, settings=known_settings, rtol=rtol, resumed=resumed)
     if as_json:
         documents = [_document(explanation) for explanation in explanations]
         click.echo(to_json({"counted": observation.unit, "explanations": documents}))

@@ -45,7 +45,7 @@ def test_file_type_is_detected(tmp_path, name, text, options, expected):
         ("trace.txt", b"..\xff", {}, "column 3"),
         ("flags.csv", "bad\n1\n", {}, "must have exactly one column of .*specify the column"),
         ("flags.csv", "", {"column": "finite"}, "is empty"),
-        ("m.csv", "epoch,finite,scale,step\n0,1,8.0,0\n", {}, "both flag columns .'finite'. and .*; choose one with column="),
+        ("m.csv", "epoch,finite,scale,step\n0,1,8.0,0\n", {}, "the flag columns .'finite'. and also .*; choose one with column="),
         ("train.log", MESSAGE * 2, {}, "read as a training log: the log does not number its steps.*step_pattern"),
         (
             "train.log",

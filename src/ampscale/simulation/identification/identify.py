@@ -128,14 +128,14 @@ def identify(
     """
     check_number(rtol, "rtol", "a number from 0 to 0.1", 0, 0.1)
     check_bool(resumed, "resumed")
-    to_try, known = _candidates(candidates), dict(settings or {})
-    if unknown := sorted(set(known) - {name for candidate in to_try for name in candidate.defaults}):
+    to_try, known_settings = _candidates(candidates), dict(settings or {})
+    if unknown := sorted(set(known_settings) - {name for candidate in to_try for name in candidate.defaults}):
         raise ValueError(f"settings must be parameters of a candidate, got {excerpt(unknown)}")
-    search = _Search(seen, known, rtol, resumed)
+    search = _Search(seen, known_settings, rtol, resumed)
     explanations = [search.explanation(candidate) for candidate in to_try]
-    with_known = [explanation for explanation in explanations if set(known) & set(explanation.settings)]
-    if with_known and all(explanation.rule is None for explanation in with_known):
-        raise ValueError(f"settings must be valid for a candidate, got {excerpt(known)}: {with_known[0].rejection}")
+    affected = [explanation for explanation in explanations if set(known_settings) & set(explanation.settings)]
+    if affected and all(explanation.rule is None for explanation in affected):
+        raise ValueError(f"settings must be valid for a candidate, got {excerpt(known_settings)}: {affected[0].rejection}")
     return sorted(explanations, key=_rank)
 
 

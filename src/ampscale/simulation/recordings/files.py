@@ -71,7 +71,7 @@ def _is_metrics(path: str | Path, text: str) -> bool:
     flags, is_metrics = flag_columns(read_table(path)[0]), "lightning" in recognized_formats(text)
     if flags and is_metrics:
         remedy = "choose one with column=... or log_format='lightning'"
-        raise ValueError(f"{path} has both flag columns {excerpt(flags)} and the scales of Lightning's log; {remedy}")
+        raise ValueError(f"{path} has the flag columns {excerpt(flags)} and also the scales of Lightning's log; {remedy}")
     return is_metrics
 
 
