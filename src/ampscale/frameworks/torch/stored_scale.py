@@ -49,7 +49,7 @@ class StoredScale:
         self._enabled = enabled
         self._rule = rule_with(replace(presets.torch(), min_scale=FLOOR), _FIELDS, **constants)
         self._state = self._rule.init(like=torch.empty(()))
-        self._least_scale = if_power_of_two(self._rule, self._rule.init_scale)  # lower bound of the scale, or 0.0
+        self._least_scale = if_power_of_two(self._rule, self._rule.init_scale)  # lower bound (a power of two), or 0.0 for none
         self._is_captured = False  # True if a CUDA graph may update the scale without a call of this object
         self._may_exceed_interval = False  # True if the count may exceed `growth_interval`
         self._placement, self._lock = UNPLACED, RLock()  # state in the table of calls; the lock guards the scale and the count
