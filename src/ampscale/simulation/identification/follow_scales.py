@@ -60,11 +60,11 @@ def follow(rule: LossScaleRule, observed: Observed, rtol: float = 0.0, *, resume
     view = _View(transitions, observed, rtol)
     start, strides = transitions.start(resumed=resumed), list[Stride]()
     reached = start
-    index = keys = 0
+    index = total_keys = 0
     while True:
         frontier = view.consistent_states(reached, index)
-        keys += len(frontier)
-        if len(frontier) > LIMIT or keys > TOTAL + PER_STEP * index or transitions.crowd > CROWD:
+        total_keys += len(frontier)
+        if len(frontier) > LIMIT or total_keys > TOTAL + PER_STEP * index or transitions.crowd > CROWD:
             return Followed(Contradiction(index - 1, undecided=True))
         if not frontier:
             return Followed(_contradiction(view, [Stride(start, 0, -1), *strides], reached, index))
