@@ -12,7 +12,13 @@ PATTERNS = (np.arange(2**STEPS)[:, None] >> np.arange(STEPS) & 1).astype(bool)  
 
 @functools.cache
 def all_scales(rule):
-    """Return float64 scales of shape (patterns, steps + 1), and the step of each pattern at which the scaler would raise."""
+    """
+    Run *rule* on every pattern.
+
+    Returns:
+        The float64 scales, of shape (patterns, steps + 1), and the first step of each pattern in which the scaler would raise
+        (STEPS if there is none).
+    """
     initial = rule.init()
     state = type(initial)(*(array if array is None else np.full(len(PATTERNS), array) for array in initial))
     scales, raised_at = [state.scale], np.full(len(PATTERNS), STEPS)
@@ -23,8 +29,13 @@ def all_scales(rule):
     return np.stack(scales, axis=1).astype(np.float64), raised_at
 
 
-def fitting(rule, observed, length):
-    """Return a mask of the patterns that agree in *length* steps. The last step may raise if the scale after it is unknown."""
+def matching_patterns(rule, observed, length):
+    """
+    Return a mask of the patterns whose flags and scales agree with *observed* in the first *length* steps.
+
+    A pattern in which the scaler raises within these steps does not match, except in the last one if the observed scale after
+    it is unknown.
+    """
     scales, raised_at = all_scales(rule)
     expected = rounded(rule, observed.scales[: length + 1])
     same_scales = (np.isnan(expected) | (scales[:, : length + 1] == expected)).all(axis=1)
@@ -34,9 +45,13 @@ def fitting(rule, observed, length):
     return same_scales & same_flags & (raised_at >= length - last_may_raise)
 
 
-def possible(rule, observed, step):
-    """Return the scales after *step* of all patterns that agree with the earlier steps and do not raise in them."""
+def possible_scales(rule, observed, step):
+    """
+    Return the scales after *step* of all patterns that agree with the earlier observations and with the flag of *step*.
+
+    The scale is NaN if the scaler raises in *step*. Patterns in which it raises earlier are left out.
+    """
     scales, raised_at = all_scales(rule)
     flag = observed.finite[step]
-    matches = fitting(rule, observed, step) & (raised_at >= step) & ((flag == -1) | (PATTERNS[:, step] == flag))
+    matches = matching_patterns(rule, observed, step) & (raised_at >= step) & ((flag == -1) | (PATTERNS[:, step] == flag))
     return np.unique(np.where(raised_at[matches] == step, np.nan, scales[matches, step + 1]))

@@ -8,7 +8,11 @@ FORMATS = {"float16": (11, 16), "bfloat16": (8, 128), "float32": (24, 128), "flo
 
 
 def rounded(value, name):
-    """Return the number of a format that is nearest to a fraction; infinite from half a unit above the largest."""
+    """
+    Return the number of the format *name* that is nearest to a fraction.
+
+    The result is infinite if the fraction exceeds the largest number of the format by at least half a unit in the last place.
+    """
     if value == 0:
         return 0.0
     digits, top = FORMATS[name]  # significant bits, and the exponent of the first power of two that overflows
@@ -21,12 +25,12 @@ def rounded(value, name):
 
 
 def product(value, scale, name):
-    """Multiply *value* by a scale: in float32, or float64 for float64, and then rounded to the format *name*."""
+    """Multiply *value* by a scale in float32 (in float64 if *name* is "float64"), and round the result to the format *name*."""
     return _computed(operator.mul, value, scale, name)
 
 
 def quotient(value, scale, name):
-    """Divide *value* by a scale, rounded as in `product`."""
+    """Divide *value* by a scale, in the dtypes of `product`."""
     return _computed(operator.truediv, value, scale, name)
 
 

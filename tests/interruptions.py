@@ -1,9 +1,10 @@
 """
 Fault injection: errors raised at every call and return of the library's functions, or at each of their lines.
 
-A `World` holds the objects that a call may change. After an interruption, the call either was complete, or can be repeated, or
-is rejected with an error whose remedy works. In each case the next step must be correct to the last bit. Pure functions with
-`out` are not tested: they have no state that could record an interruption, and their docstrings describe its effect.
+A `World` holds the objects that a call may change. After an interruption, either the call has had its whole effect, or it can be
+repeated, or the next call raises an error whose remedy works. In each case the next step must be correct to the last bit. Pure
+functions with `out` are not tested: they have no state that could record an interruption, and their docstrings describe the
+effect of an interruption.
 """
 
 import sys
@@ -42,13 +43,13 @@ class World(ABC):
 
 def outcomes(events, make, call, finish=lambda _: None):
     """
-    Interrupt a call at every point, and check what follows.
+    Interrupt a call at every point, and check the state and the steps that follow.
 
     Args:
         events: Events of `sys.settrace` at which errors are raised.
-        make: Returns a new world, equal every time.
-        call: Function of a world that is interrupted.
-        finish: Function of a world that completes the current step after the call.
+        make: Function that creates a world. All worlds that it creates are equal.
+        call: Function that is called with the world and interrupted.
+        finish: Function that is called with the world after *call*, and completes the current step.
 
     Returns:
         The number of points that ended as "complete", "repeated" and "rejected".

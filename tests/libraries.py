@@ -38,12 +38,13 @@ def close(left, right):
     if (left.dtype, left.shape) != (right.dtype, right.shape):
         return False
     with np.errstate(all="ignore"):
-        near = np.isfinite(left) & np.isfinite(right) & (np.abs(left - right) <= 2 * unit_of(np.maximum(left, right)))
-    return bool((near | (left == right) | (np.isnan(left) & np.isnan(right))).all())
+        both_finite = np.isfinite(left) & np.isfinite(right)
+        within_two_units = both_finite & (np.abs(left - right) <= 2 * unit_of(np.maximum(left, right)))
+    return bool((within_two_units | (left == right) | (np.isnan(left) & np.isnan(right))).all())
 
 
 def unit_of(norm):
-    """Return the unit in the last place, also of the largest number, for which NumPy has none."""
+    """Return the unit in the last place, also of the largest number, for which `np.spacing` returns infinity."""
     with np.errstate(over="ignore"):
         return np.where(norm > 1, 2 * np.spacing(norm / norm.dtype.type(2)), np.spacing(norm))
 
@@ -54,7 +55,7 @@ def on(*names):
 
 
 def with_dtypes(*dtypes):
-    """Return a mark that runs a test on each library with each of these formats that it supports, passed as `dtype`."""
+    """Return a mark that runs a test on each library, with each of these formats that the library supports as `dtype`."""
     pairs = [(name, dtype) for name in NAMES for dtype in dtypes if dtype in DTYPES_OF[name]]
     return pytest.mark.parametrize(("library", "dtype"), pairs, indirect=["library"])
 
@@ -69,9 +70,9 @@ class Library:
     get: Callable[[Any], np.ndarray]  # converts to a new NumPy array, bit for bit
     writable: bool = True
     flushes_subnormals: bool = False  # operators replace subnormal float32 and float64 operands and results by zeros
-    multiply: Operation = operator.mul  # rounds as IEEE 754 requires
-    divide: Operation = operator.truediv  # likewise
-    count_reads: Callable[[], AbstractContextManager[list[str]]] | None = None  # yields a list of the copies made inside
+    multiply: Operation = operator.mul  # multiplies and rounds as IEEE 754 requires
+    divide: Operation = operator.truediv  # divides and rounds as IEEE 754 requires
+    count_reads: Callable[[], AbstractContextManager[list[str]]] | None = None  # yields a list of the copies to the host
 
     @property
     def dtypes(self):
@@ -87,7 +88,7 @@ class Library:
         return map_leaves(self.get, tree)
 
     def item(self, array):
-        """Return the value of an array of shape (), which is NumPy's if it was computed from a tree without arrays."""
+        """Return the value of an array of shape (): a NumPy array if it was computed from a tree without arrays."""
         return (array if isinstance(array, np.ndarray) else self.get(array)).item()
 
     def same(self, left, right):
@@ -99,9 +100,9 @@ class Library:
         return self.put(np.asarray(values, DTYPES.get(dtype, dtype)))
 
     def arrays(self):
-        """Generate NumPy arrays of the supported formats; of few shapes except for NumPy, since JAX compiles for each shape."""
-        few = shapes if self.name == "numpy" else st.sampled_from([(), (3,)])
-        return st.sampled_from(self.dtypes).flatmap(lambda name: arrays(name, few))
+        """Generate NumPy arrays of the supported formats. Only NumPy tests many shapes, since JAX compiles for each shape."""
+        tested_shapes = shapes if self.name == "numpy" else st.sampled_from([(), (3,)])
+        return st.sampled_from(self.dtypes).flatmap(lambda name: arrays(name, tested_shapes))
 
     def trees(self):
         """Generate trees of this library's arrays and None. Only NumPy tests arbitrary nesting, which depends on no library."""
@@ -212,7 +213,7 @@ def _jax():
 
 @contextmanager
 def _jax_reads():
-    """Record the reads of `ArrayImpl._value`. NumPy's two functions read the memory directly, so they are redirected to it."""
+    """Record the reads of `ArrayImpl._value`. `np.asarray` and `np.array` would read the memory directly; they are patched."""
     from jax._src.array import ArrayImpl
 
     reads = []

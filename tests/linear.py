@@ -25,7 +25,7 @@ def loss(params, inputs):
 
 
 def vjp(params, inputs):
-    """Return the loss, and a pullback that multiplies in the dtype of the seed and rounds to that of the parameter."""
+    """Return the loss, and a pullback that multiplies in the dtype of the seed and rounds to the dtype of the parameter."""
     xp = array_api_compat.array_namespace(params[0])
 
     def pullback(seed):

@@ -22,12 +22,12 @@ class Rank:
         return map_leaves(_mean, *self._gathered(tree))
 
     def agree(self, finite, scale, gradients, *, norm=False):
-        """Return True if *finite* is True on every replica; each has all gradients and computes the norm itself."""
+        """Combine the flags of all replicas. No norm is exchanged, since each replica has all gradients."""
         flags, counts = self._gathered(finite), self._gathered(len(leaves(gradients)))
         return Agreement(reduce(and_, flags), any(counts))
 
     def check_same(self, **settings):
-        """Do nothing."""
+        """Accept any settings, without comparing those of the replicas."""
 
     def _gathered(self, value):
         self._slots[self.index] = value

@@ -51,7 +51,7 @@ def arrays(name, shape=shapes):
 
 
 def bit_patterns(name):
-    """Return all bit patterns of a 16-bit format, or 65,536 of a wider one, which have all signs and exponents."""
+    """Return all bit patterns of a 16-bit format, or 65,536 patterns of a wider one, with all signs and exponents."""
     bits, width = np.arange(1 << 16, dtype=np.uint64), 8 * DTYPES[name].itemsize
     spread = bits << np.uint64(width - 16) | (bits if width > 16 else np.uint64(0))
     return spread.astype(f"uint{width}").view(DTYPES[name])
@@ -79,9 +79,9 @@ def rules(draw):
     dtype = draw(st.sampled_from(["float32", "float64"]))
     smallest, largest = float(SMALLEST[dtype]), float(LARGEST[dtype])
     init = draw(st.floats(smallest, largest) | st.floats(0.25, 2.0**20) | st.sampled_from([smallest, 2 * smallest, largest / 2]))
-    below = st.none() | st.sampled_from([1, 0.5, 0.3, 0.1]).map(lambda share: max(share * init, smallest))
-    above = st.none() | st.sampled_from([1, 2, 3, 10]).map(lambda times: min(times * init, largest))
-    low, high = draw(below), draw(above)
+    lower_bounds = st.none() | st.sampled_from([1, 0.5, 0.3, 0.1]).map(lambda share: max(share * init, smallest))
+    upper_bounds = st.none() | st.sampled_from([1, 2, 3, 10]).map(lambda times: min(times * init, largest))
+    min_scale, max_scale = draw(lower_bounds), draw(upper_bounds)
     growth = st.sampled_from([1.0, 1.1, 2.0, 3.0]) | st.floats(1, 2.0**70) | st.floats(1, 2.0**70, width=32)
     tolerance = draw(st.none() | st.sampled_from([0.1, 0.25, 1 / 3, 0.5, 1.0]) | st.floats(1e-3, 1.5))
     return LossScaleRule(
@@ -92,8 +92,8 @@ def rules(draw):
         ),
         growth_interval=draw(st.integers(1, 4)),
         hysteresis=draw(st.integers(1, 3)) if tolerance is None else 1,
-        min_scale=low,
-        max_scale=high,
+        min_scale=min_scale,
+        max_scale=max_scale,
         reset_bad_steps_on=tuple(draw(st.sets(st.sampled_from(EVENTS)))),
         divide_on_backoff=draw(st.booleans()),
         skip_infinite_growth=draw(st.booleans()),
@@ -101,9 +101,9 @@ def rules(draw):
         dtype=dtype,
         float64_factor=draw(st.booleans()),
         warmup_growth_factor=draw(st.none() | growth),
-        block_at_bounds=(low, high) != (None, None) and draw(st.booleans()),
+        block_at_bounds=(min_scale, max_scale) != (None, None) and draw(st.booleans()),
         overflow_tolerance=tolerance,
-        raise_at_min_scale=low is not None and draw(st.booleans()),
-        raise_at_or_below=draw(below),
+        raise_at_min_scale=min_scale is not None and draw(st.booleans()),
+        raise_at_or_below=draw(lower_bounds),
         delayed_update=draw(st.booleans()),
     )

@@ -43,7 +43,7 @@ def peek(array):
 
 
 def _read(name):
-    """Return NumPy's method *name*, which raises an error outside `counting_reads`."""
+    """Return a method that calls NumPy's method *name*. Outside `counting_reads` it raises an error."""
 
     def read(self, *arguments, **keywords):
         reads = _counted.get()
@@ -56,7 +56,7 @@ def _read(name):
 
 
 def _elementwise(function):
-    """Return NumPy's *function* for arrays of one dtype. With integer arrays, Python ints are allowed."""
+    """Return NumPy's *function* for one or several `Array`s of one dtype. Operands of integer arrays may be Python ints."""
 
     def compute(first, *others):
         arrays = [first, *(_integer(other, first.dtype) for other in others)]
@@ -71,7 +71,7 @@ def _elementwise(function):
 
 
 def _reduction(function):
-    """Return NumPy's *function*, which reduces one array, without its warnings."""
+    """Return NumPy's *function*, a reduction, for one `Array` and without NumPy's warnings."""
 
     def reduce(x, **options):
         with np.errstate(all="ignore"):

@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "cli": LIBRARY,
     "__main__": {"cli"},
 }
-# Folders within a package that each folder may import; modules beside the folders may import all of them.
+# Folders within a package that each folder may import; modules of the package that are in no folder may import every folder.
 FOLDERS = {
     "backends": {"cpu": set(), "numpy": {"cpu"}, "torch": {"cpu"}, "jax": set(), "cupy": {"cuda"}},
     "simulation": {"recordings": {"traces"}, "identification": {"traces"}},
@@ -72,7 +72,7 @@ def imported(path: Path) -> Iterator[str]:
 
 
 def imported_packages(path: Path) -> set[str]:
-    """Return the packages of ampscale that a file imports; "__init__" stands for a name of the top level."""
+    """Return the packages of ampscale that a file imports; "__init__" stands for a name imported from `ampscale` itself."""
     names = (module.split(".")[1:2] for module in imported(path) if module.split(".")[0] == "ampscale")
     return {name[0] if name and name[0] in MAY_IMPORT else "__init__" for name in names}
 
@@ -103,7 +103,7 @@ def cycles(files: list[Path]) -> list[list[str]]:
 
 def host_reads(path: Path) -> Iterator[str]:
     """Yield each call that may convert an array to a Python number, except in functions whose name ends in _host."""
-    reading = {"bool", "float", "int", "complex"}
+    conversions = {"bool", "float", "int", "complex"}
     tree = ast.parse(path.read_text())
     functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name.endswith("_host"))
     allowed = {inner for node in functions for inner in ast.walk(node)}
@@ -111,7 +111,7 @@ def host_reads(path: Path) -> Iterator[str]:
         if node in allowed or not isinstance(node, ast.Call):
             continue
         called = node.func
-        if isinstance(called, ast.Name) and called.id in reading:
+        if isinstance(called, ast.Name) and called.id in conversions:
             yield f"{path.name}:{node.lineno} calls {called.id}()"
         if isinstance(called, ast.Attribute) and called.attr in {"item", "tolist", "__bool__", "__float__"}:
             yield f"{path.name}:{node.lineno} calls .{called.attr}()"
@@ -122,7 +122,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 
 @pytest.mark.parametrize("package", MAY_IMPORT)
 def test_packages_import_only_packages_below_them(package):
-    """`MAY_IMPORT` lists the packages that each may import."""
+    """`MAY_IMPORT` lists the packages that each package may import."""
     files = [path for path in FILES if package_of(path) == package]
     assert files
     wrong = {path.name: imported_packages(path) - {package} - MAY_IMPORT[package] for path in files}
@@ -131,7 +131,7 @@ def test_packages_import_only_packages_below_them(package):
 
 @pytest.mark.parametrize(("package", "folder"), [(package, folder) for package in FOLDERS for folder in FOLDERS[package]])
 def test_folders_import_only_folders_below_them(package, folder):
-    """`FOLDERS` lists the folders that each may import."""
+    """`FOLDERS` lists the folders that each folder may import."""
     others = (set(FOLDERS[package]) - {folder}) - FOLDERS[package][folder]
     files = (SOURCE / package / folder).rglob("*.py")
     wrong = {f"ampscale.{package}.{other}" for other in others}
@@ -139,11 +139,11 @@ def test_folders_import_only_folders_below_them(package, folder):
 
 
 def test_no_modules_import_each_other():
-    """Imports within functions count too."""
+    """A cycle of any length is an error, also if one of its imports is within a function."""
     assert cycles([path for path in FILES if path.name != "__init__.py"]) == []
 
 
-def test_core_imports_the_standard_library_and_array_api_compat():
+def test_core_imports_only_the_standard_library_and_array_api_compat():
     """The core imports no array library."""
     modules = {module.split(".")[0] for path in FILES if package_of(path) == "core" for module in imported(path)}
     assert modules - sys.stdlib_module_names - {"ampscale"} == {"array_api_compat"}
@@ -186,7 +186,7 @@ def test_no_code_runs_from_data():
 
 
 def test_violations_are_detected(tmp_path, monkeypatch):
-    """Violations are upward imports, relative and absolute, cycles and host reads."""
+    """The violations are relative and absolute imports of a package above, an import cycle, and host reads."""
     monkeypatch.setattr(f"{__name__}.SOURCE", tmp_path)
     file, other = tmp_path / "core" / "machine.py", tmp_path / "core" / "rule.py"
     file.parent.mkdir()
@@ -201,7 +201,7 @@ def test_violations_are_detected(tmp_path, monkeypatch):
 
 
 def test_contributing_answers_its_twenty_questions():
-    """Each file exists and contains the name in the last column."""
+    """Each row of the table names a file that exists, and in the last column a text in this file."""
     root = SOURCE.parent.parent
     answers = re.findall(r"^\| .*\?.* \| `(\S+)` \| `(.+)` \|$", (root / "CONTRIBUTING.md").read_text("utf-8"), re.MULTILINE)
     assert len(answers) == 20

@@ -25,23 +25,23 @@ def text_of(path):
 
 
 def sections(path):
-    """Return the text of each section without code blocks and quotations; the first is before any heading but the title."""
+    """Return the text of each section without code blocks and quotations; the first section precedes the first ``##``."""
     text = re.sub(r"^>.*\n", "", BLOCK.sub("", text_of(path)), flags=re.MULTILINE)
     return re.split(r"^(?=##)", text, flags=re.MULTILINE)
 
 
 def headings(path):
-    """Return the level of each heading, or for a clause its id and its level."""
+    """Return the ``#`` signs of each heading; for a clause, the whole heading with the clause's id and level."""
     lines = re.findall(r"^#+ .*", BLOCK.sub("", text_of(path)), re.MULTILINE)
     return [line if " · " in line else line.partition(" ")[0] for line in lines]
 
 
 def targets(path):
-    """Return the files, with anchors, that a page links to, except pages of this edition and the translated page."""
+    """Return the files, with anchors, that a page links to, except Chinese pages and the English page that it translates."""
     links = re.findall(r"\]\((?!https?:)([^)#]*)(#[^)]*)?\)", BLOCK.sub("", text_of(path)))
     resolved = [normpath(f"{Path(path).parent.as_posix()}/{file}") + anchor for file, anchor in links if file]
-    own = {ENGLISH[path.removeprefix("docs/zh/")]} if path.startswith("docs/zh/") else set()
-    return {target for target in resolved if not target.startswith("docs/zh/")} - own
+    translated = {ENGLISH[path.removeprefix("docs/zh/")]} if path.startswith("docs/zh/") else set()
+    return {target for target in resolved if not target.startswith("docs/zh/")} - translated
 
 
 def test_every_page_translates_an_english_page():
@@ -51,19 +51,19 @@ def test_every_page_translates_an_english_page():
 
 @PAIRS
 def test_headings_and_clauses_are_the_same(chinese, english):
-    """Headings have the same levels and order, and those of clauses also the same ids."""
+    """Headings have the same levels and order; headings of clauses also have the same ids."""
     assert headings(chinese) == headings(english)
 
 
 @PAIRS
 def test_code_blocks_are_the_same(chinese, english):
-    """Each block is equal byte for byte, so that the tests of the English pages run the code."""
+    """Each block is equal byte for byte, so the tests that run the code of the English pages also cover the Chinese ones."""
     assert BLOCK.findall(text_of(chinese)) == BLOCK.findall(text_of(english))
 
 
 @PAIRS
 def test_sections_have_the_same_names_numbers_and_tables(chinese, english):
-    """Every section or clause has the same names in code font, numbers of two or more digits, and cells of tables."""
+    """Names are those in code font, and numbers have two or more digits. Tables have as many cells in each row."""
     pairs = zip_longest(sections(chinese), sections(english), fillvalue="")
     for index, (ours, theirs) in enumerate(pairs):
         names = [{re.sub(r"\s+", " ", name) for name in re.findall(r"`([^`]+)`", text)} for text in (ours, theirs)]
@@ -76,7 +76,7 @@ def test_sections_have_the_same_names_numbers_and_tables(chinese, english):
 
 @PAIRS
 def test_links_lead_to_the_same_files(chinese, english):
-    """A link to another page of this edition is an addition, and leads to a file."""
+    """Links to other Chinese pages have no English counterpart, but must lead to a file."""
     assert targets(chinese) == targets(english)
     links = re.findall(r"\]\((?!https?:)([^)#]+)", BLOCK.sub("", text_of(chinese)))
     assert [link for link in links if not ((ROOT / chinese).parent / link).exists()] == []
@@ -90,6 +90,6 @@ def test_profiles_quote_the_same_sentences(name):
 
 
 def test_glossary_has_every_term():
-    """The first cell of each row starts with the English term."""
+    """The first cell of each Chinese row starts with the term of the English row."""
     rows = [re.findall(r"^\| (.+?) \|", text_of(path), re.MULTILINE)[1:] for path in ("docs/zh/glossary.md", "docs/glossary.md")]
     assert [ours for ours, theirs in zip_longest(*rows, fillvalue="") if not ours.startswith(theirs)] == []

@@ -1,4 +1,4 @@
-"""Both distributions, built, installed in an environment of their own, and used from an empty folder."""
+"""Tests that build both distributions, install them in new virtual environments, and use them from an empty folder."""
 
 import io
 import os
@@ -38,7 +38,7 @@ def files(tmp_path_factory):
 
 @pytest.fixture
 def wheels(files):
-    """Return the wheel of each distribution by its name."""
+    """Return a dict from the name of each distribution to the path of its wheel."""
     return {path.name.partition("-")[0]: path for path in files if path.suffix == ".whl"}
 
 
@@ -49,7 +49,7 @@ def test_names_and_metadata_are_those_of_a_release(files):
 
 
 def environment(folder, *packages):
-    """Make a virtual environment with *packages*; return the folder of its programs."""
+    """Create a virtual environment with *packages* in *folder*, and return the path of its programs."""
     commands = [
         (sys.executable, "-m", "venv", folder / "env"),
         (folder / "env/bin/python", "-m", "pip", "install", "-q", "-c", ROOT / "constraints.txt", *packages),
@@ -61,7 +61,7 @@ def environment(folder, *packages):
 
 
 def files_of(wheel, package):
-    """Return the files of a wheel except its metadata, and those of *package* among them."""
+    """Return the names of all files of a wheel except its metadata, and the names of the files in the folder *package*."""
     names = zipfile.ZipFile(wheel).namelist()
     return {name for name in names if ".dist-info/" not in name}, {name for name in names if name.startswith(f"{package}/")}
 
@@ -73,8 +73,8 @@ def tracked(folder):
 
 def test_library_wheel_holds_the_library_alone(wheels):
     """The wheel has every file of src/ampscale, the CUDA source among them, and nothing of the suite."""
-    names, ours = files_of(wheels["ampscale"], "ampscale")
-    assert names == ours == {f"ampscale/{name}" for name in tracked("src/ampscale")}
+    names, package_names = files_of(wheels["ampscale"], "ampscale")
+    assert names == package_names == {f"ampscale/{name}" for name in tracked("src/ampscale")}
 
 
 def test_suite_wheel_holds_the_suite_the_plugin_and_the_specification(wheels):
@@ -87,21 +87,21 @@ def test_suite_wheel_holds_the_suite_the_plugin_and_the_specification(wheels):
 def test_library_works_without_the_suite(wheels, tmp_path):
     """The error of `ampscale conform` names the package to install."""
     programs = environment(tmp_path, f"{wheels['ampscale']}[cli]")
-    here = tmp_path / "empty"
-    here.mkdir()
+    empty = tmp_path / "empty"
+    empty.mkdir()
     code = "import ampscale; rule = ampscale.LossScaleRule(); print(float(rule.update(rule.init(), False).scale))"
-    assert run(programs / "python", "-c", code, cwd=here).stdout == "32768.0\n"
-    assert "torch.amp.GradScaler" in run(programs / "ampscale", "presets", "torch", cwd=here).stdout
-    assert "conform" not in run(programs / "ampscale", "--help", cwd=here).stdout
-    conform = run(programs / "ampscale", "conform", "--list", cwd=here)
+    assert run(programs / "python", "-c", code, cwd=empty).stdout == "32768.0\n"
+    assert "torch.amp.GradScaler" in run(programs / "ampscale", "presets", "torch", cwd=empty).stdout
+    assert "conform" not in run(programs / "ampscale", "--help", cwd=empty).stdout
+    conform = run(programs / "ampscale", "conform", "--list", cwd=empty)
     assert (conform.returncode, conform.stderr) == (2, "ampscale: conform is not installed: pip install ampscale-conformance\n")
 
 
 def test_suite_runs_as_a_command_as_a_module_and_under_pytest(files, tmp_path):
-    """The check of a release runs `ampscale conform` and pytest; the other two ways give the same verdict."""
+    """`install_and_test` runs `ampscale conform` and pytest. `python -m` and `ampscale-conformance` must succeed, too."""
     check.install_and_test(files, tmp_path)
-    programs, here = tmp_path / "env" / "bin", tmp_path / "empty"
-    assert "conform" in run(programs / "ampscale", "--help", cwd=here).stdout
+    programs, empty = tmp_path / "env" / "bin", tmp_path / "empty"
+    assert "conform" in run(programs / "ampscale", "--help", cwd=empty).stdout
     for command in (["python", "-m", SUITE], ["ampscale-conformance"]):
-        done = run(programs / command[0], *command[1:], "ampscale-numpy", "--level", "1", cwd=here)
+        done = run(programs / command[0], *command[1:], "ampscale-numpy", "--level", "1", cwd=empty)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -66,7 +66,7 @@ def test_code_blocks_run_and_print_what_they_show(page):
 
 @pytest.mark.parametrize("name", ["numpy", "cupy"])
 def test_start_pages_begin_with_the_code_of_their_example(name):
-    """Other pages show less code than their examples, which they link to."""
+    """Other pages show only a part of the code of their examples, and link to them."""
     page, example = ROOT / "docs" / f"{name}.md", ROOT / "examples" / f"{name}_loop.py"
     (_, code), *_ = CODE.findall(page.read_text("utf-8"))
     assert code in example.read_text("utf-8")
@@ -103,7 +103,7 @@ def test_links_lead_to_files_and_headings(page):
 
 
 def test_error_messages_in_the_headings_of_questions_exist():
-    """The rest of each message has the values of the call."""
+    """A heading quotes the constant beginning of a message, without the values of a call."""
     source = "".join(file.read_text("utf-8") for file in (ROOT / "src").rglob("*.py")).replace("{call}()", "unscale_()")
     messages = re.findall(r'^## "(.+)"$', (ROOT / "docs" / "faq.md").read_text("utf-8"), re.MULTILINE)
     assert len(messages) == 3
@@ -122,7 +122,7 @@ def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 150
 
 
-VARIANTS = {  # log2 of the scale at the end, from 2**16 with an interval of 4
+VARIANTS = {  # log2 of the last scale of a run that starts at 2**16 with growth_interval=4
     "torch": 16, "keras": 16, "jmp": 16, "flax": 13, "fairseq": 16, "paddle": 16, "paddle:hysteresis=2": 21,
     "paddle_document:reset_bad_steps_on": 19, "megatron": 20, "deepspeed": 16,
     "deepspeed_consecutive": 18, "deepspeed:hysteresis=1": 13,
@@ -130,7 +130,7 @@ VARIANTS = {  # log2 of the scale at the end, from 2**16 with an interval of 4
 
 
 def test_variants_end_at_the_measured_scales():
-    """The values were observed on the published scalers themselves."""
+    """The scales in `VARIANTS` were observed on the published scalers."""
     page = (ROOT / "docs" / "variants.md").read_text()
     ends = dict(re.findall(r"^ *\d+ (\S+) .* 2\^(\d+)$", page, re.MULTILINE))
     assert {name: int(ends[name]) for name in VARIANTS} == VARIANTS

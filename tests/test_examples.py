@@ -1,4 +1,4 @@
-"""Tests that every example runs, and that those of several ranks print the same steps on any number of them."""
+"""Tests that every example runs, and that examples for several ranks print the same steps on any number of ranks."""
 
 import ast
 import os
@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
-ENVIRONMENTS = sorted(ROOT.glob(".venv-oracles/*/bin/python"))  # of tools/environments, with packages that .venv lacks
+ENVIRONMENTS = sorted(ROOT.glob(".venv-oracles/*/bin/python"))  # made by tools/environments, with packages that .venv lacks
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))}
 WARN = ["lightning_trainer.py", "transformers_trainer.py"]  # Lightning 2.6.6 and transformers 5.23.0 themselves cause warnings
 LAUNCHERS = {"fsdp2_loop.py": ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]}
@@ -37,7 +37,7 @@ def skip_without(*libraries):
 
 
 def interpreter_with(libraries):
-    """Return the interpreter of the tests, or of an environment that has the libraries; skip the test if there is none."""
+    """Return the path of the running interpreter or one of `ENVIRONMENTS` that has the libraries; skip the test if none has."""
     code = "import sys; from importlib.util import find_spec; sys.exit(not all(map(find_spec, sys.argv[1:])))"
     for python in (sys.executable, *map(str, ENVIRONMENTS)):
         if not subprocess.run([python, "-c", code, *libraries], env=ENVIRONMENT, check=False).returncode:
@@ -77,13 +77,13 @@ def test_resumed_torch_loops_repeat_the_steps_after_the_checkpoint(name):
     ("name", "omitted"), [("accelerate_loop.py", ""), ("lightning_trainer.py", ""), ("transformers_trainer.py", r"loss \S+  ")]
 )
 def test_trainers_take_the_same_steps_as_the_torch_loop(name, omitted):
-    """Losses are compared with four decimals; Transformers' callback does not receive them."""
+    """Losses are compared with four decimals, except for Transformers, whose callback does not receive the loss."""
     expected = [re.sub(omitted, "", line) for line in printed("torch_loop.py") if line.startswith("step ")]
     assert [line for line in printed(name) if line.startswith("step ")] == expected
 
 
 def run_on_ranks(engine, ranks, *options):
-    """Return the lines that an example prints on several ranks, without the loss, whose last digits depend on the sum's order."""
+    """Return the step lines of an example, without loss and accuracy, whose last digits depend on the order of summation."""
     file = str(EXAMPLES / f"ranks_{engine}.py")
     command = {
         "mpi": [str(Path(sys.executable).with_name("mpiexec")), "-n", str(ranks), sys.executable, file],

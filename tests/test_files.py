@@ -1,4 +1,4 @@
-"""Files are written atomically, and by one module only."""
+"""Tests that files are written atomically, and that only one module writes them."""
 
 import ast
 import errno
@@ -28,7 +28,7 @@ OLD = b"old contents"
 
 
 def demo_records():
-    """Return seven runs of two steps, as the demo records them."""
+    """Return records of seven runs of two steps, in the form in which the demo passes them to `picture.draw`."""
     steps = [SimpleNamespace(scale=2.0, loss=1.0, applied=applied) for applied in (True, False)]
     return [SimpleNamespace(run=SimpleNamespace(name="run"), steps=steps, underflow={0: 0.5}) for _ in range(7)]
 
@@ -64,7 +64,7 @@ def opens_for_writing(tree):
 
 
 def test_one_module_opens_files_for_writing():
-    """The sink of run files is the exception, since other programs read such a file while it grows."""
+    """Only the sink of run files opens files too, since other programs read a run file while it grows."""
     lines_of = {
         path.relative_to(SOURCE).as_posix(): list(opens_for_writing(ast.parse(path.read_text("utf-8"))))
         for path in SOURCE.rglob("*.py")
@@ -74,14 +74,14 @@ def test_one_module_opens_files_for_writing():
 
 
 def full_disk(_):
-    """Limit the size of files, like a disk that becomes full after the first bytes."""
+    """Limit the size of files, like a disk that becomes full after the first bytes. Return a function that lifts the limit."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (3, limits[1]))
     return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def failing(function):
-    """Return a fault: a system call that fails because the disk is full."""
+    """Return a fault like `full_disk`, which makes a function of `os` fail because the disk is full."""
 
     def patch(monkeypatch):
         def fail(*_, **__):
@@ -173,7 +173,7 @@ def test_mode_of_a_file_is_kept(tmp_path):
 
 
 def test_read_only_file_is_not_replaced(tmp_path, monkeypatch):
-    """A rename would not raise an error."""
+    """Replacing the file by a rename would raise no error, so the mode is checked first."""
     (tmp_path / "x").write_bytes(OLD)
     monkeypatch.setattr(os, "access", lambda _, mode: mode != os.W_OK)
     with pytest.raises(PermissionError, match="x"):
@@ -209,7 +209,7 @@ def test_read_bounded_rejects_larger_files(tmp_path):
 
 @pytest.mark.parametrize("read", [partial(read_bounded, limit=9), read_text, from_csv, read_file])
 def test_device_is_not_read(tmp_path, read):
-    """Reading a device may never end."""
+    """Reading a device such as /dev/zero may never end."""
     device = tmp_path / "device.pt"
     device.symlink_to("/dev/zero")
     with pytest.raises(ValueError, match=f"{device} must be a file or a pipe, got a device"):

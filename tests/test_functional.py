@@ -48,7 +48,7 @@ def strict_on(device):
 
 @pytest.mark.clause("SCALING-scale-rejected", "SCALING-scale-type")
 def test_invalid_scale_raises():
-    """The scales are not positive and finite, are outside the range of float32, or have another type or shape."""
+    """The scales are not positive and finite, are outside the range of float32, or have a wrong type or shape."""
     tree = np.ones(2, F32)
     wrong = [math.nan, math.inf, -math.inf, 0.0, -0.0, 0, -1.0, -(2**-1074)]
     wraps = [lambda value: value, F32, np.float64, lambda value: np.asarray([value], float)]
@@ -149,13 +149,13 @@ def test_devices_need_no_hash(monkeypatch):
 def test_one_odd_leaf_among_a_thousand_is_named():
     """The error is raised before anything is written."""
     ours, strict = partial(np.ones, 1), partial(strict_on, "CPU_DEVICE")
-    more = r"tree\[7\] from numpy on cpu; 991 more from numpy on cpu; tree\[500\] from array_api_strict on .*CPU"
+    mixed = r"tree\[7\] from numpy on cpu; 991 more from numpy on cpu; tree\[500\] from array_api_strict on .*CPU"
     rows = [
         (ours, "w", TypeError, r"^tree\[500\] must be an array, or a tuple, .* got str$"),
         (ours, np.ones(1, np.int32), TypeError, r"^tree\[500\] must be floating-point or complex .* got int32$"),
         (ours, frozen(np.ones(1)), ValueError, r"^out\[500\] must be writable, got a read-only array$"),
         (ours, np.float64(1), TypeError, r"^out\[500\] must be a mutable array, got float64$"),
-        (ours, strict(), TypeError, more),
+        (ours, strict(), TypeError, mixed),
         (strict, strict_on("device1"), TypeError, r"; 991 more from array_api_strict on .*CPU.*; tree\[500\] from .*device1"),
     ]
     for make, odd, error, message in rows:
@@ -212,7 +212,7 @@ def test_invalid_argument_of_a_step_raises():
 
 @pytest.mark.clause("STEP-order", "STEP-every-sequence")
 def test_public_functions_return_the_results_of_the_core(library):
-    """The functions run on each library, and a training step on NumPy."""
+    """The functions run on each library, and the training step on NumPy only."""
     tree, get = {"w": library.array([6.0, 8.0]), "b": None}, library.to_numpy
     assert alike(get(ampscale.scale(tree, 2.0))["w"], np.asarray([12, 16], F32))
     assert alike(get(ampscale.unscale(tree, 2.0))["w"], np.asarray([3, 4], F32))

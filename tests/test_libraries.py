@@ -25,7 +25,7 @@ def test_conversions_keep_every_bit(library, dtype):
 
 
 def test_conversion_copies_into_the_namespace(library):
-    """array_api_compat finds the namespace. The arrays share no memory with NumPy's."""
+    """array_api_compat finds the namespace of a converted array, which shares no memory with NumPy's array."""
     source = np.ones(64, np.float32)
     converted = library.from_numpy(source)
     source[...] = 2

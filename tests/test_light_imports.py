@@ -33,7 +33,7 @@ print(json.dumps([allowed, imported, imports()]))
 
 
 def test_only_numpy_and_array_api_compat_are_imported():
-    """Scaling, checking, clipping and a step on NumPy arrays import no further package or module of ampscale."""
+    """Scaling, checking, clipping and a step on NumPy arrays import no further package, and no further module of ampscale."""
     result = subprocess.run([sys.executable, "-I", "-W", "error", "-c", SCRIPT], capture_output=True, check=True)
     known = (*sys.stdlib_module_names, sysconfig._get_sysconfigdata_name())
     allowed, imported, used = (

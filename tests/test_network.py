@@ -30,7 +30,7 @@ def model(dtype="float64"):
 
 @pytest.mark.clause("STEP-network")
 def test_calling_a_network_returns_the_loss():
-    """The loss is that of the current parameters, also after `params` was rebound."""
+    """The loss is computed with the current parameters, also after `params` was rebound."""
     network, batch = model()
     assert network(*batch) == squared_error(network.params, *batch)
     network.params = {"w": np.zeros(3), "b": np.zeros(())}

@@ -127,7 +127,7 @@ def test_parameter_without_a_gradient_is_unchanged(create):
 
 @ALL
 def test_an_interrupted_step_is_not_continued(create):
-    """Parameters that were written in part are not updated again until the parameters and the state have been assigned."""
+    """The optimizer raises an error, since only some parameters may be written, until its state has been assigned."""
 
     class Interrupted(Network):
         @property
@@ -177,7 +177,11 @@ def test_update_is_pure(create):
     ids=["number", "list", "tuple", "function"],
 )
 def test_learning_rate_is_that_of_the_next_step(create, rate, expected):
-    """The rate is set to a number, a list whose last rate stays, or a function of the applied steps, and read as an array."""
+    """
+    A rate is a number, a list or tuple whose last rate stays in effect, or a function of the number of applied steps.
+
+    The attribute `learning_rate` is an array.
+    """
     model = network([1.0])
     optimizer = create(model, learning_rate=rate)
     rates = []
@@ -219,7 +223,7 @@ def test_apply_updates_only_if_the_flag_is_true(create):
 
 
 def test_step_uses_the_gradients_of_the_parameters():
-    """`minimize` uses them, too. A parameter without a gradient is unchanged."""
+    """`minimize` uses these gradients, too. A parameter without a gradient is unchanged."""
     model = network([1.0], [1.0])
     optimizer = SGD(model, learning_rate=0.5)
     assert optimizer.parameters is model.parameters

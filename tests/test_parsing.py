@@ -60,7 +60,7 @@ def safetensors(header):
 
 
 def bomb(compression=zipfile.ZIP_DEFLATED):
-    """Return a torch file with zeros that are compressed a thousandfold."""
+    """Return a torch file with 10 MB of zeros, which compression reduces to a thousandth."""
     file = io.BytesIO()
     torch.save({"scale": torch.ones(())}, file)
     packed = io.BytesIO()
@@ -75,7 +75,7 @@ CELL = TrainOneStepWithLossScaleCell(linear(), Recorder(), array(8))
 ENTRIES = ampscale.torch.GradScaler("cpu").state_dict()
 OWN = {"format": "ampscale.scaler", "version": 1, "rule": {}, "state": {}}
 LARGE_SIZES = {"dtype": "F32", "shape": [10**1000] * 3000, "data_offsets": [0, 4]}
-BYTEARRAY = b"\x80\2}X\1\0\0\0ac__builtin__\nbytearray\n\x8a\5" + (8 * 10**9).to_bytes(5, "little") + b"\x85Rs."  # of 8 GB
+BYTEARRAY = b"\x80\2}X\1\0\0\0ac__builtin__\nbytearray\n\x8a\5" + (8 * 10**9).to_bytes(5, "little") + b"\x85Rs."  # makes 8 GB
 FILES = {
     "deep.json": (brackets(100_000).encode(), "nested too deeply"),
     "long.json": (b" " * (LONGEST_JSON + 1), "at most"),
@@ -169,7 +169,7 @@ def test_hostile_input_is_rejected_within_a_second():
 
 
 def test_hostile_files_are_rejected_within_a_second(tmp_path):
-    """The torch file with many zeros is read if they are not compressed."""
+    """The torch file with 10 MB of zeros is read if the zeros are not compressed."""
     cases = []
     for name, (content, message) in FILES.items():
         (tmp_path / name).write_bytes(content)
@@ -288,7 +288,7 @@ def test_values_that_cannot_be_read_are_not_written(tmp_path):
 
 
 def test_values_at_the_limits_are_read():
-    """The limits are those of the depth and of the number of digits."""
+    """The limits are the deepest nesting and the largest number of digits."""
     assert parse_json(brackets(DEEPEST)) == json.loads(brackets(DEEPEST))
     assert parse_json("9" * LONGEST_NUMBER) == 10**LONGEST_NUMBER - 1
     assert parse_json('{"[[": "]]\\"[", "\\ud83d\\ude00": [1.5, null]}') == {"[[": ']]"[', "\U0001f600": [1.5, None]}

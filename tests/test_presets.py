@@ -29,14 +29,14 @@ def test_preset_is_a_rule_with_a_source(preset):
 @pytest.mark.clause("PRESETS-own-words")
 @EACH
 def test_parameter_sets_the_field_of_its_name(preset):
-    """A growth factor also sets the backoff factor if the scaler has only one factor; two parameters set another field."""
+    """A scaler with one factor also sets its backoff factor to the reciprocal; two parameters set a field of another name."""
     default = dataclasses.asdict(preset.rule())
-    other = {"init_scale": 8.0, "growth_factor": 4.0, "backoff_factor": 0.25, "growth_interval": 7, "hysteresis": 3}
-    other |= {"min_scale": 0.5, "max_scale": 2.0**40, "overflow_tolerance": 0.125, "raise_at_or_below": 0.5}
-    other["raise_at_min_scale"] = False
+    values = {"init_scale": 8.0, "growth_factor": 4.0, "backoff_factor": 0.25, "growth_interval": 7, "hysteresis": 3}
+    values |= {"min_scale": 0.5, "max_scale": 2.0**40, "overflow_tolerance": 0.125, "raise_at_or_below": 0.5}
+    values["raise_at_min_scale"] = False
     other_fields = {("chainer", "growth_interval"): "growth_factor", ("fairseq2", "min_scale"): "raise_at_or_below"}
     for name in preset.parameters:
-        rule = dataclasses.asdict(preset.rule(**{name: other[name]}))
+        rule = dataclasses.asdict(preset.rule(**{name: values[name]}))
         changed = {key for key, value in rule.items() if value != default[key]}
         implied = {"backoff_factor"} - set(preset.parameters) if name == "growth_factor" else set()
         assert changed == {other_fields.get((preset.name, name), name)} | implied
@@ -52,7 +52,7 @@ def test_presets_are_in_the_order_of_the_module():
 
 @EACH
 def test_invalid_setting_raises(preset):
-    """The error names the setting. Bounds may be None, flags are bools, and flax accepts an interval of 0."""
+    """The error names the setting. Bounds may be None, a flag may be True, and flax accepts an interval of 0."""
     valid = {(name, None) for name in ("min_scale", "max_scale", "raise_at_or_below")} | {("raise_at_min_scale", True)}
     valid |= {("growth_interval", 0)} if preset.name == "flax" else set()
     cases = [

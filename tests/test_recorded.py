@@ -84,13 +84,13 @@ def test_train_one_step_with_loss_scale_cell_reproduces_runs_of_mindspore():
 
 
 def test_mf_train_one_step_cell_reproduces_runs_of_mindformers():
-    """Learning rates and norms are compared, too."""
+    """Learning rates and norms are compared, in addition to the values that the MindSpore cell returns."""
     for run in runs("mindformers", "MFTrainOneStepCell"):
         replay(run, partial(ampscale.MFTrainOneStepCell, **run["settings"]))
 
 
 def test_clipping_reproduces_arrays_of_mindformers():
-    """In two runs the squares overflow or underflow in MindFormers only; see NORMS-magnitudes."""
+    """In two runs the squares overflow or underflow in MindFormers, but not in ampscale; see NORMS-magnitudes."""
     deviating = []
     for run in runs("mindformers", "clip"):
         clipped, norm = ampscale.clip_by_global_norm(arrays(run["input"]), float.fromhex(run["max_norm"]))
@@ -140,7 +140,7 @@ def drive(scaler, optimizer, call):
 
 
 def replayed(run):
-    """Return a network whose loss and scaled gradients are the recorded ones of the step that is its input."""
+    """Return a network whose input is a recorded step: it returns the loss and the scaled gradients of this step."""
 
     def loss(_params, step):
         return array(step["loss"]) if "loss" in step else np.float32(0)
@@ -159,7 +159,7 @@ def optimizer_of(run, network):
 
 
 def scale_sense_of(run):
-    """Return the scale as an array, a number or an update cell, from "tensor()", "tensor(1,)" or "dynamic(factor,window)"."""
+    """Return the `scale_sense` of a run (an array, an update cell or a number) from a text such as "tensor(1,)"."""
     kind, value = run["scale_sense"]["kind"], float.fromhex(run["scale_sense"]["value"])
     if kind.startswith("tensor"):
         return np.full((1,) if "1" in kind else (), value, np.float64 if "f64" in kind else np.float32)
@@ -170,11 +170,11 @@ def scale_sense_of(run):
 
 
 def replay(run, make):
-    """Assert that every output of every step equals the recorded one."""
+    """Assert that the cell that *make* creates returns the recorded values in every step."""
     network = replayed(run)
-    optimizer, received = optimizer_of(run, network), []
+    optimizer, unscaled = optimizer_of(run, network), []
     prepare = optimizer.prepare
-    optimizer.prepare = lambda gradients: received.append(gradients) or prepare(gradients)
+    optimizer.prepare = lambda gradients: unscaled.append(gradients) or prepare(gradients)
     cell = make(network, optimizer, scale_sense=scale_sense_of(run))
     for step in run["steps"]:
         out = cell(step)
@@ -182,7 +182,7 @@ def replay(run, make):
         assert bool(out.overflow) == step["overflow"]
         assert alike(out.loss_scale, array(step["scale"]))
         if step["unscaled"] is not None:
-            assert all_same(received[-1], arrays(step["unscaled"]))
+            assert all_same(unscaled[-1], arrays(step["unscaled"]))
         if step["parameters"] is not None:
             assert all_same(network.params, arrays(step["parameters"]))
         if "learning_rate" in step:

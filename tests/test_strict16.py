@@ -33,13 +33,13 @@ def array_of(dtype, *values):
 
 
 def read(how):
-    """Read an array that supports this kind of read."""
+    """Read an array on the host with `READS[how]`."""
     return READS[how](xp.asarray([1] if how == "__iter__" else 1, dtype=xp.int32))
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.__name__)
 def test_operations_on_two_types_raise(operation):
-    """An operand has another dtype, or is a number, a NumPy scalar or a NumPy array, on either side."""
+    """The operands have two dtypes, or one of them, on either side, is a number, a NumPy scalar or a NumPy array."""
     rows = [(array_of(left, 1), array_of(right, 1), "one dtype") for left, right in itertools.permutations(FLOATS, 2)]
     for number in (2, 2.0, 2j, True, np.float32(2), np.float64(2), np.ones(1, np.float32)):
         rows += [row for dtype in FLOATS for row in ((array_of(dtype, 1), number, ""), (number, array_of(dtype, 1), ""))]

@@ -1,4 +1,4 @@
-"""Tests of result files, and of the command line."""
+"""Tests of the result files and the command line of benchmarks/bench.py."""
 
 import json
 import sys
@@ -43,7 +43,7 @@ VALUE = record({**CONTENDER, "value": NUMBER}, error={"type": "number", "minimum
 
 
 def cells_of(kind):
-    """Return the part of a row's schema for its cells: each has the schema *kind*, or is absent."""
+    """Return the schema of a row's cells: each cell has the schema *kind*, or is absent."""
     return {"properties": {"cells": list_of({"anyOf": [kind, ABSENT]}, minItems=1)}}
 
 
@@ -80,7 +80,7 @@ def run(*options):
 
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory):
-    """Return the file of a quick run of all rows."""
+    """Return the report of a quick run of all rows."""
     path = tmp_path_factory.mktemp("bench") / "quick.json"
     assert run("--quick", "--all", "--json", str(path)) == 0
     return json.loads(path.read_text("utf-8"))
@@ -90,7 +90,7 @@ def quick(tmp_path_factory):
     params=[*document.result_files(), pytest.param(None, marks=pytest.mark.slow)], ids=lambda path: path and path.stem
 )
 def report(request):
-    """Return a committed file, or that of the quick run."""
+    """Return the report in a committed file, or the report of the quick run."""
     return json.loads(request.param.read_text("utf-8")) if request.param else request.getfixturevalue("quick")
 
 
@@ -100,7 +100,7 @@ def test_report_matches_the_schema(report):
 
 
 def test_report_has_each_row_once(report):
-    """The rows are in the order of the table: all, or those that have targets."""
+    """The report has all rows, or those that have targets, in the order of the table."""
     ids = [spec.id for spec in sections.all_specs() if report["all"] or targets.compared_contenders(spec.id)]
     assert [row["id"] for row in report["rows"]] == ids
     assert len(set(ids)) == len(ids)
@@ -124,17 +124,17 @@ def test_ampscale_is_first_and_has_all_ratios(report):
 def test_targets_match_rows_and_contenders(report):
     """Each target is measured on at least one of its rows."""
     for target in targets.TARGETS:
-        bound = list(targets.matching_rows(target, report["rows"]))
-        assert bound, target.rows
-        for row in bound:
+        rows = list(targets.matching_rows(target, report["rows"]))
+        assert rows, target.rows
+        for row in rows:
             names = {cell["name"] for cell in row["cells"]} | {targets.BASELINE}
             assert {target.of, target.over or target.of} <= names, (target.rows, row["id"])
-        assert any(targets.verdict(target, row)["measured"] is not None for row in bound), target.rows
+        assert any(targets.verdict(target, row)["measured"] is not None for row in rows), target.rows
 
 
 @pytest.mark.slow
 def test_host_reads_and_launches_are_counted(quick):
-    """Both scalers read once in a step of an ordinary optimizer. A jitted step is one program without a read."""
+    """Each of the two `GradScaler`s reads one value in a step. A jitted step is one program without a read."""
     values = {row["id"]: {cell["name"]: cell.get("value") for cell in row["cells"]} for row in quick["rows"]}
     assert values["host-reads/torch"] == {"ampscale, functions": 0, "ampscale, GradScaler": 1, "torch.amp, GradScaler": 1}
     assert values["launches/jax"]["ampscale, jitted"] == 1

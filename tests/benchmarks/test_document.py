@@ -14,7 +14,7 @@ each_report = pytest.mark.parametrize("report", REPORTS, ids=[path.stem for path
 
 
 def test_pages_are_generated_from_the_files():
-    """`python benchmarks/bench.py --document` updates them."""
+    """`python benchmarks/bench.py --document` updates the pages."""
     assert document.generated() == {page: page.read_text("utf-8") for page in (PAGE, README)}
 
 

@@ -125,8 +125,12 @@ def test_rows_of_cupy_run(bench, cupy_rows):
         kernels = 1 if row["function"] == OPERATIONS[0] else 3
         assert row["first_call"] == {"kernels": kernels, "copies": 1, "fills": 1}
         assert row["operations"] == {"kernels": kernels, "copies": 0, "fills": 1}
-    more = Counter(row["function"] for row in rows if row["shape"] == "largest" and row["function"] not in (*OPERATIONS, "copy"))
-    assert more == {"all_finite": 2, "global_norm": 2, "unscale_and_check, by 3, elsewhere": 2}
+    largest = Counter(row["function"] for row in rows if row["shape"] == "largest")
+    assert {name: count for name, count in largest.items() if name not in (*OPERATIONS, "copy")} == {
+        "all_finite": 2,
+        "global_norm": 2,
+        "unscale_and_check, by 3, elsewhere": 2,
+    }
 
 
 def test_failed_capture_is_reported(bench):
@@ -225,7 +229,7 @@ def test_bound_of_the_captured_step_follows_its_test():
 
 
 def test_test_of_the_captured_step_exists():
-    """The bound is read from the test report by the name of this test."""
+    """The verdict on the bound is the outcome of the test that `gpu_bounds.STEP` names."""
     assert f"def {gpu_bounds.STEP}(gpu)" in (ROOT / "tests" / "backends" / "cupy" / "test_backend.py").read_text()
 
 
@@ -236,7 +240,7 @@ def report(tmp_path):
 
 
 def test_outcomes_are_read_while_the_tests_run(report, capsys):
-    """A parametrized test has the worst outcome of its cases. Lines of tests that fail are printed, and any other text."""
+    """A parametrized test has the worst outcome of its cases. Lines of failed tests, and lines that are no outcome, are printed."""
     failed, *other = "[gw0] [ 40%] FAILED tests/x.py::test_a[2]", "____ ERROR collecting tests/z.py ____", "E   assert False"
     passed = "tests/x.py::test_a", "tests/x.py::test_a[a b] PASSED  [ 20%]", "[gw1] [ 60%] PASSED tests/y.py::test_c"
     for line in (*passed, failed, "tests/x.py::test_b SKIPPED [50%]", *other):
@@ -248,8 +252,8 @@ def test_outcomes_are_read_while_the_tests_run(report, capsys):
 
 
 @pytest.mark.parametrize("missing", [["xdist"], pytest.param([], marks=pytest.mark.slow)])
-def test_tests_of_pytest_are_read(report, tmp_path, missing):
-    """The command's options make pytest print a line for each case, in one process or several."""
+def test_output_of_pytest_is_read(report, tmp_path, missing):
+    """The options of the command make pytest print one line for each case, whether it runs one process or several."""
     (tmp_path / "test_some.py").write_text("import pytest\n@pytest.mark.device\ndef test_it(): raise ValueError\n")
     with mock.patch.object(gpu_check, "TESTED", (str(tmp_path),)):
         assert gpu_check.run("tests", gpu_check.tests_command(missing), 100, report.add_test) == ["tests: exit status 1"]

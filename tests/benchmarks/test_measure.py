@@ -37,7 +37,7 @@ def test_reset_is_not_timed(clock, seconds):
 
 
 def test_short_call_is_repeated_within_a_sample(clock):
-    """The sample is the time of one call."""
+    """A sample is the mean time of one call."""
     calls = []
 
     def run():
@@ -102,12 +102,12 @@ def test_fastest_baseline_is_used(clock):
     """The ratio of each contender is relative to the fastest baseline."""
     times = {"ampscale": 0.03, "max": 0.02, "dot": 0.01}
     kinds = {"ampscale": "ours"}
-    rows = cells([Contender(name, clock.takes(taken), kind=kinds.get(name, "baseline")) for name, taken in times.items()], 0.1)
+    rows = cells([Contender(name, clock.takes(time), kind=kinds.get(name, "baseline")) for name, time in times.items()], 0.1)
     assert [cell["over_baseline"]["ratio"] for cell in rows] == pytest.approx([3, 2, 1])
 
 
 def test_ampscale_has_a_ratio_to_each_contender(clock):
-    """A ratio below 1 means that ampscale is faster. A contender that cannot be measured has its reason."""
+    """A ratio below 1 means that ampscale is faster. A contender that cannot be measured has a reason instead of times."""
     ours, other = Contender("ampscale", clock.takes(0.01), kind="ours"), Contender("other", clock.takes(0.04))
     rows = cells([ours, Absent("third", "not installed"), other], 0.1)
     assert [cell["name"] for cell in rows] == ["ampscale", "third", "other"]

@@ -73,13 +73,13 @@ def close(actual, expected, dtype):
 
 @pytest.mark.parametrize("section", ["numpy", "torch", "two-threads"])
 def test_contenders_unscale(section, monkeypatch):
-    """Naive contenders return the gradients, and others change them in place. Both clip them if the operation does."""
+    """Naive contenders return new arrays, and all others write in place. If the operation clips, all contenders clip."""
     for operation, dtype in product(ours.WRITING, DTYPES):
         arrays, _ = expected(operation, dtype)
         names = []
-        for name, returned, left in run(section, operation, dtype, monkeypatch):
+        for name, returned, contents in run(section, operation, dtype, monkeypatch):
             names.append(name)
-            in_place = close(left, arrays, dtype)
+            in_place = close(contents, arrays, dtype)
             assert in_place or close(float64_arrays(returned)[: len(arrays)], arrays, dtype), (name, operation, dtype)
             assert in_place or name == "naive", (name, operation, dtype)
         assert len(names) >= (2 if operation == ours.ONLY_CLIP else 3)
@@ -116,7 +116,7 @@ def test_contenders_detect_non_finite_values(section, monkeypatch):
 
 @pytest.mark.parametrize(("operation", "dtype"), [*zip(ours.OPERATIONS, cycle(DTYPES), strict=False)])
 def test_jax_contenders_compute_the_same_results(operation, dtype, monkeypatch):
-    """The contenders are ampscale, eager and jitted, jax.numpy, and jmp and flax if they are installed."""
+    """The contenders are ampscale (eager and jitted), jax.numpy, and if they are installed, jmp and flax."""
     pytest.importorskip("jax")
     arrays, norm = expected(operation, dtype)
     names = []
@@ -134,7 +134,7 @@ def test_jax_contenders_compute_the_same_results(operation, dtype, monkeypatch):
 
 
 def test_without_numba_leaves_out_the_kernels():
-    """The next call uses them again."""
+    """After the call, the kernels are used again."""
     before = fused.kernel_choice_host
     assert function_rows.without_numba(lambda: fused.kernel_choice_host().module)() is None
     assert fused.kernel_choice_host is before

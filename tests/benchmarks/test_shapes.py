@@ -20,7 +20,7 @@ def test_models_have_the_published_parameters(shape, arrays, values, first, last
 
 
 def test_names_describe_shapes():
-    """A name like "100x1M" has the numbers of arrays and values. A quick shape has few values, and also one array or several."""
+    """A name like "100x1M" has the numbers of arrays and values. A quick shape has fewer values, but several arrays stay several."""
     for shape in shapes.SHAPES:
         if "x" in shape.name:
             count, size = (int(part.replace("M", "000000")) for part in shape.name.split("x"))
@@ -37,7 +37,7 @@ SOME = shapes.Shape("some", "some", ((3, 5), (64,), (1000, 3), ()))
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_gradients_are_aligned_and_do_not_overlap(dtype):
-    """Tensors of torch share their memory."""
+    """The torch tensors share the memory of the NumPy arrays."""
     torch = pytest.importorskip("torch")
     gradients = Gradients(SOME, dtype)
     assert [array.shape for array in gradients.arrays] == list(SOME.arrays)
@@ -65,7 +65,7 @@ def test_gradients_are_finite_and_varied(dtype):
 
 
 def test_refill_restores_the_gradients():
-    """All values are restored, over more than one period."""
+    """All values are restored, also in arrays that are longer than one period of the values."""
     gradients = Gradients(shapes.Shape("", "", ((PERIOD,), (PERIOD + 7,), (5,))), "float32")
     before = [array.copy() for array in gradients.arrays]
     for array in gradients.arrays:

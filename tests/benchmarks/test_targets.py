@@ -45,13 +45,13 @@ def test_verdict_of_a_value_depends_on_its_error(value, error, expected):
 
 
 def test_unmeasured_contender_has_no_verdict():
-    """A contender is absent if it cannot be measured, or missing in the row."""
+    """The row says that the contender is absent, or does not have it."""
     assert verdict(Target("a/*", "third", 1.0, ""), row(1, [1, 1]))["verdict"] == OPEN
     assert verdict(Target("a/*", "other", 1.0, "", of="missing"), row(1, [1, 1]))["verdict"] == OPEN
 
 
 def test_target_applies_to_all_matching_rows(monkeypatch):
-    """Each row has a verdict of its own, and its reason if the target is missed."""
+    """Each row has a verdict of its own. A row that misses the target also has the reason recorded for it, if there is one."""
     target = Target("a/*", "other", 1.0, "description")
     monkeypatch.setattr(targets, "TARGETS", (target,))
     rows = [row(2.0, [2, 2], "a/1"), row(2.0, [2, 2], "a/2"), row(0.5, [0.5, 0.5], "a/3"), row(9, [9, 9], "b/1")]

@@ -31,14 +31,14 @@ def differ(pair):
 
 
 def stepped(rules, pair, finite):
-    """Return the pair after a step. A pair of which only one scaler has raised an error is left unchanged."""
+    """Return the pair of states after a step. A pair of which only one scaler has raised an error is left unchanged."""
     if (pair[0] is None) != (pair[1] is None):
         return pair
     return tuple(after(rule, state, finite) for rule, state in zip(rules, pair, strict=True))
 
 
 def follow(rules, pair, trace):
-    """Return the pair after a trace."""
+    """Return the pair of states after a trace of pairs (symbol, number of steps)."""
     for symbol, steps in trace:
         for _ in range(steps):
             pair = stepped(rules, pair, symbol == ".")

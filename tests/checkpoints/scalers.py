@@ -37,11 +37,11 @@ class Scaler:
 
     Args:
         make: Function from `Small` to a loop.
-        state: Keys of the state's entries, each with the attribute of the loop.
-        constants: The same for the settings that it saves.
-        settings: The same for the settings that it does not save.
+        state: Dict from the key of each entry that holds state to the name of the loop's attribute.
+        constants: Dict like *state*, for the constructor arguments that the scaler saves.
+        settings: Dict like *state*, for the constructor arguments that the scaler does not save.
         fixed: Entries that never change.
-        as_array: Keys of the entries that it saves as arrays, each with the shape.
+        as_array: Dict from the key of each entry that the scaler saves as an array to the shape of this array.
     """
 
     make: Any
@@ -171,7 +171,7 @@ class AmpscaleScaler:
         return RuleLoop(rule, rule.init(like=np.zeros(())))
 
     def save(self, loop):
-        """Return the entries."""
+        """Return the entries of the rule and the state of *loop*."""
         return checkpoints.save("ampscale", checkpoints.Checkpoint(loop.rule, loop.state)).mapping
 
     def settings_of(self, loop):
@@ -204,7 +204,7 @@ def after(loop, finite):
 
 
 def reached(loop, steps):
-    """Return the loops that up to *steps* steps lead to, one for each state."""
+    """Return one loop for each state that *loop* can reach within *steps* steps."""
     visited, layer = {}, [loop]
     for _ in range(steps + 1):
         loops = {repr(sorted(loop.__dict__.items())): loop for loop in layer if loop is not None}

@@ -15,7 +15,7 @@ from ampscale.checkpoints import Checkpoint, Run
 from ampscale.checkpoints.divergence import divergence, steps_to_growth
 
 HOST = np.zeros(())
-LONG = 36  # steps; each cycle of two such small scalers is shorter than half of this
+LONG = 36  # steps; each cycle of the states of two small scalers is shorter than half of this
 
 
 def checkpoint_after(rule, trace="", **counts):
@@ -29,21 +29,21 @@ def checkpoint_after(rule, trace="", **counts):
 @st.composite
 def small_rules(draw):
     """Draw rules with all fields, few scales and short windows."""
-    low, high = draw(st.sampled_from([(1.0, 2.0), (1.0, 4.0), (2.0, 8.0)]))
+    min_scale, max_scale = draw(st.sampled_from([(1.0, 2.0), (1.0, 4.0), (2.0, 8.0)]))
     return LossScaleRule(
-        init_scale=draw(st.sampled_from([low, 2 * low, high])),
+        init_scale=draw(st.sampled_from([min_scale, 2 * min_scale, max_scale])),
         growth_factor=draw(st.sampled_from([2.0, 2.0, 4.0, 1.0])),
         backoff_factor=draw(st.sampled_from([0.5, 0.5, 0.25, 1.0])),
         growth_interval=draw(st.integers(1, 3)),
         hysteresis=draw(st.integers(1, 3)),
-        min_scale=low,
-        max_scale=high,
+        min_scale=min_scale,
+        max_scale=max_scale,
         reset_bad_steps_on=tuple(sorted(draw(st.sets(st.sampled_from(["finite", "growth", "backoff"]))))),
         initial_good_steps=draw(st.integers(-2, 0)),
         warmup_growth_factor=draw(st.sampled_from([None, None, 1.0, 4.0])),
         block_at_bounds=draw(st.sampled_from([False, False, True])),
         raise_at_min_scale=draw(st.sampled_from([False, False, False, True])),
-        raise_at_or_below=draw(st.sampled_from([None, None, None, low])),
+        raise_at_or_below=draw(st.sampled_from([None, None, None, min_scale])),
         delayed_update=draw(st.sampled_from([False, False, True])),
     )
 
@@ -66,7 +66,7 @@ def small_pairs(draw):
 @settings(max_examples=60)
 @given(small_pairs())
 def test_divergence_equals_brute_force(pair):
-    """The first difference and the number of differing steps are those of all traces of 36 steps."""
+    """The first difference and the number of differing steps equal those that a search of all traces of 36 steps finds."""
     check_numbers(pair)
 
 
@@ -84,7 +84,7 @@ def test_divergence_is_finite_between_two_scales(interval, hysteresis, delayed_u
 
 
 def check_numbers(pair):
-    """Check the divergence of a pair against all traces."""
+    """Check the first difference and the number of differing steps of two checkpoints against all traces."""
     rules, states = [checkpoint.rule for checkpoint in pair], tuple(map(brute.state_of, pair))
     result = divergence(*pair, budgets=(10_000,))
     assert result.searched is None
@@ -97,7 +97,11 @@ def check_numbers(pair):
 @settings(max_examples=50)
 @given(small_pairs())
 def test_traces_lead_to_differing_scales(pair):
-    """Scales differ after the first trace and the lead, and the cycle returns to the same states. The next growth is exact."""
+    """
+    Scales differ after the trace `first`, and after the lead of `endless`, whose cycle returns to the same pair of states.
+
+    The number of steps to the next growth is exact, too.
+    """
     rules, states = [checkpoint.rule for checkpoint in pair], tuple(map(brute.state_of, pair))
     for checkpoint in pair:
         assert steps_to_growth(checkpoint) == brute.next_growth(checkpoint, LONG)
@@ -135,7 +139,7 @@ def runs(text):
         (presets.torch(), {}, presets.paddle(), "224000.", ("224000.", "2000.")),
         # A lower bound
         (presets.torch(), {}, presets.jmp(2.0**16), "17x", ("17x", "2000. 1x")),
-        # Hysteresis that only a growth resets
+        # An overflow count that only a growth resets
         (presets.megatron(growth_interval=2000), {}, presets.torch(2.0**32), "1x", ("182x", "1x")),
         # An error at min_scale, while the other scaler continues
         (presets.deepspeed(hysteresis=1), {}, presets.deepspeed_fp16_optimizer(), "17x", ("17x", "1.")),
@@ -145,7 +149,7 @@ def runs(text):
     ],
 )
 def test_divergence_of_published_scalers(source, counts, target, first, endless):
-    """Their growth intervals have 1000 and 2000 steps, which the search takes at once."""
+    """The search takes a whole growth interval of 1000 or 2000 steps at once."""
     result = divergence(checkpoint_after(source, **counts), checkpoint_after(target))
     assert (result.first, result.steps) == (runs(first), math.inf)
     if endless is not None:

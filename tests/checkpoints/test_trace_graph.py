@@ -1,4 +1,4 @@
-"""Tests of shortest paths and components, against repeated relaxation of all edges."""
+"""Tests of the graph search, whose distances are compared with the Bellman–Ford algorithm, and of graph components."""
 
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -40,7 +40,7 @@ def test_search_explores_reachable_nodes_in_order_of_distance(rows):
 @given(graphs, st.integers(1, 8))
 @example([[(".", 5, 1), (".", 1, 2)], [], [(".", 1, 1)], [], [], [], [], []], 3)  # two paths lead to the last node
 def test_budget_ends_the_search_at_its_horizon(rows, budget):
-    """The search explores *budget* nodes, and all that are nearer than the horizon are among them."""
+    """The search explores *budget* nodes. Its horizon is the distance of the nearest unexplored node."""
     graph, expected = searched(rows, budget), distances(rows)
     assert len(graph.edges) == min(budget, len(expected))
     unexplored = [distance for node, distance in expected.items() if node not in graph.edges]

@@ -55,7 +55,7 @@ def python(*arguments, **settings):
 
 
 def test_help_imports_no_optional_package():
-    """A command imports its packages when it runs."""
+    """Each command imports the packages that it needs when it runs."""
     heavy = {"matplotlib", "sklearn", "rich", "autograd", "scipy"}
     code = f"import sys, atexit\natexit.register(lambda: print('imported', {heavy} & set(sys.modules)))\n"
     done = python("-c", code + "from ampscale.cli.app import main\nmain(['--help'])")
@@ -128,7 +128,7 @@ def test_command_of_a_package_is_loaded_only_when_it_is_named_or_listed(third_pa
     ],
 )
 def test_command_that_cannot_be_loaded_is_reported_in_one_line(third_party, target, reason):
-    """The arguments do not matter. `ampscale --help` lists it with the reason, and the other commands work."""
+    """The error is the same for any arguments. `ampscale --help` lists the reason, and the other commands work."""
     third_party(broken=target, greet="cli.test_app:greet")
     for arguments in ([], ["--help"], ["--option", "word"]):
         assert invoke("broken", *arguments) == (1, f"ampscale: the command broken {reason}\n")
@@ -188,8 +188,8 @@ def test_usage_error_is_one_line_with_the_nearest_name(arguments, message):
     assert (result.exit_code, result.stdout, result.stderr) == (2, "", f"{message}\n")
 
 
-def test_no_command_prints_the_help():
-    """The help is the one of `ampscale --help`."""
+def test_help_is_printed_if_no_command_is_given():
+    """The output equals that of `ampscale --help`."""
     assert invoke()[1] == invoke("--help")[1]
 
 
@@ -212,7 +212,7 @@ def examples_of(command):
 
 @pytest.mark.parametrize("command", [None, *COMMANDS])
 def test_examples_in_the_help_run(command, tmp_path, monkeypatch):
-    """The files that they name exist. The demo takes too long, and `watch` requires a terminal, so these are only parsed."""
+    """The files in the examples exist. Examples of `demo`, which is slow, and `watch`, which needs a terminal, are only parsed."""
     monkeypatch.chdir(tmp_path)
     scaler = {"scale": 8.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 4, "_growth_tracker": 3}
     torch = pytest.importorskip("torch", reason="needs torch")

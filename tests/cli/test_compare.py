@@ -1,4 +1,4 @@
-"""`ampscale compare`: a row for each rule, the divergence of each pair, and the same as JSON and as a picture."""
+"""`ampscale compare`: its table of rules, the divergences of pairs of rules, its JSON and its picture."""
 
 from itertools import combinations
 
@@ -43,11 +43,11 @@ def test_divergences_of_few_rules_are_sentences():
 
 
 def matrix(lines):
-    """Return the cells of a printed matrix by the numbers of the two rules."""
+    """Return a dict from the numbers of two rules to their cell in a printed matrix."""
     start = max(index for index, line in enumerate(lines) if line.lstrip().startswith("─"))
     columns = lines[start - 1].split()
     rows = [line.split() for line in lines[start + 1 :] if line]
-    return {(int(column), int(row[0])): sign for row in rows for column, sign in zip(columns, row[1:], strict=False)}
+    return {(int(column), int(row[0])): cell for row in rows for column, cell in zip(columns, row[1:], strict=False)}
 
 
 def test_divergences_of_many_rules_are_a_matrix():
@@ -55,8 +55,8 @@ def test_divergences_of_many_rules_are_a_matrix():
     rules = [*RULES, "megatron:init_scale=8"]
     actual = matrix(printed(*rules, *SHARED))
     steps = {tuple(pair["rules"]): pair["step"] for pair in report(*rules, *SHARED)["divergences"]}
-    signs = {pair: "-" if step is None else "start" if step < 0 else str(step) for pair, step in steps.items()}
-    assert actual == {pair: signs[rules[pair[0] - 1], rules[pair[1] - 1]] for pair in combinations(range(1, 9), 2)}
+    cells = {pair: "-" if step is None else "start" if step < 0 else str(step) for pair, step in steps.items()}
+    assert actual == {pair: cells[rules[pair[0] - 1], rules[pair[1] - 1]] for pair in combinations(range(1, 9), 2)}
     assert {"-", "start", "3", "4"} <= set(actual.values())
 
 
@@ -77,7 +77,7 @@ def test_output_fits_80_columns():
 
 
 def test_json_equals_the_comparison():
-    """The document of each rule is that of `simulate --json`."""
+    """The JSON object of each rule equals the output of `simulate --json`."""
     names, model = ("torch", "flax", "paddle"), ("--overflow-above", "2**15", "--noise", "2", "--seed", "3", "--steps", "300")
     for source, trace in ((("--trace", STEPS), from_string(STEPS)), (model, from_model(300, 2.0**15, 2.0, 3))):
         document = report(*names, *source, *SHARED[2:])

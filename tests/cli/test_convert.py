@@ -63,7 +63,7 @@ def test_entries_are_written_to_a_file(run, tmp_path, suffix):
 
 
 def test_assumed_constants_are_reported_unless_they_are_set(run):
-    """Constants that a file does not contain are those of the preset, or those of --set under the names of the source."""
+    """A constant that the file does not contain has the preset's value, or the value of --set, which uses the source's names."""
     saved = {"scale": np.array([2.0**32], np.float32), "growth_tracker": 0, "hysteresis_tracker": 1}
     result = run(saved, "--from", "megatron", "--to", "paddle", name="in.safetensors")
     assert "assumed    growth_interval = 1000" in result.stderr
@@ -198,7 +198,7 @@ def test_format_is_detected(run, source):
     ],
 )
 def test_several_states_are_listed_with_the_options_that_choose_them(run, mapping, arguments, choices):
-    """Each choice converts its state."""
+    """With the options of any choice in the message, the conversion succeeds."""
     result = run(mapping, "--to", "jmp", *arguments)
     assert (result.exit_code, result.stdout) == (2, "")
     assert f"IN contains 2 scaler states; choose one with {choices}\n" in result.stderr

@@ -56,7 +56,7 @@ def test_statistics_are_those_of_measure(tmp_path, suffix):
     ],
 )
 def test_verdict_is_a_sentence(tmp_path, values, arguments, verdict, message):
-    """The JSON also has it as a word."""
+    """The JSON also contains the verdict as one word."""
     path = saved(tmp_path / "g.npz", w=np.array(values, "f4"))
     document = RUNS.report(path, *arguments)
     assert document["verdict"] == verdict
@@ -66,7 +66,7 @@ def test_verdict_is_a_sentence(tmp_path, values, arguments, verdict, message):
 
 
 def test_suggested_scales_neither_overflow_nor_lose_values(tmp_path):
-    """--scale is the factor that the values already have."""
+    """--scale is the factor by which the values in the file are already multiplied."""
     path = saved(tmp_path / "g.safetensors", w=SMALL, b=SMALL * 4)
     suggestion = RUNS.report(path, "--share", "0", "--scale", "2**4")["suggestion"]
     low, high, recommended = (suggestion[name] / 16 for name in ("low", "high", "recommended"))
@@ -132,7 +132,7 @@ def test_damaged_file_has_a_message(tmp_path, name, data, message):
     assert message in RUNS.error(path)
 
 
-def test_too_large_an_array_is_rejected(tmp_path, monkeypatch):
+def test_array_above_the_size_limit_is_rejected(tmp_path, monkeypatch):
     """A compressed entry can be a thousand times smaller than its array."""
     monkeypatch.setattr("ampscale.cli.gradient_files.LARGEST_ARRAY", 1000)
     for suffix in (".npz", ".safetensors"):
@@ -142,6 +142,6 @@ def test_too_large_an_array_is_rejected(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("scale", ["0", "-1", "2**-2000"])
 def test_scale_must_be_positive(tmp_path, scale):
-    """The gradients in the file were multiplied by it."""
+    """--scale is the factor by which the gradients in the file are multiplied."""
     path = saved(tmp_path / "g.npz", w=SMALL)
     assert "--scale must be a positive, finite number" in RUNS.error(path, "--scale", scale)

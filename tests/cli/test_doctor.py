@@ -30,7 +30,7 @@ def run(*arguments, folder=None, paths=None, flags=("-m", "ampscale"), **environ
 
 
 def examined(*arguments, **options):
-    """Return the report and the exit code."""
+    """Return the JSON report and the exit code of `ampscale doctor`."""
     done = run("doctor", "--json", *arguments, **options)
     assert "Traceback" not in done.stderr
     return json.loads(done.stdout), done.returncode
@@ -89,8 +89,8 @@ def test_doctor_requires_numpy_alone(bare):
     for name in ("cupy", "torch", "jax"):
         absent = {"backend": name, "package": None, "installed": False, "imported": False}
         assert row(facts, name) == absent | UNKNOWN | {"usable": False, "why_not": "not installed"}
-    here = {"devices": ["cpu"], "float16": True, "bfloat16": False, "gradients": False, "usable": True, "why_not": None}
-    assert {name: row(facts, "numpy")[name] for name in here} == here
+    numpy_facts = {"devices": ["cpu"], "float16": True, "bfloat16": False, "gradients": False, "usable": True, "why_not": None}
+    assert {name: row(facts, "numpy")[name] for name in numpy_facts} == numpy_facts
     assert row(facts, "generic")["why_not"] == "creates no arrays"
 
     done = run("doctor", **bare)
@@ -110,7 +110,7 @@ def test_doctor_requires_numpy_alone(bare):
 
 
 def test_imported_is_true_for_earlier_imports_only(bare, pebbles, tmp_path):
-    """A library that another one imports while the report is made does not count."""
+    """A library that another library imports while the report is made is not reported as imported."""
     code = "import pebbles\nfrom ampscale.cli.doctor import main\nmain(['--json'])"
     (tmp_path / "cupy.py").write_text("import torch\nclass ndarray:\n    pass\n")
     (tmp_path / "torch.py").write_text("class Tensor:\n    pass\n")

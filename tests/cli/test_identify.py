@@ -18,7 +18,7 @@ invoke, printed, error = RUNS.invoke, RUNS.printed, RUNS.error
 
 LOGS = Path(__file__).parent.parent / "simulation" / "recordings" / "logs"
 STEPS = "....x.xxxx....x"
-MEGATRON = "64 64 64 128 128 128 128 64 32 16 8 8 8 16 16 16"  # scales of Megatron at these steps, with an interval of 3
+MEGATRON = "64 64 64 128 128 128 128 64 32 16 8 8 8 16 16 16"  # scales of Megatron in STEPS, with a growth interval of 3
 
 
 def report(*arguments, code=0):
@@ -37,7 +37,7 @@ def contradiction(step, expected, seen, *, raises=False):
 
 
 def csv_of(path, **columns):
-    """Write a CSV file with these columns."""
+    """Write a CSV file with these columns, and return its path."""
     rows = zip(*columns.values(), strict=True)
     path.write_text("\n".join([",".join(columns), *(",".join(map(str, row)) for row in rows)]) + "\n")
     return path
@@ -58,7 +58,7 @@ def test_tables_have_consistent_and_inconsistent_scalers():
 
 
 def test_scales_with_equal_short_forms_are_printed_in_full():
-    """9 * 0.7 is another float32 if the factor is rounded first."""
+    """The float32 nearest to 9 * 0.7 differs from the product of 9 and the float32 nearest to 0.7."""
     observed, expected = float(np.float32(9 * 0.7)), float(np.float32(9) * np.float32(0.7))
     lines = printed("--scales", f"9 {observed!r}", "--set", "backoff_factor=0.7", columns=140)
     assert any(re.search(rf"paddle.* 0 {expected!r} or 9.0 +{observed!r}$", line) for line in lines)
@@ -75,7 +75,7 @@ def test_output_fits_80_columns():
 
 
 def test_json_equals_the_result_of_the_function():
-    """The trace of a consistent scaler has the flags that the function returns."""
+    """The trace of a consistent scaler has the flags that `simulation.identify` returns."""
     settings = ("--set", "growth_interval=3", "--set", "hysteresis=2")
     document = report("--scales", MEGATRON, *settings)
     observed = Observed(np.array(MEGATRON.split(), float), np.full(len(STEPS), -1, np.int8))
@@ -128,7 +128,7 @@ def test_csv_file_is_read_by_its_columns(tmp_path):
 
 @pytest.mark.parametrize(("file", "name"), [("fairseq_0.12_json_every_4.log", "fairseq"), ("megatron_core_0.16.log", "megatron")])
 def test_project_of_a_log_comes_first(file, name):
-    """The interval of the run is inferred, and no other setting."""
+    """The growth interval of the run is the only setting that is inferred."""
     document = report(LOGS / file)
     assert consistent(document)[0] == name
     assert document[name]["changed"] == ["growth_interval"]
@@ -151,7 +151,7 @@ def test_scaler_that_wrote_a_log_is_consistent(file, name, interval):
 
 
 def test_log_without_step_numbers_is_identified_by_its_overflows():
-    """Any number of finite steps can lie between them."""
+    """Any number of finite steps can lie between two overflows."""
     lines = printed(LOGS / "apex_amp.log")
     assert re.fullmatch(r"\d+ overflows, with an unknown number of finite steps between them\.", lines[0])
     document = report(LOGS / "apex_amp.log")
@@ -163,7 +163,7 @@ def test_log_without_step_numbers_is_identified_by_its_overflows():
 
 
 def test_step_pattern_numbers_the_steps():
-    """The finite steps between the overflows are then known."""
+    """With step numbers, the number of finite steps between two overflows is known."""
     document = report(LOGS / "deepspeed_0.3_huggingface.log", "--step-pattern", r"\| +(?P<step>\d+)/\d+ \[")
     assert (document["counted"], document["torch"]["trace"]) == ("steps", "xxx..x..")
 
@@ -183,7 +183,7 @@ def test_log_of_paddle_reports_backoffs_only(tmp_path):
 
 
 def test_resumed_run_starts_at_its_first_scale():
-    """Steps are counted from there. A note suggests --resumed if a log starts late."""
+    """Steps are counted from the first scale. A note suggests --resumed if a log starts late."""
     log = LOGS / "megatron_23.04_every_5.log"
     plain = invoke(log)
     assert "the log begins after step 1000" in plain.stderr
@@ -199,7 +199,7 @@ def test_resumed_run_starts_at_its_first_scale():
 
 
 def test_rounded_scales_require_a_tolerance():
-    """52400 is 52428.8 in three digits."""
+    """52400 is 52428.8 rounded to three digits."""
     arguments = ("--scales", "65536 52400 41900", "--set", "hysteresis=1")
     assert not report(*arguments)["tensorflow_contrib"]["explains"]
     document = report(*arguments, "--rtol", "2e-3")

@@ -1,4 +1,4 @@
-"""Progress bar of a slow command, which is shown on a terminal only, and after some time."""
+"""Tests that the progress bar of a slow command is shown only on a terminal, and only after a delay."""
 
 import io
 import sys

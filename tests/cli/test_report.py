@@ -67,7 +67,7 @@ def test_page_cannot_load_anything(path):
 
 @pytest.mark.parametrize("steps", [40, 5000])
 def test_every_skipped_step_is_drawn(path, steps):
-    """Each has a dot at its scale, and is counted in a bar. The line has the scale of each step."""
+    """Each skipped step has a dot at its scale, and is counted in a bar. The line has the scale of every step."""
     skipped = (0, 1, 20, steps - 1)
     page = page_of(write_run(path, steps=steps, skipped=skipped))
     dots = [float(x) for x, _ in DOT.findall(page)]
@@ -78,8 +78,8 @@ def test_every_skipped_step_is_drawn(path, steps):
     assert line.count("V") == 4 - 1  # the scale after the last step is not drawn
 
 
-def test_dense_line_is_the_band_of_its_extremes(path):
-    """Each thousandth of the run has its smallest and its largest scale, even if it has them for a single step."""
+def test_line_of_many_steps_shows_all_extremes(path):
+    """The line has the smallest and the largest scale of each thousandth of the run, even if only one step has it."""
     scales = np.where(np.arange(50_000) % 2, 2.0**8, 2.0**10)
     scales[[12_345, 40_000]] = 2.0**20, 2.0**2
     records = (StepRecord(step, scale, scale, True, True) for step, scale in enumerate(scales.tolist()))
@@ -94,7 +94,7 @@ def test_dense_line_is_the_band_of_its_extremes(path):
 def test_histograms_are_drawn_at_the_scale_of_their_step(path):
     """A row is an exponent of the scaled values, which are the same at each measured step."""
     page = page_of(write_run(path))
-    together, first, second = pixels(page)
+    all_gradients, first, second = pixels(page)
     rows, columns = first.shape
     top = max(15 + 3, 14) + 1
     lines = [round(rows * float(share) / 100) for share in LIMITS.findall(page)[:3]]
@@ -102,7 +102,7 @@ def test_histograms_are_drawn_at_the_scale_of_their_step(path):
     column = first[:, columns // 2]
     assert {top - 1 - row: level for row, level in enumerate(column.tolist()) if level} == {-30: 15, -26: 12, -21: 10}
     assert np.flatnonzero(second[:, -1]).tolist() == [top - 1 - 14]
-    assert np.count_nonzero(together[:, -1]) == 4
+    assert np.count_nonzero(all_gradients[:, -1]) == 4
     assert not first[:, : columns // 4].any()  # the first histogram is that of step 10 of 40
     assert (first[:, columns // 4 :] == column[:, None]).all()
 
@@ -168,7 +168,7 @@ def test_usage_error_has_a_message(text, message, path):
 
 
 def test_run_is_not_overwritten(tmp_path):
-    """The run has the name of the page that is written by default."""
+    """The run file has the name that its page has by default."""
     path = write_run(tmp_path / "run.html")
     assert "--out must not be RUN itself" in RUNS.error(path)
     assert read_run(path).steps.size == 40
@@ -185,7 +185,7 @@ def browser():
 
 @pytest.fixture(scope="module")
 def page_file(tmp_path_factory):
-    """Return the file of a page."""
+    """Return the path of the page of a run of 3,000 steps."""
     path = write_run(tmp_path_factory.mktemp("page") / "run.jsonl", steps=3000, names=["a." * 60, "second"])
     page_of(path)
     return path.with_suffix(".html")
@@ -207,7 +207,7 @@ def test_page_is_readable(browser, page_file, width, scheme):
 
 
 def test_gradient_is_chosen_by_keyboard(browser, page_file):
-    """One picture is shown at a time; the table that scrolls can have the focus."""
+    """One picture is shown at a time. Tables that scroll can have the focus, too."""
     browser.show(page_file)
     shown = "$$('figure.layer').filter((node) => node.checkVisibility()).map((node) => node.innerText.split('\\n')[0])"
     assert browser.eval(shown) == ["all gradients"]
@@ -218,7 +218,7 @@ def test_gradient_is_chosen_by_keyboard(browser, page_file):
 
 
 def test_page_works_without_scripts(browser, page_file):
-    """All pictures are shown, and the choice is not."""
+    """All pictures are shown. The list for choosing a gradient is hidden."""
     browser.send_command("Emulation.setScriptExecutionDisabled", value=True)
     try:
         browser.show(page_file)

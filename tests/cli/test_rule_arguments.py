@@ -18,7 +18,7 @@ def test_numbers_are_parsed():
 
 
 def test_invalid_number_raises_an_error():
-    """The message shows valid numbers. A huge power takes no time."""
+    """The message shows valid numbers. A huge power is rejected before it is computed."""
     for text in ("", "x", "2**", "**2", "2**3**4", "9**999999", "1e999999**2", "0**-1", "0x", "2^15"):
         with pytest.raises(ValueError, match=r"^a number must be written like"):
             number(text)
@@ -29,7 +29,7 @@ def test_invalid_number_raises_an_error():
 def test_rule_can_be_a_preset_with_settings():
     """Parameters of the preset are passed to its function; other fields are replaced in its rule."""
     assert read_rule("torch") == ("torch", presets.torch())
-    for_all = {"growth_interval": "7", "init_scale": "8"}  # settings of the rule take precedence
+    for_all = {"growth_interval": "7", "init_scale": "8"}  # settings in the text of the rule take precedence
     assert read_rule("torch:growth_interval=4", for_all)[1] == presets.torch(8, growth_interval=4)
     assert read_rule("flax:growth_interval=4") == ("flax:growth_interval=4", presets.flax(growth_interval=4))
     _, rule = read_rule("paddle_document:reset_bad_steps_on=backoff,init_scale=2**16")
@@ -73,7 +73,7 @@ def test_setting_that_a_preset_lacks_is_reported(capsys):
 
 
 def test_unused_setting_or_repeated_rule_raises_a_usage_error():
-    """Rules are identified by their names."""
+    """Each setting must apply to at least one rule, and each rule must have a name of its own."""
     with pytest.raises(click.UsageError, match="hysteresis"):
         read_rules(["torch", "keras"], {"hysteresis": "2"})
     with pytest.raises(click.UsageError, match="twice"):

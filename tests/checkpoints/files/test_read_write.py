@@ -1,4 +1,4 @@
-"""Tests of checkpoint files: damaged ones are rejected, and no code from a file is run."""
+"""Tests of checkpoint files: damaged files are rejected, and no code from a file is run."""
 
 import io
 import json
@@ -76,11 +76,11 @@ def test_safetensors_package_reads_and_writes_the_same_files(tmp_path):
 
 
 def test_tensors_of_a_model_are_not_read(tmp_path):
-    """An unread tensor is rejected as the value of a scale. Dtypes that NumPy lacks are supported."""
-    short, fp8 = (
+    """An unread tensor is rejected as the value of a scale. Tensors of dtypes that NumPy lacks are unread, too."""
+    bf16, fp8 = (
         {"dtype": dtype, "shape": [n], "data_offsets": [2 + 2 * n, 4 + 2 * n]} for n, dtype in ((1, "BF16"), (2, "F8_E4M3"))
     )
-    header = {"w": short, "scale": ENTRY, "q": fp8}
+    header = {"w": bf16, "scale": ENTRY, "q": fp8}
     file = tmp_path / "model.safetensors"
     file.write_bytes(safetensors(header, struct.pack("<f", 2.0) + b"\0\0\0\0"))
     with pytest.raises(ValueError, match=r"scale must have shape \(\) or \(1,\), got \(2,\)"):
@@ -179,7 +179,7 @@ def test_ckpt_is_read_as_a_torch_file(tmp_path):
 
 @pytest.mark.parametrize("zipped", [True, False])
 def test_code_in_a_torch_file_is_not_run(tmp_path, zipped):
-    """The file is rejected as a whole, in the zip format and in that of torch before 1.6."""
+    """The file is rejected as a whole, in the zip format and in the format of torch before 1.6."""
     file = tmp_path / "scaler.pt"
     torch.save({"scale": torch.ones(1), "more": Runs()}, file, _use_new_zipfile_serialization=zipped)
     with pytest.raises(ValueError, match=r"torch.load\(weights_only=True\) fails"):

@@ -36,7 +36,7 @@ def test_single_match_is_loaded(mapping, path):
 
 
 def test_several_matches_raise_an_error():
-    """The error lists their paths, each of which can be passed as `at`."""
+    """The error lists the paths of all matches, each of which can be passed as `at`."""
     mapping = {"one": SCALER, "more": [OTHER]}
     with pytest.raises(ValueError, match=r"several states of torch; specify the path of one: \['more.0', 'one'\]"):
         path_and_scale(mapping)
@@ -92,7 +92,7 @@ def test_missing_scaler_raises_an_error(mapping, path, message):
 
 
 def test_value_is_searched_once_for_each_remaining_path():
-    """A path of 20 names can be split in 10,946 ways."""
+    """A key can contain a dot, so a path of 20 names can be split into keys in 10,946 ways."""
 
     class Counted(dict):
         def items(self):

@@ -136,17 +136,17 @@ def test_settings_have_the_names_of_the_scaler(name, mapping, settings, rule):
 
 
 @pytest.mark.parametrize(
-    ("name", "more", "settings"),
+    ("name", "added", "settings"),
     [
         ("keras", {}, {"period": 3}),
         ("keras", {"dynamic_growth_steps": 3}, {"dynamic_growth_steps": 3}),  # also in the file
         ("torch", {}, {"growth_interval": 3}),
     ],
 )
-def test_invalid_settings_raise_an_error(name, more, settings):
+def test_invalid_settings_raise_an_error(name, added, settings):
     """A setting must be an argument of the scaler's constructor that the file does not contain."""
     with pytest.raises(ValueError, match=f"settings of {name} must be some of"):
-        checkpoints.load(name, {**REAL[name][0], **more}, settings=settings)
+        checkpoints.load(name, {**REAL[name][0], **added}, settings=settings)
 
 
 def test_rule_replaces_missing_constants():
@@ -166,7 +166,7 @@ STATE = LossScaleState(np.float32(4096), np.int32(2), np.int32(0))
 
 
 def test_hysteresis_trackers_and_iteration_numbers_are_decoded():
-    """Megatron's tracker of overflows counts down below zero and DeepSpeed's to one; at one or less every overflow backs off."""
+    """Megatron counts remaining overflows down, also below zero; DeepSpeed stops at one. From one on, every overflow backs off."""
     rule = presets.megatron(4096.0, growth_interval=5, hysteresis=3)
     for tracker, bad in ((3, 0), (2, 1), (1, 2), (0, 3), (-1, 3), (-200, 3)):
         mapping = {"scale": np.ones(1, np.float32) * 8, "growth_tracker": 0, "hysteresis_tracker": tracker}
@@ -280,7 +280,7 @@ def test_rounded_scale_is_reported():
             checkpoints.save("torch", Checkpoint(rule, LossScaleState(scale, 0, 0)))
 
 
-WIDE = LossScaleRule(growth_factor=1e39, growth_interval=7, dtype="float64")
+LARGE_FACTOR = LossScaleRule(growth_factor=1e39, growth_interval=7, dtype="float64")
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ WIDE = LossScaleRule(growth_factor=1e39, growth_interval=7, dtype="float64")
         (presets.torch(growth_factor=3.0, growth_interval=7), (8.0, 6, 0), "keras", {"growth_factor": (3.0, 2.0)}),
         (presets.torch(backoff_factor=0.75), (8.0, 6, 0), "jmp", {"backoff_factor": (0.75, 0.5), "min_scale": (None, 1.0)}),
         (presets.tensorflow_v1(growth_factor=1.5), (8.0, 0, 0), "mindspore", {"growth_factor": (1.5, 2.0)}),
-        (WIDE, (8.0, 0, 0), "torch", {"growth_factor": (1e39, 2.0), "growth_interval": None}),
+        (LARGE_FACTOR, (8.0, 0, 0), "torch", {"growth_factor": (1e39, 2.0), "growth_interval": None}),
         (presets.static(8.0), (8.0, 0, 0), "megatron", {"growth_factor": (1.0, 2.0), "backoff_factor": (1.0, 0.5)}),
         (presets.onnxruntime(), (8.0, 0, 0), "jmp", {"max_scale": (2.0**24, None), "dtype": ("float64", "float32")}),
         (presets.mxnet(), (8.0, 0, 0, None, 16.0), "torch", {"delayed_update": (True, False), "scale": (8.0, 16.0)}),
@@ -300,7 +300,7 @@ WIDE = LossScaleRule(growth_factor=1e39, growth_interval=7, dtype="float64")
     ],
 )
 def test_report_lists_dropped_fields(rule, state, target, dropped):
-    """Dropped constants and counts have the source's and the target's value."""
+    """Each dropped constant or count is listed with the value of the source and the value of the target."""
     report = checkpoints.save(target, Checkpoint(rule, LossScaleState(*state))).report
     assert {name: report.dropped.get(name) for name in dropped} == dropped
     assert not report.lossless
@@ -326,7 +326,7 @@ def test_fields_without_effect_are_not_dropped():
 
 
 def test_flax_interval_is_one_step_shorter():
-    """The scale of flax grows one step after its interval."""
+    """The scale of flax grows after `growth_interval + 1` finite steps."""
     source = replace(presets.flax(growth_interval=1999), init_scale=4096.0)
     saved = checkpoints.save("flax", Checkpoint(replace(source, max_scale=presets.LARGEST), LossScaleState(4096.0, 1999, 0)))
     assert saved.report.settings["growth_interval"] == 1999

@@ -33,7 +33,7 @@ class Training:
 
 @pytest.mark.parametrize("source", SCALERS)
 def test_grad_scaler_continues_with_the_target_rule(source):
-    """After loading, the scaler has the scales of the report's target rule on all traces of five steps."""
+    """After loading, the scaler has the scales of the report's target rule on traces of five steps."""
     scaler, small = SCALERS[source], Small(2, 2, 1.0)
     mappings = set()
     for loop in reached(scaler.make(small), 4):
@@ -41,7 +41,7 @@ def test_grad_scaler_continues_with_the_target_rule(source):
         if repr(saved.mapping) in mappings:
             continue
         mappings.add(repr(saved.mapping))
-        for trace in TRACES[:: len(mappings)]:  # all of them for the first, and then fewer
+        for trace in TRACES[:: len(mappings)]:  # all traces for the first mapping, fewer for each further one
             training, state = Training(), saved.report.target.state
             training.scaler.load_state_dict(saved.mapping)
             for symbol in trace:

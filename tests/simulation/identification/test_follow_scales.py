@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from every_pattern import PATTERNS, STEPS, all_scales, fitting, possible
+from every_pattern import PATTERNS, STEPS, all_scales, matching_patterns, possible_scales
 
 from ampscale import LossScaleRule, presets
 from ampscale.simulation.identification import follow_scales
@@ -70,10 +70,10 @@ def test_follow_agrees_with_all_patterns(name):
         other = small(RULES[random.choice(list(RULES))]) if case % 4 == 0 else rule
         observed = observations(other, random)
         result = follow(rule, observed)
-        is_consistent = [fitting(rule, observed, length).any() for length in range(STEPS + 1)]
+        is_consistent = [matching_patterns(rule, observed, length).any() for length in range(STEPS + 1)]
         outcomes.add(all(is_consistent))
         if all(is_consistent):
-            patterns = PATTERNS[fitting(rule, observed, STEPS)]
+            patterns = PATTERNS[matching_patterns(rule, observed, STEPS)]
             assert result.contradiction is None
             assert (patterns == result.finite).all(axis=1).any()
             assert result.ambiguous == (patterns.any(axis=0) & ~patterns.all(axis=0)).sum()
@@ -82,7 +82,7 @@ def test_follow_agrees_with_all_patterns(name):
             assert (result.contradiction.step, result.contradiction.undecided, result.finite) == (step, False, None)
             assert np.array_equal(result.contradiction.seen, rounded(rule, observed.scales)[step + 1], equal_nan=True)
             if step >= 0:
-                assert np.array_equal(result.contradiction.expected, possible(rule, observed, step), equal_nan=True)
+                assert np.array_equal(result.contradiction.expected, possible_scales(rule, observed, step), equal_nan=True)
             else:
                 assert result.contradiction.expected == (rule.init_scale,)
     assert outcomes == {False, True}
