@@ -29,7 +29,7 @@ def test_preset_is_a_rule_with_a_source(preset):
 @pytest.mark.clause("PRESETS-own-words")
 @EACH
 def test_parameter_sets_the_field_of_its_name(preset):
-    """A scaler with one factor also sets its backoff factor to the reciprocal; two parameters set a field of another name."""
+    """A growth factor also sets the backoff factor of a scaler with one factor. Two parameters set a field of another name."""
     default = dataclasses.asdict(preset.rule())
     values = {"init_scale": 8.0, "growth_factor": 4.0, "backoff_factor": 0.25, "growth_interval": 7, "hysteresis": 3}
     values |= {"min_scale": 0.5, "max_scale": 2.0**40, "overflow_tolerance": 0.125, "raise_at_or_below": 0.5}

@@ -240,7 +240,7 @@ def report(tmp_path):
 
 
 def test_outcomes_are_read_while_the_tests_run(report, capsys):
-    """A parametrized test has the worst outcome of its cases. Lines of failed tests, and lines that are no outcome, are printed."""
+    """A parametrized test has the worst outcome of its cases. Failed tests, and lines without an outcome, are printed."""
     failed, *other = "[gw0] [ 40%] FAILED tests/x.py::test_a[2]", "____ ERROR collecting tests/z.py ____", "E   assert False"
     passed = "tests/x.py::test_a", "tests/x.py::test_a[a b] PASSED  [ 20%]", "[gw1] [ 60%] PASSED tests/y.py::test_c"
     for line in (*passed, failed, "tests/x.py::test_b SKIPPED [50%]", *other):

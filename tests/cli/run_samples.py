@@ -19,7 +19,7 @@ def write_steps(path, records, names=None):
 
 
 def write_run(path, steps=40, skipped=(0, 1, 20), names=NAMES):
-    """Write a run that starts at 2**16 and backs off at the *skipped* steps. Gradients are measured at these and each tenth step."""
+    """Write a run that starts at 2**16, backs off at the *skipped* steps, and is measured at these and at every tenth step."""
     scale, lines = 2.0**16, [header_line(LossScaleRule(init_scale=2.0**16), names)]
     for step in range(steps):
         measured = {"measured_scale": scale, "tensors": OVERFLOW if step in skipped else TENSORS}

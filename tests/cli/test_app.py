@@ -212,7 +212,7 @@ def examples_of(command):
 
 @pytest.mark.parametrize("command", [None, *COMMANDS])
 def test_examples_in_the_help_run(command, tmp_path, monkeypatch):
-    """The files in the examples exist. Examples of `demo`, which is slow, and `watch`, which needs a terminal, are only parsed."""
+    """The files in the examples exist. Examples of `demo` (slow) and of `watch` (requires a terminal) are only parsed."""
     monkeypatch.chdir(tmp_path)
     scaler = {"scale": 8.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 4, "_growth_tracker": 3}
     torch = pytest.importorskip("torch", reason="needs torch")

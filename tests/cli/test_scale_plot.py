@@ -32,8 +32,8 @@ def test_line_has_a_corner_at_each_change(scales):
 
 
 @pytest.mark.parametrize("steps", [3000, 99_999])
-def test_dense_line_is_a_band_of_its_extremes(steps):
-    """Each part is represented by its smallest and its largest scale, even if it has them for a single step."""
+def test_line_of_many_steps_shows_all_extremes(steps):
+    """Each part of the steps has a corner at its smallest and at its largest scale, even if only one step has this scale."""
     scales = np.where(np.arange(steps) % 2, 2.0, 4.0)
     scales[steps // 3], scales[-1] = 2.0**60, 2.0**-60
     positions, bands = corners(scales)
@@ -57,33 +57,33 @@ def test_overlapping_crosses_are_thinned_out():
     assert set(drawn_at) <= set(all_at)
     assert 100 < drawn_at.size < 2000 < all_at.size
     columns = {column: heights.of(trajectory.scales[drawn_at[drawn_at * 150 // 200_000 == column]], 0) for column in range(150)}
-    tall = (heights.most - heights.least) / 60
+    cross_height = (heights.most - heights.least) / 60
     for step in all_at[::7]:
-        assert np.abs(columns[step * 150 // 200_000] - heights.of(trajectory.scales[step], 0)).min() <= tall
+        assert np.abs(columns[step * 150 // 200_000] - heights.of(trajectory.scales[step], 0)).min() <= cross_height
 
 
 def test_zero_and_infinity_have_their_own_heights():
     """Zero is below and infinity above all other scales, and both are labelled."""
     heights = Heights([trajectory([0.0, 2.0**-3, 2.0**5, np.inf])])
-    placed = heights.of(np.array([0.0, 2.0**-3, 2.0**5, np.inf]), 0)
-    assert all(one < other for one, other in pairwise(placed))
+    positions = heights.of(np.array([0.0, 2.0**-3, 2.0**5, np.inf]), 0)
+    assert all(one < other for one, other in pairwise(positions))
     names = list(heights.ticks().values())
-    assert (names[-2:], heights.least, heights.most) == (["0", "inf"], placed[0], placed[-1])
+    assert (names[-2:], heights.least, heights.most) == (["0", "inf"], positions[0], positions[-1])
     assert "0" not in Heights([trajectory([1.0, 2.0])]).ticks().values()
 
 
 @pytest.mark.parametrize("rules", [2, 5, 12])
 def test_equal_scales_are_drawn_side_by_side(rules):
-    """Adjacent lines are more than half a line width apart, and all are less than a power of two apart."""
+    """Adjacent lines are at least 1.1 points apart, and all lines lie within 0.6 of the height of a factor of two."""
     heights = Heights([trajectory([2.0**10, 2.0**18])] * rules)
-    placed = [float(heights.of(np.array(2.0**12), index)) for index in range(rules)]
-    distances = heights.power * -np.diff(placed)
+    positions = [float(heights.of(np.array(2.0**12), index)) for index in range(rules)]
+    distances = heights.power * -np.diff(positions)
     assert np.all(distances >= 1.1 - 1e-9)
-    assert placed[0] - placed[-1] <= 0.6
-    assert np.mean(placed) == pytest.approx(12)
+    assert positions[0] - positions[-1] <= 0.6
+    assert np.mean(positions) == pytest.approx(12)
 
 
-SAME = {f"torch:init_scale=2**{power},growth_interval=2000": LossScaleRule(init_scale=2.0**power) for power in range(4, 30)}
+RULES = {f"torch:init_scale=2**{power},growth_interval=2000": LossScaleRule(init_scale=2.0**power) for power in range(4, 30)}
 ODD = {
     "zero-and-infinity": [trajectory([2.0**-149, 0.0, 0.0]), trajectory([2.0**127, np.inf])],
     "nothing-but-zero": [trajectory([0.0])],
@@ -113,7 +113,7 @@ def boxes(artists, canvas):
 def test_texts_neither_overlap_nor_leave_the_picture(rules, repeats):
     """The title is above the marked steps, and the legend is below the axes."""
     trace = from_string(repeats * "....x....x.x.....xx......x........")
-    trajectories = {name: simulate(rule, trace) for name, rule in list(SAME.items())[:rules]}
+    trajectories = {name: simulate(rule, trace) for name, rule in list(RULES.items())[:rules]}
     marks = list(range(-1, rules - 2))
     with rc_context(LOOK):
         figure = figure_of(trajectories, marks)

@@ -70,7 +70,7 @@ def test_scales_are_powers_of_two_with_a_factor():
     ],
 )
 def test_long_table_has_overflows_and_scale_changes_only(arguments, rows, omitted):
-    """The other steps are counted. Of more than 100 rows, the first and the last are printed."""
+    """The other steps are counted. Of more than 100 rows, the first 50 and the last 50 are printed."""
     lines = printed(*arguments)
     steps = [line.split()[0] for line in lines if line.split()[0].isdigit()]
     assert steps == [str(step) for step in rows]
@@ -112,7 +112,7 @@ def test_json_ends_at_an_error_of_the_published_scaler():
 
 
 def test_model_equals_from_model():
-    """All options reach the function, the default length is 10,000 steps, and the printed trace reproduces the run."""
+    """The options are arguments of `from_model`, the default length is 10,000 steps, and the printed trace repeats the run."""
     options = ("--overflow-above", "0x1p12", "--noise", "1.5", "--drift", "-2", "--seed", "7", "--steps", "3000")
     trajectory = run(presets.torch(growth_interval=20), from_model(3000, 2.0**12, noise=1.5, seed=7, drift=-2.0))
     document = report("torch:growth_interval=20", *options)

@@ -83,7 +83,7 @@ def test_help_describes_every_key_of_the_json():
 
 
 def test_other_systems_send_four_bytes_in_each_collective():
-    """The command multiplies by the smallest and the largest number of collectives."""
+    """The times are those of the smallest and the largest number of collectives in a step."""
     systems = {row["system"].split()[0]: row for row in report("--ranks", 64)["systems"]}
     assert systems["ampscale.distributed"]["seconds"] == [agreement_cost(64).hierarchical] * 2
     assert systems["Megatron-core"]["collectives"] == [2, 3]
@@ -120,7 +120,7 @@ def test_picture_has_a_line_for_each_algorithm(tmp_path):
 
 @pytest.mark.parametrize(("ranks", "probability"), [(2, 1e-4), (1_000_000, 1.23456e-12), (8, 0.0), (8, 1.0)])
 def test_nothing_in_the_picture_is_cut_off(ranks, probability):
-    """The ranks disagree at some rate, or never."""
+    """With a probability of 0 or 1, the ranks never disagree."""
     with rc_context(LOOK):
         figure = figure_of(RankModel(latency=1e6, bandwidth=1, ranks_per_node=1_000_000), 2**31 - 1, ranks, probability)
         renderer = FigureCanvasAgg(figure).get_renderer()

@@ -1,4 +1,4 @@
-"""`ampscale suggest`: the scales that would have suited a run, and the run of each preset."""
+"""`ampscale suggest`: the scales that would have suited a run, and a replay of the run with each preset."""
 
 import pytest
 from cli.run_samples import HISTOGRAMS, TENSORS, write_run, write_steps
@@ -13,7 +13,7 @@ RUNS = Runs(suggest)
 
 
 def test_interval_is_that_of_all_histograms_before_scaling(tmp_path):
-    """The scale was 2**14 at the first measured step, and 2**13 at the second."""
+    """The histograms are divided by the scale of their step: 2**14 at the first measured step, and 2**13 at the second."""
     document = RUNS.report(write_run(tmp_path / "run.jsonl"), "--share", "0.3")
     unscaled = [Histogram(low - power, counts) for power in (14, 13) for low, counts in HISTOGRAMS]
     assert document["suggestion"] == suggested(unscaled, share=0.3)._asdict()

@@ -57,7 +57,7 @@ def test_line_of_blocks_has_the_largest_scale_of_each_part(tmp_path, scales, blo
 
 
 def test_run_without_steps_is_described(tmp_path):
-    """Only its header was written."""
+    """The file has only a header."""
     assert RUNS.printed(write_steps(tmp_path / "run.jsonl", []), "--once") == ["run.jsonl: no step yet"]
 
 

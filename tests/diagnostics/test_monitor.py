@@ -67,7 +67,7 @@ def observe(monitor, gradients, optimizer, scale=4.0, finite=None):
 
 
 def test_record_copies_the_report():
-    """It has statistics and a norm if the step computed them."""
+    """The record has statistics and a norm if the step computed them."""
     sink = Collecting()
     run([FINITE], Monitor(["w", "b"], sinks=[sink]), measure=True, max_norm=9.0)
     ((record, diagnosis, names),) = sink.rows
@@ -111,7 +111,7 @@ def test_measurements_are_made_every_n_steps():
 
 
 def test_optimizers_are_diagnosed_separately():
-    """Each has its own step numbers and its own history."""
+    """Each optimizer has its own step numbers and its own history."""
     monitor, first, second = Monitor(), object(), object()
     assert [observe(monitor, FINITE, first).step, observe(monitor, FINITE, second).step] == [0, 0]
     assert observe(monitor, INFINITE, first).verdict is Verdict.OCCASIONAL
@@ -143,7 +143,7 @@ def test_gradients_are_named_by_their_parameters():
     ids=["in a row", "share", "lowest scale"],
 )
 def test_a_stall_is_reported_once(limits, steps, reason):
-    """The report is a warning, an error or a call. The sinks receive the step first."""
+    """The monitor warns, raises an error or calls `on_stall`, after the sinks have received the step."""
     rule = ampscale.LossScaleRule(init_scale=4.0, min_scale=1.0)
     with pytest.warns(RuntimeWarning, match=reason) as caught:
         run(steps, Monitor(limits=limits), rule=rule)
@@ -157,7 +157,7 @@ def test_a_stall_is_reported_once(limits, steps, reason):
 
 
 def test_a_stall_is_reported_again_after_an_applied_step():
-    """Each report is a warning."""
+    """Each of the two reports is a warning."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         run([INFINITE, INFINITE, FINITE, INFINITE, INFINITE], Monitor(limits=Limits(stall_after=2)))
@@ -195,7 +195,7 @@ def test_log_messages_have_the_numbers_as_fields(caplog):
 
 
 def test_trackers_receive_the_numbers_of_a_step():
-    """TensorBoard receives them through its writer, and Weights & Biases through its run."""
+    """TensorBoard receives the numbers through its writer, and Weights & Biases through its run."""
 
     class Writer:
         def __init__(self):
@@ -248,7 +248,7 @@ def test_invalid_arguments_raise(arguments, error, message):
 
 @pytest.mark.parametrize(("loss", "verdict"), [(1.0, Verdict.NO_SCALE_HELPS), (100.0, Verdict.OCCASIONAL)])
 def test_nans_after_a_much_larger_loss_can_come_from_an_overflow(loss, verdict):
-    """Gradients were finite at a larger scale, but those of a larger loss are larger."""
+    """Gradients that were finite at a larger scale can overflow only if the loss, and so the gradients, are much larger."""
     diagnoser, tensors = Diagnoser(), (TensorStatistics(4, 0, 0, 0, 0, 4, 32767, -32768),)
     diagnoser.diagnose(StepRecord(0, 1024.0, 512.0, finite=True, applied=True, loss=1.0))
     overflow = StepRecord(1, 512.0, 256.0, finite=False, applied=False, loss=loss, measured_scale=512.0, tensors=tensors)

@@ -18,7 +18,7 @@ RULE = ampscale.LossScaleRule(init_scale=2.0**10, growth_interval=50)
 
 
 def gradients(step, power=0, **changed):
-    """Return gradients of three arrays, normally distributed times 2**power. *changed* are values to write into some."""
+    """Return three arrays of normally distributed gradients times 2**power; *changed* maps array names to a value to insert."""
     rng = np.random.default_rng([5, step])
     arrays = {name: rng.standard_normal(32).astype(np.float32) * np.float32(2.0**power) for name in NAMES}
     for name, value in changed.items():
@@ -62,7 +62,7 @@ def test_a_healthy_run_raises_no_alarm(library):
 
 
 def every(number, **changed):
-    """Return gradients that are changed in every *number*-th step."""
+    """Return a function from a step to its gradients, which are changed in every *number*-th step."""
     return lambda step: gradients(step, **(changed if step % number == number - 1 else {}))
 
 
@@ -91,14 +91,14 @@ CAUSES = {
 
 @pytest.mark.parametrize("cause", CAUSES)
 def test_a_planted_cause_is_named(library, cause):
-    """Every alarm of the run names it."""
+    """Every alarm of the run names the cause."""
     options, verdict = CAUSES[cause]
     limits = Limits(min_scale=2.0**8) if verdict is Verdict.STALLED else None
     assert set(alarms(train(library, **{"steps": 8, "limits": limits, **options}))) == {verdict}
 
 
 def test_the_only_gradient_that_overflows_is_named(library):
-    """The verdict is given from the third overflow on, since two can have other causes."""
+    """The verdict ONE_TENSOR is given from the third overflow on, since two overflows can have other causes."""
     diagnoses = train(library, every(5, attention=1e30), 15)
     assert alarms(diagnoses) == [Verdict.OCCASIONAL, Verdict.OCCASIONAL, Verdict.ONE_TENSOR]
     assert diagnoses[14].message == "only attention is not finite, in all 3 skipped steps since step 4, at ever smaller scales"

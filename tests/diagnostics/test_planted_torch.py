@@ -26,7 +26,8 @@ def train(
     Train a network under autocast, and return the number of steps with each verdict.
 
     ``inputs(step, x)``, ``gradients(step, params, scaler)`` and, after `unscale_`, ``unscaled(step, params, scaler)`` plant a
-    fault: they change the inputs or the gradients in place. *zero* may be a function of the step.
+    fault: they change the inputs or the gradients in place. *zero* is a bool, or a function of the step that returns a bool: it
+    states whether `zero_grad` is called.
     """
     from ampscale.torch import GradScaler
 
@@ -76,7 +77,7 @@ def put_nan(step, x):
         x[0, 0] = float("nan")
 
 
-def divide(_step, params, scaler):
+def divide_by_scale(_step, params, scaler):
     for param in params:
         param.grad /= scaler.get_scale()
 
@@ -137,8 +138,8 @@ def test_healthy_trainings_raise_no_alarm(options):
         ({"gradients": put(float("inf"), 5, 2)}, Verdict.ONE_TENSOR, 4),
         ({"zero": False, "init_scale": 2.0**24}, Verdict.FORGOTTEN_ZERO_GRAD, 36),
         ({"zero": lambda step: step % 10 == 0, "growth_interval": 4, "steps": 100}, Verdict.FORGOTTEN_ZERO_GRAD, 8),
-        ({"gradients": divide}, Verdict.UNSCALED_TWICE, 36),
-        ({"unscaled": divide}, Verdict.UNSCALED_TWICE, 36),
+        ({"gradients": divide_by_scale}, Verdict.UNSCALED_TWICE, 36),
+        ({"unscaled": divide_by_scale}, Verdict.UNSCALED_TWICE, 36),
         ({"gradients": clip_scaled}, Verdict.CLIPPED_BEFORE_UNSCALING, 35),
         ({"gradients": clip_scaled_values}, Verdict.CLIPPED_BEFORE_UNSCALING, 35),
         ({"init_scale": 2.0**-10, "loss_factor": 1e-4, "measure_every": 1}, Verdict.UNDERFLOW, 40),

@@ -37,7 +37,7 @@ PLAIN = '{"step":%d,"scale":8.0,"next_scale":8.0,"finite":true,"applied":true,"l
 
 
 def run_of(text):
-    """Return the run in a text, to which a header is added."""
+    """Return the run that is read from a header followed by the lines in *text*."""
     reader = RunReader()
     reader.feed(HEADER + text.encode())
     return reader.run()
@@ -84,7 +84,7 @@ def test_diagnoses_are_read_as_they_were_written():
 
 
 def test_unfinished_last_line_is_ignored(tmp_path):
-    """Even a complete JSON object is ignored. Progress is reported up to 1."""
+    """A last line without a line feed is ignored even if it is a complete JSON object. Progress is reported up to 1."""
     path, shares = tmp_path / "run.jsonl", []
     path.write_bytes(HEADER + (PLAIN % 0 + "\n" + PLAIN % 1).encode())
     assert read_run(path, shares.append).steps.tolist() == [0]
@@ -165,7 +165,7 @@ def test_file_without_header_is_rejected(header, message, tmp_path):
         read_run(path)
 
 
-def test_too_large_a_file_is_rejected(tmp_path):
+def test_file_above_the_size_limit_is_rejected(tmp_path):
     """Devices are rejected, too."""
     path = tmp_path / "run.jsonl"
     with path.open("wb") as file:
@@ -177,7 +177,7 @@ def test_too_large_a_file_is_rejected(tmp_path):
 
 
 def test_lines_are_json_without_spaces():
-    """Each ends in a line feed, and members with default values are omitted."""
+    """Each line ends in a line feed, and members with default values are omitted."""
     line = step_line(StepRecord(0, math.inf, 2.0**120, False, False, tensors=(TensorStatistics(*range(8)),)))
     start = '{"step":0,"scale":"inf","next_scale":1.329227995784916e+36,"finite":false,"applied":false,'
     assert line == start + '"tensors":[[0,1,2,3,4,5,6,7]]}\n'

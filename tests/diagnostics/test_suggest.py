@@ -24,7 +24,7 @@ def lost(values, scale):
 
 @given(st.integers(0, 2**32 - 1), st.integers(-60, 30), st.floats(0.5, 12), st.sampled_from([0.0, 0.01, 0.2]))
 def test_suggested_interval_is_safe_and_exact_to_a_factor_of_two(seed, power, spread, share):
-    """Its ends neither overflow nor lose more than the share. Scales four times higher or lower do."""
+    """At both ends, no value overflows and at most *share* of the values is lost. This fails at scales four times beyond an end."""
     values = 2.0 ** (np.random.default_rng(seed).standard_normal(500) * spread + power)
     values = values.astype(np.float32).astype(np.float64)
     suggestion = suggest(measured(values), share=share)
@@ -51,7 +51,7 @@ def test_suggestion_requires_values():
 
 
 def test_exponents_are_limited():
-    """For larger ones, the scale would not be a float64 number."""
+    """For larger exponents, float64 could not hold the scale."""
     assert suggest([Histogram(-1000, (1,)), Histogram(1000, (1,))]).high == 2.0**-986
     with pytest.raises(ValueError, match=r"^histograms must have exponents from -1000 to 1000, got -3 to 1001$"):
         suggest([Histogram(-3, (1,)), Histogram(1001, (1,))])
@@ -93,13 +93,13 @@ def test_calibration_fails_if_no_scale_helps(gradient, message):
 
 
 def step(number, scale, largest=None, infinities=1, finite=True):
-    """Return the record of a step with one gradient; without its largest exponent, the gradient was not measured."""
+    """Return the record of a step with one gradient whose largest exponent is *largest*; None if it was not measured."""
     tensors = None if largest is None else (TensorStatistics(4, 0, 0, 0, 0 if finite else infinities, 1, -3, largest),)
     return StepRecord(number, scale, scale, finite, finite, measured_scale=None if tensors is None else scale, tensors=tensors)
 
 
 def test_limits_follow_from_exponents():
-    """A step without statistics is finite at any scale; after an overflow, the next finite step bounds the limit."""
+    """A step without statistics has no limit; the limit of an overflow is at most the scale of the next finite step."""
     records = [
         step(0, 1024.0, largest=3),  # below 2**4 at 1024, so below 2**15 at 2**21
         step(1, 1024.0),

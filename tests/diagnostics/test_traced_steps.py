@@ -14,7 +14,7 @@ STATISTICS = [[4, 1, 1, 0, 1, 0, -20, 10], [4, 0, 1, 1, 0, 1, -90, 11]]  # of th
 
 
 def step_of(network):
-    """Return a step that measures, and its first state."""
+    """Return a training step that reports statistics, and its first state."""
     optimizer, rule = ampscale.optimizers.SGD(network, 0.5), ampscale.LossScaleRule(init_scale=2.0**10)
     state = ampscale.init_train_state(network.params, optimizer, rule)
     return lambda *inputs: ampscale.train_step(network, optimizer, rule, *inputs, measure=True), state

@@ -8,7 +8,7 @@ FLOAT32 = np.finfo(np.float32)
 
 
 class JmpDynamicLossScale(Loop):
-    """`jmp.DynamicLossScale`, jmp 0.0.4, jmp/_src/loss_scale.py: the old count decides on growth, then wraps."""
+    """`jmp.DynamicLossScale`, jmp 0.0.4, jmp/_src/loss_scale.py: grows if the count, before it is updated, is `period - 1`."""
 
     settings = "loss_scale period factor min_loss_scale"
 
@@ -29,7 +29,7 @@ class JmpDynamicLossScale(Loop):
 
 
 class JmpCompiled(JmpDynamicLossScale):
-    """`jmp.DynamicLossScale` inside `jax.jit`: multiplies by the reciprocal, and the minimum is lost when the tree is rebuilt."""
+    """`jmp.DynamicLossScale` inside `jax.jit`: multiplies by the reciprocal; rebuilding the pytree resets the minimum to 1."""
 
     settings = "loss_scale period factor"
 

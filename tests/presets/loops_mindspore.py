@@ -7,7 +7,7 @@ f32 = np.float32
 
 
 class DynamicLossScaler(Loop):
-    """`mindspore.amp.DynamicLossScaler`, MindSpore 2.10.0, mindspore/amp.py: the old count decides on growth, then wraps."""
+    """`mindspore.amp.DynamicLossScaler`, MindSpore 2.10.0, mindspore/amp.py: the count before the step decides on a growth."""
 
     settings = "scale_value scale_factor scale_window"
 

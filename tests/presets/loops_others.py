@@ -47,7 +47,7 @@ class DynamicLossScaleSchedule(Loop):
 
 
 class MxnetLossScaler(Loop):
-    """MXNet b84609d, python/mxnet/amp/loss_scaler.py: each check applies the scale that the previous one computed."""
+    """MXNet b84609d, python/mxnet/amp/loss_scaler.py: each check applies the scale that the previous check computed."""
 
     settings = "_loss_scale _max_loss_scale _scale_seq_len"
 
@@ -133,7 +133,7 @@ class ApexLossScaler(Loop):
 
 
 class ApexDynamicLossScaler(Loop):
-    """`apex.fp16_utils`, before its removal on 2025-05-08, apex/fp16_utils/loss_scaler.py: no count of finite steps."""
+    """`apex.fp16_utils`, before its removal on 2025-05-08, apex/fp16_utils/loss_scaler.py: counts no finite steps."""
 
     settings = "init_scale scale_factor scale_window"
 
@@ -155,7 +155,7 @@ class FairseqDynamicLossScaler(Loop):
     fairseq 0.12.2, fairseq/optim/dynamic_loss_scaler.py; fairscale 146f1602, fairscale/experimental/optim/dynamic_loss_scaler.py.
 
     One step is that of fairseq: `check_overflow`, and after a finite step `update`. If fairscale's `update` is called after every
-    step, as for torch, an overflow counts as two steps, and the next growth is one finite step early.
+    step, like torch's `update`, an overflow counts as two steps, and the next growth is one finite step early.
     """
 
     settings = "init_scale scale_factor scale_window threshold min_loss_scale tolerance"

@@ -9,7 +9,7 @@ f32 = np.float32
 
 
 class GradScaler(Loop):
-    """`torch.amp.GradScaler`, torch 2.13.0, aten/src/ATen/native/cuda/AmpKernels.cu: float64 factors, one rounding."""
+    """`torch.amp.GradScaler`, torch 2.13.0, aten/src/ATen/native/cuda/AmpKernels.cu: multiplies in float64, rounds once."""
 
     settings = "init_scale growth_factor backoff_factor growth_interval"
 
@@ -31,7 +31,7 @@ class GradScaler(Loop):
 
 
 class ShardedGradScaler(Loop):
-    """Subclass for sharded models on CPU, torch 2.13.0, torch/distributed/fsdp/sharded_grad_scaler.py: float32 factors."""
+    """Subclass for sharded models on CPU, torch 2.13.0, torch/distributed/fsdp/sharded_grad_scaler.py: multiplies in float32."""
 
     settings = "init_scale backoff_factor growth_factor growth_interval"
 

@@ -1,8 +1,8 @@
 """
 All overflow traces at once, as a tree: its root is the initial state, and level k has 2**k nodes.
 
-The children of node i are the nodes 2i, after a finite step, and 2i + 1, after an overflow. A path is a trace, and contains
-all of its prefixes.
+Node i has two children: node 2i after a finite step, and node 2i + 1 after an overflow. A path from the root is a trace, and the
+beginnings of the path are the prefixes of the trace.
 """
 
 from typing import NamedTuple

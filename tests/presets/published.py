@@ -10,19 +10,19 @@ from presets.scaler import REQUIRED, Published
 
 TOP32, BOTTOM32 = 2.0**126, 2.0**-147
 TOP64, BOTTOM64 = 2.0**1022, 2.0**-1072
-THREE = "init_scale growth_factor growth_interval"
-FIVE = "init_scale growth_factor backoff_factor growth_interval hysteresis"
-FIFTH = ((2.0, 0.5), (2.0, 0.8), (1.1, 0.7), (3.0, 0.3))
+THREE_FIELDS = "init_scale growth_factor growth_interval"
+FIVE_FIELDS = "init_scale growth_factor backoff_factor growth_interval hysteresis"
+FACTORS = ((2.0, 0.5), (2.0, 0.8), (1.1, 0.7), (3.0, 0.3))
 # Pairs for scalers whose backoff factor is the reciprocal of the growth factor, which is an int in MindSpore and jmp.
-SINGLE = ((2, 0.5), (3, 1 / 3), (10, 0.1), (1.1, 1 / 1.1))
+RECIPROCALS = ((2, 0.5), (3, 1 / 3), (10, 0.1), (1.1, 1 / 1.1))
 
 
 def mindspore(loop):
-    return Published(loop, (REQUIRED,) * 3, THREE, starts=(TOP32, 3.0, 3e38), factors=SINGLE)
+    return Published(loop, (REQUIRED,) * 3, THREE_FIELDS, starts=(TOP32, 3.0, 3e38), factors=RECIPROCALS)
 
 
 def paddle(loop, *defaults, starts):
-    return Published(loop, defaults, FIVE, starts=starts, factors=FIFTH)
+    return Published(loop, defaults, FIVE_FIELDS, starts=starts, factors=FACTORS)
 
 
 def fairseq(init_scale, scale_window, tolerant=False):
@@ -31,7 +31,7 @@ def fairseq(init_scale, scale_window, tolerant=False):
     return Published(
         loops_others.FairseqDynamicLossScaler,
         (init_scale, 2.0, scale_window, None, 1e-4, *([REQUIRED] if tolerant else [])),
-        f"{THREE} min_scale raise_at_or_below" + " overflow_tolerance" * tolerant,
+        f"{THREE_FIELDS} min_scale raise_at_or_below" + " overflow_tolerance" * tolerant,
         fixed=() if tolerant else (0.0,),
         starts=(TOP64, 3e-4, 0.0016),
         more=(
@@ -58,7 +58,9 @@ def deepspeed(consecutive):
 PUBLISHED = {
     "mindspore": mindspore(loops_mindspore.DynamicLossScaler),
     "mindspore_update_cell": mindspore(loops_mindspore.DynamicLossScaleUpdateCell),
-    "mindspore_manager": Published(loops_mindspore.DynamicLossScaleManager, (2**24, 2, 2000), THREE, starts=(TOP32, TOP64, 3.0)),
+    "mindspore_manager": Published(
+        loops_mindspore.DynamicLossScaleManager, (2**24, 2, 2000), THREE_FIELDS, starts=(TOP32, TOP64, 3.0)
+    ),
     "paddle_document": paddle(loops_paddle.GradScalerPage, 32768, 2, 0.5, 1000, 2, starts=(TOP32, BOTTOM32)),
     "paddle": paddle(loops_paddle.GradScaler, 65536, 2, 0.5, 2000, 1, starts=(TOP32, BOTTOM32)),
     "paddle_amp_scaler": paddle(loops_paddle.GradScaler, 32768, 2, 0.5, 1000, 1, starts=(TOP32, BOTTOM32)),
@@ -83,9 +85,11 @@ PUBLISHED = {
         starts=(2.0**22, 1e7, BOTTOM64),
         more=({"min_scale": 10.0}, {"min_scale": 10.0, "max_scale": 100.0}, {"init_scale": TOP64, "max_scale": 1.5e308}),
     ),
-    "apex_hysteresis": Published(loops_torch.UpdateScaleHysteresis, (65536.0, 2.0, 0.5, 2000, 1), FIVE, starts=(TOP32, BOTTOM32)),
-    "apex_fp16_utils": Published(loops_others.ApexDynamicLossScaler, (2**32, 2.0, 1000), THREE, starts=(TOP64, 3.0)),
-    "nemo": Published(loops_torch.NemoGradScaler, (65536.0, 2.0, 0.5, 2000, 1), FIVE, starts=(TOP32, BOTTOM32)),
+    "apex_hysteresis": Published(
+        loops_torch.UpdateScaleHysteresis, (65536.0, 2.0, 0.5, 2000, 1), FIVE_FIELDS, starts=(TOP32, BOTTOM32)
+    ),
+    "apex_fp16_utils": Published(loops_others.ApexDynamicLossScaler, (2**32, 2.0, 1000), THREE_FIELDS, starts=(TOP64, 3.0)),
+    "nemo": Published(loops_torch.NemoGradScaler, (65536.0, 2.0, 0.5, 2000, 1), FIVE_FIELDS, starts=(TOP32, BOTTOM32)),
     "deepspeed": deepspeed(consecutive=False),
     "deepspeed_consecutive": deepspeed(consecutive=True),
     "deepspeed_fp16_optimizer": Published(
@@ -141,7 +145,7 @@ PUBLISHED = {
         (REQUIRED, 2000, 2),
         "init_scale growth_interval growth_factor",
         starts=(TOP32, 3.0),
-        factors=SINGLE,
+        factors=RECIPROCALS,
     ),
     "mpx": Published(
         loops_jax.MpxDynamicLossScaling,
@@ -171,7 +175,7 @@ PUBLISHED = {
         (REQUIRED, REQUIRED, 2, 2, 0.8),
         "init_scale growth_interval hysteresis growth_factor backoff_factor",
         starts=(TOP32, 3.0),
-        factors=FIFTH,
+        factors=FACTORS,
     ),
     "onnxruntime": Published(
         loops_others.OnnxDynamicLossScaler,
@@ -180,7 +184,7 @@ PUBLISHED = {
         starts=(2.0**22, 1e7, 3.0),
         more=({"min_scale": 10.1, "max_scale": 300.3}, {"init_scale": TOP64, "max_scale": 1.5e308}),
     ),
-    "oneflow": Published(loops_others.DynamicLossScaleSchedule, (2.0**16, 2.0, 2000), THREE, starts=(TOP32, 3.0)),
+    "oneflow": Published(loops_others.DynamicLossScaleSchedule, (2.0**16, 2.0, 2000), THREE_FIELDS, starts=(TOP32, 3.0)),
     "mxnet": Published(
         loops_others.MxnetLossScaler,
         (2.0**16, 2.0**24, 2000),

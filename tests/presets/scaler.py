@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 REQUIRED = object()  # default of a setting for which the published scaler has none
-# Values of required settings.
+# Values of required settings in the tests.
 VALUES = {"init_scale": 64.0, "growth_factor": 2, "growth_interval": 3, "min_scale": 1.0, "overflow_tolerance": 0.5}
 
 
@@ -17,7 +17,7 @@ class Published:
         loop: Class of its loop.
         defaults: Defaults of its settings, in the order of the loop's settings.
         fields: Names of the rule's fields for the same settings, in the same order.
-        fixed: Remaining settings of the loop, if the preset is one mode of a scaler with several.
+        fixed: Values of the loop's remaining settings, which the preset fixes.
         starts: Initial scales near the limits of the dtype or near the bounds.
         factors: Pairs of growth and backoff factors to test, as far as they can be set.
         more: Further settings to test, under the names of the rule's fields.
@@ -33,7 +33,7 @@ class Published:
 
     @property
     def default_of(self):
-        """Return the defaults under the names of the rule's fields."""
+        """Return a dict from the names of the rule's fields to the defaults."""
         return dict(zip(self.fields.split(), self.defaults, strict=True))
 
     def supported(self, setting):
@@ -42,7 +42,7 @@ class Published:
         return {name: value for name, value in {**required, **setting}.items() if name in self.default_of}
 
     def new(self, setting):
-        """Create the loop from settings under the names of the rule's fields; others have their defaults."""
+        """Create the loop from a dict of the rule's fields; fields that *setting* lacks have their defaults."""
         return self.loop(*{**self.default_of, **self.supported(setting)}.values(), *self.fixed)
 
     def settings(self):

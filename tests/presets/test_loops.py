@@ -1,4 +1,4 @@
-"""The loops equal those real scalers that are available, and import nothing of ampscale."""
+"""The loops equal the published scalers that are installed, and import nothing of ampscale."""
 
 import ast
 from pathlib import Path
@@ -14,7 +14,7 @@ SETTINGS = [(64.0, 2.0, 0.5, 3), (1000.1, 1.1, 0.7, 2), (2.0**126, 3.0, 0.3, 1),
 
 
 class Real(Loop):
-    """torch's own update, with the scale and the count as tensors."""
+    """Loop that calls torch's own update function, with the scale and the count as tensors."""
 
     def __init__(self, torch, update, init_scale, growth_factor, backoff_factor, growth_interval):
         self._growth_factor, self._backoff_factor, self._growth_interval = growth_factor, backoff_factor, growth_interval

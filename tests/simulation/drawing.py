@@ -1,4 +1,4 @@
-"""Traces and logs as text: a dot is a finite step, an x is an overflow, and a question mark is a step with an unknown flag."""
+"""Steps of traces and logs as text: "." is a finite step, "x" an overflow, and "?" a step of which neither is known."""
 
 import numpy as np
 
@@ -8,17 +8,17 @@ LETTERS = {1: ".", 0: "x", -1: "?"}
 
 
 def as_text(trace):
-    """Return a recorded trace, whose limits are infinite, as text."""
+    """Return the steps of a trace as text. The trace must be recorded: each limit is inf (finite step) or -inf (overflow)."""
     assert np.isinf(trace.limits).all()
     return "".join("." if limit > 0 else "x" for limit in trace.limits)
 
 
 def read_steps(text, *arguments, **options):
-    """Read a log, and return its steps as text."""
+    """Read a log, and return the steps in it as text. The arguments are those of `read_log`."""
     return steps_of(read_log(text, *arguments, **options))
 
 
 def steps_of(log):
-    """Return the steps of a log, which must be known, as text."""
+    """Return the steps of a log as text. The log must number its steps."""
     assert log.missing == ""
     return "".join(LETTERS[flag] for flag in log.observed.finite.tolist())

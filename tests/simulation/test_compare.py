@@ -52,7 +52,7 @@ def divergence_by_definition(one, other):
     st.text(".x", max_size=16),
 )
 def test_divergences_equal_the_definition(rules, steps):
-    """Of the three pairs of three rules, the two that diverge first diverge at the same step."""
+    """Three rules have three divergences, of which the two earliest are at the same step."""
     trajectories = [simulate(rule, from_string(steps)) for rule in rules]
     for one, other in combinations(trajectories, 2):
         assert divergence(one, other) == divergence_by_definition(one, other)

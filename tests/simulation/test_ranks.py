@@ -20,26 +20,26 @@ from ampscale.simulation import (
 )
 from ampscale.simulation.ranks import SYSTEMS, VECTOR
 
-UNIT = RankModel(latency=100.0, bandwidth=10.0, node_latency=1.0, node_bandwidth=10.0, ranks_per_node=4)
-NEAR, FAR = 3.0, 102.0  # seconds for a message of 20 bytes within a node, and between nodes
+MODEL = RankModel(latency=100.0, bandwidth=10.0, node_latency=1.0, node_bandwidth=10.0, ranks_per_node=4)
+WITHIN_NODE, BETWEEN_NODES = 3.0, 102.0  # seconds for a message of 20 bytes within a node, and between nodes
 
 
 @pytest.mark.parametrize(
     ("ranks", "flat", "tree", "hierarchical"),
     [
         (1, 0, 0, 0),
-        (2, 2 * NEAR, 2 * NEAR, 2 * NEAR),
-        (3, 4 * NEAR, 4 * NEAR, 4 * NEAR),
-        (4, 6 * NEAR, 4 * NEAR, 4 * NEAR),
-        (5, 6 * NEAR + 2 * FAR, 6 * FAR, 4 * NEAR + 2 * FAR),
-        (8, 6 * NEAR + 8 * FAR, 6 * FAR, 4 * NEAR + 2 * FAR),
-        (12, 6 * NEAR + 16 * FAR, 8 * FAR, 4 * NEAR + 4 * FAR),
-        (100_000, 6 * NEAR + 2 * 99_996 * FAR, 34 * FAR, 4 * NEAR + 30 * FAR),
+        (2, 2 * WITHIN_NODE, 2 * WITHIN_NODE, 2 * WITHIN_NODE),
+        (3, 4 * WITHIN_NODE, 4 * WITHIN_NODE, 4 * WITHIN_NODE),
+        (4, 6 * WITHIN_NODE, 4 * WITHIN_NODE, 4 * WITHIN_NODE),
+        (5, 6 * WITHIN_NODE + 2 * BETWEEN_NODES, 6 * BETWEEN_NODES, 4 * WITHIN_NODE + 2 * BETWEEN_NODES),
+        (8, 6 * WITHIN_NODE + 8 * BETWEEN_NODES, 6 * BETWEEN_NODES, 4 * WITHIN_NODE + 2 * BETWEEN_NODES),
+        (12, 6 * WITHIN_NODE + 16 * BETWEEN_NODES, 8 * BETWEEN_NODES, 4 * WITHIN_NODE + 4 * BETWEEN_NODES),
+        (100_000, 6 * WITHIN_NODE + 2 * 99_996 * BETWEEN_NODES, 34 * BETWEEN_NODES, 4 * WITHIN_NODE + 30 * BETWEEN_NODES),
     ],
 )
-def test_cost_is_the_number_of_messages_one_after_another(ranks, flat, tree, hierarchical):
-    """A node has four ranks. Messages within a node take less time than those between nodes."""
-    assert astuple(agreement_cost(ranks, 20, UNIT)) == pytest.approx((flat, tree, hierarchical))
+def test_cost_is_the_time_of_messages_one_after_another(ranks, flat, tree, hierarchical):
+    """A node has four ranks. Messages within a node take less time than messages between nodes."""
+    assert astuple(agreement_cost(ranks, 20, MODEL)) == pytest.approx((flat, tree, hierarchical))
 
 
 def test_documentation_lists_the_collectives_of_each_system():
@@ -115,7 +115,7 @@ def test_mean_of_the_first_disagreements_is_the_closed_form():
     ],
 )
 def test_each_rank_has_the_scale_of_a_rule_of_its_own(rule):
-    """The flags come from an equal generator, whose default seed is 0, and each rank is updated separately."""
+    """The expected flags come from a generator with the default seed, 0, and each rank is updated separately."""
     drift, random = simulate_drift(rule, 20, 0.3, 30), np.random.default_rng(0)
     states = [rule.init(like=0.0) for _ in range(20)]
     for _ in range(30):

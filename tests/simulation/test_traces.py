@@ -18,7 +18,7 @@ FLAGS = np.ones(1, np.int8)
 
 
 def close_to(share, steps):
-    """Return the range of the observed share of so many independent steps, with a failure probability of 1e-10."""
+    """Return the range that contains the observed share of *steps* independent steps, except with probability 1e-10."""
     return pytest.approx(share, abs=6.5 * math.sqrt(share * (1 - share) / steps))
 
 
@@ -92,10 +92,10 @@ def test_a_model_is_log_normal():
 
 def test_drift_changes_the_median():
     """Without noise, the change of the limits is exact."""
-    still = from_model(3001, above=8.0, drift=-2.0).limits
-    assert still[[0, 500, 1000, 3000]].tolist() == [8.0, 4.0, 2.0, 0.125]
+    medians = from_model(3001, above=8.0, drift=-2.0).limits
+    assert medians[[0, 500, 1000, 3000]].tolist() == [8.0, 4.0, 2.0, 0.125]
     noisy = from_model(3001, above=8.0, noise=1.0, drift=-2.0).limits
-    assert np.log2(noisy / still).mean() == pytest.approx(0, abs=6.5 / math.sqrt(3001))
+    assert np.log2(noisy / medians).mean() == pytest.approx(0, abs=6.5 / math.sqrt(3001))
     assert alike(from_model(4, above=0.1).limits, np.full(4, 0.1))  # without noise and drift, bit for bit
 
 

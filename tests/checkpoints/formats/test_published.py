@@ -166,7 +166,7 @@ STATE = LossScaleState(np.float32(4096), np.int32(2), np.int32(0))
 
 
 def test_hysteresis_trackers_and_iteration_numbers_are_decoded():
-    """Megatron counts remaining overflows down, also below zero; DeepSpeed stops at one. From one on, every overflow backs off."""
+    """Megatron's tracker of overflows counts down below zero, DeepSpeed's to one. At one or less, every overflow backs off."""
     rule = presets.megatron(4096.0, growth_interval=5, hysteresis=3)
     for tracker, bad in ((3, 0), (2, 1), (1, 2), (0, 3), (-1, 3), (-200, 3)):
         mapping = {"scale": np.ones(1, np.float32) * 8, "growth_tracker": 0, "hysteresis_tracker": tracker}

@@ -11,7 +11,7 @@ from ampscale.simulation.identification.follow_scales import rounded
 from ampscale.simulation.simulate import simulate
 from ampscale.simulation.traces import Overflow, from_flags
 
-AXES = {
+CONSTANTS = {
     "plain": {},
     "hysteresis, reset by finite steps": {"hysteresis": 2},
     "hysteresis, reset by growths": {"hysteresis": 3, "reset_bad_steps_on": ("growth",)},
@@ -24,18 +24,18 @@ AXES = {
     "a warmup factor": {"warmup_growth_factor": 4.0, "reset_bad_steps_on": ()},
     "odd factors": {"growth_factor": 1.5, "backoff_factor": 0.7},
 }
-RULES = {name: LossScaleRule(init_scale=64.0, growth_interval=3, **axes) for name, axes in AXES.items()}
+RULES = {name: LossScaleRule(init_scale=64.0, growth_interval=3, **constants) for name, constants in CONSTANTS.items()}
 RULES["to infinity"] = LossScaleRule(init_scale=2.0**126, growth_interval=2, skip_infinite_growth=False)
 
 
 def overflows_of(rule, finite):
-    """Return the overflows of a run, with the scales before and after each."""
+    """Return the overflows of a run of *rule*, with the scales before and after each overflow."""
     scales = simulate(rule, from_flags(finite)).scales
     return [Overflow(int(step) + 1, *scales[step : step + 2].tolist()) for step in np.flatnonzero(~finite[: scales.size - 1])]
 
 
 def first_impossible(rule, overflows, most=60):
-    """Return the index of the first impossible overflow, by trying up to *most* finite steps before each overflow; or None."""
+    """Return the index of the first impossible overflow, or None. Up to *most* finite steps are tried before each overflow."""
     states = [rule.init()]
     for index, overflow in enumerate(overflows):
         before, after = rounded(rule, np.array(overflow[1:]))
@@ -54,7 +54,7 @@ def first_impossible(rule, overflows, most=60):
 
 
 def overflows_of_run(rule, random, wrong):
-    """Return the overflows of a run, with some unknown scales, and with one changed scale if *wrong*."""
+    """Return the overflows of a random run, with some unknown scales, and with one changed scale if *wrong*."""
     finite = random.random(60) > 0.12
     overflows = overflows_of(rule, finite)[:5]
     if wrong and overflows:
@@ -95,7 +95,7 @@ def test_contradiction_lists_the_expected_scales():
 
 
 def test_trace_has_as_few_finite_steps_as_possible():
-    """The second overflow is two growths higher than the first."""
+    """The scale before the second overflow is two growths above the scale after the first overflow."""
     result = follow_overflows(presets.torch(growth_interval=5), [Overflow(1, 65536.0, 32768.0), Overflow(2, 131072.0, 65536.0)])
     assert "".join(".x"[not finite] for finite in result.finite) == "x..........x"
     assert result.ambiguous is None
@@ -124,7 +124,7 @@ def test_unknown_scale_before_an_overflow_is_limited_by_the_scale_after_it():
 
 
 def test_resumed_run_can_start_with_a_counted_overflow():
-    """Megatron backs off at the second overflow, which a run that starts with zero counts cannot do at its first."""
+    """Megatron backs off at the second counted overflow. With zero counts at the start, the first overflow cannot back off."""
     overflows = [Overflow(1, 65536.0, 32768.0), Overflow(2, 65536.0, 65536.0)]
     rule = presets.megatron(init_scale=65536.0)
     result = follow_overflows(rule, overflows, resumed=True)

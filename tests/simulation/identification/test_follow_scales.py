@@ -14,7 +14,7 @@ from ampscale.simulation.simulate import simulate
 from ampscale.simulation.traces import Observed, from_flags
 
 RULES = {name: preset.rule() for name, preset in presets.PRESETS.items()}
-AXES = {
+CONSTANTS = {
     "no backoff resets the count": {"hysteresis": 2, "reset_bad_steps_on": ()},
     "a growth resets the count": {"hysteresis": 3, "reset_bad_steps_on": ("growth",)},
     "a late window": {"initial_good_steps": -2},
@@ -29,16 +29,19 @@ AXES = {
     "odd factors": {"growth_factor": 1.1, "backoff_factor": 0.7, "growth_interval": 2, "hysteresis": 2},
     "a tolerance": {"overflow_tolerance": 0.5, "reset_bad_steps_on": ("backoff",), "growth_interval": 2},
 }
-AXES["a delayed tolerance"] = AXES["a tolerance"] | {"reset_bad_steps_on": ("backoff", "growth"), "delayed_update": True}
-AXES["a delayed tolerance"]["overflow_tolerance"] = 0.4
-RULES |= {name: LossScaleRule(**{"init_scale": 64.0, "growth_interval": 3, **axes}) for name, axes in AXES.items()}
+CONSTANTS["a delayed tolerance"] = CONSTANTS["a tolerance"] | {
+    "reset_bad_steps_on": ("backoff", "growth"),
+    "delayed_update": True,
+}
+CONSTANTS["a delayed tolerance"]["overflow_tolerance"] = 0.4
+RULES |= {name: LossScaleRule(**{"init_scale": 64.0, "growth_interval": 3, **constants}) for name, constants in CONSTANTS.items()}
 
 
 def small(rule):
-    """Return the rule with windows shorter than nine steps, and an initial scale near its minimum."""
-    floor = min(16.0, rule.init_scale) if rule.min_scale == 1 else rule.min_scale
-    settings = {"init_scale": min(64.0, rule.init_scale), "growth_interval": min(rule.growth_interval, 3), "min_scale": floor}
-    return rule if rule in (RULES[name] for name in AXES) else dataclasses.replace(rule, **settings)
+    """Return a preset's rule with a short growth interval and an initial scale near its minimum; other rules unchanged."""
+    min_scale = min(16.0, rule.init_scale) if rule.min_scale == 1 else rule.min_scale
+    settings = {"init_scale": min(64.0, rule.init_scale), "growth_interval": min(rule.growth_interval, 3), "min_scale": min_scale}
+    return rule if rule in (RULES[name] for name in CONSTANTS) else dataclasses.replace(rule, **settings)
 
 
 NAMES = [*{small(rule): name for name, rule in RULES.items()}.values()]  # several presets have the same rule
@@ -89,7 +92,7 @@ def test_follow_agrees_with_all_patterns(name):
 
 
 def first_contradiction(rule, observed, resumed):
-    """Return the index of the first scale that no state has, or None, by updating the set of all possible states."""
+    """Return the index of the first observed scale that no possible state has, or None. All possible states are updated."""
     first = rule.init()
     fields = [index for index, array in enumerate(first) if array is not None]
     rows, observed_scales = np.array([[float(first[index]) for index in fields]]), rounded(rule, observed.scales)
@@ -137,7 +140,7 @@ def long_observations(rule, random, wrong, steps=80):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_long_observations_have_the_first_contradiction(name):
-    """Runs have eighty steps and windows of nine; sets of all possible states give the same result."""
+    """Runs have 80 steps, and growth intervals nine. `first_contradiction` must give the same result."""
     random = np.random.default_rng(list(RULES).index(name))
     window = {"growth_interval": 9} if RULES[name].growth_interval > 1 else {}
     rule = dataclasses.replace(small(RULES[name]), **window)

@@ -19,7 +19,7 @@ def observed(scales, flags=None):
 
 
 def test_guesses_are_other_values_of_the_given_settings():
-    """Small numbers for hysteresis; intervals require a growth, and factors a change."""
+    """Small numbers are guessed for the hysteresis. Intervals are guessed only after a growth, and factors after any change."""
     assert guesses(observed([64, 64]), {"hysteresis": 2, "init_scale": 64.0}) == {"hysteresis": [1, 3, 4]}
     values = guesses(observed([64, 32, 16]), SETTINGS)
     assert values == {"hysteresis": [2, 3, 4], "min_scale": [16.0], "max_scale": [64.0]}
@@ -50,7 +50,7 @@ def test_the_first_growth_of_a_resumed_run_gives_no_interval():
 
 
 def test_sparse_scales_give_a_range_of_intervals():
-    """Round numbers come first. Smaller ones are included if overflows may be unobserved."""
+    """Round numbers come first. Intervals below the range are included if overflows may be unobserved."""
     scales = np.full(801, np.nan)
     scales[::100] = 64, 64, 64, 64, 128, 128, 128, 128, 256
     known = guesses(observed(scales, np.ones(800)), {"growth_interval": 2000})["growth_interval"]
@@ -76,7 +76,7 @@ def test_several_growths_between_two_scales_limit_the_interval(scales, factor, r
 
 
 def test_the_tolerance_of_a_ratio_is_twice_that_of_a_scale():
-    """A tolerance gives factors with fewer digits. A ratio within it is consistent with the factor of the rule."""
+    """With a tolerance, guessed factors have fewer digits. A ratio within its tolerance agrees with the factor of the rule."""
     for rtol, exact in ((1e-3, True), (0.0, False)):
         assert (guesses(observed([65536, 52400]), {"backoff_factor": 0.5}, rtol=rtol)["backoff_factor"][0] == 0.8) is exact
     for second, is_other in ((50.75, False), (51.25, True)):
@@ -119,6 +119,6 @@ def test_overflows_give_factors_and_bounds_but_no_interval():
 
 @pytest.mark.parametrize(("steady", "intervals"), [(2, [4, 3, 2, 1]), (14, [16, 15, 10, 9, 8])])
 def test_unobserved_overflows_allow_all_intervals_up_to_the_longest(steady, intervals):
-    """Of many, the round numbers are tried."""
+    """If there are many such intervals, only round numbers are tried."""
     scales = [64, math.nan, *[64] * steady, 128]
     assert list(dict.fromkeys(guesses(observed(scales), {"growth_interval": 2000})["growth_interval"])) == intervals

@@ -30,7 +30,7 @@ RUN = without_flags([64, 32])
 
 
 def with_flags(steps, scales):
-    """Return an observation of scales, with flags as text."""
+    """Return an observation of scales whose flags are written as text such as "..x."."""
     return Observed(np.array(scales, np.float64), np.array([step == "." for step in steps], np.int8))
 
 
@@ -117,8 +117,8 @@ def test_scalers_contradict_each_other_at_the_first_difference(name):
 def test_changed_settings_are_inferred(name, settings, flags):
     """No other setting is changed."""
     rule = presets.PRESETS[name].rule(**settings)
-    overflowing = 0.3 if {"min_scale", "raise_at_min_scale"} & set(settings) else 0.02
-    observed = run(rule, np.random.default_rng(1).random(3000) > overflowing, flags)
+    overflow_share = 0.3 if {"min_scale", "raise_at_min_scale"} & set(settings) else 0.02
+    observed = run(rule, np.random.default_rng(1).random(3000) > overflow_share, flags)
     (explanation,) = identify(observed, [name])
     assert explanation.explains
     assert explanation.settings == {"init_scale": rule.init_scale, **settings}
@@ -169,7 +169,7 @@ def test_rules_can_be_candidates():
 
 
 def test_overflows_without_steps_are_identified():
-    """Any number of finite steps can lie between them, so that no interval is inferred."""
+    """Any number of finite steps can lie between two overflows, so that no interval is inferred."""
     overflows = [Overflow(9, 65536.0, 65536.0), Overflow(20, 65536.0, 32768.0), Overflow(70, 65536.0, 65536.0)]
     by_name = {item.name: item for item in identify(overflows, ["deepspeed", "deepspeed_consecutive", "torch"])}
     assert consistent(by_name.values()) == ["deepspeed", "deepspeed_consecutive"]
@@ -181,7 +181,7 @@ def test_overflows_without_steps_are_identified():
 
 @pytest.mark.parametrize(("after", "init", "changed"), [((64.0, 32.0), 128, ()), ((16.0, 8.0), 32, ("init_scale",))])
 def test_overflows_with_unknown_old_scales_are_identified(after, init, changed):
-    """The initial scale is the published one, or twice the first known one."""
+    """The initial scale is the published one, or twice the first known scale."""
     (explanation,) = identify([Overflow(1, math.nan, scale) for scale in after], ["fairseq"])
     assert (explanation.explains, explanation.changed, explanation.rule.init_scale) == (True, changed, init)
 
@@ -247,7 +247,7 @@ def test_invalid_arguments_raise_an_error(call, error, message):
 
 
 def test_settings_without_a_rule_contradict_before_the_first_step():
-    """The first observed scale exceeds the maximum of mpx, whose bounds are its own."""
+    """The first observed scale exceeds the maximum of mpx, which no setting changes."""
     (explanation,) = identify(Observed(np.array([2.0**20] * 2), np.full(1, -1, np.int8)), ["mpx"])
     assert explanation.rule is None
     assert explanation.rejection.startswith("init_scale must be between min_scale 1.0 and max_scale 65504.0")

@@ -1,4 +1,4 @@
-"""Messages of each project and version, and their values."""
+"""Log messages of each project and version, and the values that are read from them."""
 
 import math
 from itertools import product
@@ -26,7 +26,7 @@ def only_event(text):
     return log_format, event
 
 
-MESSAGES = {  # for each project, the scale before the overflow and after it
+MESSAGES = {  # for each project, its messages with the scales before and after the overflow
     "apex": {
         "Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to 32768.0": (None, 32768),
         "Gradient overflow. Skipping step, loss scaler 12 reducing loss scale to 8.1651e-202": (None, 8.1651e-202),
@@ -48,7 +48,7 @@ MESSAGES = {  # for each project, the scale before the overflow and after it
         "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 1, reducing to 0": (
             1,
             None,
-        ),  # 0: any scale below 1
+        ),  # scales are printed as integers, so 0 can be any scale below 1
         "[Rank 0] Overflow detected. Skipping step. Attempted loss scale: 8.0, reducing to 4.0": (8, 4),
         "[Rank -1] Overflow detected. Skipping step. Attempted loss scale: 8.0, reducing to 4.0": (8, 4),
     },
@@ -70,7 +70,7 @@ STAMPS = ["", STAMP, " 12%|█▎        | 47/378 [00:21<01:09,  3.52s/it]", "no
 
 @pytest.mark.parametrize("log_format", MESSAGES)
 def test_message_is_an_overflow_with_its_scales(log_format):
-    """The start of the line does not matter. A missing scale is NaN."""
+    """The line can have any text before the message. A missing scale is NaN."""
     for (message, scales), stamp in product(MESSAGES[log_format].items(), STAMPS):
         detected_format, event = only_event(f"first\n{stamp}{message}\nlast")
         line, *reported = event.overflow()
@@ -84,7 +84,7 @@ def test_fp16_utils_and_the_first_megatron_have_the_same_message():
     assert [event.overflow() for (event,) in events.values()] == [(1, 2.0**32, 2.0**31)] * 2
 
 
-LINES = {  # for each project, the step number in a line, and other values in it
+LINES = {  # for each project, lines with their step number and some of their other values
     "deepspeed": [
         (f"{STAMP}[Rank 0] step=10, skipped=6, lr=[1e-05], mom=[(0.9, 0.95)]", 10, {"total": "6"}),
         ("INFO:root:rank:1 step=10, skipped=6, lr=[0.001], mom=[0.9]", 10, {"total": "6"}),
@@ -125,7 +125,7 @@ def test_number_of_the_step_is_read(log_format):
 
 
 def test_other_lines_match_nothing():
-    """Progress bars of fairseq, which contain an earlier number of updates, are among them."""
+    """Among these lines are fairseq's progress bars, whose number of updates is that of an earlier step."""
     for line in [
         "",
         "No overflow today. Skipping lunch.",
@@ -196,7 +196,7 @@ def test_line_can_have_two_messages():
 
 
 def test_log_format_with_most_reports_comes_first():
-    """Reports are overflows, and lines that count them. Ties are sorted by the number of lines."""
+    """Reports are overflow messages, and lines that count overflows. Formats with equally many reports are sorted by lines."""
     message, line = "Found inf or nan, current scale is: 8.0, decrease to: 8.0*0.5\n", "steps: 20 loss: 6.9\n"
     assert list(find_events(message + line * 5)) == ["paddle", "deepspeed"]
     assert list(find_events("global_step: 3\n" + line * 5)) == ["deepspeed", "paddle"]
@@ -227,7 +227,7 @@ def test_every_log_format_except_lightning_has_messages():
     ],
 )
 def test_step_pattern_finds_the_lines_of_steps(pattern, numbers, lines):
-    """With a group, each match is a step; without one, each line."""
+    """With a group `step`, each match is a step; without this group, each line with a match is a step."""
     events = find_steps("step 5\n\nstep 6 step 7\nloss", pattern)
     assert [event.number for event in events] == numbers
     assert [event.line for event in events] == lines

@@ -1,4 +1,4 @@
-"""Flags of each step, from lines that number steps; as text, they are . (finite), x (overflow) and ? (unknown)."""
+"""Flags of the steps in a log, from lines that number steps. As text, a flag is "." (finite), "x" (overflow) or "?" (unknown)."""
 
 import math
 
@@ -25,7 +25,7 @@ def new_megatron(number, skipped):
 
 
 def fairseq(number, scale=None, inner=True):
-    """Return a line of fairseq after *number* updates: one of many, or with inner=False, one at the end of an epoch."""
+    """Return a line of fairseq after *number* updates: within an epoch, or with inner=False at the end of an epoch."""
     suffix = "" if scale is None else f", loss_scale={scale:g}"
     return f"2022-10-04 11:12:15 | INFO | {'train_inner' if inner else 'train'} | num_updates={number}{suffix}\n"
 
@@ -59,7 +59,7 @@ STEPS_OF = {
         (megatron(1, 1) + megatron(2, 1) + megatron(3, 1), "xxx"),
         (megatron(1, 0) + megatron(2, 1) + megatron(3, 0), ".x."),
     ],
-    "updates do not count overflows, and a line of train_inner alone follows a finite step": [
+    "updates do not count overflows, and only a line of train_inner follows a finite step": [
         (note(8) + note(4) + fairseq(1) + fairseq(2), "xx.."),
         (fairseq(1) + note(8) + fairseq(2) + note(4) + fairseq(3), ".x.x."),
         (fairseq(2) + note(8) + fairseq(4), "..??."),
@@ -110,7 +110,7 @@ def test_scales_of_overflows_with_known_steps_are_known():
 
 
 def test_count_of_a_line_takes_precedence_over_messages():
-    """A note reports the difference."""
+    """A note reports the lines whose count differs from the number of messages."""
     text = deepspeed(0, 0) + overflow(8, 4) + deepspeed(2, 2) + deepspeed(3, 2)
     assert read_steps(text) == "xx."
     assert scales(text) == {}
@@ -136,7 +136,7 @@ def test_count_of_a_line_takes_precedence_over_messages():
     ],
 )
 def test_log_starts_one_distance_before_its_first_number(text, start, expected):
-    """The log does not start before the first step. A note contains the start, unless it is the first step."""
+    """The distance is that of the first two numbers. No log starts before the first step; a note reports any later start."""
     assert read_steps(text) == expected
     assert [note for note in read_log(text).notes if "begins" in note] == [f"the log begins after step {start}"] * bool(start)
 
@@ -146,7 +146,9 @@ def test_overflows_before_the_first_number_are_steps():
     text = overflow(8, 4) + "step 0\nstep 1\n" + overflow(4, 2) + "step 2\n"
     assert read_steps(text, step_pattern=r"step (?P<step>\d+)") == "x.x"
     assert "the log counts its steps from 0" in read_log(text, step_pattern=r"step (?P<step>\d+)").notes
-    text = "".join([*map(overflow, (8, 4, 2), (4, 2, 1)), "step 4\nstep 5\nstep 6\n"])  # more overflows than steps in a distance
+    text = "".join(
+        [*map(overflow, (8, 4, 2), (4, 2, 1)), "step 4\nstep 5\nstep 6\n"]
+    )  # more overflows than steps between two numbers
     assert read_steps(text, step_pattern=r"step (?P<step>\d+)") == "????.."
 
 
@@ -156,10 +158,10 @@ SCALES_OF = {  # for each fact: logs with their steps, and the known scales by t
     "a line of DeepSpeed's pipeline engine has no count, so messages are counted instead": [
         (TOTAL, "xx.", {0: 8, 1: 4, 2: 2}),
     ],
-    "if a line of Megatron is missing, its count covers one distance, and its steps are unknown": [
+    "after a missing line, Megatron's count covers one distance, and the flags of the missing line are unknown": [
         (megatron(2, 0) + megatron(4, 2) + megatron(6, 0) + megatron(10, 2), "..xx..??xx", {2: 8, 4: 8, 6: 8, 10: 8}),
     ],
-    "a line contains the scale after its steps, or of the last finite one if an overflow can precede it": [
+    "a line contains the scale after its steps, or after the last finite step if an overflow may lie in between": [
         (fairseq(1, 8) + note(4) + fairseq(2, 4), ".x.", {1: 8, 2: 4, 3: 4}),
         (WHOLE + note(4) + WHOLE + fairseq(2, 4, inner=False), ".x.", {1: 8, 2: 4, 3: 4}),
         (fairseq(2, 8, inner=False) + note(4) + fairseq(4, 8, inner=False), "..???", {2: 8}),
@@ -213,7 +215,7 @@ def test_number_of_steps_is_limited(monkeypatch):
 
 
 def test_overflows_after_the_last_line_are_ignored():
-    """The number of finite steps before them is unknown. A note counts them."""
+    """The number of finite steps before such an overflow is unknown. A note counts the ignored overflows."""
     text = deepspeed(0, 0) + deepspeed(2, 0) + overflow(8, 4) + overflow(4, 2)
     assert read_steps(text) == ".."
     assert "ignored overflows after the last number of steps: 2, the first in line 3" in read_log(text).notes

@@ -72,20 +72,24 @@ def test_every_sample_is_listed():
 
 
 def apex(run, every):
-    """Yield message and line of each step under Apex, which does not number the steps; the lines are the training loop's."""
+    """
+    Yield the message of Apex and the line of the training loop for each step; Apex does not number the steps.
+
+    *run* yields a flag, the scale before and the scale after each step. A line is printed at each *every*-th step.
+    """
     for step, (finite, _, after) in enumerate(run, 1):
         yield "" if finite else APEX.format(0, after), "" if step % every else f"step {step}\n"
 
 
 def paddle(run, every):
-    """Yield message and line of each step under Paddle and the trainer of PaddleNLP."""
+    """Yield the message of Paddle and the line of PaddleNLP's trainer for each step."""
     for step, (finite, before, _) in enumerate(run, 1):
         line = "" if step % every else f"[    INFO] - loss: 1.5, learning_rate: 0.1, global_step: {step}, ppl: 4\n"
         yield "" if finite else PADDLE.format(before, before, 0.5), line
 
 
 def deepspeed(run, every):
-    """Yield message and line of each step under DeepSpeed's ZeRO: a message has its rank, and a line the overflow count."""
+    """Yield the message and the line of DeepSpeed's ZeRO for each step: a message has a rank, and a line the overflow count."""
     skipped = 0
     for step, (finite, before, after) in enumerate(run, 1):
         skipped += not finite
@@ -94,13 +98,13 @@ def deepspeed(run, every):
 
 
 def old_deepspeed(run, every):
-    """Yield message and line of each step under DeepSpeed 0.1, whose message has no rank."""
+    """Yield the message and the line of DeepSpeed 0.1 for each step; its messages have no rank."""
     for message, line in deepspeed(run, every):
         yield message.replace(" Rank #", ""), line
 
 
 def megatron(run, every):
-    """Yield line of each step under Megatron, which has no messages; a line has the overflow count since the line before."""
+    """Yield no message and the line of Megatron for each step: a line has the number of overflows since the line before."""
     skipped = 0
     for step, (finite, _, after) in enumerate(run, 1):
         skipped += not finite
@@ -110,7 +114,7 @@ def megatron(run, every):
 
 
 def new_megatron(run, every):
-    """Yield line of each step under Megatron core 0.16, which also has one after the first step, without resetting the count."""
+    """Yield lines like `megatron`; core 0.16 also prints a line after the first step, and does not reset the count there."""
     skipped = 0
     for step, (finite, _, after) in enumerate(run, 1):
         skipped += not finite
@@ -120,7 +124,7 @@ def new_megatron(run, every):
 
 
 def fairseq(run, every):
-    """Yield message and line of each step under fairseq 0.12, which prints a line at each *every*-th finite step."""
+    """Yield the message and the line of fairseq 0.12 for each step; it prints a line at each *every*-th finite step."""
     updates = 0
     for finite, _, after in run:
         updates += finite
@@ -130,7 +134,7 @@ def fairseq(run, every):
 
 
 def old_fairseq(run, every):
-    """Yield message and line of each step under fairseq 0.9, whose line has the values after the last finite step."""
+    """Yield the message and the line of fairseq 0.9 for each step; its lines have the values after the last finite step."""
     yield "", "| no existing checkpoint found checkpoint_last.pt\n"
     updates, shown = 0, ""
     for step, (finite, _, after) in enumerate(run, 1):
@@ -147,7 +151,7 @@ WINDOWS = st.integers(1, 5)
 
 
 def printed(project, text, window, every, ranks=1):
-    """Return the log of a training in which *ranks* processes print messages and one prints lines, and all scales."""
+    """Return the log of a training, in which *ranks* processes print messages and another one prints lines, and its scales."""
     scales = simulate(LossScaleRule(2.0**40, growth_interval=window), from_string(text)).scales.tolist()
     run = zip((step == "." for step in text), scales[:-1], scales[1:], strict=True)
     logged = [
@@ -164,8 +168,8 @@ def test_simulated_log_is_read_back(project, text, window, every):
     """
     Flags and scales equal those of the simulation, or are unknown. The log has all steps up to the last line.
 
-    If each step has a line, all flags are known; otherwise those between two lines with both kinds of steps are unknown. fairseq
-    prints lines for finite steps only.
+    If each step has a line, all flags are known. Otherwise flags are unknown between two lines between which both finite steps
+    and overflows lie. fairseq prints lines for finite steps only.
     """
     every, text = min(every, window), text + "." * 5
     lines, scales = printed(project, text, window, every)
@@ -184,7 +188,7 @@ def test_simulated_log_is_read_back(project, text, window, every):
 @pytest.mark.parametrize("project", [apex, paddle, deepspeed, old_deepspeed])
 @given(text=STEPS, window=WINDOWS, every=st.integers(1, 5), ranks=st.integers(2, 3))
 def test_messages_of_several_processes_are_read_once(project, text, window, every, ranks):
-    """The result equals that of the log of one process, and a note reports it."""
+    """The result equals that of the log of one process, and a note reports that messages were printed several times."""
     every, text = min(every, window), text + "." * 5
     log = read_log(printed(project, text, window, every, ranks)[0], **OPTIONS.get(project, {}))
     alone = read_log(printed(project, text, window, every)[0], **OPTIONS.get(project, {}))
@@ -199,7 +203,7 @@ def paddle_messages(*scales, copies=1):
     return "".join(PADDLE.format(scale, scale, 0.5) * copies for scale in scales)
 
 
-AT_FLOOR, ABOVE_FLOOR = (f"OVERFLOW! Skipping step. Attempted loss scale: {scale}, reducing to 1\n" for scale in (1, 2))
+AT_BOUND, ABOVE_BOUND = (f"OVERFLOW! Skipping step. Attempted loss scale: {scale}, reducing to 1\n" for scale in (1, 2))
 FAIRSEQ = "NOTE: gradient overflow detected, ignoring gradient, setting loss scale to: 4.0\n"
 WITH_STEP = "\nGrad overflow on iteration {}\nUsing dynamic loss scale of {}\n"
 WITH_STEP_BEFORE = "Grad overflow on iteration 1\n[deepspeed] OVERFLOW! Skipping step. Attempted loss scale: 8, reducing to 4.0\n"
@@ -209,12 +213,12 @@ COUNTED = {  # for each fact: log, step pattern, steps if they are known, number
     "equal messages in a row are several overflows": (paddle_messages(8.0, 4.0, 4.0), None, None, 3, None),
     "if all messages have copies, each is read once": (paddle_messages(8.0, 4.0, 4.0, copies=2), None, None, 3, TWICE),
     "one fairseq process prints messages": (FAIRSEQ * 2 + "| INFO | train_inner | num_updates=5\n", None, "??????.", 2, None),
-    "at the lower bound the scale does not change": (AT_FLOOR * 4, None, None, 4, None),
-    "copies above the bound show that there are copies at it": (ABOVE_FLOOR * 2 + AT_FLOOR * 6, None, None, 4, TWICE),
-    "a single message above the bound shows that there are no copies": (ABOVE_FLOOR + AT_FLOOR * 6, None, None, 7, None),
+    "at the lower bound the scale does not change": (AT_BOUND * 4, None, None, 4, None),
+    "copies above the bound show that messages at the bound have copies": (ABOVE_BOUND * 2 + AT_BOUND * 6, None, None, 4, TWICE),
+    "a single message above the bound shows that there are no copies": (ABOVE_BOUND + AT_BOUND * 6, None, None, 7, None),
     "copies of a message precede each copy of a line": (THRICE, STEP, "x.x", 2, None),
     "a message contains its step": (WITH_STEP.format(3, 8.0) * 2 + WITH_STEP.format(4, 4.0) * 2, None, "...xx", 2, None),
-    "with such messages, a step pattern determines only the log's end": (WITH_STEP_BEFORE + "step 3\n", STEP, ".x.", 1, None),
+    "if messages have steps, the step pattern gives only the last one": (WITH_STEP_BEFORE + "step 3\n", STEP, ".x.", 1, None),
     "a carriage return ends a line": (f"\r 1/3 [1s]{ZERO.format(0, 8, 4)}\r 2/3 [2s]\r 3/3 [3s]\n", r"\d/3 \[", ".x.", 1, None),
 }
 
@@ -258,14 +262,14 @@ def test_log_format_with_most_reports_is_read():
     log = read_log(text)
     assert (log.log_format, steps_of(log)) == ("paddle", "xx")
     assert "reports of deepspeed that were not read: 1" in log.notes
-    asked = read_log(text, log_format="deepspeed", step_pattern="global_step")
-    assert (asked.log_format, steps_of(asked)) == ("deepspeed", "x.")
-    assert "reports of paddle that were not read: 2" in asked.notes
+    requested = read_log(text, log_format="deepspeed", step_pattern="global_step")
+    assert (requested.log_format, steps_of(requested)) == ("deepspeed", "x.")
+    assert "reports of paddle that were not read: 2" in requested.notes
     assert recognized_formats(text) == ("paddle", "deepspeed")
 
 
 def test_a_log_without_overflows_requires_a_format_and_steps():
-    """Without these, nothing shows that an overflow would have been logged."""
+    """Without a known format, nothing shows that an overflow would have been logged."""
     assert read_steps("step 1\nstep 2\n", "apex", STEP) == read_steps("global_step: 1\nglobal_step: 2\n") == ".."
 
 
@@ -352,7 +356,7 @@ def test_any_text_is_read_or_raises_a_value_error(text):
 
 
 def test_first_note_names_the_log_format():
-    """Notes on unknown messages follow it."""
+    """Notes on unknown messages follow the first note."""
     assert read_log(METRICS).notes[0].startswith("read as a log of lightning")
     text = "".join(f"[Rank 0] step={step}, skipped=0, lr=[0.1], mom=[0.9]\nwhat an OVERFLOW of the scale\n" for step in (1, 2))
     assert read_log(text).notes[0] == "read as a log of deepspeed"

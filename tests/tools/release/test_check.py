@@ -42,7 +42,7 @@ def test_other_versions_are_rejected(source, names, citation, tags, message):
 
 
 def test_builds_with_different_bytes_are_rejected(tmp_path):
-    """A file that only one build has is different too."""
+    """A file that only one of the builds contains counts as different."""
     first, second = ([tmp_path / build / name for name in ("a.whl", "b.whl")] for build in ("first", "second"))
     for file in (*first, *second):
         file.parent.mkdir(exist_ok=True)
