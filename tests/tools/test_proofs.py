@@ -31,7 +31,7 @@ def test_encoding_equals_the_library_for_further_rules_and_no_mutant_does():
 
 
 def test_page_lists_every_invariant_and_theorem_as_proven():
-    """Each invariant and theorem is false for at least one wrong transition, as the last column says."""
+    """The last column counts the wrong transitions for which the invariant or theorem is false; there is at least one."""
     counts = dict(re.findall(r"^\| (.*) \| MACHINE-[\w-]+ \| (\d+) \|$", PAGE, re.MULTILINE))
     assert set(counts) >= {*theorems.INVARIANTS, *theorems.THEOREMS}
     assert min(map(int, counts.values())) >= 1

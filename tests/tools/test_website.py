@@ -84,6 +84,6 @@ def test_clauses_in_prose_become_links():
     ],
 )
 def test_broken_links_are_found(link, leads, tmp_path):
-    """A link to another site needs a host with a domain; one within the site, a page and an anchor."""
+    """A link to another site must have a host with a domain. A link within the site must lead to a page and an anchor."""
     (tmp_path / "a.html").write_text(f'<p id="b"><a href="{link}">x</a></p>')
     assert check_links.main(tmp_path) == (not leads)

@@ -78,7 +78,7 @@ def test_version_of_returns_the_installed_version():
 
 @pytest.mark.slow
 def test_torch_fails_two_clauses():
-    """Version 2.13.0 multiplies by a reciprocal, checks one side for overflows, and rejects a step without gradients."""
+    """GradScaler of torch 2.13.0 detects overflows only before unscaling, and rejects a step without gradients."""
     results = check(find("torch"), 4).results
     failed = {result.clause for result in results if result.verdict in BAD}
     assert failed == {"OVERFLOW-both-sides", "CALLS-no-gradients"}
@@ -103,7 +103,7 @@ def test_torch_fails_two_clauses():
     ],
 )
 def test_torch_fails_cases_on_ranks(name, failed):
-    """`GradScaler` of version 2.13.0 agrees on the mesh of the first gradient; `ShardedGradScaler` agrees on all ranks."""
+    """In torch 2.13.0, ranks of the first gradient's mesh share a flag in `GradScaler`, and all ranks in `ShardedGradScaler`."""
     results = check(find(name), cases=[case for case in every_case() if case.level == 5]).results
     assert [result.case for result in results if result.verdict in BAD] == failed
     assert sum(result.verdict == "pass" for result in results) >= 10

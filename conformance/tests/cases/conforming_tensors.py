@@ -15,7 +15,7 @@ FLOATS = {np.dtype(name) for name in ("float16", "float32", "float64")} | {np.dt
 
 
 class Core:
-    """Level 0 by the package's own rule; a handle is a rule and a state. Subclasses override the operations on one array."""
+    """Style that uses ampscale's rule; a handle is a rule and a state. Subclasses override the operations on one array."""
 
     arrays = "numpy"
     capabilities = ("division", "layout", *WITHOUT_DIVISION)
@@ -98,7 +98,7 @@ class Reciprocal(Core):
 
 
 class Float16Arithmetic(Core):
-    """Computes in 16 bits where they hold the scale and its reciprocal, as an accelerator does."""
+    """Style that computes in float16, as an accelerator does, if float16 can hold the scale and its reciprocal."""
 
     def fits(self, leaf, scale):
         return leaf.dtype == np.float16 and scale <= 2.0**15 and float(np.float16(scale)) == scale

@@ -34,7 +34,7 @@ def failures(report):
 
 
 def result_of(name, adapter):
-    """Run one case."""
+    """Run the case *name* on an adapter, and return its result."""
     return run(next(case for case in CASES if case.id == name), adapter)
 
 

@@ -1,4 +1,4 @@
-"""Cases of level 0: conforming implementations fail none, inapplicable ones are unsupported, and failures have exact messages."""
+"""Cases of level 0: conforming implementations fail none, inapplicable cases are unsupported, and failures have exact messages."""
 
 from functools import cache
 from itertools import product
@@ -30,7 +30,7 @@ def plain_results(rule_or_preset, capabilities=frozenset(EVERYTHING)):
 
 
 class RuleAdapter:
-    """Adapter of the package's own rule on Python numbers; raises an error if `would_raise` returns True."""
+    """Adapter of ampscale's own rule on Python numbers; raises an error if `would_raise` returns True."""
 
     def __init__(self, preset, capabilities=("resume", "rounding")):
         self.info = ImplementationInfo(name="rule", preset=preset, capabilities=capabilities)
@@ -83,7 +83,7 @@ def test_no_rule_makes_a_conforming_implementation_fail(rule, capabilities):
 
 
 def test_all_cases_have_unique_ids_existing_clauses_and_a_fault():
-    """Cases of all chapters; a fault is written "name: description". All but one of this chapter are of level 0."""
+    """The fault of a case is written "name: description". In the chapter of the machine, all cases but one are of level 0."""
     cases = every_case()
     assert len({case.id for case in cases}) == len(cases)
     assert all(case.clause in clauses() and all(case.catches.partition(": ")) for case in cases)
@@ -187,7 +187,7 @@ class NeverRaises(Plain):
 
 
 def test_a_lockstep_run_expects_an_error_that_changes_nothing_where_the_published_scaler_raises():
-    """The steps continue with the same scale."""
+    """After the error, the steps continue with the unchanged scale."""
     settings = {"init_scale": 4.0, "min_scale": 4.0, "hysteresis": 1}
     conforming, mutant = Subject(Plain("deepspeed")), Subject(NeverRaises("deepspeed"))
     LockstepRun(conforming, conforming.rule(**settings)).follow("-+-")

@@ -50,7 +50,7 @@ PATHS = os.pathsep.join(str(REPOSITORY / folder) for folder in ("src", "conforma
 
 
 def main() -> int:
-    """Create missing environments, run all adapters, write both files, and return the exit status."""
+    """Create missing environments, run all adapters, write matrix.json and matrix.html, and return the exit status."""
     started = time.perf_counter()
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
         jobs = [pool.submit(row, name, python, problem) for name, python, problem in adapters()]
@@ -65,7 +65,7 @@ def main() -> int:
 
 
 def adapters() -> Iterator[tuple[str, str, str]]:
-    """Yield the name of each adapter, its interpreter, and the reason why that is not available."""
+    """Yield the name of each adapter, the path of its interpreter, and the reason why the interpreter is missing, or ""."""
     problems = {name: environments.make(name) for name in ENVIRONMENTS}
     for environment, names in ENVIRONMENTS.items():
         for name in names:

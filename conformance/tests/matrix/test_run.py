@@ -37,7 +37,7 @@ def test_an_adapter_that_cannot_run_has_a_row():
 
 @pytest.mark.slow
 def test_a_row_without_cases_is_part_of_the_matrix():
-    """The matrix and its page contain it."""
+    """The matrix contains the row, and the page contains its reason."""
     rows = [run.row("ampscale-mindspore-static", sys.executable), run.row("jmp", sys.executable, "no space left")]
     made = matrix.of(rows)
     assert [column["info"]["name"] for column in made.implementations] == ["ampscale StaticLossScaler", "jmp"]

@@ -40,7 +40,7 @@ def enable_x64():
 
 @pytest.fixture(params=[*INSTALLED, pytest.param("cupy", marks=pytest.mark.device)])
 def library(request):
-    """Name of an installed library; CuPy requires a GPU."""
+    """Return the name of an installed library; CuPy requires a GPU."""
     if request.param == "cupy" and not pytest.importorskip("cupy").cuda.is_available():
         pytest.skip("needs a GPU")
     return request.param
@@ -122,7 +122,7 @@ def test_numpy_arrays_of_any_layout_are_read():
 
 
 def test_torch_tensors_in_any_state_are_read():
-    """Strided and differentiable tensors, and those with a lazy conjugate or negative bit."""
+    """Tensors may be strided or differentiable, or have a lazy conjugate or negative bit."""
     for tensor, values in (
         (torch.arange(6.0).reshape(2, 3).T, [[0, 3], [1, 4], [2, 5]]),
         (torch.tensor([1.0, 2.0], requires_grad=True) * 2, [2, 4]),

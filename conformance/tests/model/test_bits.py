@@ -1,4 +1,4 @@
-"""Arrays as bits: construction, JSON, and trees of them."""
+"""Arrays as bits: construction, JSON, and trees of arrays."""
 
 import json
 from collections import OrderedDict, namedtuple
@@ -111,7 +111,7 @@ def test_map_tree_applies_a_function_to_every_leaf():
     assert mapped == {"b": ["float16", None], "a": ("float32", {"c": "complex64"}), "d": [], "e": ()}
     assert list(mapped) == ["b", "a", "d", "e"]
     assert visited == [ONE, EMPTY, PAIR]
-    assert type(map_tree(str, OrderedDict(a=1))) is dict  # as any mapping
+    assert type(map_tree(str, OrderedDict(a=1))) is dict  # any mapping becomes a dict
     assert map_tree(str, Pair([1], None)) == Pair(["1"], None)
     assert (map_tree(str, 1), map_tree(str, None)) == ("1", None)
 

@@ -35,7 +35,7 @@ def test_a_choice_is_one_of_the_values_and_every_value_is_chosen():
 
 
 def test_only_the_calls_of_a_failing_case_are_recorded():
-    """The case is drawn again, here as number 3."""
+    """The failing case is drawn once more, and so gets the number 3."""
     subject = Subject(Plain())
     with pytest.raises(Failed, match=r"^draw x 2: number 2$"):
         run_draws(subject, drawn(lambda subject, number: subject.expect(number < 2, f"number {number}")), numbered("x", 9))
@@ -43,7 +43,7 @@ def test_only_the_calls_of_a_failing_case_are_recorded():
 
 
 def test_a_failure_that_is_not_repeated_has_no_calls():
-    """A script of these calls would prove nothing."""
+    """A snippet of the calls would not reproduce the failure."""
     subject = Subject(Plain())
     with pytest.raises(Failed, match=r"^draw x 1: number 1; not reproducible: the same case passed when repeated$"):
         run_draws(subject, drawn(lambda subject, number: subject.expect(number != 1, f"number {number}")), numbered("x", 9))

@@ -221,7 +221,7 @@ def test_handles_in_lists_and_tuples_are_numbered():
 
 
 def test_an_error_is_recorded_and_chained():
-    """The record has its class and its message."""
+    """The record has the class and the message of the error."""
 
     def update(*_):
         raise KeyError("scale")

@@ -11,7 +11,7 @@ from ampscale.presets import PRESETS
 
 
 def test_a_preset_supports_its_parameters_only():
-    """The initial scale is small, other constants are the preset's own; any other field is unsupported."""
+    """The initial scale is small, and other constants are the preset's own. Fields that are no parameters are unsupported."""
     for name, preset in PRESETS.items():
         supported = supported_rules(name)
         rule = supported.rule()
@@ -32,7 +32,7 @@ def test_all_missing_constants_are_named():
 
 
 def test_invalid_combinations_are_unsupported():
-    """The case does not apply to this implementation; it does not fail."""
+    """A case with these settings does not apply to the implementation, and does not fail."""
     with pytest.raises(Unsupported, match=r"apex does not allow these settings: .*min_scale"):
         supported_rules("apex").rule(min_scale=8.0, max_scale=4.0)
     with pytest.raises(Unsupported, match="apex does not allow these settings: "):

@@ -1,4 +1,4 @@
-"""Versions of the suite: a run of an older one has no newer cases, and ids are stable."""
+"""Versions of the suite: a run of an older version has no newer cases, and ids are stable."""
 
 from pathlib import Path
 

@@ -1,8 +1,8 @@
 """
 Mutants: implementations with one deliberate bug each, used to test the suite itself. Most bugs were observed in real projects.
 
-A mutant is the conforming implementation `plain.Plain` or `loop.Loop` with one method overridden. `audit` proves that a case
-of the clause that a mutant violates kills it, and that no case and no expectation is redundant.
+A mutant is the conforming implementation `plain.Plain` or `loop.Loop` with one method overridden. `audit` proves that each mutant
+is killed by a case of the clause that it violates, and that no case and no expectation is redundant.
 """
 
 from collections.abc import Callable

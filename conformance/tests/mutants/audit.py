@@ -1,10 +1,10 @@
 """
 Audit of the suite with mutants: `python -m mutants.audit [--chapter NAME ...]`.
 
-A mutant is killed if it fails a case of the clause that it violates; a failure of another clause would mislead its author. The
-audit proves that every mutant is killed, that without any one case some mutant would survive, and that without any one
-expectation some mutant would survive. An expectation is a line of a case, or of a helper, that calls `expect` directly or
-indirectly. The exit status is 1 if one of the proofs fails.
+A mutant is killed if it fails a case of the clause that it violates; a failure of another clause would mislead the author of
+such a bug. The audit proves that every mutant is killed, that without any one case some mutant would survive, and that without
+any one expectation some mutant would survive. An expectation is a line of a case, or of a helper, that calls `expect` directly
+or indirectly. The exit status is 1 if one of the proofs fails.
 """
 
 import argparse
@@ -37,7 +37,7 @@ class Audit:
     Args:
         cases: The cases.
         mutants: The mutants.
-        kills: The failures of each mutant, in the same order.
+        kills: The failures of each mutant, in the order of *mutants*.
         expectations: The lines of all expectations.
     """
 
@@ -60,11 +60,11 @@ class Audit:
         return [location for location in self.expectations if not self._is_needed(location)]
 
     def _is_needed(self, location: Location) -> bool:
-        """Return True if a mutant survives without this expectation: all of its failures pass through it."""
-        named = {case.id: case for case in self.cases}
+        """Return True if a mutant survives without this expectation, since all failures of the mutant pass through it."""
+        cases_by_id = {case.id: case for case in self.cases}
         for mutant, failures in zip(self.mutants, self.kills, strict=True):
             decisive = failures and all(location in locations for locations in failures.values())
-            if decisive and not any(failure(named[case], mutant.make, without=location) is not None for case in failures):
+            if decisive and not any(failure(cases_by_id[case], mutant.make, without=location) is not None for case in failures):
                 return True
         return False
 
@@ -85,12 +85,12 @@ def failure(
     case: Case, make: Callable[[], Adapter], executed: set[Location] | None = None, without: Location | None = None
 ) -> set[Location] | None:
     """
-    Return the lines of a failure, which are none if the implementation raised an error.
+    Run a case, and return the lines through which it failed: an empty set if the implementation raised an error.
 
     Args:
         case: The case.
         make: Returns a new adapter.
-        executed: Receives the lines of all expectations that are executed.
+        executed: Set to which the lines of all expectations that are executed are added.
         without: Expectation to disable.
 
     Returns:

@@ -20,7 +20,7 @@ FILES = {
 
 
 def test_files_are_counted_by_folder():
-    """Modules of a package itself are counted together, except `presets.py`."""
+    """Modules of a package that are in none of its folders are counted together, except `presets.py`."""
     counts = dict(zip(coverage.COUNTS, (10, 1, 4, 2), strict=True))
     assert coverage.folders(FILES) == {
         "ampscale/core": {name: 2 * count for name, count in counts.items()},
@@ -32,5 +32,5 @@ def test_files_are_counted_by_folder():
 
 
 def test_branches_of_unreached_lines_are_not_reported_again():
-    """Line 7 is not reached."""
+    """Line 7 is not reached, so its branch to line 9 is left out."""
     assert coverage.unreached(FILES)[0] == "/x/conformance/src/ampscale_conformance_pytest.py: 7 3->5"

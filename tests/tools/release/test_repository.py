@@ -48,7 +48,7 @@ def test_the_tests_run_on_three_systems_and_five_pythons():
 
 
 def test_entries_render_to_a_changelog():
-    """Each entry is in the draft; one of an unknown kind would be left out."""
+    """Each entry is in the draft; an entry of an unknown kind would be left out."""
     pytest.importorskip("towncrier", reason="needs towncrier")
     command = [sys.executable, "-m", "towncrier", "build", "--draft", "--version", "9.9.9", "--date", "2026-01-01"]
     draft = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout

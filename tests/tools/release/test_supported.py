@@ -46,7 +46,7 @@ ERROR conformance/tests/test_c.py
 
 
 def test_a_row_has_the_counts_and_the_failures():
-    """Both are in the output of pytest."""
+    """The counts and the failures are read from the output of pytest."""
     row = supported.row("newest", ["numpy"], {"numpy": "2.4.6"}, OUTPUT)
     assert row["counts"] == {"failed": 1, "passed": 20, "skipped": 3, "error": 1}
     assert row["failures"] == ["tests/test_a.py::test_b[1-2]", "conformance/tests/test_c.py"]

@@ -8,7 +8,7 @@ INFINITE = [float("inf")]
 
 
 def run(chapter, cell, gradients, *, parameters=(4.0,), dtype="float32", rate=0.5, **fields):
-    """Return the outputs of one call for each gradient, with one parameter."""
+    """Call a cell once with each gradient of its only parameter, and return the outputs of the calls."""
     case = {
         "cell": cell,
         "parameters": [array(dtype, list(parameters)).to_json()],
@@ -20,7 +20,7 @@ def run(chapter, cell, gradients, *, parameters=(4.0,), dtype="float32", rate=0.
 
 
 def values(outputs, name):
-    """Return one output of all calls."""
+    """Return the output *name* of each call."""
     return [output[name] for output in outputs]
 
 

@@ -165,16 +165,16 @@ def test_rewrite_keeps_the_order_and_the_nans_of_a_member(tmp_path):
 
 
 def test_rewrite_restores_changed_values(tmp_path):
-    """The last expected value of each vector is changed. The restored files are equal byte for byte, and no other is written."""
-    folder, touched = copied_vectors(tmp_path), Counter()
+    """The last expected value of each vector is changed. The files are restored byte for byte, and no other file is written."""
+    folder, changes = copied_vectors(tmp_path), Counter()
     for chapter, case in cases():
         file = folder / f"{chapter}.json"
         for path in expected_paths(chapter, case)[-1:] if case["kind"] in KINDS else ():
             if path == paths({path[0]: case[path[0]]})[-1]:
                 file.write_text(with_change(file.read_text("utf-8"), case, path), "utf-8")
-                touched[file, case["kind"]] += 1
-    assert {kind for _, kind in touched} == set(KINDS)
-    assert rewrite(folder) == sorted({file for file, _ in touched})
+                changes[file, case["kind"]] += 1
+    assert {kind for _, kind in changes} == set(KINDS)
+    assert rewrite(folder) == sorted({file for file, _ in changes})
     for file in FILES:
         assert (folder / file.name).read_bytes() == file.read_bytes()
     assert rewrite(folder) == []

@@ -18,7 +18,7 @@ def test_kinds_and_decisions_are_those_of_the_schema():
 
 @pytest.mark.parametrize("kind", ["error", "other"])
 def test_other_kinds_raise_a_value_error(kind):
-    """Vectors of a decision, for example, cannot be recomputed."""
+    """Vectors of the kind "error" are decisions, which cannot be recomputed."""
     with pytest.raises(ValueError, match=f"kind must be one of .*trace.*, got '{kind}'"):
         recomputed("machine", {"kind": kind})
 
@@ -47,7 +47,7 @@ def test_only_members_of_the_vector_are_returned():
 
 
 def test_replicas_update_the_scale_with_the_combined_flags():
-    """A step overflows if it does so on any replica."""
+    """A step is an overflow if the flag of any replica is False."""
     rule = {"init_scale": (8.0).hex(), "growth_interval": 2}
     case = {"kind": "replicas", "rule": rule, "flags": [[True, True], [True, True], [True, False]]}
     assert recomputed("replicas", case) == {"finite": "++-", "scale": [(float(scale)).hex() for scale in (8, 8, 16, 8)]}
