@@ -1,4 +1,4 @@
-"""Cases of level 0: conforming implementations fail none, inapplicable cases are unsupported, and failures have exact messages."""
+"""Cases of level 0: conforming implementations fail none, inapplicable cases are unsupported, and failures have a message."""
 
 from functools import cache
 from itertools import product

@@ -55,7 +55,7 @@ def test_decode_agrees_with_numpy_and_encode_inverts_it(name, count):
 
 @pytest.mark.parametrize("name", SHORT)
 def test_encode_rounds_to_nearest_even(name):
-    """Midpoints between neighbors, also between the largest number and infinity, are rounded, and values next to the midpoints."""
+    """The values are midpoints between neighbors, also between the largest number and infinity, and values next to midpoints."""
     exponent_bits, fraction_bits = FORMATS[name]
     infinity = (1 << exponent_bits) - 1 << fraction_bits
     above_the_last = Fraction(2) ** (1 << exponent_bits - 1)

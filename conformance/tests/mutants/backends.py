@@ -56,9 +56,9 @@ class OnArrays:
         counted = self.xp.where(finite, good + 1, 0)
         grows = counted >= rule.growth_interval
         grown = scale * rule.growth_factor
-        kept = self.xp.where(grows & self.xp.isfinite(grown), grown, scale)
-        moved = self.xp.where(finite, kept, scale * rule.backoff_factor)
-        return rule, moved, self.xp.where(grows, 0, counted)
+        finite_scale = self.xp.where(grows & self.xp.isfinite(grown), grown, scale)
+        next_scale = self.xp.where(finite, finite_scale, scale * rule.backoff_factor)
+        return rule, next_scale, self.xp.where(grows, 0, counted)
 
 
 # --- host synchronization ---
@@ -321,7 +321,7 @@ class KeepsTheFirstScaleCompiled(_CompilesToAnotherClass):
     compiled_form = _KeepsTheFirstScale
 
 
-@breaks("STEP-compiled", "planted: the compiled check adds up each array")
+@breaks("STEP-compiled", "planted: the compiled check tests the sum of each array")
 class SumsInTheCheckCompiled(_CompilesToAnotherClass):
     compiled_form = _SumsInTheCheck
 
@@ -375,14 +375,14 @@ class CountsOverflowsInTheModule(Loop):
 
 @breaks("STEP-resume", "huggingface/accelerate#4289: the checkpoint is valid where it was saved, and not in a new process")
 class SavesAnIndexInMemory(Loop):
-    kept: list[Any] = []  # noqa: RUF012 - shared on purpose
+    states: list[Any] = []  # noqa: RUF012 - shared on purpose
 
     def save(self, handle):
-        self.kept.append(super().save(handle))
-        return len(self.kept) - 1
+        self.states.append(super().save(handle))
+        return len(self.states) - 1
 
     def load(self, rule, saved):
-        return super().load(rule, self.kept[saved])
+        return super().load(rule, self.states[saved])
 
 
 @breaks("STEP-resume", "Lightning-AI/pytorch-lightning#1782: the checkpoint contains a local function, which cannot be sent")

@@ -18,7 +18,7 @@ def _check_only(loop, handle, optimizer):
 # --- effect of each call ---
 
 
-@breaks("CALLS-step", "nerfstudio-project/nerfacc#307: the loss is scaled but the optimizer steps itself, 1024 times too far")
+@breaks("CALLS-step", "nerfstudio-project/nerfacc#307: the optimizer steps without the scaler, 1024 times too far")
 class StepLeavesGradientsScaled(Loop):
     def unscale_in_step(self, handle, optimizer):
         _check_only(self, handle, optimizer)
@@ -30,7 +30,7 @@ class DisablesItself(Loop):
         return gradient
 
 
-@breaks("CALLS-step", "pytorch/pytorch#94060: a fused optimizer unscales itself, also after unscale_")
+@breaks("CALLS-step", "pytorch/pytorch#94060: a fused optimizer unscales the gradients, even after unscale_")
 class StepUnscalesAgain(Loop):
     def unscale_in_unscale(self, handle, optimizer):
         super().unscale_in_unscale(handle, optimizer)
@@ -58,10 +58,10 @@ class UnscaleOnlyChecks(Loop):
 class LosesEdits(Loop):
     def unscale_now(self, handle, optimizer):
         super().unscale_now(handle, optimizer)
-        optimizer.kept = list(optimizer.gradients)
+        optimizer.unscaled = list(optimizer.gradients)
 
     def gradients_of_step(self, handle, optimizer):
-        return optimizer.kept
+        return optimizer.unscaled
 
 
 @breaks("CALLS-skip", "pytorch/pytorch#95781: a fused optimizer applies gradients that were not checked")
@@ -300,7 +300,7 @@ class AnyOverflowSkipsAll(Loop):
         return all(progress.finite for progress in handle.progress.values())
 
 
-@breaks("CALLS-own-flag", "not observed: one mark for all optimizers that gradients are unscaled")
+@breaks("CALLS-own-flag", "not observed: all optimizers share one mark, which states that gradients are unscaled")
 class SharesTheUnscaledMark(Loop):
     def must_unscale(self, handle, optimizer):
         if handle.progress and optimizer not in handle.progress:

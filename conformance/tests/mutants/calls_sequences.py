@@ -10,7 +10,7 @@ from .loop import Loop, OutOfOrderError
 _TABLE, breaks = table()
 
 
-@breaks("CALLS-every-sequence", "not observed: the sum of an array is checked by its first element", capabilities=())
+@breaks("CALLS-every-sequence", "not observed: only the first element of an array is checked", capabilities=())
 class ChecksTheFirstElement(Loop):
     def finite_leaf(self, leaf):
         return super().finite_leaf(leaf.reshape(-1)[:1])
@@ -22,7 +22,7 @@ class OverlooksNegativeInfinity(Loop):
         return ~np.isnan(leaf) & (leaf != np.inf)
 
 
-@breaks("CALLS-every-sequence", "not observed: arrays of shape () are bound again, not divided in place")
+@breaks("CALLS-every-sequence", "not observed: arrays of shape () are not divided in place")
 class LeavesScalarsScaled(Loop):
     def unscaled_gradient(self, handle, gradient):
         return gradient if gradient is not None and gradient.ndim == 0 else super().unscaled_gradient(handle, gradient)
@@ -38,11 +38,11 @@ class ARejectedStepEndsTheIteration(Loop):
             raise
 
 
-@breaks("CALLS-every-sequence", "not observed: a second rejection in a row is forgotten", capabilities=())
+@breaks("CALLS-every-sequence", "not observed: after one rejection, the next call is accepted", capabilities=())
 class RejectsOnce(Loop):
     def check_unscale(self, handle, optimizer):
-        optimizer.refused = getattr(optimizer, "refused", 0) + 1
-        if optimizer.refused % 3:
+        optimizer.calls = getattr(optimizer, "calls", 0) + 1
+        if optimizer.calls % 3:
             super().check_unscale(handle, optimizer)
 
 
@@ -53,7 +53,7 @@ class CountsARejectedUpdate(Loop):
         super().check_update(handle)
 
 
-@breaks("CALLS-every-sequence", "not observed: the places of missing gradients are those of the first iteration")
+@breaks("CALLS-every-sequence", "not observed: the indices of missing gradients are those of the first iteration")
 class RemembersMissingGradients(Loop):
     def apply_gradients(self, optimizer, gradients):
         if not hasattr(optimizer, "missing"):
@@ -62,7 +62,7 @@ class RemembersMissingGradients(Loop):
         super().apply_gradients(optimizer, [None if missing else gradient for gradient, missing in pairs])
 
 
-@breaks("CALLS-every-sequence", "not observed: the gradients of the first iteration are kept by their count", capabilities=())
+@breaks("CALLS-every-sequence", "not observed: of two backward passes before unscale_, only the first is used", capabilities=())
 class LosesTheLaterOfTwoBackwardPasses(Loop):
     def set_gradients(self, handle, optimizer, gradients):
         if optimizer in handle.progress or not getattr(optimizer, "fresh", False):
@@ -183,11 +183,11 @@ class SkipsALaterInfinity(Loop):
 class AppliesDeletedGradients(Loop):
     def unscale_now(self, handle, optimizer):
         super().unscale_now(handle, optimizer)
-        optimizer.kept = list(optimizer.gradients)
+        optimizer.unscaled = list(optimizer.gradients)
 
     def gradients_of_step(self, handle, optimizer):
-        pairs = zip(optimizer.gradients, optimizer.kept, strict=True)
-        return [kept if gradient is None else gradient for gradient, kept in pairs]
+        pairs = zip(optimizer.gradients, optimizer.unscaled, strict=True)
+        return [unscaled if gradient is None else gradient for gradient, unscaled in pairs]
 
 
 @breaks("CALLS-no-gradients", "planted: the flag of an optimizer without gradients is that of its last iteration")

@@ -54,7 +54,7 @@ def _expectations(node: ast.AST) -> Iterator[ast.Call | ast.Raise]:
 
 
 def callers() -> set[Location]:
-    """Return the call stack of the caller's caller, up to the module of the caller."""
+    """Return the locations of the calls that led to the calling function, up to the last call from the file of this function."""
     locations: set[Location] = set()
     own_file = sys._getframe(1).f_code.co_filename
     frame: FrameType | None = sys._getframe(2)

@@ -55,7 +55,7 @@ class Optimizer:
 class Progress:
     """Progress of one optimizer since the last update of the scale."""
 
-    finite: bool | None  # None if none of its parameters had a gradient
+    finite: bool | None  # None if no parameter of the optimizer had a gradient
     stepped: bool = False
 
 
@@ -217,9 +217,9 @@ class Loop(Ranks, Plain):
         """Return a cell for copies of the parameters."""
         rate = options.get("learning_rate", 1.0)
         rates = list(rate) if isinstance(rate, list | tuple) else [rate]
-        own = [np.array(parameter) for parameter in parameters]
-        velocities = [np.zeros_like(parameter) for parameter in own]
-        return Cell(self.create(rule), own, rates, options.get("max_norm"), options.get("momentum", 0.0), velocities)
+        copies = [np.array(parameter) for parameter in parameters]
+        velocities = [np.zeros_like(parameter) for parameter in copies]
+        return Cell(self.create(rule), copies, rates, options.get("max_norm"), options.get("momentum", 0.0), velocities)
 
     def train_step(self, cell, data):
         """Run the backward pass, unscale, check, clip, apply or skip, and update the scale."""

@@ -7,7 +7,7 @@ class Ranks:
     """Training on ranks. Each method takes one decision, so that a mutant overrides one method."""
 
     def train_on_ranks(self, rule, placements, steps, optimizers, returns=False, **options):
-        """Run each step on each rank, with values that are not scaled."""
+        """Run each step on each rank, with gradients that are not scaled, and return each rank's pairs (scale, applied)."""
         texts = self.errors_of_ranks(len(steps[0]), **options)
         if texts and not returns:
             raise RuntimeError("; ".join(f"rank {rank}: {text}" for rank, text in texts.items()))
@@ -67,7 +67,7 @@ class Ranks:
             return [np.mean(values)] * len(values) if placement == "replicated" else values
 
     def applies_on_rank(self, placements, step, gradients, rank):
-        """Return True if *rank* applies a step, given the values of all ranks before (*step*) and after the reduction."""
+        """Return True if *rank* applies a step, given all ranks' values before (*step*) and after the reduction (*gradients*)."""
         return all(map(self.rank_is_finite, gradients))
 
     def rank_is_finite(self, gradients):

@@ -78,7 +78,7 @@ class GrowsAfterAtMostAThousandSteps(Plain):
         return min(super().window(handle), 1000)
 
 
-@breaks("MACHINE-growth-window", "planted: every setting is declined, so that no other case asks anything", "paddle")
+@breaks("MACHINE-growth-window", "planted: every setting is declined, so that no other case runs", "paddle")
 class DeclinesEverySetting(Plain):
     def create(self, rule, **options):
         if rule != PRESETS["paddle"].rule():
@@ -149,7 +149,7 @@ class UnscalesByTheNextScale(Plain):
         return super().unscale(after, tree)
 
 
-@breaks("MACHINE-next-step", "planted: the check is part of the step, which it counts")
+@breaks("MACHINE-next-step", "planted: scaling a loss counts as a finite step")
 class CountsAScaledLossAsAStep(Plain):
     def scale(self, handle, tree):
         handle.good += 1
@@ -212,14 +212,14 @@ class ReturnsTheInitialScaleOnASecondRead(Plain):
         return float(shown)
 
 
-@breaks("MACHINE-pure", "not observed: reading the scale scales it")
+@breaks("MACHINE-pure", "not observed: reading the scale doubles it")
 class DoublesWhenItIsRead(Plain):
     def read_scale(self, handle):
         handle.scale = self.multiplied(handle, 2.0)
         return float(handle.shown)
 
 
-@breaks("MACHINE-pure", "hivemind: update changes the scale at global steps only; here when it is read")
+@breaks("MACHINE-pure", "hivemind: update changes the scale at global steps only; here only a read changes it")
 class UpdatesWhenItIsRead(Plain):
     def update(self, handle, finite):
         handle.pending = finite

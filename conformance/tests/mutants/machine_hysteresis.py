@@ -8,7 +8,7 @@ from .plain import Plain
 HYSTERESIS, breaks = table()
 
 
-@breaks("MACHINE-hysteresis", "torch 2.13.0 and most other scalers have none, nor have ports of them")
+@breaks("MACHINE-hysteresis", "torch 2.13.0 and most other scalers have no hysteresis, and neither have their ports")
 class HasNoHysteresis(Plain):
     def backoff_due(self, handle, bad, since):
         return True
@@ -28,7 +28,7 @@ class HasAHysteresisOfTwo(Plain):
 
 @breaks(
     "MACHINE-reset-bad-steps",
-    "Paddle 3.3.1: documented as accumulated, and implemented as consecutive overflows",
+    "Paddle 3.3.1: accumulated overflows are documented, and consecutive overflows are counted",
     "paddle_document",
 )
 class ResetsOverflowsAtAFiniteStep(Plain):
@@ -38,7 +38,7 @@ class ResetsOverflowsAtAFiniteStep(Plain):
 
 @breaks(
     "MACHINE-reset-bad-steps",
-    "Megatron-core 0.16.1: documented as consecutive, and implemented as accumulated overflows",
+    "Megatron-core 0.16.1: consecutive overflows are documented, and accumulated overflows are counted",
     "paddle",
 )
 class KeepsOverflowsOverAFiniteStep(Plain):

@@ -137,7 +137,7 @@ class RaisesBeforeTheHysteresis(Plain):
         return bool(handle.scale <= handle.rule.min_scale)
 
 
-@breaks("MACHINE-would-raise", "fairseq2 0.8.1: it raises below its minimum, fairseq 0.12.2 at it", "fairseq")
+@breaks("MACHINE-would-raise", "fairseq2 0.8.1 raises an error below its minimum, fairseq 0.12.2 at its minimum", "fairseq")
 class RaisesOnlyBelowItsLimit(Plain):
     def would_raise(self, handle, due, scale):
         return bool(scale < handle.rule.raise_at_or_below)

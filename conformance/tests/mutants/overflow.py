@@ -47,7 +47,10 @@ class ChecksForInfinities(Plain):
         return ~np.isinf(leaf)
 
 
-@breaks("OVERFLOW-all-finite", "not observed: bits above those of -inf, as unsigned integers, are NaNs, but only negative ones")
+@breaks(
+    "OVERFLOW-all-finite",
+    "not observed: only NaNs above the bits of -inf, as unsigned integers, are detected, which are negative",
+)
 class ChecksForNegativeNans(Plain):
     def finite_leaf(self, leaf):
         return (
@@ -57,7 +60,9 @@ class ChecksForNegativeNans(Plain):
         )
 
 
-@breaks("OVERFLOW-all-finite", "not observed: bits above those of inf, as signed integers, are NaNs, but only positive ones")
+@breaks(
+    "OVERFLOW-all-finite", "not observed: only NaNs above the bits of inf, as signed integers, are detected, which are positive"
+)
 class ChecksForPositiveNans(Plain):
     def finite_leaf(self, leaf):
         return (
@@ -95,13 +100,13 @@ class IgnoresFloat64(Plain):
         return leaf.dtype == np.float64 or super().finite_leaf(leaf)
 
 
-@breaks("OVERFLOW-all-finite", "not observed: a comparison with the largest number, for the rarely used dtype")
+@breaks("OVERFLOW-all-finite", "not observed: float64, which is rarely used, is compared with infinity only")
 class ChecksForInfinitiesInFloat64(Plain):
     def finite_leaf(self, leaf):
         return not np.any(abs(leaf) == np.inf) if leaf.dtype == np.float64 else super().finite_leaf(leaf)
 
 
-@breaks("OVERFLOW-all-finite", "not observed: x != x, for the dtype that does not overflow in practice")
+@breaks("OVERFLOW-all-finite", "not observed: float64, which does not overflow in practice, is tested by x != x")
 class ChecksForNansInFloat64(Plain):
     def finite_leaf(self, leaf):
         return not np.any(np.isnan(leaf)) if leaf.dtype == np.float64 else super().finite_leaf(leaf)
@@ -313,7 +318,7 @@ class ChecksSixteenRows(Plain):
         return super().finite_elements(leaf[:16] if leaf.ndim > 1 else leaf)
 
 
-@breaks("OVERFLOW-all-finite", "planted: strides are passed for four axes, so that of a fifth one the first index is read")
+@breaks("OVERFLOW-all-finite", "planted: strides are passed for four axes, so that only the first index of a fifth axis is read")
 class ChecksFourAxes(Plain):
     def finite_elements(self, leaf):
         return super().finite_elements(leaf[0] if leaf.ndim > 4 else leaf)

@@ -95,7 +95,7 @@ class ChecksTheFirstDtype(Plain):
         return [leaf.dtype.kind for leaf in _arrays(tree)[:1]] == ["i"] or super().all_finite(tree)
 
 
-@breaks("OVERFLOW-empty", "meta-pytorch/torchrec#3809: the maximum of no elements")
+@breaks("OVERFLOW-empty", "meta-pytorch/torchrec#3809: the maximum of no elements is computed, which raises an error")
 class TakesTheMaximumOfEmptyArrays(Plain):
     def finite_leaf(self, leaf):
         leaf.max()
@@ -170,7 +170,7 @@ class KeepsTheFlag(Plain):
         return not self.overflowed
 
 
-@breaks("OVERFLOW-all-finite", "not observed: a check for the first steps, which ends at the first finite one")
+@breaks("OVERFLOW-all-finite", "not observed: after the first finite step, nothing is checked any more")
 class ChecksUntilItIsFinite(Plain):
     def all_finite(self, tree):
         self.settled = getattr(self, "settled", False) or super().all_finite(tree)

@@ -128,11 +128,11 @@ class Plain:
     def overflow_step(self, handle):
         """Run a step with an overflow. An error is raised before anything changes."""
         due = self.backoff_due(handle, handle.bad + 1, handle.since + 1)
-        moves = due and self.may_back_off(handle)
-        scale = self.backed_off(handle) if moves else handle.scale
+        backs_off = due and self.may_back_off(handle)
+        scale = self.backed_off(handle) if backs_off else handle.scale
         if self.would_raise(handle, due, scale):
             raise PublishedScalerError(f"an overflow at a scale of {float(handle.scale)!r}")
-        if moves or not due:
+        if backs_off or not due:
             handle.good = self.count_after_overflow(handle)
         handle.scale = scale
         handle.since = 0 if due else handle.since + 1
@@ -264,8 +264,8 @@ class Plain:
         leaf = np.array(leaf, order="C")
         parts = leaf.reshape(-1).view(leaf.real.dtype) if leaf.dtype.kind == "c" else leaf
         with np.errstate(all="ignore"):
-            made = self.narrowed(operation(self.widened(parts)), parts.dtype)
-        return made.view(leaf.dtype).reshape(leaf.shape) if leaf.dtype.kind == "c" else np.asarray(made)
+            result = self.narrowed(operation(self.widened(parts)), parts.dtype)
+        return result.view(leaf.dtype).reshape(leaf.shape) if leaf.dtype.kind == "c" else np.asarray(result)
 
     def widened(self, part):
         """Convert values to the compute dtype: float64 for float64, otherwise float32."""

@@ -143,7 +143,7 @@ class RejectsASingleReplica(Loop):
 
 
 class OfSomeRanks(Loop):
-    """Loop in which a rank uses the flags of some ranks for an array: the result of `peers`."""
+    """Loop in which a rank uses, for each array, the flags of the ranks that `peers` returns."""
 
     def applies_on_rank(self, placements, step, gradients, rank):
         columns = zip(placements, zip(*gradients, strict=True), strict=True)
@@ -182,7 +182,7 @@ class ChecksItsOwnShard(OfSomeRanks):
         return {rank} if placement == "sharded" else {0, 1, 2, 3}
 
 
-@breaks("REPLICAS-same-decision", "torch 2.13.0: `GradScaler` on the stages of a pipeline")
+@breaks("REPLICAS-same-decision", "torch 2.13.0: `GradScaler` combines no flags of the stages of a pipeline")
 class ChecksItsOwnStage(OfSomeRanks):
     def peers(self, placements, placement, rank):
         return {rank} if placement == "distinct" else {0, 1, 2, 3}
@@ -201,13 +201,13 @@ class LooksForInfinities(Loop):
         return not any(value is not None and np.isinf(value) for value in gradients)
 
 
-@breaks("REPLICAS-one-flag", "torch 2.13.0: `GradScaler` under DDP, if a fault strikes one rank after the reduction")
+@breaks("REPLICAS-one-flag", "torch 2.13.0: `GradScaler` under DDP combines no flags, since the gradients are reduced")
 class TrustsTheReduction(OfSomeRanks):
     def peers(self, placements, placement, rank):
         return {rank} if placement == "reduced" else {0, 1, 2, 3}
 
 
-@breaks("REPLICAS-one-update", "THUDM/slime#1842: what prepares gradients twice does so for the scale, too")
+@breaks("REPLICAS-one-update", "THUDM/slime#1842: gradients are prepared twice, which updates the scale twice")
 class BacksOffForEachOptimizer(Loop):
     def update_on_rank(self, handle, applied, gradients, rank, optimizers):
         parts = [[self.rank_is_finite(values[first::optimizers]) for values in gradients] for first in range(optimizers)]
@@ -338,7 +338,7 @@ class RaisesOnTheRankThatDiffers(Loop):
         return [rank for rank, value in enumerate(values) if value != values[0]]
 
 
-@breaks("REPLICAS-error-names-ranks", "not observed: each rank reports its own value as the wrong one, and no rank")
+@breaks("REPLICAS-error-names-ranks", "not observed: the error contains the values, but no rank")
 class NamesNoRank(Loop):
     def difference(self, name, values):
         return f"{name} differs from that of another rank: {min(values)}, {max(values)}"

@@ -75,10 +75,10 @@ class ScalesInPlace(Plain):
 @breaks("SCALING-new-arrays", "planted: the output buffers of a call are those of the previous one")
 class ReusesItsOutputBuffers(Plain):
     def scale(self, handle, tree):
-        outputs, places = self.__dict__.setdefault("outputs", {}), iter(range(2**20))
+        outputs, indices = self.__dict__.setdefault("outputs", {}), iter(range(2**20))
 
         def copied(leaf):
-            output = outputs.setdefault((next(places), leaf.dtype, leaf.shape), np.empty_like(leaf))
+            output = outputs.setdefault((next(indices), leaf.dtype, leaf.shape), np.empty_like(leaf))
             output[...] = leaf
             return output
 
@@ -93,7 +93,7 @@ class UnscalesInPlaceAndReturnsCopies(Plain):
         return result
 
 
-@breaks("SCALING-new-arrays", "planted: float64 arrays are divided where they lie")
+@breaks("SCALING-new-arrays", "planted: float64 arrays are also divided in place")
 class OverwritesFloat64Arguments(Plain):
     def unscaled_leaf(self, leaf, scale):
         result = super().unscaled_leaf(leaf, scale)
@@ -101,7 +101,7 @@ class OverwritesFloat64Arguments(Plain):
         return result
 
 
-@breaks("SCALING-new-arrays", "planted: non-finite gradients are replaced by zeros where they lie")
+@breaks("SCALING-new-arrays", "planted: non-finite gradients are replaced by zeros in place")
 class ZeroesNonFiniteArguments(Plain):
     def unscaled_leaf(self, leaf, scale):
         result = super().unscaled_leaf(leaf, scale)
@@ -226,7 +226,7 @@ class DropsArraysWithoutElements(Plain):
         return result[:-1] if drops else result
 
 
-@breaks("SCALING-layout", "meta-pytorch/torchrec#3809: the maximum is computed")
+@breaks("SCALING-layout", "meta-pytorch/torchrec#3809: the maximum of no elements is computed, which raises an error")
 class RejectsArraysWithoutElements(Plain):
     def unscaled_leaf(self, leaf, scale):
         leaf.max()
@@ -256,7 +256,7 @@ class UnscalesNoInnerTuples(Plain):
         return tree if isinstance(tree, tuple) else super().unscale(handle, tree)
 
 
-@breaks("SCALING-structure-kept", "not observed: indices become names, and 10 precedes 2")
+@breaks("SCALING-structure-kept", "not observed: indices are sorted as strings, so that 10 precedes 2")
 class SortsIndicesAsStrings(Plain):
     def unscale(self, handle, tree):
         result = super().unscale(handle, tree)
@@ -309,7 +309,7 @@ class RaisesWithoutGradients(Plain):
         return super().unscale(handle, tree)
 
 
-@breaks("SCALING-inputs", "not observed: a tuple in a list is passed over")
+@breaks("SCALING-inputs", "not observed: a tuple in a list is returned unchanged")
 class PassesOverTuples(Plain):
     def unscale(self, handle, tree):
         unscaled = super().unscale(handle, tree)
@@ -318,7 +318,7 @@ class PassesOverTuples(Plain):
         return [old if type(old) is tuple else new for old, new in zip(tree, unscaled, strict=True)]
 
 
-@breaks("SCALING-inputs", "not observed: a NamedTuple is passed over")
+@breaks("SCALING-inputs", "not observed: a NamedTuple is returned unchanged")
 class PassesOverNamedTuples(Plain):
     def unscale(self, handle, tree):
         return tree if hasattr(tree, "_fields") else super().unscale(handle, tree)
@@ -332,7 +332,7 @@ class FreezesItsInput(Plain):
         return unscaled
 
 
-@breaks("SCALING-scale", "planted: the containers of the first tree with as many arrays are cached")
+@breaks("SCALING-scale", "planted: the type of a container is cached by the number of its arrays")
 class RemembersTheFirstContainer(Plain):
     def scale(self, handle, tree):
         scaled, kinds = super().scale(handle, tree), self.__dict__.setdefault("kinds", {})
@@ -340,7 +340,7 @@ class RemembersTheFirstContainer(Plain):
         return kinds.setdefault(len(tree), type(tree))(scaled) if flat else scaled
 
 
-@breaks("SCALING-layout", "planted: negative strides are read forwards by scale alone")
+@breaks("SCALING-layout", "planted: scale, but not unscale, ignores that a stride is negative")
 class ScalesReversedArraysForwards(Plain):
     def scaled_leaf(self, leaf, scale):
         scaled = super().scaled_leaf(leaf, scale)
