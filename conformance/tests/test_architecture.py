@@ -61,7 +61,7 @@ def modules_in_cycles(files: list[Path]) -> list[str]:
 
 @pytest.mark.parametrize("package", MAY_IMPORT)
 def test_packages_import_lower_packages_only(package):
-    """`MAY_IMPORT` lists them."""
+    """`MAY_IMPORT` lists the packages that each package may import."""
     files = [path for path in FILES if path.relative_to(SOURCE).parts[0] == package]
     forbidden = set(MAY_IMPORT) - MAY_IMPORT[package] - {package} | {"cli", "suite"}
     imports = [(path.name, module.split(".")[1]) for path in files for module in imported(path) if module.startswith(SOURCE.name)]
@@ -77,11 +77,11 @@ def test_the_suite_imports_three_names_and_two_modules_of_the_library():
 
 
 def test_the_oracle_imports_bits_floats_and_the_standard_library():
-    """It imports neither the library nor NumPy, so that it does not share their bugs."""
+    """The oracle imports neither the library nor NumPy, so that it does not share their bugs."""
     shared = [SOURCE / "model" / "bits.py", SOURCE / "model" / "floats.py"]
-    ours = [name_of(path) for path in (SOURCE / "oracle").glob("*.py")] + [name_of(path) for path in shared]
     files = [*(SOURCE / "oracle").glob("*.py"), *shared]
-    outside = {module for path in files for module in imported(path) if not module.startswith(tuple(ours))}
+    names = tuple(map(name_of, files))
+    outside = {module for path in files for module in imported(path) if not module.startswith(names)}
     assert {module.partition(".")[0] for module in outside} <= sys.stdlib_module_names
 
 

@@ -84,7 +84,7 @@ def here(tmp_path, monkeypatch):
 
 
 def invoke(*arguments):
-    """Run the command."""
+    """Run `ampscale conform` with these arguments, and return the result."""
     return CliRunner().invoke(conform, arguments, catch_exceptions=False)
 
 
@@ -258,7 +258,7 @@ def serve_command(name):
 
 
 def test_a_served_adapter_has_the_same_verdicts(here):
-    """So does the replay of its recording, which does not require the module."""
+    """The replay of its recording has the same verdicts, too, and does not require the module."""
     direct = verdicts(report_of(1, "strange:Late", "--level", "0"))
     assert verdicts(report_of(1, "--command", serve_command("Late"), "--level", "0", "--record", "run.jsonl")) == direct
     assert '"reset"' in (here / "run.jsonl").read_text().replace("\\", "")

@@ -132,7 +132,7 @@ def test_the_page_names_each_file_before_its_block():
 
 
 def test_the_expectation_is_that_of_the_scaler_with_the_bug(here):
-    """With the fix, the expectation fails."""
+    """With the fix, the expected failure does not occur, and the run fails."""
     entry, _ = blocks("toml")
     (here / "expect.toml").write_text(entry)
     assert set(tomllib.loads(entry)["expect"][0]) == set(KEYS) - {"clause"}
@@ -172,14 +172,14 @@ def test_links_have_existing_targets():
 
 @pytest.mark.parametrize("module", ["model.adapter", "model.bits", "model.verdicts", "run.check"])
 def test_doctests_pass(module):
-    """Examples of the public functions and classes."""
+    """The examples are those of the public functions and classes."""
     results = doctest.testmod(importlib.import_module(f"ampscale_conformance.{module}"))
     assert results.attempted > 0
     assert results.failed == 0
 
 
 def test_the_workflow_writes_all_that_it_uploads(here):
-    """Its command is run as it is, with the expected failure of the page."""
+    """The command of the workflow is run with the expected failure of the page."""
     (workflow,) = blocks("yaml")
     command = " ".join(re.search(r"run: >-\n\s+(ampscale conform .*?)\n\s+- uses", workflow, re.DOTALL)[1].split())
     (here / "expect.toml").write_text(blocks("toml")[0])

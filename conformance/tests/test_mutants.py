@@ -1,4 +1,4 @@
-"""Tests of the mutants and of their audit: a case of its clause kills each mutant, and the audit reports redundant cases."""
+"""Tests of the mutants and of their audit: each mutant is killed by a case of its clause, and redundant cases are reported."""
 
 import linecache
 import math
@@ -23,7 +23,7 @@ LONG = ("STEP-resume", "BACKENDS-no-host-sync")  # clauses whose cases start pro
 
 
 def test_a_class_becomes_a_mutant():
-    """The name is unique, and the decorator's arguments are its claims. Each chapter has mutants, all of existing clauses."""
+    """Names are unique, and the decorator's arguments are the claims. Each chapter has mutants, all of existing clauses."""
     assert [mutant.name for mutant in TABLE] == ["is-seven", "is-negative", "is-fine"]
     info = TABLE[1].make().info
     assert (info.preset, info.capabilities, info.level) == ("paddle", {"resume"}, 1)
@@ -43,13 +43,13 @@ def survivors(chosen):
 @pytest.mark.slow  # `make conform-audit` checks the same for all mutants
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_a_case_of_its_clause_kills_each_mutant(chapter):
-    """The next test covers the slow ones, which start processes or trace with JAX and torch."""
+    """The next test covers the mutants whose cases start processes or trace functions."""
     assert survivors([mutant for mutant in mutants_of(chapter) if mutant.clause not in LONG]) == []
 
 
 @pytest.mark.slow
 def test_a_case_of_its_clause_kills_each_slow_mutant():
-    """The audit of the mutants includes them."""
+    """The cases of these clauses start processes or trace functions."""
     assert survivors([mutant for mutant in ALL if mutant.clause in LONG]) == []
 
 
@@ -129,13 +129,13 @@ def lines(locations):
 
 
 def test_a_mutant_without_a_case_of_its_clause_survives():
-    """A case of another clause does not kill it."""
+    """A case of another clause does not kill the mutant."""
     assert [mutant.name for mutant in audited([is_not_seven], TABLE).survivors()] == ["is-fine"]
     assert [mutant.name for mutant in audited([is_not_seven_either], TABLE[:1]).survivors()] == ["is-seven"]
 
 
 def test_a_case_is_redundant_unless_it_alone_kills_a_mutant():
-    """Two cases that detect the same bugs are both redundant, and so is one whose clause has no mutant."""
+    """Two cases that detect the same bugs are both redundant, and so is a case whose clause has no mutant."""
     again = Case("again", "MACHINE-state", 0, "", check_scale)
     assert audited([is_not_seven], TABLE).redundant_cases() == []
     assert audited([is_not_seven, again], TABLE).redundant_cases() == [is_not_seven, again]
@@ -172,7 +172,7 @@ def test_a_case_continues_after_a_disabled_expectation():
 
 
 def test_an_expectation_that_prevents_an_error_is_not_redundant():
-    """A case that raises an error kills no mutant. If it does so with all its expectations, the error is the suite's."""
+    """Without the expectation, the case raises an error and kills no mutant. An error of an unchanged case propagates."""
     redundant = audited([odd_cases.has_a_logarithm], TABLE[1:2], [ODD]).redundant_expectations()
     assert not any(line.startswith("subject.expect(scale > 0, ") for line in lines(redundant))
     broken = Case("broken", "MACHINE-state", 0, "", lambda _: math.log2(-1))

@@ -28,7 +28,7 @@ class StoresTheScaleInFloat16(Plain):
             return np.float32(np.float16(scale))
 
 
-@breaks("MACHINE-state", "not observed: the float16 scale of google-deepmind/jmp#47, replaced by a bfloat16 one")
+@breaks("MACHINE-state", "not observed: the scale is a bfloat16, instead of the float16 of google-deepmind/jmp#47")
 class StoresTheScaleInBfloat16(Plain):
     def rounded(self, rule, scale):
         with np.errstate(over="ignore"):

@@ -67,13 +67,13 @@ class TruncatesBfloat16Losses(Plain):
         return _CutOff().scaled_leaf(leaf, scale)
 
 
-@breaks("SCALING-round-once", "not observed: the processor mode that reads subnormals as zero")
+@breaks("SCALING-round-once", "not observed: the processor is in a mode in which it reads subnormals as zero")
 class ScalesSubnormalsAsZero(Plain):
     def scaled_leaf(self, leaf, scale):
         return _WithoutSubnormals().scaled_leaf(leaf, scale)
 
 
-@breaks("SCALING-round-once", "tinygrad/tinygrad#17087: a cast, or hardware, that saturates instead of overflowing")
+@breaks("SCALING-round-once", "tinygrad/tinygrad#17087: a cast to float16 saturates instead of overflowing")
 class SaturatesFloat16(Plain):
     def scaled_leaf(self, leaf, scale):
         result = super().scaled_leaf(leaf, scale)
@@ -117,8 +117,8 @@ class UnscalesFloat16InBfloat16(Plain):
     def unscaled_leaf(self, leaf, scale):
         if leaf.dtype != np.float16:
             return super().unscaled_leaf(leaf, scale)
-        kept = leaf.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)
-        return super().unscaled_leaf(kept.view(np.float32), scale).astype(np.float16)
+        truncated = leaf.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)
+        return super().unscaled_leaf(truncated.view(np.float32), scale).astype(np.float16)
 
 
 @breaks("SCALING-round-once", "not observed: one float16 buffer for all 16-bit gradients")
@@ -152,7 +152,7 @@ class FlushesUnderflows(Plain):
         return super().narrowed(np.where(small, np.copysign(result.dtype.type(0), result), result), dtype)
 
 
-@breaks("SCALING-round-once", "not observed: the processor mode that reads subnormals as zero")
+@breaks("SCALING-round-once", "not observed: the processor is in a mode in which it reads subnormals as zero")
 class UnscalesSubnormalsAsZero(Plain):
     def unscaled_leaf(self, leaf, scale):
         return _WithoutSubnormals().unscaled_leaf(leaf, scale)
@@ -165,7 +165,7 @@ class WidensAfterUnscaling(Plain):
         return result.astype(np.float32) if leaf.dtype == np.float16 else result
 
 
-@breaks("SCALING-widen", "not observed: values that underflow in float16 are set to zero before the master gradient is narrow")
+@breaks("SCALING-widen", "not observed: a float32 result is zero if the float16 result underflows")
 class WidensWithoutUnderflows(Plain):
     def unscaled_leaf(self, leaf, scale):
         if leaf.dtype != np.float16:
@@ -191,7 +191,7 @@ class MultipliesByAFloat16Reciprocal(Plain):
         return np.asarray(leaf * reciprocal) if narrow else super().unscaled_leaf(leaf, scale)
 
 
-@breaks("SCALING-unscale-divides", "observed in MindSpore 2.10.0 and Paddle 3.3.1: division is slow")
+@breaks("SCALING-unscale-divides", "observed in MindSpore 2.10.0 and Paddle 3.3.1: a multiplication is faster than a division")
 class MultipliesByAReciprocal(Plain):
     def quotient(self, part, scale):
         return part * np.float32(1 / float(scale)) if part.dtype == np.float32 else super().quotient(part, scale)
@@ -203,7 +203,7 @@ class MultipliesByAFloat32Reciprocal(Plain):
         return part * np.float64(np.float32(1 / float(scale))) if part.dtype == np.float64 else super().quotient(part, scale)
 
 
-@breaks("SCALING-unscale-divides", "not observed: the float16 scale of google-deepmind/jmp#47, replaced by a bfloat16 one")
+@breaks("SCALING-unscale-divides", "not observed: the scale is a bfloat16, instead of the float16 of google-deepmind/jmp#47")
 class UnscalesByABfloat16(Plain):
     def unscaled_leaf(self, leaf, scale):
         return super().unscaled_leaf(leaf, np.uint32(np.float32(scale).view(np.uint32) & 0xFFFF0000).view(np.float32))
@@ -265,7 +265,7 @@ class DropsImaginaryParts(Plain):
         return super().scaled_leaf(leaf.real.astype(leaf.dtype) if leaf.dtype.kind == "c" else leaf, scale)
 
 
-@breaks("SCALING-complex", "not observed: a kernel for real numbers processes the elements")
+@breaks("SCALING-complex", "not observed: a kernel for real numbers scales only the real parts")
 class ScalesRealPartsOnly(Plain):
     def scaled_leaf(self, leaf, scale):
         result = super().scaled_leaf(leaf, scale)
@@ -278,7 +278,7 @@ class UnscalesComplex128InComplex64(Plain):
         return super().unscaled_leaf(leaf.astype(np.complex64) if leaf.dtype == np.complex128 else leaf, scale).astype(leaf.dtype)
 
 
-@breaks("SCALING-unscale-divides", "planted: beyond the largest float16, the scale is divided by in two steps, and rounded twice")
+@breaks("SCALING-unscale-divides", "planted: the division by a scale beyond float16 has two steps, and is rounded twice")
 class UnscalesFloat16InTwoSteps(Plain):
     def unscaled_leaf(self, leaf, scale):
         if leaf.dtype != np.float16 or scale < 2.0**16:

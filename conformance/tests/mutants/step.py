@@ -13,7 +13,7 @@ _TABLE, breaks = table()
 # --- updates of the parameters ---
 
 
-@breaks("STEP-apply", "nerfstudio-project/nerfacc#307: the loss is scaled but the optimizer steps itself, 1024 times too far")
+@breaks("STEP-apply", "nerfstudio-project/nerfacc#307: the optimizer steps without the scaler, 1024 times too far")
 class AppliesScaledGradients(Loop):
     def unscaled_in_cell(self, cell, gradient):
         return gradient
@@ -158,9 +158,9 @@ class ReportsLiveParameters(Loop):
 @breaks("STEP-report", "not observed: one dict of outputs serves all steps")
 class ReusesItsOutputs(Loop):
     def outputs(self, cell, **numbers):
-        cell.kept = getattr(cell, "kept", {})
-        cell.kept.update(super().outputs(cell, **numbers))
-        return cell.kept
+        cell.last_outputs = getattr(cell, "last_outputs", {})
+        cell.last_outputs.update(super().outputs(cell, **numbers))
+        return cell.last_outputs
 
 
 @breaks("STEP-scale-updated-last", "Haian-Jin/LVSM#19: update is called only if the step is applied")
@@ -250,7 +250,7 @@ class ChecksTheFirstArray(Loop):
         return bool(self.all_finite(scaled[:1]))
 
 
-@breaks("STEP-every-sequence", "not observed: a schedule changes the learning rate twice")
+@breaks("STEP-every-sequence", "not observed: a schedule changes the learning rate at most twice")
 class StopsTheSchedule(Loop):
     def schedule_index(self, cell):
         return min(int(cell.applied), 2)
@@ -273,7 +273,7 @@ class SharesTheVelocities(Loop):
                 other.velocities = list(cell.velocities)
 
 
-@breaks("STEP-every-sequence", "not observed: after the first one, gradients are clipped after the momentum has received them")
+@breaks("STEP-every-sequence", "not observed: with momentum, gradients are clipped before the first applied step only")
 class ClipsLate(Loop):
     def clip(self, cell, gradients, norm):
         if cell.momentum and cell.applied:
@@ -322,13 +322,13 @@ class AppliesTheThirdOverflow(Loop):
             self.apply(cell, gradients, rate)
 
 
-@breaks("STEP-every-sequence", "not observed: gradients that overflow are removed from the loss")
+@breaks("STEP-every-sequence", "not observed: a loss that is not finite is reported as a finite number")
 class ReportsAFiniteLoss(Loop):
     def outputs(self, cell, **numbers):
         return super().outputs(cell, **{**numbers, "loss": float(np.nan_to_num(numbers["loss"]))})
 
 
-@breaks("STEP-every-sequence", "planted: velocities are keyed by shape, so that equal shapes share one")
+@breaks("STEP-every-sequence", "planted: velocities are keyed by shape, so that parameters of one shape share a velocity")
 class KeysVelocitiesByShape(Loop):
     def apply(self, cell, gradients, rate):
         shared = {velocity.shape: velocity for velocity in cell.velocities}
@@ -375,7 +375,7 @@ class RoundsTheLearningRate(Loop):
         return float(np.float16(rate))
 
 
-@breaks("STEP-seed", "planted: the seed is limited to 2**24, and the division too")
+@breaks("STEP-seed", "planted: the seed is limited to 2**24, and so is the divisor")
 class SeedsWithAtMost2To24(Loop):
     def backward(self, data, scale):
         return super().backward(data, min(scale, np.float32(2.0**24)))

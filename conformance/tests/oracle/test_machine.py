@@ -1,4 +1,4 @@
-"""Tests of the oracle's state machine against the package on random rules, and against scales computed by hand."""
+"""Tests of the oracle's state machine against ampscale on random rules, and against scales computed by hand."""
 
 import dataclasses
 
@@ -18,7 +18,7 @@ def scales_of(rule, steps):
 
 
 def assert_same(rule, flags):
-    """Compare scales and errors with the package after every step, up to the first error."""
+    """Compare scales and errors with ampscale after every step, up to the first error."""
     points, state = trajectory(rule, flags), rule.init(like=0.0)
     assert points[0].scale == float(state.scale)
     for step, finite in enumerate(flags, start=1):
@@ -32,13 +32,13 @@ def assert_same(rule, flags):
 
 @settings(max_examples=200, deadline=None)
 @given(RULES, TRACES)
-def test_random_rules_agree_with_the_package(rule, flags):
+def test_random_rules_agree_with_ampscale(rule, flags):
     """The rules combine all fields. NumPy's overflow to infinity is intended."""
     assert_same(rule, flags)
 
 
 def test_the_constants_have_the_fields_and_defaults_of_a_rule():
-    """The two definitions are independent, and a field that only one of them has fails this test."""
+    """`Constants` and `LossScaleRule` are defined independently; a field that only one of them has fails this test."""
     defaults = {field.name: field.default for field in dataclasses.fields(Constants)}
     assert defaults == {field.name: field.default for field in dataclasses.fields(LossScaleRule)}
 

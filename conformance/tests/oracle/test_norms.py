@@ -1,4 +1,4 @@
-"""Tests of norms and clipping against values computed by hand. The test vectors compare the package with the oracle."""
+"""Tests of norms and clipping against values computed by hand. The test vectors compare ampscale with the oracle."""
 
 import math
 import sys

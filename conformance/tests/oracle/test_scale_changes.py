@@ -16,7 +16,7 @@ from ampscale import LossScaleRule
 @given(st.integers(1, 10**15), st.integers(0, 14))
 def test_a_divisor_of_few_digits_is_recovered_from_its_reciprocal(digits, decimals):
     """
-    Numbers of up to 15 digits are recovered, in the oracle and in the package.
+    Numbers of up to 15 digits are recovered, in the oracle and in ampscale.
 
     In float64, 1 / (1 / 49) is 49.00000000000001.
     """
@@ -26,10 +26,10 @@ def test_a_divisor_of_few_digits_is_recovered_from_its_reciprocal(digits, decima
 
 @given(st.floats(2.0**-1022, 1.0))
 def test_a_divisor_has_the_fewest_digits(factor):
-    """The reciprocal equals the factor if that holds for any float64 near 1 / factor; otherwise the divisor is 1 / factor."""
+    """The candidates are 1 / factor and its neighbors. If no candidate has the reciprocal *factor*, the divisor is 1 / factor."""
     actual, plain = divisor(factor), 1 / factor
-    near = [plain, math.nextafter(plain, 0), math.nextafter(plain, math.inf)]
-    exact = [number for number in near if 1 / number == factor]
+    candidates = [plain, math.nextafter(plain, 0), math.nextafter(plain, math.inf)]
+    exact = [number for number in candidates if 1 / number == factor]
     if exact:
         assert 1 / actual == factor
         assert digits_of(actual) == min(17, *map(digits_of, exact))

@@ -1,4 +1,4 @@
-"""Tests of scaling and unscaling on bits, against the package on NumPy."""
+"""Tests of scaling and unscaling on bits, against ampscale on NumPy."""
 
 import math
 from fractions import Fraction
@@ -24,7 +24,7 @@ def random_leaf(name, count=700):
 
 
 @pytest.mark.parametrize("name", FLOATS)
-def test_scaled_leaves_equal_those_of_the_package(name):
+def test_scaled_leaves_equal_those_of_ampscale(name):
     """The leaves contain subnormals, infinities and NaN. The scale is rounded to float32 for dtypes narrower than float64."""
     leaf = random_leaf(name, 300)
     for factor in SCALES:

@@ -18,7 +18,7 @@ SERVE = [sys.executable, "-m", "ampscale_conformance.remote.serve"]
 PYTHON = [sys.executable, "-S"]
 PLAIN = [*PYTHON, str(Path(__file__).parents[2] / "examples" / "plain_python.py")]
 
-# Program that replies to hello. The expression `%s` gives its other replies; `n` is the id and `r` the request.
+# Program that replies to hello. The expression `%s` is its reply to other requests; `n` is the id, and `r` the request.
 SCRIPT = """
 import json, os, sys, time
 hello = {"protocol": 1, "implementation": {"name": "script", "level": 4}}
@@ -42,7 +42,7 @@ def process_ids(adapter):
 
 FAKES = Path(__file__).parent / "fakes.py"
 BOUND = 60.0  # seconds for a whole run
-LIMIT = 1.0  # for a reply of a fake in LATE
+LIMIT = 1.0  # seconds for a reply of a fake in LATE
 LATE = ("slow drip", "ignores SIGTERM", "a grandchild holds the pipes", "floods stderr indefinitely", "never answers hello")
 
 
@@ -79,7 +79,7 @@ def fake(name, folder, **options):
 
 
 def is_running(pid):
-    """Return True if a process runs. A zombie does not, on systems that have /proc."""
+    """Return True if a process runs. On systems that have /proc, a zombie does not count as running."""
     try:
         if not Path("/proc/self").exists():
             return os.kill(int(pid), 0) is None

@@ -2,7 +2,8 @@
 Faulty implementations: `python fakes.py NAME FOLDER`. Each creates a file in the folder, named by its process id.
 
 Apart from its fault, each behaves like conformance/examples/plain_python.py. A fault of `IN_ONE_CASE` occurs at the second update
-of the case whose growth interval is `FAULTY_INTERVAL`, one of `AT_HELLO` in the first reply, and one of `CLAIMS` in the claims.
+of the case whose growth interval is `FAULTY_INTERVAL`, a fault of `AT_HELLO` in the first reply, and a fault of `CLAIMS` in the
+claims or after the first reply.
 """
 
 import json
@@ -215,7 +216,7 @@ CLAIMS = {
 
 def faulty_in_one_case(fault):
     """Return a function that replies correctly, except to the second update of the scaler with `FAULTY_INTERVAL`."""
-    updates = None  # of that scaler
+    updates = None  # number of updates of the latest scaler; None if it has another growth interval
 
     def answer(request, calls, _index):
         nonlocal updates

@@ -181,7 +181,7 @@ def test_encode_converts_no_types(kind, value):
 
 @pytest.mark.parametrize("preset", ["paddle", EVERY_FIELD], ids=["name", "rule"])
 def test_implementation_info_round_trips(preset):
-    """The library of its arrays is not sent, as arrays are sent as bits."""
+    """The array library of the implementation is not sent, since arrays are sent as bits."""
     info = ImplementationInfo(name="é", version="1", url="u", level=3, capabilities={"loss", "resume"}, preset=preset)
     assert hello_from_json(read_line(write_line(hello_to_json(info)))) == info
 

@@ -121,7 +121,7 @@ def test_equal_numbers_are_the_same_handle():
 
 
 def test_outcomes_other_than_results_are_raised():
-    """An error of the implementation has a class of the same name, which is not Python's. The process continues."""
+    """An error of the implementation is raised as a class of its name that is no class of Python. The process continues."""
     expression = """{"id": n, **{"update": {"raised": {"type": "NotImplementedError", "message": "out of luck"}},
         "read_scale": {"unsupported": "no such thing"}, "save": {"absent": "not here"}}.get(r["call"], {"result": 0})}"""
     with script(expression.replace("\n", "")) as adapter:
@@ -253,7 +253,7 @@ def test_a_timeout_of_a_case_ends_its_process():
 
 
 def test_an_interrupt_ends_the_process():
-    """If the process continued, the pending reply would be read as that of the next request."""
+    """If the process continued, the pending reply would be read as the reply to the next request."""
 
     class Interrupt(BaseException):
         pass
@@ -279,7 +279,7 @@ def test_an_interrupt_ends_the_process():
 
 
 def test_reset_invalidates_all_handles(tmp_path):
-    """Both sides discard their handles. Without a process, no request is sent."""
+    """The adapter and the process discard their handles. Without a process, no request is sent."""
     with CommandAdapter(PLAIN, record=tmp_path / "recording") as adapter:
         handle = adapter.create(RULE)
         adapter.reset()

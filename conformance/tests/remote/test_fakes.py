@@ -69,7 +69,7 @@ def test_a_restarted_process_must_send_the_same_hello(tmp_path):
 
 
 def test_three_consecutive_failed_starts_are_the_last(tmp_path):
-    """There is no fourth start: each later case reports the last failure. Failures that are not consecutive do not count."""
+    """After three failed starts in a row, later cases report the last failure. Failures that are not in a row do not count."""
     with fake("starts once", tmp_path / "pids") as adapter:
         report = check(adapter, cases=RUNS * 3)
     assert verdicts(report) == ["crash"] * 9

@@ -107,7 +107,7 @@ def exchanges(recording):
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
-    """Requests and replies of a run that includes a case of each clause and level."""
+    """Return the requests and replies of a run that includes a case of each clause and level."""
     file = tmp_path_factory.mktemp("recording") / "recording"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep)
@@ -192,9 +192,9 @@ def test_the_page_lists_every_call():
     row_of = {call: row for row in rows for call in re.findall(r"`(\w+)`", row[0])}
     assert set(row_of) == {*METHODS, *OWN}
     for call, method in METHODS.items():
-        _, arguments, result, since = row_of[call]
+        _, arguments, result, requirement = row_of[call]
         assert tuple(re.sub(r" \(.*?\)", "", arguments).split(", ")) == (method.takes or ("",))
-        assert since == (f"level {method.needs}" if isinstance(method.needs, int) else method.needs)
+        assert requirement == (f"level {method.needs}" if isinstance(method.needs, int) else method.needs)
         text_of = {"number": "float", "nothing": "null", "answer": "null; with `applied`", "flag": "true or false"}
         text_of |= {"handle and tree": "a list of the handle and the tree"}
         assert result.startswith(text_of.get(method.gives, method.gives))
@@ -215,13 +215,13 @@ def dialogue():
     """Return the requests and replies of the dialogue on the page."""
     block = PAGE.rpartition("## A dialogue")[2].split("```")[1]
     lines = [(line[0], line[2:]) for line in block.strip().splitlines()]
-    assert [way for way, _ in lines] == ["→", "←"] * (len(lines) // 2)
+    assert [arrow for arrow, _ in lines] == ["→", "←"] * (len(lines) // 2)
     texts = [text for _, text in lines]
     return list(zip(texts[::2], texts[1::2], strict=True))
 
 
 def test_the_dialogue_is_that_of_the_example():
-    """The example gives the same replies. The dialogue has every outcome except "unsupported", and every call of level 0."""
+    """plain_python.py gives the same replies. The dialogue has all outcomes but "unsupported", and all calls of level 0."""
     calls = plain.Calls()
     for id_, (request_text, reply_text) in enumerate(dialogue(), start=1):
         request = json.loads(request_text)

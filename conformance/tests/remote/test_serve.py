@@ -1,4 +1,4 @@
-"""Server of Python adapters: it gives the same report as the adapter itself, and output of the adapter does not disturb it."""
+"""Server of Python adapters: a served adapter has the same report as the adapter itself, and its output goes to stderr."""
 
 import base64
 import os
@@ -38,7 +38,7 @@ def served(text, folder, name="ADAPTER", **options):
     return CommandAdapter(["env", f"PYTHONPATH={path}", *SERVE, f"served_here:{name}"], 60.0, **options)
 
 
-# In the protocol, the client creates the arrays, and there are no NamedTuples.
+# Cases that only an adapter in the same process passes: the protocol transfers neither array objects nor NamedTuples.
 IN_PROCESS = {"a-step-on-arrays-reads-nothing", "unscales-in-named-tuples"}
 
 
@@ -55,9 +55,9 @@ def test_a_served_adapter_has_the_same_report(name, levels):
     with CommandAdapter([*SERVE, name], 60.0) as adapter:
         remote = check(adapter, cases=cases)
     assert remote.info == replace(direct.info, arrays="numpy")
-    for there, here, case in zip(remote.results, direct.results, cases, strict=True):
-        assert (there.case, there.verdict) == (here.case, here.verdict)
-        arguments = [[(call.method, call.arguments) for call in result.calls] for result in (there, here)]
+    for served_result, direct_result, case in zip(remote.results, direct.results, cases, strict=True):
+        assert (served_result.case, served_result.verdict) == (direct_result.case, direct_result.verdict)
+        arguments = [[(call.method, call.arguments) for call in result.calls] for result in (served_result, direct_result)]
         assert arguments[0] == arguments[1] or "process" in case.needs
     assert verdicts(direct).count("pass") > 20
 
@@ -162,7 +162,7 @@ def test_the_server_ends_with_its_input_or_after_bye():
 
 
 def test_an_unreadable_request_ends_the_server():
-    """There is no id to reply to."""
+    """Such a request has no id to which the server can reply."""
     replies, errors, status = serve_lines(b"{\n")
     assert (replies, status) == ([], 2)
     assert "expected a JSON object" in errors
@@ -260,7 +260,7 @@ def test_a_result_that_cannot_be_encoded_is_an_error():
 
 
 def test_reset_discards_all_handles():
-    """Numbers start again at 0. A hello request gets a reply at any time."""
+    """The numbers of handles start again at 0. A hello request gets a reply at any time."""
     server = Server(Bare())
     first, second = object(), object()
     assert (server.number("handle", first), server.number("handle", first), server.number("cell", second)) == (0, 0, 1)

@@ -24,7 +24,7 @@ def test_a_recording_has_every_request_and_reply(tmp_path):
 
 
 def test_a_replay_repeats_the_timeout_of_a_case(tmp_path):
-    """The recording includes the time limit of a case, which is not that of a reply."""
+    """The recording includes the time limit of the case, which is shorter than the time limit of a reply."""
     hang = f'time.sleep({LONG}) if r["call"] == "update" else {{"id": n, "result": 0}}'
     with script(hang, seconds=LONG, record=tmp_path / "recording") as adapter:
         report = check(adapter, cases=RUNS[:1], seconds=0.5)

@@ -28,7 +28,7 @@ def page(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def few(page):
-    """Page of six implementations, of which one conforms."""
+    """Return the page of six implementations, of which one conforms."""
     faulty = [samples.Late("late"), samples.Raising(samples.HOSTILE), samples.Infinite("infinite"), samples.Fixed("fixed")]
     every_verdict = samples.every_verdict(snippet=samples.SNIPPET, reproduced=True)
     return page(*map(samples.report_dict, [samples.Conforming(), *faulty]), samples.to_dict(every_verdict))
@@ -36,17 +36,17 @@ def few(page):
 
 @pytest.fixture(scope="session")
 def one(page):
-    """Page of one report."""
+    """Return the page of one report."""
     return page(samples.report_dict(samples.Late("late", level=0)))
 
 
 @pytest.fixture(scope="session")
 def many(page):
-    """Page of thirty implementations and 130 cases."""
+    """Return the page of thirty implementations and 130 cases."""
     return page(*samples.many())
 
 
 @pytest.fixture(scope="session", params=samples.COMMITTED, ids=lambda file: file.name)
 def committed(request):
-    """Each page of the repository."""
+    """Run the test once for each page of the repository."""
     return request.param

@@ -25,7 +25,7 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 
 
 class Conforming:
-    """The package's own rule and functions, as an adapter."""
+    """Adapter of ampscale's own rule and functions."""
 
     def __init__(self, name="conforming", preset="torch", level=1, capabilities=("float16",), **members):
         self.info = ImplementationInfo(name=name, version="1.0", preset=preset, level=level, capabilities=capabilities, **members)
@@ -147,7 +147,7 @@ def every_verdict(**members: Any) -> Report:
 
 def many() -> list[dict[str, Any]]:
     """
-    Return reports on thirty implementations and 130 cases, with transcripts; some fail cases.
+    Return reports on thirty implementations and 130 cases, with transcripts. Some implementations fail cases.
 
     To save time, six reports are repeated five times. All failures in the last of the six are expected.
     """

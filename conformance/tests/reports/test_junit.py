@@ -57,7 +57,7 @@ def test_elements_have_the_usual_children_and_attributes(report):
 
 
 def test_each_verdict_has_its_element():
-    """A pass has none. Unsupported and expected results are skipped, and an unexpected pass is a failure."""
+    """A pass has no element. Unsupported and expected results are skipped, and an unexpected pass is a failure."""
     assert tags_by_case(samples.every_verdict()) == {
         "case-pass": [],
         "case-fail": ["failure"],
@@ -84,7 +84,7 @@ def test_a_case_has_its_chapter_as_class_name():
 
 
 def test_the_first_line_of_a_message_is_the_attribute():
-    """The text has the message, the clause, the fault and the script."""
+    """The text of the element has the message, the clause, the fault and the script."""
     result = Result("MACHINE-max-scale", "a", Verdict.FAIL, "one\ntwo", 0, "late: three", snippet="print(4)\n")
     (failure,) = parsed(Report(ImplementationInfo(name="x"), (result,))).iter("failure")
     assert failure.get("message") == "one"

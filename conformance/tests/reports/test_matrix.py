@@ -1,4 +1,4 @@
-"""Matrix of several reports: it loses nothing, and stores data that reports share once."""
+"""Matrix of several reports: it loses nothing, and stores data that several reports share only once."""
 
 import json
 from dataclasses import replace
@@ -46,7 +46,7 @@ def result_from(matrix_, implementation, case):
     transcript = matrix_.transcripts[cell["transcript"]] if "transcript" in cell else []
     calls = [expanded({"result": None, "raised": "", **matrix_.calls[index]}) for index in transcript]
     for call in calls:
-        if call["method"] == "create":  # its rule has only the fields that differ from the defaults
+        if call["method"] == "create":  # the rule in the matrix has only the fields that differ from the defaults
             call["arguments"][0] = json.loads(LossScaleRule().to_json()) | call["arguments"][0]
     return {
         "case": case,
@@ -127,7 +127,7 @@ def test_cases_are_in_the_order_of_the_specification():
 
 
 def test_implementations_have_unique_ids():
-    """An id consists of name and version, and of a number if these are equal."""
+    """An id consists of name and version, and of a number if several implementations have the same name and version."""
     names = [("torch", "2.6"), ("torch", "2.6"), ("我的 scaler", ""), ("", ""), ("a/b", "1+c"), ("torch", "2.6")]
     matrix_ = matrix.of([samples.to_dict(Report(ImplementationInfo(name=name, version=version), ())) for name, version in names])
     assert [implementation["id"] for implementation in matrix_.implementations] == [

@@ -79,7 +79,7 @@ def test_the_page_states_if_the_script_was_run(browser, few):
 
 
 def test_cases_and_implementations_have_details(browser, few):
-    """The headers of rows and columns open them, and they link to results."""
+    """The headers of rows and columns open the details, which link to results."""
     browser.show(few)
     browser.click("tr.case th button")
     assert browser.eval("texts('.choices li')") == [
@@ -113,7 +113,7 @@ def test_cases_and_implementations_have_details(browser, few):
     ],
 )
 def test_a_link_opens_details(browser, few, fragment, title, text):
-    """A link points to a result, a case, or an implementation. A broken link has details that state this."""
+    """A link points to a result, a case, or an implementation. A broken link opens details that report the missing target."""
     browser.show(few, fragment)
     assert browser.eval("$('dialog').open")
     assert browser.eval("$('#details-title').textContent") == title
@@ -121,7 +121,7 @@ def test_a_link_opens_details(browser, few, fragment, title, text):
 
 
 def test_the_address_is_that_of_the_open_details(browser, few):
-    """Changing the address opens other details, and closing them clears it."""
+    """Changing the address opens other details, and closing the details clears the address."""
     browser.show(few)
     browser.click(browsing.cell("trace-gggg", "late-1.0"))
     assert browser.eval("location.hash") == browsing.LATE

@@ -68,7 +68,7 @@ def test_details_open_and_close_by_keyboard_and_mouse(browser, few):
 
 
 def test_the_focus_has_an_outline(browser, few):
-    """Cells and filters have one; the skip link is visible while it has the focus."""
+    """Cells and filters have an outline; the skip link is visible while it has the focus."""
     outline = "(({outlineStyle, outlineWidth}) => [outlineStyle, outlineWidth])(getComputedStyle(document.activeElement))"
     browser.show(few)
     browser.press("tab")
@@ -110,7 +110,7 @@ def test_the_page_is_no_wider_than_its_window(browser, which, width, request):
 
 
 def test_the_color_scheme_is_that_of_the_system_or_of_the_choice(browser, few):
-    """The choice is stored."""
+    """A chosen color scheme is stored."""
     styles = "['body', '#matrix', 'td.fail', 'h1'].map((css) => getComputedStyle($(css)))"
     colors = f"{styles}.map(({{color, backgroundColor}}) => color + backgroundColor)"
     browser.show(few)

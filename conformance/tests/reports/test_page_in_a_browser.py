@@ -80,7 +80,7 @@ def test_the_matrix_of_one_report_has_messages(browser, one):
 
 
 def test_a_page_first_shows_the_failures(browser, few, one):
-    """The totals are those of all cases, and "Clear filters" shows all. A message of several cases is shown once."""
+    """The totals are those of all cases, and "Clear filters" shows all cases."""
     browser.show(few, "#")
     shown = browser.shown_cases()
     assert browser.eval(
@@ -96,6 +96,7 @@ def test_a_page_first_shows_the_failures(browser, few, one):
 
 
 def test_a_message_of_several_cases_is_shown_once(browser, page):
+    """The other cases refer to the first case with the message."""
     results = [samples.Result("MACHINE-skip", f"case-{n}", samples.Verdict.FAIL, "wrong" if n else "late") for n in range(4)]
     browser.show(page(samples.to_dict(samples.Report(samples.ImplementationInfo(name="x"), results))), "#")
     assert browser.eval("texts('td .message')") == ["late", "wrong (3 cases)", *["as in “case 1”"] * 2]

@@ -18,10 +18,10 @@ def expanded(encoded):
 
 @given(st.lists(st.sampled_from("ab") | st.sampled_from("abcdefgh"), max_size=60))
 def test_runs_round_trip(items):
-    """No run is empty, and of two adjacent runs one is repeated."""
+    """No run is empty, and of two adjacent runs at least one is repeated."""
     encoded = tables.runs(items)
     assert expanded(encoded) == items
-    assert all(inside for _, inside in encoded)
+    assert all(repeated for _, repeated in encoded)
     assert all(left[0] > 1 or right[0] > 1 for left, right in pairwise(encoded))
 
 
@@ -39,7 +39,7 @@ def test_runs_round_trip(items):
     ],
 )
 def test_runs_of_four_or_more_items_are_compressed(items, encoded):
-    """One item, or two in turn, are repeated."""
+    """A run repeats one item, or two items in turn."""
     assert tables.runs(items) == encoded
 
 

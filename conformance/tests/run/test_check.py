@@ -113,7 +113,7 @@ def test_a_flag_must_be_a_bool():
 
 @pytest.mark.parametrize("hanging", [sleeping, stubborn])
 def test_an_endless_method_times_out(hanging):
-    """Suppressing every Exception does not prevent it, as the timeout is a BaseException."""
+    """Suppressing every Exception does not prevent the timeout, which is a BaseException."""
     started = time.monotonic()
     assert outcome(with_methods(update=hanging), seconds=0.05) == (Verdict.TIMEOUT, "not finished within 0.05 s")
     assert time.monotonic() - started < 2
@@ -141,7 +141,7 @@ def test_cases_above_the_level_are_not_reported():
 
 
 def test_cases_above_the_claimed_level_are_unsupported():
-    """Nothing is called. An unknown capability is unsupported as well, and neither is a failure."""
+    """No method of the adapter is called. An unknown capability is unsupported as well. Neither of these is a failure."""
     report = check(Scaler(capabilities=["telepathy", "resume", "astral"]), cases=[doubles, checks_an_empty_tree])
     message = f"unknown capability 'astral'; known are {', '.join(CAPABILITIES)}"
     assert [(result.case, result.verdict, result.message) for result in report.results] == [
@@ -154,7 +154,7 @@ def test_cases_above_the_claimed_level_are_unsupported():
 
 
 def test_a_case_requires_all_its_capabilities():
-    """The message lists those that are not claimed."""
+    """The message lists the capabilities that are not claimed."""
 
     @case("MACHINE-next-step", 0, "x: y", "resume", "rounding")
     def needs_two(subject):
@@ -178,7 +178,7 @@ def test_a_case_requires_all_its_capabilities():
     ],
 )
 def test_invalid_arguments_raise(adapter, level, error, message):
-    """Nothing is called."""
+    """The error is raised before a method of the adapter is called."""
     with pytest.raises(error, match=message):
         check(adapter, level, cases=[doubles])
 

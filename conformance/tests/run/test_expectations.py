@@ -25,7 +25,7 @@ def result(case, verdict, message="actual message"):
 
 @pytest.fixture
 def file(tmp_path):
-    """Path of the expectations file."""
+    """Return the path of the expectations file."""
     return tmp_path / "expect.toml"
 
 
@@ -151,7 +151,7 @@ def test_an_entry_without_a_case_is_stale(read_entries):
 
 
 def test_an_entry_on_unsupported_cases_is_stale(read_entries):
-    """All its cases must be unsupported."""
+    """All cases of the entry must be unsupported."""
     expectations = read_entries(table(clause="MACHINE-growth-*", verdict="fail", reason="late"))
     results = [result("grows", "unsupported"), result("grows-again", "unsupported")]
     assert "all its cases are unsupported" in stale(expectations, *results)[0][1]
@@ -159,7 +159,7 @@ def test_an_entry_on_unsupported_cases_is_stale(read_entries):
 
 
 def test_an_entry_that_earlier_ones_cover_is_stale(read_entries):
-    """The earlier entries match all cases of the stale one."""
+    """The earlier entries match all cases of the stale entry."""
     expectations = read_entries(table(**ENTRY | {"case": "g*"}), table(**ENTRY), table(**ENTRY | {"case": "*"}))
     assert [(case, "earlier entries" in message) for case, message in stale(expectations)] == [("expectation-2", True)]
 
@@ -172,7 +172,7 @@ def test_an_entry_on_cases_that_were_not_run_is_not_stale(read_entries):
 
 # --- rewriting ---
 
-KEPT = """\
+EXISTING = """\
 # Known faults of mine.
 
 # The window is counted from one.
@@ -193,9 +193,9 @@ def rewrite(file, *results):
 def test_new_failures_are_added_with_a_placeholder_reason(file):
     """New entries follow the existing text, one for each case, and are not accepted before the reason is replaced."""
     assert rewrite(file, result("grows", "timeout"))[2] == [("grows", "timeout", "TODO: write the reason")]
-    file.write_text(KEPT)
+    file.write_text(EXISTING)
     text, changes, entries = rewrite(file, result("grows", "fail"), result("backs-off", "crash"), result("grows-again", "pass"))
-    assert text.startswith(KEPT)
+    assert text.startswith(EXISTING)
     assert entries == [("grows", "fail", "late"), ("backs-off", "crash", "TODO: write the reason")]
     assert changes == ["added: case = 'backs-off', crash; write its reason"]
     file.write_text(text)
@@ -220,8 +220,8 @@ def test_a_long_comment_is_rewritten_in_linear_time(file):
     ],
 )
 def test_entries_that_no_longer_apply_are_removed(file, results, reason):
-    """The comment directly above is removed with them; the one at the top of the file stays."""
-    file.write_text(KEPT)
+    """The comment directly above an entry is removed with it; the comment at the top of the file stays."""
+    file.write_text(EXISTING)
     text, changes, entries = rewrite(file, *results)
     assert (text, entries) == ("# Known faults of mine.\n", [])
     assert changes == [f"removed: case = 'grows', fail; {reason}"]
@@ -229,7 +229,7 @@ def test_entries_that_no_longer_apply_are_removed(file, results, reason):
 
 def test_another_verdict_requires_another_reason(file):
     """The old entry is removed."""
-    file.write_text(KEPT)
+    file.write_text(EXISTING)
     _, changes, entries = rewrite(file, result("grows", "error"))
     assert entries == [("grows", "error", "TODO: write the reason")]
     assert [change.partition(":")[0] for change in changes] == ["removed", "added"]

@@ -54,7 +54,7 @@ def here(tmp_path):
 
 @pytest.fixture
 def run(here):
-    """Return a function that runs pytest in that folder, and returns its status and its output."""
+    """Return a function that runs pytest in the folder of the adapter, and returns its status and its output."""
 
     def run_pytest(*arguments):
         paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -109,7 +109,7 @@ def test_a_conforming_adapter_passes(run, here):
 
 
 def test_the_package_collects_the_whole_suite(run):
-    """All chapters up to the level are run. Test names end with the id of the case, and the header describes the adapter."""
+    """All cases up to the level are collected. Test names end with the id of the case, and the header describes the adapter."""
     status, output = run("--pyargs", SUITE, *ADAPTER, "--collect-only", "--ampscale-level", "L1")
     cases = [case for case in every_case() if case.level <= 1]
     assert status == 0
@@ -194,7 +194,7 @@ def test_wrong_usage_has_a_message_and_status_4(here, monkeypatch, capsys, argum
 
 
 def test_the_plugin_does_not_affect_other_projects(run, here):
-    """Without an adapter, it imports nothing, warns about nothing and prints nothing."""
+    """Without an adapter, the plugin imports nothing, warns about nothing and prints nothing."""
     (here / "test_it.py").write_text(
         "import sys\n\n\ndef test_it():\n"
         "    assert 'ampscale_conformance_pytest' in sys.modules\n"

@@ -39,7 +39,7 @@ class Widening(Plain):
 
 @cache
 def results_of(make, preset="torch", *, claims=("float16",), level=1, examples=40):
-    """Return the results by kind."""
+    """Return a dict from each kind of random test to its result."""
     adapter = make(preset, level, claims)
     return {result.case: result for result in random_results(adapter, SEED, level, examples=examples)}
 
@@ -93,7 +93,7 @@ def test_a_bug_fails_one_kind_with_a_valid_test_vector(make, preset, kind):
 
 
 def test_failures_are_minimal():
-    """A failure has the fewest steps, and the first value of each strategy on which it does not depend."""
+    """A failure has the fewest steps. Values that do not affect it are the first ones of their strategies."""
     result = results_of(GrowsOneStepLate)["random-trace"]
     assert result.message.splitlines()[:2] == [
         "after step 0 (counted from 0): expected scale 512.0 (MACHINE-growth-window), got 256.0",
