@@ -127,7 +127,7 @@ def test_parameter_without_a_gradient_is_unchanged(create):
 
 @ALL
 def test_an_interrupted_step_is_not_continued(create):
-    """The optimizer raises an error, since only some parameters may be written, until its state has been assigned."""
+    """Some parameters may be written and others not, so the optimizer raises an error until its state has been assigned."""
 
     class Interrupted(Network):
         @property

@@ -57,7 +57,7 @@ class Fp16Optimizer(Loop):
 
 
 class MegatronDynamicGradScaler(Loop):
-    """Megatron-core 0.16.1, megatron/core/optimizer/grad_scaler.py: overflows are counted down until a growth."""
+    """Megatron-core 0.16.1, megatron/core/optimizer/grad_scaler.py: each overflow lowers a count that only growths reset."""
 
     settings = "initial_scale min_scale growth_factor backoff_factor growth_interval hysteresis"
 
@@ -78,7 +78,7 @@ class MegatronDynamicGradScaler(Loop):
 
 
 class ColossalDynamicGradScaler(Loop):
-    """ColossalAI 0.5.0, colossalai/amp/naive_amp/grad_scaler/dynamic_grad_scaler.py: overflows are counted up until a growth."""
+    """ColossalAI 0.5.0, colossalai/amp/naive_amp/grad_scaler/dynamic_grad_scaler.py: only growths reset the overflow count."""
 
     settings = "initial_scale growth_factor backoff_factor growth_interval min_scale max_scale hysteresis"
 

@@ -1,4 +1,4 @@
-"""Steps of traces and logs as text: "." is a finite step, "x" an overflow, and "?" a step of which neither is known."""
+"""Steps of traces and logs as text: "." is a finite step, "x" an overflow, and "?" a step with an unknown flag."""
 
 import numpy as np
 

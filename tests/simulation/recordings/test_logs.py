@@ -218,7 +218,13 @@ COUNTED = {  # for each fact: log, step pattern, steps if they are known, number
     "a single message above the bound shows that there are no copies": (ABOVE_BOUND + AT_BOUND * 6, None, None, 7, None),
     "copies of a message precede each copy of a line": (THRICE, STEP, "x.x", 2, None),
     "a message contains its step": (WITH_STEP.format(3, 8.0) * 2 + WITH_STEP.format(4, 4.0) * 2, None, "...xx", 2, None),
-    "if messages have steps, the step pattern gives only the last one": (WITH_STEP_BEFORE + "step 3\n", STEP, ".x.", 1, None),
+    "if messages contain their step, the step pattern only gives the last step": (
+        WITH_STEP_BEFORE + "step 3\n",
+        STEP,
+        ".x.",
+        1,
+        None,
+    ),
     "a carriage return ends a line": (f"\r 1/3 [1s]{ZERO.format(0, 8, 4)}\r 2/3 [2s]\r 3/3 [3s]\n", r"\d/3 \[", ".x.", 1, None),
 }
 
