@@ -51,7 +51,7 @@ def arrays(name, shape=shapes):
 
 
 def bit_patterns(name):
-    """Return all bit patterns of a 16-bit format, or 65,536 patterns of a wider one, with all signs and exponents."""
+    """Return all bit patterns of a 16-bit format, or 65,536 patterns of a wider format, with all signs and exponents."""
     bits, width = np.arange(1 << 16, dtype=np.uint64), 8 * DTYPES[name].itemsize
     spread = bits << np.uint64(width - 16) | (bits if width > 16 else np.uint64(0))
     return spread.astype(f"uint{width}").view(DTYPES[name])

@@ -57,7 +57,7 @@ def test_headings_and_clauses_are_the_same(chinese, english):
 
 @PAIRS
 def test_code_blocks_are_the_same(chinese, english):
-    """Each block is equal byte for byte, so the tests that run the code of the English pages also cover the Chinese ones."""
+    """Each block is equal byte for byte, so the tests that run the code of the English pages also cover the Chinese pages."""
     assert BLOCK.findall(text_of(chinese)) == BLOCK.findall(text_of(english))
 
 
@@ -65,13 +65,13 @@ def test_code_blocks_are_the_same(chinese, english):
 def test_sections_have_the_same_names_numbers_and_tables(chinese, english):
     """Names are those in code font, and numbers have two or more digits. Tables have as many cells in each row."""
     pairs = zip_longest(sections(chinese), sections(english), fillvalue="")
-    for index, (ours, theirs) in enumerate(pairs):
-        names = [{re.sub(r"\s+", " ", name) for name in re.findall(r"`([^`]+)`", text)} for text in (ours, theirs)]
-        assert index == 0 or names[0] == names[1], ours
-        numbers = [set(re.findall(r"\d\d+", re.sub(r"\]\([^)]*\)", "", text))) for text in (ours, theirs)]
-        assert index == 0 or numbers[0] == numbers[1], ours
-        cells = [[line.count("|") for line in text.splitlines() if line.startswith("|")] for text in (ours, theirs)]
-        assert cells[0] == cells[1], ours
+    for index, texts in enumerate(pairs):
+        names = [{re.sub(r"\s+", " ", name) for name in re.findall(r"`([^`]+)`", text)} for text in texts]
+        assert index == 0 or names[0] == names[1], texts[0]
+        numbers = [set(re.findall(r"\d\d+", re.sub(r"\]\([^)]*\)", "", text))) for text in texts]
+        assert index == 0 or numbers[0] == numbers[1], texts[0]
+        cells = [[line.count("|") for line in text.splitlines() if line.startswith("|")] for text in texts]
+        assert cells[0] == cells[1], texts[0]
 
 
 @PAIRS
@@ -92,4 +92,4 @@ def test_profiles_quote_the_same_sentences(name):
 def test_glossary_has_every_term():
     """The first cell of each Chinese row starts with the term of the English row."""
     rows = [re.findall(r"^\| (.+?) \|", text_of(path), re.MULTILINE)[1:] for path in ("docs/zh/glossary.md", "docs/glossary.md")]
-    assert [ours for ours, theirs in zip_longest(*rows, fillvalue="") if not ours.startswith(theirs)] == []
+    assert [chinese for chinese, english in zip_longest(*rows, fillvalue="") if not chinese.startswith(english)] == []

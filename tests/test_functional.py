@@ -148,14 +148,14 @@ def test_devices_need_no_hash(monkeypatch):
 @pytest.mark.clause("SCALING-float-leaves", "SCALING-mixed-rejected", "OVERFLOW-in-place-checked")
 def test_one_odd_leaf_among_a_thousand_is_named():
     """The error is raised before anything is written."""
-    ours, strict = partial(np.ones, 1), partial(strict_on, "CPU_DEVICE")
+    of_numpy, strict = partial(np.ones, 1), partial(strict_on, "CPU_DEVICE")
     mixed = r"tree\[7\] from numpy on cpu; 991 more from numpy on cpu; tree\[500\] from array_api_strict on .*CPU"
     rows = [
-        (ours, "w", TypeError, r"^tree\[500\] must be an array, or a tuple, .* got str$"),
-        (ours, np.ones(1, np.int32), TypeError, r"^tree\[500\] must be floating-point or complex .* got int32$"),
-        (ours, frozen(np.ones(1)), ValueError, r"^out\[500\] must be writable, got a read-only array$"),
-        (ours, np.float64(1), TypeError, r"^out\[500\] must be a mutable array, got float64$"),
-        (ours, strict(), TypeError, mixed),
+        (of_numpy, "w", TypeError, r"^tree\[500\] must be an array, or a tuple, .* got str$"),
+        (of_numpy, np.ones(1, np.int32), TypeError, r"^tree\[500\] must be floating-point or complex .* got int32$"),
+        (of_numpy, frozen(np.ones(1)), ValueError, r"^out\[500\] must be writable, got a read-only array$"),
+        (of_numpy, np.float64(1), TypeError, r"^out\[500\] must be a mutable array, got float64$"),
+        (of_numpy, strict(), TypeError, mixed),
         (strict, strict_on("device1"), TypeError, r"; 991 more from array_api_strict on .*CPU.*; tree\[500\] from .*device1"),
     ]
     for make, odd, error, message in rows:
@@ -212,7 +212,7 @@ def test_invalid_argument_of_a_step_raises():
 
 @pytest.mark.clause("STEP-order", "STEP-every-sequence")
 def test_public_functions_return_the_results_of_the_core(library):
-    """The functions run on each library, and the training step on NumPy only."""
+    """The functions run on each library. The training step runs on NumPy only."""
     tree, get = {"w": library.array([6.0, 8.0]), "b": None}, library.to_numpy
     assert alike(get(ampscale.scale(tree, 2.0))["w"], np.asarray([12, 16], F32))
     assert alike(get(ampscale.unscale(tree, 2.0))["w"], np.asarray([3, 4], F32))

@@ -16,7 +16,7 @@ EACH = pytest.mark.parametrize("preset", presets.PRESETS.values(), ids=presets.P
 @pytest.mark.clause("PRESETS-complete", "PRESETS-one-machine")
 @EACH
 def test_preset_is_a_rule_with_a_source(preset):
-    """The source is a project, a version, a class and a file. The rule equals the one that its fields or its JSON create."""
+    """The source is a project, a version, a class and a file. The fields and the JSON of the rule create equal rules."""
     assert getattr(presets, preset.name) is preset.rule
     assert all((preset.project, preset.version, preset.class_name, preset.source_file))
     assert preset.summary.endswith(".")

@@ -39,7 +39,7 @@ def argument(value):
 
 
 def arguments(values):
-    """Decode a dictionary of arguments."""
+    """Decode a dict from the names of arguments to their encoded values."""
     return {name: argument(value) for name, value in values.items()}
 
 

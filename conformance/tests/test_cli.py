@@ -71,7 +71,7 @@ GROWS = ("--case", "grows-*")
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch):
     """Create a current directory with one module, which is unloaded afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
@@ -129,21 +129,21 @@ def test_json_output_is_the_report_alone():
     assert "Usage: python -m ampscale_conformance" in process.stderr
 
 
-def test_reports_are_written(here):
+def test_reports_are_written(folder):
     """The formats are JSON, JUnit XML, Markdown and HTML. Markdown reports state that their scripts were run."""
     names = {"--json": "a.json", "--junit": "a.xml", "--markdown": "a.md", "--html": "a.html"}
     options = [argument for pair in names.items() for argument in pair]
     text = output_of(1, "strange:Bare", "--clause", "MACHINE-growth-*", *options)
     titles = zip(("JSON", "JUnit", "Markdown", "HTML"), names.values(), strict=True)
     assert text.splitlines()[-4:] == [f"Wrote the {title} report to {name}." for title, name in titles]
-    report = json.loads((here / "a.json").read_text())
+    report = json.loads((folder / "a.json").read_text())
     failed = [result for result in report["results"] if result["verdict"] == "fail"]
-    assert ElementTree.parse(here / "a.xml").getroot().get("failures") == str(len(failed)) != "0"
-    assert "# Conformance of Bare" in (here / "a.md").read_text()
-    assert (here / "a.html").read_text().startswith("<!doctype html>")
+    assert ElementTree.parse(folder / "a.xml").getroot().get("failures") == str(len(failed)) != "0"
+    assert "# Conformance of Bare" in (folder / "a.md").read_text()
+    assert (folder / "a.html").read_text().startswith("<!doctype html>")
     assert all("class Bare" in result["snippet"] and result["calls"] for result in failed)
     assert {result["reproduced"] for result in failed} == {True}
-    assert (here / "a.md").read_text().count("when run, it did") == len(failed)
+    assert (folder / "a.md").read_text().count("when run, it did") == len(failed)
 
 
 # --- chosen cases ---
@@ -160,11 +160,11 @@ def test_a_level_excludes_higher_levels():
 
 def test_globs_select_cases():
     """Globs match ids, clauses, or both."""
-    everything = {case.id: case.clause for case in every_case()}
+    clause_of = {case.id: case.clause for case in every_case()}
     by_case = report_of(0, ADAPTER, "--case", "grows-*")["results"]
-    assert {result["case"] for result in by_case} == {case for case in everything if case.startswith("grows-")}
+    assert {result["case"] for result in by_case} == {case for case in clause_of if case.startswith("grows-")}
     by_clause = report_of(0, ADAPTER, "--clause", "MACHINE-b*")["results"]
-    clauses_of_b = {clause for clause in everything.values() if clause.startswith("MACHINE-b")}
+    clauses_of_b = {clause for clause in clause_of.values() if clause.startswith("MACHINE-b")}
     assert {result["clause"] for result in by_clause} == clauses_of_b
     both = report_of(0, ADAPTER, "--case", "*s*", "--clause", "MACHINE-backoff")["results"]
     assert {result["clause"] for result in both} == {"MACHINE-backoff"}
@@ -173,13 +173,13 @@ def test_globs_select_cases():
 
 def test_a_version_and_the_sources_select_cases(monkeypatch):
     """A newer case is left out, and so are cases of clauses that are decisions."""
-    everything = [case for case in every_case() if case.level < 2]
+    available = [case for case in every_case() if case.level < 2]
     monkeypatch.setattr(versions, "SUITE", "1.1")
-    monkeypatch.setattr(versions, "ADDED", {everything[0].id: "1.1"})
+    monkeypatch.setattr(versions, "ADDED", {available[0].id: "1.1"})
     chosen = report_of(0, ADAPTER, "--suite", "1.0", "--sources", "observed", "--level", "1")["results"]
-    expected = [case.id for case in everything[1:] if clauses()[case.clause].basis != "decision"]
+    expected = [case.id for case in available[1:] if clauses()[case.clause].basis != "decision"]
     assert [result["case"] for result in chosen] == expected
-    assert 0 < len(expected) < len(everything) - 1
+    assert 0 < len(expected) < len(available) - 1
     assert "a version of the suite must be MAJOR.MINOR" in usage_error(ADAPTER, "--suite", "latest")
 
 
@@ -199,36 +199,36 @@ def test_the_same_failure_is_printed_once():
 
 
 @pytest.mark.parametrize("option", ["--json", "--junit", "--markdown", "--html", "--expect"])
-def test_a_failed_write_keeps_the_old_file(here, monkeypatch, option):
+def test_a_failed_write_keeps_the_old_file(folder, monkeypatch, option):
     """The disk is full when the new file replaces the old one. No temporary file remains."""
     old = '[[expect]]\ncase = "grows-*"\nverdict = "fail"\nreason = "late"\n'
-    (here / "file").write_text(old)
+    (folder / "file").write_text(old)
     monkeypatch.setattr("os.replace", mock.Mock(side_effect=OSError(28, "No space left on device")))
     options = ["--update-expectations"] if option == "--expect" else GROWS
     assert "No space left on device: 'file'" in usage_error(ADAPTER, *options, option, "file")
-    assert ((here / "file").read_text(), [file.name for file in here.glob(".ampscale*")]) == (old, [])
+    assert ((folder / "file").read_text(), [file.name for file in folder.glob(".ampscale*")]) == (old, [])
 
 
-def test_a_stale_expectation_is_not_ok(here):
+def test_a_stale_expectation_is_not_ok(folder):
     """The report names the expectation."""
-    (here / "expect.toml").write_text('[[expect]]\ncase = "gorws"\nverdict = "fail"\nreason = "x"\n')
+    (folder / "expect.toml").write_text('[[expect]]\ncase = "gorws"\nverdict = "fail"\nreason = "x"\n')
     text = " ".join(output_of(1, ADAPTER, *GROWS, "--expect", "expect.toml").split())
     assert "XPASS expectation-1" in text
     assert "expect.toml, entry 1 (case = 'gorws') is stale: no case matches; remove it" in text
 
 
-def test_invalid_expectations_are_rejected(here):
+def test_invalid_expectations_are_rejected(folder):
     """The adapter would end the process if a case were run."""
     assert "No such file" in usage_error("strange:Crashing", "--expect", "absent.toml")
-    (here / "expect.toml").write_text("[[expect]]\ncase = 1\n")
+    (folder / "expect.toml").write_text("[[expect]]\ncase = 1\n")
     options = ("--expect", "expect.toml")
     for more in ([], ["--update-expectations"]):
         assert "expect.toml, entry 1: case must be a string" in usage_error("strange:Crashing", *options, *more)
 
 
-def test_update_expectations_adds_keeps_and_removes_entries(here):
+def test_update_expectations_adds_keeps_and_removes_entries(folder):
     """An entry without a reason is not accepted. Entries of fixed failures are removed."""
-    file, update = here / "expect.toml", ("--expect", "expect.toml", "--update-expectations")
+    file, update = folder / "expect.toml", ("--expect", "expect.toml", "--update-expectations")
     output = output_of(1, "strange:Late", *update)
     failing = {case for case, verdict in verdicts(report_of(1, "strange:Late")).items() if verdict == "fail"}
     assert {entry["case"] for entry in tomllib.loads(file.read_text())["expect"]} == failing
@@ -257,12 +257,12 @@ def serve_command(name):
     return f"{sys.executable} -m ampscale_conformance.remote.serve strange:{name}"
 
 
-def test_a_served_adapter_has_the_same_verdicts(here):
+def test_a_served_adapter_has_the_same_verdicts(folder):
     """The replay of its recording has the same verdicts, too, and does not require the module."""
     direct = verdicts(report_of(1, "strange:Late", "--level", "0"))
     assert verdicts(report_of(1, "--command", serve_command("Late"), "--level", "0", "--record", "run.jsonl")) == direct
-    assert '"reset"' in (here / "run.jsonl").read_text().replace("\\", "")
-    (here / "strange.py").unlink()
+    assert '"reset"' in (folder / "run.jsonl").read_text().replace("\\", "")
+    (folder / "strange.py").unlink()
     assert verdicts(report_of(1, "--replay", "run.jsonl", "--level", "0")) == direct
 
 
@@ -322,8 +322,8 @@ def test_random_adds_one_result_for_each_kind(monkeypatch):
     rows = [result for result in results if result["case"].startswith("random-")]
     assert [result["verdict"] for result in rows] == ["pass"] * 2 + ["unsupported"] * 8
     assert rows[0]["message"].endswith(" cases with seed 7")
-    alone = report_of(0, ADAPTER, "--random", "7", "--only-random")["results"]
-    assert [(result["case"], result["verdict"]) for result in alone] == [(row["case"], row["verdict"]) for row in rows]
+    results_alone = report_of(0, ADAPTER, "--random", "7", "--only-random")["results"]
+    assert [(result["case"], result["verdict"]) for result in results_alone] == [(row["case"], row["verdict"]) for row in rows]
     monkeypatch.setitem(sys.modules, "hypothesis", None)
     message = '--random requires hypothesis: pip install "ampscale-conformance[random]"'
     assert message in usage_error(ADAPTER, "--random", "1")

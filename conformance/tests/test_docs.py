@@ -40,7 +40,7 @@ FILES = {"my_scaler.py": SCALER, "my_adapter.py": ADAPTER}
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch):
     """Create a folder with the two files of the page only."""
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
@@ -81,12 +81,12 @@ def matches(shown, lines):
     return re.fullmatch(pattern, "\n".join(lines), re.DOTALL) is not None
 
 
-def test_commands_print_what_the_page_shows(here):
+def test_commands_print_what_the_page_shows(folder):
     """The first run has the bug, the second one the fix."""
     for index, (listing, command, shown) in enumerate(list(commands())[:2]):
         assert listing == "$ ls\nmy_adapter.py  my_scaler.py\n"
         assert run_and_compare(command, shown) == (1, 0)[index]
-        fix_scaler(here)
+        fix_scaler(folder)
 
 
 def run_and_compare(command, shown):
@@ -98,22 +98,22 @@ def run_and_compare(command, shown):
 
 
 @pytest.mark.slow
-def test_the_adapter_with_ranks_passes_only_with_its_reduction(here):
+def test_the_adapter_with_ranks_passes_only_with_its_reduction(folder):
     """Without the reduction of the overflow flag, no rank learns of an overflow on another rank."""
     pytest.importorskip("torch")
     _, _, (listing, command, shown) = commands()
-    (here / "my_ranks.py").write_text(RANKS)
-    assert listing == f"$ ls\n{'  '.join(sorted(file.name for file in here.iterdir()))}\n"
+    (folder / "my_ranks.py").write_text(RANKS)
+    assert listing == f"$ ls\n{'  '.join(sorted(file.name for file in folder.iterdir()))}\n"
     assert run_and_compare(command, shown) == 0
     assert len(RANKS.splitlines()) < 40
-    (here / "my_ranks.py").write_text(RANKS.replace("        dist.all_reduce(overflow)\n", ""))
+    (folder / "my_ranks.py").write_text(RANKS.replace("        dist.all_reduce(overflow)\n", ""))
     sys.modules.pop("my_ranks")
     end_ranks()
     assert "five of these cases fail" in PAGE
     assert "not ok: 5 fail, 5 pass, 17 unsupported" in run_command(command).stdout
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("folder")
 def test_the_run_takes_less_than_five_seconds():
     """The limit is processor time, as other processes may use the machine."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -131,15 +131,15 @@ def test_the_page_names_each_file_before_its_block():
     assert len(ADAPTER.splitlines()) < 30
 
 
-def test_the_expectation_is_that_of_the_scaler_with_the_bug(here):
+def test_the_expectation_is_that_of_the_scaler_with_the_bug(folder):
     """With the fix, the expected failure does not occur, and the run fails."""
     entry, _ = blocks("toml")
-    (here / "expect.toml").write_text(entry)
+    (folder / "expect.toml").write_text(entry)
     assert set(tomllib.loads(entry)["expect"][0]) == set(KEYS) - {"clause"}
-    assert len(read(here / "expect.toml").entries) == 1
+    assert len(read(folder / "expect.toml").entries) == 1
     command = next(line for line in re.findall(r"`(ampscale conform[^`]*)`", PAGE) if "--expect" in line)
     assert run_command(command).exit_code == 0
-    fix_scaler(here)
+    fix_scaler(folder)
     assert run_command(command).exit_code == 1
 
 
@@ -178,12 +178,12 @@ def test_doctests_pass(module):
     assert results.failed == 0
 
 
-def test_the_workflow_writes_all_that_it_uploads(here):
+def test_the_workflow_writes_all_that_it_uploads(folder):
     """The command of the workflow is run with the expected failure of the page."""
     (workflow,) = blocks("yaml")
     command = " ".join(re.search(r"run: >-\n\s+(ampscale conform .*?)\n\s+- uses", workflow, re.DOTALL)[1].split())
-    (here / "expect.toml").write_text(blocks("toml")[0])
+    (folder / "expect.toml").write_text(blocks("toml")[0])
     result = run_command(command.replace("$GITHUB_STEP_SUMMARY", "summary.md"))
     assert result.exit_code == 0, result.output
-    assert {path.name for path in here.iterdir()} >= {"conformance.html", "conformance.xml", "badge.json", "summary.md"}
-    assert '"color": "yellow"' in (here / "badge.json").read_text()
+    assert {path.name for path in folder.iterdir()} >= {"conformance.html", "conformance.xml", "badge.json", "summary.md"}
+    assert '"color": "yellow"' in (folder / "badge.json").read_text()

@@ -79,7 +79,7 @@ def run(*options):
 
 
 @pytest.fixture(scope="module")
-def quick(tmp_path_factory):
+def quick_report(tmp_path_factory):
     """Return the report of a quick run of all rows."""
     path = tmp_path_factory.mktemp("bench") / "quick.json"
     assert run("--quick", "--all", "--json", str(path)) == 0
@@ -91,7 +91,7 @@ def quick(tmp_path_factory):
 )
 def report(request):
     """Return the report in a committed file, or the report of the quick run."""
-    return json.loads(request.param.read_text("utf-8")) if request.param else request.getfixturevalue("quick")
+    return json.loads(request.param.read_text("utf-8")) if request.param else request.getfixturevalue("quick_report")
 
 
 def test_report_matches_the_schema(report):
@@ -133,9 +133,9 @@ def test_targets_match_rows_and_contenders(report):
 
 
 @pytest.mark.slow
-def test_host_reads_and_launches_are_counted(quick):
+def test_host_reads_and_launches_are_counted(quick_report):
     """Each of the two `GradScaler`s reads one value in a step. A jitted step is one program without a read."""
-    values = {row["id"]: {cell["name"]: cell.get("value") for cell in row["cells"]} for row in quick["rows"]}
+    values = {row["id"]: {cell["name"]: cell.get("value") for cell in row["cells"]} for row in quick_report["rows"]}
     assert values["host-reads/torch"] == {"ampscale, functions": 0, "ampscale, GradScaler": 1, "torch.amp, GradScaler": 1}
     assert values["launches/jax"]["ampscale, jitted"] == 1
     assert values["host-reads/jax"]["ampscale, jitted"] == 0

@@ -32,7 +32,7 @@ def bench():
     by_name = {"largest": shapes.Shape("largest", "two", ((300,), (70,))), "1x10": shapes.Shape("1x10", "one", ((10,),))}
     pairs = [(by_name[name], dtype) for dtype, (name, _) in SMALL.items()]
     with mock.patch.multiple(gpu_rows, SAMPLE=1e-5, SAMPLES=3):
-        yield lambda library, **more: gpu_rows.Bench(library, pairs, device="cpu", **more)
+        yield lambda library, **options: gpu_rows.Bench(library, pairs, device="cpu", **options)
 
 
 def check(rows, implementations, dtypes=tuple(SMALL)):
@@ -63,7 +63,7 @@ def test_rows_of_torch_run(bench):
 
 
 def test_torch_implementations_compute_the_same_results():
-    """Each unscales in place and returns the same norm."""
+    """Each implementation unscales in place and returns the same norm."""
     torch = pytest.importorskip("torch")
     import gpu_torch as implementations
 
@@ -115,7 +115,7 @@ def cupy_rows():
 
 
 def test_rows_of_cupy_run(bench, cupy_rows):
-    """The kernels, copies and fills of a first call and of the next one are counted."""
+    """The kernels, copies and fills of a first call and of the next call are counted."""
     cupy_bench = bench("cupy")
     rows = list(cupy_bench.each(cupy_rows(cupy_bench, graph=lambda run: run).rows))
     check(rows, ("ampscale",))
@@ -135,8 +135,8 @@ def test_rows_of_cupy_run(bench, cupy_rows):
 
 def test_failed_capture_is_reported(bench):
     """The row has the reason instead of the time of a replay."""
-    refused = mock.Mock(side_effect=RuntimeError("capturing"))
-    assert bench("some").replayed(refused, list) == {"not_replayed": "capturing"}
+    failing = mock.Mock(side_effect=RuntimeError("capturing"))
+    assert bench("some").replayed(failing, list) == {"not_replayed": "capturing"}
 
 
 def test_arrays_are_filled_with_random_values(bench, cupy_rows):
@@ -295,7 +295,7 @@ def test_table_and_verdict_are_printed(report):
 
 
 def test_run_that_fails_keeps_its_lines():
-    """Complete output lines are used at once, an incomplete one is dropped, and the exit status or the timeout is returned."""
+    """Complete output lines are used at once, an incomplete line is dropped, and the exit status or timeout is returned."""
     source = "import sys, time; print(1); print(2); print(3, end='', flush=True); "
     for end, failure in (("sys.exit(3)", "exit status 3"), ("time.sleep(60)", "stopped after 2 seconds"), ("sys.exit()", None)):
         lines = []

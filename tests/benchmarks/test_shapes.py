@@ -26,9 +26,9 @@ def test_names_describe_shapes():
             count, size = (int(part.replace("M", "000000")) for part in shape.name.split("x"))
             assert shape.arrays == ((size,),) * count
             assert shape.description.replace(",", "").replace(" ", "") == shape.name
-        quick = shape.quick()
-        assert quick.values <= 4000
-        assert (len(quick.arrays) == 1) == (len(shape.arrays) == 1)
+        reduced = shape.quick()
+        assert reduced.values <= 4000
+        assert (len(reduced.arrays) == 1) == (len(shape.arrays) == 1)
 
 
 DTYPES = ("float32", "float16", "bfloat16", "float64", "complex64")

@@ -105,8 +105,8 @@ def test_programs_and_reads_of_jax_are_counted():
     import jax.numpy as jnp
 
     arrays = [jnp.ones(5) for _ in range(3)]
-    together = jax.jit(lambda arrays: [array * 2 for array in arrays])
-    assert count_rows.jax_tally(lambda: together(arrays)) == (1, 0)
-    assert count_rows.jax_tally(lambda: [together(arrays) for _ in range(4)]) == (4, 0)
+    jitted = jax.jit(lambda arrays: [array * 2 for array in arrays])
+    assert count_rows.jax_tally(lambda: jitted(arrays)) == (1, 0)
+    assert count_rows.jax_tally(lambda: [jitted(arrays) for _ in range(4)]) == (4, 0)
     assert count_rows.jax_tally(lambda: [jnp.negative(array) for array in arrays]) == (3, 0)
     assert count_rows.jax_tally(lambda: float(jnp.negative(arrays[0])[0]))[1] >= 1

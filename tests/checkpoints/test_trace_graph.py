@@ -12,7 +12,7 @@ graphs = st.lists(
 
 def searched(rows, budget=100):
     """Return the graph that a search from the first node of a table of edges explores."""
-    return search(0, lambda node: [Edge(Run(symbol, steps), to) for symbol, steps, to in rows[node]], budget)
+    return search(0, lambda node: [Edge(Run(symbol, steps), target) for symbol, steps, target in rows[node]], budget)
 
 
 def distances(rows):
@@ -20,9 +20,9 @@ def distances(rows):
     distance = {0: 0}
     for _ in rows:
         for node, row in enumerate(rows):
-            for _, steps, to in row:
-                if node in distance and distance[node] + steps < distance.get(to, 1000):
-                    distance[to] = distance[node] + steps
+            for _, steps, target in row:
+                if node in distance and distance[node] + steps < distance.get(target, 1000):
+                    distance[target] = distance[node] + steps
     return distance
 
 
@@ -62,7 +62,7 @@ def test_components_are_sets_of_mutually_reachable_nodes(rows):
 
 def searched_from(rows, start):
     """Return the nodes that are reachable from *start*, including *start*."""
-    return search(start, lambda node: [Edge(Run(symbol, steps), to) for symbol, steps, to in rows[node]]).edges
+    return search(start, lambda node: [Edge(Run(symbol, steps), target) for symbol, steps, target in rows[node]]).edges
 
 
 def test_components_need_no_recursion():

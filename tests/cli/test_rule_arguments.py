@@ -29,8 +29,8 @@ def test_invalid_number_raises_an_error():
 def test_rule_can_be_a_preset_with_settings():
     """Parameters of the preset are passed to its function; other fields are replaced in its rule."""
     assert read_rule("torch") == ("torch", presets.torch())
-    for_all = {"growth_interval": "7", "init_scale": "8"}  # settings in the text of the rule take precedence
-    assert read_rule("torch:growth_interval=4", for_all)[1] == presets.torch(8, growth_interval=4)
+    common = {"growth_interval": "7", "init_scale": "8"}  # settings in the text of the rule take precedence
+    assert read_rule("torch:growth_interval=4", common)[1] == presets.torch(8, growth_interval=4)
     assert read_rule("flax:growth_interval=4") == ("flax:growth_interval=4", presets.flax(growth_interval=4))
     _, rule = read_rule("paddle_document:reset_bad_steps_on=backoff,init_scale=2**16")
     assert rule == dataclasses.replace(presets.paddle_document(init_scale=2**16), reset_bad_steps_on=("backoff",))

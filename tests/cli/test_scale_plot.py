@@ -135,7 +135,7 @@ def test_texts_neither_overlap_nor_leave_the_picture(rules, repeats):
 
 
 def test_legend_has_every_rule():
-    """An entry has the number, the name, and the step of an error."""
+    """An entry has the number and the name of a rule, and the step of its error."""
     trajectories = dict(zip(("_one", "b$"), ODD["an-error"], strict=True))
     with rc_context(LOOK):
         (legend,) = figure_of(trajectories, []).legends

@@ -187,14 +187,14 @@ def test_usage_error_has_a_message(arguments, message):
 
 def test_picture_is_a_png_or_an_svg(tmp_path):
     """A PNG is 1,600 pixels wide, and an SVG is XML. Both are reproducible."""
-    png, svg, *again = (tmp_path / name for name in ("scales.png", "scales.svg", "again.png", "again.svg"))
+    png, svg, *repeated = (tmp_path / name for name in ("scales.png", "scales.svg", "again.png", "again.svg"))
     assert printed("torch", "--trace", STEPS, "--picture", png)[-1] == f"Picture: {png}"
     data = png.read_bytes()
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
     assert struct.unpack(">I", data[16:20]) == (1600,)
     assert report("torch", "--trace", STEPS, "--picture", svg)["steps"] == 34
     assert ElementTree.fromstring(svg.read_bytes()).tag == "{http://www.w3.org/2000/svg}svg"
-    for first, second in zip((png, svg), again, strict=True):
+    for first, second in zip((png, svg), repeated, strict=True):
         printed("torch", "--trace", STEPS, "--picture", second)
         assert first.read_bytes() == second.read_bytes()
 

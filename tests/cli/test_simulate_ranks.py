@@ -43,7 +43,7 @@ def test_probabilities_are_printed_in_scientific_notation(probability, text):
 @pytest.mark.parametrize("ranks", [2, 4096, 100_000, 1_000_000])
 @pytest.mark.parametrize("options", [(), ("--probability", "1e-9"), ("--latency", "1e6", "--bandwidth", "1")])
 def test_output_fits_80_columns(ranks, options):
-    """The numbers include the longest possible ones."""
+    """The options include those with the longest numbers in the output."""
     assert max(map(len, printed("deepspeed_fp16_optimizer", "--ranks", ranks, *options, "--steps", 2))) <= 80
 
 

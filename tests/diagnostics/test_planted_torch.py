@@ -129,7 +129,7 @@ def test_healthy_trainings_raise_no_alarm(options):
 
 
 @pytest.mark.parametrize(
-    ("options", "verdict", "least"),
+    ("options", "verdict", "min_count"),
     [
         ({"inputs": put_nan}, Verdict.FORWARD, 8),
         ({"loss_factor": 1e38, "init_scale": 1.0}, Verdict.FORWARD, 40),
@@ -150,8 +150,8 @@ def test_healthy_trainings_raise_no_alarm(options):
         "divided", "divided-after-unscaling", "clipped", "clipped-values", "underflow", "stalled",
     ],
 )  # fmt: skip
-def test_planted_faults_are_named(options, verdict, least):
+def test_planted_faults_are_named(options, verdict, min_count):
     """The other verdicts are those of every run with a dynamic scale."""
     verdicts = train(**options)
-    assert verdicts[verdict] >= least
+    assert verdicts[verdict] >= min_count
     assert set(verdicts) <= USUAL | {verdict}

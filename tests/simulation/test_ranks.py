@@ -43,11 +43,11 @@ def test_cost_is_the_time_of_messages_one_after_another(ranks, flat, tree, hiera
 
 
 def test_documentation_lists_the_collectives_of_each_system():
-    """The line of a system starts with the fewest and the most collectives of a step."""
+    """The line of a system starts with the minimum and the maximum number of collectives in a step."""
     lines = (Path(__file__).parents[2] / "docs/ranks-model.md").read_text().splitlines()
     listed = {line.split("  ")[-1]: line.split()[0] for line in lines if "  " in line}
-    for system, fewest, most, _ in SYSTEMS:
-        assert listed[system] == (str(most) if fewest == most else f"{fewest}-{most}")
+    for system, minimum, maximum, _ in SYSTEMS:
+        assert listed[system] == (str(maximum) if minimum == maximum else f"{minimum}-{maximum}")
 
 
 def test_lowest_bandwidth_is_one_byte_per_second():
@@ -91,7 +91,7 @@ def test_probability_is_precise_for_rare_and_for_almost_certain_overflows():
 
 @pytest.mark.parametrize(("ranks", "probability"), [(2, 0.1), (64, 1e-3), (1000, 1e-4)])
 def test_simulation_disagrees_as_often_as_the_closed_form(ranks, probability):
-    """The number of steps that disagree is within four standard deviations of its mean."""
+    """The number of steps in which ranks disagree is within four standard deviations of its mean."""
     steps, expected = 5000, 1 / steps_until_disagreement(ranks, probability)
     drift = simulate_drift(presets.torch(), ranks, probability, steps, seed=1)
     assert abs(drift.disagreements - steps * expected) < 4 * math.sqrt(steps * expected * (1 - expected))

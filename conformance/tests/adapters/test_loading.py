@@ -17,7 +17,7 @@ class Adapter:
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch):
     """Return an empty current directory; modules imported from it are removed afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
@@ -37,10 +37,10 @@ def error_of(name):
 
 
 @pytest.mark.parametrize("name", ["ADAPTER", "Namespace.adapter", "Adapter", "make", "CALLED"])
-def test_find_loads_an_adapter_from_a_module(here, name):
+def test_find_loads_an_adapter_from_a_module(folder, name):
     """The module is in a package. Classes and functions are called; an object with an info is not."""
-    (here / "pack").mkdir()
-    (here / "pack" / "inner.py").write_text(f"""{CLASS}
+    (folder / "pack").mkdir()
+    (folder / "pack" / "inner.py").write_text(f"""{CLASS}
     def __call__(self):
         raise ValueError
 
@@ -56,14 +56,14 @@ ADAPTER = CALLED = Adapter()
     assert type(adapter) is sys.modules["pack.inner"].Adapter
     assert (find(f"pack.inner:{name}") is adapter) == (name not in ("Adapter", "make"))
     assert (find(name_of(adapter)) is adapter) == (name not in ("Adapter", "make"))
-    assert sys.path.count(str(here)) == 1
+    assert sys.path.count(str(folder)) == 1
 
 
-def test_find_searches_a_given_folder(here):
+def test_find_searches_a_given_folder(folder):
     """The folder is not the current one."""
-    (here / "other").mkdir()
-    (here / "other" / "elsewhere.py").write_text(CLASS)
-    assert find("elsewhere:Adapter", here / "other").info.name == "mine"
+    (folder / "other").mkdir()
+    (folder / "other" / "elsewhere.py").write_text(CLASS)
+    assert find("elsewhere:Adapter", folder / "other").info.name == "mine"
 
 
 @pytest.mark.parametrize(
@@ -86,17 +86,17 @@ def test_find_searches_a_given_folder(here):
         ("", "there", "no installed adapter is named 'there' (installed: "),
     ],
 )
-def test_an_invalid_name_or_module_raises_not_found(here, text, name, message):
+def test_an_invalid_name_or_module_raises_not_found(folder, text, name, message):
     """The message has the expected and the actual value."""
-    (here / "there.py").write_text(text)
+    (folder / "there.py").write_text(text)
     assert message in error_of(name)
 
 
-def test_an_error_names_the_line_that_raised_it(here):
+def test_an_error_names_the_line_that_raised_it(folder):
     """The line is the last one outside Python's import machinery. A KeyboardInterrupt propagates."""
-    (here / "failing.py").write_text("\n\nraise OSError('no device')\n")
-    assert error_of("failing:ADAPTER").endswith(f"OSError: no device ({here / 'failing.py'}, line 3)")
-    (here / "stopped.py").write_text("raise KeyboardInterrupt\n")
+    (folder / "failing.py").write_text("\n\nraise OSError('no device')\n")
+    assert error_of("failing:ADAPTER").endswith(f"OSError: no device ({folder / 'failing.py'}, line 3)")
+    (folder / "stopped.py").write_text("raise KeyboardInterrupt\n")
     with pytest.raises(KeyboardInterrupt):
         find("stopped:ADAPTER")
 
@@ -105,19 +105,19 @@ def test_an_error_names_the_line_that_raised_it(here):
 
 
 @pytest.fixture
-def package(here):
+def package(folder):
     """Create a distribution with three adapters, one of which has the name of a shipped adapter."""
-    folder = here / "strange-1.5.dist-info"
-    folder.mkdir()
-    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: strange\nVersion: 1.5\n")
-    (folder / "entry_points.txt").write_text(
+    metadata = folder / "strange-1.5.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: strange\nVersion: 1.5\n")
+    (metadata / "entry_points.txt").write_text(
         f"[{GROUP}]\nzebra = strange.inner:ADAPTER\nape = strange.inner:Adapter\ntorch = strange:NO\n"
     )
-    (here / "strange").mkdir()
-    (here / "strange" / "__init__.py").write_text("")
-    (here / "strange" / "inner.py").write_text(CLASS + "ADAPTER = Adapter()\n")
-    sys.path.insert(0, str(here))
-    return here
+    (folder / "strange").mkdir()
+    (folder / "strange" / "__init__.py").write_text("")
+    (folder / "strange" / "inner.py").write_text(CLASS + "ADAPTER = Adapter()\n")
+    sys.path.insert(0, str(folder))
+    return folder
 
 
 @pytest.mark.usefixtures("package")

@@ -41,7 +41,7 @@ def test_adapters_have_the_methods_that_they_claim(name):
 
 
 def unsupported_levels(adapter):
-    """Return the levels whose first call raises Unsupported."""
+    """Return the levels at which every possible first call raises Unsupported."""
     openers = {
         1: [lambda: adapter.unscale(None, [])],
         2: [lambda: adapter.add_optimizer(None, []), lambda: adapter.update_scale(None)],

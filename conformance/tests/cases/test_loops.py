@@ -270,7 +270,7 @@ def unimportable(_):
 
 
 def slow(folder):
-    """Return an adapter that a function creates, from a module in a folder; its load sleeps."""
+    """Return an adapter whose `load` sleeps. A function of a module in *folder* creates the adapter."""
     (folder / "slow_here.py").write_text(SLOW)
     return find("slow_here:create", folder)
 
@@ -285,6 +285,6 @@ def slow(folder):
     ],
 )
 def test_a_case_reports_why_another_process_cannot_resume(create, saved, error, message, tmp_path):
-    """The state is not data, the adapter cannot be imported or is another one, or the reply is late."""
+    """The state is not data, the adapter cannot be imported or differs, or the reply is late."""
     with pytest.raises(error, match=message):
         scales_elsewhere(Subject(create("torch") if create is Loop else create(tmp_path)), [(RULE, saved, [])], seconds=0.5)

@@ -80,7 +80,7 @@ def test_conforming_presets_fail_no_case():
 
 
 class OffByUlps(Core):
-    """Implementation whose quotients are larger than the exact ones by some units in the last place."""
+    """Implementation whose quotients exceed the exact quotients by some units in the last place."""
 
     def __init__(self, ulps):
         super().__init__()
@@ -92,7 +92,7 @@ class OffByUlps(Core):
 
 
 def test_one_ulp_is_allowed_unless_the_quotient_is_exact():
-    """Two ulps always fail. One passes if the scale is not a power of two and the case does not require "division"."""
+    """Two ulps always fail. One ulp passes if the scale is not a power of two and the case does not require "division"."""
     expected = {
         "unscales-by-1001-and-a-half": ["pass", "pass", "fail"],
         "divides-float16-by-3": ["pass", "fail", "fail"],
@@ -198,7 +198,7 @@ def test_expected_flags_are_those_of_the_oracle():
 
 
 def test_no_case_computes_with_float32_subnormals():
-    """Compiled code may flush them to zero."""
+    """Compiled code may flush subnormals to zero."""
     for case in WITH_METHOD:
         compute = getattr(tensors, case.run.keywords["method"])
         for _, leaf in leaves(case.run.keywords["tree"]):

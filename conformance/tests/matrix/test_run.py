@@ -39,10 +39,10 @@ def test_an_adapter_that_cannot_run_has_a_row():
 def test_a_row_without_cases_is_part_of_the_matrix():
     """The matrix contains the row, and the page contains its reason."""
     rows = [run.row("ampscale-mindspore-static", sys.executable), run.row("jmp", sys.executable, "no space left")]
-    made = matrix.of(rows)
-    assert [column["info"]["name"] for column in made.implementations] == ["ampscale StaticLossScaler", "jmp"]
-    assert "no space left" in render.html_of(made)
-    assert json.loads(made.to_json())["implementations"][0]["ok"]
+    combined = matrix.of(rows)
+    assert [column["info"]["name"] for column in combined.implementations] == ["ampscale StaticLossScaler", "jmp"]
+    assert "no space left" in render.html_of(combined)
+    assert json.loads(combined.to_json())["implementations"][0]["ok"]
 
 
 @pytest.mark.parametrize(
@@ -55,6 +55,6 @@ def test_a_row_without_cases_is_part_of_the_matrix():
     ],
 )
 def test_the_run_fails_for_ampscale_and_for_snippets(name, ok, reproduced, lines):
-    """Failures of ampscale's own adapters count, and snippets that do not reproduce their failure."""
+    """The run fails if one of ampscale's own adapters fails, or if a snippet does not reproduce its failure."""
     report = {"implementation": {"name": name}, "ok": ok, "results": [{"case": "one", "reproduced": reproduced}]}
     assert len(list(run.failures([report]))) == lines

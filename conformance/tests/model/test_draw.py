@@ -8,7 +8,7 @@ from mutants.plain import Plain
 
 
 def drawn(outcome):
-    """Return a function that draws a case: it creates a scaler, and calls *outcome* with the subject and the case's number."""
+    """Return a function that draws cases. Each case creates a scaler, and calls *outcome* with the subject and its own number."""
     numbers = iter(range(99))
 
     def draw(_pick, _info):
@@ -29,9 +29,9 @@ def scales(subject):
 
 
 def test_a_choice_is_one_of_the_values_and_every_value_is_chosen():
-    first, again, other = ([pick(range(7)) for _ in range(200)] for pick in (seeded("a"), seeded("a"), seeded("b")))
+    first, repeated, other = ([pick(range(7)) for _ in range(200)] for pick in (seeded("a"), seeded("a"), seeded("b")))
     assert set(first) == set(range(7))
-    assert first == again != other
+    assert first == repeated != other
 
 
 def test_only_the_calls_of_a_failing_case_are_recorded():
@@ -58,9 +58,9 @@ def test_calls_after_the_drawn_cases_are_recorded():
 
 
 def test_cases_are_unsupported_only_if_all_of_them_are():
-    def unsupported_from(least):
+    def unsupported_from(first_number):
         def outcome(_, number):
-            if number >= least:
+            if number >= first_number:
                 raise Unsupported("too many")
 
         return drawn(outcome)

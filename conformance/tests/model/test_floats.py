@@ -14,7 +14,7 @@ SHORT = ["float16", "bfloat16"]
 
 
 def patterns(name, count=None):
-    """Return every pattern of a format; or *count* random ones, and the smallest and largest fractions of every exponent."""
+    """Return every pattern of a format, or *count* random patterns and the extreme fractions of every exponent."""
     exponent_bits, fraction_bits = FORMATS[name]
     bits = 1 + exponent_bits + fraction_bits
     if count is None:
@@ -45,11 +45,11 @@ SETS = [("float16", None), ("bfloat16", 4000), ("float32", 4000), ("float64", 20
 @pytest.mark.parametrize(("name", "count"), SETS)
 def test_decode_agrees_with_numpy_and_encode_inverts_it(name, count):
     """NaNs become the quiet NaN. Finite numbers except -0.0 are exact fractions."""
-    bit_patterns, quiet = patterns(name, count), encode(math.nan, name)
+    bit_patterns, quiet_nan = patterns(name, count), encode(math.nan, name)
     for pattern, expected in zip(bit_patterns, as_floats(name, bit_patterns), strict=True):
         number = decode(pattern, name)
         assert is_same_number(number, expected), hex(pattern)
-        assert encode(number, name) == encode(float(number), name) == (pattern if number == number else quiet), hex(pattern)
+        assert encode(number, name) == encode(float(number), name) == (pattern if number == number else quiet_nan), hex(pattern)
         assert isinstance(number, Fraction) == (math.isfinite(expected) and expected.hex() != "-0x0.0p+0")
 
 

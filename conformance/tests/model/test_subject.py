@@ -49,17 +49,17 @@ def test_equal_trees_pass():
 @pytest.mark.parametrize("dtype", FORMATS)
 def test_all_nans_are_equal(dtype):
     """Sign and payload are ignored; infinity, the pattern directly below the NaNs, is different."""
-    infinity, quiet = encode(math.inf, dtype), encode(math.nan, dtype)
+    infinity, quiet_nan = encode(math.inf, dtype), encode(math.nan, dtype)
     sign = 1 << 4 * DIGITS[dtype] - 1
-    subject().expect_same(Bits(dtype, (1,), (quiet,)), Bits(dtype, (1,), (sign | infinity + 1,)), "tree")
+    subject().expect_same(Bits(dtype, (1,), (quiet_nan,)), Bits(dtype, (1,), (sign | infinity + 1,)), "tree")
     for other in (infinity + 1, infinity - 1):
         failure_of(subject().expect_same, Bits(dtype, (1,), (infinity,)), Bits(dtype, (1,), (other,)), "tree")
 
 
 def test_each_component_of_a_complex_number_may_be_nan():
     """Integers have no NaN: their patterns are compared."""
-    one, quiet, other = 0x3F800000, 0x7FC00000, 0xFF800001
-    for left, right in (((quiet << 32) + one, (other << 32) + one), ((one << 32) + quiet, (one << 32) + other)):
+    one, quiet_nan, other_nan = 0x3F800000, 0x7FC00000, 0xFF800001
+    for left, right in (((quiet_nan << 32) + one, (other_nan << 32) + one), ((one << 32) + quiet_nan, (one << 32) + other_nan)):
         subject().expect_same(Bits("complex64", (1,), (left,)), Bits("complex64", (1,), (right,)), "tree")
     failure_of(subject().expect_same, Bits("int32", (1,), (0x7FC00000,)), Bits("int32", (1,), (0xFFC00000,)), "tree")
 

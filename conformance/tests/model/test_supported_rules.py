@@ -51,12 +51,12 @@ def test_invalid_combinations_are_unsupported():
     ],
 )
 def test_the_initial_scale_is_within_the_bounds(settings, start):
-    """The initial scale is SMALL if the bounds allow it, unless another one is given."""
+    """If no initial scale is given, it is SMALL if the bounds allow it."""
     assert supported_rules("colossalai").rule(**settings).init_scale == start
 
 
 def test_a_rule_supports_the_common_constants():
-    """These are the four that every scaler has, and the optional ones that the rule sets."""
+    """The constants are the four that every scaler has, and the optional constants that the rule sets."""
     plain = supported_rules(LossScaleRule())
     assert plain.parameters == {"init_scale", "growth_factor", "backoff_factor", "growth_interval"}
     bounded = supported_rules(LossScaleRule(min_scale=1.0, hysteresis=2))

@@ -183,7 +183,7 @@ class DividesArraysByTheNextScale(Loop):
         return handle, self.unscale(handle, tree)
 
 
-@breaks("BACKENDS-same-run", "planted: the arrays of a skipped step are set to zero in place, but not those that are returned")
+@breaks("BACKENDS-same-run", "planted: a skipped step sets the arrays of the argument to zero, but not the returned arrays")
 class ZeroesTheArgument(Loop):
     def step_on_arrays(self, handle, tree):
         handle, unscaled = super().step_on_arrays(handle, tree)

@@ -108,7 +108,8 @@ class UpdatesInStep(Loop):
         self.update(handle, applied)
 
     def flags_of_update(self, handle):
-        return [flag for flag in super().flags_of_update(handle) if not any(one.stepped for one in handle.progress.values())]
+        stepped = any(progress.stepped for progress in handle.progress.values())
+        return [] if stepped else super().flags_of_update(handle)
 
 
 @breaks("CALLS-update", "deepspeedai/DeepSpeed#8588: the scale is updated before the gradients are divided by it")
@@ -294,7 +295,7 @@ class LastOptimizerDecides(Loop):
         return bool(list(handle.progress.values())[-1].finite)
 
 
-@breaks("CALLS-own-flag", "not observed: one flag for all, so that an overflow in one half of a GAN skips the other half")
+@breaks("CALLS-own-flag", "not observed: with one flag for all optimizers, an overflow in one half of a GAN skips the other")
 class AnyOverflowSkipsAll(Loop):
     def decision(self, handle, optimizer):
         return all(progress.finite for progress in handle.progress.values())

@@ -185,7 +185,7 @@ class Loop(Ranks, Plain):
         return bool(self.progress_of(handle, optimizer).finite)
 
     def gradients_of_step(self, handle, optimizer):
-        """Return the gradients that the optimizer receives: the current ones."""
+        """Return the gradients that the optimizer receives, which are those of the current step."""
         return optimizer.gradients
 
     def apply_gradients(self, optimizer, gradients):
@@ -313,7 +313,7 @@ class Loop(Ranks, Plain):
             return float(sum(np.sum(parameter * value) for parameter, value in zip(before, data, strict=True)))
 
     def reported_norm(self, norm, clipped):
-        """Return the norm that is reported: the one before clipping."""
+        """Return the norm that is reported, which is that before clipping."""
         return norm
 
     def reported_rate(self, cell, rate):

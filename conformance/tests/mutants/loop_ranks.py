@@ -50,7 +50,7 @@ class Ranks:
         return f"{name} differs: " + ", ".join(f"{value} on rank {rank}" for rank, value in enumerate(values))
 
     def late_error(self, late, time_limit):
-        """Return the text of the error of a rank that waits for another one."""
+        """Return the text of the error of a rank that waits for another rank."""
         return f"rank {late} did not respond within {time_limit} s"
 
     def after_an_error(self, handle):

@@ -101,7 +101,7 @@ class KeepsWindowStepsOverABackoff(Plain):
 
 @breaks(
     "MACHINE-delayed-update",
-    "every other scaler: a change takes effect in the next step; in MXNet 1.9.1 one step later",
+    "every other scaler: a change takes effect in the next step, and not one step later as in MXNet 1.9.1",
     "mxnet",
 )
 class IgnoresTheDelay(Plain):

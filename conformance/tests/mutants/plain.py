@@ -238,11 +238,11 @@ class Plain:
     # --- level 1: the adapter's methods ---
 
     def scale(self, handle, tree):
-        """Return a new tree, multiplied by the scale."""
+        """Return a new tree with the leaves multiplied by the scale."""
         return map_tree(lambda leaf: self.scaled_leaf(leaf, handle.shown), tree)
 
     def unscale(self, handle, tree):
-        """Return a new tree, divided by the scale."""
+        """Return a new tree with the leaves divided by the scale."""
         return map_tree(lambda leaf: self.unscaled_leaf(leaf, handle.shown), tree)
 
     def all_finite(self, tree):

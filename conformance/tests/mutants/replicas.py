@@ -122,16 +122,16 @@ class SharesTheCountOfGroups(Loop):
 
 @breaks("REPLICAS-same-scale", "planted: replicas that agree back off at each overflow")
 class LosesHysteresisTogether(Loop):
-    together = False
+    updates_replicas = False
 
     def backoff_due(self, handle, bad, since):
-        return self.together or super().backoff_due(handle, bad, since)
+        return self.updates_replicas or super().backoff_due(handle, bad, since)
 
     def update_replicas(self, handles, finite):
-        self.together = True
-        after = super().update_replicas(handles, finite)
-        self.together = False
-        return after
+        self.updates_replicas = True
+        updated = super().update_replicas(handles, finite)
+        self.updates_replicas = False
+        return updated
 
 
 @breaks("REPLICAS-single", "not observed: a process group of one is not initialized")
@@ -310,7 +310,7 @@ class ComparesNoSizes(Loop):
         return name != "elements" and super().differs(name, values)
 
 
-@breaks("REPLICAS-agreement-first", "NVIDIA-NeMo/Megatron-Bridge#5591: the scale is updated, and then the ranks compare")
+@breaks("REPLICAS-agreement-first", "NVIDIA-NeMo/Megatron-Bridge#5591: ranks compare flags after the update of the scale")
 class UpdatesAndThenAgrees(Loop):
     def after_an_error(self, handle):
         self.update(handle, True)

@@ -77,8 +77,8 @@ class ScalesSubnormalsAsZero(Plain):
 class SaturatesFloat16(Plain):
     def scaled_leaf(self, leaf, scale):
         result = super().scaled_leaf(leaf, scale)
-        hidden = np.isfinite(leaf) & np.isinf(result)
-        return np.where(hidden, np.copysign(leaf.dtype.type(65504), result), result) if leaf.dtype == np.float16 else result
+        overflowed = np.isfinite(leaf) & np.isinf(result)
+        return np.where(overflowed, np.copysign(leaf.dtype.type(65504), result), result) if leaf.dtype == np.float16 else result
 
 
 @breaks("SCALING-round-once", "observed in torch 2.15.0, NumPy 2.4.6 and JAX 0.10.2: a float16 times a float is a float16")

@@ -55,7 +55,7 @@ def test_invalid_scales_and_dtypes_are_rejected():
 
 
 def test_an_array_is_created_from_numbers():
-    """Nested lists determine the shape, unless a shape is given, which is filled in row-major order."""
+    """Nested lists determine the shape. If a shape is given, it is filled in row-major order."""
     assert array("float32", [[1, 2], [3, Fraction(1, 3)]]) == Bits(
         "float32", (2, 2), (0x3F800000, 0x40000000, 0x40400000, 0x3EAAAAAB)
     )

@@ -191,14 +191,14 @@ def another_each_time(request, calls, index):
 
 
 def starts_once(request, calls, index):
-    """Exit at the second request. Later processes exit at the first one."""
+    """Exit at the second request. Later processes exit at the first request."""
     if index > 1 or len(list(Path(sys.argv[2]).iterdir())) > 1:
         os._exit(1)
     send(plain.reply_to(request, calls))
 
 
 def starts_every_other_time(request, calls, index):
-    """Exit at the second request. Every other process exits at the first one."""
+    """Exit at the second request. Every other process exits at the first request."""
     if index > 1 or len(list(Path(sys.argv[2]).iterdir())) % 2 == 0:
         os._exit(1)
     send(plain.reply_to(request, calls))

@@ -1,4 +1,4 @@
-"""protocol.schema.json and protocol.md agree with the code on real messages and on rejected ones."""
+"""protocol.schema.json and protocol.md agree with the code on real messages and on invalid messages."""
 
 import json
 import os

@@ -27,7 +27,7 @@ def page(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def few(page):
+def page_of_six(page):
     """Return the page of six implementations, of which one conforms."""
     faulty = [samples.Late("late"), samples.Raising(samples.HOSTILE), samples.Infinite("infinite"), samples.Fixed("fixed")]
     every_verdict = samples.every_verdict(snippet=samples.SNIPPET, reproduced=True)
@@ -35,15 +35,15 @@ def few(page):
 
 
 @pytest.fixture(scope="session")
-def one(page):
+def page_of_one(page):
     """Return the page of one report."""
     return page(samples.report_dict(samples.Late("late", level=0)))
 
 
 @pytest.fixture(scope="session")
-def many(page):
+def page_of_thirty(page):
     """Return the page of thirty implementations and 130 cases."""
-    return page(*samples.many())
+    return page(*samples.thirty_reports())
 
 
 @pytest.fixture(scope="session", params=samples.COMMITTED, ids=lambda file: file.name)

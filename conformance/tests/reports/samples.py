@@ -145,7 +145,7 @@ def every_verdict(**members: Any) -> Report:
     return Report(ImplementationInfo(name="every", version="2"), tuple(results), {"python": "3.11"})
 
 
-def many() -> list[dict[str, Any]]:
+def thirty_reports() -> list[dict[str, Any]]:
     """
     Return reports on thirty implementations and 130 cases, with transcripts. Some implementations fail cases.
 
@@ -162,10 +162,11 @@ def many() -> list[dict[str, Any]]:
         report_of(adapter(f"{name}-scaler", name, 1, capabilities, url="https://example.org"), cases)
         for adapter, capabilities, name in adapters
     ]
-    six = [to_dict(report) for report in reports]
-    for result in six[-1]["results"]:
+    report_dicts = [to_dict(report) for report in reports]
+    for result in report_dicts[-1]["results"]:
         result["verdict"] = result["verdict"].replace("fail", "xfail")
     versions = [{"version": str(index)} for index in range(30)]
     return [
-        report | {"implementation": report["implementation"] | version} for report, version in zip(six * 5, versions, strict=True)
+        report | {"implementation": report["implementation"] | version}
+        for report, version in zip(report_dicts * 5, versions, strict=True)
     ]

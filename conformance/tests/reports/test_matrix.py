@@ -79,9 +79,9 @@ def test_reports_can_be_read_back():
 
 def test_shared_data_is_stored_once():
     """A second report with the same results adds no call, no transcript and no trajectory."""
-    alone, twice = matrix.of(REPORTS[:1]), matrix.of([REPORTS[0], REPORTS[0]])
-    assert (twice.calls, twice.transcripts, twice.trajectories) == (alone.calls, alone.transcripts, alone.trajectories)
-    for table in (alone.calls, alone.transcripts, alone.trajectories):
+    single, twice = matrix.of(REPORTS[:1]), matrix.of([REPORTS[0], REPORTS[0]])
+    assert (twice.calls, twice.transcripts, twice.trajectories) == (single.calls, single.transcripts, single.trajectories)
+    for table in (single.calls, single.transcripts, single.trajectories):
         assert table
         assert len({json.dumps(row) for row in table}) == len(table)
 

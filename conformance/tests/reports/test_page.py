@@ -57,15 +57,15 @@ def test_the_policy_allows_only_the_script_and_the_style(text):
 
 
 def test_the_committed_page_is_up_to_date():
-    """The style and the script are the current ones, and the data is that of matrix.json."""
+    """The style and the script are up to date, and the data equals that of matrix.json."""
     (committed,) = samples.COMMITTED
     assert parts(committed.read_bytes().decode())[0][::2] == parts(PAGE)[0][::2]
     assert json.loads((committed.parent / "matrix.json").read_bytes()) == data_of(committed.read_text("utf-8"))
 
 
-def test_thirty_implementations_fit_in_three_megabytes(many):
+def test_thirty_implementations_fit_in_three_megabytes(page_of_thirty):
     """Each implementation has 130 cases, most of them with transcripts. Six reports are repeated five times."""
-    text = many.read_text("utf-8")
+    text = page_of_thirty.read_text("utf-8")
     data = data_of(text)
     results = [result for implementation in data["implementations"] for result in implementation["results"].values()]
     assert (len(data["implementations"]), len(data["cases"])) == (30, 130)

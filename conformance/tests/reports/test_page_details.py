@@ -14,9 +14,9 @@ from reports import browsing, samples
 # --- details ---
 
 
-def test_details_have_the_message_the_clause_and_the_calls(browser, few):
+def test_details_have_the_message_the_clause_and_the_calls(browser, page_of_six):
     """Sources of the clause, the fault, and the environment are included."""
-    browser.show(few)
+    browser.show(page_of_six)
     browser.click(browsing.cell("trace-gggo", "late-1.0"))
     body = browser.eval("$('#details').textContent")
     clause = clauses()["MACHINE-growth-window"]
@@ -44,9 +44,9 @@ def test_details_have_the_message_the_clause_and_the_calls(browser, few):
     assert f"python{browser.eval('DATA.implementations[0].environment.python')}" in body
 
 
-def test_arrays_are_shown_as_numbers_with_bits(browser, few):
+def test_arrays_are_shown_as_numbers_with_bits(browser, page_of_six):
     """Each element is a decimal number with its hex digits."""
-    browser.show_once(few)
+    browser.show_once(page_of_six)
     browser.open("trees-are-scaled", "conforming-1.0")
     assert browser.eval("texts('li:has(b)')")[1].startswith(
         "scale(handle 0, {weights: [float16(3)1.53e00-080005.960464477539063e-80001, bfloat16(1)34040], bias: (float32(2)"
@@ -54,10 +54,10 @@ def test_arrays_are_shown_as_numbers_with_bits(browser, few):
     assert browser.eval("texts('.element')")[4:6] == ["0.13dcccccd", "inf7f800000"]
 
 
-def test_the_script_can_be_copied(browser, few):
+def test_the_script_can_be_copied(browser, page_of_six):
     """If the clipboard is not available, the script is selected."""
     browser.send_command("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
-    browser.show(few, "#case=case-fail&implementation=every-2")
+    browser.show(page_of_six, "#case=case-fail&implementation=every-2")
     assert browser.eval("$('pre').textContent") == samples.SNIPPET
     browser.click(".bar:has(output) button")
     browser.wait_until("$('output').textContent === 'Copied'")
@@ -68,9 +68,9 @@ def test_the_script_can_be_copied(browser, few):
     assert browser.eval("String(getSelection())").strip() == samples.SNIPPET.strip()
 
 
-def test_the_page_states_if_the_script_was_run(browser, few):
+def test_the_page_states_if_the_script_was_run(browser, page_of_six):
     """A script reproduced the failure, did not reproduce it, or was not run."""
-    browser.show_once(few)
+    browser.show_once(page_of_six)
     texts = {None: "not run", False: "run, and did not reproduce the failure", True: "run, and reproduced the failure"}
     for reproduced, text in texts.items():
         result = {"snippet": "x"} | ({} if reproduced is None else {"reproduced": reproduced})
@@ -78,9 +78,9 @@ def test_the_page_states_if_the_script_was_run(browser, few):
     assert browser.eval("snippetSection({})") is None
 
 
-def test_cases_and_implementations_have_details(browser, few):
+def test_cases_and_implementations_have_details(browser, page_of_six):
     """The headers of rows and columns open the details, which link to results."""
-    browser.show(few)
+    browser.show(page_of_six)
     browser.click("tr.case th button")
     assert browser.eval("texts('.choices li')") == [
         "passconforming 1.0",
@@ -112,17 +112,17 @@ def test_cases_and_implementations_have_details(browser, few):
         ("#case=unknown", "Not in this matrix", "unknown"),
     ],
 )
-def test_a_link_opens_details(browser, few, fragment, title, text):
+def test_a_link_opens_details(browser, page_of_six, fragment, title, text):
     """A link points to a result, a case, or an implementation. A broken link opens details that report the missing target."""
-    browser.show(few, fragment)
+    browser.show(page_of_six, fragment)
     assert browser.eval("$('dialog').open")
     assert browser.eval("$('#details-title').textContent") == title
     assert text in browser.eval("$('#details').textContent")
 
 
-def test_the_address_is_that_of_the_open_details(browser, few):
+def test_the_address_is_that_of_the_open_details(browser, page_of_six):
     """Changing the address opens other details, and closing the details clears the address."""
-    browser.show(few)
+    browser.show(page_of_six)
     browser.click(browsing.cell("trace-gggg", "late-1.0"))
     assert browser.eval("location.hash") == browsing.LATE
     browser.driver.execute_script("location.hash = 'case=trace-gggo&implementation=infinite-1.0'")
@@ -135,9 +135,9 @@ def test_the_address_is_that_of_the_open_details(browser, few):
 # --- plot of the scale ---
 
 
-def test_the_plot_has_a_point_for_each_scale(browser, few):
+def test_the_plot_has_a_point_for_each_scale(browser, page_of_six):
     """Overflows and the first difference are marked."""
-    browser.show(few)
+    browser.show(page_of_six)
     browser.open("trace-gogg", "late-1.0")
     marks = ["circle.expected", "circle.got", ".band", ".sign", "line.divergence", "circle.divergent", ".rule"]
     assert browser.eval("arguments[0].map((css) => $$(`.trajectory ${css}`).length)", marks) == [5, 5, 1, 4, 1, 1, 4]
@@ -164,9 +164,9 @@ def test_the_plot_has_a_point_for_each_scale(browser, few):
     assert browser.eval("$$('.chart tr').map((row) => row.className).indexOf('divergent')") == 5
 
 
-def test_infinite_zero_and_nan_scales_are_plotted(browser, few):
+def test_infinite_zero_and_nan_scales_are_plotted(browser, page_of_six):
     """Such scales have lines of their own above and below the others."""
-    browser.show_once(few)
+    browser.show_once(page_of_six)
     browser.open("trace-gogg", "infinite-1.0")
     heights = browser.eval("$$('.trajectory circle.got').map((one) => Number(one.getAttribute('cy')))")
     assert len(heights) == 3
@@ -175,9 +175,9 @@ def test_infinite_zero_and_nan_scales_are_plotted(browser, few):
     assert browser.eval("axisOf([1, 2, 0, NaN]).ticks.at(-1)") == [-2, "≤ 0, nan"]
 
 
-def test_a_passed_case_has_no_difference(browser, few):
+def test_a_passed_case_has_no_difference(browser, page_of_six):
     """Scales of different precisions are compared in float32."""
-    browser.show_once(few)
+    browser.show_once(page_of_six)
     browser.open("trace-gogg", "conforming-1.0")
     assert browser.eval("$$('.divergence, .divergent').length") == 0
     third, single = 1 / 3, float(np.float32(1 / 3))
@@ -188,9 +188,9 @@ def test_a_passed_case_has_no_difference(browser, few):
 # --- numbers ---
 
 
-def test_hex_floats_are_read_exactly(browser, few):
+def test_hex_floats_are_read_exactly(browser, page_of_six):
     """Powers of two, subnormals, the largest number, infinities and NaN are read; other texts are not numbers."""
-    browser.show_once(few)
+    browser.show_once(page_of_six)
     values = [0.0, 1.0, 1.5, 5e-324, 2.2250738585072014e-308, 1.7976931348623157e308, 0.1, -3.0, 2.0**-149, 1 / 3, 2.0**127]
     for written in ([value.hex() for value in values], [short(value.hex()) for value in values]):
         assert [float(text) for text in browser.eval("arguments[0].map((text) => String(floatOf(text)))", written)] == values
@@ -199,9 +199,9 @@ def test_hex_floats_are_read_exactly(browser, few):
     assert browser.eval("['words', '0x10', 'constructor'].map(floatOf)") == [None, None, None]
 
 
-def test_powers_of_two_are_shown_as_powers(browser, few):
+def test_powers_of_two_are_shown_as_powers(browser, page_of_six):
     """Short decimals are shown, too."""
-    browser.show_once(few)
+    browser.show_once(page_of_six)
     texts = {65536.0: "65536 = 2¹⁶", 2.0**127: "2¹²⁷", 2.0**-10: "0.0009765625 = 2⁻¹⁰", 2.0**-149: "2⁻¹⁴⁹"}
     texts |= {1.0: "1", 2.0: "2", 3.0: "3", 0.0: "0"}
     assert browser.eval("arguments[0].map(readable)", list(texts)) == list(texts.values())
@@ -215,9 +215,9 @@ FRACTIONS = {"float16": 10, "bfloat16": 7, "float32": 23, "float64": 52}
 
 
 @pytest.mark.parametrize("dtype", FRACTIONS)
-def test_elements_are_decoded_by_dtype(browser, few, dtype):
+def test_elements_are_decoded_by_dtype(browser, page_of_six, dtype):
     """Patterns are special or evenly spread. float32 numbers have the fewest digits that round-trip."""
-    browser.show_once(few)
+    browser.show_once(page_of_six)
     bits, fraction = 4 * DIGITS[dtype], FRACTIONS[dtype]
     infinity = (1 << bits - 1) - (1 << fraction)
     patterns = [0, 1, (1 << fraction) - 1, 1 << fraction, infinity - 1, infinity, infinity + 1, 1 << bits - 1, (1 << bits) - 1]
@@ -231,9 +231,9 @@ def test_elements_are_decoded_by_dtype(browser, few, dtype):
         assert both_nan or struct.pack("d", actual) == struct.pack("d", expected), (hex(pattern), text)
 
 
-def test_bools_integers_and_complex_numbers_are_decoded(browser, few):
+def test_bools_integers_and_complex_numbers_are_decoded(browser, page_of_six):
     """Long arrays are shown as repeated elements with their counts."""
-    browser.show_once(few)
+    browser.show_once(page_of_six)
     texts = {
         ("00", "bool"): "False",
         ("01", "bool"): "True",

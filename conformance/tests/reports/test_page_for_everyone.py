@@ -8,9 +8,9 @@ CELL = "fail: trace gggg, late 1.0"
 # --- keyboard ---
 
 
-def test_the_matrix_is_one_tab_stop(browser, few):
+def test_the_matrix_is_one_tab_stop(browser, page_of_six):
     """Arrow keys, Home and End move within it and reach every cell."""
-    browser.show(few)
+    browser.show(page_of_six)
     browser.eval("$('#fold').focus()")
     browser.press("tab")
     assert browser.focused() == "pass: trace gggg, conforming 1.0"
@@ -37,11 +37,11 @@ def test_the_matrix_is_one_tab_stop(browser, few):
     assert browser.focused() == "conforming 1.0, level 1: 17 of 17 passed"
 
 
-def test_details_open_and_close_by_keyboard_and_mouse(browser, few):
+def test_details_open_and_close_by_keyboard_and_mouse(browser, page_of_six):
     """The focus stays in the dialog and returns to the cell, also after a link."""
     from selenium.webdriver import ActionChains
 
-    browser.show(few)
+    browser.show(page_of_six)
     browser.eval("$('#fold').focus()")
     browser.press("tab", "arrow_right", "enter")
     assert browser.eval("$('dialog').open && $('dialog').matches(':modal')")
@@ -62,15 +62,15 @@ def test_details_open_and_close_by_keyboard_and_mouse(browser, few):
     ActionChains(browser.driver).move_by_offset(40, 400).click().perform()
     assert browser.wait_until_closed() == CELL
     for fragment, expected in [("", CELL), ("&chapter=scaling", "pass: trees are scaled, conforming 1.0")]:
-        browser.show(few, f"{browsing.LATE}{fragment}")
+        browser.show(page_of_six, f"{browsing.LATE}{fragment}")
         browser.press("escape")
         assert browser.wait_until_closed() == expected
 
 
-def test_the_focus_has_an_outline(browser, few):
+def test_the_focus_has_an_outline(browser, page_of_six):
     """Cells and filters have an outline; the skip link is visible while it has the focus."""
     outline = "(({outlineStyle, outlineWidth}) => [outlineStyle, outlineWidth])(getComputedStyle(document.activeElement))"
-    browser.show(few)
+    browser.show(page_of_six)
     browser.press("tab")
     assert browser.focused() == "Skip to the matrix"
     assert browser.eval("$('#skip').getBoundingClientRect().top") >= 0
@@ -84,7 +84,7 @@ def test_the_focus_has_an_outline(browser, few):
 # --- sizes, colors, motion, print ---
 
 
-@pytest.mark.parametrize("which", ["one", "few", "many"])
+@pytest.mark.parametrize("which", ["page_of_one", "page_of_six", "page_of_thirty"])
 @pytest.mark.parametrize("width", [390, 1280])
 def test_the_page_is_no_wider_than_its_window(browser, which, width, request):
     """Only a wide matrix scrolls sideways, within its frame, and its headers stay in place."""
@@ -92,7 +92,7 @@ def test_the_page_is_no_wider_than_its_window(browser, which, width, request):
     fits = "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
     assert browser.eval(fits)
     assert browser.eval("$('#matrix').getBoundingClientRect().right") <= width
-    if which == "many":
+    if which == "page_of_thirty":
         assert browser.eval("$('#matrix').scrollWidth > $('#matrix').clientWidth")
         browser.eval("$('#matrix').scrollIntoView()")
         browser.eval("$('#matrix').scrollTo(400, 600)")
@@ -109,30 +109,30 @@ def test_the_page_is_no_wider_than_its_window(browser, which, width, request):
     assert browser.eval(fits)
 
 
-def test_the_color_scheme_is_that_of_the_system_or_of_the_choice(browser, few):
+def test_the_color_scheme_is_that_of_the_system_or_of_the_choice(browser, page_of_six):
     """A chosen color scheme is stored."""
     styles = "['body', '#matrix', 'td.fail', 'h1'].map((css) => getComputedStyle($(css)))"
     colors = f"{styles}.map(({{color, backgroundColor}}) => color + backgroundColor)"
-    browser.show(few)
+    browser.show(page_of_six)
     browser.eval("localStorage.clear()")
     light = browser.eval(colors)
-    browser.show(few, prefers_color_scheme="dark")
+    browser.show(page_of_six, prefers_color_scheme="dark")
     dark = browser.eval(colors)
     assert all(one != other for one, other in zip(light, dark, strict=True))
     for theme, expected in [("light", light), ("dark", dark), ("light dark", dark)]:
         browser.choose("#theme", theme)
         assert browser.eval(colors) == expected
-        browser.show(few, prefers_color_scheme="dark")
+        browser.show(page_of_six, prefers_color_scheme="dark")
         assert browser.eval(colors) == expected
         assert browser.eval("$('#theme').value") == theme
-    browser.show(few)
+    browser.show(page_of_six)
     assert browser.eval(colors) == light
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_text_has_enough_contrast(browser, few, scheme):
+def test_every_text_has_enough_contrast(browser, page_of_six, scheme):
     """The contrast ratio is at least 4.5, as WCAG's level AA requires, also on hatched backgrounds."""
-    browser.show(few, prefers_color_scheme=scheme)
+    browser.show(page_of_six, prefers_color_scheme=scheme)
     details = [("trace-gggg", "late-1.0"), ("trees-are-scaled", "conforming-1.0"), ("case-fail", None), (None, "every-2")]
     for target in [None, *details]:
         if target:
@@ -143,22 +143,22 @@ def test_every_text_has_enough_contrast(browser, few, scheme):
 
 
 @pytest.mark.parametrize(("preference", "animation"), [("reduce", "none"), ("no-preference", "slide-in")])
-def test_reduced_motion_disables_the_animation(browser, few, preference, animation):
+def test_reduced_motion_disables_the_animation(browser, page_of_six, preference, animation):
     """Without this preference, details slide in."""
-    browser.show(few, browsing.LATE, prefers_reduced_motion=preference)
+    browser.show(page_of_six, browsing.LATE, prefers_reduced_motion=preference)
     assert browser.eval("getComputedStyle($('dialog')).animationName") == animation
 
 
-def test_the_page_can_be_printed(browser, many, few):
+def test_the_page_can_be_printed(browser, page_of_thirty, page_of_six):
     """The matrix is printed without controls, in light colors and within a landscape page; open details are printed alone."""
-    browser.show(many, width=1040, prefers_color_scheme="dark")
+    browser.show(page_of_thirty, width=1040, prefers_color_scheme="dark")
     dark = [{"name": "prefers-color-scheme", "value": "dark"}]
     browser.send_command("Emulation.setEmulatedMedia", media="print", features=dark)
     assert browser.eval("['#filters', '#theme', '#skip'].every((css) => !$(css).checkVisibility())")
     assert browser.eval("getComputedStyle($('#matrix')).overflow") == "visible"
     assert browser.eval("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert browser.eval("$('table').offsetWidth") <= 1040
-    browser.show(few, browsing.LATE)
+    browser.show(page_of_six, browsing.LATE)
     browser.send_command("Emulation.setEmulatedMedia", media="print")
     assert not browser.eval("$('main').checkVisibility()")
     assert browser.eval("$('dialog').checkVisibility()")

@@ -8,7 +8,7 @@ from reports import browsing, samples
 CELL = browsing.cell("trace-gggg", "late-1.0")
 
 
-@pytest.mark.parametrize("which", ["one", "few", "many"])
+@pytest.mark.parametrize("which", ["page_of_one", "page_of_six", "page_of_thirty"])
 def test_the_page_requests_the_file_only(browser, which, request):
     """Opening details requests nothing, and the console has no errors."""
     file = request.getfixturevalue(which)
@@ -30,9 +30,9 @@ def test_a_committed_page_has_its_style_and_matrix(browser, committed):
     assert browser.eval("$$('td.cell button').length") > 1000
 
 
-def test_the_policy_blocks_injected_content(browser, few):
+def test_the_policy_blocks_injected_content(browser, page_of_six):
     """The injected content is a script, an image and a request."""
-    browser.show(few)
+    browser.show(page_of_six)
     browser.requests()
     browser.driver.execute_script(
         "document.body.append(Object.assign(document.createElement('script'), {textContent: 'window.broken = true'}));"
@@ -44,9 +44,9 @@ def test_the_policy_blocks_injected_content(browser, few):
     assert len([line for line in browser.errors() if "Content Security Policy" in line]) >= 3
 
 
-def test_html_in_a_report_is_shown_as_text(browser, few):
+def test_html_in_a_report_is_shown_as_text(browser, page_of_six):
     """A name and a message contain HTML."""
-    browser.show(few)
+    browser.show(page_of_six)
     assert browser.eval("texts('thead b')")[2] == samples.HOSTILE
     assert browser.eval("$$('img').length") == 0
     browser.click("tr:nth-child(2) td:nth-child(4) button")
@@ -58,9 +58,9 @@ def test_html_in_a_report_is_shown_as_text(browser, few):
 # --- the matrix ---
 
 
-def test_the_matrix_has_a_cell_for_each_case_and_implementation(browser, many):
+def test_the_matrix_has_a_cell_for_each_case_and_implementation(browser, page_of_thirty):
     """The header has the version, the date and the totals."""
-    browser.show(many)
+    browser.show(page_of_thirty)
     assert browser.eval("['tr.case', 'td.cell button', 'thead th'].map((css) => $$(css).length)") == [130, 3900, 31]
     data = json.loads(browser.eval("$('#matrix-data').textContent"))
     values = ["1.0", "1.0", data["date"], "30", "130", str(len(data["clauses"]))]
@@ -68,9 +68,9 @@ def test_the_matrix_has_a_cell_for_each_case_and_implementation(browser, many):
     assert browser.eval("[texts('#facts dt'), texts('#facts dd')]") == [names, values]
 
 
-def test_the_matrix_of_one_report_has_messages(browser, one):
+def test_the_matrix_of_one_report_has_messages(browser, page_of_one):
     """There are no filters for implementations."""
-    browser.show(one)
+    browser.show(page_of_one)
     assert browser.eval("$('h1').textContent") == "late 1.0"
     assert browser.eval("$('#lede').textContent").endswith(": 8 of 16 passed, 8 fail; 1 unsupported.")
     assert browser.eval("$(arguments[0]).textContent", CELL).startswith("failafter step 2: expected")
@@ -79,19 +79,19 @@ def test_the_matrix_of_one_report_has_messages(browser, one):
     assert browser.eval("$$('.several').map((choice) => choice.checkVisibility())") == [False, False]
 
 
-def test_a_page_first_shows_the_failures(browser, few, one):
+def test_a_page_first_shows_the_failures(browser, page_of_six, page_of_one):
     """The totals are those of all cases, and "Clear filters" shows all cases."""
-    browser.show(few, "#")
+    browser.show(page_of_six, "#")
     shown = browser.shown_cases()
     assert browser.eval(
         "$$('tr.case').every((row) => row.querySelector('.fail, .error, .xpass, .timeout, .crash, .protocol-error'))"
     )
-    browser.show(one, "#")
+    browser.show(page_of_one, "#")
     failed = browser.shown_cases()
     assert browser.eval("$('tbody.all td').title").startswith(f"{16 - len(failed)} of 16 passed, {len(failed)} fail")
     browser.click("#clear")
     assert len(browser.shown_cases()) > len(failed) > 0
-    browser.show(few, "#")
+    browser.show(page_of_six, "#")
     assert browser.shown_cases() == shown
 
 
@@ -102,9 +102,9 @@ def test_a_message_of_several_cases_is_shown_once(browser, page):
     assert browser.eval("texts('td .message')") == ["late", "wrong (3 cases)", *["as in “case 1”"] * 2]
 
 
-def test_a_cell_has_a_symbol_a_word_and_a_label(browser, few):
+def test_a_cell_has_a_symbol_a_word_and_a_label(browser, page_of_six):
     """Each verdict has its own symbol and word, as in the legend."""
-    browser.show_once(few)
+    browser.show_once(page_of_six)
     assert browser.eval("$('table').getAttribute('role')") == "grid"
     assert browser.eval("$(arguments[0]).getAttribute('aria-label')", CELL) == "fail: trace gggg, late 1.0"
     assert browser.eval("$$('tr.case').length") == 17 + 9
@@ -118,9 +118,9 @@ def test_a_cell_has_a_symbol_a_word_and_a_label(browser, few):
     assert {symbol for symbol, _ in legend} == {symbol for symbol, _ in cells}
 
 
-def test_totals_exclude_unsupported_cases(browser, few):
+def test_totals_exclude_unsupported_cases(browser, page_of_six):
     """Unsupported cases are counted separately; without other cases there is no fraction."""
-    browser.show_once(few)
+    browser.show_once(page_of_six)
     every = "1 of 8 passed, 1 fail, 1 error, 1 xfail, 1 xpass, 1 timeout, 1 crash, 1 protocol-error; 1 unsupported"
     titles = [
         "17 of 17 passed",
@@ -140,9 +140,9 @@ def test_totals_exclude_unsupported_cases(browser, few):
 # --- filters ---
 
 
-def test_filters_select_cases(browser, few):
+def test_filters_select_cases(browser, page_of_six):
     """Cases are selected by chapter, level, text and verdict. The status has the number of cases."""
-    browser.show(few)
+    browser.show(page_of_six)
     every = browser.shown_cases()
     browser.choose("[name=chapter]", "scaling")
     assert browser.shown_cases() == ["trees-are-scaled"]
@@ -165,9 +165,9 @@ def test_filters_select_cases(browser, few):
     assert browser.shown_cases() == ["case-xfail", "case-crash"]
 
 
-def test_the_implementation_filter_selects_columns(browser, few):
+def test_the_implementation_filter_selects_columns(browser, page_of_six):
     """Other filters apply to the selected implementations."""
-    browser.show(few)
+    browser.show(page_of_six)
     browser.click("[popovertarget=implementations]")
     browser.click("[name=only][value='late-1.0']")
     browser.click("[name=only][value='conforming-1.0']")
@@ -178,28 +178,28 @@ def test_the_implementation_filter_selects_columns(browser, few):
     browser.click("[name=differ]")
     assert len(browser.shown_cases()) == 8
     assert "trace-oooo" not in browser.shown_cases()
-    browser.show(few, "#verdict=fail&only=late-1.0")
+    browser.show(page_of_six, "#verdict=fail&only=late-1.0")
     assert len(browser.shown_cases()) == 8
 
 
-def test_filters_are_stored_in_the_address(browser, few):
+def test_filters_are_stored_in_the_address(browser, page_of_six):
     """The address gives the same selection again."""
-    browser.show(few)
+    browser.show(page_of_six)
     browser.choose("[name=chapter]", "machine")
     for field in ("[name=verdict][value=fail]", "[name=verdict][value=error]", "[name=differ]"):
         browser.click(field)
     address, cases = browser.eval("location.hash"), browser.shown_cases()
     assert 0 < len(cases) < 26
-    browser.show(few, address)
+    browser.show(page_of_six, address)
     assert browser.shown_cases() == cases
     assert browser.eval("[$('[name=chapter]').value, ...$$('input:checked').map((field) => field.value)]") == [
         *("machine", "1", "fail", "error"),
     ]
 
 
-def test_chapters_can_be_collapsed(browser, few):
+def test_chapters_can_be_collapsed(browser, page_of_six):
     """Chapters are collapsed one by one or all at once; their totals stay."""
-    browser.show(few)
+    browser.show(page_of_six)
     browser.click("[data-chapter=machine]")
     assert browser.shown_cases() == ["trees-are-scaled"]
     assert browser.eval("$('[data-chapter=machine]').getAttribute('aria-expanded')") == "false"

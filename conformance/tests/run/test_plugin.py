@@ -46,21 +46,21 @@ def entry(case, reason="x"):
 
 
 @pytest.fixture
-def here(tmp_path):
+def folder(tmp_path):
     """Create a folder that contains an adapter only."""
     (tmp_path / "strange.py").write_text(MODULE)
     return tmp_path
 
 
 @pytest.fixture
-def run(here):
+def run(folder):
     """Return a function that runs pytest in the folder of the adapter, and returns its status and its output."""
 
     def run_pytest(*arguments):
         paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
         process = subprocess.run(
             [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
-            cwd=here,
+            cwd=folder,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "COLUMNS": "120"},
             capture_output=True,
             text=True,
@@ -92,13 +92,13 @@ def test_each_chapter_has_its_module():
     assert counts == Counter(case.id for case in every_case())
 
 
-def test_a_conforming_adapter_passes(run, here):
+def test_a_conforming_adapter_passes(run, folder):
     """Warnings are errors. Cases of unclaimed capabilities are skipped with the reason, and stale expectations are reported."""
     first, second = [case.id for case in CASES if case.needs][:2]
-    (here / "expect.toml").write_text(entry(second))
+    (folder / "expect.toml").write_text(entry(second))
     # The second case is not run, so that its expectation is not stale.
     assert run_machine(run, "CONFORMING", "-k", f"{first} or {THIRD}", "--ampscale-expect", "expect.toml")[0] == 0
-    (here / "expect.toml").write_text(entry("gorws") + entry(second))
+    (folder / "expect.toml").write_text(entry("gorws") + entry(second))
     status, counts, output = run_machine(run, "CONFORMING", "-rs", "-W", "error", "--ampscale-expect", "expect.toml")
     assert status == 1
     assert set(counts) == {"passed", "skipped"}
@@ -119,7 +119,7 @@ def test_the_package_collects_the_whole_suite(run):
     assert f"{len(cases)}/{total} tests collected ({total - len(cases)} deselected)" in output
 
 
-def test_a_failure_has_the_clause_and_no_traceback(run, here):
+def test_a_failure_has_the_clause_and_no_traceback(run, folder):
     """The output has the expected and actual values. The XML has case, clause and verdict as properties."""
     status, counts, output = run_machine(run, "LATE", "-k", THIRD, "--junit-xml", "a.xml")
     assert (status, counts["failed"]) == (1, 1)
@@ -128,13 +128,13 @@ def test_a_failure_has_the_clause_and_no_traceback(run, here):
     assert "Result: after step 2 (counted from 0): expected scale 2048.0, got" in output
     assert "plugin.py" not in output
     assert "Error" not in output
-    (test_case,) = ElementTree.parse(here / "a.xml").iter("testcase")
+    (test_case,) = ElementTree.parse(folder / "a.xml").iter("testcase")
     assert [property_.get("value") for property_ in test_case.iter("property")] == [THIRD, "MACHINE-growth-window", "fail"]
 
 
-def test_expectations_are_strict(run, here):
+def test_expectations_are_strict(run, folder):
     """An expected failure is an xfail with its reason, and an unexpected pass is a failure."""
-    (here / "expect.toml").write_text(entry(THIRD, "a step late"))
+    (folder / "expect.toml").write_text(entry(THIRD, "a step late"))
     chosen = ("-k", THIRD, "--ampscale-expect", "expect.toml", "-rx")
     status, counts, output = run_machine(run, "LATE", *chosen)
     assert (status, counts) == (0, {"deselected": len(CASES) - 1, "xfailed": 1})
@@ -153,11 +153,11 @@ def test_a_run_without_any_case_fails(run):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:overflow encountered")
-def test_workers_share_the_cases(run, here, monkeypatch):
+def test_workers_share_the_cases(run, folder, monkeypatch):
     """With xdist, the counts are those of `check`, and stale expectations are reported."""
-    monkeypatch.syspath_prepend(here)
-    counts = check(find("strange:LATE", here), cases=CASES).counts
-    (here / "expect.toml").write_text(entry("gorws"))
+    monkeypatch.syspath_prepend(folder)
+    counts = check(find("strange:LATE", folder), cases=CASES).counts
+    (folder / "expect.toml").write_text(entry("gorws"))
     status, outcomes, output = run_machine(run, "LATE", "-n", "2", "--ampscale-expect", "expect.toml")
     assert (status, outcomes) == (1, {"failed": counts["fail"], "passed": counts["pass"], "skipped": counts["unsupported"]})
     assert "expect.toml, entry 1 (case = 'gorws') is stale: no case matches; remove it" in output
@@ -181,11 +181,11 @@ ADAPTER = ["--ampscale-adapter", "strange:CONFORMING"]
         ([*ADAPTER, "--ampscale-expect", "absent.toml"], "absent.toml"),
     ],
 )
-def test_wrong_usage_has_a_message_and_status_4(here, monkeypatch, capsys, arguments, message):
+def test_wrong_usage_has_a_message_and_status_4(folder, monkeypatch, capsys, arguments, message):
     """There is no traceback, also if another test module imports the suite."""
-    monkeypatch.chdir(here)
+    monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    (here / "test_all.py").write_text(f"from {SUITE}.test_machine import *\n")
+    (folder / "test_all.py").write_text(f"from {SUITE}.test_machine import *\n")
     status = pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:xdist", *arguments])
     output = "".join(capsys.readouterr())
     sys.modules.pop("strange", None)
@@ -193,9 +193,9 @@ def test_wrong_usage_has_a_message_and_status_4(here, monkeypatch, capsys, argum
     assert message in output
 
 
-def test_the_plugin_does_not_affect_other_projects(run, here):
+def test_the_plugin_does_not_affect_other_projects(run, folder):
     """Without an adapter, the plugin imports nothing, warns about nothing and prints nothing."""
-    (here / "test_it.py").write_text(
+    (folder / "test_it.py").write_text(
         "import sys\n\n\ndef test_it():\n"
         "    assert 'ampscale_conformance_pytest' in sys.modules\n"
         "    assert {'ampscale', 'numpy', 'hypothesis'} & set(sys.modules) <= {'hypothesis'}\n"

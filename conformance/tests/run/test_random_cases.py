@@ -93,7 +93,7 @@ def test_a_bug_fails_one_kind_with_a_valid_test_vector(make, preset, kind):
 
 
 def test_failures_are_minimal():
-    """A failure has the fewest steps. Values that do not affect it are the first ones of their strategies."""
+    """A failure has the fewest steps. Values that do not affect the failure are the first values of their strategies."""
     result = results_of(GrowsOneStepLate)["random-trace"]
     assert result.message.splitlines()[:2] == [
         "after step 0 (counted from 0): expected scale 512.0 (MACHINE-growth-window), got 256.0",
@@ -156,10 +156,10 @@ def test_generated_rules_match_the_claims():
         assert len({getattr(rule, name) for rule in rules}) > 1, name
     assert {rule.growth_factor for rule in rules} == {2.0, 4.0, 8.0}
     assert len({(rule.growth_factor, rule.backoff_factor, rule.hysteresis) for rule in recorded("apex", ()).rules}) == 1
-    everything = recorded("colossalai", EVERYTHING, 1)
-    assert everything.dtypes > {"float16", "float32", "float64"}
+    record = recorded("colossalai", EVERYTHING, 1)
+    assert record.dtypes > {"float16", "float32", "float64"}
     assert recorded("torch", (), 1).dtypes == {"float16", "float32", "float64"}
-    rules = everything.rules
+    rules = record.rules
     assert {2.0, 8.0, 1.1} < {rule.growth_factor for rule in rules} <= {2.0, 4.0, 8.0, 3.0, 1.5, 1.1}
     assert {rule.init_scale for rule in rules} >= {3.0, 1001.5}
 

@@ -225,7 +225,7 @@ def test_invalid_entries_raise_a_value_error(name, change, message):
 
 
 def test_one_error_lists_all_invalid_entries():
-    """One error lists all missing and unknown keys, and another one all invalid values."""
+    """One error lists all missing and unknown keys. Another error lists all invalid values."""
     mapping = {key: value for key, value in REAL["torch"][0].items() if key not in ("scale", "growth_factor")}
     with pytest.raises(ValueError, match=r"missing \['scale', 'growth_factor'\], unknown \['scael', 'more'\]"):
         checkpoints.load("torch", {**mapping, "scael": 1.0, "more": 2})
@@ -262,13 +262,13 @@ def test_invalid_arguments_raise_an_error(call, error, message):
     ],
 )
 def test_save_rejects_unreachable_states(rule, state, message):
-    """The scale must be positive and finite, and the counts must be ones that a run can reach."""
+    """The scale must be positive and finite, and a run must be able to reach the counts."""
     with pytest.raises(ValueError, match=message):
         checkpoints.save("torch", Checkpoint(rule, LossScaleState(*state)))
 
 
 def test_rounded_scale_is_reported():
-    """A float64 scale that float32 cannot hold is rounded; one that would become infinite or zero raises an error."""
+    """A float64 scale that float32 cannot hold is rounded. If it would become infinite or zero, an error is raised."""
     saved = checkpoints.save("torch", Checkpoint(presets.apex(1.1, growth_interval=3), LossScaleState(1.1, 0, 0)))
     assert saved.mapping["scale"] == float(np.float32(1.1))
     assert saved.report.dropped["scale"] == (1.1, float(np.float32(1.1)))

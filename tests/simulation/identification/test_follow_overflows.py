@@ -34,14 +34,14 @@ def overflows_of(rule, finite):
     return [Overflow(int(step) + 1, *scales[step : step + 2].tolist()) for step in np.flatnonzero(~finite[: scales.size - 1])]
 
 
-def first_impossible(rule, overflows, most=60):
-    """Return the index of the first impossible overflow, or None. Up to *most* finite steps are tried before each overflow."""
+def first_impossible(rule, overflows, steps=60):
+    """Return the index of the first impossible overflow, or None. Fewer than *steps* finite steps are tried before each."""
     states = [rule.init()]
     for index, overflow in enumerate(overflows):
         before, after = rounded(rule, np.array(overflow[1:]))
         states_after = {}
         for state in states:
-            for _ in range(most):
+            for _ in range(steps):
                 if (math.isnan(before) or state.scale == before) and not rule.would_raise(state, False):
                     next_state = rule.update(state, False)
                     if math.isnan(after) or next_state.scale == after:

@@ -140,7 +140,7 @@ def long_observations(rule, random, wrong, steps=80):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_long_observations_have_the_first_contradiction(name):
-    """Runs have 80 steps, and growth intervals nine. `first_contradiction` must give the same result."""
+    """Runs have 80 steps, and growth intervals have nine steps. `first_contradiction` must give the same result."""
     random = np.random.default_rng(list(RULES).index(name))
     window = {"growth_interval": 9} if RULES[name].growth_interval > 1 else {}
     rule = dataclasses.replace(small(RULES[name]), **window)

@@ -65,10 +65,10 @@ def test_every_preset_is_consistent_with_its_own_run(name, flags):
     settings = settable(name, **SMALL)
     observed = run(presets.PRESETS[name].rule(**settings), random.random(150) > 0.15, flags)
     explanations = identify(observed, settings={**SMALL, **settings})
-    mine = next(explanation for explanation in explanations if explanation.name == name)
-    assert mine.explains
-    assert mine.changed == ()
-    assert mine.rule == presets.PRESETS[name].rule(**settings)
+    explanation = next(item for item in explanations if item.name == name)
+    assert explanation.explains
+    assert explanation.changed == ()
+    assert explanation.rule == presets.PRESETS[name].rule(**settings)
     for explanation in explanations:
         assert explanation.rule == presets.PRESETS[explanation.name].rule(**explanation.settings)
         if explanation.explains:
@@ -92,9 +92,9 @@ def test_scalers_contradict_each_other_at_the_first_difference(name):
     by_name = {item.name: item for item in identify(with_flags(STEPS, scales), DIFFERENT, settings)}
     assert consistent(by_name.values()) == [name]
     for other in set(DIFFERENT) - {name}:
-        theirs = scales_of(other, settings)
-        step = next(index for index, (one, two) in enumerate(zip(scales, theirs, strict=True)) if one != two) - 1
-        assert by_name[other].contradiction == Contradiction(step, (theirs[step + 1],), scales[step + 1])
+        predicted = scales_of(other, settings)
+        step = next(index for index, (scale, differs) in enumerate(zip(scales, predicted, strict=True)) if scale != differs) - 1
+        assert by_name[other].contradiction == Contradiction(step, (predicted[step + 1],), scales[step + 1])
 
 
 @pytest.mark.parametrize(
@@ -137,11 +137,11 @@ def test_explanations_are_sorted():
     steps = [item.contradiction.step for item in explanations if not item.explains]
     assert steps == sorted(steps, reverse=True)
     order = list(presets.PRESETS)
-    for one, two in pairwise(explanations):
-        is_tie = one.explains == two.explains and (
-            len(one.changed) == len(two.changed) if one.explains else one.contradiction.step == two.contradiction.step
+    for first, second in pairwise(explanations):
+        is_tie = first.explains == second.explains and (
+            len(first.changed) == len(second.changed) if first.explains else first.contradiction.step == second.contradiction.step
         )
-        assert not is_tie or order.index(one.name) < order.index(two.name)
+        assert not is_tie or order.index(first.name) < order.index(second.name)
 
 
 def test_published_initial_scale_is_tried_first_if_the_first_scale_is_unknown():

@@ -151,7 +151,7 @@ WINDOWS = st.integers(1, 5)
 
 
 def printed(project, text, window, every, ranks=1):
-    """Return the log of a training, in which *ranks* processes print messages and another one prints lines, and its scales."""
+    """Return the log and the scales of a training in which *ranks* processes print messages, and rank 3 prints lines of steps."""
     scales = simulate(LossScaleRule(2.0**40, growth_interval=window), from_string(text)).scales.tolist()
     run = zip((step == "." for step in text), scales[:-1], scales[1:], strict=True)
     logged = [
@@ -168,8 +168,8 @@ def test_simulated_log_is_read_back(project, text, window, every):
     """
     Flags and scales equal those of the simulation, or are unknown. The log has all steps up to the last line.
 
-    If each step has a line, all flags are known. Otherwise flags are unknown between two lines between which both finite steps
-    and overflows lie. fairseq prints lines for finite steps only.
+    If each step has a line, all flags are known. Otherwise, if both finite steps and overflows lie between two lines, the flags
+    there are unknown. fairseq prints lines for finite steps only.
     """
     every, text = min(every, window), text + "." * 5
     lines, scales = printed(project, text, window, every)
@@ -191,11 +191,11 @@ def test_messages_of_several_processes_are_read_once(project, text, window, ever
     """The result equals that of the log of one process, and a note reports that messages were printed several times."""
     every, text = min(every, window), text + "." * 5
     log = read_log(printed(project, text, window, every, ranks)[0], **OPTIONS.get(project, {}))
-    alone = read_log(printed(project, text, window, every)[0], **OPTIONS.get(project, {}))
-    assert alike(log.observed.finite, alone.observed.finite)
-    assert alike(log.observed.scales, alone.observed.scales)
-    assert len(log.overflows) == len(alone.overflows)
-    assert ("x" in text) == (len(log.notes) > len(alone.notes))
+    expected_log = read_log(printed(project, text, window, every)[0], **OPTIONS.get(project, {}))
+    assert alike(log.observed.finite, expected_log.observed.finite)
+    assert alike(log.observed.scales, expected_log.observed.scales)
+    assert len(log.overflows) == len(expected_log.overflows)
+    assert ("x" in text) == (len(log.notes) > len(expected_log.notes))
 
 
 def paddle_messages(*scales, copies=1):
@@ -280,7 +280,7 @@ def test_a_log_without_overflows_requires_a_format_and_steps():
 
 
 def test_unknown_messages_are_counted():
-    """The note quotes the first one."""
+    """The note quotes the first unknown message."""
     unknown = "Loss overflow! skipping, new scale 4"
     log = read_log(f"{PADDLE.format(8.0, 8.0, 0.5)}{unknown}\n{unknown}\n")
     label = "lines that seem to report overflows, but match no known message"
