@@ -38,7 +38,7 @@ def counting_reads():
 
 
 def peek(array):
-    """Return a copy of the values, for assertions: neither rejected nor counted."""
+    """Return a copy of the values, for assertions. This read is neither rejected nor counted."""
     return array._values.copy()
 
 

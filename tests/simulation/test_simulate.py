@@ -160,7 +160,7 @@ def test_empty_trace_returns_the_initial_state():
 
 
 def test_step_is_finite_up_to_its_limit():
-    """A scale equal to the limit is finite, the next larger one is not."""
+    """A step is finite at a scale equal to its limit, but not at the next larger scale."""
     limits = np.array([8.0, np.nextafter(8.0, 0)])
     assert simulate(SMALL, Trace(limits)).finite.tolist() == [True, False]
 

@@ -16,7 +16,7 @@ def outcome(report):
 
 
 def test_every_adapter_runs_once():
-    """The adapters of ampscale are included; cupy's is optional."""
+    """The adapters of ampscale are included; the adapter for CuPy is optional."""
     names = [*(name for names in run.ENVIRONMENTS.values() for name in names), *run.OWN]
     assert sorted([*names, "ampscale-cupy"]) == sorted({*SHIPPED, "ampscale-cupy"})
 

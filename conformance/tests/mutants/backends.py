@@ -17,7 +17,7 @@ _TABLE, breaks = table()
 
 class OnArrays:
     """
-    Conforming implementation with torch or JAX arrays as its state: torch's rule.
+    Conforming implementation of torch's rule, whose state consists of torch or JAX arrays.
 
     Args:
         arrays: "torch" or "jax".

@@ -126,9 +126,7 @@ class DividesByTheFirstScale(Loop):
         return self.rounded(handle.rule, handle.rule.init_scale)
 
 
-@breaks(
-    "CALLS-update", "not observed: the new scale is written in the next iteration, and a loss that is scaled before it is wrong"
-)
+@breaks("CALLS-update", "not observed: the old scale is read until gradients are unscaled, so that the loss is scaled by it")
 class ShowsTheScaleLate(Loop):
     def update_scale(self, handle):
         handle.old = handle.shown
@@ -217,8 +215,8 @@ class RejectsAfterDividing(Loop):
 @breaks("CALLS-unscale-once", "not observed: an unscale_ after a step is rejected after the gradients were divided")
 class DividesAfterAStep(RejectsAfterDividing):
     def check_unscale(self, handle, optimizer):
-        known = self.progress_of(handle, optimizer)
-        if known is not None and known.stepped:
+        progress = self.progress_of(handle, optimizer)
+        if progress is not None and progress.stepped:
             super().check_unscale(handle, optimizer)
         Loop.check_unscale(self, handle, optimizer)
 

@@ -233,7 +233,7 @@ class BacksOffOncePerRunOfOverflows(Plain):
 
 
 @breaks(
-    "MACHINE-backoff", "MindSpore 2.10.0: the manager raises at the 1001st consecutive overflow; facebookresearch/metaseq#115"
+    "MACHINE-backoff", "MindSpore 2.10.0, facebookresearch/metaseq#115: the manager raises at the 1001st consecutive overflow"
 )
 class RaisesAfterThirtyTwoOverflows(Plain):
     def would_raise(self, handle, due, scale):
@@ -269,7 +269,7 @@ class HalvesInsteadOfQuartering(Plain):
         return self.multiplied(handle, 0.5)
 
 
-@breaks("MACHINE-overflow-resets", "Paddle 2.2: its page calls overflows accumulated; here finite steps are accumulated", "torch")
+@breaks("MACHINE-overflow-resets", "Paddle 2.2: the page calls overflows accumulated; the mutant adds up finite steps", "torch")
 class KeepsFiniteStepsOverOverflows(Plain):
     def count_after_overflow(self, handle):
         return int(handle.good)

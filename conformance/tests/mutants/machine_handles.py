@@ -48,7 +48,7 @@ class CountsAnOverflowAtAGrowth(Plain):
 
 @breaks(
     "MACHINE-every-sequence",
-    "mpx 0.1.8 clamps its result at every adjustment; here only the scale that is read is clamped",
+    "mpx 0.1.8 clamps its result at every adjustment; the mutant clamps only the scale that is read",
     "apex",
 )
 class ClampsOnlyTheReadScale(Plain):
@@ -170,7 +170,7 @@ class RemembersTheCheck(Plain):
 # --- shared state, and reads that change it
 
 
-@breaks("MACHINE-pure", "PaddlePaddle/Paddle 3.3.1: GradScaler has one flag for all optimizers; here one state for all scalers")
+@breaks("MACHINE-pure", "PaddlePaddle/Paddle 3.3.1: all optimizers share one flag; in the mutant, all scalers share one state")
 class SharesItsState(Plain):
     def create(self, rule, **options):
         self.latest = super().create(rule)
@@ -219,7 +219,7 @@ class DoublesWhenItIsRead(Plain):
         return float(handle.shown)
 
 
-@breaks("MACHINE-pure", "hivemind: update changes the scale at global steps only; here only a read changes it")
+@breaks("MACHINE-pure", "hivemind: update changes the scale at global steps only; in the mutant, only a read changes it")
 class UpdatesWhenItIsRead(Plain):
     def update(self, handle, finite):
         handle.pending = finite
@@ -269,7 +269,7 @@ class LosesTheScale(Plain):
         return ("good", "bad", "since")
 
 
-@breaks("STEP-resume", "google-deepmind/jmp#47: a float16 scale, here only in the checkpoint", "torch")
+@breaks("STEP-resume", "google-deepmind/jmp#47: the scale is a float16, in the mutant only in the checkpoint", "torch")
 class SavesTheScaleInFloat16(Plain):
     def save(self, handle):
         with np.errstate(over="ignore"):

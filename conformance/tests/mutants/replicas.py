@@ -292,7 +292,7 @@ class LoadsTheScaleAlone(Loop):
         return super().loaded_on_rank(rule, {name: saved[name] for name in ("scale", "shown")})
 
 
-@breaks("REPLICAS-settings-compared", "torch 2.13.0: `GradScaler` compares nothing; here, the clipping limit alone is compared")
+@breaks("REPLICAS-settings-compared", "torch 2.13.0: `GradScaler` compares nothing; the mutant compares only the limit")
 class ComparesTheLimitAlone(Loop):
     def differs(self, name, values):
         return name == "max_norm" and super().differs(name, values)

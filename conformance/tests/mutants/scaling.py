@@ -39,8 +39,8 @@ class ScalesOnceAStep(Plain):
 @breaks("SCALING-unscale-divides", "NVIDIA/apex#232: one flag of the iteration serves all optimizers")
 class UnscalesOnceAStep(Plain):
     def unscale(self, handle, tree):
-        before, handle.unscaled = getattr(handle, "unscaled", False), True
-        return map_tree(np.copy, tree) if before else super().unscale(handle, tree)
+        was_unscaled, handle.unscaled = getattr(handle, "unscaled", False), True
+        return map_tree(np.copy, tree) if was_unscaled else super().unscale(handle, tree)
 
 
 @breaks(
@@ -72,7 +72,7 @@ class ScalesInPlace(Plain):
         return tree
 
 
-@breaks("SCALING-new-arrays", "planted: the output buffers of a call are those of the previous one")
+@breaks("SCALING-new-arrays", "planted: a call returns the output buffers of the previous call")
 class ReusesItsOutputBuffers(Plain):
     def scale(self, handle, tree):
         outputs, indices = self.__dict__.setdefault("outputs", {}), iter(range(2**20))

@@ -181,9 +181,7 @@ class DividesByAFloat16(Plain):
             return np.asarray(leaf / np.float16(scale)) if leaf.dtype == np.float16 else super().unscaled_leaf(leaf, scale)
 
 
-@breaks(
-    "SCALING-scale-float32", "MindSpore 2.10.0: the reciprocal is cast to the dtype of the gradients, here unless it becomes zero"
-)
+@breaks("SCALING-scale-float32", "MindSpore 2.10.0: the reciprocal is cast to the dtype of the gradients, unless it becomes zero")
 class MultipliesByAFloat16Reciprocal(Plain):
     def unscaled_leaf(self, leaf, scale):
         reciprocal = np.float16(1 / float(scale))

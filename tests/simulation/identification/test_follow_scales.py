@@ -231,15 +231,15 @@ def test_few_scales_are_listed_after_a_gap(listed, expected, monkeypatch):
     assert (result.step, result.expected, result.seen) == (2, expected, 5.0)
 
 
-@pytest.mark.parametrize(("name", "least"), [("TOTAL", 4), ("CROWD", 1)])
-def test_limit_itself_is_allowed(name, least, monkeypatch):
-    """The run has four possible states in total (`TOTAL`), of which one is new at the same step as another (`CROWD`)."""
+@pytest.mark.parametrize(("name", "count"), [("TOTAL", 4), ("CROWD", 1)])
+def test_limit_itself_is_allowed(name, count, monkeypatch):
+    """The run has four possible states in total (`TOTAL`). Two occur first at the same step, so `CROWD` limits one of them."""
     monkeypatch.setattr(follow_scales, "PER_STEP", 0)
     observed = Observed(np.array([8.0, math.nan, 8.0]), np.full(2, -1, np.int8))
-    for limit in (least, least - 1):
+    for limit in (count, count - 1):
         monkeypatch.setattr(follow_scales, name, limit)
         result = follow(LossScaleRule(8.0, growth_interval=1), observed).contradiction
-        assert (result is not None and result.undecided) == (limit < least)
+        assert (result is not None and result.undecided) == (limit < count)
 
 
 def test_step_after_an_error_contradicts():

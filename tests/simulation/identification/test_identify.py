@@ -93,7 +93,7 @@ def test_scalers_contradict_each_other_at_the_first_difference(name):
     assert consistent(by_name.values()) == [name]
     for other in set(DIFFERENT) - {name}:
         predicted = scales_of(other, settings)
-        step = next(index for index, (scale, differs) in enumerate(zip(scales, predicted, strict=True)) if scale != differs) - 1
+        step = next(index for index, pair in enumerate(zip(scales, predicted, strict=True)) if pair[0] != pair[1]) - 1
         assert by_name[other].contradiction == Contradiction(step, (predicted[step + 1],), scales[step + 1])
 
 
