@@ -32,6 +32,7 @@ SECTIONS = {
     "Two threads": ("two-threads/",),
     "First call": ("first-call/",),
     "The scale's update, and a whole step": ("update/", "step-overhead/", "step/"),
+    "Statistics, and a traced step's report": ("measure/", "report/"),
     "Host reads and launches": ("launches/", "host-reads/"),
     "Memory": ("memory/",),
     "Growth": ("growth/",),

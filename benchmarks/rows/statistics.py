@@ -1,13 +1,18 @@
-"""Rows of unscaling with statistics. The baseline is unscaling without statistics, so the ratio shows their cost."""
+"""
+Rows of diagnosis. The baseline does the same without statistics, or without a report, so the ratio shows their cost.
 
-from collections.abc import Iterator
+A traced step is jitted by JAX, with SGD on the sum of the squares of all parameters. The baseline returns the next state and the
+loss only, so that the compiler removes the rest of the report.
+"""
+
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import numpy as np
 from gradients import Gradients
 from measure import Contender
-from shapes import SMALL, Shape, equal
+from shapes import HALF, SMALL, Shape, equal
 from specs import Spec
 
 import ampscale
@@ -24,6 +29,9 @@ def specs() -> Iterator[Spec]:
             yield Spec(
                 f"measure/{library}/{dtype}/{shape.name}", library, "unscale+check+measure", build, dtype, shape.description
             )
+    for shape in (SMALL, HALF):
+        build = partial(traced_steps, shape)
+        yield Spec(f"report/jax/{shape.name}", "jax", "traced step with its report", build, "float32", shape.description)
 
 
 def contenders(library: str, dtype: str, shape: Shape, quick: bool) -> Iterator[Contender]:
@@ -42,3 +50,29 @@ def _arguments(library: str, gradients: Gradients) -> tuple[Any, Any]:
     import torch
 
     return gradients.as_torch(), torch.tensor(gradients.scale)
+
+
+def traced_steps(shape: Shape, quick: bool) -> Iterator[Contender]:
+    """Yield jitted steps that return the report with and without statistics, and one that returns the loss alone."""
+    yield Contender("ampscale", traced_step(shape, quick, lambda report: report), kind="ours")
+    yield Contender("ampscale, measure=True", traced_step(shape, quick, lambda report: report, measure=True), kind="ours")
+    yield Contender("ampscale, loss only", traced_step(shape, quick, lambda report: report.loss), kind="baseline")
+
+
+def traced_step(shape: Shape, quick: bool, result_of: Callable[[Any], Any], **options: bool) -> Callable[[], Any]:
+    """Return a function that runs one jitted step, and returns the next state with what *result_of* takes from the report."""
+    import jax
+    import jax.numpy as jnp
+    from others.jax import ready
+
+    arrays = (shape.quick() if quick else shape).arrays
+    params = [jnp.full(dimensions, 0.5, jnp.float32) for dimensions in arrays]
+    network = ampscale.Network(lambda params, factor: sum(jnp.sum(factor * param * param) for param in params), params)
+    optimizer, rule = ampscale.optimizers.SGD(network, 1e-6), ampscale.LossScaleRule()
+
+    def step(state: Any, factor: Any) -> Any:
+        state, report = ampscale.train_step(network, optimizer, rule, state, factor, **options)
+        return state, result_of(report)
+
+    compiled, state = jax.jit(step), ampscale.init_train_state(params, optimizer, rule)
+    return ready(lambda: compiled(state, jnp.float32(2.0)))
