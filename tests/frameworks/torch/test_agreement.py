@@ -30,21 +30,22 @@ def test_the_ranks_decide_on_the_step_together(finite, has_gradients, parameter_
 
 
 @pytest.mark.clause("TORCH-communicator", "TORCH-monitor")
-def test_a_flag_that_the_communicator_has_read_is_reported_as_a_bool():
-    """A fused optimizer skips on the device, so that its step returns a tensor."""
+@pytest.mark.parametrize("finite", [True, False])
+def test_a_flag_that_the_communicator_has_read_is_returned_and_reported_as_a_bool(finite):
+    """Without a communicator, `step` returns a tensor for a fused optimizer, which skips on the device."""
 
     class Ranks(SingleReplica):
         def agree(self, *_, **__):
-            agreement = HostAgreement(torch.tensor(False), True)
-            agreement.is_finite = False
+            agreement = HostAgreement(torch.tensor(finite), True)
+            agreement.is_finite = finite
             return agreement
 
     parameter, monitor = torch.ones((), requires_grad=True), RecordingMonitor()
     optimizer, scaler = torch.optim.SGD([parameter], fused=True), GradScaler("cpu", communicator=Ranks(), monitor=monitor)
     scaler.scale(parameter.clone()).backward()
-    scaler.step(optimizer)
+    assert scaler.step(optimizer) is finite
     scaler.update()
-    assert monitor.ends[0].finite is False
+    assert monitor.ends[0].finite is finite
 
 
 @pytest.mark.clause("TORCH-communicator", "REPLICAS-mean-before-check")

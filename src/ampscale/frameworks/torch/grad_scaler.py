@@ -154,7 +154,8 @@ class GradScaler(StoredScale):
         Returns:
             True if the optimizer stepped, or if scaling is disabled; False if it had no gradients. The result is a bool and
             requires one host synchronization. For an optimizer that skips on the device, such as torch's fused ones, it is a
-            bool tensor of shape (), and only `bool` or ``if`` on it requires a host synchronization.
+            bool tensor of shape (), and only `bool` or ``if`` on it requires a host synchronization; but with a communicator
+            that has read the flag, as those of `ampscale.distributed` do, it is a bool.
 
         Raises:
             RuntimeError: No tensor has been scaled yet; or there is a closure; or since the last update, the optimizer has

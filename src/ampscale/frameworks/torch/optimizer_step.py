@@ -94,9 +94,9 @@ def step_if_finite(
     """
     Step if *found_inf* is 0.0, and return whether the optimizer stepped.
 
-    *finite* is the inverse of *found_inf* if that is known on the host, so that *found_inf* need not be read. For an optimizer
-    that skips on the device, the result is a bool tensor, and no host synchronization is needed, except that fused SGD with
-    momentum requires one until its first step.
+    *finite* is the inverse of *found_inf* if that is known on the host, so that *found_inf* need not be read. Otherwise, for an
+    optimizer that skips on the device, the result is a bool tensor, and no host synchronization is needed, except that fused
+    SGD with momentum requires one until its first step.
     """
     if found_inf is None:
         return False
@@ -110,7 +110,7 @@ def step_if_finite(
         vars(optimizer).pop("grad_scale", None)  # the caller set it for this step only
         return False
     _step_on_device(optimizer, found_inf, args, kwargs)
-    return found_inf.logical_not()
+    return found_inf.logical_not() if finite is None else finite
 
 
 def update_scale(
