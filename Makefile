@@ -25,7 +25,7 @@ test-fast: $(READY) ## tests of the definitions, the NumPy backend and the oracl
 test-all: $(READY) ## tests of both distributions, including the slow ones
 	AMPSCALE_TEST_LIBRARIES="$(LIBRARIES)" $(PYTEST) $(ARGS)
 
-coverage: $(READY) ## lines and branches that the tests reach, in processes that they start too; ARGS=--record stores the result
+coverage: $(READY) ## lines and branches that the tests reach, in processes that they start too; ARGS="--packages --record" adds the suite on published packages, and stores the result
 	AMPSCALE_TEST_LIBRARIES="$(LIBRARIES)" $(BIN)/python tools/release/measure_coverage.py -n auto --dist worksteal -m "not slow" $(ARGS)
 
 test-oracles: $(READY) ## compare each preset with the published scaler; takes minutes, and 8 GB of environments

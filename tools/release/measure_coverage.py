@@ -1,24 +1,36 @@
 """
 Measure which lines and branches of both distributions the tests run: `make coverage`.
 
-    python tools/release/measure_coverage.py [--record] [PYTEST OPTIONS...]
+    python tools/release/measure_coverage.py [--packages] [--record] [PYTEST OPTIONS...]
 
-Processes that the tests start are measured, too. The script prints the lines and branches that no test reaches, and exits with 1
-if a folder is below its bound. With --record, it stores the result in coverage.json.
+Processes that the tests start are measured, too. With --packages, so is the conformance suite on the published packages, in the
+environments of `make conform-matrix`, because the adapters of these packages run nowhere else. The script prints the lines and
+branches that no test reaches, and exits with 1 if a folder is below its bound. With --record, it stores the result in
+coverage.json.
 """
 
 import argparse
 import datetime
 import json
+import os
 import platform
 import re
 import subprocess
 import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path, PurePath
 from typing import Any
 
+import coverage
+
 ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "conformance" / "tests")]
+
+from environments import environments  # noqa: E402
+from matrix.run import AT_ONCE, CASE_SECONDS, ENVIRONMENTS, PATHS  # noqa: E402
+
 RESULT = Path(__file__).with_name("coverage.json")
 DATA = ROOT / "build" / "coverage"
 COMPLETE = ("ampscale/core", "ampscale/frameworks", "ampscale/presets.py", "ampscale/checkpoints")  # others have a lower bound
@@ -30,11 +42,14 @@ Files = dict[str, dict[str, Any]]  # the "files" of a report of coverage.py
 def main() -> int:
     """Run the tests, print the report, and return the exit status."""
     parser = argparse.ArgumentParser(description="Measure which lines and branches the tests run.")
+    parser.add_argument("--packages", action="store_true", help="also run the suite on the published packages; takes minutes")
     parser.add_argument("--record", action="store_true", help="store the result in coverage.json")
     arguments, options = parser.parse_known_args()
     for file in DATA.glob("data*"):
         file.unlink()
     output = run("run", "-m", "pytest", *options)
+    if arguments.packages:
+        measure_packages()
     run("combine", "--quiet")
     run("json", "--quiet")
     files = json.loads((DATA / "report.json").read_text("utf-8"))["files"]
@@ -55,6 +70,37 @@ def run(*arguments: str) -> str:
             lines.append(line)
             sys.stdout.write(line)
     return "".join(lines)
+
+
+def measure_packages() -> None:
+    """Run the conformance suite on every published package, with the installation of coverage.py that runs this script."""
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(AT_ONCE) as pool:
+        Path(folder, "coverage").symlink_to(Path(coverage.__file__).parent)
+        for environment, names in ENVIRONMENTS.items():
+            for name in names:
+                pool.submit(measure_package, name, str(environments.python_of(environment)), folder)
+
+
+def measure_package(name: str, python: str, folder: str) -> None:
+    """Run the conformance suite on one package, and print the exit status, which is 1 if cases fail."""
+    command = [
+        python,
+        "-W",
+        "ignore",
+        "-m",
+        "coverage",
+        "run",
+        "-m",
+        "ampscale_conformance",
+        name,
+        "--seconds",
+        str(CASE_SECONDS),
+    ]
+    variables = {"COVERAGE_FILE": str(DATA / "data"), "COVERAGE_RCFILE": str(ROOT / "pyproject.toml")}
+    variables["PYTHONPATH"] = os.pathsep.join([folder, PATHS])
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.run(command, cwd=folder, env={**os.environ, **variables}, stdout=output, stderr=output, check=False)
+    sys.stdout.write(f"{name}: exit status {process.returncode}\n")
 
 
 def folders(files: Files) -> dict[str, dict[str, int]]:
