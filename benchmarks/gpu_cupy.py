@@ -9,12 +9,13 @@ from unittest import mock
 import cupy
 import numpy as np
 from gpu_rows import FINITE, GLOBAL, LARGEST, NORM, UNSCALE, Bench, Row, Run, block, lengths
-from shapes import Shape
+from shapes import RESNET, Shape
 
 import ampscale
 from ampscale.backends.cupy import launches
 
 OURS = "ampscale"
+CHUNKED, CHUNKS = RESNET.name, (4096, 8192)  # shape that gives a device few chunks, and smaller chunks to try on it
 
 
 def device() -> str | None:
@@ -59,6 +60,22 @@ class Measured:
             called = self._bench.ms(run)
             replayed = self._bench.replayed(self._graph, run)
             yield self._bench.row(shape, dtype, operation, OURS, called, copy["ms"], **replayed, **operations)
+        unscale = self._runs(shape, dtype, tree, one)[UNSCALE]
+        for chunk in CHUNKS if shape.name == CHUNKED else ():
+            with self._chunk(chunk):
+                called, replayed = self._bench.ms(unscale), self._bench.replayed(self._graph, unscale)
+            yield self._bench.row(shape, dtype, f"{UNSCALE}, chunk {chunk}", OURS, called, copy["ms"], **replayed)
+
+    @contextmanager
+    def _chunk(self, size: int) -> Iterator[None]:
+        """Return a context manager in which the kernels process this many numbers per block."""
+        caches = [getattr(self._kernels, name) for name in ("plan", "_cached_table", "_kernel", "_module")]
+        with mock.patch.object(self._kernels, "CHUNK", size):
+            for cached in caches:
+                cached.cache_clear()
+            yield
+        for cached in caches:
+            cached.cache_clear()
 
     def _runs(self, shape: Shape, dtype: str, tree: list[Any], one: Any) -> dict[str, Run]:
         functions = self._functions

@@ -4,12 +4,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from gpu_rows import NORM, UNSCALE, Bench, Row, Run, lengths
+from gpu_rows import FINITE, GLOBAL, LARGEST, NORM, UNSCALE, Bench, Row, Run, lengths
 from shapes import Shape
 
 import ampscale
+from ampscale.backends.cpu.fused import KernelChoice
+from ampscale.backends.torch import cuda_launches
 
-OURS, KERNEL, AMP = "ampscale", "torch foreach", "torch.amp"
+OURS, PLAIN, KERNEL, AMP = "ampscale", "ampscale, no CuPy", "torch foreach", "torch.amp"
 Tensors = list[torch.Tensor]
 
 
@@ -45,6 +47,11 @@ def measured(bench: Bench, shape: Shape, dtype: str) -> Iterator[Row]:
         if dtype != "float16":  # torch.amp rejects float16 gradients
             run = amp(operation, tree, bench.device)
             yield bench.row(shape, dtype, operation, AMP, bench.ms(run), copy["ms"], operations=operations(bench, run, dtype))
+    if shape.name == LARGEST:
+        for operation, run in more(tree, one).items():
+            for implementation, each in {OURS: run, PLAIN: without_kernels(run)}.items():
+                counted = operations(bench, each, dtype)
+                yield bench.row(shape, dtype, operation, implementation, bench.ms(each), copy["ms"], operations=counted)
 
 
 def copying(size: int, device: str) -> Run:
@@ -56,6 +63,30 @@ def copying(size: int, device: str) -> Run:
 def ours(operation: str, tree: Tensors, one: torch.Tensor) -> Run:
     """Return ampscale's function, in place."""
     return lambda: getattr(ampscale, operation)(tree, one, out=tree)
+
+
+def more(tree: Tensors, one: torch.Tensor) -> dict[str, Run]:
+    """Return functions that are compared with and without cuda/kernels.cu. A scale of 3 has no exact reciprocal."""
+    elsewhere, three = [torch.empty_like(array) for array in tree], torch.full_like(one, 3)
+    return {
+        FINITE: lambda: ampscale.all_finite(tree),
+        GLOBAL: lambda: ampscale.global_norm(tree),
+        f"{UNSCALE}, by 3, elsewhere": lambda: ampscale.unscale_and_check(tree, three, out=elsewhere),
+        f"{NORM}, by 3, elsewhere": lambda: ampscale.unscale_check_and_norm(tree, three, out=elsewhere),
+    }
+
+
+def without_kernels(run: Run) -> Run:
+    """Return a function that calls *run* with torch's own operations instead of cuda/kernels.cu."""
+
+    def plain() -> object:
+        choice, cuda_launches.kernel_choice_host = cuda_launches.kernel_choice_host, lambda: KernelChoice(None, "")
+        try:
+            return run()
+        finally:
+            cuda_launches.kernel_choice_host = choice
+
+    return plain
 
 
 def foreach(operation: str, tree: Tensors, one: torch.Tensor) -> Run:

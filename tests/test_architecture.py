@@ -37,7 +37,7 @@ MAY_IMPORT = {
 }
 # Folders within a package that each folder may import; modules of the package that are in no folder may import every folder.
 FOLDERS = {
-    "backends": {"cpu": set(), "numpy": {"cpu"}, "torch": {"cpu"}, "jax": set(), "cupy": {"cuda"}},
+    "backends": {"cpu": set(), "numpy": {"cpu"}, "torch": {"cpu", "cupy"}, "jax": set(), "cupy": {"cuda"}},
     "simulation": {"recordings": {"traces"}, "identification": {"traces"}},
     "checkpoints": {"formats": {"files"}, "files": set()},
     "frameworks": {

@@ -59,7 +59,11 @@ def test_rows_of_torch_run(bench):
     pytest.importorskip("torch")
     import gpu_torch
 
-    check(list(gpu_torch.rows(bench("torch"))), ("ampscale", "torch foreach", "torch.amp"))
+    rows = list(gpu_torch.rows(bench("torch")))
+    check(rows, ("ampscale", "torch foreach", "torch.amp"))
+    without = [row["function"] for row in rows if row["implementation"] == "ampscale, no CuPy"]
+    elsewhere = (f"{operation}, by 3, elsewhere" for operation in OPERATIONS)
+    assert without == ["all_finite", "global_norm", *elsewhere] * 2
 
 
 def test_torch_implementations_compute_the_same_results():
@@ -131,6 +135,16 @@ def test_rows_of_cupy_run(bench, cupy_rows):
         "global_norm": 2,
         "unscale_and_check, by 3, elsewhere": 2,
     }
+
+
+def test_smaller_chunks_are_measured(bench, cupy_rows):
+    """The kernels are compiled for each size, and again for their own size afterwards."""
+    measured, kernels = cupy_rows(bench("cupy"), graph=lambda run: run), places.host().kernels
+    with mock.patch.dict(cupy_rows.func.rows.__globals__, CHUNKED="1x10", CHUNKS=(8,)):
+        *_, row = measured.rows(*bench("cupy").shapes[-1])
+    assert row["function"] == "unscale_and_check, chunk 8"
+    assert kernels.plan.cache_info().currsize == 0
+    assert kernels.CHUNK == 256
 
 
 def test_failed_capture_is_reported(bench):

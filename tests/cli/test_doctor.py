@@ -7,11 +7,14 @@ import sys
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from backends.third_party.wheels import install
 
 import ampscale
+from ampscale.backends.cpu.fused import KernelChoice
+from ampscale.cli import doctor
 from ampscale.cli.doctor import main as examine
 
 FACTS = ["backend", "package", "installed", "imported", "version", "devices", "float16", "bfloat16", "gradients", "usable"]
@@ -83,8 +86,9 @@ def test_doctor_requires_numpy_alone(bare):
     """The text has the facts of the JSON in 80 columns: a table, and a remark on each backend that is not usable."""
     facts, status = examined(**bare)
     assert status == 0
-    assert list(facts) == ["ampscale", "python", "chosen", "kernels", "backends", "problems"]
+    assert list(facts) == ["ampscale", "python", "chosen", "kernels", "cuda_kernels", "backends", "problems"]
     assert facts["kernels"] == {"name": "numpy", "reason": "numba cannot be used: No module named 'numba'"}
+    assert facts["cuda_kernels"] is None
     assert [list(row) for row in facts["backends"]] == [FACTS] * len(NAMES)
     for name in ("cupy", "torch", "jax"):
         absent = {"backend": name, "package": None, "installed": False, "imported": False}
@@ -107,6 +111,25 @@ def test_doctor_requires_numpy_alone(bare):
     assert [line.split() for line in rows[1:-1]] == [[name, "-", "no", *"----", "no"] for name in ("cupy", "torch", "jax")]
     assert rows[-1].split() == ["generic", *"------", "no"]
     assert [line[header.index("usable") :] for line in rows] == ["yes", *["no"] * 4]
+
+
+def test_kernels_for_cuda_tensors_are_reported(monkeypatch):
+    """The reason says why torch's own operations are used if CuPy is not."""
+    pytest.importorskip("torch")
+    from ampscale.backends.torch import cuda_launches
+
+    monkeypatch.setattr(doctor, "load", lambda _: SimpleNamespace(devices=lambda: ("cpu", "cuda:0")))
+    for module, name in ((None, "torch"), (cuda_launches, "cupy")):
+        monkeypatch.setattr(cuda_launches, "kernel_choice_host", lambda module=module: KernelChoice(module, "a reason"))
+        report = {
+            "ampscale": "1",
+            "python": "3",
+            "chosen": {"name": "numpy", "source": "default"},
+            "backends": [],
+            "problems": [],
+        }
+        report |= {"kernels": {"name": None}, "cuda_kernels": doctor._cuda_kernels()}
+        assert f"cuda kernels  {name} (a reason)" in doctor.text(report)
 
 
 def test_imported_is_true_for_earlier_imports_only(bare, pebbles, tmp_path):

@@ -66,14 +66,16 @@ def examine() -> dict[str, Any]:
     choice, kernels = _choice(), _kernels()
     problems = [*filter(None, [choice.pop("why_not"), kernels.pop("why_not")]), *_failing()]
     versions = {"ampscale": __version__, "python": platform.python_version()}
-    return {**versions, "chosen": choice, "kernels": kernels, "backends": rows, "problems": problems}
+    cuda = _cuda_kernels()
+    return {**versions, "chosen": choice, "kernels": kernels, "cuda_kernels": cuda, "backends": rows, "problems": problems}
 
 
 def text(report: dict[str, Any]) -> str:
     """Return the report as text: versions and chosen backend, a table of the backends with remarks, and the problems."""
     head = [("ampscale", report["ampscale"]), ("python", report["python"])]
     head += [(name, _cell(report["chosen"][key])) for name, key in (("chosen", "name"), ("by", "source"))]
-    head += [("kernels", "{name} ({reason})".format(**report["kernels"]))] if report["kernels"]["name"] else []
+    kernels = [("kernels", report["kernels"]), ("cuda kernels", report["cuda_kernels"] or {"name": None})]
+    head += [(name, "{name} ({reason})".format(**choice)) for name, choice in kernels if choice["name"]]
     rows = [[_cell(row.get(column)) for column in COLUMNS] for row in report["backends"]]
     problems = [f"problem: {problem}" for problem in report["problems"]]
     remarks = []
@@ -105,6 +107,16 @@ def _kernels() -> dict[str, Any]:
     except (ImportError, ValueError) as error:
         return {"name": None, "reason": None, "why_not": str(error)}
     return {"name": "numpy" if module is None else "numba", "reason": reason, "why_not": None}
+
+
+def _cuda_kernels() -> dict[str, str] | None:
+    """Return the kernels for torch's CUDA tensors and the reason for them; None if torch finds no CUDA device."""
+    if why_not("torch") or not any(device.startswith("cuda") for device in load("torch").devices()):
+        return None
+    from ..backends.torch.cuda_launches import kernel_choice_host as cuda_choice_host
+
+    module, reason = cuda_choice_host()
+    return {"name": "torch" if module is None else "cupy", "reason": reason}
 
 
 def _failing() -> Iterator[str]:

@@ -123,7 +123,9 @@ def empty(shape, dtype):
 
 
 def asarray(array):
-    """Return a copy of *array* with the same memory layout."""
+    """Return a copy of a NumPy array with the same memory layout; a view of the memory of another library's array."""
+    if not isinstance(array, np.ndarray | np.generic):
+        return np.asarray(array).view(ndarray)
     operations.append("copy")
     return np.array(array, copy=True, order="K").view(ndarray)
 
@@ -137,6 +139,7 @@ def stand_in():
     module.asnumpy = np.asarray
     runtime = SimpleNamespace(device=0, getDevice=lambda: runtime.device, runtimeGetVersion=lambda: 13000)
     module.cuda = SimpleNamespace(get_current_stream=lambda: stream, is_available=lambda: False, runtime=runtime)
+    module.cuda.Device = module.cuda.ExternalStream = lambda _: nullcontext()
     return module
 
 

@@ -6,7 +6,8 @@ device, which takes one copy and is cached for later calls on the same memory. D
 from its own arguments instead, because a captured copy would read host memory again at every replay.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache, lru_cache
 from importlib.resources import files
 from itertools import groupby
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 import cupy
 import numpy as np
 
-from ...core.dtypes import FLOATS, name_of, part_dtype
+from ...core.dtypes import COMPLEX_PARTS, FLOATS, name_of, part_dtype
 from ...core.norms import CLIP_EPSILON, LIFTS
 from ...core.typing import Array, Flag, Scale
 
@@ -31,7 +32,11 @@ CACHED = 32  # maximum number of cached plans, and of cached tables
 
 
 class Operands(NamedTuple):
-    """Addresses, sizes and dtypes of the arrays of a call, without references to the arrays. They determine the plan."""
+    """
+    Addresses, sizes and dtypes of the arrays of a call, without references to the arrays. They determine the plan.
+
+    The dtypes are those of any library: `name_of` must return their names, and `itemsize` their sizes in bytes.
+    """
 
     addresses: tuple[int, ...]
     sizes: tuple[int, ...]
@@ -140,7 +145,9 @@ def plan(operands: Operands) -> Plan:
     """Return the rows and launches for *operands*."""
     kernels = list(map(_kernel_for, operands.dtypes, operands.target_dtypes))
     order = np.asarray(sorted(range(len(kernels)), key=kernels.__getitem__), np.int64)
-    lengths = [size * (2 if dtype.kind == "c" else 1) for size, dtype in zip(operands.sizes, operands.dtypes, strict=True)]
+    lengths = [
+        size * (2 if name_of(dtype) in COMPLEX_PARTS else 1) for size, dtype in zip(operands.sizes, operands.dtypes, strict=True)
+    ]
     targets = operands.targets or [0] * len(lengths)
     rows = np.empty((len(order), 5), np.int64)
     rows[:, :3] = np.asarray([operands.addresses, targets, lengths], np.int64).T[order]
@@ -149,6 +156,18 @@ def plan(operands: Operands) -> Plan:
     rows[:, 4] = order
     owners = np.repeat(np.arange(len(rows), dtype=np.int32), chunks)
     return Plan(rows, owners, _launches([kernels[index] for index in order], chunks), _is_writable(operands))
+
+
+@contextmanager
+def on_stream(device: int, stream: int) -> Iterator[None]:
+    """Return a context manager in which kernels run on another library's stream, whose address is *stream*, of a device."""
+    with cupy.cuda.Device(device), cupy.cuda.ExternalStream(stream):
+        yield
+
+
+def check_compiler() -> None:
+    """Compile the smallest module, so that the error is raised before anything is written if CuPy cannot compile."""
+    _kernel("write_rows")
 
 
 def _attributes(arrays: list[Array], name: str) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ from ...core import norms, overflow, scaling
 from ...core.trees import leaves, leaves_with_paths, unflatten
 from ...core.typing import Array, Flag, Namespace, Scale, Tree
 from ...core.validation import check_loss
-from . import kernels, statistics
+from . import cuda_launches, kernels, statistics
 from .dtensor import Shards, has_dtensors
 from .layout import are_frozen, check_target
 from .module_network import ModuleNetwork
@@ -76,14 +76,15 @@ def scale(tree: Tree, scale: Scale) -> Tree:
 
 def unscale(tree: Tree, scale: Scale, dtype: str | None = None) -> Tree:
     """Implement `core.scaling.unscale`. Sparse arrays are returned coalesced."""
-    return _applied(tree, scale, kernels.quotients, scaling.unscale, dtype)
+    return _applied(tree, scale, _quotients, scaling.unscale, dtype)
 
 
 def all_finite(tree: Tree) -> Flag:
     """Implement `core.overflow.all_finite`. Values of a sparse array with the same index are summed first."""
     arrays = _values(leaves(tree))
     if _supports(arrays):
-        return kernels.all_finite(arrays)
+        launched = cuda_launches.checked(arrays)
+        return kernels.all_finite(arrays) if launched is None else launched.finite
     if has_dtensors(arrays):
         shards = Shards(tree)
         return shards.all_finite(all_finite(shards.local))
@@ -97,8 +98,7 @@ def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: str | N
     In place, this is one pass if there are compiled kernels, or if the scale is a power of two of at least 1 whose value is on
     the host; otherwise two passes.
     """
-    unscaled, finite, _ = _unscaled(tree, scale, out, dtype)
-    return unscaled, finite
+    return _unscaled(tree, scale, out, dtype)[:2]
 
 
 def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
@@ -110,8 +110,8 @@ def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: st
             found_inf, sums = result
             norm = _norm_of_sums(sums)
             return out, found_inf.logical_not(), norms.global_norm(arrays) if norm is None else norm
-    unscaled, finite, arrays = _unscaled(tree, scale, out, dtype)
-    return unscaled, finite, _global_norm(arrays)
+    unscaled, finite, arrays, norm = _unscaled(tree, scale, out, dtype, with_norm=True)
+    return unscaled, finite, _global_norm(arrays) if norm is None else norm
 
 
 def global_norm(tree: Tree) -> Array:
@@ -188,6 +188,11 @@ def _applied(tree: Tree, factor: Scale, kernel: Callable[..., Tree], definition:
     return _rebuilt(tree, tensors, (kernel if supported else definition)(_rounded(arrays), factor, *options))
 
 
+def _quotients(arrays: list[Array], scale: Scale, dtype: str | None) -> list[Array]:
+    launched = cuda_launches.unscaled(arrays, scale, dtype=dtype)
+    return kernels.quotients(arrays, scale, dtype) if launched is None else launched.values
+
+
 def _values(arrays: list[Array]) -> list[Array]:
     """Replace each sparse array by its coalesced values. Return *arrays* itself if none is sparse."""
     if not any(array.is_sparse for array in arrays):
@@ -225,13 +230,19 @@ def _with_values(array: Array, values: Array) -> Array:
     return torch.sparse_coo_tensor(indices, values, array.shape, is_coalesced=True, check_invariants=False)
 
 
-def _unscaled(tree: Tree, scale: Scale, out: Tree, dtype: str | None) -> tuple[Tree, Flag, list[Array]]:
-    """Return the unscaled tree, the finite flag, and the arrays that contain the unscaled values."""
+def _unscaled(
+    tree: Tree, scale: Scale, out: Tree, dtype: str | None, *, with_norm: bool = False
+) -> tuple[Tree, Flag, list[Array], Array | None]:
+    """
+    Return the unscaled tree, the finite flag, the arrays that contain the unscaled values, and their global norm.
+
+    The norm is None unless *with_norm* is set and the pass computes it.
+    """
     tensors = leaves(tree)
     if out is tree and kernels.supports_in_one_pass(tensors, scale):
         found_inf = kernels.unscale_in_one_pass_(tensors, scale)
         if found_inf is not None:
-            return out, found_inf.logical_not(), tensors
+            return out, found_inf.logical_not(), tensors, None
     out_tensors = tensors if out is tree or out is None else leaves(out)
     if out is not None:
         _check_sparse(out_tensors, tensors)
@@ -240,27 +251,31 @@ def _unscaled(tree: Tree, scale: Scale, out: Tree, dtype: str | None) -> tuple[T
     if not supported and has_dtensors([*arrays, *out_tensors]):
         return _unscaled_shards(tree, scale, out, dtype)
     targets = arrays if out_tensors is tensors else _values(out_tensors)
+    outputs = None if out is None else targets
+    launched = cuda_launches.unscaled(arrays, scale, outputs, dtype, with_norm=with_norm) if supported else None
+    if launched is not None:
+        return _rebuilt(tree, tensors, launched.values) if out is None else out, launched.finite, launched.values, launched.norm
     if supported and out is not None and not are_frozen(targets) and _fill(targets, arrays):
-        return out, kernels.unscale_(targets, scale).logical_not(), targets
+        return out, kernels.unscale_(targets, scale).logical_not(), targets, None
     if out is not None and not torch.compiler.is_compiling():  # compiled code writes to copies
         for path, target in leaves_with_paths(out, "out"):
             check_target(target, path)
     unscaled = (kernels.quotients if supported else scaling.unscale)(_rounded(arrays), scale, dtype)
     finite = kernels.all_finite(unscaled) if supported else overflow.all_finite(_rounded(unscaled))
     if out is None:
-        return _rebuilt(tree, tensors, unscaled), finite, unscaled
-    return out, finite, overflow.write(targets, unscaled)
+        return _rebuilt(tree, tensors, unscaled), finite, unscaled, None
+    return out, finite, overflow.write(targets, unscaled), None
 
 
-def _unscaled_shards(tree: Tree, scale: Scale, out: Tree, dtype: str | None) -> tuple[Tree, Flag, list[Array]]:
+def _unscaled_shards(tree: Tree, scale: Scale, out: Tree, dtype: str | None) -> tuple[Tree, Flag, list[Array], None]:
     """Do what `_unscaled` does, for DTensors: the flag is combined over all ranks, and arrays have the placements of *tree*."""
     targets = None if out is None else Shards(out, "out")
     shards = targets if targets is not None and out is tree else Shards(tree)
     if targets is not None and not targets.placed_as(shards):
         raise ValueError("out must have the device meshes and placements of the tree")
-    local, finite, _ = _unscaled(shards.local, scale, None if targets is None else targets.local, dtype)
+    local, finite, *_ = _unscaled(shards.local, scale, None if targets is None else targets.local, dtype)
     unscaled = shards.wrapped(local) if out is None else out
-    return unscaled, shards.all_finite(finite), leaves(unscaled)
+    return unscaled, shards.all_finite(finite), leaves(unscaled), None
 
 
 def _checked_targets(out: Tree, tensors: list[Array]) -> list[Array]:
@@ -296,6 +311,9 @@ def _fill(targets: list[Array], arrays: list[Array]) -> bool:
 
 def _global_norm(arrays: list[Array]) -> Array:
     norm = _plain_norm(arrays)
+    if norm is None and _supports(arrays):
+        launched = cuda_launches.checked(arrays, with_norm=True)
+        norm = None if launched is None else launched.norm
     if norm is not None:
         return norm
     return norms.unlifted(Shards(arrays).norm()) if has_dtensors(arrays) else norms.global_norm(_rounded(arrays))

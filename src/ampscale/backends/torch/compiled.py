@@ -54,13 +54,13 @@ def run_host(op: FusedOp, arrays: list[Array], *, disjoint: bool = False) -> Pas
     spans = [_spans_host(addresses[group], sizes[group], name) for group, name in zip(groups, names.values(), strict=True)]
     if op.measures:
         check_size(max(group_spans.largest for group_spans in spans))
-    if op.factor is not None and not _increment_versions(arrays):
+    if op.factor is not None and not increment_versions(arrays):
         return None
     results = [fused.run_spans_host(op, group_spans, torch.get_num_threads()) for group_spans in spans]
     return results[0] if len(names) == 1 else fused.merged(op, len(arrays), zip(groups, results, strict=True))
 
 
-def _increment_versions(arrays: list[Array]) -> bool:
+def increment_versions(arrays: list[Array]) -> bool:
     """Increment the versions by which autograd detects writes. Return False for an inference tensor that cannot be written to."""
     try:
         torch.autograd.graph.increment_version(arrays)

@@ -51,7 +51,7 @@ def are_disjoint(arrays: list[Array]) -> bool:
     """Return True if no two values of *arrays* share memory, so that they can be written in any order."""
     starts = sorted(map(torch.Tensor.data_ptr, arrays))
     ends = [array.data_ptr() + array.nbytes for array in arrays]
-    return sorted(starts + ends)[::2] == starts and all(map(_is_dense, arrays))  # each array ends before the next one starts
+    return sorted(starts + ends)[::2] == starts and all(map(is_dense, arrays))  # each array ends before the next one starts
 
 
 def unscale_(arrays: list[Array], scale: Scale, *, least: float = 0.0) -> Array:
@@ -70,7 +70,7 @@ def unscale_(arrays: list[Array], scale: Scale, *, least: float = 0.0) -> Array:
     Returns:
         torch's `found_inf`: float32, shape (), 1.0 if a value is non-finite, else 0.0.
     """
-    value = _value_host(scale)
+    value = value_host(scale)
     in_one_pass = least >= 1 or _has_exact_reciprocal(value)
     if value is not None and not (in_one_pass and torch.float32 in set(map(_dtype, arrays))):
         result = compiled.run_host(FusedOp(value, checks=True), arrays)
@@ -94,7 +94,7 @@ def unscale_and_square_(arrays: list[Array], scale: Scale) -> tuple[Array, Array
         `found_inf` and the sums. None, and nothing was written, if there are no compiled kernels for the arrays, if the arrays
         share memory, or if *scale* is on a device.
     """
-    op = FusedOp(_value_host(scale), checks=True, square_dtype=accumulation_dtype_of(arrays))
+    op = FusedOp(value_host(scale), checks=True, square_dtype=accumulation_dtype_of(arrays))
     result = None if op.factor is None else compiled.run_host(op, arrays, disjoint=True)
     if result is None:
         return None
@@ -113,7 +113,7 @@ def unscale_and_measure_(arrays: list[Array], scale: Scale) -> tuple[Array, Arra
     """
     if not (_are_plain(arrays) and (isinstance(scale, int | float) or supports([scale]))):
         return None
-    op = FusedOp(_value_host(scale), checks=True, measures=True)
+    op = FusedOp(value_host(scale), checks=True, measures=True)
     is_plain = op.factor is not None and not any(map(torch.Tensor.is_neg, arrays))
     result = compiled.run_host(op, arrays, disjoint=True) if is_plain else None
     if result is None:
@@ -134,7 +134,7 @@ def supports_in_one_pass(arrays: list[Array], scale: Scale, dtypes: Set[torch.dt
         type(scale) is torch.Tensor
         and scale.dtype is torch.float32
         and not scale.ndim
-        and _has_exact_reciprocal(_value_host(scale))
+        and _has_exact_reciprocal(value_host(scale))
         and _are_plain(arrays)
         and set(map(_dtype, arrays)) <= dtypes
         and not (torch.is_grad_enabled() and scale.requires_grad)
@@ -175,7 +175,7 @@ def products(arrays: list[Array], factor: Scale) -> list[Array]:
 
 def multiply_(arrays: list[Array], factor: Array) -> None:
     """Multiply disjoint *arrays*, which the kernels must support, by *factor* in place, as `products` does."""
-    value = _value_host(factor)
+    value = value_host(factor)
     if value is None or compiled.run_host(FusedOp(value, divides=False), arrays) is None:
         torch._foreach_copy_(arrays, products(arrays, factor))
 
@@ -260,12 +260,12 @@ def _are_disjoint_on_host(arrays: list[Array]) -> bool:
     return all(map(_is_cpu, arrays)) and (disjoint or are_disjoint(arrays))
 
 
-def _is_dense(array: Array) -> bool:
+def is_dense(array: Array) -> bool:
     """Return True if the values fill a range of memory without gaps or overlaps, in any order of the dimensions."""
     return array.is_contiguous() or torch._debug_has_internal_overlap(array) == 0
 
 
-def _value_host(scale: Scale) -> float | None:
+def value_host(scale: Scale) -> float | None:
     """
     Return the value of a number or of an array on the host; None if a device-to-host copy would be necessary.
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ... import functional
-from ...backends.torch import kernels
+from ...backends.torch import cuda_launches, kernels
 from ...backends.torch.dtensor import check_not_partial, has_dtensors, local_part
 from ...backends.torch.layout import check_target
 from ...core.machine import LossScaleState
@@ -78,7 +78,8 @@ def unscale_gradients(
 def _unscale_group(gradients: list[Tensor], scale: Tensor, least: float) -> Tensor:
     """Unscale gradients on one device in place, and return `found_inf`; *least* is the lower bound of `unscale_gradients`."""
     if kernels.supports(gradients) and kernels.are_disjoint(gradients):
-        found_inf: Tensor = kernels.unscale_(gradients, scale, least=least)
+        launched = None if least >= 1 else cuda_launches.unscaled(gradients, scale, gradients)
+        found_inf: Tensor = kernels.unscale_(gradients, scale, least=least) if launched is None else found_inf_of(launched.finite)
         return found_inf
     return found_inf_of(functional.unscale_and_check(gradients, scale, out=gradients)[1])
 

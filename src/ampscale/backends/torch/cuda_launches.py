@@ -1,0 +1,130 @@
+"""
+Kernels of cuda/kernels.cu for torch's CUDA tensors: one launch for all arrays of a dtype, if CuPy is installed.
+
+CuPy compiles and launches them on torch's current stream. torch's own `torch.cuda._compile_kernel` is private, and passes
+integers in 32 bits, which addresses and sizes exceed.
+
+Spec: BACKENDS-bit-identical, OVERFLOW-fused, OVERFLOW-no-host-sync, NORMS-fused.
+"""
+
+import os
+from functools import cache
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import torch
+
+from ...core.dtypes import name_of
+from ...core.scaling import unscaled_dtype
+from ...core.typing import Array, Flag, Scale
+from ...parsing import cut
+from ..cpu.fused import VARIABLE, KernelChoice
+from . import kernels
+from .compiled import increment_versions
+
+_dtype, _is_cuda = attrgetter("dtype"), attrgetter("is_cuda")
+
+
+class Launched(NamedTuple):
+    """Results of a call: the arrays that contain the values, the finite flag, and the global norm if it was requested."""
+
+    values: list[Array]
+    finite: Flag
+    norm: Array | None
+
+
+@cache
+def kernel_choice_host() -> KernelChoice:
+    """Decide whether CUDA tensors are processed by these kernels. The first call reads the environment and imports CuPy."""
+    if os.environ.get(VARIABLE) == "numpy":
+        return KernelChoice(None, f"{VARIABLE} is numpy")
+    if torch.version.cuda is None:
+        return KernelChoice(None, "torch is not built for CUDA")
+    try:
+        from ..cupy import launches
+
+        launches.check_compiler()
+    except Exception as error:  # noqa: BLE001 - CuPy and the driver may fail in any way
+        return KernelChoice(None, f"CuPy cannot be used: {cut(str(error), 400)}")
+    return KernelChoice(launches, "CuPy is installed")
+
+
+def unscaled(
+    arrays: list[Array], scale: Scale, out: list[Array] | None = None, dtype: str | None = None, *, with_norm: bool = False
+) -> Launched | None:
+    """
+    Divide *arrays* by *scale* as `core.scaling.unscale` does, and check the results.
+
+    Args:
+        arrays: Tensors that `kernels.supports` supports.
+        scale: Python number, or float32 or float64 of shape () or (1,), which `kernels.supports` supports.
+        out: Tensors of the same shapes that receive the results, *arrays* itself to divide in place; None for new tensors.
+        dtype: As for `core.scaling.unscale`, for new tensors.
+        with_norm: True to compute the global norm of the results.
+
+    Returns:
+        None, and nothing was written, if `checked` returns None, *scale* is on another device, or tensors of *out* have other
+        strides than their sources, share memory with other tensors, or are inference tensors that cannot be written to.
+    """
+    launches, factor = _launches_host(arrays), kernels.value_host(scale)
+    if launches is None or (factor is None and scale.device != arrays[0].device):
+        return None
+    if out is not None and not (out is arrays or kernels.supports([*arrays, *out])):
+        return None
+    targets = _like(arrays, dtype) if out is None else out
+    if list(map(torch.Tensor.stride, targets)) != list(map(torch.Tensor.stride, arrays)):
+        return None
+    operands = _described(launches, arrays, targets)
+    if out is not None and not (launches.plan(operands).writable and increment_versions(out)):
+        return None
+    return _run(launches, operands, targets, scale if factor is None else factor, with_norm)
+
+
+def checked(arrays: list[Array], *, with_norm: bool = False) -> Launched | None:
+    """
+    Check *arrays*, which `kernels.supports` must support, and compute their global norm if *with_norm* is set.
+
+    Returns:
+        None if the kernels are not used, *arrays* are not on a CUDA device or not dense, or a graph is being captured, whose
+        memory CuPy's allocator would reuse.
+    """
+    launches = _launches_host(arrays)
+    return None if launches is None else _run(launches, _described(launches, arrays, None), arrays, 1, with_norm)
+
+
+def _launches_host(arrays: list[Array]) -> Any:
+    """Return the module that launches the kernels if they are used for *arrays*; else None."""
+    if not _is_cuda(arrays[0]) or torch.cuda.is_current_stream_capturing():
+        return None
+    has_memory = all(array.data_ptr() or not array.numel() for array in arrays)  # torch's zero tensors have none
+    return kernel_choice_host().module if has_memory and all(map(kernels.is_dense, arrays)) else None
+
+
+def _described(launches: Any, sources: list[Array], targets: list[Array] | None) -> Any:
+    """Do what `described` of the launches does for CuPy's arrays."""
+    addresses, sizes = (tuple(map(of, sources)) for of in (torch.Tensor.data_ptr, torch.Tensor.numel))
+    dtypes = tuple(map(_dtype, sources))
+    if targets is None:
+        return launches.Operands(addresses, sizes, dtypes, None, dtypes)
+    return launches.Operands(addresses, sizes, dtypes, tuple(map(torch.Tensor.data_ptr, targets)), tuple(map(_dtype, targets)))
+
+
+def _like(arrays: list[Array], dtype: str | None) -> list[Array]:
+    """Return new, uninitialized tensors with the layouts of *arrays* and the `unscaled_dtype` of each."""
+    dtypes = {
+        each: each if dtype is None else getattr(torch, unscaled_dtype(name_of(each), dtype)) for each in set(map(_dtype, arrays))
+    }
+    return [torch.empty_like(array, dtype=dtypes[array.dtype]) for array in arrays]
+
+
+def _run(launches: Any, operands: Any, values: list[Array], factor: Scale, with_norm: bool) -> Launched:
+    """Divide by *factor*, check, and compute the norm, on the current stream of torch; *values* contain the results."""
+    device = values[0].device
+    sums_dtype = kernels.accumulation_dtype_of(values) if with_norm else None
+    with launches.on_stream(device.index, torch.cuda.current_stream(device).cuda_stream):
+        if isinstance(factor, torch.Tensor):
+            factor = launches.cupy.asarray(factor.detach())  # shares the memory
+        finite, sums = launches.launch_pass(operands, factor, divides=True, sums=sums_dtype)
+        norm = launches.launch_norms(sums, sums_dtype, 1)[1] if with_norm else None
+        results = (None if each is None else torch.as_tensor(each, device=device) for each in (finite, norm))
+        return Launched(values, *results)

@@ -1,0 +1,271 @@
+"""
+One-pass kernels for torch's CUDA tensors: results equal the core's definition on NumPy bit for bit, and norms within 2 ulp.
+
+The tests run with the kernels compiled for the host, where tensors on the CPU count as CUDA tensors, and again on a device.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+from unittest import mock
+
+import numpy as np
+import pytest
+from backends.cupy import host_cupy
+from backends.places import host
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from libraries import close, load
+from strategies import DTYPES, LARGEST, any_arrays, bit_patterns, same, scales, trees
+
+import ampscale
+from ampscale.backends import cupy as package
+from ampscale.backends.cpu import fused
+from ampscale.backends.cpu.fused import KernelChoice
+from ampscale.core import norms, overflow, scaling
+from ampscale.core.trees import leaves, map_leaves
+
+torch = pytest.importorskip("torch", reason="needs torch")
+from ampscale.backends.torch import backend, compiled, cuda_launches, kernels  # noqa: E402
+from ampscale.frameworks.torch import optimizer_step  # noqa: E402
+
+LIBRARY = load("torch")
+widths = st.sampled_from([None, "float32"])
+lists = trees(any_arrays).filter(leaves)
+STREAM = 7
+
+
+class Place(NamedTuple):
+    """Device of the tensors, and the list of its operations; None if they are not recorded."""
+
+    device: str
+    operations: list[str] | None
+
+    def put(self, tree: Any) -> Any:
+        return map_leaves(lambda array: LIBRARY.put(array).to(self.device), tree)
+
+    @contextmanager
+    def launching(self, calls: int) -> Iterator[None]:
+        """Check that the block has this number of calls that use the kernels: each fills one flag."""
+        before = len(self.operations or [])
+        yield
+        assert self.operations is None or self.operations[before:].count("fill") == calls
+
+    def get(self, tree: Any) -> Any:
+        return map_leaves(lambda tensor: LIBRARY.get(tensor.cpu()), tree)
+
+
+@contextmanager
+def on_host():
+    """Replace what distinguishes CUDA tensors from those on the CPU, and CuPy by its stand-in."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cuda_launches, "_is_cuda", lambda _: True)
+        patch.setattr(cuda_launches, "kernel_choice_host", lambda: KernelChoice(host().kernels, ""))
+        patch.setattr(kernels, "value_host", lambda scale: None if isinstance(scale, torch.Tensor) else float(scale))
+        patch.setattr(compiled, "run_host", lambda *_, **__: None)
+        patch.setattr(backend, "_plain_norm", lambda _: None)
+        patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+        patch.setattr(torch.cuda, "current_stream", lambda _: SimpleNamespace(cuda_stream=STREAM))
+        yield Place("cpu", host_cupy.operations)
+
+
+@pytest.fixture(scope="module", params=["host", pytest.param("device", marks=pytest.mark.device)])
+def place(request):
+    """Return the host, then the device."""
+    if request.param == "host":
+        with on_host() as place:
+            yield place
+        return
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    choice = cuda_launches.kernel_choice_host()
+    if choice.module is None:
+        pytest.skip(choice.reason)
+    yield Place("cuda", None)
+
+
+@pytest.fixture
+def operations():
+    """Return the list of the operations of this test on the host, which is empty at first."""
+    with on_host() as place:
+        place.operations.clear()
+        yield place.operations
+
+
+@pytest.mark.clause("BACKENDS-bit-identical", "OVERFLOW-fused", "OVERFLOW-all-finite", "NORMS-fused", "NORMS-global")
+@settings(max_examples=25)
+@given(lists, scales, widths)
+def test_functions_equal_their_definitions(place, tree, factor, dtype):
+    """Values have random bits, and some arrays are empty or of shape (). The arguments are unchanged."""
+    inputs = place.put(tree)
+    *expected, norm = norms.unscale_check_and_norm(tree, factor, dtype=dtype)
+    with place.launching(5):
+        *actual, actual_norm = place.get(ampscale.unscale_check_and_norm(inputs, factor, dtype=dtype))
+        assert same(actual, expected)
+        assert close(actual_norm, norm)
+        assert same(place.get(ampscale.unscale_and_check(inputs, factor, dtype=dtype)), expected)
+        assert same(place.get(ampscale.unscale(inputs, factor, dtype)), expected[0])
+        assert same(place.get(ampscale.all_finite(inputs)), overflow.all_finite(tree))
+        assert close(place.get(ampscale.global_norm(inputs)), norms.global_norm(tree))
+    assert same(place.get(inputs), tree)
+
+
+@pytest.mark.clause("BACKENDS-bit-identical", "OVERFLOW-in-place", "NORMS-fused")
+@settings(max_examples=25)
+@given(lists, scales)
+def test_unscaling_writes_into_out(place, tree, factor):
+    """The result is *out* itself, in place or other tensors, which contained NaNs before."""
+    *expected, norm = norms.unscale_check_and_norm(tree, factor)
+    inputs, out = place.put(tree), map_leaves(lambda leaf: torch.full_like(leaf, torch.nan), place.put(tree))
+    with place.launching(2):
+        returned, finite = ampscale.unscale_and_check(inputs, factor, out=out)
+        assert returned is out
+        assert same(place.get((out, finite)), expected)
+        assert same(place.get(inputs), tree)
+        _, finite, actual_norm = ampscale.unscale_check_and_norm(inputs, factor, out=inputs)
+    assert same(place.get((inputs, finite)), expected)
+    assert close(place.get(actual_norm), norm)
+
+
+@pytest.mark.clause("BACKENDS-bit-identical", "SCALING-unscale-divides", "SCALING-reciprocal", "SCALING-scale-type")
+@pytest.mark.parametrize("name", DTYPES)
+def test_scales_can_be_numbers_or_tensors(place, name):
+    """Some reciprocals are inexact or subnormal. Values have all exponents of their format."""
+    values = bit_patterns(name)[:: 97 if place.operations else 1]
+    for number in (3, 1.0, 2.0**16, 2.0**126, 2.0**127, 2.0**-149, 0.7001953125):
+        expected = scaling.unscale(values, number)
+        for dtype, shape in ((torch.float32, ()), (torch.float32, (1,)), (torch.float64, ())):
+            tensor = torch.full(shape, number, dtype=dtype, device=place.device)
+            for scale in (number, tensor):
+                with place.launching(1):
+                    assert same(place.get(ampscale.unscale(place.put(values), scale)), expected), scale
+
+
+@pytest.mark.clause("OVERFLOW-all-finite", "OVERFLOW-both-sides")
+@pytest.mark.parametrize("name", DTYPES)
+def test_one_non_finite_number_is_detected(place, name):
+    """An infinity or NaN is in any of three arrays, at either end or in the middle. A quotient can overflow."""
+    for array, index, bad in ((0, 0, np.inf), (1, 299, -np.inf), (2, 599, np.nan), (1, 0, np.nan), (2, 256, np.inf)):
+        tree = [np.ones(size, DTYPES[name]) for size in (1, 300, 600)]
+        tree[array][index] = bad
+        assert not ampscale.all_finite(place.put(tree))
+        assert not ampscale.unscale_and_check(place.put(tree), 3.0)[1]
+    largest = place.put([np.asarray([LARGEST[name]])])
+    assert ampscale.all_finite(largest)
+    assert not ampscale.unscale_and_check(largest, 0.5)[1]
+
+
+def dense(values):
+    """Return the same values in three layouts without gaps."""
+    images = values[:240].reshape(2, 5, 4, 6)
+    return [values, values[:240].reshape(-1, 4).t(), images.contiguous(memory_format=torch.channels_last)]
+
+
+def test_dense_tensors_are_processed_in_any_layout(operations):
+    """New tensors have the layouts of their sources."""
+    tree = dense(torch.arange(1.0, 301.0))
+    expected = scaling.unscale(tree, 3.0)
+    for result in (ampscale.unscale(tree, 3.0), ampscale.unscale_and_check(map_leaves(torch.clone, tree), 3.0)[0]):
+        assert LIBRARY.same(result, expected)
+        assert [leaf.stride() for leaf in result] == [leaf.stride() for leaf in tree]
+    assert operations.count("pass_float32_float32") == 2
+
+
+@pytest.mark.clause("OVERFLOW-fused", "OVERFLOW-in-place", "NORMS-fused")
+def test_a_call_takes_one_launch_for_each_dtype(operations):
+    """The norm takes two more. The kernels run on the current stream of torch, and autograd detects the write."""
+    library, gradients = host().library, [torch.ones(5, dtype=dtype) for dtype in (torch.float32, torch.float16) * 50]
+    gradients[0].requires_grad_()
+    passes = ["pass_float16_float16", "pass_float32_float32"]
+    with torch.no_grad(), mock.patch.object(library.cuda, "ExternalStream", wraps=library.cuda.ExternalStream) as stream:
+        ampscale.unscale_and_check(gradients, torch.tensor(3.0), out=gradients)
+        assert operations == ["copy", "fill", *passes]
+        ampscale.unscale_check_and_norm(gradients, torch.tensor(3.0), out=gradients)
+        ampscale.all_finite(gradients)
+    assert operations[4:] == ["fill", *passes, "square_sums_float32", "norms_float32", "copy", "fill", *passes]
+    assert [call.args for call in stream.call_args_list] == [(STREAM,)] * 3
+    assert [gradient._version for gradient in gradients] == [2] * 100
+
+
+def overlapping(tensor):
+    return [tensor, tensor[1:]]
+
+
+OTHERS = {
+    "gaps": lambda: ([torch.ones(6)[::2]], None),
+    "gradients": lambda: ([torch.ones(6, requires_grad=True)], None),
+    "no memory": lambda: ([torch._efficientzerotensor(3)], None),
+    "complex numbers": lambda: ([torch.ones(2, dtype=torch.complex64)], None),
+    "shared memory": lambda: (overlapping(torch.ones(9)), overlapping(torch.zeros(9))),
+    "another layout": lambda: ([torch.ones(3, 4)], [torch.zeros(4, 3).t()]),
+}
+
+
+@pytest.mark.clause("BACKENDS-bit-identical")
+@pytest.mark.parametrize("make", OTHERS.values(), ids=OTHERS)
+def test_other_tensors_are_processed_by_torch(operations, make):
+    """The kernels write to none of them."""
+    tree, out = make()
+    unscaled, finite = ampscale.unscale_and_check(tree, torch.tensor(3.0), out=out)
+    assert LIBRARY.same(unscaled, overflow.unscale_and_check(*make()[:1], 3.0, out=make()[1])[0])
+    assert finite
+    assert operations == []
+
+
+@pytest.mark.parametrize("state", ["captured", "without CuPy", "transformed"])
+def test_torch_processes_all_tensors_if_the_kernels_cannot_be_used(operations, monkeypatch, state):
+    """A captured graph would not keep the memory of CuPy's pool."""
+    if state == "captured":
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    if state == "without CuPy":
+        monkeypatch.setattr(cuda_launches, "kernel_choice_host", lambda: KernelChoice(None, ""))
+    tree = [torch.arange(12.0).reshape(3, 4)]
+    function = (
+        torch.vmap(lambda *leaves: ampscale.unscale(leaves, 3.0))
+        if state == "transformed"
+        else lambda *leaves: ampscale.unscale(leaves, 3.0)
+    )
+    assert LIBRARY.same(list(function(*tree)), scaling.unscale(tree, 3.0))
+    assert ampscale.global_norm(tree) >= 0 or state == "transformed"
+    assert state == "transformed" or operations == []
+
+
+@pytest.mark.clause("TORCH-unscale")
+@pytest.mark.parametrize(("least", "launched"), [(0.0, True), (0.5, True), (1.0, False)])
+def test_the_scaler_uses_the_kernels_unless_torch_takes_one_pass(operations, least, launched):
+    """The kernel of torch takes one pass if the scale is known to be a power of two of at least 1."""
+    gradients, scale = [torch.tensor([3.0, torch.inf]), torch.ones(2)], torch.tensor(3.0 if not least else 2.0)
+    found_inf = optimizer_step._unscale_group(gradients, scale, least)
+    assert (found_inf.dtype, found_inf.item()) == (torch.float32, 1.0)
+    assert gradients[1].tolist() == (torch.ones(2) / scale).tolist()
+    assert bool(operations) is launched
+
+
+def test_the_choice_of_the_kernels_has_a_reason(monkeypatch):
+    """CuPy must be installed and be able to compile. AMPSCALE_KERNELS=numpy disables all compiled kernels."""
+    choose = cuda_launches.kernel_choice_host.__wrapped__
+    monkeypatch.setattr(torch.version, "cuda", None)
+    assert choose() == (None, "torch is not built for CUDA")
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    monkeypatch.delitem(sys.modules, f"{package.__name__}.launches", raising=False)
+    monkeypatch.delattr(package, "launches", raising=False)
+    assert choose().reason.startswith("CuPy cannot be used: ")
+    monkeypatch.setattr(package, "launches", host().kernels, raising=False)
+    assert choose() == (host().kernels, "CuPy is installed")
+    monkeypatch.setattr(host().kernels, "_kernel", mock.Mock(side_effect=RuntimeError("no compiler")))
+    assert choose() == (None, "CuPy cannot be used: no compiler")
+    monkeypatch.setenv("AMPSCALE_KERNELS", "numpy")
+    assert choose() == (None, "AMPSCALE_KERNELS is numpy")
+
+
+def test_tensors_on_the_cpu_do_not_import_cupy(monkeypatch):
+    """The choice is made for the first CUDA tensor."""
+    monkeypatch.setattr(fused, "kernel_choice_host", lambda: KernelChoice(None, ""))
+    monkeypatch.setattr(cuda_launches, "kernel_choice_host", mock.Mock(side_effect=AssertionError))
+    tree = [torch.ones(3)]
+    ampscale.unscale_check_and_norm(tree, torch.tensor(3.0), out=tree)
+    assert ampscale.all_finite(ampscale.unscale(tree, 3.0))
+    assert ampscale.global_norm(tree) > 0
