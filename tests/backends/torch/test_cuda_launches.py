@@ -14,7 +14,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from backends.cupy import host_cupy
-from backends.places import host
+from backends.places import device, host
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from libraries import close, load
@@ -78,6 +78,7 @@ def place(request):
         with on_host() as place:
             yield place
         return
+    device()
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
     choice = cuda_launches.kernel_choice_host()
@@ -194,7 +195,7 @@ def overlapping(tensor):
 
 
 OTHERS = {
-    "gaps": lambda: ([torch.ones(6)[::2]], None),
+    "gaps": lambda: ([torch.tensor([1.0, torch.nan] * 3)[::2]], None),
     "gradients": lambda: ([torch.ones(6, requires_grad=True)], None),
     "no memory": lambda: ([torch._efficientzerotensor(3)], None),
     "complex numbers": lambda: ([torch.ones(2, dtype=torch.complex64)], None),
@@ -209,27 +210,29 @@ def test_other_tensors_are_processed_by_torch(operations, make):
     """The kernels write to none of them."""
     tree, out = make()
     unscaled, finite = ampscale.unscale_and_check(tree, torch.tensor(3.0), out=out)
-    assert LIBRARY.same(unscaled, overflow.unscale_and_check(*make()[:1], 3.0, out=make()[1])[0])
+    assert LIBRARY.same(unscaled, scaling.unscale(make()[0], 3.0))
     assert finite
-    assert operations == []
+    assert ampscale.all_finite(make()[0])
+    assert operations.count("pass_float32_float32") == (out is not None)  # checked without a write
 
 
-@pytest.mark.parametrize("state", ["captured", "without CuPy", "transformed"])
+PREVENTED = {
+    "captured": (torch.cuda, "is_current_stream_capturing", lambda: True),
+    "without CuPy": (cuda_launches, "kernel_choice_host", lambda: KernelChoice(None, "")),
+    "transformed": (torch._C, "_are_functorch_transforms_active", lambda: True),
+}
+
+
+@pytest.mark.clause("BACKENDS-bit-identical")
+@pytest.mark.parametrize("state", PREVENTED.values(), ids=PREVENTED)
 def test_torch_processes_all_tensors_if_the_kernels_cannot_be_used(operations, monkeypatch, state):
-    """A captured graph would not keep the memory of CuPy's pool."""
-    if state == "captured":
-        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-    if state == "without CuPy":
-        monkeypatch.setattr(cuda_launches, "kernel_choice_host", lambda: KernelChoice(None, ""))
+    """A captured graph would use memory of CuPy's pool again that the pool has given to others."""
     tree = [torch.arange(12.0).reshape(3, 4)]
-    function = (
-        torch.vmap(lambda *leaves: ampscale.unscale(leaves, 3.0))
-        if state == "transformed"
-        else lambda *leaves: ampscale.unscale(leaves, 3.0)
-    )
-    assert LIBRARY.same(list(function(*tree)), scaling.unscale(tree, 3.0))
-    assert ampscale.global_norm(tree) >= 0 or state == "transformed"
-    assert state == "transformed" or operations == []
+    expected = *norms.unscale_check_and_norm(tree, 3.0), overflow.all_finite(tree), norms.global_norm(tree)
+    monkeypatch.setattr(*state)
+    actual = *ampscale.unscale_check_and_norm(tree, 3.0), ampscale.all_finite(tree), ampscale.global_norm(tree)
+    assert LIBRARY.same(actual, expected)
+    assert operations == []
 
 
 @pytest.mark.clause("TORCH-unscale")

@@ -96,8 +96,9 @@ def _launches_host(arrays: list[Array]) -> Any:
     """Return the module that launches the kernels if they are used for *arrays*; else None."""
     if not _is_cuda(arrays[0]) or torch.cuda.is_current_stream_capturing():
         return None
-    has_memory = all(array.data_ptr() or not array.numel() for array in arrays)  # torch's zero tensors have none
-    return kernel_choice_host().module if has_memory and all(map(kernels.is_dense, arrays)) else None
+    if 0 in map(torch.Tensor.data_ptr, arrays) and any(array.numel() and not array.data_ptr() for array in arrays):
+        return None  # torch's zero tensors have no memory
+    return kernel_choice_host().module if all(map(kernels.is_dense, arrays)) else None
 
 
 def _described(launches: Any, sources: list[Array], targets: list[Array] | None) -> Any:
