@@ -66,7 +66,7 @@ def unscaled(
         None, and nothing was written, if `checked` returns None, *scale* is on another device, or tensors of *out* have other
         strides than their sources, share memory with other tensors, or are inference tensors that cannot be written to.
     """
-    launches, factor = _launches_host(arrays), kernels.value_host(scale)
+    launches, factor = _launches_for(arrays), kernels.value_host(scale)
     if launches is None or (factor is None and scale.device != arrays[0].device):
         return None
     if out is not None and not (out is arrays or kernels.supports([*arrays, *out])):
@@ -88,11 +88,11 @@ def checked(arrays: list[Array], *, with_norm: bool = False) -> Launched | None:
         None if the kernels are not used, *arrays* are not on a CUDA device or not dense, or a graph is being captured, whose
         memory CuPy's allocator would reuse.
     """
-    launches = _launches_host(arrays)
+    launches = _launches_for(arrays)
     return None if launches is None else _run(launches, _described(launches, arrays, None), arrays, 1, with_norm)
 
 
-def _launches_host(arrays: list[Array]) -> Any:
+def _launches_for(arrays: list[Array]) -> Any:
     """Return the module that launches the kernels if they are used for *arrays*; else None."""
     if not _is_cuda(arrays[0]) or torch.cuda.is_current_stream_capturing():
         return None
