@@ -5,12 +5,13 @@ import importlib
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest import mock
 
 import array_api_compat.numpy
@@ -25,6 +26,9 @@ MODULES = ("ampscale.backends.cupy.backend", "ampscale.backends.cupy.launches")
 
 # Operations that a device would execute: a "copy" from the host, a "fill", a "move", or the name of a kernel.
 operations: list[str] = []
+
+# Functions that allocate the memory of new arrays; the last one is used. NumPy allocates it if there is none.
+allocators: list[Callable[[int], Any]] = []
 
 
 class Memory(NamedTuple):
@@ -52,6 +56,23 @@ class ndarray(np.ndarray):  # noqa: N801
     def device(self):
         """Return a context manager that does nothing instead of selecting the device."""
         return nullcontext()
+
+
+class UnownedMemory(NamedTuple):
+    """Memory of another library, which is freed with its owner."""
+
+    ptr: int
+    size: int
+    owner: Any
+    device: Any
+
+
+@contextmanager
+def using_allocator(allocate):
+    """Return a context manager in which arrays are created in memory that *allocate* returns."""
+    allocators.append(allocate)
+    yield
+    allocators.pop()
 
 
 class Stream:
@@ -118,6 +139,11 @@ def as_c(argument):
 def empty(shape, dtype):
     """Return a new array with arbitrary values."""
     array = np.empty(shape, dtype).view(ndarray)
+    if allocators:
+        memory = allocators[-1](array.nbytes)
+        buffer = (ctypes.c_uint8 * array.nbytes).from_address(memory.ptr)
+        buffer.owner = memory.owner
+        array = np.ndarray(shape, dtype, buffer).view(ndarray)
     array.reshape(-1).view(np.uint8)[...] = 0xA5
     return array
 
@@ -127,7 +153,11 @@ def asarray(array):
     if not isinstance(array, np.ndarray | np.generic):
         return np.asarray(array).view(ndarray)
     operations.append("copy")
-    return np.array(array, copy=True, order="K").view(ndarray)
+    copy = np.array(array, copy=True, order="K").view(ndarray)
+    if allocators:
+        copy = empty(copy.shape, copy.dtype)
+        copy[...] = array
+    return copy
 
 
 def stand_in():
@@ -140,6 +170,8 @@ def stand_in():
     runtime = SimpleNamespace(device=0, getDevice=lambda: runtime.device, runtimeGetVersion=lambda: 13000)
     module.cuda = SimpleNamespace(get_current_stream=lambda: stream, is_available=lambda: False, runtime=runtime)
     module.cuda.Device = module.cuda.ExternalStream = lambda _: nullcontext()
+    module.cuda.using_allocator, module.cuda.UnownedMemory = using_allocator, UnownedMemory
+    module.cuda.MemoryPointer = lambda memory, _: memory
     return module
 
 

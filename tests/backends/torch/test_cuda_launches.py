@@ -176,17 +176,19 @@ def test_dense_tensors_are_processed_in_any_layout(operations):
 
 @pytest.mark.clause("OVERFLOW-fused", "OVERFLOW-in-place", "NORMS-fused")
 def test_a_call_takes_one_launch_for_each_dtype(operations):
-    """The norm takes two more. The kernels run on the current stream of torch, and autograd detects the write."""
-    library, gradients = host().library, [torch.ones(5, dtype=dtype) for dtype in (torch.float32, torch.float16) * 50]
+    """The norm takes two more. The kernels run on torch's stream, in torch's memory, and autograd detects the write."""
+    cuda, gradients = host().library.cuda, [torch.ones(5, dtype=dtype) for dtype in (torch.float32, torch.float16) * 50]
     gradients[0].requires_grad_()
     passes = ["pass_float16_float16", "pass_float32_float32"]
-    with torch.no_grad(), mock.patch.object(library.cuda, "ExternalStream", wraps=library.cuda.ExternalStream) as stream:
+    stream = mock.patch.object(cuda, "ExternalStream", wraps=cuda.ExternalStream)
+    with torch.no_grad(), stream as streams, mock.patch.object(torch, "empty", wraps=torch.empty) as empty:
         ampscale.unscale_and_check(gradients, torch.tensor(3.0), out=gradients)
         assert operations == ["copy", "fill", *passes]
         ampscale.unscale_check_and_norm(gradients, torch.tensor(3.0), out=gradients)
         ampscale.all_finite(gradients)
     assert operations[4:] == ["fill", *passes, "square_sums_float32", "norms_float32", "copy", "fill", *passes]
-    assert [call.args for call in stream.call_args_list] == [(STREAM,)] * 3
+    assert [call.args for call in streams.call_args_list] == [(STREAM,)] * 3
+    assert empty.call_count == 10  # two tables, three flags, and the partial sums, sums and results of the norm
     assert [gradient._version for gradient in gradients] == [2] * 100
 
 
@@ -226,7 +228,7 @@ PREVENTED = {
 @pytest.mark.clause("BACKENDS-bit-identical")
 @pytest.mark.parametrize("state", PREVENTED.values(), ids=PREVENTED)
 def test_torch_processes_all_tensors_if_the_kernels_cannot_be_used(operations, monkeypatch, state):
-    """A captured graph would use memory of CuPy's pool again that the pool has given to others."""
+    """A capture does not allow the compilation of a kernel, and a transform has no addresses."""
     tree = [torch.arange(12.0).reshape(3, 4)]
     expected = *norms.unscale_check_and_norm(tree, 3.0), overflow.all_finite(tree), norms.global_norm(tree)
     monkeypatch.setattr(*state)

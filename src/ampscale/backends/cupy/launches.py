@@ -159,9 +159,21 @@ def plan(operands: Operands) -> Plan:
 
 
 @contextmanager
-def on_stream(device: int, stream: int) -> Iterator[None]:
-    """Return a context manager in which kernels run on another library's stream, whose address is *stream*, of a device."""
-    with cupy.cuda.Device(device), cupy.cuda.ExternalStream(stream):
+def on_stream(device: int, stream: int, allocate: Callable[[int], tuple[int, Any]]) -> Iterator[None]:
+    """
+    Return a context manager in which kernels run on another library's stream, and memory is allocated by that library.
+
+    Args:
+        device: Number of the device.
+        stream: Address of the stream.
+        allocate: Allocates this number of bytes on the device, and returns their address and an object that owns them.
+    """
+
+    def memory(size: int) -> Any:
+        address, owner = allocate(size)
+        return cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(address, size, owner, device), 0)
+
+    with cupy.cuda.Device(device), cupy.cuda.ExternalStream(stream), cupy.cuda.using_allocator(memory):
         yield
 
 

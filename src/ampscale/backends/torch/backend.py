@@ -332,6 +332,6 @@ def _norm_of_sums(sums: Array) -> Array | None:
 
 def _square_sums(arrays: list[Array]) -> Array | None:
     """Return the sum of the squares of each array in the dtype of the norm; None if the kernels do not support the arrays."""
-    if not (_supports(arrays) and arrays[0].is_cpu):
+    if not (arrays and arrays[0].is_cpu and _supports(arrays)):
         return None
     return kernels.square_sums(arrays, getattr(torch, kernels.accumulation_dtype_of(arrays)))

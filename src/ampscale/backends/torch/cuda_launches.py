@@ -1,8 +1,8 @@
 """
 Kernels of cuda/kernels.cu for torch's CUDA tensors: one launch for all arrays of a dtype, if CuPy is installed.
 
-CuPy compiles and launches them on torch's current stream. torch's own `torch.cuda._compile_kernel` is private, and passes
-integers in 32 bits, which addresses and sizes exceed.
+CuPy compiles and launches them on torch's current stream, with memory of torch. torch's own `torch.cuda._compile_kernel` is
+private, and passes integers in 32 bits, which addresses and sizes exceed.
 
 Spec: BACKENDS-bit-identical, OVERFLOW-fused, OVERFLOW-no-host-sync, NORMS-fused.
 """
@@ -66,8 +66,11 @@ def unscaled(
         None, and nothing was written, if `checked` returns None, *scale* is on another device, or tensors of *out* have other
         strides than their sources, share memory with other tensors, or are inference tensors that cannot be written to.
     """
-    launches, factor = _launches_for(arrays), kernels.value_host(scale)
-    if launches is None or (factor is None and scale.device != arrays[0].device):
+    launches = _launches_for(arrays)
+    if launches is None:
+        return None
+    factor = kernels.value_host(scale)
+    if factor is None and scale.device != arrays[0].device:
         return None
     if out is not None and not (out is arrays or kernels.supports([*arrays, *out])):
         return None
@@ -85,8 +88,8 @@ def checked(arrays: list[Array], *, with_norm: bool = False) -> Launched | None:
     Check *arrays*, which `kernels.supports` must support, and compute their global norm if *with_norm* is set.
 
     Returns:
-        None if the kernels are not used, *arrays* are not on a CUDA device or not dense, or a graph is being captured, whose
-        memory CuPy's allocator would reuse.
+        None if the kernels are not used, *arrays* are not on a CUDA device or not dense, or a graph is being captured: the first
+        launch of a kernel compiles it, which a capture does not allow.
     """
     launches = _launches_for(arrays)
     return None if launches is None else _run(launches, _described(launches, arrays, None), arrays, 1, with_norm)
@@ -122,7 +125,12 @@ def _run(launches: Any, operands: Any, values: list[Array], factor: Scale, with_
     """Divide by *factor*, check, and compute the norm, on the current stream of torch; *values* contain the results."""
     device = values[0].device
     sums_dtype = kernels.accumulation_dtype_of(values) if with_norm else None
-    with launches.on_stream(device.index, torch.cuda.current_stream(device).cuda_stream):
+
+    def allocate(size: int) -> tuple[int, Array]:
+        memory = torch.empty(size, dtype=torch.uint8, device=device)
+        return memory.data_ptr(), memory
+
+    with launches.on_stream(device.index, torch.cuda.current_stream(device).cuda_stream, allocate):
         if isinstance(factor, torch.Tensor):
             factor = launches.cupy.asarray(factor.detach())  # shares the memory
         finite, sums = launches.launch_pass(operands, factor, divides=True, sums=sums_dtype)
