@@ -11,6 +11,7 @@ from ampscale_conformance.model.bits import arrays, map_tree
 
 from . import table
 from .loop import Loop
+from .plain import rounded_scalar
 
 _TABLE, breaks = table()
 
@@ -222,6 +223,39 @@ class NarrowsArrays(Loop):
         return handle, map_tree(lambda leaf: leaf.astype(np.float32), unscaled)
 
 
+@breaks("BACKENDS-same-run", "planted: arrays of shape () are passed as Python numbers, which are stored in float16")
+class RoundsScalarsOfArrays(Loop):
+    def step_on_arrays(self, handle, tree):
+        return super().step_on_arrays(handle, map_tree(rounded_scalar, tree))
+
+
+@breaks("BACKENDS-same-run", "planted: bfloat16 is converted to float16, in which small numbers are zero")
+class ConvertsBfloat16OfArrays(Loop):
+    def step_on_arrays(self, handle, tree):
+        with np.errstate(all="ignore"):
+            small = [leaf.dtype.name == "bfloat16" and leaf.astype(np.float16) == 0 for leaf in arrays(tree)]
+        handle, unscaled = super().step_on_arrays(handle, tree)
+        zeros = iter(small)
+        return handle, map_tree(lambda leaf: np.where(next(zeros), 0 * leaf, leaf), unscaled)
+
+
+@breaks("BACKENDS-same-run", "planted: the scale is copied before the step on arrays, and the copy is read once")
+class ReadsTheScaleBeforeTheArrays(Loop):
+    def step_on_arrays(self, handle, tree):
+        handle.copied = super().read_scale(handle)
+        return super().step_on_arrays(handle, tree)
+
+    def read_scale(self, handle):
+        return vars(handle).pop("copied", None) or super().read_scale(handle)
+
+
+@breaks("BACKENDS-same-run", "planted: a tuple of gradients is returned as a list")
+class ReturnsAListOfArrays(Loop):
+    def step_on_arrays(self, handle, tree):
+        handle, unscaled = super().step_on_arrays(handle, tree)
+        return handle, list(unscaled) if isinstance(unscaled, tuple) else unscaled
+
+
 # --- compiled ---
 
 
@@ -349,6 +383,27 @@ class _KeepsItsFirstWindow(Loop):
 @breaks("STEP-compiled", "planted: the growth interval of the first scaler is compiled into the update")
 class KeepsTheFirstWindowCompiled(_CompilesToAnotherClass):
     compiled_form = _KeepsItsFirstWindow
+
+
+class _BacksOffTwice(Loop):
+    def reduced(self, handle):
+        reduced = super().reduced(handle)
+        return reduced if handle.bad < 2 else self.rounded(handle.rule, reduced * handle.rule.backoff_factor)
+
+
+@breaks("STEP-compiled", "planted: the compiled update backs off once more at the third overflow of a hysteresis")
+class BacksOffTwiceCompiled(_CompilesToAnotherClass):
+    compiled_form = _BacksOffTwice
+
+
+class _LoadsNoOverflows(Loop):
+    def load(self, rule, saved):
+        return super().load(rule, {**saved, "bad": 0})
+
+
+@breaks("STEP-compiled", "planted: the count of overflows of a loaded state is not passed to the compiled update")
+class LoadsNoOverflowsCompiled(_CompilesToAnotherClass):
+    compiled_form = _LoadsNoOverflows
 
 
 # --- another process ---

@@ -6,6 +6,7 @@ import numpy as np
 
 from . import table
 from .loop import Loop, OutOfOrderError
+from .plain import rounded_scalar
 
 _TABLE, breaks = table()
 
@@ -205,6 +206,12 @@ class GrowsToInfinityInALoop(Loop):
         rule, handle.rule = handle.rule, replace(handle.rule, skip_infinite_growth=False)
         super().update_scale(handle)
         handle.rule = rule
+
+
+@breaks("CALLS-every-sequence", "planted: gradients of shape () are divided as Python numbers, which are stored in float16")
+class RoundsScalars(Loop):
+    def unscaled_gradient(self, handle, gradient):
+        return rounded_scalar(super().unscaled_gradient(handle, gradient))
 
 
 MUTANTS = tuple(_TABLE)

@@ -231,6 +231,18 @@ class UpdatesWhenItIsRead(Plain):
         return super().read_scale(handle)
 
 
+@breaks("MACHINE-pure", "planted: a window in which the scale is read after its first step, and not before it, restarts", "torch")
+class ReadingRestartsTheWindow(Plain):
+    def overflow_step(self, handle):
+        super().overflow_step(handle)
+        handle.unread = True
+
+    def read_scale(self, handle):
+        handle.good = 0 if getattr(handle, "unread", False) and handle.good == 1 else handle.good
+        handle.unread = False
+        return super().read_scale(handle)
+
+
 # --- saving and loading
 
 

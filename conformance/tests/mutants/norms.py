@@ -92,4 +92,22 @@ class ClipsFarAboveTheLimit(Loop):
         return super().coefficient(max_norm, norm) if norm > 1.5 * max_norm else np.float32(1)
 
 
+@breaks("NORMS-magnitudes", "torch 2.13.0, optax 0.2.8: squares are computed in float32, and that of 2**70 is infinite")
+class NormSquaresOverflow(Loop):
+    def reported_norm(self, norm, clipped):
+        return norm if norm < 2.0**64 else np.inf
+
+
+@breaks("NORMS-magnitudes", "torch 2.13.0, optax 0.2.8: squares are computed in float32, and that of 2**-80 is zero")
+class NormSquaresUnderflow(Loop):
+    def reported_norm(self, norm, clipped):
+        return norm if norm > 2.0**-75 else 0.0
+
+
+@breaks("NORMS-clip-magnitudes", "torch 2.13.0: the norm of large gradients is infinite, and the limit divided by it is zero")
+class ClipRemovesHuge(Loop):
+    def coefficient(self, max_norm, norm):
+        return super().coefficient(max_norm, norm) if norm < 2.0**64 else np.float32(0)
+
+
 MUTANTS = tuple(_TABLE)

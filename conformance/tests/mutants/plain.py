@@ -23,6 +23,15 @@ EVERY_SETTING = LossScaleRule(
 )
 
 
+def rounded_scalar(leaf):
+    """Return an array of shape () rounded to float16, unless it becomes zero or infinite; any other array, or None, unchanged."""
+    if leaf is None or leaf.ndim:
+        return leaf
+    with np.errstate(all="ignore"):
+        rounded = leaf.astype(np.float16).astype(leaf.dtype)
+    return rounded if rounded != 0 and np.isfinite(rounded) else leaf
+
+
 class PublishedScalerError(ArithmeticError):
     """Error that is raised if the published scaler raises one."""
 

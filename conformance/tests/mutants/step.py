@@ -6,6 +6,7 @@ import numpy as np
 
 from . import table
 from .loop import Loop
+from .plain import rounded_scalar
 
 _TABLE, breaks = table()
 
@@ -388,6 +389,12 @@ class SeedsWithAtMost2To24(Loop):
 class DropsTinyGradients(Loop):
     def apply(self, cell, gradients, rate):
         super().apply(cell, [np.where(abs(gradient) < 1e-8, 0, gradient) for gradient in gradients], rate)
+
+
+@breaks("STEP-every-sequence", "planted: gradients of shape () are applied as Python numbers, which are stored in float16")
+class AppliesRoundedScalars(Loop):
+    def apply(self, cell, gradients, rate):
+        super().apply(cell, [*map(rounded_scalar, gradients)], rate)
 
 
 MUTANTS = tuple(_TABLE)

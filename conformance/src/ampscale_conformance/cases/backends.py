@@ -26,7 +26,8 @@ from .step_drawn import draw_training
 
 Leaf = tuple[str, tuple[int, ...]]  # a dtype and a shape
 SHAPES = ((2,), (), (2, 3), (0, 3), (1,), (300,))
-NUMBERS = (8.0, -24.0, 0.0, 12.0, -0.0, 1.5, 20.0)
+NUMBERS = (8.08, -24.24, 0.0, 12.12, -0.0, 1e-9, 20.2)  # with all digits of each dtype, and one too small for float16
+FIRST = (("float32", (2,)), ("float32", ()))  # in each tree
 LARGE = {"float16": 24.0, "float64": 2.0**1023}  # of other dtypes 2**127; divided by less than 1, they overflow
 LEAST = 2.0**-10  # scale by which float16 arrays of NUMBERS can be divided
 TREES: dict[str, Callable[[list[Any]], Any]] = {
@@ -46,7 +47,7 @@ def draw_on_arrays(
     """Draw steps: a method, one of two scalers, and the kind, the array and the element of an overflow in a common tree."""
     claims, settings = info.capabilities, [draw_rule(pick, info, top), draw_rule(pick, info, top)]
     dtypes = ["float32", "float16"] + ["bfloat16"] * ("bfloat16" in claims) + ["float64"] * (info.arrays != "jax")
-    tree: list[Leaf | None] = [("float32", (2,)), *((pick(dtypes), pick(SHAPES)) for _ in range(pick((1, 2, 3, 6))))]
+    tree: list[Leaf | None] = [*FIRST, *((pick(dtypes), pick(SHAPES)) for _ in range(pick((1, 2, 3, 6))))]
     tree += [None] * ("none" in claims)
     ways = ["update", *["arrays"] * 3 * ("stays-on-device" in claims), *["load"] * ("resume" in claims)]
     kinds, elements = ("", "", "", *KINDS), (0, 1, -1)
@@ -88,6 +89,8 @@ def _step(subject: Subject, handle: Any, scaled: Any, scale: float | None, when:
     result = subject.to_bits(unscaled, "step_on_arrays")
     if scale is not None:
         subject.expect_same(result, _unscaled(scaled, scale, result), f"{when}: unscaled")
+        structures = [map_tree(lambda _: None, structure) for structure in (result, scaled)]
+        subject.expect(structures[0] == structures[1], f"{when}: a list became a tuple, or a tuple a list")
     if not any(getattr(leaf, "is_deleted", bool)() for leaf in arrays(tree)):
         argument = subject.to_bits(tree, when)
         subject.expect(argument in (scaled, result), f"{when}: the argument is neither unchanged nor the result")
@@ -176,7 +179,7 @@ def another_process_goes_on(subject: Subject) -> None:
 
 
 def _steps_compiled(subject: Subject) -> None:
-    run_with_top(subject, partial(draw_on_arrays, length=16, compiled=True), ["compiled 7"])
+    run_with_top(subject, partial(draw_on_arrays, length=16, compiled=True), ["compiled 60"])
     with suppress(Unsupported):
         run_draws(subject.compiled(), draw_training, ["cells 23"])
 
@@ -187,7 +190,7 @@ CASES = (
         "BACKENDS-same-run/a-step-on-arrays-is-the-same-step",
         4,
         "different step: on arrays, the gradients, the flag or the scale differ from the rule's",
-        partial(run_with_top, draw=draw_on_arrays, seeds=numbered("arrays", 8)),
+        partial(run_with_top, draw=draw_on_arrays, seeds=numbered("on arrays", 8)),
         {"stays-on-device"},
     ),
     named(

@@ -78,13 +78,13 @@ def _draw_settings(pick: Pick, info: ImplementationInfo) -> dict[str, Any]:
 
 
 def _draw_steps(pick: Pick, settings: dict[str, Any]) -> str:
-    """Draw about one window of finite steps, several overflows, possibly one fewer than a backoff requires, or both in turns."""
+    """Draw about one window of finite steps, overflows, possibly one fewer than a backoff requires, or both, in turns or once."""
     if "overflow_tolerance" in settings and pick((True, False)):
         return "+" * pick((2, 3, 4, 5)) + "-"
     window: int = settings.get("growth_interval", 2)
     overflows: str = "-" * pick((1, 2, 4, max(1, settings.get("hysteresis", 1) - 1)))
     finite = "+" * pick((1, window - 1, window, window + 1, 2 * window))
-    return pick((finite, overflows, "+-" * pick((1, 2))))
+    return pick((finite, overflows, "+-" * pick((1, 2)), overflows + finite))
 
 
 def _run_walk(subject: Subject, rules: Sequence[dict[str, Any]], turns: Sequence[Turn], tensors: bool) -> None:

@@ -5,14 +5,16 @@ from .step_drawn import steps
 TRACES = """
 NORMS-global/the-norm-is-of-all-gradients-unscaled | +t0lw-+ | outputs=global_norm
     wrong norm: the norm of scaled gradients or of one array, or a sum of norms
+NORMS-magnitudes/large-and-small-gradients-have-a-norm | +hv-+ | outputs=global_norm
+    squares in float32: they overflow or underflow, so the norm is infinite or zero
 NORMS-clip-before/the-norm-is-the-one-before-clipping | +t0lw-+ | outputs=global_norm max_norm=1.0
     late norm: the norm after clipping, which always equals the limit
 NORMS-clip/clips-all-gradients-by-one-coefficient | +w-l+t+0 | max_norm=3.0
     wrong clipping: scaled gradients, each array, or each element is clipped by itself
 NORMS-clip-under-limit/leaves-gradients-under-the-limit | +-+ | max_norm=64.0
     normalization: gradients are scaled up to it
-NORMS-clip-magnitudes/takes-a-limit-beyond-float32 | +- | max_norm=1e39
-    infinite limit: the limit overflows float32, so the coefficient and the updated parameters are NaN
+NORMS-clip-magnitudes/takes-a-limit-beyond-float32 | +-h | max_norm=1e39
+    infinite limit or norm: the limit, or a square, overflows float32, so the updated parameters are NaN, or large gradients zero
 STEP-clip/an-infinite-norm-is-no-overflow | hx | outputs=finite max_norm=1.0 init_scale=1.0
     overflow of the norm: finite gradients with an infinite norm skip the step, and the scale backs off
 """

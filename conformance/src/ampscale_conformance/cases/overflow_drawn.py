@@ -31,13 +31,7 @@ def _draw_finite(pick: Pick, dtype: str) -> int:
     """Draw a number, or an edge: the largest number, the smallest, or a zero."""
     if dtype in INTEGERS:
         return pick((0, 1)) if dtype == "bool" else pick((pick(range(1 << 32)), 1 << 31, (1 << 32) - 1))
-    largest = _infinity(dtype) - 1
-    return _drawn_part(pick, dtype, (largest, 1, 0)) if pick((False, True)) else draw_number(pick, dtype)
-
-
-def _draw_non_finite(pick: Pick, dtype: str) -> int:
-    """Draw an infinity, or a quiet or signalling NaN, of either sign."""
-    return _drawn_part(pick, dtype, _non_finite(dtype))
+    return _drawn_part(pick, dtype, (_infinity(dtype) - 1, 1, 0)) if pick((False, True)) else draw_number(pick, dtype)
 
 
 def _non_finite(dtype: str) -> tuple[int, ...]:
@@ -73,7 +67,8 @@ def _with_one(pick: Pick, leaf: Bits) -> Bits:
     """Return an array with a non-finite element: the first, the last, the last of a block, or any other."""
     last = len(leaf.bits) - 1
     index = pick((0, last, max(last // 1024 * 1024 - 1, 0), pick(range(last + 1))))
-    return Bits(leaf.dtype, leaf.shape, (*leaf.bits[:index], _draw_non_finite(pick, leaf.dtype), *leaf.bits[index + 1 :]))
+    pattern = _drawn_part(pick, leaf.dtype, _non_finite(leaf.dtype))
+    return Bits(leaf.dtype, leaf.shape, (*leaf.bits[:index], pattern, *leaf.bits[index + 1 :]))
 
 
 def _run(subject: Subject, tree: Tree, trees: Sequence[Any]) -> None:

@@ -195,11 +195,8 @@ class Subject:
         if kind in ("handles", "handle and tree") and isinstance(value, list | tuple):
             return [self._record("tree" if index and kind != "handles" else "handle", item) for index, item in enumerate(value)]
         if value is not None and kind in OPAQUE:
-            return {kind: self._index_of(value)}
+            return {kind: self._objects.setdefault(id(value), (len(self._objects), value))[0]}
         return to_record(value)
-
-    def _index_of(self, value: Any) -> int:
-        return self._objects.setdefault(id(value), (len(self._objects), value))[0]
 
 
 def to_record(value: Any) -> Any:
