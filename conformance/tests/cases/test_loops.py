@@ -41,6 +41,11 @@ def result_of(name, adapter):
 class OtherFormulas(Loop):
     """Loop that computes in float64, with other formulas that are permitted, and drops gradients that it needs no more."""
 
+    def backward(self, data, scale):
+        """Round the scale to the dtype of the data, as automatic differentiation of a float16 loss does."""
+        with np.errstate(all="ignore"):
+            return data * data.dtype.type(scale)
+
     def unscale_now(self, handle, optimizer):
         super().unscale_now(handle, optimizer)
         if handle.progress[optimizer].finite is False:
