@@ -2,8 +2,8 @@
 Loss scaling for mixed-precision training: the documented loss scalers on one state machine, for any array library.
 
 This module has the functions and classes for all frameworks, and the documented classes of MindSpore, MindFormers and Paddle. The
-modules `ampscale.torch`, `.paddle`, `.mindspore` and `.mindformers` hold the classes of one framework each, since two frameworks
-can share a name: `ampscale.GradScaler` is Paddle's, and `ampscale.torch.GradScaler` torch's.
+modules `ampscale.torch`, `.paddle`, `.mindspore` and `.mindformers` hold the classes of one framework each, since classes of two
+frameworks can have the same name: `ampscale.GradScaler` is Paddle's, and `ampscale.torch.GradScaler` torch's.
 """
 
 from importlib import import_module

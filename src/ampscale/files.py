@@ -79,7 +79,7 @@ def check_regular(path: str | os.PathLike[str], limit: int | None = None) -> Non
 
 
 def _mode(target: Path) -> int | None:
-    """Return the mode of an existing file. Raise an error if it is read-only, since a rename would replace it nonetheless."""
+    """Return the mode of a file, or None if it does not exist. Reject a read-only file, since a rename would replace it."""
     try:
         mode = target.stat().st_mode
     except FileNotFoundError:

@@ -40,7 +40,7 @@ def scale(tree: Tree, scale: Scale) -> Tree:
     Raises:
         TypeError: *tree* contains an integer array or an object that is not an array, arrays come from more than one library
             or device, or *scale* has the wrong type or dtype.
-        ValueError: *scale* is not positive and finite, or has another shape.
+        ValueError: *scale* is not positive and finite, or is an array of another shape than () or (1,).
 
     Spec: SCALING-scale, SCALING-round-once, SCALING-dtype-kept.
 
@@ -104,8 +104,8 @@ def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: str | N
     Args:
         tree: Floating-point or complex arrays in nested tuples, lists, dicts and NamedTuples; None is kept.
         scale: Positive, finite Python number, or float32 or float64 array of shape () or (1,).
-        out: Arrays of the same shapes and dtypes that receive the result; pass *tree* itself to unscale in place. After a
-            KeyboardInterrupt they may be partly overwritten: compute the gradients again.
+        out: Arrays that receive the result, with the shapes and dtypes of *tree*; pass *tree* itself to unscale in place. After
+            a KeyboardInterrupt they may be partly overwritten: compute the gradients again.
         dtype: "float32" or "float64": widen narrower real arrays to this dtype. Cannot be combined with *out*.
 
     Returns:
@@ -199,10 +199,10 @@ def clip_by_global_norm(tree: Tree, max_norm: float, out: Tree = None) -> tuple[
     Args:
         tree: Unscaled gradients: floating-point or complex arrays of any shape.
         max_norm: Upper bound of the norm; positive and finite.
-        out: As for `unscale_and_check`: *tree* itself to clip in place.
+        out: As for `unscale_and_check`; pass *tree* itself to clip in place.
 
     Returns:
-        A tree of new arrays with the dtypes of *tree*, or *out*; and the result of `global_norm`.
+        A tree of new arrays with the dtypes of *tree*, or *out* if it is given; and the `global_norm` of *tree* before clipping.
 
     Raises:
         TypeError: As for `global_norm`; or *max_norm* is not a number, or *out* has another dtype, library or device.
@@ -220,7 +220,7 @@ def clip_by_global_norm(tree: Tree, max_norm: float, out: Tree = None) -> tuple[
 
 def measure(tree: Tree) -> Array:
     """
-    Count the values of each array of *tree* that are zero, non-finite, or too small for float16.
+    Count the values of each array of *tree* that are zero, non-finite or too small for float16, and find the extreme exponents.
 
     Args:
         tree: Floating-point or complex arrays in nested tuples, lists, dicts and NamedTuples; None is skipped.
@@ -228,14 +228,14 @@ def measure(tree: Tree) -> Array:
     Returns:
         An int32 array of shape (number of arrays, 8). A complex number counts as two values. The columns are:
 
-        - size, zeros: number of values, and of zeros.
+        - size, zeros: numbers of all values and of zeros.
         - subnormals: number of non-zero magnitudes below 2**-14, the smallest normal float16.
         - underflows: number of non-zero magnitudes of at most 2**-25, which float16 rounds to zero.
         - infinities, nans: numbers of infinities and NaNs.
         - smallest: exponent floor(log2(m)) of the smallest non-zero, finite magnitude m; 32767 if there is none.
         - largest: exponent of the largest finite magnitude; -32768 if there is no non-zero, finite value.
 
-        A sparse torch tensor is represented by its coalesced values, a DTensor by the local shard.
+        For a sparse torch tensor, the coalesced values are counted; for a DTensor, the values of the local shard.
 
     Raises:
         TypeError: *tree* contains an integer array or an object that is not an array, or arrays from more than one library
@@ -253,9 +253,9 @@ def measure(tree: Tree) -> Array:
 
 def unscale_check_and_measure(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
     """
-    Return the results of `unscale_and_check`, and those of `measure` for the values before the division.
+    Return the results of `unscale_and_check`, and the statistics of `measure` for the values before the division.
 
-    On NumPy and torch CPU tensors, the compiled kernels do this in one pass.
+    With the compiled kernels, NumPy arrays and torch CPU tensors are unscaled, checked and measured in one pass.
 
     The arguments are those of `unscale_and_check`.
 
@@ -283,8 +283,8 @@ def exponent_histogram(tree: Tree) -> Array:
         tree: As for `measure`.
 
     Returns:
-        An int32 array of shape (number of arrays, 278), with one column for each exponent from -150 to 127. Values with smaller
-        and larger exponents, of float64 arrays, are counted in the first and the last column.
+        An int32 array of shape (number of arrays, 278), with one column for each exponent from -150 to 127. In a float64
+        array, values with smaller exponents are counted in the first column, and values with larger ones in the last.
 
     Raises:
         TypeError, ValueError: As for `measure`.
@@ -342,7 +342,7 @@ def train_step(
     """
     Run one training step as a pure function, and return the next `TrainState` and a `StepReport`.
 
-    On an overflow, only the scaler and the count `attempted` change. Without any gradient, only `attempted` changes.
+    On an overflow, only the scaler and the count `attempted` change. If there are no gradients, only `attempted` changes.
 
     Args:
         network: A `Network`, a `torch.nn.Module` that returns its loss, or an object with `params` and

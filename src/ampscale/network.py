@@ -54,11 +54,11 @@ class Network:
     Loss function together with the values of its parameters.
 
     Optimizers rebind the attribute `params`; they never write to its arrays. The attribute `parameters` is a list with one
-    object for each array of `params`; each has the attributes `value` and `grad`.
+    `Parameter` for each array of `params`.
 
     Args:
-        loss_fn: ``loss_fn(params, *inputs) -> loss``, where the loss is one array; on NumPy written with `autograd.numpy`
-            (``anp`` in the example).
+        loss_fn: ``loss_fn(params, *inputs) -> loss``, where the loss is one array. On NumPy, the function must be written with
+            `autograd.numpy` (``anp`` in the example), unless *vjp* is given.
         params: Floating-point arrays in nested tuples, lists, dicts and NamedTuples.
         vjp: ``vjp(params, *inputs) -> (loss, pullback)``, where ``pullback(seed)`` returns the gradients of ``seed * loss``
             in the structure of *params*; the training step passes the loss scale as *seed*. By default, the array
@@ -93,7 +93,7 @@ class Network:
 
     def vjp(self, params: Tree, *inputs: Any) -> tuple[Array, Pullback]:
         """
-        Return the loss of *params*, and a pullback from an output cotangent of the loss's shape to gradients.
+        Return the loss of *params*, and the pullback: a function from an output cotangent of the loss's shape to gradients.
 
         Raises:
             TypeError: The loss is not one array.

@@ -1,7 +1,7 @@
 """
-Optimizers for array libraries without their own, with the interface of optax and float32 master weights.
+Optimizers with the interface of optax and float32 master weights, for array libraries that have no optimizers.
 
-A `Transformation` consists of pure functions; an `Optimizer` binds one to a network and stores its state.
+A `Transformation` consists of pure functions; an `Optimizer` binds a transformation to a network and stores the state.
 
 Spec: STEP-optimizer, STEP-master-weights, STEP-learning-rate.
 """
@@ -38,7 +38,7 @@ class OptimizerState(NamedTuple):
         count: Number of applied steps; int32, shape ().
         rate: Learning rate of the next step; float32, or float64 if a parameter is float64; shape ().
         master: float32 master weights of the 16-bit parameters; None for other parameters.
-        moments: Moment estimates: none for SGD, one tree for momentum, two for Adam; float32 or float64.
+        moments: Trees of moment estimates: none for SGD, one for momentum, two for Adam; float32 or float64.
 
     >>> network = ampscale.Network(lambda w, x: anp.sum(w * x), np.float16([1.0, 2.0]))
     >>> SGD(network, 0.5).state.master
@@ -52,7 +52,7 @@ class OptimizerState(NamedTuple):
 
 
 class Transformation(NamedTuple):
-    """Optimizer as pure functions: `init` and `update` as in optax, and `rate_at`, which maps a count and a dtype to a rate."""
+    """Optimizer as pure functions: `init` and `update` as in optax, and `rate_at`, the learning rate for a count and a dtype."""
 
     init: Callable[[Tree], OptimizerState]
     update: Callable[[Tree, OptimizerState, Tree], tuple[Tree, OptimizerState]]
@@ -63,8 +63,8 @@ class Optimizer:
     """
     Optimizer that is bound to a network and stores its state. Calling it with gradients updates the network's parameters.
 
-    `train_step` also accepts an optimizer, and calls no method that changes the network or the optimizer. Use `SGD`, `Momentum`
-    or `AdamW` to create an optimizer.
+    `train_step` also accepts an `Optimizer`, and calls only those of its methods that change neither the network nor the
+    optimizer. Use `SGD`, `Momentum` or `AdamW` to create an optimizer.
 
     Args:
         network: A `Network`, or a `torch.nn.Module` that returns its loss.
@@ -73,7 +73,7 @@ class Optimizer:
 
     Raises:
         TypeError: *network* or one of its parameters has the wrong type.
-        ValueError: A parameter is not detached.
+        ValueError: A parameter is a torch tensor that requires gradients.
 
     >>> network = ampscale.Network(lambda w, x: anp.sum(w * x), np.float32([1.0, 2.0]))
     >>> optimizer = SGD(network, learning_rate=0.5)
@@ -93,7 +93,7 @@ class Optimizer:
 
     @property
     def state(self) -> OptimizerState:
-        """Return the state before the next step. Assigning it also permits further steps after an interrupted step."""
+        """Return the state before the next step. Assigning a state also permits further steps after an interrupted step."""
         return self._state
 
     @state.setter
@@ -109,8 +109,8 @@ class Optimizer:
         Compute a step without changing anything.
 
         Returns:
-            ``apply(finite)``, which commits the step if *finite* is True, and returns *finite*. The flag is a bool array of
-            shape (), and is not copied to the host.
+            A function ``apply(finite)``, which commits the step if *finite* is True, and returns *finite*. The flag
+            is a bool array of shape (), and is not copied to the host.
         """
         updated, candidate = self._next(gradients)
 
@@ -140,7 +140,7 @@ class Optimizer:
 
     @property
     def learning_rate(self) -> Array:
-        """Return the learning rate of the next step: float32, or float64 if a parameter is float64; shape (). Settable."""
+        """Return the learning rate of the next step: float32, or float64 if a parameter is float64; shape (). Can be set."""
         return self.state.rate
 
     @learning_rate.setter
@@ -173,7 +173,7 @@ class Optimizer:
         self._is_committing = False
 
     def _next(self, gradients: Tree) -> tuple[Tree, OptimizerState]:
-        """Return the updated parameters and the next state."""
+        """Return the updated parameters and the next state of the optimizer."""
         updates, state = self.update(gradients, self.state, self._network.params)
         return apply_updates(self._network.params, updates), state
 
@@ -263,7 +263,7 @@ def AdamW(  # noqa: N802
         beta1: Decay of the moving average of the gradients, in [0, 1).
         beta2: Decay of the moving average of the squared gradients, in [0, 1).
         epsilon: Added to the square root of the second average; positive and finite.
-        weight_decay: Its product with the learning rate and the parameter is subtracted from the parameter.
+        weight_decay: The product of this number, the learning rate and the parameter is subtracted from the parameter.
 
     Raises:
         TypeError, ValueError: An argument has the wrong type or is out of range.
@@ -294,12 +294,12 @@ def AdamW(  # noqa: N802
 
 def _transformation(learning_rate: LearningRate, direction: Callable[..., Any], moments: int) -> Transformation:
     """
-    Return an optimizer that subtracts a multiple of a direction from each parameter.
+    Return a transformation that subtracts the product of the learning rate and a direction from each parameter.
 
     Args:
         learning_rate: As for `SGD`.
         direction: Function of the gradient, the moments and the value of a parameter, and of the number of applied steps,
-            including this one. It returns the direction and the new moments.
+            which includes the current step. It returns the direction and the new moments.
         moments: Number of moments.
     """
     rate_at = _schedule(learning_rate)

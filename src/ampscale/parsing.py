@@ -14,7 +14,7 @@ from typing import Any
 
 LONGEST_JSON = 2**23  # bytes
 LONGEST_TOML = 2**20  # characters
-LONGEST_LOG = 2**28  # bytes, of a training log or a CSV file; with MOST_MESSAGES it limits the memory to about 2 GB
+LONGEST_LOG = 2**28  # bytes, of a training log or a CSV file; together with MOST_MESSAGES, it limits memory use to about 2 GB
 LONGEST_RUN = 2**30  # bytes, of a run file
 MOST_MESSAGES = 1_000_000  # in a training log
 LONGEST_ROW = 2**20  # characters, of a CSV file
@@ -101,7 +101,7 @@ def check_length(text: str | bytes, limit: int, name: str) -> None:
 
 def excerpt(value: object, limit: int = 80) -> str:
     """
-    Return the `repr` of *value* for a message, cut to *limit* characters; further parts are not formatted.
+    Return the `repr` of *value* for a message, cut to *limit* characters; parts beyond the limit are not formatted.
 
     >>> excerpt([1, "two"]), excerpt("x" * 10**6, 10)
     ("[1, 'two']", "'xxxxxx...")

@@ -2,8 +2,8 @@
 Published loss scalers, each defined as the constants of a `LossScaleRule`.
 
 The parameters of a preset are the settings of its scaler, under the names of the rule's fields and with the scaler's own
-defaults; if the scaler has no default, the docstring names the source of the value. The rules are as published, defects
-included. Where a class in `ampscale.frameworks` fixes a defect, its docstring and spec/deviations.md say so.
+defaults; if the scaler has no default, the docstring names the source of the value. The rules are as published, including
+defects. If a class in `ampscale.frameworks` fixes a defect, the docstring of the class and spec/deviations.md state it.
 
 Spec: PRESETS-*.
 
@@ -39,7 +39,7 @@ class Preset:
         project: Project that publishes the scaler.
         version: Version of the project that the preset was compared with.
         class_name: Name of the scaler in the project.
-        source_file: File of the project that implements the rule.
+        source_file: File in which the project implements the rule.
         rule: Function from the scaler's settings to a `LossScaleRule`.
     """
 
@@ -80,9 +80,9 @@ def published(project: str, version: str, class_name: str, source_file: str) -> 
 @published("MindSpore", "2.10.0", "mindspore.amp.DynamicLossScaler", "mindspore/amp.py")
 def mindspore(init_scale: float = 2.0**24, growth_factor: float = 2.0, growth_interval: int = 2000) -> LossScaleRule:
     """
-    Divides by the growth factor, never below 1, and skips a growth that would make the scale infinite.
+    Backs off by dividing by the growth factor, never below 1, and skips a growth that would make the scale infinite.
 
-    The class has no defaults; these are the ones of `DynamicLossScaleManager`.
+    The class has no defaults; those of the preset come from `DynamicLossScaleManager`.
     """
     return LossScaleRule(
         init_scale, growth_factor, _inverse(growth_factor), growth_interval, min_scale=1.0, divide_on_backoff=True
@@ -92,9 +92,9 @@ def mindspore(init_scale: float = 2.0**24, growth_factor: float = 2.0, growth_in
 @published("MindSpore", "2.10.0", "mindspore.nn.DynamicLossScaleUpdateCell", "mindspore/nn/wrap/loss_scale.py")
 def mindspore_update_cell(init_scale: float = 2.0**24, growth_factor: float = 2.0, growth_interval: int = 2000) -> LossScaleRule:
     """
-    Multiplies by the float32 reciprocal of the growth factor, never below 1; the scale can grow to infinity.
+    Backs off by multiplying by the float32 reciprocal of the growth factor, never below 1; the scale can grow to infinity.
 
-    The class has no defaults; these are the ones of `DynamicLossScaleManager`.
+    The class has no defaults; those of the preset come from `DynamicLossScaleManager`.
     """
     return LossScaleRule(
         init_scale,
@@ -133,7 +133,7 @@ def static(init_scale: float = 128.0) -> LossScaleRule:
     """
     Never changes the scale, like jmp's StaticLossScale, Megatron's ConstantGradScaler and TensorFlow's FixedLossScale.
 
-    Those classes have no default; this is the one of MindSpore's FixedLossScaleManager.
+    None of these classes has a default; that of the preset comes from MindSpore's FixedLossScaleManager.
     """
     return LossScaleRule(init_scale, growth_factor=1.0, backoff_factor=1.0)
 
@@ -192,7 +192,11 @@ def paddle_amp_scaler(
     growth_interval: int = 1000,
     hysteresis: int = 1,
 ) -> LossScaleRule:
-    """Follows the rule of `paddle`, with older defaults for the initial scale and the interval; GradScaler's base class."""
+    """
+    Follows the rule of `paddle`, with older defaults for the initial scale and the interval.
+
+    The class is the base class of `paddle.amp.GradScaler`.
+    """
     return paddle(init_scale, growth_factor, backoff_factor, growth_interval, hysteresis)
 
 
@@ -204,7 +208,7 @@ def paddle_static(
     growth_interval: int = 2000,
     hysteresis: int = 1,
 ) -> LossScaleRule:
-    """Follows the rule of `paddle` in static graphs, but never below 1, and skips a growth that would be infinite."""
+    """Follows the rule of `paddle` in static graphs, but keeps the scale at 1 or above and skips a growth to infinity."""
     return LossScaleRule(init_scale, growth_factor, backoff_factor, growth_interval, hysteresis, min_scale=1.0)
 
 
@@ -216,7 +220,7 @@ def paddle_static_old(
     growth_interval: int = 1000,
     hysteresis: int = 2,
 ) -> LossScaleRule:
-    """Follows the rule of `paddle_static` with the defaults of its old form and of fleet, where a backoff multiplies by 0.8."""
+    """Follows the rule of `paddle_static`, with the defaults of fleet and of the old form; a backoff multiplies by 0.8."""
     return paddle_static(init_scale, growth_factor, backoff_factor, growth_interval, hysteresis)
 
 
@@ -280,7 +284,7 @@ def apex_hysteresis(
 @published("Apex", "last before 2025-05-08", "apex.fp16_utils' DynamicLossScaler", "apex/fp16_utils/loss_scaler.py")
 def apex_fp16_utils(init_scale: float = 2.0**32, growth_factor: float = 2.0, growth_interval: int = 1000) -> LossScaleRule:
     """
-    Divides by the growth factor in float64 on the host, never below 1.
+    Backs off by dividing by the growth factor in float64 on the host, never below 1.
 
     The FP16_Optimizer of apex.contrib has the same rule with an initial scale of 2**16.
     """
@@ -343,7 +347,7 @@ def deepspeed_consecutive(
 @published("DeepSpeed", "0.19.8", "FP16_Optimizer", "deepspeed/runtime/fp16/fused_optimizer.py")
 def deepspeed_fp16_optimizer(init_scale: float = 2.0**16, growth_interval: int = 1000, min_scale: float = 1.0) -> LossScaleRule:
     """
-    Follows the rule of `deepspeed`, but every overflow backs off, and it never raises an error.
+    Follows the rule of `deepspeed`, but every overflow backs off, and no overflow raises an error.
 
     The lower bound of FP16_UnfusedOptimizer is 0.25.
     """
@@ -397,7 +401,7 @@ def colossalai(
     max_scale: float = 2.0**32,
 ) -> LossScaleRule:
     """
-    Follows the rule of `megatron`, but never above `max_scale`.
+    Follows the rule of `megatron`, but never grows above `max_scale`.
 
     A checkpoint of the class contains neither `good_steps` nor `bad_steps`.
     """
@@ -414,7 +418,7 @@ def fairseq(
     raise_at_or_below: float = 1e-4,
 ) -> LossScaleRule:
     """
-    Divides by the growth factor in float64 on the host; raises an error if the scale would fall to `raise_at_or_below`.
+    Backs off by dividing by the growth factor in float64 on the host; raises an error at a scale of `raise_at_or_below` or less.
 
     The defaults are those of fairseq's configuration for one worker; fairseq divides the interval by the number of workers
     and by update_freq.
@@ -432,7 +436,7 @@ def fairseq_tolerance(
     raise_at_or_below: float = 1e-4,
 ) -> LossScaleRule:
     """
-    Follows the rule of `fairseq`, but backs off if overflows reach a share of the steps since the last growth or backoff.
+    Follows the rule of `fairseq`, but backs off if the share of overflows since the last growth or backoff reaches a tolerance.
 
     The tolerance is 0 in fairseq unless the user sets it; 0.25 is an example.
     """
@@ -452,8 +456,8 @@ def fairscale(
     """
     Follows the rule of `fairseq` with the defaults of the class, if `update` is called after finite steps only.
 
-    fairseq calls it this way. If `update` is called after every step, as for torch, the class counts an overflow twice, and the
-    next growth is one step early.
+    fairseq calls `update` this way. If `update` is called after every step, as for torch, the class counts an overflow twice, and
+    the next growth is one step early.
     """
     return fairseq(init_scale, growth_factor, growth_interval, min_scale, raise_at_or_below)
 
@@ -482,7 +486,7 @@ def bmtrain(
     """
     Blocks a growth at or above `max_scale` and a backoff at or below `min_scale`, so that the scale can pass the bounds.
 
-    The class has no default for the initial scale; this is the one of its examples.
+    The class has no default for the initial scale; that of the preset comes from the examples of the project.
     """
     return _on_the_host(
         init_scale, growth_factor, growth_interval, min_scale=min_scale, max_scale=max_scale, block_at_bounds=True
@@ -497,9 +501,9 @@ def jmp(
     init_scale: float = 2.0**15, growth_factor: float = 2.0, growth_interval: int = 2000, min_scale: float = 1.0
 ) -> LossScaleRule:
     """
-    Divides by the growth factor, never below `min_scale`, and skips a growth that would make the scale infinite.
+    Backs off by dividing by the growth factor, never below `min_scale`; skips a growth that would make the scale infinite.
 
-    The class has no default for the initial scale; this is the one of its examples.
+    The class has no default for the initial scale; that of the preset comes from the examples of the project.
     """
     return LossScaleRule(
         init_scale, growth_factor, _inverse(growth_factor), growth_interval, min_scale=min_scale, divide_on_backoff=True
@@ -509,9 +513,9 @@ def jmp(
 @published("jmp", "0.0.4", "DynamicLossScale under jax.jit", "jmp/_src/loss_scale.py")
 def jmp_jit(init_scale: float = 2.0**15, growth_factor: float = 2.0, growth_interval: int = 2000) -> LossScaleRule:
     """
-    Follows the rule of `jmp` when compiled: multiplies by the float32 reciprocal, never below 1.
+    Follows the rule of `jmp` under jax.jit: backs off by multiplying by the float32 reciprocal, never below 1.
 
-    The class loses a lower bound other than 1 under jax.jit.
+    Under jax.jit, the class replaces any other lower bound by 1.
     """
     return LossScaleRule(init_scale, growth_factor, _inverse(growth_factor, rounded=True), growth_interval, min_scale=1.0)
 
@@ -523,7 +527,7 @@ def mpx(
     """
     Follows the rule of `jmp`, but never grows above 65504, the largest float16, since it multiplies in float16.
 
-    The class has no default for the initial scale; this is the one of `jmp`.
+    The class has no default for the initial scale; that of the preset is the one of `jmp`.
     """
     return LossScaleRule(
         init_scale,
@@ -580,7 +584,7 @@ def tf_keras(init_scale: float = 2.0**15, growth_interval: int = 2000) -> LossSc
 
 @published("TensorFlow", "2.21.0", "DynamicLossScale", "tensorflow/python/training/experimental/loss_scale.py")
 def tensorflow_v1(init_scale: float = 2.0**15, growth_factor: float = 2.0, growth_interval: int = 2000) -> LossScaleRule:
-    """Follows the rule of `tf_keras` with a configurable factor, by which a backoff divides."""
+    """Follows the rule of `tf_keras` with a configurable growth factor, by which a backoff divides."""
     return LossScaleRule(
         init_scale, growth_factor, _inverse(growth_factor), growth_interval, min_scale=1.0, divide_on_backoff=True
     )
@@ -602,8 +606,8 @@ def tensorflow_contrib(
     """
     Backs off at the `hysteresis`-th overflow since the last growth or backoff, never below 1; skips infinite growth.
 
-    Paddle's parameters come from this class. It has no defaults for the initial scale and the interval; these are the later
-    ones of TensorFlow.
+    Paddle's parameters come from this class. It has no defaults for the initial scale and the interval; those of
+    the preset come from later versions of TensorFlow.
     """
     return LossScaleRule(
         init_scale,

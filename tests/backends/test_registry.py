@@ -58,7 +58,7 @@ def test_incomplete_backends_are_rejected(make_backend):
         invalid, incomplete = make_backend(**{lacking: 3}), make_backend()
         delattr(incomplete, lacking)
         for backend in (invalid, incomplete):
-            with pytest.raises(TypeError, match=rf"backend must have NAME, a str, and the functions .* lacks {lacking}$"):
+            with pytest.raises(TypeError, match=rf"backend must have a str NAME and the functions .* lacks {lacking}$"):
                 register_backend(backend)
     assert ampscale.list_backends() == ("numpy", "cupy", "torch", "jax", "generic")
 
@@ -170,7 +170,7 @@ def test_invalid_entry_points_raise(tmp_path):
     imports nothing.
     """
     reasons = {
-        "pebbles:Array": "TypeError: pebbles:Array must have NAME, a str, and the functions of a backend; <class",
+        "pebbles:Array": "TypeError: pebbles:Array must have a str NAME and the functions of a backend; <class",
         "pebbles:shells": "AttributeError: module 'pebbles' has no attribute 'shells'",
         "ampscale.backends.generic": "ValueError: NAME of ampscale.backends.generic must be 'wrong2', like its entry point, got",
     }

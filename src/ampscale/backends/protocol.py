@@ -87,7 +87,7 @@ def check_backend(backend: Any, name: str) -> None:
     missing = [item for item in CONTENTS if not _has(backend, item)]
     if missing:
         raise TypeError(
-            f"{name} must have NAME, a str, and the functions of a backend; {excerpt(backend, 200)} lacks {', '.join(missing)}"
+            f"{name} must have a str NAME and the functions of a backend; {excerpt(backend, 200)} lacks {', '.join(missing)}"
         )
 
 

@@ -56,7 +56,7 @@ def name_of(dtype: Any) -> str:
 
 
 def part_dtype(name: str) -> str:
-    """Return the dtype of the real numbers of an array of dtype *name*."""
+    """Return the dtype of the real and imaginary parts of the complex dtype *name*; return any other *name* unchanged."""
     return COMPLEX_PARTS.get(name, name)
 
 

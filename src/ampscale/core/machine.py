@@ -1,5 +1,5 @@
 """
-State machine of every published loss scaler: constants in a rule, a state of a few arrays, and one transition.
+State machine of every published loss scaler. `transition` computes the next state from a rule, a state and a finite flag.
 
     finite step    increments `good_steps`; when `good_steps` reaches `growth_interval`, the scale grows and the count restarts
     overflow       resets `good_steps`, increments `bad_steps`; when `bad_steps` reaches `hysteresis`, the scale backs off
@@ -76,7 +76,7 @@ def init(rule: RuleConstants, like: Array | None) -> LossScaleState:
 
 
 def transition(rule: RuleConstants, state: LossScaleState, finite: Flag) -> tuple[LossScaleState, Array]:
-    """Return the next state, and True if the published scaler raises an error instead; see `LossScaleRule.transition`."""
+    """Return the next state, and True if the published scaler would raise an error; see `LossScaleRule.transition`."""
     _check_optional_arrays(rule, state)
     check_flag(finite, "finite", shape=tuple(state.scale.shape))
     xp = array_api_compat.array_namespace(state.scale)

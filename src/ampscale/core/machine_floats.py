@@ -42,9 +42,9 @@ class RoundedConstants(NamedTuple, Generic[Number]):
     lower_clamp: Number
     upper_clamp: Number
     blocks_backoff_at: Number  # a scale at or below this does not back off; -inf without `block_at_bounds`
-    blocks_growth_at: Number  # a scale at or above this does not grow; NaN, which compares as False, without `block_at_bounds`
+    blocks_growth_at: Number  # a scale at or above this does not grow; NaN, which no scale reaches, without `block_at_bounds`
     raises_at_min: Number  # a backoff that is due at this scale or below raises an error; -inf without `raise_at_min_scale`
-    raise_at_or_below: Number  # -inf for a rule without this error
+    raise_at_or_below: Number  # an overflow that leaves the scale at or below this raises an error; -inf if not set
     overflow_tolerance: Number  # NaN for a rule that counts overflows
 
 
@@ -83,7 +83,7 @@ def transition_host(step: Step, state: LossScaleState, finite: Flag) -> tuple[Lo
         finite: Python or NumPy bool, or NumPy array of shape ().
 
     Raises:
-        TypeError: *state* consists of Python numbers and *finite* has another type.
+        TypeError: *state* consists of Python numbers and *finite* is not a bool.
     """
     if type(state.scale) is float:
         if type(finite) is not bool and not _is_flag(finite):
@@ -123,7 +123,7 @@ def rounded_constants(rule: RuleConstants) -> RoundedConstants[float]:
 
 
 def step_of(rule: RuleConstants) -> Step:
-    """Return a function that computes the next state from a state and a finite flag, or returns None if the scaler raises."""
+    """Return a function from a state and a finite flag to the next state, or to None if the published scaler raises an error."""
     constants, rounded = rounded_constants(rule), _rounding(rule)
     grown, backed_off = _growth(rule, constants), _backoff(rule, constants)
     # Bind the constants to local names, which Python reads faster than attributes.

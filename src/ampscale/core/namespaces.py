@@ -1,4 +1,4 @@
-"""Array API namespaces: the one of the arrays in a tree, and a default for trees without arrays."""
+"""Array API namespaces: the namespace of the arrays in a tree, and a default for trees without arrays."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -34,7 +34,7 @@ def namespace_of(tree: Tree) -> Namespace:
 
 def device_of(tree: Tree) -> Any:
     """
-    Return the device for a scalar that is used with the first array in *tree*; None, the default device, without arrays.
+    Return the device for a scalar that is used with the first array in *tree*; None, for the default device, without arrays.
 
     For a JAX array that is distributed over a mesh, return a sharding with a copy on each device of the mesh. Return None if
     JAX may move the array to another device, so that JAX may move the scalar too.
@@ -92,7 +92,7 @@ def _share_location(arrays: list[Array]) -> bool:
 
 
 def _listed(locations: list[tuple[str, str, str | None]]) -> str:
-    """Return the paths of arrays at each location as text, at most `MOST_PATHS` each, so that rare locations are visible."""
+    """Return the paths of arrays as text, at most `MOST_PATHS` for each location, so that rare locations are visible."""
     paths_at: dict[str, list[str]] = {}
     for path, library, device in locations:
         paths_at.setdefault(f"{library} on {device or 'no device yet'}", []).append(path)
@@ -104,6 +104,6 @@ def _listed(locations: list[tuple[str, str, str | None]]) -> str:
 
 
 def _location(leaf: Array) -> tuple[str, str | None]:
-    """Return the names of the library and the device; None for the device of a JAX tracer, which is on no device yet."""
+    """Return the names of the library and of the device; the latter is None for a JAX tracer, which is on no device yet."""
     library, device = array_api_compat.array_namespace(leaf).__name__, array_api_compat.device(leaf)
     return library.removeprefix("array_api_compat."), None if device is None else str(device)

@@ -2,8 +2,8 @@
 Norms of gradients, and clipping by the global norm.
 
 The square of a value can overflow or underflow even if the norm does not. If the norm computed without precaution is
-infinite or tiny, all values are therefore lifted: multiplied by a power of two, the lift, which is exact. The norm of the
-lifted values is then divided by the lift. Otherwise the lift is 1.
+infinite or tiny, all values are therefore lifted: they are multiplied by a power of two, the lift, and the norm of the lifted
+values is divided by the lift. Otherwise the lift is 1.
 
 Spec: NORMS-global, NORMS-local, NORMS-sizes, NORMS-accumulation-dtype, NORMS-magnitudes, NORMS-clip, NORMS-clip-under-limit,
 NORMS-clip-before, NORMS-clip-magnitudes, NORMS-clip-nan.
@@ -30,9 +30,9 @@ CLIP_EPSILON = 1e-6
 class Lifts(NamedTuple):
     """Powers of two that lift values before they are squared in a dtype."""
 
-    down: float  # for infinite norms: no square overflows any more
-    up: float  # for tiny norms: the square of the smallest subnormal number becomes normal
-    least: float  # smaller norms are tiny; in larger ones, underflow costs less than half a unit in the last place
+    down: float  # for infinite norms, so that no square overflows
+    up: float  # for tiny norms, so that the square of the smallest subnormal number becomes normal
+    least: float  # norms below this are tiny; underflow changes larger norms by less than half a unit in the last place
 
 
 LIFTS = {"float32": Lifts(2.0**-100, 2.0**88, 2.0**-40), "float64": Lifts(2.0**-600, 2.0**600, 2.0**-400)}
@@ -50,8 +50,8 @@ def global_norm(tree: Tree) -> Array:
     Compute the Euclidean norm of all values of *tree* together: shape (); zero for a tree without arrays.
 
     The dtype is float32, or float64 if *tree* contains float64 or complex128. Values are squared in that dtype, so 16-bit arrays
-    do not overflow; the squares of each array are summed in float64 and the sum is rounded; the sums are added in the order of
-    the arrays.
+    do not overflow; the squares of each array are summed in float64 and the sum is rounded; these rounded sums are added in the
+    order of the arrays.
     """
     return unlifted(_lifted_norm(leaves(tree), _norm_dtype(tree)))
 
@@ -64,7 +64,7 @@ def local_norms(tree: Tree) -> Array:
 
 
 def sizes(tree: Tree) -> Array:
-    """Return the number of values in each array of *tree*: shape (number of arrays,), int64 or the library's widest integer."""
+    """Return the number of values in each array of *tree*: shape (number of arrays,); int64, or int32 without int64."""
     xp = namespace_of(tree)
     return xp.asarray([math.prod(leaf.shape) for leaf in leaves(tree)], dtype=xp.result_type(xp.int64))
 
@@ -119,15 +119,16 @@ def root(square: Array) -> Array:
 
 def square_sums(tree: Tree, copies: Sequence[int] = ()) -> Array:
     """
-    Return the sums of squares of this rank's part of a tree, which ranks add up before `norm_of_sums`.
+    Return the sums of squares for this rank's part of a tree. The ranks add up their sums and pass the total to `norm_of_sums`.
 
     Args:
         tree: Floating-point or complex arrays of any shape.
         copies: For each array, the number of ranks that have the same values, by which its squares are divided. Default: 1.
 
     Returns:
-        A float64 array of shape (2 + number of real and imaginary parts,). The first two values are the sums of the squares of
-        all numbers times `Lifts.down` and times `Lifts.up`; each further value is the sum of the squares of one part.
+        A float64 array of shape (2 + number of real and imaginary parts,). The first value is the sum of the squares of
+        all numbers after multiplication by `Lifts.down`, the second value after multiplication by `Lifts.up`. Each further value
+        is the sum of the squares of one real or imaginary part, without a lift.
     """
     xp, dtype, arrays = namespace_of(tree), _norm_dtype(tree), leaves(tree)
     if not arrays:
@@ -146,13 +147,13 @@ def square_sums(tree: Tree, copies: Sequence[int] = ()) -> Array:
 
 def norm_of_sums(sums: Array, tree: Tree) -> LiftedNorm:
     """
-    Return the global norm, from the `square_sums` of all ranks' parts added up in float64.
+    Return the global norm, given the total of the `square_sums` of all ranks, added in float64.
 
-    For norms that need no lift, the result has the bits of the norm of the whole tree, unless adding in another order changes
-    how a float64 sum is rounded to float32. Other norms differ by at most one unit in the last place.
+    For norms that need no lift, the result equals the norm of the whole tree bit for bit, unless adding in another order
+    changes how a float64 sum is rounded to float32. Other norms differ by at most one unit in the last place.
 
     Args:
-        sums: Sum of the results of `square_sums`.
+        sums: Total of the results of `square_sums` on all ranks.
         tree: This rank's part, whose dtypes determine the dtype of the norm.
     """
     xp = array_api_compat.array_namespace(sums)
@@ -168,7 +169,7 @@ def norm_of_sums(sums: Array, tree: Tree) -> LiftedNorm:
 
 def unlifted(lifted: LiftedNorm) -> Array:
     """
-    Return the norm in its dtype, or infinity if out of range.
+    Return the norm without a lift, in its dtype; infinity if the norm is out of range.
 
     Divide in float64, since some libraries replace a subnormal float32 quotient by zero.
     """
@@ -204,9 +205,10 @@ def _norm_dtype(tree: Tree) -> str:
 def _lifted_and_plain_sums(part: Array, dtype: str) -> tuple[Array, Array, Array]:
     """
     Return three float64 sums of squares of a real array: of the values times `Lifts.down`, of the values times `Lifts.up`, and of
-    the values themselves. The last squares are taken in *dtype*.
+    the values themselves. For the third sum, the squares are taken in *dtype*.
 
-    If *dtype* is float32, no float64 square needs a lift: the first two are plain sums, which the caller multiplies instead.
+    If *dtype* is float32, no float64 square needs a lift: the first two results are sums of unlifted squares, which the caller
+    multiplies by the squares of the lifts.
     """
     xp = array_api_compat.array_namespace(part)
     exact = in_dtype(part, "float64")
@@ -232,7 +234,7 @@ def _number_of_parts(leaf: Array) -> int:
 
 
 def _square_sum(leaf: Array, dtype: str, lift: Array | None = None) -> Array:
-    """Return the sum of the squares of *leaf*, multiplied by *lift* first: squared in *dtype*, summed in float64, and rounded."""
+    """Return the sum of the squares of *leaf* times *lift*: squared in *dtype*, summed in float64, and rounded to *dtype*."""
     xp = array_api_compat.array_namespace(leaf)
     if name_of(leaf.dtype) in COMPLEX_PARTS:
         return reduce(add, [_square_sum(part, dtype, lift) for part in _parts(leaf)])

@@ -13,7 +13,7 @@ from .typing import Flag, Tree
 
 class RankError(RuntimeError):
     """
-    Error if ranks differ in a setting, or a rank does not respond. The message names the ranks; no scale was changed.
+    Error that is raised if ranks differ in a setting or a rank does not respond. The message names the ranks. No scale changes.
 
     >>> raise RankError("max_norm differs: 2.0 on rank 1; 1.0 on ranks 0, 2, 3")
     Traceback (most recent call last):
@@ -28,7 +28,7 @@ class Agreement(NamedTuple):
     Args:
         finite: True if the gradients of all ranks are finite; bool, shape ().
         has_gradients: True if any rank has a gradient: a bool, or a bool array of shape ().
-        norm: Global norm of the gradients of all ranks; None if not requested, or if each rank has all gradients itself.
+        norm: Global norm of the gradients of all ranks; None if not requested, or if every rank has all gradients.
     """
 
     finite: Flag
@@ -38,9 +38,9 @@ class Agreement(NamedTuple):
 
 class Communicator(Protocol):
     """
-    Two collective operations, `mean` and `agree`, and the settings that they compare.
+    Interface of two collective operations, `mean` and `agree`, and of `check_same`, which compares settings.
 
-    All ranks must call both in the same order, even ranks whose gradients are not finite.
+    All ranks must call `mean` and `agree` in the same order, even ranks whose gradients are not finite.
 
     Subclassing is not required: every object with these three methods is a communicator.
 
@@ -72,7 +72,7 @@ class Communicator(Protocol):
             norm: True if the global norm is needed.
 
         Raises:
-            RankError: The ranks differ, or one of them does not respond.
+            RankError: The ranks differ in *state* or in a setting, or a rank does not respond.
         """
 
     def check_same(self, **settings: Any) -> None:
@@ -83,7 +83,7 @@ class Communicator(Protocol):
             settings: Values whose `repr` shows all differences.
 
         Raises:
-            RankError: The ranks differ.
+            RankError: The ranks differ in a setting.
         """
 
 

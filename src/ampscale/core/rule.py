@@ -96,7 +96,7 @@ class LossScaleRule(RuleConstants):
             A `LossScaleState` of arrays of shape (), or of Python numbers.
 
         Raises:
-            TypeError: *like* has another type; or the rule requires float64, for its dtype or for a factor that float32 does
+            TypeError: *like* has a wrong type; or the rule requires float64, for its dtype or for a factor that float32 does
                 not represent exactly, and the library has no float64 (JAX without jax_enable_x64).
 
         Spec: MACHINE-state.
@@ -119,12 +119,12 @@ class LossScaleRule(RuleConstants):
             finite: Bool of shape () or of the state's shape, or a Python bool: True if all gradients of the step were finite.
 
         Returns:
-            The next state, in the library, on the device and in the dtypes of *state*. If `would_raise` returns True, it
-            equals *state*.
+            The next state, in the library, on the device and in the dtypes of *state*. If `would_raise` returns True, the
+            next state equals *state*.
 
         Raises:
             TypeError: *finite* is not a bool, or *state* is not a `LossScaleState`.
-            ValueError: *finite* has another shape, or *state* lacks an array that the rule requires, or has an extra one.
+            ValueError: *finite* has a wrong shape, or *state* lacks an array that the rule requires or has an unused one.
 
         Spec: MACHINE-pure.
 
@@ -149,7 +149,7 @@ class LossScaleRule(RuleConstants):
 
         Raises:
             TypeError: *finite* is not a bool, or *state* is not a `LossScaleState`.
-            ValueError: *finite* has another shape, or *state* lacks an array that the rule requires, or has an extra one.
+            ValueError: *finite* has a wrong shape, or *state* lacks an array that the rule requires or has an unused one.
 
         Spec: MACHINE-would-raise.
 
@@ -161,18 +161,18 @@ class LossScaleRule(RuleConstants):
 
     def transition(self, state: LossScaleState, finite: Flag) -> tuple[LossScaleState, Flag]:
         """
-        Return the results of `update` and `would_raise`, computed once.
+        Return the results of `update` and `would_raise` from one computation.
 
         Args:
             state: State before the step: arrays of shape () or of one common shape, or Python numbers.
             finite: Bool of shape () or of the state's shape, or a Python bool: True if all gradients of the step were finite.
 
         Returns:
-            The next state, and a bool array of the state's shape or a Python bool.
+            The next state, and the result of `would_raise`: a bool array of the state's shape, or a Python bool.
 
         Raises:
             TypeError: *finite* is not a bool, or *state* is not a `LossScaleState`.
-            ValueError: *finite* has another shape, or *state* lacks an array that the rule requires, or has an extra one.
+            ValueError: *finite* has a wrong shape, or *state* lacks an array that the rule requires or has an unused one.
 
         Spec: MACHINE-pure, MACHINE-would-raise.
 

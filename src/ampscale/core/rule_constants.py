@@ -126,7 +126,7 @@ def _check_factors_and_tolerance(rule: RuleConstants) -> None:
     check_number(rule.growth_factor, "growth_factor", expected, 1, largest)
     if rule.warmup_growth_factor is not None:
         check_number(rule.warmup_growth_factor, "warmup_growth_factor", expected, 1, largest)
-    expected = f"a number at most 1 and at least the smallest normal {rule.dtype}"
+    expected = f"a number of at most 1 and at least the smallest normal {rule.dtype}"
     check_number(rule.backoff_factor, "backoff_factor", expected, smallest, 1)
     if rule.overflow_tolerance is not None:
         check_number(rule.overflow_tolerance, "overflow_tolerance", "a number above 0", 0, above=True)

@@ -26,7 +26,7 @@ NO_SMALLEST, NO_LARGEST = 32767, -32768  # exponents of an array without finite,
 EMPTY = (0, 0, 0, 0, 0, 0, NO_SMALLEST, NO_LARGEST)  # statistics of an array without values
 LOWEST, HIGHEST = -150, 127  # exponents of the first and the last bin
 BINS = HIGHEST - LOWEST + 1
-SUBNORMAL, UNDERFLOW = -14, -25  # exponents: of the smallest normal float16, and of the largest number that rounds to zero
+SUBNORMAL, UNDERFLOW = -14, -25  # exponents of the smallest normal float16, and of the largest number that float16 rounds to zero
 
 
 class Codes(NamedTuple):
@@ -38,7 +38,7 @@ class Codes(NamedTuple):
         underflow: Code of 2**-25; 0 if all non-zero values of the format are larger.
         infinity: Code of infinity. The codes of NaNs are larger, or are not comparable.
         lowest: Exponent of the first of *powers*.
-        powers: Codes of all powers of two of the format in order, at most 2098.
+        powers: Codes of all powers of two that the format represents, in ascending order; at most 2098.
     """
 
     subnormal: float
@@ -50,10 +50,10 @@ class Codes(NamedTuple):
 
 class Reductions(NamedTuple):
     """
-    Reductions over the values of an array, or over those of each of several arrays that are concatenated.
+    Reductions that return one value for one array, or one value for each of several concatenated arrays.
 
     Args:
-        sizes: Numbers of values: int32.
+        sizes: Number of values of each array: int32.
         count: Takes bools, and returns the number of those that are True: int32, of the shape of *sizes*.
         smallest: Takes magnitudes, and returns the smallest.
         largest: Takes magnitudes, and returns the largest.
@@ -91,11 +91,11 @@ def unscale_check_and_measure(tree: Tree, scale: Scale, out: Tree = None, dtype:
 
 def exponent_histogram(tree: Tree) -> Array:
     """
-    Return, for each array, the number of non-zero, finite values of each exponent floor(log2(m)) of their magnitudes m.
+    Count the non-zero, finite values of each array by their exponent floor(log2(m)), where m is the magnitude.
 
     Returns:
-        int32, shape (number of arrays, `BINS`): one bin for each exponent from `LOWEST` to `HIGHEST`. Values with smaller and
-        larger exponents are counted in the first and the last bin.
+        int32, shape (number of arrays, `BINS`): one bin for each exponent from `LOWEST` to `HIGHEST`. Values with smaller
+        exponents are counted in the first bin, and values with larger ones in the last.
 
     Raises:
         ValueError: An array has 2**31 or more real numbers.
@@ -237,7 +237,7 @@ def _exponent_range(name: str) -> tuple[int, int]:
 
 
 def _exponents_of(magnitudes: Array, codes: Codes, default: int) -> Array:
-    """Return the exponents of a few *magnitudes*, and *default* for zero and infinity: int32 of the same shape."""
+    """Return the exponents of *magnitudes*, and *default* for zero and infinity: int32 in the shape of *magnitudes*."""
     xp = array_api_compat.array_namespace(magnitudes)
     powers = _code(codes.powers, magnitudes)
     index = xp.sum(xp.astype(powers <= magnitudes[..., None], xp.int32), axis=-1, dtype=xp.int32)

@@ -58,7 +58,7 @@ class FunctionalOptimizer(Protocol):
 
 
 class ReferenceKernels:
-    """Kernels of a step that define the results, written on the Array API. A backend has faster ones."""
+    """Kernels of a training step, written on the Array API. They define the results; a backend computes these results faster."""
 
     scale = staticmethod(scaling.scale)
     unscale = staticmethod(scaling.unscale)
@@ -182,7 +182,8 @@ def train_step(
 
     16-bit gradients are unscaled to float32, so that small ones do not become zero, and stay float32 for the optimizer.
 
-    *kernels* are `ReferenceKernels`, or a backend, whose results equal theirs; only norms may differ, by 2 ulp.
+    *kernels* is `ReferenceKernels` or a backend. A backend returns the results of `ReferenceKernels`, except that norms may
+    differ by 2 ulp.
     """
     loss, pullback = network.vjp(state.params, *inputs)
     scale = state.scaler.scale
@@ -229,7 +230,7 @@ def seed_like(loss: Array, scale: Array) -> Array:
 def clip_gradients(
     gradients: Tree, max_norm: float, lifted: LiftedNorm | None, kernels: Any = ReferenceKernels
 ) -> tuple[Tree, Array]:
-    """Return the clipped *gradients*, and the norm before clipping: *lifted*, over all ranks, or if None, that of *gradients*."""
+    """Return the clipped *gradients*, and the norm before clipping: *lifted*, or the norm of *gradients* if *lifted* is None."""
     if lifted is None:
         clipped, norm = kernels.clip_by_global_norm(gradients, max_norm)
         return clipped, norm

@@ -113,7 +113,8 @@ def select(flag: Flag, new: Tree, old: Tree) -> Tree:
     """
     Return *new* if *flag*, a bool array of shape (), is True, else *old*, without a host synchronization.
 
-    The result has the structure of *old*. Where *new* has None instead of an array, that of *old* is kept in either case.
+    The result has the structure of *old*. If *new* has None instead of an array, the array of *old* is kept even if *flag* is
+    True.
     """
 
     def choose(old_leaf: Array, new_leaf: Array | None) -> Array:

@@ -20,7 +20,7 @@ from .typing import Array, Flag, Scale, Tree
 
 
 def check_number(value: Any, name: str, expected: str, low: float, high: float = math.inf, *, above: bool = False) -> None:
-    """Check that *value* is a finite Python number, not a bool, in [low, high], or in (low, high] with *above*."""
+    """Check that *value* is a finite Python number, not a bool, in [low, high], or in (low, high] if *above* is True."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{name} must be {expected}, got {excerpt(value, 500)} of type {type(value).__name__}")
     if not low <= value <= min(high, sys.float_info.max) or (above and value == low):
@@ -140,7 +140,7 @@ def check_out(out: Tree, tree: Tree) -> None:
 
 
 def _are_writable(arrays: list[Array]) -> bool:
-    """Return True if all arrays are writable. Outside NumPy, this depends only on the type of an array."""
+    """Return True if all arrays are writable. In libraries other than NumPy, this depends only on the type of an array."""
     representatives = one_of_each_type(arrays)
     if any(map(array_api_compat.is_numpy_array, representatives)):
         return all(array.flags.writeable for array in arrays)
