@@ -75,7 +75,7 @@ def owner_of(array: Array) -> Backend:
     """
     Return the backend that owns *array*, or the generic backend if no other one does.
 
-    In the latter case, raise the error of a backend that failed to load, if there is one, since that backend may own *array*.
+    If no other backend owns *array*, but one failed to load, raise the error of that backend, since it may own *array*.
     """
     cls = type(array)
     if cls not in _owners:
@@ -85,7 +85,7 @@ def owner_of(array: Array) -> Backend:
 
 def network_of(value: Any) -> Any:
     """
-    Return *value* if it has `params` and `vjp`, else the result of `Backend.as_network` of its library's backend.
+    Return *value* if it has `params` and `vjp`, else the first network that a backend returns for *value* from `as_network`.
 
     Raises:
         TypeError: *value* is not a network of any library.
@@ -194,7 +194,7 @@ def _first_result(query: Callable[[Backend], Any]) -> Any:
     """
     Return the first result of *query* that is not None, or else None.
 
-    If no backend gives a result, raise the error of the first that failed to load. Otherwise, such a failure does not matter.
+    If no backend gives a result, raise the error of the first backend that failed to load; otherwise ignore failures.
     """
     failures = []
     for name in _candidates():
@@ -211,7 +211,7 @@ def _first_result(query: Callable[[Backend], Any]) -> Any:
 
 
 def _candidates() -> Iterator[str]:
-    """Yield the names of backends whose libraries have been imported; last those of packages, whose entry points load slowly."""
+    """Yield the names of backends whose libraries have been imported; those of packages last, since entry points load slowly."""
     yield from list(_loaded)  # first, because torch.compile recompiles for every import after a lookup in sys.modules
     yield from (name for name in BUILT_IN if name not in _loaded and is_imported(name))
     yield from (name for name in _entry_points() if is_imported(name))
@@ -221,7 +221,7 @@ def _load_jax(container: Tree) -> None:  # noqa: ARG001
     """
     Load the JAX backend if JAX has been imported, and return None.
 
-    The backend registers JAX's own containers. The first tree of a program may be such a container, before any JAX array.
+    The backend registers JAX's own containers. A program may pass such a container before it passes any JAX array.
     """
     if "jax" not in _loaded and is_imported("jax"):
         load("jax")

@@ -1,5 +1,5 @@
 """
-Communicators of ranks that share one loss scale, each on a communication engine. A module is imported at its first use.
+Communicators of ranks that share one loss scale. Each uses a communication engine, which is imported at its first use.
 
 | name | engine |
 |---|---|

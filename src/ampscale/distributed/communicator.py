@@ -31,7 +31,7 @@ from .comparison import STRUCTURE, array_paths, array_texts, difference, setting
 LAYOUTS = ("replicated", "sharded", "distinct")
 GRACE = 2.0  # seconds in which ranks that waited without success report this to each other
 WORDS = 4  # 16-bit words of a float64 number; a vector contains each word and its square
-START = 1 + 2 * WORDS  # number of first values of each vector: the announcement (0 or 1), the words of the hash and their squares
+START = 1 + 2 * WORDS  # number of values with which each vector starts: announcement (0 or 1), words of the hash, their squares
 FLAGS = 3  # number of flags of `agree`: overflow, has gradients, has float64 gradients
 
 Result = TypeVar("Result")
@@ -94,14 +94,14 @@ class RankCommunicator(ABC):
 
     @abstractmethod
     def _gather(self, array: np.ndarray) -> np.ndarray:
-        """Return the arrays of all ranks, which have one shape and dtype, in the order of `ranks`: shape (ranks, *shape)."""
+        """Return the arrays of all ranks, which have the same shape and dtype, in the order of `ranks`: shape (ranks, *shape)."""
 
     def _exchange(self, text: str) -> list[str]:
         return exchange_text(text, self._gather)
 
     @property
     def averages(self) -> bool:
-        """Return True if `mean` averages gradients, so that all ranks have the same ones after it."""
+        """Return True if `mean` averages gradients, so that all ranks have equal gradients afterwards."""
         return self._averages
 
     def exchange(self, text: str) -> list[str]:
@@ -188,13 +188,13 @@ class RankCommunicator(ABC):
         self._settings.update(setting_texts(settings))
 
     def _record_gradients(self, tree: Tree, arrays: list[Array], *, shapes: bool) -> None:
-        """Record the dtypes, paths and, with *shapes*, shapes of gradients, which must be equal if ranks add up their arrays."""
+        """Record the dtypes, the paths and, if *shapes* is True, the shapes of gradients, which must be equal on all ranks."""
         self._settings["gradients"] = array_texts(arrays, shapes=shapes)
         if (parts := structure(tree)) != self._structure:
             self._structure, self._settings[STRUCTURE] = parts, list(array_paths(iter(parts)))
 
     def _values(self, finite: Flag, numbers: Mapping[str, Any], arrays: list[Array], copies: Sequence[int] | None) -> Array:
-        """Return the values of this rank for `agree`: the flags, the words of *numbers*, and with *copies* sums of squares."""
+        """Return the values of this rank for `agree`: flags, words of *numbers*, and sums of squares unless *copies* is None."""
         words = self._words_and_squares(list(numbers.values()))
         xp = array_api_compat.array_namespace(words)
         others = _like(xp.asarray([bool(arrays), _norm_dtype(arrays) == "float64"], dtype=words.dtype), words)
@@ -233,7 +233,8 @@ class RankCommunicator(ABC):
         """
         Return the sums of *values* over all ranks, after a check that all have the same settings, *call* and *arguments*.
 
-        The first *integers* sums are copied to the host with those of the check, and returned as ints; the others as an array.
+        The first *integers* sums are copied to the host with those of the check, and returned as ints. The others are returned as
+        an array.
         """
         settings = {"call": call, **self._settings, **arguments}
         number = float(int(sha256(to_text(settings).encode()).hexdigest()[:12], 16))  # 48 bits, which float64 represents

@@ -15,7 +15,7 @@ from ..core.dtypes import name_of
 from ..core.typing import Array
 from ..parsing import cut
 
-FIRST_NAMES = ("call", "layout")  # settings to report first, since they explain differences of others
+FIRST_NAMES = ("call", "layout")  # settings to report first, since they explain differences in other settings
 STRUCTURE = "gradients structure"  # setting whose items are paths, which messages show without their indices
 Settings = Mapping[str, Any]  # of values that JSON can represent
 
@@ -67,9 +67,9 @@ def difference(texts: list[str], ranks: list[int]) -> str | None:
     if len(set(texts)) == 1:
         return None
     settings = [json.loads(text) for text in texts]
-    names = sorted({name for own in settings for name in own}, key=lambda name: (name not in FIRST_NAMES, name))
-    name = next(name for name in names if _differs(own.get(name) for own in settings))
-    values = [own.get(name) for own in settings]
+    names = sorted(set[str]().union(*settings), key=lambda name: (name not in FIRST_NAMES, name))
+    name = next(name for name in names if _differs(rank_settings.get(name) for rank_settings in settings))
+    values = [rank_settings.get(name) for rank_settings in settings]
     if all(isinstance(value, list) for value in values):
         name, values = _first_difference(name, values)
     return _sentence(name, list(map(str, values)), ranks)
@@ -80,7 +80,7 @@ def _differs(values: Iterable[Any]) -> bool:
 
 
 def _first_difference(name: str, lists: list[list[Any]]) -> tuple[str, list[Any]]:
-    """Return name and values of the first items that differ, or of the lengths if these differ."""
+    """Return the name and values of the first list items that differ, or of the lengths if the lengths differ."""
     if _differs(map(len, lists)):
         return f"length of {name}", [len(items) for items in lists]
     index, items = next((index, items) for index, items in enumerate(zip_longest(*lists)) if _differs(items))
@@ -91,8 +91,8 @@ def _sentence(name: str, values: list[str], ranks: list[int]) -> str:
     """Return a sentence that names the ranks with each value, the most frequent value last."""
     counts = Counter(values)
     groups = sorted(counts, key=lambda value: (counts[value], -values.index(value)))
-    with_value = {value: [rank for rank, own in zip(ranks, values, strict=True) if own == value] for value in groups}
-    return f"{name} differs: " + "; ".join(f"{cut(value, 300)} on {rank_names(holders)}" for value, holders in with_value.items())
+    holders_of = {value: [rank for rank, other in zip(ranks, values, strict=True) if other == value] for value in groups}
+    return f"{name} differs: " + "; ".join(f"{cut(value, 300)} on {rank_names(holders)}" for value, holders in holders_of.items())
 
 
 def rank_names(ranks: list[int]) -> str:

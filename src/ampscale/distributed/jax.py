@@ -117,9 +117,9 @@ class JaxAxis:
             norm: True if the global norm is needed.
 
         Returns:
-            Results that are equal on all ranks; ``check_vma=True`` accepts them as such. The norm has the bits of
-            `ampscale.global_norm` of the whole arrays, unless adding in another order changes how a float64 sum is rounded. It
-            is computed in float64 even without jax_enable_x64.
+            Results that are equal on all ranks; ``check_vma=True`` accepts them as such. The norm equals
+            `ampscale.global_norm` of the whole arrays bit for bit, unless adding in another order changes how a float64 sum is
+            rounded. It is computed in float64 even without jax_enable_x64.
 
         Spec: REPLICAS-one-flag, REPLICAS-agreed-norm.
         """
@@ -137,20 +137,20 @@ class JaxAxis:
         """
         Compare settings that must be equal on all processes, such as the rule: call this on each process before the first step.
 
-        Within a traced program, where `ampscale.train_step` calls it, and in a run of one process, it does nothing.
+        Within a traced program, where `ampscale.train_step` calls this method, and in a run of one process, nothing is compared.
 
         Args:
             settings: Values whose `repr` shows all differences.
 
         Raises:
-            RankError: The processes differ; the message names each by its `jax.process_index`.
+            RankError: The processes differ in a setting; the message names each process by its `jax.process_index`.
 
         Spec: REPLICAS-settings-compared.
         """
         if jax.process_count() == 1 or self._is_traced():
             return
-        own = {"gradients": self._layout, "mean": self._averages, "axis_name": list(self._axes)}
-        texts = exchange_text(to_text(own | setting_texts(settings)), multihost_utils.process_allgather)
+        axis_settings = {"gradients": self._layout, "mean": self._averages, "axis_name": list(self._axes)}
+        texts = exchange_text(to_text(axis_settings | setting_texts(settings)), multihost_utils.process_allgather)
         if (message := difference(texts, list(range(len(texts))))) is not None:
             raise RankError(message)
 
@@ -159,7 +159,7 @@ class JaxAxis:
         return jax.lax.psum(values, self._axes)  # type: ignore[no-untyped-call]
 
     def _mean(self, total: Array) -> Array:
-        """Divide a sum over all ranks by their number, rounding once."""
+        """Divide a sum over all ranks by the number of ranks, rounding once."""
         mean: Array = kernels.unscaled(total, np.float32(jax.lax.axis_size(self._axes)), None).value
         return mean
 

@@ -25,15 +25,16 @@ class MPI(RankCommunicator):
     """
     Ranks of an MPI communicator, for NumPy and CuPy arrays; start them with ``mpiexec -n 4 python -m mpi4py train.py``.
 
-    With ``-m mpi4py`` an error on one rank ends all of them; without it, MPI waits for the others when a rank ends. Error
-    messages use the rank numbers of *comm*.
+    With ``-m mpi4py``, an error on one rank ends all ranks; without this option, MPI waits for the other ranks when one ends.
+    Error messages use the rank numbers of *comm*.
 
     Args:
-        comm: mpi4py communicator of all ranks that share the scale; by default COMM_WORLD. It is duplicated, so that messages
-            of the program and of ampscale cannot be mixed up.
+        comm: mpi4py communicator of all ranks that share the scale; by default COMM_WORLD. The communicator is duplicated, so
+            that messages of the program and of ampscale cannot be mixed up.
         gradients: "replicated" if all ranks have the same arrays, "sharded" if each has a part of every array, "distinct" if
             each has its own arrays, such as the stages of a pipeline.
-        mean: True (default) to average replicated gradients, False if they have been averaged already.
+        mean: True to average replicated gradients; False if they have been averaged already. Default: True if *gradients* is
+            "replicated".
         copies: Number of ranks that have the same values, for the norm of sharded and distinct gradients: one number, or one
             for each array.
         timeout: Seconds to wait for the other ranks.
@@ -101,10 +102,10 @@ class MPI(RankCommunicator):
 
     def _await(self, request: Any) -> None:
         """
-        Wait for a collective. After the time limit, raise a RankError that names the ranks that do not wait for it.
+        Wait for a collective. After the time limit, raise a RankError that names the ranks that do not take part.
 
-        A rank that exceeds the limit sends a message to all others. Those that wait then stop too, so that all ranks raise the
-        error at the same time, even if some began to wait later.
+        A rank that exceeds the limit sends a message to all others. Ranks that still wait then stop too, so that all ranks raise
+        the error at the same time, even if some began to wait later.
         """
         start = time.monotonic()
         _done_within(lambda: request.Test() or self._comm.Iprobe(tag=STOPPED), self._timeout)
@@ -116,7 +117,7 @@ class MPI(RankCommunicator):
         raise RankError(self._failure)
 
     def _unresponsive_ranks(self, *, is_late: bool) -> list[int]:
-        """Send *is_late* to all ranks, since this rank stops waiting; return those that were late or send no such message."""
+        """Send *is_late* to all ranks, since this rank stops waiting; return the ranks that were late or send no message."""
         unresponsive = set(self.ranks) - {self.rank}
         late = {self.rank} if is_late else set()
         for rank in unresponsive:
@@ -146,5 +147,5 @@ def _done_within(test: Callable[[], bool], seconds: float) -> bool:
         if time.monotonic() > end:
             return False
         time.sleep(pause)
-        pause = min(pause + 1e-6, 1e-3)  # short waits spin, since the others are usually a few microseconds late
+        pause = min(pause + 1e-6, 1e-3)  # short waits spin, since the other ranks are usually a few microseconds late
     return True

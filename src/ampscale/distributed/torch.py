@@ -34,7 +34,8 @@ class TorchDistributed(RankCommunicator):
             all ranks. Each rank of the group must create the communicator.
         gradients: "replicated" if all ranks have the same arrays, "sharded" if each has a part of every array, "distinct" if
             each has its own arrays, such as the stages of a pipeline.
-        mean: True (default) to average replicated gradients; False if they have been averaged already, as by DDP.
+        mean: True to average replicated gradients; False if they have been averaged already, as by DDP. Default: True if
+            *gradients* is "replicated".
         copies: Number of ranks that have the same values, for the norm of sharded and distinct gradients: one number, or one
             for each array.
         timeout: Seconds to wait for the other ranks.
@@ -146,14 +147,14 @@ class TorchDistributed(RankCommunicator):
             )
             self._failure = f"{names} {reason}"
             raise RankError(self._failure) from error
-        # Other ranks may have waited since the last collective ended, and given up if that was longer ago than the time limit.
+        # Other ranks may have waited since the end of the last collective, and have given up if that exceeds the time limit.
         if time.monotonic() - self._ended >= self._timeout and (others := set(self.ranks) - self._not_waiting()):
             self._failure = f"{rank_names(sorted(others))} waited only {self._timeout:g} s, and rank {self.rank} came later"
             raise RankError(self._failure)
         self._ended = time.monotonic()
 
     def _unresponsive_ranks(self) -> list[int]:
-        """Record in torch's store that this rank waited without success, and return the ranks that do not record the same."""
+        """Record in torch's store that this rank waited without success, and return the ranks that do not record this too."""
         end = time.monotonic() + GRACE
         try:
             self._store.set(f"{self._calls}/{self.rank}", "waits")

@@ -30,14 +30,14 @@ THREADED = 1 << 22  # bytes; below this size, threads cost more time than they s
 BLOCKS = {"float32": 256, "float64": 128}  # squares that are added in any order; so few that sums are accurate to two ulp
 ITEMSIZES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}  # bytes
 
-COUNTED = 1 << 15  # values that are counted in lanes of their own width, and fit into a core's cache
+COUNTED = 1 << 15  # maximum number of values that are counted at once: they fit into a core's cache, and 16-bit counters suffice
 
 Memory = tuple[Array, Array, Array]  # sources, targets and sizes of `Spans`
 Kernel = Callable[[Array, Array, Array, Array], bool]  # the last argument receives sums or statistics, a row for each array
 
 
 class FusedOp(NamedTuple):
-    """Operation that a fused pass applies to every value, and what it collects."""
+    """Operation that a fused pass applies to every value, and the results that the pass collects."""
 
     factor: float | None = None  # None to leave the values unchanged
     divides: bool = True  # divide by the factor; False to multiply
@@ -166,7 +166,7 @@ def _operands_host(op: FusedOp, dtype: Any) -> tuple[Any, Any]:
     largest = int(np.finfo(dtype).maxexp) - 1
     if op.divides and not (mantissa == 0.5 and -largest < exponent - 1 < largest):
         return None, number
-    return (dtype.type(ldexp(1.0, 1 - exponent)) if op.divides else number), None  # exact reciprocals are faster
+    return (dtype.type(ldexp(1.0, 1 - exponent)) if op.divides else number), None  # multiplying by an exact reciprocal is faster
 
 
 def _cut(spans: Spans) -> tuple[Memory, Array]:
@@ -190,7 +190,14 @@ def _run_in_threads_host(run: Kernel, arguments: tuple[Array, ...], count: int) 
 
 
 def merged(op: FusedOp, count: int, results: Iterable[tuple[Any, PassResult]]) -> PassResult:
-    """Combine the *results* of passes over groups of *count* arrays; each is a pair with the indices of the group's arrays."""
+    """
+    Combine the results of passes over groups of arrays.
+
+    Args:
+        op: Operation of the passes.
+        count: Number of arrays in all groups together.
+        results: Pairs: the indices of the arrays of a group, and the result of the pass over the group.
+    """
     finite, sums, statistics = True, np.empty(count, op.square_dtype), np.empty((count, len(COLUMNS)), np.int32)
     for indices, result in results:
         finite &= result.finite
@@ -202,7 +209,7 @@ def merged(op: FusedOp, count: int, results: Iterable[tuple[Any, PassResult]]) -
 
 
 def added(sums: Iterable[float], owners: Iterable[int], count: int) -> Array:
-    """Add *sums* over parts of *count* arrays, and round each total once. *owners* contains the array index of each part."""
+    """Return the total of each of *count* arrays, rounded once. *sums* and *owners* have the sum and array index of each part."""
     parts: list[list[float]] = [[] for _ in range(count)]
     for owner, part in zip(owners, sums, strict=True):
         parts[owner].append(part)
@@ -210,7 +217,7 @@ def added(sums: Iterable[float], owners: Iterable[int], count: int) -> Array:
 
 
 def joined(rows: Array, owners: Array, count: int) -> Array:
-    """Combine the statistics of parts of *count* arrays. *owners* contains the array index of each row."""
+    """Combine the statistics of the parts of each of *count* arrays. *owners* contains the array index of each row."""
     statistics = np.tile(np.array(EMPTY, np.int32), (count, 1))
     np.add.at(statistics[:, :-2], owners, rows[:, :-2])
     np.minimum.at(statistics[:, -2], owners, rows[:, -2])

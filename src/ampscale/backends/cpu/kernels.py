@@ -1,7 +1,7 @@
 # mypy: ignore-errors
 # ruff: noqa: ARG001, ARG005
-# numba infers the types, and prescribes the arguments of intrinsics, used or not: in lambdas, c, b, s and a stand for context,
-# builder, signature and arguments.
+# numba infers the types, and prescribes the arguments of intrinsics, even unused ones. In lambdas, c, b, s and a stand for
+# context, builder, signature and arguments.
 """
 Compiled kernels: one loop divides or multiplies, checks and squares each value. Only this module and `measuring` import numba.
 
@@ -109,9 +109,9 @@ def add_square(typingctx, total, value, like):
         return builder.fadd(arguments[0], square, flags=("reassoc",))
 
     def exact(context, builder, signature, arguments):
-        wide = builder.fpext(arguments[1], DOUBLE)
+        number = builder.fpext(arguments[1], DOUBLE)
         flags = ("reassoc", "contract")
-        return builder.fadd(arguments[0], builder.fmul(wide, wide, flags=flags), flags=flags)
+        return builder.fadd(arguments[0], builder.fmul(number, number, flags=flags), flags=flags)
 
     is_exact = like in (types.uint16, types.int16) and value == types.float32
     return types.float64(types.float64, value, like), exact if is_exact else rounded
@@ -121,11 +121,11 @@ def add_square(typingctx, total, value, like):
 def pointer(typingctx, address, index, like):
     """Return a pointer to element *index*, counted from 0, of the array at *address* with the dtype of *like*."""
 
-    def of_address(context, builder, signature, arguments):
+    def element(context, builder, signature, arguments):
         start = builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
         return builder.gep(start, [arguments[1]])
 
-    return types.CPointer(like)(address, types.int64, like), of_address
+    return types.CPointer(like)(address, types.int64, like), element
 
 
 @intrinsic
@@ -206,7 +206,7 @@ def run_spans(sources, targets, sizes, kind, like, factor, divisor, square, bloc
         if sizes[k] == 0:
             continue
         source, target = carray(pointer(sources[k], 0, kind), sizes[k]), carray(pointer(targets[k], 0, like), sizes[k])
-        in_place = sources[k] == targets[k]  # LLVM vectorizes an in-place loop only if both names are one array
+        in_place = sources[k] == targets[k]  # LLVM vectorizes an in-place loop only if source and target are one array
         if square is None:
             if in_place:
                 largest = _largest(target, target, like, factor, divisor)

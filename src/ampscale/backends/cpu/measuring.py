@@ -5,8 +5,8 @@
 Compiled kernel that collects the statistics of the values that it divides or multiplies.
 
 Counters are as wide as the values, so that LLVM counts in all lanes of a vector. The loop that writes the results also counts the
-values. An array that fits into the cache is read twice instead: its values are counted only if the smallest or the largest
-magnitude is out of the usual range.
+values. For an array that fits into the cache, a loop first finds the smallest and the largest magnitude: if the former is at
+least 2**-14 and the latter finite, no counting is needed.
 
 Spec: BACKENDS-bit-identical, STATISTICS-columns, STATISTICS-before-unscaling.
 """
@@ -26,7 +26,7 @@ def minus(typingctx, left, right):
 
 @intrinsic
 def plus_flag(typingctx, total, flag):
-    """Return *total*, an unsigned integer, plus 1 if *flag* is True. A lane of a vector stays as wide as a value."""
+    """Return *total*, an unsigned integer, plus 1 if *flag* is True. The integer keeps its width, and with it a vector lane."""
     return total(total, types.boolean), lambda c, b, s, a: b.add(a[0], b.zext(a[1], a[0].type))
 
 
@@ -46,8 +46,8 @@ def _count(source, target, like, factor, divisor, codes):
     """
     Write the results to *target*, and count the values of *source*, at most 2**15.
 
-    Magnitudes of non-zero values minus 1, and of finite values minus infinity, are compared as unsigned integers: zeros and
-    non-finite values become larger or smaller than all others, so that no branch is needed.
+    Comparing differences of unsigned integers avoids branches: a magnitude minus 1 is largest for zeros, and a magnitude minus
+    infinity is smaller for non-finite values than for finite ones.
 
     Returns:
         Numbers of zeros, subnormals and underflows; the smallest non-zero magnitude, minus 1; the largest finite magnitude, minus
@@ -72,7 +72,7 @@ def _count(source, target, like, factor, divisor, codes):
 
 @njit(nogil=True, inline="always")
 def _measure(source, target, like, factor, divisor, codes, is_cached):
-    """Do what `_count` does. If *is_cached*, count the values only if the smallest or the largest requires it."""
+    """Do what `_count` does. If *is_cached*, count the values only if the smallest or the largest magnitude requires it."""
     subnormal, _, infinity, one = codes
     zero = minus(one, one)
     if is_cached:
@@ -87,7 +87,7 @@ def _measure(source, target, like, factor, divisor, codes, is_cached):
 
 @njit(nogil=True, inline="always")
 def _exponent(bits, fraction_bits, lowest):
-    """Return the exponent of a non-zero, finite magnitude. *lowest* is that of the smallest magnitude, whose bits are 1."""
+    """Return the exponent of a non-zero, finite magnitude. *lowest* is the exponent of the smallest one, whose bits are 1."""
     units = np.int64(bits)
     if units >> fraction_bits:
         return (units >> fraction_bits) + (lowest + fraction_bits - 1)
@@ -114,9 +114,9 @@ def measure_spans(sources, targets, sizes, kind, like, factor, divisor, codes, f
         like: As for `run_spans`.
         factor: As for `run_spans`.
         divisor: As for `run_spans`.
-        codes: Magnitudes of 2**-14, 2**-25 and infinity in the dtype of the sources, see `core.statistics.as_bits`, and 1.
-        fraction_bits: Number of fraction bits of this dtype.
-        lowest: Exponent of the smallest number of this dtype.
+        codes: Magnitudes of 2**-14, 2**-25 and infinity in the dtype of the sources, as in `core.statistics.as_bits`, then 1.
+        fraction_bits: Number of fraction bits of the dtype of the sources.
+        lowest: Exponent of the smallest positive number of the dtype of the sources.
         block: Maximum number of values for a call of `_count`. An array of this size fits into the cache.
         rows: Receives the statistics.
     """
@@ -130,7 +130,7 @@ def measure_spans(sources, targets, sizes, kind, like, factor, divisor, codes, f
         for start in range(0, sizes[k], block):
             count = min(sizes[k] - start, block)
             target = carray(pointer(targets[k], start, like), count)
-            if sources[k] == targets[k]:  # as in `run_spans`, one array
+            if sources[k] == targets[k]:  # pass one array twice, for the reason given in `run_spans`
                 counts = _measure(target, target, like, factor, divisor, codes, sizes[k] <= block)
             else:
                 source = carray(pointer(sources[k], start, kind), count)

@@ -2,8 +2,8 @@
 Threads for fused passes over large arrays. They run in parallel, because NumPy and the compiled kernels release the GIL.
 
 The environment variable AMPSCALE_THREADS sets the number of threads; by default, it is the number of cores this process may use.
-Threads start when there is work for them, and a forked process starts its own. During interpreter shutdown, in `atexit` or in a
-thread that outlives the main one, no thread can start, and the caller does all the work.
+Threads start when there is work for them, and a forked process starts its own threads. During interpreter shutdown, in `atexit`
+or in a thread that outlives the main thread, no thread can start, and the caller does all the work.
 """
 
 import os
@@ -39,7 +39,7 @@ def thread_count_host() -> int:
 
 def in_threads(work: Callable[[Item], Result], items: Sequence[Item], count: int) -> list[Result]:
     """
-    Return ``work(item)`` for each of *items*, in order, from *count* threads including the calling one.
+    Return ``work(item)`` for each of *items*, in order, computed in *count* threads including the calling one.
 
     Each thread takes the next item as soon as it is free.
     """
@@ -62,7 +62,7 @@ def in_threads(work: Callable[[Item], Result], items: Sequence[Item], count: int
         deque(numbered, maxlen=0)
         wait(futures)
     for future in futures:
-        future.result()  # raises the error of this thread
+        future.result()  # raises the error of this call of `run`
     return results
 
 

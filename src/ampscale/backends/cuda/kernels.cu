@@ -11,7 +11,7 @@
  *             Every number of the target is written.
  * factor      float32 or float64 on the device, which the host does not read; if null, `number` is the factor.
  * finite      One byte, which the caller has set to 1. Every thread that finds an infinity or a NaN among the rounded numbers
- *             writes 0. No thread reads it or writes 1, so the order of the writes does not matter.
+ *             writes 0. No thread reads the byte or writes 1, so the order of the writes does not matter.
  * square_bits Dtype in which squares are taken and summed: 32 or 64; 0 for no sums.
  * partials    One Sums for each chunk of all launches of a call; null if `square_bits` is 0. All are written, so they need
  *             no initialization.
@@ -101,7 +101,10 @@ __device__ bool has_reciprocal(float64 a) {
     return (bits & 0xfffffffffffffll) == 0 && exponent >= 1 && exponent <= 2045;
 }
 
-/* Operation on each number; AT_ONCE is the number of packs that a thread reads ahead. Divisions hide the latency of memory. */
+/*
+ * Operation on each number; AT_ONCE is the number of packs that a thread reads ahead. Divisions hide the latency of memory, so
+ * fewer packs suffice.
+ */
 template <class Number> struct Product {
     enum { AT_ONCE = DEPTH };
     Number factor;
@@ -118,14 +121,15 @@ template <class Number> struct Quotient {
 
 /*
  * Division, as multiplication by a reciprocal that each thread computes once. The product is less than 1.5 ulp away from the
- * quotient. Adding the remainder times the reciprocal rounds it correctly if no number is subnormal or infinite (proved in
- * test_launches.py). Otherwise the quotient is computed in float64, whose range and digits suffice for correct rounding.
+ * quotient. Adding the remainder times the reciprocal rounds the product correctly if no number is subnormal or infinite
+ * (proved in test_launches.py). Otherwise the quotient is computed in float64, whose range and digits suffice for correct
+ * rounding.
  */
 template <> struct Quotient<float32> {
     enum { AT_ONCE = DEPTH / 2 };
     float32 divisor, opposite, reciprocal;
     float64 float64_reciprocal;
-    unsigned least, range;  // bits, doubled to drop the sign: least product for which float32 suffices; distance to the largest
+    unsigned least, range;  // doubled bits, without the sign: least product for which float32 suffices; distance to the largest
 
     __device__ explicit Quotient(float32 divisor) : divisor(divisor), reciprocal(over(1.0f, divisor)) {
         opposite = times(divisor, -1.0f);
@@ -321,8 +325,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) PASS(
 #else
 
 /*
- * write_rows: one block for each row of `part`. It writes the row to `rows`, from index `first` on, and its index to `owners`,
- * once for each of its chunks. A graph stores the arguments of a kernel, but no host memory.
+ * write_rows: one block for each row of `part`. It writes the row to `rows`, from index `first` on, and the index of the row
+ * to `owners`, once for each chunk of the row. A graph stores the arguments of a kernel, but no host memory.
  */
 extern "C" __global__ void __launch_bounds__(THREADS) write_rows(const Part part, Row* rows, int* owners, int first) {
     const Row row = part.rows[blockIdx.x];
@@ -339,7 +343,7 @@ template <> __device__ float64 in_digits<float32>(float64 a) {
 }
 
 template <class Number> __device__ Lifted plus(const Lifted& a, const Lifted& b) {
-    if (a.lift == b.lift) return {in_digits<Number>(a.square + b.square), a.lift};  // usual case, without divisions
+    if (a.lift == b.lift) return {in_digits<Number>(a.square + b.square), a.lift};  // the usual case needs no divisions
     const float64 lift = a.lift < b.lift ? a.lift : b.lift, left = lift / a.lift, right = lift / b.lift;
     return {in_digits<Number>(a.square * left * left + b.square * right * right), lift};
 }
@@ -367,9 +371,9 @@ template <class Number> __device__ Number ratio(Number norm, float64 limit, floa
 }
 
 /*
- * norms_<dtype>: one block; writes the roots of `count` sums, the root of their total, added in order, and the coefficient that
- * clips to `limit`. If the norm is infinite, the coefficient is computed from the norm times `down` and from `lifted_limit`, the
- * limit times `down`.
+ * norms_<dtype>: one block; writes the roots of `count` sums, the root of their total, which is added in order, and the
+ * coefficient that clips to `limit`. If the norm is infinite, the coefficient is computed from the norm times `down` and from
+ * `lifted_limit`, the limit times `down`.
  */
 template <class Number>
 __device__ void roots(

@@ -90,7 +90,8 @@ def launch_pass(operands: Operands, factor: Scale, *, divides: bool, sums: str |
 
     Returns:
         A bool of shape (), True if all results are finite, and the sums or None. The sums are float64 of shape (number of
-        arrays, 2): the sum of squares in the precision of *sums*, and the power of two by which the values were scaled.
+        arrays, 2): for each array, the sum of the squares in the precision of *sums*, and the power of two by which its values
+        were multiplied before they were squared.
     """
     (rows, owners, launches, _), *table = _prepared(operands)
     finite = _true()
@@ -130,7 +131,7 @@ def described(sources: list[Array], targets: list[Array] | None) -> Operands:
 
     Args:
         sources: Floating-point or complex arrays, C-contiguous.
-        targets: C-contiguous arrays of the same shapes, in the same or wider dtypes. None to check only.
+        targets: C-contiguous arrays with the shapes of *sources*, in the same or wider dtypes; None to write no results.
     """
     addresses, sizes, dtypes = (_attributes(sources, name) for name in ("data.ptr", "size", "dtype"))
     if targets is None:
@@ -248,7 +249,7 @@ def _cached_table(operands: Operands, device: int, stream: int, thread: int) -> 
 
 
 def _table(operands: Operands, create: Callable[[Plan], Array]) -> Table:
-    """Return the table that *create* returns as one int64 array on the device: the rows, followed by the owners."""
+    """Return the table for *operands*. *create* returns one int64 array on the device: the rows, followed by the owners."""
     contents = plan(operands)
     table = create(contents)
     return Table(contents, table, table[contents.rows.size :])

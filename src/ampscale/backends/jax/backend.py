@@ -89,7 +89,7 @@ def vjp(loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Arra
     arrays = leaves(params)
     loss, backward = jax.vjp(of_leaves, arrays)
     varying = varying_like(loss, arrays)
-    if varying is not arrays:  # otherwise JAX would add the gradients of all ranks, 16-bit ones in 16 bits
+    if varying is not arrays:  # otherwise JAX would add the gradients of all ranks, and 16-bit gradients in 16 bits
         loss, backward = jax.vjp(of_leaves, varying)
 
     def pullback(seed: Array) -> Tree:
@@ -152,7 +152,7 @@ def clip_by_global_norm(tree: Tree, max_norm: float, out: Tree = None) -> tuple[
 
 @_one_program()
 def measure(tree: list[Array]) -> Array:
-    """Implement `core.statistics.statistics`, with the bits of the values: XLA's CPU code flushes subnormal numbers to zero."""
+    """Implement `core.statistics.statistics`, from the bits of the values: XLA's CPU code flushes subnormal numbers to zero."""
     check_sizes(tree)
     return _stacked(_map(kernels.counted, tree)[3], len(COLUMNS))
 
@@ -217,9 +217,9 @@ def _square_sums(arrays: list[Array]) -> tuple[list[Array], str]:
 
 def _map(kernel: _Kernel, arrays: list[Array], *operands: Array, **options: Any) -> _Columns:
     """
-    Apply *kernel* to each array, and return the columns of `kernels.Row`, in order.
+    Apply *kernel* to each array, and return lists of the values, flags, sums and counts of its `kernels.Row` results.
 
-    Values have one entry for each array. An entry of another column may be a stack of the results for a whole chunk.
+    The list of values has one item for each array. An item of another list may be a stack of the results for a whole chunk.
     """
     if _is_traced(arrays, *operands):
         return _map_singly(kernel, arrays, *operands, **options)

@@ -7,7 +7,7 @@ subnormal, and divisions as multiplications by a reciprocal. Tiny float64 number
 bits are rounded as integers.
 
 XLA's CUDA code handles subnormal numbers. Its float32 quotients can be 1 ulp off, so they are computed in float64 too. It also
-removes conversions to 16 bits and back; see `as_stored`. On other devices, the library's own operations are used.
+removes conversions to 16 bits and back; see `as_stored`. On other devices, JAX's own operations are used.
 """
 
 import operator
@@ -73,13 +73,13 @@ def _computed(operation: Operation, left: Array, right: Array) -> Array:
 
 @_computed.defjvp
 def _derivative(operation: Operation, values: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
-    """Use the derivative of the library's operation, because operations on bits have none."""
+    """Use the derivative of JAX's own operation, because operations on bits have no derivative."""
     _, tangent = jax.jvp(partial(_plain, operation), values, tangents)
     return _computed(operation, *values), tangent
 
 
 def _plain(operation: Operation, left: Array, right: Array) -> Array:
-    """Return the result of the library's own operation."""
+    """Return the result of JAX's own operation."""
     # Hide a constant or broadcast divisor from XLA, which would multiply by its reciprocal instead.
     hidden = jnp.where(jnp.isnan(left), left, right) if operation is operator.truediv else right
     return operation(left, hidden)
@@ -140,7 +140,7 @@ def _with_sign(magnitude: Array, negative: Array) -> Array:
 
 
 def _lifted(operation: Operation, left: Array, right: Array) -> Array:
-    """Return a float64 result. XLA flushes a subnormal result to zero, unless *right* is between 2**-200 and 2**200."""
+    """Return a float64 result. XLA flushes subnormal numbers to zero, except if *right* is between 2**-200 and 2**200."""
     bits = jax.lax.bitcast_convert_type(jnp.abs(left), jnp.int64)
     subnormal = bits.astype(jnp.float64) * 2.0 ** (LIFT - 1074)
     high = jnp.where(bits < 1 << 52, subnormal, jnp.abs(left) * 2.0**LIFT)

@@ -1,5 +1,5 @@
 """
-JAX kernels for one array: scale, unscale, check, and sum squares.
+JAX kernels, each for one array: they scale, unscale, check, sum squares and count values.
 
 XLA's CPU compiler makes a separate loop for each result, and does not vectorize a sum if its loop also computes the values. On a
 CPU, checks and sums therefore read the finished array, in vector lanes.
@@ -145,7 +145,7 @@ def _quotients(leaf: Array, scale: Array, dtype: str | None) -> Array:
 
 
 def _applied(operation: Operation, leaf: Array, factor: Array, dtype: str) -> Array:
-    """Apply *operation* in the compute dtype of *leaf*, rounding once to *dtype*. Complex numbers are processed as real pairs."""
+    """Apply *operation* in the compute dtype of *leaf*, rounding once to *dtype*. A complex number counts as two real ones."""
     work_dtype = compute_dtype(leaf.dtype.name)
     with jax.enable_x64(True):
         number = in_dtype(jnp.reshape(factor, ()), work_dtype)
@@ -178,7 +178,7 @@ def _plainly_finite(array: Array) -> Flag:
 
 
 def _finite_in_pieces(array: Array) -> Flag:
-    """Check that *array* is finite. One loop checks several pieces: XLA stores a flag per iteration, and thus fewer flags."""
+    """Check that *array* is finite. An iteration checks one value of each piece, because XLA stores a flag per iteration."""
     if is_explicitly_sharded(array):
         return _plainly_finite(array)
     flags = []

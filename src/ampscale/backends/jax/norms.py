@@ -1,5 +1,5 @@
 """
-Norms of several arrays from their sums of squares, as `kernels.plus` takes them. All functions require ``jax.enable_x64(True)``.
+Norms of several arrays, given sums of squares in the form of `kernels.plus`. All functions require ``jax.enable_x64(True)``.
 
 Spec: NORMS-global, NORMS-local, NORMS-magnitudes, NORMS-clip, NORMS-clip-magnitudes.
 """

@@ -28,7 +28,7 @@ _LEAST = {np.dtype(name): lifts.least for name, lifts in norms.LIFTS.items()}  #
 
 def owns(array: Any) -> bool:
     """Return True if *array* is a NumPy array or scalar."""
-    return isinstance(array, (np.ndarray, np.generic))  # torch.compile cannot trace `|` of these
+    return isinstance(array, (np.ndarray, np.generic))  # torch.compile cannot trace `|` of these types
 
 
 def namespace() -> Namespace:
@@ -176,7 +176,7 @@ def _histogram(array: Array) -> Array:
 def _run(
     op: FusedOp, tree: Tree, out: Tree = None, dtype: str | None = None, *, with_sums: bool = False
 ) -> tuple[Tree, PassResult] | None:
-    """Return the values and the results of a fused pass; None if they could differ from the core's definition."""
+    """Return the tree of values and the result of a fused pass; None if the pass does not support the arrays or *out*."""
     arrays = leaves(tree)
     if out is tree and (result := run_in_place_host(op, arrays, with_sums)) is not None:
         return out, result

@@ -21,7 +21,7 @@ _HEADER = object.__basicsize__  # bytes of an array object before the fields of 
 
 
 class _DtypePair(NamedTuple):
-    """Properties of the dtype of the sources and the dtype of the targets."""
+    """Properties of a pair of dtypes: that of the sources and that of the targets."""
 
     types: Array  # addresses of `numpy.ndarray` and of the two dtypes: int64
     itemsize: int  # bytes per value of a target

@@ -1,4 +1,4 @@
-"""torch backend. torch differentiates, modules are networks, and a sparse array is processed as its coalesced values."""
+"""torch backend. torch differentiates, a `torch.nn.Module` is a network, and the coalesced values represent a sparse array."""
 
 import operator
 from collections.abc import Callable
@@ -178,7 +178,7 @@ def exponent_histogram(tree: Tree) -> Array:
 
 
 def _applied(tree: Tree, factor: Scale, kernel: Callable[..., Tree], definition: Callable[..., Tree], *options: Any) -> Tree:
-    """Apply *kernel* to the arrays of *tree* if the kernels support them, else *definition*; to the local shards of DTensors."""
+    """Apply *kernel* to the arrays of *tree* if the kernels support them, else *definition*. DTensors are processed by shard."""
     tensors = leaves(tree)
     arrays = _values(tensors)
     supported = _supports(arrays, factor)
@@ -299,7 +299,7 @@ def _fill(targets: list[Array], arrays: list[Array]) -> bool:
     Copy *arrays* into *targets*, so that *targets* can be unscaled in place. In place, nothing is copied.
 
     Returns:
-        True; or False if arrays share memory or the kernels do not support *targets*. Then nothing was written.
+        True; or False, and nothing was written, if arrays share memory or the kernels do not support *targets*.
     """
     if targets is arrays or all(map(operator.is_, targets, arrays)):
         return kernels.are_disjoint(arrays)

@@ -19,7 +19,7 @@ from ..cpu.fused import FusedOp
 from . import compiled
 
 FLOATS = frozenset([torch.float16, torch.bfloat16, torch.float32, torch.float64])
-_CLASS_SETS = ({torch.Tensor}, {torch.nn.Parameter}, {torch.Tensor, torch.nn.Parameter})  # others may override operations
+_CLASS_SETS = ({torch.Tensor}, {torch.nn.Parameter}, {torch.Tensor, torch.nn.Parameter})  # other classes may override operations
 _TRACING = torch._C._TorchDispatchModeKey.PROXY
 _C_TYPES = {torch.float32: ctypes.c_float, torch.float64: ctypes.c_double}
 _LEAST = {torch.float32: LIFTS["float32"].least, torch.float64: LIFTS["float64"].least}
