@@ -105,5 +105,5 @@ def __getattr__(name: str) -> ModuleType:
 
 
 def __dir__() -> list[str]:
-    """Return the public names, with the modules that are not imported yet."""
+    """Return the public names, including the modules that are imported when they are first used."""
     return [*__all__, *_LAZY]

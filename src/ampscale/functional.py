@@ -368,7 +368,7 @@ def train_step(
     >>> bool(report.applied), state.params, float(report.next_scale)
     (False, array([1., 2.], dtype=float32), 16384.0)
     """
-    # Do not read network.params here: torch.compile would confuse them with *state.params*.
+    # Do not read network.params here: torch.compile would confuse its arrays with those of *state.params*.
     if not callable(getattr(network, "vjp", None)):
         network = network_of(network)
     check_methods(optimizer, "optimizer", "init", "update")
@@ -391,6 +391,7 @@ def check_unscale(tree: Tree, scale: Scale, out: Tree = None) -> Backend:
 
 
 def _check(tree: Tree, out: Tree = None, scale: Array | None = None) -> Backend:
+    """Validate the arrays of the arguments, and return the backend that owns them."""
     backend = get_backend(tree, scale=scale, out=None if out is tree else out)
     check_scalable(tree)
     if out is not None:

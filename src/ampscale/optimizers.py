@@ -112,10 +112,10 @@ class Optimizer:
             A function ``apply(finite)``, which commits the step if *finite* is True, and returns *finite*. The flag
             is a bool array of shape (), and is not copied to the host.
         """
-        updated, candidate = self._next(gradients)
+        new_params, new_state = self._next(gradients)
 
         def apply(finite: Flag) -> Flag:
-            self._commit(select(finite, updated, self._network.params), select(finite, candidate, self.state))
+            self._commit(select(finite, new_params, self._network.params), select(finite, new_state, self.state))
             return finite
 
         return apply

@@ -441,8 +441,8 @@ def fairseq_tolerance(
     The tolerance is 0 in fairseq unless the user sets it; 0.25 is an example.
     """
     check_number(overflow_tolerance, "overflow_tolerance", "a number above 0", 0, above=True)
-    counting = fairseq(init_scale, growth_factor, growth_interval, min_scale, raise_at_or_below)
-    return replace(counting, overflow_tolerance=overflow_tolerance, reset_bad_steps_on=("backoff",))
+    fairseq_rule = fairseq(init_scale, growth_factor, growth_interval, min_scale, raise_at_or_below)
+    return replace(fairseq_rule, overflow_tolerance=overflow_tolerance, reset_bad_steps_on=("backoff",))
 
 
 @published("fairscale", "0.4.13", "DynamicLossScaler", "fairscale/experimental/optim/dynamic_loss_scaler.py")
@@ -525,7 +525,7 @@ def mpx(
     init_scale: float = 2.0**15, growth_factor: float = 2.0, growth_interval: int = 2000, min_scale: float = 1.0
 ) -> LossScaleRule:
     """
-    Follows the rule of `jmp`, but never grows above 65504, the largest float16, since it multiplies in float16.
+    Follows the rule of `jmp`, but never grows above 65504, the largest float16, since mpx multiplies in float16.
 
     The class has no default for the initial scale; that of the preset is the one of `jmp`.
     """

@@ -152,12 +152,12 @@ def step_of(rule: RuleConstants) -> Step:
                 if rule.overflow_tolerance is None
                 else rounded(rounded(bad_steps) / rounded(window_steps)) >= constants.overflow_tolerance
             )
-            allowed = scale > blocks_backoff_at
-            if due and allowed:
+            may_back_off = scale > blocks_backoff_at
+            if due and may_back_off:
                 scale = backed_off(scale)
             if (due and old_scale <= constants.raises_at_min) or scale <= constants.raise_at_or_below:
                 return None
-            if allowed or not due:
+            if may_back_off or not due:
                 good_steps = rule.initial_good_steps
             if due:
                 bad_steps, window_steps = bad_after_backoff, 0

@@ -58,8 +58,8 @@ def check_one_library(**trees: Tree) -> None:
     locations = [(path, *_location(leaf)) for path, leaf in named]
     libraries, devices = {library for _, library, _ in locations}, {device for _, _, device in locations if device is not None}
     if len(libraries) > 1 or len(devices) > 1:
-        without_scale = {(library, device) for path, library, device in locations if path != "scale"}
-        remedy = "; create the state of the scaler with rule.init(like=array)" if len(without_scale) == 1 else ""
+        locations_without_scale = {(library, device) for path, library, device in locations if path != "scale"}
+        remedy = "; create the state of the scaler with rule.init(like=array)" if len(locations_without_scale) == 1 else ""
         raise TypeError(f"arrays must come from one library and one device, got {_listed(locations)}{remedy}")
 
 
@@ -67,7 +67,7 @@ def quiet(xp: Namespace) -> AbstractContextManager[Any]:
     """
     Return a context manager that silences NumPy's floating-point warnings.
 
-    Infinities and NaNs are expected values here, and other libraries do not warn.
+    Infinities and NaNs are expected in gradients, and other libraries do not warn.
     """
     return xp.errstate(all="ignore") if hasattr(xp, "errstate") else nullcontext()
 
@@ -81,7 +81,7 @@ def _share_location(arrays: list[Array]) -> bool:
     representatives = one_of_each_type(arrays)
     if all(map(array_api_compat.is_numpy_array, representatives)):
         return True
-    # For thousands of arrays, the attribute `device` is ten times faster than the function, but JAX tracers lack it.
+    # For thousands of arrays, the attribute is ten times faster than the function `array_api_compat.device`. JAX tracers lack it.
     are_torch = all(map(array_api_compat.is_torch_array, representatives))
     has_device = are_torch or all(type(array).__module__.startswith("cupy") for array in representatives)
     get_device = attrgetter("device") if has_device else array_api_compat.device

@@ -87,8 +87,8 @@ def coefficient_of(lifted: LiftedNorm, max_norm: float, divide: Operation = true
     norm, down = unlifted(lifted), LIFTS[name_of(lifted.value.dtype)].down
     xp = array_api_compat.array_namespace(norm)
     with quiet(xp):
-        large = clip_coefficient(lifted.value, max_norm * down, divide)
-        return xp.where(xp.isinf(norm), large, clip_coefficient(norm, max_norm, divide))
+        from_lifted = clip_coefficient(lifted.value, max_norm * down, divide)
+        return xp.where(xp.isinf(norm), from_lifted, clip_coefficient(norm, max_norm, divide))
 
 
 def clip_coefficient(norm: Array, max_norm: float, divide: Operation = truediv) -> Array:
@@ -211,11 +211,11 @@ def _lifted_and_plain_sums(part: Array, dtype: str) -> tuple[Array, Array, Array
     multiplies by the squares of the lifts.
     """
     xp = array_api_compat.array_namespace(part)
-    exact = in_dtype(part, "float64")
+    float64_part = in_dtype(part, "float64")
     if dtype == "float64":
-        down, up = (xp.sum(_squared(exact * lift)) for lift in LIFTS[dtype][:2])
+        down, up = (xp.sum(_squared(float64_part * lift)) for lift in LIFTS[dtype][:2])
     else:
-        down = up = xp.sum(_squared(exact))
+        down = up = xp.sum(_squared(float64_part))
     return down, up, xp.sum(_squared(in_dtype(part, dtype)), dtype=xp.float64)
 
 

@@ -232,8 +232,8 @@ def stacked(rows: list[Array], tree: Tree, columns: int) -> Array:
 
 def _exponent_range(name: str) -> tuple[int, int]:
     """Return the exponents of the smallest and the largest power of two of the dtype *name*."""
-    form = FLOATS[name]
-    return math.frexp(form.smallest_subnormal)[1] - 1, math.frexp(form.largest)[1] - 1
+    float_format = FLOATS[name]
+    return math.frexp(float_format.smallest_subnormal)[1] - 1, math.frexp(float_format.largest)[1] - 1
 
 
 def _exponents_of(magnitudes: Array, codes: Codes, default: int) -> Array:

@@ -74,7 +74,7 @@ class StepStatus(IntEnum):
     Args:
         APPLIED: The gradients were finite and the parameters were updated.
         OVERFLOW: A gradient was infinite or NaN, so the step was skipped.
-        NO_GRADIENTS: The network returned no gradients.
+        NO_GRADIENTS: The network returned no gradients on any rank.
         WOULD_RAISE: An overflow in which the published scaler would raise an error; the scale is unchanged. See
             `LossScaleRule.would_raise`.
         ACCUMULATED: The call was a micro-batch that does not complete a step; only `MFTrainOneStepCell` reports this.
@@ -203,12 +203,12 @@ def train_step(
     norm = None
     if max_norm is not None:
         gradients, norm = clip_gradients(gradients, max_norm, lifted, kernels)
-    updates, candidate = optimizer.update(gradients, state.optimizer, state.params)
+    updates, optimizer_state = optimizer.update(gradients, state.optimizer, state.params)
     scaler, would_raise = rule.transition(state.scaler, finite)
     one = xp.ones_like(state.applied)
     new_state = TrainState(
         params=select(finite, apply_updates(state.params, updates), state.params),
-        optimizer=select(finite, candidate, state.optimizer),
+        optimizer=select(finite, optimizer_state, state.optimizer),
         scaler=scaler,
         attempted=xp.asarray(state.attempted + one),
         applied=xp.where(finite, state.applied + one, state.applied),

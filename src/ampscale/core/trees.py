@@ -90,7 +90,7 @@ def map_leaves(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
     keys = [key for key, _ in children]
     columns = [_matching(keys, other) for other in others]
     members = [child for _, child in children]
-    # Most trees are one list or dict of many arrays: this returns the same as the recursion below, five times faster.
+    # Most trees are one list or dict of many arrays. For these, this is five times faster than the recursion below.
     if _are_arrays(members) and all(_are_arrays([other for other in column if other is not None]) for column in columns):
         return _rebuild(tree, list(map(function, members, *columns)))
     return _rebuild(tree, [map_leaves(function, *row) for row in zip(members, *columns, strict=True)])

@@ -90,7 +90,7 @@ class RankCommunicator(ABC):
 
     @abstractmethod
     def _sum(self, vector: Array) -> Array:
-        """Return the sum of a float32 or float64 vector over all ranks, with the same bits on each."""
+        """Return the sum of a float32 or float64 vector over all ranks, with the same bits on each rank."""
 
     @abstractmethod
     def _gather(self, array: np.ndarray) -> np.ndarray:
@@ -135,8 +135,8 @@ class RankCommunicator(ABC):
         self._record_gradients(tree, arrays, shapes=True)
         flat = _flat(arrays)
         self._first_sum("mean", self._zeros((self._length or START) - START))
-        if wrong := sorted({name_of(array.dtype) for array in arrays} & INTEGERS):
-            raise TypeError(f"gradients must be floating-point or complex, got {', '.join(wrong)}")
+        if unsupported := sorted({name_of(array.dtype) for array in arrays} & INTEGERS):
+            raise TypeError(f"gradients must be floating-point or complex, got {', '.join(unsupported)}")
         if not arrays:
             return tree
         with quiet(namespace_of(arrays)):
@@ -166,13 +166,14 @@ class RankCommunicator(ABC):
         values = self._values(finite, numbers, arrays, copies if with_norm else None)
         start = FLAGS + 2 * WORDS * len(numbers)
         integers, sums = self._first_sum("agree", values, start, state=list(numbers), norm=with_norm)
-        overflows, with_gradients, with_float64, *words = integers
+        overflows, ranks_with_gradients, ranks_with_float64, *words = integers
         if not self._are_equal(words):
             self._compare({name: float(number) for name, number in numbers.items()})
-        if with_norm and self._layout == "distinct" and 0 < with_float64 < with_gradients:
+        if with_norm and self._layout == "distinct" and 0 < ranks_with_float64 < ranks_with_gradients:
             self._compare({"dtype of the norm": _norm_dtype(arrays) if arrays else None})
-        lifted = self._norm(sums, arrays, bool(with_float64)) if with_norm else None
-        agreement = HostAgreement(_flag_like(not overflows, next(iter(numbers.values()))), with_gradients > 0, lifted)
+        lifted = self._norm(sums, arrays, bool(ranks_with_float64)) if with_norm else None
+        flag = _flag_like(not overflows, next(iter(numbers.values())))
+        agreement = HostAgreement(flag, ranks_with_gradients > 0, lifted)
         agreement.is_finite = not overflows
         return agreement
 
@@ -197,8 +198,8 @@ class RankCommunicator(ABC):
         """Return the values of this rank for `agree`: flags, words of *numbers*, and sums of squares unless *copies* is None."""
         words = self._words_and_squares(list(numbers.values()))
         xp = array_api_compat.array_namespace(words)
-        others = _like(xp.asarray([bool(arrays), _norm_dtype(arrays) == "float64"], dtype=words.dtype), words)
-        parts = [1 - _number(finite, words), others, words]
+        gradient_flags = _like(xp.asarray([bool(arrays), _norm_dtype(arrays) == "float64"], dtype=words.dtype), words)
+        parts = [1 - _number(finite, words), gradient_flags, words]
         if copies is not None and not arrays:
             parts.append(xp.zeros_like(words[:3]))
         elif copies is not None:
@@ -231,14 +232,13 @@ class RankCommunicator(ABC):
 
     def _first_sum(self, call: str, values: Array, integers: int = 0, **arguments: Any) -> tuple[list[int], Array]:
         """
-        Return the sums of *values* over all ranks, after a check that all have the same settings, *call* and *arguments*.
+        Check that all ranks have the same settings, *call* and *arguments*, and return the sums of *values* over all ranks.
 
-        The first *integers* sums are copied to the host with those of the check, and returned as ints. The others are returned as
-        an array.
+        The check and *values* share one collective. The first *integers* sums are returned as ints, the others as an array.
         """
         settings = {"call": call, **self._settings, **arguments}
-        number = float(int(sha256(to_text(settings).encode()).hexdigest()[:12], 16))  # 48 bits, which float64 represents
-        xp, words = array_api_compat.array_namespace(values), _like(self._words_and_squares([number]), values)
+        digest = float(int(sha256(to_text(settings).encode()).hexdigest()[:12], 16))  # 48 bits, which float64 represents
+        xp, words = array_api_compat.array_namespace(values), _like(self._words_and_squares([digest]), values)
         vector = xp.concat([xp.zeros_like(words[:1]), words, values])
         if self._length is None:
             self._compare(settings)

@@ -117,7 +117,7 @@ class JaxAxis:
             norm: True if the global norm is needed.
 
         Returns:
-            Results that are equal on all ranks; ``check_vma=True`` accepts them as such. The norm equals
+            Results that are equal on all ranks, also for ``check_vma=True``. The norm equals
             `ampscale.global_norm` of the whole arrays bit for bit, unless adding in another order changes how a float64 sum is
             rounded. It is computed in float64 even without jax_enable_x64.
 

@@ -182,10 +182,10 @@ def _cut(spans: Spans) -> tuple[Memory, Array]:
 def _run_in_threads_host(run: Kernel, arguments: tuple[Array, ...], count: int) -> bool:
     """Run the kernel in *count* threads, on ranges with about equal numbers of values. Return True if all results are finite."""
     ends = np.cumsum(arguments[2])
-    shares = min(len(ends), 4 * count) if count > 1 else 1
-    edges = np.searchsorted(ends, ends[-1] * np.arange(shares + 1) // shares)
-    edges[-1] = len(ends)
-    ranges = [slice(*pair) for pair in pairwise(edges.tolist())]
+    range_count = min(len(ends), 4 * count) if count > 1 else 1
+    bounds = np.searchsorted(ends, ends[-1] * np.arange(range_count + 1) // range_count)
+    bounds[-1] = len(ends)
+    ranges = [slice(*pair) for pair in pairwise(bounds.tolist())]
     return all(in_threads(lambda part: run(*(argument[part] for argument in arguments)), ranges, count))
 
 

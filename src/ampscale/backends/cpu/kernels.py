@@ -34,7 +34,7 @@ I16, I32, I64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)
 OF_DTYPE = {"float16": np.uint16(0), "bfloat16": np.int16(0), "float32": np.float32(0), "float64": np.float64(0)}
 
 _triple, _, _features = cpu_target.target_context.codegen().magic_tuple()
-# Without these instructions, LLVM would emit calls to functions that do not exist here, and the process would crash.
+# Without these instructions, LLVM would emit calls to library functions that are not loaded, and the process would crash.
 CONVERTS_FLOAT16 = "+f16c" in _features.split(",") or _triple.startswith(("aarch64", "arm64"))
 
 

@@ -87,7 +87,7 @@ def _measure(source, target, like, factor, divisor, codes, is_cached):
 
 @njit(nogil=True, inline="always")
 def _exponent(bits, fraction_bits, lowest):
-    """Return the exponent of a non-zero, finite magnitude. *lowest* is the exponent of the smallest one, whose bits are 1."""
+    """Return the exponent of a non-zero, finite magnitude. *lowest* is the exponent of the magnitude whose bits are 1."""
     units = np.int64(bits)
     if units >> fraction_bits:
         return (units >> fraction_bits) + (lowest + fraction_bits - 1)

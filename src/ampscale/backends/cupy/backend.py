@@ -131,7 +131,7 @@ def _histogram(array: Array) -> Array:
     bins = statistics.bins_of_bits(_magnitudes(array), dtype, lambda values: values.view(f"int{8 * dtype.itemsize}"))
     counts = cupy.zeros(statistics.BINS + 1, dtype=np.int32)
     cupy.add.at(counts, bins, 1)
-    return counts[:-1]
+    return counts[:-1]  # without the count of zeros, infinities and NaNs
 
 
 def _part_dtype(array: Array) -> Any:
@@ -151,9 +151,9 @@ def _run(
     arrays = leaves(tree)
     with _device_of(arrays):
         sources = _contiguous(arrays)
-        targets, operands, direct = _targets(sources, arrays if out is tree else leaves(out), dtype)
+        targets, operands, writes_to_out = _targets(sources, arrays if out is tree else leaves(out), dtype)
         finite, sums = launch_pass(operands, factor, divides=divides, sums=_norm_dtype(targets) if with_sums else None)
-        if out is not None and not direct:
+        if out is not None and not writes_to_out:
             overflow.write(out, targets)
     return (unflatten(tree, targets) if out is None else out), finite, sums
 

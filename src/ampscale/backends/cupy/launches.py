@@ -71,7 +71,7 @@ class Plan(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A plan, and its rows and owners on the device."""
+    """Plan together with its rows and owners on the device."""
 
     plan: Plan
     rows: Array
@@ -256,7 +256,7 @@ def _table(operands: Operands, create: Callable[[Plan], Array]) -> Table:
 
 
 def _copy_table(contents: Plan) -> Array:
-    """Copy the rows and owners of a plan from the host."""
+    """Copy the rows and owners of a plan to the device, and return them as one int64 array."""
     owners = np.zeros(-(-len(contents.owners) // 2) * 2, np.int32)
     owners[: len(contents.owners)] = contents.owners
     table = np.concatenate([contents.rows.reshape(-1), owners.view(np.int64)])
@@ -264,7 +264,7 @@ def _copy_table(contents: Plan) -> Array:
 
 
 def _write_table(contents: Plan) -> Array:
-    """Write the rows and owners of a plan by kernels that receive the rows as arguments."""
+    """Return the array of `_copy_table`, written by kernels that receive the rows as arguments."""
     count = contents.rows.size
     table = cupy.empty((count + -(-len(contents.owners) // 2),), dtype=np.int64)
     for first in range(0, len(contents.rows), TABLE_PART):
@@ -287,7 +287,7 @@ def _kernel(name: str) -> Any:
 
 @cache
 def _module(name: str | None) -> Any:
-    """Compile the fused pass *name*, or all other kernels if *name* is None. Compiling everything takes six times as long."""
+    """Compile the fused pass *name*, or all other kernels if *name* is None. Compiling all at once would take six times as long."""
     source = files("ampscale.backends").joinpath("cuda/kernels.cu").read_text("utf-8")
     constants: dict[str, Any] = {"THREADS": THREADS, "CHUNK": CHUNK, "DEPTH": DEPTH, "TABLE_PART": TABLE_PART}
     constants |= {lift.upper(): value for lift, value in LIFTS["float64"]._asdict().items()}

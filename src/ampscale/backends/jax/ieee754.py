@@ -42,9 +42,9 @@ def widened(array: Array) -> Array:
 
 def narrowed(array: Array) -> Array:
     """Round float64 *array* to float32, including subnormal numbers. Requires ``jax.enable_x64(True)``."""
-    small = jnp.abs(array) < 2.0**-126
-    tiny = _with_sign(jnp.where(small, jnp.abs(array), 0), jnp.signbit(array))
-    return jnp.where(small, tiny, array.astype(jnp.float32))
+    is_tiny = jnp.abs(array) < 2.0**-126
+    tiny = _with_sign(jnp.where(is_tiny, jnp.abs(array), 0), jnp.signbit(array))
+    return jnp.where(is_tiny, tiny, array.astype(jnp.float32))
 
 
 @jax.custom_jvp
@@ -125,17 +125,17 @@ def _in_float64(operation: Operation, left: Array, right: Array) -> Array:
 def _magnitude(array: Array) -> tuple[Array, Array]:
     """Return two float64 arrays whose product is the absolute value of float32 *array*. The second contains 1 or 2**-149."""
     bits = jax.lax.bitcast_convert_type(array, jnp.int32) & 0x7FFFFFFF
-    tiny = bits < 0x00800000
-    value = jnp.where(tiny, bits.astype(jnp.float32), jax.lax.bitcast_convert_type(bits, jnp.float32))
-    return value.astype(jnp.float64), jnp.where(tiny, 2.0**-149, 1.0)
+    is_tiny = bits < 0x00800000
+    value = jnp.where(is_tiny, bits.astype(jnp.float32), jax.lax.bitcast_convert_type(bits, jnp.float32))
+    return value.astype(jnp.float64), jnp.where(is_tiny, 2.0**-149, 1.0)
 
 
 def _with_sign(magnitude: Array, negative: Array) -> Array:
     """Round non-negative float64 *magnitude* to float32, and set the sign. Subnormal results are integer multiples of 2**-149."""
-    small = magnitude < 2.0**-126
-    value = jnp.where(small, jnp.rint(magnitude * 2.0**149), magnitude).astype(jnp.float32)
+    is_tiny = magnitude < 2.0**-126
+    value = jnp.where(is_tiny, jnp.rint(magnitude * 2.0**149), magnitude).astype(jnp.float32)
     units = jax.lax.bitcast_convert_type(value + jnp.float32(2.0**23), jnp.int32) - 0x4B000000  # mantissa of the sum
-    bits = jnp.where(small, units, jax.lax.bitcast_convert_type(value, jnp.int32))
+    bits = jnp.where(is_tiny, units, jax.lax.bitcast_convert_type(value, jnp.int32))
     return jax.lax.bitcast_convert_type(jnp.where(negative, bits | jnp.int32(-(2**31)), bits), jnp.float32)
 
 
@@ -155,8 +155,8 @@ def _lifted(operation: Operation, left: Array, right: Array) -> Array:
 def _nearest(units: Array, residual: Array) -> Array:
     """Round *units* + *residual* to an integer, ties to even. *residual* is negligible unless *units* is a tie."""
     below = jnp.floor(units)
-    tie = (units - below == 0.5) & (residual != 0)
-    return jnp.where(tie, jnp.where(residual > 0, below + 1, below), jnp.rint(units))
+    is_tie = (units - below == 0.5) & (residual != 0)
+    return jnp.where(is_tie, jnp.where(residual > 0, below + 1, below), jnp.rint(units))
 
 
 def _residual(operation: Operation, left: Array, right: Array, result: Array) -> Array:

@@ -34,7 +34,7 @@ LAST_LIFT = 2.0**150
 class Row(NamedTuple):
     """Results of a kernel for one array; None for each result that the kernel does not compute."""
 
-    value: Array | None = None  # array of the same shape
+    value: Array | None = None  # array of the shape of the argument
     finite: Flag | None = None  # bool, shape ()
     squares: Array | None = None  # float64: sum of the squares, as `plus` takes it
     counts: Array | None = None  # int32: a row of statistics, or a histogram
@@ -88,7 +88,7 @@ def histogram(leaf: Array) -> Row:
     """Count the values of *leaf* by exponent as `core.statistics.exponent_histogram` does."""
     with jax.enable_x64(True):
         bins = statistics.bins_of_bits(_magnitudes(leaf), parts(leaf)[0].dtype, _bits)
-        return Row(counts=jnp.zeros(statistics.BINS + 1, jnp.int32).at[bins].add(1)[:-1])
+        return Row(counts=jnp.zeros(statistics.BINS + 1, jnp.int32).at[bins].add(1)[:-1])  # without zeros, infinities and NaNs
 
 
 def parts(leaf: Array) -> list[Array]:
@@ -223,10 +223,10 @@ def _sum_of_squares(array: Array, norm_dtype: str) -> Array:
         return _sum(array, _float32_squares)
     down, up, least = LIFTS["float64"]
     plain = _sum(array, _float64_squares)
-    large, tiny = plain == jnp.inf, plain < least * least
-    lift = jnp.where(large, down, jnp.where(tiny, up, 1.0))
-    scaled_sum = partial(_sum, array, partial(_lifted_squares, large=large))
-    return jnp.stack([jax.lax.cond(large | tiny, scaled_sum, lambda: plain), lift])
+    is_large, is_tiny = plain == jnp.inf, plain < least * least
+    lift = jnp.where(is_large, down, jnp.where(is_tiny, up, 1.0))
+    lifted_sum = partial(_sum, array, partial(_lifted_squares, is_large=is_large))
+    return jnp.stack([jax.lax.cond(is_large | is_tiny, lifted_sum, lambda: plain), lift])
 
 
 @_sum_of_squares.defjvp
@@ -254,16 +254,16 @@ def _float32_squares(array: Array) -> Array:
     values = array.astype(jnp.float32)
     bits = jax.lax.bitcast_convert_type(values, jnp.int32) & 0x7FFFFFFF
     exact = jnp.where(bits < 0x00800000, bits.astype(jnp.float64) * 2.0**-149, values.astype(jnp.float64))
-    common = (bits - 0x20000000).astype(jnp.uint32) < 0x3F800000  # absolute values from 2**-63 to 2**64, in one comparison
-    return jnp.where(common, (values * values).astype(jnp.float64), exact * exact)
+    is_common = (bits - 0x20000000).astype(jnp.uint32) < 0x3F800000  # absolute values from 2**-63 to 2**64, in one comparison
+    return jnp.where(is_common, (values * values).astype(jnp.float64), exact * exact)
 
 
-def _lifted_squares(array: Array, large: Flag) -> Array:
-    """Return the float64 squares of values scaled by a power of two: down if the plain sum is *large*, else up."""
+def _lifted_squares(array: Array, is_large: Flag) -> Array:
+    """Return the float64 squares of the values after multiplication by the lift: `down` if *is_large* is True, else `up`."""
     values, lifts = in_dtype(array, "float64"), LIFTS["float64"]
-    up = multiply(values, jnp.float64(LAST_LIFT)) * (lifts.up / LAST_LIFT)
-    values = jnp.where(large, values * lifts.down, up)
-    return values * values
+    lifted_up = multiply(values, jnp.float64(LAST_LIFT)) * (lifts.up / LAST_LIFT)
+    lifted = jnp.where(is_large, values * lifts.down, lifted_up)
+    return lifted * lifted
 
 
 def _sum(array: Array, function: Callable[[Array], Array]) -> Array:
@@ -282,8 +282,8 @@ def _sum_in_lanes(array: Array, function: Callable[[Array], Array]) -> Array:
     if flat.dtype != jnp.bfloat16:
         return jnp.sum(_lane_sums(flat, function))
     size = flat.size // SLICES  # a loop that slices bfloat16 would first convert the whole array to float32
-    shorter = reduce(add, [function(flat[piece * size : (piece + 1) * size]) for piece in range(SLICES)])
-    return _sum_in_lanes(shorter, lambda sums: sums) + jnp.sum(function(flat[SLICES * size :]))
+    piece_sums = reduce(add, [function(flat[piece * size : (piece + 1) * size]) for piece in range(SLICES)])
+    return _sum_in_lanes(piece_sums, lambda sums: sums) + jnp.sum(function(flat[SLICES * size :]))
 
 
 def _lane_sums(flat: Array, function: Callable[[Array], Array]) -> Array:

@@ -319,6 +319,7 @@ def _check_and_multiply(arrays: list[Array], found_inf: Array, factor: Array) ->
 
 
 def _divide(arrays: list[Array], scale: Scale) -> None:
+    """Divide *arrays* by *scale* in place: in float64 for float64 arrays, else in float32, rounded once."""
     for group in _by_dtype(arrays):
         divisor = _scalar(scale, _compute_dtype(group[0].dtype), group[0])
         if group[0].is_cpu or group[0].dtype == divisor.dtype:

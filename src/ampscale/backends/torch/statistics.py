@@ -43,7 +43,7 @@ def exponent_histogram(arrays: list[Array]) -> Array:
         for block in _magnitudes(array).reshape(-1).split(_HISTOGRAM_BLOCK):
             bins = bins_of_bits(block, dtype, _bits)
             histogram.index_add_(0, bins, torch.ones_like(bins))
-    return histograms[:, :-1]
+    return histograms[:, :-1]  # without the counts of zeros, infinities and NaNs
 
 
 def _local(arrays: list[Array]) -> list[Array]:
