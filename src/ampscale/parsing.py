@@ -135,6 +135,7 @@ def _pieces(value: object, limit: int, levels: int = DEEPEST) -> Iterator[str]:
 
 
 def _members(container: Any, limit: int, levels: int) -> Iterator[str]:
+    """Yield the `repr` of a list, tuple or dict in pieces."""
     opening, closing = ("[", "]") if isinstance(container, list) else ("{", "}") if isinstance(container, dict) else ("(", ")")
     yield opening
     for index, member in enumerate(container):

@@ -103,6 +103,7 @@ def transition(rule: RuleConstants, state: LossScaleState, finite: Flag) -> tupl
 
 
 def _events(rule: RuleConstants, state: LossScaleState, scale: Array, finite: Array) -> Events:
+    """Return the events of a step that changes *scale*: the scale of *state*, or its pending scale."""
     xp = array_api_compat.array_namespace(scale)
     grows = finite & (state.good_steps >= rule.growth_interval - 1)
     if state.window_steps is None:
@@ -148,6 +149,7 @@ def _incremented(count: Array) -> Array:
 
 
 def _raises(rule: RuleConstants, scale: Array, new_scale: Array, events: Events) -> Array:
+    """Return True if the published scaler raises an error in this step."""
     xp = array_api_compat.array_namespace(scale)
     raises = xp.zeros_like(events.due)
     if rule.raise_at_min_scale:
@@ -158,6 +160,7 @@ def _raises(rule: RuleConstants, scale: Array, new_scale: Array, events: Events)
 
 
 def _grown(rule: RuleConstants, scale: Array, bad_steps: Array) -> Array:
+    """Return the scale after a growth."""
     xp = array_api_compat.array_namespace(scale)
     grown = _scaled(rule, operator.mul, scale, rule.growth_factor)
     if rule.warmup_growth_factor is not None:
@@ -169,6 +172,7 @@ def _grown(rule: RuleConstants, scale: Array, bad_steps: Array) -> Array:
 
 
 def _backed_off(rule: RuleConstants, scale: Array) -> Array:
+    """Return the scale after a backoff."""
     xp = array_api_compat.array_namespace(scale)
     if rule.divide_on_backoff:
         backed_off = _scaled(rule, operator.truediv, scale, rule.backoff_divisor)

@@ -248,6 +248,7 @@ def _is_16_bit(param: Array) -> bool:
 
 
 def _added(param: Array, update: Array) -> Array:
+    """Return *param* plus *update* as in `apply_updates`."""
     xp = array_api_compat.array_namespace(param)
     dtype = compute_dtype(name_of(param.dtype))
     with quiet(xp):
@@ -257,6 +258,7 @@ def _added(param: Array, update: Array) -> Array:
 def _without_gradients(
     state: TrainState, loss: Array, finite: Flag, learning_rate: Array | None, statistics: Array | None
 ) -> tuple[TrainState, StepReport]:
+    """Return the state and the report of a step in which no rank has gradients."""
     xp = array_api_compat.array_namespace(state.attempted)
     scale = state.scaler.scale
     new_state = state._replace(attempted=xp.asarray(state.attempted + xp.ones_like(state.attempted)))

@@ -145,6 +145,7 @@ def _gathered(tree: Tree, levels: int = MOST_LEVELS) -> list[Array] | None:
 
 
 def _append_structure(parts: list[Any], tree: Tree) -> None:
+    """Append the `structure` of *tree* to *parts*."""
     members = _members(tree)
     if members is None:
         parts.append(None if tree is None else "array")
@@ -176,6 +177,7 @@ def _are_arrays(values: Sequence[Any]) -> bool:
 
 
 def _walk(tree: Tree, path: str, levels: int = MOST_LEVELS) -> Iterator[tuple[str, Array]]:
+    """Yield the path and the array of each leaf; raise a RecursionError if there are more than *levels* levels."""
     if tree is None:
         return
     children = _children(tree)
@@ -253,6 +255,7 @@ def _outline(tree: Tree) -> Any:
 
 
 def _rebuild(tree: Tree, children: list[Tree]) -> Tree:
+    """Return a container of the type of *tree*, with the keys of *tree* and the given *children*."""
     if type(tree) in (dict, OrderedDict):
         return type(tree)(zip(tree, children, strict=True))
     if hasattr(tree, "_fields"):

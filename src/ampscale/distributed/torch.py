@@ -121,12 +121,12 @@ class TorchDistributed(RankCommunicator):
         """
 
         def create(limit: timedelta) -> None:
-            own = dist.ProcessGroup(self._store, index := self.ranks.index(self.rank), len(self.ranks))
+            new_group = dist.ProcessGroup(self._store, index := self.ranks.index(self.rank), len(self.ranks))
             engine = dist.ProcessGroupGloo(self._store, index, len(self.ranks), limit)
             engine._set_default_timeout(default_pg_timeout)  # from now on, `wait` of each communicator has its own limit
             for device in ("cpu", "cuda"):
-                own._register_backend(torch.device(device), dist.ProcessGroup.BackendType.GLOO, engine)
-            _own_groups[group] = own
+                new_group._register_backend(torch.device(device), dist.ProcessGroup.BackendType.GLOO, engine)
+            _own_groups[group] = new_group
 
         if group not in _own_groups:
             self._await(create)

@@ -188,6 +188,7 @@ def _attributes(arrays: list[Array], name: str) -> tuple[Any, ...]:
 
 
 def _is_writable(operands: Operands) -> bool:
+    """Return the value of `Plan.writable`."""
     if operands.targets is None:
         return False
     spans = _spans(operands.addresses, operands.sizes, operands.dtypes)
@@ -205,6 +206,7 @@ def _spans(addresses: tuple[int, ...], sizes: tuple[int, ...], dtypes: tuple[Any
 
 
 def _launches(kernels: list[str], chunks: np.ndarray) -> list[Launch]:
+    """Return a launch for each kernel, given the kernel and the number of chunks of each row; rows are grouped by kernel."""
     launches, first = [], 0
     for kernel, group in groupby(zip(kernels, chunks, strict=True), key=itemgetter(0)):
         blocks = sum(count for _, count in group)
@@ -226,12 +228,14 @@ def _as_arguments(factor: Scale) -> tuple[Array | None, np.bool_, np.float64]:
 
 
 def _true() -> Flag:
+    """Return a new flag of shape () that is True, set without a kernel launch."""
     flag = cupy.empty((), dtype=np.bool_)
     flag.data.memset_async(1, flag.nbytes)
     return flag
 
 
 def _prepared(operands: Operands) -> Table:
+    """Return the table for launches on the current stream: a cached table, or during graph capture a new one."""
     stream = cupy.cuda.get_current_stream()
     if stream.is_capturing():  # a captured table is written only at replay, and must live as long as the graph
         return _table(operands, _write_table)
@@ -287,7 +291,7 @@ def _kernel(name: str) -> Any:
 
 @cache
 def _module(name: str | None) -> Any:
-    """Compile the fused pass *name*, or all other kernels if *name* is None. Compiling all at once would take six times as long."""
+    """Compile the fused pass *name*, or the other kernels if *name* is None. Compiling everything at once takes six times as long."""
     source = files("ampscale.backends").joinpath("cuda/kernels.cu").read_text("utf-8")
     constants: dict[str, Any] = {"THREADS": THREADS, "CHUNK": CHUNK, "DEPTH": DEPTH, "TABLE_PART": TABLE_PART}
     constants |= {lift.upper(): value for lift, value in LIFTS["float64"]._asdict().items()}

@@ -234,6 +234,7 @@ def _map(kernel: _Kernel, arrays: list[Array], *operands: Array, **options: Any)
 
 
 def _map_singly(kernel: _Kernel, arrays: list[Array], *operands: Array, **options: Any) -> _Columns:
+    """Do what `_map` does, with one call of the kernel for each array."""
     rows = [_map_one(kernel, array, *operands, **options) for array in arrays]
     values, flags, sums, counts = ([row[index] for row in rows if row[index] is not None] for index in range(4))
     return values, flags, sums, counts

@@ -195,6 +195,7 @@ def _placement(tensor: Array) -> Any:
 
 
 def _wrapped(local: Array, like: Array) -> Array:
+    """Return a DTensor with the local shard *local* and the placements of *like*; *local* itself if *like* is not a DTensor."""
     if not _is_dtensor(like):
         return local
     from torch.distributed.tensor import DTensor
