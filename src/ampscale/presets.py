@@ -220,11 +220,11 @@ def paddle_static_old(
     growth_interval: int = 1000,
     hysteresis: int = 2,
 ) -> LossScaleRule:
-    """Follows the rule of `paddle_static`, with the defaults of fleet and of the old form; a backoff multiplies by 0.8."""
+    """Follows the rule of `paddle_static`, with the defaults of fleet and of the old `decorate`; a backoff multiplies by 0.8."""
     return paddle_static(init_scale, growth_factor, backoff_factor, growth_interval, hysteresis)
 
 
-# PyTorch and what was built on it
+# PyTorch, and projects built on it
 
 
 @published("PyTorch", "2.13.0", "torch.amp.GradScaler", "torch/amp/grad_scaler.py")
@@ -349,7 +349,7 @@ def deepspeed_fp16_optimizer(init_scale: float = 2.0**16, growth_interval: int =
     """
     Follows the rule of `deepspeed`, but every overflow backs off, and no overflow raises an error.
 
-    The lower bound of FP16_UnfusedOptimizer is 0.25.
+    FP16_UnfusedOptimizer has the same rule with a lower bound of 0.25.
     """
     return _on_the_host(init_scale, 2.0, growth_interval, min_scale=min_scale, initial_good_steps=-1)
 

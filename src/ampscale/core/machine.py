@@ -103,7 +103,7 @@ def transition(rule: RuleConstants, state: LossScaleState, finite: Flag) -> tupl
 
 
 def _events(rule: RuleConstants, state: LossScaleState, scale: Array, finite: Array) -> Events:
-    """Return the events of a step that changes *scale*: the scale of *state*, or its pending scale."""
+    """Return the events of a step. *scale* is the value that the step changes: the scale or the pending scale of *state*."""
     xp = array_api_compat.array_namespace(scale)
     grows = finite & (state.good_steps >= rule.growth_interval - 1)
     if state.window_steps is None:

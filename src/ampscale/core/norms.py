@@ -28,7 +28,7 @@ CLIP_EPSILON = 1e-6
 
 
 class Lifts(NamedTuple):
-    """Powers of two that lift values before they are squared in a dtype."""
+    """Lifts for the norms of one dtype, and the norm below which values are lifted up."""
 
     down: float  # for infinite norms, so that no square overflows
     up: float  # for tiny norms, so that the square of the smallest subnormal number becomes normal

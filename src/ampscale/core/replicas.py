@@ -77,7 +77,7 @@ class Communicator(Protocol):
 
     def check_same(self, **settings: Any) -> None:
         """
-        Compare settings that must be equal on all ranks, such as the rule, now or in the next collective.
+        Compare, now or in the next collective, settings that must be equal on all ranks, such as the rule.
 
         Args:
             settings: Values whose `repr` shows all differences.

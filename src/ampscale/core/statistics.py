@@ -206,7 +206,7 @@ def bins_of_bits(bits: Array, dtype: Any, bits_of: Callable[[Array], Array]) -> 
 
     Args:
         bits: Bit patterns of numbers of *dtype*, without the sign.
-        dtype: Real dtype of the library.
+        dtype: Real dtype of the numbers, an object of the array library.
         bits_of: Returns the bit patterns of an array of *dtype*.
     """
     xp = array_api_compat.array_namespace(bits)

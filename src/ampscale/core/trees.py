@@ -22,7 +22,7 @@ _flatteners: list[Callable[[Any], Flattened | None]] = []
 
 
 def register_container(flatten: Callable[[Any], Flattened | None]) -> None:
-    """Register container types of an array library. *flatten* returns None for an object of another type."""
+    """Register *flatten*, which flattens the containers of an array library, and returns None for an object of any other type."""
     _flatteners.append(flatten)
 
 

@@ -38,7 +38,7 @@ Result = TypeVar("Result")
 
 
 class HostAgreement(Agreement):
-    """Agreement whose flag has been read on the host, so that callers need not read the array again."""
+    """Agreement whose flag has been read on the host, so that callers need not copy it to the host again."""
 
     is_finite: bool
 
@@ -106,7 +106,7 @@ class RankCommunicator(ABC):
 
     def exchange(self, text: str) -> list[str]:
         """
-        Send *text* to all ranks, and return the text of each, in the order of `ranks`. All ranks must call it.
+        Send *text* to all ranks, and return the text of each, in the order of `ranks`. All ranks must call this method.
 
         Raises:
             RankError: A rank does not respond.
@@ -265,7 +265,7 @@ class RankCommunicator(ABC):
             raise RankError(difference(self._run(self._exchange, text), self.ranks))
 
     def _run(self, collective: Callable[[Any], Result], argument: Any) -> Result:
-        """Run a collective. After an error or interrupt, every later one raises a RankError, since other ranks may still wait."""
+        """Run a collective. After an error or interrupt, all later calls raise a RankError, since other ranks may still wait."""
         if self._failure:
             raise RankError(self._failure)
         try:

@@ -117,7 +117,7 @@ class JaxAxis:
             norm: True if the global norm is needed.
 
         Returns:
-            Results that are equal on all ranks, also for ``check_vma=True``. The norm equals
+            An `Agreement` that is equal on all ranks, which JAX recognizes with ``check_vma=True``. The norm equals
             `ampscale.global_norm` of the whole arrays bit for bit, unless adding in another order changes how a float64 sum is
             rounded. It is computed in float64 even without jax_enable_x64.
 
@@ -216,7 +216,7 @@ def _addable(square: Array, lift: Array) -> Array:
     """
     Convert a sum of squares of values times *lift* to three sums, for the lifts 1, `down` and `up`, that ranks can add.
 
-    The third is 0 unless *lift* is `up`.
+    The third sum is 0 unless *lift* is `up`.
     """
     down, up, _ = LIFTS["float64"]
     is_down, is_up = lift < 1, lift > 1

@@ -26,7 +26,7 @@ def minus(typingctx, left, right):
 
 @intrinsic
 def plus_flag(typingctx, total, flag):
-    """Return *total*, an unsigned integer, plus 1 if *flag* is True. The integer keeps its width, and with it a vector lane."""
+    """Return *total*, an unsigned integer, plus 1 if *flag* is True. The sum has the width of *total*."""
     return total(total, types.boolean), lambda c, b, s, a: b.add(a[0], b.zext(a[1], a[0].type))
 
 
@@ -44,7 +44,7 @@ def _range(source):
 @njit(nogil=True, inline="always")
 def _count(source, target, like, factor, divisor, codes):
     """
-    Write the results to *target*, and count the values of *source*, at most 2**15.
+    Write the results to *target*, and count the values of *source*, of which there are at most 2**15.
 
     Comparing differences of unsigned integers avoids branches: a magnitude minus 1 is largest for zeros, and a magnitude minus
     infinity is smaller for non-finite values than for finite ones.

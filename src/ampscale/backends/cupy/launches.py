@@ -114,8 +114,8 @@ def launch_norms(sums: Array, dtype: str, limit: float) -> tuple[Array, Array, A
     Return the norms of arrays, given the sums of their squares as `launch_pass` returns them.
 
     Returns:
-        The norm of each array, the norm of all arrays together, of shape (), and the coefficient that clips to *limit*, of
-        shape (): all in *dtype*, float32 or float64.
+        Three arrays in *dtype*, float32 or float64: the norms of the arrays, of shape (number of arrays,); the norm of all arrays
+        together, of shape (); and the coefficient that clips to *limit*, of shape ().
     """
     local, norm, coefficient = (cupy.empty(shape, dtype=dtype) for shape in ((len(sums),), (), ()))
     down = LIFTS[dtype].down
@@ -291,7 +291,7 @@ def _kernel(name: str) -> Any:
 
 @cache
 def _module(name: str | None) -> Any:
-    """Compile the fused pass *name*, or the other kernels if *name* is None. Compiling everything at once takes six times as long."""
+    """Compile the fused pass *name*, or the other kernels if *name* is None. Compiling all at once takes six times as long."""
     source = files("ampscale.backends").joinpath("cuda/kernels.cu").read_text("utf-8")
     constants: dict[str, Any] = {"THREADS": THREADS, "CHUNK": CHUNK, "DEPTH": DEPTH, "TABLE_PART": TABLE_PART}
     constants |= {lift.upper(): value for lift, value in LIFTS["float64"]._asdict().items()}

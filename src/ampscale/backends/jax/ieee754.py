@@ -74,7 +74,7 @@ def _computed(operation: Operation, left: Array, right: Array) -> Array:
 
 @_computed.defjvp
 def _derivative(operation: Operation, values: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
-    """Use the derivative of JAX's own operation, because operations on bits have no derivative."""
+    """Return the result and its tangent: that of JAX's own operation, since operations on bits have no derivative."""
     _, tangent = jax.jvp(partial(_plain, operation), values, tangents)
     return _computed(operation, *values), tangent
 
@@ -109,9 +109,9 @@ def _in_float64(operation: Operation, left: Array, right: Array) -> Array:
     """
     Return a float32 result computed in float64. Rounding twice equals rounding once: float64 has more than twice the digits.
 
-    A quotient is the product with the reciprocal, which has a relative error of at most 2**-52, rounded to 51 bits. This rounding
-    restores exact ties between two float32 numbers, normal or subnormal; every other quotient differs from a tie by at least
-    2**-49 of its value.
+    A quotient is computed as the product of *left* and the reciprocal of *right*. The product, whose relative error is at most
+    2**-52, is rounded to 51 bits. This rounding restores exact ties between two float32 numbers, normal or subnormal; every
+    other quotient differs from a tie by at least 2**-49 of its value.
     """
     with jax.enable_x64(True):
         factor = jnp.abs(widened(right))

@@ -105,9 +105,9 @@ def plus(left: Array, right: Array, norm_dtype: str) -> Array:
     """
     Return the sum of two sums of squares, each float64.
 
-    For "float32", both have shape (). They and the result are rounded to float32 precision, with the exponent range of float64.
-    For "float64", both have shape (2,): the sum of the squares of values that were scaled by a power of two, so that no square
-    overflows or underflows, and this power of two, the lift.
+    If *norm_dtype* is "float32", both have shape (). They and the result are rounded to float32 precision, with the exponent
+    range of float64. If it is "float64", both have shape (2,): the sum of the squares of values that were multiplied by a power
+    of two, so that no square overflows or underflows, and this power of two, the lift.
     """
     if norm_dtype == "float32":
         return in_float32_precision(in_float32_precision(left) + in_float32_precision(right))
@@ -178,7 +178,7 @@ def _plainly_finite(array: Array) -> Flag:
 
 
 def _finite_in_pieces(array: Array) -> Flag:
-    """Check that *array* is finite. An iteration checks one value of each piece, because XLA stores a flag per iteration."""
+    """Check that *array* is finite. A loop iteration checks one value of each piece, since XLA stores a flag per iteration."""
     if is_explicitly_sharded(array):
         return _plainly_finite(array)
     flags = []

@@ -20,28 +20,29 @@ _UNROLL = 8  # additions per loop iteration; the overhead of an iteration equals
 
 @partial(jax.jit, static_argnums=1)
 def root(sums: list[Array], norm_dtype: str) -> Array:
-    """Return the square root of the total of the sums, added in order."""
+    """Return the square root, in *norm_dtype*, of the total of *sums*, added in order."""
     return _unlifted_root(_total(sums, norm_dtype), norm_dtype)
 
 
 @partial(jax.jit, static_argnums=1)
 def roots(sums: list[Array], norm_dtype: str) -> Array:
-    """Return the square root of each sum."""
+    """Return the square root, in *norm_dtype*, of each of *sums*."""
     return jax.vmap(partial(_unlifted_root, norm_dtype=norm_dtype))(_stacked(sums, norm_dtype))
 
 
 @partial(jax.jit, static_argnums=2)
 def coefficient(sums: list[Array], limit: Array, norm_dtype: str) -> tuple[Array, Array]:
     """Return the clipping coefficient in float64, and the norm in *norm_dtype*: both of shape ()."""
-    norm, lowered = _norm_and_lowered(sums, norm_dtype)
-    return jnp.where(jnp.isinf(norm), _ratio(lowered, limit * LIFTS[norm_dtype].down), _ratio(norm, limit)), norm
+    norm, lowered_norm = _norm_and_lowered(sums, norm_dtype)
+    return jnp.where(jnp.isinf(norm), _ratio(lowered_norm, limit * LIFTS[norm_dtype].down), _ratio(norm, limit)), norm
 
 
 def lifted_norm(sums: list[Array], norm_dtype: str) -> LiftedNorm:
     """Return the norm as a `LiftedNorm`, which is finite even if the norm exceeds the range of its dtype."""
-    norm, lowered = _norm_and_lowered(sums, norm_dtype)
-    one = jnp.ones_like(norm)
-    return LiftedNorm(*(jnp.where(jnp.isinf(norm), *pair) for pair in ((lowered, norm), (one * LIFTS[norm_dtype].down, one))))
+    norm, lowered_norm = _norm_and_lowered(sums, norm_dtype)
+    is_infinite, one = jnp.isinf(norm), jnp.ones_like(norm)
+    down = one * LIFTS[norm_dtype].down
+    return LiftedNorm(jnp.where(is_infinite, lowered_norm, norm), jnp.where(is_infinite, down, one))
 
 
 def _norm_and_lowered(sums: list[Array], norm_dtype: str) -> tuple[Array, Array]:

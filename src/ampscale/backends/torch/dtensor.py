@@ -127,7 +127,7 @@ def group_of(ranks: Iterable[int]) -> "dist.ProcessGroup":
     Creating a group is not always safe: torch waits forever if the ranks have created different numbers of groups before.
 
     Raises:
-        RuntimeError: This rank is not in *ranks*. torch would return None instead of a group, which means all ranks.
+        RuntimeError: This rank is not in *ranks*. torch would return None, which stands for the group of all ranks.
     """
     default, key = dist.distributed_c10d._get_default_group(), frozenset(ranks)
     if dist.get_rank() not in key:

@@ -51,7 +51,7 @@ class ModuleNetwork:
         Return the loss for *params*, and a function that maps an output cotangent to gradients and can be called once.
 
         Gradients are dense or sparse, as torch returns them, and None if the loss does not depend on a parameter. Every call
-        updates the module's buffers, such as running means. torch.compile supports this only with
+        updates the module's buffers, such as running means. torch.compile supports this method only with
         ``torch._dynamo.config.trace_autograd_ops``.
 
         Raises:

@@ -35,7 +35,7 @@ def measured(arrays: list[Array]) -> Array:
 
 
 def exponent_histogram(arrays: list[Array]) -> Array:
-    """Return the exponent histograms of *arrays*, which `measured` describes: int32, shape (number of arrays, `BINS`)."""
+    """Return the exponent histograms of *arrays*, given as for `measured`: int32, shape (number of arrays, `BINS`)."""
     arrays = _local(arrays)
     histograms = torch.zeros((len(arrays), BINS + 1), dtype=torch.int32, device=arrays[0].device if arrays else None)
     for array, histogram in zip(arrays, histograms, strict=True):
