@@ -14,17 +14,17 @@ from typing import Any
 
 LONGEST_JSON = 2**23  # bytes
 LONGEST_TOML = 2**20  # characters
-LONGEST_LOG = 2**28  # bytes, of a training log or a CSV file; together with MOST_MESSAGES, it limits memory use to about 2 GB
-LONGEST_RUN = 2**30  # bytes, of a run file
-MOST_MESSAGES = 1_000_000  # in a training log
-LONGEST_ROW = 2**20  # characters, of a CSV file
-LONGEST_PICKLE = 2**26  # bytes, in an archive of torch
-LONGEST_RULE = 10_000  # characters, on the command line
+LONGEST_LOG = 2**28  # bytes of a training log or a CSV file; together with MOST_MESSAGES, it limits memory use to about 2 GB
+LONGEST_RUN = 2**30  # bytes of a run file
+MOST_MESSAGES = 1_000_000  # messages in a training log
+LONGEST_ROW = 2**20  # characters of a row of a CSV file
+LONGEST_PICKLE = 2**26  # bytes of a pickle in an archive of torch
+LONGEST_RULE = 10_000  # characters of a rule on the command line
 MOST_ENTRIES = 100_000  # entries of an archive, or tensors in a file
-MOST_STEPS = 5_000_000  # in a recorded run
+MOST_STEPS = 5_000_000  # steps in a recorded run
 LONGEST_NUMBER = 1100  # characters; the exact decimal form of every float64 is shorter
 DEEPEST = 100  # levels of nested lists and objects, or parts of a dotted key
-LONGEST_PATH = 40_000  # characters, within a checkpoint
+LONGEST_PATH = 40_000  # characters of a path within a checkpoint
 
 # Text without brackets: strings, and the characters between strings and brackets.
 _NOT_BRACKETS = re.compile(r'(?:[^\[\]{}"]++|"(?:[^"\\]++|\\.)*+"?)++', re.DOTALL)

@@ -81,7 +81,7 @@ def _share_location(arrays: list[Array]) -> bool:
     representatives = one_of_each_type(arrays)
     if all(map(array_api_compat.is_numpy_array, representatives)):
         return True
-    # For thousands of arrays, the attribute is ten times faster than the function `array_api_compat.device`. JAX tracers lack it.
+    # For thousands of arrays, the attribute `device` is ten times faster than array_api_compat's function. JAX tracers lack it.
     are_torch = all(map(array_api_compat.is_torch_array, representatives))
     has_device = are_torch or all(type(array).__module__.startswith("cupy") for array in representatives)
     get_device = attrgetter("device") if has_device else array_api_compat.device

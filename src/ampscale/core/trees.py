@@ -16,7 +16,7 @@ from .typing import Array, Flag, Tree
 # Children of a container, and a function that builds a container from new children.
 Flattened = tuple[list[Tree], Callable[[list[Tree]], Tree]]
 
-MOST_LEVELS = 300  # of nested containers; with two calls for each level, this stays within Python's recursion limit
+MOST_LEVELS = 300  # levels of nested containers; two calls for each of them stay within Python's recursion limit
 
 _flatteners: list[Callable[[Any], Flattened | None]] = []
 

@@ -69,7 +69,7 @@ class RankCommunicator(ABC):
         if gradients == "sharded":
             self._settings["copies"] = copies if isinstance(copies, int) else list(copies)
         self._structure: list[Any] | None = None  # structure of the gradients whose paths `_settings` contains
-        self._length: int | None = None  # of the last vector, on all ranks; None before the first and after an error
+        self._length: int | None = None  # length of the last vector on all ranks; None before the first vector and after an error
         self._failure: str | None = None  # message of the first failed collective, with which all later ones fail
 
     def __reduce__(self) -> Any:

@@ -17,7 +17,7 @@ from ..parsing import cut
 
 FIRST_NAMES = ("call", "layout")  # settings to report first, since they explain differences in other settings
 STRUCTURE = "gradients structure"  # setting whose items are paths, which messages show without their indices
-Settings = Mapping[str, Any]  # of values that JSON can represent
+Settings = Mapping[str, Any]  # settings by name; JSON can represent the values
 
 
 def array_texts(arrays: Iterable[Array], *, shapes: bool) -> list[str]:

@@ -67,7 +67,7 @@ def narrow(typingctx, value, like):
         bits = builder.bitcast(arguments[0], I32)
         high = builder.lshr(bits, I32(16))
         rounded = builder.add(builder.add(bits, I32(0x7FFF)), builder.and_(high, I32(1)))
-        return builder.trunc(builder.lshr(rounded, I32(16)), I16)  # a NaN stays a NaN, because its lower bits are 0
+        return builder.trunc(builder.lshr(rounded, I32(16)), I16)  # a NaN stays a NaN: its last 16 bits are 0 if it results from bfloat16 values
 
     def cast(context, builder, signature, arguments):
         return context.cast(builder, arguments[0], signature.args[0], signature.return_type)
@@ -227,7 +227,7 @@ def run_spans(sources, targets, sizes, kind, like, factor, divisor, square, bloc
                 total += square_sum
                 lost += square_sum - (total - old_total) if old_total > square_sum else old_total - (total - square_sum)
             sums[k] = total + lost if np.isfinite(total) else total
-            if not np.isfinite(total):  # possibly only squares overflowed
+            if not np.isfinite(total):  # the results may be finite, even though their squares overflow
                 largest = _largest(target, target, like, None, None)
                 finite &= _finish(target, infinity, largest, factor, divisor)
     return finite

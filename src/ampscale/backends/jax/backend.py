@@ -44,11 +44,11 @@ def _one_program(*options: str) -> Callable[[Callable[..., Any]], Callable[..., 
         def run(tree: Tree, *operands: Scale, **static: Any) -> Any:
             _check_dtype(static.get("dtype"))
             arrays, numbers = leaves(tree), list(map(_number, operands))
-            as_one = _is_traced(arrays, *numbers)
-            if not as_one and len(arrays) <= _CHUNK:
-                as_one = _is_frequent((function, *static.values()), arrays)
+            as_one_program = _is_traced(arrays, *numbers)
+            if not as_one_program and len(arrays) <= _CHUNK:
+                as_one_program = _is_frequent((function, *static.values()), arrays)
             with jax.enable_x64(True):
-                return (compiled if as_one else function)(arrays, *numbers, **static)
+                return (compiled if as_one_program else function)(arrays, *numbers, **static)
 
         return run
 
@@ -226,8 +226,8 @@ def _map(kernel: _Kernel, arrays: list[Array], *operands: Array, **options: Any)
     columns: _Columns = [], [], [], []
     for start in range(0, len(arrays), _CHUNK):
         chunk = arrays[start : start + _CHUNK]
-        as_one = len(arrays) > _CHUNK and _is_frequent((kernel, *options.values()), chunk)
-        map_chunk = _map_chunk if as_one else _map_singly
+        as_one_program = len(arrays) > _CHUNK and _is_frequent((kernel, *options.values()), chunk)
+        map_chunk = _map_chunk if as_one_program else _map_singly
         for column, values in zip(columns, map_chunk(kernel, chunk, *operands, **options), strict=True):
             column.extend(values)
     return columns

@@ -135,7 +135,7 @@ def _with_sign(magnitude: Array, negative: Array) -> Array:
     """Round non-negative float64 *magnitude* to float32, and set the sign. Subnormal results are integer multiples of 2**-149."""
     is_tiny = magnitude < 2.0**-126
     value = jnp.where(is_tiny, jnp.rint(magnitude * 2.0**149), magnitude).astype(jnp.float32)
-    units = jax.lax.bitcast_convert_type(value + jnp.float32(2.0**23), jnp.int32) - 0x4B000000  # mantissa of the sum
+    units = jax.lax.bitcast_convert_type(value + jnp.float32(2.0**23), jnp.int32) - 0x4B000000  # multiples of 2**-149
     bits = jnp.where(is_tiny, units, jax.lax.bitcast_convert_type(value, jnp.int32))
     return jax.lax.bitcast_convert_type(jnp.where(negative, bits | jnp.int32(-(2**31)), bits), jnp.float32)
 

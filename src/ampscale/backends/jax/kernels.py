@@ -178,7 +178,7 @@ def _plainly_finite(array: Array) -> Flag:
 
 
 def _finite_in_pieces(array: Array) -> Flag:
-    """Check that *array* is finite. A loop iteration checks one value of each piece, since XLA stores a flag per iteration."""
+    """Check that *array* is finite. XLA stores a flag per loop iteration, so checking several pieces at once saves stores."""
     if is_explicitly_sharded(array):
         return _plainly_finite(array)
     flags = []

@@ -42,7 +42,7 @@ def like(sources: Sequence[Array], dtype: str | None = None) -> list[Array]:
 def can_write(targets: Sequence[Array], sources: Sequence[Array]) -> bool:
     """Return True if *targets* can be written in any order: each is its own source, or shares no memory with other arrays."""
     in_place = len(targets) == len(sources) and all(map(is_, targets, sources))
-    if in_place and all(base is None for base in map(attrgetter("base"), targets)):  # each owns its memory
+    if in_place and all(base is None for base in map(attrgetter("base"), targets)):  # each target owns its memory
         return len(set(map(id, targets))) == len(targets)
     if not in_place and [(array.shape, array.dtype) for array in targets] != [(array.shape, array.dtype) for array in sources]:
         return False

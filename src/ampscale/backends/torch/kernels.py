@@ -314,6 +314,7 @@ def _by_dtype(arrays: list[Array]) -> list[list[Array]]:
 
 
 def _check_and_multiply(arrays: list[Array], found_inf: Array, factor: Array) -> None:
+    """Check *arrays*, set *found_inf* to 1.0 if a value is non-finite, and multiply *arrays* by *factor* in place."""
     for group in [arrays] if found_inf.is_cpu else _by_dtype(arrays):  # on CUDA, arrays of one dtype take one launch
         torch._amp_foreach_non_finite_check_and_unscale_(group, found_inf, factor)
 
@@ -341,7 +342,7 @@ def _applied(operation: Callable[..., Iterable[Array]], arrays: list[Array], fac
 
 def _operand(array: Array) -> Array:
     """Return *array* with at least one dimension, and in float32 if it is a 16-bit array on a device."""
-    # With an array of shape (), a scalar widens the result; with 16-bit arrays, CUDA kernels round the scalar before they divide.
+    # torch would widen an array of shape () to the dtype of the scalar, and on CUDA would round the scalar for a 16-bit array.
     if not array.is_cpu and array.itemsize == 2:
         array = array.float()
     return array if array.ndim else array.reshape(1)
