@@ -67,7 +67,7 @@ def narrow(typingctx, value, like):
         bits = builder.bitcast(arguments[0], I32)
         high = builder.lshr(bits, I32(16))
         rounded = builder.add(builder.add(bits, I32(0x7FFF)), builder.and_(high, I32(1)))
-        return builder.trunc(builder.lshr(rounded, I32(16)), I16)  # a NaN stays a NaN: its last 16 bits are 0 if it results from bfloat16 values
+        return builder.trunc(builder.lshr(rounded, I32(16)), I16)  # a NaN stays a NaN: its last 16 bits are 0
 
     def cast(context, builder, signature, arguments):
         return context.cast(builder, arguments[0], signature.args[0], signature.return_type)
@@ -162,7 +162,7 @@ def _largest(source, target, like, factor, divisor):
 
 @njit(nogil=True, inline="always")
 def _finish(target, infinity, largest, factor, divisor):
-    """Return True if *largest*, the largest magnitude, is finite. Otherwise, apply `as_stored` to *target* and return False."""
+    """Return True if *largest*, the largest magnitude, is finite. Otherwise return False, and apply `as_stored` to results in *target*."""
     if largest < infinity:
         return True
     if factor is not None or divisor is not None:

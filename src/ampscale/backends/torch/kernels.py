@@ -369,7 +369,7 @@ def _sums(arrays: list[Array]) -> Array:
 
 
 def _sum_in_blocks(array: Array, dtype: torch.dtype) -> Array:
-    """Return the sum of the squares of *array*, taken in *dtype*: float64 of shape ()."""
+    """Return the float64 sum, of shape (), of the squares of *array*. The squares are taken in *dtype*."""
     blocks = array.reshape(-1).split(_BLOCK * torch.get_num_threads())
     return torch.stack([block.to(dtype).square().double().sum() for block in blocks]).sum()
 
