@@ -65,7 +65,7 @@ PRESETS: dict[str, Preset] = {}  # presets by name, in the order of this module
 
 
 def published(project: str, version: str, class_name: str, source_file: str) -> Callable[[Rule], Rule]:
-    """Return a decorator that registers a function in `PRESETS` under the name of the function."""
+    """Return a decorator that registers a function in `PRESETS` under the name of that function."""
 
     def register(rule: Rule) -> Rule:
         PRESETS[rule.__name__] = Preset(rule.__name__, project, version, class_name, source_file, rule)

@@ -154,7 +154,7 @@ class TorchDistributed(RankCommunicator):
         self._ended = time.monotonic()
 
     def _unresponsive_ranks(self) -> list[int]:
-        """Record in torch's store that this rank waited without success; return the ranks that do not do so within `GRACE` seconds."""
+        """Record in torch's store that this rank waited in vain; return the ranks that do not do so within `GRACE` seconds."""
         end = time.monotonic() + GRACE
         try:
             self._store.set(f"{self._calls}/{self.rank}", "waits")

@@ -162,7 +162,7 @@ def _largest(source, target, like, factor, divisor):
 
 @njit(nogil=True, inline="always")
 def _finish(target, infinity, largest, factor, divisor):
-    """Return True if *largest*, the largest magnitude, is finite. Otherwise return False, and apply `as_stored` to results in *target*."""
+    """Return True if *largest*, the largest magnitude, is finite. Otherwise apply `as_stored` to any results in *target*."""
     if largest < infinity:
         return True
     if factor is not None or divisor is not None:
@@ -196,7 +196,7 @@ def run_spans(sources, targets, sizes, kind, like, factor, divisor, square, bloc
         like: Value of `OF_DTYPE` for the dtype of the targets.
         factor: Number in the compute dtype by which values are multiplied, or None.
         divisor: Number in the compute dtype by which values are divided, or None. If both are None, nothing is written.
-        square: Any float32 or float64 number, for the dtype in which squares are taken; None for no sums.
+        square: Number of the dtype in which squares are taken, float32 or float64; None for no sums.
         block: Number of squares that are added in any order.
         sums: Receives the sum of squares of each array, within two units in the last place: float64, shape (n,).
     """
