@@ -52,7 +52,7 @@ def scale(tree: Tree, scale: Scale) -> Tree:
 
 def unscale(tree: Tree, scale: Scale, dtype: str | None = None) -> Tree:
     """
-    Divide the arrays of *tree* by *scale*: a true division, rounded once.
+    Divide the arrays of *tree* by *scale*. This is a true division, whose result is rounded once.
 
     Args:
         tree: Floating-point or complex arrays in nested tuples, lists, dicts and NamedTuples; None is kept.
@@ -385,7 +385,7 @@ def train_step(
 
 
 def check_unscale(tree: Tree, scale: Scale, out: Tree = None) -> Backend:
-    """Validate the arguments of `scale` and `unscale`, and return the backend that owns the arrays."""
+    """Validate the arguments of a function that scales or unscales arrays, and return the backend that owns the arrays."""
     check_scale_host(scale)
     return _check(tree, out, None if isinstance(scale, int | float) else scale)
 
