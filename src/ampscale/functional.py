@@ -305,7 +305,7 @@ def init_train_state(params: Tree, optimizer: Any, rule: LossScaleRule) -> Train
     Args:
         params: Floating-point arrays in nested tuples, lists, dicts and NamedTuples. The state is created in the library and
             on the device of the first array.
-        optimizer: One of `ampscale.optimizers`, an optax transformation, or an object with the same `init` and `update`.
+        optimizer: One of `ampscale.optimizers`, or an object with the `init` and `update` of an optax transformation.
         rule: Constants of the loss scaler.
 
     Returns:
@@ -347,7 +347,7 @@ def train_step(
     Args:
         network: A `Network`, a `torch.nn.Module` that returns its loss, or an object with `params` and
             ``vjp(params, *inputs) -> (loss, pullback)``.
-        optimizer: One of `ampscale.optimizers`, an optax transformation, or an object with the same `init` and `update`.
+        optimizer: One of `ampscale.optimizers`, or an object with the `init` and `update` of an optax transformation.
         rule: Constants of the loss scaler.
         state: Result of `init_train_state` or of the previous step.
         inputs: Passed to the network unchanged.

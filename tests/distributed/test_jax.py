@@ -277,7 +277,7 @@ def test_wrong_settings_are_rejected(arguments, error, message):
 
 
 def test_a_loss_that_is_not_an_array_is_rejected():
-    with pytest.raises(TypeError, match="a network must return one array, its loss, got tuple"):
+    with pytest.raises(TypeError, match="a network must return its loss as one array, got tuple"):
         ampscale.Network(lambda p: (p, p), jnp.ones(2)).vjp(jnp.ones(2))
 
 

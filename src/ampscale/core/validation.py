@@ -112,7 +112,7 @@ def check_flag(value: Flag, name: str, shape: tuple[int, ...] = ()) -> None:
 def check_loss(value: Any) -> None:
     """Raise a TypeError if *value*, the result of a network, is not one array."""
     if not array_api_compat.is_array_api_obj(value):
-        raise TypeError(f"a network must return one array, its loss, got {type_name(value)}")
+        raise TypeError(f"a network must return its loss as one array, got {type_name(value)}")
 
 
 def check_scalable(tree: Tree) -> None:

@@ -115,7 +115,7 @@ def test_modules_that_do_not_return_one_array_raise():
         module = nn.Linear(1, 1)
         module.forward = lambda _, output=output: output
         network = network_of(module)
-        with pytest.raises(TypeError, match="a network must return one array, its loss, got"):
+        with pytest.raises(TypeError, match="a network must return its loss as one array, got"):
             network.vjp(network.params, torch.ones(1))
 
 
@@ -212,7 +212,7 @@ def test_setting_params_writes_into_the_module():
     assert equal(network.params, new)
     with pytest.raises(ValueError, match="same structure"):
         network.params = {"inner.weight": torch.zeros(2, 3), "other": torch.zeros(2)}
-    with pytest.raises(ValueError, match=r"must have the shape of its parameter, \(2,\), got \(\)"):
+    with pytest.raises(ValueError, match=r"must have the shape \(2,\) of its parameter, got \(\)"):
         network.params = {"inner.weight": torch.zeros(2, 3), "inner.bias": torch.zeros(())}
     assert equal(network.params, new)
 

@@ -81,7 +81,7 @@ class Shards:
         rows = [square_sums([part], [copies]) for part, copies in zip(parts, self._copies(), strict=True)]
         sums = _summed(torch.cat(rows), _tree_ranks(self._tensors)).split(list(map(len, rows)))
         empty = torch.empty(0, dtype=self._norm_dtype())  # widens each norm to the common dtype
-        zero = torch.zeros_like(sums[0][:1])
+        zero = torch.zeros_like(sums[0][:1])  # sum of the squares of *empty*
         return [norm_of_sums(torch.cat([row, zero]), [part, empty]) for row, part in zip(sums, leaves(self.local), strict=True)]
 
     def _norm_dtype(self) -> torch.dtype:

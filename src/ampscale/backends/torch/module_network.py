@@ -37,7 +37,7 @@ class ModuleNetwork:
         for value, new in pairs:
             if new is None or new.shape != value.shape:
                 actual = None if new is None else tuple(new.shape)
-                raise ValueError(f"each array in params must have the shape of its parameter, {tuple(value.shape)}, got {actual}")
+                raise ValueError(f"each array in params must have the shape {tuple(value.shape)} of its parameter, got {actual}")
         for value, new in pairs:
             value.copy_(new)
 
