@@ -143,11 +143,11 @@ def _kernel(op: FusedOp, source_dtype: str, target_dtype: str) -> Kernel:
     if op.measures:
         from .measuring import measure_spans
 
-        codes, unsigned = as_bits(source_dtype), np.dtype(f"uint{8 * ITEMSIZES[source_dtype]}").type
-        numbers = tuple(map(unsigned, (codes.subnormal, codes.underflow, codes.infinity, 1)))
+        codes, dtype_of_bits = as_bits(source_dtype), np.dtype(f"uint{8 * ITEMSIZES[source_dtype]}").type
+        kernel_codes = tuple(map(dtype_of_bits, (codes.subnormal, codes.underflow, codes.infinity, 1)))
         fraction_bits = FLOATS[source_dtype].fraction_bits
         return lambda sources, targets, sizes, rows: measure_spans(
-            sources, targets, sizes, kind, like, factor, divisor, numbers, fraction_bits, codes.lowest, COUNTED, rows
+            sources, targets, sizes, kind, like, factor, divisor, kernel_codes, fraction_bits, codes.lowest, COUNTED, rows
         )
     square = None if op.square_dtype is None else np.dtype(op.square_dtype).type(0)
     block = BLOCKS[op.square_dtype or "float32"]

@@ -67,9 +67,9 @@ as_stored.defjvps(lambda tangent, *_: tangent)
 @partial(jax.jit, static_argnums=0)
 def _computed(operation: Operation, left: Array, right: Array) -> Array:
     """Apply *operation*, a multiplication or a division, with the code for the platform on which it runs."""
-    exact = _in_float64 if left.dtype == jnp.float32 else _lifted
+    on_cpu = _in_float64 if left.dtype == jnp.float32 else _lifted
     on_cuda = {"cuda": _cuda_quotient} if left.dtype == jnp.float32 and operation is operator.truediv else {}
-    return jax.lax.platform_dependent(left, right, cpu=partial(exact, operation), **on_cuda, default=partial(_plain, operation))
+    return jax.lax.platform_dependent(left, right, cpu=partial(on_cpu, operation), **on_cuda, default=partial(_plain, operation))
 
 
 @_computed.defjvp
