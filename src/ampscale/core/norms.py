@@ -64,7 +64,7 @@ def local_norms(tree: Tree) -> Array:
 
 
 def sizes(tree: Tree) -> Array:
-    """Return the number of values in each array of *tree*, shape (number of arrays,): int64, or int32 if the library has no int64."""
+    """Return the number of values in each array of *tree*, shape (number of arrays,): int64, or int32 if int64 is missing."""
     xp = namespace_of(tree)
     return xp.asarray([math.prod(leaf.shape) for leaf in leaves(tree)], dtype=xp.result_type(xp.int64))
 
