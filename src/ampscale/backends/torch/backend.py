@@ -291,7 +291,7 @@ def _check_sparse(targets: list[Array], arrays: list[Array]) -> None:
     """Raise a ValueError unless each sparse target is the source itself, coalesced: another array may have other indices."""
     for target, array in zip(targets, arrays, strict=True):
         if (target.is_sparse or array.is_sparse) and (target is not array or not target.is_coalesced()):
-            raise ValueError("out must contain the sparse arrays of the tree itself, coalesced; call coalesce() on them first")
+            raise ValueError("sparse arrays in out must be those of the tree, and coalesced; call coalesce() on them first")
 
 
 def _fill(targets: list[Array], arrays: list[Array]) -> bool:
