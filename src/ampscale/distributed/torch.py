@@ -147,7 +147,7 @@ class TorchDistributed(RankCommunicator):
             )
             self._failure = f"{names} {reason}"
             raise RankError(self._failure) from error
-        # Other ranks may have waited since the end of the last collective: after the time limit, they have given up.
+        # Other ranks may have waited since the end of the last collective, and give up when the time limit has passed.
         if time.monotonic() - self._ended >= self._timeout and (others := set(self.ranks) - self._not_waiting()):
             self._failure = f"{rank_names(sorted(others))} waited only {self._timeout:g} s, and rank {self.rank} came later"
             raise RankError(self._failure)

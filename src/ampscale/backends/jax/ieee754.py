@@ -74,7 +74,7 @@ def _computed(operation: Operation, left: Array, right: Array) -> Array:
 
 @_computed.defjvp
 def _derivative(operation: Operation, values: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
-    """Return the result and its tangent: that of JAX's own operation, since operations on bits have no derivative."""
+    """Return the result, and the tangent of JAX's own operation, because operations on bits have no derivative."""
     _, tangent = jax.jvp(partial(_plain, operation), values, tangents)
     return _computed(operation, *values), tangent
 

@@ -342,7 +342,7 @@ def _applied(operation: Callable[..., Iterable[Array]], arrays: list[Array], fac
 
 def _operand(array: Array) -> Array:
     """Return *array* with at least one dimension, and in float32 if it is a 16-bit array on a device."""
-    # torch would widen an array of shape () to the dtype of the scalar, and on CUDA would round the scalar for a 16-bit array.
+    # torch would widen an array of shape () to the dtype of the scalar. On CUDA, it would round the scalar to a 16-bit dtype.
     if not array.is_cpu and array.itemsize == 2:
         array = array.float()
     return array if array.ndim else array.reshape(1)
