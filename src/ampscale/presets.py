@@ -606,8 +606,8 @@ def tensorflow_contrib(
     """
     Backs off at the `hysteresis`-th overflow since the last growth or backoff, never below 1; skips infinite growth.
 
-    Paddle's parameters come from this class. It has no defaults for the initial scale and the interval; those of
-    the preset come from later versions of TensorFlow.
+    Paddle's parameters come from this class. The class has no defaults for the initial scale and the interval; those of the
+    preset come from later versions of TensorFlow.
     """
     return LossScaleRule(
         init_scale,

@@ -75,7 +75,7 @@ def owner_of(array: Array) -> Backend:
     """
     Return the backend that owns *array*, or the generic backend if no other one does.
 
-    If no other backend owns *array*, but one failed to load, raise the error of that backend, since it may own *array*.
+    If no other backend owns *array*, but a backend failed to load, raise its error, since this backend may own *array*.
     """
     cls = type(array)
     if cls not in _owners:

@@ -117,7 +117,7 @@ class JaxAxis:
             norm: True if the global norm is needed.
 
         Returns:
-            An `Agreement` that is equal on all ranks, which JAX recognizes with ``check_vma=True``. The norm equals
+            An `Agreement` that is equal on all ranks; with ``check_vma=True``, JAX recognizes this. The norm equals
             `ampscale.global_norm` of the whole arrays bit for bit, unless adding in another order changes how a float64 sum is
             rounded. It is computed in float64 even without jax_enable_x64.
 

@@ -141,7 +141,7 @@ def _with_sign(magnitude: Array, negative: Array) -> Array:
 
 
 def _lifted(operation: Operation, left: Array, right: Array) -> Array:
-    """Return a float64 result. XLA flushes subnormal numbers to zero, except if *right* is between 2**-200 and 2**200."""
+    """Return a float64 result. Unless *right* is between 2**-200 and 2**200, XLA flushes subnormal numbers to zero."""
     bits = jax.lax.bitcast_convert_type(jnp.abs(left), jnp.int64)
     subnormal = bits.astype(jnp.float64) * 2.0 ** (LIFT - 1074)
     high = jnp.where(bits < 1 << 52, subnormal, jnp.abs(left) * 2.0**LIFT)
