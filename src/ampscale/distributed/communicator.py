@@ -164,8 +164,8 @@ class RankCommunicator(ABC):
         if self._layout != "distinct" and not self._averages:
             self._record_gradients(gradients, arrays, shapes=self._layout == "replicated")
         values = self._values(finite, numbers, arrays, copies if with_norm else None)
-        start = FLAGS + 2 * WORDS * len(numbers)
-        integers, sums = self._first_sum("agree", values, start, state=list(numbers), norm=with_norm)
+        count = FLAGS + 2 * WORDS * len(numbers)
+        integers, sums = self._first_sum("agree", values, count, state=list(numbers), norm=with_norm)
         overflows, ranks_with_gradients, ranks_with_float64, *words = integers
         if not self._are_equal(words):
             self._compare({name: float(number) for name, number in numbers.items()})

@@ -1,4 +1,4 @@
-"""Mesh axes in the types of JAX arrays: those over which an array varies in `jax.shard_map`, and explicit axes."""
+"""Mesh axes in the types of JAX arrays: the axes over which an array varies in `jax.shard_map`, and the explicit axes."""
 
 import jax
 
