@@ -633,7 +633,7 @@ def onnxruntime(
 
 @published("OneFlow", "30391303", "DynamicLossScaler", "oneflow/user/kernels/dynamic_loss_scale_schedule_kernel.cu")
 def oneflow(init_scale: float = 2.0**16, growth_factor: float = 2.0, growth_interval: int = 2000) -> LossScaleRule:
-    """Multiplies and divides by the growth factor in float32, between 1 and the largest float32."""
+    """Multiplies and divides the scale by the growth factor in float32, and keeps it between 1 and the largest float32."""
     return LossScaleRule(
         init_scale,
         growth_factor,
@@ -655,9 +655,9 @@ def mxnet(init_scale: float = 2.0**16, growth_interval: int = 2000, max_scale: f
 @published("Chainer", "7.8.1", "Optimizer.loss_scaling", "chainer/optimizer.py")
 def chainer(init_scale: float = 1.0, growth_interval: int = 1000) -> LossScaleRule:
     """
-    Doubles at every step until the first overflow, then grows slightly at every finite step; between 1 and 65504.
+    Doubles the scale at every step until the first overflow, then raises it slightly at every finite step.
 
-    After the first overflow, `growth_interval` finite steps double the scale.
+    After the first overflow, `growth_interval` finite steps double the scale. It stays between 1 and 65504.
     """
     check_count(growth_interval, "growth_interval")
     return LossScaleRule(

@@ -160,7 +160,11 @@ def init_train_state(params: Tree, optimizer: FunctionalOptimizer, rule: LossSca
 
 
 def init_optimizer(optimizer: FunctionalOptimizer, params: Tree) -> Tree:
-    """Create the optimizer's state for *params*, of which 16-bit ones are float32 unless the optimizer keeps master weights."""
+    """
+    Create the optimizer's state for *params*.
+
+    Unless the optimizer keeps master weights, it receives 16-bit parameters in float32.
+    """
     if getattr(optimizer, "keeps_master_weights", False):
         return optimizer.init(params)
     return optimizer.init(map_leaves(lambda param: in_dtype(param, "float32") if _is_16_bit(param) else param, params))
