@@ -657,7 +657,7 @@ def chainer(init_scale: float = 1.0, growth_interval: int = 1000) -> LossScaleRu
     """
     Doubles the scale at every step until the first overflow, then raises it slightly at every finite step.
 
-    After the first overflow, `growth_interval` finite steps double the scale. It stays between 1 and 65504.
+    After the first overflow, `growth_interval` finite steps double the scale. The scale stays between 1 and 65504.
     """
     check_count(growth_interval, "growth_interval")
     return LossScaleRule(

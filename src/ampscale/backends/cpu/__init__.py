@@ -1,1 +1,1 @@
-"""Compiled kernels for arrays in main memory, which the NumPy and torch backends share."""
+"""Compiled kernels that the NumPy and torch backends share, for arrays in main memory."""
