@@ -123,7 +123,7 @@ def square_sums(tree: Tree, copies: Sequence[int] = ()) -> Array:
 
     Args:
         tree: Floating-point or complex arrays of any shape.
-        copies: For each array, the number of ranks that have the same values, by which its squares are divided. Default: 1.
+        copies: For each array, the number of ranks that have the same values. The squares are divided by this number. Default: 1.
 
     Returns:
         A float64 array of shape (2 + number of real and imaginary parts,). The first value is the sum of the squares of

@@ -81,7 +81,7 @@ class LossScaleRule(RuleConstants):
         return machine_floats.step_of(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the constants without the cached `_step`, a closure, which cannot be pickled."""
+        """Return the constants without the cached `_step`, since a closure cannot be pickled."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def init(self, like: Array | float | None = None) -> LossScaleState:

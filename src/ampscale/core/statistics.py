@@ -129,7 +129,7 @@ def as_numbers(name: str) -> Codes:
 
 @lru_cache
 def as_bits(name: str) -> Codes:
-    """Return the encoding of magnitudes as bit patterns of the real dtype *name*, which are non-negative signed integers."""
+    """Return the encoding of magnitudes of the real dtype *name* as bit patterns: non-negative signed integers."""
     fraction_bits = FLOATS[name].fraction_bits
     lowest, highest = _exponent_range(name)
     normal = lowest + fraction_bits  # exponent of the smallest normal number, whose pattern is 1 << fraction_bits

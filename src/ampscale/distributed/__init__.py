@@ -1,5 +1,5 @@
 """
-Communicators of ranks that share one loss scale. Each uses a communication engine, which is imported at its first use.
+Communicators of ranks that share one loss scale. Each uses an engine, which is imported when the communicator is first used.
 
 | name | engine |
 |---|---|

@@ -113,7 +113,7 @@ class TorchDistributed(RankCommunicator):
 
     def _own_group(self, group: dist.ProcessGroup) -> dist.ProcessGroup:
         """
-        Return a separate group of the ranks of *group*, which all communicators of *group* share.
+        Return a separate group with the ranks of *group*. All communicators of *group* share this separate group.
 
         gloo matches the messages of a group by their order: if one rank misses a step and continues with another collective in
         the same group, the rank receives wrong values, or gloo aborts the process. `dist.new_group` is no alternative: called by

@@ -9,7 +9,7 @@
  * owners      For each chunk of the call, the index of its row.
  * target      Null if nothing is written; equal to the source in place; else memory that no row reads and no other row writes.
  *             Every number of the target is written.
- * factor      float32 or float64 on the device, which the host does not read; if null, `number` is the factor.
+ * factor      float32 or float64 on the device; the host does not read it. If null, `number` is the factor.
  * finite      One byte, which the caller has set to 1. Every thread that finds an infinity or a NaN among the rounded numbers
  *             writes 0. No thread reads the byte or writes 1, so the order of the writes does not matter.
  * square_bits Dtype in which squares are taken and summed: 32 or 64; 0 for no sums.

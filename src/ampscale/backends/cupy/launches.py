@@ -2,8 +2,8 @@
 Launches of the kernels in cuda/kernels.cu, whose first comment defines the rules for memory, order and races.
 
 One launch processes all arrays with the same source and target dtypes. It reads their addresses and lengths from a table on the
-device, which takes one copy and is cached for later calls on the same memory. During graph capture, a kernel writes the table
-from its own arguments instead, because a captured copy would read host memory again at every replay.
+device. Creating the table takes one copy; the table is cached for later calls on the same memory. During graph capture, a kernel
+writes the table from its own arguments instead, because a captured copy would read host memory again at every replay.
 """
 
 from collections.abc import Callable, Iterator

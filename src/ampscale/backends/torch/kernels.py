@@ -160,7 +160,7 @@ def unscale_in_one_pass_(arrays: list[Array], scale: Array) -> Array | None:
 
 
 def quotients(arrays: list[Array], scale: Scale, dtype: str | None = None) -> list[Array]:
-    """Return new arrays: *arrays*, which the kernels must support, divided by *scale* as in `core.scaling.unscale`."""
+    """Divide *arrays*, which the kernels must support, by *scale* as in `core.scaling.unscale`; return new arrays."""
     if dtype is None:
         return _applied(torch._foreach_div, arrays, scale)
     results = _applied(torch._foreach_div, [array.float() if array.itemsize == 2 else array for array in arrays], scale)
@@ -169,7 +169,7 @@ def quotients(arrays: list[Array], scale: Scale, dtype: str | None = None) -> li
 
 
 def products(arrays: list[Array], factor: Scale) -> list[Array]:
-    """Return new arrays: *arrays*, which the kernels must support, times *factor* as in `core.scaling.scale`."""
+    """Multiply *arrays*, which the kernels must support, by *factor* as in `core.scaling.scale`; return new arrays."""
     return _applied(torch._foreach_mul, arrays, factor)
 
 

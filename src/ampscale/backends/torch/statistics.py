@@ -21,7 +21,7 @@ def measured(arrays: list[Array]) -> Array:
     Return the statistics of *arrays*: int32, shape (number of arrays, 8). This is one pass if there are compiled kernels.
 
     Args:
-        arrays: Strided tensors, and DTensors, of which the local shards are measured.
+        arrays: Strided tensors and DTensors. For a DTensor, the local shard is measured.
 
     Raises:
         ValueError: A tensor has 2**31 or more real numbers.
