@@ -220,7 +220,7 @@ def _addable(square: Array, lift: Array) -> Array:
     """
     down, up, _ = LIFTS["float64"]
     is_down, is_up = lift < 1, lift > 1
-    # These are not constants: XLA would first square a constant factor, and 2**-1200 underflows.
+    # Avoid constant factors: XLA would square a constant factor first, and 2**-1200 underflows.
     to_plain, to_lowered = jnp.where(is_up, 1 / up, 1.0), jnp.where(is_down, 1.0, down)
     plain = jnp.where(is_down, jnp.inf, square * to_plain * to_plain)
     lowered = jnp.where(is_up, 0, square * to_lowered * to_lowered)

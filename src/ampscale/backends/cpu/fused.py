@@ -67,7 +67,7 @@ class Spans(NamedTuple):
 
 
 class KernelChoice(NamedTuple):
-    """Module of the compiled kernels, or None if they are not used, and the reason in a few words."""
+    """Module of the compiled kernels, or None if they are not used, and the reason for this choice."""
 
     module: Any
     reason: str

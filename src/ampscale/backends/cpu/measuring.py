@@ -32,7 +32,7 @@ def plus_flag(typingctx, total, flag):
 
 @njit(nogil=True, inline="always")
 def _range(source):
-    """Return the smallest and the largest magnitude."""
+    """Return the smallest and the largest magnitude of the values of *source*."""
     smallest = largest = magnitude(source[0])
     for i in range(source.size):
         bits = magnitude(source[i])
