@@ -143,7 +143,7 @@ def described(sources: list[Array], targets: list[Array] | None) -> Operands:
 
 @lru_cache(CACHED)
 def plan(operands: Operands) -> Plan:
-    """Return the rows and launches for *operands*."""
+    """Return the plan for a call with these *operands*."""
     kernels = list(map(_kernel_for, operands.dtypes, operands.target_dtypes))
     order = np.asarray(sorted(range(len(kernels)), key=kernels.__getitem__), np.int64)
     lengths = [
