@@ -58,12 +58,12 @@ def _count(source, target, like, factor, divisor, codes):
     smallest_minus_1 = minus(zeros, one)
     for i in range(source.size):
         bits = magnitude(source[i])
-        low, high = minus(bits, one), minus(bits, infinity)
+        bits_minus_1, bits_minus_infinity = minus(bits, one), minus(bits, infinity)
         zeros = plus_flag(zeros, bits < one)
-        subnormals = plus_flag(subnormals, low < minus(subnormal, one))
-        underflows = plus_flag(underflows, low < underflow)
-        smallest_minus_1 = low if low < smallest_minus_1 else smallest_minus_1
-        largest_minus_infinity = high if high > largest_minus_infinity else largest_minus_infinity
+        subnormals = plus_flag(subnormals, bits_minus_1 < minus(subnormal, one))
+        underflows = plus_flag(underflows, bits_minus_1 < underflow)
+        smallest_minus_1 = bits_minus_1 if bits_minus_1 < smallest_minus_1 else smallest_minus_1
+        largest_minus_infinity = bits_minus_infinity if bits_minus_infinity > largest_minus_infinity else largest_minus_infinity
         largest = bits if bits > largest else largest
         if factor is not None or divisor is not None:
             target[i] = result_of(source[i], like, factor, divisor)

@@ -163,7 +163,7 @@ def measure(tree: Tree) -> Array:
 
 
 def unscale_check_and_measure(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
-    """Implement `core.statistics.unscale_check_and_measure` with the statistics of `measure`. Sparse arrays are returned coalesced."""
+    """Implement `core.statistics.unscale_check_and_measure`, measuring like `measure`. Sparse arrays are returned coalesced."""
     result = kernels.unscale_and_measure_(leaves(tree), scale) if out is tree else None
     if result is not None:
         found_inf, measured = result
