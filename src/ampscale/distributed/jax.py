@@ -39,7 +39,7 @@ class JaxAxis:
     all ranks after every step and leaves with ``out_specs=P()``. Each rank's report has the loss of that rank.
 
     The states of the ranks are not compared, since a compiled program cannot raise an error. With ``check_vma=True``, JAX
-    rejects a state that can differ between ranks and leaves with ``P()``. Otherwise, ranks whose scales differ compute wrong
+    rejects a state that leaves with ``P()`` but can differ between ranks. Otherwise, ranks whose scales differ compute wrong
     gradients; to detect this, pass ``jax.lax.pmax(scale, "data") == jax.lax.pmin(scale, "data")`` to
     `jax.experimental.checkify.check`.
 
