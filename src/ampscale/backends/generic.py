@@ -18,7 +18,7 @@ def owns(array: Any) -> bool:
 
 
 def namespace() -> Namespace:
-    """Raise a TypeError: there is no library to create arrays with."""
+    """Raise a TypeError, because there is no library to create arrays with."""
     raise TypeError("the generic backend creates no arrays; choose the backend of a library with use_backend()")
 
 
@@ -33,7 +33,7 @@ def as_network(value: Any) -> Any:  # noqa: ARG001
 
 
 def vjp(loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Array, Callable[[Array], Tree]]:  # noqa: ARG001
-    """Raise a TypeError: the Array API standard has no differentiation."""
+    """Raise a TypeError, because the Array API standard has no differentiation."""
     raise TypeError("this array library does not differentiate; use Network(loss_fn, params, vjp=...)")
 
 

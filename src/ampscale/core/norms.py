@@ -112,7 +112,7 @@ def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: st
 
 
 def root(square: Array) -> Array:
-    """Return the square root, computed in float64: torch's float32 root can differ in the last place."""
+    """Return the square root, computed in float64, since torch's float32 root can differ in the last place."""
     xp = array_api_compat.array_namespace(square)
     return xp.asarray(xp.astype(xp.sqrt(xp.astype(square, xp.float64)), square.dtype))
 

@@ -106,7 +106,7 @@ def check_flag(value: Flag, name: str, shape: tuple[int, ...] = ()) -> None:
     if name_of(value.dtype) != "bool":
         raise TypeError(f"{name} must be a bool or a bool array, got an array of {name_of(value.dtype)}")
     if tuple(value.shape) not in ((), shape):
-        raise ValueError(f"{name} must have shape {shape}, got {tuple(value.shape)}")
+        raise ValueError(f"{name} must have shape {f'() or {shape}' if shape else shape}, got {tuple(value.shape)}")
 
 
 def check_loss(value: Any) -> None:

@@ -53,7 +53,7 @@ def as_network(value: Any) -> Any:  # noqa: ARG001
 
 
 def vjp(loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Array, Callable[[Array], Tree]]:  # noqa: ARG001
-    """Raise a TypeError: CuPy has no differentiation."""
+    """Raise a TypeError, because CuPy has no differentiation."""
     raise TypeError("CuPy does not differentiate; use Network(loss_fn, params, vjp=...)")
 
 

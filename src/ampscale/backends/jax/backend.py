@@ -71,7 +71,7 @@ def devices() -> tuple[str, ...]:
 
 
 def as_network(value: Any) -> Any:  # noqa: ARG001
-    """Return None: JAX has no networks of its own. Wrap a function of parameters in a `Network`."""
+    """Return None, because JAX has no networks of its own. Wrap a function of parameters in a `Network`."""
     return None
 
 

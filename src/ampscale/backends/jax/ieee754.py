@@ -24,12 +24,12 @@ LIFT = 500  # binary exponent of the factor that makes tiny float64 numbers norm
 
 
 def multiply(left: Array, right: Array) -> Array:
-    """Return *left* times *right*, rounded once: both float32 or both float64, of shapes that broadcast."""
+    """Return *left* times *right*, rounded once. Both arrays are float32 or both float64, and their shapes broadcast."""
     return _computed(operator.mul, left, right)
 
 
 def divide(left: Array, right: Array) -> Array:
-    """Return *left* divided by *right*, rounded once: both float32 or both float64, of shapes that broadcast."""
+    """Return *left* divided by *right*, rounded once. Both arrays are float32 or both float64, and their shapes broadcast."""
     return _computed(operator.truediv, left, right)
 
 
