@@ -82,7 +82,7 @@ def apply_factor(operation: Operation, leaf: Array, factor: Scale, compute: str,
 
 
 def _complex(real: Array, imag: Array, like: Array) -> Array:
-    """Combine real and imaginary parts, if possible as a view of pairs of numbers, since the Array API has no function for this."""
+    """Combine real and imaginary parts, if possible as a view of pairs of numbers. The Array API has no function for this."""
     xp = array_api_compat.array_namespace(like)
     pairs = xp.stack([real, imag], axis=-1)
     if hasattr(pairs, "view"):
