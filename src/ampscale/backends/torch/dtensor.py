@@ -31,7 +31,7 @@ _groups: "WeakKeyDictionary[dist.ProcessGroup, dict[Ranks, dist.ProcessGroup]]" 
 
 
 def has_dtensors(tensors: Iterable[Array]) -> bool:
-    """Return True if one of *tensors* is a DTensor. `DTENSORS` is not imported for this check, because it takes a second."""
+    """Return True if one of *tensors* is a DTensor. This check does not import `DTENSORS`, which takes a second."""
     module = sys.modules.get(DTENSORS)
     return module is not None and any(issubclass(cls, module.DTensor) for cls in set(map(type, tensors)))
 
