@@ -95,8 +95,8 @@ def clip_coefficient(norm: Array, max_norm: float, divide: Operation = truediv) 
     """
     Return the coefficient of `clip_by_global_norm`: shape (), each operation rounded to the dtype of *norm*.
 
-    A *max_norm* above the largest number of that dtype is replaced by that number, which adding 1e-6 does not change: for a
-    finite norm, the coefficient is then 1.
+    A *max_norm* above the largest number of that dtype is replaced by the largest number. Adding 1e-6 does not change this
+    number, so the coefficient is 1 for every finite norm.
     """
     xp = array_api_compat.array_namespace(norm)
     # Convert max_norm to a float, since torch rejects ints of more than 64 bits.

@@ -27,7 +27,7 @@ def register_container(flatten: Callable[[Any], Flattened | None]) -> None:
 
 
 def leaves(tree: Tree, name: str = "tree") -> list[Array]:
-    """Return the arrays of *tree* in order, dicts in insertion order. Raises the errors of `leaves_with_paths`."""
+    """Return the arrays of *tree* in order, dicts in insertion order. Raise the errors of `leaves_with_paths`."""
     try:
         arrays = _gathered(tree)
     except RecursionError:
