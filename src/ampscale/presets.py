@@ -150,7 +150,7 @@ def paddle_document(
     hysteresis: int = 2,
 ) -> LossScaleRule:
     """
-    Backs off at the `hysteresis`-th overflow since the last growth or backoff, consecutive or not; no bounds.
+    Backs off at the `hysteresis`-th overflow since the last growth or backoff, consecutive or not; the scale has no bounds.
 
     >>> rule = paddle_document(hysteresis=2)
     >>> state = rule.init(like=0.0)
@@ -180,7 +180,7 @@ def paddle(
     growth_interval: int = 2000,
     hysteresis: int = 1,
 ) -> LossScaleRule:
-    """Backs off at the `hysteresis`-th overflow in a row; no bounds, so the scale can reach zero and infinity."""
+    """Backs off at the `hysteresis`-th overflow in a row; the scale has no bounds and can reach zero and infinity."""
     return LossScaleRule(init_scale, growth_factor, backoff_factor, growth_interval, hysteresis, skip_infinite_growth=False)
 
 
@@ -232,7 +232,7 @@ def torch(
     init_scale: float = 2.0**16, growth_factor: float = 2.0, backoff_factor: float = 0.5, growth_interval: int = 2000
 ) -> LossScaleRule:
     """
-    Applies the factors in float64 and rounds once; skips a growth that would make the scale infinite; no bounds.
+    Applies the factors in float64 and rounds once; skips a growth that would make the scale infinite, and has no bounds.
 
     >>> rule = torch(growth_factor=1.1, growth_interval=1)
     >>> rule.update(rule.init(like=0.0), True).scale
@@ -253,7 +253,7 @@ def torch_sharded_cpu(
 def apex(
     init_scale: float = 2.0**16, growth_interval: int = 2000, min_scale: float | None = None, max_scale: float = 2.0**24
 ) -> LossScaleRule:
-    """Halves and doubles the scale in float64 on the host; never above `max_scale`."""
+    """Halves and doubles the scale in float64 on the host, but never above `max_scale`."""
     return _on_the_host(init_scale, 2.0, growth_interval, min_scale=min_scale, max_scale=max_scale)
 
 
@@ -364,7 +364,7 @@ def megatron(
     min_scale: float = 1.0,
 ) -> LossScaleRule:
     """
-    Backs off at the `hysteresis`-th overflow since the last growth and at every further one; never below `min_scale`.
+    Backs off at the `hysteresis`-th overflow since the last growth and at every further one, but never below `min_scale`.
 
     Megatron's docstring speaks of NaNs in a row, but a finite step does not reset its count. The scale can grow to infinity.
 
