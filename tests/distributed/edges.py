@@ -1,4 +1,4 @@
-"""Gradients of every kind on the ranks of a pool: each function runs on a rank, and returns its observations."""
+"""Gradients of every kind on the ranks of a pool. Each function runs on every rank, and returns what the rank observes."""
 
 import ml_dtypes
 import numpy as np
@@ -44,7 +44,7 @@ def means_of_dtypes(rank, engine):
 
 
 def mean_without_arrays(_, engine):
-    """Average no arrays on any rank, and then arrays."""
+    """Average trees without arrays, and then an array."""
     communicator, _, make = communicator_of(engine, "replicated", timeout=10)
     return communicator.mean([]), communicator.mean({"a": None}), communicator.mean([make(np.ones(1, np.float32))])[0].tolist()
 
@@ -92,7 +92,7 @@ def mixed(rank):
 
 
 def state_with_another_count(rank):
-    """Agree with a further count on one rank, and then compute a mean."""
+    """Agree on states of which one rank's has a further count, and then compute a mean."""
     communicator, _, _ = communicator_of("mpi", "replicated", timeout=10)
     state = {"scale": np.float32(1.0), "count": np.int32(0)}
     message = message_of(communicator.agree, True, state if rank == 2 else {"scale": state["scale"]}, [])

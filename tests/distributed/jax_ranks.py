@@ -128,7 +128,7 @@ def half_precision_mean():
 
 
 def norms(dtype, *exponents):
-    """Return the norm of shards and the norm of the whole as numbers, for magnitudes up to the limits of float32."""
+    """Return for each magnitude the norm of the shards and its lift, the norm of the whole arrays, and the exact norm."""
     generator = np.random.default_rng(0)
 
     def agreed(tree):
@@ -156,7 +156,7 @@ def float64_norms(dtype):
 
 
 def global_arrays():
-    """Return flags and scales of plain jit on arrays that are distributed over the mesh, and the shardings of the state."""
+    """Return the results of plain jit on arrays that are distributed over the mesh, and the numbers of devices that have the scalars."""
     mesh, (values, _) = mesh_of(), faults("replicated")
     params = {"w": placed(np.ones(8, np.float32), mesh, P("data")), "b": placed(np.ones(1, np.float32), mesh, P())}
     network = ampscale.Network(lambda p, x: jnp.sum((p["w"] + p["b"]) * x), params)

@@ -1,4 +1,4 @@
-"""Optimizers that Paddle's scaler supports, one step with them, and a monitor of both scalers."""
+"""Optimizers for Paddle's scaler, steps of this scaler, and a monitor that Paddle's and torch's scaler accept."""
 
 from collections import namedtuple
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Arguments of the documented classes: constructors and setters reject invalid values, with a message that names them."""
+"""Arguments of the documented classes: constructors and setters reject invalid values, and the message names the argument."""
 
 from types import SimpleNamespace
 

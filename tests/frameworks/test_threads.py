@@ -43,7 +43,7 @@ def mindspore_update_cell():
 
 @pytest.mark.parametrize("make", [paddle_scaler, mindspore_scaler, mindspore_update_cell])
 def test_readers_get_consistent_states(make):
-    """Each state dict that three threads read is the state after some step, and the steps are those without readers."""
+    """Each state dict that three threads read is the state after some step. The run has the states of a run without readers."""
 
     def run(step, state_dict):
         return [state_dict(), *((step(finite), state_dict())[1] for finite in STEPS)]

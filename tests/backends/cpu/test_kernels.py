@@ -72,7 +72,7 @@ def test_any_factor_divides_and_multiplies_every_pattern_as_defined(name, factor
 @EVERY_FORMAT
 @pytest.mark.usefixtures("each_kernel")
 def test_non_finite_patterns_are_detected(name):
-    """One pattern in 17 is tested, between two zeros. All finite patterns together are finite."""
+    """One pattern in 17 is tested, between two zeros. An array of all finite patterns is finite."""
     values = PATTERNS.view(DTYPES[name])
     is_finite = np.isfinite(values.astype(np.float32))
     op = FusedOp(checks=True)
@@ -132,8 +132,8 @@ def test_kernels_that_misread_addresses_or_sizes_are_not_used():
 
 
 @needs_numba
-def test_nothing_is_written_to_read_only_arrays_and_arrays_that_share_memory():
-    """The kernels are not used for such targets, nor if a target has another memory order than its source."""
+def test_kernels_are_not_used_for_read_only_targets_and_targets_that_share_memory():
+    """Nor are they used if a target has another memory order than its source. A pass that only reads supports read-only data."""
     values = np.ones((4, 5), np.float32)
     frozen = values.copy()
     frozen.flags.writeable = False

@@ -1,9 +1,9 @@
 """
 PTX that XLA generates for an H200, compiled without a GPU by JAX's CUDA plug-in: quotients, and roundings to 16 bits.
 
-Another process compiles, because XLA reads its flags once. Last run with jax 0.10.2 and jax-cuda13-plugin 0.10.2, without other
-CUDA packages. With JAX's own division and conversions, 15 of the tests fail: float32 quotients are `div.full.f32`, and flags and
-squares of 16-bit quotients are computed before rounding.
+Another process compiles the functions, because XLA reads its flags only once. Last run with jax 0.10.2 and jax-cuda13-plugin
+0.10.2, without other CUDA packages. With JAX's own division and conversions, 15 of the tests fail: float32 quotients are
+`div.full.f32`, and flags and squares of 16-bit quotients are computed before rounding.
 """
 
 import json
@@ -92,7 +92,7 @@ def code():
 
 
 def uses_of_unrounded(text):
-    """Return the instructions that use the float32 operand of a rounding to 16 bits, except such roundings themselves."""
+    """Return the instructions that use the float32 operand of a rounding to 16 bits, except other roundings."""
     results = []
     for kernel in text.split(".entry")[1:]:
         instructions = re.findall(r"^\s*(?:@\S+\s+)?(\S+)\s+(?:\{[^}]*\}|[^,;{]+),([^;]*);", kernel, re.MULTILINE)

@@ -42,7 +42,7 @@ class Tied(nn.Module):
 
 
 def module_of(inner, seed=0):
-    """Return a module that returns its loss, with fixed random weights."""
+    """Return a module that computes its loss, with random weights from *seed*."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in inner.parameters():
@@ -150,7 +150,7 @@ def test_params_are_the_trainable_values_of_a_module():
 @pytest.mark.clause("STEP-vjp")
 @pytest.mark.parametrize("inner", [lambda: nn.Linear(3, 2), Tied], ids=["linear", "tied"])
 def test_module_gradients_equal_those_of_backward(inner):
-    """A weight with two names has one gradient, the sum."""
+    """A weight with two names has one gradient, the sum over both uses."""
     module = module_of(inner())
     inputs = batch(outputs=module.inner(torch.ones(4, 3)).shape[1])
     network = network_of(module)
@@ -185,7 +185,7 @@ def test_steps_without_gradients_count_as_attempted():
             assert (int(state.attempted), int(state.applied)) == (1, 0)
 
 
-def test_steps_update_buffers_and_random_numbers_like_module_calls():
+def test_steps_update_buffers_and_draw_random_numbers_like_module_calls():
     """Running means are updated in training mode only, and dropout uses the same random numbers."""
     module = module_of(nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2), nn.Dropout(0.5)))
     twin = module_of(nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2), nn.Dropout(0.5)))
@@ -202,7 +202,7 @@ def test_steps_update_buffers_and_random_numbers_like_module_calls():
 
 @pytest.mark.clause("STEP-network")
 def test_setting_params_writes_into_the_module():
-    """The parameters stay the same objects. Other names or shapes raise before anything is written."""
+    """The parameters stay the same objects. Other names or shapes raise an error before anything is written."""
     module = module_of(nn.Linear(3, 2))
     network, weight = network_of(module), module.inner.weight
     new = {name: torch.full_like(value, 7) for name, value in network.params.items()}
@@ -239,7 +239,7 @@ def test_modules_keep_their_parameters_after_an_interrupt(monkeypatch):
 @pytest.mark.clause("STEP-apply", "MACHINE-pure")
 @pytest.mark.parametrize("optimizer", [ampscale.optimizers.Momentum, ampscale.optimizers.AdamW])
 def test_train_step_changes_neither_module_nor_state(optimizer):
-    """The module, its `grad` and the old state are unchanged. No result requires gradients, so that memory does not grow."""
+    """The parameters, their `grad` and the old state are unchanged. No result requires gradients, so memory does not grow."""
     module = module_of(nn.Linear(3, 2)).to(torch.bfloat16)
     inputs = [value.to(torch.bfloat16) for value in batch()]
     original, (step, first) = copied(dict(module.named_parameters())), step_and_state(module, optimizer)

@@ -77,7 +77,7 @@ def test_results_equal_the_definition_for_all_bits(dtype):
 @given(scale_type=st.sampled_from(SCALE_TYPES), values=LISTS, factor=SCALES, elsewhere=st.booleans(), norm=st.booleans())
 @settings(max_examples=120)
 def test_out_receives_the_result_in_place_or_in_other_arrays(scale_type, values, factor, elsewhere, norm):
-    """Other arrays contain NaNs before, and receive all results; the tree is then unchanged. The scale has any supported type."""
+    """Other arrays initially contain NaNs, and the tree is then unchanged. The scale has any supported type."""
     tree, scale = LIBRARY.from_numpy(values), scale_type(factor)
     copy, out = copied(tree), map_leaves(lambda leaf: torch.full_like(leaf, float("nan")), tree) if elsewhere else tree
     expected, targets = overflow.unscale_and_check(copy, scale), list(out)
@@ -179,7 +179,7 @@ def test_checks_and_norms_do_not_write():
 
 
 def overlapping():
-    """Return trees, some with *out*, that contain some memory twice, by name."""
+    """Return by name pairs of a tree and *out* (None for the tree itself) that contain some memory twice."""
     buffer = torch.arange(1.0, 13.0)
     numpy_buffer = np.arange(1.0, 13.0, dtype=np.float32)
     view = buffer[:4]
@@ -246,8 +246,8 @@ class Subclass(torch.Tensor):
 
 
 @pytest.mark.clause("TORCH-float16")
-def test_kernels_do_not_support_other_arrays():
-    """Nothing is written, not even to supported arrays of the same tree or to those of a dtype that the caller excludes."""
+def test_kernels_leave_unsupported_arrays_unchanged():
+    """Nothing is written to supported arrays of the same tree either, nor to arrays of a dtype that the caller excludes."""
     conjugate = torch.tensor([6 + 3j]).conj()
     integers, meta = torch.ones(3, dtype=torch.int32), torch.ones(3, device="meta")
     for other in (torch.ones(3).as_subclass(Subclass), conjugate, conjugate.imag, torch.eye(3).to_sparse(), meta, integers):
@@ -297,7 +297,7 @@ def test_autograd_and_transforms_use_the_definition():
 
 
 def test_traced_functions_take_the_scale_as_an_argument():
-    """A graph or script that was traced with one scale gives correct results for another."""
+    """A graph or script that was traced with one scale gives correct results for another scale."""
     from torch.fx.experimental.proxy_tensor import make_fx
 
     def function(value, scale):

@@ -199,9 +199,9 @@ def test_sparse_gradients_of_an_embedding_are_applied(cell, detector):
 @pytest.mark.parametrize("communicator", [SINGLE_REPLICA, SingleReplica()])
 def test_a_gradient_that_overflows_float16_is_not_applied(cell, fused, communicator):
     """
-    With a scale below 1, float16 represents the scaled gradient 60000 but not the unscaled one.
+    With a scale below 1, float16 represents the scaled gradient 60000 but not the unscaled gradient 120000.
 
-    A cell treats another `SingleReplica` than the default as the communicator of several ranks.
+    A cell treats any `SingleReplica` except the default object like a communicator of several ranks.
     """
     model = Product(torch.float16)
     optimizer = torch.optim.SGD(model.parameters(), lr=2.0**-14, fused=fused)
@@ -215,7 +215,7 @@ def test_a_gradient_that_overflows_float16_is_not_applied(cell, fused, communica
 @pytest.mark.clause("STEP-network", "MINDFORMERS-ema")
 @pytest.mark.filterwarnings("error")
 def test_torch_optimizers_update_a_network_of_parameters():
-    """The optimizer updates the parameters that were passed in; copies of them are detached."""
+    """The optimizer updates the tensors that were passed in. Outputs and the moving average are detached from them."""
     params = {"w": nn.Parameter(torch.ones(2)), "b": torch.ones(1, requires_grad=True), "c": torch.ones(1)}
     network = Network(lambda params, x: (params["w"] * x).sum() + params["b"].sum() + params["c"].sum(), params)
     step = MFTrainOneStepCell(network, torch.optim.SGD(params.values(), lr=0.5), scale_sense=8.0, ema_decay=0.5)

@@ -81,7 +81,7 @@ def test_scale_and_counter_of_a_dynamic_scaler_can_be_set():
 
 @pytest.mark.clause("MINDSPORE-static-fixed", "MINDSPORE-static-adjust-ignores", "MINDSPORE-adjust-returns")
 def test_adjust_of_a_static_scaler_ignores_its_argument():
-    """It returns False, and the scale is unchanged."""
+    """`adjust` returns False, and the scale is unchanged."""
     scaler = StaticLossScaler(8)
     for anything in (True, False, np.asarray(False), None, "x", 0, array([INF])):
         assert scaler.adjust(anything) is False
@@ -129,7 +129,7 @@ def test_adjust_accepts_a_single_bool():
 
 @pytest.mark.clause("MINDSPORE-all-finite-flat", "MINDSPORE-all-finite-empty")
 def test_all_finite_requires_a_flat_tuple_or_list_of_arrays():
-    """Anything else is a TypeError, and an empty container a ValueError."""
+    """Anything else raises a TypeError, and an empty tuple a ValueError."""
     for error, name, inputs, actual in (
         (TypeError, "inputs", (value for value in [array(1)]), "generator"),
         (TypeError, "inputs[1]", (array(1), None), "NoneType"),

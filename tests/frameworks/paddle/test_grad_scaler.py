@@ -182,7 +182,7 @@ def test_a_disabled_scaler_saves_and_loads_an_empty_state():
 
 @pytest.mark.clause("PADDLE-load-state-dict", "PADDLE-fixed-step")
 def test_loading_within_a_step_ends_it():
-    """The progress of the optimizers belonged to another run."""
+    """The loaded state belongs to another run, so the optimizer may step again before an update."""
     scaler, optimizer = scaler_at(8), GradientDescent(array([8]))
     scaler.step(optimizer)
     scaler.load_state_dict({**PUBLISHED, "use_dynamic_loss_scaling": False})

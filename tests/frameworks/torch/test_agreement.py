@@ -14,7 +14,7 @@ from ampscale.frameworks.torch import GradScaler
     ("finite", "has_gradients", "parameter_after", "scale"), [(True, True, -1, 16), (False, True, 0, 4), (True, False, 0, 8)]
 )
 def test_the_ranks_decide_on_the_step_together(finite, has_gradients, parameter_after, scale):
-    """A step without gradients on any rank does not count."""
+    """A step in which no rank has gradients does not count."""
 
     class Ranks(SingleReplica):
         def agree(self, *_, **__):
@@ -31,7 +31,7 @@ def test_the_ranks_decide_on_the_step_together(finite, has_gradients, parameter_
 
 @pytest.mark.clause("TORCH-communicator", "TORCH-monitor")
 def test_a_flag_that_the_communicator_has_read_is_reported_as_a_bool():
-    """A fused optimizer skips on the device, so that its step returns a tensor."""
+    """The monitor receives a bool, although the step of a fused optimizer returns a tensor."""
 
     class Ranks(SingleReplica):
         def agree(self, *_, **__):
@@ -103,7 +103,7 @@ def test_ranks_compare_the_parameters_on_a_mesh_of_all_ranks(mesh):
 
 @pytest.mark.clause("TORCH-dtensor-ranks")
 def test_ranks_that_share_dtensors_need_no_communicator(mesh):
-    """The scaler creates one for the process group of their mesh. Without DTensors, nothing is exchanged."""
+    """The scaler creates a communicator for the process group of the mesh. Without DTensors, nothing is exchanged."""
     from torch.distributed.tensor import DTensor, Shard
     from torch.distributed.tensor.debug import CommDebugMode
 

@@ -15,7 +15,7 @@ INF = float("inf")
 
 
 class Loop:
-    """Training loop with a monitor, whose `zero_grad` can set gradients to None or to zero, or do nothing."""
+    """Training loop with a monitor. Its method `zero` sets the gradients to None ("none") or to zero ("zeros"), or does nothing."""
 
     def __init__(self, make=lambda params: torch.optim.SGD(params, lr=0.25), zeroing="none", **settings):
         self.params = [torch.ones(2, requires_grad=True), torch.ones((), requires_grad=True)]
@@ -36,7 +36,7 @@ class Loop:
         self.zero()
 
     def flags(self, iteration):
-        """Run *iteration* four times, and return the flags `stale` and `modified` of each."""
+        """Run *iteration* four times, and return the flags `stale` and `modified` of each iteration."""
         for _ in range(4):
             iteration(self)
         return [(begin.stale, begin.modified) for begin in self.monitor.begins]
@@ -120,7 +120,7 @@ def test_optimizers_without_gradients_and_abandoned_ones_have_no_end():
 
 @pytest.mark.clause("TORCH-monitor")
 def test_sparse_gradients_are_reported_as_their_values():
-    """Duplicates are added first, as the scaler does."""
+    """Values with the same index are added first, as the scaler does."""
     table = torch.nn.Embedding(4, 1, sparse=True)
     monitor = RecordingMonitor()
     optimizer, scaler = torch.optim.SGD(table.parameters(), lr=0.1), GradScaler("cpu", init_scale=8.0, monitor=monitor)
@@ -185,7 +185,7 @@ def zeroed_first(loop):
 
 
 def zeroed_after_another_loss(loop):
-    """Reset the gradients after the loss of another network, which is not a step of this one, has written into them."""
+    """Reset the gradients after an unscaled backward pass, as for the loss of another network, has written into them."""
     loop.loss().backward()
     zeroed_first(loop)
 
@@ -226,7 +226,7 @@ RESET = [zeroed_first, zeroed_after_another_loss, zeroed_before_update, reset_by
 @pytest.mark.parametrize("zeroing", ["none", "zeros"])
 @pytest.mark.parametrize("iteration", [*NEVER_RESET, *RESET])
 def test_correct_loops_have_no_flags(iteration, zeroing):
-    """They include the documented loops, and several ways to reset the gradients."""
+    """The loops include the documented ones, and several ways to reset the gradients."""
     assert Loop(zeroing=zeroing).flags(iteration) == 4 * [(False, False)]
 
 
@@ -251,7 +251,7 @@ def test_a_skipped_step_does_not_hide_a_forgotten_zero_grad():
 
 @pytest.mark.clause("TORCH-monitor")
 def test_abandoned_gradients_that_are_not_reset_are_reported():
-    """The next gradients are added to the unscaled ones."""
+    """Gradients of the next backward pass are added to the abandoned ones."""
     loop = Loop(zeroing="forgotten")
     plain(loop)
     for _ in range(2):
@@ -275,7 +275,7 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("unscales", [False, True])
 def test_changes_before_unscaling_are_reported(change, zeroing, unscales):
-    """`modified` is set from the second iteration on, since the first one installs the hook that reads the counter."""
+    """`modified` is set from the second iteration on, since the first one installs the hook that reads the version counter."""
 
     def iteration(loop):
         loop.scaler.scale(loop.loss()).backward()

@@ -69,7 +69,7 @@ def test_containers_keep_their_types():
     ],
 )
 def test_only_floating_point_tensors_are_scaled(outputs, path, actual):
-    """Anything else is a TypeError with its path and type. It does not count as the first scaled tensor."""
+    """Anything else raises a TypeError with path and type, and does not count as the first scaled tensor."""
     scaler = GradScaler()
     with pytest.raises(TypeError, match=rf"^{path} must be .*{actual}"):
         scaler.scale(outputs)

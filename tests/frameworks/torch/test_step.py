@@ -11,7 +11,7 @@ from frameworks.torch.loops import INF, OPTIMIZERS, bits, scaler_at
 
 from ampscale.frameworks.torch import GradScaler
 
-ATTRIBUTES = ("grad_scale", "found_inf")  # that torch sets on an optimizer that skips on the device
+ATTRIBUTES = ("grad_scale", "found_inf")  # attributes that torch sets on an optimizer that skips on the device
 
 
 class RecordingOptimizer(torch.optim.SGD):
@@ -47,7 +47,7 @@ class OlderContract(RecordingOptimizer):
 
 
 def optimizer_with(*values, make=RecordingOptimizer):
-    """Return an optimizer with a gradient of 1 and each value; None is a parameter without gradient."""
+    """Return an optimizer with the gradient [1, value] for each of *values*; None is a parameter without gradient."""
     return loops.optimizer_with(*(None if value is None else torch.tensor([1.0, value]) for value in values), make=make)
 
 
@@ -124,7 +124,7 @@ def test_a_step_synchronizes_once_and_a_fused_optimizer_never(optimizer, gradien
 @pytest.mark.parametrize(("gradient", "found_inf"), [(8.0, 0.0), (INF, 1.0)])
 @pytest.mark.parametrize("unscale_first", [True, False])
 def test_an_optimizer_that_skips_on_the_device_has_two_attributes(gradient, found_inf, unscale_first):
-    """Such an optimizer is always called, with unscaled gradients; the attributes are removed afterwards."""
+    """The optimizer is always called, with unscaled gradients; the attributes are removed afterwards."""
     optimizer, scaler = optimizer_with(gradient, make=OnDeviceOptimizer), scaler_at(8.0)
     if unscale_first:
         scaler.unscale_(optimizer)
