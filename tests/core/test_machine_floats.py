@@ -1,4 +1,4 @@
-"""State machine on Python numbers equals the reference bit for bit, for Python numbers and NumPy arrays of shape ()."""
+"""Updates in Python's arithmetic equal the reference bit for bit, for states of Python numbers and NumPy arrays of shape ()."""
 
 import pickle
 
@@ -106,7 +106,7 @@ def test_scalars_batches_and_other_dtypes_use_the_reference():
 
 
 def test_a_rule_can_be_pickled_after_a_step():
-    """The copy does not contain the prepared step, which is a closure, and creates its own."""
+    """The copy prepares its own step, because a closure cannot be pickled."""
     rule = LossScaleRule(growth_interval=1)
     new_state = rule.update(rule.init(like=1.0), True)
     copy = pickle.loads(pickle.dumps(rule))

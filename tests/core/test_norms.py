@@ -95,12 +95,12 @@ def test_one_float64_leaf_makes_all_norms_float64(library, dtype):
 def test_norm_of_an_empty_tree_is_zero(library):
     """The tree has no arrays, or arrays without elements; clipping returns it unchanged."""
     for tree in (None, [], {"a": None}, np.zeros(0, np.float32), [np.zeros((2, 0))]):
-        nothing = library.from_numpy(tree)
-        assert library.item(global_norm(nothing)) == 0
-        assert global_norm(nothing).shape == ()
-        clipped, norm = clip_by_global_norm(nothing, 1.0)
+        empty_tree = library.from_numpy(tree)
+        assert library.item(global_norm(empty_tree)) == 0
+        assert global_norm(empty_tree).shape == ()
+        clipped, norm = clip_by_global_norm(empty_tree, 1.0)
         assert library.item(norm) == 0
-        assert repr(library.to_numpy(clipped)) == repr(library.to_numpy(nothing))
+        assert repr(library.to_numpy(clipped)) == repr(library.to_numpy(empty_tree))
     assert square_sums([]).tolist() == [0.0, 0.0]
 
 
@@ -143,7 +143,7 @@ def test_both_parts_of_a_complex_number_are_clipped(library):
 @pytest.mark.clause("NORMS-magnitudes", "NORMS-clip-magnitudes")
 @with_dtypes("float32", "float64")
 def test_norm_beyond_its_dtype_is_infinite_and_clips(library, dtype):
-    """After clipping, four or 65536 of the largest numbers have the norm of the limit."""
+    """After clipping, four or 65536 of the largest numbers have the limit as their norm."""
     largest = float(LARGEST[dtype])
     for limit, pairs in ((2.0**20, 2), (largest, 2), (2.0**20, 2**15)):
         clipped, norm = library.to_numpy(clip_by_global_norm(library.array([largest, -largest] * pairs, dtype), limit))

@@ -55,10 +55,10 @@ def test_integers_are_finite_and_complex_numbers_if_both_parts_are(library):
 def test_trees_without_values_are_finite(library):
     """The result is a bool array of shape (): the library's, or NumPy's for a tree without arrays."""
     for tree in (None, [], {"a": (None, [])}, np.zeros((3, 0), np.float32)):
-        nothing = library.from_numpy(tree)
-        unscaled, finite = unscale_and_check(nothing, 2.0)
-        answer = all_finite(nothing)
-        assert type(answer) is (type(nothing) if isinstance(tree, np.ndarray) else np.ndarray)
+        empty_tree = library.from_numpy(tree)
+        unscaled, finite = unscale_and_check(empty_tree, 2.0)
+        answer = all_finite(empty_tree)
+        assert type(answer) is (type(empty_tree) if isinstance(tree, np.ndarray) else np.ndarray)
         assert library.item(answer)
         assert library.item(finite)
         assert repr(library.to_numpy(unscaled)) == repr(tree)

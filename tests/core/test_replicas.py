@@ -1,4 +1,4 @@
-"""Replicas agree on every step: two of them, in threads that wait for each other."""
+"""Two replicas, in threads that wait for each other, agree on every step."""
 
 import numpy as np
 import pytest
@@ -122,7 +122,7 @@ def test_step_without_gradients_makes_both_calls(library):
 
 @pytest.mark.clause("REPLICAS-single")
 def test_single_replica_returns_its_arguments(library):
-    """Both operations return the object itself."""
+    """Both operations return their argument itself."""
     tree, flag = [library.array([1.0, 1.0])], library.array(False, "bool")
     assert SINGLE_REPLICA.mean(tree) is tree
     assert SINGLE_REPLICA.agree(flag, None, tree).finite is flag

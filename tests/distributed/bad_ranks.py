@@ -51,7 +51,7 @@ STRUCTURES = {  # gradients of the other ranks, and of the rank that differs: th
 
 
 def gradients_that_differ(rank, engine, call, difference, late):
-    """Let gradients differ on one rank in one call, or in the third call; return the error, and the results of the other calls."""
+    """Let gradients differ on one rank in the first or third call; return the error, and the results of the other calls."""
     layout = {"mean": "replicated", "agree": "averaged", "norm": "sharded"}[call]
     communicator, _, make = communicator_of(engine, layout, timeout=10)
     if difference in STRUCTURES:

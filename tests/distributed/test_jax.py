@@ -83,7 +83,7 @@ def test_explicit_axes_of_a_mesh_need_no_communicator():
     assert eight_devices()["explicit axes"] == []
 
 
-def test_pmap_has_axes_too():
+def test_axes_of_pmap_are_supported():
     assert eight_devices()["pmap"] == [[28672.0] * 8, [True] * 8]
 
 
@@ -132,7 +132,7 @@ def gradients_of(loss, communicator):
 
 @pytest.mark.clause("REPLICAS-mean")
 def test_gradients_that_jax_has_added_up_are_rejected():
-    """The message names two remedies, and the third one, mean=False, is for a loss that is a mean."""
+    """The message names two remedies, and mean=False as a third one, for a loss that is already a mean."""
     with pytest.raises(ValueError, match=r"must vary over the axis, got array 0 of float32\(\).*jax.lax.pcast.*check_vma=False"):
         gradients_of(lambda p, x: jnp.sum(p * x), JaxAxis("data"))
 
@@ -174,12 +174,8 @@ def test_mean_is_rounded_once_and_keeps_dtypes(dtype):
 
 def test_gradients_that_are_not_averaged_are_returned():
     tree = [jnp.ones(2)]
-    for communicator in (
-        JaxAxis("data", mean=False),
-        JaxAxis("data", gradients="sharded"),
-        JaxAxis("data", gradients="distinct"),
-    ):
-        assert communicator.mean(tree) is tree
+    for arguments in ({"mean": False}, {"gradients": "sharded"}, {"gradients": "distinct"}):
+        assert JaxAxis("data", **arguments).mean(tree) is tree
 
 
 def test_tuples_of_names_are_one_axis():

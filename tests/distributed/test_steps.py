@@ -40,7 +40,7 @@ def check(pool, api, layout, max_norm, ranks=4, steps=STEPS):
 
 
 def norms_of_finite_steps(rows):
-    """Return the norms of applied steps; that of an overflow after the mean is each rank's own."""
+    """Return the norms of finite steps, which are equal on all ranks. If the mean overflows, each rank has its own norm."""
     return [norm for finite, _, norm, _ in rows if finite]
 
 

@@ -90,7 +90,7 @@ def test_all_ranks_get_the_flag_of_all_shards(gloo, name):
 
 
 def norms(_, dtype):
-    """Return dtype, type and value of each norm of the distributed arrays, followed by that of the whole ones."""
+    """Return dtype, type and value of each norm of the distributed arrays, each followed by that of the whole arrays."""
     arrays = whole_arrays(dtype)
     tree, whole = placed(arrays), in_order(arrays)
     results = [
@@ -111,7 +111,7 @@ def test_the_sharded_norm_has_the_bits_of_the_whole_norm(gloo, dtype):
 
 
 def global_norms(_, dtype, factor):
-    """Return the norm of distributed arrays, and that of the whole ones."""
+    """Return the norm of the distributed arrays, and that of the whole arrays."""
     arrays = [array * factor for array in whole_arrays(dtype)]
     return [float(ampscale.global_norm(tree)) for tree in (placed(arrays), in_order(arrays))]
 
@@ -150,7 +150,7 @@ def test_results_have_the_placements_of_the_tree_and_the_values_of_whole_arrays(
 
 
 def outputs(_):
-    """Unscale into other DTensors, and then into plain tensors; return the values, and the error of the latter."""
+    """Unscale into other DTensors, and then into plain tensors; return the values, and the error of the second call."""
     tree, target, other = placed(whole_arrays()), placed(whole_arrays()), in_order(whole_arrays())
     result, _ = ampscale.unscale_and_check(tree, 2.0, out=target)
     assert result is target
@@ -168,7 +168,7 @@ def test_out_receives_shards_of_the_same_placements_only(gloo):
 
 
 def partial(rank):
-    """Unscale and scale a DTensor that is a sum of values on the ranks; return the results, and the error of `out`."""
+    """Unscale and scale a DTensor that is a sum of values on the ranks; return the results, and the error in place."""
     value = DTensor.from_local(torch.tensor([1.0 + rank, -INF if rank == 2 else INF]), line(), [Partial()])
     result, finite = ampscale.unscale_and_check([value], 2.0)
     norm = ampscale.global_norm([ampscale.scale([value], 1.0)[0].full_tensor()[:1]])

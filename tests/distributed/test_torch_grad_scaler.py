@@ -206,7 +206,7 @@ def test_a_loss_that_is_a_dtensor_is_scaled(gloo):
 
 
 def stages(rank):
-    """Return a parameter of a stage of two ranks, which has another shape than that of the other stage."""
+    """Return the parameter of a pipeline stage. Each of two stages has two ranks, and the shapes of their parameters differ."""
     return [parameter(torch.ones(1 + rank // 2), square()["tp"])]
 
 
@@ -250,7 +250,7 @@ def test_optimizers_stepped_in_another_order_on_one_rank_are_an_error(gloo, case
 
 
 def of_two_ranks(rank):
-    """Step an optimizer that only ranks 0 and 1 have, and then one of all ranks; return the local value of the latter."""
+    """Step an optimizer that only ranks 0 and 1 have, and then one of all ranks; return the local value of its parameter."""
     pair, scaler = DeviceMesh("cpu", [0, 1]), scaler_of()
     params = [parameter(torch.ones(1), mesh) for mesh in ([pair, line()] if rank < 2 else [line()])]
     for param in params:

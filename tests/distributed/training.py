@@ -16,7 +16,7 @@ RULE = ampscale.LossScaleRule(init_scale=2.0**10, growth_interval=2)
 
 
 def communicator_of(engine, layout, ranks=4, **keywords):
-    """Return the communicator of this rank, its index in it, and the function that makes its arrays."""
+    """Return a communicator, the index of this rank in it, and a function that converts NumPy arrays to the engine's library."""
     relation = {"gradients": "replicated", "mean": False} if layout == "averaged" else {"gradients": layout}
     if engine == "mpi":
         from mpi4py.MPI import COMM_WORLD
@@ -63,7 +63,7 @@ def params_of(layout, index, make, scenario):
 
 
 def converted(arrays, make):
-    """Return the arrays of the engine's library; None stays None."""
+    """Return NumPy arrays converted by *make*; None stays None."""
     return [None if array is None else make(array) for array in arrays]
 
 

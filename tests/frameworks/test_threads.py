@@ -18,10 +18,8 @@ STEPS = [number % 5 != 2 for number in range(100)]  # True is a finite step
 
 def paddle_scaler():
     parameter = SimpleNamespace(value=np.ones(1, np.float32), grad=None)
-    optimizer, scaler = (
-        SimpleNamespace(parameters=[parameter], step=list),
-        paddle.GradScaler(incr_every_n_steps=2, decr_every_n_nan_or_inf=1),
-    )
+    optimizer = SimpleNamespace(parameters=[parameter], step=list)
+    scaler = paddle.GradScaler(incr_every_n_steps=2, decr_every_n_nan_or_inf=1)
 
     def step(finite):
         parameter.grad = np.float32([1.0 if finite else np.inf])

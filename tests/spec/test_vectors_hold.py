@@ -110,7 +110,7 @@ def unscale(case):
 
 
 def all_finite(case):
-    """Compare the flag."""
+    """Compare the flag that `all_finite` returns."""
     check = mindspore.all_finite if case["chapter"] == "mindspore" else ampscale.all_finite
     return bool(check(argument(case["tree"]))) == case["finite"]
 
@@ -121,10 +121,10 @@ def check(case):
     if case["chapter"] == "paddle":
         return check_with_paddle(tree, factor, case)
     unscaled, finite = ampscale.unscale_and_check(tree, factor)
-    written, again = ampscale.unscale_and_check(tree, factor, out=tree)
+    written, flag = ampscale.unscale_and_check(tree, factor, out=tree)
     expected = argument(case["output"]) if "output" in case else unscaled
     return (
-        bool(finite) == bool(again) == case["finite"]
+        bool(finite) == bool(flag) == case["finite"]
         and written is tree
         and trees_are_same(unscaled, expected)
         and trees_are_same(written, expected)
@@ -229,7 +229,7 @@ def matches(actual, expected):
 
 
 def pure_step(case, network, optimizer):
-    """Return a function that runs `train_step` on its data, and returns the outputs by name."""
+    """Return a function that runs `train_step` on the inputs of a step, and returns the outputs by name."""
     rule = ampscale.LossScaleRule(**rule_arguments(case["rule"]))
     limit = argument(case["max_norm"]) if "max_norm" in case else None
     state = ampscale.init_train_state(network.params, optimizer, rule)
@@ -243,7 +243,7 @@ def pure_step(case, network, optimizer):
 
 
 def paddle_step(case, network, optimizer):
-    """Return a function that runs a step with Paddle's scaler on its data, and returns the outputs by name."""
+    """Return a function that runs Paddle's scaler on the inputs of a step, and returns the outputs by name."""
     scaler = ampscale.GradScaler(**arguments(case["arguments"]))
 
     def outputs(data):
@@ -257,7 +257,7 @@ def paddle_step(case, network, optimizer):
 
 
 def cell_step(case, network, optimizer):
-    """Return a function that calls a training cell on its data, and returns the outputs by name."""
+    """Return a function that calls a training cell on the inputs of a step, and returns the outputs by name."""
     kwargs = arguments(case.get("arguments", {}))
     if "scale_sense" in case:
         sense = case["scale_sense"]

@@ -121,7 +121,7 @@ def test_unscale_and_check_compiles_into_one_graph():
 
 
 @pytest.mark.slow
-@pytest.mark.clause("OVERFLOW-compiled_and_eager-sides", "SCALING-round-once", "NORMS-global")
+@pytest.mark.clause("OVERFLOW-both-sides", "SCALING-round-once", "NORMS-global")
 @NEEDS_COMPILER
 def test_16_bit_values_are_rounded_in_a_graph():
     """A compiler that fused the operations without rounding would check float32 results. In the last case, quotients overflow."""

@@ -15,7 +15,7 @@ INF = float("inf")
 
 
 class Loop:
-    """Training loop with a monitor. Its method `zero` sets the gradients to None ("none") or to zero ("zeros"), or does nothing."""
+    """Training loop with a monitor. Its method `zero` sets the gradients to None ("none") or zero ("zeros"), or does nothing."""
 
     def __init__(self, make=lambda params: torch.optim.SGD(params, lr=0.25), zeroing="none", **settings):
         self.params = [torch.ones(2, requires_grad=True), torch.ones((), requires_grad=True)]
@@ -112,10 +112,8 @@ def test_optimizers_without_gradients_and_abandoned_ones_have_no_end():
     loop.scaler.abandon(abandoned)
     loop.finish()
     assert [begin.owner for begin in loop.monitor.begins] == [unscaled, abandoned, without, loop.optimizer]
-    assert [(end.owner, end.applied, numbers(end)[2]) for end in loop.monitor.ends] == [
-        (unscaled, False, True),
-        (loop.optimizer, True, True),
-    ]
+    ends = [(end.owner, end.applied, numbers(end)[2]) for end in loop.monitor.ends]
+    assert ends == [(unscaled, False, True), (loop.optimizer, True, True)]
 
 
 @pytest.mark.clause("TORCH-monitor")
