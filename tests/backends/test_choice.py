@@ -323,10 +323,10 @@ def test_libraries_are_imported_only_if_named(tmp_path):
     """
     pytest.importorskip("jax", reason="needs jax")
     (tmp_path / "cupy.py").write_text("raise OSError('libcuda.so: cannot open')")
-    done = python(CODE, tmp_path, AMPSCALE_BACKEND="jax")
-    assert done.returncode == 0, done.stderr
-    before, created, imported, message, after, failure, halved = done.stdout.splitlines()
-    assert (before, created, imported, after) == ("[]", "jax.numpy {'jaxlib'}", "['jax']", "['jax']")
+    completed = python(CODE, tmp_path, AMPSCALE_BACKEND="jax")
+    assert completed.returncode == 0, completed.stderr
+    at_first, created, imported, message, after_failure, failure, halved = completed.stdout.splitlines()
+    assert (at_first, created, imported, after_failure) == ("[]", "jax.numpy {'jaxlib'}", "['jax']", "['jax']")
     assert "got 'cupy'. Backends: 'numpy': can be used; 'cupy': failed: OSError: libcuda.so: cannot open; 'torch': " in message
     assert failure.startswith("the backend 'cupy' failed: ")
     assert halved == "[0.5]"

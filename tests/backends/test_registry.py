@@ -63,7 +63,7 @@ def test_incomplete_backends_are_rejected(make_backend):
     assert ampscale.list_backends() == ("numpy", "cupy", "torch", "jax", "generic")
 
 
-def test_libraries_blocked_in_sys_modules_are_not_installed(known_backends, monkeypatch):
+def test_libraries_blocked_in_sys_modules_count_as_not_installed(known_backends, monkeypatch):
     """None in sys.modules prevents an import. Arrays of other libraries are not affected."""
     for name in ("cupy", "torch", "jax"):
         monkeypatch.setitem(sys.modules, name, None)
@@ -125,9 +125,9 @@ print(json.dumps(answers))
 
 def prints(code, *folders, **environment):
     """Return the lines that *code* prints in a new interpreter."""
-    done = python(f"import sys, ampscale\n{code}", *folders, **environment)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    completed = python(f"import sys, ampscale\n{code}", *folders, **environment)
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout.splitlines()
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from ampscale.core import norms, overflow, scaling
 from ampscale.core.dtypes import compute_dtype, name_of
 from ampscale.core.trees import leaves, map_leaves
 
-SHAPES = st.sampled_from([(), (0,), (5,), (2, 3)])  # few, because JAX compiles for each
+SHAPES = st.sampled_from([(), (0,), (5,), (2, 3)])  # few, because JAX compiles for each shape
 EVERYWHERE = on(*NAMES, *ON_DEVICE)
 FACTORS = st.one_of(scales, st.integers(-149, 127).map(lambda exponent: 2.0**exponent))
 DTYPE = st.sampled_from([None, "float32", "float64"])

@@ -133,7 +133,7 @@ def test_float32_leaves_are_multiplied_in_float32(library, array, limit):
 
 @pytest.mark.clause("NORMS-clip", "NORMS-complex")
 def test_both_parts_of_a_complex_number_are_clipped(library):
-    """The limit is the norm of 3 + 4j, which the coefficient decreases slightly."""
+    """The limit equals the norm of 3 + 4j, so that the coefficient is slightly below 1."""
     clipped, norm = clip_by_global_norm(library.array([3 + 4j], "complex64"), 5.0)
     factor = F32(5) / (F32(5) + F32(1e-6))
     assert library.item(norm) == 5

@@ -107,7 +107,7 @@ def test_communicator_averages_scaled_gradients(library):
 @pytest.mark.clause("REPLICAS-mean-overflows")
 def test_mean_that_overflows_is_an_overflow(library):
     """The gradients are finite on each replica, but their sum is not."""
-    large = [2.0**124, 1.0]  # finite after multiplication by the scale 8, but not if added twice
+    large = [2.0**124, 1.0]  # finite when scaled by 8, but the sum of two is infinite
     for results, _ in run(library, [[large, GOOD], [large, large]]):
         assert [int(report.status) for _, report in results] == [1, 0]
 

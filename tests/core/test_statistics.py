@@ -87,13 +87,13 @@ def test_libraries_equal_the_definition(library, each_kernel, name, tree, scale)
     expected, arrays = statistics.statistics(tree), [library.from_numpy(np.array(array)) for array in tree]
     assert library.to_numpy(ampscale.measure(arrays)).tolist() == expected.tolist()
     unscaled, finite = ampscale.unscale_and_check(arrays, scale)
-    new, new_finite, measured = ampscale.unscale_check_and_measure(arrays, scale)
+    quotients, quotients_finite, measured = ampscale.unscale_check_and_measure(arrays, scale)
     if library.name != "jax":
         copies = [library.from_numpy(np.array(array)) for array in tree]
-        new, new_finite, measured = ampscale.unscale_check_and_measure(copies, scale, out=copies)
-        assert new is copies
+        quotients, quotients_finite, measured = ampscale.unscale_check_and_measure(copies, scale, out=copies)
+        assert quotients is copies
     assert library.to_numpy(measured).tolist() == expected.tolist()
-    assert same(library.to_numpy([finite, unscaled]), library.to_numpy([new_finite, new]))
+    assert same(library.to_numpy([finite, unscaled]), library.to_numpy([quotients_finite, quotients]))
 
 
 @pytest.mark.clause("STATISTICS-histogram")

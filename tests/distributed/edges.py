@@ -85,7 +85,7 @@ def norm(_, engine, layout, case):
 
 
 def mixed(rank):
-    """Request a norm if only one of three ranks with gradients has float64 ones."""
+    """Request a norm while one rank has no gradients, one has float64 gradients, and two have float32 gradients."""
     communicator, _, _ = communicator_of("mpi", "distinct", timeout=10)
     arrays = [[], [np.ones(1)], [np.ones(1, np.float32)], [np.ones(1, np.float32)]][rank]
     return message_of(communicator.agree, True, np.float32(1.0), arrays, norm=True)

@@ -156,7 +156,7 @@ def float64_norms(dtype):
 
 
 def global_arrays():
-    """Return the results of plain jit on arrays that are distributed over the mesh, and the number of devices of the scalars."""
+    """Return the results of training with plain jit on arrays sharded over the mesh, and the number of devices of the scalars."""
     mesh, (values, _) = mesh_of(), faults("replicated")
     params = {"w": placed(np.ones(8, np.float32), mesh, P("data")), "b": placed(np.ones(1, np.float32), mesh, P())}
     network = ampscale.Network(lambda p, x: jnp.sum((p["w"] + p["b"]) * x), params)

@@ -33,7 +33,7 @@ End = namedtuple("End", "scale next_scale finite applied gradients owner")
 
 
 class RecordingMonitor:
-    """Monitor that stores its arguments, gradients as lists of numbers."""
+    """Monitor that stores its arguments, with gradients as lists of numbers."""
 
     def __init__(self):
         self.losses, self.begins, self.ends = [], [], []

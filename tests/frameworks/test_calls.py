@@ -235,8 +235,8 @@ def outcome(table, state, loop, call):
         assert message is None, (state, call)
         loop.since = since if result == state else loop.lines
         return result
-    at = f" at {FILE}:{site}" if site else ""
-    assert message == result.replace("{call}", call.partition("(")[0]).replace("{at}", at)
+    location = f" at {FILE}:{site}" if site else ""
+    assert message == result.replace("{call}", call.partition("(")[0]).replace("{at}", location)
     assert loop.numbers() == numbers
     return state
 

@@ -106,7 +106,7 @@ PADDLE = {
 @pytest.mark.parametrize("name", PADDLE)
 @at_every_point
 def test_an_interrupted_call_of_paddles_scaler_leads_to_no_wrong_result(name, events):
-    """Optimizer and network are checked too."""
+    """The states of optimizer and network are checked too."""
     assert outcomes(events, *PADDLE[name]).total() > 5
 
 
@@ -189,7 +189,7 @@ def test_an_interrupted_call_of_a_cell_leads_to_no_wrong_result(name, events):
 
 
 class Growing(World):
-    """MindSpore scaler that grows from 8 at every finite step, after its first growth."""
+    """MindSpore scaler whose scale grows from 8 at every finite step, after the first growth."""
 
     def __init__(self, scaler, grow, read):
         self.scaler, self.grow, self.read = scaler, grow, read

@@ -66,7 +66,7 @@ def test_incomplete_steps_change_no_parameters():
 @pytest.mark.clause("MINDFORMERS-accumulation")
 @pytest.mark.parametrize("present", [0, 1])
 def test_a_missing_gradient_counts_as_zero(present):
-    """If one of two calls has no gradient, the mean is half of the other gradient."""
+    """If one of two calls has no gradient, the mean is half of the gradient of the other call."""
     network = linear([1, 2])
     vjp = network.vjp
 

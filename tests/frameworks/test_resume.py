@@ -151,16 +151,16 @@ def test_a_saved_state_is_a_copy(name):
     run = RUNS[name][0]()
     run.step("F")
     state = run.saved.state_dict()
-    before = frozen(state)
+    old_state = frozen(state)
     run.step("F")
-    assert frozen(state) == before
+    assert frozen(state) == old_state
     other = RUNS[name][1]()
     other.saved.load_state_dict(state)
     for value in state.values():
         for item in value if isinstance(value, list) else [value]:
             if isinstance(item, np.ndarray):
                 item[...] = 77
-    assert frozen(other.saved.state_dict()) == before
+    assert frozen(other.saved.state_dict()) == old_state
 
 
 SCALER = {
@@ -211,7 +211,7 @@ def test_a_load_that_fails_changes_nothing(name):
     state = run.saved.state_dict()
     for letter in "FFFF":
         run.step(letter)
-    before = frozen(run.saved.state_dict())
+    old_state = frozen(run.saved.state_dict())
     wrong = [("state_dict", {key: value for key, value in state.items() if key != missing}, ValueError) for missing in state]
     wrong += [("state_dict", {**state, "unknown": 1}, ValueError), ("state_dict", {}, ValueError)]
     wrong += [("mapping", other_type, TypeError) for other_type in (None, [], "state", 1)]
@@ -220,7 +220,7 @@ def test_a_load_that_fails_changes_nothing(name):
         for value, error in cases:
             with pytest.raises(error):
                 run.saved.load_state_dict({**state, key: value})
-            assert frozen(run.saved.state_dict()) == before, (key, value)
+            assert frozen(run.saved.state_dict()) == old_state, (key, value)
     results = [other.step(letter) for letter in "FFFFFOFF"]
     assert [run.step(letter) for letter in "OFF"] == results[5:]
 

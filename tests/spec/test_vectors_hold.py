@@ -93,7 +93,7 @@ def torch_driver(settings):
 
 
 def scale(case):
-    """Compare the product, computed by the class of the chapter, or by `scale` if it has none."""
+    """Compare the product, computed by the class of the chapter, or by `scale` if the chapter has none."""
     tree, factor = argument(case["input"]), argument(case["scale"])
     classes = {"mindspore": ampscale.StaticLossScaler, "paddle": partial(ampscale.GradScaler, True)}
     cls = classes.get(case["chapter"])
@@ -287,7 +287,7 @@ def replicas(case):
 
 
 def step_of_replica(case, rank, gradients):
-    """Return True if one replica's decision, and the gradients and the norm if the test vector has them, are as expected."""
+    """Return True if a replica's decision, and its gradients and norm if the test vector has them, are as expected."""
     with np.errstate(all="ignore"):
         mean = rank.mean([array(gradient) for gradient in gradients])
     unscaled, finite, norm = ampscale.unscale_check_and_norm(mean, argument(case["scale"]))

@@ -27,14 +27,14 @@ needs_numba = pytest.mark.skipif(fused.kernel_choice_host().module is None, reas
 
 
 def defined(values, factor, divides=True, dtype=None):
-    """Return the result of the core's definition."""
+    """Return *values* divided or multiplied by *factor*, as the core defines it."""
     compute = "float64" if values.dtype == np.float64 else "float32"
     with np.errstate(all="ignore"):
         return apply_factor(operator.truediv if divides else operator.mul, values, factor, compute, dtype or values.dtype)
 
 
 def check_pass(values, factor, divides=True, dtype=None):
-    """Assert that a pass gives the definition's results and flag, in new arrays and, without *dtype*, in place."""
+    """Assert that a pass gives the definition's results and flag, in new arrays and, if *dtype* is None, also in place."""
     expected = defined(values, factor, divides, dtype)
     op, target = FusedOp(factor, divides, checks=True), np.empty(values.shape, dtype or values.dtype)
     assert run_host(op, [values], [target]).finite == np.isfinite(expected.astype(np.float64)).all()
@@ -159,15 +159,15 @@ def output_of(code, **environment):
             return float(value)
         expected = float(np.sqrt(np.float32(110 / 16 + 70_000 * 2.25)))
     """
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", textwrap.dedent(prelude) + textwrap.dedent(code)],
         capture_output=True,
         text=True,
         timeout=120,
         env={**os.environ, **environment},
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout.strip()
 
 
 @needs_numba

@@ -124,13 +124,15 @@ def test_fused_passes_run_during_interpreter_shutdown(leave):
             run()
         {leave}
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60, check=True)
-    assert (set(done.stdout.split()), done.stderr) == ({"ran"}, "")
+    completed = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert (set(completed.stdout.split()), completed.stderr) == ({"ran"}, "")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_forked_processes_start_their_own_threads():
-    """The import starts no thread. The test runs in a new process, since libraries that this one imports cannot be forked."""
+    """The import starts no thread. The test runs in a new process, since some imported libraries do not support forks."""
     code = """
         import os, threading, numpy as np, ampscale
         assert threading.active_count() == 1

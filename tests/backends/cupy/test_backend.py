@@ -128,7 +128,7 @@ def test_all_sizes_and_alignments_give_the_same_results(place, name):
 @pytest.mark.clause("OVERFLOW-all-finite", "OVERFLOW-both-sides")
 @pytest.mark.parametrize("name", DTYPES)
 def test_one_non_finite_number_is_detected(place, name):
-    """An infinity or NaN is at either end, in the middle or near the boundary of a chunk. So is an infinite quotient."""
+    """An infinity or NaN is at either end, in the middle or near the boundary of a chunk; or only the quotient is infinite."""
     size = place.kernels.CHUNK + 9
     assert bool(place.to_numpy(place.backend.all_finite([place.put(np.ones(size, DTYPES[name]))] * 2)))
     for index in (0, 1, size // 2, size - 10, size - 9, size - 1):
@@ -337,7 +337,7 @@ class Run:
 
 
 def captured(gpu, function):
-    """Return an object that replays the launches of *function*, whose memory comes from a separate pool."""
+    """Return a graph that replays the launches of *function*. The launches use memory of a pool that the graph keeps alive."""
     cuda = gpu.library.cuda
     stream, pool = cuda.Stream(non_blocking=True), cuda.MemoryPool()
     cuda.Device().synchronize()

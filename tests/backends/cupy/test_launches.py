@@ -34,8 +34,8 @@ def ptx(tmp_path_factory):
     target, text = tmp_path_factory.mktemp("ptx") / "kernels.ptx", ""
     constants = ("THREADS=256", "CHUNK=16384", "DEPTH=4", "TABLE_PART=800", "DOWN=1e-180", "UP=1e180", "LEAST=1e-120")
     passes = [("-DPASS=pass_" + "_".join(pair), f"-DIN={pair[0]}", f"-DOUT={pair[1]}") for pair in PAIRS]
-    for more in ((), *passes):
-        definitions = [*(f"-D{constant}" for constant in constants), *more]
+    for options in ((), *passes):
+        definitions = [*(f"-D{constant}" for constant in constants), *options]
         subprocess.run(["nvcc", "-ptx", "-fmad=false", *definitions, "-ftz=true", str(SOURCE), "-o", str(target)], check=True)
         text += target.read_text()
     return text
@@ -67,7 +67,7 @@ def test_kernels_read_and_write_16_bytes_at_a_time(ptx):
 
 
 def test_table_parts_fit_into_the_kernel_parameters():
-    """CUDA 13 allows 32,764 bytes, and older versions 4096. Besides the part, the parameters are two addresses and a number."""
+    """CUDA 13 allows 32,764 bytes, and older versions 4096. The other parameters of a kernel are two addresses and a number."""
     text = SOURCE.parents[1].joinpath("cupy/launches.py").read_text("utf-8")
     (parts,) = re.findall(r"^TABLE_PART = (\d+) if .* else (\d+)", text, re.MULTILINE)
     for part, limit in zip(parts, (32764, 4096), strict=True):
@@ -172,7 +172,7 @@ def kernel_quotients(place, numbers, divisors):
 @pytest.mark.clause("SCALING-unscale-divides", "SCALING-round-once")
 @pytest.mark.parametrize("step", [101, pytest.param(1, marks=pytest.mark.slow)])
 def test_the_hardest_quotients_are_rounded_correctly(place, step):
-    """A step of 1 covers all hard cases, which proves every quotient correct that neither overflows nor underflows."""
+    """A step of 1 covers all hard cases, and so proves that every quotient without overflow and underflow is correct."""
     count = 0
     for first in range(2**23, 2**24, 2**20):
         for a, b in hard_quotients(np.arange(first, first + 2**20, step)):

@@ -129,8 +129,8 @@ def test_unregistered_containers_raise():
 
 def test_a_registered_container_can_be_the_first_tree_of_a_process():
     """The container is recognized before any array shows that the tree is JAX's."""
-    done = python("import jax, ampscale; print(ampscale.all_finite(jax.tree_util.Partial(min, jax.numpy.ones(2))))")
-    assert (done.stdout, done.stderr) == ("True\n", "")
+    completed = python("import jax, ampscale; print(ampscale.all_finite(jax.tree_util.Partial(min, jax.numpy.ones(2))))")
+    assert (completed.stdout, completed.stderr) == ("True\n", "")
 
 
 @pytest.mark.clause("SCALING-scale")

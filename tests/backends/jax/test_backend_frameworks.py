@@ -62,7 +62,7 @@ def test_cells_with_optax_optimizers_need_no_host_synchronization(cell, optimize
             states.append([network.params, step._optimizer_wrapper.state])
     assert reads == []
     assert [not output.overflow for output in results] == FINITE
-    assert [not same(before, after) for before, after in pairwise(states)] == FINITE
+    assert [not same(old_state, new_state) for old_state, new_state in pairwise(states)] == FINITE
     assert [float(output.loss_scale) for output in results] == [512, 256, 256, 128, 128, 256]
 
 
@@ -124,10 +124,10 @@ def test_user_defined_update_cells_return_the_next_scale():
 def test_update_cells_return_the_next_scale():
     """`next_scale` does not write into its argument. A call of the cell would, so the call raises an error and counts nothing."""
     scale, cell = jnp.asarray([8.0], jnp.float32), DynamicLossScaleUpdateCell(8, 2, 2)
-    before = cell.state_dict()
+    old_state = cell.state_dict()
     with pytest.raises(TypeError, match=r"^loss_scale must be a mutable array, got "):
         cell(scale, jnp.asarray(True))
-    assert cell.state_dict() == before
+    assert cell.state_dict() == old_state
     assert cell.next_scale(scale, jnp.asarray(True)).tolist() == [4]
     assert FixedLossScaleUpdateCell(8).next_scale(scale, jnp.asarray(True)) is scale
 

@@ -93,8 +93,8 @@ def scanned(network, optimizer, state):
     """Return the states and reports of a run like that of `steps`, in one compiled loop."""
 
     def step(state, inputs):
-        new, report = train_step(network, optimizer, RULE, state, *inputs)
-        return new, (new, report)
+        new_state, report = train_step(network, optimizer, RULE, state, *inputs)
+        return new_state, (new_state, report)
 
     _, history = jax.lax.scan(step, state, stacked(BATCHES))
     return [(state, None), *(jax.tree.map(lambda array, index=index: array[index], history) for index in range(len(BATCHES)))]

@@ -72,7 +72,7 @@ def test_results_equal_numpy(name, dtype):
 
 @OPERATIONS
 def test_ties_between_subnormal_numbers_go_to_even(name):
-    """Results too close to a tie for float64 arithmetic are rounded correctly too."""
+    """Results that float64 arithmetic cannot distinguish from ties are rounded correctly too."""
     left, right = ties(name)
     check(name, left, right)
     check(name, -left, right)

@@ -51,7 +51,7 @@ def computed(tree, scale, dtype=None):
 @REAL
 @pytest.mark.parametrize(("widened", "make_scale"), [(None, np.float32), ("float32", np.atleast_1d)])
 def test_all_bits_and_scales_equal_numpy(dtype, widened, make_scale):
-    """Values are all patterns of 16-bit formats and random ones of others, under jit. Scales range from 2**-149 to 2**128."""
+    """Values are all 16-bit patterns, or random patterns of wider formats, under jit. Scales range from 2**-149 to 2**128."""
     compiled, random = jax.jit(partial(computed, dtype=widened)), np.random.default_rng(0)
     scales = [*SCALES, *np.ldexp(random.uniform(1, 2, 20), random.integers(-140, 127, 20))]
     for seed, scale in enumerate(map(make_scale, scales)):

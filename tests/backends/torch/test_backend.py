@@ -101,7 +101,7 @@ def test_gradients_equal_those_of_torch_autograd():
 
 @pytest.mark.clause("STEP-seed")
 def test_seeds_are_rounded_to_the_dtype_of_the_loss():
-    """In float16, 2**11 + 1 is rounded to 2**11, and 65520 is infinite, so a step with that scale overflows."""
+    """In float16, 2**11 + 1 is rounded to 2**11, and 65520 is infinite, so a step with a scale of 65520 overflows."""
     params, inputs = torch.ones(2), torch.tensor([1.0, -2.0])
     network = ampscale.Network(lambda w, x: (w * x).sum().to(torch.float16), params)
     gradients = [network.vjp(params, inputs)[1](torch.tensor(seed)).tolist() for seed in (2049.0, 65519.0, 65520.0)]
@@ -205,16 +205,16 @@ def test_setting_params_writes_into_the_module():
     """The parameters stay the same objects. Other names or shapes raise an error before anything is written."""
     module = module_of(nn.Linear(3, 2))
     network, weight = network_of(module), module.inner.weight
-    new = {name: torch.full_like(value, 7) for name, value in network.params.items()}
-    network.params = new
+    new_params = {name: torch.full_like(value, 7) for name, value in network.params.items()}
+    network.params = new_params
     assert module.inner.weight is weight
     assert weight.requires_grad
-    assert equal(network.params, new)
+    assert equal(network.params, new_params)
     with pytest.raises(ValueError, match="same structure"):
         network.params = {"inner.weight": torch.zeros(2, 3), "other": torch.zeros(2)}
     with pytest.raises(ValueError, match=r"must have the shape of its parameter, \(2,\), got \(\)"):
         network.params = {"inner.weight": torch.zeros(2, 3), "inner.bias": torch.zeros(())}
-    assert equal(network.params, new)
+    assert equal(network.params, new_params)
 
 
 @pytest.mark.clause("STEP-network")

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("each_kernel")
 FORMATS = pytest.mark.parametrize("dtype", list(DTYPES))
 LIBRARY = load("torch")
 equal = LIBRARY.same
-SHAPES = st.sampled_from([(), (0,), (1,), (3,), (33,), (2, 70)])  # no value, less and more than a vector register
+SHAPES = st.sampled_from([(), (0,), (1,), (3,), (33,), (2, 70)])  # no values, and fewer and more than in a vector register
 POWERS = st.integers(-149, 127).map(lambda exponent: 2.0**exponent)
 SCALES = POWERS | st.floats(2.0**-149, float(LARGEST["float32"]), width=32)
 LISTS = st.lists(st.sampled_from(list(DTYPES)).flatmap(lambda name: arrays(name, SHAPES)), min_size=1, max_size=5)
@@ -77,7 +77,7 @@ def test_results_equal_the_definition_for_all_bits(dtype):
 @given(scale_type=st.sampled_from(SCALE_TYPES), values=LISTS, factor=SCALES, elsewhere=st.booleans(), norm=st.booleans())
 @settings(max_examples=120)
 def test_out_receives_the_result_in_place_or_in_other_arrays(scale_type, values, factor, elsewhere, norm):
-    """Other arrays initially contain NaNs, and the tree is then unchanged. The scale has any supported type."""
+    """If *out* is another tree, it initially contains NaNs, and *tree* is unchanged. The scale has any supported type."""
     tree, scale = LIBRARY.from_numpy(values), scale_type(factor)
     copy, out = copied(tree), map_leaves(lambda leaf: torch.full_like(leaf, float("nan")), tree) if elsewhere else tree
     expected, targets = overflow.unscale_and_check(copy, scale), list(out)
@@ -112,7 +112,7 @@ def one_thread():
 @pytest.mark.usefixtures("one_thread")
 @FORMATS
 def test_results_equal_the_definition_if_subnormal_numbers_are_flushed(dtype):
-    """A reciprocal that would be flushed is not used. The test uses one thread, since torch flushes in the caller's only."""
+    """A reciprocal that would be flushed is not used. There is one thread, since torch flushes in the calling thread only."""
     for factor in (2.0**127, 2.0**126, 2.0**16, 3.0, 2.0**-126):
         tree = [LIBRARY.put(bit_patterns(dtype))]
         if not torch.set_flush_denormal(True):

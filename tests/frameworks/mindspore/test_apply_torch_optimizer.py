@@ -207,9 +207,9 @@ def test_a_gradient_that_overflows_float16_is_not_applied(cell, fused, communica
     optimizer = torch.optim.SGD(model.parameters(), lr=2.0**-14, fused=fused)
     step = cell(model, optimizer, scale_sense=torch.tensor(0.5), communicator=communicator)
     for w, change in ((120000.0, 0.0), (60000.0, 60000 * 2.0**-14)):
-        before = model.w[0].item()
+        old_weight = model.w[0].item()
         step([w, 0.0], [0.0])
-        assert before - model.w[0].item() == pytest.approx(change, abs=2**-8)
+        assert old_weight - model.w[0].item() == pytest.approx(change, abs=2**-8)
 
 
 @pytest.mark.clause("STEP-network", "MINDFORMERS-ema")
@@ -255,10 +255,10 @@ def test_an_optimizer_holds_parameters_of_the_network_only():
 def test_no_gradient_is_left_after_an_optimizer_raised(make):
     """LBFGS requires a closure, and SparseAdam sparse gradients."""
     model = Product()
-    before = parameter_bits(model)
+    old_bits = parameter_bits(model)
     with pytest.raises((TypeError, RuntimeError)):
         cell_of(model, make(list(model.parameters())))([1.0, 1.0], [1.0])
-    assert parameter_bits(model) == before
+    assert parameter_bits(model) == old_bits
     assert [parameter.grad for parameter in model.parameters()] == [None, None]
 
 
@@ -287,10 +287,10 @@ def test_a_loss_without_parameters_changes_nothing(fused):
     """The outputs are torch tensors, as in any step."""
     model = Product()
     model.forward = lambda: torch.ones(())
-    before = parameter_bits(model)
+    old_bits = parameter_bits(model)
     scale = DynamicLossScaleUpdateCell(2**10, 2, 2)
     step = MFTrainOneStepCell(model, torch.optim.AdamW(model.parameters(), fused=fused), True, 1.0, scale, True)
     output = step()
     assert all(isinstance(value, torch.Tensor) for value in output)
     assert (bool(output.overflow), float(output.global_norm), output.size.tolist()) == (False, 0.0, [])
-    assert parameter_bits(model) == before
+    assert parameter_bits(model) == old_bits

@@ -46,10 +46,10 @@ def test_a_subclass_must_implement_all_three_methods(missing):
 def test_scale_multiplies_and_unscale_divides(scaler_of, dtype, value, inputs, scaled, unscaled):
     """Each result is computed in at least float32 and rounded once to the input's dtype. The input is unchanged."""
     scaler, values = scaler_of(value), array(inputs, dtype)
-    before = bits([values])
+    old_bits = bits([values])
     up, down = scaler.scale(values), scaler.unscale(values)
     assert bits([up, down]) == bits([array(scaled, dtype), array(unscaled, dtype)])
-    assert bits([values]) == before
+    assert bits([values]) == old_bits
     assert not np.shares_memory(up, values)
     assert not np.shares_memory(down, values)
 

@@ -57,7 +57,7 @@ class Logged(TrainOneStepWithLossScaleCell):
 @pytest.mark.clause("MINDSPORE-subclasses", "MINDSPORE-start-order", "MINDSPORE-status-token", "STEP-order")
 @both_detectors
 def test_a_step_calls_each_of_the_three_methods_once(detector):
-    """The order is that of the list below; each method receives the results of the previous ones."""
+    """The order is loss, start, backward, status, process, optimizer; each method receives the results of the previous ones."""
     cell = cell_of(Logged, detector=detector())
     scale = cell.scale_sense
     cell(FINE)
@@ -101,7 +101,7 @@ class Masking(TrainOneStepWithLossScaleCell):
 @pytest.mark.clause("MINDSPORE-detectors", "MINDSPORE-subclasses")
 @pytest.mark.parametrize(("detector", "overflow"), [(GradientScan, False), (StatusRegister, True)])
 def test_a_status_register_reports_a_masked_overflow(detector, overflow):
-    """The register records the infinity until the next step; a gradient default_cell only checks the masked output."""
+    """The register records the infinity until the next step; a gradient scan only checks the masked output."""
     cell = cell_of(Masking, detector=detector())
     assert cell(BAD).overflow == overflow
     assert not cell(FINE).overflow
@@ -181,7 +181,7 @@ def test_a_subclass_may_write_its_own_construct(detector):
             assert bool(self.apply_gradients(gradients, skip)) is not bool(cond)
             return loss, cond, np.array(self.scale_sense)
 
-    own, inherited = cell_of(Tutorial, detector=detector()), cell_of()
+    tutorial, inherited = cell_of(Tutorial, detector=detector()), cell_of()
     for step in "FOOFFOF":
-        assert bits(own(data(step))) == bits(inherited(data(step)))
-    assert [bits(call) for call in own.optimizer.calls] == [bits(call) for call in inherited.optimizer.calls]
+        assert bits(tutorial(data(step))) == bits(inherited(data(step)))
+    assert [bits(call) for call in tutorial.optimizer.calls] == [bits(call) for call in inherited.optimizer.calls]

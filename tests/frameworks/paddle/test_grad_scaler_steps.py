@@ -101,7 +101,7 @@ def test_gradients_are_divided_in_place(dtype):
 @pytest.mark.clause("PADDLE-unscale")
 @pytest.mark.parametrize("call", ["minimize", "step", "unscale_"])
 def test_a_read_only_gradient_raises_before_any_change(call):
-    """The optimizer's earlier gradients are still scaled, and the call does not count."""
+    """The gradient before the read-only one is still scaled, and the call does not count."""
     locked = array([8])
     locked.flags.writeable = False
     optimizer, scaler = GradientDescent(array([8]), locked), scaler_at(8)

@@ -84,7 +84,7 @@ def unscale_zeros(scaler, *params):
 
 @pytest.mark.clause("TORCH-dtensor-ranks", "REPLICAS-settings-compared")
 def test_ranks_compare_the_parameters_on_a_mesh_of_all_ranks(mesh):
-    """Plain parameters, and those on a slice of the mesh, such as a pipeline stage, can differ between ranks."""
+    """Plain parameters, and those on a slice of the mesh, such as a pipeline stage, can differ, and are not compared."""
     from torch.distributed.tensor import DTensor, Shard
 
     compared = []

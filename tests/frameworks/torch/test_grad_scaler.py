@@ -130,7 +130,7 @@ def test_a_loaded_state_replaces_the_scalers_own(make, scale):
 def test_an_invalid_state_dict_changes_nothing(make):
     """The error names missing and unknown keys."""
     scaler = make()
-    before = scaler.state_dict()
+    old_state = scaler.state_dict()
     wrong = [("scale", value, ValueError) for value in NO_SCALE] + [("scale", "1024", TypeError), ("scale", True, TypeError)]
     wrong += [(name, 1.0, ValueError) for name in ("growth_factor", "backoff_factor")] + [("growth_interval", 0, ValueError)]
     wrong += [(name, "2", TypeError) for name in NUMBERS]
@@ -146,7 +146,7 @@ def test_an_invalid_state_dict_changes_nothing(make):
     for state in (None, [1024.0], np.zeros(2)):
         with pytest.raises(TypeError, match="mapping"):
             scaler.load_state_dict(state)
-    assert scaler.state_dict() == before
+    assert scaler.state_dict() == old_state
 
 
 @pytest.mark.clause("TORCH-enabled", "TORCH-getters")

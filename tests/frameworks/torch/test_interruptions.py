@@ -14,9 +14,9 @@ RATE, GRADIENT = 0.5, [2.0, 4.0]
 @pytest.fixture(autouse=True)
 def _grad_mode():
     """Restore autograd's mode: Python does not run __exit__ if tracing raises an error at the line that leaves a `with` block."""
-    before = torch.is_grad_enabled()
+    was_enabled = torch.is_grad_enabled()
     yield
-    torch.set_grad_enabled(before)
+    torch.set_grad_enabled(was_enabled)
 
 
 class Loop(World):
@@ -46,10 +46,10 @@ class Loop(World):
     def step(self):
         """Run one iteration."""
         self.backward()
-        before = self.parameter.detach().clone()
+        old_parameter = self.parameter.detach().clone()
         assert self.scaler.step(self.optimizer)
         self.scaler.update()
-        assert torch.equal(self.parameter, before - RATE * torch.tensor(GRADIENT))
+        assert torch.equal(self.parameter, old_parameter - RATE * torch.tensor(GRADIENT))
 
     def recover(self):
         """Follow the advice of the error messages."""
@@ -139,9 +139,9 @@ class Cell(World):
 
     def step(self):
         """Run one step."""
-        before = self.cell.network.module.weight.detach().clone()
+        old_weight = self.cell.network.module.weight.detach().clone()
         self.cell(torch.tensor(GRADIENT))
-        assert torch.equal(self.cell.network.module.weight, before - RATE * torch.tensor(GRADIENT))
+        assert torch.equal(self.cell.network.module.weight, old_weight - RATE * torch.tensor(GRADIENT))
 
     def recover(self):
         """Restore the weights and the state dict."""

@@ -99,11 +99,11 @@ def test_stored_scales_do_not_change_later():
 
 
 @pytest.mark.clause("TORCH-monitor", "TORCH-no-gradients")
-def test_optimizers_without_gradients_and_abandoned_ones_have_no_end():
-    """Every other optimizer has an end, even if it did not step."""
+def test_end_is_not_called_for_optimizers_without_gradients_and_abandoned_ones():
+    """`end` is called for every other optimizer, even if it did not step."""
     loop = Loop()
     others = [torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=0.1) for _ in range(3)]
-    unscaled, abandoned, without = others
+    unscaled, abandoned, without_gradients = others
     loop.scaler.scale(loop.loss()).backward()
     for optimizer in (unscaled, abandoned):
         optimizer.param_groups[0]["params"][0].grad = torch.ones(1)
@@ -111,7 +111,7 @@ def test_optimizers_without_gradients_and_abandoned_ones_have_no_end():
         loop.scaler.unscale_(optimizer)
     loop.scaler.abandon(abandoned)
     loop.finish()
-    assert [begin.owner for begin in loop.monitor.begins] == [unscaled, abandoned, without, loop.optimizer]
+    assert [begin.owner for begin in loop.monitor.begins] == [unscaled, abandoned, without_gradients, loop.optimizer]
     ends = [(end.owner, end.applied, numbers(end)[2]) for end in loop.monitor.ends]
     assert ends == [(unscaled, False, True), (loop.optimizer, True, True)]
 
@@ -334,7 +334,7 @@ def test_each_parameter_group_has_its_own_hook():
 
 @pytest.mark.clause("TORCH-copies")
 def test_copies_have_no_monitor_and_hooks_end_with_their_scaler():
-    """The parameters outlive the scaler, so its hooks must not stay on them."""
+    """The parameters outlive the scaler, whose hooks must therefore be removed from them."""
     loop = Loop()
     plain(loop)
     for duplicate in (copy.copy(loop.scaler), copy.deepcopy(loop.scaler), pickle.loads(pickle.dumps(loop.scaler))):

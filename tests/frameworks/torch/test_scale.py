@@ -16,7 +16,7 @@ KEPT = [torch.float32, torch.float64, torch.complex64, torch.complex128]
 @pytest.mark.clause("TORCH-scale", "TORCH-scale-dtype")
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, *KEPT], ids=str)
 def test_scale_returns_a_new_tensor_of_the_same_shape(dtype):
-    """16-bit values become float32, since the result exceeds float16; the argument is unchanged, and gradients flow."""
+    """16-bit values become float32, since the product can exceed float16; the argument is unchanged, and gradients flow."""
     for shape in ((), (1,), (2, 3), (0,)):
         outputs = torch.full(shape, 100, dtype=dtype, requires_grad=True)
         result = GradScaler(init_scale=1024.0).scale(outputs)

@@ -160,7 +160,7 @@ def test_grad_scale_of_the_caller_applies_to_this_step(own, unscale_first, gradi
 @pytest.mark.clause("TORCH-fused")
 @pytest.mark.parametrize(("gradient", "applied"), [(8.0, True), (INF, False)])
 def test_an_optimizer_with_a_grad_scaler_argument_does_not_receive_it(gradient, applied):
-    """Such an optimizer is treated like any other: it is called with unscaled, finite gradients."""
+    """The optimizer is treated like any other: it is called with unscaled, finite gradients."""
     optimizer = optimizer_with(gradient, make=OlderContract)
     assert scaler_at(8.0).step(optimizer) is applied
     assert [(call.args, call.attributes) for call in optimizer.calls] == [((None, None), {})] * applied
@@ -174,14 +174,14 @@ def test_an_optimizer_without_gradients_is_not_called_and_does_not_count(make, u
     optimizer = optimizer_with(None, None, make=make)
     scaler = scaler_at(8.0, growth_interval=2)
     scaler.load_state_dict({**scaler.state_dict(), "_growth_tracker": 1})
-    before = scaler.state_dict()
+    old_state = scaler.state_dict()
     if unscale_first:
         scaler.unscale_(optimizer)
     assert scaler.step(optimizer) is False
     with pytest.raises(RuntimeError, match="step"):
         scaler.step(optimizer)
     scaler.update()
-    assert (optimizer.calls, scaler.state_dict()) == ([], before)
+    assert (optimizer.calls, scaler.state_dict()) == ([], old_state)
     assert scaler.step(optimizer) is False
 
 
