@@ -58,7 +58,7 @@ def gloo():
         os.kill(os.getpid(), signal.SIGKILL)
     if rank == 1:
         values = torch.ones(100)
-        dist.all_reduce(values, group=groups[0])  # returns after the time limit of rank 0, which then calls it
+        dist.all_reduce(values, group=groups[0])  # returns when rank 0 calls it too, after the time limit of rank 0
         print_line(rank, observed(pairs, torch.from_numpy), values.sum().item())
         dist.destroy_process_group()
         return

@@ -47,7 +47,7 @@ def faults(layout):
             values[step, generator.integers(8)] = generator.choice([np.inf, -np.inf, np.nan])
         elif fault == 1:
             values[step, [1, 6]] = np.inf, -np.inf
-        elif fault == 2:  # finite on each rank, but not their sum
+        elif fault == 2:  # the values are finite on each rank, but their sum is not
             values[step, [2, 5]] = 3e38 / state.scale
         flags.append(bool(fault > 1 if layout == "sharded" else fault > 2))
         state = RULE.update(state, flags[-1])

@@ -117,7 +117,7 @@ def test_training_continues_on_two_ranks_from_a_state_of_four(gloo):
 
 
 def clipped(_):
-    """Clip unscaled gradients and step, sharded and whole; return the result, the norm and all parameters of each."""
+    """Unscale, clip and step with sharded, then with whole gradients; return for both the result, the norm and all parameters."""
     results = []
     for sharded in (True, False):
         layers = network()

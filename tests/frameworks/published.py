@@ -1,5 +1,5 @@
 """
-The plain loops of published scalers in `tests/presets`, with the deviations of ampscale.
+Runs on every pattern, and the plain loops of `tests/presets` with the deviations of ampscale from published scalers.
 
 A pattern has one letter per step: F for finite gradients, O for an overflow.
 """

@@ -55,7 +55,7 @@ CASES = {  # valid arguments, and invalid values of each argument
 
 
 def class_of(name):
-    """Return a documented class; skip the test if it needs torch, which is not installed."""
+    """Return a documented class; skip the test if the class needs torch and torch is not installed."""
     if name.startswith("torch"):
         pytest.importorskip("torch", reason="needs torch")
         return ampscale.torch.GradScaler

@@ -74,7 +74,7 @@ def test_readers_wait_while_torchs_scaler_writes_its_state(monkeypatch):
 
     begun, update_scale = Event(), torch._amp_update_scale_
 
-    def slowly(scale, count, *constants):
+    def update_slowly(scale, count, *constants):
         next_scale, next_count = scale.clone(), count.clone()
         update_scale(next_scale, next_count, *constants)
         scale.copy_(next_scale)
@@ -84,7 +84,7 @@ def test_readers_wait_while_torchs_scaler_writes_its_state(monkeypatch):
 
     weight = torch.nn.Parameter(torch.ones(1))
     optimizer, scaler = torch.optim.SGD([weight], lr=0.0), GradScaler("cpu", growth_interval=2)
-    monkeypatch.setattr(torch, "_amp_update_scale_", slowly)
+    monkeypatch.setattr(torch, "_amp_update_scale_", update_slowly)
     with ThreadPoolExecutor(1) as pool:
         for scale, count in ((2.0**16, 1), (2.0**17, 0), (2.0**17, 1)):
             weight.grad = scaler.scale(torch.ones(1))
