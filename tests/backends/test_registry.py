@@ -137,7 +137,7 @@ def answers(installed):
 
 @pytest.mark.clause("BACKENDS-third-party", "BACKENDS-precedence", "BACKENDS-never-unasked")
 def test_backends_of_packages_are_listed_and_own_their_arrays(answers):
-    """`use_backend` accepts their names. Importing ampscale, `list_backends` and arrays of other libraries load none of them."""
+    """`use_backend` accepts the names of these backends. Importing ampscale, `list_backends` and other arrays load no backend."""
     assert answers["backends"] == ["numpy", "cupy", "torch", "jax", "pebbles", "quarry", "generic"]
     assert "pebbles' of ampscale-pebbles 0.1: can be used" in answers["unknown name"]
     assert answers["imported"] == []

@@ -41,8 +41,8 @@ def test_global_norm_is_the_root_of_the_sum_of_squares(library, data):
     tree = data.draw(small_trees(library))
     norm = global_norm(library.from_numpy(tree))
     exact = math.sqrt(sum(Fraction(float(value)) ** 2 for leaf in tree for value in leaf.ravel()))
-    step = np.spacing(np.dtype(name_of(norm.dtype)).type(exact))
-    assert abs(library.item(norm) - exact) <= 2 * step
+    unit = np.spacing(np.dtype(name_of(norm.dtype)).type(exact))
+    assert abs(library.item(norm) - exact) <= 2 * unit
 
 
 @pytest.mark.clause("NORMS-local", "NORMS-sizes")

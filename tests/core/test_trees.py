@@ -98,7 +98,7 @@ def test_leaf_that_is_not_an_array_raises():
 
 @pytest.mark.clause("SCALING-inputs")
 def test_tree_that_contains_itself_raises():
-    """The error contains both paths. A deep tree is accepted up to the limit, by functions of every kind."""
+    """The error contains the paths of both occurrences. A deep tree is accepted up to the limit, by functions of every kind."""
     circle, deep = [ONE, [TWO]], [TWO]
     circle += [{"w": (circle, TWO)}, [circle]]
     for _ in range(MOST_LEVELS - 1):

@@ -92,7 +92,7 @@ def mixed(rank):
 
 
 def state_with_another_count(rank):
-    """Agree on states of which one rank's has a further count, and then compute a mean."""
+    """Agree on states that have a further count on one rank, and then compute a mean."""
     communicator, _, _ = communicator_of("mpi", "replicated", timeout=10)
     state = {"scale": np.float32(1.0), "count": np.int32(0)}
     message = message_of(communicator.agree, True, state if rank == 2 else {"scale": state["scale"]}, [])

@@ -55,7 +55,7 @@ def faults(layout):
 
 
 def scales(flags):
-    """Return the scale after each step, as a loop on Python numbers computes it."""
+    """Return the scale after each step, computed by a loop on Python numbers."""
     state, results = RULE.init(like=0.0), []
     for finite in flags:
         state = RULE.update(state, finite)
@@ -112,7 +112,7 @@ def run_of(name):
 
 
 def half_precision_mean():
-    """Return float16 parameters after a step with gradients 0, 1, ..., 7 times 8192, whose sum is infinite in float16."""
+    """Return float16 parameters after a step with the gradients 0, 1, ..., 7 times 8192. The sum is infinite in float16."""
     mesh = mesh_of()
     params = {"w": placed(np.zeros(3, np.float16), mesh, P()), "b": placed(np.zeros(1, np.float32), mesh, P())}
     rule = LossScaleRule(init_scale=8192.0)

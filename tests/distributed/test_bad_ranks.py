@@ -127,8 +127,8 @@ def test_ranks_of_gloo_that_are_killed_hang_or_leave_are_named(programs):
     """
     The other ranks wait at most three seconds longer than the limit, and not at all for a rank that has ended.
 
-    A rank that calls too late gets an error too. It hangs in a collective on the same group, whose values are not mixed up with
-    the values that the communicator exchanges.
+    A rank that calls too late gets an error too. It hangs in a collective on the same group; the values of this collective are
+    not mixed up with the values that the communicator exchanges.
     """
     lines = programs["gloo"].communicate(timeout=60)[0].splitlines()
     (first, hung, left), (second, late, values), (third, killed, also_left) = sorted(map(json.loads, lines))

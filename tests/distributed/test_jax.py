@@ -107,7 +107,7 @@ def test_two_processes_take_the_same_decisions_and_name_the_one_whose_settings_d
 )
 @pytest.mark.clause("REPLICAS-one-flag")
 def test_flag_and_norm_take_one_collective_and_nothing_is_read_on_the_host(gradients, max_norm, collectives):
-    """The mean of replicated gradients takes another collective for each of the two arrays; XLA may combine these."""
+    """The mean of replicated gradients takes another collective for each of the two arrays. XLA may combine the collectives."""
     network = ampscale.Network(lambda p, x: jnp.sum(p["w"] * x) + jnp.sum(p["b"]), {"w": jnp.ones(4), "b": jnp.ones((2, 3))})
     optimizer = ampscale.optimizers.SGD(network, 0.5)
     communicator = JaxAxis("data", gradients=gradients)

@@ -8,7 +8,7 @@ import ampscale
 
 
 def paddle_step(rank, case):
-    """Run two steps of a scaler that averages; rank 1 differs in the second one, whose error is returned."""
+    """Run two steps of a scaler that averages, and return the error of the second step, in which rank 1 differs."""
     params = [np.ones(2, np.float32), np.ones(2, np.float32)]
     models = [ampscale.Network(sum, [param], vjp=len) for param in params]
     optimizers = [ampscale.optimizers.SGD(model, 1.0) for model in models]

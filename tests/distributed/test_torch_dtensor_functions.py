@@ -90,7 +90,7 @@ def test_all_ranks_get_the_flag_of_all_shards(gloo, name):
 
 
 def norms(_, dtype):
-    """Return dtype, type and value of each norm of the distributed arrays, each followed by that of the whole arrays."""
+    """Return dtype, type and value of several norms, alternately of the distributed arrays and of the whole arrays."""
     arrays = whole_arrays(dtype)
     tree, whole = placed(arrays), in_order(arrays)
     results = [

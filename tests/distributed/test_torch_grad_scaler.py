@@ -1,4 +1,4 @@
-"""`ampscale.torch.GradScaler` on DTensors: all ranks take the same decision, unlike those of torch's class."""
+"""`ampscale.torch.GradScaler` on DTensors: all ranks take the same decision, unlike with torch's class."""
 
 import copy
 
@@ -135,7 +135,7 @@ def differing(rank, setting):
 @pytest.mark.clause("REPLICAS-settings-compared", "REPLICAS-scale-compared", "REPLICAS-agreement-first", "TORCH-interrupted")
 @pytest.mark.parametrize(("setting", "name"), [("interval", "rank 1"), ("scale", "rank 3")])
 def test_ranks_with_different_settings_are_named_and_nothing_is_applied(gloo, setting, name):
-    """The gradients are divided, so the step is rejected until the update, which leaves the scale unchanged."""
+    """The gradients are divided, so the step is rejected until the update. The update leaves the scale unchanged."""
     for errors, unchanged, value in gloo.run(differing, setting):
         (is_rank_error, message), (repeated, advice) = errors
         assert (is_rank_error, repeated, unchanged, value) == (True, False, True, 1.0)
@@ -245,7 +245,7 @@ def swapped(rank, case):
     ],
 )
 def test_optimizers_stepped_in_another_order_on_one_rank_are_an_error(gloo, case, message):
-    """Without the error, an optimizer would get the flag or the gradients of the other one on some ranks."""
+    """Without the error, an optimizer would get the flag or the gradients of the other optimizer on some ranks."""
     assert gloo.run(swapped, case) == 4 * [[message, True]]
 
 

@@ -68,6 +68,6 @@ def run_step(scaler, letter):
 
 
 def state_of(scaler):
-    """Return the scale, the count of finite steps and that of overflows."""
+    """Return the scale, and the counts of finite steps and of overflows."""
     state = scaler.state_dict()
     return float(state["scale"][0]), state["incr_count"], state["decr_count"]

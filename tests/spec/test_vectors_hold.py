@@ -161,7 +161,7 @@ def clip(case):
 
 
 def measure(case):
-    """Compare the statistics; with a scale, those of the values before the division, and the flag."""
+    """Compare the statistics. If there is a scale, compare the statistics before the division, and the flag."""
     tree, expected = argument(case["tree"]), array(case["statistics"])
     if "scale" not in case:
         return alike(ampscale.measure(tree), expected)

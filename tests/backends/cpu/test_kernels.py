@@ -179,7 +179,7 @@ def test_processors_without_float16_conversions_use_numpy_for_float16():
 
 @needs_numba
 def test_kernels_are_compiled_if_no_folder_can_be_written():
-    """In this case numba caches nothing on disk."""
+    """Without a writable folder, numba caches nothing on disk."""
     code = """
         from numba.core import caching
         caching.CacheImpl._locator_classes = []

@@ -75,7 +75,7 @@ class RawModule:
         self._library = compiled(code, tuple(option for option in options if option.startswith("-D")))
 
     def get_function(self, name):
-        """Return a kernel, which is called with a grid, a block and its arguments."""
+        """Return a function that launches a kernel, with a grid, a block and the arguments of the kernel."""
         kernel = getattr(self._library, name)
 
         def launch(grid, block, arguments):

@@ -76,7 +76,7 @@ def test_table_parts_fit_into_the_kernel_parameters():
 
 @pytest.mark.clause("SCALING-round-once")
 def test_bfloat16_is_rounded_to_nearest(place):
-    """Ties go to even. Every NaN stays a NaN: one with all bits set would become zero if it was rounded up."""
+    """Ties go to even. Every NaN stays a NaN: a NaN with all bits set would become zero if it was rounded up."""
     library = place.kernels._module(None)._library
     random = np.random.default_rng(0).integers(0, 2**32, 20_000, np.uint32)
     edges = np.asarray(

@@ -81,7 +81,7 @@ def compile_all(folder):
 
 @cache
 def code():
-    """Return the PTX of each function and dtype, which another process compiles."""
+    """Return the PTX of each function and dtype. Another process compiles them."""
     with TemporaryDirectory() as folder:
         environment = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_ENABLE_X64": "0", "XLA_FLAGS": f"--xla_dump_to={folder}"}
         environment["PYTHONPATH"] = os.pathsep.join(sys.path)

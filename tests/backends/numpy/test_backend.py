@@ -149,7 +149,7 @@ LAYOUTS = {
 @pytest.mark.clause("SCALING-layout", "SCALING-widen", "BACKENDS-bit-identical")
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 def test_every_layout_gives_what_the_definition_gives(layout):
-    """Results are new arrays, widened arrays, or written in place, which leaves the memory between the values unchanged."""
+    """Results are new arrays, widened arrays, or written in place. The memory between the values of a target is unchanged."""
     for dtype, scale, wider in zip(ARRAY_DTYPES, cycle((2.0**16, 3.0)), cycle(("float32", "float64")), strict=False):
         values = layout(random(300_000, dtype))
         values.flags.writeable = False

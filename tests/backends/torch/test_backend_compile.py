@@ -1,4 +1,4 @@
-"""torch.compile: update rules, functions and whole steps compile into one graph, which gives the same bits."""
+"""torch.compile: update rules, functions and whole steps compile into one graph, and the results have the same bits."""
 
 import shutil
 import sys
@@ -75,7 +75,7 @@ def step_and_state(network, optimizer):
 
 
 def compiled_and_eager(step, state, compiler):
-    """Yield for each step the state and report of the compiled function, and those of the eager function."""
+    """Yield for each step the state and report of the compiled function, and the state and report of the eager function."""
     compiled_step, left, right = compiled(step, compiler), state, state
     for inputs in batches():
         left, right = compiled_step(left, *inputs), step(right, *inputs)

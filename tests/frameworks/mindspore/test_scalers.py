@@ -23,7 +23,7 @@ def state_of(scaler):
 @pytest.mark.clause("MINDSPORE-scaler-abstract")
 @pytest.mark.parametrize("missing", ["scale", "unscale", "adjust"])
 def test_a_subclass_must_implement_all_three_methods(missing):
-    """A subclass that lacks one cannot be instantiated."""
+    """A subclass that lacks a method cannot be instantiated."""
     methods = {name: lambda _, value: value for name in ("scale", "unscale", "adjust")}
     assert type("Subclass", (LossScaler,), methods)().adjust(True) is True
     del methods[missing]

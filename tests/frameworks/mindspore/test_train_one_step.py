@@ -47,7 +47,7 @@ def test_last_step_is_the_report_of_the_last_step():
 @pytest.mark.clause("MINDSPORE-cell-loss")
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_returned_loss_is_unscaled(dtype):
-    """The loss has its own dtype and is that of the parameters before the update, even if it is infinite or NaN."""
+    """The loss keeps its dtype and is computed with the parameters before the update, even if it is infinite or NaN."""
     network = linear([1, 2], dtype=dtype)
     cell = TrainOneStepWithLossScaleCell(network, optimizers.SGD(network, 0.25), array(1024))
     losses = [cell(x).loss for x in (FINE, array([1, 1]), array([INF, 1]), array([NAN, 1]), array([1, 1]))]
@@ -78,7 +78,7 @@ def test_the_returned_loss_scale_is_the_updated_one():
 
 @pytest.mark.clause("MINDSPORE-cell-scale-array", "MINDSPORE-cell-snapshot")
 def test_passed_and_returned_scales_are_copies():
-    """Later steps do not change them, and writing into them does not change the cell."""
+    """Later steps do not change these scales, and writing into them does not change the cell."""
     passed = array([8])
     cell = TrainOneStepWithLossScaleCell(linear([1, 2]), Recorder(), passed)
     passed[...] = 2

@@ -57,7 +57,7 @@ class Logged(TrainOneStepWithLossScaleCell):
 @pytest.mark.clause("MINDSPORE-subclasses", "MINDSPORE-start-order", "MINDSPORE-status-token", "STEP-order")
 @both_detectors
 def test_a_step_calls_each_of_the_three_methods_once(detector):
-    """The order is loss, start, backward, status, process, optimizer; each method receives the results of the previous ones."""
+    """The order is loss, start, backward, status, process, optimizer; each method receives the results of earlier ones."""
     cell = cell_of(Logged, detector=detector())
     scale = cell.scale_sense
     cell(FINE)
@@ -127,7 +127,7 @@ def test_a_subclass_may_return_its_own_status_object(detector, own_status):
 @pytest.mark.clause("MINDSPORE-subclasses")
 @pytest.mark.parametrize("other", [array(2), array([2]), array(2, "float64"), 2.0])
 def test_a_subclass_may_start_the_backward_pass_from_another_scale(other):
-    """The gradients are unscaled by that scale; the scale that is updated and returned is that of the cell."""
+    """The gradients are unscaled by that scale; the cell updates and returns its own scale."""
 
     class Subclass(Logged):
         def start_overflow_check(self, pre_cond, compute_input):
@@ -170,7 +170,7 @@ def test_a_subclass_may_decide_which_steps_are_skipped(skip, make, functional):
 @pytest.mark.clause("MINDSPORE-subclasses", "MINDSPORE-get-overflow-status", "MINDSPORE-start-overflow-check")
 @both_detectors
 def test_a_subclass_may_write_its_own_construct(detector):
-    """A `construct` as in MindSpore's tutorials returns the results of the inherited one."""
+    """A `construct` as in MindSpore's tutorials returns the results of the inherited `construct`."""
 
     class Tutorial(TrainOneStepWithLossScaleCell):
         def construct(self, *inputs):

@@ -78,7 +78,7 @@ def test_unsupported_arguments_of_minimize_change_nothing(scaler):
 @pytest.mark.parametrize("call", ["minimize", "step", "unscale_"])
 def test_an_optimizer_must_have_parameters_and_a_step(call):
     """A TypeError names the type of the value. `unscale_` requires no step."""
-    module = SimpleNamespace(parameters=list, step=list)  # `parameters` is a method, as that of a torch module
+    module = SimpleNamespace(parameters=list, step=list)  # `parameters` is a method, like that of a torch module
     wrong = [("optimizer", value, TypeError) for value in (None, 1, object(), [array(1)], lambda: None, module)]
     wrong += [("optimizer", SimpleNamespace(parameters=[]), TypeError)] if call != "unscale_" else []
     check_rejected(lambda _, value: getattr(scaler_at(8), call)(value), wrong, got=lambda value: type(value).__name__)

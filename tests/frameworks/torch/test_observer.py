@@ -176,6 +176,7 @@ def clipped(loop):
 
 
 def zeroed_first(loop):
+    """Reset the gradients before the backward pass, and not after the update."""
     zeroing, loop.zeroing = loop.zeroing, "forgotten"
     loop.optimizer.zero_grad(set_to_none=zeroing == "none")
     plain(loop)
