@@ -79,7 +79,7 @@ def test_complex_parts_are_counted_and_missing_leaves_are_skipped():
 @pytest.mark.parametrize("scale", [2.0**16, 3.0, 0.125])
 @pytest.mark.parametrize(("name", "tree"), list(trees()), ids=lambda value: value if isinstance(value, str) else "")
 def test_libraries_equal_the_definition(library, each_kernel, name, tree, scale):
-    """One pass gives the results of two calls, also with a scale below 1; the pass writes in place if the library can."""
+    """One pass gives the results of `measure` and `unscale_and_check`, also with a scale below 1, and in place if possible."""
     if name in DTYPES and name not in library.dtypes:
         pytest.skip(f"{library.name} has no {name}")
     if each_kernel == "library" and library.name not in ("numpy", "torch"):
