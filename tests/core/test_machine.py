@@ -52,7 +52,7 @@ def test_state_is_on_the_device_of_the_given_array():
 
 @pytest.mark.clause("MACHINE-defaults")
 def test_default_rule_has_the_constants_of_torch():
-    """The constants after the dtype are off."""
+    """The fields after `dtype` are False or None."""
     constants = (2.0**16, 2.0, 0.5, 2000, 1, None, None, ("finite", "backoff"), False, True, 0, "float32")
     assert astuple(LossScaleRule()) == (*constants, False, None, False, None, False, None, False)
 

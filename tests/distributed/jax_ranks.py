@@ -217,7 +217,7 @@ JOBS = {
 
 
 def on_process(rank, port):
-    """Train on the devices of two processes, with and without a communicator, and compare settings that differ."""
+    """Train on two processes, with and without a communicator; return the error of different settings, and the results."""
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(f"127.0.0.1:{port}", 2, int(rank))
     JaxAxis("data").check_same(rule=RULE, max_norm=1.0)
@@ -262,7 +262,7 @@ def main(name, *args):
 
 
 def started(devices, *args):
-    """Start this module in another process with virtual devices."""
+    """Start this module in another process with virtual devices, and return the process."""
     environment = {
         **os.environ, "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}", "JAX_ENABLE_X64": "0",
         "JAX_PLATFORMS": "cpu", "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path]),

@@ -116,7 +116,7 @@ def programs():
 
 
 def start(command, **environment):
-    """Start a process whose output is text."""
+    """Start a process whose output is text, and return the process."""
     environment = {**os.environ, **environment, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, env=environment, start_new_session=True, **pipes)

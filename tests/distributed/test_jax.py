@@ -30,7 +30,7 @@ def primitives(jaxpr):
 
 
 def on_ranks(function, *arrays):
-    """Map *function* over the first axis of *arrays*."""
+    """Return the results of *function*, mapped over the first axis of *arrays* with `jax.vmap`."""
     return jax.vmap(function, axis_name="data")(*arrays)
 
 

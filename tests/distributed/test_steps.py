@@ -11,7 +11,7 @@ STEPS = 25
 
 
 def expected(api, layout, max_norm, steps, seed, ranks=4):
-    """Return the flags, the scales and the norms of a loop of `LossScaleRule.update`. Cells average unscaled gradients."""
+    """Yield the flag, scale and norm of each step of a loop of `LossScaleRule.update`. Cells average unscaled gradients."""
     state = training.RULE.init(like=0.0)
     for step in range(steps):
         parts, _ = gradients(layout, step, state.scale, ranks, seed)

@@ -94,7 +94,7 @@ def plain_parameters(rank):
 
 
 def without_gradients(rank, has_communicator):
-    """Run three steps without a gradient on rank 1: finite, with an infinity on rank 2, and without any gradient."""
+    """Return the results of three steps without a gradient on rank 1: a finite one, an overflow on rank 2, and no gradients."""
     results, scaler = [], scaler_of(communicator=TorchDistributed(gradients="distinct", timeout=20) if has_communicator else None)
     for bad in (None, 2, "no gradients"):
         params = plain_parameters(rank) if has_communicator else mixed_placements(rank)
@@ -187,7 +187,7 @@ def test_partial_and_float16_gradients_are_rejected_before_anything_is_written(g
 
 
 def dtensor_loss(rank):
-    """Run a step with a loss that is a DTensor, and copy the scaler afterwards."""
+    """Run a step with a loss that is a DTensor, and copy the scaler; return the result of each call."""
     param = torch.nn.Parameter(DTensor.from_local(torch.full((2,), 1.0 + rank), line(), [Shard(0)]))
     scaler, optimizer = ampscale.torch.GradScaler("cpu", init_scale=8.0), torch.optim.SGD([param], lr=0.5)
     scaled = scaler.scale((param * 2).sum())

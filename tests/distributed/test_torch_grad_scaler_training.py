@@ -66,7 +66,7 @@ def values_of(layers):
 
 
 def sharded_run(rank, optimizer, size=4, state=None, steps=(0, STEPS)):
-    """Train under FSDP2 on the first *size* ranks. *state* is the start: parameters, and a scaler's state dict."""
+    """Train like `single_run`, but under FSDP2 on the first *size* ranks. *state*: initial parameters, and a scaler's state dict."""
     mesh = DeviceMesh("cpu", list(range(size)))
     if rank >= size:
         return None
@@ -83,7 +83,7 @@ def sharded_run(rank, optimizer, size=4, state=None, steps=(0, STEPS)):
 
 
 def single_run(optimizer):
-    """Train in this process."""
+    """Train in this process; return the results of the steps, the parameters and the scaler's state dict."""
     layers, scaler = network(), GradScaler("cpu", init_scale=2.0**10, growth_interval=6)
     results = trained(0, layers, OPTIMIZERS[optimizer](layers.parameters()), scaler, sharded=False)
     return results, values_of(layers), scaler.state_dict()

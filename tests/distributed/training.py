@@ -1,4 +1,4 @@
-"""Training loops that a rank of a pool runs on the scenarios, one for each API that takes a communicator."""
+"""Training loops of a rank on the scenarios, one for each API. Each yields flag, scale, norm and a hash of the parameters."""
 
 from functools import partial
 from hashlib import sha256

@@ -25,7 +25,7 @@ def random(shape, dtype=np.float32, seed=0, size=1.0):
 
 
 def same(left, right):
-    """Compare like `strategies.same`, without the warning of ml_dtypes about signalling NaNs in bfloat16."""
+    """Return the result of `strategies.same`, without the warning of ml_dtypes about signaling NaNs in bfloat16."""
     with np.errstate(invalid="ignore"):
         return same_with_warnings(left, right)
 

@@ -207,7 +207,7 @@ def test_graphs_read_the_parameters_of_the_state(monkeypatch):
 
 
 def step_of_a_global_network(state, *inputs):
-    """Use global variables, as scripts do."""
+    """Run a training step of global variables, as scripts do."""
     return ampscale.train_step(NETWORK, OPTIMIZER, RULE, state, *inputs)
 
 

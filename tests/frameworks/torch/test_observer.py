@@ -184,7 +184,7 @@ def zeroed_first(loop):
 
 
 def zeroed_after_another_loss(loop):
-    """Reset the gradients after an unscaled backward pass, as for the loss of another network, has written into them."""
+    """Reset the gradients before the backward pass, after another, unscaled loss has written into them."""
     loop.loss().backward()
     zeroed_first(loop)
 
