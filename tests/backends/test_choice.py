@@ -72,7 +72,7 @@ def test_numpy_is_the_default(monkeypatch):
 
 @pytest.mark.clause("BACKENDS-arrays-decide")
 def test_array_arguments_have_precedence_over_every_choice():
-    """The array may be in a tree, or the argument `like`."""
+    """The array may be in a tree, or be the argument `like`."""
     array = np.ones(2, np.float32)
     with use_backend("strict"):
         results = [

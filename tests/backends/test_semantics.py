@@ -130,14 +130,14 @@ def exact_norm(tree):
 
 
 def is_near(norm, exact):
-    """Return True if *norm* is within two units in the last place of *exact*, or infinite because *exact* exceeds its dtype."""
+    """Return True if *norm* is at most two units in the last place from *exact*, or infinite and *exact* exceeds the dtype."""
     if np.isinf(norm):
         return exact > np.finfo(norm.dtype).max
     return abs(Fraction(float(norm)) - exact) <= 2 * Fraction(float(unit_of(norm)))
 
 
 def norms_hold(library, dtypes):
-    """Assert for trees of *dtypes* that norms are accurate to two units, and that clipped norms equal the formula."""
+    """Assert for trees of *dtypes* that norms are accurate to two units, and that norms after clipping agree with the formula."""
     smallest = SMALLEST_NORMAL if library.flushes_subnormals else SMALLEST
     powers_of_ten = st.floats(-300, 300).map(lambda power: 10.0**power)
     one_or_two = st.lists(st.sampled_from(dtypes).flatmap(magnitudes), min_size=1, max_size=2)

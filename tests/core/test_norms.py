@@ -18,7 +18,7 @@ from ampscale.core.overflow import unscale_and_check
 from ampscale.core.trees import leaves
 
 F32 = np.float32
-BELOW_ONE = F32(1) / (F32(1) + F32(1e-6))  # coefficient of a norm below a limit of 1
+BELOW_ONE = F32(1) / (F32(1) + F32(1e-6))  # clipping coefficient for a norm below the limit, if the limit is 1
 
 
 def small_arrays(name, limit, shape=hnp.array_shapes(max_dims=2, max_side=2)):  # noqa: B008

@@ -20,7 +20,7 @@ INF, NAN = float("inf"), float("nan")
 @settings(max_examples=30)
 @given(st.data())
 def test_all_finite_checks_every_element(library, data):
-    """The result is True if and only if no element is infinite or NaN; for two trees, if it is True for both."""
+    """The result is True if and only if no element of one tree, or of two trees, is infinite or NaN."""
     trees = [data.draw(library.trees()), data.draw(library.trees())]
     with np.errstate(invalid="ignore"):  # ml_dtypes warns about signaling NaNs
         expected = [all(np.isfinite(leaf).all() for leaf in leaves(library.to_numpy(tree))) for tree in trees]

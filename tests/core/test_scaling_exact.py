@@ -18,7 +18,7 @@ def converted(library, factor):
 
 
 def expected(function, array, factor):
-    """Apply *function*, which computes on Python numbers, to each element."""
+    """Return the results of *function*, which computes on Python numbers, for each element."""
     name = array.dtype.name
     results = [function(float(value), float(factor), name) for value in array.ravel()]
     return np.asarray(results, np.float64).reshape(array.shape).astype(array.dtype)

@@ -161,7 +161,7 @@ def test_different_structures_raise():
 @pytest.mark.parametrize("flag", [True, False])
 @with_dtypes(*DTYPES)
 def test_select_returns_one_of_two_trees(library, dtype, flag):
-    """If the new tree has None, the old value is kept in either case."""
+    """If the new tree has None, the old value is kept for either flag."""
     one, two, three = (library.array(values, dtype) for values in (1.0, [2.0], [3.0, np.nan]))
     old, new = {"a": one, "b": two, "c": None, "d": three}, {"a": -one, "b": None, "c": three, "d": -three}
     chosen = select(library.array(flag, "bool"), new, old)

@@ -114,7 +114,7 @@ def calls_that_differ(rank, engine, layout, case):
 
 @contextmanager
 def counted(communicator):
-    """Yield lists of the sizes in bytes of all sums and of all exchanges of text."""
+    """Yield two lists of sizes in bytes: those of all sums, and those of all exchanges of text."""
     sums, exchanges = [], []
     add, exchange = communicator._sum, communicator._exchange
     communicator._sum = lambda vector: sums.append(int(np.asarray(vector).nbytes)) or add(vector)

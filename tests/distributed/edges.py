@@ -11,7 +11,7 @@ NAMES = ["float16", "bfloat16", "float32", "float64", "complex64", "complex128"]
 
 
 def of_library(array, make):
-    """Return a NumPy array in the library of *make*; torch has no arrays of ml_dtypes."""
+    """Convert a NumPy array with *make*. For torch, convert bfloat16 through float32."""
     if array.dtype == ml_dtypes.bfloat16 and make is not np.asarray:
         return make(array.astype(np.float32)).bfloat16()
     return make(array)
@@ -64,7 +64,7 @@ def mean_of_many(rank, engine):
 
 
 def flags(rank, engine, bad):
-    """Return the agreed flags for flags of several types, in a row for each of several types and shapes of scales."""
+    """Return the agreed flags: a row for each of five scales, and a column for each of three types of flags."""
     communicator, _, make = communicator_of(engine, "averaged", timeout=10)
     finite = rank != bad
     scales = [1024.0, np.float32(1024.0), make(np.ones(1, np.float32)), make(np.ones((), np.float64)), make(np.ones(1))]

@@ -146,7 +146,7 @@ def test_gradients_that_jax_has_added_up_are_rejected():
 
 @pytest.mark.clause("REPLICAS-same-scale")
 def test_state_that_differs_between_ranks_is_detected_by_jax():
-    """`jax.shard_map` rejects it with check_vma=True; otherwise the documented check detects it."""
+    """`jax.shard_map` rejects the state with check_vma=True; otherwise the documented check detects the difference."""
     agreed = partial(JaxAxis("data").agree, gradients=[])
     with pytest.raises(ValueError, match="out_specs"):
         jax.shard_map(lambda x: (agreed(x[0] > 0, x).finite, x), mesh=mesh_of(1), in_specs=P("data"), out_specs=P())(jnp.ones(1))

@@ -127,7 +127,7 @@ def test_float64_and_extreme_norms_are_accurate_and_the_same_on_all_ranks(gloo, 
 
 
 def results_of(_, name):
-    """Return the values of a function's results on DTensors and on whole arrays. Assert that it keeps the placements."""
+    """Return the values of a function's results on DTensors and on whole arrays. Assert that the function keeps placements."""
     calls = {
         "scale": lambda tree: ampscale.scale(tree, 3.0),
         "unscale": lambda tree: ampscale.unscale(tree, torch.tensor(3.0)),

@@ -41,7 +41,7 @@ def mixed_placements(rank):
 
 
 def mixed_meshes(rank):
-    """Return a parameter on a slice of a mesh, and one on all of it with an infinity on rank 3."""
+    """Return a parameter on a slice of a mesh, and one on the whole mesh with an infinity on rank 3."""
     return [parameter(torch.ones(2), square()["dp"]), parameter(shard_of(rank, 3), square())]
 
 
@@ -86,7 +86,7 @@ def test_ranks_agree_on_mixed_gradients_unlike_those_of_torch(gloo, make, observ
 
 
 def plain_parameters(rank):
-    """Return as many parameters as a stage of a pipeline could have."""
+    """Return *rank* + 1 parameters, since the stages of a pipeline can have different numbers of parameters."""
     params = [torch.nn.Parameter(torch.ones(2)) for _ in range(rank + 1)]
     for param in params:
         param.grad = torch.ones(2)

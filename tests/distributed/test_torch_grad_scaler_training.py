@@ -66,7 +66,7 @@ def values_of(layers):
 
 
 def sharded_run(rank, optimizer, size=4, state=None, steps=(0, STEPS)):
-    """Train like `single_run`, but under FSDP2 on the first *size* ranks. *state*: initial parameters, and a scaler's state dict."""
+    """Train like `single_run`, but under FSDP2 on *size* ranks. *state* has initial parameters and a state dict of the scaler."""
     mesh = DeviceMesh("cpu", list(range(size)))
     if rank >= size:
         return None

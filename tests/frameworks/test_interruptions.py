@@ -251,5 +251,5 @@ SCALERS = {
 @pytest.mark.parametrize("name", SCALERS)
 @at_every_point
 def test_an_interrupted_call_of_mindspores_scalers_changes_all_or_nothing(name, events):
-    """The state is that before the call or that after it."""
+    """The state equals the state before the call or the state after it."""
     assert outcomes(events, *SCALERS[name]).total() > 5

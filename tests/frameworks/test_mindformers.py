@@ -63,7 +63,7 @@ def test_a_step_with_local_norms_returns_seven_values(scale):
 @pytest.mark.parametrize("skip", [True, False])
 @pytest.mark.parametrize("make", [bool, np.asarray])
 def test_overflow_is_the_result_of_process_loss_scale(skip, make):
-    """The base class returns the detected overflow instead."""
+    """The base class, `TrainOneStepWithLossScaleCell`, returns the detected overflow instead."""
 
     class Subclass(MFTrainOneStepCell):
         def process_loss_scale(self, overflow):

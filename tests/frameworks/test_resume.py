@@ -147,7 +147,7 @@ def test_a_manager_resumes_from_a_pickle():
 @pytest.mark.clause("STEP-resume")
 @pytest.mark.parametrize("name", RUNS)
 def test_a_saved_state_is_a_copy(name):
-    """Later steps do not change it, and writing into it does not change an object that has loaded it."""
+    """Later steps do not change the state dict, and writing into it does not change an object that has loaded it."""
     run = RUNS[name][0]()
     run.step("F")
     state = run.saved.state_dict()

@@ -110,7 +110,7 @@ def operations():
 
 @pytest.mark.clause("OVERFLOW-fused", "OVERFLOW-in-place")
 def test_the_first_call_takes_three_operations_and_later_ones_two(place):
-    """The first call copies the table, fills the flag and runs the pass. In place, only the flag is allocated."""
+    """The first call copies the table, fills the flag and runs the pass. Unscaling in place allocates only the flag."""
     tree = [np.full(1 + index % 5, index, np.float32) for index in range(300)]
     arrays = place.put(tree)
     place.kernels._cached_table.cache_clear()

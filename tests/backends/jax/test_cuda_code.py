@@ -46,7 +46,7 @@ ROUNDING = re.compile(r"cvt\.rn\.b?f16(x2)?\.f32")
 
 
 def rounded(tree, scale):
-    """Return 16-bit products that are computed in float32 by the same program."""
+    """Return 16-bit products, which the program that uses them computes in float32."""
     return [(leaf.astype("float32") * scale).astype(leaf.dtype) for leaf in tree]
 
 

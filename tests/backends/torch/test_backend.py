@@ -173,7 +173,7 @@ def test_unused_parameters_have_no_gradient():
 
 @pytest.mark.clause("STEP-no-gradients")
 def test_steps_without_gradients_count_as_attempted():
-    """The loss is constant, or the module is frozen, and the configured backend creates the state."""
+    """The loss is constant, or the module is frozen. For a frozen module, the configured backend creates the state."""
     module = module_of(nn.Linear(3, 2))
     module.forward = lambda *_: torch.ones(())
     with ampscale.use_backend("torch"):

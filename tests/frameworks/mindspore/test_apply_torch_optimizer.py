@@ -253,7 +253,7 @@ def test_an_optimizer_holds_parameters_of_the_network_only():
 
 @pytest.mark.parametrize("make", [torch.optim.LBFGS, torch.optim.SparseAdam])
 def test_no_gradient_is_left_after_an_optimizer_raised(make):
-    """LBFGS requires a closure, and SparseAdam sparse gradients."""
+    """LBFGS raises an error without a closure, and SparseAdam raises one for dense gradients."""
     model = Product()
     old_bits = parameter_bits(model)
     with pytest.raises((TypeError, RuntimeError)):

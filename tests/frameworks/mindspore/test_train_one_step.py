@@ -94,7 +94,7 @@ def test_passed_and_returned_scales_are_copies():
 @pytest.mark.clause("MINDSPORE-cell-skip")
 @pytest.mark.parametrize("make", [optimizers.SGD, optimizers.Momentum, optimizers.AdamW])
 def test_an_overflow_changes_nothing_in_the_optimizer(make):
-    """After F O O F, weights, master weights, moments, step count and schedule equal those after F F bit for bit."""
+    """After the steps FOOF, weights, master weights, moments, step count and schedule equal those after FF bit for bit."""
 
     def trained(pattern):
         network = linear([1, 2], dtype="float16")

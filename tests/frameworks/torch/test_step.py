@@ -58,7 +58,7 @@ def gradients(optimizer):
 @pytest.mark.clause("TORCH-step", "TORCH-step-returns")
 @pytest.mark.parametrize(("gradient", "applied"), [(8.0, True), (INF, False)])
 def test_arguments_reach_the_optimizer(gradient, applied):
-    """`step` calls the optimizer for finite gradients only, and returns True if it did."""
+    """`step` calls the optimizer for finite gradients only, and returns True if it called the optimizer."""
     optimizer = optimizer_with(gradient)
     assert scaler_at(8.0).step(optimizer, None, 3, rate=0.5) is applied
     assert [(call.args, call.kwargs, call.attributes) for call in optimizer.calls] == [((None, 3), {"rate": 0.5}, {})] * applied
