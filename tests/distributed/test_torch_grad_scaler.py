@@ -165,7 +165,7 @@ def test_a_step_takes_one_small_collective_for_each_optimizer(gloo):
 
 
 def rejected(rank):
-    """Return the errors of two gradients that cannot be unscaled, each with another gradient of the same optimizer."""
+    """Return for two gradients that cannot be unscaled the error, and another gradient of the optimizer after the error."""
     results = []
     for placement, dtype in ((Partial(), torch.float32), (Shard(0), torch.float16)):
         params = [*mixed_placements(rank), parameter(torch.ones(2, dtype=dtype), line(), placement)]

@@ -41,16 +41,16 @@ def copied(tree):
     return map_leaves(torch.clone, tree)
 
 
-def in_order(values):
+def as_matrix(values):
     return values.reshape(-1, 4)
 
 
 LAYOUTS = {
-    "a matrix": in_order,
-    "transposed": lambda values: in_order(values).t(),
+    "a matrix": as_matrix,
+    "transposed": lambda values: as_matrix(values).t(),
     "channels last": lambda values: values.reshape(1, 4, 2, -1).to(memory_format=torch.channels_last),
     "every third": lambda values: values[::3],
-    "a column": lambda values: in_order(values)[:, 1],
+    "a column": lambda values: as_matrix(values)[:, 1],
     "from the second on": lambda values: values[1:],
     "a parameter": lambda values: torch.nn.Parameter(values),
 }
