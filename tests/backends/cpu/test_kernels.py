@@ -1,4 +1,4 @@
-"""Compiled kernels and NumPy blocks against the definitions of the core: all 16-bit patterns, float32 and float64 factors."""
+"""Compiled kernels and NumPy blocks against the definitions of the core, for all 16-bit patterns; and the choice of the kernels."""
 
 import operator
 import os
