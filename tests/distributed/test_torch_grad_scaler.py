@@ -165,7 +165,7 @@ def test_a_step_takes_one_small_collective_for_each_optimizer(gloo):
 
 
 def rejected(rank):
-    """Return for two gradients that cannot be unscaled the error, and another gradient of the optimizer after the error."""
+    """Unscale two optimizers, each with a gradient that cannot be unscaled; return the errors, and another gradient of each."""
     results = []
     for placement, dtype in ((Partial(), torch.float32), (Shard(0), torch.float16)):
         params = [*mixed_placements(rank), parameter(torch.ones(2, dtype=dtype), line(), placement)]

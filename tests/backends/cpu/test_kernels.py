@@ -1,4 +1,4 @@
-"""Compiled kernels and NumPy blocks against the definitions of the core, for all 16-bit patterns; and the choice of the kernels."""
+"""Compiled kernels and NumPy blocks against the definitions of the core, for all 16-bit patterns; and the choice of kernels."""
 
 import operator
 import os
