@@ -20,7 +20,7 @@ def known_backends(monkeypatch):
 
 @pytest.fixture
 def make_backend():
-    """Return a function that creates a backend for array_api_strict: the generic backend with other contents."""
+    """Return a function that creates a backend for array_api_strict: the generic backend with some contents replaced."""
 
     def make(name="strict", **contents):
         defaults = {

@@ -1,4 +1,4 @@
-"""Places where the CuPy backend can run: on a device, or on the host with kernels compiled for it."""
+"""Places where the CuPy backend can run: on a device, or on the host with kernels compiled for the host."""
 
 import importlib
 import shutil
@@ -13,7 +13,7 @@ from ampscale.core.trees import map_leaves
 
 
 class Place(NamedTuple):
-    """Modules of the backend, and their array library."""
+    """Modules of the backend, and the array library that they use."""
 
     backend: Any
     kernels: Any

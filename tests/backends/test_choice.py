@@ -1,4 +1,4 @@
-"""Library of new arrays: that of the arguments, or the one that the context, the environment or a file configures, or NumPy."""
+"""Choice of the library of new arrays: by the arguments, else by the context, the environment or a file; NumPy by default."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
@@ -72,7 +72,7 @@ def test_numpy_is_the_default(monkeypatch):
 
 @pytest.mark.clause("BACKENDS-arrays-decide")
 def test_array_arguments_have_precedence_over_every_choice():
-    """The array may be in a tree, or the argument `like`."""
+    """The array may be in a tree, or be the argument `like`."""
     array = np.ones(2, np.float32)
     with use_backend("strict"):
         results = [
@@ -100,7 +100,7 @@ def test_trees_without_arrays_use_the_configured_backend(make_backend):
 
 @pytest.mark.clause("BACKENDS-context")
 def test_with_blocks_restore_the_previous_choice():
-    """Blocks may be nested, contain a call, or raise an error. A call without a block is valid until the next one."""
+    """Blocks may be nested, contain another call, or raise an error. A call without a block applies until the next call."""
     use_backend("numpy")
     with use_backend("strict"):
         with use_backend("numpy"):
@@ -116,7 +116,7 @@ def test_with_blocks_restore_the_previous_choice():
 
 
 def test_choices_can_be_entered_only_once_and_while_current():
-    """A choice that is entered twice, or after another choice was made, raises an error."""
+    """Entering a choice twice, or after another choice was made, raises an error."""
     choice = use_backend("strict")
     with (
         choice,
@@ -243,7 +243,7 @@ def test_errors_name_the_invalid_file(file, content, error, message, tmp_path):
 
 
 def test_a_removed_working_directory_is_ignored(tmp_path, monkeypatch):
-    """The default applies."""
+    """The default, NumPy, applies."""
     folder = tmp_path / "removed"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -257,7 +257,7 @@ def test_a_removed_working_directory_is_ignored(tmp_path, monkeypatch):
 @pytest.mark.clause("BACKENDS-wrong-value")
 @pytest.mark.parametrize("name", ["nunpy", "generic", "", "Torch"])
 def test_errors_about_unknown_names_list_all_backends(name, monkeypatch):
-    """The message starts with the source of the name, and gives a reason for each backend. The previous choice remains."""
+    """The message starts with the source of the name, and states which backends can be used. The previous choice remains."""
     monkeypatch.setenv("AMPSCALE_BACKEND", name or "nunpy")
     with pytest.raises(ValueError, match=rf"^AMPSCALE_BACKEND must name .* got '{name or 'nunpy'}'. Backends: '{LIST}"):
         RULE.init()
@@ -319,14 +319,14 @@ def test_libraries_are_imported_only_if_named(tmp_path):
     The environment variable is read when an array is created without an array argument, not before.
 
     `use_backend` imports the library that it names. If the import fails, the error lists all backends with reasons, without
-    importing other libraries. The failure is then also raised for arrays that may be the library's, not for NumPy's.
+    importing other libraries. Later, arrays that may belong to the library raise this error too. NumPy arrays do not.
     """
     pytest.importorskip("jax", reason="needs jax")
     (tmp_path / "cupy.py").write_text("raise OSError('libcuda.so: cannot open')")
-    done = python(CODE, tmp_path, AMPSCALE_BACKEND="jax")
-    assert done.returncode == 0, done.stderr
-    before, created, imported, message, after, failure, halved = done.stdout.splitlines()
-    assert (before, created, imported, after) == ("[]", "jax.numpy {'jaxlib'}", "['jax']", "['jax']")
+    completed = python(CODE, tmp_path, AMPSCALE_BACKEND="jax")
+    assert completed.returncode == 0, completed.stderr
+    at_first, created, imported, message, after_failure, failure, halved = completed.stdout.splitlines()
+    assert (at_first, created, imported, after_failure) == ("[]", "jax.numpy {'jaxlib'}", "['jax']", "['jax']")
     assert "got 'cupy'. Backends: 'numpy': can be used; 'cupy': failed: OSError: libcuda.so: cannot open; 'torch': " in message
     assert failure.startswith("the backend 'cupy' failed: ")
     assert halved == "[0.5]"

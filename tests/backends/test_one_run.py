@@ -1,4 +1,4 @@
-"""One training run with ten overflows, which must be the same on every library."""
+"""One training run with ten overflows. The results must be equal on every library."""
 
 from itertools import product
 
@@ -20,7 +20,7 @@ OTHERS = pytest.mark.parametrize(("library", "dtype"), PAIRS, indirect=["library
 
 
 def data():
-    """Return the inputs of each step, which equal its gradients: small binary fractions, or an infinity or NaN."""
+    """Return the inputs of each step: small binary fractions, or an infinity or NaN. The gradients equal the inputs."""
     random = np.random.default_rng(0)
     inputs = [[random.integers(-64, 64, shape).astype(np.float32) / 256 for shape in ((3, 2), (2,), ())] for _ in range(STEPS)]
     for step, bad in OVERFLOWS.items():

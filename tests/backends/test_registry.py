@@ -18,7 +18,7 @@ from ampscale.backends.registry import why_not
 @pytest.mark.usefixtures("known_backends")
 @pytest.mark.clause("BACKENDS-third-party")
 def test_registered_backends_are_listed_and_own_their_arrays(make_backend):
-    """Backends also own arrays of a type that had another owner before. Other arrays keep their owners."""
+    """A registered backend also takes over arrays that had another owner before. All other arrays keep their owners."""
     array = array_api_strict.ones(2)
     assert get_backend(array) is generic
     strict = make_backend(all_finite=lambda _: "called")
@@ -63,7 +63,7 @@ def test_incomplete_backends_are_rejected(make_backend):
     assert ampscale.list_backends() == ("numpy", "cupy", "torch", "jax", "generic")
 
 
-def test_libraries_blocked_in_sys_modules_are_not_installed(known_backends, monkeypatch):
+def test_libraries_blocked_in_sys_modules_count_as_not_installed(known_backends, monkeypatch):
     """None in sys.modules prevents an import. Arrays of other libraries are not affected."""
     for name in ("cupy", "torch", "jax"):
         monkeypatch.setitem(sys.modules, name, None)
@@ -105,9 +105,9 @@ answers["unknown name"] = error(ampscale.use_backend, "pebble")
 answers["imported"] = [name for name in sys.modules if "pebbles" in name or "quarry" in name]
 
 import pebbles
-heap = {"w": pebbles.asarray([3.0, 4.0])}
-answers["owner"] = ampscale.get_backend(heap).__name__
-answers["functions"] = [ampscale.unscale_and_check(heap, 2.0)[0]["w"].values, ampscale.global_norm(heap).values]
+tree = {"w": pebbles.asarray([3.0, 4.0])}
+answers["owner"] = ampscale.get_backend(tree).__name__
+answers["functions"] = [ampscale.unscale_and_check(tree, 2.0)[0]["w"].values, ampscale.global_norm(tree).values]
 
 import quarry
 answers["used"] = [error(ampscale.all_finite, [quarry.Array()]) for _ in range(2)]
@@ -125,9 +125,9 @@ print(json.dumps(answers))
 
 def prints(code, *folders, **environment):
     """Return the lines that *code* prints in a new interpreter."""
-    done = python(f"import sys, ampscale\n{code}", *folders, **environment)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    completed = python(f"import sys, ampscale\n{code}", *folders, **environment)
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout.splitlines()
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +137,7 @@ def answers(installed):
 
 @pytest.mark.clause("BACKENDS-third-party", "BACKENDS-precedence", "BACKENDS-never-unasked")
 def test_backends_of_packages_are_listed_and_own_their_arrays(answers):
-    """`use_backend` accepts their names. Importing ampscale, `list_backends` and other arrays import no backend."""
+    """`use_backend` accepts the names of these backends. Importing ampscale, `list_backends` and other arrays load no backend."""
     assert answers["backends"] == ["numpy", "cupy", "torch", "jax", "pebbles", "quarry", "generic"]
     assert "pebbles' of ampscale-pebbles 0.1: can be used" in answers["unknown name"]
     assert answers["imported"] == []
@@ -151,7 +151,7 @@ FAILURE = "the backend 'quarry' of ampscale-quarry 0.1 failed: ImportError: need
 
 @pytest.mark.clause("BACKENDS-failure-reported", "BACKENDS-wrong-value")
 def test_load_failures_are_raised_on_every_use(answers):
-    """Errors name the package and the reason. Arrays without an owner raise them too, those of other backends do not."""
+    """Errors name the package and the reason. Calls with arrays that no backend owns raise them too."""
     assert answers["used"] == [f"{FAILURE} / ImportError"] * 2
     assert answers["unowned array"] == f"{FAILURE} / ImportError"
     for name, line in (("quarry", answers["chosen"]), ("query", answers["unknown name after failure"])):
@@ -166,8 +166,8 @@ def test_invalid_entry_points_raise(tmp_path):
     """
     An entry point must refer to a backend of its own name, and two packages must not provide the same name.
 
-    Built-in backends cannot be replaced. A name that is not a top-level module is listed as not installed; finding that out
-    imports nothing.
+    Built-in backends cannot be replaced. A name that is not a top-level module is listed as not installed,
+    without importing anything.
     """
     reasons = {
         "pebbles:Array": "TypeError: pebbles:Array must have a str NAME and the functions of a backend; <class",

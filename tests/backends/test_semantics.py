@@ -1,7 +1,7 @@
 """
-Semantics of the functions on every backend: the bits of the definitions on NumPy, for all values of all formats.
+Public functions on every backend: results have the bits of the core's definitions on NumPy, for random bits of every format.
 
-Norms may differ by two units in the last place, because libraries sum in different orders. CuPy requires a device.
+Norms may differ by two units in the last place, because libraries sum in different orders. CuPy's tests require a device.
 """
 
 import math
@@ -21,7 +21,7 @@ from ampscale.core import norms, overflow, scaling
 from ampscale.core.dtypes import compute_dtype, name_of
 from ampscale.core.trees import leaves, map_leaves
 
-SHAPES = st.sampled_from([(), (0,), (5,), (2, 3)])  # few, because JAX compiles for each
+SHAPES = st.sampled_from([(), (0,), (5,), (2, 3)])  # few, because JAX compiles for each shape
 EVERYWHERE = on(*NAMES, *ON_DEVICE)
 FACTORS = st.one_of(scales, st.integers(-149, 127).map(lambda exponent: 2.0**exponent))
 DTYPE = st.sampled_from([None, "float32", "float64"])
@@ -130,19 +130,19 @@ def exact_norm(tree):
 
 
 def is_near(norm, exact):
-    """Return True if a norm is within two units of the exact one, or infinite if the exact one exceeds its dtype."""
+    """Return True if *norm* is at most two units in the last place from *exact*, or infinite and *exact* exceeds the dtype."""
     if np.isinf(norm):
         return exact > np.finfo(norm.dtype).max
     return abs(Fraction(float(norm)) - exact) <= 2 * Fraction(float(unit_of(norm)))
 
 
 def norms_hold(library, dtypes):
-    """Assert for trees of *dtypes* that norms are accurate to two units, and that clipped norms equal the formula."""
+    """Assert for trees of *dtypes* that norms are accurate to two units, and that norms after clipping agree with the formula."""
     smallest = SMALLEST_NORMAL if library.flushes_subnormals else SMALLEST
-    tenfold = st.floats(-300, 300).map(lambda power: 10.0**power)
-    several = st.lists(st.sampled_from(dtypes).flatmap(magnitudes), min_size=1, max_size=2)
+    powers_of_ten = st.floats(-300, 300).map(lambda power: 10.0**power)
+    one_or_two = st.lists(st.sampled_from(dtypes).flatmap(magnitudes), min_size=1, max_size=2)
 
-    @examples(library, several, tenfold | st.floats(1e-3, 1e3))
+    @examples(library, one_or_two, powers_of_ten | st.floats(1e-3, 1e3))
     def hold(tree, limit):
         library_tree, exact = library.from_numpy(tree), exact_norm(tree)
         clipped, norm = library.to_numpy(ampscale.clip_by_global_norm(library_tree, limit))

@@ -1,5 +1,5 @@
 """
-Functions of the core copy no array to the host: the copies are counted, on each library that allows it.
+Functions of the core copy no array to the host: the copies are counted, on each library whose copies can be counted.
 
 strict16 has no backend of its own, so the public functions use the reference definitions of the core there.
 """

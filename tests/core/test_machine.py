@@ -1,4 +1,4 @@
-"""States of the state machine; `test_machine_patterns.py` compares its transitions with a loop."""
+"""States of the state machine; `test_machine_patterns.py` compares the transitions with a loop."""
 
 from dataclasses import astuple
 
@@ -26,7 +26,7 @@ def scales(library, rule, steps, **changed):
 @pytest.mark.clause("MACHINE-state")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_initial_state_has_the_documented_values(library, dtype):
-    """Scales have the rule's dtype, counts are int32, and all have shape (). Two constants add an array each."""
+    """Scales have the rule's dtype, counts are int32, and all have shape (). Tolerance and delay add an array each."""
     like = library.array([1, 1, 1])
     state = LossScaleRule(init_scale=4.0, initial_good_steps=-1, overflow_tolerance=0.5, delayed_update=True, dtype=dtype).init(
         like=like
@@ -52,9 +52,9 @@ def test_state_is_on_the_device_of_the_given_array():
 
 @pytest.mark.clause("MACHINE-defaults")
 def test_default_rule_has_the_constants_of_torch():
-    """Paddle and Apex agree with torch."""
-    agreed = (2.0**16, 2.0, 0.5, 2000, 1, None, None, ("finite", "backoff"), False, True, 0, "float32")
-    assert astuple(LossScaleRule()) == (*agreed, False, None, False, None, False, None, False)
+    """The fields after `dtype` are False or None."""
+    constants = (2.0**16, 2.0, 0.5, 2000, 1, None, None, ("finite", "backoff"), False, True, 0, "float32")
+    assert astuple(LossScaleRule()) == (*constants, False, None, False, None, False, None, False)
 
 
 @pytest.mark.clause("MACHINE-growth-window", "MACHINE-at-least", "MACHINE-min-scale", "MACHINE-max-scale")

@@ -1,4 +1,4 @@
-"""State machine on Python numbers equals the reference bit for bit, for Python numbers and NumPy arrays of shape ()."""
+"""Updates in Python's arithmetic equal the reference bit for bit, for states of Python numbers and NumPy arrays of shape ()."""
 
 import pickle
 
@@ -60,7 +60,7 @@ def test_every_preset_equals_the_reference():
 @pytest.mark.clause("MACHINE-numbers")
 @pytest.mark.parametrize("rule", [LossScaleRule(), EVERY_FIELD, LossScaleRule(dtype="float64")], ids=["plain", "all", "float64"])
 def test_state_of_numbers_stays_a_state_of_numbers(rule):
-    """Fields that the rule does not use are None, also after a step, which leaves its argument unchanged."""
+    """Fields that the rule does not use are None, also after a step. A step leaves its argument unchanged."""
     state = rule.init(like=0.0)
     values = tuple(state)
     new_state = rule.update(state, np.True_)
@@ -106,7 +106,7 @@ def test_scalars_batches_and_other_dtypes_use_the_reference():
 
 
 def test_a_rule_can_be_pickled_after_a_step():
-    """The copy does not contain the prepared step, which is a closure, and creates its own."""
+    """A rule stores a prepared step, which cannot be pickled. The copy prepares the step again."""
     rule = LossScaleRule(growth_interval=1)
     new_state = rule.update(rule.init(like=1.0), True)
     copy = pickle.loads(pickle.dumps(rule))

@@ -18,7 +18,7 @@ from ampscale.core.overflow import unscale_and_check
 from ampscale.core.trees import leaves
 
 F32 = np.float32
-BELOW_ONE = F32(1) / (F32(1) + F32(1e-6))  # coefficient of a norm below a limit of 1
+BELOW_ONE = F32(1) / (F32(1) + F32(1e-6))  # clipping coefficient for a norm below the limit, if the limit is 1
 
 
 def small_arrays(name, limit, shape=hnp.array_shapes(max_dims=2, max_side=2)):  # noqa: B008
@@ -41,8 +41,8 @@ def test_global_norm_is_the_root_of_the_sum_of_squares(library, data):
     tree = data.draw(small_trees(library))
     norm = global_norm(library.from_numpy(tree))
     exact = math.sqrt(sum(Fraction(float(value)) ** 2 for leaf in tree for value in leaf.ravel()))
-    step = np.spacing(np.dtype(name_of(norm.dtype)).type(exact))
-    assert abs(library.item(norm) - exact) <= 2 * step
+    unit = np.spacing(np.dtype(name_of(norm.dtype)).type(exact))
+    assert abs(library.item(norm) - exact) <= 2 * unit
 
 
 @pytest.mark.clause("NORMS-local", "NORMS-sizes")
@@ -95,12 +95,12 @@ def test_one_float64_leaf_makes_all_norms_float64(library, dtype):
 def test_norm_of_an_empty_tree_is_zero(library):
     """The tree has no arrays, or arrays without elements; clipping returns it unchanged."""
     for tree in (None, [], {"a": None}, np.zeros(0, np.float32), [np.zeros((2, 0))]):
-        nothing = library.from_numpy(tree)
-        assert library.item(global_norm(nothing)) == 0
-        assert global_norm(nothing).shape == ()
-        clipped, norm = clip_by_global_norm(nothing, 1.0)
+        empty_tree = library.from_numpy(tree)
+        assert library.item(global_norm(empty_tree)) == 0
+        assert global_norm(empty_tree).shape == ()
+        clipped, norm = clip_by_global_norm(empty_tree, 1.0)
         assert library.item(norm) == 0
-        assert repr(library.to_numpy(clipped)) == repr(library.to_numpy(nothing))
+        assert repr(library.to_numpy(clipped)) == repr(library.to_numpy(empty_tree))
     assert square_sums([]).tolist() == [0.0, 0.0]
 
 
@@ -133,7 +133,7 @@ def test_float32_leaves_are_multiplied_in_float32(library, array, limit):
 
 @pytest.mark.clause("NORMS-clip", "NORMS-complex")
 def test_both_parts_of_a_complex_number_are_clipped(library):
-    """The limit is the norm of 3 + 4j, which the coefficient decreases slightly."""
+    """The limit equals the norm of 3 + 4j, so that the coefficient is slightly below 1."""
     clipped, norm = clip_by_global_norm(library.array([3 + 4j], "complex64"), 5.0)
     factor = F32(5) / (F32(5) + F32(1e-6))
     assert library.item(norm) == 5
@@ -143,7 +143,7 @@ def test_both_parts_of_a_complex_number_are_clipped(library):
 @pytest.mark.clause("NORMS-magnitudes", "NORMS-clip-magnitudes")
 @with_dtypes("float32", "float64")
 def test_norm_beyond_its_dtype_is_infinite_and_clips(library, dtype):
-    """After clipping, four or 65536 of the largest numbers have the norm of the limit."""
+    """After clipping, four or 65536 of the largest numbers have the limit as their norm."""
     largest = float(LARGEST[dtype])
     for limit, pairs in ((2.0**20, 2), (largest, 2), (2.0**20, 2**15)):
         clipped, norm = library.to_numpy(clip_by_global_norm(library.array([largest, -largest] * pairs, dtype), limit))

@@ -20,7 +20,7 @@ INF, NAN = float("inf"), float("nan")
 @settings(max_examples=30)
 @given(st.data())
 def test_all_finite_checks_every_element(library, data):
-    """The result is True if and only if no element is infinite or NaN; for two trees, if it is True for both."""
+    """The result is True if and only if no element of one tree, or of two trees, is infinite or NaN."""
     trees = [data.draw(library.trees()), data.draw(library.trees())]
     with np.errstate(invalid="ignore"):  # ml_dtypes warns about signaling NaNs
         expected = [all(np.isfinite(leaf).all() for leaf in leaves(library.to_numpy(tree))) for tree in trees]
@@ -31,7 +31,7 @@ def test_all_finite_checks_every_element(library, data):
 @pytest.mark.clause("OVERFLOW-all-finite", "OVERFLOW-elementwise", "OVERFLOW-edges")
 @with_dtypes(*DTYPES)
 def test_one_non_finite_element_is_sufficient(library, dtype):
-    """The largest values, whose sum overflows, and subnormal values are finite; the bad element has any index."""
+    """The largest values, whose sum overflows, and subnormal values are finite; the non-finite element has any index."""
     large, small = LARGEST[dtype], SMALLEST[dtype]
     edges = np.asarray([large, large, -large, small, -small, -0.0], DTYPES[dtype])
     for index, bad in [(None, 0.0), *((index, bad) for index in range(6) for bad in (INF, -INF, NAN, -NAN))]:
@@ -55,10 +55,10 @@ def test_integers_are_finite_and_complex_numbers_if_both_parts_are(library):
 def test_trees_without_values_are_finite(library):
     """The result is a bool array of shape (): the library's, or NumPy's for a tree without arrays."""
     for tree in (None, [], {"a": (None, [])}, np.zeros((3, 0), np.float32)):
-        nothing = library.from_numpy(tree)
-        unscaled, finite = unscale_and_check(nothing, 2.0)
-        answer = all_finite(nothing)
-        assert type(answer) is (type(nothing) if isinstance(tree, np.ndarray) else np.ndarray)
+        empty_tree = library.from_numpy(tree)
+        unscaled, finite = unscale_and_check(empty_tree, 2.0)
+        answer = all_finite(empty_tree)
+        assert type(answer) is (type(empty_tree) if isinstance(tree, np.ndarray) else np.ndarray)
         assert library.item(answer)
         assert library.item(finite)
         assert repr(library.to_numpy(unscaled)) == repr(tree)

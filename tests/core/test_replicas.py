@@ -1,4 +1,4 @@
-"""Replicas agree on every step: two of them, in threads that wait for each other."""
+"""Two replicas, in threads that wait for each other, agree on every step."""
 
 import numpy as np
 import pytest
@@ -107,7 +107,7 @@ def test_communicator_averages_scaled_gradients(library):
 @pytest.mark.clause("REPLICAS-mean-overflows")
 def test_mean_that_overflows_is_an_overflow(library):
     """The gradients are finite on each replica, but their sum is not."""
-    large = [2.0**124, 1.0]  # finite after multiplication by the scale 8, but not if added twice
+    large = [2.0**124, 1.0]  # finite when scaled by 8, but the sum of two is infinite
     for results, _ in run(library, [[large, GOOD], [large, large]]):
         assert [int(report.status) for _, report in results] == [1, 0]
 
@@ -122,7 +122,7 @@ def test_step_without_gradients_makes_both_calls(library):
 
 @pytest.mark.clause("REPLICAS-single")
 def test_single_replica_returns_its_arguments(library):
-    """Both operations return the object itself."""
+    """Both operations return their argument itself."""
     tree, flag = [library.array([1.0, 1.0])], library.array(False, "bool")
     assert SINGLE_REPLICA.mean(tree) is tree
     assert SINGLE_REPLICA.agree(flag, None, tree).finite is flag

@@ -73,12 +73,8 @@ def test_state_of_another_rule_raises():
                     call, message = partial(method, state, True), f"^state.{name} must be {expected} for this rule"
                     cases.append(((name, expected, like), call, ValueError, message))
     message = "^state must be a LossScaleState of .*, got {}$"
-    wrong = [
-        (None, "NoneType"),
-        (LossScaleState(None, None, None), r"\(None, .*"),
-        (LossScaleState("a", 1, 2), r"\('a', 1, 2, .*"),
-    ]
-    wrong += [(LossScaleState(1.0, None, 0), r"\(1.0, None, 0, .*"), (LossScaleState(1, 0, 0), r"\(1, 0, 0, .*")]
+    wrong = [(None, "NoneType"), (LossScaleState(None, None, None), r"\(None, .*"), (LossScaleState(1, 0, 0), r"\(1, 0, 0, .*")]
+    wrong += [(LossScaleState("a", 1, 2), r"\('a', 1, 2, .*"), (LossScaleState(1.0, None, 0), r"\(1.0, None, 0, .*")]
     cases += [
         (state, partial(method, state, flag), TypeError, message.format(passed))
         for state, passed in wrong

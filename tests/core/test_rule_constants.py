@@ -15,16 +15,8 @@ from strategies import rules
 from ampscale.core.rule import LossScaleRule
 from ampscale.core.rule_constants import RuleConstants
 
-NUMBERS = [
-    "init_scale",
-    "growth_factor",
-    "backoff_factor",
-    "min_scale",
-    "max_scale",
-    "warmup_growth_factor",
-    "overflow_tolerance",
-    "raise_at_or_below",
-]
+SCALES = ["init_scale", "min_scale", "max_scale", "raise_at_or_below"]
+NUMBERS = [*SCALES, "growth_factor", "backoff_factor", "warmup_growth_factor", "overflow_tolerance"]
 COUNTS = ["growth_interval", "hysteresis", "initial_good_steps"]
 FLAGS = ["divide_on_backoff", "skip_infinite_growth", "float64_factor", "block_at_bounds", "raise_at_min_scale", "delayed_update"]
 WRONG_VALUES = [
@@ -34,7 +26,7 @@ WRONG_VALUES = [
     *[("growth_factor", 0.999), ("warmup_growth_factor", 0.999), ("backoff_factor", 1.001)],
     *[("reset_bad_steps_on", value) for value in (("finit",), ("finite", "overflow"), ("",))],
     *[("dtype", "float16"), ("dtype", "double")],
-    *[(name, value) for name in ("init_scale", "min_scale", "max_scale", "raise_at_or_below") for value in (1e300, 1e-300)],
+    *[(name, value) for name in SCALES for value in (1e300, 1e-300)],
 ]
 WRONG_TYPES = [
     *[(name, value) for name in NUMBERS for value in (True, "2", 1j, [2.0], np.float32(2), np.ones(()))],

@@ -9,7 +9,7 @@ from strategies import DTYPES, SMALLEST_NORMAL, alike, arrays, same, scales
 
 from ampscale.core.trees import leaves
 
-BOTH = (Library.scale, Library.unscale)
+CALLS = (Library.scale, Library.unscale)
 
 
 @pytest.mark.clause("SCALING-scale", "SCALING-unscale-divides")
@@ -24,7 +24,7 @@ def test_scaling_multiplies_and_unscaling_divides(library):
 
 
 @pytest.mark.clause("SCALING-scale-type")
-@pytest.mark.parametrize("call", BOTH)
+@pytest.mark.parametrize("call", CALLS)
 def test_all_types_of_scale_give_the_same_result(library, call):
     """A scale is a number, or a float32 or float64 array of shape () or (1,); none adds a dimension."""
     values = library.array([[1.5, 2.5]])
@@ -41,7 +41,7 @@ def test_every_leaf_keeps_its_dtype_shape_and_library(library, data, factor):
     """A tree may mix dtypes; non-finite values stay non-finite; the arguments are unchanged."""
     tree = data.draw(library.trees())
     values_before = leaves(library.to_numpy(tree))
-    for call in BOTH:
+    for call in CALLS:
         after = leaves(call(library, tree, factor))
         assert [(leaf.dtype, leaf.shape, type(leaf)) for leaf in after] == [
             (leaf.dtype, leaf.shape, type(leaf)) for leaf in leaves(tree)
@@ -57,7 +57,7 @@ def test_every_leaf_keeps_its_dtype_shape_and_library(library, data, factor):
 def test_results_are_new_arrays(library, dtype):
     """A scale of 1 also returns a new, writable array."""
     values_before = np.asarray([1, -0.0, np.inf, np.nan], DTYPES[dtype])
-    for call in BOTH:
+    for call in CALLS:
         array = library.from_numpy(values_before)
         result = call(library, [array], 1.0)[0]
         assert alike(library.to_numpy(result), values_before)
@@ -69,7 +69,7 @@ def test_results_are_new_arrays(library, dtype):
 @pytest.mark.clause("SCALING-layout")
 def test_all_memory_layouts_are_accepted(library):
     """Arrays are transposed, strided, empty or 0-d; on NumPy also reversed, read-only or scalars."""
-    for call in BOTH:
+    for call in CALLS:
         for dtype in library.dtypes if library.name == "numpy" else library.dtypes[::2]:
             whole = library.array(np.arange(24).reshape(4, 6), dtype)
             views = [whole.T, whole[1:3, ::2], whole[1, 1], whole[:0, :]]
@@ -105,7 +105,7 @@ def test_widened_gradient_is_not_rounded_to_16_bits(library, dtype):
 @pytest.mark.parametrize(("dtype", "part"), [("complex64", "float32"), ("complex128", "float64")])
 def test_both_parts_of_a_complex_number_are_scaled(library, dtype, part):
     """The results equal those of floating-point arrays."""
-    for call in BOTH:
+    for call in CALLS:
         result = library.to_numpy(call(library, library.array([5 + 7j, complex(0, -1)], dtype), 3.0))
         assert result.dtype == dtype
         assert alike(result.real, library.to_numpy(call(library, library.array([5.0, 0.0], part), 3.0)))
@@ -116,7 +116,7 @@ def test_both_parts_of_a_complex_number_are_scaled(library, dtype, part):
 @on("numpy", "torch")  # other libraries combine the parts by a complex product; JAX's backend has its own code
 @given(arrays("float32", (2, 4)), scales)
 def test_parts_of_a_complex_number_are_independent(library, parts, factor):
-    """An infinity, a NaN or a negative zero in one part leaves the other unchanged."""
-    for call in BOTH:
+    """An infinity, a NaN or a negative zero in one part leaves the other part unchanged."""
+    for call in CALLS:
         result = np.ascontiguousarray(library.to_numpy(call(library, library.from_numpy(parts.view(np.complex64)), factor)))
         assert alike(result.view(np.float32), library.to_numpy(call(library, library.from_numpy(parts), factor)))

@@ -9,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import DTYPES, LARGEST, SMALLEST, alike, scales
 
-wide_scales = scales | scales.map(np.float32) | st.floats(2.0**-126, 2.0**127).map(np.asarray)
+any_scales = scales | scales.map(np.float32) | st.floats(2.0**-126, 2.0**127).map(np.asarray)
 
 
 def converted(library, factor):
-    """Convert a scale to the library; numbers are unchanged, and so are scalars for NumPy."""
+    """Convert a scale to the library; numbers, and for NumPy also scalars, are unchanged."""
     return factor if library.name == "numpy" or isinstance(factor, float) else library.from_numpy(np.asarray(factor))
 
 
 def expected(function, array, factor):
-    """Apply *function*, which computes on Python numbers, to each element."""
+    """Return the results of *function*, which computes on Python numbers, for each element."""
     name = array.dtype.name
     results = [function(float(value), float(factor), name) for value in array.ravel()]
     return np.asarray(results, np.float64).reshape(array.shape).astype(array.dtype)
@@ -28,7 +28,7 @@ def expected(function, array, factor):
     *("SCALING-scale", "SCALING-unscale-divides", "SCALING-reciprocal"),
     *("SCALING-round-once", "SCALING-round-trip", "SCALING-scale-float32"),
 )
-@given(st.data(), wide_scales)
+@given(st.data(), any_scales)
 def test_results_equal_the_definition(library, data, factor):
     """Products and quotients are computed in float32 or float64 and rounded once, for any scale and any dtype."""
     array = data.draw(library.arrays())

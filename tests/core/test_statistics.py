@@ -79,7 +79,7 @@ def test_complex_parts_are_counted_and_missing_leaves_are_skipped():
 @pytest.mark.parametrize("scale", [2.0**16, 3.0, 0.125])
 @pytest.mark.parametrize(("name", "tree"), list(trees()), ids=lambda value: value if isinstance(value, str) else "")
 def test_libraries_equal_the_definition(library, each_kernel, name, tree, scale):
-    """One pass gives the results of two calls, also with a scale below 1; it writes in place if the library can."""
+    """One pass gives the results of `measure` and `unscale_and_check`, also with a scale below 1, and in place if possible."""
     if name in DTYPES and name not in library.dtypes:
         pytest.skip(f"{library.name} has no {name}")
     if each_kernel == "library" and library.name not in ("numpy", "torch"):
@@ -87,19 +87,19 @@ def test_libraries_equal_the_definition(library, each_kernel, name, tree, scale)
     expected, arrays = statistics.statistics(tree), [library.from_numpy(np.array(array)) for array in tree]
     assert library.to_numpy(ampscale.measure(arrays)).tolist() == expected.tolist()
     unscaled, finite = ampscale.unscale_and_check(arrays, scale)
-    new, new_finite, measured = ampscale.unscale_check_and_measure(arrays, scale)
+    quotients, quotients_finite, measured = ampscale.unscale_check_and_measure(arrays, scale)
     if library.name != "jax":
         copies = [library.from_numpy(np.array(array)) for array in tree]
-        new, new_finite, measured = ampscale.unscale_check_and_measure(copies, scale, out=copies)
-        assert new is copies
+        quotients, quotients_finite, measured = ampscale.unscale_check_and_measure(copies, scale, out=copies)
+        assert quotients is copies
     assert library.to_numpy(measured).tolist() == expected.tolist()
-    assert same(library.to_numpy([finite, unscaled]), library.to_numpy([new_finite, new]))
+    assert same(library.to_numpy([finite, unscaled]), library.to_numpy([quotients_finite, quotients]))
 
 
 @pytest.mark.clause("STATISTICS-histogram")
 @pytest.mark.parametrize(("name", "tree"), list(trees()), ids=lambda value: value if isinstance(value, str) else "")
 def test_histograms_equal_the_definition(library, name, tree):
-    """Values are all of the 16-bit formats, and random bits of the wider ones."""
+    """The arrays contain all values of the 16-bit formats, and random bits of the wider ones."""
     if name in DTYPES and name not in library.dtypes:
         pytest.skip(f"{library.name} has no {name}")
     result = ampscale.exponent_histogram([library.from_numpy(np.array(array)) for array in tree])
@@ -108,7 +108,7 @@ def test_histograms_equal_the_definition(library, name, tree):
 
 @pytest.mark.usefixtures("each_kernel")
 def test_segments_of_a_large_array_are_combined():
-    """An array of more than four million values is cut into segments; the values that count are in different ones."""
+    """An array of more than four million values is cut into segments; the three special values are in different segments."""
     array = np.ones(9_000_000, np.float16)
     array[[0, 4_200_000, 8_500_000]] = [2.0**-24, 0.0, 8.0]
     assert ampscale.measure([array, np.float16([np.nan])]).tolist() == [
@@ -155,7 +155,7 @@ def test_step_reports_the_scaled_gradients_of_its_rank():
 
 @pytest.mark.clause("STATISTICS-no-host-sync")
 def test_jax_traces_the_measurement():
-    """The traced step reports the same statistics, also of subnormal numbers."""
+    """Traced functions return the same statistics, also of subnormal numbers."""
     jax = pytest.importorskip("jax", reason="needs jax")
     tree = [jax.numpy.asarray(patterns("float32")), jax.numpy.asarray(patterns("bfloat16"))]
     functions = (ampscale.measure, ampscale.exponent_histogram, lambda tree: ampscale.unscale_check_and_measure(tree, 2.0)[2])

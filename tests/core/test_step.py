@@ -85,7 +85,7 @@ def test_step_without_gradients_changes_nothing(library):
     "constants", [{"min_scale": 4.0, "raise_at_min_scale": True}, {"raise_at_or_below": 2.0}], ids=["min-scale", "at-or-below"]
 )
 def test_step_reports_that_the_published_scaler_would_raise(library, constants):
-    """The first overflow halves 8. At 4, another overflow would raise, so the scale is unchanged and the status reports it."""
+    """The first overflow halves the scale to 4. The next one would raise: it leaves the scale at 4, and the status reports it."""
     step, state = step_and_state(library, rule=LossScaleRule(init_scale=8.0, growth_interval=2, **constants))
     reported = []
     for gradients in (BAD, BAD, BAD, GOOD):
@@ -217,7 +217,7 @@ def test_step_stays_on_the_device_of_the_parameters(create):
 
 @pytest.mark.clause("STEP-status")
 def test_status_codes_are_fixed():
-    """Users write them to logs."""
+    """Users write the codes to logs."""
     names = ("APPLIED", "OVERFLOW", "NO_GRADIENTS", "WOULD_RAISE", "ACCUMULATED")
     assert {name: int(StepStatus[name]) for name in names} == dict(zip(names, range(5), strict=True))
 

@@ -98,7 +98,7 @@ def test_leaf_that_is_not_an_array_raises():
 
 @pytest.mark.clause("SCALING-inputs")
 def test_tree_that_contains_itself_raises():
-    """The error contains both paths. A deep tree is accepted up to the limit, by functions of every kind."""
+    """The error contains the paths of both occurrences. A deep tree is accepted up to the limit, by functions of every kind."""
     circle, deep = [ONE, [TWO]], [TWO]
     circle += [{"w": (circle, TWO)}, [circle]]
     for _ in range(MOST_LEVELS - 1):
@@ -161,7 +161,7 @@ def test_different_structures_raise():
 @pytest.mark.parametrize("flag", [True, False])
 @with_dtypes(*DTYPES)
 def test_select_returns_one_of_two_trees(library, dtype, flag):
-    """If the new tree has None, the old value is kept in either case."""
+    """If the new tree has None, the old value is kept for either flag."""
     one, two, three = (library.array(values, dtype) for values in (1.0, [2.0], [3.0, np.nan]))
     old, new = {"a": one, "b": two, "c": None, "d": three}, {"a": -one, "b": None, "c": three, "d": -three}
     chosen = select(library.array(flag, "bool"), new, old)

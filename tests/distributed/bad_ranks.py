@@ -1,4 +1,4 @@
-"""Ranks of a pool, one of which differs from the others: each function runs on a rank, and returns its observations."""
+"""Ranks of a pool, one of which differs from the others. Each function runs on every rank, and returns what the rank observes."""
 
 import time
 from contextlib import contextmanager
@@ -42,7 +42,7 @@ ARRAYS = {  # gradients of the rank that differs; those of the other ranks have 
     "integers": lambda make: arrays_of(make, (2,), (3,), dtype=np.int32),
     "large": lambda make: arrays_of(make, (2,), (100_000,)),
 }
-STRUCTURES = {  # gradients of the other ranks and of the rank that differs, with the same arrays, which have the same shape
+STRUCTURES = {  # gradients of the other ranks, and of the rank that differs: the same arrays in another structure
     "keys": lambda first, second: ({"a": first, "b": second}, {"b": first, "a": second}),
     "nested keys": lambda first, second: ([{"a": first, "b": second}], [{"b": first, "a": second}]),
     "fields": lambda first, second: (Layer(first, second), Reversed(first, second)),
@@ -51,7 +51,7 @@ STRUCTURES = {  # gradients of the other ranks and of the rank that differs, wit
 
 
 def gradients_that_differ(rank, engine, call, difference, late):
-    """Call `mean` or `agree` with other gradients on one rank, at first or after two steps, and then with equal ones twice."""
+    """Let gradients differ on one rank in the first or third call; return the error, and the results of the other calls."""
     layout = {"mean": "replicated", "agree": "averaged", "norm": "sharded"}[call]
     communicator, _, make = communicator_of(engine, layout, timeout=10)
     if difference in STRUCTURES:
@@ -114,7 +114,7 @@ def calls_that_differ(rank, engine, layout, case):
 
 @contextmanager
 def counted(communicator):
-    """Yield lists of the sizes in bytes of all sums and of all exchanges of text."""
+    """Yield two lists of sizes in bytes: those of all sums, and those of all exchanges of text."""
     sums, exchanges = [], []
     add, exchange = communicator._sum, communicator._exchange
     communicator._sum = lambda vector: sums.append(int(np.asarray(vector).nbytes)) or add(vector)
@@ -156,7 +156,7 @@ def late(rank):
 
 
 def masked(rank):
-    """Average a masked array, and then one without a mask."""
+    """Average a masked array, and then an array without a mask; return the error and the mean."""
     communicator, _, _ = communicator_of("mpi", "replicated", timeout=10)
     gradient = np.ma.masked_array(np.float32([1.0, 1e9]), [False, True])
     message = message_of(communicator.mean, [gradient], error=TypeError)
@@ -176,7 +176,7 @@ class FirstMicroBatch:
         """Ignore all values."""
 
     def finite(self, _status, _output):
-        """Return False for the first check on that rank."""
+        """Return False for the first check on the rank that differs."""
         self.checks += 1
         return np.asarray(not (self.is_odd and self.checks == 1))
 

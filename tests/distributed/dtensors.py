@@ -22,7 +22,7 @@ def square():
 
 
 def parameter(gradient, mesh, *placements):
-    """Return a parameter of ones whose gradient has this local shard; by default, the first dimension is sharded."""
+    """Return a parameter of ones; *gradient* is the local shard of its gradient. By default, the first dimension is sharded."""
     placements = placements or [Shard(0)] * mesh.ndim
     result = torch.nn.Parameter(DTensor.from_local(torch.ones_like(gradient), mesh, placements))
     result.grad = DTensor.from_local(gradient, mesh, placements)
@@ -30,10 +30,10 @@ def parameter(gradient, mesh, *placements):
 
 
 def local(tensor):
-    """Return the shard of a DTensor that this rank has; another tensor itself."""
+    """Return the shard of a DTensor on this rank. Return any other tensor unchanged."""
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def full(tensor):
-    """Return a DTensor as a whole; another tensor itself."""
+    """Return a DTensor as a whole tensor. Return any other tensor unchanged."""
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor

@@ -1,4 +1,4 @@
-"""Gradients of every kind on the ranks of a pool: each function runs on a rank, and returns its observations."""
+"""Gradients of every kind on the ranks of a pool. Each function runs on every rank, and returns what the rank observes."""
 
 import ml_dtypes
 import numpy as np
@@ -11,7 +11,7 @@ NAMES = ["float16", "bfloat16", "float32", "float64", "complex64", "complex128"]
 
 
 def of_library(array, make):
-    """Return a NumPy array in the library of *make*; torch has no arrays of ml_dtypes."""
+    """Convert a NumPy array with *make*. For torch, convert bfloat16 through float32."""
     if array.dtype == ml_dtypes.bfloat16 and make is not np.asarray:
         return make(array.astype(np.float32)).bfloat16()
     return make(array)
@@ -26,7 +26,7 @@ def to_lists(array):
 
 
 def means_of_dtypes(rank, engine):
-    """Average a tree of arrays of all dtypes, of shapes (), (0, 2) and others, some of them read-only or not contiguous."""
+    """Return the means of a tree of arrays of all dtypes and several shapes, some of them read-only or not contiguous."""
     communicator, _, make = communicator_of(engine, "replicated", timeout=10)
     base = np.asarray([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]) * (rank + 1)
     arrays = [(base * (1 + 1j) if "complex" in name else base).astype(np.dtype(name)) for name in NAMES]
@@ -44,13 +44,13 @@ def means_of_dtypes(rank, engine):
 
 
 def mean_without_arrays(_, engine):
-    """Average no arrays on any rank, and then arrays."""
+    """Return the means of two trees without arrays, and then of an array."""
     communicator, _, make = communicator_of(engine, "replicated", timeout=10)
     return communicator.mean([]), communicator.mean({"a": None}), communicator.mean([make(np.ones(1, np.float32))])[0].tolist()
 
 
 def mean_of_integers(_, engine):
-    """Average integers on all ranks, and then floats."""
+    """Average integers on all ranks, and then floats; return the error and the mean."""
     communicator, _, make = communicator_of(engine, "replicated", timeout=10)
     message = message_of(communicator.mean, [make(np.ones(2, np.int32))], error=TypeError)
     return message, communicator.mean([make(np.ones(2, np.float32))])[0].tolist()
@@ -64,7 +64,7 @@ def mean_of_many(rank, engine):
 
 
 def flags(rank, engine, bad):
-    """Agree on flags of several types, and on scales of several types and shapes."""
+    """Return the agreed flags: a row for each of five scales, and a column for each of three types of flags."""
     communicator, _, make = communicator_of(engine, "averaged", timeout=10)
     finite = rank != bad
     scales = [1024.0, np.float32(1024.0), make(np.ones(1, np.float32)), make(np.ones((), np.float64)), make(np.ones(1))]
@@ -85,14 +85,14 @@ def norm(_, engine, layout, case):
 
 
 def mixed(rank):
-    """Request a norm if only one of three ranks with gradients has float64 ones."""
+    """Return the error of a norm if one rank has no gradients, one has float64 gradients, and two have float32 gradients."""
     communicator, _, _ = communicator_of("mpi", "distinct", timeout=10)
     arrays = [[], [np.ones(1)], [np.ones(1, np.float32)], [np.ones(1, np.float32)]][rank]
     return message_of(communicator.agree, True, np.float32(1.0), arrays, norm=True)
 
 
 def state_with_another_count(rank):
-    """Agree with a further count on one rank, and then compute a mean."""
+    """Agree on states that have a further count on one rank, and then compute a mean; return the error and the mean."""
     communicator, _, _ = communicator_of("mpi", "replicated", timeout=10)
     state = {"scale": np.float32(1.0), "count": np.int32(0)}
     message = message_of(communicator.agree, True, state if rank == 2 else {"scale": state["scale"]}, [])
@@ -100,7 +100,7 @@ def state_with_another_count(rank):
 
 
 def copies_of_another_length(_):
-    """Agree on three arrays with numbers of copies for two, and then on two arrays."""
+    """Agree on three arrays with numbers of copies for two, and then on two arrays; return the error and the norm."""
     communicator, _, _ = communicator_of("mpi", "sharded", timeout=10, copies=[1, 4])
     arrays = [np.ones(1, np.float32)] * 3
     message = message_of(communicator.agree, True, np.float32(1.0), arrays, norm=True, error=ValueError)
@@ -123,7 +123,7 @@ CASES = {
 
 
 def narrowed(rank, max_norm):
-    """Train float16 parameters with a torch optimizer; unscaled, the gradient of one rank exceeds float16 but not float32."""
+    """Return True if a step is applied, and True if it changes a float16 parameter. Unscaled, one gradient exceeds float16."""
     import torch
 
     communicator, _, _ = communicator_of("gloo", "distinct", timeout=10)

@@ -1,8 +1,8 @@
 """
-Ranks that are killed, hang or leave: a program of its own, since a pool would not survive this.
+Ranks that are killed, hang or leave: a program of its own, since a pool would not survive these faults.
 
-`python ending.py gloo`: of four ranks, rank 3 kills itself while rank 2 waits for it; rank 1 hangs in a collective of the program
-while rank 0 waits for it, calls too late, and then leaves while ranks 0 and 2 wait. `python ending.py mpi`: rank 1 hangs for a
+`python ending.py gloo`: of four ranks, rank 3 kills itself while rank 2 waits for it. Rank 1 hangs in another collective while
+rank 0 waits for it; rank 1 then calls too late, and leaves while ranks 0 and 2 wait. `python ending.py mpi`: rank 1 hangs for a
 minute. Each rank prints the errors that it observed, with seconds.
 """
 
@@ -58,7 +58,7 @@ def gloo():
         os.kill(os.getpid(), signal.SIGKILL)
     if rank == 1:
         values = torch.ones(100)
-        dist.all_reduce(values, group=groups[0])  # returns after the time limit of rank 0, which then calls it
+        dist.all_reduce(values, group=groups[0])  # returns when rank 0 calls it too, after the time limit of rank 0
         print_line(rank, observed(pairs, torch.from_numpy), values.sum().item())
         dist.destroy_process_group()
         return
@@ -72,7 +72,7 @@ def gloo():
 
 
 def mpi():
-    """Run a rank of MPI, and end it with an error, upon which mpi4py ends all of them."""
+    """Run a rank of MPI, and end it with an error, upon which mpi4py ends all ranks."""
     communicator = ampscale.distributed.MPI(timeout=20.0)
     communicator.mean([np.ones(2, np.float32)])
     communicator = ampscale.distributed.MPI(timeout=LIMIT)

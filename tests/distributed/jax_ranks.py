@@ -47,7 +47,7 @@ def faults(layout):
             values[step, generator.integers(8)] = generator.choice([np.inf, -np.inf, np.nan])
         elif fault == 1:
             values[step, [1, 6]] = np.inf, -np.inf
-        elif fault == 2:  # finite on each rank, but not their sum
+        elif fault == 2:  # the values are finite on each rank, but their sum is not
             values[step, [2, 5]] = 3e38 / state.scale
         flags.append(bool(fault > 1 if layout == "sharded" else fault > 2))
         state = RULE.update(state, flags[-1])
@@ -55,7 +55,7 @@ def faults(layout):
 
 
 def scales(flags):
-    """Return the scale after each step, as a loop on Python numbers computes it."""
+    """Return the scale after each step, computed by a loop on Python numbers."""
     state, results = RULE.init(like=0.0), []
     for finite in flags:
         state = RULE.update(state, finite)
@@ -112,7 +112,7 @@ def run_of(name):
 
 
 def half_precision_mean():
-    """Return float16 parameters after a step with gradients 0, 1, ..., 7 times 8192, whose sum is infinite in float16."""
+    """Return float16 parameters after a step with the gradients 0, 1, ..., 7 times 8192. The sum is infinite in float16."""
     mesh = mesh_of()
     params = {"w": placed(np.zeros(3, np.float16), mesh, P()), "b": placed(np.zeros(1, np.float32), mesh, P())}
     rule = LossScaleRule(init_scale=8192.0)
@@ -128,7 +128,7 @@ def half_precision_mean():
 
 
 def norms(dtype, *exponents):
-    """Return the norm of shards and the norm of the whole as numbers, for magnitudes up to the limits of float32."""
+    """Return for each magnitude the norm of the shards and its lift, the norm of the whole arrays, and the exact norm."""
     generator = np.random.default_rng(0)
 
     def agreed(tree):
@@ -156,7 +156,7 @@ def float64_norms(dtype):
 
 
 def global_arrays():
-    """Return flags and scales of plain jit on arrays that are distributed over the mesh, and the shardings of the state."""
+    """Return the results of training with plain jit on arrays sharded over the mesh, and the number of devices of the scalars."""
     mesh, (values, _) = mesh_of(), faults("replicated")
     params = {"w": placed(np.ones(8, np.float32), mesh, P("data")), "b": placed(np.ones(1, np.float32), mesh, P())}
     network = ampscale.Network(lambda p, x: jnp.sum((p["w"] + p["b"]) * x), params)
@@ -217,7 +217,7 @@ JOBS = {
 
 
 def on_process(rank, port):
-    """Train on the devices of two processes, with and without a communicator, and compare settings that differ."""
+    """Train on two processes, with and without a communicator; return the error of different settings, and the results."""
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(f"127.0.0.1:{port}", 2, int(rank))
     JaxAxis("data").check_same(rule=RULE, max_norm=1.0)
@@ -262,7 +262,7 @@ def main(name, *args):
 
 
 def started(devices, *args):
-    """Start this module in another process with virtual devices."""
+    """Start this module in another process with virtual devices, and return the process."""
     environment = {
         **os.environ, "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}", "JAX_ENABLE_X64": "0",
         "JAX_PLATFORMS": "cpu", "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path]),

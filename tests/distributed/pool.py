@@ -1,5 +1,5 @@
 """
-Real processes, one for each rank, that run functions of the test modules and return what these return.
+Real processes, one for each rank, that run functions of the test modules and return their results.
 
 Starting torch takes seconds. So a pool of four ranks stays alive for all tests of an engine, its ranks are forks of a process
 that has imported the modules, and a test on two ranks uses a group of two. Jobs and results are files in a folder, since

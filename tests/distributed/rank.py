@@ -39,9 +39,9 @@ def main(engine, folder, size=1, *modules):
 
 def fork(size, *modules):
     """
-    Continue in *size* processes that share *modules*, whose import takes seconds, each with the environment of a rank.
+    Continue in *size* processes, each with the environment of a rank. They share *modules*, whose import takes seconds.
 
-    The original process ends as soon as one of them fails, or else after the last.
+    The original process ends as soon as a process fails, or else after the last one has ended.
     """
     for module in modules:
         import_module(module)

@@ -28,7 +28,7 @@ FAULTS = {
 
 
 def gradients(layout, step, scale, ranks, seed):
-    """Return the unscaled gradients of each rank at a step, and the name of the fault; of five steps, two have one."""
+    """Return the unscaled gradients of each rank at a step, and the name of the fault or None; two of five steps have a fault."""
     rng = np.random.default_rng([seed, step])
     fault = [*FAULTS][(2 * (step // 5) + step % 5) % len(FAULTS)] if step % 5 < 2 else None
     whole = [rng.normal(size=shape).astype(np.float32) for shape in SHAPES]

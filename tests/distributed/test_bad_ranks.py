@@ -1,4 +1,4 @@
-"""Ranks that differ from the others, or do not respond: all other ranks raise an error that names them, and change nothing."""
+"""Ranks that differ from the others, or do not respond: the others raise an error that names the rank, and change nothing."""
 
 import json
 import os
@@ -50,7 +50,7 @@ def test_gradients_that_differ_on_one_rank_are_an_error_on_all(ranks, call, diff
     """
     The next call works if the gradients are equal again.
 
-    With another structure, their shapes are equal, so that a mean would add one parameter's gradients to another's.
+    If only the structure differs, the shapes are equal, so that a mean would add gradients of different parameters.
     """
     results = ranks.run(bad_ranks.gradients_that_differ, ranks.engine, call, difference, late)
     assert results == [[[True, True] if late else [], message, True, True]] * 4
@@ -74,7 +74,7 @@ def test_settings_and_states_that_differ_on_one_rank_are_an_error_on_all(ranks, 
     actual, params, is_applied, scale = results[0]
     assert actual.startswith(message if not late else message.replace("2049.0", "4097.0").replace("; 1024.0", "; 2048.0"))
     assert is_applied
-    assert scale == (2048.0 if late else 1024.0) * (1 if not late else 2)
+    assert scale == (4096.0 if late else 1024.0)
     assert params != [1.0, 1.0] or not late
 
 
@@ -116,7 +116,7 @@ def programs():
 
 
 def start(command, **environment):
-    """Start a process whose output is text."""
+    """Start a process whose output is text, and return the process."""
     environment = {**os.environ, **environment, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, env=environment, start_new_session=True, **pipes)
@@ -127,8 +127,8 @@ def test_ranks_of_gloo_that_are_killed_hang_or_leave_are_named(programs):
     """
     The other ranks wait at most three seconds longer than the limit, and not at all for a rank that has ended.
 
-    A late rank gets an error too. It hangs in a collective of the same group, whose values are not mixed up with those of the
-    communicator.
+    A rank that calls too late gets an error too. It hangs in a collective on the same group; the values of this collective are
+    not mixed up with the values that the communicator exchanges.
     """
     lines = programs["gloo"].communicate(timeout=60)[0].splitlines()
     (first, hung, left), (second, late, values), (third, killed, also_left) = sorted(map(json.loads, lines))
@@ -156,7 +156,7 @@ def test_a_rank_of_mpi_that_hangs_is_named_and_ended(programs):
     ("layout", "mean", "norm"), [("replicated", [352, 2048], 0), ("averaged", [], 0), ("sharded", [], 24), ("distinct", [], 24)]
 )
 def test_a_step_has_one_small_collective_beside_the_mean(mpi, layout, mean, norm, max_norm):
-    """Sizes are in bytes. A mean has a small collective before its values. The first step has one or two more, for settings."""
+    """Sizes are in bytes. A mean has a small collective before its values. The first step also compares settings."""
     for first, *others in mpi.run(bad_ranks.collectives, "mpi", layout, max_norm, 4):
         assert others == [[[*mean, 352 + (norm if max_norm else 0)], []]] * 3
         assert len(first[0]) <= 4

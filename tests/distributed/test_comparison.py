@@ -44,13 +44,6 @@ def test_the_structure_of_a_tree_has_a_path_for_each_array(tree, paths):
 
 
 def test_trees_have_equal_structures_only_if_types_keys_and_none_are_equal():
-    trees = [
-        [ARRAY, ARRAY],
-        (ARRAY, ARRAY),
-        [ARRAY, None],
-        [None, ARRAY],
-        [[ARRAY], ARRAY],
-        [[ARRAY, ARRAY]],
-        {0: ARRAY, 1: ARRAY},
-    ]
+    pair = [ARRAY, ARRAY]
+    trees = [pair, tuple(pair), [ARRAY, None], [None, ARRAY], [[ARRAY], ARRAY], [pair], dict(enumerate(pair))]
     assert [[structure(tree) == structure(other) for other in trees] for tree in trees] == np.eye(len(trees), dtype=bool).tolist()

@@ -9,7 +9,7 @@ from distributed import edges
 
 @pytest.mark.clause("REPLICAS-mean", "REPLICAS-accumulation-dtype")
 def test_a_mean_keeps_dtypes_shapes_and_structure(ranks):
-    """Ranks have 1, 2, 3 and 4 times the same values, so the mean is 2.5 times them. The last sum would overflow in float16."""
+    """Ranks have 1, 2, 3 and 4 times the same values, so the mean is 2.5 times these. The last sum would overflow in float16."""
     base = 2.5 * np.asarray([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
     zeros = [0.0] * 6
     for result in ranks.run(edges.means_of_dtypes, ranks.engine):

@@ -30,7 +30,7 @@ def primitives(jaxpr):
 
 
 def on_ranks(function, *arrays):
-    """Map *function* over the first axis of *arrays*."""
+    """Return the results of *function*, mapped over the first axis of *arrays* with `jax.vmap`."""
     return jax.vmap(function, axis_name="data")(*arrays)
 
 
@@ -83,7 +83,7 @@ def test_explicit_axes_of_a_mesh_need_no_communicator():
     assert eight_devices()["explicit axes"] == []
 
 
-def test_pmap_has_axes_too():
+def test_axes_of_pmap_are_supported():
     assert eight_devices()["pmap"] == [[28672.0] * 8, [True] * 8]
 
 
@@ -107,7 +107,7 @@ def test_two_processes_take_the_same_decisions_and_name_the_one_whose_settings_d
 )
 @pytest.mark.clause("REPLICAS-one-flag")
 def test_flag_and_norm_take_one_collective_and_nothing_is_read_on_the_host(gradients, max_norm, collectives):
-    """The mean of replicated gradients takes another collective for each of the two arrays; XLA may combine these."""
+    """The mean of replicated gradients takes another collective for each of the two arrays. XLA may combine the collectives."""
     network = ampscale.Network(lambda p, x: jnp.sum(p["w"] * x) + jnp.sum(p["b"]), {"w": jnp.ones(4), "b": jnp.ones((2, 3))})
     optimizer = ampscale.optimizers.SGD(network, 0.5)
     communicator = JaxAxis("data", gradients=gradients)
@@ -132,7 +132,7 @@ def gradients_of(loss, communicator):
 
 @pytest.mark.clause("REPLICAS-mean")
 def test_gradients_that_jax_has_added_up_are_rejected():
-    """The message names two remedies, and the third one, mean=False, is for a loss that is a mean."""
+    """The message names two remedies, and mean=False as a third one, for a loss that is already a mean."""
     with pytest.raises(ValueError, match=r"must vary over the axis, got array 0 of float32\(\).*jax.lax.pcast.*check_vma=False"):
         gradients_of(lambda p, x: jnp.sum(p * x), JaxAxis("data"))
 
@@ -146,7 +146,7 @@ def test_gradients_that_jax_has_added_up_are_rejected():
 
 @pytest.mark.clause("REPLICAS-same-scale")
 def test_state_that_differs_between_ranks_is_detected_by_jax():
-    """`jax.shard_map` rejects it with check_vma=True; otherwise the documented check detects it."""
+    """`jax.shard_map` rejects the state with check_vma=True; otherwise the documented check detects the difference."""
     agreed = partial(JaxAxis("data").agree, gradients=[])
     with pytest.raises(ValueError, match="out_specs"):
         jax.shard_map(lambda x: (agreed(x[0] > 0, x).finite, x), mesh=mesh_of(1), in_specs=P("data"), out_specs=P())(jnp.ones(1))
@@ -174,12 +174,8 @@ def test_mean_is_rounded_once_and_keeps_dtypes(dtype):
 
 def test_gradients_that_are_not_averaged_are_returned():
     tree = [jnp.ones(2)]
-    for communicator in (
-        JaxAxis("data", mean=False),
-        JaxAxis("data", gradients="sharded"),
-        JaxAxis("data", gradients="distinct"),
-    ):
-        assert communicator.mean(tree) is tree
+    for arguments in ({"mean": False}, {"gradients": "sharded"}, {"gradients": "distinct"}):
+        assert JaxAxis("data", **arguments).mean(tree) is tree
 
 
 def test_tuples_of_names_are_one_axis():

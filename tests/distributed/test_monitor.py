@@ -25,7 +25,7 @@ def diagnoses(rank, engine, values):
 
 
 def test_all_ranks_name_the_tensor_of_one_rank(ranks):
-    """The other ranks have finite gradients of their own."""
+    """The gradients of the other ranks are finite."""
     results = ranks.run(diagnoses, ranks.engine, [[1.0] * 4, *[[1.0, 1.0, np.nan, 1.0]] * 4])
     verdict, message = results[0][-1]
     assert all(rows == results[0] for rows in results)

@@ -8,11 +8,11 @@ import ampscale
 
 
 def paddle_step(rank, case):
-    """Run two steps of a scaler that averages; rank 1 differs in the second one, whose error is returned."""
+    """Run two steps of a scaler that averages, and return the error of the second step, in which rank 1 differs."""
     params = [np.ones(2, np.float32), np.ones(2, np.float32)]
     models = [ampscale.Network(sum, [param], vjp=len) for param in params]
     optimizers = [ampscale.optimizers.SGD(model, 1.0) for model in models]
-    both = ampscale.optimizers.SGD(ampscale.Network(sum, params, vjp=len), 1.0)
+    joint_optimizer = ampscale.optimizers.SGD(ampscale.Network(sum, params, vjp=len), 1.0)
     scaler = ampscale.paddle.GradScaler(init_loss_scaling=4.0, communicator=ampscale.distributed.MPI(timeout=20))
 
     def step(stepped, missing):
@@ -24,8 +24,8 @@ def paddle_step(rank, case):
 
     other = rank == 1
     if case == "missing":
-        step([both], 0)
-        return message_of(step, [both], int(other))
+        step([joint_optimizer], 0)
+        return message_of(step, [joint_optimizer], int(other))
     step(optimizers, 0)
     return message_of(step, optimizers[:: -1 if other else 1], None)
 

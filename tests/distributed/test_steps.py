@@ -11,7 +11,7 @@ STEPS = 25
 
 
 def expected(api, layout, max_norm, steps, seed, ranks=4):
-    """Return the flags, the scales and the norms of a loop of `LossScaleRule.update`. Cells average unscaled gradients."""
+    """Yield the flag, scale and norm of each step of a loop of `LossScaleRule.update`. Cells average unscaled gradients."""
     state = training.RULE.init(like=0.0)
     for step in range(steps):
         parts, _ = gradients(layout, step, state.scale, ranks, seed)
@@ -40,7 +40,7 @@ def check(pool, api, layout, max_norm, ranks=4, steps=STEPS):
 
 
 def norms_of_finite_steps(rows):
-    """Return the norms of applied steps; that of an overflow after the mean is each rank's own."""
+    """Return the norms of finite steps, which are equal on all ranks. If the mean overflows, each rank has its own norm."""
     return [norm for finite, _, norm, _ in rows if finite]
 
 

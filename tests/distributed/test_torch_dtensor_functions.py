@@ -16,7 +16,7 @@ BAD = {"none": {}, "inf": {3: INF}, "nan": {1: NAN}, "opposite": {0: INF, 2: -IN
 
 
 def whole_arrays(dtype="float32"):
-    """Return the same seven arrays on every rank; the first dimension of the second one has fewer rows than there are ranks."""
+    """Return the same seven arrays on every rank; the second array has fewer rows than there are ranks."""
     generator = torch.Generator().manual_seed(3)
     shapes = [(4, 6), (3, 5), (8, 4), (5,), (8, 2), (), (4, 4)]
     return [(torch.randn(shape, generator=generator) * 100).to(getattr(torch, dtype)) for shape in shapes]
@@ -24,21 +24,21 @@ def whole_arrays(dtype="float32"):
 
 def placed(arrays):
     """Return a tree of *arrays*: sharded, unevenly sharded, on two meshes and a slice, replicated and plain."""
-    rows, uneven, both, plain, half, scalar, columns = arrays
+    rows, uneven, blocks, plain, half, scalar, columns = arrays
     return {
         "replicated": distribute_tensor(scalar, line(), [Replicate()]),
         "slice": distribute_tensor(half, square()["dp"], [Shard(0)]),
         "rows": distribute_tensor(rows, line(), [Shard(0)]),
         "lists": [distribute_tensor(uneven, line(), [Shard(0)]), plain],
-        "both": distribute_tensor(both, square(), [Shard(0), Shard(1)]),
+        "blocks": distribute_tensor(blocks, square(), [Shard(0), Shard(1)]),
         "columns": distribute_tensor(columns, square(), [Replicate(), Shard(1)]),
     }
 
 
 def in_order(arrays):
     """Return *arrays* in the order of the leaves of `placed`."""
-    rows, uneven, both, plain, half, scalar, columns = arrays
-    return [scalar, half, rows, uneven, plain, both, columns]
+    rows, uneven, blocks, plain, half, scalar, columns = arrays
+    return [scalar, half, rows, uneven, plain, blocks, columns]
 
 
 def leaves(tree):
@@ -60,14 +60,14 @@ def placements(tree):
 
 
 def spoiled(tree, values):
-    """Write the value that *values* has for this rank into its shard."""
+    """Write the value that *values* has for this rank, if any, into the shard of this rank; return *tree*."""
     if str(dist.get_rank()) in values:
         tree["rows"].to_local()[0, 0] = values[str(dist.get_rank())]
     return tree
 
 
 def flags(_, values):
-    """Return type, dtype, shape and value of flags: of finite arrays, and of arrays with *values* from four functions."""
+    """Return type, dtype, shape and value of five flags: one of finite arrays, and four of arrays with *values*."""
     tree = spoiled(placed(whole_arrays()), values)
     in_place, result = ampscale.unscale_and_check(tree, torch.tensor(1024.0), out=tree)
     results = [
@@ -90,7 +90,7 @@ def test_all_ranks_get_the_flag_of_all_shards(gloo, name):
 
 
 def norms(_, dtype):
-    """Return dtype, type and value of each norm of the distributed arrays, followed by that of the whole ones."""
+    """Return dtype, type and value of several norms, alternately of the distributed arrays and of the whole arrays."""
     arrays = whole_arrays(dtype)
     tree, whole = placed(arrays), in_order(arrays)
     results = [
@@ -111,7 +111,7 @@ def test_the_sharded_norm_has_the_bits_of_the_whole_norm(gloo, dtype):
 
 
 def global_norms(_, dtype, factor):
-    """Return the norm of distributed arrays, and that of the whole ones."""
+    """Return the norm of the distributed arrays, and that of the whole arrays."""
     arrays = [array * factor for array in whole_arrays(dtype)]
     return [float(ampscale.global_norm(tree)) for tree in (placed(arrays), in_order(arrays))]
 
@@ -127,7 +127,7 @@ def test_float64_and_extreme_norms_are_accurate_and_the_same_on_all_ranks(gloo, 
 
 
 def results_of(_, name):
-    """Return the values of a function's result on DTensors, which keeps their placements, and on whole arrays."""
+    """Return the values of a function's results on DTensors and on whole arrays. Assert that the function keeps placements."""
     calls = {
         "scale": lambda tree: ampscale.scale(tree, 3.0),
         "unscale": lambda tree: ampscale.unscale(tree, torch.tensor(3.0)),
@@ -150,7 +150,7 @@ def test_results_have_the_placements_of_the_tree_and_the_values_of_whole_arrays(
 
 
 def outputs(_):
-    """Unscale into other DTensors, and then into plain tensors; return the values, and the error of the latter."""
+    """Unscale into other DTensors, and then into plain tensors; return the values, and the error of the second call."""
     tree, target, other = placed(whole_arrays()), placed(whole_arrays()), in_order(whole_arrays())
     result, _ = ampscale.unscale_and_check(tree, 2.0, out=target)
     assert result is target
@@ -168,7 +168,7 @@ def test_out_receives_shards_of_the_same_placements_only(gloo):
 
 
 def partial(rank):
-    """Unscale and scale a DTensor that is a sum of values on the ranks; return the results, and the error of `out`."""
+    """Unscale and scale a DTensor that is a sum of values on all ranks; return the results, and the error of writing in place."""
     value = DTensor.from_local(torch.tensor([1.0 + rank, -INF if rank == 2 else INF]), line(), [Partial()])
     result, finite = ampscale.unscale_and_check([value], 2.0)
     norm = ampscale.global_norm([ampscale.scale([value], 1.0)[0].full_tensor()[:1]])

@@ -1,4 +1,4 @@
-"""`ampscale.torch.GradScaler` on DTensors: all ranks take the same decision, unlike those of torch's class."""
+"""`ampscale.torch.GradScaler` on DTensors: all ranks take the same decision, unlike with torch's class."""
 
 import copy
 
@@ -41,7 +41,7 @@ def mixed_placements(rank):
 
 
 def mixed_meshes(rank):
-    """Return a parameter on a slice of a mesh, and one on all of it with an infinity on rank 3."""
+    """Return a parameter on a slice of a mesh, and one on the whole mesh with an infinity on rank 3."""
     return [parameter(torch.ones(2), square()["dp"]), parameter(shard_of(rank, 3), square())]
 
 
@@ -86,7 +86,7 @@ def test_ranks_agree_on_mixed_gradients_unlike_those_of_torch(gloo, make, observ
 
 
 def plain_parameters(rank):
-    """Return as many parameters as a stage of a pipeline could have."""
+    """Return *rank* + 1 parameters, since the stages of a pipeline can have different numbers of parameters."""
     params = [torch.nn.Parameter(torch.ones(2)) for _ in range(rank + 1)]
     for param in params:
         param.grad = torch.ones(2)
@@ -94,7 +94,7 @@ def plain_parameters(rank):
 
 
 def without_gradients(rank, has_communicator):
-    """Run three steps without a gradient on rank 1: finite, with an infinity on rank 2, and without any gradient."""
+    """Return the results of three steps without a gradient on rank 1: a finite one, an overflow on rank 2, and no gradients."""
     results, scaler = [], scaler_of(communicator=TorchDistributed(gradients="distinct", timeout=20) if has_communicator else None)
     for bad in (None, 2, "no gradients"):
         params = plain_parameters(rank) if has_communicator else mixed_placements(rank)
@@ -135,7 +135,7 @@ def differing(rank, setting):
 @pytest.mark.clause("REPLICAS-settings-compared", "REPLICAS-scale-compared", "REPLICAS-agreement-first", "TORCH-interrupted")
 @pytest.mark.parametrize(("setting", "name"), [("interval", "rank 1"), ("scale", "rank 3")])
 def test_ranks_with_different_settings_are_named_and_nothing_is_applied(gloo, setting, name):
-    """The gradients are divided, so the step is rejected until the update, which leaves the scale unchanged."""
+    """The gradients are divided, so the step is rejected until the update. The update leaves the scale unchanged."""
     for errors, unchanged, value in gloo.run(differing, setting):
         (is_rank_error, message), (repeated, advice) = errors
         assert (is_rank_error, repeated, unchanged, value) == (True, False, True, 1.0)
@@ -165,7 +165,7 @@ def test_a_step_takes_one_small_collective_for_each_optimizer(gloo):
 
 
 def rejected(rank):
-    """Return the errors of two gradients that cannot be unscaled, each with another gradient of the same optimizer."""
+    """Unscale two optimizers, each with a gradient that cannot be unscaled; return the errors, and another gradient of each."""
     results = []
     for placement, dtype in ((Partial(), torch.float32), (Shard(0), torch.float16)):
         params = [*mixed_placements(rank), parameter(torch.ones(2, dtype=dtype), line(), placement)]
@@ -187,7 +187,7 @@ def test_partial_and_float16_gradients_are_rejected_before_anything_is_written(g
 
 
 def dtensor_loss(rank):
-    """Run a step with a loss that is a DTensor, and copy the scaler afterwards."""
+    """Run a step with a loss that is a DTensor, and copy the scaler; return the result of each call."""
     param = torch.nn.Parameter(DTensor.from_local(torch.full((2,), 1.0 + rank), line(), [Shard(0)]))
     scaler, optimizer = ampscale.torch.GradScaler("cpu", init_scale=8.0), torch.optim.SGD([param], lr=0.5)
     scaled = scaler.scale((param * 2).sum())
@@ -206,7 +206,7 @@ def test_a_loss_that_is_a_dtensor_is_scaled(gloo):
 
 
 def stages(rank):
-    """Return a parameter of a stage of two ranks, which has another shape than that of the other stage."""
+    """Return the parameter of a pipeline stage. Each of two stages has two ranks, and the shapes of their parameters differ."""
     return [parameter(torch.ones(1 + rank // 2), square()["tp"])]
 
 
@@ -245,12 +245,12 @@ def swapped(rank, case):
     ],
 )
 def test_optimizers_stepped_in_another_order_on_one_rank_are_an_error(gloo, case, message):
-    """Without the error, an optimizer would get the flag or the gradients of the other one on some ranks."""
+    """Without the error, an optimizer would get the flag or the gradients of the other optimizer on some ranks."""
     assert gloo.run(swapped, case) == 4 * [[message, True]]
 
 
 def of_two_ranks(rank):
-    """Step an optimizer that only ranks 0 and 1 have, and then one of all ranks; return the local value of the latter."""
+    """Step an optimizer that only ranks 0 and 1 have, and then one of all ranks; return the local value of the last parameter."""
     pair, scaler = DeviceMesh("cpu", [0, 1]), scaler_of()
     params = [parameter(torch.ones(1), mesh) for mesh in ([pair, line()] if rank < 2 else [line()])]
     for param in params:

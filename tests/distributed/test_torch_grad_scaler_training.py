@@ -25,7 +25,7 @@ OPTIMIZERS = {
 
 
 def network():
-    """Return a network with a weight whose three rows leave the last of four ranks without any."""
+    """Return a network with a weight of three rows, so that the last of four ranks has none of them."""
     generator = torch.Generator().manual_seed(5)
     layers = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
     with torch.no_grad():
@@ -66,7 +66,7 @@ def values_of(layers):
 
 
 def sharded_run(rank, optimizer, size=4, state=None, steps=(0, STEPS)):
-    """Train under FSDP2 on the first *size* ranks. *state* is the start: parameters, and a scaler's state dict."""
+    """Train like `single_run`, but under FSDP2 on *size* ranks. *state* has initial parameters and a state dict of the scaler."""
     mesh = DeviceMesh("cpu", list(range(size)))
     if rank >= size:
         return None
@@ -83,7 +83,7 @@ def sharded_run(rank, optimizer, size=4, state=None, steps=(0, STEPS)):
 
 
 def single_run(optimizer):
-    """Train in this process."""
+    """Train in this process; return the results of the steps, the parameters and the scaler's state dict."""
     layers, scaler = network(), GradScaler("cpu", init_scale=2.0**10, growth_interval=6)
     results = trained(0, layers, OPTIMIZERS[optimizer](layers.parameters()), scaler, sharded=False)
     return results, values_of(layers), scaler.state_dict()
@@ -117,7 +117,7 @@ def test_training_continues_on_two_ranks_from_a_state_of_four(gloo):
 
 
 def clipped(_):
-    """Clip unscaled gradients and step, sharded and whole; return the result, the norm and all parameters of each."""
+    """Unscale, clip and step with sharded, then with whole gradients; return for both the result, the norm and all parameters."""
     results = []
     for sharded in (True, False):
         layers = network()

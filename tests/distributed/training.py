@@ -1,4 +1,4 @@
-"""Training loops that a rank of a pool runs on the scenarios, one for each API that takes a communicator."""
+"""Training loops of a rank on the scenarios, one for each API. Each yields flag, scale, norm and a hash of the parameters."""
 
 from functools import partial
 from hashlib import sha256
@@ -16,7 +16,7 @@ RULE = ampscale.LossScaleRule(init_scale=2.0**10, growth_interval=2)
 
 
 def communicator_of(engine, layout, ranks=4, **keywords):
-    """Return the communicator of this rank, its index in it, and the function that makes its arrays."""
+    """Return a communicator, the index of this rank in it, and a function that converts NumPy arrays to the engine's library."""
     relation = {"gradients": "replicated", "mean": False} if layout == "averaged" else {"gradients": layout}
     if engine == "mpi":
         from mpi4py.MPI import COMM_WORLD
@@ -56,14 +56,14 @@ def digest(arrays):
 
 
 def params_of(layout, index, make, scenario):
-    """Return the parameters of a rank, which have the shapes of its gradients."""
+    """Return parameters with the shapes of the gradients of a rank."""
     arrays = scenario(layout, 0, 1.0)[0][index]
     shapes = SHAPES[index : index + 3 : 2] if layout == "distinct" else [array.shape for array in arrays]
     return [make(np.ones(shape, np.float32)) for shape in shapes]
 
 
 def converted(arrays, make):
-    """Return the arrays of the engine's library; None stays None."""
+    """Return NumPy arrays converted by *make*; None stays None."""
     return [None if array is None else make(array) for array in arrays]
 
 

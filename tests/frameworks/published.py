@@ -1,5 +1,5 @@
 """
-The plain loops of published scalers in `tests/presets`, with the deviations of ampscale.
+Runs on every pattern, and the plain loops of `tests/presets` with the deviations of ampscale from published scalers.
 
 A pattern has one letter per step: F for finite gradients, O for an overflow.
 """
@@ -8,7 +8,7 @@ import copy
 
 import numpy as np
 
-# Start, factor, window: factors of two and others, a start near the floor of 1, and starts whose growth exceeds float32.
+# Initial scale, factor and window. One scale is near the floor of 1, and the growth of the last two scales exceeds float32.
 SETTINGS = [(8, 2, 1), (8, 2, 3), (10, 3, 2), (1.5, 7, 4), (2.0**127, 2, 1), (float(np.float32(3e38)), 3, 2)]
 
 
@@ -32,7 +32,7 @@ def every_pattern(scaler, step, read, length=9):
     """
     Yield each of the 2**length patterns with the results of *read* after each of its steps.
 
-    Patterns with a common prefix share its steps: *scaler* is copied after it.
+    Patterns with a common prefix share the steps of the prefix: *scaler* is copied before each step.
     """
 
     def extended(scaler, pattern, states):

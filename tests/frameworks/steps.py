@@ -1,4 +1,4 @@
-"""Optimizers that Paddle's scaler supports, one step with them, and a monitor of both scalers."""
+"""Optimizers for Paddle's scaler, steps of this scaler, and a monitor that Paddle's and torch's scaler accept."""
 
 from collections import namedtuple
 from types import SimpleNamespace
@@ -33,7 +33,7 @@ End = namedtuple("End", "scale next_scale finite applied gradients owner")
 
 
 class RecordingMonitor:
-    """Monitor that stores its arguments, gradients as lists of numbers."""
+    """Monitor that stores its arguments, with gradients as lists of numbers."""
 
     def __init__(self):
         self.losses, self.begins, self.ends = [], [], []
@@ -68,6 +68,6 @@ def run_step(scaler, letter):
 
 
 def state_of(scaler):
-    """Return the scale, the count of finite steps and that of overflows."""
+    """Return the scale, and the counts of finite steps and of overflows."""
     state = scaler.state_dict()
     return float(state["scale"][0]), state["incr_count"], state["decr_count"]

@@ -1,4 +1,4 @@
-"""Arguments of the documented classes: constructors and setters reject invalid values, with a message that names them."""
+"""Arguments of the documented classes: constructors and setters reject invalid values, and the message names the argument."""
 
 from types import SimpleNamespace
 
@@ -55,7 +55,7 @@ CASES = {  # valid arguments, and invalid values of each argument
 
 
 def class_of(name):
-    """Return a documented class; skip the test if it needs torch, which is not installed."""
+    """Return a documented class; skip the test if the class needs torch and torch is not installed."""
     if name.startswith("torch"):
         pytest.importorskip("torch", reason="needs torch")
         return ampscale.torch.GradScaler

@@ -1,4 +1,4 @@
-"""Every pair of a state and a call in the tables, on the class itself."""
+"""Tables of call orders: every pair of a state and a call is run on the class that the table describes."""
 
 import copy
 import os
@@ -14,17 +14,7 @@ from frameworks.steps import GradientDescent
 from ampscale import GradScaler, MFTrainOneStepCell, TrainOneStepWithLossScaleCell
 from ampscale.core.replicas import SINGLE_REPLICA
 from ampscale.frameworks import _calls
-from ampscale.frameworks._calls import (
-    ACCUMULATING,
-    OTHER_UNSCALED,
-    READY,
-    STEPPED,
-    STEPPING,
-    UNPLACED,
-    UNSCALED,
-    UNSCALING,
-    WRITING,
-)
+from ampscale.frameworks._calls import ACCUMULATING, OTHER_UNSCALED, READY, STEPPED, STEPPING, UNSCALED, UNSCALING
 
 FILE = "loop.py"
 
@@ -65,13 +55,28 @@ class Loop:
         raise NotImplementedError
 
     def accumulates(self):
-        """Return True in the middle of a step."""
+        """Return True between two micro-batches of a step."""
         return False
 
 
 class Communicating(Loop):
     """Loop whose scaler has this object as its communicator, so that unscaling can be interrupted."""
 
+    expressions: ClassVar = {
+        "scale": "loop.backward()",
+        "unscale_": "scaler.unscale_(optimizer)",
+        "step": "scaler.step(optimizer)",
+        "abandon(optimizer)": "scaler.abandon(optimizer)",
+        "abandon()": "scaler.abandon()",
+        "load_state_dict": "scaler.load_state_dict(saved)",
+    }
+    paths: ClassVar = {
+        READY: ["scale"],
+        UNSCALED: ["scale", "unscale_"],
+        STEPPED: ["scale", "step"],
+        UNSCALING: ["scale", "!unscale_"],
+        STEPPING: ["scale", "!step"],
+    }
     mean, check_same = SINGLE_REPLICA.mean, SINGLE_REPLICA.check_same
 
     def agree(self, *arguments):
@@ -83,27 +88,13 @@ class Communicating(Loop):
 class Torch(Communicating):
     """Loop of torch's scaler with one optimizer."""
 
-    expressions: ClassVar = {
-        "scale": "loop.backward()",
-        "unscale_": "scaler.unscale_(optimizer)",
-        "step": "scaler.step(optimizer)",
+    expressions: ClassVar = Communicating.expressions | {
         "update()": "scaler.update()",
         "update(new_scale)": "scaler.update(4.0)",
         "get_scale": "scaler.get_scale()",
-        "abandon(optimizer)": "scaler.abandon(optimizer)",
-        "abandon()": "scaler.abandon()",
-        "load_state_dict": "scaler.load_state_dict(saved)",
         "copy": "copied(scaler)",
     }
-    paths: ClassVar = {
-        UNPLACED: [],
-        READY: ["scale"],
-        UNSCALED: ["scale", "unscale_"],
-        STEPPED: ["scale", "step"],
-        UNSCALING: ["scale", "!unscale_"],
-        STEPPING: ["scale", "!step"],
-        WRITING: ["scale", "step", "!update()"],
-    }
+    paths: ClassVar = Communicating.paths | {_calls.UNPLACED: [], _calls.WRITING: ["scale", "step", "!update()"]}
 
     def __init__(self):
         super().__init__()
@@ -122,7 +113,7 @@ class Torch(Communicating):
         self.saved, self.copied = self.scaler.state_dict(), copy.deepcopy
 
     def run(self, call):
-        """Interrupt the write of the scale, too."""
+        """Run one call. Interrupt "!update()" when it writes the scale."""
         from ampscale.frameworks.torch import stored_scale
 
         def update_scale(*arguments, **options):
@@ -149,25 +140,12 @@ class Paddle(Communicating):
     """Loop of Paddle's scaler with two optimizers."""
 
     dynamic = True
-    expressions: ClassVar = {
-        "scale": "loop.backward()",
-        "unscale_": "scaler.unscale_(optimizer)",
-        "step": "scaler.step(optimizer)",
+    expressions: ClassVar = Communicating.expressions | {
         "minimize": "scaler.minimize(optimizer)",
         "update": "scaler.update()",
         "unscale_ other": "scaler.unscale_(other)",
-        "abandon(optimizer)": "scaler.abandon(optimizer)",
-        "abandon()": "scaler.abandon()",
-        "load_state_dict": "scaler.load_state_dict(saved)",
     }
-    paths: ClassVar = {
-        READY: ["scale"],
-        UNSCALED: ["scale", "unscale_"],
-        STEPPED: ["scale", "step"],
-        UNSCALING: ["scale", "!unscale_"],
-        STEPPING: ["scale", "!step"],
-        OTHER_UNSCALED: ["scale", "unscale_ other"],
-    }
+    paths: ClassVar = Communicating.paths | {OTHER_UNSCALED: ["scale", "unscale_ other"]}
 
     def __init__(self):
         super().__init__()
@@ -257,8 +235,8 @@ def outcome(table, state, loop, call):
         assert message is None, (state, call)
         loop.since = since if result == state else loop.lines
         return result
-    at = f" at {FILE}:{site}" if site else ""
-    assert message == result.replace("{call}", call.partition("(")[0]).replace("{at}", at)
+    location = f" at {FILE}:{site}" if site else ""
+    assert message == result.replace("{call}", call.partition("(")[0]).replace("{at}", location)
     assert loop.numbers() == numbers
     return state
 
@@ -270,7 +248,7 @@ def outcome(table, state, loop, call):
 )
 @pytest.mark.parametrize(("table", "state"), PAIRS)
 def test_every_call_has_the_result_in_the_table(table, state):
-    """The next state is recognized by the results of all calls in it. A rejected call changes nothing and names the line."""
+    """The state after a call is verified by running every call in it. A rejected call changes nothing and names the line."""
     if table is _calls.TORCH:
         pytest.importorskip("torch", reason="needs torch")
     for call in table.calls:

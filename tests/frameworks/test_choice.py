@@ -25,7 +25,7 @@ def test_only_float16_is_scaled(name):
 @pytest.mark.clause("CALLS-disabled")
 @pytest.mark.parametrize("name", NAMES)
 def test_torch_dtypes_have_the_scaler_of_torch(name):
-    """Keywords are passed to its constructor."""
+    """Keywords are passed to the constructor of this scaler."""
     torch = pytest.importorskip("torch", reason="needs torch")
     scaler = ampscale.scaler_for(getattr(torch, name), device="cpu", growth_interval=3)
     assert (type(scaler), scaler.is_enabled()) == (ampscale.torch.GradScaler, name == "float16")

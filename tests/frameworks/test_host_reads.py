@@ -1,4 +1,4 @@
-"""Host synchronizations per step, counted for every library that allows it."""
+"""Host synchronizations per step, for every library whose reads can be counted."""
 
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -45,7 +45,7 @@ def transformation(_network):
 @WATCHED
 @CELLS
 def test_a_cell_synchronizes_once_per_step_for_a_callable_optimizer_only(library, cell, options, overflows, expected):
-    """Outputs stay on their device; a callable optimizer is called on finite steps only."""
+    """Outputs stay on the device; a callable optimizer is called on finite steps only."""
     for make in (AdamW, transformation):
         step, inputs = build(library, cell, make, **options)
         with library.count_reads() as reads:

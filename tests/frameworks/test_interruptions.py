@@ -42,7 +42,7 @@ class Loop(World):
             parameter.grad = GRADIENT * np.float32(self.scaler.get_loss_scaling())
 
     def state(self):
-        """Return parameters, gradients, the states of optimizer and scaler, and the stages of optimizers."""
+        """Return parameters, gradients, the states of optimizer and scaler, and the stage of each optimizer."""
         gradients = [parameter.grad for parameter in self.optimizer.parameters]
         return (
             bits([*self.network.params, *gradients, self.optimizer.state.count]),
@@ -71,12 +71,12 @@ LOADED |= {"incr_count": 1, "decr_count": 1, "use_dynamic_loss_scaling": True}
 
 
 def in_sequence(*calls):
-    """Return a function that runs several calls."""
+    """Return a function that runs *calls* in this order."""
     return lambda world: [call(world) for call in calls]
 
 
 def stepped():
-    """Return a loop whose step has no update yet."""
+    """Return a loop after `step` and before `update`."""
     loop = Loop()
     STEP(loop)
     return loop
@@ -106,9 +106,8 @@ PADDLE = {
 @pytest.mark.parametrize("name", PADDLE)
 @at_every_point
 def test_an_interrupted_call_of_paddles_scaler_leads_to_no_wrong_result(name, events):
-    """Optimizer and network are checked too."""
-    counts = outcomes(events, *PADDLE[name])
-    assert counts.total() > 5
+    """The states of optimizer and network are checked too."""
+    assert outcomes(events, *PADDLE[name]).total() > 5
 
 
 class Cell(World):
@@ -186,12 +185,11 @@ SLOW = ["a step of an optimizer that is called", "construct", "an overflow", "th
 @at_every_point
 def test_an_interrupted_call_of_a_cell_leads_to_no_wrong_result(name, events):
     """Scale, optimizer, moving average and network are checked too."""
-    counts = outcomes(events, *CELLS[name])
-    assert counts.total() > 5
+    assert outcomes(events, *CELLS[name]).total() > 5
 
 
 class Growing(World):
-    """MindSpore scaler that grows from 8 at every finite step, after its first growth."""
+    """MindSpore scaler whose scale grows from 8 at every finite step, after the first growth."""
 
     def __init__(self, scaler, grow, read):
         self.scaler, self.grow, self.read = scaler, grow, read
@@ -228,12 +226,12 @@ class CellWithScale:
 
 
 def scaler():
-    """Return a scaler that grows in every step."""
+    """Return a scaler whose scale grows in every step."""
     return Growing(DynamicLossScaler(8, 2, 1), methodcaller("adjust", True), methodcaller("state_dict"))
 
 
 def manager():
-    """Return a manager that grows in every step."""
+    """Return a manager whose scale grows in every step."""
     return Growing(DynamicLossScaleManager(8, 2, 1), methodcaller("update_loss_scale", False), methodcaller("get_loss_scale"))
 
 
@@ -253,6 +251,5 @@ SCALERS = {
 @pytest.mark.parametrize("name", SCALERS)
 @at_every_point
 def test_an_interrupted_call_of_mindspores_scalers_changes_all_or_nothing(name, events):
-    """The state is that before or after the call."""
-    counts = outcomes(events, *SCALERS[name])
-    assert counts.total() > 5
+    """The state equals the state before the call or the state after it."""
+    assert outcomes(events, *SCALERS[name]).total() > 5

@@ -17,7 +17,7 @@ FIVE = ("loss", "overflow", "loss_scale", "learning_rate", "global_norm")
 
 @pytest.mark.clause("MINDFORMERS-keywords")
 def test_an_unknown_keyword_is_rejected():
-    """The error names it and lists the known ones."""
+    """The error names the keyword and lists the known keywords."""
     with pytest.raises(TypeError, match="parallel_config") as caught:
         MFTrainOneStepCell(linear(), Recorder(), parallel_config=1)
     known = [name for name in inspect.signature(MFTrainOneStepCell).parameters if name not in ("network", "optimizer", "kwargs")]
@@ -26,7 +26,7 @@ def test_an_unknown_keyword_is_rejected():
 
 @pytest.mark.clause("MINDFORMERS-scale-number", "MINDFORMERS-scale-array", "MINDFORMERS-loss-scale")
 def test_a_number_becomes_a_0d_float32_scale():
-    """An array keeps its shape and dtype. Steps do not change the scale, and its default is 1."""
+    """An array keeps its shape and dtype. Steps do not change the scale, and the default scale is 1."""
     assert bits([MFTrainOneStepCell(linear(), Recorder()).scale_sense]) == bits([array(1)])
     scales = [(value, array(value)) for value in (1, 8, 1.0, 0.5, 2.0**32, 16777217)]
     for value, scale in [*scales, *((scale, scale) for scale in (array(8), array([8], "float64")))]:
@@ -63,7 +63,7 @@ def test_a_step_with_local_norms_returns_seven_values(scale):
 @pytest.mark.parametrize("skip", [True, False])
 @pytest.mark.parametrize("make", [bool, np.asarray])
 def test_overflow_is_the_result_of_process_loss_scale(skip, make):
-    """The base class returns the detected overflow instead."""
+    """The base class, `TrainOneStepWithLossScaleCell`, returns the detected overflow instead."""
 
     class Subclass(MFTrainOneStepCell):
         def process_loss_scale(self, overflow):
@@ -121,7 +121,7 @@ def test_a_changed_rate_is_reported():
 @pytest.mark.clause("MINDFORMERS-learning-rate")
 @pytest.mark.parametrize("rate", [0.5, 1, array(0.5), array(0.5, "float64"), np.float32(0.5)])
 def test_the_rate_of_any_optimizer_is_a_0d_array(rate):
-    """The `learning_rate` of a callable optimizer is a number or an array. If it has none, the cell returns None."""
+    """The `learning_rate` of a callable optimizer is a number or an array. If the optimizer has none, the cell returns None."""
     optimizer = Recorder()
     cell = MFTrainOneStepCell(linear(), optimizer)
     assert cell(FINE).learning_rate is None

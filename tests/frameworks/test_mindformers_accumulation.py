@@ -29,15 +29,15 @@ def test_micro_batches_equal_one_call_on_the_whole_batch(calls, use_clip_grad):
     """For a mean loss, parameters, moments, norm and scale are equal bit for bit over three steps."""
     rows, targets = np.arange(48, dtype=np.float32).reshape(3, 8, 2) % 5, np.arange(24, dtype=np.float32).reshape(3, 8) % 3
 
-    def trained(parts):
+    def trained(count):
         network = regression()
         optimizer = optimizers.Momentum(network, 2.0**-6, 0.5)
         cell = MFTrainOneStepCell(
-            network, optimizer, use_clip_grad, 0.5, scale_sense=dynamic_scale(), gradient_accumulation_steps=parts
+            network, optimizer, use_clip_grad, 0.5, scale_sense=dynamic_scale(), gradient_accumulation_steps=count
         )
         for x, y in zip(rows, targets, strict=True):
-            for part in zip(np.split(x, parts), np.split(y, parts), strict=True):
-                out = cell(*part)
+            for micro_batch in zip(np.split(x, count), np.split(y, count), strict=True):
+                out = cell(*micro_batch)
         return bits([*network.params, *optimizer.state.moments[0], out.loss_scale, out.global_norm or array(0)])
 
     assert trained(calls) == trained(1)
@@ -53,10 +53,7 @@ def test_incomplete_steps_change_no_parameters():
     )
     outs = [cell(x) for x in (array([3, 4]), array([INF, 1]))]
     assert bits(network.params) == bits([array([1, 2])])
-    assert [(out.loss, out.overflow, out.loss_scale, out.learning_rate) for out in outs] == [
-        (11, False, 8, 0.5),
-        (INF, True, 8, 0.5),
-    ]
+    assert [out[:4] for out in outs] == [(11, False, 8, 0.5), (INF, True, 8, 0.5)]  # loss, overflow, loss_scale, learning_rate
     assert [out.global_norm for out in outs] == [None, None]
     assert (cell.last_step.status, cell.last_step.finite, cell.last_step.applied) == (StepStatus.ACCUMULATED, False, False)
     cell(array([1, 1]))
@@ -69,7 +66,7 @@ def test_incomplete_steps_change_no_parameters():
 @pytest.mark.clause("MINDFORMERS-accumulation")
 @pytest.mark.parametrize("present", [0, 1])
 def test_a_missing_gradient_counts_as_zero(present):
-    """A parameter without a gradient in any call has none in the mean."""
+    """If one of two calls has no gradient, the mean is half of the gradient of the other call."""
     network = linear([1, 2])
     vjp = network.vjp
 
@@ -97,7 +94,7 @@ def test_the_norms_are_those_of_the_mean_gradients():
 @pytest.mark.clause("MINDFORMERS-accumulation-scale", "MINDFORMERS-accumulation")
 @pytest.mark.parametrize(("bad", "x"), list(enumerate([BAD, array([1, NAN]), array([-INF, 1])])))
 def test_an_overflow_in_any_micro_batch_skips_the_step(bad, x):
-    """The last call reports it, the scale backs off once, and the next step starts without gradients."""
+    """The last call reports the overflow, the scale backs off once, and the next step starts without accumulated gradients."""
     optimizer = Recorder()
     cell = MFTrainOneStepCell(linear(), optimizer, scale_sense=DynamicLossScaleUpdateCell(8, 2, 9), gradient_accumulation_steps=3)
     outs = [cell(x if index == bad else FINE) for index in range(3)]
@@ -111,7 +108,7 @@ def test_an_overflow_in_any_micro_batch_skips_the_step(bad, x):
 
 @pytest.mark.clause("MINDFORMERS-accumulation", "REPLICAS-same-decision")
 def test_an_overflow_on_another_replica_skips_the_step():
-    """The replicas exchange their flags in the last call."""
+    """The replicas exchange their flags in the last call of a step."""
 
     class Pair(SingleReplica):
         def agree(self, finite, state, gradients, *, norm=False):
@@ -123,7 +120,7 @@ def test_an_overflow_on_another_replica_skips_the_step():
 
 @pytest.mark.clause("MINDFORMERS-accumulation-scale", "MINDSPORE-subclasses")
 def test_an_overflow_reported_by_a_subclass_skips_the_step():
-    """The reported overflow counts even if the gradients of its call are finite."""
+    """The overflow counts although all gradients are finite, also after the state was saved and loaded."""
 
     class Subclass(MFTrainOneStepCell):
         def get_overflow_status(self, status, compute_output):
@@ -173,7 +170,7 @@ def test_the_average_is_updated_at_applied_steps_only():
 @pytest.mark.clause("MINDFORMERS-ema")
 @pytest.mark.parametrize(("dtype", "average_dtype"), [("float16", "float32"), ("float32", "float32"), ("float64", "float64")])
 def test_the_average_is_a_copy_in_at_least_float32(dtype, average_dtype):
-    """16-bit parameters are averaged in float32, and the parameters are unchanged."""
+    """16-bit parameters are averaged in float32. Writing into the average leaves the parameters unchanged."""
     network = linear([1, 2], dtype=dtype)
     cell = MFTrainOneStepCell(network, optimizers.SGD(network, 0.5), ema_decay=2.0**-12)
     cell.ema_params[0][...] = 0

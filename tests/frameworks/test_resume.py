@@ -114,14 +114,14 @@ def frozen(value):
 @pytest.mark.parametrize("name", RUNS)
 def test_a_resumed_run_equals_an_uninterrupted_one(name):
     """The state is saved after each of thirty steps, through a file, and loaded into an object with other settings."""
-    start, start_otherwise = RUNS[name]
+    start, start_with_other_settings = RUNS[name]
     run, results, files = start(), [], []
     for letter in TRACE:
         files.append(pickle.dumps((run.saved.state_dict(), getattr(run, "unsaved", lambda: None)())))
         results.append(run.step(letter))
     for step, file in enumerate(files):
         state, unsaved = pickle.loads(file)
-        resumed = start_otherwise()
+        resumed = start_with_other_settings()
         resumed.saved.load_state_dict(state)
         if unsaved is not None:
             resumed.restore(unsaved)
@@ -147,20 +147,20 @@ def test_a_manager_resumes_from_a_pickle():
 @pytest.mark.clause("STEP-resume")
 @pytest.mark.parametrize("name", RUNS)
 def test_a_saved_state_is_a_copy(name):
-    """Later steps do not change it, and writing into it changes neither the saved nor the loading object."""
+    """Later steps do not change the state dict, and writing into it does not change an object that has loaded it."""
     run = RUNS[name][0]()
     run.step("F")
     state = run.saved.state_dict()
-    before = frozen(state)
+    old_state = frozen(state)
     run.step("F")
-    assert frozen(state) == before
+    assert frozen(state) == old_state
     other = RUNS[name][1]()
     other.saved.load_state_dict(state)
     for value in state.values():
         for item in value if isinstance(value, list) else [value]:
             if isinstance(item, np.ndarray):
                 item[...] = 77
-    assert frozen(other.saved.state_dict()) == before
+    assert frozen(other.saved.state_dict()) == old_state
 
 
 SCALER = {
@@ -199,14 +199,7 @@ MINDFORMERS = {
     "calls": [(-1, ValueError), (3, ValueError), (1.0, TypeError)],
     "ema_params": [(None, ValueError), (1.0, TypeError)],
 }
-WRONG = {
-    "scaler": SCALER,
-    "update cell": UPDATE_CELL,
-    "accumulated": PADDLE,
-    "consecutive": PADDLE,
-    "step cell": CELL,
-    "MindFormers": MINDFORMERS,
-}
+WRONG = dict(zip(RUNS, (SCALER, UPDATE_CELL, PADDLE, PADDLE, CELL, MINDFORMERS), strict=True))
 
 
 @pytest.mark.clause("STEP-resume", "PADDLE-load-rejects")
@@ -218,7 +211,7 @@ def test_a_load_that_fails_changes_nothing(name):
     state = run.saved.state_dict()
     for letter in "FFFF":
         run.step(letter)
-    before = frozen(run.saved.state_dict())
+    old_state = frozen(run.saved.state_dict())
     wrong = [("state_dict", {key: value for key, value in state.items() if key != missing}, ValueError) for missing in state]
     wrong += [("state_dict", {**state, "unknown": 1}, ValueError), ("state_dict", {}, ValueError)]
     wrong += [("mapping", other_type, TypeError) for other_type in (None, [], "state", 1)]
@@ -227,7 +220,7 @@ def test_a_load_that_fails_changes_nothing(name):
         for value, error in cases:
             with pytest.raises(error):
                 run.saved.load_state_dict({**state, key: value})
-            assert frozen(run.saved.state_dict()) == before, (key, value)
+            assert frozen(run.saved.state_dict()) == old_state, (key, value)
     results = [other.step(letter) for letter in "FFFFFOFF"]
     assert [run.step(letter) for letter in "OFF"] == results[5:]
 

@@ -18,10 +18,8 @@ STEPS = [number % 5 != 2 for number in range(100)]  # True is a finite step
 
 def paddle_scaler():
     parameter = SimpleNamespace(value=np.ones(1, np.float32), grad=None)
-    optimizer, scaler = (
-        SimpleNamespace(parameters=[parameter], step=list),
-        paddle.GradScaler(incr_every_n_steps=2, decr_every_n_nan_or_inf=1),
-    )
+    optimizer = SimpleNamespace(parameters=[parameter], step=list)
+    scaler = paddle.GradScaler(incr_every_n_steps=2, decr_every_n_nan_or_inf=1)
 
     def step(finite):
         parameter.grad = np.float32([1.0 if finite else np.inf])
@@ -43,7 +41,7 @@ def mindspore_update_cell():
 
 @pytest.mark.parametrize("make", [paddle_scaler, mindspore_scaler, mindspore_update_cell])
 def test_readers_get_consistent_states(make):
-    """Each state dict that three threads read is the state after some step, and the steps are those without readers."""
+    """Each state dict that three threads read is the state after some step. The run has the states of a run without readers."""
 
     def run(step, state_dict):
         return [state_dict(), *((step(finite), state_dict())[1] for finite in STEPS)]
@@ -76,7 +74,7 @@ def test_readers_wait_while_torchs_scaler_writes_its_state(monkeypatch):
 
     begun, update_scale = Event(), torch._amp_update_scale_
 
-    def slowly(scale, count, *constants):
+    def update_slowly(scale, count, *constants):
         next_scale, next_count = scale.clone(), count.clone()
         update_scale(next_scale, next_count, *constants)
         scale.copy_(next_scale)
@@ -86,7 +84,7 @@ def test_readers_wait_while_torchs_scaler_writes_its_state(monkeypatch):
 
     weight = torch.nn.Parameter(torch.ones(1))
     optimizer, scaler = torch.optim.SGD([weight], lr=0.0), GradScaler("cpu", growth_interval=2)
-    monkeypatch.setattr(torch, "_amp_update_scale_", slowly)
+    monkeypatch.setattr(torch, "_amp_update_scale_", update_slowly)
     with ThreadPoolExecutor(1) as pool:
         for scale, count in ((2.0**16, 1), (2.0**17, 0), (2.0**17, 1)):
             weight.grad = scaler.scale(torch.ones(1))

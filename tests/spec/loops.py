@@ -1,4 +1,4 @@
-"""Hand-written training loops for the test vectors of spec/55-calls.md, with both documented scalers."""
+"""Hand-written training loops for the test vectors of spec/55-calls.md, with Paddle's and torch's scaler."""
 
 import importlib
 

@@ -59,7 +59,7 @@ def test_every_source_is_a_quotation_an_observation_or_a_decision():
 
 
 def cited():
-    """Yield each cited id with the file that cites it."""
+    """Yield pairs of a file and a clause id that it cites."""
     for file in SPEC.rglob("*.md"):
         yield from ((file, name) for name in ids_in(file.read_text("utf-8")))
     for file in vector_files():

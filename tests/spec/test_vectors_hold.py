@@ -30,7 +30,7 @@ def trees_are_same(actual, expected):
 
 
 def trace(case):
-    """Compare the scales of an overflow trace, and `raises_at`: the first step at which the published scaler raises an error."""
+    """Return True if the scales and `raises_at`, the first step at which the published scaler raises an error, are correct."""
     flags = [sign == "+" for sign in case["finite"]]
     scales, raises = run(case, flags)
     if "preset" in case:
@@ -93,7 +93,7 @@ def torch_driver(settings):
 
 
 def scale(case):
-    """Compare the product, computed by the class of the chapter, or by `scale` if it has none."""
+    """Return True if the product by the class of the chapter, or by `scale` if the chapter has none, is as expected."""
     tree, factor = argument(case["input"]), argument(case["scale"])
     classes = {"mindspore": ampscale.StaticLossScaler, "paddle": partial(ampscale.GradScaler, True)}
     cls = classes.get(case["chapter"])
@@ -102,7 +102,7 @@ def scale(case):
 
 
 def unscale(case):
-    """Compare the quotient, computed by MindSpore's class in its chapter, and by `unscale` in others."""
+    """Return True if the quotient by MindSpore's class in its chapter, or by `unscale` in others, is as expected."""
     tree, factor = argument(case["input"]), argument(case["scale"])
     if case["chapter"] == "mindspore":
         return trees_are_same(ampscale.StaticLossScaler(factor).unscale(tree), argument(case["output"]))
@@ -110,21 +110,21 @@ def unscale(case):
 
 
 def all_finite(case):
-    """Compare the flag."""
+    """Return True if `all_finite` returns the expected flag."""
     check = mindspore.all_finite if case["chapter"] == "mindspore" else ampscale.all_finite
     return bool(check(argument(case["tree"]))) == case["finite"]
 
 
 def check(case):
-    """Compare the quotient and the flag, as new arrays and in place, or with Paddle's `unscale_`."""
+    """Return True if quotient and flag are as expected, as new arrays and in place, or with Paddle's `unscale_`."""
     tree, factor = argument(case["input"]), argument(case["scale"])
     if case["chapter"] == "paddle":
         return check_with_paddle(tree, factor, case)
     unscaled, finite = ampscale.unscale_and_check(tree, factor)
-    written, again = ampscale.unscale_and_check(tree, factor, out=tree)
+    written, flag = ampscale.unscale_and_check(tree, factor, out=tree)
     expected = argument(case["output"]) if "output" in case else unscaled
     return (
-        bool(finite) == bool(again) == case["finite"]
+        bool(finite) == bool(flag) == case["finite"]
         and written is tree
         and trees_are_same(unscaled, expected)
         and trees_are_same(written, expected)
@@ -144,24 +144,24 @@ def check_with_paddle(gradients, factor, case):
 
 
 def global_norm(case):
-    """Compare the global norm."""
+    """Return True if the global norm is as expected."""
     return alike(ampscale.global_norm(argument(case["input"])), array(case["norm"]))
 
 
 def local_norms(case):
-    """Compare the norm and the size of each array."""
+    """Return True if the norm and the size of each array are as expected."""
     tree = argument(case["input"])
     return alike(ampscale.local_norms(tree), array(case["norm"])) and alike(norms.sizes(tree), array(case["sizes"]))
 
 
 def clip(case):
-    """Compare the clipped gradients, and the norm before clipping."""
+    """Return True if the clipped gradients, and the norm before clipping, are as expected."""
     clipped, norm = ampscale.clip_by_global_norm(argument(case["input"]), argument(case["max_norm"]))
     return trees_are_same(clipped, argument(case["output"])) and alike(norm, array(case["norm"]))
 
 
 def measure(case):
-    """Compare the statistics; with a scale, those of the values before the division, and the flag."""
+    """Return True if the statistics (before the division, if there is a scale) and the flag are as expected."""
     tree, expected = argument(case["tree"]), array(case["statistics"])
     if "scale" not in case:
         return alike(ampscale.measure(tree), expected)
@@ -170,13 +170,13 @@ def measure(case):
 
 
 def histogram(case):
-    """Compare the number of values of each exponent that occurs."""
+    """Return True if the number of values of each exponent that occurs is as expected."""
     rows = np.asarray(ampscale.exponent_histogram(argument(case["tree"])))
     return [{str(index + LOWEST): int(row[index]) for index in np.flatnonzero(row)} for row in rows] == case["counts"]
 
 
 def error(case):
-    """Compare the type of the error that a call raises."""
+    """Return True if a call raises an error of the expected type."""
     module = module_of(case["chapter"])
     name, _, method = case["call"].partition(".")
     kwargs = rule_arguments(case["arguments"]) if name == "LossScaleRule" else arguments(case["arguments"])
@@ -202,7 +202,7 @@ def module_of(chapter):
 
 
 def step(case):
-    """Compare the outputs that the test vector lists for each step."""
+    """Return True if the outputs that the test vector lists for each step are as expected."""
     network = linear([array(parameter) for parameter in case["parameters"]])
     settings = case["optimizer"]
     kwargs = {"learning_rate": argument(settings["learning_rate"])}
@@ -218,7 +218,7 @@ def step(case):
 
 
 def matches(actual, expected):
-    """Compare one output: an array or a tree, a flag, the name of a status, or None."""
+    """Return True if an output (an array or a tree, a flag, the name of a status, or None) is as expected."""
     if expected is None:
         return actual is None
     if isinstance(expected, bool):
@@ -229,7 +229,7 @@ def matches(actual, expected):
 
 
 def pure_step(case, network, optimizer):
-    """Return a function that runs `train_step` on its data, and returns the outputs by name."""
+    """Return a function that runs `train_step` on the inputs of a step, and returns the outputs by name."""
     rule = ampscale.LossScaleRule(**rule_arguments(case["rule"]))
     limit = argument(case["max_norm"]) if "max_norm" in case else None
     state = ampscale.init_train_state(network.params, optimizer, rule)
@@ -243,7 +243,7 @@ def pure_step(case, network, optimizer):
 
 
 def paddle_step(case, network, optimizer):
-    """Return a function that runs a step with Paddle's scaler on its data, and returns the outputs by name."""
+    """Return a function that runs Paddle's scaler on the inputs of a step, and returns the outputs by name."""
     scaler = ampscale.GradScaler(**arguments(case["arguments"]))
 
     def outputs(data):
@@ -257,7 +257,7 @@ def paddle_step(case, network, optimizer):
 
 
 def cell_step(case, network, optimizer):
-    """Return a function that calls a training cell on its data, and returns the outputs by name."""
+    """Return a function that calls a training cell on the inputs of a step, and returns the outputs by name."""
     kwargs = arguments(case.get("arguments", {}))
     if "scale_sense" in case:
         sense = case["scale_sense"]
@@ -272,7 +272,7 @@ def cell_step(case, network, optimizer):
 
 
 def replicas(case):
-    """Compare the common decision of all replicas, given the flags or gradients of each."""
+    """Return True if all replicas take the expected decision, given the flags or gradients of each replica."""
     if "gradients" in case:
         return all(on_ranks(lambda rank, gradients: step_of_replica(case, rank, gradients), case["gradients"]))
     decisions = []
@@ -287,7 +287,7 @@ def replicas(case):
 
 
 def step_of_replica(case, rank, gradients):
-    """Return True if one replica's decision, and the gradients and the norm if the test vector has them, are as expected."""
+    """Return True if a replica's decision, and its gradients and norm if the test vector has them, are as expected."""
     with np.errstate(all="ignore"):
         mean = rank.mean([array(gradient) for gradient in gradients])
     unscaled, finite, norm = ampscale.unscale_check_and_norm(mean, argument(case["scale"]))
@@ -299,7 +299,7 @@ def step_of_replica(case, rank, gradients):
 
 
 def calls(case):
-    """Run the calls with torch's class and with Paddle's."""
+    """Return True if the calls give the expected results with torch's class and with Paddle's."""
     return run_calls(case, TorchLoop(case)) and run_calls(case, PaddleLoop(case))
 
 

@@ -1,4 +1,4 @@
-"""Compiled kernels and NumPy blocks against the definitions of the core: all 16-bit patterns, float32 and float64 factors."""
+"""Compiled kernels and NumPy blocks against the definitions of the core, for all 16-bit patterns; and the choice of kernels."""
 
 import operator
 import os
@@ -27,14 +27,14 @@ needs_numba = pytest.mark.skipif(fused.kernel_choice_host().module is None, reas
 
 
 def defined(values, factor, divides=True, dtype=None):
-    """Return the result of the core's definition."""
+    """Return *values* divided or multiplied by *factor*, as the core defines it."""
     compute = "float64" if values.dtype == np.float64 else "float32"
     with np.errstate(all="ignore"):
         return apply_factor(operator.truediv if divides else operator.mul, values, factor, compute, dtype or values.dtype)
 
 
 def check_pass(values, factor, divides=True, dtype=None):
-    """Assert that a pass gives the definition's results and flag, in new arrays and, without *dtype*, in place."""
+    """Assert that a pass gives the definition's results and flag, in new arrays and, if *dtype* is None, also in place."""
     expected = defined(values, factor, divides, dtype)
     op, target = FusedOp(factor, divides, checks=True), np.empty(values.shape, dtype or values.dtype)
     assert run_host(op, [values], [target]).finite == np.isfinite(expected.astype(np.float64)).all()
@@ -72,7 +72,7 @@ def test_any_factor_divides_and_multiplies_every_pattern_as_defined(name, factor
 @EVERY_FORMAT
 @pytest.mark.usefixtures("each_kernel")
 def test_non_finite_patterns_are_detected(name):
-    """One pattern in 17 is tested, between two zeros. All finite patterns together are finite."""
+    """One pattern in 17 is tested, between two zeros. An array of all finite patterns is finite."""
     values = PATTERNS.view(DTYPES[name])
     is_finite = np.isfinite(values.astype(np.float32))
     op = FusedOp(checks=True)
@@ -132,8 +132,8 @@ def test_kernels_that_misread_addresses_or_sizes_are_not_used():
 
 
 @needs_numba
-def test_nothing_is_written_to_read_only_arrays_and_arrays_that_share_memory():
-    """The kernels are not used for such targets, nor if a target has another memory order than its source."""
+def test_kernels_are_not_used_for_read_only_targets_and_targets_that_share_memory():
+    """Nor are they used if a target has another memory order than its source. A pass that only reads supports read-only data."""
     values = np.ones((4, 5), np.float32)
     frozen = values.copy()
     frozen.flags.writeable = False
@@ -159,15 +159,15 @@ def output_of(code, **environment):
             return float(value)
         expected = float(np.sqrt(np.float32(110 / 16 + 70_000 * 2.25)))
     """
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", textwrap.dedent(prelude) + textwrap.dedent(code)],
         capture_output=True,
         text=True,
         timeout=120,
         env={**os.environ, **environment},
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout.strip()
 
 
 @needs_numba
@@ -179,7 +179,7 @@ def test_processors_without_float16_conversions_use_numpy_for_float16():
 
 @needs_numba
 def test_kernels_are_compiled_if_no_folder_can_be_written():
-    """In this case numba caches nothing on disk."""
+    """Without a writable folder, numba caches nothing on disk."""
     code = """
         from numba.core import caching
         caching.CacheImpl._locator_classes = []

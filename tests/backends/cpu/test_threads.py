@@ -42,7 +42,7 @@ def test_results_do_not_depend_on_the_number_of_threads(monkeypatch):
 
 
 def test_an_invalid_number_of_threads_raises(monkeypatch):
-    """The variable is read only if an array is large enough for threads."""
+    """The environment variable is read only if an array is large enough for threads."""
     array = np.ones(5_000_000)
     for wrong in ("0", "-1", "two", "", "1.5", " 2"):
         monkeypatch.setenv(threads.VARIABLE, wrong)
@@ -51,7 +51,7 @@ def test_an_invalid_number_of_threads_raises(monkeypatch):
 
 
 def test_the_default_number_of_threads_is_that_of_usable_cores(monkeypatch):
-    """The environment variable overrides it."""
+    """The environment variable overrides the default."""
     monkeypatch.delenv(threads.VARIABLE, raising=False)
     threads._usable_cores.cache_clear()
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -85,14 +85,14 @@ def test_errors_in_threads_are_raised_after_all_threads_have_ended():
 
 def test_the_caller_does_all_the_work_if_no_thread_can_start(monkeypatch):
     """After an error, no item is left for a thread that starts later."""
-    taken = []
+    started = []
 
     def refuse(thread):
         raise RuntimeError(f"can't start {thread}")
 
     def fail(item):
-        taken.append(item)
-        raise KeyError(taken)
+        started.append(item)
+        raise KeyError(started)
 
     threads._pool.cache_clear()
     monkeypatch.setattr(threading.Thread, "start", refuse)
@@ -103,7 +103,7 @@ def test_the_caller_does_all_the_work_if_no_thread_can_start(monkeypatch):
     with threads._pool(2) as pool:
         pool.submit(id, None)
     threads._pool.cache_clear()
-    assert taken == [2]
+    assert started == [2]
 
 
 @pytest.mark.parametrize(
@@ -124,13 +124,15 @@ def test_fused_passes_run_during_interpreter_shutdown(leave):
             run()
         {leave}
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60, check=True)
-    assert (set(done.stdout.split()), done.stderr) == ({"ran"}, "")
+    completed = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert (set(completed.stdout.split()), completed.stderr) == ({"ran"}, "")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_forked_processes_start_their_own_threads():
-    """The import starts no thread. The test runs in a new process, since libraries that this one imports cannot be forked."""
+    """The import starts no thread. The test runs in a new process, since some imported libraries do not support forks."""
     code = """
         import os, threading, numpy as np, ampscale
         assert threading.active_count() == 1

@@ -96,7 +96,7 @@ class RawModule:
         self._library = compiled(code, tuple(option for option in options if option.startswith("-D")))
 
     def get_function(self, name):
-        """Return a kernel, which is called with a grid, a block and its arguments."""
+        """Return a function that launches a kernel, with a grid, a block and the arguments of the kernel."""
         kernel = getattr(self._library, name)
 
         def launch(grid, block, arguments):
@@ -126,14 +126,14 @@ def compiled(code, definitions):
 
 
 def as_c(argument):
-    """Convert an argument of a kernel to C: an address, a number of its width, or a record by value."""
+    """Convert an argument of a kernel to C: an address, a number of the same width, or a record by value."""
     if argument is None or isinstance(argument, ndarray):
         return ctypes.c_void_p(argument if argument is None else argument.data.ptr)
     if isinstance(argument, np.ndarray):
         record = type("Record", (ctypes.Structure,), {"_fields_": [("words", ctypes.c_int64 * (argument.nbytes // 8))]})
         return record.from_buffer_copy(argument)
-    kinds = {np.bool_: ctypes.c_bool, np.int32: ctypes.c_int32, np.int64: ctypes.c_int64, np.float64: ctypes.c_double}
-    return kinds[type(argument)](argument.item())
+    c_types = {np.bool_: ctypes.c_bool, np.int32: ctypes.c_int32, np.int64: ctypes.c_int64, np.float64: ctypes.c_double}
+    return c_types[type(argument)](argument.item())
 
 
 def empty(shape, dtype):
@@ -177,7 +177,7 @@ def stand_in():
 
 @cache
 def backend():
-    """Return the modules `backend` and `launches` of ampscale, imported with this stand-in and not kept in sys.modules."""
+    """Import ampscale's modules `backend` and `launches` with this stand-in, without keeping them in sys.modules; return both."""
     libraries = {"cupy": stand_in(), "array_api_compat.cupy": array_api_compat.numpy}
     with (
         mock.patch.dict(sys.modules, libraries),

@@ -1,5 +1,5 @@
 """
-CuPy backend: every function gives the bits of the core's definition on NumPy.
+CuPy backend: results have the bits of the core's definitions on NumPy, except that norms may differ by two units.
 
 Each test runs with the kernels compiled for the host, and again on a device if CuPy and a device are available.
 """
@@ -31,7 +31,7 @@ limits = st.floats(2.0**-20, 2.0**20) | st.floats(-300, 300).map(lambda power: 1
 
 @pytest.fixture(scope="module", params=[host, pytest.param(device, marks=pytest.mark.device)], ids=lambda make: make.__name__)
 def place(request):
-    """Return the host, then the device."""
+    """Run the tests on the host, then on the device."""
     return request.param()
 
 
@@ -128,7 +128,7 @@ def test_all_sizes_and_alignments_give_the_same_results(place, name):
 @pytest.mark.clause("OVERFLOW-all-finite", "OVERFLOW-both-sides")
 @pytest.mark.parametrize("name", DTYPES)
 def test_one_non_finite_number_is_detected(place, name):
-    """An infinity or NaN is at either end, in the middle or near the boundary of a chunk. A quotient can overflow."""
+    """An infinity or NaN is at either end, in the middle or near the boundary of a chunk; or only the quotient is infinite."""
     size = place.kernels.CHUNK + 9
     assert bool(place.to_numpy(place.backend.all_finite([place.put(np.ones(size, DTYPES[name]))] * 2)))
     for index in (0, 1, size // 2, size - 10, size - 9, size - 1):
@@ -337,7 +337,7 @@ class Run:
 
 
 def captured(gpu, function):
-    """Return an object that replays the launches of *function*, whose memory comes from a separate pool."""
+    """Return a graph that replays the launches of *function*. The launches use memory of a pool that the graph keeps alive."""
     cuda = gpu.library.cuda
     stream, pool = cuda.Stream(non_blocking=True), cuda.MemoryPool()
     cuda.Device().synchronize()

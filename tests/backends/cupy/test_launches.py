@@ -28,14 +28,14 @@ def place():
 
 @pytest.fixture(scope="module")
 def ptx(tmp_path_factory):
-    """Return the PTX for a device, compiled with the options of the backend and the one that CuPy always adds."""
+    """Return the PTX for a device, compiled with the options of the backend and with `-ftz=true`, which CuPy always adds."""
     if shutil.which("nvcc") is None:
         pytest.skip("needs nvcc")
     target, text = tmp_path_factory.mktemp("ptx") / "kernels.ptx", ""
     constants = ("THREADS=256", "CHUNK=16384", "DEPTH=4", "TABLE_PART=800", "DOWN=1e-180", "UP=1e180", "LEAST=1e-120")
     passes = [("-DPASS=pass_" + "_".join(pair), f"-DIN={pair[0]}", f"-DOUT={pair[1]}") for pair in PAIRS]
-    for more in ((), *passes):
-        definitions = [*(f"-D{constant}" for constant in constants), *more]
+    for options in ((), *passes):
+        definitions = [*(f"-D{constant}" for constant in constants), *options]
         subprocess.run(["nvcc", "-ptx", "-fmad=false", *definitions, "-ftz=true", str(SOURCE), "-o", str(target)], check=True)
         text += target.read_text()
     return text
@@ -57,7 +57,7 @@ def test_device_arithmetic_conforms_to_ieee_754(ptx):
 
 @pytest.mark.slow
 def test_kernels_read_and_write_16_bytes_at_a_time(ptx):
-    """A thread reads four packs before it writes the first; two if it divides."""
+    """A thread reads four packs of 16 bytes before it writes the first, or two if it divides."""
     for kernel in re.split(r"\.entry ", ptx)[1:]:
         if kernel.startswith("pass_"):
             assert re.search(r"\bld\S*\.v(4\.u32|4\.f32|2\.f64)", kernel), kernel.partition("(")[0]
@@ -67,7 +67,7 @@ def test_kernels_read_and_write_16_bytes_at_a_time(ptx):
 
 
 def test_table_parts_fit_into_the_kernel_parameters():
-    """CUDA 13 allows 32,764 bytes, and older versions 4096. The other parameters are two addresses and a number."""
+    """CUDA 13 allows 32,764 bytes, and older versions 4096. The other parameters of a kernel are two addresses and a number."""
     text = SOURCE.parents[1].joinpath("cupy/launches.py").read_text("utf-8")
     (parts,) = re.findall(r"^TABLE_PART = (\d+) if .* else (\d+)", text, re.MULTILINE)
     for part, limit in zip(parts, (32764, 4096), strict=True):
@@ -76,7 +76,7 @@ def test_table_parts_fit_into_the_kernel_parameters():
 
 @pytest.mark.clause("SCALING-round-once")
 def test_bfloat16_is_rounded_to_nearest(place):
-    """Ties go to even. Every NaN stays a NaN: one with all bits set would become zero if it was rounded up."""
+    """Ties go to even. Every NaN stays a NaN: a NaN with all bits set would become zero if it was rounded up."""
     library = place.kernels._module(None)._library
     random = np.random.default_rng(0).integers(0, 2**32, 20_000, np.uint32)
     edges = np.asarray(
@@ -89,7 +89,7 @@ def test_bfloat16_is_rounded_to_nearest(place):
 
 
 def test_plan_assigns_every_number_to_one_chunk(place):
-    """Rows are grouped by kernel, and chunks are numbered across all rows. A complex array has twice its size."""
+    """Rows are grouped by kernel, and chunks are numbered across all rows. A complex number counts as two."""
     chunk = place.kernels.CHUNK
     sizes = [(1, np.float32), (0, np.float16), (chunk, np.float16), (chunk + 1, np.complex64), (0, np.float32)]
     arrays = place.put([np.zeros(size, dtype) for size, dtype in sizes])
@@ -110,7 +110,7 @@ def operations():
 
 @pytest.mark.clause("OVERFLOW-fused", "OVERFLOW-in-place")
 def test_the_first_call_takes_three_operations_and_later_ones_two(place):
-    """The first call copies the table, fills the flag and runs the pass. In place, only the flag is allocated."""
+    """The first call copies the table, fills the flag and runs the pass. Unscaling in place allocates only the flag."""
     tree = [np.full(1 + index % 5, index, np.float32) for index in range(300)]
     arrays = place.put(tree)
     place.kernels._cached_table.cache_clear()
@@ -172,7 +172,7 @@ def kernel_quotients(place, numbers, divisors):
 @pytest.mark.clause("SCALING-unscale-divides", "SCALING-round-once")
 @pytest.mark.parametrize("step", [101, pytest.param(1, marks=pytest.mark.slow)])
 def test_the_hardest_quotients_are_rounded_correctly(place, step):
-    """A step of 1 covers all hard cases, which proves every quotient correct that neither overflows nor underflows."""
+    """A step of 1 covers all hard cases, and so proves that every quotient without overflow and underflow is correct."""
     count = 0
     for first in range(2**23, 2**24, 2**20):
         for a, b in hard_quotients(np.arange(first, first + 2**20, step)):
@@ -183,7 +183,7 @@ def test_the_hardest_quotients_are_rounded_correctly(place, step):
 
 @pytest.mark.clause("SCALING-unscale-divides", "SCALING-round-once")
 def test_quotients_of_random_bits_are_rounded_correctly(place):
-    """Numbers are of all magnitudes, zero, infinite and NaN; divisors are positive."""
+    """Numbers and divisors have all magnitudes, or are zero, infinite or NaN. Divisors have no sign bit."""
     random, infinity = np.random.default_rng(0), 0x7F800000
     edges = np.asarray([0, 1, 2**23 - 1, 2**23, infinity - 1, infinity, infinity + 1], np.uint32)
     pool = [np.concatenate([random.integers(0, 2**31, 10**6, np.uint32), random.choice(edges, 10**5)]) for _ in range(2)]
@@ -204,7 +204,7 @@ def test_tables_are_copied_once_for_every_stream(place):
 
 
 def test_each_device_has_its_own_table(place):
-    """Empty arrays of two devices have the same address, and their default streams the same number."""
+    """Empty arrays have the same address on both devices, and the default streams of both devices have the same number."""
     arrays, runtime = place.put([np.ones(0, np.float32)]), place.library.cuda.runtime
     for runtime.device, copies in ((1, 1), (2, 1), (1, 0)):
         with operations() as recorded:
@@ -214,7 +214,7 @@ def test_each_device_has_its_own_table(place):
 
 
 def test_captures_write_their_own_table(place):
-    """A captured table is not copied, not cached, and not taken from the cache."""
+    """During a capture, the table is not copied, not cached, and not taken from the cache."""
     arrays, stream = place.put([np.full(3, 8, np.float32)] * 7), place.library.cuda.get_current_stream()
     for stream.capturing, copies, writes in ((True, 0, 3), (True, 0, 3), (False, 1, 0), (False, 0, 0), (True, 0, 3)):
         with operations() as recorded:

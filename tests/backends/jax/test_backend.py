@@ -44,12 +44,12 @@ def arrays(dtype, seed, bad=None):
 
 
 def differing(left, right):
-    """Return the names of functions whose results differ; norms may differ by two units in the last place."""
+    """Return the names of functions whose results differ; functions with norms may differ by two units in the last place."""
     return [name for name in left if not (same(left[name], right[name]) or ("norm" in name and close(left[name], right[name])))]
 
 
 def close(left, right):
-    """Compare trees; float32 and float64 may differ by two units, because XLA may fuse multiplications with additions."""
+    """Return True if trees are equal. float32 and float64 may differ by two units, because XLA may fuse products and sums."""
     pairs = [(np.asarray(one), np.asarray(other)) for one, other in zip(leaves(left), leaves(right), strict=True)]
     return all(
         alike(one, other)
@@ -81,14 +81,14 @@ def test_transformed_functions_equal_numpy(dtype, x64, transformed):
         trees = [arrays(dtype, seed, bad) for seed, bad in enumerate([None, 1e30, np.nan])]
         factors = [np.float32(scale) for scale in (10, 2.0**16, 1 / 3)]
         jax_trees = [LIBRARY.from_numpy(tree) for tree in trees]
-        many = stacked(*jax_trees), jnp.stack(factors)
+        all_arguments = stacked(*jax_trees), jnp.stack(factors)
         if transformed in ("eager", "jit"):
             function = jax.jit(all_results) if transformed == "jit" else all_results
             results = stacked(*map(function, jax_trees, map(jnp.asarray, factors)))
         elif transformed == "vmap":
-            results = jax.jit(jax.vmap(all_results))(*many)
+            results = jax.jit(jax.vmap(all_results))(*all_arguments)
         else:
-            results = jax.lax.scan(lambda carry, item: (carry, all_results(*item)), 0, many)[1]
+            results = jax.lax.scan(lambda carry, item: (carry, all_results(*item)), 0, all_arguments)[1]
         for index, (tree, factor) in enumerate(zip(trees, factors, strict=True)):
             assert differing(LIBRARY.to_numpy(row(results, index)), all_results(tree, factor)) == []
 
@@ -106,7 +106,7 @@ def test_traced_arrays_can_be_combined_with_concrete_ones():
 
 @pytest.mark.clause("SCALING-widen")
 def test_float64_results_require_x64():
-    """JAX would return float32 with a warning."""
+    """Without jax_enable_x64, JAX itself would return float32 with a warning."""
     for function in (ampscale.unscale, ampscale.unscale_and_check, ampscale.unscale_check_and_norm):
         assert leaves(function([jnp.ones(3, jnp.bfloat16)], 3.0, dtype="float64"))[0].dtype == jnp.float64
         with jax.enable_x64(False), pytest.raises(TypeError, match=r"^dtype must be 'float32' or None on JAX without"):
@@ -122,30 +122,30 @@ def test_compiled_functions_receive_dicts_with_sorted_keys():
 
 
 def test_unregistered_containers_raise():
-    """JAX treats unknown objects as leaves; the error has the path."""
+    """JAX treats unknown objects as leaves; ampscale rejects them and reports the path."""
     with pytest.raises(TypeError, match=r"^tree\[0\] must be an array, or a tuple, .* got Box$"):
         ampscale.all_finite([type("Box", (), {})()])
 
 
 def test_a_registered_container_can_be_the_first_tree_of_a_process():
     """The container is recognized before any array shows that the tree is JAX's."""
-    done = python("import jax, ampscale; print(ampscale.all_finite(jax.tree_util.Partial(min, jax.numpy.ones(2))))")
-    assert (done.stdout, done.stderr) == ("True\n", "")
+    completed = python("import jax, ampscale; print(ampscale.all_finite(jax.tree_util.Partial(min, jax.numpy.ones(2))))")
+    assert (completed.stdout, completed.stderr) == ("True\n", "")
 
 
 @pytest.mark.clause("SCALING-scale")
 @pytest.mark.parametrize("dtype", ["bfloat16", "float64"])
 def test_gradients_of_a_scaled_loss_are_scaled(dtype):
     """Losses include zero and infinity. The scale has a gradient too."""
-    both, unscaled, by_scale = jax.value_and_grad(ampscale.scale), jax.grad(ampscale.unscale), jax.grad(ampscale.scale, argnums=1)
-    value_and_grad, of_unscale, of_scale = map(jax.jit, (both, unscaled, by_scale))
+    value_and_grad, gradient_of_unscale = jax.jit(jax.value_and_grad(ampscale.scale)), jax.jit(jax.grad(ampscale.unscale))
+    gradient_by_scale = jax.jit(jax.grad(ampscale.scale, argnums=1))
     for loss in (0.0, 3.0, np.inf):
         arguments = jnp.asarray(loss, DTYPES[dtype]), jnp.float32(8)
         scaled, gradient = value_and_grad(*arguments)
         assert alike(np.asarray(scaled), np.asarray(8 * loss, DTYPES[dtype]))
         assert alike(np.asarray(gradient), np.asarray(8, DTYPES[dtype]))
-        assert of_unscale(*arguments) == 0.125
-        assert of_scale(*arguments) == loss
+        assert gradient_of_unscale(*arguments) == 0.125
+        assert gradient_by_scale(*arguments) == loss
 
 
 @pytest.mark.clause("STEP-seed")

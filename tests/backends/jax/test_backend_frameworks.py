@@ -39,7 +39,7 @@ def dynamic():
 
 
 def outputs(step, library=JAX):
-    """Return the outputs of a cell for each input, and the parameters after it."""
+    """Return for each input the output of a cell, and the parameters after that step."""
     return [(step([library.put(row)]), step.network.params) for row in INPUTS]
 
 
@@ -62,7 +62,7 @@ def test_cells_with_optax_optimizers_need_no_host_synchronization(cell, optimize
             states.append([network.params, step._optimizer_wrapper.state])
     assert reads == []
     assert [not output.overflow for output in results] == FINITE
-    assert [not same(before, after) for before, after in pairwise(states)] == FINITE
+    assert [not same(old_state, new_state) for old_state, new_state in pairwise(states)] == FINITE
     assert [float(output.loss_scale) for output in results] == [512, 256, 256, 128, 128, 256]
 
 
@@ -110,7 +110,7 @@ class Halving:
 
 @pytest.mark.clause("MINDSPORE-cell-scale-cell")
 def test_user_defined_update_cells_return_the_next_scale():
-    """JAX arrays are immutable, so `next_scale` is called. Without it, the constructor raises an error."""
+    """JAX arrays are immutable, so `next_scale` is called. Without `next_scale`, the constructor raises an error."""
     network = model()
     step = MFTrainOneStepCell(network, SGD(network, 0.5), scale_sense=Halving())
     assert [float(output.loss_scale) for output, _ in outputs(step)] == [64, 32, 32, 16, 16, 16]
@@ -122,12 +122,12 @@ def test_user_defined_update_cells_return_the_next_scale():
 
 @pytest.mark.clause("MINDSPORE-update-cell-call", "MINDSPORE-update-cell-dynamic")
 def test_update_cells_return_the_next_scale():
-    """`next_scale` does not write into its argument. A call would, so it raises an error, and counts nothing."""
+    """`next_scale` does not write into its argument. A call of the cell would, so the call raises an error and counts nothing."""
     scale, cell = jnp.asarray([8.0], jnp.float32), DynamicLossScaleUpdateCell(8, 2, 2)
-    before = cell.state_dict()
+    old_state = cell.state_dict()
     with pytest.raises(TypeError, match=r"^loss_scale must be a mutable array, got "):
         cell(scale, jnp.asarray(True))
-    assert cell.state_dict() == before
+    assert cell.state_dict() == old_state
     assert cell.next_scale(scale, jnp.asarray(True)).tolist() == [4]
     assert FixedLossScaleUpdateCell(8).next_scale(scale, jnp.asarray(True)) is scale
 
@@ -146,21 +146,21 @@ def test_scalers_reject_traced_arrays():
 def test_dynamic_scalers_move_to_the_library_of_their_first_array():
     """The state becomes JAX arrays that equal NumPy's, without a host synchronization or jax_enable_x64."""
     with jax.enable_x64(False):
-        ours, theirs = DynamicLossScaler(10, 3, 2), DynamicLossScaler(10, 3, 2)
+        scaler, numpy_scaler = DynamicLossScaler(10, 3, 2), DynamicLossScaler(10, 3, 2)
         gradients = [np.asarray([1.0, -2.0, 1e-40], np.float32)]
-        assert same(JAX.to_numpy(ours.scale(JAX.from_numpy(gradients))), theirs.scale(gradients))
-        assert isinstance(ours.scale_value, jax.Array)
+        assert same(JAX.to_numpy(scaler.scale(JAX.from_numpy(gradients))), numpy_scaler.scale(gradients))
+        assert isinstance(scaler.scale_value, jax.Array)
         tree, flags = JAX.from_numpy(gradients), [jnp.asarray(finite) for finite in FINITE]
         with JAX.count_reads() as reads:
             for finite in flags:
-                assert ours.adjust(finite) is True
-                ours.adjust(all_finite(ours.unscale(ours.scale(tree))))
+                assert scaler.adjust(finite) is True
+                scaler.adjust(all_finite(scaler.unscale(scaler.scale(tree))))
         assert reads == []
         for finite in FINITE:
-            theirs.adjust(finite)
-            theirs.adjust(True)
-        assert ours.state_dict() == theirs.state_dict()
-        assert same(JAX.to_numpy(ours.unscale(tree)), theirs.unscale(gradients))
+            numpy_scaler.adjust(finite)
+            numpy_scaler.adjust(True)
+        assert scaler.state_dict() == numpy_scaler.state_dict()
+        assert same(JAX.to_numpy(scaler.unscale(tree)), numpy_scaler.unscale(gradients))
 
 
 @pytest.mark.clause("MINDSPORE-scaler-scale")
@@ -176,7 +176,7 @@ def test_scalers_can_be_used_in_a_differentiated_loss(transformed):
 
 
 def backward(network, scaler, row):
-    """Compute the gradients of the scaled loss, and return that loss."""
+    """Compute the gradients of the scaled loss, and return the scaled loss."""
     loss = network.backward([JAX.put(row)], seed=jnp.asarray(scaler.get_loss_scaling(), jnp.float32))
     return scaler.scale(loss)
 
@@ -184,10 +184,10 @@ def backward(network, scaler, row):
 @pytest.mark.clause("PADDLE-minimize", "PADDLE-minimize-skips", "PADDLE-unscale", "BACKENDS-one-host-sync")
 @pytest.mark.parametrize("unscaled_first", [False, True])
 def test_paddle_scaler_replaces_gradients(unscaled_first):
-    """Immutable gradients are replaced by unscaled ones. Overflows are skipped, with one host synchronization per step."""
+    """Immutable gradients are replaced by unscaled ones. Overflows skip the step. Each step has one host synchronization."""
     scaler = GradScaler(init_loss_scaling=64.0, incr_every_n_steps=2, decr_every_n_nan_or_inf=1)
-    network, plain = model(), model()
-    optimizer, other = SGD(network, 0.5), SGD(plain, 0.5)
+    network, plain_network = model(), model()
+    optimizer, plain_optimizer = SGD(network, 0.5), SGD(plain_network, 0.5)
     scales = []
     for row, finite in zip(INPUTS, FINITE, strict=True):
         loss = backward(network, scaler, row)
@@ -197,16 +197,16 @@ def test_paddle_scaler_replaces_gradients(unscaled_first):
             scaler.minimize(optimizer, loss)
         assert len(reads) == 1
         if finite:
-            other([JAX.put(row)])
+            plain_optimizer([JAX.put(row)])
             assert alike(optimizer.parameters[0].grad, row)
-        assert same(network.params, plain.params)
+        assert same(network.params, plain_network.params)
         scales.append(scaler.get_loss_scaling())
     assert scales == [64, 32, 32, 16, 16, 32]
 
 
 @pytest.mark.clause("PADDLE-scale", "PADDLE-scale-dtype")
 def test_paddle_scaled_loss_can_be_differentiated():
-    """A float16 loss becomes float32, so that the scale does not overflow; its gradient has the dtype of the parameters."""
+    """A float16 loss is scaled in float32, where no scale overflows. The gradient has the dtype of the parameters."""
     scaler = GradScaler(init_loss_scaling=2.0**15)
     params = jnp.asarray([0.5, 0.0], jnp.float16)
     loss, gradient = jax.jit(jax.value_and_grad(lambda params: scaler.scale(jnp.sum(params))))(params)

@@ -48,7 +48,7 @@ def in_a_list(w, b):
 
 
 def in_a_dataclass(w, b):
-    """Return a dict with both in a registered container."""
+    """Return a dict with both arrays in a registered container."""
     return {"layer": Layer(w, b), "unused": ()}
 
 
@@ -90,11 +90,11 @@ def stacked(trees):
 
 
 def scanned(network, optimizer, state):
-    """Return the states and reports of the same run in one compiled loop."""
+    """Return the states and reports of a run like that of `steps`, in one compiled loop."""
 
     def step(state, inputs):
-        new, report = train_step(network, optimizer, RULE, state, *inputs)
-        return new, (new, report)
+        new_state, report = train_step(network, optimizer, RULE, state, *inputs)
+        return new_state, (new_state, report)
 
     _, history = jax.lax.scan(step, state, stacked(BATCHES))
     return [(state, None), *(jax.tree.map(lambda array, index=index: array[index], history) for index in range(len(BATCHES)))]
@@ -143,7 +143,7 @@ def test_finite_steps_equal_optax(name, container):
     ],
 )
 def test_compiled_loops_equal_eager_steps(name, dtype):
-    """Flags, scales and counts are equal, values are close, and dtypes are kept. Overflows change only scaler and counts."""
+    """Flags, scales and counts are equal, values close, and dtypes unchanged. Overflows change only the scaler and the counts."""
     network = model(dtype=dtype)
     optimizer = OPTAX[name] if name in OPTAX else AMPSCALE[name](network, [0.5, 0.25])
     eager = steps(network, optimizer)
@@ -152,10 +152,7 @@ def test_compiled_loops_equal_eager_steps(name, dtype):
         assert all(alike(getattr(looped_report, field), getattr(report, field)) for field in DECISIONS)
     assert same(looped[-1][0][2:], eager[-1][0][2:])
     assert close(looped[-1][0], eager[-1][0], rtol=1e-5 if dtype in ("float32", "float64") else 2.0**-7)
-    for finite, ((old, _), (new, report)) in [
-        *zip(FINITE, pairwise(eager), strict=True),
-        *zip(FINITE, pairwise(looped), strict=True),
-    ]:
+    for finite, ((old, _), (new, report)) in zip(2 * FINITE, [*pairwise(eager), *pairwise(looped)], strict=True):
         assert int(report.status) == (StepStatus.APPLIED if finite else StepStatus.OVERFLOW)
         assert same([new.params, new.optimizer], [old.params, old.optimizer]) == (not finite)
         assert int(new.attempted - old.attempted) == 1
@@ -167,7 +164,7 @@ def test_compiled_loops_equal_eager_steps(name, dtype):
 
 @pytest.mark.clause("STEP-report")
 def test_states_can_be_donated():
-    """There is no warning, and reports stay valid after their state is donated."""
+    """There is no warning, and reports stay valid after the state is donated."""
     network = model()
     optimizer = AdamW(network, 0.5)
     expected = steps(network, optimizer, compiled=True)

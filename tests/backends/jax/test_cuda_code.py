@@ -1,9 +1,9 @@
 """
 PTX that XLA generates for an H200, compiled without a GPU by JAX's CUDA plug-in: quotients, and roundings to 16 bits.
 
-Another process compiles, because XLA reads its flags once. Last run with jax 0.10.2 and jax-cuda13-plugin 0.10.2, without other
-CUDA packages. With JAX's own division and conversions, 15 of the tests fail: float32 quotients are `div.full.f32`, and flags and
-squares of 16-bit quotients are computed before rounding.
+Another process compiles the functions, because XLA reads its flags only once. Last run with jax 0.10.2 and jax-cuda13-plugin
+0.10.2, without other CUDA packages. With JAX's own division and conversions, 15 of the tests fail: float32 quotients are
+`div.full.f32`, and flags and squares of 16-bit quotients are computed before rounding.
 """
 
 import json
@@ -46,7 +46,7 @@ ROUNDING = re.compile(r"cvt\.rn\.b?f16(x2)?\.f32")
 
 
 def rounded(tree, scale):
-    """Return 16-bit products that are computed in float32 by the same program."""
+    """Return 16-bit products, which the program that uses them computes in float32."""
     return [(leaf.astype("float32") * scale).astype(leaf.dtype) for leaf in tree]
 
 
@@ -81,7 +81,7 @@ def compile_all(folder):
 
 @cache
 def code():
-    """Return the PTX of each function and dtype, which another process compiles."""
+    """Return the PTX of each function and dtype. Another process compiles them."""
     with TemporaryDirectory() as folder:
         environment = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_ENABLE_X64": "0", "XLA_FLAGS": f"--xla_dump_to={folder}"}
         environment["PYTHONPATH"] = os.pathsep.join(sys.path)
@@ -92,7 +92,7 @@ def code():
 
 
 def uses_of_unrounded(text):
-    """Return the instructions that use the float32 operand of a rounding to 16 bits, except such roundings themselves."""
+    """Return the instructions that use the float32 operand of a rounding to 16 bits, except other roundings."""
     results = []
     for kernel in text.split(".entry")[1:]:
         instructions = re.findall(r"^\s*(?:@\S+\s+)?(\S+)\s+(?:\{[^}]*\}|[^,;{]+),([^;]*);", kernel, re.MULTILINE)

@@ -42,7 +42,7 @@ def scales(dtype, seed):
 
 
 def ties(name):
-    """Return operands whose results are ties between two subnormal float64 numbers, or next to one."""
+    """Return operands whose results are ties between two subnormal float64 numbers, or next to such a tie."""
     random, unit = np.random.default_rng(2), np.finfo("float64").smallest_subnormal
     odd, factor = (2 * random.integers(0, 2**20, SIZE) + 1 for _ in range(2))
     left, right = (odd, factor / 2) if name == "multiply" else (odd * factor, 2.0 * factor)
@@ -51,7 +51,7 @@ def ties(name):
 
 
 def check(name, left, right):
-    """Assert that an operation equals NumPy's, eager and compiled."""
+    """Assert that the results of an operation, eager and compiled, equal NumPy's."""
     with np.errstate(all="ignore"):
         expected = getattr(np, name)(left, right)
     operation, arrays = getattr(exact, name), (jnp.asarray(left), jnp.asarray(right))
@@ -72,7 +72,7 @@ def test_results_equal_numpy(name, dtype):
 
 @OPERATIONS
 def test_ties_between_subnormal_numbers_go_to_even(name):
-    """Results too close to a tie for float64 arithmetic are rounded correctly too."""
+    """Results that float64 arithmetic cannot distinguish from ties are rounded correctly too."""
     left, right = ties(name)
     check(name, left, right)
     check(name, -left, right)
@@ -84,8 +84,8 @@ def test_float64_is_rounded_to_the_nearest_float32():
     halves = (random.integers(0, 2**23, SIZE) + 0.5) * unit
     any_exponent = random.choice([-1, 1], SIZE) * np.ldexp(random.uniform(1, 2, SIZE), random.integers(-155, 130, SIZE))
     edges = [2.0**-126 - unit / 2, 2.0**-126 - unit / 2 - 2.0**-190, unit / 2, -unit / 2, -0.0, 2.0**-1074]
-    near = np.nextafter(halves, 0), np.nextafter(halves, 1)
-    values = np.concatenate([any_exponent, halves, -halves, *near, numbers("float64", seed=7), edges])
+    neighbors = np.nextafter(halves, 0), np.nextafter(halves, 1)
+    values = np.concatenate([any_exponent, halves, -halves, *neighbors, numbers("float64", seed=7), edges])
     narrow = numbers("float32", seed=5)
     with np.errstate(all="ignore"):
         for narrowed, widened in ((exact.narrowed, exact.widened), (jax.jit(exact.narrowed), jax.jit(exact.widened))):
@@ -110,7 +110,7 @@ def test_quotients_for_cuda_equal_numpy():
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_opaque_bits_differ_in_one_nan(dtype):
-    """The largest pattern, a NaN, becomes another NaN. This code is compiled for devices other than CPUs."""
+    """The largest pattern, a NaN, becomes another NaN. `_opaque` is used on devices other than CPUs."""
     bits = np.arange(2**16, dtype=np.uint16)
     opaque = np.asarray(jax.jit(exact._opaque)(jnp.asarray(bits.view(DTYPES[dtype])))).view(np.uint16)
     assert np.flatnonzero(opaque != bits).tolist() == [0x7FFF]

@@ -24,7 +24,7 @@ LONG = 2 * kernels.STRAIGHT + 3  # cut into several pieces
 
 
 def numbers(dtype, size, seed):
-    """Return random bit patterns of a format; a third are subnormal or just above."""
+    """Return random bit patterns of a format; a third are subnormal or small normal numbers."""
     random = np.random.default_rng(seed)
     pattern = np.dtype(f"uint{8 * DTYPES[dtype].itemsize}")
     bits = random.integers(0, np.iinfo(pattern).max, size, pattern, endpoint=True)
@@ -51,7 +51,7 @@ def computed(tree, scale, dtype=None):
 @REAL
 @pytest.mark.parametrize(("widened", "make_scale"), [(None, np.float32), ("float32", np.atleast_1d)])
 def test_all_bits_and_scales_equal_numpy(dtype, widened, make_scale):
-    """Values are all patterns of 16-bit formats and random ones of others, under jit. Scales range from 2**-149 to 2**128."""
+    """Values are all 16-bit patterns, or random patterns of wider formats, under jit. Scales range from 2**-149 to 2**128."""
     compiled, random = jax.jit(partial(computed, dtype=widened)), np.random.default_rng(0)
     scales = [*SCALES, *np.ldexp(random.uniform(1, 2, 20), random.integers(-140, 127, 20))]
     for seed, scale in enumerate(map(make_scale, scales)):
@@ -68,7 +68,7 @@ def test_ties_between_subnormal_quotients_go_to_even():
     unscale, unit = jax.jit(backend.unscale), 2.0**-149
     for scale in map(np.float32, (6, 10, 2**20 + 2, 3 * 2**60, 7 * 2**100, 11 * 2.0**20)):
         halfway = np.float32((np.arange(2**14) + 0.5) * np.float64(scale) * unit)
-        is_tie = halfway.astype(np.float64) / scale / unit % 1 == 0.5  # float32 does not represent the others
+        is_tie = halfway.astype(np.float64) / scale / unit % 1 == 0.5  # float32 cannot represent the other halfway points
         assert is_tie.sum() > 10
         values = np.concatenate([halfway, -halfway, np.nextafter(halfway, np.float32(0)), np.nextafter(halfway, np.float32(1))])
         assert alike(np.asarray(unscale([jnp.asarray(values)], jnp.asarray(scale))[0]), values / scale)
@@ -77,7 +77,7 @@ def test_ties_between_subnormal_quotients_go_to_even():
 @pytest.mark.clause("OVERFLOW-all-finite", "OVERFLOW-elementwise", "OVERFLOW-both-sides", "OVERFLOW-edges")
 @pytest.mark.parametrize(("dtype", "size"), [("float16", LARGE), ("float32", kernels.STRAIGHT - 1), ("float64", LARGE)])
 def test_one_non_finite_value_is_detected_at_all_boundaries(dtype, size):
-    """Positions are both ends, and both sides of each piece. The value is non-finite before or only after unscaling."""
+    """Positions are the ends of the array and of its pieces. The value is non-finite before or only after unscaling."""
     piece = -(-size // kernels.PIECES)
     edges = {index for edge in range(0, size + piece, piece) for index in (edge - 1, edge)}
     indices = sorted(index for index in edges | {size - 1} if 0 <= index < size)
@@ -96,9 +96,9 @@ def test_one_non_finite_value_is_detected_at_all_boundaries(dtype, size):
         (np.nan, 0.25, False),
     ):
         trees[np.arange(len(indices)), indices] = bad
-        unscaled, alone = map(np.asarray, flags(trees, scale))
-        assert (unscaled == finite).all()
-        assert (alone == np.isfinite(bad)).all()
+        unscaled_flags, scaled_flags = map(np.asarray, flags(trees, scale))
+        assert (unscaled_flags == finite).all()
+        assert (scaled_flags == np.isfinite(bad)).all()
 
 
 @pytest.mark.clause("NORMS-global", "NORMS-local", "NORMS-fused", "NORMS-accumulation-dtype")
@@ -163,7 +163,7 @@ def programs(monkeypatch):
 
 @pytest.mark.clause("BACKENDS-no-host-sync", "OVERFLOW-no-host-sync")
 def test_frequent_calls_run_one_program(programs):
-    """The first calls run at most three programs for each array, and three for all of them."""
+    """The first calls run at most three programs for each array, and three more."""
     shapes = {"float16": (), "float32": (2, 2), "bfloat16": kernels.STRAIGHT + 1}
     tree, scale = LIBRARY.from_numpy([np.ones(shape, DTYPES[name]) for name, shape in shapes.items()]), jnp.float32(3)
     for function in (backend.scale, backend.unscale_check_and_norm, lambda tree, _: backend.clip_by_global_norm(tree, 1.0)):

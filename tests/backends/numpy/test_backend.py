@@ -25,7 +25,7 @@ def random(shape, dtype=np.float32, seed=0, size=1.0):
 
 
 def same(left, right):
-    """Compare like `strategies.same`, without the warning of ml_dtypes about signalling NaNs in bfloat16."""
+    """Return the result of `strategies.same`, without the warning of ml_dtypes about signaling NaNs in bfloat16."""
     with np.errstate(invalid="ignore"):
         return same_with_warnings(left, right)
 
@@ -80,8 +80,8 @@ def test_non_finite_values_are_detected_at_all_boundaries(dtype):
     boundaries = [0, 255, 256, 4095, 4096, 32_767, 65_535, 65_536, 131_071, 131_072, 262_143, 262_144, 524_288]
     for length in LENGTHS:
         values = random(length, DTYPES[dtype])
-        near = [boundary + step for boundary in (*boundaries, length // 2) for step in (-1, 0, 1)]
-        indices = sorted({index % length for index in (*near, length - 1)})
+        adjacent = [boundary + step for boundary in (*boundaries, length // 2) for step in (-1, 0, 1)]
+        indices = sorted({index % length for index in (*adjacent, length - 1)})
         for index, bad in zip(indices, cycle([np.inf, np.nan, -np.inf]), strict=False):
             original, values[index] = values[index], bad
             _, finite, norm = backend.unscale_check_and_norm([values], 3.0)
@@ -101,14 +101,14 @@ def test_norms_are_accurate_to_two_units_in_the_last_place(kind):
             values *= np.float32({"huge": 2.0**63, "tiny": 2.0**-70, "lost": 2.0**-75}.get(kind, 1))
             values[length // 2] = 1e25 if kind == "one huge" else values[length // 2]
             scaled = values * np.float32(256)
-            several = [values, values * np.float32(0.7), values] if length < 5000 else [values]
+            tree = [values, values * np.float32(0.7), values] if length < 5000 else [values]
             with np.errstate(all="ignore"):
-                expected, local = norms.global_norm([values, values[:5]]), norms.local_norms(several)
+                expected, local = norms.global_norm([values, values[:5]]), norms.local_norms(tree)
             assert close(backend.global_norm([values, values[:5]]), expected)
             assert close(backend.unscale_check_and_norm([values, values[:5]], 1.0)[2], expected)
             if np.isfinite(scaled).all():
                 assert close(backend.unscale_check_and_norm([scaled, scaled[:5]], 256.0)[2], expected)
-            assert close(backend.local_norms(several), local)
+            assert close(backend.local_norms(tree), local)
 
 
 @pytest.mark.clause("NORMS-accumulation-dtype")
@@ -149,7 +149,7 @@ LAYOUTS = {
 @pytest.mark.clause("SCALING-layout", "SCALING-widen", "BACKENDS-bit-identical")
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 def test_every_layout_gives_what_the_definition_gives(layout):
-    """Results are new arrays, widened arrays, or written in place, which leaves the memory between the values unchanged."""
+    """Results are new arrays, widened arrays, or written in place. The memory between the values of a target is unchanged."""
     for dtype, scale, wider in zip(ARRAY_DTYPES, cycle((2.0**16, 3.0)), cycle(("float32", "float64")), strict=False):
         values = layout(random(300_000, dtype))
         values.flags.writeable = False
@@ -166,7 +166,7 @@ def test_every_layout_gives_what_the_definition_gives(layout):
 @pytest.mark.clause("OVERFLOW-in-place")
 @pytest.mark.parametrize("length", [6, 300_000])
 def test_shared_memory_is_read_before_it_is_written(length):
-    """Arrays, views or *out* share memory, also with themselves. Disjoint views of one buffer are written in place."""
+    """Arrays share memory with each other, with *out* or with themselves. Disjoint views of one buffer are written in place."""
     array, half = random(2 * length), length
     view = array[1:]
     check_in_place([array, array], 3.0)
@@ -229,16 +229,16 @@ def test_unscaling_in_place_allocates_at_most_4_mib(shapes, count, monkeypatch):
 
 
 def test_blocks_gather_small_arrays_and_cut_large_ones():
-    """Together they contain each value once."""
+    """The blocks together contain each value once."""
     tree = [random(n) for n in (10, 5000, 20, 0, 4096, 5_000_000, 70, 4096)] + [random(10, np.float64)] * 2 + [random((0, 3))]
     tree += [random(4000) for _ in range(40)] + [random((700, 900))[:, ::2]]
     values = {}
-    cut = list(blocks.blocks_of(tree, tree))
-    for block in cut:
+    all_blocks = list(blocks.blocks_of(tree, tree))
+    for block in all_blocks:
         for index, source in zip(block.indices, block.sources, strict=True):
             values.setdefault(index, []).append(source)
     assert sorted(values) == [index for index, array in enumerate(tree) if array.size]
     joined = {index: np.concatenate([part.reshape(-1) for part in parts]) for index, parts in values.items()}
     assert all(alike(np.sort(joined[index]), np.sort(tree[index], axis=None)) for index in values)
-    assert sum(len(block.indices) > 1 for block in cut) >= 2
-    assert max(sum(source.size for source in block.sources) for block in cut) <= blocks.BLOCK
+    assert sum(len(block.indices) > 1 for block in all_blocks) >= 2
+    assert max(sum(source.size for source in block.sources) for block in all_blocks) <= blocks.BLOCK

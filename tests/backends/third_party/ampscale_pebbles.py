@@ -1,4 +1,4 @@
-"""Backend for pebbles, as a third party would write it: the generic functions, except those that use its arithmetic."""
+"""Backend for pebbles, as a third party would write it: the generic functions, except those that need arithmetic on arrays."""
 
 # ruff: noqa: F401, F811, ARG001 - imported functions are contents of the backend, and parameters have the names of functions
 

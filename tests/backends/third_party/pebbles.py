@@ -17,7 +17,7 @@ class Array:
 
     @property
     def shape(self):
-        """Return the shape: () for a number."""
+        """Return (n,) for a list of n numbers, and () for a number."""
         return (len(self.values),) if isinstance(self.values, list) else ()
 
     def __array_namespace__(self, *, api_version=None):
@@ -27,7 +27,7 @@ class Array:
 def asarray(values, *, dtype=float64, device=None):
     """Return a new array of a number or a list of numbers."""
     if dtype not in (float16, float32, float64, int32) or device not in (None, Array.device):
-        raise TypeError(f"no pebbles of {dtype} on {device}")
+        raise TypeError(f"dtype and device must be those of pebbles, got {dtype} on {device}")
     return Array(values, dtype)
 
 

@@ -10,7 +10,7 @@ HERE = Path(__file__).parent
 
 def install(folder, name, entry_points, *modules):
     """
-    Write into *folder* the files that an installer unpacks for version 0.1 of a package.
+    Write into *folder* the files that an installer unpacks for version 0.1 of a package. Return *folder*.
 
     Args:
         folder: Target folder.
@@ -28,7 +28,7 @@ def install(folder, name, entry_points, *modules):
 
 
 def python(code, *folders, **environment):
-    """Run *code* in a new interpreter that searches *folders* for modules first."""
+    """Return the completed process of *code* in a new interpreter that searches *folders* for modules first."""
     paths = os.pathsep.join(filter(None, [*map(str, folders), os.environ.get("PYTHONPATH")]))
     variables = {name: value for name, value in os.environ.items() if not name.startswith("AMPSCALE")}
     return subprocess.run(

@@ -42,7 +42,7 @@ class Tied(nn.Module):
 
 
 def module_of(inner, seed=0):
-    """Return a module that returns its loss, with fixed random weights."""
+    """Return a module that computes its loss, with random weights from *seed*."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in inner.parameters():
@@ -101,7 +101,7 @@ def test_gradients_equal_those_of_torch_autograd():
 
 @pytest.mark.clause("STEP-seed")
 def test_seeds_are_rounded_to_the_dtype_of_the_loss():
-    """In float16, 2**11 + 1 is rounded to 2**11, and 65520 is infinite, so a step with that scale overflows."""
+    """In float16, 2**11 + 1 is rounded to 2**11, and 65520 is infinite, so a step with a scale of 65520 overflows."""
     params, inputs = torch.ones(2), torch.tensor([1.0, -2.0])
     network = ampscale.Network(lambda w, x: (w * x).sum().to(torch.float16), params)
     gradients = [network.vjp(params, inputs)[1](torch.tensor(seed)).tolist() for seed in (2049.0, 65519.0, 65520.0)]
@@ -150,7 +150,7 @@ def test_params_are_the_trainable_values_of_a_module():
 @pytest.mark.clause("STEP-vjp")
 @pytest.mark.parametrize("inner", [lambda: nn.Linear(3, 2), Tied], ids=["linear", "tied"])
 def test_module_gradients_equal_those_of_backward(inner):
-    """A weight with two names has one gradient, the sum."""
+    """A weight with two names has one gradient, the sum over both uses."""
     module = module_of(inner())
     inputs = batch(outputs=module.inner(torch.ones(4, 3)).shape[1])
     network = network_of(module)
@@ -173,7 +173,7 @@ def test_unused_parameters_have_no_gradient():
 
 @pytest.mark.clause("STEP-no-gradients")
 def test_steps_without_gradients_count_as_attempted():
-    """The loss is constant, or the module is frozen, and the configured backend creates the state."""
+    """The loss is constant, or the module is frozen. For a frozen module, the configured backend creates the state."""
     module = module_of(nn.Linear(3, 2))
     module.forward = lambda *_: torch.ones(())
     with ampscale.use_backend("torch"):
@@ -185,7 +185,7 @@ def test_steps_without_gradients_count_as_attempted():
             assert (int(state.attempted), int(state.applied)) == (1, 0)
 
 
-def test_steps_update_buffers_and_random_numbers_like_module_calls():
+def test_steps_update_buffers_and_draw_random_numbers_like_module_calls():
     """Running means are updated in training mode only, and dropout uses the same random numbers."""
     module = module_of(nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2), nn.Dropout(0.5)))
     twin = module_of(nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2), nn.Dropout(0.5)))
@@ -202,19 +202,19 @@ def test_steps_update_buffers_and_random_numbers_like_module_calls():
 
 @pytest.mark.clause("STEP-network")
 def test_setting_params_writes_into_the_module():
-    """The parameters stay the same objects. Other names or shapes raise before anything is written."""
+    """The parameters stay the same objects. Other names or shapes raise an error before anything is written."""
     module = module_of(nn.Linear(3, 2))
     network, weight = network_of(module), module.inner.weight
-    new = {name: torch.full_like(value, 7) for name, value in network.params.items()}
-    network.params = new
+    new_params = {name: torch.full_like(value, 7) for name, value in network.params.items()}
+    network.params = new_params
     assert module.inner.weight is weight
     assert weight.requires_grad
-    assert equal(network.params, new)
+    assert equal(network.params, new_params)
     with pytest.raises(ValueError, match="same structure"):
         network.params = {"inner.weight": torch.zeros(2, 3), "other": torch.zeros(2)}
     with pytest.raises(ValueError, match=r"must have the shape \(2,\) of its parameter, got \(\)"):
         network.params = {"inner.weight": torch.zeros(2, 3), "inner.bias": torch.zeros(())}
-    assert equal(network.params, new)
+    assert equal(network.params, new_params)
 
 
 @pytest.mark.clause("STEP-network")
@@ -239,7 +239,7 @@ def test_modules_keep_their_parameters_after_an_interrupt(monkeypatch):
 @pytest.mark.clause("STEP-apply", "MACHINE-pure")
 @pytest.mark.parametrize("optimizer", [ampscale.optimizers.Momentum, ampscale.optimizers.AdamW])
 def test_train_step_changes_neither_module_nor_state(optimizer):
-    """The module, its `grad` and the old state are unchanged. No result requires gradients, so that memory does not grow."""
+    """The parameters, their `grad` and the old state are unchanged. No result requires gradients, so memory does not grow."""
     module = module_of(nn.Linear(3, 2)).to(torch.bfloat16)
     inputs = [value.to(torch.bfloat16) for value in batch()]
     original, (step, first) = copied(dict(module.named_parameters())), step_and_state(module, optimizer)

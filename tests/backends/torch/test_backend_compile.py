@@ -1,4 +1,4 @@
-"""torch.compile: update rules, functions and whole steps compile into one graph, which gives the same bits."""
+"""torch.compile: update rules, functions and whole steps compile into one graph, and the results have the same bits."""
 
 import shutil
 import sys
@@ -74,8 +74,8 @@ def step_and_state(network, optimizer):
     return lambda state, *inputs: ampscale.train_step(network, optimizer, rule, state, *inputs, max_norm=1.0), state
 
 
-def both(step, state, compiler):
-    """Yield pairs of state and report of each step, compiled and eager."""
+def compiled_and_eager(step, state, compiler):
+    """Yield for each step the state and report of the compiled function, and the state and report of the eager function."""
     compiled_step, left, right = compiled(step, compiler), state, state
     for inputs in batches():
         left, right = compiled_step(left, *inputs), step(right, *inputs)
@@ -110,7 +110,7 @@ def test_update_compiles_into_one_graph():
 @pytest.mark.clause("BACKENDS-bit-identical", "OVERFLOW-same-everywhere")
 @NEEDS_COMPILER
 def test_unscale_and_check_compiles_into_one_graph():
-    """Values include infinities and subnormal numbers of all formats. Other scales do not recompile."""
+    """Values include infinities and subnormal numbers of all formats. Another scale causes no recompilation."""
     unscale_and_check = compiled(ampscale.unscale_and_check, "inductor")
     ampscale.unscale_and_check([torch.ones(1)], 1.0)
     tree = {name: LIBRARY.put(bit_patterns(name)[1:]) for name in DTYPES} | {"none": None, "one": torch.tensor(7.0)}
@@ -124,19 +124,19 @@ def test_unscale_and_check_compiles_into_one_graph():
 @pytest.mark.clause("OVERFLOW-both-sides", "SCALING-round-once", "NORMS-global")
 @NEEDS_COMPILER
 def test_16_bit_values_are_rounded_in_a_graph():
-    """Without this rounding, a compiler would fuse the operations and check their float32 intermediate results."""
+    """A compiler that fused the operations without rounding would check float32 results. In the last case, quotients overflow."""
 
-    def twice(tree, factor):
+    def scale_and_unscale(tree, factor):
         scaled = ampscale.scale(tree, factor)
-        again = ampscale.unscale_check_and_norm(scaled, factor), ampscale.global_norm(scaled)
-        return list(map(ampscale.all_finite, scaled)), again, ampscale.unscale_and_check(tree, factor)
+        results = ampscale.unscale_check_and_norm(scaled, factor), ampscale.global_norm(scaled)
+        return list(map(ampscale.all_finite, scaled)), results, ampscale.unscale_and_check(tree, factor)
 
-    twice_compiled = compiled(twice, "inductor")
+    compiled_function = compiled(scale_and_unscale, "inductor")
     formats = torch.float16, torch.bfloat16
-    for of_largest, factor, finite in ((1, 2.0, False), (1 / 3, 1.7, True), (0, 1 / 3, True), (1, 0.5, True)):
-        tree = [torch.full((33,), torch.finfo(dtype).max * of_largest or 1.0, dtype=dtype) for dtype in formats]
-        results = twice_compiled(tree, torch.tensor(factor))
-        assert equal(results, twice(tree, torch.tensor(factor)))
+    for share_of_largest, factor, finite in ((1, 2.0, False), (1 / 3, 1.7, True), (0, 1 / 3, True), (1, 0.5, True)):
+        tree = [torch.full((33,), torch.finfo(dtype).max * share_of_largest or 1.0, dtype=dtype) for dtype in formats]
+        results = compiled_function(tree, torch.tensor(factor))
+        assert equal(results, scale_and_unscale(tree, torch.tensor(factor)))
         assert results[0] == [finite, finite]
     quotients, flag = results[-1]
     assert all(torch.isinf(quotient).all() for quotient in quotients)
@@ -165,7 +165,7 @@ def test_train_step_compiles_into_one_graph():
     network = ampscale.Network(loss_fn, parameters())
     step, state = step_and_state(network, ampscale.optimizers.Momentum(network, [0.1, 0.05], nesterov=True))
     applied = []
-    for (new_state, report), (expected, expected_report) in both(step, state, "aot_eager"):
+    for (new_state, report), (expected, expected_report) in compiled_and_eager(step, state, "aot_eager"):
         assert equal(new_state, expected)
         assert equal(list(report), list(expected_report))
         applied.append(bool(report.applied))
@@ -181,7 +181,7 @@ def test_train_step_of_a_module_compiles_into_one_graph(monkeypatch):
     original = {name: parameter.detach().clone() for name, parameter in module.named_parameters()}
     step, state = step_and_state(module, ampscale.optimizers.AdamW(network_of(module), 0.1))
     with torch._dynamo.config.patch(trace_autograd_ops=True):
-        for (new_state, report), (expected, expected_report) in both(step, state, "aot_eager"):
+        for (new_state, report), (expected, expected_report) in compiled_and_eager(step, state, "aot_eager"):
             assert equal(new_state, expected)
             assert equal(list(report), list(expected_report))
             monkeypatch.setitem(sys.modules, f"imported_after_{int(new_state.attempted)}_steps", sys)
@@ -198,7 +198,7 @@ def test_graphs_read_the_parameters_of_the_state(monkeypatch):
     monkeypatch.setitem(globals(), "NETWORK", network)
     monkeypatch.setitem(globals(), "OPTIMIZER", optimizer)
     state = ampscale.init_train_state(network.params, optimizer, RULE)
-    steps = list(both(step_of_a_global_network, state, "inductor"))
+    steps = list(compiled_and_eager(step_of_a_global_network, state, "inductor"))
     for (new_state, report), (expected, expected_report) in steps:
         for left, right in zip(leaves(new_state.params), leaves(expected.params), strict=True):
             torch.testing.assert_close(left, right)
@@ -207,7 +207,7 @@ def test_graphs_read_the_parameters_of_the_state(monkeypatch):
 
 
 def step_of_a_global_network(state, *inputs):
-    """Use global variables, as scripts do."""
+    """Run a training step of global variables, as scripts do."""
     return ampscale.train_step(NETWORK, OPTIMIZER, RULE, state, *inputs)
 
 

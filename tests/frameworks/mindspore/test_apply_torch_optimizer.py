@@ -199,23 +199,23 @@ def test_sparse_gradients_of_an_embedding_are_applied(cell, detector):
 @pytest.mark.parametrize("communicator", [SINGLE_REPLICA, SingleReplica()])
 def test_a_gradient_that_overflows_float16_is_not_applied(cell, fused, communicator):
     """
-    With a scale below 1, float16 represents the scaled gradient 60000 but not the unscaled one.
+    With a scale below 1, float16 represents the scaled gradient 60000 but not the unscaled gradient 120000.
 
-    A cell treats another `SingleReplica` than the default as the communicator of several ranks.
+    A cell treats any `SingleReplica` except the default object like a communicator of several ranks.
     """
     model = Product(torch.float16)
     optimizer = torch.optim.SGD(model.parameters(), lr=2.0**-14, fused=fused)
     step = cell(model, optimizer, scale_sense=torch.tensor(0.5), communicator=communicator)
     for w, change in ((120000.0, 0.0), (60000.0, 60000 * 2.0**-14)):
-        before = model.w[0].item()
+        old_weight = model.w[0].item()
         step([w, 0.0], [0.0])
-        assert before - model.w[0].item() == pytest.approx(change, abs=2**-8)
+        assert old_weight - model.w[0].item() == pytest.approx(change, abs=2**-8)
 
 
 @pytest.mark.clause("STEP-network", "MINDFORMERS-ema")
 @pytest.mark.filterwarnings("error")
 def test_torch_optimizers_update_a_network_of_parameters():
-    """The optimizer updates the parameters that were passed in; copies of them are detached."""
+    """The optimizer updates the tensors that were passed in. Outputs and the moving average are detached from them."""
     params = {"w": nn.Parameter(torch.ones(2)), "b": torch.ones(1, requires_grad=True), "c": torch.ones(1)}
     network = Network(lambda params, x: (params["w"] * x).sum() + params["b"].sum() + params["c"].sum(), params)
     step = MFTrainOneStepCell(network, torch.optim.SGD(params.values(), lr=0.5), scale_sense=8.0, ema_decay=0.5)
@@ -253,12 +253,12 @@ def test_an_optimizer_holds_parameters_of_the_network_only():
 
 @pytest.mark.parametrize("make", [torch.optim.LBFGS, torch.optim.SparseAdam])
 def test_no_gradient_is_left_after_an_optimizer_raised(make):
-    """LBFGS requires a closure, and SparseAdam sparse gradients."""
+    """LBFGS raises an error without a closure, and SparseAdam raises one for dense gradients."""
     model = Product()
-    before = parameter_bits(model)
+    old_bits = parameter_bits(model)
     with pytest.raises((TypeError, RuntimeError)):
         cell_of(model, make(list(model.parameters())))([1.0, 1.0], [1.0])
-    assert parameter_bits(model) == before
+    assert parameter_bits(model) == old_bits
     assert [parameter.grad for parameter in model.parameters()] == [None, None]
 
 
@@ -287,10 +287,10 @@ def test_a_loss_without_parameters_changes_nothing(fused):
     """The outputs are torch tensors, as in any step."""
     model = Product()
     model.forward = lambda: torch.ones(())
-    before = parameter_bits(model)
+    old_bits = parameter_bits(model)
     scale = DynamicLossScaleUpdateCell(2**10, 2, 2)
     step = MFTrainOneStepCell(model, torch.optim.AdamW(model.parameters(), fused=fused), True, 1.0, scale, True)
     output = step()
     assert all(isinstance(value, torch.Tensor) for value in output)
     assert (bool(output.overflow), float(output.global_norm), output.size.tolist()) == (False, 0.0, [])
-    assert parameter_bits(model) == before
+    assert parameter_bits(model) == old_bits

@@ -23,7 +23,7 @@ def state_of(scaler):
 @pytest.mark.clause("MINDSPORE-scaler-abstract")
 @pytest.mark.parametrize("missing", ["scale", "unscale", "adjust"])
 def test_a_subclass_must_implement_all_three_methods(missing):
-    """A subclass that lacks one cannot be instantiated."""
+    """A subclass that lacks a method cannot be instantiated."""
     methods = {name: lambda _, value: value for name in ("scale", "unscale", "adjust")}
     assert type("Subclass", (LossScaler,), methods)().adjust(True) is True
     del methods[missing]
@@ -46,10 +46,10 @@ def test_a_subclass_must_implement_all_three_methods(missing):
 def test_scale_multiplies_and_unscale_divides(scaler_of, dtype, value, inputs, scaled, unscaled):
     """Each result is computed in at least float32 and rounded once to the input's dtype. The input is unchanged."""
     scaler, values = scaler_of(value), array(inputs, dtype)
-    before = bits([values])
+    old_bits = bits([values])
     up, down = scaler.scale(values), scaler.unscale(values)
     assert bits([up, down]) == bits([array(scaled, dtype), array(unscaled, dtype)])
-    assert bits([values]) == before
+    assert bits([values]) == old_bits
     assert not np.shares_memory(up, values)
     assert not np.shares_memory(down, values)
 
@@ -81,7 +81,7 @@ def test_scale_and_counter_of_a_dynamic_scaler_can_be_set():
 
 @pytest.mark.clause("MINDSPORE-static-fixed", "MINDSPORE-static-adjust-ignores", "MINDSPORE-adjust-returns")
 def test_adjust_of_a_static_scaler_ignores_its_argument():
-    """It returns False, and the scale is unchanged."""
+    """`adjust` returns False, and the scale is unchanged."""
     scaler = StaticLossScaler(8)
     for anything in (True, False, np.asarray(False), None, "x", 0, array([INF])):
         assert scaler.adjust(anything) is False
@@ -129,7 +129,7 @@ def test_adjust_accepts_a_single_bool():
 
 @pytest.mark.clause("MINDSPORE-all-finite-flat", "MINDSPORE-all-finite-empty")
 def test_all_finite_requires_a_flat_tuple_or_list_of_arrays():
-    """Anything else is a TypeError, and an empty container a ValueError."""
+    """Anything else raises a TypeError, and an empty tuple a ValueError."""
     for error, name, inputs, actual in (
         (TypeError, "inputs", (value for value in [array(1)]), "generator"),
         (TypeError, "inputs[1]", (array(1), None), "NoneType"),

@@ -33,12 +33,12 @@ def test_a_step_returns_loss_overflow_and_loss_scale():
 
 @pytest.mark.clause("MINDSPORE-cell-last-step", "STEP-report")
 def test_last_step_is_the_report_of_the_last_step():
-    """The report has copies of both scales and the learning rate, and the flags of the step."""
+    """The report has copies of the used scale, the next scale and the learning rate, and the flags of the step."""
     network = linear([1, 2])
     cell = TrainOneStepWithLossScaleCell(network, optimizers.SGD(network, 0.5), DynamicLossScaleUpdateCell(8, 2, 1))
     assert cell.last_step is None
     reports = [cell(x) and cell.last_step for x in (FINE, BAD)]
-    assert [report.loss for report in reports[:1]] == [cell.network(FINE) + 0.5 * np.sum(FINE**2)]
+    assert reports[0].loss == cell.network(FINE) + 0.5 * np.sum(FINE**2)
     assert [(report.finite, report.applied, report.status) for report in reports] == [(True, True, 0), (False, False, 1)]
     assert [(report.scale, report.next_scale, report.learning_rate) for report in reports] == [(8, 16, 0.5), (16, 8, 0.5)]
     assert all(report.global_norm is None and report.status.dtype == np.int32 for report in reports)
@@ -47,7 +47,7 @@ def test_last_step_is_the_report_of_the_last_step():
 @pytest.mark.clause("MINDSPORE-cell-loss")
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_returned_loss_is_unscaled(dtype):
-    """The loss has its own dtype and is that of the parameters before the update, even if it is infinite or NaN."""
+    """The loss keeps its dtype and is computed with the parameters before the update, even if it is infinite or NaN."""
     network = linear([1, 2], dtype=dtype)
     cell = TrainOneStepWithLossScaleCell(network, optimizers.SGD(network, 0.25), array(1024))
     losses = [cell(x).loss for x in (FINE, array([1, 1]), array([INF, 1]), array([NAN, 1]), array([1, 1]))]
@@ -66,7 +66,7 @@ def test_a_vector_of_losses_keeps_its_shape():
 
 @pytest.mark.clause("MINDSPORE-cell-loss-scale", "MINDSPORE-cell-scale-cell")
 def test_the_returned_loss_scale_is_the_updated_one():
-    """A step uses the scale that the previous one returned."""
+    """A step uses the scale that the previous step returned."""
     pattern = "FFFOFFFFOOFOOOFF"
     for setting in SETTINGS[:4]:
         network, loop = linear([1, 2]), loops_mindspore.DynamicLossScaleUpdateCell(*setting)
@@ -78,7 +78,7 @@ def test_the_returned_loss_scale_is_the_updated_one():
 
 @pytest.mark.clause("MINDSPORE-cell-scale-array", "MINDSPORE-cell-snapshot")
 def test_passed_and_returned_scales_are_copies():
-    """Later steps do not change them, and writing into them does not change the cell."""
+    """Later steps do not change these scales, and writing into them does not change the cell."""
     passed = array([8])
     cell = TrainOneStepWithLossScaleCell(linear([1, 2]), Recorder(), passed)
     passed[...] = 2
@@ -94,7 +94,7 @@ def test_passed_and_returned_scales_are_copies():
 @pytest.mark.clause("MINDSPORE-cell-skip")
 @pytest.mark.parametrize("make", [optimizers.SGD, optimizers.Momentum, optimizers.AdamW])
 def test_an_overflow_changes_nothing_in_the_optimizer(make):
-    """After F O O F, weights, master weights, moments, step count and schedule equal those after F F bit for bit."""
+    """After the steps FOOF, weights, master weights, moments, step count and schedule equal those after FF bit for bit."""
 
     def trained(pattern):
         network = linear([1, 2], dtype="float16")
@@ -155,11 +155,8 @@ class CustomUpdateCell:
 @pytest.mark.clause("MINDSPORE-cell-scale-cell")
 def test_the_scale_starts_at_the_loss_scale_of_the_update_cell():
     """A number or an array is accepted; the scale is always float32 of shape ()."""
-    ours = [FixedLossScaleUpdateCell(8), DynamicLossScaleUpdateCell(8, 2, 2)]
-    for update_cell in [
-        *ours,
-        *(CustomUpdateCell(False, first) for first in (8, 8.0, array(8), array(8, "float64"), array([8]))),
-    ]:
+    update_cells = [CustomUpdateCell(False, first) for first in (8, 8.0, array(8), array(8, "float64"), array([8]))]
+    for update_cell in (FixedLossScaleUpdateCell(8), DynamicLossScaleUpdateCell(8, 2, 2), *update_cells):
         network = linear()
         cell = TrainOneStepWithLossScaleCell(network, Recorder(), update_cell)
         assert bits([cell.scale_sense]) == bits([array(8)])
@@ -170,7 +167,7 @@ def test_the_scale_starts_at_the_loss_scale_of_the_update_cell():
 @pytest.mark.clause("MINDSPORE-process-loss-scale")
 @pytest.mark.parametrize("overflow", [True, False, np.True_, np.asarray(True), np.asarray(False)])
 def test_process_loss_scale_returns_its_input(overflow):
-    """The result is the same object. The scale changes only if there is an update cell; invalid flags raise."""
+    """The result is the same object. The scale changes only if there is an update cell. Invalid flags raise an error."""
     for scale_sense, after in ((array(8), 8), (DynamicLossScaleUpdateCell(8, 2, 1), 4 if overflow else 16)):
         cell = TrainOneStepWithLossScaleCell(linear(), Recorder(), scale_sense)
         for wrong, error in ((None, TypeError), (1, TypeError), ("x", TypeError), (np.asarray([True]), ValueError)):
@@ -184,7 +181,7 @@ def test_process_loss_scale_returns_its_input(overflow):
 @pytest.mark.clause("MINDSPORE-cell-scale-cell", "MINDSPORE-update-cell-call", "MINDSPORE-process-loss-scale")
 @pytest.mark.parametrize("result", [np.asarray(True), np.asarray(False), True, False])
 def test_a_custom_update_cell_updates_the_scale_and_decides_about_the_step(result):
-    """The cell is called once per step with the scale itself and the flag. It can apply a step despite an overflow."""
+    """The update cell is called once per step, with the scale itself and the flag. If it returns False, the optimizer runs."""
     update_cell = CustomUpdateCell(result)
     cell = TrainOneStepWithLossScaleCell(linear(), Recorder(), update_cell)
     outs = [cell(x) for x in (FINE, BAD, FINE)]

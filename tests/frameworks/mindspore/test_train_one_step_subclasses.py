@@ -57,17 +57,15 @@ class Logged(TrainOneStepWithLossScaleCell):
 @pytest.mark.clause("MINDSPORE-subclasses", "MINDSPORE-start-order", "MINDSPORE-status-token", "STEP-order")
 @both_detectors
 def test_a_step_calls_each_of_the_three_methods_once(detector):
-    """The order is loss, start, backward, status, scale, optimizer; each receives the results of the previous calls."""
+    """The order is loss, start, backward, status, process, optimizer; each method receives the results of earlier ones."""
     cell = cell_of(Logged, detector=detector())
     scale = cell.scale_sense
     cell(FINE)
     assert [entry[0] for entry in cell.log] == ["loss", "start", "backward", "status", "process", "optimizer"]
-    (_, loss), (_, pre_cond, compute_input, (started, same)), (_, seed), (_, status, output, overflow), (_, argument), _ = (
-        cell.log
-    )
+    (_, loss), (_, pre_cond, compute_input, (started, returned)), (_, seed), status_call, (_, argument), _ = cell.log
+    _, status, output, overflow = status_call
     assert pre_cond is loss
-    assert compute_input is scale
-    assert same is scale
+    assert compute_input is returned is scale
     assert status is started
     assert argument is overflow
     assert bits([seed, *output]) == bits([array(8), FINE])
@@ -120,16 +118,16 @@ def test_a_subclass_may_return_its_own_status_object(detector, own_status):
             super().start_overflow_check(pre_cond, compute_input)
             return own_status, compute_input
 
-    cell, scan = cell_of(Subclass, detector=detector()), cell_of()
+    cell, default_cell = cell_of(Subclass, detector=detector()), cell_of()
     for step in "FOF":
-        assert bits(cell(data(step))) == bits(scan(data(step)))
+        assert bits(cell(data(step))) == bits(default_cell(data(step)))
         assert cell.log[3][:2] == ("status", own_status) or cell.log[3][1] is own_status
 
 
 @pytest.mark.clause("MINDSPORE-subclasses")
 @pytest.mark.parametrize("other", [array(2), array([2]), array(2, "float64"), 2.0])
 def test_a_subclass_may_start_the_backward_pass_from_another_scale(other):
-    """The gradients are unscaled by that scale; the returned and updated scale is the cell's."""
+    """The gradients are unscaled by that scale; the cell updates and returns its own scale."""
 
     class Subclass(Logged):
         def start_overflow_check(self, pre_cond, compute_input):
@@ -145,7 +143,7 @@ def test_a_subclass_may_start_the_backward_pass_from_another_scale(other):
 @pytest.mark.parametrize("result", [True, False])
 @pytest.mark.parametrize("make", [np.asarray, bool])
 def test_a_subclass_may_override_the_overflow_status(result, make):
-    """The cell returns the result as an array, updates the scale by it, and skips the step if it is True."""
+    """The cell returns the status as an array. If the status is True, the step is skipped and the scale backs off."""
     cell = cell_of(subclass(get_overflow_status=lambda *_: make(result)))
     outs = [cell(FINE), cell(BAD)]
     assert bits([out.overflow for out in outs]) == bits([np.asarray(result)] * 2)
@@ -172,7 +170,7 @@ def test_a_subclass_may_decide_which_steps_are_skipped(skip, make, functional):
 @pytest.mark.clause("MINDSPORE-subclasses", "MINDSPORE-get-overflow-status", "MINDSPORE-start-overflow-check")
 @both_detectors
 def test_a_subclass_may_write_its_own_construct(detector):
-    """Written as in MindSpore's tutorials, it returns the results of the inherited step."""
+    """A `construct` as in MindSpore's tutorials returns the results of the inherited `construct`."""
 
     class Tutorial(TrainOneStepWithLossScaleCell):
         def construct(self, *inputs):
@@ -183,7 +181,7 @@ def test_a_subclass_may_write_its_own_construct(detector):
             assert bool(self.apply_gradients(gradients, skip)) is not bool(cond)
             return loss, cond, np.array(self.scale_sense)
 
-    own, inherited = cell_of(Tutorial, detector=detector()), cell_of()
+    tutorial, inherited = cell_of(Tutorial, detector=detector()), cell_of()
     for step in "FOOFFOF":
-        assert bits(own(data(step))) == bits(inherited(data(step)))
-    assert [bits(call) for call in own.optimizer.calls] == [bits(call) for call in inherited.optimizer.calls]
+        assert bits(tutorial(data(step))) == bits(inherited(data(step)))
+    assert [bits(call) for call in tutorial.optimizer.calls] == [bits(call) for call in inherited.optimizer.calls]

@@ -15,7 +15,7 @@ from ampscale.frameworks.mindspore import DynamicLossScaleUpdateCell, TrainOneSt
 @pytest.mark.clause("MINDSPORE-cell-scale-checked")
 @pytest.mark.parametrize("value", [float("nan"), 0.0])
 def test_the_initial_scale_of_an_update_cell_must_be_positive_and_finite(value):
-    """The cell may be any object with the two methods."""
+    """The update cell may be any object with `get_loss_scale` and `__call__`."""
 
     class Custom:
         def get_loss_scale(self):

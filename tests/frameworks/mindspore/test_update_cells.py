@@ -51,7 +51,7 @@ def test_an_overflow_must_be_a_single_bool(cell_of):
 @pytest.mark.clause("MINDSPORE-update-cell-fixed", "MINDSPORE-update-cell-initial")
 @both_cells
 def test_get_loss_scale_returns_the_initial_scale(cell_of):
-    """Calls do not change it. A fixed cell leaves every scale unchanged."""
+    """Calls do not change the initial scale. A fixed cell leaves every scale unchanged."""
     cell, scale = cell_of(0.5), array([8])
     for overflow in (False, False, True, True, True):
         cell(scale, np.asarray(overflow))
@@ -72,7 +72,7 @@ def test_the_cell_equals_the_plain_loop_on_every_pattern(setting):
 
 @pytest.mark.clause("MINDSPORE-update-cell-reciprocal")
 def test_the_reciprocal_for_a_float64_scale_is_a_float64_number():
-    """In either dtype, the reciprocal of 3 is inexact."""
+    """The reciprocal of 3 is inexact, and differs between float32 and float64."""
     scale = array(10, "float64")
     DynamicLossScaleUpdateCell(10, 3, 2)(scale, True)
     assert scale == 10 * (1 / 3)

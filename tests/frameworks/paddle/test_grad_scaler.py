@@ -18,13 +18,13 @@ LARGEST = float(np.finfo(np.float32).max)
 DEFAULTS = {name: parameter.default for name, parameter in signature(GradScaler).parameters.items()}
 NUMBERS = list(DEFAULTS)[1:6]
 
-# First scale, incr_ratio, decr_ratio, incr_every_n_steps, decr_every_n_nan_or_inf.
+# Initial scale, incr_ratio, decr_ratio, incr_every_n_steps, decr_every_n_nan_or_inf.
 SETTINGS = [(8.0, 2.0, 0.5, 2, 2), (1000.0, 1.1, 0.8, 1, 3), (2.0**-125, 2.0, 0.5, 4, 1), (2.0**126, 3.0, 0.1, 2, 2)]
 
 
 @pytest.mark.clause("PADDLE-getters", "PADDLE-defaults")
 def test_getters_return_arguments_and_set_values():
-    """The state dict has the same names; setters return None."""
+    """The state dict uses the names of the arguments as keys; setters return None."""
     scaler, arguments = GradScaler(), (False, 1024.0, 3.0, 0.25, 5, 4, False)
     for instance, expected in ((scaler, tuple(DEFAULTS.values())[:7]), (GradScaler(*arguments), arguments)):
         numbers = (getattr(instance, f"get_{name}")() for name in NUMBERS)
@@ -182,7 +182,7 @@ def test_a_disabled_scaler_saves_and_loads_an_empty_state():
 
 @pytest.mark.clause("PADDLE-load-state-dict", "PADDLE-fixed-step")
 def test_loading_within_a_step_ends_it():
-    """The progress of the optimizers belonged to another run."""
+    """The loaded state belongs to another run, so the optimizer may step again before an update."""
     scaler, optimizer = scaler_at(8), GradientDescent(array([8]))
     scaler.step(optimizer)
     scaler.load_state_dict({**PUBLISHED, "use_dynamic_loss_scaling": False})

@@ -15,7 +15,7 @@ INF = np.inf
 @pytest.mark.parametrize("call", ["step", "minimize"])
 @pytest.mark.parametrize("dynamic", [True, False])
 def test_a_monitor_receives_each_step(call, finite, dynamic):
-    """`begin` receives scaled gradients, and `end` unscaled ones; with a fixed scale, the call itself ends the step."""
+    """`begin` receives scaled gradients, and `end` unscaled ones; with a fixed scale, `step` itself calls `end`."""
     monitor, optimizer = RecordingMonitor(), GradientDescent(np.float32([8 if finite else INF]), None)
     scaler = scaler_at(8.0, use_dynamic_loss_scaling=dynamic, monitor=monitor)
     loss = np.float32(2)
@@ -31,8 +31,8 @@ def test_a_monitor_receives_each_step(call, finite, dynamic):
 
 
 @pytest.mark.clause("PADDLE-monitor", "PADDLE-abandon")
-def test_optimizers_that_were_only_unscaled_have_an_end_and_abandoned_ones_have_none():
-    """The monitor receives the end of the first optimizer, whose flag the update counts."""
+def test_end_is_called_for_optimizers_that_were_only_unscaled_but_not_for_abandoned_ones():
+    """The update counts the flag of the first optimizer, which did not step."""
     monitor, optimizers = RecordingMonitor(), [GradientDescent(np.float32([8])) for _ in range(2)]
     scaler = scaler_at(8.0, monitor=monitor)
     for optimizer in optimizers:

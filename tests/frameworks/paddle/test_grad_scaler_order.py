@@ -59,7 +59,7 @@ def test_a_disabled_scaler_only_calls_the_optimizer():
 @pytest.mark.parametrize("order", ["good bad", "bad good", "good fine"])
 @pytest.mark.parametrize("unscale_first", [True, False])
 def test_optimizers_share_the_scale_but_not_the_flag(order, unscale_first):
-    """Only the optimizer with finite gradients steps; the scale is updated once, for an overflow."""
+    """Only optimizers with finite gradients step. The update counts one overflow or one finite step."""
     pair = {"good": GradientDescent(array([8])), "bad": GradientDescent(array([NAN])), "fine": GradientDescent(array([16]))}
     scaler = scaler_at(8, incr_every_n_steps=2, decr_every_n_nan_or_inf=2)
     for name in order.split() if unscale_first else ():

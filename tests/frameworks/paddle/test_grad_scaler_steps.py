@@ -78,7 +78,7 @@ def test_unsupported_arguments_of_minimize_change_nothing(scaler):
 @pytest.mark.parametrize("call", ["minimize", "step", "unscale_"])
 def test_an_optimizer_must_have_parameters_and_a_step(call):
     """A TypeError names the type of the value. `unscale_` requires no step."""
-    module = SimpleNamespace(parameters=list, step=list)  # `parameters` is a method, as that of a torch module
+    module = SimpleNamespace(parameters=list, step=list)  # `parameters` is a method, like that of a torch module
     wrong = [("optimizer", value, TypeError) for value in (None, 1, object(), [array(1)], lambda: None, module)]
     wrong += [("optimizer", SimpleNamespace(parameters=[]), TypeError)] if call != "unscale_" else []
     check_rejected(lambda _, value: getattr(scaler_at(8), call)(value), wrong, got=lambda value: type(value).__name__)
@@ -101,7 +101,7 @@ def test_gradients_are_divided_in_place(dtype):
 @pytest.mark.clause("PADDLE-unscale")
 @pytest.mark.parametrize("call", ["minimize", "step", "unscale_"])
 def test_a_read_only_gradient_raises_before_any_change(call):
-    """The gradients before it are still scaled, and the call does not count."""
+    """The gradient before the read-only one is still scaled, and the call does not count."""
     locked = array([8])
     locked.flags.writeable = False
     optimizer, scaler = GradientDescent(array([8]), locked), scaler_at(8)
@@ -127,7 +127,7 @@ def test_gradients_can_be_edited_between_unscaling_and_the_step(call):
 
 @pytest.mark.clause("PADDLE-unscale-dtypes")
 def test_a_step_without_gradients_counts_as_finite():
-    """The optimizer steps."""
+    """The optimizer steps, and the scale grows."""
     optimizer, scaler = GradientDescent(None, None), scaler_at(8)
     assert scaler.step(optimizer) is True
     scaler.update()

@@ -82,8 +82,8 @@ def test_sparse_gradients_are_coalesced_before_the_check():
     optimizer, twin_optimizer = (torch.optim.SGD(module.parameters(), lr=2.0**-10) for module in (words, twin))
     scaler = GradScaler(init_loss_scaling=2.0)
     for rows, factor, applied in (([1, 3, 1], 3.0, True), ([2, 2], 1e38, False), ([2, 0], 1e38, True)):
-        for module, used, scale in ((words, optimizer, scaler.scale), (twin, twin_optimizer, lambda loss: loss)):
-            used.zero_grad()
+        for module, module_optimizer, scale in ((words, optimizer, scaler.scale), (twin, twin_optimizer, lambda loss: loss)):
+            module_optimizer.zero_grad()
             scale((module(torch.tensor(rows)) * factor).sum()).backward()
         assert scaler.step(optimizer) == applied
         scaler.update()

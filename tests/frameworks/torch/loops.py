@@ -26,7 +26,7 @@ ours, theirs = partial(GradScaler, "cpu"), partial(torch.amp.GradScaler, "cpu")
 
 
 def scaler_at(scale, **settings):
-    """Return a scaler of ampscale that has scaled a tensor, and grows at every finite step."""
+    """Return a scaler of ampscale that has scaled a tensor, and whose scale grows at every finite step."""
     scaler = GradScaler(**{"init_scale": scale, "growth_interval": 1, **settings})
     scaler.scale(torch.ones(()))
     return scaler
@@ -51,7 +51,7 @@ def parameters_of(optimizer):
 
 
 def run_step(scaler, *values):
-    """Run a step with one gradient of these values and the update, and return whether it was applied."""
+    """Run a step with one gradient of these values, and the update. Return True if the step was applied."""
     applied = scaler.step(optimizer_with(torch.tensor(values)))
     scaler.update()
     return applied
@@ -94,7 +94,7 @@ def started(scaler, make_optimizer, device="cpu"):
 
 
 def batch_of(step, part=0):
-    """Return the inputs and targets of a step, or of a micro-batch of it."""
+    """Return the inputs and targets of a step, or of its micro-batch *part*."""
     generator = torch.Generator().manual_seed(1000 * part + step)
     return torch.randn(4, 3, generator=generator), torch.randn(4, 2, generator=generator)
 
@@ -108,7 +108,7 @@ def bits(tree):
     return [bits(value) for value in tree] if isinstance(tree, list | tuple) else tree
 
 
-# Each function runs one iteration, multiplies the losses of the two networks by *factors*, and returns the results of the steps.
+# These functions run one iteration with the losses of the two networks times *factors*, and return the results of the steps.
 
 
 def together(run, step, factors):

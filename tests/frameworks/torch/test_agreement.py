@@ -14,7 +14,7 @@ from ampscale.frameworks.torch import GradScaler
     ("finite", "has_gradients", "parameter_after", "scale"), [(True, True, -1, 16), (False, True, 0, 4), (True, False, 0, 8)]
 )
 def test_the_ranks_decide_on_the_step_together(finite, has_gradients, parameter_after, scale):
-    """A step without gradients on any rank does not count."""
+    """A step in which no rank has gradients does not count."""
 
     class Ranks(SingleReplica):
         def agree(self, *_, **__):
@@ -85,7 +85,7 @@ def unscale_zeros(scaler, *params):
 
 @pytest.mark.clause("TORCH-dtensor-ranks", "REPLICAS-settings-compared")
 def test_ranks_compare_the_parameters_on_a_mesh_of_all_ranks(mesh):
-    """Plain parameters, and those on a slice of the mesh, such as a pipeline stage, can differ between ranks."""
+    """Plain parameters, and those on a slice of the mesh, such as a pipeline stage, can differ, and are not compared."""
     from torch.distributed.tensor import DTensor, Shard
 
     compared = []
@@ -104,7 +104,7 @@ def test_ranks_compare_the_parameters_on_a_mesh_of_all_ranks(mesh):
 
 @pytest.mark.clause("TORCH-dtensor-ranks")
 def test_ranks_that_share_dtensors_need_no_communicator(mesh):
-    """The scaler creates one for the process group of their mesh. Without DTensors, nothing is exchanged."""
+    """The scaler creates a communicator for the process group of the mesh. Without DTensors, nothing is exchanged."""
     from torch.distributed.tensor import DTensor, Shard
     from torch.distributed.tensor.debug import CommDebugMode
 

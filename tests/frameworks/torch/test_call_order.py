@@ -71,7 +71,7 @@ def test_every_order_of_calls_has_torchs_outcome(gradient):
 @pytest.mark.clause("TORCH-several-optimizers", "TORCH-update", "TORCH-call-order", "REPLICAS-one-update")
 @pytest.mark.parametrize("order", ["AaBb", "BbAa", "ABab", "ABba", "aBb", "bAa", "abAB"])
 def test_each_optimizer_has_its_own_call_order(order):
-    """Capital letters unscale. The optimizer that overflowed is skipped, and the scale backs off once."""
+    """A capital letter is `unscale_`, a small one `step`. Optimizer b overflows and is skipped, and the scale backs off once."""
     scaler = GradScaler(init_scale=8.0)
     good, bad = Loop(scaler, 3.0), Loop(scaler, float("nan"))
     for loop in (good, bad):

@@ -41,7 +41,7 @@ def test_a_scaler_stays_enabled_on_every_device():
 @pytest.mark.clause("TORCH-getters")
 @pytest.mark.parametrize("enabled", [True, False])
 def test_getters_return_constructor_arguments(enabled):
-    """Setters change them."""
+    """Setters change these values."""
     scaler = GradScaler("cpu", 1024.0, 3.0, 0.25, 5, enabled)
     assert [scaler.is_enabled(), *(getattr(scaler, f"get_{name}")() for name in NUMBERS)] == [enabled, 3.0, 0.25, 5]
     for name, value in zip(NUMBERS, (4.0, 0.125, 7), strict=True):
@@ -101,12 +101,12 @@ PUBLISHED = {"scale": 1024.0, "growth_factor": 3.0, "backoff_factor": 0.25, "gro
 
 @pytest.mark.clause("TORCH-state-dict")
 def test_the_state_dict_has_torchs_five_keys():
-    """Order, values and types are equal."""
-    scaler, theirs = scaled(), torch.amp.GradScaler("cpu")
-    theirs.scale(torch.ones(()))
-    for saved_scaler in (scaler, theirs):
+    """Order, values and types equal those of torch."""
+    scaler, torch_scaler = scaled(), torch.amp.GradScaler("cpu")
+    torch_scaler.scale(torch.ones(()))
+    for saved_scaler in (scaler, torch_scaler):
         run_step(saved_scaler, 1.0)
-    saved, published = scaler.state_dict(), theirs.state_dict()
+    saved, published = scaler.state_dict(), torch_scaler.state_dict()
     assert list(saved.items()) == list(published.items())
     assert [type(value) for value in saved.values()] == [type(value) for value in published.values()]
 
@@ -130,7 +130,7 @@ def test_a_loaded_state_replaces_the_scalers_own(make, scale):
 def test_an_invalid_state_dict_changes_nothing(make):
     """The error names missing and unknown keys."""
     scaler = make()
-    before = scaler.state_dict()
+    old_state = scaler.state_dict()
     wrong = [("scale", value, ValueError) for value in NO_SCALE] + [("scale", "1024", TypeError), ("scale", True, TypeError)]
     wrong += [(name, 1.0, ValueError) for name in ("growth_factor", "backoff_factor")] + [("growth_interval", 0, ValueError)]
     wrong += [(name, "2", TypeError) for name in NUMBERS]
@@ -146,7 +146,7 @@ def test_an_invalid_state_dict_changes_nothing(make):
     for state in (None, [1024.0], np.zeros(2)):
         with pytest.raises(TypeError, match="mapping"):
             scaler.load_state_dict(state)
-    assert scaler.state_dict() == before
+    assert scaler.state_dict() == old_state
 
 
 @pytest.mark.clause("TORCH-enabled", "TORCH-getters")
@@ -209,7 +209,7 @@ def test_copying_within_a_step_raises(copied, call):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_process_can_read_a_scaler_that_another_thread_was_reading():
-    """The thread that holds the locks of a scaler and of its copy does not exist in the child process to release them."""
+    """The thread that holds the locks of a scaler and its copy does not exist in the child process, so it cannot release them."""
     code = """
         import copy, os, threading, torch
         from ampscale.frameworks.torch import GradScaler
@@ -231,7 +231,7 @@ def test_a_forked_process_can_read_a_scaler_that_another_thread_was_reading():
 
 
 def test_a_loss_on_another_device_is_scaled_there():
-    """The scale stays on its device."""
+    """The scale stays on the device of the first loss."""
     scaler = GradScaler("cpu", init_scale=8.0)
     assert float(scaler.scale(torch.ones(()))) == 8
     assert scaler.scale(torch.ones((), device="meta")).device.type == "meta"

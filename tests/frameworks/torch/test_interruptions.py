@@ -13,10 +13,10 @@ RATE, GRADIENT = 0.5, [2.0, 4.0]
 
 @pytest.fixture(autouse=True)
 def _grad_mode():
-    """Restore autograd: Python runs no __exit__ after an error at the line that leaves a `with`, where tracing can raise one."""
-    before = torch.is_grad_enabled()
+    """Restore autograd's mode: Python does not run __exit__ if tracing raises an error at the line that leaves a `with` block."""
+    was_enabled = torch.is_grad_enabled()
     yield
-    torch.set_grad_enabled(before)
+    torch.set_grad_enabled(was_enabled)
 
 
 class Loop(World):
@@ -38,7 +38,7 @@ class Loop(World):
             self.scaler.scale((self.parameter * torch.tensor(GRADIENT)).sum()).backward()
 
     def state(self):
-        """Return parameter, gradient, the scaler's state dict, and the stages of optimizers."""
+        """Return parameter, gradient, the scaler's state dict, and the stage of each optimizer."""
         saved = None if self.scaler._placement == WRITING else self.scaler.state_dict()
         stages = [progress.stage for progress in self.scaler._progress.values()]
         return self.parameter.tolist(), self.parameter.grad.tolist(), saved, stages
@@ -46,10 +46,10 @@ class Loop(World):
     def step(self):
         """Run one iteration."""
         self.backward()
-        before = self.parameter.detach().clone()
+        old_parameter = self.parameter.detach().clone()
         assert self.scaler.step(self.optimizer)
         self.scaler.update()
-        assert torch.equal(self.parameter, before - RATE * torch.tensor(GRADIENT))
+        assert torch.equal(self.parameter, old_parameter - RATE * torch.tensor(GRADIENT))
 
     def recover(self):
         """Follow the advice of the error messages."""
@@ -103,8 +103,7 @@ CALLS = {
 @at_every_point
 def test_an_interrupted_call_of_torchs_scaler_leads_to_no_wrong_result(name, events):
     """The parameters are checked too."""
-    counts = outcomes(events, *CALLS[name])
-    assert counts.total() > 5
+    assert outcomes(events, *CALLS[name]).total() > 5
 
 
 class Product(torch.nn.Module):
@@ -140,9 +139,9 @@ class Cell(World):
 
     def step(self):
         """Run one step."""
-        before = self.cell.network.module.weight.detach().clone()
+        old_weight = self.cell.network.module.weight.detach().clone()
         self.cell(torch.tensor(GRADIENT))
-        assert torch.equal(self.cell.network.module.weight, before - RATE * torch.tensor(GRADIENT))
+        assert torch.equal(self.cell.network.module.weight, old_weight - RATE * torch.tensor(GRADIENT))
 
     def recover(self):
         """Restore the weights and the state dict."""
@@ -154,6 +153,5 @@ class Cell(World):
 @pytest.mark.clause("MINDSPORE-cell-interrupted")
 @at_every_point
 def test_an_interrupted_step_of_a_cell_on_torch_leads_to_no_wrong_result(events):
-    """The optimizer may write in place."""
-    counts = outcomes(events, Cell, lambda world: world.cell(torch.tensor(GRADIENT)))
-    assert counts["rejected"] > 5
+    """An optimizer of torch writes in place, so that the cell may reject further steps."""
+    assert outcomes(events, Cell, lambda world: world.cell(torch.tensor(GRADIENT)))["rejected"] > 5

@@ -15,7 +15,7 @@ INF = float("inf")
 
 
 class Loop:
-    """Training loop with a monitor, whose `zero_grad` can set gradients to None or to zero, or do nothing."""
+    """Training loop with a monitor. Its method `zero` sets the gradients to None ("none") or zero ("zeros"), or does nothing."""
 
     def __init__(self, make=lambda params: torch.optim.SGD(params, lr=0.25), zeroing="none", **settings):
         self.params = [torch.ones(2, requires_grad=True), torch.ones((), requires_grad=True)]
@@ -36,7 +36,7 @@ class Loop:
         self.zero()
 
     def flags(self, iteration):
-        """Run *iteration* four times, and return the flags `stale` and `modified` of each."""
+        """Run *iteration* four times, and return the flags `stale` and `modified` of each iteration."""
         for _ in range(4):
             iteration(self)
         return [(begin.stale, begin.modified) for begin in self.monitor.begins]
@@ -99,11 +99,11 @@ def test_stored_scales_do_not_change_later():
 
 
 @pytest.mark.clause("TORCH-monitor", "TORCH-no-gradients")
-def test_optimizers_without_gradients_and_abandoned_ones_have_no_end():
-    """Every other optimizer has an end, even if it did not step."""
+def test_end_is_not_called_for_optimizers_without_gradients_and_abandoned_ones():
+    """`end` is called for every other optimizer, even if it did not step."""
     loop = Loop()
     others = [torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=0.1) for _ in range(3)]
-    unscaled, abandoned, without = others
+    unscaled, abandoned, without_gradients = others
     loop.scaler.scale(loop.loss()).backward()
     for optimizer in (unscaled, abandoned):
         optimizer.param_groups[0]["params"][0].grad = torch.ones(1)
@@ -111,16 +111,14 @@ def test_optimizers_without_gradients_and_abandoned_ones_have_no_end():
         loop.scaler.unscale_(optimizer)
     loop.scaler.abandon(abandoned)
     loop.finish()
-    assert [begin.owner for begin in loop.monitor.begins] == [unscaled, abandoned, without, loop.optimizer]
-    assert [(end.owner, end.applied, numbers(end)[2]) for end in loop.monitor.ends] == [
-        (unscaled, False, True),
-        (loop.optimizer, True, True),
-    ]
+    assert [begin.owner for begin in loop.monitor.begins] == [unscaled, abandoned, without_gradients, loop.optimizer]
+    ends = [(end.owner, end.applied, numbers(end)[2]) for end in loop.monitor.ends]
+    assert ends == [(unscaled, False, True), (loop.optimizer, True, True)]
 
 
 @pytest.mark.clause("TORCH-monitor")
 def test_sparse_gradients_are_reported_as_their_values():
-    """Duplicates are added first, as the scaler does."""
+    """Values with the same index are added first, as the scaler does."""
     table = torch.nn.Embedding(4, 1, sparse=True)
     monitor = RecordingMonitor()
     optimizer, scaler = torch.optim.SGD(table.parameters(), lr=0.1), GradScaler("cpu", init_scale=8.0, monitor=monitor)
@@ -178,6 +176,7 @@ def clipped(loop):
 
 
 def zeroed_first(loop):
+    """Reset the gradients before the backward pass, and not after the update."""
     zeroing, loop.zeroing = loop.zeroing, "forgotten"
     loop.optimizer.zero_grad(set_to_none=zeroing == "none")
     plain(loop)
@@ -185,7 +184,7 @@ def zeroed_first(loop):
 
 
 def zeroed_after_another_loss(loop):
-    """Reset the gradients after the loss of another network, which is not a step of this one, has written into them."""
+    """Reset the gradients before the backward pass, after another, unscaled loss has written into them."""
     loop.loss().backward()
     zeroed_first(loop)
 
@@ -226,7 +225,7 @@ RESET = [zeroed_first, zeroed_after_another_loss, zeroed_before_update, reset_by
 @pytest.mark.parametrize("zeroing", ["none", "zeros"])
 @pytest.mark.parametrize("iteration", [*NEVER_RESET, *RESET])
 def test_correct_loops_have_no_flags(iteration, zeroing):
-    """They include the documented loops, and several ways to reset the gradients."""
+    """The loops include the documented ones, and several ways to reset the gradients."""
     assert Loop(zeroing=zeroing).flags(iteration) == 4 * [(False, False)]
 
 
@@ -251,7 +250,7 @@ def test_a_skipped_step_does_not_hide_a_forgotten_zero_grad():
 
 @pytest.mark.clause("TORCH-monitor")
 def test_abandoned_gradients_that_are_not_reset_are_reported():
-    """The next gradients are added to the unscaled ones."""
+    """Gradients of the next backward pass are added to the abandoned ones."""
     loop = Loop(zeroing="forgotten")
     plain(loop)
     for _ in range(2):
@@ -275,7 +274,7 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("unscales", [False, True])
 def test_changes_before_unscaling_are_reported(change, zeroing, unscales):
-    """`modified` is set from the second iteration on, since the first one installs the hook that reads the counter."""
+    """`modified` is set from the second iteration on, since the first one installs the hook that reads the version counter."""
 
     def iteration(loop):
         loop.scaler.scale(loop.loss()).backward()
@@ -336,7 +335,7 @@ def test_each_parameter_group_has_its_own_hook():
 
 @pytest.mark.clause("TORCH-copies")
 def test_copies_have_no_monitor_and_hooks_end_with_their_scaler():
-    """The parameters outlive the scaler, so its hooks must not stay on them."""
+    """The parameters outlive the scaler, whose hooks must therefore be removed from them."""
     loop = Loop()
     plain(loop)
     for duplicate in (copy.copy(loop.scaler), copy.deepcopy(loop.scaler), pickle.loads(pickle.dumps(loop.scaler))):

@@ -31,7 +31,7 @@ def test_two_hundred_steps_equal_torchs(loop, optimizer):
     run = started(loops.ours(**SETTINGS), OPTIMIZERS[optimizer])
     states, results = zip(*trained(run, LOOPS[loop], range(STEPS)), strict=True)
     assert list(states) == reference(loop, optimizer)
-    applied = [[bool(result) for result in both] for both in results]
+    applied = [[bool(result) for result in step_results] for step_results in results]
     assert applied == [[factor == 1 for factor in factors_at(step)] for step in range(STEPS)]
 
 

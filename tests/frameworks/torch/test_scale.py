@@ -16,7 +16,7 @@ KEPT = [torch.float32, torch.float64, torch.complex64, torch.complex128]
 @pytest.mark.clause("TORCH-scale", "TORCH-scale-dtype")
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, *KEPT], ids=str)
 def test_scale_returns_a_new_tensor_of_the_same_shape(dtype):
-    """16-bit values become float32, since the result exceeds float16; the argument is unchanged, and gradients flow."""
+    """16-bit values become float32, since the product can exceed float16; the argument is unchanged, and gradients flow."""
     for shape in ((), (1,), (2, 3), (0,)):
         outputs = torch.full(shape, 100, dtype=dtype, requires_grad=True)
         result = GradScaler(init_scale=1024.0).scale(outputs)
@@ -69,7 +69,7 @@ def test_containers_keep_their_types():
     ],
 )
 def test_only_floating_point_tensors_are_scaled(outputs, path, actual):
-    """Anything else is a TypeError with its path and type. It does not count as the first scaled tensor."""
+    """Anything else raises a TypeError with path and type, and does not count as the first scaled tensor."""
     scaler = GradScaler()
     with pytest.raises(TypeError, match=rf"^{path} must be .*{actual}"):
         scaler.scale(outputs)

@@ -11,7 +11,7 @@ from frameworks.torch.loops import INF, OPTIMIZERS, bits, scaler_at
 
 from ampscale.frameworks.torch import GradScaler
 
-ATTRIBUTES = ("grad_scale", "found_inf")  # that torch sets on an optimizer that skips on the device
+ATTRIBUTES = ("grad_scale", "found_inf")  # attributes that torch sets on an optimizer that skips on the device
 
 
 class RecordingOptimizer(torch.optim.SGD):
@@ -47,7 +47,7 @@ class OlderContract(RecordingOptimizer):
 
 
 def optimizer_with(*values, make=RecordingOptimizer):
-    """Return an optimizer with a gradient of 1 and each value; None is a parameter without gradient."""
+    """Return an optimizer with the gradient [1, value] for each of *values*; None is a parameter without gradient."""
     return loops.optimizer_with(*(None if value is None else torch.tensor([1.0, value]) for value in values), make=make)
 
 
@@ -58,7 +58,7 @@ def gradients(optimizer):
 @pytest.mark.clause("TORCH-step", "TORCH-step-returns")
 @pytest.mark.parametrize(("gradient", "applied"), [(8.0, True), (INF, False)])
 def test_arguments_reach_the_optimizer(gradient, applied):
-    """`step` calls the optimizer for finite gradients only, and returns True if it did."""
+    """`step` calls the optimizer for finite gradients only, and returns True if it called the optimizer."""
     optimizer = optimizer_with(gradient)
     assert scaler_at(8.0).step(optimizer, None, 3, rate=0.5) is applied
     assert [(call.args, call.kwargs, call.attributes) for call in optimizer.calls] == [((None, 3), {"rate": 0.5}, {})] * applied
@@ -124,7 +124,7 @@ def test_a_step_synchronizes_once_and_a_fused_optimizer_never(optimizer, gradien
 @pytest.mark.parametrize(("gradient", "found_inf"), [(8.0, 0.0), (INF, 1.0)])
 @pytest.mark.parametrize("unscale_first", [True, False])
 def test_an_optimizer_that_skips_on_the_device_has_two_attributes(gradient, found_inf, unscale_first):
-    """Such an optimizer is always called, with unscaled gradients; the attributes are removed afterwards."""
+    """The optimizer is always called, with unscaled gradients; the attributes are removed afterwards."""
     optimizer, scaler = optimizer_with(gradient, make=OnDeviceOptimizer), scaler_at(8.0)
     if unscale_first:
         scaler.unscale_(optimizer)
@@ -160,7 +160,7 @@ def test_grad_scale_of_the_caller_applies_to_this_step(own, unscale_first, gradi
 @pytest.mark.clause("TORCH-fused")
 @pytest.mark.parametrize(("gradient", "applied"), [(8.0, True), (INF, False)])
 def test_an_optimizer_with_a_grad_scaler_argument_does_not_receive_it(gradient, applied):
-    """Such an optimizer is treated like any other: it is called with unscaled, finite gradients."""
+    """The optimizer is treated like any other: it is called with unscaled, finite gradients."""
     optimizer = optimizer_with(gradient, make=OlderContract)
     assert scaler_at(8.0).step(optimizer) is applied
     assert [(call.args, call.attributes) for call in optimizer.calls] == [((None, None), {})] * applied
@@ -174,14 +174,14 @@ def test_an_optimizer_without_gradients_is_not_called_and_does_not_count(make, u
     optimizer = optimizer_with(None, None, make=make)
     scaler = scaler_at(8.0, growth_interval=2)
     scaler.load_state_dict({**scaler.state_dict(), "_growth_tracker": 1})
-    before = scaler.state_dict()
+    old_state = scaler.state_dict()
     if unscale_first:
         scaler.unscale_(optimizer)
     assert scaler.step(optimizer) is False
     with pytest.raises(RuntimeError, match="step"):
         scaler.step(optimizer)
     scaler.update()
-    assert (optimizer.calls, scaler.state_dict()) == ([], before)
+    assert (optimizer.calls, scaler.state_dict()) == ([], old_state)
     assert scaler.step(optimizer) is False
 
 

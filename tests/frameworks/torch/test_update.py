@@ -24,13 +24,8 @@ FACTORS = {
     "init_scale": st.sampled_from([2.0**16, FLOOR, 1.5 * FLOOR, LARGEST, 2.0**127]) | st.floats(FLOOR, LARGEST, width=32),
 }
 
-CHANGES = [
-    *[("update", value) for value in (4.0, 3.0)],
-    *[("set_growth_factor", value) for value in (2.0, 3.0)],
-    *[("set_backoff_factor", value) for value in (0.25, 0.3)],
-    *[("step", value) for value in (1.0, INF)],
-    *[(name, None) for name in ("get_scale", "state_dict")],
-]
+CHANGES = [("update", 4.0), ("update", 3.0), ("set_growth_factor", 2.0), ("set_growth_factor", 3.0), ("set_backoff_factor", 0.25)]
+CHANGES += [("set_backoff_factor", 0.3), ("step", 1.0), ("step", INF), ("get_scale", None), ("state_dict", None)]
 
 
 @pytest.mark.clause(

@@ -1,4 +1,4 @@
-"""Known failures of `torch.amp.GradScaler` that this class does not have; each test shows both."""
+"""Known failures of `torch.amp.GradScaler` that ampscale's class does not have. Each test runs both classes."""
 
 import pytest
 import torch
