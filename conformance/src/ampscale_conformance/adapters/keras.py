@@ -90,11 +90,11 @@ def scaled(loss: Any, state: Any) -> Any:
 def differentiated(state: Any, data: list[Any]) -> tuple[Any, list[Any]]:
     """Return the loss of the linear network, and its scaled gradients."""
 
-    def both(values: list[Any]) -> Any:
+    def scaled_and_unscaled(values: list[Any]) -> Any:
         products = [(value.astype("float32") * entry.astype("float32")).sum() for value, entry in zip(values, data, strict=True)]
         return scaled(sum(products), state), sum(products)
 
-    gradients, loss = jax.grad(both, has_aux=True)(state[3])
+    gradients, loss = jax.grad(scaled_and_unscaled, has_aux=True)(state[3])
     return loss, gradients
 
 

@@ -102,7 +102,7 @@ class Lightning(Trainer):
 
 
 class Accelerate(Trainer):
-    """accelerate. Its float16 mode, without which it clips scaled gradients, is set at the end, since a CPU disables it."""
+    """accelerate. Its float16 mode is set last, since a CPU disables it; without the mode, scaled gradients would be clipped."""
 
     info = replace(
         Lightning.info,

@@ -28,8 +28,8 @@ class SupportedRules:
 
         Raises Unsupported if a constant cannot be set, or the settings contradict each other.
         """
-        if missing := sorted(set(settings) - self.parameters):
-            raise Unsupported(f"{self.name} has no {' and no '.join(missing)} to set")
+        if fixed := sorted(set(settings) - self.parameters):
+            raise Unsupported(f"{self.name} has no {' and no '.join(fixed)} to set")
         if "init_scale" not in settings and "init_scale" in self.parameters:
             settings = {"init_scale": self.start(**settings), **settings}
         try:

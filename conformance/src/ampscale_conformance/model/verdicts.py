@@ -44,7 +44,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Trajectory:
-    """Scales step by step, beginning with the initial one: the oracle's, and the implementation's as far as it was read."""
+    """Expected and actual scales, the initial one and one per step; the actual scales only as far as they were read."""
 
     finite: str  # one "+" (finite) or "-" (overflow) per step
     expected: Sequence[float]

@@ -75,7 +75,7 @@ class Loop:
 
     def update(self) -> bool:
         """
-        Update the scale from all unscaled gradients, and end the iteration; raise Rejected if no optimizer has any.
+        Update the scale from all unscaled gradients, and end the iteration; raise Rejected if no optimizer was unscaled.
 
         Return False if the published scaler raises an error instead: MACHINE-would-raise.
         """

@@ -48,7 +48,7 @@ def clip_coefficient(norm: Number, max_norm: float, dtype: str) -> Number:
     """
     Return the factor of a clipped tree. Each operation is rounded in *dtype*, the dtype of the norm.
 
-    *norm* has the digits of *dtype* and any exponent. If it exceeds the range of *dtype*, epsilon is negligible. *max_norm* is
+    *norm* has the digits of *dtype* and any exponent; beyond the range of *dtype*, epsilon is negligible. *max_norm* is
     positive and finite.
     """
     if rounded(norm, dtype) == math.inf != norm:
@@ -84,8 +84,8 @@ def _norm(tree: Any, dtype: str) -> Number:
 
 def _sum(terms: list[Number]) -> Number:
     """Return the exact sum of non-negative numbers. Infinities and NaN follow IEEE 754."""
-    others = [term for term in terms if isinstance(term, float) and term != 0]  # the square of -0.0 is a float, too
-    return sum(others) if others else sum((Fraction(term) for term in terms), Fraction(0))
+    non_finite = [term for term in terms if isinstance(term, float) and term != 0]  # the square of -0.0 is a float, too
+    return sum(non_finite) if non_finite else sum((Fraction(term) for term in terms), Fraction(0))
 
 
 def multiplied(leaf: Bits, factor: Number) -> Bits:

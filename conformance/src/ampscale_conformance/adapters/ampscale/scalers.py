@@ -68,13 +68,13 @@ class DynamicLossScaleManager:
 
 
 class AmpscaleGradScaler:
-    """Base of both scalers for hand-written loops: limits the scale to `EDGE`, and returns whether a step was applied."""
+    """Base of the adapters for Paddle's and torch's scaler. It limits the scale to `EDGE`; `step` returns whether it stepped."""
 
     name = "ampscale"
 
     def create(self, rule: Any) -> Any:
         """Raise Unsupported if the published scale could leave the normal float32 numbers, which ampscale's scale never does."""
-        scaler = super().create(rule)  # type: ignore[misc]  # of the published scaler's adapter
+        scaler = super().create(rule)  # type: ignore[misc]  # defined by the published scaler's adapter
         if not 1 / EDGE <= rule.init_scale <= EDGE:
             raise Unsupported("the scale must be from 2**-100 to 2**100; it stays a normal number, unlike the published one")
         return scaler
