@@ -47,7 +47,7 @@ def sharded(device: str, scale: float, growth_factor: float = 2.0, backoff_facto
 
 
 def wrapped(placement: str, first: Sequence[Any], rank: int, _with_shards: bool) -> tuple[Any, Callable[..., None]]:
-    """Return a parameter and its backward pass. The parameter has one element, or one on each rank with values if it is sharded."""
+    """Return a parameter and its backward pass. The parameter has one element, or if sharded, one on each rank with values."""
     with_shards = placement == "sharded"
     size = len(first) - first.count(None) if with_shards else 1
     model = column(size)

@@ -27,7 +27,7 @@ from .step_drawn import draw_training
 Leaf = tuple[str, tuple[int, ...]]  # a dtype and a shape
 SHAPES = ((2,), (), (2, 3), (0, 3), (1,), (300,))
 NUMBERS = (8.0, -24.0, 0.0, 12.0, -0.0, 1.5, 20.0)
-LARGE = {"float16": 24.0, "float64": 2.0**1023}  # of other dtypes 2**127; divided by less than 1, they overflow
+LARGE = {"float16": 24.0, "float64": 2.0**1023}  # 2**127 in other dtypes; divided by less than 1, they overflow
 LEAST = 2.0**-10  # scale by which float16 arrays of NUMBERS can be divided
 TREES: dict[str, Callable[[list[Any]], Any]] = {
     "list": lambda items: items,
@@ -109,7 +109,7 @@ def _tree(tree: Sequence[Leaf | None], number: int = 0, kind: Any = "", index: i
 
 
 def _unscaled(tree: Any, scale: float, actual: Any = None) -> Any:
-    """Return the expected tree, in float32 where a 16-bit array was returned so."""
+    """Return the expected tree, with an array in float32 if the implementation returned it in float32."""
     dtypes = {path: getattr(leaf, "dtype", None) for path, leaf in leaves(actual)}
     widened = iter(["float32" if dtypes.get(path) == "float32" else None for path, leaf in leaves(tree) if leaf is not None])
     return map_tree(lambda leaf: tensors.unscale(leaf, scale, next(widened)), tree)

@@ -17,7 +17,7 @@ from . import calls_drawn
 from .calls_loop import Loop, is_static, simple_rule
 from .rows import Row, rows
 
-ROUNDS = 5  # the number of elements of the first optimizer, so that each has an infinity once
+ROUNDS = 5  # the number of elements of the first optimizer, so that each element is infinite or NaN once
 
 SCRIPTS = """
 CALLS-step/step-unscales | set step update

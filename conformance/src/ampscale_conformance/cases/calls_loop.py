@@ -16,15 +16,15 @@ from .machine_lockstep import LARGEST
 
 SIMPLE = {"growth_factor": 2.0, "backoff_factor": 0.5, "hysteresis": 1}
 Shape = tuple[int, ...]
-# of the parameters of each optimizer: some equal ones, and blocks of four or eight elements with a remainder
+# Shapes of the parameters of each optimizer. Some are equal, and some sizes are not multiples of four or eight.
 SHAPES: dict[str, tuple[Shape, ...]] = {"a": ((2,), (), (2,)), "b": ((), (3, 3), (3, 3)), "c": ((7,), (7,), (0, 3), (1,), (7,))}
-FINITE = (1.0, -2.0, 0.5, 3.0, 0.0, -0.25, 1.5)  # gradients; a prime number, so that each element has each of them
+FINITE = (1.0, -2.0, 0.5, 3.0, 0.0, -0.25, 1.5)  # gradients; their number is prime, so that each element has each of them
 SPECIAL = {
     "inf": (math.inf, math.nan, -math.inf),
     "wide": (2.0**60, 2.0**-60, -(2.0**60), -0.0, 1 + 2.0**-20),
     "huge": (2.0**127, -(2.0**127)),  # infinite when multiplied by a scale above 1, or divided by one below 1
 }
-EVERYWHERE = {"zero": (0.0, -0.0), "large": ((2 - 2.0**-23) * 2.0**127,)}  # of two of the latter, the sum is infinite
+EVERYWHERE = {"zero": (0.0, -0.0), "large": ((2 - 2.0**-23) * 2.0**127,)}  # the sum of two large ones is infinite
 
 
 def simple_rule(subject: Subject, **settings: Any) -> Any:
@@ -44,7 +44,7 @@ def needs_finite(scale: float) -> None:
 
 
 def needs_power_of_two(scale: float, subject: Subject | None = None) -> None:
-    """Raise Unsupported for other scales, unless *subject* claims division: the last bit can differ."""
+    """Raise Unsupported for any other scale, whose quotients can differ in the last bit, unless *subject* claims division."""
     needs_finite(scale)
     if math.frexp(scale)[0] != 0.5 and (subject is None or "division" not in subject.info.capabilities):
         raise Unsupported(f"the scale is {scale!r}, and the expected values are exact only for powers of two")

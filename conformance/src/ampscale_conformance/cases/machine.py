@@ -30,8 +30,8 @@ CONDITIONS: dict[str, Only] = {
     ),
 }
 
-# The script is an overflow trace: "+" (finite) or "-" (overflow). `only` is one of the conditions; the other options are
-# constants, and those of `trace`.
+# The script is an overflow trace: "+" (finite) or "-" (overflow). `only` names one of `CONDITIONS`; the other options
+# are constants of the rule, and options of `trace`.
 TRACES = """
 MACHINE-state/starts-at-its-initial-scale | | init_scale=2**8
     ignored constant: the first scale is fixed
@@ -145,7 +145,7 @@ def stays_at_its_own_floor(subject: Subject) -> None:
 
 @case("MACHINE-max-scale", 0, "missing bound: the scale grows beyond the published scaler's own max_scale")
 def stays_at_its_own_cap(subject: Subject) -> None:
-    """The preset's own max_scale is not overridden. The initial scale is half the power of two below it."""
+    """The preset's own max_scale is not overridden. The initial scale is half the power of two below that maximum."""
     _follow_to_own_bound(subject, "max_scale", "+++++", lambda bound: 2.0 ** (frexp(bound)[1] - 2), growth_interval=1)
 
 

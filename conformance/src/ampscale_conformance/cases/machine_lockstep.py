@@ -90,7 +90,7 @@ class LockstepRun:
         return self
 
     def compare(self) -> "LockstepRun":
-        """Compare the scales. The implementation's is rounded to the rule's dtype first, since a wider one may store it."""
+        """Compare the scales. The actual scale, which may be stored in a wider dtype, is rounded to the rule's dtype first."""
         after = f"after step {len(self.finite) - 1} (counted from 0)" if self.finite else "at the start"
         point, scale = self.oracle.point, self.subject.read_scale(self.handle)
         self._record(scale)

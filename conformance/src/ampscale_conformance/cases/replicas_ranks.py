@@ -26,7 +26,7 @@ _NEEDS |= {"reduced sharded": "mixed-placements", "sharded reduced": "mixed-plac
 
 def ranks(name: str, script: str, catches: str) -> Case:
     """
-    Return a case that trains on ranks with the placements of arrays before the colon, and checks all scales and steps.
+    Return a case that trains on ranks and checks all scales and steps. The script begins with the placement of each array.
 
     Two replicated arrays have an optimizer each.
     """

@@ -23,13 +23,13 @@ NEAR = 1e-5  # relative tolerance, for different formulas and roundings of publi
 CLIPPED = 1e-4  # absolute tolerance of clipped parameters, for the epsilon of the formulas in each step
 STEPS = 10  # of a trace, which is repeated
 # The letters of a trace: a finite step, an overflow, and finite data that just overflow when they are multiplied by the scale;
-# with clipping, also gradients of which one has another magnitude, or all have another one or the largest one.
+# with clipping, also gradients with one or all elements of another magnitude, or with all elements of the largest magnitude.
 KINDS = {"-": "inf", "!": "huge", "w": "wide", "x": "large"}
 FACTORS = {"t": 2.0**-60, "l": 2.0**60, "0": 0.0, "h": 2.0**70, "s": 2.0**8, "u": 2.0**-16}
 OUTPUTS = {"loss": "loss", "global_norm": "norm", "learning_rate": "schedule", "attempted": "counters", "applied": "counters"}
 CLAIMS = OUTPUTS | {"max_norm": "clip", "momentum": "momentum"}  # capabilities that outputs and options require
 RATES = (0.5, 0.25, 1.0, 0.125, 0.5, 1.0, 0.25, 0.5, 0.125, 1.0)  # one for each step, since what follows is not specified
-SCHEDULES = {"rates": RATES, "fine": tuple(rate * (1 + 2.0**-12) for rate in RATES)}  # the latter in 13 bits
+SCHEDULES = {"rates": RATES, "fine": tuple(rate * (1 + 2.0**-12) for rate in RATES)}  # rates of 13 bits in "fine"
 
 
 class Cell:

@@ -20,7 +20,7 @@ CLAIMS = trees_drawn.CLAIMS | {"float16": "float16"} | dict.fromkeys(("int32", "
 
 def vector_cases(table: str) -> Iterator[Case]:
     """
-    Yield a case for each row of a table. Its script is the id of a test vector, and its bug the one that the vector detects.
+    Yield a case for each row of a table. The script of a row is the id of a test vector, which also names the bug.
 
     The option `ulps` is the number of units in the last place by which results may differ; without it, a quotient by another
     number than a power of two requires the capability "division".

@@ -19,7 +19,7 @@ COUNTS = (1, 2, 3) * 9 + (12, 100)  # of arrays
 SHAPES = ((1,), (), (3,), (2, 2), (0, 3), (2, 1, 1, 3, 1), (1, 3), (0,), (33, 2))
 MATRICES = ((2, 3), (4, 5), (5, 2))
 LARGE = ((1030,), (34, 65), (4099,), (70_001,))
-SPECIAL: tuple[dict[str, Any], ...] = ({"count": 330}, *({"count": 1, "shapes": [shape]} for shape in LARGE))  # of `draw_tree`
+SPECIAL: tuple[dict[str, Any], ...] = ({"count": 330}, *({"count": 1, "shapes": [shape]} for shape in LARGE))  # for `draw_tree`
 CLAIMS = {"bfloat16": "bfloat16", **dict.fromkeys(PARTS, "complex")}  # capabilities of dtypes
 REACH = 30  # range of exponents around 0: scaled values stay normal, since some libraries flush subnormal ones to zero
 PERIOD = 7  # number of elements after which arrays repeat themselves
@@ -45,7 +45,7 @@ class Tree(NamedTuple):
     nest: Callable[[list[Any]], Any]
 
     def filled(self, pick: Pick, draw_pattern: Callable[[Pick, str], int]) -> Any:
-        """Return the tree with drawn elements: a few for each dtype. Its arrays repeat them, starting at one of two."""
+        """Return the tree with drawn elements. Arrays repeat the few elements of their dtype, starting with the first or second."""
         dtypes = dict.fromkeys(array.dtype for array in self.arrays if array is not None)
         pools = {dtype: [draw_pattern(pick, dtype) for _ in range(PERIOD)] for dtype in dtypes}
         return self.nest(
@@ -74,9 +74,9 @@ def draw_tree(
     count: int = 0,
 ) -> Tree:
     """
-    Draw a tree of arrays, of one dtype or several: the basic ones, those that are claimed, and *dtypes*.
+    Draw a tree of arrays of one or several dtypes: the basic ones, those that are claimed, and *dtypes*.
 
-    They have these *layouts*, as far as the library has them, and *shapes*. Their number is *count*, or drawn if that is 0.
+    The arrays have these *shapes*, and those of the *layouts* that the library has. *count* is their number; 0 to draw it.
     """
     every = (*float_dtypes(info), *dtypes)
     palette = pick((("float32",), (pick(every),), (pick(every),), ("float32", "float64"), every))

@@ -42,7 +42,7 @@ class Server:
         return write_line({"id": request["id"], **self._outcome(request)})
 
     def number(self, kind: str, value: Any) -> int:
-        """Return the number of an object, which it keeps if it is changed in place."""
+        """Return the number of an object. An object that is changed in place keeps its number."""
         number = self._numbers.setdefault((kind, id(value)), len(self._objects))
         self._objects[kind, number] = value
         return number
