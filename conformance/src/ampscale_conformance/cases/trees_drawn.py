@@ -45,7 +45,7 @@ class Tree(NamedTuple):
     nest: Callable[[list[Any]], Any]
 
     def filled(self, pick: Pick, draw_pattern: Callable[[Pick, str], int]) -> Any:
-        """Return the tree with drawn elements. Arrays repeat the few elements of their dtype, starting with the first or second."""
+        """Return the tree with drawn elements. Arrays repeat a few elements of their dtype, from the first or second one on."""
         dtypes = dict.fromkeys(array.dtype for array in self.arrays if array is not None)
         pools = {dtype: [draw_pattern(pick, dtype) for _ in range(PERIOD)] for dtype in dtypes}
         return self.nest(
