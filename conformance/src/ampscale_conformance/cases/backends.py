@@ -27,7 +27,7 @@ from .step_drawn import draw_training
 Leaf = tuple[str, tuple[int, ...]]  # a dtype and a shape
 SHAPES = ((2,), (), (2, 3), (0, 3), (1,), (300,))
 NUMBERS = (8.0, -24.0, 0.0, 12.0, -0.0, 1.5, 20.0)
-LARGE = {"float16": 24.0, "float64": 2.0**1023}  # 2**127 in other dtypes; divided by less than 1, they overflow
+LARGE = {"float16": 24.0, "float64": 2.0**1023}  # of other dtypes 2**127; divided by less than 1, they overflow
 LEAST = 2.0**-10  # scale by which float16 arrays of NUMBERS can be divided
 TREES: dict[str, Callable[[list[Any]], Any]] = {
     "list": lambda items: items,

@@ -51,15 +51,15 @@ CALLS-update-closes/an-optimizer-that-rests-counts-no-more | set set:inf/b step 
 CALLS-unscale-once/unscale-twice-is-rejected | set unscale_ unscale_ step update
     double unscale: a second unscale_ is accepted, or divides before it raises an error
 CALLS-unscale-once/unscale-after-step-is-rejected | set step unscale_ update
-    late unscale: it follows the step
+    late unscale: unscale_ is accepted after step, or divides before it raises an error
 CALLS-step-once/step-twice-is-rejected | set step step update
-    double step: one backward pass updates twice
+    double step: one backward pass updates the parameters twice
 CALLS-step-once/step-after-a-skip-is-rejected | set:inf step step update
-    double step: a skip does not count
+    double step: after a skipped step, a second step is accepted
 CALLS-update-needs-a-check/update-before-anything-is-rejected | update set step update | growth_interval=2
     empty update: an update without gradients counts as a finite step
 CALLS-update-needs-a-check/update-twice-is-rejected | set:inf step update update
-    empty update: another backoff
+    empty update: a second update backs off again
 CALLS-own-flag/only-the-last-optimizer-is-finite | set:inf set/b unscale_ unscale_/b step step/b update
     shared flag: a finite optimizer hides another's overflow, or one overflow skips both optimizers
 CALLS-own-flag/each-optimizer-is-unscaled-separately | set set/b unscale_ step step/b update

@@ -18,7 +18,7 @@ SIMPLE = {"growth_factor": 2.0, "backoff_factor": 0.5, "hysteresis": 1}
 Shape = tuple[int, ...]
 # Shapes of the parameters of each optimizer. Some are equal, and some sizes are not multiples of four or eight.
 SHAPES: dict[str, tuple[Shape, ...]] = {"a": ((2,), (), (2,)), "b": ((), (3, 3), (3, 3)), "c": ((7,), (7,), (0, 3), (1,), (7,))}
-FINITE = (1.0, -2.0, 0.5, 3.0, 0.0, -0.25, 1.5)  # gradients; their number is prime, so that each element has each of them
+FINITE = (1.0, -2.0, 0.5, 3.0, 0.0, -0.25, 1.5)  # gradients; a prime number, so that each element has each of them
 SPECIAL = {
     "inf": (math.inf, math.nan, -math.inf),
     "wide": (2.0**60, 2.0**-60, -(2.0**60), -0.0, 1 + 2.0**-20),

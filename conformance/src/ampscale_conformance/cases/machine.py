@@ -60,7 +60,7 @@ MACHINE-skip-infinite-growth/grows-to-infinity-without-a-guard | +++++
 MACHINE-growth-factor/grows-many-times | + | times=90 about=MACHINE-growth-window growth_interval=1
     additional bound: after some growths, or at 2**24 or 2**32, the scale stops growing
 MACHINE-max-scale/stays-at-its-cap | +++++ | max_scale=2**12 growth_interval=1
-    missing bound: it keeps growing
+    missing bound: the scale grows beyond max_scale
 MACHINE-max-scale/a-growth-over-the-maximum-is-clamped | +++ | max_scale=2**11 growth_interval=1 growth_factor=4.0
     wrong order: max_scale is compared before the growth, so the new scale exceeds it, or the growth is skipped
 MACHINE-backoff/backs-off-at-every-overflow-in-a-row | -----+

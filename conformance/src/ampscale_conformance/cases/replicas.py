@@ -92,7 +92,7 @@ CASES = (
         "REPLICAS-one-flag/each-rank-decides-for-all",
         "-+ +- -- ++ -++ +-+ ++- -+- +-- --- +++ -++++ +-+++ ++-++ +++-+ ++++- -+++- +---- +++++ "
         "-+++++++ +-++++++ ++-+++++ +++-++++ ++++-+++ +++++-++ ++++++-+ +++++++- -+++++-- ---+-+-- -------- ++++++++",
-        "lost flag: a replica's flag is not part of the reduction, or its result is not that of all replicas",
+        "lost flag: the reduction leaves out the flag of a replica, or a replica does not use the result",
     ),
     replicas("REPLICAS-single/a-rank-alone-decides-for-itself", "+ - + + - - + + +", "missing group: a single replica fails"),
     named(

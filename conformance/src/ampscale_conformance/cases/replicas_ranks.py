@@ -131,13 +131,13 @@ CASES = (
     *(ranks(row.name, row.script, row.catches) for row in rows(_SCRIPTS)),
     errors(
         "REPLICAS-settings-compared/another-rule-on-one-rank-is-an-error",
-        "missing comparison: ranks with other constants take other decisions days later",
+        "missing comparison: ranks with different constants take different decisions, possibly days later",
         "",
         growth_interval=[17, 19, 17],
     ),
     errors(
         "REPLICAS-settings-compared/another-limit-on-one-rank-is-an-error",
-        "missing comparison: ranks that clip to other norms have other parameters",
+        "missing comparison: ranks that clip to different norms have different parameters",
         "",
         "clip",
         max_norm=[1.0, 2.0, 1.0],
@@ -164,7 +164,7 @@ CASES = (
     ),
     errors(
         "REPLICAS-error-names-ranks/every-rank-names-the-one-that-differs",
-        "silent ranks: one rank raises an error, or nobody says which rank differs and in what",
+        "silent ranks: only one rank raises an error, or the errors do not name the rank that differs and its value",
         "1 17 19",
         growth_interval=[17, 19, 17],
     ),

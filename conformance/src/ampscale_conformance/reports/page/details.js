@@ -44,7 +44,7 @@ function snippetSection({ snippet, reproduced }) {
   const outcome = reproduced === undefined ? "not run" : reproduced ? "run, and reproduced the failure" : "run, and did not reproduce the failure";
   const [script, status, button] = [box("pre", "Script", snippet), h("output"), h("button.quiet", "Copy")];
   button.addEventListener("click", () => copy(script, status));
-  return section("Script that reproduces it", h("p.bar", `Without ampscale. It was ${outcome}.`, status, button), script);
+  return section("Script that reproduces the failure", h("p.bar", `Without ampscale. It was ${outcome}.`, status, button), script);
 }
 
 function facts(title, pairs) {
