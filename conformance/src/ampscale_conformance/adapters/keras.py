@@ -60,7 +60,7 @@ class Keras:
 def optimizer_over(
     values: Sequence[Any], rule: Any, learning_rate: float = 1.0, momentum: float = 0.0
 ) -> tuple[Any, Any, list[Any], list[Any]]:
-    """Return the optimizer, its compiled step, the values of its variables, and those of the trained variables."""
+    """Return the optimizer, its compiled step, the values of its variables, and the values of the trained variables."""
     os.environ["KERAS_BACKEND"] = "jax"
     import keras
 
@@ -99,7 +99,7 @@ def differentiated(state: Any, data: list[Any]) -> tuple[Any, list[Any]]:
 
 
 def value_of(name: str, state: Any) -> Any:
-    """Return the value of the first variable with this name; those of the inner optimizer come last."""
+    """Return the value of the first variable with this name; the variables of the inner optimizer come last."""
     optimizer, _, variables, _ = state
     return {variable.name: value for variable, value in zip(optimizer.variables, variables, strict=True)}[name]
 

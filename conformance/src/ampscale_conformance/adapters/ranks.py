@@ -123,7 +123,7 @@ def free_port() -> int:
 
 
 def run_rank(folder: str, module: str, file: str) -> None:
-    """Run the jobs in a folder until the parent process ends. Only the source of this function is sent, so it has its imports."""
+    """Run the jobs in a folder until the parent process ends. Its imports are inside, since only its source is sent."""
     import importlib.machinery
     import importlib.util
     import json

@@ -43,7 +43,7 @@ class Trainer(StepCell, Torch):
         """Return the objects of a loop: the framework's model and optimizer, and a list to which an applied step appends."""
 
         class Linear(torch.nn.Module):  # type: ignore[misc]
-            """Network whose gradients are its `data`, which are not arguments, since some frameworks convert those to float16."""
+            """Network whose gradients are its `data`, an attribute, since some frameworks convert arguments to float16."""
 
             def __init__(self) -> None:
                 super().__init__()

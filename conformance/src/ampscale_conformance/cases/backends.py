@@ -95,7 +95,7 @@ def _step(subject: Subject, handle: Any, scaled: Any, scale: float | None, when:
 
 
 def _tree(tree: Sequence[Leaf | None], number: int = 0, kind: Any = "", index: int = 0, element: int = 0) -> list[Bits | None]:
-    """Return the arrays of a step, with an element or all elements of one of them replaced."""
+    """Return the arrays of a step, with an element or all elements of one array replaced."""
     filled = [position for position, leaf in enumerate(tree) if leaf and math.prod(leaf[1])]
     result: list[Bits | None] = []
     for position, leaf in enumerate(tree):

@@ -159,7 +159,7 @@ class Loop:
         self.compare(when, names or self.optimizers, action != "unscale_" or not current[0].finite)
 
     def compare(self, when: str, names: Iterable[str], any_gradients: bool = False) -> None:
-        """Compare the scale, and the parameters and gradients of these optimizers; later calls compare those of others."""
+        """Compare the scale, and the parameters and gradients of these optimizers; later calls compare the other optimizers."""
         scale = self.subject.read_scale(self.handle)
         self.oracle.observe(rounded(scale, self.rule.dtype))
         expected = self.oracle.scale

@@ -74,7 +74,7 @@ class LockstepRun:
         return self
 
     def advance(self, finite: str) -> "LockstepRun":
-        """Take steps without comparing; where the published scaler raises an error, expect one, which changes nothing."""
+        """Take steps without comparing; if the published scaler raises an error, expect an error, which changes nothing."""
         for sign in finite:
             point = self.oracle.step(sign == "+")
             if INEXACT & {*point.clauses} and "rounding" not in self.subject.info.capabilities:

@@ -66,7 +66,7 @@ def _follow(subject: Subject, rule: Any, sizes: Sequence[int], steps: Sequence[t
     """
     Take steps, and compare the scales of all replicas after each.
 
-    The ways are "agree", all replicas together; "load", the same with loaded states; "alone", each one with the common flag;
+    The ways are "agree", all replicas together; "load", all together with loaded states; "alone", each with the common flag;
     and "last", the last replica alone, which must not affect the others.
     """
     machines = [[Machine(rule) for _ in range(size)] for size in sizes]

@@ -1,4 +1,4 @@
-"""Cases of level 1 that run the test vectors of spec/, so that a tree and what it checks are written once."""
+"""Cases of level 1 that run the test vectors of spec/, so that each tree is written only once."""
 
 import json
 import math
@@ -53,7 +53,7 @@ def check_flag(subject: Subject, tree: Any, expected: bool) -> None:
 
 
 def check_arithmetic(subject: Subject, tree: Any, method: str, scale: float, ulps: int = 0) -> None:
-    """Compare the scaled or unscaled tree; values that are not finite may turn into one another."""
+    """Compare the scaled or unscaled tree; a non-finite value may become another non-finite value."""
     handle = subject.create(subject.rule(init_scale=scale))
     if all_finite(tree):
         check_products(subject, handle, method, scale, tree, ulps=ulps)

@@ -108,7 +108,7 @@ NESTS: tuple[Callable[[list[Any]], Any], ...] = (
 
 
 def _filled(array: Array, pool: Sequence[int], start: int) -> Bits:
-    """Return an array that repeats the pool; in a broadcast one, all rows are equal."""
+    """Return an array that repeats the pool; in a broadcast array, all rows are equal."""
     size, patterns = prod(array.shape), (*pool[start % PERIOD :], *pool[: start % PERIOD])
     length = prod(array.shape[1:]) if array.layout == "broadcast" else size
     row = (patterns * (length // PERIOD + 1))[:length]
@@ -130,7 +130,7 @@ def draw_number(pick: Pick, dtype: str) -> int:
 
 
 def _created(subject: Subject, leaf: Bits, layout: str) -> Any:
-    """Return an array with this layout, or a plain one if it does not apply to the shape."""
+    """Return an array with this layout, or a plain array if the layout does not apply to its shape."""
     if layout == "plain" or not leaf.bits or not leaf.shape or (layout == "transposed" and len(leaf.shape) != 2):
         return subject.to_arrays(leaf)
     width = prod(leaf.shape[1:])

@@ -8,8 +8,9 @@ from ampscale import LossScaleRule, presets
 
 from .adapter import Unsupported
 
-# Constants that can be set in every rule whose scale changes; and those that can be set only if the rule sets them.
+# Constants that can be set in every rule whose scale changes.
 ALWAYS = ("init_scale", "growth_factor", "backoff_factor", "growth_interval")
+# Constants that can be set only if the rule sets them.
 IF_SET = ("hysteresis", "min_scale", "max_scale")
 SMALL = 2.0**10  # leaves room for several growths and backoffs in every dtype
 

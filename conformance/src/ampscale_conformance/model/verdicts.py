@@ -38,7 +38,7 @@ class Call:
 
     method: str  # "compiled().update" for a method of the compiled form
     arguments: Sequence[Any]  # in JSON form: arrays as bits, rules as objects, handles as {"handle": number}
-    result: Any = None  # in the same form; None if the call raised an error
+    result: Any = None  # in JSON form, too; None if the call raised an error
     raised: str = ""  # type and message of the error; empty if there was none
 
 

@@ -15,7 +15,7 @@ LARGEST = {"float32": (2 - 2.0**-23) * 2.0**127, "float64": (2 - 2.0**-52) * 2.0
 
 def global_norm(tree: Any) -> float:
     """
-    Return the norm of all elements of a tree of `Bits` in `norm_dtype(tree)`: NORMS-accumulation-dtype, NORMS-magnitudes.
+    Return the norm of all elements of a tree of `Bits` in `norm_dtype(tree)` (NORMS-accumulation-dtype, NORMS-magnitudes).
 
     If no square and no sum is rounded, this is the exact norm, rounded once. Raises a TypeError for integers and bools.
     """
@@ -65,7 +65,7 @@ def norm_dtype(tree: Any) -> str:
 
 
 def square_sum(leaf: Bits, dtype: str) -> Number:
-    """Return the sum of an array's squares. Each is rounded to *dtype*; their sum is rounded to float64, and then to *dtype*."""
+    """Return the sum of an array's squares. Each square is rounded to *dtype*, and their sum to float64 and then to *dtype*."""
     squares = [significant(value * value, dtype) for value in numbers(leaf)]
     return significant(significant(_sum(squares), "float64"), dtype)
 

@@ -107,7 +107,7 @@ def part_of(dtype: str) -> str:
 
 
 def computed_in(dtype: str) -> str:
-    """Return the compute dtype of an array, from which results are rounded to its own dtype: SCALING-round-once."""
+    """Return the compute dtype of an array, from which results are rounded to its own dtype (SCALING-round-once)."""
     return "float64" if part_of(dtype) == "float64" else "float32"
 
 

@@ -80,7 +80,7 @@ class AmpscaleGradScaler:
         return scaler
 
     def all_finite(self, tree: Any) -> bool:
-        """Return what `step` returns for an optimizer with these gradients: True if it was applied."""
+        """Return True if the scaler applies a step with these gradients."""
         return bool(self.step(self.scaler_with(1.0), self.optimizer_with(arrays(tree))))  # type: ignore[attr-defined]  # of the published scaler's adapter
 
     def step(self, scaler: Any, optimizer: Any) -> Any:
