@@ -94,8 +94,8 @@ class Cell:
                 self.subject.expect(flag == target, f"{label}: expected {target}, got {flag}")
             elif name != "global_norm" or (expected.finite and target < math.inf):
                 number, error = self.subject.number(output, label), self._error_of_loss(data) if name == "loss" else 0.0
-                close = error == math.inf or math.isclose(number, target, rel_tol=NEAR, abs_tol=error)
-                self.subject.expect(close or number != number != target != target, f"{label}: expected {target!r}, got {number!r}")
+                same = error == math.inf or math.isclose(number, target, rel_tol=NEAR, abs_tol=error)
+                self.subject.expect(same or number != number != target != target, f"{label}: expected {target!r}, got {number!r}")
 
     def _error_of_loss(self, data: Sequence[Bits]) -> float:
         """Return the permitted error of the loss: infinity if a term may be infinite in the dtype of the data only."""
