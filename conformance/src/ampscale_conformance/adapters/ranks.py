@@ -64,7 +64,7 @@ def end_ranks() -> None:
 
 
 class Ranks:
-    """One process for each rank, which reads jobs from a folder: calls of functions of *module*, whose source is *file*."""
+    """Processes, one for each rank, that read jobs from a folder. A job calls a function of *module*, whose source is *file*."""
 
     def __init__(self, module: str, file: str, size: int, launcher: Sequence[str]) -> None:
         self.key, self.size, self.jobs = (module, file, size, launcher), size, 0

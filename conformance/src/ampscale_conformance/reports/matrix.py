@@ -28,7 +28,7 @@ class Matrix:
     ampscale: str  # version of the package with these clauses
     clauses: dict[str, dict[str, Any]]  # by id: chapter, level, basis, sentence, sources, link
     cases: dict[str, dict[str, Any]]  # by id, in reading order: clause, level, catches
-    calls: list[dict[str, Any]]  # distinct calls: method, arguments, and result or raised if present
+    calls: list[dict[str, Any]]  # distinct calls: `method`, `arguments`, and `result` or `raised` if present
     transcripts: list[list[int]]  # distinct lists of indices into `calls`
     trajectories: list[dict[str, Any]]  # distinct trajectories: finite flags, and expected and actual scales as `Runs`
     # For each report: id, info, suite, spec, ampscale, environment, too_little, ok, counts, and results by case: verdict,
