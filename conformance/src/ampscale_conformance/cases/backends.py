@@ -43,7 +43,7 @@ FLAGS = [sign == "+" for sign in "+-----++++++--+"]
 def draw_on_arrays(
     pick: Pick, info: ImplementationInfo, length: int = 20, compiled: bool = False, top: bool = False
 ) -> DrawnCase:
-    """Draw steps: a method, one of two scalers, and the kind, the array and the element of an overflow in a common tree."""
+    """Draw steps. Each has a method, one of two scalers, and a kind of overflow in an element of an array of a common tree."""
     claims, settings = info.capabilities, [draw_rule(pick, info, top), draw_rule(pick, info, top)]
     dtypes = ["float32", "float16"] + ["bfloat16"] * ("bfloat16" in claims) + ["float64"] * (info.arrays != "jax")
     tree: list[Leaf | None] = [("float32", (2,)), *((pick(dtypes), pick(SHAPES)) for _ in range(pick((1, 2, 3, 6))))]

@@ -33,11 +33,11 @@ def divided(scale: float, factor: float, dtype: str, float64: bool) -> ScaleChan
     """Return a scale divided by the divisor of the factor (MACHINE-divide-on-backoff)."""
     if math.isinf(scale) or scale == 0:
         return ScaleChange(scale, ())
-    number = divisor(factor)
+    exact_divisor = divisor(factor)
     if float64:
-        quotient = rounded(rounded(Fraction(scale) / Fraction(number), "float64"), dtype)
+        quotient = rounded(rounded(Fraction(scale) / Fraction(exact_divisor), "float64"), dtype)
     else:
-        quotient = rounded(Fraction(scale) / Fraction(rounded(number, dtype)), dtype)
+        quotient = rounded(Fraction(scale) / Fraction(rounded(exact_divisor, dtype)), dtype)
     product = multiplied(scale, factor, dtype, float64)
     return ScaleChange(quotient, product.clauses if quotient == product.scale else ("MACHINE-divide-on-backoff",))
 
