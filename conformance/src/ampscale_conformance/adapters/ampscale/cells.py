@@ -89,7 +89,7 @@ class MFTrainOneStep(TrainOneStep):
 def update_cell(rule: Any) -> Any:
     """Return an update cell for a rule; raise Unsupported if the published scale could become infinite."""
     if rule.init_scale > EDGE:
-        raise Unsupported("the scale must be at most 2**100; ampscale's scale never becomes infinite, the published one does")
+        raise Unsupported("the scale must be at most 2**100; only the published scale can become infinite")
     return ampscale.DynamicLossScaleUpdateCell(rule.init_scale, rule.growth_factor, rule.growth_interval)
 
 

@@ -57,7 +57,7 @@ class DynamicLossScaleManager:
 
     def create(self, rule: Any) -> Any:
         if not 1 <= rule.init_scale <= EDGE:
-            raise Unsupported("the scale must be from 1 to 2**100; ampscale's scale never becomes infinite, the published one does")
+            raise Unsupported("the scale must be from 1 to 2**100; only the published scale can become infinite")
         return ampscale.DynamicLossScaleManager(rule.init_scale, rule.growth_factor, rule.growth_interval)
 
     def update(self, manager: Any, finite: bool) -> None:
@@ -76,7 +76,7 @@ class AmpscaleGradScaler:
         """Raise Unsupported if the published scale could leave the normal float32 numbers, which ampscale's scale never does."""
         scaler = super().create(rule)  # type: ignore[misc]  # defined by the published scaler's adapter
         if not 1 / EDGE <= rule.init_scale <= EDGE:
-            raise Unsupported("the scale must be from 2**-100 to 2**100; ampscale's scale stays normal, the published one does not")
+            raise Unsupported("the scale must be from 2**-100 to 2**100; only the published scale can become 0 or infinite")
         return scaler
 
     def all_finite(self, tree: Any) -> bool:
