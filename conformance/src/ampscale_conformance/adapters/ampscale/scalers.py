@@ -76,7 +76,7 @@ class AmpscaleGradScaler:
         """Raise Unsupported if the published scale could leave the normal float32 numbers, which ampscale's scale never does."""
         scaler = super().create(rule)  # type: ignore[misc]  # defined by the published scaler's adapter
         if not 1 / EDGE <= rule.init_scale <= EDGE:
-            raise Unsupported("the scale must be from 2**-100 to 2**100; only the published scale can become 0 or infinite")
+            raise Unsupported("the scale must be from 2**-100 to 2**100; only the published scale can leave the normal numbers")
         return scaler
 
     def all_finite(self, tree: Any) -> bool:
