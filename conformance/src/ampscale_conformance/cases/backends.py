@@ -56,7 +56,7 @@ def draw_on_arrays(
 
 
 def _follow(subject: Subject, settings: Any, tree: Sequence[Any], layout: str, steps: Sequence[Any], compiled: bool) -> None:
-    """Take the steps, compiled or not; states of compiled scalers are loaded by the uncompiled form and back."""
+    """Take the steps, compiled or not. To load a compiled scaler, load its state uncompiled, save that, and load it compiled."""
     rules, forms = [subject.rule(**constants) for constants in settings], [*([subject.compiled()] if compiled else []), subject]
     form, machines, handles = forms[0], [Machine(rule) for rule in rules], [forms[0].create(rule) for rule in rules]
     for number, (way, index, kind, leaf, element) in enumerate(steps):
@@ -78,7 +78,7 @@ def _follow(subject: Subject, settings: Any, tree: Sequence[Any], layout: str, s
             handles[index] = form.update(handles[index], finite)
         scales = [rounded(form.read_scale(handle), rule.dtype) for handle, rule in zip(handles, rules, strict=True)]
         expected = [machine.point.scale for machine in machines]
-        subject.expect(scales == expected, f"after {when}: expected the scales {expected} of both, got {scales}")
+        subject.expect(scales == expected, f"after {when}: expected the scales {expected} of both scalers, got {scales}")
 
 
 def _step(subject: Subject, handle: Any, scaled: Any, scale: float | None, when: str) -> Any:

@@ -76,7 +76,7 @@ CALLS-no-gradients/an-optimizer-without-gradients-is-no-overflow | set:none unsc
     missing gradients: an optimizer with frozen parameters raises an error, or backs off at every step
 CALLS-no-gradients/an-optimizer-without-gradients-counts-for-nothing | set:inf set/b step step/b update set:none set/b step
     step/b update set set:none/b unscale_/b step/b step update set:inf set:none/b step step/b update | growth_interval=1
-    missing gradients: they hide or revert the steps of the other optimizer
+    missing gradients: an optimizer without gradients hides or reverts the steps of the other one
 CALLS-answer/step-returns-whether-it-stepped | set step update set:inf step update | needs=applied
     wrong result: step returns None, or always the same value
 """

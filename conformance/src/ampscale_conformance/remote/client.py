@@ -80,7 +80,7 @@ class Client(RemoteMethods):
         self._info: ImplementationInfo | None = None
         self._objects: dict[tuple[str, int], RemoteObject] = {}
         self._generation, self._end_reason = 0, ""
-        self._failed_starts: list[Interruption] = []  # consecutive ones
+        self._failed_starts: list[Interruption] = []  # in a row
         self._request_id = 0  # of the last request
         self._codec = Codec("numpy", self)
 
