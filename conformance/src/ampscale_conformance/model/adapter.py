@@ -214,8 +214,8 @@ class Adapter(Protocol):
 
         Returns:
             Outputs by name. parameters: list of arrays after the step. finite: bool. scale: float, used by this step. next_scale:
-            float, for the next step. Further ones by capability. loss, learning_rate: floats. global_norm: float, before clipping,
-            compared only in finite steps and, with "clip", only if there is a max_norm. attempted, applied: ints.
+            float, for the next step. Others require a capability. loss, learning_rate: floats. global_norm: float, before
+            clipping, compared in finite steps and, with "clip", only if there is a max_norm. attempted, applied: ints.
         """
 
     # Level 4
