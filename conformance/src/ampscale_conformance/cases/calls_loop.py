@@ -97,7 +97,7 @@ class Loop:
         self.oracle = calls.Loop(rule, {})
         self.handle = subject.create(rule)
         self.optimizers: dict[str, Any] = {}
-        self.gradients: dict[str, list[Bits | None]] = {}  # expected; where any values are permitted, the last ones
+        self.gradients: dict[str, list[Bits | None]] = {}  # expected; if any values are permitted, the last actual ones
         self._numbers = count(start)
 
     def execute(self, command: str, when: str) -> None:

@@ -101,7 +101,7 @@ def _check_all(subject: Subject, method: str) -> None:
     for scale, dtype in product(SCALES, EDGES):
         edges = [edge * (scale if method == "unscale" else 1 / scale) for edge in EDGES[dtype]]
         if dtype in float_dtypes(subject.info):
-            with suppress(Unsupported):  # the library lacks the dtype, or the scaler the scale
+            with suppress(Unsupported):  # the library lacks the dtype, or the scaler rejects the scale
                 check_products(subject, subject.create(subject.rule(init_scale=scale)), method, scale, [array(dtype, edges)])
 
 

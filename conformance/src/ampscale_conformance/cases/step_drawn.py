@@ -21,7 +21,7 @@ from .rows import Row, rows
 
 NEAR = 1e-5  # relative tolerance, for different formulas and roundings of published implementations
 CLIPPED = 1e-4  # absolute tolerance of clipped parameters, for the epsilon of the formulas in each step
-STEPS = 10  # of a trace, which is repeated
+STEPS = 10  # of a run, in which the trace is repeated
 # The letters of a trace: a finite step, an overflow, and finite data that just overflow when they are multiplied by the scale;
 # with clipping, also gradients with one or all elements of another magnitude, or with all elements of the largest magnitude.
 KINDS = {"-": "inf", "!": "huge", "w": "wide", "x": "large"}
@@ -109,7 +109,7 @@ class Cell:
 def data_of(layout: Sequence[Shape], letter: str, number: int, scale: float, dtype: str = "float32") -> list[Bits]:
     """Return the data of a step at this scale."""
     gradients = [leaf for leaf in new_gradients(layout, KINDS.get(letter, ""), number) if leaf]
-    limit = 2.0**16 if dtype == "float16" else 2.0**128  # the gradient of "!", of which new_gradients returns 2**127
+    limit = 2.0**16 if dtype == "float16" else 2.0**128  # the gradient of "!", for which new_gradients returns 2**127
     factors = FACTORS | {"!": limit / 2.0 ** (126 + math.frexp(scale)[1]), "x": 1.0 / scale}
     factor = factors.get(letter, 1.0)
     return [array(dtype, [float(value) * factor for value in numbers(leaf)], leaf.shape) for leaf in gradients]

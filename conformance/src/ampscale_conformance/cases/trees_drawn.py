@@ -15,7 +15,7 @@ from ..model.floats import FORMATS, encode
 from ..model.subject import Subject
 from ..oracle.tensors import PARTS
 
-COUNTS = (1, 2, 3) * 9 + (12, 100)  # of arrays
+COUNTS = (1, 2, 3) * 9 + (12, 100)  # numbers of arrays
 SHAPES = ((1,), (), (3,), (2, 2), (0, 3), (2, 1, 1, 3, 1), (1, 3), (0,), (33, 2))
 MATRICES = ((2, 3), (4, 5), (5, 2))
 LARGE = ((1030,), (34, 65), (4099,), (70_001,))

@@ -55,7 +55,7 @@ def clip_coefficient(norm: Number, max_norm: float, dtype: str) -> Number:
         limit = significant(Fraction(max_norm), dtype)
         return nearest(Fraction(limit) / max(Fraction(norm), Fraction(limit)), dtype, False)
     limit = rounded(min(max_norm, LARGEST[dtype]), dtype)
-    larger = norm if norm > limit else limit  # for NaN, the limit
+    larger = norm if norm > limit else limit  # the limit if the norm is NaN
     return quotient(limit, total([larger, rounded(EPSILON, dtype)], dtype), dtype)
 
 

@@ -19,7 +19,7 @@ from ..remote.transcript import ENDS
 
 SECONDS = 60.0
 AGAIN = 10.0  # seconds between further alarms, since Python ignores errors in some places, such as weakref callbacks
-MIN_PASSED = 10  # of the whole suite: fewer passed cases prove nothing; the simplest adapter of this package passes 20
+MIN_PASSED = 10  # in the whole suite: fewer passed cases prove nothing; the simplest adapter of this package passes 20
 
 _VERDICTS: dict[type[BaseException], Verdict] = {
     Failed: Verdict.FAIL,
