@@ -141,7 +141,7 @@ def _created(subject: Subject, leaf: Bits, layout: str) -> Any:
 
 
 def _copied(array: Any) -> Any:
-    """Return an array that is no view, so that it is the base of its views."""
+    """Return an array that is not a view, so that a view of it has this array as its base."""
     return array.copy() if isinstance(array, np.ndarray) else array
 
 

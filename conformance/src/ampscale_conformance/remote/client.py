@@ -1,7 +1,7 @@
 """
 Adapter of an implementation that replies to protocol messages: each call is a request. process.py runs the implementation.
 
-No error affects another case: it ends the process, and the next request without objects of that process starts a new one.
+An error ends the process and affects no other case: the next request without objects of that process starts a new one.
 """
 
 from collections.abc import Callable, Mapping
