@@ -32,7 +32,7 @@ CAPABILITIES = {
     "complex": (1, "trees may contain complex64 and complex128"),
     "integers": (1, "trees passed to all_finite may contain integers and bools"),
     "none": (1, "trees may contain None, and a parameter may have no gradient"),
-    "empty": (1, "trees may contain no array"),
+    "empty": (1, "trees may be empty, that is, without any array"),
     "layout": (1, "trees may contain arrays that are not contiguous, or read-only"),
     "namedtuple": (1, "trees may contain NamedTuples"),
     "groups": (2, "several optimizers share one scaler"),
