@@ -89,7 +89,7 @@ class AmpscaleGradScaler:
 
 
 class PaddleGradScaler(AmpscaleGradScaler, Paddle):
-    """`ampscale.GradScaler`, Paddle's, over NumPy networks."""
+    """`ampscale.GradScaler`, which is Paddle's scaler, over NumPy networks."""
 
     info = info_of(
         "Paddle GradScaler",
