@@ -83,7 +83,7 @@ def _keep(subject: Subject) -> None:
     actual = [[(subject.number(scale, "a scale"), subject.flag(flag, "a flag")) for scale, flag in rank] for rank in results]
     first = Machine(rule).step(True).scale
     expected = [[(first, True), (scale, False)] for scale in scales]
-    subject.expect(actual == expected, f"expected {expected}, of which the last step is an error, got {actual}")
+    subject.expect(actual == expected, f"expected {expected}, with an error in the last step, got {actual}")
 
 
 def _is_finite(values: Sequence[float | None]) -> bool:
