@@ -124,11 +124,11 @@ def every_pattern(rule: LossScaleRule, length: int) -> str:
     for pattern in product("+-", repeat=length):
         for sign in pattern:
             machine.step(sign == "+")
-        back = ""
-        while machine.point.scale != start and len(back) < RETURN_STEPS:
-            back += "+" if machine.point.scale < start else "-"
-            machine.step(back[-1] == "+")
-        finite += "".join(pattern) + back
+        return_steps = ""
+        while machine.point.scale != start and len(return_steps) < RETURN_STEPS:
+            return_steps += "+" if machine.point.scale < start else "-"
+            machine.step(return_steps[-1] == "+")
+        finite += "".join(pattern) + return_steps
     return finite
 
 
