@@ -136,7 +136,7 @@ def follows_every_pattern_of_six_steps(subject: Subject) -> None:
 
 @case("MACHINE-every-sequence", 0, "any bug: the scale is wrong after some trace with drawn constants and bounds")
 def follows_drawn_traces(subject: Subject) -> None:
-    """Windows, bounds between powers of two and a hysteresis, each reached several times."""
+    """The traces reach windows, bounds between powers of two, and a hysteresis, each several times."""
     run_draws(subject, draw_trace, numbered("trace", 40))
 
 

@@ -78,8 +78,8 @@ def _norm(tree: Any, dtype: str) -> Number:
         square = significant(_sum([square, term]), dtype)
     if square == 0 or isinstance(square, float):
         return square
-    half = (square.numerator.bit_length() - square.denominator.bit_length()) // 2
-    return Fraction(root(square / Fraction(4) ** half, dtype)) * Fraction(2) ** half
+    exponent = (square.numerator.bit_length() - square.denominator.bit_length()) // 2  # of the root
+    return Fraction(root(square / Fraction(4) ** exponent, dtype)) * Fraction(2) ** exponent
 
 
 def _sum(terms: list[Number]) -> Number:
