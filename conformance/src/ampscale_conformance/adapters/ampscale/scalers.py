@@ -68,7 +68,7 @@ class DynamicLossScaleManager:
 
 
 class AmpscaleGradScaler:
-    """Base of the adapters for Paddle's and torch's scaler. It limits the scale to `EDGE`; `step` returns whether it stepped."""
+    """Base of the adapters for Paddle's and torch's scaler. It limits the scale to `EDGE`, and returns if a step was applied."""
 
     name = "ampscale"
 
