@@ -14,7 +14,7 @@ from .scalers import EDGE
 
 
 class UpdateCell:
-    """`ampscale.DynamicLossScaleUpdateCell`. A handle is an update cell and the scale array that a training cell would pass to it."""
+    """`ampscale.DynamicLossScaleUpdateCell`. A handle is a cell and the scale array that training cells would pass to it."""
 
     info = info_of("update cell", "mindspore_update_cell", 0, ("resume", "rounding"))
 
