@@ -58,7 +58,7 @@ def new_parameters(shapes: Sequence[Shape], dtype: str = "float32", factor: floa
 
 @lru_cache(4096)
 def new_gradients(shapes: Sequence[Shape], kind: str, number: int, dtype: str = "float32") -> list[Bits | None]:
-    """Return gradients of some kinds, joined by "+". The values and the indices of special values depend on *number*."""
+    """Return gradients of a kind, or of kinds joined by "+". The values and the indices of special values depend on *number*."""
     table = EVERYWHERE.get(kind, FINITE)
     values = [table[(number + index) % len(table)] for index in range(sum(map(math.prod, shapes)))]
     for specials in (SPECIAL[part] for part in kind.split("+") if part in SPECIAL):
