@@ -1,5 +1,5 @@
 """
-Loading of adapters by name: that of a shipped adapter, of one that another package provides, or "pkg.mod:NAME".
+Loading of adapters by name: the name of an installed adapter, which is shipped or provided by another package, or "pkg.mod:NAME".
 
 A package provides an adapter by an entry point in the group `GROUP`, with "pkg.mod:NAME" as its value.
 """
