@@ -93,7 +93,7 @@ def _execute(subject: Subject, script: str, returns_applied: bool, settings: dic
         except Unsupported:
             if number <= len(commands):
                 raise
-            return  # a later round, at a scale with which it cannot continue
+            return  # in a later round the scale may be one with which the subject cannot continue
 
 
 def _case(row: Row) -> Case:

@@ -165,7 +165,7 @@ class Replica:
         self._rank, self._barrier, self._slots = rank, barrier, slots
 
     def mean(self, tree: Any) -> Any:
-        """Return the mean of a flat list over the replicas, whose items are added in rank order."""
+        """Return the mean over the replicas of each item of a flat list; the items are added in rank order."""
         return [sum(leaves[1:], start=leaves[0]) / len(leaves) for leaves in zip(*self._gathered(tree), strict=True)]
 
     def agree(self, finite: Any, scale: Any, gradients: Any, *, norm: bool = False) -> Agreement:
