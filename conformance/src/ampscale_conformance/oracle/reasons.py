@@ -51,7 +51,7 @@ class Reasons:
         return ("MACHINE-backoff", *counting, *change.clauses) if due else counting
 
     def _no_growth(self, without_offset: int) -> str:
-        """Return the clause because of which a finite step does not grow."""
+        """Return the clause because of which the scale does not grow in a finite step."""
         if self.after_growth:
             return "MACHINE-growth-resets"
         if without_offset >= self.rule.growth_interval:

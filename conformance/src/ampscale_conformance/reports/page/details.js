@@ -28,7 +28,7 @@ function clauseSections({ clause, clauseInfo, catches }) {
   ];
 }
 
-// Copy to the clipboard. Some browsers have none for files: select the text instead.
+// Copy to the clipboard, or select the text: some browsers give pages opened from a file no clipboard.
 async function copy(script, status) {
   try {
     await navigator.clipboard.writeText(script.textContent);
