@@ -47,7 +47,7 @@ function prose(text) {
   return text.split(/(「[^」]*」)/).map((part, index) => (index % 2 ? quoted(part) : coded(part)));
 }
 
-// Return the number of Python's float.hex(), "inf" and "nan"; null for any other text.
+// Return the number that a result of Python's float.hex(), "inf" or "nan" represents; null for any other text.
 function floatOf(text) {
   if (/^(-?inf|nan)$/.test(text)) return Number(text.replace("inf", "Infinity"));
   const match = /^(-?)0x([01])(?:\.([0-9a-f]+))?p([+-]\d+)$/.exec(text);
