@@ -127,7 +127,7 @@ function handleClick({ target }) {
 const [theme, scheme] = [find("theme"), document.querySelector('[name="color-scheme"]')];
 try {
   theme.value = scheme.content = localStorage.getItem("ampscale-theme") ?? scheme.content;
-} catch {} // some browsers have no storage for files
+} catch {} // some browsers give pages opened from a file no storage
 
 fillHeading();
 fillFilters();
