@@ -75,9 +75,9 @@ def conform(listed: bool, **options: Any) -> None:
     IMPLEMENTATION is an adapter, written pkg.mod:NAME, where modules of the current directory come first; or the name of an
     installed adapter: see --list.
 
-    Prints the counts of each chapter, and each case that did not pass with its clause, the bug that it detects, and the expected
-    and actual value. Cases that require a feature which the implementation does not claim are unsupported: neither passed nor
-    failed. With --json and no FILE, prints the report as JSON and nothing else.
+    Prints the counts of each chapter and, for each case that did not pass, its clause, the bug that the case detects, and the
+    expected and actual value. Cases that require a feature which the implementation does not claim are unsupported: neither
+    passed nor failed. With --json and no FILE, prints the report as JSON and nothing else.
 
     The exit code is 0 if nothing failed, 1 if a case failed, and 2 for a usage error.
     """
@@ -112,18 +112,19 @@ def _adapters() -> Iterator[str]:
         yield f"{entry.name:<{width}}  {entry.value}{provider}"
 
 
-# For some options, the option that each requires; and the options that change which cases are run.
+# The option that each of these options requires.
 _REQUIRES = {"isolate": "implementation", "record": "command", "update_expectations": "expect", "only_random": "random"}
+# Options that change which cases are run.
 _SELECTING = ("level", "case", "clause", "suite", "sources", "random")
 
 
 def _check_usage(options: Mapping[str, Any]) -> None:
     used = [name for name, value in options.items() if value is not None and value is not False]  # a seed may be 0
-    sources = [name for name in ("implementation", "command", "replay") if name in used]
-    if not sources and options["json"] not in (None, STDOUT):
+    subjects = [name for name in ("implementation", "command", "replay") if name in used]
+    if not subjects and options["json"] not in (None, STDOUT):
         raise click.UsageError(f"--json used {options['json']!r} as its FILE, so IMPLEMENTATION is missing; put --json last")
-    if len(sources) != 1:
-        actual = " and ".join(map(_option_name, sources)) or "none"
+    if len(subjects) != 1:
+        actual = " and ".join(map(_option_name, subjects)) or "none"
         raise click.UsageError(f"expected one of IMPLEMENTATION, --command, --replay and --list, got {actual}")
     for option, required in _REQUIRES.items():
         if option in used and required not in used:

@@ -6,7 +6,7 @@ from unittest import mock
 import paddle
 from paddle.amp import grad_scaler
 
-# On the CPU the constructor disables the scaler, so this reports a GPU to it. All else uses the CPU kernels.
+# On the CPU the constructor disables the scaler, so the mock reports a GPU to it. All other code uses the CPU kernels.
 gpu = SimpleNamespace(_expected_place=SimpleNamespace(is_gpu_place=lambda: True))
 with paddle.amp.auto_cast(), mock.patch.object(grad_scaler, "_dygraph_tracer", return_value=gpu):
     scaler = paddle.amp.GradScaler(init_loss_scaling=1024.0, decr_every_n_nan_or_inf=2)

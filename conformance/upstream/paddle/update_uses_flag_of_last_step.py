@@ -6,7 +6,7 @@ from unittest import mock
 import paddle
 from paddle.amp import grad_scaler
 
-# On the CPU the constructor disables the scaler, so this reports a GPU to it. All else uses the CPU kernels.
+# On the CPU the constructor disables the scaler, so the mock reports a GPU to it. All other code uses the CPU kernels.
 gpu = SimpleNamespace(_expected_place=SimpleNamespace(is_gpu_place=lambda: True))
 weight = paddle.create_parameter([1], "float32")
 optimizer = paddle.optimizer.SGD(1.0, parameters=[weight])

@@ -18,7 +18,7 @@ def train(rank, folder):
         parameter.grad = DTensor.from_local(gradient, mesh, placements)
         return parameter
 
-    def scales_after(first, second):  # of a step that every rank must skip
+    def scales_after(first, second):  # after a step that every rank must skip
         scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
         scaler.scale(torch.zeros(()))
         scaler.step(torch.optim.SGD([first, second], lr=0.25))

@@ -1,4 +1,4 @@
-"""Clip float16 gradients whose norm is 300000, by a maximum of 1."""
+"""Clip float16 gradients whose norm is 300000 to a norm of 1."""
 
 import torch
 

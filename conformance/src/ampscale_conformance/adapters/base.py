@@ -9,7 +9,7 @@ from ..model.bits import arrays, map_tree
 
 
 class Library:
-    """Module that is imported at its first use, so that its adapter can be imported without it. A snippet imports it at once."""
+    """Module that is imported at its first use, since an adapter must be importable without it. A snippet imports it at once."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -74,7 +74,7 @@ class StepCell:
 
 class LoopScaler(StateDict):
     """
-    Scaler for hand-written loops that unscales only through an optimizer; a tree is unscaled with a temporary one.
+    Scaler for hand-written loops that unscales only through an optimizer; a tree is unscaled with a temporary optimizer.
 
     Subclasses define how scalers, tensors, parameters and optimizers are created.
     """
@@ -94,7 +94,7 @@ class LoopScaler(StateDict):
         return map_tree(scaler.scale, tree)
 
     def unscale(self, scaler: Any, tree: Any) -> Any:
-        """Unscale as the gradients of a new optimizer, with a new scaler of this scale, since `unscale_` changes a scaler."""
+        """Unscale a tree as gradients of a new optimizer, with a new scaler of this scale, since `unscale_` changes a scaler."""
         optimizer = self.optimizer_with(arrays(tree))
         self.scaler_with(self.read_scale(scaler)).unscale_(optimizer)  # type: ignore[attr-defined]  # defined by the subclass
         unscaled = iter(self.get_gradients(scaler, optimizer))

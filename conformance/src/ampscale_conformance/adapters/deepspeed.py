@@ -88,7 +88,7 @@ def join_group(**arguments: Any) -> None:
 
 
 def train_on_rank(rank: int, _size: int, settings: dict[str, Any], placement: str, steps: Sequence[Any]) -> list[Any]:
-    """Train on one rank. The patch allows float16 also on a CPU without float16 instructions, where torch emulates it."""
+    """Train on one rank. The patch allows float16 also on a CPU without float16 instructions, which torch emulates."""
     join_group()
     shards, first = placement == "sharded", [value for (value,) in steps[0]]
     count = 64 if None not in first else 1  # elements of each rank's part, which ZeRO pads to a multiple of a few elements

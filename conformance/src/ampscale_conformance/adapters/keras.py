@@ -60,7 +60,7 @@ class Keras:
 def optimizer_over(
     values: Sequence[Any], rule: Any, learning_rate: float = 1.0, momentum: float = 0.0
 ) -> tuple[Any, Any, list[Any], list[Any]]:
-    """Return the optimizer, its compiled step, the values of its variables, and those of the trained variables."""
+    """Return the optimizer, its compiled step, the values of its variables, and the values of the trained variables."""
     os.environ["KERAS_BACKEND"] = "jax"
     import keras
 
@@ -90,16 +90,16 @@ def scaled(loss: Any, state: Any) -> Any:
 def differentiated(state: Any, data: list[Any]) -> tuple[Any, list[Any]]:
     """Return the loss of the linear network, and its scaled gradients."""
 
-    def both(values: list[Any]) -> Any:
+    def scaled_and_unscaled(values: list[Any]) -> Any:
         products = [(value.astype("float32") * entry.astype("float32")).sum() for value, entry in zip(values, data, strict=True)]
         return scaled(sum(products), state), sum(products)
 
-    gradients, loss = jax.grad(both, has_aux=True)(state[3])
+    gradients, loss = jax.grad(scaled_and_unscaled, has_aux=True)(state[3])
     return loss, gradients
 
 
 def value_of(name: str, state: Any) -> Any:
-    """Return the value of the first variable with this name; those of the inner optimizer come last."""
+    """Return the value of the first variable with this name; the variables of the inner optimizer come last."""
     optimizer, _, variables, _ = state
     return {variable.name: value for variable, value in zip(optimizer.variables, variables, strict=True)}[name]
 

@@ -1,5 +1,5 @@
 """
-Loading of adapters by name: "pkg.mod:NAME" in a module, a shipped adapter, or one provided by another package.
+Loading of adapters by name: the name of an installed adapter, which is shipped or provided by another package, or "pkg.mod:NAME".
 
 A package provides an adapter by an entry point in the group `GROUP`, with "pkg.mod:NAME" as its value.
 """

@@ -97,7 +97,7 @@ class Paddle(LoopScaler):
 
 
 class PaddleAsItIs(Paddle):
-    """The same scaler, tested against its code: a finite step resets the overflow count."""
+    """Paddle's scaler, tested against its code instead of its documentation: a finite step resets the overflow count."""
 
     info = ImplementationInfo(
         name="Paddle GradScaler, as coded",

@@ -1,5 +1,5 @@
 """
-Ranks: a function of an adapter's module in real processes, one for each rank.
+Runs of a function of an adapter's module in real processes, one for each rank.
 
 Importing a library takes seconds. Therefore the processes wait for the next call, until a call requires other processes, one of
 them fails, or this process ends. Jobs and results are JSON files.
@@ -64,7 +64,7 @@ def end_ranks() -> None:
 
 
 class Ranks:
-    """One process for each rank, which reads jobs from a folder: calls of functions of *module*, whose source is *file*."""
+    """Processes, one for each rank, that read jobs from a folder. A job calls a function of *module*, whose source is *file*."""
 
     def __init__(self, module: str, file: str, size: int, launcher: Sequence[str]) -> None:
         self.key, self.size, self.jobs = (module, file, size, launcher), size, 0
@@ -74,10 +74,10 @@ class Ranks:
         path = os.pathsep.join([os.getcwd(), *filter(None, sys.path)])
         address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "GLOO_SOCKET_IFNAME": LOOPBACK}
         shared = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **address}
-        numbers = [{"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)} for rank in range(size)]
+        variables = [{"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)} for rank in range(size)]
         with (self.folder / "output").open("wb") as output:
             streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output}
-            environments = [shared] if launcher else [shared | names for names in numbers]
+            environments = [shared] if launcher else [shared | own for own in variables]
             self.processes = [subprocess.Popen(command, env=environment, **streams) for environment in environments]
 
     def run(self, name: str, arguments: Sequence[Any]) -> list[Any]:
@@ -123,7 +123,7 @@ def free_port() -> int:
 
 
 def run_rank(folder: str, module: str, file: str) -> None:
-    """Run the jobs in a folder until the parent process ends. Only the source of this function is sent, so it has its imports."""
+    """Run the jobs in a folder until the parent process ends. Its imports are inside, since only its source is sent."""
     import importlib.machinery
     import importlib.util
     import json

@@ -14,7 +14,7 @@ torch: Any = Library("torch")
 
 
 class Torch(LoopScaler):
-    """torch's scaler for the CPU. `create` calls `scale`, with which every loop begins, since that creates the tensors."""
+    """torch's scaler for the CPU. `create` calls `scale`, with which every loop begins, since `scale` creates the tensors."""
 
     info = ImplementationInfo(
         name="torch GradScaler",

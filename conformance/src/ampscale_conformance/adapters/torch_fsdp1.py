@@ -1,4 +1,4 @@
-"""torch: FSDP1 and its `ShardedGradScaler`, which agrees with the other ranks, on the CPU."""
+"""torch: FSDP1 and its `ShardedGradScaler`, whose ranks agree on overflows, on the CPU."""
 
 import tempfile
 from collections.abc import Callable, Sequence
@@ -36,7 +36,7 @@ class ShardedTorch(Torch):
 
 def train_sharded(rank: int, _size: int, constants: Sequence[Any], *run: Any) -> list[Any]:
     initialize()
-    return train(lambda: sharded("cpu", *constants), rank, *run, make_array=wrapped)  # type: ignore[misc]  # not in *run
+    return train(lambda: sharded("cpu", *constants), rank, *run, make_array=wrapped)  # type: ignore[misc]  # *run has no make_array
 
 
 def sharded(device: str, scale: float, growth_factor: float = 2.0, backoff_factor: float = 0.5, interval: int = 2000) -> Any:
@@ -47,7 +47,7 @@ def sharded(device: str, scale: float, growth_factor: float = 2.0, backoff_facto
 
 
 def wrapped(placement: str, first: Sequence[Any], rank: int, _with_shards: bool) -> tuple[Any, Callable[..., None]]:
-    """Return a parameter with one element, or with one on each rank that has values, and its backward pass."""
+    """Return a parameter and its backward pass. The parameter has one element, or if sharded, one on each rank with values."""
     with_shards = placement == "sharded"
     size = len(first) - first.count(None) if with_shards else 1
     model = column(size)

@@ -32,8 +32,8 @@ def train(
     Run the documented loop on one rank, and return the scale after each step with True if an optimizer stepped.
 
     *make_array*, by default `array_of`, returns a parameter and its backward pass, a function of the scaler and the values of all
-    ranks. *before_last* is called with the scaler before the last step. *ignored* are errors of a step after
-    which its scale is returned.
+    ranks. *before_last* is called with the scaler before the last step. *ignored* are the types of errors of a step after which
+    the run continues and the scale of the step is returned.
     """
     scaler = make_scaler()
     columns = [[values[index] for values in steps[0]] for index in range(len(placements))]
@@ -53,9 +53,9 @@ def train(
             results.append([scaler.get_scale(), False])
             continue
         scaler.scale(torch.zeros(()))
-        for index, (parameter, backward) in enumerate(arrays):
+        for position, (parameter, backward) in enumerate(arrays):
             parameter.grad = None
-            backward(scaler, [values[index] for values in step])
+            backward(scaler, [values[position] for values in step])
         with suppress(ignored):
             for group in groups:
                 scaler.step(group)
@@ -76,7 +76,7 @@ def array_of(placement: str, first: Sequence[Any], rank: int, with_shards: bool)
 
 
 def data_parallel(placement: str, rank: int, size: int = 1) -> tuple[Any, Callable[..., None]]:
-    """Return a parameter of a module, wrapped by DDP unless the arrays are distinct."""
+    """Return the parameter of a module, which DDP wraps unless the arrays are distinct, and its backward pass."""
     module = column(size)
     model = module if placement == "distinct" else torch.nn.parallel.DistributedDataParallel(module)
 
@@ -92,7 +92,7 @@ def data_parallel(placement: str, rank: int, size: int = 1) -> tuple[Any, Callab
 
 
 def fully_sharded(size: int) -> tuple[Any, Callable[..., None]]:
-    """Return a parameter that FSDP2 shards over all ranks, of which the last ones have no element if *size* is smaller."""
+    """Return a parameter that FSDP2 shards over all ranks, and its backward pass. Only the first *size* ranks have an element."""
     module = fsdp.fully_shard(column(size))
 
     def backward(scaler: Any, values: Sequence[Any]) -> None:

@@ -43,7 +43,7 @@ class Trainer(StepCell, Torch):
         """Return the objects of a loop: the framework's model and optimizer, and a list to which an applied step appends."""
 
         class Linear(torch.nn.Module):  # type: ignore[misc]
-            """Network whose gradients are its `data`, which are not arguments, since some frameworks convert those to float16."""
+            """Network whose gradients are its `data`, an attribute, since some frameworks convert arguments to float16."""
 
             def __init__(self) -> None:
                 super().__init__()
@@ -102,7 +102,7 @@ class Lightning(Trainer):
 
 
 class Accelerate(Trainer):
-    """accelerate. Its float16 mode, without which it clips scaled gradients, is set at the end, since a CPU disables it."""
+    """accelerate. Its float16 mode is set last, since a CPU disables it; without the mode, scaled gradients would be clipped."""
 
     info = replace(
         Lightning.info,

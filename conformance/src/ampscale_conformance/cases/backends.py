@@ -44,7 +44,7 @@ FLAGS = [sign == "+" for sign in "+-----++++++--+"]
 def draw_on_arrays(
     pick: Pick, info: ImplementationInfo, length: int = 20, compiled: bool = False, top: bool = False
 ) -> DrawnCase:
-    """Draw steps: a method, one of two scalers, and the kind, the array and the element of an overflow in a common tree."""
+    """Draw steps. Each has a method, one of two scalers, and a kind of overflow in an element of an array of a common tree."""
     claims, settings = info.capabilities, [draw_rule(pick, info, top), draw_rule(pick, info, top)]
     dtypes = ["float32", "float16"] + ["bfloat16"] * ("bfloat16" in claims) + ["float64"] * (info.arrays != "jax")
     tree: list[Leaf | None] = [*FIRST, *((pick(dtypes), pick(SHAPES)) for _ in range(pick((1, 2, 3, 6))))]
@@ -57,7 +57,7 @@ def draw_on_arrays(
 
 
 def _follow(subject: Subject, settings: Any, tree: Sequence[Any], layout: str, steps: Sequence[Any], compiled: bool) -> None:
-    """Take the steps, compiled or not; states of compiled scalers are loaded by the uncompiled form and back."""
+    """Take the steps, compiled or not. To load a compiled scaler, load its state uncompiled, save that, and load it compiled."""
     rules, forms = [subject.rule(**constants) for constants in settings], [*([subject.compiled()] if compiled else []), subject]
     form, machines, handles = forms[0], [Machine(rule) for rule in rules], [forms[0].create(rule) for rule in rules]
     for number, (way, index, kind, leaf, element) in enumerate(steps):
@@ -79,7 +79,7 @@ def _follow(subject: Subject, settings: Any, tree: Sequence[Any], layout: str, s
             handles[index] = form.update(handles[index], finite)
         scales = [rounded(form.read_scale(handle), rule.dtype) for handle, rule in zip(handles, rules, strict=True)]
         expected = [machine.point.scale for machine in machines]
-        subject.expect(scales == expected, f"after {when}: expected the scales {expected} of both, got {scales}")
+        subject.expect(scales == expected, f"after {when}: expected the scales {expected} of both scalers, got {scales}")
 
 
 def _step(subject: Subject, handle: Any, scaled: Any, scale: float | None, when: str) -> Any:
@@ -98,7 +98,7 @@ def _step(subject: Subject, handle: Any, scaled: Any, scale: float | None, when:
 
 
 def _tree(tree: Sequence[Leaf | None], number: int = 0, kind: Any = "", index: int = 0, element: int = 0) -> list[Bits | None]:
-    """Return the arrays of a step, with an element or all elements of one of them replaced."""
+    """Return the arrays of a step, with an element or all elements of one array replaced."""
     filled = [position for position, leaf in enumerate(tree) if leaf and math.prod(leaf[1])]
     result: list[Bits | None] = []
     for position, leaf in enumerate(tree):
@@ -112,7 +112,7 @@ def _tree(tree: Sequence[Leaf | None], number: int = 0, kind: Any = "", index: i
 
 
 def _unscaled(tree: Any, scale: float, actual: Any = None) -> Any:
-    """Return the expected tree, in float32 where a 16-bit array was returned so."""
+    """Return the expected tree, with an array in float32 if the implementation returned it in float32."""
     dtypes = {path: getattr(leaf, "dtype", None) for path, leaf in leaves(actual)}
     widened = iter(["float32" if dtypes.get(path) == "float32" else None for path, leaf in leaves(tree) if leaf is not None])
     return map_tree(lambda leaf: tensors.unscale(leaf, scale, next(widened)), tree)

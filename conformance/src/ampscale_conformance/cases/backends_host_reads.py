@@ -41,7 +41,7 @@ def _under_torch(step: Callable[[Any, Any], Any], reads: list[str]) -> Callable[
                 reads.append(str(operation))
             return operation(*args, **(kwargs or {}))
 
-    class Methods(import_module("torch.overrides").TorchFunctionMode):  # type: ignore[misc]  # likewise
+    class Methods(import_module("torch.overrides").TorchFunctionMode):  # type: ignore[misc]  # torch is not imported here
         def __torch_function__(self, method: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if method in methods:
                 reads.append(method.__name__)

@@ -17,7 +17,7 @@ from . import calls_drawn
 from .calls_loop import Loop, is_static, simple_rule
 from .rows import Row, rows
 
-ROUNDS = 5  # the number of elements of the first optimizer, so that each has an infinity once
+ROUNDS = 5  # the number of elements of the first optimizer, so that each element is infinite or NaN once
 
 SCRIPTS = """
 CALLS-step/step-unscales | set step update
@@ -51,15 +51,15 @@ CALLS-update-closes/an-optimizer-that-rests-counts-no-more | set set:inf/b step 
 CALLS-unscale-once/unscale-twice-is-rejected | set unscale_ unscale_ step update
     double unscale: a second unscale_ is accepted, or divides before it raises an error
 CALLS-unscale-once/unscale-after-step-is-rejected | set step unscale_ update
-    late unscale: it follows the step
+    late unscale: unscale_ is accepted after step, or divides before it raises an error
 CALLS-step-once/step-twice-is-rejected | set step step update
-    double step: one backward pass updates twice
+    double step: one backward pass updates the parameters twice
 CALLS-step-once/step-after-a-skip-is-rejected | set:inf step step update
-    double step: a skip does not count
+    double step: after a skipped step, a second step is accepted
 CALLS-update-needs-a-check/update-before-anything-is-rejected | update set step update | growth_interval=2
     empty update: an update without gradients counts as a finite step
 CALLS-update-needs-a-check/update-twice-is-rejected | set:inf step update update
-    empty update: another backoff
+    empty update: a second update backs off again
 CALLS-own-flag/only-the-last-optimizer-is-finite | set:inf set/b unscale_ unscale_/b step step/b update
     shared flag: a finite optimizer hides another's overflow, or one overflow skips both optimizers
 CALLS-own-flag/each-optimizer-is-unscaled-separately | set set/b unscale_ step step/b update
@@ -76,7 +76,7 @@ CALLS-no-gradients/an-optimizer-without-gradients-is-no-overflow | set:none unsc
     missing gradients: an optimizer with frozen parameters raises an error, or backs off at every step
 CALLS-no-gradients/an-optimizer-without-gradients-counts-for-nothing | set:inf set/b step step/b update set:none set/b step
     step/b update set set:none/b unscale_/b step/b step update set:inf set:none/b step step/b update | growth_interval=1
-    missing gradients: they hide or revert the steps of the other optimizer
+    missing gradients: an optimizer without gradients hides or reverts the steps of the other one
 CALLS-answer/step-returns-whether-it-stepped | set step update set:inf step update | needs=applied
     wrong result: step returns None, or always the same value
 """
@@ -93,7 +93,7 @@ def _execute(subject: Subject, script: str, returns_applied: bool, settings: dic
         except Unsupported:
             if number <= len(commands):
                 raise
-            return  # a later round, at a scale with which it cannot continue
+            return  # in a later round the scale may be one with which the subject cannot continue
 
 
 def _case(row: Row) -> Case:

@@ -14,7 +14,7 @@ from .calls_loop import Loop, is_static, simple_rule
 from .machine_lockstep import LARGEST
 
 DRAWS = 18  # in one case
-STEPS = (["unscale_", "step"], ["step"], ["unscale_", "edit", "step"])  # of an optimizer in one iteration with a static scale
+STEPS = (["unscale_", "step"], ["step"], ["unscale_", "edit", "step"])  # calls in an iteration with a static scale
 CALLS = (*STEPS * 2, ["unscale_"], ["set", "step"], ["unscale_", "edit", "unscale_", "step"])  # the second unscale_ is rejected
 EDITED = (["unscale_", "edit:some", "step"],)
 KINDS = ("set", "set:inf", "set", "set:inf", "set", "set:wide", "set:zero", "set:large")

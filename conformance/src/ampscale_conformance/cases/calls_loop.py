@@ -16,7 +16,7 @@ from .machine_lockstep import LARGEST
 
 SIMPLE = {"growth_factor": 2.0, "backoff_factor": 0.5, "hysteresis": 1}
 Shape = tuple[int, ...]
-# of the parameters of each optimizer: some equal ones, and blocks of four or eight elements with a remainder
+# Shapes of the parameters of each optimizer. Some are equal, and some sizes are not multiples of four or eight.
 SHAPES: dict[str, tuple[Shape, ...]] = {"a": ((2,), (), (2,)), "b": ((), (3, 3), (3, 3)), "c": ((7,), (7,), (0, 3), (1,), (7,))}
 FINITE = (1.0, -2.0, 0.5, 3.0, 0.0, -0.25, 1 + 2.0**-11)  # gradients; a prime number, so that each element has each of them
 SPECIAL = {
@@ -24,7 +24,7 @@ SPECIAL = {
     "wide": (2.0**60, 2.0**-60, -(2.0**60), -0.0, 1 + 2.0**-20),
     "huge": (2.0**127, -(2.0**127)),  # infinite when multiplied by a scale above 1, or divided by one below 1
 }
-EVERYWHERE = {"zero": (0.0, -0.0), "large": ((2 - 2.0**-23) * 2.0**127,)}  # of two of the latter, the sum is infinite
+EVERYWHERE = {"zero": (0.0, -0.0), "large": ((2 - 2.0**-23) * 2.0**127,)}  # the sum of two large ones is infinite
 
 
 def simple_rule(subject: Subject, **settings: Any) -> Any:
@@ -44,7 +44,7 @@ def needs_finite(scale: float) -> None:
 
 
 def needs_power_of_two(scale: float, subject: Subject | None = None) -> None:
-    """Raise Unsupported for other scales, unless *subject* claims division: the last bit can differ."""
+    """Raise Unsupported for any other scale, whose quotients can differ in the last bit, unless *subject* claims division."""
     needs_finite(scale)
     if math.frexp(scale)[0] != 0.5 and (subject is None or "division" not in subject.info.capabilities):
         raise Unsupported(f"the scale is {scale!r}, and the expected values are exact only for powers of two")
@@ -58,7 +58,7 @@ def new_parameters(shapes: Sequence[Shape], dtype: str = "float32", factor: floa
 
 @lru_cache(4096)
 def new_gradients(shapes: Sequence[Shape], kind: str, number: int, dtype: str = "float32") -> list[Bits | None]:
-    """Return gradients of some kinds, joined by "+". The values and the indices of special values depend on *number*."""
+    """Return gradients of a kind, or of kinds joined by "+". The values and the indices of special values depend on *number*."""
     table = EVERYWHERE.get(kind, FINITE)
     values = [table[(number + index) % len(table)] for index in range(sum(map(math.prod, shapes)))]
     for specials in (SPECIAL[part] for part in kind.split("+") if part in SPECIAL):
@@ -97,7 +97,7 @@ class Loop:
         self.oracle = calls.Loop(rule, {})
         self.handle = subject.create(rule)
         self.optimizers: dict[str, Any] = {}
-        self.gradients: dict[str, list[Bits | None]] = {}  # expected; where any values are permitted, the last ones
+        self.gradients: dict[str, list[Bits | None]] = {}  # expected; if any values are permitted, the last actual ones
         self._numbers = count(start)
 
     def execute(self, command: str, when: str) -> None:
@@ -159,7 +159,7 @@ class Loop:
         self.compare(when, names or self.optimizers, action != "unscale_" or not current[0].finite)
 
     def compare(self, when: str, names: Iterable[str], any_gradients: bool = False) -> None:
-        """Compare the scale, and the parameters and gradients of these optimizers; later calls compare those of others."""
+        """Compare the scale, and the parameters and gradients of these optimizers; later calls compare the other optimizers."""
         scale = self.subject.read_scale(self.handle)
         self.oracle.observe(rounded(scale, self.rule.dtype))
         expected = self.oracle.scale

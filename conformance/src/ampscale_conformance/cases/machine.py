@@ -30,8 +30,8 @@ CONDITIONS: dict[str, Only] = {
     ),
 }
 
-# The script is an overflow trace: "+" (finite) or "-" (overflow). `only` is one of the conditions; the other options are
-# constants, and those of `trace`.
+# The script is an overflow trace: "+" (finite) or "-" (overflow). `only` names one of `CONDITIONS`; the other options
+# are constants of the rule, and options of `trace`.
 TRACES = """
 MACHINE-state/starts-at-its-initial-scale | | init_scale=2**8
     ignored constant: the first scale is fixed
@@ -60,7 +60,7 @@ MACHINE-skip-infinite-growth/grows-to-infinity-without-a-guard | +++++
 MACHINE-growth-factor/grows-many-times | + | times=90 about=MACHINE-growth-window growth_interval=1
     additional bound: after some growths, or at 2**24 or 2**32, the scale stops growing
 MACHINE-max-scale/stays-at-its-cap | +++++ | max_scale=2**12 growth_interval=1
-    missing bound: it keeps growing
+    missing bound: the scale grows beyond max_scale
 MACHINE-max-scale/a-growth-over-the-maximum-is-clamped | +++ | max_scale=2**11 growth_interval=1 growth_factor=4.0
     wrong order: max_scale is compared before the growth, so the new scale exceeds it, or the growth is skipped
 MACHINE-backoff/backs-off-at-every-overflow-in-a-row | -----+
@@ -145,7 +145,7 @@ def stays_at_its_own_floor(subject: Subject) -> None:
 
 @case("MACHINE-max-scale", 0, "missing bound: the scale grows beyond the published scaler's own max_scale")
 def stays_at_its_own_cap(subject: Subject) -> None:
-    """The preset's own max_scale is not overridden. The initial scale is half the power of two below it."""
+    """The preset's own max_scale is not overridden. The initial scale is half the power of two below that maximum."""
     _follow_to_own_bound(subject, "max_scale", "+++++", lambda bound: 2.0 ** (frexp(bound)[1] - 2), growth_interval=1)
 
 

@@ -136,7 +136,7 @@ def follows_every_pattern_of_six_steps(subject: Subject) -> None:
 
 @case("MACHINE-every-sequence", 0, "any bug: the scale is wrong after some trace with drawn constants and bounds")
 def follows_drawn_traces(subject: Subject) -> None:
-    """Windows, bounds between powers of two and a hysteresis, each reached several times."""
+    """The traces reach windows, bounds between powers of two, and a hysteresis, each several times."""
     run_draws(subject, draw_trace, numbered("trace", 40))
 
 
@@ -148,7 +148,7 @@ def scalers_take_turns(subject: Subject) -> None:
 
 @case("STEP-resume", 0, "lost state: a scaler continues otherwise after saving or loading, or changes what was saved", "resume")
 def saves_and_loads_in_turns(subject: Subject) -> None:
-    """A saved state is loaded several times, and its scaler continues; at last, windows are long or become shorter."""
+    """A saved state is loaded several times, and its scaler continues. Then a long window and smaller constants are tested."""
     _walks(subject, RESUMING)
     if "growth_interval" in subject.supported.parameters:
         run = LockstepRun(subject, subject.rule(growth_interval=LONG)).advance("-" + "+" * (LONG - 3))

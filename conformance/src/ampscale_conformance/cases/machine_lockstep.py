@@ -74,7 +74,7 @@ class LockstepRun:
         return self
 
     def advance(self, finite: str) -> "LockstepRun":
-        """Take steps without comparing; where the published scaler raises an error, expect one, which changes nothing."""
+        """Take steps without comparing; if the published scaler raises an error, expect an error, which changes nothing."""
         for sign in finite:
             point = self.oracle.step(sign == "+")
             if INEXACT & {*point.clauses} and "rounding" not in self.subject.info.capabilities:
@@ -90,7 +90,7 @@ class LockstepRun:
         return self
 
     def compare(self) -> "LockstepRun":
-        """Compare the scales. The implementation's is rounded to the rule's dtype first, since a wider one may store it."""
+        """Compare the scales. The actual scale, which may be stored in a wider dtype, is rounded to the rule's dtype first."""
         after = f"after step {len(self.finite) - 1} (counted from 0)" if self.finite else "at the start"
         point, scale = self.oracle.point, self.subject.read_scale(self.handle)
         self._record(scale)
@@ -124,11 +124,11 @@ def every_pattern(rule: LossScaleRule, length: int) -> str:
     for pattern in product("+-", repeat=length):
         for sign in pattern:
             machine.step(sign == "+")
-        back = ""
-        while machine.point.scale != start and len(back) < RETURN_STEPS:
-            back += "+" if machine.point.scale < start else "-"
-            machine.step(back[-1] == "+")
-        finite += "".join(pattern) + back
+        return_steps = ""
+        while machine.point.scale != start and len(return_steps) < RETURN_STEPS:
+            return_steps += "+" if machine.point.scale < start else "-"
+            machine.step(return_steps[-1] == "+")
+        finite += "".join(pattern) + return_steps
     return finite
 
 

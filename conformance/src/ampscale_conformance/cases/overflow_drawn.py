@@ -85,7 +85,7 @@ def _run(subject: Subject, tree: Tree, trees: Sequence[Any]) -> None:
     "OVERFLOW-all-finite", 1, "incomplete check: a value, an index, an array or a later call is not checked, or changes the input"
 )
 def checks_drawn_trees(subject: Subject) -> None:
-    """Non-finite values of every kind at every index, between numbers that overflow in sums, squares and ranges."""
+    """Non-finite values of every kind at every index, between numbers whose sums, squares and differences overflow."""
     values: list[tuple[str, tuple[int, ...], int, int]] = [
         (dtype, (3,), index, negative << width(dtype) - 1 | pattern)
         for dtype, negative, index in product(float_dtypes(subject.info), (0, 1), range(3))

@@ -66,7 +66,7 @@ def _follow(subject: Subject, rule: Any, sizes: Sequence[int], steps: Sequence[t
     """
     Take steps, and compare the scales of all replicas after each.
 
-    The ways are "agree", all replicas together; "load", the same with loaded states; "alone", each one with the common flag;
+    The ways are "agree", all replicas together; "load", all together with loaded states; "alone", each with the common flag;
     and "last", the last replica alone, which must not affect the others.
     """
     machines = [[Machine(rule) for _ in range(size)] for size in sizes]
@@ -92,7 +92,7 @@ CASES = (
         "REPLICAS-one-flag/each-rank-decides-for-all",
         "-+ +- -- ++ -++ +-+ ++- -+- +-- --- +++ -++++ +-+++ ++-++ +++-+ ++++- -+++- +---- +++++ "
         "-+++++++ +-++++++ ++-+++++ +++-++++ ++++-+++ +++++-++ ++++++-+ +++++++- -+++++-- ---+-+-- -------- ++++++++",
-        "lost flag: a replica's flag is not part of the reduction, or its result is not that of all replicas",
+        "lost flag: the reduction leaves out the flag of a replica, or a replica does not use the result",
     ),
     replicas("REPLICAS-single/a-rank-alone-decides-for-itself", "+ - + + - - + + +", "missing group: a single replica fails"),
     named(

@@ -26,7 +26,7 @@ _NEEDS |= {"reduced sharded": "mixed-placements", "sharded reduced": "mixed-plac
 
 def ranks(name: str, script: str, catches: str) -> Case:
     """
-    Return a case that trains on ranks with the placements of arrays before the colon, and checks all scales and steps.
+    Return a case that trains on ranks and checks all scales and steps. The script begins with the placement of each array.
 
     Two replicated arrays have an optimizer each.
     """
@@ -83,7 +83,7 @@ def _keep(subject: Subject) -> None:
     actual = [[(subject.number(scale, "a scale"), subject.flag(flag, "a flag")) for scale, flag in rank] for rank in results]
     first = Machine(rule).step(True).scale
     expected = [[(first, True), (scale, False)] for scale in scales]
-    subject.expect(actual == expected, f"expected {expected}, of which the last step is an error, got {actual}")
+    subject.expect(actual == expected, f"expected {expected}, with an error in the last step, got {actual}")
 
 
 _SCRIPTS = """
@@ -127,13 +127,13 @@ CASES = (
     *(ranks(row.name, row.script, row.catches) for row in rows(_SCRIPTS)),
     errors(
         "REPLICAS-settings-compared/another-rule-on-one-rank-is-an-error",
-        "missing comparison: ranks with other constants take other decisions days later",
+        "missing comparison: ranks with different constants take different decisions, possibly days later",
         "",
         growth_interval=[17, 19, 17],
     ),
     errors(
         "REPLICAS-settings-compared/another-limit-on-one-rank-is-an-error",
-        "missing comparison: ranks that clip to other norms have other parameters",
+        "missing comparison: ranks that clip to different norms have different parameters",
         "",
         "clip",
         max_norm=[1.0, 2.0, 1.0],
@@ -160,7 +160,7 @@ CASES = (
     ),
     errors(
         "REPLICAS-error-names-ranks/every-rank-names-the-one-that-differs",
-        "silent ranks: one rank raises an error, or nobody says which rank differs and in what",
+        "silent ranks: only one rank raises an error, or the errors do not name the rank that differs and its value",
         "1 17 19",
         growth_interval=[17, 19, 17],
     ),

@@ -22,7 +22,7 @@ SCALES = (2.0**10, 1.0, 2.0**-2, 2.0**17, 2.0**24)
 INEXACT_SCALES = (3.0, 1001.5, 2.0**12 + 2.0**-7)
 FLOAT64_SCALES = (2.0**12 + 2.0**-27,)
 METHODS = ("scale", "unscale")
-# Results near the largest number of a dtype and beyond it; in float16 also halves of the smallest one, and the next number.
+# Results near and beyond the largest number of a dtype; in float16 also ties between subnormals, and a result above a tie.
 EDGES: dict[str, tuple[float, ...]] = {
     name: (2.0**top, -(2.0**top)) for name, top in (("float32", 128), ("bfloat16", 128), ("float64", 1023))
 }
@@ -46,8 +46,8 @@ def draw_arithmetic(
     method = pick(methods)
     tree = draw_tree(pick, info, **options)
     inexact = "division" in info.capabilities and not any(array and array.dtype in PARTS for array in tree.arrays)
-    wide = FLOAT64_SCALES if supported_rules(info.preset).make().dtype == "float64" else ()
-    available = (SCALES, INEXACT_SCALES + wide if inexact else SCALES)  # complex quotients may be rounded twice
+    float64_scales = FLOAT64_SCALES if supported_rules(info.preset).make().dtype == "float64" else ()
+    available = (SCALES, INEXACT_SCALES + float64_scales if inexact else SCALES)  # complex quotients may be rounded twice
     scales = [pick(pick(available)) for _ in range(2)]
     trees = [tree.filled(pick, _draw_pattern) for _ in range(1 if options.get("count") else pick((1, 2, 3)))]
     inputs = {"method": method, "scale": scales[0], "tree": trees[0]} if len(trees) == 1 else {}
@@ -64,7 +64,7 @@ def _run(subject: Subject, method: str, scales: Sequence[float], tree: Tree, tre
     """
     Let the scalers take turns. The second tree is written into the arrays of the first one if they are writable.
 
-    In the third one, arrays occur several times, unless the implementation works in place.
+    In the third tree, arrays occur several times, unless the implementation works in place.
     """
     handles = [subject.create(subject.rule(init_scale=scale)) for scale in scales]
     result, results, arrays = None, list[tuple[Any, Any]](), None
@@ -101,7 +101,7 @@ def _check_all(subject: Subject, method: str) -> None:
     for scale, dtype in product(SCALES, EDGES):
         edges = [edge * (scale if method == "unscale" else 1 / scale) for edge in EDGES[dtype]]
         if dtype in float_dtypes(subject.info):
-            with suppress(Unsupported):  # the library lacks the dtype, or the scaler the scale
+            with suppress(Unsupported):  # the library lacks the dtype, or the scaler rejects the scale
                 check_products(subject, subject.create(subject.rule(init_scale=scale)), method, scale, [array(dtype, edges)])
 
 

@@ -40,7 +40,7 @@ def _expected(compute: Callable[..., Bits], scale: float, tree: Any, result: Any
     """
     Return the expected tree.
 
-    A leaf is float32 if the actual one is, and equals the actual leaf if that is within *ulps* of the exact result.
+    A leaf is float32 if the actual leaf is, and equals the actual leaf if its elements are within *ulps* of the exact results.
     """
     result_leaves = dict(leaves(result))
     paths = iter([path for path, leaf in leaves(tree) if leaf is not None])

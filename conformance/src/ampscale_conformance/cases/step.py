@@ -26,7 +26,7 @@ STEP-skip/an-overflow-leaves-the-schedule | +-+ | learning_rate=rates
 STEP-report/reports-the-finite-flag | +- | outputs=finite
     wrong flag: the flag is inverted or constant
 STEP-report/reports-both-scales | ++-+ | outputs=scale,next_scale growth_interval=2
-    single scale: both are the same, or exchanged
+    single scale: both scales are the same, or exchanged
 STEP-scale-updated-last/the-scale-is-updated-once-a-step | +-++-- | outputs=next_scale growth_interval=2
     wrong update: the scale is updated only in applied steps, or twice
 STEP-loss-unscaled/the-loss-is-unscaled | +-! | outputs=loss

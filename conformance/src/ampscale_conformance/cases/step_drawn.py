@@ -21,15 +21,15 @@ from .rows import Row, rows
 
 NEAR = 1e-5  # relative tolerance, for different formulas and roundings of published implementations
 CLIPPED = 1e-4  # absolute tolerance of clipped parameters, for the epsilon of the formulas in each step
-STEPS = 10  # of a trace, which is repeated
+STEPS = 10  # of a run, in which the trace is repeated
 # The letters of a trace: a finite step, an overflow, and finite data that just overflow when they are multiplied by the scale;
-# with clipping, also gradients of which one has another magnitude, or all have another one or the largest one.
+# with clipping, also gradients with one or all elements of another magnitude, or with all elements of the largest magnitude.
 KINDS = {"-": "inf", "!": "huge", "w": "wide", "x": "large"}
 FACTORS = {"t": 2.0**-60, "l": 2.0**60, "0": 0.0, "h": 2.0**70, "s": 2.0**8, "u": 2.0**-16, "v": 2.0**-80}
 OUTPUTS = {"loss": "loss", "global_norm": "norm", "learning_rate": "schedule", "attempted": "counters", "applied": "counters"}
 CLAIMS = OUTPUTS | {"max_norm": "clip", "momentum": "momentum"}  # capabilities that outputs and options require
-RATES = (0.5, 0.25, 1.0, 0.125, 0.5, 1.0, 0.25, 0.5, 0.125, 1.0)  # one for each step, since what follows is not specified
-SCHEDULES = {"rates": RATES, "fine": tuple(rate * (1 + 2.0**-12) for rate in RATES)}  # the latter in 13 bits
+RATES = (0.5, 0.25, 1.0, 0.125, 0.5, 1.0, 0.25, 0.5, 0.125, 1.0)  # one for each step, since further rates are not specified
+SCHEDULES = {"rates": RATES, "fine": tuple(rate * (1 + 2.0**-12) for rate in RATES)}  # rates of 13 bits in "fine"
 
 
 class Cell:
@@ -41,7 +41,7 @@ class Cell:
         """With a schedule, the implementation receives *rates*, a list that several cells can share."""
         options = {"learning_rate": 1.0, **options}
         scheduled = isinstance(options["learning_rate"], tuple)
-        self.subject, self.near = subject, CLIPPED if "max_norm" in options else 0.0
+        self.subject, self.tolerance = subject, CLIPPED if "max_norm" in options else 0.0
         # Both formulas of momentum are permitted. Their results differ only if the learning rate changes.
         differs = "momentum" in options and scheduled
         self.trainings = [Training(rule, parameters, **options) for _ in range(1 + differs)]
@@ -70,7 +70,7 @@ class Cell:
     def parameters(self, outputs: Mapping[str, Any], expected: Outputs) -> Any:
         """Return the parameters. Each one within the tolerance is replaced by the expected one."""
         actual, targets = self.subject.to_bits(outputs.get("parameters"), "parameters"), expected.parameters
-        if not (self.near and isinstance(actual, list | tuple) and len(actual) == len(targets)):
+        if not (self.tolerance and isinstance(actual, list | tuple) and len(actual) == len(targets)):
             return actual
         return [target if self._near(leaf, target) else leaf for leaf, target in zip(actual, targets, strict=True)]
 
@@ -78,7 +78,7 @@ class Cell:
         if not isinstance(actual, Bits) or (actual.dtype, actual.shape) != (expected.dtype, expected.shape):
             return False
         pairs = zip(numbers(actual), numbers(expected), strict=True)
-        return all(math.isclose(left, right, rel_tol=NEAR, abs_tol=self.near) for left, right in pairs)
+        return all(math.isclose(left, right, rel_tol=NEAR, abs_tol=self.tolerance) for left, right in pairs)
 
     def expect(
         self, outputs: Mapping[str, Any], expected: Outputs, names: Iterable[str], data: Sequence[Bits], when: str
@@ -94,8 +94,8 @@ class Cell:
                 self.subject.expect(flag == target, f"{label}: expected {target}, got {flag}")
             elif name != "global_norm" or (expected.finite and target < math.inf):
                 number, error = self.subject.number(output, label), self._error_of_loss(data) if name == "loss" else 0.0
-                near = error == math.inf or math.isclose(number, target, rel_tol=NEAR, abs_tol=error)
-                self.subject.expect(near or number != number != target != target, f"{label}: expected {target!r}, got {number!r}")
+                same = error == math.inf or math.isclose(number, target, rel_tol=NEAR, abs_tol=error)
+                self.subject.expect(same or number != number != target != target, f"{label}: expected {target!r}, got {number!r}")
 
     def _error_of_loss(self, data: Sequence[Bits]) -> float:
         """Return the permitted error of the loss: infinity if a term may be infinite in the dtype of the data only."""
@@ -103,13 +103,13 @@ class Cell:
         largest, narrow = max((value for value in values if value < math.inf), default=0.0), data[0].dtype == "float16"
         if (2.0**9 if narrow else 2.0**122) < max(values) < math.inf:
             return math.inf
-        return (16 if narrow else 10 * self.near) * largest  # in float16, each term and each sum are rounded
+        return (16 if narrow else 10 * self.tolerance) * largest  # in float16, each term and each sum are rounded
 
 
 def data_of(layout: Sequence[Shape], letter: str, number: int, scale: float, dtype: str = "float32") -> list[Bits]:
     """Return the data of a step at this scale."""
     gradients = [leaf for leaf in new_gradients(layout, KINDS.get(letter, ""), number) if leaf]
-    limit = 2.0**16 if dtype == "float16" else 2.0**128  # the gradient of "!", of which new_gradients returns 2**127
+    limit = 2.0**16 if dtype == "float16" else 2.0**128  # the gradient of "!", for which new_gradients returns 2**127
     factors = FACTORS | {"!": limit / 2.0 ** (126 + math.frexp(scale)[1]), "x": 1.0 / scale}
     factor = factors.get(letter, 1.0)
     return [array(dtype, [float(value) * factor for value in numbers(leaf)], leaf.shape) for leaf in gradients]
@@ -117,7 +117,7 @@ def data_of(layout: Sequence[Shape], letter: str, number: int, scale: float, dty
 
 def steps(table: str) -> list[Case]:
     """
-    Return a case for each row of a table. Its script is a trace, which is repeated, and its outputs are compared after each step.
+    Return a case for each row of a table. Its script is a trace, which is repeated; outputs are compared after each step.
 
     The options are `outputs` (by default the parameters), `growth_interval`, `init_scale`, `dtype`, and those of the cell.
     """
@@ -137,7 +137,7 @@ def _case(row: Row) -> Case:
 def _take_steps(
     subject: Subject, trace: str, names: Sequence[str], settings: dict[str, Any], dtype: str, options: dict[str, Any]
 ) -> None:
-    reports = "global_norm" in names and "clip" in subject.info.capabilities  # some report a norm only if they clip
+    reports = "global_norm" in names and "clip" in subject.info.capabilities  # some cells report a norm only if they clip
     options = {"learning_rate": 0.5} | ({"max_norm": 64.0} if reports else {}) | options
     cell = Cell(subject, simple_rule(subject, **settings), new_parameters(SHAPES["a"], dtype), **options)
     for number, letter in enumerate(islice(cycle(trace), STEPS)):
@@ -174,7 +174,7 @@ def draw_cell(pick: Pick, info: ImplementationInfo, top: bool) -> dict[str, Any]
 
 
 def draw_training(pick: Pick, info: ImplementationInfo, top: bool = False) -> DrawnCase:
-    """Draw one or two cells, with *top* near the largest scale, and the steps of each, with those of the other in between."""
+    """Draw one or two cells, with *top* near the largest scale, and their steps, in turns."""
     cells = [draw_cell(pick, info, top) for _ in range(pick((1, 2, 2)))]
     if pick((True, True, False)) and cells[0]["parameters"]["dtype"] == cells[-1]["parameters"]["dtype"]:
         cells[-1]["settings"] = cells[0]["settings"]
@@ -188,9 +188,9 @@ def _train(
     subject: Subject, layout: Sequence[Shape], cells: Sequence[dict[str, Any]], turns: Sequence[tuple[int, str]], start: int
 ) -> None:
     """
-    Train the cells in turns, compare all outputs after each step, and those of the first step again at the end.
+    Train the cells in turns, compare all outputs after each step, and compare the outputs of the first step again at the end.
 
-    They share a list of learning rates. For an even *start*, all of them are created before the first step.
+    The cells share a list of learning rates. For an even *start*, all cells are created before the first step.
     """
     rates, trained = list(RATES), dict[int, Cell]()
     rules = [simple_rule(subject, **cell["settings"]) for cell in cells]

@@ -1,4 +1,4 @@
-"""Cases of level 1 that run the test vectors of spec/, so that a tree and what it checks are written once."""
+"""Cases of level 1 that run the test vectors of spec/, so that each tree is written only once."""
 
 import json
 import math
@@ -20,7 +20,7 @@ CLAIMS = trees_drawn.CLAIMS | {"float16": "float16"} | dict.fromkeys(("int32", "
 
 def vector_cases(table: str) -> Iterator[Case]:
     """
-    Yield a case for each row of a table. Its script is the id of a test vector, and its bug the one that the vector detects.
+    Yield a case for each row of a table. The script of a row is the id of a test vector, which also names the bug.
 
     The option `ulps` is the number of units in the last place by which results may differ; without it, a quotient by another
     number than a power of two requires the capability "division".
@@ -53,7 +53,7 @@ def check_flag(subject: Subject, tree: Any, expected: bool) -> None:
 
 
 def check_arithmetic(subject: Subject, tree: Any, method: str, scale: float, ulps: int = 0) -> None:
-    """Compare the scaled or unscaled tree; values that are not finite may turn into one another."""
+    """Compare the scaled or unscaled tree; a non-finite value may become another non-finite value."""
     handle = subject.create(subject.rule(init_scale=scale))
     if all_finite(tree):
         check_products(subject, handle, method, scale, tree, ulps=ulps)

@@ -15,11 +15,11 @@ from ..model.floats import FORMATS, encode
 from ..model.subject import Subject
 from ..oracle.tensors import PARTS
 
-COUNTS = (1, 2, 3) * 9 + (12, 100)  # of arrays
+COUNTS = (1, 2, 3) * 9 + (12, 100)  # numbers of arrays
 SHAPES = ((1,), (), (3,), (2, 2), (0, 3), (2, 1, 1, 3, 1), (1, 3), (0,), (33, 2))
 MATRICES = ((2, 3), (4, 5), (5, 2))
 LARGE = ((1030,), (34, 65), (4099,), (70_001,))
-SPECIAL: tuple[dict[str, Any], ...] = ({"count": 330}, *({"count": 1, "shapes": [shape]} for shape in LARGE))  # of `draw_tree`
+SPECIAL: tuple[dict[str, Any], ...] = ({"count": 330}, *({"count": 1, "shapes": [shape]} for shape in LARGE))  # for `draw_tree`
 CLAIMS = {"bfloat16": "bfloat16", **dict.fromkeys(PARTS, "complex")}  # capabilities of dtypes
 REACH = 30  # range of exponents around 0: scaled values stay normal, since some libraries flush subnormal ones to zero
 PERIOD = 7  # number of elements after which arrays repeat themselves
@@ -45,7 +45,7 @@ class Tree(NamedTuple):
     nest: Callable[[list[Any]], Any]
 
     def filled(self, pick: Pick, draw_pattern: Callable[[Pick, str], int]) -> Any:
-        """Return the tree with drawn elements: a few for each dtype. Its arrays repeat them, starting at one of two."""
+        """Return the tree with drawn elements. Arrays repeat a few elements of their dtype, from the first or second one on."""
         dtypes = dict.fromkeys(array.dtype for array in self.arrays if array is not None)
         pools = {dtype: [draw_pattern(pick, dtype) for _ in range(PERIOD)] for dtype in dtypes}
         return self.nest(
@@ -74,9 +74,9 @@ def draw_tree(
     count: int = 0,
 ) -> Tree:
     """
-    Draw a tree of arrays, of one dtype or several: the basic ones, those that are claimed, and *dtypes*.
+    Draw a tree of arrays of one or several dtypes: the basic ones, those that are claimed, and *dtypes*.
 
-    They have these *layouts*, as far as the library has them, and *shapes*. Their number is *count*, or drawn if that is 0.
+    The arrays have these *shapes*, and those of the *layouts* that the library has. *count* is their number; 0 to draw it.
     """
     every = (*float_dtypes(info), *dtypes)
     palette = pick((("float32",), (pick(every),), (pick(every),), ("float32", "float64"), every))
@@ -108,7 +108,7 @@ NESTS: tuple[Callable[[list[Any]], Any], ...] = (
 
 
 def _filled(array: Array, pool: Sequence[int], start: int) -> Bits:
-    """Return an array that repeats the pool; in a broadcast one, all rows are equal."""
+    """Return an array that repeats the pool; in a broadcast array, all rows are equal."""
     size, patterns = prod(array.shape), (*pool[start % PERIOD :], *pool[: start % PERIOD])
     length = prod(array.shape[1:]) if array.layout == "broadcast" else size
     row = (patterns * (length // PERIOD + 1))[:length]
@@ -122,7 +122,7 @@ def draw_number(pick: Pick, dtype: str) -> int:
         return draw_number(pick, part) << 4 * DIGITS[part] | draw_number(pick, part)
     exponent_bits, fraction_bits = FORMATS[dtype]
     bias = (1 << exponent_bits - 1) - 1
-    reach = min(REACH, bias)  # all exponents of float16
+    reach = min(REACH, bias)  # in float16, all exponents
     magnitude, negative = divmod(pick(range(2 * (2 * reach + 1) * 2**fraction_bits)), 2)
     fraction, offset = divmod(magnitude, 2 * reach + 1)
     exponent = bias + (offset + 1) // 2 * (1 if offset % 2 else -1)
@@ -130,7 +130,7 @@ def draw_number(pick: Pick, dtype: str) -> int:
 
 
 def _created(subject: Subject, leaf: Bits, layout: str) -> Any:
-    """Return an array with this layout, or a plain one if it does not apply to the shape."""
+    """Return an array with this layout, or a plain array if the layout does not apply to its shape."""
     if layout == "plain" or not leaf.bits or not leaf.shape or (layout == "transposed" and len(leaf.shape) != 2):
         return subject.to_arrays(leaf)
     width = prod(leaf.shape[1:])
@@ -141,7 +141,7 @@ def _created(subject: Subject, leaf: Bits, layout: str) -> Any:
 
 
 def _copied(array: Any) -> Any:
-    """Return an array that is no view, so that it is the base of its views."""
+    """Return an array that is not a view, so that a view of it has this array as its base."""
     return array.copy() if isinstance(array, np.ndarray) else array
 
 

@@ -2,8 +2,8 @@
 The interface between an implementation under test and the suite: `Adapter`, and `ImplementationInfo`, which describes it.
 
 An adapter is any object with these methods; it need not inherit from `Adapter`. The return value of `create` is an opaque
-handle: the runner passes it back unchanged. Level 0 requires the first three methods, level 1 also the three on trees, and each
-later method the capability or level that its docstring or section names.
+handle: the runner passes it back unchanged. Level 0 requires the first three methods, and level 1 also the three on trees. Each
+other method is required by the capability or level that its docstring or section names.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ from ampscale import LossScaleRule, presets
 from ampscale.parsing import excerpt
 
 LEVELS = {
-    0: "rule: overflow flags in, scales out",
+    0: "rule: finite flags in, scales out",
     1: "tensors: scale, unscale and all_finite, bit by bit",
     2: "calls: optimizers, unscale_, step and update in every order",
     3: "cell: whole training steps with all outputs",
@@ -27,12 +27,12 @@ CAPABILITIES = {
     "resume": (0, "save and load: a loaded scaler continues as if training had never stopped"),
     "rounding": (0, "the scale has the specified bits even if a factor is not a power of two"),
     "division": (1, "unscale returns the rounded quotient even if the scale is not a power of two"),
-    "float16": (1, "gradients and parameters may be float16; losses may always be"),
+    "float16": (1, "gradients and parameters may be float16; losses may be float16 in any case"),
     "bfloat16": (1, "trees may contain bfloat16"),
     "complex": (1, "trees may contain complex64 and complex128"),
     "integers": (1, "trees passed to all_finite may contain integers and bools"),
     "none": (1, "trees may contain None, and a parameter may have no gradient"),
-    "empty": (1, "trees may contain no array"),
+    "empty": (1, "trees may be empty, that is, without any array"),
     "layout": (1, "trees may contain arrays that are not contiguous, or read-only"),
     "namedtuple": (1, "trees may contain NamedTuples"),
     "groups": (2, "several optimizers share one scaler"),
@@ -45,7 +45,7 @@ CAPABILITIES = {
     "counters": (3, "outputs have `attempted` and `applied`"),
     "replicas": (4, "several replicas update their scales together"),
     "stays-on-device": (4, "a step on arrays copies nothing to the host"),
-    "jit": (4, "the same implementation, compiled"),
+    "jit": (4, "compiled() returns the same implementation with compiled functions"),
     "process": (4, "a saved state can be loaded in another process"),
     "ranks": (5, "train_on_ranks takes replicated arrays"),
     "sharded": (5, "train_on_ranks takes arrays of which each rank has a part"),
@@ -67,13 +67,13 @@ class ImplementationInfo:
 
     Args:
         name: Name of the implementation.
-        version: Its version.
+        version: Version of the implementation.
         url: Address of its documentation or source.
         level: Highest level that it claims, an int from 0 to 5 or "L0" to "L5"; see `LEVELS`.
         capabilities: Optional features that it claims; see `CAPABILITIES`. The report lists unknown ones as unsupported.
         preset: Published scaler that it implements: a name in `ampscale.presets.PRESETS`, which determines the constants that can
-            be set; or a `LossScaleRule`. The implementation must then accept any `init_scale`, `growth_factor`, `backoff_factor`
-            and `growth_interval`, and any `hysteresis`, `min_scale` and `max_scale` that the rule sets.
+            be set; or a `LossScaleRule`. With a rule, the implementation must accept any `init_scale`, `growth_factor`,
+            `backoff_factor` and `growth_interval`, and any `hysteresis`, `min_scale` and `max_scale` that the rule sets.
         arrays: Library of its arrays: "numpy", "torch", "jax", "cupy", "paddle", "mindspore" or "tensorflow".
 
     Raises:
@@ -137,7 +137,7 @@ class Adapter(Protocol):
 
     def create(self, rule: LossScaleRule, **options: Any) -> Any:
         """
-        Return a handle of a new scaler with these constants; raise `Unsupported` if it cannot have them.
+        Return a handle of a new scaler with these constants; raise `Unsupported` if the implementation does not support them.
 
         The suite passes no options.
         """
@@ -182,7 +182,7 @@ class Adapter(Protocol):
         """Return the current parameters."""
 
     def unscale_(self, handle: Any, optimizer: Any) -> None:
-        """Unscale the gradients of the optimizer in place, and check them for infinities and NaNs: the flag of this iteration."""
+        """Unscale the gradients of the optimizer in place, and store whether they are finite: the flag of this iteration."""
 
     def step(self, handle: Any, optimizer: Any) -> Any:
         """
@@ -194,7 +194,7 @@ class Adapter(Protocol):
     def update_scale(self, handle: Any) -> None:
         """Update the scale once for all optimizers unscaled since the last update, and end the iteration."""
 
-    # Level 3: a linear network with loss = sum(parameter * data), so that its gradients are the data; plain SGD.
+    # Level 3: plain SGD on a linear network with loss = sum(parameter * data), so that the gradients are the data.
 
     def create_cell(self, rule: LossScaleRule, parameters: Sequence[Any], **options: Any) -> Any:
         """
@@ -204,8 +204,8 @@ class Adapter(Protocol):
             learning_rate: A float; with "schedule" also a list, with at least one rate for each applied step.
             max_norm: With "clip": gradients are multiplied by min(1, max_norm / norm). An epsilon of up to 1e-6 is permitted in
                 the divisor.
-            momentum: With "momentum": velocity = momentum * velocity + gradient; parameter -= learning_rate * velocity. The
-                learning rate may be in the velocity instead.
+            momentum: With "momentum": velocity = momentum * velocity + gradient; parameter -= learning_rate * velocity. Also
+                permitted: velocity = momentum * velocity + learning_rate * gradient; parameter -= velocity.
         """
 
     def train_step(self, cell: Any, data: Sequence[Any]) -> Mapping[str, Any]:
@@ -214,8 +214,8 @@ class Adapter(Protocol):
 
         Returns:
             Outputs by name. parameters: list of arrays after the step. finite: bool. scale: float, used by this step. next_scale:
-            float, for the next step. By capability: loss, learning_rate, and global_norm before clipping, compared in finite
-            steps and with "clip" only if there is a max_norm: floats; attempted, applied: ints.
+            float, for the next step. Others require a capability. loss, learning_rate: floats. global_norm: float, before
+            clipping, compared in finite steps and, with "clip", only if there is a max_norm. attempted, applied: ints.
         """
 
     # Level 4
@@ -244,18 +244,18 @@ class Adapter(Protocol):
 
         Args:
             rule: Constants of the scaler.
-            placements: Placement of each array. "replicated": each rank has the whole array, and the gradients are averaged;
-                "reduced": the same, but the values are those after averaging, of which one can differ because of a fault;
-                "sharded": each rank has a part; "grid": the same, on a mesh of 2 by 2 ranks; "half": ranks 0 and 2 have a part
-                each, and ranks 1 and 3 the same parts; "distinct": each rank has an array of its own.
+            placements: Placement of each array. "replicated": each rank has the whole array, and the gradients are averaged.
+                "reduced": each rank has the whole array, and *steps* has its gradients after averaging, of which one can differ
+                because of a fault. "sharded": each rank has a part. "grid": each rank has a part, on a mesh of 2 by 2 ranks.
+                "half": ranks 0 and 1 have one part, and ranks 2 and 3 the other. "distinct": each rank has an array of its own.
             steps: For each step and rank, the value of all elements of each array's gradient on that rank, before it is
-                scaled: 1.0, an infinity, NaN, or None if the rank has no such elements in the whole run. With "resume", a step
-                without ranks saves the state, and continues with a scaler that loaded it.
+                scaled: 1.0, an infinity, NaN, or None if the rank has no such elements in the whole run. With "resume", in a
+                step without ranks, all ranks save their state and continue with a scaler that loaded it.
             optimizers: Number of optimizers. Array number n belongs to optimizer number n modulo this number.
-            options: With "rank-errors": lists with a value for each rank, namely growth_interval; with "clip" max_norm; elements,
-                the sizes of the array; and scale, which the rank loads before the last step, as from a saved state. late, a rank
-                that begins the last step three seconds after time_limit, the seconds to wait for another rank. returns, True
-                to return a result even if the last step raises an error.
+            options: They require "rank-errors". growth_interval, elements (the sizes of the array), scale (loaded before the last
+                step, as from a saved state) and, with "clip", max_norm: lists with a value for each rank. time_limit: seconds
+                to wait for another rank. late: a rank that begins the last step three seconds after the time limit. returns:
+                True to return a result even if the last step raises an error.
 
         Returns:
             For each rank and step, the scale after the step, even if it raised an error, and True if an optimizer of the rank

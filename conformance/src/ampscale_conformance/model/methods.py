@@ -4,8 +4,8 @@ Table of the adapter's methods: the kinds of their arguments and results, which 
 Kinds: `rule`; `finite`, a bool; `number`, a float; `tree`, of arrays; `arrays`, a list that may contain None; `options` and
 `outputs`, dicts of numbers, bools, lists and arrays; `flag`, a bool or a bool array of shape (); `answer`, a flag or None;
 `flags`, bools; `nothing`; and those of `Adapter.train_on_ranks`: `placements`, `steps`, `optimizers` and its result, `ranks`.
-Opaque kinds: `handle`, `optimizer`, `cell` and `adapter`, which are sent as numbers, and `saved`, which is sent as data if it
-is data. `handles` is a list of handles, and `handle and tree` a pair.
+Opaque kinds: `handle`, `optimizer`, `cell` and `adapter`, which are sent as numbers, and `saved`, which is sent as JSON or, if it
+is not plain data, as a number. `handles` is a list of handles, and `handle and tree` a pair.
 """
 
 from typing import NamedTuple

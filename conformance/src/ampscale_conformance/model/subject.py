@@ -49,7 +49,7 @@ class ProtocolError(Interruption):
 
 
 class Subject:
-    """Implementation under test. Calls are appended to *calls*; *prefix* precedes their names: "compiled()." or nothing."""
+    """Implementation under test. Calls are appended to *calls*, with *prefix* before the method: "compiled()." or nothing."""
 
     def __init__(self, adapter: Adapter, prefix: str = "", calls: list[Call] | None = None) -> None:
         self.adapter, self.info, self._prefix = adapter, adapter.info, prefix

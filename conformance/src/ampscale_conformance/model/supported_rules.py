@@ -8,8 +8,9 @@ from ampscale import LossScaleRule, presets
 
 from .adapter import Unsupported
 
-# Constants that can be set in every rule whose scale changes; and those that can be set only if the rule sets them.
+# Constants that can be set in every rule whose scale changes.
 ALWAYS = ("init_scale", "growth_factor", "backoff_factor", "growth_interval")
+# Constants that can be set only if the rule sets them.
 IF_SET = ("hysteresis", "min_scale", "max_scale")
 SMALL = 2.0**10  # leaves room for several growths and backoffs in every dtype
 
@@ -28,8 +29,8 @@ class SupportedRules:
 
         Raises Unsupported if a constant cannot be set, or the settings contradict each other.
         """
-        if missing := sorted(set(settings) - self.parameters):
-            raise Unsupported(f"{self.name} has no {' and no '.join(missing)} to set")
+        if fixed := sorted(set(settings) - self.parameters):
+            raise Unsupported(f"{self.name} has no {' and no '.join(fixed)} to set")
         if "init_scale" not in settings and "init_scale" in self.parameters:
             settings = {"init_scale": self.start(**settings), **settings}
         try:

@@ -38,13 +38,13 @@ class Call:
 
     method: str  # "compiled().update" for a method of the compiled form
     arguments: Sequence[Any]  # in JSON form: arrays as bits, rules as objects, handles as {"handle": number}
-    result: Any = None  # in the same form; None if the call raised an error
+    result: Any = None  # in JSON form, too; None if the call raised an error
     raised: str = ""  # type and message of the error; empty if there was none
 
 
 @dataclass(frozen=True)
 class Trajectory:
-    """Scales step by step, beginning with the initial one: the oracle's, and the implementation's as far as it was read."""
+    """Expected and actual scales, the initial one and one per step; the actual scales only as far as they were read."""
 
     finite: str  # one "+" (finite) or "-" (overflow) per step
     expected: Sequence[float]

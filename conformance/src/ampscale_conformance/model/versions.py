@@ -12,8 +12,8 @@ from functools import cache
 from .clauses import spec_folder
 
 SUITE = "1.0"
-ADDED: Mapping[str, str] = {}  # by id of a case newer than suite 1.0: the version of the suite that added it
-RENAMED: Mapping[str, str] = {}  # by former id of a case: its present id
+ADDED: Mapping[str, str] = {}  # for each case newer than suite 1.0, by its id: the version of the suite that added it
+RENAMED: Mapping[str, str] = {}  # for each renamed case, by its former id: its present id
 
 
 @cache

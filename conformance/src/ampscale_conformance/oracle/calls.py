@@ -30,7 +30,7 @@ class Optimizer:
 
 
 class Loop:
-    """Scaler of a rule with its optimizers, which have names and initial parameters, at any point of an iteration."""
+    """Loop at any point of an iteration: the scaler of a rule, and optimizers by name, created from their parameters."""
 
     def __init__(self, rule: Any, optimizers: Mapping[str, Sequence[Bits]]) -> None:
         # Both variants of CALLS-no-gradients-alone; the key is True if an update without any gradient counts as a finite step.
@@ -75,9 +75,9 @@ class Loop:
 
     def update(self) -> bool:
         """
-        Update the scale from all unscaled gradients, and end the iteration; raise Rejected if no optimizer has any.
+        Update the scale from all unscaled gradients, and end the iteration; raise Rejected if no optimizer was unscaled.
 
-        Return False if the published scaler raises an error instead: MACHINE-would-raise.
+        Return False if the published scaler raises an error instead (MACHINE-would-raise).
         """
         unscaled = [optimizer for optimizer in self.optimizers.values() if optimizer.finite is not None]
         if not unscaled:

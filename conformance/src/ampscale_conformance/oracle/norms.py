@@ -15,7 +15,7 @@ LARGEST = {"float32": (2 - 2.0**-23) * 2.0**127, "float64": (2 - 2.0**-52) * 2.0
 
 def global_norm(tree: Any) -> float:
     """
-    Return the norm of all elements of a tree of `Bits` in `norm_dtype(tree)`: NORMS-accumulation-dtype, NORMS-magnitudes.
+    Return the norm of all elements of a tree of `Bits` in `norm_dtype(tree)` (NORMS-accumulation-dtype, NORMS-magnitudes).
 
     If no square and no sum is rounded, this is the exact norm, rounded once. Raises a TypeError for integers and bools.
     """
@@ -48,14 +48,14 @@ def clip_coefficient(norm: Number, max_norm: float, dtype: str) -> Number:
     """
     Return the factor of a clipped tree. Each operation is rounded in *dtype*, the dtype of the norm.
 
-    *norm* has the digits of *dtype* and any exponent. If it exceeds the range of *dtype*, epsilon is negligible. *max_norm* is
+    *norm* has the digits of *dtype* and any exponent; beyond the range of *dtype*, epsilon is negligible. *max_norm* is
     positive and finite.
     """
     if rounded(norm, dtype) == math.inf != norm:
         limit = significant(Fraction(max_norm), dtype)
         return nearest(Fraction(limit) / max(Fraction(norm), Fraction(limit)), dtype, False)
     limit = rounded(min(max_norm, LARGEST[dtype]), dtype)
-    larger = norm if norm > limit else limit  # for NaN, the limit
+    larger = norm if norm > limit else limit  # the limit if the norm is NaN
     return quotient(limit, total([larger, rounded(EPSILON, dtype)], dtype), dtype)
 
 
@@ -65,7 +65,7 @@ def norm_dtype(tree: Any) -> str:
 
 
 def square_sum(leaf: Bits, dtype: str) -> Number:
-    """Return the sum of an array's squares. Each is rounded to *dtype*; their sum is rounded to float64, and then to *dtype*."""
+    """Return the sum of an array's squares. Each square is rounded to *dtype*, and their sum to float64 and then to *dtype*."""
     squares = [significant(value * value, dtype) for value in numbers(leaf)]
     return significant(significant(_sum(squares), "float64"), dtype)
 
@@ -78,14 +78,14 @@ def _norm(tree: Any, dtype: str) -> Number:
         square = significant(_sum([square, term]), dtype)
     if square == 0 or isinstance(square, float):
         return square
-    half = (square.numerator.bit_length() - square.denominator.bit_length()) // 2
-    return Fraction(root(square / Fraction(4) ** half, dtype)) * Fraction(2) ** half
+    exponent = (square.numerator.bit_length() - square.denominator.bit_length()) // 2  # of the root
+    return Fraction(root(square / Fraction(4) ** exponent, dtype)) * Fraction(2) ** exponent
 
 
 def _sum(terms: list[Number]) -> Number:
     """Return the exact sum of non-negative numbers. Infinities and NaN follow IEEE 754."""
-    others = [term for term in terms if isinstance(term, float) and term != 0]  # the square of -0.0 is a float, too
-    return sum(others) if others else sum((Fraction(term) for term in terms), Fraction(0))
+    non_finite = [term for term in terms if isinstance(term, float) and term != 0]  # the square of -0.0 is a float, too
+    return sum(non_finite) if non_finite else sum((Fraction(term) for term in terms), Fraction(0))
 
 
 def multiplied(leaf: Bits, factor: Number) -> Bits:

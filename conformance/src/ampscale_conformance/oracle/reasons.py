@@ -19,7 +19,7 @@ class Reasons:
         self.consecutive_overflows = 0  # since the last finite step or backoff
 
     def finite(self, good_steps: int, full: bool, can_grow: bool, change: ScaleChange) -> tuple[str, ...]:
-        """Return the clauses of a finite step, given the count before it. If *full*, the step completes the window."""
+        """Return the clauses of a finite step, given `good_steps` before the step. If *full*, the step completes the window."""
         self.consecutive_overflows = 0
         self.finite_since_growth += 1
         without_offset = good_steps + 1 - (0 if self.after_growth else self.rule.initial_good_steps)
@@ -51,7 +51,7 @@ class Reasons:
         return ("MACHINE-backoff", *counting, *change.clauses) if due else counting
 
     def _no_growth(self, without_offset: int) -> str:
-        """Return the clause because of which a finite step does not grow."""
+        """Return the clause because of which the scale does not grow in a finite step."""
         if self.after_growth:
             return "MACHINE-growth-resets"
         if without_offset >= self.rule.growth_interval:

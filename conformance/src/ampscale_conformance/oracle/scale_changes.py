@@ -17,27 +17,27 @@ class ScaleChange(NamedTuple):
 
 @lru_cache(65536)
 def multiplied(scale: float, factor: float, dtype: str, float64: bool) -> ScaleChange:
-    """Return a scale times a factor: MACHINE-arithmetic, MACHINE-float64-factor."""
+    """Return a scale times a factor (MACHINE-arithmetic, MACHINE-float64-factor)."""
     if math.isinf(scale) or scale == 0:
         return ScaleChange(scale, ())
-    narrow = rounded(Fraction(scale) * Fraction(rounded(factor, dtype)), dtype)
+    product = rounded(Fraction(scale) * Fraction(rounded(factor, dtype)), dtype)
     if not float64:
-        exact = math.isinf(narrow) or narrow == Fraction(scale) * Fraction(factor)
-        return ScaleChange(narrow, () if exact else ("MACHINE-arithmetic",))
-    product = rounded(rounded(Fraction(scale) * Fraction(factor), "float64"), dtype)
-    return ScaleChange(product, () if product == narrow else ("MACHINE-float64-factor",))
+        exact = math.isinf(product) or product == Fraction(scale) * Fraction(factor)
+        return ScaleChange(product, () if exact else ("MACHINE-arithmetic",))
+    float64_product = rounded(rounded(Fraction(scale) * Fraction(factor), "float64"), dtype)
+    return ScaleChange(float64_product, () if float64_product == product else ("MACHINE-float64-factor",))
 
 
 @lru_cache(65536)
 def divided(scale: float, factor: float, dtype: str, float64: bool) -> ScaleChange:
-    """Return a scale divided by the divisor of the factor: MACHINE-divide-on-backoff."""
+    """Return a scale divided by the divisor of the factor (MACHINE-divide-on-backoff)."""
     if math.isinf(scale) or scale == 0:
         return ScaleChange(scale, ())
-    number = divisor(factor)
+    exact_divisor = divisor(factor)
     if float64:
-        quotient = rounded(rounded(Fraction(scale) / Fraction(number), "float64"), dtype)
+        quotient = rounded(rounded(Fraction(scale) / Fraction(exact_divisor), "float64"), dtype)
     else:
-        quotient = rounded(Fraction(scale) / Fraction(rounded(number, dtype)), dtype)
+        quotient = rounded(Fraction(scale) / Fraction(rounded(exact_divisor, dtype)), dtype)
     product = multiplied(scale, factor, dtype, float64)
     return ScaleChange(quotient, product.clauses if quotient == product.scale else ("MACHINE-divide-on-backoff",))
 

@@ -58,7 +58,7 @@ class Training:
         return self.finish(loss_of(self.optimizer.parameters, data), gradients, finite)
 
     def backward(self, data: Sequence[Bits | None]) -> tuple[list[Bits | None], bool]:
-        """Return the unscaled gradients, and True if they are finite before and after unscaling: OVERFLOW-both-sides."""
+        """Return the unscaled gradients, and True if they are finite before and after unscaling (OVERFLOW-both-sides)."""
         scale = self.machine.point.scale
         scaled = gradients_of(self.optimizer.parameters, data, scale)
         # Not `tensors.unscale`, which rejects the scales of zero and infinity that some rules lead to.

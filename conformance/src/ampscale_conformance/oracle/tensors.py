@@ -51,10 +51,11 @@ def all_finite(tree: Any) -> bool:
 
 def array(dtype: str, values: Any, shape: tuple[int, ...] | None = None) -> Bits:
     """
-    Return an array of numbers, each rounded once: of a number, or of nested lists, whose shape it has if *shape* is None.
+    Return an array of numbers, each rounded once.
 
-    Raises a TypeError if a value does not match the dtype: integer and bool dtypes take Python integers and bools only. Raises a
-    ValueError if the lists are ragged, an integer is out of range, or the number of values does not match the shape.
+    *values* is a number or nested lists, whose shape the array has unless *shape* is given. Raises a TypeError if a value does
+    not match the dtype: integer and bool dtypes take Python integers and bools only. Raises a ValueError if the lists are
+    ragged, an integer is out of range, or the number of values does not match the shape.
     """
     return Bits(
         dtype, _shape(values) if shape is None else tuple(shape), tuple(_pattern(dtype, value) for value in _flat(values))
@@ -106,12 +107,12 @@ def part_of(dtype: str) -> str:
 
 
 def computed_in(dtype: str) -> str:
-    """Return the compute dtype of an array, from which results are rounded to its own dtype: SCALING-round-once."""
+    """Return the compute dtype of an array, from which results are rounded to its own dtype (SCALING-round-once)."""
     return "float64" if part_of(dtype) == "float64" else "float32"
 
 
 def widened(dtype: str, target: str | None) -> str:
-    """Return the dtype of the result: the target dtype if it is wider."""
+    """Return *target* if it is wider than *dtype*, otherwise *dtype*."""
     if target not in (None, "float32", "float64"):
         raise ValueError(f"dtype must be 'float32' or 'float64' or None, got {target!r}")
     if target is None or dtype in PARTS or width(part_of(dtype)) >= width(target):

@@ -1,7 +1,7 @@
 """
 Adapter of an implementation that replies to protocol messages: each call is a request. process.py runs the implementation.
 
-No error affects another case: it ends the process, and the next request without objects of that process starts a new one.
+An error ends the process and affects no other case: the next request without objects of that process starts a new one.
 """
 
 from collections.abc import Callable, Mapping
@@ -80,7 +80,7 @@ class Client(RemoteMethods):
         self._info: ImplementationInfo | None = None
         self._objects: dict[tuple[str, int], RemoteObject] = {}
         self._generation, self._end_reason = 0, ""
-        self._failed_starts: list[Interruption] = []  # consecutive ones
+        self._failed_starts: list[Interruption] = []  # in a row
         self._request_id = 0  # of the last request
         self._codec = Codec("numpy", self)
 

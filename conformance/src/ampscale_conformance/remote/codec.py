@@ -24,7 +24,7 @@ PROTOCOL = 1
 INFO_MEMBERS = ("name", "version", "url", "level", "capabilities", "preset")  # all of ImplementationInfo except arrays
 LISTS = {"handles": "handle", "arrays": "array or null", "flags": "finite"}  # list kinds, with the kind of their items
 NUMBERED = ("handle", "optimizer", "cell", "adapter")  # opaque kinds that are sent as numbers
-_DIMENSIONS = 32  # of an array, the limit of NumPy before 2.0
+_DIMENSIONS = 32  # most dimensions of an array, the limit of NumPy before 2.0
 LARGEST = 2**53 - 1  # the largest integer that all JSON parsers preserve
 
 

@@ -1,5 +1,5 @@
 """
-`Adapter` of an implementation in its own process, in any language, or of a recording of one.
+`Adapter` of an implementation in its own process, in any language, or of a recording of such a process.
 
 spec/conformance/protocol.md specifies the messages. Every call has a time limit, whatever the process does.
 """

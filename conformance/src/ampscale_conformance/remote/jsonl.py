@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from ampscale.parsing import excerpt, parse_json
 
-LONGEST = 2**22  # bytes of a line; the suite writes shorter ones, and a recording quotes one in less than LONGEST_JSON bytes
+LONGEST = 2**22  # bytes of a line; the suite writes shorter lines, and a recording quotes a line in less than LONGEST_JSON bytes
 OUTCOMES = ("result", "raised", "unsupported", "absent")
 
 

@@ -118,7 +118,7 @@ class Process:
         raise Crashed(f"the process ended{partial}, {_status_text(status)}{self._stderr_tail()}")
 
     def _stderr_tail(self) -> str:
-        for _ in range(LONGEST // _CHUNK):  # a limit, since its children may write to stderr indefinitely
+        for _ in range(LONGEST // _CHUNK):  # a limit, since children of the process may write to stderr indefinitely
             if not self._read_stderr():
                 break
         lines = [line.rstrip() for line in self._stderr.decode("utf-8", "replace").splitlines() if line.strip()]

@@ -20,7 +20,7 @@ from .codec import PROTOCOL, Codec, hello_to_json, read_number
 from .jsonl import LONGEST, read_line, reject, write_line
 from .saved import saved_from_json, saved_to_json
 
-_TOKEN = "token"  # key for the number, valid until reset, of a saved state that is not data and stays in this process
+_TOKEN = "token"  # key of the number of a saved state that is not data; the state stays in this process until reset
 _IN_PLACE = {"update": 0, "scale": 1, "unscale": 1}  # index of the argument that replaces a result of None
 
 
@@ -42,7 +42,7 @@ class Server:
         return write_line({"id": request["id"], **self._outcome(request)})
 
     def number(self, kind: str, value: Any) -> int:
-        """Return the number of an object, which it keeps if it is changed in place."""
+        """Return the number of an object. An object that is changed in place keeps its number."""
         number = self._numbers.setdefault((kind, id(value)), len(self._objects))
         self._objects[kind, number] = value
         return number

@@ -1,8 +1,8 @@
 """
 Recording of all protocol messages in a file, and its replay instead of an implementation.
 
-Each line is a JSON object with one member: `request` or `reply`, the unchanged message; `start`, the start of a process; or its
-interruption: `timeout`, `crash` or `protocol-error`.
+Each line is a JSON object with one member: `request` or `reply`, the unchanged message; `start`, the start of a process; or
+`timeout`, `crash` or `protocol-error`, the interruption of a process.
 """
 
 import json

@@ -28,9 +28,9 @@ class Matrix:
     ampscale: str  # version of the package with these clauses
     clauses: dict[str, dict[str, Any]]  # by id: chapter, level, basis, sentence, sources, link
     cases: dict[str, dict[str, Any]]  # by id, in reading order: clause, level, catches
-    calls: list[dict[str, Any]]  # distinct calls: method, arguments, and result or raised if present
+    calls: list[dict[str, Any]]  # distinct calls: `method`, `arguments`, and `result` or `raised` if present
     transcripts: list[list[int]]  # distinct lists of indices into `calls`
-    trajectories: list[dict[str, Any]]  # distinct trajectories: finite flags, expected scales and actual ones; the scales as runs
+    trajectories: list[dict[str, Any]]  # distinct trajectories: finite flags, and expected and actual scales as `Runs`
     # For each report: id, info, suite, spec, ampscale, environment, too_little, ok, counts, and results by case: verdict,
     # seconds, and if present message, snippet, reproduced, and the indices of its transcript and trajectory.
     implementations: list[dict[str, Any]]
@@ -138,11 +138,11 @@ def _check_format(report: Mapping[str, Any]) -> None:
         raise ValueError(f"expected an 'ampscale conformance report' of version 1, got {actual[0]!r} of version {actual[1]!r}")
 
 
-def _id(report: Mapping[str, Any], taken: set[str]) -> str:
-    """Return the name and version of the implementation with dashes, and a number if this id is taken."""
+def _id(report: Mapping[str, Any], known_ids: set[str]) -> str:
+    """Return the name and version of the implementation with dashes, and a number if this id is known."""
     info = report["implementation"]
     slug = re.sub(r"[^\w.]+", "-", f"{info['name']} {info['version']}").strip("-") or "implementation"
-    return next(id for id in (slug, *(f"{slug}-{number}" for number in range(2, len(taken) + 3))) if id not in taken)
+    return next(id for id in (slug, *(f"{slug}-{number}" for number in range(2, len(known_ids) + 3))) if id not in known_ids)
 
 
 def _rank(clause_id: str) -> tuple[int, int]:

@@ -92,7 +92,7 @@ def reproduced(snippet: str, python: str = sys.executable, seconds: float = SECO
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder, "snippet.py")  # a file, since some compilers read the source of what they compile
         script.write_text(snippet, encoding="utf-8")
-        run = partial(subprocess.run, cwd=folder, env=environment)  # so that files which it writes are removed
+        run = partial(subprocess.run, cwd=folder, env=environment)  # so that files which the script writes are removed
         try:
             process = run([python, "-W", "ignore", str(script)], capture_output=True, text=True, timeout=seconds, check=False)
         except subprocess.TimeoutExpired:
@@ -120,7 +120,7 @@ def _raises(last: Call, message: str) -> bool:
 
 
 def _method(call: Call) -> str:
-    """Return the name of the method, also of one of the compiled form."""
+    """Return the name of the method, without the prefix of the compiled form."""
     return call.method.rpartition(".")[2]
 
 

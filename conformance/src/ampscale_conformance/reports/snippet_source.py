@@ -100,7 +100,7 @@ def _definitions(module: str) -> dict[str, ast.stmt]:
 
 
 def _text(node: ast.stmt, module: str) -> str:
-    """Return the source text of a statement; for a pruned class, that of its items."""
+    """Return the source text of a statement; for a pruned class, join the source texts of its items."""
     if isinstance(node, ast.ClassDef) and not hasattr(node, "lineno"):
         head = ast.unparse(ast.ClassDef(node.name, node.bases, [], [], node.decorator_list))
         return head + "\n" + ("\n\n".join(_text(item, module) for item in node.body) or "    pass")

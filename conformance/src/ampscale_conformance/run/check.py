@@ -19,7 +19,7 @@ from ..remote.transcript import ENDS
 
 SECONDS = 60.0
 AGAIN = 10.0  # seconds between further alarms, since Python ignores errors in some places, such as weakref callbacks
-MIN_PASSED = 10  # of the whole suite: fewer passed cases prove nothing; the simplest adapter of this package passes 20
+MIN_PASSED = 10  # in the whole suite: fewer passed cases prove nothing; the simplest adapter of this package passes 20
 
 _VERDICTS: dict[type[BaseException], Verdict] = {
     Failed: Verdict.FAIL,
@@ -45,8 +45,8 @@ def check(
     Args:
         adapter: Adapter of the implementation.
         level: Highest level of the cases to run, 0 to 5; None for all. Cases above the implementation's level are unsupported.
-        seconds: Time limit per case; at least 120 seconds if it starts ranks. In this process it is enforced by a signal, so
-            only on POSIX and in the main thread; for an implementation in another process it is enforced everywhere.
+        seconds: Time limit per case; at least 120 seconds for a case that starts ranks. In this process the limit is enforced by
+            a signal, so only on POSIX and in the main thread; for an implementation in another process, it always is.
         cases: Cases to run instead of the whole suite.
         min_passed: Number of passed cases below which the report is not ok; by default 10 for the whole suite, and 0 for other
             cases. A report without any case that was run is never ok.

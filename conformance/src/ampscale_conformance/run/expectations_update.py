@@ -14,7 +14,7 @@ from .expectations import EXPECTABLE, TODO, Expectation, read
 
 NEW_REASON = f"{TODO}: write the reason"
 _TABLE = re.compile(r"^[ \t]*\[\[[ \t]*expect[ \t]*\]\]", re.MULTILINE)
-_ENTRY = re.compile(rf"^(?:[ \t]*#.*\n)*+(?P<table>{_TABLE.pattern})?", re.MULTILINE)  # with the comment lines above it
+_ENTRY = re.compile(rf"^(?:[ \t]*#.*\n)*+(?P<table>{_TABLE.pattern})?", re.MULTILINE)  # with the comments above an entry
 
 
 def updated(file: Path, results: Iterable[Result]) -> tuple[str, list[str]]:

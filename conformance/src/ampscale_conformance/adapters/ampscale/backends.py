@@ -165,7 +165,7 @@ class Replica:
         self._rank, self._barrier, self._slots = rank, barrier, slots
 
     def mean(self, tree: Any) -> Any:
-        """Return the mean of flat lists, added in rank order."""
+        """Return the mean over the replicas of each item of a flat list; the items are added in rank order."""
         return [sum(leaves[1:], start=leaves[0]) / len(leaves) for leaves in zip(*self._gathered(tree), strict=True)]
 
     def agree(self, finite: Any, scale: Any, gradients: Any, *, norm: bool = False) -> Agreement:
@@ -186,7 +186,7 @@ class Replica:
 def linear(parameters: list[Any], arrays: str) -> Any:
     """Return the network with loss sum(parameter * data) in float32, with an explicit vjp for NumPy."""
     with ampscale.use_backend(arrays) as xp:
-        pass  # only the namespace is needed
+        pass  # only `xp` is needed, which stays valid
 
     def loss_of(params: Any, *data: Any) -> Any:
         products = [xp.astype(param, xp.float32) * xp.astype(leaf, xp.float32) for param, leaf in zip(params, data, strict=True)]

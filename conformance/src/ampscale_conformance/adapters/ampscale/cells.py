@@ -14,7 +14,7 @@ from .scalers import EDGE
 
 
 class UpdateCell:
-    """`ampscale.DynamicLossScaleUpdateCell`. A handle is a cell, and the array of the scale that training cells pass to it."""
+    """`ampscale.DynamicLossScaleUpdateCell`. A handle is a cell and the scale array that training cells would pass to it."""
 
     info = info_of("update cell", "mindspore_update_cell", 0, ("resume", "rounding"))
 
@@ -74,7 +74,7 @@ class MFTrainOneStep(TrainOneStep):
     info = info_of("MindFormers cell", "mindspore_update_cell", 4, (*TrainOneStep.info.capabilities, "norm", "clip"))
 
     def create_cell(self, rule: Any, parameters: Sequence[Any], max_norm: float | None = None, **options: Any) -> Any:
-        """Return a cell with one of `ampscale.optimizers`. It computes a norm only if it clips."""
+        """Return a cell with one of `ampscale.optimizers`. The cell computes a norm only if it clips."""
         limit = 1.0 if max_norm is None else max_norm
         network, optimizer = network_with_optimizer(parameters, "numpy", **options)
         return ampscale.MFTrainOneStepCell(network, optimizer, max_norm is not None, limit, update_cell(rule))
@@ -89,7 +89,7 @@ class MFTrainOneStep(TrainOneStep):
 def update_cell(rule: Any) -> Any:
     """Return an update cell for a rule; raise Unsupported if the published scale could become infinite."""
     if rule.init_scale > EDGE:
-        raise Unsupported("the scale must be at most 2**100; it never becomes infinite, unlike the published one")
+        raise Unsupported("the scale must be at most 2**100; only the published scale can become infinite")
     return ampscale.DynamicLossScaleUpdateCell(rule.init_scale, rule.growth_factor, rule.growth_interval)
 
 

@@ -57,7 +57,7 @@ class DynamicLossScaleManager:
 
     def create(self, rule: Any) -> Any:
         if not 1 <= rule.init_scale <= EDGE:
-            raise Unsupported("the scale must be from 1 to 2**100; it never becomes infinite, unlike the published one")
+            raise Unsupported("the scale must be from 1 to 2**100; only the published scale can become infinite")
         return ampscale.DynamicLossScaleManager(rule.init_scale, rule.growth_factor, rule.growth_interval)
 
     def update(self, manager: Any, finite: bool) -> None:
@@ -68,19 +68,19 @@ class DynamicLossScaleManager:
 
 
 class AmpscaleGradScaler:
-    """Base of both scalers for hand-written loops: limits the scale to `EDGE`, and returns whether a step was applied."""
+    """Base of the adapters for Paddle's and torch's scaler. It limits the scale to `EDGE`, and returns if a step was applied."""
 
     name = "ampscale"
 
     def create(self, rule: Any) -> Any:
         """Raise Unsupported if the published scale could leave the normal float32 numbers, which ampscale's scale never does."""
-        scaler = super().create(rule)  # type: ignore[misc]  # of the published scaler's adapter
+        scaler = super().create(rule)  # type: ignore[misc]  # defined by the published scaler's adapter
         if not 1 / EDGE <= rule.init_scale <= EDGE:
-            raise Unsupported("the scale must be from 2**-100 to 2**100; it stays a normal number, unlike the published one")
+            raise Unsupported("the scale must be from 2**-100 to 2**100; only the published scale can leave the normal numbers")
         return scaler
 
     def all_finite(self, tree: Any) -> bool:
-        """Return what `step` returns for an optimizer with these gradients: True if it was applied."""
+        """Return True if the scaler applies a step with these gradients."""
         return bool(self.step(self.scaler_with(1.0), self.optimizer_with(arrays(tree))))  # type: ignore[attr-defined]  # of the published scaler's adapter
 
     def step(self, scaler: Any, optimizer: Any) -> Any:
@@ -89,7 +89,7 @@ class AmpscaleGradScaler:
 
 
 class PaddleGradScaler(AmpscaleGradScaler, Paddle):
-    """`ampscale.GradScaler`, Paddle's, over NumPy networks."""
+    """`ampscale.GradScaler`, which is Paddle's scaler, over NumPy networks."""
 
     info = info_of(
         "Paddle GradScaler",

@@ -54,7 +54,7 @@ def train_on_rank(
     optimizers: int,
     options: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[Any]:
-    """Train on one rank, with a communicator unless there are DTensors, whose meshes the scaler uses."""
+    """Train on one rank, with a communicator unless there are DTensors, whose meshes the scaler uses instead."""
     initialize()
     communicator, seconds = None, options.get("time_limit", 60.0)
     if "growth_interval" in options:

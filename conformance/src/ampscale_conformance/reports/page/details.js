@@ -28,7 +28,7 @@ function clauseSections({ clause, clauseInfo, catches }) {
   ];
 }
 
-// Copy to the clipboard. Some browsers have none for files: select the text instead.
+// Copy to the clipboard, or select the text: some browsers give pages opened from a file no clipboard.
 async function copy(script, status) {
   try {
     await navigator.clipboard.writeText(script.textContent);
@@ -44,7 +44,7 @@ function snippetSection({ snippet, reproduced }) {
   const outcome = reproduced === undefined ? "not run" : reproduced ? "run, and reproduced the failure" : "run, and did not reproduce the failure";
   const [script, status, button] = [box("pre", "Script", snippet), h("output"), h("button.quiet", "Copy")];
   button.addEventListener("click", () => copy(script, status));
-  return section("Script that reproduces it", h("p.bar", `Without ampscale. It was ${outcome}.`, status, button), script);
+  return section("Script that reproduces the failure", h("p.bar", `Without ampscale. It was ${outcome}.`, status, button), script);
 }
 
 function facts(title, pairs) {

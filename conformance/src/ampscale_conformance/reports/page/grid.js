@@ -36,13 +36,13 @@ function totalCell(cases, implementation) {
   return h("td.total", label, h("span.fraction", fraction), shares(counts), note);
 }
 
-// First line of a message that several cases have. All but the first of them refer to the first.
+// First line of a message. If several cases have this message, all but the first case refer to the first one instead.
 function brief(message, id, [first, ...others]) {
   if (id !== first) return `as in “${spaced(first)}”`;
   return `${message.split("\n")[0]}${others.length ? ` (${others.length + 1} cases)` : ""}`;
 }
 
-// In a matrix of one report, *messages* has the cases of each message, and cells show the message; otherwise it is null.
+// In a matrix of one report, *messages* has the cases of each message, and table cells show the message; otherwise *messages* is null.
 function resultCell({ id }, implementation, messages) {
   const { verdict, message = "" } = implementation.results[id] ?? {};
   if (!verdict) return h("td.absent", h("span.visually-hidden", "not in this report"));

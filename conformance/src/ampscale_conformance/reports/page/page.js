@@ -11,7 +11,7 @@ const CASES = Object.entries(DATA.cases).map(([id, shown]) => {
 
 let folded = new Set();
 let opened = {}; // what the dialog shows: {case, implementation}; either can be missing
-let opener = {}; // what the dialog showed first
+let openedFirst = {}; // what the dialog showed first; its cell gets the focus back
 
 function fillHeading() {
   const single = DATA.implementations.length === 1 && DATA.implementations[0];
@@ -100,7 +100,7 @@ function contents(target) {
 }
 
 function open(target) {
-  if (!dialog.open) opener = target;
+  if (!dialog.open) openedFirst = target;
   opened = target;
   dialog.showModal();
   dialog.firstElementChild.replaceWith(h("div", contents(target)));
@@ -127,7 +127,7 @@ function handleClick({ target }) {
 const [theme, scheme] = [find("theme"), document.querySelector('[name="color-scheme"]')];
 try {
   theme.value = scheme.content = localStorage.getItem("ampscale-theme") ?? scheme.content;
-} catch {} // some browsers have no storage for files
+} catch {} // some browsers give pages opened from a file no storage
 
 fillHeading();
 fillFilters();
@@ -146,6 +146,6 @@ theme.addEventListener("change", () => {
 find("skip").addEventListener("click", () => focus({}));
 frame.addEventListener("click", handleClick);
 dialog.addEventListener("click", handleClick);
-dialog.addEventListener("close", () => { opened = {}; storeState(); focus(opener); });
+dialog.addEventListener("close", () => { opened = {}; storeState(); focus(openedFirst); });
 addEventListener("hashchange", restoreState);
 addEventListener("resize", fit);

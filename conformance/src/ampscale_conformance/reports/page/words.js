@@ -47,7 +47,7 @@ function prose(text) {
   return text.split(/(「[^」]*」)/).map((part, index) => (index % 2 ? quoted(part) : coded(part)));
 }
 
-// Return the number of Python's float.hex(), "inf" and "nan"; null for any other text.
+// Return the number that a result of Python's float.hex(), "inf" or "nan" represents; null for any other text.
 function floatOf(text) {
   if (/^(-?inf|nan)$/.test(text)) return Number(text.replace("inf", "Infinity"));
   const match = /^(-?)0x([01])(?:\.([0-9a-f]+))?p([+-]\d+)$/.exec(text);
@@ -64,7 +64,7 @@ const superscript = (number) => String(number).replace(/[-\d]/g, (sign) => "⁰�
 
 const decimal = (number) => Object.is(number, -0) ? "-0" : String(number).replace("Infinity", "inf").replace("NaN", "nan");
 
-// 256 = 2⁸; 2¹²⁷; 0.1
+// A number as text, with its power of two if it is one: "256 = 2⁸", "2¹²⁷", "0.1".
 function readable(number) {
   const exponent = Math.round(Math.log2(number));
   if (2 ** exponent !== number || [-Infinity, 0, 1, Infinity].includes(exponent)) return decimal(number);
