@@ -22,7 +22,7 @@ GENERATED = {  # pattern of the generated part of each page
     README: re.compile(r"On one core \(.*?\d+ measurements\.", re.DOTALL),
 }
 QUOTED = "numpy/unscale+check/float32/100x1M"  # row that the README quotes
-# Headings, and the prefixes of the ids of their rows.
+# Headings of the page, each with the id prefixes of its rows.
 SECTIONS = {
     "NumPy": ("numpy/",),
     "AVX2": ("avx2/",),
@@ -43,7 +43,7 @@ Row = dict[str, Any]
 
 
 def update() -> None:
-    """Evaluate the rows of the result files with the current targets and reasons, and write the files and both pages."""
+    """Evaluate the rows of the result files with the current targets and reasons, and write the files and the two documents."""
     for path in result_files():
         report = json.loads(path.read_text("utf-8"))
         report["targets"] = targets.evaluate(report["rows"], targets.read_reasons())

@@ -22,7 +22,7 @@ def bounds(rows: list[Row], tests: dict[str, Any]) -> list[Bound]:
 
 
 def _memory(rows: dict[tuple[str, ...], Row]) -> Iterator[Bound]:
-    """Yield the bounds of the memory bandwidth of unscaling, relative to a copy."""
+    """Yield the lower bounds of unscaling's memory bandwidth, as a share of the bandwidth of a copy."""
     for dtype in ("float16", "float32"):
         row = rows.get(("cupy", OURS["cupy"], UNSCALE, dtype, LARGEST), {})
         copy = rows.get(("cupy", "device to device", "copy", dtype, LARGEST), {})
@@ -43,7 +43,7 @@ def _launches(rows: dict[tuple[str, ...], Row]) -> Iterator[Bound]:
 
 
 def _step(tests: dict[str, Any]) -> Bound:
-    """Return the bound that a step can be captured. CUDA cannot capture a step that reads a value on the host."""
+    """Return the bound that CUDA can capture a step as a graph. It cannot if the step reads a value on the host."""
     outcome = tests.get("outcomes", {}).get(STEP)
     met = None if outcome in (None, "skipped") else outcome == "passed"
     return {
@@ -65,7 +65,7 @@ def _others(rows: dict[tuple[str, ...], Row]) -> Iterator[Bound]:
 
 
 def _comparisons(rows: dict[tuple[str, ...], Row], library: str, measurement: tuple[str, str, str]) -> Iterator[Bound]:
-    """Yield the bounds of ampscale against the implementations of its library; for CuPy, which has none, against all."""
+    """Yield the bounds of ampscale against the others on *library*; on CuPy, which has none, against those of torch and JAX."""
     ours = rows.get((library, OURS[library], *measurement), {})
     for other_library in OTHERS if library == "cupy" else (library,):
         for other in OTHERS[other_library]:

@@ -76,7 +76,7 @@ class Measured:
         }
 
     def _arrays(self, shape: Shape, dtype: str) -> list[Any]:
-        """Return arrays filled with repetitions of one block of values, each with memory of its own."""
+        """Return arrays that each own their memory, filled with repetitions of one block of values."""
         values, arrays = self._library.asarray(block(dtype)), []
         for length in lengths(shape):
             array = self._library.empty((length,), dtype=values.dtype)

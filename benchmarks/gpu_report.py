@@ -124,8 +124,8 @@ def operations_text(operations: dict[str, int] | int | None, before: str = "") -
     """Return the counts of operations as text."""
     if operations is None:
         return ""
-    many = operations if isinstance(operations, dict) else {"operations": operations}
-    return before + ", ".join(f"{count} {name}" for name, count in many.items() if count)
+    counts = operations if isinstance(operations, dict) else {"operations": operations}
+    return before + ", ".join(f"{count} {name}" for name, count in counts.items() if count)
 
 
 def verdict(report: Report) -> str:

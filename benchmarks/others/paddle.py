@@ -1,5 +1,5 @@
 """
-Paddle's kernel below `GradScaler`, since `GradScaler` disables itself without an accelerator.
+Paddle's kernel that `GradScaler` calls. It replaces `GradScaler`, which disables itself without an accelerator.
 
 The kernel works on Paddle tensors that are copies of the gradients, and that Paddle restores.
 """

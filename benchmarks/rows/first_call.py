@@ -1,4 +1,4 @@
-"""Rows of the first call in a process, which loads the compiled kernels, and without numba's cache compiles them."""
+"""Rows of the first call in a process, which loads the compiled kernels or, without numba's cache, compiles them."""
 
 import os
 import statistics

@@ -40,7 +40,7 @@ def cells(sizes: Callable[[bool], dict[int, Shape]], quick: bool) -> Iterator[Ce
     points: dict[tuple[str, str], list[tuple[int, float]]] = {}
     for size, shape in sizes(quick).items():
         gradients = Gradients(shape, "float32")
-        compared = contenders(gradients, from_memory(gradients) if sizes is elements and not quick else gradients.refill)
+        compared = contenders(gradients, evicting_reset(gradients) if sizes is elements and not quick else gradients.refill)
         for each, times in zip(compared, in_turn(compared, None if quick else SECONDS), strict=True):
             points.setdefault((each.name, each.kind), []).append((size, statistics.median(times.values())))
     for (name, kind), fit_points in points.items():
@@ -65,7 +65,7 @@ def contenders(gradients: Gradients, reset: Callable[[], None]) -> list[Contende
     ]
 
 
-def from_memory(gradients: Gradients) -> Callable[[], None]:
+def evicting_reset(gradients: Gradients) -> Callable[[], None]:
     """
     Return a function that restores the gradients and evicts them from the caches.
 

@@ -1,9 +1,9 @@
 """
-Rows of memory: the peak of the additional memory during a call, including its result.
+Rows of memory: the peak of the memory that a call allocates, including its result.
 
-NumPy reports its allocations to tracemalloc. torch and JAX do not; for them, the peak of the resident set is measured against its
-size before the call, after the C library has released its free memory. This is accurate to a few pages. The first call, which can
-fill caches, is not measured.
+NumPy reports its allocations to tracemalloc. torch and JAX do not; for them, the result is the peak of the resident
+set during the call minus its size before the call, after the C library has released its free memory. This is accurate to a few
+pages. The first call, which can fill caches, is not measured.
 """
 
 import ctypes

@@ -1,4 +1,4 @@
-"""Rows of unscaling with statistics. The baseline is unscaling without statistics, so the ratio shows their cost."""
+"""Rows of unscaling with statistics. The baseline is unscaling without statistics, so the ratio shows what statistics cost."""
 
 from collections.abc import Iterator
 from functools import partial
