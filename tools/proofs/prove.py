@@ -104,13 +104,15 @@ def claims(
         yield text, clause, lambda theorem=theorem: _about_one_step(step, theorem)
     text = "Scale, counts and, if the rule has them, `window_steps` and `pending_scale` determine all further steps"
     yield text, "MACHINE-pure", lambda: _resume(step)
-    text = "A larger scale stays at least as large on the same flags, without `block_at_bounds` and `skip_infinite_growth`"
+    text = (
+        "On equal flags, the larger of two scales stays at least as large, without `block_at_bounds` and `skip_infinite_growth`"
+    )
     yield text, "MACHINE-pure", lambda: _order(step)
-    text = "The same with `skip_infinite_growth`, for scales that are powers of two and growth factors of 1 and 2"
+    text = "On equal flags, the larger of two powers of two stays at least as large, if the growth factors are 1 or 2"
     yield text, "MACHINE-skip-infinite-growth", lambda: _order_of_powers(step)
     text = "With `block_at_bounds`, the scale passes a bound by less than one factor, for powers of two"
     yield text, "MACHINE-block-at-bounds", lambda: _beyond_bounds(step)
-    text = "A product with a power of two keeps the order of the scales, zero and infinity, and is between them"
+    text = "A product with a power of two keeps the order of the scales, leaves zero and infinity unchanged, and is between them"
     yield text, "MACHINE-arithmetic", lambda: _keeps_order(product)
 
 
@@ -154,15 +156,15 @@ def _resume(step: type[Step]) -> z3.ModelRef | None:
     """Compare two states that differ only in `window` or `pending`, and only if the rule lacks them."""
     left, right, assumed = _twice(step)
 
-    def alike(state: State, other: State) -> Term:
+    def equal_where_used(state: State, other: State) -> Term:
         counts = z3.Implies(left.rule.overflow_tolerance, state.window == other.window)
         pending = z3.Implies(left.rule.delayed_update, state.pending == other.pending)
         return z3.And(_equal(state[:3], other[:3]), counts, pending)
 
     same_products = z3.Implies(left.state.pending == right.state.pending, _equal(left.products, right.products))
     same_share = z3.Implies(left.state.window == right.state.window, left.step.share_reached == right.step.share_reached)
-    assumed = z3.And(assumed, alike(left.state, right.state), same_products, same_share)
-    return counterexample(assumed, z3.And(left.raises == right.raises, alike(left.new, right.new)))
+    assumed = z3.And(assumed, equal_where_used(left.state, right.state), same_products, same_share)
+    return counterexample(assumed, z3.And(left.raises == right.raises, equal_where_used(left.new, right.new)))
 
 
 def _ordered(left: Context, right: Context) -> tuple[Term, Term]:
@@ -192,25 +194,25 @@ def _order_of_powers(step: type[Step]) -> z3.ModelRef | None:
     before, after = _ordered(left, right)
     distances = symbols(Products, "_distance")
     products = [_equal(side.products, powers_of_two(left.rule, side.state.pending, distances)) for side in (left, right)]
-    small = z3.And(*(z3.And(distance >= 0, distance <= 1) for distance in distances[:2]), distances.backed_off >= 0)
-    return counterexample(z3.And(assumed, before, *products, small), after)
+    in_range = z3.And(*(z3.And(distance >= 0, distance <= 1) for distance in distances[:2]), distances.backed_off >= 0)
+    return counterexample(z3.And(assumed, before, *products, in_range), after)
 
 
 def _beyond_bounds(step: type[Step]) -> z3.ModelRef | None:
     rule, start, distances = symbols(Rule), z3.Int("init"), symbols(Products, "_distance")
-    most = z3.If(z3.And(rule.has_warmup, distances.warmed > distances.grown), distances.warmed, distances.grown)
+    growth = z3.If(z3.And(rule.has_warmup, distances.warmed > distances.grown), distances.warmed, distances.grown)
 
-    def near(state: State) -> Term:
-        above = z3.Implies(rule.has_max, state.pending < rule.max_scale + most)
+    def within_one_factor(state: State) -> Term:
+        above = z3.Implies(rule.has_max, state.pending < rule.max_scale + growth)
         return z3.And(above, z3.Implies(rule.has_min, state.pending > rule.min_scale - distances.backed_off))
 
     blocks = z3.And(rule.block_at_bounds, *(distance >= 1 for distance in distances))
-    first = counterexample(z3.And(valid(rule, start), blocks), near(initial(rule, start)))
+    first = counterexample(z3.And(valid(rule, start), blocks), within_one_factor(initial(rule, start)))
     if first is not None:
         return first
     before, assumed = context(step, rule=rule)
     products = _equal(before.products, powers_of_two(rule, before.state.pending, distances))
-    return counterexample(z3.And(assumed, blocks, products, near(before.state)), near(before.new))
+    return counterexample(z3.And(assumed, blocks, products, within_one_factor(before.state)), within_one_factor(before.new))
 
 
 def _keeps_order(product: Callable[..., Term]) -> z3.ModelRef | None:

@@ -72,7 +72,7 @@ def explore(rule: LossScaleRule) -> Explored:
 
 
 def exact(rule: LossScaleRule) -> bool:
-    """Return True if all factors are powers of two. Others lead to many scales, and counts of a tolerance have no bound."""
+    """Return True if all factors are powers of two. Other factors lead to too many scales for an exploration of all states."""
     factors = (rule.growth_factor, rule.backoff_factor, rule.warmup_growth_factor or 1.0)
     return all(math.frexp(factor)[0] == 0.5 for factor in factors)
 
@@ -94,20 +94,20 @@ def _traps(rule: LossScaleRule, graph: Graph[HostState]) -> dict[float, tuple[Ru
             sources.setdefault(new, []).append(state)
             if new[4] != state[4]:
                 changing.add(state)
-    pending = [*changing]
-    while pending:
-        new_sources = set(sources.get(pending.pop(), ())) - changing
+    unvisited = [*changing]
+    while unvisited:
+        new_sources = set(sources.get(unvisited.pop(), ())) - changing
         changing |= new_sources
-        pending.extend(new_sources)
+        unvisited.extend(new_sources)
     traps: dict[float, tuple[Run, ...]] = {}
-    for state in graph.edges:  # in the order of their distances
+    for state in graph.edges:  # in the order of their distances from the start
         if state not in changing and state[4] not in traps:
             traps[state[4]] = graph.trace(state)
     return traps
 
 
 def row(name: str, explored: list[Explored]) -> Reached:
-    """Return the row of a preset in the page. Its traps must be zero and infinity, entered by overflows or finite steps alone."""
+    """Return the row of a preset. Its only traps must be zero, after overflows alone, and infinity, after finite steps alone."""
     traps = {scale: trace for result in explored for scale, trace in result.traps.items()}
     symbols = {scale: {run.symbol for run in trace} for scale, trace in traps.items()}
     assert all(symbols[scale] == ({"x"} if scale == 0 else {"."}) for scale in symbols)
@@ -153,7 +153,7 @@ def encoded(rule: LossScaleRule) -> Rule:
 
 
 def position(rule: LossScaleRule, scale: float) -> int:
-    """Return 2 * (e - SMALLEST) + 1 for 2**e, and one more for every number between 2**e and 2**(e + 1)."""
+    """Return the position of *scale*: 2 * (e - SMALLEST) + 1 for 2**e, and one more for every number up to 2**(e + 1)."""
     if scale == 0:
         return 0
     if scale == math.inf:
