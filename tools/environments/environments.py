@@ -1,7 +1,7 @@
 """
 Virtual environments for the published scalers, one for each group of packages, and folders with unpacked sources.
 
-Each is created if it is missing or its list of requirements has changed.
+Each environment or folder is created if it is missing, or if its list of requirements has changed.
 """
 
 import os
@@ -20,11 +20,11 @@ REQUIREMENTS = HERE / "requirements"
 NEWEST = "AMPSCALE_NEWEST" in os.environ  # install the newest releases instead of the listed ones
 ROOT = HERE.parents[1] / (".venv-newest" if NEWEST else ".venv-oracles")
 SOURCES = ROOT / "sources"
-# Wheels for another Python version, which are only unpacked, so that a class can be extracted from a file.
+# Packages whose wheels for another Python version are unpacked, not installed: a class is extracted from a file.
 OTHER_PYTHON = {
     "tensorflow": ("--only-binary=:all:", "--python-version=37", "--platform=manylinux2010_x86_64"),
 }
-# Repositories whose code is not, or not completely, on the package index: commit and date.
+# Commit and date of the repositories whose code is not, or not completely, on the package index.
 BY_HAND = {"apex": "e13873de, 2025-04-11", "oneflow": "25c8978c, 2025-08-20"}
 # The setup.py of older packages requires pkg_resources.
 BUILD = {"PIP_CONSTRAINT": str(REQUIREMENTS / "build.txt"), "PIP_BUILD_CONSTRAINT": str(REQUIREMENTS / "build.txt")}
@@ -67,7 +67,7 @@ def unpack_sources() -> dict[str, str]:
 
 
 def by_hand(package: str) -> str:
-    """Return instructions for a package that cannot be downloaded; an empty string if it can, or is present."""
+    """Return instructions for a package that is missing and cannot be downloaded; an empty string for all others."""
     if package not in BY_HAND or (SOURCES / package / VERSION).exists():
         return ""
     folder = SOURCES.relative_to(HERE.parents[1]) / package
@@ -97,7 +97,7 @@ def _unpack(package: str, version: str) -> str:
 
 
 def _extract_python(archive: Path, folder: Path) -> None:
-    """Extract the Python files of an archive; for a source distribution, without its top-level folder."""
+    """Extract the Python files of an archive; of a source distribution, leave out the top-level folder."""
     if archive.suffix == ".whl":
         with zipfile.ZipFile(archive) as packed:
             packed.extractall(folder, [name for name in packed.namelist() if name.endswith(".py")])

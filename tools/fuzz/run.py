@@ -128,7 +128,7 @@ def _message_fault(message: str) -> str | None:
         return f"a message of {len(message)} characters: {message[:SHOWN]}"
     if len(message.splitlines()) != 1:
         return f"a message that is not a single line: {message!r}"
-    if "Exceeds the limit" in message:  # as int() reports too many digits
+    if "Exceeds the limit" in message:  # text of int()'s error about too many digits
         return f"a message of Python instead of the parser: {message!r}"
     return None
 

@@ -40,7 +40,7 @@ from environments import environments  # noqa: E402
 from ampscale.files import write_atomically  # noqa: E402
 from ampscale.presets import PRESETS  # noqa: E402
 
-# Drivers of each family, which has an environment of its name. The longest come first, since one driver runs on each core.
+# Drivers by family; each family has an environment of the same name. Slow drivers come first, since one runs on each core.
 DRIVERS = {
     "mindspore": ("mindspore",),
     "paddle": ("paddle", "paddle_static", "paddle_static_old"),

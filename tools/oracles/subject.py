@@ -25,7 +25,7 @@ Read = Callable[[Any], dict[str, Any]]
 @dataclass(frozen=True)
 class Setting:
     """
-    Setting of a scaler.
+    Setting under which a scaler and its preset are compared.
 
     Args:
         values: Arguments of the preset, by name.

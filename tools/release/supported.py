@@ -40,8 +40,8 @@ def main() -> int:
     groups = [arguments.libraries]
     if arguments.packages == "oldest" and "jax" in arguments.libraries:  # JAX requires newer packages than the others
         groups = [[name for name in arguments.libraries if name != "jax"], ["jax"]]
-    outputs = [test(arguments.packages, libraries, options, recorded=arguments.record) for libraries in groups if libraries]
-    return int(any(outputs))
+    statuses = [test(arguments.packages, libraries, options, recorded=arguments.record) for libraries in groups if libraries]
+    return int(any(statuses))
 
 
 def test(packages: str, libraries: list[str], options: list[str], *, recorded: bool) -> int:
@@ -65,7 +65,7 @@ def test(packages: str, libraries: list[str], options: list[str], *, recorded: b
 
 
 def oldest(libraries: list[str]) -> dict[str, str]:
-    """Return the lower bound of each requirement of users, by name."""
+    """Return the lower bound of each required package, and of each package in `EXTRAS`, by name."""
     requirements = []
     for file in (ROOT / "pyproject.toml", ROOT / "conformance" / "pyproject.toml"):
         project = tomllib.loads(file.read_text("utf-8"))["project"]

@@ -30,7 +30,7 @@ def step(scaler: Any, finite: bool) -> None:
 
 
 def fresh_cell(**values: Any) -> tuple[nn.Cell, Any]:
-    """Return the cell and its scale, which the caller stores."""
+    """Return the cell and a parameter with its scale, which a cell does not store itself."""
     cell = maker(nn.DynamicLossScaleUpdateCell, init_scale="loss_scale_value", **NAMES)(**values)
     return cell, mindspore.Parameter(Tensor(cell.get_loss_scale(), mindspore.float32))
 
@@ -83,7 +83,7 @@ FACTORS = "init_scale growth_factor growth_interval"
 ROWS = ((65536.0, 2, 1), (1024.0, 2, 3), (2.0**126, 2, 1), (4.0, 2, 2), (7000.0, 3, 2), (3e38, 3, 1), (7000.1, 1.1, 2))
 SETTINGS = settings(*table(FACTORS, *ROWS))
 FEW = settings(*table(FACTORS, (1024.0, 2, 3), (7.0, 3, 2), (3e38, 3, 1)))  # a step takes tens of milliseconds
-STILL = settings({"init_scale": 1024.0}, {"init_scale": 1000.5})
+STATIC_SETTINGS = settings({"init_scale": 1024.0}, {"init_scale": 1000.5})
 
 SUBJECTS = (
     Subject("mindspore", "mindspore", "amp.DynamicLossScaler", *SCALER_FUNCTIONS, read_saved_state, FEW),
@@ -97,6 +97,6 @@ SUBJECTS = (
         read_manager,
         settings({}) + SETTINGS,
     ),
-    Subject("static", "mindspore", "amp.StaticLossScaler", STATIC, static_step, read_static, STILL),
-    Subject("static", "mindspore", "amp.FixedLossScaleManager", FIXED, manager_step, read_fixed, STILL),
+    Subject("static", "mindspore", "amp.StaticLossScaler", STATIC, static_step, read_static, STATIC_SETTINGS),
+    Subject("static", "mindspore", "amp.FixedLossScaleManager", FIXED, manager_step, read_fixed, STATIC_SETTINGS),
 )
