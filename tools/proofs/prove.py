@@ -108,7 +108,10 @@ def claims(
         "On equal flags, the larger of two scales stays at least as large, without `block_at_bounds` and `skip_infinite_growth`"
     )
     yield text, "MACHINE-pure", lambda: _order(step)
-    text = "Without `block_at_bounds`, the larger of two powers of two stays so on equal flags, if the growth factors are 1 or 2"
+    text = (
+        "On equal flags, the larger of two powers of two stays at least as large, "
+        "with growth factors of 1 and 2 and without `block_at_bounds`"
+    )
     yield text, "MACHINE-skip-infinite-growth", lambda: _order_of_powers(step)
     text = "With `block_at_bounds`, the scale passes a bound by less than one factor, for powers of two"
     yield text, "MACHINE-block-at-bounds", lambda: _beyond_bounds(step)

@@ -50,7 +50,7 @@ class Difference:
 
 @dataclass
 class VectorReport:
-    """Differences, and for each kind the number of vectors that were recomputed, are decisions, or are unknown."""
+    """Differences, and the numbers of vectors by kind: recomputed, decisions (which are not computed), and of an unknown kind."""
 
     differences: list[Difference] = field(default_factory=list)
     recomputed: Counter[str] = field(default_factory=Counter)
@@ -95,7 +95,7 @@ def rewrite(folder: Path) -> list[Path]:
         The files that were written.
 
     Raises:
-        ValueError: A member must be added or removed, which this function does not do. Its file is left unchanged.
+        ValueError: A member must be added or removed, which this function does not do. The file is left unchanged.
     """
     written = []
     for path in _files(folder):
@@ -162,7 +162,7 @@ def _merged(stored: Any, computed: Any) -> Any:
 
 
 def _pairs(stored: Any, computed: Any) -> list[tuple[Any, Any, Any]] | None:
-    """Return the keys or indices of two containers with both items; None for arrays and for values that do not match."""
+    """Return (key or index, stored item, computed item) for two containers of equal keys or length; None for other values."""
     if isinstance(stored, dict) and isinstance(computed, dict) and set(stored) == set(computed) and "bits" not in stored:
         return [(key, stored[key], computed[key]) for key in stored]
     if isinstance(stored, list) and isinstance(computed, list) and len(stored) == len(computed):

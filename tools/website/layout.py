@@ -14,7 +14,7 @@ _LINK = re.compile(r"\]\((?!\w+:|#)([^)#\s]+)(#[^)\s]*)?\)")
 
 
 def read_pages() -> tuple[dict[str, str], set[str]]:
-    """Return the texts of the Markdown pages of the repository and of those that they link to, by path; and all linked files."""
+    """Return the texts of the repository's Markdown pages and of the pages that these link to, by path; and all linked files."""
     patterns = ("docs/**/*.md", "spec/**/*.md", "conformance/docs/*.md", "conformance/README.md", "*.md")
     paths = {path.relative_to(ROOT).as_posix() for pattern in patterns for path in ROOT.glob(pattern)}
     texts: dict[str, str] = {}
@@ -56,7 +56,7 @@ def with_site_links(path: str, text: str) -> str:
 
 
 def navigation() -> dict[str, dict[str, str]]:
-    """Return the pages that each section of the index lists, by the heading of the section: titles by file."""
+    """Return, for the heading of each section of the index, the titles of the pages that the section lists, by file."""
     sections = re.findall(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", (ROOT / INDEX).read_text("utf-8"), re.MULTILINE | re.DOTALL)
     items = {title: re.findall(r"^- \[([^\]]*)\]\(([^)#\s]+)", body, re.MULTILINE) for title, body in sections}
     return {title: {_target(INDEX, link): text for text, link in entries} for title, entries in items.items() if entries}

@@ -43,7 +43,7 @@ def _command_page(name: str, command: click.Command) -> str:
 
 
 def _paragraphs(text: str | None) -> list[str]:
-    """Return the paragraphs of a help text as Markdown. One that click must not wrap is verbatim; its first line is a heading."""
+    """Return the paragraphs of a help text as Markdown. The first line of a paragraph that click does not wrap is its heading."""
     result = []
     for part in inspect.cleandoc(text or "").split("\n\n"):
         title, _, lines = part.lstrip("\b\n").partition("\n")
@@ -64,7 +64,7 @@ def _escape(text: str) -> str:
 
 
 def presets_page() -> str:
-    """Return the page of all presets: a table, and each in prose, as the command describes it."""
+    """Return the page of all presets: a table, and each in prose, as `ampscale presets` describes it."""
     rows = [
         f"| [{preset.name}](#{preset.name}) | {preset.summary} | {preset.project} {preset.version}: `{preset.class_name}` |"
         for preset in PRESETS.values()
