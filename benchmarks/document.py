@@ -16,7 +16,7 @@ from ampscale.files import write_atomically
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, README = ROOT / "docs" / "performance.md", ROOT / "README.md"
 RESULTS = ROOT / "benchmarks" / "results"
-WIDTH = 140  # of the pages' lines
+WIDTH = 140  # characters of a line on the pages
 GENERATED = {  # pattern of the generated part of each page
     PAGE: re.compile(r"(?<=<!-- results -->\n).*?(?=<!-- end -->)", re.DOTALL),
     README: re.compile(r"On one core \(.*?\d+ measurements\.", re.DOTALL),
@@ -53,7 +53,7 @@ def update() -> None:
 
 
 def result_files() -> list[Path]:
-    """Return the committed result files: for each processor, those of the rows with targets and of all rows."""
+    """Return the committed result files. A processor can have two: one with the rows that have targets, and one with all rows."""
     return sorted(RESULTS.glob("cpu-*.json"))
 
 
@@ -73,7 +73,7 @@ def generated(reports: list[Report] | None = None) -> dict[Path, str]:
     Return the texts of the page and of the README, generated from *reports*; by default, from the result files.
 
     Raises:
-        ValueError: One of the two pages does not have exactly one generated part.
+        ValueError: The page or the README does not have exactly one generated part.
     """
     if reports is None:
         reports = [json.loads(path.read_text("utf-8")) for path in result_files()]
@@ -145,7 +145,7 @@ def target_table(report: Report) -> str:
 
 
 def groups_of(rows: Iterable[Row]) -> Iterable[list[Row]]:
-    """Return lists of rows that fit into one table, in order: with the same unit and the same columns."""
+    """Return lists of rows that fit into one table, in order. Rows of one table have equal units and columns."""
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault((row["unit"], *columns_of(row)), []).append(row)
@@ -158,7 +158,7 @@ def columns_of(row: Row) -> list[str]:
 
 
 def comparison_table(rows: list[Row]) -> str:
-    """Return a table of rows with the same columns: ampscale's result, and its ratios to the baseline and to the others."""
+    """Return a table of rows with equal columns: ampscale's result, and its ratios to the baseline and the other contenders."""
     ours, *others = columns_of(rows[0])
     has_baseline = any("over_baseline" in row["cells"][0] for row in rows)
     head = ["row", "dtype", "shape", ours, *["baseline"] * has_baseline, *others]

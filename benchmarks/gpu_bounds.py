@@ -65,11 +65,12 @@ def _others(rows: dict[tuple[str, ...], Row]) -> Iterator[Bound]:
 
 
 def _comparisons(rows: dict[tuple[str, ...], Row], library: str, measurement: tuple[str, str, str]) -> Iterator[Bound]:
-    """Yield the bounds of ampscale against the others on *library*; on CuPy, which has none, against those of torch and JAX."""
+    """Yield the bounds of ampscale against other implementations on *library*; on CuPy, against those on torch and JAX."""
+    _, dtype, _ = measurement  # function, dtype and shape
     ours = rows.get((library, OURS[library], *measurement), {})
     for other_library in OTHERS if library == "cupy" else (library,):
         for other in OTHERS[other_library]:
-            if (other, measurement[1]) == REJECTED:
+            if (other, dtype) == REJECTED:
                 continue
             theirs = rows.get((other_library, other, *measurement), {})
             for how in ("ms", "replayed_ms") if other == "torch foreach" else ("ms",):

@@ -76,13 +76,13 @@ def timed(bench: Bench, function: Callable[..., object], *arguments: object) -> 
 
 
 def unscaled(tree: list[jax.Array], scale: jax.Array) -> tuple[list[jax.Array], jax.Array]:
-    """Unscale and check as users write it."""
+    """Unscale and check in plain jax.numpy, as users do."""
     gradients = jax.tree.map(lambda leaf: (leaf / scale).astype(leaf.dtype), tree)
     return gradients, jnp.all(jnp.stack([jnp.isfinite(leaf).all() for leaf in gradients]))
 
 
 def unscaled_with_norm(tree: list[jax.Array], scale: jax.Array) -> tuple[list[jax.Array], jax.Array, jax.Array]:
-    """Unscale and check with the norm as users write it."""
+    """Unscale, check and compute the norm in plain jax.numpy, as users do."""
     gradients, finite = unscaled(tree, scale)
     return gradients, finite, jnp.sqrt(sum(jnp.sum(jnp.square(leaf.astype(jnp.float32))) for leaf in gradients))
 

@@ -129,7 +129,7 @@ def operations_text(operations: dict[str, int] | int | None, before: str = "") -
 
 
 def verdict(report: Report) -> str:
-    """Return the bounds that are not met, the most important last, the number of those that are met, and the failed parts."""
+    """Return a summary: bounds that are not met, the most important last; the number of bounds that are met; failed parts."""
     results = bounds(report.rows, report.tests)
     missed = [bound for bound in reversed(results) if bound["met"] is False]
     lines = [f"{RED}NOT MET  {bound['id']}: {shown(bound['value'])}, {bound['bound']}{PLAIN}" for bound in missed]

@@ -1,4 +1,4 @@
-"""Rows of torch on a GPU: ampscale, `torch.amp.GradScaler`, and the kernel and norms that it calls."""
+"""Rows of torch on a GPU: ampscale, `torch.amp.GradScaler`, and torch's foreach kernel and norms."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -87,7 +87,7 @@ def amp(operation: str, tree: Tensors, device: str) -> Run:
 
 
 def operations(bench: Bench, run: Run, dtype: str) -> int | None:
-    """Return the number of kernels, copies and fills of a call from torch's profiler; only for float32, since it is slow."""
+    """Return the number of kernels, copies and fills of a call, for float32 only, since torch's profiler is slow."""
     if bench.device != "cuda" or dtype != "float32":
         return None
     run()

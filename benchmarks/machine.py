@@ -1,4 +1,4 @@
-"""Description of the machine of a run."""
+"""Description of the machine that runs the benchmark."""
 
 import os
 import platform

@@ -51,7 +51,7 @@ def in_turn(contenders: list[Contender], seconds: float | None, thorough: Collec
     Return for each contender the seconds of one call, by round.
 
     Args:
-        contenders: Implementations to measure, after a warm-up. Each round starts with the next one, and may omit slow ones.
+        contenders: Implementations to measure, after a warm-up. Each round starts with another contender, and may omit slow ones.
         seconds: Approximate duration, shared equally by the contenders; None for one call of each.
         thorough: Names of contenders that have the same minimum number of samples as ampscale, even if they are slow.
     """
@@ -101,7 +101,7 @@ def cells(contenders: Iterable[Contender | Absent], seconds: float | None, thoro
     """
     Return the cells of a row: for each contender median and quartiles in seconds, the number of samples, and ratios.
 
-    All contenders have a ratio to the fastest baseline. Those of ampscale have ratios to all other contenders.
+    All contenders have a ratio to the fastest baseline. Contenders of ampscale also have ratios to all other contenders.
     """
     contenders = list(contenders)
     present = [each for each in contenders if isinstance(each, Contender)]
@@ -125,7 +125,7 @@ def _cell(each: Contender, times: dict[str, dict[int, float]], baseline: dict[in
 
 
 def ratio(over: dict[int, float], under: dict[int, float]) -> dict[str, Any]:
-    """Return the ratio of the medians, and the quartiles of the ratios in the rounds that both have."""
+    """Return the ratio of the medians, and the quartiles of the ratios in the rounds that both contenders have."""
     ratios = [over[turn] / under[turn] for turn in over if turn in under]
     return {"ratio": _median(over) / _median(under), "quartiles": quartiles(ratios)}
 

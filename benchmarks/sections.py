@@ -28,7 +28,7 @@ PACKAGES = ("numpy", "numba", "ml_dtypes", "torch", "jax", "jaxlib", "jmp", "fla
 # Environment of `make test-oracles`, since Paddle requires an older NumPy.
 PADDLE = ROOT / ".venv-oracles" / "paddle" / "bin" / "python"
 SECONDS = 1.5  # approximate duration of the measurements of a row
-# Instructions of numba's kernels in the section avx2. With the name alone, numba would use all instructions of this processor.
+# Instructions of numba's kernels in the section avx2. With NUMBA_CPU_NAME alone, numba would use all of the processor's.
 AVX2 = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2,+fma,+f16c,+bmi,+bmi2"}
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "AMPSCALE_THREADS")
 

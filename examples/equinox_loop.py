@@ -35,7 +35,7 @@ class Run(eqx.Module):
         return jnp.mean(jax.lax.map(jax.checkpoint(lambda batch: self.micro_loss(params, *batch)), (x, y)))
 
     def micro_loss(self, params, x, y):
-        """Compute the model in float16 and its loss in float32."""
+        """Return the loss of one micro-batch, in float32; the model computes in float16."""
         half = jax.tree.map(lambda leaf: leaf.astype(jnp.float16), params)
         outputs = jax.vmap(eqx.combine(half, self.static))(x.astype(jnp.float16))
         return jnp.mean((outputs.astype(jnp.float32) - y) ** 2)

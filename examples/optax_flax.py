@@ -29,7 +29,7 @@ def loss_fn(params, x, y):
     """
     Return the mean loss of micro-batches, the first axis of *x* and *y*.
 
-    They run one after the other; `jax.checkpoint` keeps the activations of only one in memory. JAX adds their float32 gradients,
+    Micro-batches run one after the other; `jax.checkpoint` keeps the activations of only one. JAX adds their float32 gradients,
     and a sum with an infinity or a NaN stays non-finite: an overflow in any micro-batch skips the whole step.
     """
     losses = jax.lax.map(jax.checkpoint(lambda batch: micro_loss(params, *batch)), (x, y))

@@ -125,7 +125,7 @@ def oracles() -> str:
 
 
 def conformance(matrix: dict[str, Any]) -> str:
-    """Return the counts of failures of ampscale and of the others."""
+    """Return the counts of failures of ampscale and of other projects."""
     failures = [(item["info"]["name"], failed(item["counts"])) for item in matrix["implementations"]]
     ours = [count for name, count in failures if name.startswith("ampscale")]
     others = [count for name, count in failures if not name.startswith("ampscale")]

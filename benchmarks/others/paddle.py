@@ -13,7 +13,7 @@ Call = Callable[[], object]
 
 
 def kernel(arrays: list[np.ndarray], scale: float) -> tuple[Call, Call]:
-    """Return functions that call `check_finite_and_unscale_` on the gradients, and that restore them."""
+    """Return a function that calls `check_finite_and_unscale_` on the gradients, and a function that restores the gradients."""
     gradients = [paddle.to_tensor(array) for array in arrays]
     originals = [gradient.clone() for gradient in gradients]
     number = paddle.to_tensor([scale], dtype="float32")

@@ -52,7 +52,7 @@ def contenders(operation: str, gradients: Tensors, scale: float, max_norm: float
 
 
 def amp(operation: str, gradients: Tensors, scale: float, max_norm: float, refill: Callable[[], object]) -> Contender | Absent:
-    """Return `torch.amp.GradScaler.unscale_`, followed by `get_total_norm` or `clip_grad_norm_` if the operation has them."""
+    """Return `torch.amp.GradScaler.unscale_`, followed by `get_total_norm` or `clip_grad_norm_` if *operation* needs it."""
     if gradients[0].dtype == torch.float16:
         return Absent("torch.amp", REJECTED)
     scaler, optimizer = scaler_of(torch.amp.GradScaler, scale), optimizer_with(gradients)
@@ -120,7 +120,7 @@ def reading(operation: str, gradients: Tensors) -> dict[str, Callable[[], object
 
 
 def finite(gradients: Tensors) -> torch.Tensor:
-    """Return True if all values are finite, computed as users write it."""
+    """Return True if all values are finite, computed as in users' code."""
     return torch.stack([gradient.isfinite().all() for gradient in gradients]).all()
 
 

@@ -50,7 +50,7 @@ def specs() -> Iterator[Spec]:
 
 
 def omitted(operation: str, dtype: str) -> tuple[Shape, ...]:
-    """Return the shapes that are not measured: those for which naive NumPy would take seconds."""
+    """Return the shapes that are not measured, since naive NumPy would take seconds for them."""
     return () if dtype == "float32" or operation == UNSCALE else (ONE_HUGE, GPT2)
 
 

@@ -54,7 +54,7 @@ def make(name: str) -> str:
 
 
 def without_pins(requirements: str) -> str:
-    """Return a list of requirements without its versions, except those that a comment explains."""
+    """Return a list of requirements without version numbers, except numbers that a comment explains."""
     return "".join(line if "#" in line else re.sub("==.*", "", line) for line in requirements.splitlines(keepends=True))
 
 

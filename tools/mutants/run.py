@@ -44,7 +44,7 @@ class Worker:
             if (ROOT / name).is_file():
                 shutil.copy2(ROOT / name, folder / name)
         path = os.pathsep.join(str(folder / source) for source in ("src", "conformance/src"))
-        # Write no bytecode later: Python would load a previous mutant's if both files have the same size and modification second.
+        # Write no bytecode later: Python would load that of a previous mutant with the same size and modification second.
         subprocess.run([sys.executable, "-m", "compileall", "-q", str(folder / "src"), str(folder / "tests")], check=True)
         environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": path, "JAX_ENABLE_X64": "1", "PYTHONDONTWRITEBYTECODE": "1"}
         command = [sys.executable, str(folder / "tools/mutants/worker.py")]
@@ -82,7 +82,7 @@ class Worker:
 
 @cache
 def stages_of(file: str) -> list[list[str]]:
-    """Return the test files of *file* in stages: those named after it, those of its folder, and those of its package."""
+    """Return the test files of *file* in stages: those with its name, the others of its folder, and the others of its package."""
     path = Path(file).relative_to(SOURCE)
     folder, package = ROOT / "tests" / path.parent, ROOT / "tests" / path.parts[0]
     groups = [folder.glob(f"test_{path.stem.lstrip('_')}*.py")]
@@ -167,7 +167,7 @@ def report(arguments: argparse.Namespace, count: int, results: list[Mutant]) -> 
 
 
 def _name(mutant: Mutant) -> tuple[str, ...]:
-    """Return the key of a mutant, which does not depend on its line number."""
+    """Return a key that identifies a mutant and does not depend on its line number."""
     return tuple(mutant[key] for key in ("file", "before", "after"))
 
 

@@ -6,7 +6,7 @@ Comparison of each preset with the published scaler that it describes: `make tes
 The published code itself is run: installed in a virtual environment of its own; or, if the package cannot be installed, the
 class extracted from its published file and executed unchanged, or a kernel compiled for the host. Each object runs all 2**10
 traces of ten steps under several settings: well inside the bounds, near the largest float32, near `min_scale` or zero, and
-with factors such as 1.1 and 3. After every step the scale is compared bit by bit, and the counters if the object has them. If
+with factors such as 1.1 and 3. After every step the scale is compared bit by bit, and so are the counters that the object has. If
 the object raises an error, the rule must return True from `would_raise`. For a class with defaults, one window of its default
 length is run as well.
 

@@ -87,7 +87,7 @@ class Step:
         state: State before the step.
         finite: Flag of the step.
         products: Products of `state.pending`.
-        share_reached: With `overflow_tolerance`, True if the overflows after this step reach their share.
+        share_reached: With `overflow_tolerance`, True if the share of overflows after this step reaches it.
     """
 
     def __init__(self, logic: Any, rule: Rule, state: State, finite: Term, products: Products, share_reached: Term) -> None:

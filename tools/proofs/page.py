@@ -65,7 +65,7 @@ factor is not a power of two.
 
 
 class Reached(NamedTuple):
-    """Row of a preset: number of states, and steps to the trap at infinity and at zero with its defaults; None for no trap."""
+    """Row of a preset: number of states, and steps to each trap with the preset's defaults; None if there is no such trap."""
 
     preset: str
     states: int

@@ -2,7 +2,7 @@
 Proofs of the theorems by z3, for all rules, states and flags at once.
 
 The products of the factors are free positions that only keep the order of the scales, so that a proof holds for every factor,
-rounding and float format. Where a claim needs the distances on the grid, the factors are powers of two: shifts by free distances.
+rounding and float format. If a claim needs distances on the grid, the factors are powers of two, which shift a scale by free distances.
 """
 
 from collections.abc import Callable, Iterator
@@ -145,7 +145,7 @@ def _about_one_step(step: type[Step], theorem: Callable[[Context], Term]) -> z3.
 
 
 def _twice(step: type[Step]) -> tuple[Context, Context, Term]:
-    """Return a step from each of two states of the same rule, and the assumptions on both."""
+    """Return a step from each of two states of the same rule, and the assumptions about the two steps."""
     left, assumed_left = context(step, "_1")
     right, assumed_right = context(step, "_2", left.rule)
     return left, right, z3.And(assumed_left, assumed_right)
@@ -156,7 +156,7 @@ def _equal(left: tuple[Term, ...], right: tuple[Term, ...]) -> Term:
 
 
 def _resume(step: type[Step]) -> z3.ModelRef | None:
-    """Compare two states that differ only in `window` or `pending`, and only if the rule lacks them."""
+    """Compare steps from two states that may differ in `window` or `pending` only, if the rule does not use these."""
     left, right, assumed = _twice(step)
 
     def equal_where_used(state: State, other: State) -> Term:
@@ -172,7 +172,7 @@ def _resume(step: type[Step]) -> z3.ModelRef | None:
 
 def _ordered(left: Context, right: Context) -> tuple[Term, Term]:
     """
-    Return two claims: the states before the step differ only in larger scales on the right, and so do the states after it.
+    Return two claims: states before the step differ only in larger scales on the right, and states after the step do, too.
 
     The second claim is true if the step raises an error.
     """

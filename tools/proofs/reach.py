@@ -23,7 +23,7 @@ from .machine import Numbers, Products, Rule, State, Step, shift
 from .page import Reached
 from .theorems import INVARIANTS
 
-BUDGET = 4000  # maximum number of states of the rules that have too many or indefinitely many
+BUDGET = 4000  # maximum number of explored states of a rule that has too many or indefinitely many
 SMALLEST = {"float32": -149, "float64": -1074}  # exponents of the smallest positive and of the largest numbers
 LARGEST = {"float32": 127, "float64": 1023}
 SMALL = {"init_scale": 8.0, "growth_factor": 4.0, "backoff_factor": 0.25, "growth_interval": 2, "max_scale": 2.0**9}
@@ -59,7 +59,7 @@ def settings(name: str, windows: int = 4) -> Iterator[LossScaleRule]:
 
 
 def explore(rule: LossScaleRule) -> Explored:
-    """Return all reachable states of *rule*; with an overflow tolerance, those that the shortest traces reach."""
+    """Return all reachable states of *rule*; if there can be too many, those that the shortest traces reach."""
     step = machine_floats.step_of(rule)
 
     def edges_of(state: HostState) -> list[Edge[HostState]]:

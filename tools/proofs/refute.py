@@ -28,7 +28,7 @@ class Runs(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """Claim that is false for some rules that satisfy *when*; *fails* is True for runs that contradict it."""
+    """Claim that is false for some rules that satisfy *when*; *fails* is True for runs that contradict the claim."""
 
     text: str
     when: Callable[[Any, Rule], Term]
@@ -38,7 +38,7 @@ class Claim(NamedTuple):
 
 
 class Refutation(NamedTuple):
-    """A rule, its runs as flags, and their scales."""
+    """Counterexample: a rule, the flags of its runs, and the scales of its runs."""
 
     rule: LossScaleRule
     traces: list[str]
@@ -133,7 +133,7 @@ def _search(claim: Claim, length: int) -> tuple[z3.Solver, Rule, Products, Runs]
 
 
 def _simplify(solver: z3.Solver, rule: Rule, runs: Runs) -> None:
-    """Fix each constant and flag to the first value that allows a counterexample, so that all versions of z3 return the same."""
+    """Fix each constant and flag to the first value with a counterexample, so that all versions of z3 find the same one."""
     for name in sorted(BOOLEANS):
         default = name in ("skip_infinite_growth", "finite_resets", "backoff_resets")
         _fix(solver, getattr(rule, name), [default, not default])

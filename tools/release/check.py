@@ -77,7 +77,7 @@ def build_twice(archive: bytes, folder: Path) -> list[Path]:
 
 
 def check_same_bytes(first: Sequence[Path], second: Sequence[Path]) -> None:
-    """Check that two builds consist of the same files."""
+    """Check that two builds consist of files with the same names and bytes."""
     different = {(file.name, digest(file)) for file in first} ^ {(file.name, digest(file)) for file in second}
     if different:
         names = sorted({name for name, _ in different})

@@ -21,7 +21,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 RESULT = Path(__file__).with_name("coverage.json")
 DATA = ROOT / "build" / "coverage"
-COMPLETE = ("ampscale/core", "ampscale/frameworks", "ampscale/presets.py", "ampscale/checkpoints")  # bound of 100 %
+COMPLETE = ("ampscale/core", "ampscale/frameworks", "ampscale/presets.py", "ampscale/checkpoints")  # their bound is 100 %
 LISTED = ("numpy", "torch", "jax", "numba", "coverage")
 COUNTS = ("lines", "missed_lines", "branches", "missed_branches")
 Files = dict[str, dict[str, Any]]  # the "files" of a report of coverage.py

@@ -59,7 +59,7 @@ def test(packages: str, libraries: list[str], options: list[str], *, recorded: b
         for line in process.stdout:
             lines.append(line)
             sys.stdout.write(line)
-    if recorded and process.returncode in (0, 1):  # others mean an interruption or a usage error
+    if recorded and process.returncode in (0, 1):  # other statuses mean an interruption or a usage error
         record(row(packages, libraries, versions(folder / BIN / "python"), "".join(lines)))
     return process.returncode
 

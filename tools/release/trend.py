@@ -4,7 +4,7 @@ Compare the conformance matrix with its last committed version, and add the coun
     python tools/release/trend.py
 
 Appends one line per implementation to conformance/docs/trend.csv, and prints Markdown for a report: new versions, and the cases
-whose verdict changed. Nothing is appended for an implementation whose version and counts are those of its last line.
+whose verdict changed. Nothing is appended for an implementation whose version and counts equal those in its last line.
 """
 
 import csv

@@ -23,7 +23,7 @@ _CLAUSES = re.compile(r"\b[A-Z]+(?:-[a-z0-9]+)*-(?:[a-z0-9]+\b|\*)")  # an id, o
 
 
 def command_pages() -> dict[str, str]:
-    """Return a page for each command, and their index."""
+    """Return a page for each command, and an index of the commands."""
     context = click.Context(program, info_name="ampscale")
     commands = {name: command for name in program.list_commands(context) if (command := program.get_command(context, name))}
     pages = {f"commands/{name}.md": _command_page(name, command) for name, command in commands.items()}

@@ -36,7 +36,7 @@ NAMESPACE = {
 
 
 def step(before: Any, finite: bool) -> Any:
-    """Run a step on a copy with all counts, and return it. The scaler's own copying would reset the overflow count."""
+    """Run a step on a copy with all counts, and return the copy. The scaler's own copying would reset the overflow count."""
     scaler = object.__new__(type(before))
     scaler.__dict__.update(before.__dict__)
     if before._scale is not None:
