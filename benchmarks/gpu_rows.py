@@ -31,7 +31,7 @@ Run = Callable[[], object]
 
 
 def largest(memory: int) -> Shape:
-    """Return the shape `LARGEST`, with sizes up to a hundredfold; fewer values if *memory* cannot hold five float32 copies."""
+    """Return the shape `LARGEST`, with a hundredfold range of sizes; fewer values if *memory* cannot hold five float32 copies."""
     values = min(VALUES, memory // 20)
     weights = [100 ** (index / (COUNT - 1)) for index in range(COUNT)]
     unit = values / sum(weights)

@@ -77,7 +77,7 @@ def results() -> Iterator[tuple[str, str, str]]:
         "fails unless all are detected and each case is needed",
     )
     yield f"The {len(matrix['cases'])} cases of the suite, on all implementations", "`make conform-matrix`", conformance(matrix)
-    yield "[Reports](pains.md) on other loss scalers", "`make pains`", f"tests show what happens here for {shown}"
+    yield "[Reports](pains.md) on other loss scalers", "`make pains`", f"tests show what ampscale does for {shown}"
     yield "[Speed and memory](performance.md), compared with targets", "`make bench`", benchmarks()
     yield "[Oldest and newest packages](supported.md)", "`make test-oldest`", f"complete runs: {len(supported['runs'])}"
 

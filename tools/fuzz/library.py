@@ -116,7 +116,7 @@ TABLES = (
     'found_inf,"a ""b"""\n0.0,x\n1.0,"y\nz"\n',
 )
 TRACES = ("....x....", ". x X\n..x\n", "." * 50 + "x")
-EITHER = (ValueError, TypeError)  # these parsers document a TypeError for a value of the wrong type
+EITHER = (ValueError, TypeError)  # errors of a parser that documents a TypeError for a value of the wrong type
 
 PARSERS = {
     "parsing.parse_json": Parser(0.15, _json, parse_json),

@@ -2,7 +2,7 @@
 Proofs of the theorems by z3, for all rules, states and flags at once.
 
 The products of the factors are free positions that only keep the order of the scales, so that a proof holds for every factor,
-rounding and float format. If a claim needs distances on the grid, the factors are powers of two, which shift a scale by free distances.
+rounding and float format. If a claim needs distances on the grid, the factors are powers of two: shifts by free distances.
 """
 
 from collections.abc import Callable, Iterator
