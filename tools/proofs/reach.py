@@ -125,7 +125,7 @@ def _steps_to(name: str, trap: float) -> int:
     scale, good, _, _, _ = machine_floats.init_host(rule)
     state: HostState | None = (scale, good, 0, 0, scale)
     while state is not None and state[0] != trap:
-        idle = rule.growth_interval - 1 - state[1] if trap else 0  # finite steps that only count
+        idle = rule.growth_interval - 1 - state[1] if trap else 0  # finite steps that only increment the counts
         state = step((state[0], state[1] + idle, state[2], state[3] + idle, state[4]), trap != 0)
         steps += idle + 1
     assert state is not None

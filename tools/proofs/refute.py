@@ -161,7 +161,7 @@ def _run(logic: Any, rule: Rule, start: Term, flags: list[Term], distances: Prod
 
 
 def _replayed(claim: Claim, model: z3.ModelRef, rule: Rule, distances: Products, runs: Runs) -> Refutation:
-    """Run the library with the values of z3's *model*, and check that its states contradict the claim, too."""
+    """Run the library with the values of z3's *model*, and check that these runs contradict the claim, too."""
 
     def value(term: Term) -> Any:
         result = model.eval(term, model_completion=True)
