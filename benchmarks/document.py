@@ -85,7 +85,7 @@ def with_part(text: str, pattern: re.Pattern[str], part: str) -> str:
     """Replace the only match of *pattern* in *text* by *part*."""
     changed, count = pattern.subn(lambda _: part, text)
     if count != 1:
-        raise ValueError(f"the page must have one generated part, {pattern.pattern}, got {count}")
+        raise ValueError(f"the page must have one generated part, which matches {pattern.pattern!r}, got {count}")
     return changed
 
 

@@ -113,7 +113,7 @@ def refute(claim: Claim) -> Refutation:
         if solver.check() == z3.sat:
             _simplify(solver, rule, runs)
             return _replayed(claim, solver.model(), rule, distances, runs)
-    raise AssertionError(f"no counterexample of {LONGEST} steps: {claim.text}")
+    raise AssertionError(f"no counterexample of at most {LONGEST} steps to: {claim.text}")
 
 
 def _search(claim: Claim, length: int) -> tuple[z3.Solver, Rule, Products, Runs]:

@@ -30,7 +30,7 @@ def step(scaler: Any, finite: bool) -> None:
 
 
 def fresh_cell(**values: Any) -> tuple[nn.Cell, Any]:
-    """Return a cell, and a parameter with its scale, since the cell does not store the scale."""
+    """Return a cell, and a parameter with the cell's scale, since the cell does not store the scale."""
     cell = maker(nn.DynamicLossScaleUpdateCell, init_scale="loss_scale_value", **NAMES)(**values)
     return cell, mindspore.Parameter(Tensor(cell.get_loss_scale(), mindspore.float32))
 
