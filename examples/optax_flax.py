@@ -40,7 +40,7 @@ def step(run, batch):
     """Run one step on the train state and the moving average of its parameters."""
     state, average = run
     network = ampscale.Network(loss_fn, state.params)
-    state, report = ampscale.train_step(network, OPTIMIZER, RULE, state, *batch, max_norm=1.0)  # after unscaling
+    state, report = ampscale.train_step(network, OPTIMIZER, RULE, state, *batch, max_norm=1.0)  # clips after unscaling
     new = optax.incremental_update(state.params, average, 0.05)
     return (state, jax.tree.map(partial(jnp.where, report.applied), new, average)), report
 
