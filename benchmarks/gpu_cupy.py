@@ -52,7 +52,9 @@ class Measured:
         """Yield the rows of functions in place, with a scale of 1, which leaves the values unchanged."""
         tree = self._arrays(shape, dtype)
         copy = self._copy(sum(array.nbytes for array in tree))
-        yield self._bench.row(shape, dtype, "copy", "device to device", copy, copy["ms"], bytes=sum(each.nbytes for each in tree))
+        yield self._bench.row(
+            shape, dtype, "copy", "device to device", copy, copy["ms"], bytes=sum(array.nbytes for array in tree)
+        )
         one = self._library.asarray(np.ones((), np.float32))
         for operation, run in self._runs(shape, dtype, tree, one).items():
             operations = self._operations(run)

@@ -94,7 +94,7 @@ def parsed(line: str) -> Any:
 def versions() -> dict[str, str]:
     """Return the versions of the measured packages, by name. A package whose metadata is broken has no name and is left out."""
     names = re.compile(r"ampscale|numpy|ml.dtypes|array.api.compat|cupy.*|torch|jax(lib)?|nvidia.cuda.(runtime|nvrtc).*")
-    packages = (dict(each.metadata or {}) for each in distributions())
+    packages = (dict(distribution.metadata or {}) for distribution in distributions())
     return {package["Name"]: package.get("Version") for package in packages if names.fullmatch(package.get("Name") or "")}
 
 

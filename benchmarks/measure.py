@@ -104,23 +104,23 @@ def cells(contenders: Iterable[Contender | Absent], seconds: float | None, thoro
     All contenders have a ratio to the fastest baseline. Contenders of ampscale also have ratios to all other contenders.
     """
     contenders = list(contenders)
-    present = [each for each in contenders if isinstance(each, Contender)]
-    times = {each.name: durations for each, durations in zip(present, in_turn(present, seconds, thorough), strict=True)}
-    baseline = min((times[each.name] for each in present if each.kind == "baseline"), key=_median, default=None)
+    present = [contender for contender in contenders if isinstance(contender, Contender)]
+    times = {contender.name: durations for contender, durations in zip(present, in_turn(present, seconds, thorough), strict=True)}
+    baseline = min((times[contender.name] for contender in present if contender.kind == "baseline"), key=_median, default=None)
     return [
-        {"name": each.name, "absent": each.why} if isinstance(each, Absent) else _cell(each, times, baseline)
-        for each in contenders
+        {"name": contender.name, "absent": contender.why} if isinstance(contender, Absent) else _cell(contender, times, baseline)
+        for contender in contenders
     ]
 
 
-def _cell(each: Contender, times: dict[str, dict[int, float]], baseline: dict[int, float] | None) -> Cell:
-    own = times[each.name]
-    cell: Cell = {"name": each.name, "kind": each.kind, "median": _median(own), "quartiles": quartiles(own.values())}
+def _cell(contender: Contender, times: dict[str, dict[int, float]], baseline: dict[int, float] | None) -> Cell:
+    own = times[contender.name]
+    cell: Cell = {"name": contender.name, "kind": contender.kind, "median": _median(own), "quartiles": quartiles(own.values())}
     cell["samples"] = len(own)
     if baseline is not None:
         cell["over_baseline"] = ratio(own, baseline)
-    if each.kind == "ours":
-        cell["over"] = {name: ratio(own, other) for name, other in times.items() if name != each.name}
+    if contender.kind == "ours":
+        cell["over"] = {name: ratio(own, other) for name, other in times.items() if name != contender.name}
     return cell
 
 

@@ -118,11 +118,11 @@ def row(spec: Spec, quick: bool) -> Row:
     }
     start = time.monotonic()
     try:
-        built = list(spec.build(quick))
+        contents = list(spec.build(quick))
     except ModuleNotFoundError as missing:
         return {**head, **spec.notes, "cells": [{"name": "ampscale", "absent": f"{missing.name} is not installed"}]}
     seconds = None if quick else SECONDS
-    cells = built if isinstance(built[0], dict) else measure.cells(built, seconds, targets.compared_contenders(spec.id))
+    cells = contents if isinstance(contents[0], dict) else measure.cells(contents, seconds, targets.compared_contenders(spec.id))
     return {**head, **spec.notes, "seconds": time.monotonic() - start, "cells": cells}
 
 

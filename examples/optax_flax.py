@@ -63,8 +63,8 @@ def main():
     batches = x, x[..., 0] * x[..., 1]
     run, reports = train(start(seed=0), batches)
 
-    first, _ = train(start(seed=0), jax.tree.map(lambda array: array[:20], batches))
-    checkpoint = serialization.to_bytes(first)
+    unfinished, _ = train(start(seed=0), jax.tree.map(lambda array: array[:20], batches))
+    checkpoint = serialization.to_bytes(unfinished)
     resumed, _ = train(serialization.from_bytes(start(seed=2), checkpoint), jax.tree.map(lambda array: array[20:], batches))
     assert jax.tree.all(jax.tree.map(jnp.array_equal, run, resumed))
 

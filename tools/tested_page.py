@@ -54,8 +54,8 @@ def results() -> Iterator[tuple[str, str, str]]:
     matrix, supported = read("conformance/docs/matrix.json"), read("tools/release/supported.json")
     passed, skipped = coverage["tests"]["passed"], coverage["tests"]["skipped"]
     failed = f", {coverage['tests'].get('failed', 0)} failed" + ("; [stopped](#coverage)" if "note" in coverage else "")
-    killed, fixed = f"{mutants['killed']} of {mutants['tested']}", fuzz["rerun_after_the_fix"]
-    shown = f"{sum('tests' in report for report in reports())} of {len(reports())}"
+    killed, rerun = f"{mutants['killed']} of {mutants['tested']}", fuzz["rerun_after_the_fix"]
+    tested = f"{sum('tests' in report for report in reports())} of {len(reports())}"
     yield "Tests of both distributions", "`make test`", f"{passed:,} passed, {skipped} skipped{failed}"
     yield (
         "Lines and branches that tests reach",
@@ -67,7 +67,7 @@ def results() -> Iterator[tuple[str, str, str]]:
     yield (
         f"Mutated inputs of {len(fuzz['parsers'])} parsers",
         "`make fuzz`",
-        f"{fuzz['failures']} failure in {fuzz['inputs']:,}; after its fix, {fixed['failures']} in {fixed['inputs']:,}",
+        f"{fuzz['failures']} failure in {fuzz['inputs']:,}; after its fix, {rerun['failures']} in {rerun['inputs']:,}",
     )
     yield "Theorems about the state machine, and all reachable states", "`make proofs`", proofs()
     yield "Presets, compared with the published objects", "`make test-oracles`", oracles()
@@ -77,7 +77,7 @@ def results() -> Iterator[tuple[str, str, str]]:
         "fails unless all are detected and each case is needed",
     )
     yield f"The {len(matrix['cases'])} cases of the suite, on all implementations", "`make conform-matrix`", conformance(matrix)
-    yield "[Reports](pains.md) on other loss scalers", "`make pains`", f"tests show what ampscale does for {shown}"
+    yield "[Reports](pains.md) on other loss scalers", "`make pains`", f"tests show what ampscale does for {tested}"
     yield "[Speed and memory](performance.md), compared with targets", "`make bench`", benchmarks()
     yield "[Oldest and newest packages](supported.md)", "`make test-oldest`", f"complete runs: {len(supported['runs'])}"
 

@@ -108,8 +108,8 @@ def _flax(operation: str, max_norm: float = 1.0) -> Callable[..., object]:
     loss.defvjp(lambda tree: (jnp.zeros(()), tree), lambda tree, _: (tree,))
 
     def unscaled(tree: Any, scale: jax.Array) -> tuple[Any, jax.Array]:
-        _, good, _, gradients = flax.training.dynamic_scale.DynamicScale(scale=scale).value_and_grad(loss)(tree)
-        return gradients, good
+        _, finite, _, gradients = flax.training.dynamic_scale.DynamicScale(scale=scale).value_and_grad(loss)(tree)
+        return gradients, finite
 
     return _composed(operation, unscaled, None, optax.global_norm, _optax_clip(max_norm))
 

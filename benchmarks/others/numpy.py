@@ -26,13 +26,13 @@ def naive(operation: str, arrays: Arrays, scale: float, max_norm: float) -> Call
         return gradients, finite(gradients)
 
     def normed() -> tuple[Arrays, bool, float]:
-        gradients, good = checked()
-        return gradients, good, norm(gradients)
+        gradients, flag = checked()
+        return gradients, flag, norm(gradients)
 
     def clipped() -> tuple[Arrays, bool, float]:
-        gradients, good, length = normed()
+        gradients, flag, length = normed()
         factor = np.float32(min(1.0, max_norm / (length + 1e-6)))
-        return [(array * factor).astype(array.dtype, copy=False) for array in gradients], good, length
+        return [(array * factor).astype(array.dtype, copy=False) for array in gradients], flag, length
 
     def finite(values: Arrays) -> bool:
         return all(np.isfinite(array).all() for array in values)
@@ -70,9 +70,9 @@ def careful(operation: str, arrays: Arrays, scale: float, max_norm: float) -> Ca
 
     def run() -> tuple[bool, float | None]:
         apply(np.divide, number)
-        good, length = finite(), norm() if operation != UNSCALE else None
+        flag, length = finite(), norm() if operation != UNSCALE else None
         if operation == CLIP:
             apply(np.multiply, np.asarray(min(1.0, max_norm / (length + 1e-6)), np.float32))
-        return good, length
+        return flag, length
 
     return {FINITE: finite, GLOBAL: norm}.get(operation, run)

@@ -42,11 +42,11 @@ def specs() -> Iterator[Spec]:
 
 def cells(steps: Callable[[bool], Iterator[tuple[str, str, Tally] | Absent]], index: int, quick: bool) -> Iterator[Cell]:
     """Yield for each step the item *index* of its tally: launches or host reads."""
-    for each in steps(quick):
-        if isinstance(each, Absent):
-            yield {"name": each.name, "absent": each.why}
+    for result in steps(quick):
+        if isinstance(result, Absent):
+            yield {"name": result.name, "absent": result.why}
         else:
-            name, kind, tally = each
+            name, kind, tally = result
             yield {"name": name, "kind": kind, "value": tally[index]}
 
 

@@ -41,8 +41,8 @@ def cells(sizes: Callable[[bool], dict[int, Shape]], quick: bool) -> Iterator[Ce
     for size, shape in sizes(quick).items():
         gradients = Gradients(shape, "float32")
         compared = contenders(gradients, evicting_reset(gradients) if sizes is elements and not quick else gradients.refill)
-        for each, times in zip(compared, in_turn(compared, None if quick else SECONDS), strict=True):
-            points.setdefault((each.name, each.kind), []).append((size, statistics.median(times.values())))
+        for contender, times in zip(compared, in_turn(compared, None if quick else SECONDS), strict=True):
+            points.setdefault((contender.name, contender.kind), []).append((size, statistics.median(times.values())))
     for (name, kind), fit_points in points.items():
         exponent, error = fitted(fit_points)
         yield {"name": name, "kind": kind, "value": exponent, "error": error, "points": fit_points}

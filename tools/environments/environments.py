@@ -45,11 +45,11 @@ def make(name: str) -> str:
     _start_folder()
     shutil.rmtree(ROOT / name, ignore_errors=True)
     error = _run([sys.executable, "-m", "venv", str(ROOT / name)])
-    listed = ROOT / f"{name}.txt"
-    listed.write_text(requirements, encoding="utf-8")
-    error = error or _pip(str(python_of(name)), "install", *QUIET, "-r", str(listed))
+    list_file = ROOT / f"{name}.txt"
+    list_file.write_text(requirements, encoding="utf-8")
+    error = error or _pip(str(python_of(name)), "install", *QUIET, "-r", str(list_file))
     if not error:
-        listed.replace(stamp)
+        list_file.replace(stamp)
     return error
 
 
@@ -120,8 +120,8 @@ def _pip(python: str, *arguments: str) -> str:
 
 def _run(command: list[str], **options: dict[str, str]) -> str:
     """Run a command; return the last line of its output if it fails, otherwise an empty string."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
-    return "" if done.returncode == 0 else last_line(done.stderr or done.stdout) or f"exit status {done.returncode}"
+    process = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    return "" if process.returncode == 0 else last_line(process.stderr or process.stdout) or f"exit status {process.returncode}"
 
 
 def last_line(text: str) -> str:

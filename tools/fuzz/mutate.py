@@ -122,8 +122,8 @@ def _spliced(random: Random, text: str, seeds: tuple[str, ...]) -> str:
 
 
 def _nested(random: Random, text: str, _: tuple[str, ...]) -> str:
-    (before, after), many, index = random.choice(NESTING), _many(random), random.randrange(len(text) + 1)
-    return text[:index] + before * many + text[index:] + after * random.choice((many, many - 1))
+    (before, after), count, index = random.choice(NESTING), _many(random), random.randrange(len(text) + 1)
+    return text[:index] + before * count + text[index:] + after * random.choice((count, count - 1))
 
 
 def _flipped(random: Random, text: str, _: tuple[str, ...]) -> str:

@@ -184,9 +184,9 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=HERE / "result.json")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    count, chosen = sample(arguments)
+    count, mutants = sample(arguments)
     results = []
-    for mutant in tested(chosen, arguments.folder, arguments.workers):
+    for mutant in tested(mutants, arguments.folder, arguments.workers):
         results.append(mutant)
         if mutant["outcome"] == "survived":
             lines = [f"{mutant['file']}:{mutant['line']}: {mutant['operator']}", f"- {mutant['before']}", f"+ {mutant['after']}"]

@@ -94,13 +94,13 @@ def run(name: str, driver: str, error: str) -> list[dict[str, Any]]:
     command = [str(environments.python_of(name)), "-W", "ignore", str(HERE / "runner.py"), str(out), driver]
     try:
         environment = os.environ | variables
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=SECONDS)
+        process = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=SECONDS)
     except subprocess.TimeoutExpired:
         return [{"driver": driver, "error": f"not done after {SECONDS} s"}]
     sys.stdout.write(f"{driver}\n")
     if out.exists():
         return json.loads(out.read_text(encoding="utf-8"))
-    return [{"driver": driver, "error": environments.last_line(done.stderr)}]
+    return [{"driver": driver, "error": environments.last_line(process.stderr)}]
 
 
 def failures(rows: list[dict[str, Any]], presets: Iterable[str]) -> list[str]:

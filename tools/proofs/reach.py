@@ -53,9 +53,9 @@ def settings(name: str, windows: int = 4) -> Iterator[LossScaleRule]:
     factors = {"growth_factor": [2.0], "backoff_factor": [0.5]}
     values = {"growth_interval": range(1, windows + 1), "hysteresis": range(1, min(windows, 3) + 1), **factors}
     values |= {"overflow_tolerance": [0.25, 0.5]}
-    known = [key for key in values if key in preset.parameters]
-    for chosen in product(*(values[key] for key in known)):
-        yield preset.rule(**dict(zip(known, chosen, strict=True)))
+    varied = [key for key in values if key in preset.parameters]
+    for combination in product(*(values[key] for key in varied)):
+        yield preset.rule(**dict(zip(varied, combination, strict=True)))
 
 
 def explore(rule: LossScaleRule) -> Explored:

@@ -141,10 +141,10 @@ def run(*command: Any, cwd: Path, variables: dict[str, str] | None = None, **opt
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")} | (variables or {})
     environment = {name: value for name, value in environment.items() if value}
     options = {"text": True, "capture_output": True, "timeout": 600, **options}
-    done = subprocess.run(list(map(str, command)), cwd=cwd, env=environment, check=False, **options)
-    if done.returncode:
-        raise CheckError(f"{' '.join(map(str, command))} failed:\n{done.stdout}{done.stderr}")
-    return done
+    process = subprocess.run(list(map(str, command)), cwd=cwd, env=environment, check=False, **options)
+    if process.returncode:
+        raise CheckError(f"{' '.join(map(str, command))} failed:\n{process.stdout}{process.stderr}")
+    return process
 
 
 def digest(file: Path) -> str:

@@ -91,8 +91,8 @@ def install(folder: Path, packages: str, libraries: list[str]) -> None:
 
 def versions(python: Path) -> dict[str, str]:
     """Return the versions of the listed packages that an environment contains."""
-    listed = subprocess.run([python, "-m", "pip", "list", "--format", "json"], check=True, capture_output=True, text=True)
-    installed = {package["name"].lower(): package["version"] for package in json.loads(listed.stdout)}
+    output = subprocess.run([python, "-m", "pip", "list", "--format", "json"], check=True, capture_output=True, text=True)
+    installed = {package["name"].lower(): package["version"] for package in json.loads(output.stdout)}
     return {name: installed[name] for name in LISTED if name in installed}
 
 
