@@ -129,7 +129,7 @@ def conformance(matrix: dict[str, Any]) -> str:
     failures = [(item["info"]["name"], failed(item["counts"])) for item in matrix["implementations"]]
     ours = [count for name, count in failures if name.startswith("ampscale")]
     others = [count for name, count in failures if not name.startswith("ampscale")]
-    return f"{len(ours)} of ampscale: {sum(ours)} failures; {len(others)} of other projects: {sum(others)} failures"
+    return f"{len(ours)} by ampscale with {sum(ours)} failures, {len(others)} by other projects with {sum(others)} failures"
 
 
 def failed(counts: dict[str, int]) -> int:
