@@ -176,7 +176,7 @@ def comparison_line(row: Row, others: list[str], has_baseline: bool) -> list[str
 
 
 def other_cell(row: Row, ours: dict[str, Any], cell: dict[str, Any]) -> str:
-    """Return the text of *row* in the column of another contender, whose cell is *cell*; *ours* is the cell of ampscale."""
+    """Return the text for another contender in a line of the table, given its cell of *row* and ampscale's cell, *ours*."""
     if "absent" in cell:
         return cell["absent"]
     return ratio_text(ours["over"][cell["name"]]) if row["unit"] == "s" and "over" in ours else table.shown(cell, row["unit"])

@@ -33,7 +33,7 @@ def _memory(rows: dict[tuple[str, ...], Row]) -> Iterator[Bound]:
 
 
 def _launches(rows: dict[tuple[str, ...], Row]) -> Iterator[Bound]:
-    """Yield the bounds of the number of operations that a call launches."""
+    """Yield upper bounds for the number of operations that a call launches."""
     largest = rows.get(("cupy", OURS["cupy"], UNSCALE, "float32", LARGEST), {})
     yield _bound("launches/largest", "kernels of a call", largest.get("operations", {}).get("kernels"), 1)
     many_arrays = rows.get(("cupy", OURS["cupy"], UNSCALE, "float32", MANY.name), {})

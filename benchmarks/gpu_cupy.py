@@ -88,12 +88,12 @@ class Measured:
         return arrays
 
     def _copy(self, size: int) -> dict[str, Any]:
-        """Return the time of a copy of the same number of bytes."""
+        """Return the time in which the device copies *size* bytes."""
         source, target = (self._library.empty((size,), dtype=np.uint8) for _ in range(2))
         return self._bench.ms(lambda: target.data.copy_from_device_async(source.data, size))
 
     def _operations(self, run: Run) -> dict[str, Any]:
-        """Return the numbers of kernels, host-to-device copies and fills of a first call and of the next one."""
+        """Count kernels, host-to-device copies and fills, for a first call and for the next one."""
         self._kernels._cached_table.cache_clear()
         with self._counted() as first:
             run()

@@ -88,7 +88,7 @@ def read(path: str) -> dict[str, Any]:
 
 
 def covered(folders: dict[str, dict[str, Any]]) -> str:
-    """Return the share of lines and branches of each distribution that the tests reach."""
+    """Return the share of each distribution's lines and branches that the tests reach."""
     totals: dict[str, Counter[str]] = {}
     for folder, counts in folders.items():
         totals.setdefault(folder.partition("/")[0], Counter()).update(counts)
@@ -109,7 +109,7 @@ def interruptions() -> str:
 
 
 def proofs() -> str:
-    """Return the counts of the page of proofs."""
+    """Return the counts in docs/proofs.md, as text."""
     text = (ROOT / "docs/proofs.md").read_text("utf-8")
     theorems = len(re.findall(r"\| MACHINE-[\w-]+ \| \d+ \|$", text, re.MULTILINE))
     states, rules = re.findall(r"(\d+) states of (\d+) rules", text)[0]
@@ -117,7 +117,7 @@ def proofs() -> str:
 
 
 def oracles() -> str:
-    """Return the counts of the page of oracles."""
+    """Return the counts in docs/oracles.md, as text."""
     text = (ROOT / "docs/oracles.md").read_text("utf-8")
     pattern = r": (\d+) presets, (\d+) published objects, \d+ comparisons, (\d+) trajectories; (\d+) differ without"
     presets, objects, runs, differing = map(int, re.findall(pattern, text)[0])
@@ -145,7 +145,7 @@ def benchmarks() -> str:
 
 
 def coverage_table() -> Iterator[str]:
-    """Yield the lines of the table of coverage."""
+    """Yield the lines of the section on coverage."""
     measured = read("tools/release/coverage.json")
     versions = ", ".join(f"{name} {version}" for name, version in measured["versions"].items())
     yield from ("", "## Coverage", "")

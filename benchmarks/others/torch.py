@@ -52,7 +52,7 @@ def contenders(operation: str, gradients: Tensors, scale: float, max_norm: float
 
 
 def amp(operation: str, gradients: Tensors, scale: float, max_norm: float, refill: Callable[[], object]) -> Contender | Absent:
-    """Return `torch.amp.GradScaler.unscale_`, followed by `get_total_norm` or `clip_grad_norm_` if *operation* needs it."""
+    """Return a contender that calls `GradScaler.unscale_` and, if *operation* needs it, `get_total_norm` or `clip_grad_norm_`."""
     if gradients[0].dtype == torch.float16:
         return Absent("torch.amp", REJECTED)
     scaler, optimizer = scaler_of(torch.amp.GradScaler, scale), optimizer_with(gradients)
@@ -130,7 +130,7 @@ def norm(gradients: Tensors) -> torch.Tensor:
 
 
 def update(make: Callable[..., Any]) -> Callable[[], object]:
-    """Return a function that restores the scaler's state of the end of a finite step, and calls `update()`."""
+    """Return a function that restores the scaler's state before `update()`, after a finite step, and calls `update()`."""
     scaler, optimizer = scaler_of(make, 2.0**16), optimizer_with([torch.ones(10)])
     scaler.unscale_(optimizer)
     before = dict(vars(scaler))

@@ -110,10 +110,10 @@ def state(values: dict[str, Any]) -> str:
 
 
 def trajectories(row: dict[str, Any]) -> int:
-    """Return the number of trajectories, including that of the default window."""
+    """Return the number of trajectories, including the one over the default window."""
     return row["patterns"] + row.get("window", {}).get("patterns", 0)
 
 
 def mismatching(row: dict[str, Any]) -> int:
-    """Return the number of trajectories that differ, including that of the default window."""
+    """Return the number of trajectories that differ, including the one over the default window."""
     return row["mismatching"] + row.get("window", {}).get("mismatching", 0)

@@ -28,7 +28,7 @@ def page(result: dict[str, Any]) -> str:
 
 
 def table(runs: list[dict[str, Any]]) -> Iterator[str]:
-    """Yield the lines of the table of runs."""
+    """Yield the lines of a table with the *runs*."""
     yield f"| packages | Python | {' | '.join(PACKAGES.values())} | passed | skipped | failed | date |"
     yield "|---" * (len(PACKAGES) + 6) + "|"
     for run in runs:

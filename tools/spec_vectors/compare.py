@@ -187,7 +187,9 @@ def _replaced(text: str, id: str, member: str, computed: Any) -> str:
     label = f"{json.dumps(member)}: "
     index = text.find(f"\n      {label}", start, end)
     if index < 0 or computed is None:
-        raise ValueError(f"{id} must {'lose' if computed is None else 'gain'} its member {member}; edit the file by hand")
+        raise ValueError(
+            f"vector {id} must be {'without' if computed is None else 'given'} the member {member}; edit the file by hand"
+        )
     index += len(label) + 7
     _, value_end = json.JSONDecoder().raw_decode(text, index)
     return text[:index] + _formatted(json.dumps(computed), text[index:value_end]) + text[value_end:]

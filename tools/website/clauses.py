@@ -106,7 +106,7 @@ def cases_page() -> str:
 
 
 def vectors_page(file: Path) -> str:
-    """Return the page of a file of test vectors."""
+    """Return the page for a file of test vectors."""
     data = json.loads(file.read_text("utf-8"))
     lines = [f"# Vectors: {file.stem}", "", f'<a href="{file.name}">{file.name}</a> contains {len(data["cases"])} vectors.', ""]
     for vector in data["cases"]:

@@ -27,7 +27,7 @@ def read_pages() -> tuple[dict[str, str], set[str]]:
 
 
 def site_path(path: str) -> str:
-    """Return the path of a file of the repository in the sources of the site. A file of code becomes a Markdown page."""
+    """Return the path that a file of the repository has in the sources of the site. A file of code becomes a Markdown page."""
     if path in MOVED:
         return MOVED[path]
     if re.fullmatch(r"spec/vectors/(?!schema)\w+\.json", path):
@@ -56,7 +56,7 @@ def with_site_links(path: str, text: str) -> str:
 
 
 def navigation() -> dict[str, dict[str, str]]:
-    """Return, for the heading of each section of the index, the titles of the pages that the section lists, by file."""
+    """Return the pages that each section of the index lists: for each section heading, the titles by file."""
     sections = re.findall(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", (ROOT / INDEX).read_text("utf-8"), re.MULTILINE | re.DOTALL)
     items = {title: re.findall(r"^- \[([^\]]*)\]\(([^)#\s]+)", body, re.MULTILINE) for title, body in sections}
     return {title: {_target(INDEX, link): text for text, link in entries} for title, entries in items.items() if entries}
