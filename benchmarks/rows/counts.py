@@ -168,7 +168,7 @@ def torch_tally(step: Callable[[], object]) -> Tally:
 
 
 def jax_steps(quick: bool) -> Iterator[tuple[str, str, Tally] | Absent]:
-    """Yield the counts of ampscale's functions, called eagerly and in one jitted function, and of jitted steps with jmp and flax."""
+    """Yield the counts of ampscale's functions, eager and in one jitted function, and of jitted steps with jmp and flax."""
     import jax
     import jax.numpy as jnp
     from others import jax as others_jax

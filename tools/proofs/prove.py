@@ -98,7 +98,7 @@ def claims(
     for text, invariant in INVARIANTS.items():
         clause = "MACHINE-bounds" if "scale is" in text else "MACHINE-state"
         yield text, clause, lambda invariant=invariant: _inductive(step, invariant)
-    text = "`good_steps` and `bad_steps` equal the numbers of finite steps and overflows in the run since their last reset"
+    text = "`good_steps` and `bad_steps` agree with the numbers of finite steps and overflows in the run since their last reset"
     yield text, "MACHINE-every-sequence", lambda: _history(step)
     for text, (theorem, clause) in THEOREMS.items():
         yield text, clause, lambda theorem=theorem: _about_one_step(step, theorem)
