@@ -108,7 +108,7 @@ def synchronize(model, is_last):
 
 
 def restored(path, module, scaler):
-    """Load a saved state, and return the number of steps that it has run."""
+    """Load a saved state, and return the number of steps before it was saved."""
     saved = torch.load(path)
     set_model_state_dict(module, saved["model"], options=WHOLE)
     scaler.load_state_dict(saved["scaler"])
