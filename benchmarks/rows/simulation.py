@@ -58,7 +58,7 @@ def simulations() -> dict[str, tuple[str, Build]]:
 
 
 def rare(steps: int) -> np.ndarray:
-    """Return flags with an overflow in one of a thousand steps."""
+    """Return flags with one overflow in a thousand steps on average."""
     return np.random.default_rng(0).random(steps) > 0.001
 
 

@@ -40,7 +40,7 @@ def host_updates() -> Contenders:
 
 
 def torch_other() -> Contenders:
-    """Return the update of `torch.amp.GradScaler`."""
+    """Return a contender that updates `torch.amp.GradScaler`."""
     try:
         import torch
         from others import torch as others_torch

@@ -111,7 +111,7 @@ class _MicroBatches:
         self._batches: list[tuple[list[Bits], bool]] = []
 
     def add(self, gradients: list[Bits], finite: bool) -> tuple[list[Bits] | None, bool]:
-        """Return the mean, and True if all micro-batches are finite, in a step's last call; None and *finite* in earlier calls."""
+        """Return the mean, and True if all micro-batches are finite; before the last call of a step, return None and *finite*."""
         self._batches.append((gradients, finite))
         if len(self._batches) < self.calls:
             return None, finite
