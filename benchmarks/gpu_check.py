@@ -33,7 +33,7 @@ def main(folder: Path = RESULTS) -> int:
         print(f"gpu_check: packages that are not installed: {', '.join(missing)}", file=sys.stderr, flush=True)
     if set(missing) & set(REQUIRED):
         return 2
-    from gpu_report import Report, parsed, table, verdict  # requires these packages
+    from gpu_report import Report, parsed, table, verdict  # requires the packages in REQUIRED
 
     for library in SECONDS:
         answers: list[str] = []

@@ -15,7 +15,7 @@ class History(NamedTuple):
     """Counts of a run that the proof adds to the state."""
 
     finite_run: Term  # finite steps since the start, the last growth or the last overflow
-    start: Term  # value of `good_steps` before these finite steps
+    start: Term  # value of `good_steps` before the steps of `finite_run`
     overflows: Term  # overflows since the start or the last event that resets `bad_steps`
 
 
