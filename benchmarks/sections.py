@@ -43,7 +43,7 @@ def all_specs() -> tuple[Spec, ...]:
 
 
 def groups(specs: list[Spec], quick: bool) -> list[list[Spec]]:
-    """Return the rows of each process: those of a section; in a quick run two groups: JAX and simulations, and the rest."""
+    """Return the rows of each process. A process runs one section, or in a quick run either JAX and simulations, or the rest."""
     rows: dict[str | bool, list[Spec]] = {}
     for spec in specs:
         group = "jax" in spec.section or spec.section == "simulation" if quick else spec.section

@@ -115,7 +115,7 @@ def _flax(operation: str, max_norm: float = 1.0) -> Callable[..., object]:
 
 
 def _optax_clip(max_norm: float) -> Callable[[Any, jax.Array], Any]:
-    """Return optax's clipping. It computes the norm again; XLA merges the two computations."""
+    """Return a function that clips with optax. It computes the norm again; XLA merges the two computations."""
     return lambda tree, _: optax.clip_by_global_norm(max_norm).update(tree, optax.EmptyState())[0]
 
 

@@ -30,7 +30,7 @@ GRADIENTS = {True: torch.zeros(2), False: torch.tensor([0.0, torch.inf])}
 
 
 def kernel() -> Path:
-    """Extract the kernel from its file, without the function that launches it."""
+    """Write the kernel, without the function that launches it, into a file of its own, and return the path."""
     text = file_of("apex", "csrc/update_scale_hysteresis.cu").read_text(encoding="utf-8")
     part = Path(tempfile.mkdtemp()) / "kernel.h"
     part.write_text(text[text.index("__global__") : text.index("at::Tensor", text.index("__global__"))], encoding="utf-8")
