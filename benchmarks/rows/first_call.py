@@ -35,7 +35,7 @@ def specs() -> Iterator[Spec]:
 
 
 def cells(cache: str, quick: bool) -> Iterator[Cell]:
-    """Yield the seconds of the first `unscale_check_and_norm` in processes that have imported ampscale."""
+    """Yield one cell with the seconds of the first `unscale_check_and_norm` in processes that have imported ampscale."""
     choice = kernel_choice_host()
     if choice.module is None:
         yield {"name": "ampscale", "absent": choice.reason}
