@@ -61,8 +61,8 @@ def utils_step(scaler: Any, finite: bool) -> None:
 
 
 def read_utils(scaler: Any) -> dict[str, float]:
-    since = scaler.cur_iter - scaler.last_overflow_iter - 1
-    return {"scale": scaler.loss_scale, "good_steps": since % scaler.scale_window}
+    finite_steps = scaler.cur_iter - scaler.last_overflow_iter - 1
+    return {"scale": scaler.loss_scale, "good_steps": finite_steps % scaler.scale_window}
 
 
 def fresh_kernel(

@@ -47,8 +47,8 @@ def read(scaler: DynamicLossScaler) -> dict[str, float]:
 
 def since_overflow(scaler: Any) -> int:
     """Return the number of finite steps in the window, without the first one after the start or an overflow."""
-    since = scaler.cur_iter - scaler.last_overflow_iter - 2
-    return since if since < 0 else since % scaler.scale_window
+    finite_steps = scaler.cur_iter - scaler.last_overflow_iter - 2
+    return finite_steps if finite_steps < 0 else finite_steps % scaler.scale_window
 
 
 def of_optimizer(kind: type) -> tuple[Any, Any]:

@@ -57,8 +57,8 @@ def fairscale_step_and_update(scaler: Any, finite: bool) -> None:
 
 
 def read(scaler: Any) -> dict[str, float]:
-    since = scaler._iter - scaler._last_overflow_iter - 1
-    return {"scale": scaler.loss_scale, "good_steps": since % scaler.scale_window}
+    finite_steps = scaler._iter - scaler._last_overflow_iter - 1
+    return {"scale": scaler.loss_scale, "good_steps": finite_steps % scaler.scale_window}
 
 
 def read_tolerant(scaler: Any) -> dict[str, float]:

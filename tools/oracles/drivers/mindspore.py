@@ -56,8 +56,8 @@ def manager_step(manager: Any, finite: bool) -> None:
 
 
 def read_manager(manager: amp.DynamicLossScaleManager) -> dict[str, float]:
-    since = manager.cur_iter - manager.last_overflow_iter - 1
-    return {"scale": manager.get_loss_scale(), "good_steps": since % manager.scale_window}
+    finite_steps = manager.cur_iter - manager.last_overflow_iter - 1
+    return {"scale": manager.get_loss_scale(), "good_steps": finite_steps % manager.scale_window}
 
 
 def read_fixed(manager: amp.FixedLossScaleManager) -> dict[str, float]:
