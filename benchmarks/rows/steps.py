@@ -30,7 +30,7 @@ def specs() -> Iterator[Spec]:
 
 
 def host_updates() -> Contenders:
-    """Yield updates after a finite step: of NumPy arrays, of Python numbers, and of `torch.amp.GradScaler`."""
+    """Yield updates after a finite step: by a rule on NumPy arrays and on Python numbers, and by `torch.amp.GradScaler`."""
     rule = presets.torch()
     arrays, numbers = rule.init(), LossScaleState(rule.init_scale, 0, 0)
     finite = np.asarray(True)
@@ -50,7 +50,7 @@ def torch_other() -> Contenders:
 
 
 def torch_updates() -> Contenders:
-    """Yield updates after a finite step: of ampscale's `GradScaler`, of torch tensors, and of `torch.amp.GradScaler`."""
+    """Yield updates after a finite step: by ampscale's `GradScaler`, by a rule on tensors, and by `torch.amp.GradScaler`."""
     import torch
     from others import torch as others_torch
 
@@ -64,7 +64,7 @@ def torch_updates() -> Contenders:
 
 
 def jax_updates() -> Contenders:
-    """Yield jitted updates after a finite step: of `LossScaleRule` and of jmp."""
+    """Yield jitted updates after a finite step: by a `LossScaleRule` and by jmp."""
     import jax
     import jax.numpy as jnp
     from others import jax as others_jax
