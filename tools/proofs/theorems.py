@@ -231,6 +231,6 @@ THEOREMS: dict[str, tuple[Callable[[Context], Term], str]] = {
         _progress,
         "MACHINE-growth-window",
     ),
-    "A growth or a due backoff changes a positive, finite scale, except at a bound, at a skipped growth and at an error, "
-    "if the factors change it": (_leaves, "MACHINE-bounds"),
+    "A positive, finite scale that differs from its products with the factors changes at each growth and each due backoff, "
+    "except at a bound, at a skipped growth and at an error": (_leaves, "MACHINE-bounds"),
 }

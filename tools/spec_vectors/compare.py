@@ -89,7 +89,7 @@ def compare(folder: Path) -> VectorReport:
 
 def rewrite(folder: Path) -> list[Path]:
     """
-    Replace all values that differ by the oracle's. A file is written only if one of its values differs.
+    Where a value differs from the oracle's, write the oracle's. A file without differences is not written.
 
     Returns:
         The files that were written.

@@ -63,7 +63,7 @@ def navigation() -> dict[str, dict[str, str]]:
 
 
 def unlisted(paths: Iterable[str]) -> list[str]:
-    """Return the pages that the index does not list, without the specification, whose chapters have an index of their own."""
+    """Return the pages that the index does not list, except the specification's: its chapters have an index of their own."""
     listed = {target for entries in navigation().values() for target in entries} | {"README.md", INDEX}
     return [path for path in paths if path not in listed and not path.startswith("spec/")]
 
