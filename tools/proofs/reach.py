@@ -24,8 +24,8 @@ from .page import Reached
 from .theorems import INVARIANTS
 
 BUDGET = 4000  # maximum number of explored states of a rule that has too many or indefinitely many
-SMALLEST = {"float32": -149, "float64": -1074}  # exponents of the smallest positive and of the largest numbers
-LARGEST = {"float32": 127, "float64": 1023}
+SMALLEST = {"float32": -149, "float64": -1074}  # exponent of the smallest positive number
+LARGEST = {"float32": 127, "float64": 1023}  # exponent of the largest number
 SMALL = {"init_scale": 8.0, "growth_factor": 4.0, "backoff_factor": 0.25, "growth_interval": 2, "max_scale": 2.0**9}
 FURTHER = (  # rules with combinations of fields that no preset has
     LossScaleRule(**SMALL, hysteresis=2, min_scale=2.0, block_at_bounds=True),
