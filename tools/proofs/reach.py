@@ -153,7 +153,7 @@ def encoded(rule: LossScaleRule) -> Rule:
 
 
 def position(rule: LossScaleRule, scale: float) -> int:
-    """Return the position of *scale*: 2 * (e - SMALLEST) + 1 for 2**e, and one more for all numbers between 2**e and 2**(e + 1)."""
+    """Return the position of *scale*: 2 * (e - SMALLEST) + 1 for 2**e, and one more for all numbers between it and 2**(e + 1)."""
     if scale == 0:
         return 0
     if scale == math.inf:
