@@ -19,13 +19,13 @@ demo: .venv/demo ## train a float16 network in seven ways on real data; writes p
 test: $(READY) ## tests of both distributions; ARGS="-k growth" selects tests, LIBRARIES="numpy jax" leaves out torch
 	AMPSCALE_TEST_LIBRARIES="$(LIBRARIES)" $(PYTEST) -m "not slow" $(ARGS)
 
-test-fast: $(READY) ## tests of the definitions, the NumPy backend and the oracle, without torch and JAX
+test-fast: $(READY) ## tests of the core, the NumPy backend and the oracle, without torch and JAX
 	AMPSCALE_TEST_LIBRARIES=numpy $(PYTEST) -m "not slow" $(FAST) $(ARGS)
 
 test-all: $(READY) ## tests of both distributions, including the slow ones
 	AMPSCALE_TEST_LIBRARIES="$(LIBRARIES)" $(PYTEST) $(ARGS)
 
-coverage: $(READY) ## lines and branches that the tests reach, in processes that they start too; ARGS="--packages --record" adds the suite on published packages, and stores the result
+coverage: $(READY) ## lines and branches that the tests reach, also in processes that the tests start; ARGS="--packages --record" adds the suite on published packages, and stores the result
 	AMPSCALE_TEST_LIBRARIES="$(LIBRARIES)" $(BIN)/python tools/release/measure_coverage.py -n auto --dist worksteal -m "not slow" $(ARGS)
 
 test-oracles: $(READY) ## compare each preset with the published scaler; takes minutes, and 8 GB of environments
@@ -46,7 +46,7 @@ conform-newest: $(READY) ## conformance suite on the newest release of every imp
 conform-audit: $(READY) ## test the conformance suite: each mutant is killed, each case and expectation is required
 	cd conformance/tests && ../../$(BIN)/python -m mutants.audit
 
-mutants: $(READY) .venv-mutants/ready ## mutation testing: a sample of mutants of the library, each with the tests of its file; takes an hour
+mutants: $(READY) .venv-mutants/ready ## mutation testing: a sample of mutants of the library, each with the tests of the mutated file; takes an hour
 	$(BIN)/python tools/mutants/run.py $(ARGS)
 
 proofs: .venv-proofs/ready ## theorems about the state machine with z3, and all reachable states of every preset; writes docs/proofs.md
@@ -63,10 +63,10 @@ docs: .venv-docs/ready ## the documentation site, in build/docs; a warning or a 
 	.venv-docs/bin/sphinx-build --quiet --fail-on-warning --keep-going --jobs auto --conf-dir docs build/site build/docs
 	PYTHONPATH=tools .venv-docs/bin/python -m website.check_links build/docs
 
-linkcheck: docs ## request every link of the site to another one
+linkcheck: docs ## request every link of the documentation site to another site
 	.venv-docs/bin/sphinx-build --quiet --builder linkcheck --conf-dir docs build/site build/linkcheck
 
-pictures: $(READY) ## the pictures of docs/how-it-works.md, by the commands that the page shows
+pictures: $(READY) ## the pictures of docs/how-it-works.md, drawn by the commands that the page shows
 	grep '^ampscale .*--picture' docs/how-it-works.md | (cd docs && PATH="$(abspath $(BIN)):$$PATH" sh)
 
 vectors: ## dist/ampscale-vectors-1.0.zip: the test vectors with checksums, for other projects
@@ -83,25 +83,25 @@ pains: $(READY) ## docs/pains.md, from the reports on other loss scalers, and th
 cuda-code: .venv-cuda/ready ## tests of the code that JAX compiles for CUDA, without a GPU; 1.1 GB
 	.venv-cuda/bin/python -m pytest -q tests/backends/jax/test_cuda_code.py
 
-interruptions: $(READY) ## fault injection at each call, return and line, and the counts of what followed; takes minutes
+interruptions: $(READY) ## raise an error at each call, return and line of a training step, and count the outcomes; takes minutes
 	$(BIN)/python tools/release/count_interruptions.py $(ARGS)
 
-tested: $(READY) ## docs/how-tested.md, from the committed results of all these commands
+tested: $(READY) ## docs/how-tested.md, from the committed results of the test commands
 	$(BIN)/python tools/tested_page.py
 
 fuzz: $(READY) ## ten million mutated inputs for all parsers; takes 20 minutes, INPUTS=100000 runs fewer
 	PYTHONPATH=tools $(BIN)/python -m fuzz --inputs $(or $(INPUTS),10000000) --seed $(or $(SEED),0) $(if $(ONLY),--only "$(ONLY)") --out tools/fuzz/result.json
 
-test-oldest: ## tests with the oldest supported packages, on PYTHON and LIBRARIES; torch comes with CUDA where the index has no other
+test-oldest: ## tests with the oldest supported packages, on PYTHON and LIBRARIES; installs torch with CUDA if the index has no CPU build of that version
 	$(PYTHON) tools/release/supported.py oldest --libraries $(LIBRARIES) $(ARGS)
 
-test-newest: ## tests with the newest packages, likewise; ARGS=--record writes the result to the table
+test-newest: ## tests with the newest packages, on PYTHON and LIBRARIES; ARGS=--record stores the result in tools/release/supported.json
 	$(PYTHON) tools/release/supported.py newest --libraries $(LIBRARIES) $(ARGS)
 
 release-check: $(READY) ## both distributions into dist/release, built twice from the last commit, installed elsewhere and tested
 	$(BIN)/python tools/release/check.py
 
-changelog: $(READY) ## CHANGELOG.md, from the fragments in changes/, which are deleted; ARGS=--draft prints it only
+changelog: $(READY) ## CHANGELOG.md, from the fragments in changes/, which are deleted; ARGS=--draft only prints the result
 	$(BIN)/towncrier build --yes $(ARGS)
 
 bench: .venv/bench ## benchmarks against other implementations and an in-place-multiply baseline: all that have targets, in 10 minutes

@@ -97,7 +97,7 @@ def benchmark(specs: list[Spec], options: argparse.Namespace) -> int:
 
 def run(specs: list[Spec], quick: bool) -> tuple[list[dict[str, Any]], dict[str, dict[str, str]], list[str]]:
     """
-    Return the rows, the package versions of each section, and the errors of failed sections.
+    Measure the rows of *specs*; return these rows, the package versions of each section, and the errors of failed sections.
 
     The sections run one after the other, or in a quick run two at a time. If a section fails, the others still run.
     """

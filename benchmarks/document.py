@@ -16,13 +16,13 @@ from ampscale.files import write_atomically
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, README = ROOT / "docs" / "performance.md", ROOT / "README.md"
 RESULTS = ROOT / "benchmarks" / "results"
-WIDTH = 140  # of the pages' lines
+WIDTH = 140  # characters of a line on the pages
 GENERATED = {  # pattern of the generated part of each page
     PAGE: re.compile(r"(?<=<!-- results -->\n).*?(?=<!-- end -->)", re.DOTALL),
     README: re.compile(r"On one core \(.*?\d+ measurements\.", re.DOTALL),
 }
 QUOTED = "numpy/unscale+check/float32/100x1M"  # row that the README quotes
-# Headings, and the prefixes of the ids of their rows.
+# Headings of the page, each with the id prefixes of its rows.
 SECTIONS = {
     "NumPy": ("numpy/",),
     "AVX2": ("avx2/",),
@@ -44,7 +44,7 @@ Row = dict[str, Any]
 
 
 def update() -> None:
-    """Evaluate the rows of the result files with the current targets and reasons, and write the files and both pages."""
+    """Evaluate the rows of the result files with the current targets and reasons, and write the files and the two documents."""
     for path in result_files():
         report = json.loads(path.read_text("utf-8"))
         report["targets"] = targets.evaluate(report["rows"], targets.read_reasons())
@@ -54,7 +54,7 @@ def update() -> None:
 
 
 def result_files() -> list[Path]:
-    """Return the committed result files: for each processor, those of the rows with targets and of all rows."""
+    """Return the committed result files. A processor can have two: one with the rows that have targets, and one with all rows."""
     return sorted(RESULTS.glob("cpu-*.json"))
 
 
@@ -74,7 +74,7 @@ def generated(reports: list[Report] | None = None) -> dict[Path, str]:
     Return the texts of the page and of the README, generated from *reports*; by default, from the result files.
 
     Raises:
-        ValueError: One of the two pages does not have exactly one generated part.
+        ValueError: The page or the README does not have exactly one generated part.
     """
     if reports is None:
         reports = [json.loads(path.read_text("utf-8")) for path in result_files()]
@@ -86,7 +86,7 @@ def with_part(text: str, pattern: re.Pattern[str], part: str) -> str:
     """Replace the only match of *pattern* in *text* by *part*."""
     changed, count = pattern.subn(lambda _: part, text)
     if count != 1:
-        raise ValueError(f"the page must have one generated part, {pattern.pattern}, got {count}")
+        raise ValueError(f"the page must have one generated part, which matches {pattern.pattern!r}, got {count}")
     return changed
 
 
@@ -146,7 +146,7 @@ def target_table(report: Report) -> str:
 
 
 def groups_of(rows: Iterable[Row]) -> Iterable[list[Row]]:
-    """Return lists of rows that fit into one table, in order: with the same unit and the same columns."""
+    """Return lists of rows that fit into one table, in order. Rows of one table have equal units and columns."""
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault((row["unit"], *columns_of(row)), []).append(row)
@@ -159,7 +159,7 @@ def columns_of(row: Row) -> list[str]:
 
 
 def comparison_table(rows: list[Row]) -> str:
-    """Return a table of rows with the same columns: ampscale's result, and its ratios to the baseline and to the others."""
+    """Return a table of rows with equal columns: ampscale's result, and its ratios to the baseline and the other contenders."""
     ours, *others = columns_of(rows[0])
     has_baseline = any("over_baseline" in row["cells"][0] for row in rows)
     head = ["row", "dtype", "shape", ours, *["baseline"] * has_baseline, *others]
@@ -177,7 +177,7 @@ def comparison_line(row: Row, others: list[str], has_baseline: bool) -> list[str
 
 
 def other_cell(row: Row, ours: dict[str, Any], cell: dict[str, Any]) -> str:
-    """Return the text of *row* in the column of another contender, whose cell is *cell*; *ours* is the cell of ampscale."""
+    """Return the text for another contender in a line of the table, given its cell of *row* and ampscale's cell, *ours*."""
     if "absent" in cell:
         return cell["absent"]
     return ratio_text(ours["over"][cell["name"]]) if row["unit"] == "s" and "over" in ours else table.shown(cell, row["unit"])

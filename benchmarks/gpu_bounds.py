@@ -22,28 +22,28 @@ def bounds(rows: list[Row], tests: dict[str, Any]) -> list[Bound]:
 
 
 def _memory(rows: dict[tuple[str, ...], Row]) -> Iterator[Bound]:
-    """Yield the bounds of the memory bandwidth of unscaling, relative to a copy."""
+    """Yield the lower bounds of unscaling's memory bandwidth, as a share of the bandwidth of a copy."""
     for dtype in ("float16", "float32"):
         row = rows.get(("cupy", OURS["cupy"], UNSCALE, dtype, LARGEST), {})
         copy = rows.get(("cupy", "device to device", "copy", dtype, LARGEST), {})
-        for how in ("ms", "replayed_ms"):
-            share = copy["ms"] / row[how] if copy and how in row else None
-            description = f"share of the copy's bandwidth, {_mode(how)}"
-            yield _bound(f"copy/{dtype}/{how}", description, share, 0.9, least=True)
+        for timing in ("ms", "replayed_ms"):
+            share = copy["ms"] / row[timing] if copy and timing in row else None
+            description = f"share of the copy's bandwidth, {_mode(timing)}"
+            yield _bound(f"copy/{dtype}/{timing}", description, share, 0.9, least=True)
 
 
 def _launches(rows: dict[tuple[str, ...], Row]) -> Iterator[Bound]:
-    """Yield the bounds of the number of operations that a call launches."""
+    """Yield upper bounds for the number of operations that a call launches."""
     largest = rows.get(("cupy", OURS["cupy"], UNSCALE, "float32", LARGEST), {})
     yield _bound("launches/largest", "kernels of a call", largest.get("operations", {}).get("kernels"), 1)
-    many = rows.get(("cupy", OURS["cupy"], UNSCALE, "float32", MANY.name), {})
+    many_arrays = rows.get(("cupy", OURS["cupy"], UNSCALE, "float32", MANY.name), {})
     for call in ("first_call", "operations"):
-        value = sum(many[call].values()) if call in many else None
+        value = sum(many_arrays[call].values()) if call in many_arrays else None
         yield _bound(f"launches/{MANY.name}/{call}", "kernels, copies and fills of a call", value, 3)
 
 
 def _step(tests: dict[str, Any]) -> Bound:
-    """Return the bound that a step can be captured. CUDA cannot capture a step that reads a value on the host."""
+    """Return the bound that CUDA can capture a step as a graph. It cannot if the step reads a value on the host."""
     outcome = tests.get("outcomes", {}).get(STEP)
     met = None if outcome in (None, "skipped") else outcome == "passed"
     return {
@@ -65,17 +65,18 @@ def _others(rows: dict[tuple[str, ...], Row]) -> Iterator[Bound]:
 
 
 def _comparisons(rows: dict[tuple[str, ...], Row], library: str, measurement: tuple[str, str, str]) -> Iterator[Bound]:
-    """Yield the bounds of ampscale against the implementations of its library; for CuPy, which has none, against all."""
+    """Yield the bounds of ampscale against other implementations on *library*; on CuPy, against those on torch and JAX."""
+    _, dtype, _ = measurement  # function, dtype and shape
     ours = rows.get((library, OURS[library], *measurement), {})
     for other_library in OTHERS if library == "cupy" else (library,):
         for other in OTHERS[other_library]:
-            if (other, measurement[1]) == REJECTED:
+            if (other, dtype) == REJECTED:
                 continue
             theirs = rows.get((other_library, other, *measurement), {})
-            for how in ("ms", "replayed_ms") if other == "torch foreach" else ("ms",):
-                ratio = ours[how] / theirs[how] if how in ours and how in theirs else None
-                name = "/".join((library, other, *measurement, how))
-                yield _bound(name, f"ratio of time to {other}, {_mode(how)}", ratio, 1.0)
+            for timing in ("ms", "replayed_ms") if other == "torch foreach" else ("ms",):
+                ratio = ours[timing] / theirs[timing] if timing in ours and timing in theirs else None
+                name = "/".join((library, other, *measurement, timing))
+                yield _bound(name, f"ratio of time to {other}, {_mode(timing)}", ratio, 1.0)
 
 
 def _bound(name: str, description: str, value: float | None, limit: float, *, least: bool = False) -> Bound:
@@ -89,5 +90,5 @@ def _bound(name: str, description: str, value: float | None, limit: float, *, le
     }
 
 
-def _mode(how: str) -> str:
-    return "replayed" if how == "replayed_ms" else "called"
+def _mode(timing: str) -> str:
+    return "replayed" if timing == "replayed_ms" else "called"

@@ -20,7 +20,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 REQUIRED = ("numpy", "array_api_compat", "ml_dtypes")
 REQUIRED_BY_TESTS = ("pytest", "hypothesis", "xdist", "array_api_strict", "autograd", "jsonschema")
 SECONDS = {"cupy": 80, "torch": 80, "jax": 130}  # for the rows of each library
-ANSWER, LAST_ROW = 30, 30  # seconds to report the device, and to finish a row that was started before the deadline
+ANSWER, LAST_ROW = 30, 30  # seconds for reporting the device, and for finishing a row that was started before the deadline
 TESTS, ALL = 150, 470  # seconds for the tests, and for everything
 TESTED = ("tests/backends", "tests/frameworks/torch", "conformance/tests/model/test_arrays.py")
 NO_DEVICE = "gpu_check: neither CuPy nor torch nor JAX finds a CUDA device here; nothing was run or written"
@@ -33,7 +33,7 @@ def main(folder: Path = RESULTS) -> int:
         print(f"gpu_check: packages that are not installed: {', '.join(missing)}", file=sys.stderr, flush=True)
     if set(missing) & set(REQUIRED):
         return 2
-    from gpu_report import Report, parsed, table, verdict  # requires these packages
+    from gpu_report import Report, parsed, table, verdict  # requires the packages in REQUIRED
 
     for library in SECONDS:
         answers: list[str] = []

@@ -53,7 +53,9 @@ class Measured:
         """Yield the rows of functions in place, with a scale of 1, which leaves the values unchanged."""
         tree = self._arrays(shape, dtype)
         copy = self._copy(sum(array.nbytes for array in tree))
-        yield self._bench.row(shape, dtype, "copy", "device to device", copy, copy["ms"], bytes=sum(each.nbytes for each in tree))
+        yield self._bench.row(
+            shape, dtype, "copy", "device to device", copy, copy["ms"], bytes=sum(array.nbytes for array in tree)
+        )
         one = self._library.asarray(np.ones((), np.float32))
         for operation, run in self._runs(shape, dtype, tree, one).items():
             operations = self._operations(run)
@@ -93,7 +95,7 @@ class Measured:
         }
 
     def _arrays(self, shape: Shape, dtype: str) -> list[Any]:
-        """Return arrays filled with repetitions of one block of values, each with memory of its own."""
+        """Return arrays that each own their memory, filled with repetitions of one block of values."""
         values, arrays = self._library.asarray(block(dtype)), []
         for length in lengths(shape):
             array = self._library.empty((length,), dtype=values.dtype)
@@ -103,12 +105,12 @@ class Measured:
         return arrays
 
     def _copy(self, size: int) -> dict[str, Any]:
-        """Return the time of a copy of the same number of bytes."""
+        """Return the time in which the device copies *size* bytes."""
         source, target = (self._library.empty((size,), dtype=np.uint8) for _ in range(2))
         return self._bench.ms(lambda: target.data.copy_from_device_async(source.data, size))
 
     def _operations(self, run: Run) -> dict[str, Any]:
-        """Return the numbers of kernels, host-to-device copies and fills of a first call and of the next one."""
+        """Count kernels, host-to-device copies and fills, for a first call and for the next one."""
         self._kernels._cached_table.cache_clear()
         with self._counted() as first:
             run()

@@ -44,13 +44,13 @@ def is_slow(shape: Shape) -> bool:
 
 
 def measured(bench: Bench, shape: Shape, dtype: str, operation: str, copies: dict[tuple[str, str], float]) -> Iterator[Row]:
-    """Yield the rows of both implementations, with a scale of 1. A negation, which moves the same bytes, replaces the copy."""
-    numbers, one = block(dtype), jnp.ones((), jnp.float32)
-    host = np.resize(numbers, max(lengths(shape)))
-    tree = [jax.device_put(host[:length]) for length in lengths(shape)]
+    """Yield the rows of ampscale and of jax.numpy, with a scale of 1. A negation replaces the copy; it moves as many bytes."""
+    values, one = block(dtype), jnp.ones((), jnp.float32)
+    longest = np.resize(values, max(lengths(shape)))
+    tree = [jax.device_put(longest[:length]) for length in lengths(shape)]
     key = shape.name, dtype
     if key not in copies:
-        copy = timed(bench, *compiled(jnp.negative, jax.device_put(np.resize(numbers, shape.values))))
+        copy = timed(bench, *compiled(jnp.negative, jax.device_put(np.resize(values, shape.values))))
         copies[key] = copy["ms"]
         yield bench.row(shape, dtype, "copy", "negation", copy, copies[key], bytes=sum(array.nbytes for array in tree))
     for implementation, function in {OURS: getattr(ampscale, operation), PLAIN: PLAIN_FUNCTIONS[operation]}.items():
@@ -60,12 +60,12 @@ def measured(bench: Bench, shape: Shape, dtype: str, operation: str, copies: dic
 
 
 def compiled(function: Callable[..., object], *arguments: Any) -> tuple[Any, ...]:
-    """Return the compiled program of a call, and its arguments. The wrapper is new, so that JAX does not use its cache."""
+    """Return the compiled program of a call, and the arguments. The lambda is new in each call, so that JAX's cache lacks it."""
     return jax.jit(lambda *args: function(*args)).lower(*arguments).compile(), *arguments
 
 
 def timed(bench: Bench, function: Callable[..., object], *arguments: object) -> dict[str, Any]:
-    """Return the time of a call, with one wait for the last result."""
+    """Return the time of a call; a sample of several calls waits only for the last result."""
     results: list[object] = []
 
     def run() -> None:
@@ -76,13 +76,13 @@ def timed(bench: Bench, function: Callable[..., object], *arguments: object) -> 
 
 
 def unscaled(tree: list[jax.Array], scale: jax.Array) -> tuple[list[jax.Array], jax.Array]:
-    """Unscale and check as users write it."""
+    """Unscale and check in plain jax.numpy, as users do."""
     gradients = jax.tree.map(lambda leaf: (leaf / scale).astype(leaf.dtype), tree)
     return gradients, jnp.all(jnp.stack([jnp.isfinite(leaf).all() for leaf in gradients]))
 
 
 def unscaled_with_norm(tree: list[jax.Array], scale: jax.Array) -> tuple[list[jax.Array], jax.Array, jax.Array]:
-    """Unscale and check with the norm as users write it."""
+    """Unscale, check and compute the norm in plain jax.numpy, as users do."""
     gradients, finite = unscaled(tree, scale)
     return gradients, finite, jnp.sqrt(sum(jnp.sum(jnp.square(leaf.astype(jnp.float32))) for leaf in gradients))
 

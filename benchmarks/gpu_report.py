@@ -94,7 +94,7 @@ def parsed(line: str) -> Any:
 def versions() -> dict[str, str]:
     """Return the versions of the measured packages, by name. A package whose metadata is broken has no name and is left out."""
     names = re.compile(r"ampscale|numpy|ml.dtypes|array.api.compat|cupy.*|torch|jax(lib)?|nvidia.cuda.(runtime|nvrtc).*")
-    packages = (dict(each.metadata or {}) for each in distributions())
+    packages = (dict(distribution.metadata or {}) for distribution in distributions())
     return {package["Name"]: package.get("Version") for package in packages if names.fullmatch(package.get("Name") or "")}
 
 
@@ -124,12 +124,12 @@ def operations_text(operations: dict[str, int] | int | None, before: str = "") -
     """Return the counts of operations as text."""
     if operations is None:
         return ""
-    many = operations if isinstance(operations, dict) else {"operations": operations}
-    return before + ", ".join(f"{count} {name}" for name, count in many.items() if count)
+    counts = operations if isinstance(operations, dict) else {"operations": operations}
+    return before + ", ".join(f"{count} {name}" for name, count in counts.items() if count)
 
 
 def verdict(report: Report) -> str:
-    """Return the bounds that are not met, the most important last, the number of those that are met, and the failed parts."""
+    """Return a summary: bounds that are not met, the most important last; the number of bounds that are met; failed parts."""
     results = bounds(report.rows, report.tests)
     missed = [bound for bound in reversed(results) if bound["met"] is False]
     lines = [f"{RED}NOT MET  {bound['id']}: {shown(bound['value'])}, {bound['bound']}{PLAIN}" for bound in missed]

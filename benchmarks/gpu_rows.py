@@ -24,14 +24,14 @@ from shapes import SHAPES, Shape
 UNSCALE, NORM, FINITE, GLOBAL = "unscale_and_check", "unscale_check_and_norm", "all_finite", "global_norm"
 DTYPES = ("float16", "bfloat16", "float32")
 SAMPLES, SAMPLE, MOST_CALLS = 11, 5e-3, 200  # samples; minimum seconds of a sample, and maximum calls in it
-LARGEST, COUNT, VALUES = "largest", 300, 10**9  # shape with arrays whose sizes differ up to a hundredfold
+LARGEST, COUNT, VALUES = "largest", 300, 10**9  # name of a shape, its number of arrays, and its number of values
 
 Row = dict[str, Any]
 Run = Callable[[], object]
 
 
 def largest(memory: int) -> Shape:
-    """Return a shape for measurements of bandwidth: `VALUES` values, or fewer if *memory* cannot hold five float32 copies."""
+    """Return the shape `LARGEST`, with a hundredfold range of sizes; fewer values if *memory* cannot hold five float32 copies."""
     values = min(VALUES, memory // 20)
     weights = [100 ** (index / (COUNT - 1)) for index in range(COUNT)]
     unit = values / sum(weights)

@@ -1,4 +1,4 @@
-"""Rows of torch on a GPU: ampscale, `torch.amp.GradScaler`, and the kernel and norms below it."""
+"""Rows of torch on a GPU: ampscale, `torch.amp.GradScaler`, and torch's foreach kernel and norms."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -61,7 +61,7 @@ def copying(size: int, device: str) -> Run:
 
 
 def ours(operation: str, tree: Tensors, one: torch.Tensor) -> Run:
-    """Return ampscale's function, in place."""
+    """Return a function that calls ampscale's function of this name in place."""
     return lambda: getattr(ampscale, operation)(tree, one, out=tree)
 
 
@@ -90,7 +90,7 @@ def without_kernels(run: Run) -> Run:
 
 
 def foreach(operation: str, tree: Tensors, one: torch.Tensor) -> Run:
-    """Return the kernel below `unscale_`, and the norms below `clip_grad_norm_`."""
+    """Return a function that calls the kernel of torch's `unscale_` and, for `NORM`, the norms of torch's `clip_grad_norm_`."""
     flag = torch.zeros((), device=one.device)
 
     def run() -> object:
@@ -102,7 +102,7 @@ def foreach(operation: str, tree: Tensors, one: torch.Tensor) -> Run:
 
 
 def amp(operation: str, tree: Tensors, device: str) -> Run:
-    """Return the scaler's `unscale_` and torch's norm. The state of the last call is cleared, as `update` would do."""
+    """Return a function that calls `unscale_` and, for `NORM`, torch's norm, after it has cleared the scaler's state."""
     params = [torch.nn.Parameter(gradient) for gradient in tree]
     for param, gradient in zip(params, tree, strict=True):
         param.grad = gradient.detach()
@@ -118,7 +118,7 @@ def amp(operation: str, tree: Tensors, device: str) -> Run:
 
 
 def operations(bench: Bench, run: Run, dtype: str) -> int | None:
-    """Return the number of kernels, copies and fills of a call from torch's profiler; only for float32, since it is slow."""
+    """Return the number of kernels, copies and fills of a call, for float32 only, since torch's profiler is slow."""
     if bench.device != "cuda" or dtype != "float32":
         return None
     run()

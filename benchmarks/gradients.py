@@ -6,7 +6,7 @@ have many magnitudes. The block repeats about a million values, so that a refill
 aligned to 64 bytes like torch's own, and all contenders use the same arrays.
 
 Hardly any unscaled value is subnormal. Some processors, and NumPy's float16, are many times slower for subnormal values, and the
-rows should not depend on their number.
+rows should not depend on the number of these values.
 """
 
 import math
@@ -72,7 +72,7 @@ class Gradients:
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """Return NumPy's dtype of this name; bfloat16 is from ml_dtypes."""
+    """Return NumPy's dtype called *name*; bfloat16 is from ml_dtypes."""
     return np.dtype(import_module("ml_dtypes").bfloat16 if name == "bfloat16" else name)
 
 

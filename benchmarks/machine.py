@@ -1,4 +1,4 @@
-"""Description of the machine of a run."""
+"""Description of the machine that runs the benchmark."""
 
 import os
 import platform
@@ -42,7 +42,7 @@ def caches() -> dict[str, str]:
 
 
 def short(name: str) -> str:
-    """Return "Intel Xeon" for "Intel(R) Xeon(R) Processor @ 2.10GHz"."""
+    """Return the short name of a processor, such as "Intel Xeon" for "Intel(R) Xeon(R) Processor @ 2.10GHz"."""
     return " ".join(re.sub(r"\((r|tm)\)|\b(processor|cpu)\b|@.*", " ", name, flags=re.IGNORECASE).split())
 
 

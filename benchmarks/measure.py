@@ -51,7 +51,7 @@ def in_turn(contenders: list[Contender], seconds: float | None, thorough: Collec
     Return for each contender the seconds of one call, by round.
 
     Args:
-        contenders: Implementations to measure, after a warm-up. Each round starts with the next one, and may omit slow ones.
+        contenders: Implementations to measure, after a warm-up. Each round starts with another contender, and may omit slow ones.
         seconds: Approximate duration, shared equally by the contenders; None for one call of each.
         thorough: Names of contenders that have the same minimum number of samples as ampscale, even if they are slow.
     """
@@ -101,31 +101,31 @@ def cells(contenders: Iterable[Contender | Absent], seconds: float | None, thoro
     """
     Return the cells of a row: for each contender median and quartiles in seconds, the number of samples, and ratios.
 
-    All contenders have a ratio to the fastest baseline. Those of ampscale have ratios to all other contenders.
+    All contenders have a ratio to the fastest baseline. Contenders of ampscale also have ratios to all other contenders.
     """
     contenders = list(contenders)
-    present = [each for each in contenders if isinstance(each, Contender)]
-    times = {each.name: durations for each, durations in zip(present, in_turn(present, seconds, thorough), strict=True)}
-    baseline = min((times[each.name] for each in present if each.kind == "baseline"), key=_median, default=None)
+    present = [contender for contender in contenders if isinstance(contender, Contender)]
+    times = {contender.name: durations for contender, durations in zip(present, in_turn(present, seconds, thorough), strict=True)}
+    baseline = min((times[contender.name] for contender in present if contender.kind == "baseline"), key=_median, default=None)
     return [
-        {"name": each.name, "absent": each.why} if isinstance(each, Absent) else _cell(each, times, baseline)
-        for each in contenders
+        {"name": contender.name, "absent": contender.why} if isinstance(contender, Absent) else _cell(contender, times, baseline)
+        for contender in contenders
     ]
 
 
-def _cell(each: Contender, times: dict[str, dict[int, float]], baseline: dict[int, float] | None) -> Cell:
-    own = times[each.name]
-    cell: Cell = {"name": each.name, "kind": each.kind, "median": _median(own), "quartiles": quartiles(own.values())}
+def _cell(contender: Contender, times: dict[str, dict[int, float]], baseline: dict[int, float] | None) -> Cell:
+    own = times[contender.name]
+    cell: Cell = {"name": contender.name, "kind": contender.kind, "median": _median(own), "quartiles": quartiles(own.values())}
     cell["samples"] = len(own)
     if baseline is not None:
         cell["over_baseline"] = ratio(own, baseline)
-    if each.kind == "ours":
-        cell["over"] = {name: ratio(own, other) for name, other in times.items() if name != each.name}
+    if contender.kind == "ours":
+        cell["over"] = {name: ratio(own, other) for name, other in times.items() if name != contender.name}
     return cell
 
 
 def ratio(over: dict[int, float], under: dict[int, float]) -> dict[str, Any]:
-    """Return the ratio of the medians, and the quartiles of the ratios in the rounds that both have."""
+    """Return the ratio of the medians, and the quartiles of the ratios in the rounds that both contenders have."""
     ratios = [over[turn] / under[turn] for turn in over if turn in under]
     return {"ratio": _median(over) / _median(under), "quartiles": quartiles(ratios)}
 

@@ -28,7 +28,7 @@ PACKAGES = ("numpy", "numba", "ml_dtypes", "torch", "jax", "jaxlib", "jmp", "fla
 # Environment of `make test-oracles`, since Paddle requires an older NumPy.
 PADDLE = ROOT / ".venv-oracles" / "paddle" / "bin" / "python"
 SECONDS = 1.5  # approximate duration of the measurements of a row
-# Instructions of numba's kernels in the section avx2. With the name alone, numba would use all instructions of this processor.
+# Instructions of numba's kernels in the section avx2. With NUMBA_CPU_NAME alone, numba would use all of the processor's.
 AVX2 = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2,+fma,+f16c,+bmi,+bmi2"}
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "AMPSCALE_THREADS")
 
@@ -43,7 +43,7 @@ def all_specs() -> tuple[Spec, ...]:
 
 
 def groups(specs: list[Spec], quick: bool) -> list[list[Spec]]:
-    """Return the rows of each process: those of a section; in a quick run two groups, JAX with simulations and all others."""
+    """Return the rows of each process. A process runs one section, or in a quick run either JAX and simulations, or the rest."""
     rows: dict[str | bool, list[Spec]] = {}
     for spec in specs:
         group = "jax" in spec.section or spec.section == "simulation" if quick else spec.section
@@ -118,11 +118,11 @@ def row(spec: Spec, quick: bool) -> Row:
     }
     start = time.monotonic()
     try:
-        built = list(spec.build(quick))
+        contents = list(spec.build(quick))
     except ModuleNotFoundError as missing:
         return {**head, **spec.notes, "cells": [{"name": "ampscale", "absent": f"{missing.name} is not installed"}]}
     seconds = None if quick else SECONDS
-    cells = built if isinstance(built[0], dict) else measure.cells(built, seconds, targets.compared_contenders(spec.id))
+    cells = contents if isinstance(contents[0], dict) else measure.cells(contents, seconds, targets.compared_contenders(spec.id))
     return {**head, **spec.notes, "seconds": time.monotonic() - start, "cells": cells}
 
 

@@ -48,7 +48,7 @@ def convolution(in_channels: int, out_channels: int, kernel_size: int) -> list[D
 
 
 def gpt2_small() -> tuple[Dimensions, ...]:
-    """Return the shapes of the 148 parameters of GPT-2 small, with 124,439,808 values. The head has none of its own."""
+    """Return the shapes of the 148 parameters of GPT-2 small, with 124,439,808 values. The head shares the embedding."""
     width, vocabulary, context, layers = 768, 50257, 1024, 12
     norm = [(width,), (width,)]
     attention = [(width, 3 * width), (3 * width,), (width, width), (width,)]

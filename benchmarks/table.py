@@ -47,7 +47,7 @@ def comparisons(row: dict[str, Any]) -> Iterator[str]:
 
 
 def painted(text: str, row: dict[str, Any]) -> str:
-    """Return the text of a row with the labels of its targets in the colors of their verdicts."""
+    """Return the text of a row, with the label of each target in the color of its verdict."""
     for target in targets.TARGETS:
         if target.of == "ampscale" and list(targets.matching_rows(target, [row])):
             label = f"{target.over} " if target.over else shown(row["cells"][0], row["unit"])

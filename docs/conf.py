@@ -85,7 +85,7 @@ UNLINKED = nodes.reference, nodes.title
 
 
 def short_names(objects):
-    """Return the full names by those without a module, except single words and names that several modules have."""
+    """Return full names by short name, except lowercase words without "_", and names that several modules have."""
     names = {}
     for name in objects:
         names.setdefault(name.rpartition(".")[2], []).append(name)

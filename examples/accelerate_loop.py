@@ -20,7 +20,7 @@ DATA = torch.randn(STEPS * BATCHES * SIZE, 8, generator=torch.Generator().manual
 
 
 def create():
-    """Return an Accelerator, and the parts of a new run, prepared by it where necessary."""
+    """Return an Accelerator, and the parts of a new run, which it has prepared where necessary."""
     accelerator = Accelerator(mixed_precision="fp16", gradient_accumulation_steps=BATCHES)
     accelerator.scaler = GradScaler(accelerator.device, init_scale=2.0**17, growth_interval=4)  # before prepare()
     accelerator.native_amp = True  # only needed on a CPU, where accelerate ignores "fp16"
@@ -57,7 +57,7 @@ def train(run, start, stop):
 
 
 def main():
-    """Train with a checkpoint after half of the steps, resume it, and compare the ends of both runs."""
+    """Train with a checkpoint after half of the steps, resume from it, and compare the final states of the two runs."""
     run, resumed = create(), create()
     with tempfile.TemporaryDirectory() as folder:
         train(run, 0, STEPS // 2)

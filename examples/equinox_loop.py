@@ -35,7 +35,7 @@ class Run(eqx.Module):
         return jnp.mean(jax.lax.map(jax.checkpoint(lambda batch: self.micro_loss(params, *batch)), (x, y)))
 
     def micro_loss(self, params, x, y):
-        """Compute the model in float16 and its loss in float32."""
+        """Return the loss of one micro-batch, in float32; the model computes in float16."""
         half = jax.tree.map(lambda leaf: leaf.astype(jnp.float16), params)
         outputs = jax.vmap(eqx.combine(half, self.static))(x.astype(jnp.float16))
         return jnp.mean((outputs.astype(jnp.float32) - y) ** 2)
@@ -44,7 +44,7 @@ class Run(eqx.Module):
     def step(self, x, y):
         """Return the run after a step, and the report of the step. The first axis of *x* and *y* has the micro-batches."""
         network = ampscale.Network(self.loss_fn, self.state.params)
-        state, report = ampscale.train_step(network, OPTIMIZER, RULE, self.state, x, y, max_norm=1.0)  # after unscaling
+        state, report = ampscale.train_step(network, OPTIMIZER, RULE, self.state, x, y, max_norm=1.0)  # clips after unscaling
         new = optax.incremental_update(state.params, self.average, 0.05)
         average = jax.tree.map(lambda *leaves: jnp.where(report.applied, *leaves), new, self.average)
         return eqx.tree_at(lambda run: (run.state, run.average), self, (state, average)), report

@@ -73,7 +73,7 @@ def train(run, start, stop):
 
 
 def main():
-    """Train with a checkpoint after half of the steps, resume it, and compare the ends of both runs."""
+    """Train with a checkpoint after half of the steps, resume from it, and compare the final states of the two runs."""
     dist.init_process_group("gloo")
     run, resumed = Run(), Run()
     with tempfile.TemporaryDirectory() as folder:

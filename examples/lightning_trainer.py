@@ -67,7 +67,7 @@ class PrintSteps(lightning.Callback):
 
 
 def train(folder, checkpoint=None):
-    """Train two epochs, or those after *checkpoint*, and return the content of the last checkpoint."""
+    """Train two epochs, or the epochs after *checkpoint*, and return the content of the last checkpoint."""
     torch.manual_seed(0)
     scaler = GradScaler("cpu", init_scale=2.0**17, growth_interval=4)
     trainer = lightning.Trainer(
@@ -87,7 +87,7 @@ def train(folder, checkpoint=None):
 
 
 def main():
-    """Train, resume the checkpoint of the first epoch, and compare the ends of both runs."""
+    """Train, resume from the checkpoint of the first epoch, and compare the final states of the two runs."""
     with tempfile.TemporaryDirectory() as folder:
         whole = train(f"{folder}/whole")
         resumed = train(f"{folder}/resumed", checkpoint=f"{folder}/whole/epoch=0.ckpt")

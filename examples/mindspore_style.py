@@ -17,7 +17,7 @@ MICRO_BATCHES = 2
 
 
 def loss_fn(params, x, y):
-    """Compute the model in float16 and its loss in float32."""
+    """Return the loss, in float32, of a model that computes in float16."""
     hidden = anp.tanh(anp.dot(x.astype(np.float16), params["inner"]) + params["bias"])
     return anp.mean((anp.dot(hidden, params["outer"]).astype(np.float32) - y) ** 2)
 

@@ -29,7 +29,7 @@ def loss_fn(params, x, y):
     """
     Return the mean loss of micro-batches, the first axis of *x* and *y*.
 
-    They run one after the other; `jax.checkpoint` keeps the activations of only one in memory. JAX adds their float32 gradients,
+    Micro-batches run one after the other; `jax.checkpoint` keeps the activations of only one. JAX adds their float32 gradients,
     and a sum with an infinity or a NaN stays non-finite: an overflow in any micro-batch skips the whole step.
     """
     losses = jax.lax.map(jax.checkpoint(lambda batch: micro_loss(params, *batch)), (x, y))
@@ -40,7 +40,7 @@ def step(run, batch):
     """Run one step on the train state and the moving average of its parameters."""
     state, average = run
     network = ampscale.Network(loss_fn, state.params)
-    state, report = ampscale.train_step(network, OPTIMIZER, RULE, state, *batch, max_norm=1.0)  # after unscaling
+    state, report = ampscale.train_step(network, OPTIMIZER, RULE, state, *batch, max_norm=1.0)  # clips after unscaling
     new = optax.incremental_update(state.params, average, 0.05)
     return (state, jax.tree.map(partial(jnp.where, report.applied), new, average)), report
 
@@ -63,8 +63,8 @@ def main():
     batches = x, x[..., 0] * x[..., 1]
     run, reports = train(start(seed=0), batches)
 
-    first, _ = train(start(seed=0), jax.tree.map(lambda array: array[:20], batches))
-    checkpoint = serialization.to_bytes(first)
+    unfinished, _ = train(start(seed=0), jax.tree.map(lambda array: array[:20], batches))
+    checkpoint = serialization.to_bytes(unfinished)
     resumed, _ = train(serialization.from_bytes(start(seed=2), checkpoint), jax.tree.map(lambda array: array[20:], batches))
     assert jax.tree.all(jax.tree.map(jnp.array_equal, run, resumed))
 

@@ -14,12 +14,12 @@ MICRO_BATCHES, SEED = 4, 0
 
 
 def main():
-    """Train, and print the skipped steps and every tenth applied one."""
+    """Train, and print every tenth step and each skipped one."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--devices", type=int, choices=(1, 2, 4), default=1)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--save", help="write the state after the last step to this .npz file")
-    parser.add_argument("--resume", help="continue from such a file")
+    parser.add_argument("--resume", help="continue from a file that --save wrote")
     options = parser.parse_args()
     os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={options.devices}"  # before JAX starts
     train(options)

@@ -42,11 +42,11 @@ def mean(gradients):
 
 
 def main():
-    """Train, and print on rank 0 the skipped steps and every tenth applied one."""
+    """Train, and print every tenth step and each skipped one on rank 0."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--save", type=Path, help="write the state after the last step to this .npz file")
-    parser.add_argument("--resume", type=Path, help="continue from such a file")
+    parser.add_argument("--resume", type=Path, help="continue from a file that --save wrote")
     options = parser.parse_args()
 
     rank, ranks = COMM_WORLD.Get_rank(), COMM_WORLD.Get_size()

@@ -25,12 +25,12 @@ WHOLE = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
 
 
 def main():
-    """Train, and print on rank 0 the skipped steps and every tenth applied one."""
+    """Train, and print every tenth step and each skipped one on rank 0."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--fsdp", action="store_true", help="shard the parameters with FSDP2 instead of replicating them")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--save", help="write the state after the last step to this file")
-    parser.add_argument("--resume", help="continue from such a file")
+    parser.add_argument("--resume", help="continue from a file that --save wrote")
     options = parser.parse_args()
     for name, value in {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}.items():
         os.environ.setdefault(name, value)  # without torchrun, there is one rank
@@ -83,10 +83,10 @@ def train(options):
 def backward(model, scaler, batch):
     """Compute the scaled gradients, averaged over the micro-batches of all ranks, and return the mean loss."""
     ranks, total = dist.get_world_size(), torch.zeros(())
-    own = MICRO_BATCHES // ranks
-    images, answers = (torch.from_numpy(array).chunk(ranks)[dist.get_rank()].chunk(own) for array in batch)
+    own_count = MICRO_BATCHES // ranks
+    images, answers = (torch.from_numpy(array).chunk(ranks)[dist.get_rank()].chunk(own_count) for array in batch)
     for index, (inputs, targets) in enumerate(zip(images, answers, strict=True)):
-        synchronize(model, index == own - 1)
+        synchronize(model, index == own_count - 1)
         with torch.autocast("cpu", dtype=torch.float16):
             outputs = model(inputs)
         loss = torch.nn.functional.binary_cross_entropy_with_logits(outputs.float(), targets)
@@ -94,13 +94,13 @@ def backward(model, scaler, batch):
         total += loss.detach() / MICRO_BATCHES
     # Divide the gradients, not the loss: the scales at which a divided loss overflows depend on the number of ranks.
     for parameter in model.parameters():
-        parameter.grad /= own
+        parameter.grad /= own_count
     dist.all_reduce(total)
     return float(total)
 
 
 def synchronize(model, is_last):
-    """Make the next backward pass average the gradients over the ranks if it is that of the last micro-batch."""
+    """Make the next backward pass average the gradients over the ranks if *is_last* is True."""
     if isinstance(model, DistributedDataParallel):
         model.require_backward_grad_sync = is_last
     else:
@@ -108,7 +108,7 @@ def synchronize(model, is_last):
 
 
 def restored(path, module, scaler):
-    """Load a saved state, and return the number of its steps."""
+    """Load a saved state, and return the number of steps before it was saved."""
     saved = torch.load(path)
     set_model_state_dict(module, saved["model"], options=WHOLE)
     scaler.load_state_dict(saved["scaler"])

@@ -55,7 +55,7 @@ def train(run, start, stop):
 
 
 def main():
-    """Train with a checkpoint after half of the steps, resume it, and compare the ends of both runs."""
+    """Train with a checkpoint after half of the steps, resume from it, and compare the final states of the two runs."""
     run, file = create(), io.BytesIO()
     train(run, 0, STEPS // 2)
     torch.save({"step": STEPS // 2, **state_of(run)}, file)

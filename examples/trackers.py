@@ -1,5 +1,5 @@
 """
-Loss scale, skipped steps and diagnoses in TensorBoard and Weights & Biases, which runs offline here.
+Loss scale, skipped steps and diagnoses in TensorBoard, and in Weights & Biases without a connection.
 
     pip install ampscale[torch] tensorboard wandb
     python examples/trackers.py
@@ -35,7 +35,7 @@ def train(monitor: Monitor, model: torch.nn.Module) -> list[bool]:
 
 
 def main() -> None:
-    """Train with both trackers, and check what they have stored."""
+    """Train with TensorBoard and Weights & Biases, and check what they have stored."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
     with tempfile.TemporaryDirectory() as folder, SummaryWriter(folder) as writer:

@@ -78,7 +78,7 @@ def train(folder, checkpoint=None):
 
 
 def main():
-    """Train with a checkpoint after half of the steps, resume it, and compare the ends of both runs."""
+    """Train with a checkpoint after half of the steps, resume from it, and compare the final states of the two runs."""
     with tempfile.TemporaryDirectory() as folder:
         whole = train(f"{folder}/whole")
         resumed = train(f"{folder}/resumed", checkpoint=f"{folder}/whole/checkpoint-{STEPS // 2}")

@@ -12,7 +12,7 @@ DATA = ROOT / "tools" / "pains" / "pains.toml"
 PAGE = ROOT / "docs" / "pains.md"
 HEAD = """# Reports on loss scalers
 
-What users of other loss scalers have reported, and the tests that show what happens here. `make pains` writes this page from
+What users of other loss scalers have reported, and the tests that show what ampscale does. `make pains` writes this page from
 [pains.toml](../tools/pains/pains.toml), and runs the tests.
 """
 

@@ -1,8 +1,8 @@
 """
 JAX implementations with jax.numpy, jmp, flax and optax, each as one jitted function with a warm cache.
 
-flax checks gradients in `DynamicScale.value_and_grad`. It is called with a loss whose gradient is its argument, so that only
-flax's own work on gradients is measured.
+flax checks gradients in `DynamicScale.value_and_grad`. It is called with a loss whose gradient equals the loss's
+argument, so that only flax's own work on gradients is measured.
 """
 
 from collections.abc import Callable
@@ -55,7 +55,7 @@ def ready(function: Callable[[], object]) -> Callable[[], object]:
 
 
 def warm(function: Callable[[], object]) -> Callable[[], object]:
-    """Call *function* until ampscale has compiled it, and return it."""
+    """Call *function* until ampscale has compiled its program, and return *function*."""
     for _ in range(WARM):
         function()
     return function
@@ -108,14 +108,14 @@ def _flax(operation: str, max_norm: float = 1.0) -> Callable[..., object]:
     loss.defvjp(lambda tree: (jnp.zeros(()), tree), lambda tree, _: (tree,))
 
     def unscaled(tree: Any, scale: jax.Array) -> tuple[Any, jax.Array]:
-        _, good, _, gradients = flax.training.dynamic_scale.DynamicScale(scale=scale).value_and_grad(loss)(tree)
-        return gradients, good
+        _, finite, _, gradients = flax.training.dynamic_scale.DynamicScale(scale=scale).value_and_grad(loss)(tree)
+        return gradients, finite
 
     return _composed(operation, unscaled, None, optax.global_norm, _optax_clip(max_norm))
 
 
 def _optax_clip(max_norm: float) -> Callable[[Any, jax.Array], Any]:
-    """Return optax's clipping. It computes the norm again, which XLA merges with the first."""
+    """Return a function that clips with optax. It computes the norm again; XLA merges the two computations."""
     return lambda tree, _: optax.clip_by_global_norm(max_norm).update(tree, optax.EmptyState())[0]
 
 

@@ -14,7 +14,7 @@ def naive(operation: str, arrays: Arrays, scale: float, max_norm: float) -> Call
     """
     Return code that allocates an array for each result.
 
-    The scale is a float32 scalar, since 2**16 overflows in float16. It widens 16-bit gradients to float32; they are cast back.
+    The scale is a float32 scalar, since 2**16 overflows in float16. It widens 16-bit gradients to float32; results are cast back.
     """
     number = np.float32(scale)
 
@@ -26,13 +26,13 @@ def naive(operation: str, arrays: Arrays, scale: float, max_norm: float) -> Call
         return gradients, finite(gradients)
 
     def normed() -> tuple[Arrays, bool, float]:
-        gradients, good = checked()
-        return gradients, good, norm(gradients)
+        gradients, flag = checked()
+        return gradients, flag, norm(gradients)
 
     def clipped() -> tuple[Arrays, bool, float]:
-        gradients, good, length = normed()
+        gradients, flag, length = normed()
         factor = np.float32(min(1.0, max_norm / (length + 1e-6)))
-        return [(array * factor).astype(array.dtype, copy=False) for array in gradients], good, length
+        return [(array * factor).astype(array.dtype, copy=False) for array in gradients], flag, length
 
     def finite(values: Arrays) -> bool:
         return all(np.isfinite(array).all() for array in values)
@@ -49,7 +49,7 @@ def careful(operation: str, arrays: Arrays, scale: float, max_norm: float) -> Ca
     number = np.asarray(scale, np.float32)
     largest = max(array.size for array in arrays)
     mask = np.empty(largest, np.bool_)
-    wide = None if arrays[0].dtype == np.float32 else np.empty(largest, np.float32)
+    buffer = None if arrays[0].dtype == np.float32 else np.empty(largest, np.float32)
     flat = [array.reshape(-1) for array in arrays]
 
     def apply(function: Any, factor: np.ndarray) -> None:
@@ -63,16 +63,16 @@ def careful(operation: str, arrays: Arrays, scale: float, max_norm: float) -> Ca
         return math.sqrt(sum(float(np.dot(array, array)) for array in map(widened, flat)))
 
     def widened(array: np.ndarray) -> np.ndarray:
-        if wide is None:
+        if buffer is None:
             return array
-        wide[: array.size] = array
-        return wide[: array.size]
+        buffer[: array.size] = array
+        return buffer[: array.size]
 
     def run() -> tuple[bool, float | None]:
         apply(np.divide, number)
-        good, length = finite(), norm() if operation != UNSCALE else None
+        flag, length = finite(), norm() if operation != UNSCALE else None
         if operation == CLIP:
             apply(np.multiply, np.asarray(min(1.0, max_norm / (length + 1e-6)), np.float32))
-        return good, length
+        return flag, length
 
     return {FINITE: finite, GLOBAL: norm}.get(operation, run)

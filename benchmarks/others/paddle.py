@@ -1,5 +1,5 @@
 """
-Paddle's kernel below `GradScaler`, since `GradScaler` disables itself without an accelerator.
+Paddle's kernel that `GradScaler` calls. It replaces `GradScaler`, which disables itself without an accelerator.
 
 The kernel works on Paddle tensors that are copies of the gradients, and that Paddle restores.
 """
@@ -13,7 +13,7 @@ Call = Callable[[], object]
 
 
 def kernel(arrays: list[np.ndarray], scale: float) -> tuple[Call, Call]:
-    """Return functions that call `check_finite_and_unscale_` on the gradients, and that restore them."""
+    """Return a function that calls `check_finite_and_unscale_` on the gradients, and a function that restores the gradients."""
     gradients = [paddle.to_tensor(array) for array in arrays]
     originals = [gradient.clone() for gradient in gradients]
     number = paddle.to_tensor([scale], dtype="float32")

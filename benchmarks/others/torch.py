@@ -1,4 +1,4 @@
-"""Torch implementations: `torch.amp.GradScaler`, the kernel below it, and the foreach functions."""
+"""Torch implementations: `torch.amp.GradScaler`, the kernel that it calls, and the foreach functions."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +23,7 @@ class NoStep(torch.optim.Optimizer):
 
 
 def optimizer_with(gradients: Tensors) -> NoStep:
-    """Return an optimizer whose parameters have these gradients. Their values share the memory of the gradients."""
+    """Return an optimizer whose parameters have these gradients. The parameters' values share the memory of the gradients."""
     params = [torch.nn.Parameter(gradient, requires_grad=True) for gradient in gradients]
     for param, gradient in zip(params, gradients, strict=True):
         param.grad = gradient.detach()
@@ -52,7 +52,7 @@ def contenders(operation: str, gradients: Tensors, scale: float, max_norm: float
 
 
 def amp(operation: str, gradients: Tensors, scale: float, max_norm: float, refill: Callable[[], object]) -> Contender | Absent:
-    """Return `torch.amp.GradScaler.unscale_`, followed by `get_total_norm` or `clip_grad_norm_` if the operation has them."""
+    """Return a contender that calls `GradScaler.unscale_` and, if *operation* needs it, `get_total_norm` or `clip_grad_norm_`."""
     if gradients[0].dtype == torch.float16:
         return Absent("torch.amp", REJECTED)
     scaler, optimizer = scaler_of(torch.amp.GradScaler, scale), optimizer_with(gradients)
@@ -75,7 +75,7 @@ def amp(operation: str, gradients: Tensors, scale: float, max_norm: float, refil
 
 
 def kernel(operation: str, gradients: Tensors, scale: float, max_norm: float) -> Callable[[], object]:
-    """Return the kernel below `unscale_`, followed by foreach norms."""
+    """Return a function that calls the kernel of `unscale_`, followed by foreach norms."""
     flag, inverse = torch.zeros(()), torch.tensor(1 / scale, dtype=torch.float32)
 
     def run() -> object:
@@ -87,7 +87,7 @@ def kernel(operation: str, gradients: Tensors, scale: float, max_norm: float) ->
 
 
 def foreach(operation: str, gradients: Tensors, scale: float, max_norm: float) -> Callable[[], object]:
-    """Return code that is written by hand with foreach functions."""
+    """Return a function that is written by hand with foreach functions."""
 
     def run() -> object:
         torch._foreach_mul_(gradients, 1 / scale)
@@ -97,7 +97,7 @@ def foreach(operation: str, gradients: Tensors, scale: float, max_norm: float) -
 
 
 def after(operation: str, gradients: Tensors, max_norm: float) -> object:
-    """Compute the norm and clip by it, if the operation has these."""
+    """Compute the norm, and clip by it, if the operation includes these."""
     if operation == UNSCALE:
         return None
     length = norm(gradients)
@@ -120,7 +120,7 @@ def reading(operation: str, gradients: Tensors) -> dict[str, Callable[[], object
 
 
 def finite(gradients: Tensors) -> torch.Tensor:
-    """Return True if all values are finite, computed as users write it."""
+    """Return True if all values are finite, computed as in users' code."""
     return torch.stack([gradient.isfinite().all() for gradient in gradients]).all()
 
 
@@ -130,7 +130,7 @@ def norm(gradients: Tensors) -> torch.Tensor:
 
 
 def update(make: Callable[..., Any]) -> Callable[[], object]:
-    """Return a function that calls `update()` after a finite step. It first restores the state before `update()`."""
+    """Return a function that restores the scaler's state before `update()`, after a finite step, and calls `update()`."""
     scaler, optimizer = scaler_of(make, 2.0**16), optimizer_with([torch.ones(10)])
     scaler.unscale_(optimizer)
     before = dict(vars(scaler))

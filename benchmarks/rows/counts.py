@@ -41,12 +41,12 @@ def specs() -> Iterator[Spec]:
 
 
 def cells(steps: Callable[[bool], Iterator[tuple[str, str, Tally] | Absent]], index: int, quick: bool) -> Iterator[Cell]:
-    """Yield one of the two counts for each step."""
-    for each in steps(quick):
-        if isinstance(each, Absent):
-            yield {"name": each.name, "absent": each.why}
+    """Yield for each step the item *index* of its tally: launches or host reads."""
+    for result in steps(quick):
+        if isinstance(result, Absent):
+            yield {"name": result.name, "absent": result.why}
         else:
-            name, kind, tally = each
+            name, kind, tally = result
             yield {"name": name, "kind": kind, "value": tally[index]}
 
 
@@ -134,7 +134,7 @@ class _CountedModule:
 
 
 def torch_steps(quick: bool) -> Iterator[tuple[str, str, Tally] | Absent]:
-    """Yield the counts of ampscale's functions on tensors, and of both scalers with an optimizer that does nothing."""
+    """Yield the counts of ampscale's functions on tensors, and of each scaler with an optimizer that does nothing."""
     import torch
 
     from rows.steps import scaler_step, scalers
@@ -149,7 +149,7 @@ def torch_steps(quick: bool) -> Iterator[tuple[str, str, Tally] | Absent]:
 
 
 def torch_tally(step: Callable[[], object]) -> Tally:
-    """Return the number of operators that the second call of *step* dispatches, and the number of its reads."""
+    """Return the number of operators that the second call of *step* dispatches, and the number of its host reads."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -168,7 +168,7 @@ def torch_tally(step: Callable[[], object]) -> Tally:
 
 
 def jax_steps(quick: bool) -> Iterator[tuple[str, str, Tally] | Absent]:
-    """Yield the counts of ampscale's functions, eagerly and in one jitted function, and of jitted steps of jmp and flax."""
+    """Yield the counts of ampscale's functions, eager and in one jitted function, and of jitted steps with jmp and flax."""
     import jax
     import jax.numpy as jnp
     from others import jax as others_jax
@@ -196,7 +196,7 @@ def jax_steps(quick: bool) -> Iterator[tuple[str, str, Tally] | Absent]:
 
 
 def jax_tally(step: Callable[[], object]) -> Tally:
-    """Return the number of programs that the second call of *step* executes, and the number of reads from Python."""
+    """Return the number of programs that the second call of *step* executes, and the number of array values that it reads."""
     import jax
 
     jax.block_until_ready(step())

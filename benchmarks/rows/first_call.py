@@ -1,4 +1,4 @@
-"""Rows of the first call in a process, which loads the compiled kernels, and without numba's cache compiles them."""
+"""Rows of the first call in a process, which loads the compiled kernels or, without numba's cache, compiles them."""
 
 import os
 import statistics
@@ -35,7 +35,7 @@ def specs() -> Iterator[Spec]:
 
 
 def cells(cache: str, quick: bool) -> Iterator[Cell]:
-    """Yield the seconds of the first `unscale_check_and_norm` in processes that have imported ampscale."""
+    """Yield one cell with the seconds of the first `unscale_check_and_norm` in processes that have imported ampscale."""
     choice = kernel_choice_host()
     if choice.module is None:
         yield {"name": "ampscale", "absent": choice.reason}

@@ -50,16 +50,18 @@ def specs() -> Iterator[Spec]:
 
 
 def omitted(operation: str, dtype: str) -> tuple[Shape, ...]:
-    """Return the shapes that are not measured: those for which naive NumPy would take seconds."""
+    """Return the shapes that are not measured, since naive NumPy would take seconds for them."""
     return () if dtype == "float32" or operation == UNSCALE else (ONE_HUGE, GPT2)
 
 
 def _spec(section: str, operation: str, dtype: str, shape: Shape, scale: float = SCALE) -> Spec:
-    odd = "" if scale == SCALE else f"/scale{scale:g}"
+    suffix = "" if scale == SCALE else f"/scale{scale:g}"
     label = operation if scale == SCALE else f"{operation}, scale {scale:g}"
     build = partial(contenders, section, operation, dtype, shape, scale)
     notes = {"scale": scale if operation in UNSCALING else 1.0, "threads": 2 if section == "two-threads" else 1}
-    return Spec(f"{section}/{operation}/{dtype}/{shape.name}{odd}", section, label, build, dtype, shape.description, notes=notes)
+    return Spec(
+        f"{section}/{operation}/{dtype}/{shape.name}{suffix}", section, label, build, dtype, shape.description, notes=notes
+    )
 
 
 def contenders(section: str, operation: str, dtype: str, shape: Shape, scale: float, quick: bool) -> Contenders:
@@ -105,14 +107,14 @@ def _numpy(operation: str, gradients: Gradients) -> Contenders:
 
 def without_numba(run: Callable[[], object]) -> Callable[[], object]:
     """Return a function that calls *run* without the compiled kernels, as if numba were not installed."""
-    choice, none = fused.kernel_choice_host, fused.KernelChoice(None, "numba is disabled")
+    original, disabled = fused.kernel_choice_host, fused.KernelChoice(None, "numba is disabled")
 
     def uncompiled() -> object:
-        fused.kernel_choice_host = lambda: none
+        fused.kernel_choice_host = lambda: disabled
         try:
             return run()
         finally:
-            fused.kernel_choice_host = choice
+            fused.kernel_choice_host = original
 
     return uncompiled
 
@@ -126,10 +128,10 @@ def _avx2(operation: str, gradients: Gradients) -> Contenders:
 
 
 def _in_one_array(gradients: Gradients) -> Contender:
-    """Return a contender with all values in one array. The difference is the cost of many arrays."""
-    one = Gradients(Shape("one", "one", ((gradients.shape.values,),)), gradients.dtype.name, gradients.scale)
-    call = ours.call(NORM, one.arrays, np.asarray(one.scale, np.float32), one.max_norm)
-    return Contender("ampscale, one array", call, one.refill, "ours")
+    """Return a contender with all values in one array. Its difference from "ampscale" is the cost of many arrays."""
+    joined = Gradients(Shape("one", "one", ((gradients.shape.values,),)), gradients.dtype.name, gradients.scale)
+    call = ours.call(NORM, joined.arrays, np.asarray(joined.scale, np.float32), joined.max_norm)
+    return Contender("ampscale, one array", call, joined.refill, "ours")
 
 
 def _torch_others(operation: str, gradients: Gradients) -> Contenders:
@@ -156,11 +158,11 @@ def _torch(operation: str, gradients: Gradients) -> Contenders:
 
 def _resetting(scaler: Any, gradients: Gradients) -> Any:
     """Return a function that restores the gradients, and clears the scaler's dicts, so that `unscale_` can be called again."""
-    fresh = {name: value for name, value in vars(scaler).items() if isinstance(value, dict)}
+    dicts = {name: value for name, value in vars(scaler).items() if isinstance(value, dict)}
 
     def reset() -> None:
         gradients.refill()
-        vars(scaler).update({name: type(value)() for name, value in fresh.items()})
+        vars(scaler).update({name: type(value)() for name, value in dicts.items()})
 
     return reset
 

@@ -19,7 +19,7 @@ CACHE = 128 * 2**20  # bytes; larger than the caches
 
 
 def specs() -> Iterator[Spec]:
-    """Yield the specifications of both rows."""
+    """Yield the specifications of the two rows."""
     by_elements, by_tensors = partial(cells, elements), partial(cells, tensors)
     yield Spec("growth/elements", "growth", "exponent of time, values of 1 array", by_elements, "float32", "1M to 300M", "")
     yield Spec("growth/tensors", "growth", "exponent of time, arrays of 1,000", by_tensors, "float32", "1 to 100,000", "")
@@ -40,9 +40,9 @@ def cells(sizes: Callable[[bool], dict[int, Shape]], quick: bool) -> Iterator[Ce
     points: dict[tuple[str, str], list[tuple[int, float]]] = {}
     for size, shape in sizes(quick).items():
         gradients = Gradients(shape, "float32")
-        compared = contenders(gradients, from_memory(gradients) if sizes is elements and not quick else gradients.refill)
-        for each, times in zip(compared, in_turn(compared, None if quick else SECONDS), strict=True):
-            points.setdefault((each.name, each.kind), []).append((size, statistics.median(times.values())))
+        compared = contenders(gradients, evicting_reset(gradients) if sizes is elements and not quick else gradients.refill)
+        for contender, times in zip(compared, in_turn(compared, None if quick else SECONDS), strict=True):
+            points.setdefault((contender.name, contender.kind), []).append((size, statistics.median(times.values())))
     for (name, kind), fit_points in points.items():
         exponent, error = fitted(fit_points)
         yield {"name": name, "kind": kind, "value": exponent, "error": error, "points": fit_points}
@@ -65,7 +65,7 @@ def contenders(gradients: Gradients, reset: Callable[[], None]) -> list[Contende
     ]
 
 
-def from_memory(gradients: Gradients) -> Callable[[], None]:
+def evicting_reset(gradients: Gradients) -> Callable[[], None]:
     """
     Return a function that restores the gradients and evicts them from the caches.
 

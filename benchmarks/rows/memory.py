@@ -1,9 +1,9 @@
 """
-Rows of memory: the peak of the additional memory during a call, including its result.
+Rows of memory: the peak of the memory that a call allocates, including its result.
 
-NumPy reports its allocations to tracemalloc. torch and JAX do not; for them, the peak of the resident set is measured against its
-size before the call, after the C library has released its free memory. This is accurate to a few pages. The first call, which can
-fill caches, is not measured.
+NumPy reports its allocations to tracemalloc. torch and JAX do not; for them, the result is the peak of the resident
+set during the call minus its size before the call, after the C library has released its free memory. This is accurate to a few
+pages. The first call, which can fill caches, is not measured.
 """
 
 import ctypes
@@ -37,19 +37,21 @@ def specs() -> Iterator[Spec]:
 
 def cells(library: str, operation: str, dtype: str, quick: bool) -> Iterator[Cell]:
     """Yield the peak of each contender."""
-    for each in functional.contenders(library, operation, dtype, LARGE, SCALE, quick):
-        if isinstance(each, Absent):
-            yield {"name": each.name, "absent": each.why}
-        elif each.kind != "baseline":
-            measure, by = (traced, "tracemalloc") if library == "numpy" and each.name in TRACED else (resident, "resident set")
-            resets: Iterable[Callable[[], object]] = [each.reset] if each.reset else []
-            for step in (*resets, each.run, *resets):
+    for contender in functional.contenders(library, operation, dtype, LARGE, SCALE, quick):
+        if isinstance(contender, Absent):
+            yield {"name": contender.name, "absent": contender.why}
+        elif contender.kind != "baseline":
+            measure, method = (
+                (traced, "tracemalloc") if library == "numpy" and contender.name in TRACED else (resident, "resident set")
+            )
+            resets: Iterable[Callable[[], object]] = [contender.reset] if contender.reset else []
+            for step in (*resets, contender.run, *resets):
                 step()
-            value = measure(each.run)
+            value = measure(contender.run)
             if value is None:
-                yield {"name": each.name, "absent": f"{by} unknown"}
+                yield {"name": contender.name, "absent": f"{method} unknown"}
             else:
-                yield {"name": each.name, "kind": each.kind, "value": value, "by": by}
+                yield {"name": contender.name, "kind": contender.kind, "value": value, "by": method}
 
 
 def traced(run: Callable[[], object]) -> int:

@@ -34,7 +34,7 @@ def specs() -> Iterator[Spec]:
 
 
 def simulations() -> dict[str, tuple[str, Build]]:
-    """Return simulations of one rule: rare overflows, an overflow in every second step, a growth in every step, and a model."""
+    """Return simulations of one rule, with rare, alternating, no and random overflows."""
 
     def build(rule: LossScaleRule, trace_of: Callable[[int], Trace], quick: bool) -> Iterator[Contender]:
         steps = STEPS // QUICK if quick else STEPS
@@ -58,7 +58,7 @@ def simulations() -> dict[str, tuple[str, Build]]:
 
 
 def rare(steps: int) -> np.ndarray:
-    """Return flags with an overflow in one of a thousand steps."""
+    """Return flags with one overflow in a thousand steps on average."""
     return np.random.default_rng(0).random(steps) > 0.001
 
 

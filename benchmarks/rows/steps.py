@@ -30,7 +30,7 @@ def specs() -> Iterator[Spec]:
 
 
 def host_updates() -> Contenders:
-    """Yield the update after a finite step, of a state of NumPy arrays, of one of Python numbers, and of `torch.amp`."""
+    """Yield updates after a finite step: by a rule on NumPy arrays and on Python numbers, and by `torch.amp.GradScaler`."""
     rule = presets.torch()
     arrays, numbers = rule.init(), LossScaleState(rule.init_scale, 0, 0)
     finite = np.asarray(True)
@@ -40,7 +40,7 @@ def host_updates() -> Contenders:
 
 
 def torch_other() -> Contenders:
-    """Return the update of `torch.amp.GradScaler`."""
+    """Return a contender that updates `torch.amp.GradScaler`."""
     try:
         import torch
         from others import torch as others_torch
@@ -50,7 +50,7 @@ def torch_other() -> Contenders:
 
 
 def torch_updates() -> Contenders:
-    """Yield the update after a finite step, of ampscale's `GradScaler`, of the rule on torch tensors, and of `torch.amp`."""
+    """Yield updates after a finite step: by ampscale's `GradScaler`, by a rule on tensors, and by `torch.amp.GradScaler`."""
     import torch
     from others import torch as others_torch
 
@@ -64,7 +64,7 @@ def torch_updates() -> Contenders:
 
 
 def jax_updates() -> Contenders:
-    """Yield the jitted update after a finite step, of the rule and of jmp."""
+    """Yield jitted updates after a finite step: by a `LossScaleRule` and by jmp."""
     import jax
     import jax.numpy as jnp
     from others import jax as others_jax
@@ -82,7 +82,7 @@ def jax_updates() -> Contenders:
 
 
 def overhead(shape: Shape) -> Callable[[bool], Contenders]:
-    """Return a function that yields a step without the forward and backward pass, with an optimizer that does nothing."""
+    """Return a function that yields each scaler's part of a step, with an optimizer that does nothing."""
 
     def build(quick: bool) -> Contenders:
         gradients = Gradients(shape.quick() if quick else shape, "float32")
@@ -110,7 +110,7 @@ def scaler_step(make: Callable[..., Any], gradients: list[Any]) -> Callable[[], 
 
 
 def whole(shape: Shape, loss_of: Callable[[list[Any]], Any]) -> Callable[[bool], Contenders]:
-    """Return a function that yields complete training steps, each with its own model; the baseline has no scaler."""
+    """Return a function that yields each scaler's complete training step on a model of its own; the baseline has no scaler."""
 
     def build(quick: bool) -> Contenders:
         import torch
@@ -147,7 +147,7 @@ def training(initial: list[Any], loss_of: Callable[[list[Any]], Any], scaler: An
 
 
 def scalers() -> Iterator[tuple[str, str, Callable[..., Any]]]:
-    """Yield both scalers: name, kind and class."""
+    """Yield the name, kind and class of ampscale's and of torch's scaler."""
     import torch
 
     from ampscale.frameworks.torch import GradScaler
@@ -157,7 +157,7 @@ def scalers() -> Iterator[tuple[str, str, Callable[..., Any]]]:
 
 
 def sums(params: list[Any]) -> Any:
-    """Return a loss that is cheap to compute."""
+    """Return the sum of all parameters, a loss that is cheap to compute."""
     import torch
 
     return torch.stack([param.sum() for param in params]).sum()

@@ -1,7 +1,7 @@
 """
 Virtual environments for the published scalers, one for each group of packages, and folders with unpacked sources.
 
-Each is created if it is missing or its list of requirements has changed.
+Each environment or folder is created if it is missing, or if its list of requirements has changed.
 """
 
 import os
@@ -20,11 +20,11 @@ REQUIREMENTS = HERE / "requirements"
 NEWEST = "AMPSCALE_NEWEST" in os.environ  # install the newest releases instead of the listed ones
 ROOT = HERE.parents[1] / (".venv-newest" if NEWEST else ".venv-oracles")
 SOURCES = ROOT / "sources"
-# Wheels for another Python version, which are only unpacked, so that a class can be extracted from a file.
+# Packages whose wheels for another Python version are unpacked, not installed: a class is extracted from a file.
 OTHER_PYTHON = {
     "tensorflow": ("--only-binary=:all:", "--python-version=37", "--platform=manylinux2010_x86_64"),
 }
-# Repositories whose code is not, or not completely, on the package index: commit and date.
+# Commit and date of the repositories whose code is not, or not completely, on the package index.
 BY_HAND = {"apex": "e13873de, 2025-04-11", "oneflow": "25c8978c, 2025-08-20"}
 # The setup.py of older packages requires pkg_resources.
 BUILD = {"PIP_CONSTRAINT": str(REQUIREMENTS / "build.txt"), "PIP_BUILD_CONSTRAINT": str(REQUIREMENTS / "build.txt")}
@@ -45,16 +45,16 @@ def make(name: str) -> str:
     _start_folder()
     shutil.rmtree(ROOT / name, ignore_errors=True)
     error = _run([sys.executable, "-m", "venv", str(ROOT / name)])
-    listed = ROOT / f"{name}.txt"
-    listed.write_text(requirements, encoding="utf-8")
-    error = error or _pip(str(python_of(name)), "install", *QUIET, "-r", str(listed))
+    list_file = ROOT / f"{name}.txt"
+    list_file.write_text(requirements, encoding="utf-8")
+    error = error or _pip(str(python_of(name)), "install", *QUIET, "-r", str(list_file))
     if not error:
-        listed.replace(stamp)
+        list_file.replace(stamp)
     return error
 
 
 def without_pins(requirements: str) -> str:
-    """Return a list of requirements without its versions, except those that a comment explains."""
+    """Return a list of requirements without version numbers, except numbers that a comment explains."""
     return "".join(line if "#" in line else re.sub("==.*", "", line) for line in requirements.splitlines(keepends=True))
 
 
@@ -67,7 +67,7 @@ def unpack_sources() -> dict[str, str]:
 
 
 def by_hand(package: str) -> str:
-    """Return instructions for a package that cannot be downloaded; an empty string if it can, or is present."""
+    """Return instructions for a package that is missing and cannot be downloaded; an empty string for all others."""
     if package not in BY_HAND or (SOURCES / package / VERSION).exists():
         return ""
     folder = SOURCES.relative_to(HERE.parents[1]) / package
@@ -97,7 +97,7 @@ def _unpack(package: str, version: str) -> str:
 
 
 def _extract_python(archive: Path, folder: Path) -> None:
-    """Extract the Python files of an archive; for a source distribution, without its top-level folder."""
+    """Extract the Python files of an archive; of a source distribution, leave out the top-level folder."""
     if archive.suffix == ".whl":
         with zipfile.ZipFile(archive) as packed:
             packed.extractall(folder, [name for name in packed.namelist() if name.endswith(".py")])
@@ -120,8 +120,8 @@ def _pip(python: str, *arguments: str) -> str:
 
 def _run(command: list[str], **options: dict[str, str]) -> str:
     """Run a command; return the last line of its output if it fails, otherwise an empty string."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
-    return "" if done.returncode == 0 else last_line(done.stderr or done.stdout) or f"exit status {done.returncode}"
+    process = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    return "" if process.returncode == 0 else last_line(process.stderr or process.stdout) or f"exit status {process.returncode}"
 
 
 def last_line(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Extraction of classes from published files whose package cannot be imported; the code is executed unchanged."""
+"""Extraction of classes from files of published packages that cannot be imported; the code is executed unchanged."""
 
 import ast
 import importlib.metadata
@@ -25,7 +25,7 @@ def extract(distribution: str, path: str, *names: str, **namespace: Any) -> Simp
         distribution: Name of the package.
         path: Path of the file in the unpacked package.
         names: Classes, functions and assigned names at the top level of the file.
-        namespace: Values of the global names that they use, such as the file's imports.
+        namespace: Values of the global names that this code uses, such as the file's imports.
 
     Returns:
         An object with these classes, functions and names as attributes.
@@ -50,7 +50,7 @@ def extract(distribution: str, path: str, *names: str, **namespace: Any) -> Simp
 
 
 def version_of(distribution: str, unpacked: bool) -> str:
-    """Return the installed version of a package, or the version of the unpacked one."""
+    """Return the version of an installed package, or of an unpacked one if *unpacked* is True."""
     if unpacked:
         return file_of(distribution, VERSION).read_text(encoding="utf-8").strip()
     return importlib.metadata.version(distribution)

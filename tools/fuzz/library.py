@@ -28,13 +28,13 @@ LOGS = Path(__file__).parents[2] / "tests" / "simulation" / "recordings" / "logs
 
 
 def _sample(text: str) -> tuple[str, ...]:
-    """Return parts of six lines of a log, so that most inputs are short."""
+    """Return a log in parts of six lines, so that most inputs are short."""
     lines = text.splitlines(keepends=True)
     return tuple("".join(lines[start : start + 6]) for start in range(0, len(lines), 6))
 
 
 def _states() -> tuple[tuple[str, Any], ...]:
-    """Return the state of a scaler in each format."""
+    """Return pairs of a format's name and the state of one scaler in this format."""
     state = {"scale": 65536.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 2000, "_growth_tracker": 7}
     return tuple(
         (name, json.loads(json.dumps(checkpoints.convert(state, "torch", name).mapping, default=_plain))) for name in FORMATS
@@ -116,7 +116,7 @@ TABLES = (
     'found_inf,"a ""b"""\n0.0,x\n1.0,"y\nz"\n',
 )
 TRACES = ("....x....", ". x X\n..x\n", "." * 50 + "x")
-EITHER = (ValueError, TypeError)  # these parsers document a TypeError for a value of the wrong type
+EITHER = (ValueError, TypeError)  # errors of a parser that documents a TypeError for a value of the wrong type
 
 PARSERS = {
     "parsing.parse_json": Parser(0.15, _json, parse_json),

@@ -49,7 +49,7 @@ def value(random: Random, seeds: tuple[Any, ...]) -> Any:
 
 
 def json_text(random: Random, seeds: tuple[Any, ...]) -> str:
-    """Return the text of a mutated value; the text itself is mutated in a third of the cases."""
+    """Return the text of a mutated JSON value; in a third of the cases, the text is then mutated, too."""
     encoded = json.dumps(value(random, seeds))[:LONGEST]
     return text(random, (encoded,)) if random.random() < 0.35 else encoded
 
@@ -122,8 +122,8 @@ def _spliced(random: Random, text: str, seeds: tuple[str, ...]) -> str:
 
 
 def _nested(random: Random, text: str, _: tuple[str, ...]) -> str:
-    (before, after), many, index = random.choice(NESTING), _many(random), random.randrange(len(text) + 1)
-    return text[:index] + before * many + text[index:] + after * random.choice((many, many - 1))
+    (before, after), count, index = random.choice(NESTING), _many(random), random.randrange(len(text) + 1)
+    return text[:index] + before * count + text[index:] + after * random.choice((count, count - 1))
 
 
 def _flipped(random: Random, text: str, _: tuple[str, ...]) -> str:

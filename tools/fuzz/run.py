@@ -2,7 +2,7 @@
 Fuzz run: calls every parser with mutated inputs. Each call must quickly return a result or raise a documented error.
 
 Equal seeds give equal inputs. A failure is an undocumented exception, a message of several lines or of more than
-`LONGEST_MESSAGE` characters, or a call of more than `SLOW` seconds of CPU time. It is printed with its input.
+`LONGEST_MESSAGE` characters, or a call of more than `SLOW` seconds of CPU time. The run prints each failure with its input.
 """
 
 import argparse
@@ -87,7 +87,7 @@ def chunks(inputs: int, seed: int) -> Iterator[tuple[str, int, str]]:
 
 
 def run_chunk(chunk: tuple[str, int, str]) -> tuple[str, dict[str, Any], list[str]]:
-    """Return the name of the parser, its counts and the failures."""
+    """Parse the inputs of one item of `chunks`; return the name of the parser, its counts and the failures."""
     name, size, seed = chunk
     parser, source = PARSERS[name], random.Random(seed)
     counted: dict[str, Any] = {"inputs": size}
@@ -128,7 +128,7 @@ def _message_fault(message: str) -> str | None:
         return f"a message of {len(message)} characters: {message[:SHOWN]}"
     if len(message.splitlines()) != 1:
         return f"a message that is not a single line: {message!r}"
-    if "Exceeds the limit" in message:  # as int() reports too many digits
+    if "Exceeds the limit" in message:  # text of int()'s error about too many digits
         return f"a message of Python instead of the parser: {message!r}"
     return None
 

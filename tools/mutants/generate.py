@@ -53,7 +53,7 @@ def edited(source: str, node: ast.AST, text: str) -> str:
 
 
 def by_edits(source: str) -> Mutations:
-    """Yield *source* without one statement, guard or caught error, with None as a result, or with two arguments swapped."""
+    """Yield *source* with one statement, guard or caught error removed, one result replaced by None, or two arguments swapped."""
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.Expr(value=ast.Call()) | ast.Raise() | ast.AugAssign() | ast.Delete():
@@ -177,11 +177,11 @@ def mutants(source: str) -> Iterator[tuple[str, str, str]]:
 
 
 def change(source: str, mutated: str) -> tuple[int, str, str]:
-    """Return the number of the first line that differs, and the old and the new text, stripped."""
+    """Return the number of the first line that differs, and the old and the new text of the changed lines."""
     old, new = source.splitlines(), mutated.splitlines()
     blocks = [block for block in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes() if block[0] != "equal"]
-    _, start, end, other, last = blocks[0]
-    return start + 1, " ".join(map(str.strip, old[start:end])), " ".join(map(str.strip, new[other:last]))
+    _, start, end, new_start, new_end = blocks[0]
+    return start + 1, " ".join(map(str.strip, old[start:end])), " ".join(map(str.strip, new[new_start:new_end]))
 
 
 def main(paths: list[str]) -> None:

@@ -44,7 +44,7 @@ class Worker:
             if (ROOT / name).is_file():
                 shutil.copy2(ROOT / name, folder / name)
         path = os.pathsep.join(str(folder / source) for source in ("src", "conformance/src"))
-        # Write no bytecode later: Python would load that of the previous mutant if the sizes and seconds of both files are equal.
+        # Write no bytecode later: Python would load that of a previous mutant with the same size and modification second.
         subprocess.run([sys.executable, "-m", "compileall", "-q", str(folder / "src"), str(folder / "tests")], check=True)
         environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": path, "JAX_ENABLE_X64": "1", "PYTHONDONTWRITEBYTECODE": "1"}
         command = [sys.executable, str(folder / "tools/mutants/worker.py")]
@@ -52,15 +52,15 @@ class Worker:
         self._process = subprocess.Popen(command, cwd=folder, env=environment, **pipes)
 
     def test(self, mutant: Mutant) -> Mutant:
-        """Return *mutant* with its outcome, after checking that its tests pass without it."""
+        """Return *mutant* with its outcome. Before the first mutant of a file, check that its tests pass without a mutant."""
         stages = stages_of(mutant["file"])
-        every = tuple(sorted(name for stage in stages for name in stage))
-        if every not in self._passed:
+        test_files = tuple(sorted(name for stage in stages for name in stage))
+        if test_files not in self._passed:
             result = self._run(mutant, stages, 900, source=None)
             if result["code"] != 0:
                 raise RuntimeError(f"the tests of {mutant['file']} must pass without a mutant, got {result['tail']}")
-            self._passed[every] = result["seconds"]
-        result = self._run(mutant, stages, 3 * self._passed[every] + 20)
+            self._passed[test_files] = result["seconds"]
+        result = self._run(mutant, stages, 3 * self._passed[test_files] + 20)
         if result["code"] == NO_TESTS:
             raise RuntimeError(f"{mutant['file']} must have tests, got none in {stages}")
         return {**mutant, **result, "source": None, "outcome": "killed" if result["code"] != 0 else "survived"}
@@ -82,16 +82,16 @@ class Worker:
 
 @cache
 def stages_of(file: str) -> list[list[str]]:
-    """Return the test files of *file* in stages: those named after it, those of its folder, and those of its package."""
-    inside = Path(file).relative_to(SOURCE)
-    folder, package = ROOT / "tests" / inside.parent, ROOT / "tests" / inside.parts[0]
-    groups = [folder.glob(f"test_{inside.stem.lstrip('_')}*.py")]
-    if inside.parent != Path():
-        below = folder.rglob if inside.stem.startswith("_") else folder.glob
-        groups += [below("test_*.py"), package.glob("test_*.py")]
+    """Return the test files of *file* in stages: those with its name, the others of its folder, and the others of its package."""
+    path = Path(file).relative_to(SOURCE)
+    folder, package = ROOT / "tests" / path.parent, ROOT / "tests" / path.parts[0]
+    groups = [folder.glob(f"test_{path.stem.lstrip('_')}*.py")]
+    if path.parent != Path():
+        find = folder.rglob if path.stem.startswith("_") else folder.glob
+        groups += [find("test_*.py"), package.glob("test_*.py")]
     stages = [[str(path.relative_to(ROOT)) for path in sorted(group)] for group in groups]
-    new = [[name for name in stage if not any(name in before for before in stages[:index])] for index, stage in enumerate(stages)]
-    return [stage for stage in new if stage]
+    unseen = [[name for name in stage if not any(name in old for old in stages[:index])] for index, stage in enumerate(stages)]
+    return [stage for stage in unseen if stage]
 
 
 def generated(file: str, folder: Path) -> list[Mutant]:
@@ -105,7 +105,7 @@ def generated(file: str, folder: Path) -> list[Mutant]:
 
 
 def sample(arguments: argparse.Namespace) -> tuple[int, list[Mutant]]:
-    """Return the number of mutants and the sample. A change of one file does not change the ranking of the others' mutants."""
+    """Return the number of mutants and the sample. A change of one file does not change the ranking of other files' mutants."""
     roots = [ROOT / SOURCE / name for name in arguments.packages]
     files = sorted(path for root in roots for path in ([root] if root.is_file() else root.rglob("*.py")))
     mutants = [mutant for path in files for mutant in generated(str(path.relative_to(ROOT)), arguments.folder)]
@@ -118,17 +118,17 @@ def tested(mutants: list[Mutant], folder: Path, workers: int) -> Iterator[Mutant
     log = folder / "log.jsonl"
     rows = map(json.loads, log.read_text().splitlines() if log.exists() else [])
     killed = {row["key"]: row for row in rows if row["outcome"] == "killed"}
-    free: Queue[Worker] = Queue()
+    idle: Queue[Worker] = Queue()
     for number in range(workers):
         shutil.rmtree(folder / str(number), ignore_errors=True)
-        free.put(Worker(folder / str(number)))
+        idle.put(Worker(folder / str(number)))
 
     def outcome(mutant: Mutant) -> Mutant:
-        worker = free.get()
+        worker = idle.get()
         try:
             return killed.get(mutant["key"]) or worker.test(mutant)
         finally:
-            free.put(worker)
+            idle.put(worker)
 
     with ThreadPoolExecutor(workers) as pool, log.open("a") as file:
         for result in pool.map(outcome, mutants):
@@ -136,7 +136,7 @@ def tested(mutants: list[Mutant], folder: Path, workers: int) -> Iterator[Mutant
                 print(json.dumps(result), file=file, flush=True)
             yield result
     for _ in range(workers):
-        free.get().close()
+        idle.get().close()
 
 
 def report(arguments: argparse.Namespace, count: int, results: list[Mutant]) -> dict[str, Any]:
@@ -167,7 +167,7 @@ def report(arguments: argparse.Namespace, count: int, results: list[Mutant]) -> 
 
 
 def _name(mutant: Mutant) -> tuple[str, ...]:
-    """Return the key of a mutant, which does not depend on its line number."""
+    """Return a key that identifies a mutant and does not depend on its line number."""
     return tuple(mutant[key] for key in ("file", "before", "after"))
 
 
@@ -184,9 +184,9 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=HERE / "result.json")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    count, chosen = sample(arguments)
+    count, mutants = sample(arguments)
     results = []
-    for mutant in tested(chosen, arguments.folder, arguments.workers):
+    for mutant in tested(mutants, arguments.folder, arguments.workers):
         results.append(mutant)
         if mutant["outcome"] == "survived":
             lines = [f"{mutant['file']}:{mutant['line']}: {mutant['operator']}", f"- {mutant['before']}", f"+ {mutant['after']}"]

@@ -2,7 +2,7 @@
 Worker process that tests one mutant after the other, each in a fork of itself.
 
 The array libraries are imported before the fork, since this takes ten times longer than most tests that kill a mutant; ampscale
-and the tests are imported after it. The worker must not compute anything, since a process with threads cannot be forked safely.
+and the tests are imported after the fork. The worker must not compute anything: a process with threads cannot be forked safely.
 """
 
 import importlib
@@ -81,7 +81,7 @@ def test(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Read one task as a JSON object from each line, and print its result as another."""
+    """Read a task, a JSON object, from each line of standard input, and print its result as one line of JSON."""
     sys.path[:0] = [os.path.abspath(folder) for folder in ("src", "conformance/src", "tests", "conformance/tests", "tools")]
     for name in LIBRARIES.split():
         importlib.import_module(name)

@@ -6,7 +6,7 @@ Comparison of each preset with the published scaler that it describes: `make tes
 The published code itself is run: installed in a virtual environment of its own; or, if the package cannot be installed, the
 class extracted from its published file and executed unchanged, or a kernel compiled for the host. Each object runs all 2**10
 traces of ten steps under several settings: well inside the bounds, near the largest float32, near `min_scale` or zero, and
-with factors such as 1.1 and 3. After every step the scale is compared bit by bit, and the counters if the object has them. If
+with factors such as 1.1 and 3. After every step the scale is compared bit by bit, and so are the counters that the object has. If
 the object raises an error, the rule must return True from `would_raise`. For a class with defaults, one window of its default
 length is run as well.
 
@@ -40,7 +40,7 @@ from environments import environments  # noqa: E402
 from ampscale.files import write_atomically  # noqa: E402
 from ampscale.presets import PRESETS  # noqa: E402
 
-# Drivers of each family, which has an environment of its name. The longest come first, since one driver runs on each core.
+# Drivers by family; each family has an environment of the same name. Slow drivers come first, since one runs on each core.
 DRIVERS = {
     "mindspore": ("mindspore",),
     "paddle": ("paddle", "paddle_static", "paddle_static_old"),
@@ -94,13 +94,13 @@ def run(name: str, driver: str, error: str) -> list[dict[str, Any]]:
     command = [str(environments.python_of(name)), "-W", "ignore", str(HERE / "runner.py"), str(out), driver]
     try:
         environment = os.environ | variables
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=SECONDS)
+        process = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=SECONDS)
     except subprocess.TimeoutExpired:
         return [{"driver": driver, "error": f"not done after {SECONDS} s"}]
     sys.stdout.write(f"{driver}\n")
     if out.exists():
         return json.loads(out.read_text(encoding="utf-8"))
-    return [{"driver": driver, "error": environments.last_line(done.stderr)}]
+    return [{"driver": driver, "error": environments.last_line(process.stderr)}]
 
 
 def failures(rows: list[dict[str, Any]], presets: Iterable[str]) -> list[str]:

@@ -84,7 +84,7 @@ def _comparison(patterns: np.ndarray, published: Trajectories, ours: Trajectorie
 
 
 def _first(patterns: np.ndarray, differs: np.ndarray, published: Trajectories, ours: Trajectories) -> dict[str, Any]:
-    """Return the earliest step at which a pattern differs, and both states after it."""
+    """Return the earliest difference: the pattern up to its step, and both implementations' states after this step."""
     step = int(np.flatnonzero(differs.any(axis=0))[0])
     pattern = int(np.flatnonzero(differs[:, step])[0])
     steps = patterns[pattern, : step + 1]

@@ -25,7 +25,7 @@ Read = Callable[[Any], dict[str, Any]]
 @dataclass(frozen=True)
 class Setting:
     """
-    Setting of a scaler.
+    Setting under which a scaler and its preset are compared.
 
     Args:
         values: Arguments of the preset, by name.
@@ -48,7 +48,7 @@ class Subject:
         fresh: Function from a setting's values to the object before its first step.
         step: Function from an object and a flag, True for finite gradients, to the object after the step. It must not change its
             argument: see `on_copies` and `with_saved_state`.
-        read: Function from an object to a dict with "scale", and with "good_steps" and "bad_steps" if it has these counts.
+        read: Function from an object to a dict with "scale", and with "good_steps" and "bad_steps" if the object counts them.
         settings: Settings to compare.
         how: Description of the changes that were required to run the object; "" if there are none.
         raises: Exceptions that the scaler documents for a scale that is too small.
@@ -73,7 +73,7 @@ def maker(cls: Callable[..., Any], *first: Any, **names: str) -> Fresh:
 
 
 def on_copies(step: Callable[[Any, bool], object]) -> Step:
-    """Return a step that changes a copy of its object and returns it."""
+    """Return a step that changes a copy of its object and returns the copy."""
 
     def stepped(before: Any, finite: bool) -> Any:
         after = copy.deepcopy(before)

@@ -14,7 +14,7 @@ class Trajectories(NamedTuple):
     """States after each step of each pattern: arrays of shape (patterns, steps)."""
 
     scale: np.ndarray  # float64, which is exact for float32 and float64 scales
-    good_steps: np.ndarray | None  # int64; None if the object does not have it
+    good_steps: np.ndarray | None  # int64; None if the object has no such count
     bad_steps: np.ndarray | None
     raised: np.ndarray  # bool: True from the step on at which the object raises an error
 
@@ -59,7 +59,7 @@ def of_rule(rule: LossScaleRule, finite: np.ndarray) -> Trajectories:
 
 
 def differing(published: Trajectories, ours: Trajectories) -> np.ndarray:
-    """Return a bool array of shape (patterns, steps): True if the states differ. States after both have raised are equal."""
+    """Return a bool array of shape (patterns, steps): True if the states differ. States after an error of both are equal."""
     differs = published.scale.view(np.int64) != ours.scale.view(np.int64)
     for name in COUNTERS:
         counted = getattr(published, name)

@@ -70,7 +70,7 @@ def _explored(problems: list[str]) -> tuple[list[page.Reached], Counter[str]]:
 
 
 def _resumed() -> tuple[int, dict[str, int]]:
-    """Return the number of restored states, and the numbers of the others by their error."""
+    """Return the number of restored states, and the numbers of rejected states by their error."""
     total, errors = 0, Counter[str]()
     rules = [[rule for rule in reach.settings(name, 3) if rule.hysteresis <= 2][-1] for name in presets.PRESETS]
     for rule in [*rules, *reach.FURTHER]:

@@ -87,7 +87,7 @@ class Step:
         state: State before the step.
         finite: Flag of the step.
         products: Products of `state.pending`.
-        share_reached: With `overflow_tolerance`, True if the overflows after this step reach their share.
+        share_reached: With `overflow_tolerance`, True if the share of overflows reaches it in this step.
     """
 
     def __init__(self, logic: Any, rule: Rule, state: State, finite: Term, products: Products, share_reached: Term) -> None:
@@ -169,7 +169,7 @@ class Step:
 
 
 def shift(logic: Any, rule: Rule, position: Term, steps: Term) -> Term:
-    """Return the position of a scale times 2**steps: a shift that stops at zero and infinity, which no shift changes."""
+    """Return the position of a scale times 2**steps. The shift stops at zero and infinity, and leaves these two unchanged."""
     shifted = position + steps
     inside = logic.If(shifted > rule.top, rule.top + 1, logic.If(shifted < 1, 0, shifted))
     return logic.If(logic.Or(position == 0, position == rule.top + 1), position, inside)

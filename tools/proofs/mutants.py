@@ -1,6 +1,6 @@
 """
-Wrong transitions. Each breaks at least one theorem, and each theorem is broken by at least one of them, so that no theorem is
-true of every transition. Most are bugs that published scalers or ports of them had.
+Wrong transitions, and one wrong product. Each breaks at least one theorem, and at least one of them breaks each theorem, so that
+no theorem is true of every transition. Most are bugs of published scalers or of ports of these scalers.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ class GrowsOneStepLate(Step):
 
 
 class GrowsOnOverflow(Step):
-    """A full window grows, whatever the step."""
+    """A full window grows even on an overflow."""
 
     def grows(self) -> Term:
         return self.state.good + 1 >= self.rule.growth_interval
@@ -58,14 +58,14 @@ class ShareAlwaysDecides(Step):
 
 
 class NoLowerBound(Step):
-    """A backoff does not clamp."""
+    """A backoff does not clamp the scale at `min_scale`."""
 
     def backed_off(self) -> Term:
         return self.products.backed_off
 
 
 class NoUpperBound(Step):
-    """A growth clamps at the largest number only."""
+    """A growth does not clamp the scale at `max_scale`."""
 
     def grown(self) -> Term:
         product = self.products.grown
@@ -73,7 +73,7 @@ class NoUpperBound(Step):
 
 
 class InfiniteGrowth(Step):
-    """No growth is skipped."""
+    """A growth to infinity is never skipped."""
 
     def grown(self) -> Term:
         clamps = self.logic.And(self.rule.has_max, self.products.grown > self.rule.max_scale)
@@ -88,7 +88,7 @@ class AlwaysSkipsInfiniteGrowth(Step):
 
 
 class InfiniteGrowthBacksOff(Step):
-    """A growth to infinity lowers the scale instead."""
+    """A growth to infinity lowers the scale instead of raising it."""
 
     def grown(self) -> Term:
         return self.logic.If(self.products.grown > self.rule.top, self.products.backed_off, super().grown())
@@ -102,7 +102,7 @@ class GrowsToNothing(Step):
 
 
 class NoGrowthAfterOverflows(Step):
-    """A growth with counted overflows leaves the scale."""
+    """A growth with counted overflows leaves the scale unchanged."""
 
     def grown(self) -> Term:
         return self.logic.If(self.state.bad > 0, self.state.pending, super().grown())
@@ -130,7 +130,7 @@ class GrowthKeepsCounting(Step):
 
 
 class OverflowKeepsTheWindow(Step):
-    """An overflow that does not back off leaves the count of finite steps."""
+    """An overflow that does not back off leaves the count of finite steps unchanged."""
 
     def good(self) -> Term:
         keeps = self.logic.Not(self.logic.Or(self.finite, self.due()))
@@ -138,7 +138,7 @@ class OverflowKeepsTheWindow(Step):
 
 
 class FiniteStepsPause(Step):
-    """A finite step with counted overflows does not count."""
+    """A finite step is not counted while overflows are counted."""
 
     def good(self) -> Term:
         waits = self.logic.And(self.finite, self.state.bad > 0, self.logic.Not(self.grows()))
@@ -167,7 +167,7 @@ class BackoffKeepsCounting(Step):
 
 
 class GrowthAloneResetsTheShare(Step):
-    """A growth resets the count of all steps, but not the one of overflows."""
+    """A growth resets the count of all steps, but not the count of overflows."""
 
     def bad(self) -> Term:
         return self.logic.If(self.grows(), self.state.bad, super().bad())

@@ -2,7 +2,7 @@
 Proofs of the theorems by z3, for all rules, states and flags at once.
 
 The products of the factors are free positions that only keep the order of the scales, so that a proof holds for every factor,
-rounding and float format. Where a claim needs the distances on the grid, the factors are powers of two: shifts by free distances.
+rounding and float format. If a claim needs distances on the grid, the factors are powers of two: shifts by free distances.
 """
 
 from collections.abc import Callable, Iterator
@@ -98,19 +98,24 @@ def claims(
     for text, invariant in INVARIANTS.items():
         clause = "MACHINE-bounds" if "scale is" in text else "MACHINE-state"
         yield text, clause, lambda invariant=invariant: _inductive(step, invariant)
-    text = "`good_steps` and `bad_steps` count what the history of the run counts"
+    text = "`good_steps` and `bad_steps` agree with the numbers of finite steps and overflows in the run since their last reset"
     yield text, "MACHINE-every-sequence", lambda: _history(step)
     for text, (theorem, clause) in THEOREMS.items():
         yield text, clause, lambda theorem=theorem: _about_one_step(step, theorem)
     text = "Scale, counts and, if the rule has them, `window_steps` and `pending_scale` determine all further steps"
     yield text, "MACHINE-pure", lambda: _resume(step)
-    text = "A larger scale stays at least as large on the same flags, without `block_at_bounds` and `skip_infinite_growth`"
+    text = (
+        "On equal flags, the larger of two scales stays at least as large, without `block_at_bounds` and `skip_infinite_growth`"
+    )
     yield text, "MACHINE-pure", lambda: _order(step)
-    text = "The same with `skip_infinite_growth`, for scales that are powers of two and growth factors of 1 and 2"
+    text = (
+        "On equal flags, the larger of two powers of two stays at least as large, "
+        "with growth factors of 1 and 2 and without `block_at_bounds`"
+    )
     yield text, "MACHINE-skip-infinite-growth", lambda: _order_of_powers(step)
     text = "With `block_at_bounds`, the scale passes a bound by less than one factor, for powers of two"
     yield text, "MACHINE-block-at-bounds", lambda: _beyond_bounds(step)
-    text = "A product with a power of two keeps the order of the scales, zero and infinity, and is between them"
+    text = "A product with a power of two keeps the order of the scales, leaves zero and infinity unchanged, and is between them"
     yield text, "MACHINE-arithmetic", lambda: _keeps_order(product)
 
 
@@ -140,7 +145,7 @@ def _about_one_step(step: type[Step], theorem: Callable[[Context], Term]) -> z3.
 
 
 def _twice(step: type[Step]) -> tuple[Context, Context, Term]:
-    """Return a step from each of two states of the same rule, and the assumptions on both."""
+    """Return a step from each of two states of the same rule, and the assumptions about the two steps."""
     left, assumed_left = context(step, "_1")
     right, assumed_right = context(step, "_2", left.rule)
     return left, right, z3.And(assumed_left, assumed_right)
@@ -151,23 +156,23 @@ def _equal(left: tuple[Term, ...], right: tuple[Term, ...]) -> Term:
 
 
 def _resume(step: type[Step]) -> z3.ModelRef | None:
-    """Compare two states that differ only in `window` or `pending`, and only if the rule lacks them."""
+    """Compare steps from two states that may differ in `window` or `pending` only, if the rule does not use these."""
     left, right, assumed = _twice(step)
 
-    def alike(state: State, other: State) -> Term:
+    def equal_where_used(state: State, other: State) -> Term:
         counts = z3.Implies(left.rule.overflow_tolerance, state.window == other.window)
         pending = z3.Implies(left.rule.delayed_update, state.pending == other.pending)
         return z3.And(_equal(state[:3], other[:3]), counts, pending)
 
     same_products = z3.Implies(left.state.pending == right.state.pending, _equal(left.products, right.products))
     same_share = z3.Implies(left.state.window == right.state.window, left.step.share_reached == right.step.share_reached)
-    assumed = z3.And(assumed, alike(left.state, right.state), same_products, same_share)
-    return counterexample(assumed, z3.And(left.raises == right.raises, alike(left.new, right.new)))
+    assumed = z3.And(assumed, equal_where_used(left.state, right.state), same_products, same_share)
+    return counterexample(assumed, z3.And(left.raises == right.raises, equal_where_used(left.new, right.new)))
 
 
 def _ordered(left: Context, right: Context) -> tuple[Term, Term]:
     """
-    Return two claims: the states before the step differ only in larger scales on the right, and so do the states after it.
+    Return two claims: states before the step differ only in larger scales on the right, and states after the step do, too.
 
     The second claim is true if the step raises an error.
     """
@@ -192,25 +197,25 @@ def _order_of_powers(step: type[Step]) -> z3.ModelRef | None:
     before, after = _ordered(left, right)
     distances = symbols(Products, "_distance")
     products = [_equal(side.products, powers_of_two(left.rule, side.state.pending, distances)) for side in (left, right)]
-    small = z3.And(*(z3.And(distance >= 0, distance <= 1) for distance in distances[:2]), distances.backed_off >= 0)
-    return counterexample(z3.And(assumed, before, *products, small), after)
+    in_range = z3.And(*(z3.And(distance >= 0, distance <= 1) for distance in distances[:2]), distances.backed_off >= 0)
+    return counterexample(z3.And(assumed, before, *products, in_range), after)
 
 
 def _beyond_bounds(step: type[Step]) -> z3.ModelRef | None:
     rule, start, distances = symbols(Rule), z3.Int("init"), symbols(Products, "_distance")
-    most = z3.If(z3.And(rule.has_warmup, distances.warmed > distances.grown), distances.warmed, distances.grown)
+    growth = z3.If(z3.And(rule.has_warmup, distances.warmed > distances.grown), distances.warmed, distances.grown)
 
-    def near(state: State) -> Term:
-        above = z3.Implies(rule.has_max, state.pending < rule.max_scale + most)
+    def within_one_factor(state: State) -> Term:
+        above = z3.Implies(rule.has_max, state.pending < rule.max_scale + growth)
         return z3.And(above, z3.Implies(rule.has_min, state.pending > rule.min_scale - distances.backed_off))
 
     blocks = z3.And(rule.block_at_bounds, *(distance >= 1 for distance in distances))
-    first = counterexample(z3.And(valid(rule, start), blocks), near(initial(rule, start)))
+    first = counterexample(z3.And(valid(rule, start), blocks), within_one_factor(initial(rule, start)))
     if first is not None:
         return first
     before, assumed = context(step, rule=rule)
     products = _equal(before.products, powers_of_two(rule, before.state.pending, distances))
-    return counterexample(z3.And(assumed, blocks, products, near(before.state)), near(before.new))
+    return counterexample(z3.And(assumed, blocks, products, within_one_factor(before.state)), within_one_factor(before.new))
 
 
 def _keeps_order(product: Callable[..., Term]) -> z3.ModelRef | None:

@@ -23,9 +23,9 @@ from .machine import Numbers, Products, Rule, State, Step, shift
 from .page import Reached
 from .theorems import INVARIANTS
 
-BUDGET = 4000  # maximum number of states of the rules that have too many or indefinitely many
-SMALLEST = {"float32": -149, "float64": -1074}  # exponents of the smallest positive and of the largest numbers
-LARGEST = {"float32": 127, "float64": 1023}
+BUDGET = 4000  # maximum number of explored states of a rule that has too many or indefinitely many
+SMALLEST = {"float32": -149, "float64": -1074}  # exponent of the smallest positive number
+LARGEST = {"float32": 127, "float64": 1023}  # exponent of the largest number
 SMALL = {"init_scale": 8.0, "growth_factor": 4.0, "backoff_factor": 0.25, "growth_interval": 2, "max_scale": 2.0**9}
 FURTHER = (  # rules with combinations of fields that no preset has
     LossScaleRule(**SMALL, hysteresis=2, min_scale=2.0, block_at_bounds=True),
@@ -53,13 +53,13 @@ def settings(name: str, windows: int = 4) -> Iterator[LossScaleRule]:
     factors = {"growth_factor": [2.0], "backoff_factor": [0.5]}
     values = {"growth_interval": range(1, windows + 1), "hysteresis": range(1, min(windows, 3) + 1), **factors}
     values |= {"overflow_tolerance": [0.25, 0.5]}
-    known = [key for key in values if key in preset.parameters]
-    for chosen in product(*(values[key] for key in known)):
-        yield preset.rule(**dict(zip(known, chosen, strict=True)))
+    varied = [key for key in values if key in preset.parameters]
+    for combination in product(*(values[key] for key in varied)):
+        yield preset.rule(**dict(zip(varied, combination, strict=True)))
 
 
 def explore(rule: LossScaleRule) -> Explored:
-    """Return all reachable states of *rule*; with an overflow tolerance, those that the shortest traces reach."""
+    """Return all reachable states of *rule*; if there can be too many, those that the shortest traces reach."""
     step = machine_floats.step_of(rule)
 
     def edges_of(state: HostState) -> list[Edge[HostState]]:
@@ -72,7 +72,7 @@ def explore(rule: LossScaleRule) -> Explored:
 
 
 def exact(rule: LossScaleRule) -> bool:
-    """Return True if all factors are powers of two. Others lead to many scales, and counts of a tolerance have no bound."""
+    """Return True if all factors are powers of two. Other factors lead to too many scales for an exploration of all states."""
     factors = (rule.growth_factor, rule.backoff_factor, rule.warmup_growth_factor or 1.0)
     return all(math.frexp(factor)[0] == 0.5 for factor in factors)
 
@@ -94,20 +94,20 @@ def _traps(rule: LossScaleRule, graph: Graph[HostState]) -> dict[float, tuple[Ru
             sources.setdefault(new, []).append(state)
             if new[4] != state[4]:
                 changing.add(state)
-    pending = [*changing]
-    while pending:
-        new_sources = set(sources.get(pending.pop(), ())) - changing
+    unvisited = [*changing]
+    while unvisited:
+        new_sources = set(sources.get(unvisited.pop(), ())) - changing
         changing |= new_sources
-        pending.extend(new_sources)
+        unvisited.extend(new_sources)
     traps: dict[float, tuple[Run, ...]] = {}
-    for state in graph.edges:  # in the order of their distances
+    for state in graph.edges:  # in the order of their distances from the start
         if state not in changing and state[4] not in traps:
             traps[state[4]] = graph.trace(state)
     return traps
 
 
 def row(name: str, explored: list[Explored]) -> Reached:
-    """Return the row of a preset in the page. Its traps must be zero and infinity, entered by overflows or finite steps alone."""
+    """Return the row of a preset. Its only traps must be zero, after overflows alone, and infinity, after finite steps alone."""
     traps = {scale: trace for result in explored for scale, trace in result.traps.items()}
     symbols = {scale: {run.symbol for run in trace} for scale, trace in traps.items()}
     assert all(symbols[scale] == ({"x"} if scale == 0 else {"."}) for scale in symbols)
@@ -125,7 +125,7 @@ def _steps_to(name: str, trap: float) -> int:
     scale, good, _, _, _ = machine_floats.init_host(rule)
     state: HostState | None = (scale, good, 0, 0, scale)
     while state is not None and state[0] != trap:
-        idle = rule.growth_interval - 1 - state[1] if trap else 0  # finite steps that only count
+        idle = rule.growth_interval - 1 - state[1] if trap else 0  # finite steps that only increment the counts
         state = step((state[0], state[1] + idle, state[2], state[3] + idle, state[4]), trap != 0)
         steps += idle + 1
     assert state is not None
@@ -153,7 +153,7 @@ def encoded(rule: LossScaleRule) -> Rule:
 
 
 def position(rule: LossScaleRule, scale: float) -> int:
-    """Return 2 * (e - SMALLEST) + 1 for 2**e, and one more for every number between 2**e and 2**(e + 1)."""
+    """Return the position of *scale*: 2 * (e - SMALLEST) + 1 for 2**e, and one more for all numbers between it and 2**(e + 1)."""
     if scale == 0:
         return 0
     if scale == math.inf:

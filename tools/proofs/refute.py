@@ -28,7 +28,7 @@ class Runs(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """Claim that is false for some rules that satisfy *when*; *fails* is True for runs that contradict it."""
+    """Claim that is false for some rules that satisfy *when*; *fails* is True for runs that contradict the claim."""
 
     text: str
     when: Callable[[Any, Rule], Term]
@@ -38,7 +38,7 @@ class Claim(NamedTuple):
 
 
 class Refutation(NamedTuple):
-    """A rule, its runs as flags, and their scales."""
+    """Counterexample: a rule, the flags of its runs, and the scales of its runs."""
 
     rule: LossScaleRule
     traces: list[str]
@@ -85,13 +85,13 @@ CLAIMS = (
         lambda _, __, runs: runs.states[0][-1].bad > runs.states[0][-1].window,
     ),
     Claim(
-        "With `block_at_bounds`, too, a larger scale stays at least as large on the same flags",
+        "On equal flags, the larger of two scales stays at least as large, also with `block_at_bounds`",
         lambda logic, rule: logic.And(rule.block_at_bounds, logic.Not(rule.skip_infinite_growth)),
         _order_broken,
         runs=2,
     ),
     Claim(
-        "With `skip_infinite_growth` and a factor of 4, too, a larger scale stays at least as large on the same flags",
+        "On equal flags, the larger of two scales stays at least as large, also with `skip_infinite_growth` and a factor of 4",
         lambda logic, rule: logic.And(rule.skip_infinite_growth, logic.Not(rule.block_at_bounds)),
         _order_broken,
         runs=2,
@@ -113,7 +113,7 @@ def refute(claim: Claim) -> Refutation:
         if solver.check() == z3.sat:
             _simplify(solver, rule, runs)
             return _replayed(claim, solver.model(), rule, distances, runs)
-    raise AssertionError(f"no counterexample of {LONGEST} steps: {claim.text}")
+    raise AssertionError(f"no counterexample of at most {LONGEST} steps to: {claim.text}")
 
 
 def _search(claim: Claim, length: int) -> tuple[z3.Solver, Rule, Products, Runs]:
@@ -133,7 +133,7 @@ def _search(claim: Claim, length: int) -> tuple[z3.Solver, Rule, Products, Runs]
 
 
 def _simplify(solver: z3.Solver, rule: Rule, runs: Runs) -> None:
-    """Fix each constant and flag to the first value that allows a counterexample, so that all versions of z3 return the same."""
+    """Fix each constant and flag to the first value with a counterexample, so that all versions of z3 find the same one."""
     for name in sorted(BOOLEANS):
         default = name in ("skip_infinite_growth", "finite_resets", "backoff_resets")
         _fix(solver, getattr(rule, name), [default, not default])
@@ -161,7 +161,7 @@ def _run(logic: Any, rule: Rule, start: Term, flags: list[Term], distances: Prod
 
 
 def _replayed(claim: Claim, model: z3.ModelRef, rule: Rule, distances: Products, runs: Runs) -> Refutation:
-    """Run the library on the model, and check that its states contradict the claim, too."""
+    """Run the library with the values of z3's *model*, and check that these runs contradict the claim, too."""
 
     def value(term: Term) -> Any:
         result = model.eval(term, model_completion=True)

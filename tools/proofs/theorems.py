@@ -15,7 +15,7 @@ class History(NamedTuple):
     """Counts of a run that the proof adds to the state."""
 
     finite_run: Term  # finite steps since the start, the last growth or the last overflow
-    start: Term  # value of `good_steps` before these finite steps
+    start: Term  # value of `good_steps` before the steps of `finite_run`
     overflows: Term  # overflows since the start or the last event that resets `bad_steps`
 
 
@@ -92,7 +92,7 @@ INVARIANTS: dict[str, Callable[[Any, Rule, State], Term]] = {
     "The scale is between `min_scale` and `max_scale`, unless `block_at_bounds`": _bounds,
     "With `skip_infinite_growth`, the scale is finite": _finite,
     "`good_steps` is below `growth_interval` or at most `initial_good_steps`, unless `block_at_bounds` with `max_scale`": _good,
-    "`bad_steps` is at most `hysteresis`, and below it if a backoff resets it, unless `overflow_tolerance`": _bad,
+    "`bad_steps` is at most `hysteresis`, and less if a backoff resets `bad_steps`, unless `overflow_tolerance`": _bad,
     "If finite steps reset `bad_steps`, either it is 0 or `good_steps` is `initial_good_steps`, unless `block_at_bounds`": (
         _finite_resets
     ),
@@ -211,7 +211,7 @@ def _leaves(c: Context) -> Term:
 THEOREMS: dict[str, tuple[Callable[[Context], Term], str]] = {
     "The scale grows at the `growth_interval`-th finite step since the start, the last growth or the last overflow, "
     "counted from `initial_good_steps`, and at no other, unless `block_at_bounds`": (_growth_window, "MACHINE-growth-window"),
-    "A growth resets `good_steps`, even if the scale stays": (_growth_resets, "MACHINE-growth-resets"),
+    "A growth resets `good_steps`, even if it leaves the scale unchanged": (_growth_resets, "MACHINE-growth-resets"),
     "An overflow before the `hysteresis`-th counted one leaves the scale": (_hysteresis, "MACHINE-hysteresis"),
     "Every counted overflow from the `hysteresis`-th on applies the backoff factor and `min_scale`, unless `block_at_bounds`": (
         _backoff,
@@ -225,9 +225,12 @@ THEOREMS: dict[str, tuple[Callable[[Context], Term], str]] = {
         _delayed,
         "MACHINE-delayed-update",
     ),
-    "A step that raises an error changes nothing, and overflowed": (_raises, "MACHINE-would-raise"),
+    "Only an overflow raises an error, and the step then changes nothing": (_raises, "MACHINE-would-raise"),
     "Zero and infinity are traps: no step changes them": (_traps, "MACHINE-skip-infinite-growth"),
-    "A finite step grows or counts, and an overflow is due or counts": (_progress, "MACHINE-growth-window"),
-    "A growth or a due backoff changes a positive, finite scale, except at a bound, at a skipped growth and at an error, "
-    "if the factors change it": (_leaves, "MACHINE-bounds"),
+    "A finite step causes a growth or is counted, and an overflow makes a backoff due or is counted": (
+        _progress,
+        "MACHINE-growth-window",
+    ),
+    "A positive, finite scale that differs from its products with the factors changes at each growth and each due backoff, "
+    "except at a bound, at a skipped growth and at an error": (_leaves, "MACHINE-bounds"),
 }

@@ -1,8 +1,8 @@
 """
 Build both distributions as for a release, and test the built files: `make release-check`.
 
-1. Both are built twice from the last commit, in two folders, time zones and umasks; the files must have the same bytes.
-2. Their versions must be those of the source and of CITATION.cff, and `twine check --strict` must accept their metadata.
+1. Both distributions are built twice from the last commit, in two folders, time zones and umasks, and must have the same bytes.
+2. Their versions must be those of the source and of CITATION.cff; `twine check --strict` must accept their metadata.
 3. The wheels are installed in a new environment; the conformance suite runs in an empty folder, as a command and under pytest.
 
 The files are left in dist/release, and their SHA256SUMS in dist. The exit status is 1 if a step fails.
@@ -77,7 +77,7 @@ def build_twice(archive: bytes, folder: Path) -> list[Path]:
 
 
 def check_same_bytes(first: Sequence[Path], second: Sequence[Path]) -> None:
-    """Check that two builds consist of the same files."""
+    """Check that two builds consist of files with the same names and bytes."""
     different = {(file.name, digest(file)) for file in first} ^ {(file.name, digest(file)) for file in second}
     if different:
         names = sorted({name for name, _ in different})
@@ -85,7 +85,7 @@ def check_same_bytes(first: Sequence[Path], second: Sequence[Path]) -> None:
 
 
 def check_versions(files: Sequence[Path], root: Path, tags: Sequence[str]) -> None:
-    """Check that the names of the files have the versions of the source, and that CITATION.cff and the tag have the library's."""
+    """Check that the file names have the versions of the source, and that CITATION.cff and the tag have the library's version."""
     versions = {name: version(root / file) for name, file in VERSIONS.items()}
     endings = ("-py3-none-any.whl", ".tar.gz")
     expected = {f"{name}-{number}{ending}" for name, number in versions.items() for ending in endings}
@@ -141,10 +141,10 @@ def run(*command: Any, cwd: Path, variables: dict[str, str] | None = None, **opt
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")} | (variables or {})
     environment = {name: value for name, value in environment.items() if value}
     options = {"text": True, "capture_output": True, "timeout": 600, **options}
-    done = subprocess.run(list(map(str, command)), cwd=cwd, env=environment, check=False, **options)
-    if done.returncode:
-        raise CheckError(f"{' '.join(map(str, command))} failed:\n{done.stdout}{done.stderr}")
-    return done
+    process = subprocess.run(list(map(str, command)), cwd=cwd, env=environment, check=False, **options)
+    if process.returncode:
+        raise CheckError(f"{' '.join(map(str, command))} failed:\n{process.stdout}{process.stderr}")
+    return process
 
 
 def digest(file: Path) -> str:

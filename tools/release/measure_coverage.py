@@ -33,7 +33,7 @@ from matrix.run import AT_ONCE, CASE_SECONDS, ENVIRONMENTS, PATHS  # noqa: E402
 
 RESULT = Path(__file__).with_name("coverage.json")
 DATA = ROOT / "build" / "coverage"
-COMPLETE = ("ampscale/core", "ampscale/frameworks", "ampscale/presets.py", "ampscale/checkpoints")  # others have a lower bound
+COMPLETE = ("ampscale/core", "ampscale/frameworks", "ampscale/presets.py", "ampscale/checkpoints")  # their bound is 100 %
 LISTED = ("numpy", "torch", "jax", "numba", "coverage")
 COUNTS = ("lines", "missed_lines", "branches", "missed_branches")
 Files = dict[str, dict[str, Any]]  # the "files" of a report of coverage.py

@@ -40,8 +40,8 @@ def main() -> int:
     groups = [arguments.libraries]
     if arguments.packages == "oldest" and "jax" in arguments.libraries:  # JAX requires newer packages than the others
         groups = [[name for name in arguments.libraries if name != "jax"], ["jax"]]
-    outputs = [test(arguments.packages, libraries, options, recorded=arguments.record) for libraries in groups if libraries]
-    return int(any(outputs))
+    statuses = [test(arguments.packages, libraries, options, recorded=arguments.record) for libraries in groups if libraries]
+    return int(any(statuses))
 
 
 def test(packages: str, libraries: list[str], options: list[str], *, recorded: bool) -> int:
@@ -59,13 +59,13 @@ def test(packages: str, libraries: list[str], options: list[str], *, recorded: b
         for line in process.stdout:
             lines.append(line)
             sys.stdout.write(line)
-    if recorded and process.returncode in (0, 1):  # others mean an interruption or a usage error
+    if recorded and process.returncode in (0, 1):  # other statuses mean an interruption or a usage error
         record(row(packages, libraries, versions(folder / BIN / "python"), "".join(lines)))
     return process.returncode
 
 
 def oldest(libraries: list[str]) -> dict[str, str]:
-    """Return the lower bound of each requirement of users, by name."""
+    """Return the lower bound of each required package, and of each package in `EXTRAS`, by name."""
     requirements = []
     for file in (ROOT / "pyproject.toml", ROOT / "conformance" / "pyproject.toml"):
         project = tomllib.loads(file.read_text("utf-8"))["project"]
@@ -91,8 +91,8 @@ def install(folder: Path, packages: str, libraries: list[str]) -> None:
 
 def versions(python: Path) -> dict[str, str]:
     """Return the versions of the listed packages that an environment contains."""
-    listed = subprocess.run([python, "-m", "pip", "list", "--format", "json"], check=True, capture_output=True, text=True)
-    installed = {package["name"].lower(): package["version"] for package in json.loads(listed.stdout)}
+    output = subprocess.run([python, "-m", "pip", "list", "--format", "json"], check=True, capture_output=True, text=True)
+    installed = {package["name"].lower(): package["version"] for package in json.loads(output.stdout)}
     return {name: installed[name] for name in LISTED if name in installed}
 
 

@@ -10,8 +10,9 @@ RESULT = Path(__file__).with_name("supported.json")
 PAGE = ROOT / "docs" / "supported.md"
 HEAD = """# Supported versions
 
-The tests without the slow ones, with the oldest supported packages (the lower bounds in `pyproject.toml`) and with the newest.
-"none" means that the tests of this library were left out. [The policy](policy.md#supported-versions) states when a bound rises.
+Results of the tests, without the slow ones, with the oldest supported packages (the lower bounds in `pyproject.toml`) and
+with the newest. "none" means that the tests of a library were left out. [The policy](policy.md#supported-versions) states when
+a bound rises.
 """
 PACKAGES = {"numpy": "NumPy", "array-api-compat": "array-api-compat", "torch": "torch", "jax": "JAX"}
 
@@ -27,7 +28,7 @@ def page(result: dict[str, Any]) -> str:
 
 
 def table(runs: list[dict[str, Any]]) -> Iterator[str]:
-    """Yield the lines of the table of runs."""
+    """Yield the lines of a table with the *runs*."""
     yield f"| packages | Python | {' | '.join(PACKAGES.values())} | passed | skipped | failed | date |"
     yield "|---" * (len(PACKAGES) + 6) + "|"
     for run in runs:

@@ -4,7 +4,7 @@ Compare the conformance matrix with its last committed version, and add the coun
     python tools/release/trend.py
 
 Appends one line per implementation to conformance/docs/trend.csv, and prints Markdown for a report: new versions, and the cases
-whose verdict changed. Nothing is appended for an implementation whose version and counts are those of its last line.
+whose verdict changed. Nothing is appended for an implementation whose version and counts equal those in its last line.
 """
 
 import csv
@@ -24,8 +24,8 @@ Matrix = dict[str, Any]
 
 def main() -> None:
     """Extend the history and print the changes."""
-    shown = subprocess.run(["git", "show", f"HEAD:{MATRIX.as_posix()}"], cwd=ROOT, check=True, capture_output=True)
-    old, new = json.loads(shown.stdout), json.loads((ROOT / MATRIX).read_text("utf-8"))
+    committed = subprocess.run(["git", "show", f"HEAD:{MATRIX.as_posix()}"], cwd=ROOT, check=True, capture_output=True)
+    old, new = json.loads(committed.stdout), json.loads((ROOT / MATRIX).read_text("utf-8"))
     extend(HISTORY, new)
     sys.stdout.write("\n".join([f"# Conformance on {new['date']}", "", *changes(old, new), ""]))
 

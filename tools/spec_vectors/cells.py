@@ -19,7 +19,7 @@ from .replicas import mean
 
 def outputs_of(chapter: str, case: Mapping[str, Any]) -> list[dict[str, Any]]:
     """
-    Return all outputs of each call of a vector of the kind "step".
+    Return all outputs of each call in a vector of kind "step".
 
     Raises:
         KeyError: The cell is unknown.
@@ -35,8 +35,8 @@ def outputs_of(chapter: str, case: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _train_step(_: str, case: Mapping[str, Any], data: Sequence[list[Bits]]) -> Iterator[dict[str, Any]]:
-    constants_of, limit = rule(case["rule"]), case.get("max_norm")
-    training = _training(case, constants_of, max_norm=None if limit is None else number(limit))
+    scaler, limit = rule(case["rule"]), case.get("max_norm")
+    training = _training(case, scaler, max_norm=None if limit is None else number(limit))
     for leaves in data:
         outputs = training.step(leaves)
         norm = None if limit is None else scalar(outputs.global_norm, norm_dtype(outputs.parameters))
@@ -44,8 +44,8 @@ def _train_step(_: str, case: Mapping[str, Any], data: Sequence[list[Bits]]) -> 
             **_common(outputs),
             "finite": outputs.finite,
             "applied": outputs.status == "APPLIED",
-            "scale": scalar(outputs.scale, constants_of.dtype),
-            "next_scale": scalar(outputs.next_scale, constants_of.dtype),
+            "scale": scalar(outputs.scale, scaler.dtype),
+            "next_scale": scalar(outputs.next_scale, scaler.dtype),
             "learning_rate": scalar(outputs.learning_rate, "float32"),
             "global_norm": norm,
             "status": outputs.status,
@@ -111,7 +111,7 @@ class _MicroBatches:
         self._batches: list[tuple[list[Bits], bool]] = []
 
     def add(self, gradients: list[Bits], finite: bool) -> tuple[list[Bits] | None, bool]:
-        """Return the mean, and True if all are finite, in the last call of a step; None and *finite* in earlier calls."""
+        """Return the mean, and True if all micro-batches are finite; before the last call of a step, return None and *finite*."""
         self._batches.append((gradients, finite))
         if len(self._batches) < self.calls:
             return None, finite

@@ -50,7 +50,7 @@ class Difference:
 
 @dataclass
 class VectorReport:
-    """Differences, and for each kind the number of vectors that were recomputed, are decisions, or are unknown."""
+    """Differences, and the numbers of vectors by kind: recomputed, decisions (which are not computed), and of an unknown kind."""
 
     differences: list[Difference] = field(default_factory=list)
     recomputed: Counter[str] = field(default_factory=Counter)
@@ -89,13 +89,13 @@ def compare(folder: Path) -> VectorReport:
 
 def rewrite(folder: Path) -> list[Path]:
     """
-    Replace all values that differ by the oracle's. A file is written only if one of its values differs.
+    Where a value differs from the oracle's, write the oracle's. A file without differences is not written.
 
     Returns:
         The files that were written.
 
     Raises:
-        ValueError: A member must be added or removed, which this function does not do. Its file is left unchanged.
+        ValueError: A member must be added or removed, which this function does not do. The file is left unchanged.
     """
     written = []
     for path in _files(folder):
@@ -162,7 +162,7 @@ def _merged(stored: Any, computed: Any) -> Any:
 
 
 def _pairs(stored: Any, computed: Any) -> list[tuple[Any, Any, Any]] | None:
-    """Return the keys or indices of two containers with both items; None for arrays and for values that do not match."""
+    """Return (key or index, stored item, computed item) for two containers of equal keys or length; None for other values."""
     if isinstance(stored, dict) and isinstance(computed, dict) and set(stored) == set(computed) and "bits" not in stored:
         return [(key, stored[key], computed[key]) for key in stored]
     if isinstance(stored, list) and isinstance(computed, list) and len(stored) == len(computed):
@@ -187,7 +187,9 @@ def _replaced(text: str, id: str, member: str, computed: Any) -> str:
     label = f"{json.dumps(member)}: "
     index = text.find(f"\n      {label}", start, end)
     if index < 0 or computed is None:
-        raise ValueError(f"{id} must {'lose' if computed is None else 'gain'} its member {member}; edit the file by hand")
+        raise ValueError(
+            f"vector {id} must be {'without' if computed is None else 'given'} the member {member}; edit the file by hand"
+        )
     index += len(label) + 7
     _, value_end = json.JSONDecoder().raw_decode(text, index)
     return text[:index] + _formatted(json.dumps(computed), text[index:value_end]) + text[value_end:]

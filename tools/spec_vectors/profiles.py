@@ -9,12 +9,12 @@ SMALLEST_NORMAL = 2.0**-126  # of float32: PADDLE-min-scale, TORCH-min-scale
 
 def constants(chapter: str, name: str, settings: dict[str, Any]) -> Constants:
     """
-    Return the constants of a class of a profile.
+    Return the constants of a documented class.
 
     Args:
         chapter: "mindspore", "mindformers", "paddle" or "torch".
         name: Name of the class.
-        settings: Arguments of its constructor.
+        settings: Arguments of the class's constructor.
 
     Raises:
         ValueError: The profile has no loss scaler of this name.

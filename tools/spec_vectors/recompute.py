@@ -16,7 +16,7 @@ from .profiles import constants
 
 Case = Mapping[str, Any]
 
-# These vectors state if a call raises an error, which is a decision of the specification and not the result of a computation.
+# These vectors state whether a call raises an error, which is a decision of the specification, not the result of a computation.
 DECISIONS = frozenset(["error"])
 
 

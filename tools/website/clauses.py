@@ -1,4 +1,4 @@
-"""Pages of test vectors, cases and tests, linked to the clauses that they check and back."""
+"""Pages of test vectors, cases and tests, and the links between them and the clauses that they check."""
 
 import ast
 import json
@@ -80,7 +80,7 @@ def _list_of_checks(path: str, clause: str) -> str:
 
 
 def with_clause_links(path: str, text: str) -> str:
-    """Return the text of a page of the site with a link for each clause that its prose names; headings and code stay."""
+    """Return the text of a page of the site with links to the clauses that its prose names; headings and code stay unchanged."""
     folder = dirname(path) or "."
 
     def link(match: re.Match[str]) -> str:
@@ -106,7 +106,7 @@ def cases_page() -> str:
 
 
 def vectors_page(file: Path) -> str:
-    """Return the page of a file of test vectors."""
+    """Return the page for a file of test vectors."""
     data = json.loads(file.read_text("utf-8"))
     lines = [f"# Vectors: {file.stem}", "", f'<a href="{file.name}">{file.name}</a> contains {len(data["cases"])} vectors.', ""]
     for vector in data["cases"]:

@@ -14,7 +14,7 @@ _LINK = re.compile(r"\]\((?!\w+:|#)([^)#\s]+)(#[^)\s]*)?\)")
 
 
 def read_pages() -> tuple[dict[str, str], set[str]]:
-    """Return the texts of the Markdown pages of the repository and of those that they link to, by path; and all linked files."""
+    """Return the texts of the repository's Markdown pages and of the pages that these link to, by path; and all linked files."""
     patterns = ("docs/**/*.md", "spec/**/*.md", "conformance/docs/*.md", "conformance/README.md", "*.md")
     paths = {path.relative_to(ROOT).as_posix() for pattern in patterns for path in ROOT.glob(pattern)}
     texts: dict[str, str] = {}
@@ -27,7 +27,7 @@ def read_pages() -> tuple[dict[str, str], set[str]]:
 
 
 def site_path(path: str) -> str:
-    """Return the path of a file of the repository in the sources of the site. A file of code becomes a Markdown page."""
+    """Return the path that a file of the repository has in the sources of the site. A file of code becomes a Markdown page."""
     if path in MOVED:
         return MOVED[path]
     if re.fullmatch(r"spec/vectors/(?!schema)\w+\.json", path):
@@ -56,14 +56,14 @@ def with_site_links(path: str, text: str) -> str:
 
 
 def navigation() -> dict[str, dict[str, str]]:
-    """Return the pages that each section of the index lists, by the heading of the section: titles by file."""
+    """Return the pages that each section of the index lists: for each section heading, the titles by file."""
     sections = re.findall(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", (ROOT / INDEX).read_text("utf-8"), re.MULTILINE | re.DOTALL)
     items = {title: re.findall(r"^- \[([^\]]*)\]\(([^)#\s]+)", body, re.MULTILINE) for title, body in sections}
     return {title: {_target(INDEX, link): text for text, link in entries} for title, entries in items.items() if entries}
 
 
 def unlisted(paths: Iterable[str]) -> list[str]:
-    """Return the pages that the index does not list, without the specification, whose chapters have an index of their own."""
+    """Return the pages that the index does not list, except the specification's: its chapters have an index of their own."""
     listed = {target for entries in navigation().values() for target in entries} | {"README.md", INDEX}
     return [path for path in paths if path not in listed and not path.startswith("spec/")]
 

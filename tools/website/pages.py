@@ -23,7 +23,7 @@ _CLAUSES = re.compile(r"\b[A-Z]+(?:-[a-z0-9]+)*-(?:[a-z0-9]+\b|\*)")  # an id, o
 
 
 def command_pages() -> dict[str, str]:
-    """Return a page for each command, and their index."""
+    """Return a page for each command, and an index of the commands."""
     context = click.Context(program, info_name="ampscale")
     commands = {name: command for name in program.list_commands(context) if (command := program.get_command(context, name))}
     pages = {f"commands/{name}.md": _command_page(name, command) for name, command in commands.items()}
@@ -43,7 +43,7 @@ def _command_page(name: str, command: click.Command) -> str:
 
 
 def _paragraphs(text: str | None) -> list[str]:
-    """Return the paragraphs of a help text as Markdown. One that click must not wrap is verbatim; its first line is a heading."""
+    """Return the paragraphs of a help text as Markdown. The first line of a paragraph that click does not wrap is its heading."""
     result = []
     for part in inspect.cleandoc(text or "").split("\n\n"):
         title, _, lines = part.lstrip("\b\n").partition("\n")
@@ -64,7 +64,7 @@ def _escape(text: str) -> str:
 
 
 def presets_page() -> str:
-    """Return the page of all presets: a table, and each in prose, as the command describes it."""
+    """Return the page of all presets: a table, and each in prose, as `ampscale presets` describes it."""
     rows = [
         f"| [{preset.name}](#{preset.name}) | {preset.summary} | {preset.project} {preset.version}: `{preset.class_name}` |"
         for preset in PRESETS.values()

@@ -209,7 +209,7 @@ def test_rewrite_does_not_add_members(tmp_path):
     path = folder / "machine.json"
     without = path.read_text("utf-8").replace('"raises_at":', '"notes":', 1)
     path.write_text(without, "utf-8")
-    with pytest.raises(ValueError, match="must gain its member raises_at; edit the file by hand"):
+    with pytest.raises(ValueError, match="must be given the member raises_at; edit the file by hand"):
         rewrite(folder)
     assert path.read_text("utf-8") == without
 

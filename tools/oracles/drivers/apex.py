@@ -30,7 +30,7 @@ GRADIENTS = {True: torch.zeros(2), False: torch.tensor([0.0, torch.inf])}
 
 
 def kernel() -> Path:
-    """Extract the kernel from its file, without the function that launches it."""
+    """Write the kernel, without the function that launches it, into a file of its own, and return the path."""
     text = file_of("apex", "csrc/update_scale_hysteresis.cu").read_text(encoding="utf-8")
     part = Path(tempfile.mkdtemp()) / "kernel.h"
     part.write_text(text[text.index("__global__") : text.index("at::Tensor", text.index("__global__"))], encoding="utf-8")
@@ -61,8 +61,8 @@ def utils_step(scaler: Any, finite: bool) -> None:
 
 
 def read_utils(scaler: Any) -> dict[str, float]:
-    since = scaler.cur_iter - scaler.last_overflow_iter - 1
-    return {"scale": scaler.loss_scale, "good_steps": since % scaler.scale_window}
+    finite_steps = scaler.cur_iter - scaler.last_overflow_iter - 1
+    return {"scale": scaler.loss_scale, "good_steps": finite_steps % scaler.scale_window}
 
 
 def fresh_kernel(

@@ -15,7 +15,7 @@ DEVICE = SimpleNamespace(xp=np)
 
 
 def fresh(init_scale: float | None = None, growth_interval: int | None = None) -> Any:
-    """Return an optimizer. Dynamic scaling starts at 1, so that another initial scale is set as an attribute."""
+    """Return an optimizer. Dynamic scaling starts at 1; any other initial scale must be set as an attribute."""
     optimizer = CHAINER.Optimizer()
     optimizer.loss_scaling() if growth_interval is None else optimizer.loss_scaling(interval=growth_interval)
     optimizer._loss_scale = optimizer._loss_scale if init_scale is None else init_scale

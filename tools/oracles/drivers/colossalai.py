@@ -27,7 +27,7 @@ def step(scaler: Any, finite: bool) -> None:
 
 
 def read(scaler: Any) -> dict[str, float]:
-    # Its overflow count exceeds the hysteresis; ampscale's count stops at it.
+    # The scaler's overflow count can exceed the hysteresis; ampscale's count stops at the hysteresis.
     bad = min(scaler._hysteresis_step, scaler._hysteresis)
     return {"scale": scaler.scale.item(), "good_steps": scaler._growth_step, "bad_steps": bad}
 

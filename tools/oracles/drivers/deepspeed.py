@@ -1,4 +1,4 @@
-"""DeepSpeed: `DynamicLossScaler` of ZeRO, and both FP16 optimizers with real gradients, on the CPU in one process."""
+"""DeepSpeed: `DynamicLossScaler` of ZeRO, and the two FP16 optimizers with real gradients, on the CPU in one process."""
 
 import copy
 import logging
@@ -46,9 +46,9 @@ def read(scaler: DynamicLossScaler) -> dict[str, float]:
 
 
 def since_overflow(scaler: Any) -> int:
-    """Return the number of finite steps in the window, without its first step."""
-    since = scaler.cur_iter - scaler.last_overflow_iter - 2
-    return since if since < 0 else since % scaler.scale_window
+    """Return the number of finite steps in the window, without the first one after the start or an overflow."""
+    finite_steps = scaler.cur_iter - scaler.last_overflow_iter - 2
+    return finite_steps if finite_steps < 0 else finite_steps % scaler.scale_window
 
 
 def of_optimizer(kind: type) -> tuple[Any, Any]:
@@ -88,7 +88,7 @@ SETTINGS = settings(
 OPTIMIZER_ROWS = ((1024.0, 3, 1.0), (2.0**32, 1, 1.0), (7.0, 2, 0.25), (2.0**126, 2, 1.0))
 OPTIMIZER_SETTINGS = settings(*table("init_scale growth_interval min_scale", *OPTIMIZER_ROWS))
 STATIC = settings({"init_scale": 1024.0}) + settings({"init_scale": 1000.1}, reason="its scale is a Python float, not a float32")
-ERRORS = (Exception, OverflowError)  # at min_scale it raises Exception itself
+ERRORS = (Exception, OverflowError)  # at min_scale, the scaler raises Exception, not a subclass
 OPTIMIZER = "deepspeed_fp16_optimizer"
 CONSECUTIVE = ("deepspeed_consecutive", "deepspeed", "DynamicLossScaler(consecutive_hysteresis=True)")
 

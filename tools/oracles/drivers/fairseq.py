@@ -57,8 +57,8 @@ def fairscale_step_and_update(scaler: Any, finite: bool) -> None:
 
 
 def read(scaler: Any) -> dict[str, float]:
-    since = scaler._iter - scaler._last_overflow_iter - 1
-    return {"scale": scaler.loss_scale, "good_steps": since % scaler.scale_window}
+    finite_steps = scaler._iter - scaler._last_overflow_iter - 1
+    return {"scale": scaler.loss_scale, "good_steps": finite_steps % scaler.scale_window}
 
 
 def read_tolerant(scaler: Any) -> dict[str, float]:
@@ -84,7 +84,7 @@ TOLERANT = settings(
 )
 TWICE = settings(
     *pairs((1024.0, 3), (1024.0, 1)),
-    reason="called like this, as in its own test, it counts a step with an overflow twice, and with a window of 1 grows in it",
+    reason="called like this, as in fairscale's own test, it counts an overflow as two steps, and grows at it if the window is 1",
 )
 CUT = "the class alone, cut from its file"
 FINITE = f"{CUT}; update after finite steps only"

@@ -1,4 +1,4 @@
-"""Jmp: `DynamicLossScale` eagerly and under `jax.jit`, which drops its minimum and divides by multiplying."""
+"""Jmp: `DynamicLossScale` eagerly, and under `jax.jit`, where its minimum is always 1 and its division a multiplication."""
 
 import jax.numpy as jnp
 import jmp

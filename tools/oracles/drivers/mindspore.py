@@ -30,7 +30,7 @@ def step(scaler: Any, finite: bool) -> None:
 
 
 def fresh_cell(**values: Any) -> tuple[nn.Cell, Any]:
-    """Return the cell and its scale, which the caller stores."""
+    """Return a cell, and a parameter with the cell's scale, since the cell does not store the scale."""
     cell = maker(nn.DynamicLossScaleUpdateCell, init_scale="loss_scale_value", **NAMES)(**values)
     return cell, mindspore.Parameter(Tensor(cell.get_loss_scale(), mindspore.float32))
 
@@ -56,8 +56,8 @@ def manager_step(manager: Any, finite: bool) -> None:
 
 
 def read_manager(manager: amp.DynamicLossScaleManager) -> dict[str, float]:
-    since = manager.cur_iter - manager.last_overflow_iter - 1
-    return {"scale": manager.get_loss_scale(), "good_steps": since % manager.scale_window}
+    finite_steps = manager.cur_iter - manager.last_overflow_iter - 1
+    return {"scale": manager.get_loss_scale(), "good_steps": finite_steps % manager.scale_window}
 
 
 def read_fixed(manager: amp.FixedLossScaleManager) -> dict[str, float]:
@@ -83,7 +83,7 @@ FACTORS = "init_scale growth_factor growth_interval"
 ROWS = ((65536.0, 2, 1), (1024.0, 2, 3), (2.0**126, 2, 1), (4.0, 2, 2), (7000.0, 3, 2), (3e38, 3, 1), (7000.1, 1.1, 2))
 SETTINGS = settings(*table(FACTORS, *ROWS))
 FEW = settings(*table(FACTORS, (1024.0, 2, 3), (7.0, 3, 2), (3e38, 3, 1)))  # a step takes tens of milliseconds
-STILL = settings({"init_scale": 1024.0}, {"init_scale": 1000.5})
+STATIC_SETTINGS = settings({"init_scale": 1024.0}, {"init_scale": 1000.5})
 
 SUBJECTS = (
     Subject("mindspore", "mindspore", "amp.DynamicLossScaler", *SCALER_FUNCTIONS, read_saved_state, FEW),
@@ -97,6 +97,6 @@ SUBJECTS = (
         read_manager,
         settings({}) + SETTINGS,
     ),
-    Subject("static", "mindspore", "amp.StaticLossScaler", STATIC, static_step, read_static, STILL),
-    Subject("static", "mindspore", "amp.FixedLossScaleManager", FIXED, manager_step, read_fixed, STILL),
+    Subject("static", "mindspore", "amp.StaticLossScaler", STATIC, static_step, read_static, STATIC_SETTINGS),
+    Subject("static", "mindspore", "amp.FixedLossScaleManager", FIXED, manager_step, read_fixed, STATIC_SETTINGS),
 )

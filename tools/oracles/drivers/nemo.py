@@ -1,4 +1,4 @@
-"""NeMo: both `GradScaler` classes, without Apex, with a real optimizer and Megatron's process groups, on the CPU."""
+"""NeMo: the two `GradScaler` classes, without Apex, with a real optimizer and Megatron's process groups, on the CPU."""
 
 from collections import defaultdict
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ REFRESH = torch.amp.grad_scaler._refresh_per_optimizer_state
 
 
 class OnCPU:
-    """Replacement for torch, whose `cuda.amp.GradScaler` is the one for the CPU."""
+    """Replacement for torch, whose `cuda.amp.GradScaler` is replaced by the `GradScaler` of on_cpu.py."""
 
     amp = SimpleNamespace(GradScaler=GradScaler, grad_scaler=SimpleNamespace(_refresh_per_optimizer_state=REFRESH))
     cuda = SimpleNamespace(amp=amp, FloatTensor=torch.FloatTensor)
@@ -36,7 +36,7 @@ NAMESPACE = {
 
 
 def step(before: Any, finite: bool) -> Any:
-    """Return a copy with all counts. The scaler's own copy would reset its overflow count."""
+    """Run a step on a copy with all counts, and return the copy. The scaler's own copying would reset the overflow count."""
     scaler = object.__new__(type(before))
     scaler.__dict__.update(before.__dict__)
     if before._scale is not None:

@@ -13,7 +13,7 @@ LOSS = torch.zeros(())
 
 
 class GradScaler(torch.amp.GradScaler):
-    """Scaler of torch whose default device is the CPU instead of CUDA, which would disable it."""
+    """Scaler of torch whose default device is the CPU; without CUDA, torch's default would disable the scaler."""
 
     def __init__(self, *values: Any, **named: Any) -> None:
         super().__init__("cpu", *values, **named)

@@ -32,10 +32,10 @@ def fresh_program(**values: Any) -> Program:
         optimizer = maker(paddle.static.amp.decorate, plain, **PADDLE_NAMES)(level="O1", **values)
         scaler = maker(paddle.amp.GradScaler, **PADDLE_NAMES)(**values)
         scaler.minimize(optimizer, scaler.scale(loss), startup)
-    return started(main, startup, optimizer)
+    return start_program(main, startup, optimizer)
 
 
-def started(main: Any, startup: Any, optimizer: Any) -> Program:
+def start_program(main: Any, startup: Any, optimizer: Any) -> Program:
     executor, scope = paddle.static.Executor(PLACE), paddle.static.Scope()
     with paddle.static.scope_guard(scope):
         executor.run(startup)

@@ -1,4 +1,4 @@
-"""Paddle in static graphs of the older intermediate representation, and `decorate` in its older form, with other defaults."""
+"""Older form of Paddle's `decorate`, which has other defaults, in static graphs of the older intermediate representation."""
 
 import os
 
@@ -7,7 +7,7 @@ os.environ["FLAGS_enable_pir_api"] = "0"  # noqa: SIM112 - Paddle's own spelling
 from typing import Any
 
 import paddle
-from drivers.paddle_static import Program, program_step, restore, save, started
+from drivers.paddle_static import Program, program_step, restore, save, start_program
 from subject import HYSTERESIS, PADDLE_NAMES, Subject, maker, read_saved_state, settings, table, with_saved_state
 
 
@@ -17,11 +17,11 @@ def fresh(**values: Any) -> Program:
     with paddle.static.program_guard(main, startup):
         slope = paddle.static.data("slope", [2], "float32")
         loss = paddle.mean(paddle.create_parameter([2], "float32") * slope)
-        # Only the older form has the parameter use_pure_fp16, which selects it.
+        # The parameter use_pure_fp16 selects the older form of `decorate`, and only this form has it.
         plain = paddle.optimizer.SGD(learning_rate=0.0)
         optimizer = maker(paddle.static.amp.decorate, plain, **PADDLE_NAMES)(use_pure_fp16=False, **values)
         optimizer.minimize(loss, startup)
-    return started(main, startup, optimizer)
+    return start_program(main, startup, optimizer)
 
 
 SETTINGS = settings(

@@ -27,7 +27,7 @@ CONTRIB = extract(
 
 
 class Scaler(NamedTuple):
-    """Session with the update operation, its placeholder, and the variables of the scale and of both counts."""
+    """Session with the update operation, its placeholder, and the variables of the scale and of the two counts."""
 
     session: Any
     update: Any
