@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path, PurePath
 from typing import Any
@@ -28,8 +29,7 @@ import coverage
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "conformance" / "tests")]
 
-from environments import environments  # noqa: E402
-from matrix.run import AT_ONCE, CASE_SECONDS, ENVIRONMENTS, PATHS  # noqa: E402
+matrix = import_module("matrix.run")
 
 RESULT = Path(__file__).with_name("coverage.json")
 DATA = ROOT / "build" / "coverage"
@@ -74,11 +74,11 @@ def run(*arguments: str) -> str:
 
 def measure_packages() -> None:
     """Run the conformance suite on every published package, with the installation of coverage.py that runs this script."""
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(AT_ONCE) as pool:
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(matrix.AT_ONCE) as pool:
         Path(folder, "coverage").symlink_to(Path(coverage.__file__).parent)
-        for environment, names in ENVIRONMENTS.items():
+        for environment, names in matrix.ENVIRONMENTS.items():
             for name in names:
-                pool.submit(measure_package, name, str(environments.python_of(environment)), folder)
+                pool.submit(measure_package, name, str(matrix.environments.python_of(environment)), folder)
 
 
 def measure_package(name: str, python: str, folder: str) -> None:
@@ -94,10 +94,10 @@ def measure_package(name: str, python: str, folder: str) -> None:
         "ampscale_conformance",
         name,
         "--seconds",
-        str(CASE_SECONDS),
+        str(matrix.CASE_SECONDS),
     ]
     variables = {"COVERAGE_FILE": str(DATA / "data"), "COVERAGE_RCFILE": str(ROOT / "pyproject.toml")}
-    variables["PYTHONPATH"] = os.pathsep.join([folder, PATHS])
+    variables["PYTHONPATH"] = os.pathsep.join([folder, matrix.PATHS])
     with tempfile.TemporaryFile() as output:
         process = subprocess.run(command, cwd=folder, env={**os.environ, **variables}, stdout=output, stderr=output, check=False)
     sys.stdout.write(f"{name}: exit status {process.returncode}\n")

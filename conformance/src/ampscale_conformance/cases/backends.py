@@ -18,7 +18,7 @@ from ..oracle.machine import Machine, trajectory
 from ..oracle.tensors import array
 from .backends_host_reads import Observed
 from .backends_process import scales_elsewhere
-from .calls_drawn import TOP, run_with_top
+from .calls_drawn import run_with_top
 from .calls_loop import needs_power_of_two, simple_rule
 from .machine_lockstep import LARGEST
 from .replicas import draw_rule
@@ -73,7 +73,7 @@ def _follow(subject: Subject, settings: Any, tree: Sequence[Any], layout: str, s
         for saver, loader in pairwise((*forms, form)) if way == "load" else ():
             handles[index] = loader.call("load", rules[index], saver.call("save", handles[index]))
         if way == "arrays":
-            comparable = finite and scale <= TOP["init_scale"]  # the reciprocals of larger scales are subnormal
+            comparable = finite and scale <= 2.0**96  # divided by a larger scale, the smallest of NUMBERS is subnormal
             handles[index] = _step(form, handles[index], scaled, scale if comparable else None, when)
         else:
             handles[index] = form.update(handles[index], finite)
