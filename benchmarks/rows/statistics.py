@@ -18,7 +18,7 @@ from specs import Spec
 import ampscale
 
 ONE_LARGE = equal("1x10M", "1 x 10M", 1, 10_000_000)
-ROWS = (("float32", SMALL), ("float32", ONE_LARGE), ("float16", SMALL), ("bfloat16", SMALL))
+ROWS = (("float32", SMALL), ("float32", ONE_LARGE), ("float32", HALF), ("float16", SMALL), ("bfloat16", SMALL))
 
 
 def specs() -> Iterator[Spec]:
