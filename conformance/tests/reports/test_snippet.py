@@ -119,6 +119,18 @@ def test_the_script_of_a_missing_error_fails():
     assert last_line(script) == "AssertionError: expected an error"
 
 
+def test_a_script_continues_after_an_error_that_is_required():
+    """The first call raises an error, and the result of the last one is wrong."""
+
+    def continues(subject):
+        subject.expect(subject.raises("all_finite", [ONE]), "expected an error")
+        subject.expect(subject.read_scale(subject.create(subject.rule())) == 0, "expected 0")
+
+    script = script_of(case_of(continues), GrowsLate())
+    assert "with suppress(Exception):\n    adapter.all_finite(" in script
+    assert reproduced(script)
+
+
 def test_reproduced_requires_the_same_failure():
     """A script that passes, raises another error, or takes too long does not reproduce the failure."""
     script = script_of(WINDOW, GrowsLate())
