@@ -80,7 +80,7 @@ def test_baselines_leave_the_gradients_unchanged(dtype):
     """Baselines process all bytes and change no value, so that no refill is required after them."""
     gradients = Gradients(shapes.equal("", "", 3, 1000), dtype)
     before = [array.tobytes() for array in gradients.arrays]
-    writing, reading = baselines(gradients, True), baselines(gradients, False)
+    writing, reading = baselines(gradients, writes=True), baselines(gradients, writes=False)
     assert (set(writing), set(reading)) == ({"multiply"}, {"max", "dot"})
     with np.errstate(all="ignore"):
         for run in (*writing.values(), *reading.values()):

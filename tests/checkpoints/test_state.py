@@ -59,8 +59,8 @@ def test_canonical_form_keeps_constants_that_have_an_effect():
         LossScaleRule(overflow_tolerance=0.5, reset_bad_steps_on=("backoff",)),
     ):
         result, _ = canonical(Checkpoint(rule, state))
-        counts = rule.hysteresis > 1 or rule.overflow_tolerance is not None or rule.warmup_growth_factor is not None
-        events = rule.reset_bad_steps_on if counts else ()
+        counts_overflows = rule.hysteresis > 1 or rule.overflow_tolerance is not None or rule.warmup_growth_factor is not None
+        events = rule.reset_bad_steps_on if counts_overflows else ()
         assert replace(result, init_scale=rule.init_scale) == replace(rule, reset_bad_steps_on=events)
 
 

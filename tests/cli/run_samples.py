@@ -13,13 +13,13 @@ OVERFLOW = (TensorStatistics(110, 10, 0, 0, 0, 0, -3, 5), TensorStatistics(100, 
 
 
 def write_steps(path, records, names=None):
-    """Write a run with these records and without a rule."""
+    """Write a run with these records and without a rule, and return its path."""
     path.write_text(header_line(None, names) + "".join(map(step_line, records)))
     return path
 
 
 def write_run(path, steps=40, skipped=(0, 1, 20), names=NAMES):
-    """Write a run that starts at 2**16, backs off at the *skipped* steps, and is measured at these and at every tenth step."""
+    """Write a run that starts at 2**16 and backs off at the *skipped* steps, measured there and at each tenth. Return *path*."""
     scale, lines = 2.0**16, [header_line(LossScaleRule(init_scale=2.0**16), names)]
     for step in range(steps):
         measured = {"measured_scale": scale, "tensors": OVERFLOW if step in skipped else TENSORS}

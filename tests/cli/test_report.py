@@ -10,14 +10,14 @@ import time
 import numpy as np
 import pytest
 from cli.run_samples import OVERFLOW, write_run, write_steps
-from cli.runs import Runs
+from cli.runner import Runner
 from PIL import Image
 
 from ampscale.cli.report import report
 from ampscale.diagnostics import Histogram, StepRecord, read_run
 from ampscale.diagnostics.run_files import header_line, step_line
 
-RUNS = Runs(report)
+RUNNER = Runner(report)
 FINE = {"finite": True, "applied": True, "measured_scale": 1.0}
 DOT, BAR = re.compile(r'<circle cx="([\d.]+)%" cy="([\d.]+)%"'), re.compile(r"M(\d+) 100V(\d+)h1V100")
 LINE = re.compile(r'class="line"[^>]* d="([^"]*)"')
@@ -32,7 +32,7 @@ def path(tmp_path):
 def page_of(path):
     """Write the page of a run and return it."""
     out = path.with_suffix(".html")
-    assert RUNS.printed(path) == [f"Page: {out}"]
+    assert RUNNER.printed(path) == [f"Page: {out}"]
     return out.read_text("utf-8")
 
 
@@ -163,14 +163,14 @@ def test_page_of_many_steps_is_small(path):
 def test_usage_error_has_a_message(text, message, path):
     """The exit code is 2, and no page is written."""
     path.write_text(text)
-    assert message in RUNS.error(path)
+    assert message in RUNNER.error(path)
     assert list(path.parent.iterdir()) == [path]
 
 
 def test_run_is_not_overwritten(tmp_path):
     """The run file has the name that its page has by default."""
     path = write_run(tmp_path / "run.html")
-    assert "--out must not be RUN itself" in RUNS.error(path)
+    assert "--out must not be RUN itself" in RUNNER.error(path)
     assert read_run(path).steps.size == 40
 
 
@@ -197,8 +197,7 @@ def test_page_is_readable(browser, page_file, width, scheme):
     """The page fits the width of the window, has no text of low contrast, and causes neither errors nor requests."""
     from reports import browsing
 
-    browser.errors()
-    browser.requests()
+    browser.errors(), browser.requests()  # discard those of earlier pages
     browser.show(page_file, width=width, prefers_color_scheme=scheme)
     assert browser.eval("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
     assert [request for request in browser.requests() if not request.startswith(("file:", "data:"))] == []

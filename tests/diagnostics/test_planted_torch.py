@@ -62,7 +62,7 @@ def train(
 
 
 def put(value, every, *indices):
-    """Return a function that writes *value* into the gradients with these indices, or into all, in every *every*-th step."""
+    """Return a function that writes *value* into an element of the gradients at *indices*, or of all, in each *every*-th step."""
 
     def write(step, params, _scaler):
         if step % every == every - 1:

@@ -157,7 +157,7 @@ def test_invalid_line_is_named_by_its_number(line, message, before):
         ("a" * (LONGEST_JSON + 1), f"a line must have at most {LONGEST_JSON} bytes"),
     ],
 )
-def test_file_without_header_is_rejected(header, message, tmp_path):
+def test_file_without_a_valid_header_is_rejected(header, message, tmp_path):
     """A training log, for example, is not a run file."""
     path = tmp_path / "run.jsonl"
     path.write_text(header)

@@ -318,7 +318,7 @@ def test_counts_are_limited_to_the_range_of_the_target():
 
 
 def test_fields_without_effect_are_not_dropped():
-    """With `hysteresis=1` no count is reset, and dividing by a power of two equals multiplying by its reciprocal."""
+    """With `hysteresis=1` there is no count to reset, and dividing by a power of two equals multiplying by its reciprocal."""
     saved = checkpoints.save("jmp", Checkpoint(presets.oneflow(), STATE))
     assert set(saved.report.dropped) == {"max_scale", "skip_infinite_growth"}
     saved = checkpoints.save("jmp", Checkpoint(presets.mindspore(growth_interval=3), STATE))

@@ -38,7 +38,7 @@ def test_guesses_are_other_values_of_the_given_settings():
     ],
 )
 def test_an_interval_is_the_number_of_steps_from_an_event_to_a_growth(scales, flags, intervals):
-    """That number minus one is guessed, too, as the windows of some scalers are one step longer than their setting."""
+    """The number of steps minus one is guessed, too, as the windows of some scalers are one step longer than their setting."""
     assert guesses(observed(scales, flags), {"growth_interval": 2000})["growth_interval"] == intervals
 
 

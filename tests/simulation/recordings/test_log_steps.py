@@ -146,9 +146,8 @@ def test_overflows_before_the_first_number_are_steps():
     text = overflow(8, 4) + "step 0\nstep 1\n" + overflow(4, 2) + "step 2\n"
     assert read_steps(text, step_pattern=r"step (?P<step>\d+)") == "x.x"
     assert "the log counts its steps from 0" in read_log(text, step_pattern=r"step (?P<step>\d+)").notes
-    text = "".join(
-        [*map(overflow, (8, 4, 2), (4, 2, 1)), "step 4\nstep 5\nstep 6\n"]
-    )  # more overflows than steps between two numbers
+    # More overflows than steps between two numbers
+    text = overflow(8, 4) + overflow(4, 2) + overflow(2, 1) + "step 4\nstep 5\nstep 6\n"
     assert read_steps(text, step_pattern=r"step (?P<step>\d+)") == "????.."
 
 
