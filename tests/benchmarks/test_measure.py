@@ -66,7 +66,7 @@ def test_contenders_rotate_from_round_to_round(clock):
 
 
 def test_number_of_samples_has_a_minimum(clock):
-    """Slow contenders have three samples, except ampscale and contenders with a target: these have seven, as quick ones do."""
+    """Slow contenders have three samples. Quick contenders, ampscale, and contenders with a target have at least seven."""
     contenders = [Contender("quick", clock.takes(0.001)), Contender("slow", clock.takes(2.0))]
     contenders.append(Contender("c", clock.takes(2.0), kind="ours"))
     assert [len(times) for times in in_turn(contenders, seconds=0.001)] == [7, 3, 7]

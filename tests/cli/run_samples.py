@@ -25,13 +25,15 @@ def write_run(path, steps=40, skipped=(0, 1, 20), names=NAMES):
         measured = {"measured_scale": scale, "tensors": OVERFLOW if step in skipped else TENSORS}
         if step in skipped:
             verdict = Verdict.SEARCHING if step < 10 else Verdict.OCCASIONAL
-            record = StepRecord(step, scale, scale / 2, False, False, math.nan, **measured)
+            record = StepRecord(step, scale, scale / 2, finite=False, applied=False, loss=math.nan, **measured)
             lines.append(step_line(record, Diagnosis(step, verdict, f"<i>overflow</i> at step {step}", {"scale": scale})))
             scale /= 2
         elif step % 10 == 0:
-            record = StepRecord(step, scale, scale, True, True, 0.5, 2.0, histograms=HISTOGRAMS, **measured)
+            record = StepRecord(
+                step, scale, scale, finite=True, applied=True, loss=0.5, norm=2.0, histograms=HISTOGRAMS, **measured
+            )
             lines.append(step_line(record))
         else:
-            lines.append(step_line(StepRecord(step, scale, scale, True, True, 0.25)))
+            lines.append(step_line(StepRecord(step, scale, scale, finite=True, applied=True, loss=0.25)))
     path.write_text("".join(lines), "utf-8")
     return path

@@ -22,7 +22,7 @@ def test_interval_is_that_of_all_histograms_before_scaling(tmp_path):
 def test_extreme_exponents_have_a_suggestion(tmp_path):
     """Such exponents are treated as 1000 and -1000, so that the suggested scales are float64 numbers."""
     extremes = Histogram(2**62, (1,)), Histogram(-(2**62), (2,))
-    record = StepRecord(0, 1.0, 1.0, True, True, measured_scale=1.0, histograms=extremes)
+    record = StepRecord(0, 1.0, 1.0, finite=True, applied=True, measured_scale=1.0, histograms=extremes)
     suggestion = RUNNER.report(write_steps(tmp_path / "run.jsonl", [record]))["suggestion"]
     assert (suggestion["high"], suggestion["low"]) == (2.0**-986, 2.0**976)
 
@@ -41,5 +41,5 @@ def test_every_preset_is_replayed(tmp_path):
 @pytest.mark.parametrize("measured", [{}, {"measured_scale": 1.0, "tensors": TENSORS}])
 def test_run_without_histograms_is_rejected(tmp_path, measured):
     """Statistics alone do not determine how many values are lost."""
-    path = write_steps(tmp_path / "run.jsonl", [StepRecord(0, 1.0, 1.0, True, True, **measured)])
+    path = write_steps(tmp_path / "run.jsonl", [StepRecord(0, 1.0, 1.0, finite=True, applied=True, **measured)])
     assert "must have histograms with finite, non-zero values: give the monitor histogram_every" in RUNNER.error(path)

@@ -38,7 +38,7 @@ def test_state_has_scale_skips_norm_and_gradients(tmp_path):
 def test_worst_ten_gradients_are_listed_in_80_columns(tmp_path):
     """Long names are wrapped."""
     tensors = tuple((100, 0, index, index, 0, 0, -30, 3) for index in range(30))
-    record = StepRecord(0, 1.0, 1.0, True, True, measured_scale=1.0, tensors=tensors)
+    record = StepRecord(0, 1.0, 1.0, finite=True, applied=True, measured_scale=1.0, tensors=tensors)
     path = write_steps(tmp_path / "run.jsonl", [record], [f"{index:x}{'n' * 100}" for index in range(30)])
     lines = RUNNER.printed(path, "--once")
     assert max(map(len, lines)) <= 80
@@ -50,7 +50,7 @@ def test_worst_ten_gradients_are_listed_in_80_columns(tmp_path):
 )
 def test_line_of_blocks_has_the_largest_scale_of_each_part(tmp_path, scales, blocks):
     """The line has at most 60 characters."""
-    records = [StepRecord(step, scale, scale, True, True) for step, scale in enumerate(scales)]
+    records = [StepRecord(step, scale, scale, finite=True, applied=True) for step, scale in enumerate(scales)]
     lines = RUNNER.printed(write_steps(tmp_path / "run.jsonl", records), "--once")
     (index,) = (index for index, line in enumerate(lines) if line.startswith("scale "))
     assert lines[index + 1].split() == [blocks]
@@ -91,7 +91,7 @@ def test_file_is_followed_until_control_c(tmp_path):
         write_run(path)
         read_until(terminal, "40 steps")
         with path.open("a") as file:
-            file.write(step_line(StepRecord(40, 2.0**20, 2.0**21, True, True)))
+            file.write(step_line(StepRecord(40, 2.0**20, 2.0**21, finite=True, applied=True)))
         read_until(terminal, "41 steps")
         path.unlink()
         write_run(path, steps=30)

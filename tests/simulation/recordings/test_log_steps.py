@@ -197,7 +197,7 @@ def test_message_of_an_overflow_can_contain_its_step():
         (deepspeed(0, 0) + "step 1\n" + overflow(8, 4) * 2 + "step 2\n", {"step_pattern": "^step"}, "line 5: .*, got 2;"),
     ],
 )
-def test_contradictory_log_has_overflows_only(text, options, message):
+def test_log_without_consistent_steps_has_overflows_only(text, options, message):
     log = read_log(text, **options)
     assert log.observed is None
     assert len(log.overflows) == text.count("OVERFLOW!")
