@@ -118,10 +118,10 @@ def test_json_has_entries_and_report(run):
 
 def test_strict_exits_with_1_if_the_scales_can_differ(run):
     """The output is the same as without --strict."""
-    result = run(SCALER, "--from", "torch", "--to", "keras", "--strict")
-    assert (result.exit_code, json.loads(result.stdout)["step_counter"]) == (1, 1234)
+    strict, plain = (run(SCALER, "--from", "torch", "--to", "keras", *options) for options in (["--strict"], []))
+    assert (strict.exit_code, plain.exit_code) == (1, 0)
+    assert (strict.stdout, strict.stderr) == (plain.stdout, plain.stderr)
     assert run(SCALER, "--from", "torch", "--to", "torch", "--strict").exit_code == 0
-    assert run(SCALER, "--from", "torch", "--to", "keras").exit_code == 0
     unsearchable = {**SCALER, "growth_factor": 3.0}  # with this factor, too many scales are reachable for a search
     result = run(unsearchable, "--from", "torch", "--to", "paddle", "--strict")
     assert result.exit_code == 1

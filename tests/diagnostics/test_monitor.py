@@ -256,6 +256,6 @@ def test_nans_after_a_much_larger_loss_can_come_from_an_overflow(loss, verdict):
 
 
 def test_a_loss_that_is_not_finite_is_named_also_in_applied_steps():
-    """Its gradients can be finite, for example behind a `where`."""
+    """The gradients of such a loss can be finite, for example behind a `where`."""
     record = StepRecord(0, 1024.0, 1024.0, finite=True, applied=True, loss=np.inf)
     assert Diagnoser().diagnose(record).verdict is Verdict.FORWARD

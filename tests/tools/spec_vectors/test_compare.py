@@ -20,7 +20,7 @@ def cases(kind=None):
 
 
 def paths(value, prefix=()):
-    """Return the paths of all scalars in a value."""
+    """Return the paths of all scalars in a value, except the sizes in a shape."""
     if isinstance(value, dict):
         return [path for key, item in value.items() if key != "shape" for path in paths(item, (*prefix, key))]
     if isinstance(value, list):
