@@ -35,7 +35,7 @@ def pickled(value):
     return file.getvalue()
 
 
-class Runs:
+class RunsCode:
     """Object whose pickle runs code when it is loaded."""
 
     def __reduce__(self):
@@ -127,8 +127,8 @@ DAMAGED = {
     "backwards.safetensors": (safetensors({"a": {**ENTRY, "shape": [0], "data_offsets": [4, 0]}}), "a must have as many bytes"),
     "empty.pt": (b"", "torch.load"),
     "noise.pt": (bytes(range(256)), "torch.load"),
-    "code.pt": (pickled({"scale": Runs()}), "torch.load"),
-    "code.bin": (pickled(Runs()), "torch.load"),
+    "code.pt": (pickled({"scale": RunsCode()}), "torch.load"),
+    "code.bin": (pickled(RunsCode()), "torch.load"),
     "bytes.bin": (pickle.dumps(bytearray(8), protocol=2), "must not contain a bytearray"),
 }
 
@@ -157,12 +157,12 @@ def test_damaged_file_raises_a_value_error(tmp_path):
 def test_other_suffixes_raise_an_error_with_a_remedy(tmp_path, names, advice):
     """Files with such a suffix are neither read nor written."""
     for name in names:
-        (tmp_path / name).write_bytes(pickled(Runs()))
+        (tmp_path / name).write_bytes(pickled(RunsCode()))
         with pytest.raises(ValueError, match=f"must end in one of .*{advice}"):
             read_file(tmp_path / name)
         with pytest.raises(ValueError, match="must end in one of"):
             write_file(tmp_path / name, STATE)
-        assert (tmp_path / name).read_bytes() == pickled(Runs())
+        assert (tmp_path / name).read_bytes() == pickled(RunsCode())
 
 
 def test_ckpt_is_read_as_a_torch_file(tmp_path):
@@ -181,7 +181,7 @@ def test_ckpt_is_read_as_a_torch_file(tmp_path):
 def test_code_in_a_torch_file_is_not_run(tmp_path, zipped):
     """The file is rejected as a whole, in the zip format and in the format of torch before 1.6."""
     file = tmp_path / "scaler.pt"
-    torch.save({"scale": torch.ones(1), "more": Runs()}, file, _use_new_zipfile_serialization=zipped)
+    torch.save({"scale": torch.ones(1), "more": RunsCode()}, file, _use_new_zipfile_serialization=zipped)
     with pytest.raises(ValueError, match=r"torch.load\(weights_only=True\) fails"):
         read_file(file)
     torch.save({"scale": torch.ones(1)}, file, _use_new_zipfile_serialization=zipped)
@@ -220,7 +220,7 @@ def test_compressed_torch_file_is_rejected(tmp_path):
 
 
 def whole_files():
-    """Return a valid file of each type."""
+    """Return the bytes of a valid file of each type, by suffix."""
     buffer = io.BytesIO()
     torch.save(STATE, buffer)
     tensors = {"scale": ENTRY, "w": {"dtype": "F32", "shape": [2, 2], "data_offsets": [4, 20]}}
@@ -232,7 +232,7 @@ GOOD = whole_files()
 
 @st.composite
 def damaged(draw):
-    """Draw a valid file that was cut, or some of whose bytes were changed, removed or inserted."""
+    """Draw the suffix and the bytes of a valid file that was cut, or some of whose bytes were changed, removed or inserted."""
     suffix = draw(st.sampled_from(sorted(GOOD)))
     data = bytearray(GOOD[suffix])
     for _ in range(draw(st.integers(1, 4))):

@@ -307,7 +307,7 @@ def test_report_lists_dropped_fields(rule, state, target, dropped):
 
 
 def test_counts_are_limited_to_the_range_of_the_target():
-    """Counts that only `block_at_bounds` or `overflow_tolerance` allow become the largest that the target's runs reach."""
+    """A count that no run of the target reaches becomes the largest that one reaches. A finite step resets Paddle's overflows."""
     blocked = checkpoints.save("torch", Checkpoint(presets.bmtrain(), LossScaleState(8.0, 5000, 0)))
     assert blocked.mapping["_growth_tracker"] == 1023
     tolerant = checkpoints.save("paddle", Checkpoint(presets.fairseq_tolerance(), LossScaleState(8.0, 0, 3, 20)))
@@ -318,7 +318,7 @@ def test_counts_are_limited_to_the_range_of_the_target():
 
 
 def test_fields_without_effect_are_not_dropped():
-    """With `hysteresis=1` no count is reset, and dividing by a power of two equals multiplying by its reciprocal."""
+    """With `hysteresis=1` there is no count to reset, and dividing by a power of two equals multiplying by its reciprocal."""
     saved = checkpoints.save("jmp", Checkpoint(presets.oneflow(), STATE))
     assert set(saved.report.dropped) == {"max_scale", "skip_infinite_growth"}
     saved = checkpoints.save("jmp", Checkpoint(presets.mindspore(growth_interval=3), STATE))

@@ -45,10 +45,8 @@ MESSAGES = {  # for each project, its messages with the scales before and after 
         "[deepspeed] fp16 dynamic loss scale overflow! Rank 1 Skipping step. Attempted loss scale: 2.0, reducing to 1": (2, 1),
         f"{HYSTERESIS}. Reducing hysteresis to 1": (8, 8),
         "[deepspeed] OVERFLOW! Rank 0 Skipping step.": (None, None),
-        "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 1, reducing to 0": (
-            1,
-            None,
-        ),  # scales are printed as integers, so 0 can be any scale below 1
+        # scales are printed as integers, so 0 can be any scale below 1
+        "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 1, reducing to 0": (1, None),
         "[Rank 0] Overflow detected. Skipping step. Attempted loss scale: 8.0, reducing to 4.0": (8, 4),
         "[Rank -1] Overflow detected. Skipping step. Attempted loss scale: 8.0, reducing to 4.0": (8, 4),
     },
