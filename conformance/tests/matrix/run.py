@@ -75,7 +75,7 @@ def adapters() -> Iterator[tuple[str, str, str]]:
 
 
 def row(name: str, python: str, problem: str = "", seconds: float = SECONDS) -> dict[str, Any]:
-    """Return the report of one adapter as a JSON object, after executing its snippets, or a report with only the reason."""
+    """Run one adapter and its snippets, and return the report as a JSON object; if the adapter cannot run, see `not_run`."""
     if problem:
         return not_run(name, Verdict.UNSUPPORTED, f"its environment could not be created: {problem}")
     command = [python, "-W", "ignore", "-m", "ampscale_conformance", name, "--json", "--seconds", str(CASE_SECONDS)]

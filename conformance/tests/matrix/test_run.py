@@ -11,6 +11,7 @@ from matrix import run
 
 
 def outcome(report):
+    """Return the verdict and the message of the only result."""
     (result,) = report["results"]
     return result["verdict"], result["message"]
 

@@ -94,7 +94,7 @@ def failure(
         without: Expectation to disable.
 
     Returns:
-        None if the implementation does not fail the case.
+        None if the implementation does not fail the case, or if the case raises an error after the disabled expectation.
     """
     lines: set[Location] = set()
 

@@ -79,9 +79,9 @@ class DoesNotScale(Loop):
 @breaks("STEP-order", "deepspeedai/DeepSpeed#8588: the scale is updated before the gradients are divided by it")
 class UpdatesBeforeItUnscales(Loop):
     def unscaled_in_cell(self, cell, gradient):
-        after = copy.copy(cell.scaler)
-        self.update(after, bool(self.all_finite([gradient])))
-        return self.unscaled_leaf(gradient, after.shown)
+        next_scaler = copy.copy(cell.scaler)
+        self.update(next_scaler, bool(self.all_finite([gradient])))
+        return self.unscaled_leaf(gradient, next_scaler.shown)
 
 
 # --- changes on a skipped step ---

@@ -19,7 +19,7 @@ from ampscale_conformance.oracle.tensors import array, same
 
 
 def test_squares_of_one_array_are_summed_exactly():
-    """The sums of two arrays are rounded when they are added."""
+    """The exact sum is rounded at the end. The sums of several arrays are rounded at each addition."""
     assert global_norm([array("float32", [2.0**12, 1.0, 1.0, 1.0, 1.0])]) == 2.0**12 + 2.0**-11
     assert global_norm([array("float32", number) for number in (2.0**12, 1.0, 1.0, 1.0, 1.0)]) == 2.0**12
 
@@ -75,7 +75,7 @@ def test_each_operation_of_a_coefficient_is_rounded(dtype, kind):
 
 
 def test_squares_neither_overflow_nor_underflow():
-    """Multiples of 3 and 4 have the norm 5, at the limits of the exponent range, in one array or in two."""
+    """3 * power and 4 * power have the norm 5 * power at the limits of the exponent range, in one array or in two."""
     for dtype, powers in (("float32", (2.0**100, 2.0**-100, 2.0**-149)), ("float64", (2.0**1000, 2.0**-1000, 2.0**-1074))):
         for power in powers:
             tree = [array(dtype, [3 * power]), array(dtype, [4 * power])]

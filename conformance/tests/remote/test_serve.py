@@ -32,7 +32,7 @@ def paths(monkeypatch):
 
 
 def served(text, folder, name="ADAPTER", **options):
-    """Return the adapter of a module with this text."""
+    """Write a module with this text, and return the adapter of a process that serves the module's object *name*."""
     (folder / "served_here.py").write_text(text)
     path = os.pathsep.join([str(folder), MUTANTS, *filter(None, [os.environ.get("PYTHONPATH")])])
     return CommandAdapter(["env", f"PYTHONPATH={path}", *SERVE, f"served_here:{name}"], 60.0, **options)

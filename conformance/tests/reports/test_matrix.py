@@ -15,7 +15,7 @@ from ampscale import LossScaleRule, __version__
 
 ANY = samples.to_dict(samples.every_verdict())["results"][0]
 PASSED = Result("MACHINE-max-scale", "a", Verdict.PASS)
-RUNS = ("runs", "expected", "got")
+KEYS_OF_RUNS = ("runs", "expected", "got")
 REPORTS = [samples.report_dict(adapter) for adapter in (samples.Conforming(), samples.Late("late"), samples.Raising("raising"))]
 
 
@@ -28,7 +28,7 @@ def expanded(value):
     """Return a shortened value as reports write it."""
     if isinstance(value, dict):
         return {
-            ("bits" if key == "runs" else key): expanded_runs(item) if key in RUNS else expanded(item)
+            ("bits" if key == "runs" else key): expanded_runs(item) if key in KEYS_OF_RUNS else expanded(item)
             for key, item in value.items()
         }
     if isinstance(value, list):
@@ -37,6 +37,7 @@ def expanded(value):
 
 
 def expanded_runs(runs):
+    """Return the items of runs, each written as [times, items]."""
     return [expanded(item) for times, items in runs for item in items * times]
 
 

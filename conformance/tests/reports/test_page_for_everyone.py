@@ -166,7 +166,7 @@ def test_the_page_can_be_printed(browser, page_of_thirty, page_of_six):
 
 def test_an_empty_matrix_has_a_page(browser, page):
     """The page shows that no case matches, and the console has no error."""
-    browser.errors()
+    browser.discard_logs()
     browser.show(page())
     assert browser.errors() == []
     assert "No case matches" in browser.eval("$('#matrix').textContent")
