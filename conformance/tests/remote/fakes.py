@@ -156,7 +156,7 @@ def never_answers(_request):
     time.sleep(LONG)
 
 
-AT_HELLO = {
+AT_HELLO = {  # name: verdict and fault
     "echo": ("protocol-error", echo),
     "never answers hello": ("timeout", never_answers),
     "dies silently at hello": ("crash", dies_silently),

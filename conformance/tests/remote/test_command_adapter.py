@@ -293,7 +293,7 @@ def test_reset_invalidates_all_handles(tmp_path):
 
 
 def test_reset_detects_output_after_the_last_reply():
-    """An extra line or an exit belongs to the case that ends. Unlike other calls, reset requires a result."""
+    """An extra line or an exit belongs to the case that ends. Unlike calls of an adapter's methods, reset requires a result."""
     for statement, error in (("print(reply)", ProtocolError), ("os._exit(1)", Crashed)):
         program = SCRIPT % '{"id": n, "result": 0}' + f'    if r["call"] == "update": {statement}; sys.stdout.flush()'
         with CommandAdapter([*PYTHON, "-c", program]) as adapter:

@@ -47,7 +47,7 @@ def entry(case, reason="x"):
 
 @pytest.fixture
 def folder(tmp_path):
-    """Create a folder that contains an adapter only."""
+    """Create a folder that contains only the module with the adapters."""
     (tmp_path / "strange.py").write_text(MODULE)
     return tmp_path
 
