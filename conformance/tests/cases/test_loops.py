@@ -230,7 +230,7 @@ READERS = [mutant for mutant in MUTANTS.values() if mutant.clause == "BACKENDS-n
 
 @pytest.mark.parametrize("arrays", ["torch", "jax"])
 def test_a_host_read_fails_the_case(arrays):
-    """Mutants read by item(), in an `if`, through NumPy, or in a value-dependent shape. The message has the operation or error."""
+    """Mutants read by item(), in an `if`, through NumPy, or in a value-dependent shape. The message names the operation."""
     pytest.importorskip(arrays)
     readers = [mutant for mutant in READERS if mutant.make().info.arrays == arrays]
     assert len(readers) > 1

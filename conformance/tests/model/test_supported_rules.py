@@ -51,7 +51,7 @@ def test_invalid_combinations_are_unsupported():
     ],
 )
 def test_the_initial_scale_is_within_the_bounds(settings, start):
-    """If no initial scale is given, it is SMALL if the bounds allow it."""
+    """Without a given initial scale, it is `SMALL` or the bound that is nearest to `SMALL`."""
     assert supported_rules("colossalai").rule(**settings).init_scale == start
 
 

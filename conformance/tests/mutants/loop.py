@@ -303,7 +303,7 @@ class Loop(Ranks, Plain):
         """Leave everything unchanged."""
 
     def count(self, cell, finite):
-        """Count the step, and the applied step if it is finite."""
+        """Count the step as attempted and, if it is finite, as applied."""
         cell.attempted += 1
         cell.applied += finite
 

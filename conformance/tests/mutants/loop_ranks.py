@@ -43,7 +43,7 @@ class Ranks:
         return {} if late is None else {rank: self.late_error(late, time_limit) for rank in range(size) if rank != late}
 
     def differs(self, name, values):
-        """Return True if the ranks have different values of a setting, which they compare."""
+        """Return True if the ranks compare this setting and have different values of it."""
         return len(set(values)) > 1
 
     def ranks_that_raise(self, values):

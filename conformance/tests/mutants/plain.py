@@ -180,7 +180,7 @@ class Plain:
         return bool(rule.raise_at_or_below is not None and scale <= self.rounded(rule, rule.raise_at_or_below))
 
     def resets_overflows(self, handle, event):
-        """Return True if a finite step, or a growth in it, resets the overflow count."""
+        """Return True if a finite step resets the overflow count; *event* is "growth" if the scale grows in it, else "finite"."""
         return "finite" in handle.rule.reset_bad_steps_on or event in handle.rule.reset_bad_steps_on
 
     def bad_counted(self, handle):

@@ -25,7 +25,7 @@ def report_of(*results, **members):
 
 
 def expanded(value):
-    """Return a shortened value as reports write it."""
+    """Return a shortened value of the matrix in the full form that reports have."""
     if isinstance(value, dict):
         return {
             ("bits" if key == "runs" else key): expanded_runs(item) if key in KEYS_OF_RUNS else expanded(item)
