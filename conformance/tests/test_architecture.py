@@ -77,7 +77,7 @@ def test_the_suite_imports_three_names_and_two_modules_of_the_library():
     assert [module for module in names if not module.startswith(LIBRARY)] == []
 
 
-def test_the_oracle_imports_bits_floats_and_the_standard_library():
+def test_the_oracle_imports_only_bits_floats_and_the_standard_library():
     """The oracle imports neither the library nor NumPy, so that it does not share their bugs."""
     shared = [SOURCE / "model" / "bits.py", SOURCE / "model" / "floats.py"]
     files = [*(SOURCE / "oracle").glob("*.py"), *shared]

@@ -65,7 +65,7 @@ CASES = [growth_case(2), growth_case(FAULTY_INTERVAL), growth_case(3)]
 
 @contextmanager
 def fake(name, folder, **options):
-    """Yield the adapter of a fake; check afterwards that it took less than `BOUND`, and that none of its processes runs."""
+    """Yield the adapter of a fake; check afterwards that the run took less than `BOUND`, and that none of its processes runs."""
     limits = {"seconds": LIMIT if name in LATE else BOUND, "start_seconds": LIMIT if name == "never answers hello" else BOUND}
     folder.mkdir()
     started = time.monotonic()

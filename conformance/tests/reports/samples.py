@@ -89,6 +89,7 @@ def trace_case(id: str, clause: str, signs: str, *needs: str, **settings: Any) -
 
 
 def _run(subject, signs, settings):
+    """Update a scaler along *signs*, and compare its scale after each step, up to an error of the published scaler."""
     rule = subject.rule(**settings)
     expected = trajectory(rule, [sign == "+" for sign in signs])
     handle = subject.create(rule)
@@ -104,6 +105,7 @@ def _run(subject, signs, settings):
 
 
 def _trees(subject):
+    """Scale and check a tree with arrays of three dtypes and an infinity."""
     tree = {
         "weights": [array("float16", [1.5, -0.0, 6e-8]), array("bfloat16", [3.0])],
         "bias": (array("float32", [0.1, np.inf]),),

@@ -42,6 +42,7 @@ THIRD = "grows-in-the-third-step"
 
 
 def entry(case, reason="x"):
+    """Return an expected failure as TOML."""
     return f'[[expect]]\ncase = "{case}"\nverdict = "fail"\nreason = "{reason}"\n'
 
 
