@@ -57,10 +57,10 @@ def test_an_error_leaves_the_conforming_scaler_unchanged():
     """At `min_scale`, DeepSpeed's rule raises an error instead of backing off."""
     plain = Plain("deepspeed")
     handle = plain.create(deepspeed(init_scale=1.0, hysteresis=1))
-    before = dict(vars(handle))
+    old_state = dict(vars(handle))
     with pytest.raises(PublishedScalerError, match=r"an overflow at a scale of 1\.0"):
         plain.update(handle, False)
-    assert vars(handle) == before
+    assert vars(handle) == old_state
 
 
 # --- the audit, on a suite of three cases

@@ -64,9 +64,9 @@ class OtherFormulas(Loop):
     def coefficient(self, max_norm, norm):
         return min(1.0, max_norm / norm) if norm else 1.0
 
-    def loss(self, before, cell, data, finite):
+    def loss(self, old_parameters, cell, data, finite):
         with np.errstate(all="ignore"):
-            pairs = zip(before[::-1], data[::-1], strict=True)
+            pairs = zip(old_parameters[::-1], data[::-1], strict=True)
             return np.float64(sum(np.sum(parameter.astype(np.float64) * value) for parameter, value in pairs))
 
     def apply(self, cell, gradients, rate):

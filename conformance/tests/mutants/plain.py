@@ -71,12 +71,12 @@ class Plain:
 
     def update(self, handle, finite):
         """Update the handle in place, and return None."""
-        before = handle.scale
+        old_scale = handle.scale
         if self.was_finite(handle, finite):
             self.finite_step(handle)
         else:
             self.overflow_step(handle)
-        handle.shown = before if self.is_delayed(handle) else handle.scale
+        handle.shown = old_scale if self.is_delayed(handle) else handle.scale
 
     def read_scale(self, handle):
         """Return the current scale."""

@@ -52,12 +52,14 @@ def test_a_zero_has_the_requested_sign():
     assert [math.copysign(1, float(nearest(Fraction(0), "float32", minus))) for minus in (True, False)] == [-1, 1]
 
 
-@pytest.mark.parametrize(("dtype", "kind"), [("float32", np.float32), ("float64", np.float64)])
-def test_a_root_is_rounded_once(dtype, kind):
+@pytest.mark.parametrize(("dtype", "scalar_type"), [("float32", np.float32), ("float64", np.float64)])
+def test_a_root_is_rounded_once(dtype, scalar_type):
     """The values are random bit patterns, squares, and the largest number."""
-    patterns = np.random.default_rng(3).integers(0, 2**64, 4000, dtype=np.uint64).view(kind)
-    values = np.abs(np.concatenate([patterns[np.isfinite(patterns)], np.arange(200, dtype=kind) ** 2, [np.finfo(kind).max]]))
-    for value, expected in zip(values.tolist(), np.sqrt(values.astype(kind)).tolist(), strict=True):
+    patterns = np.random.default_rng(3).integers(0, 2**64, 4000, dtype=np.uint64).view(scalar_type)
+    values = np.abs(
+        np.concatenate([patterns[np.isfinite(patterns)], np.arange(200, dtype=scalar_type) ** 2, [np.finfo(scalar_type).max]])
+    )
+    for value, expected in zip(values.tolist(), np.sqrt(values.astype(scalar_type)).tolist(), strict=True):
         assert float(root(value, dtype)) == expected, value.hex()
 
 

@@ -65,13 +65,13 @@ def test_coefficients_equal_values_computed_by_hand():
         assert clip_coefficient(norm, limit, "float32") == coefficient
 
 
-@pytest.mark.parametrize(("dtype", "kind"), [("float32", np.float32), ("float64", np.float64)])
-def test_each_operation_of_a_coefficient_is_rounded(dtype, kind):
+@pytest.mark.parametrize(("dtype", "scalar_type"), [("float32", np.float32), ("float64", np.float64)])
+def test_each_operation_of_a_coefficient_is_rounded(dtype, scalar_type):
     """NumPy computes the expected values in the dtype of the norm."""
     random = np.random.default_rng(7)
     for norm, limit in 10.0 ** random.uniform(-8, 8, (200, 2)):
-        expected = kind(limit) / (max(kind(norm), kind(limit)) + kind(1e-6))
-        assert clip_coefficient(float(kind(norm)), float(limit), dtype) == float(expected)
+        expected = scalar_type(limit) / (max(scalar_type(norm), scalar_type(limit)) + scalar_type(1e-6))
+        assert clip_coefficient(float(scalar_type(norm)), float(limit), dtype) == float(expected)
 
 
 def test_squares_neither_overflow_nor_underflow():
