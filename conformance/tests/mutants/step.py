@@ -238,7 +238,7 @@ class SkipsOnlyBackoffs(Loop):
 @breaks("STEP-every-sequence", "not observed: the loss is checked instead of the gradients", capabilities=())
 class ChecksTheLoss(Loop):
     def train_step(self, cell, data):
-        self.last_loss = self.loss(cell.parameters, cell, data, True)
+        self.last_loss = self.loss(cell.parameters, cell, data, finite=True)
         return super().train_step(cell, data)
 
     def finite_in_cell(self, scaled, gradients, norm):
@@ -311,7 +311,7 @@ class ReturnsItsArrays(Loop):
         return cell.loss
 
     def train_step(self, cell, data):
-        cell.loss = Loop.loss(self, cell.parameters, cell, data, True)
+        cell.loss = Loop.loss(self, cell.parameters, cell, data, finite=True)
         return super().train_step(cell, data)
 
 

@@ -22,7 +22,7 @@ def chromium():
     return webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
 
 
-LATE = "#case=trace-gggg&implementation=late-1.0"  # link to a failed result
+LINK_TO_A_FAILURE = "#case=trace-gggg&implementation=late-1.0"
 NETWORK = ("requestWillBeSent", "loadingFailed")
 
 

@@ -105,7 +105,7 @@ def test_cases_and_implementations_have_details(browser, page_of_six):
 @pytest.mark.parametrize(
     ("fragment", "title", "text"),
     [
-        (browsing.LATE, "trace gggg", "after step 2"),
+        (browsing.LINK_TO_A_FAILURE, "trace gggg", "after step 2"),
         ("#case=trace-gggg", "trace gggg", "Results"),
         ("#implementation=late-1.0", "late", "9 of 17 passed"),
         ("#case=trace-gggg&implementation=unknown", "Not in this matrix", "trace-gggg unknown"),
@@ -124,7 +124,7 @@ def test_the_address_is_that_of_the_open_details(browser, page_of_six):
     """Changing the address opens other details, and closing the details clears the address."""
     browser.show(page_of_six)
     browser.click(browsing.cell("trace-gggg", "late-1.0"))
-    assert browser.eval("location.hash") == browsing.LATE
+    assert browser.eval("location.hash") == browsing.LINK_TO_A_FAILURE
     browser.driver.execute_script("location.hash = 'case=trace-gggo&implementation=infinite-1.0'")
     browser.wait_until("$('#details-title').textContent === 'trace gggo'")
     browser.press("escape")
