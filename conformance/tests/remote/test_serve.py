@@ -252,7 +252,7 @@ def test_no_saved_state_runs_code(tmp_path):
 
 
 def test_a_result_that_cannot_be_encoded_is_an_error():
-    """The result is not converted."""
+    """The reply has the error of the encoding."""
     server = Server(Bare())
     arguments = {"handle": server.number("handle", object())}
     reply = server.answer(write_line({"id": 1, "call": "read_scale", "arguments": arguments}))

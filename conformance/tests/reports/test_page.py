@@ -25,7 +25,7 @@ def data_of(text):
 
 
 def test_the_data_is_the_matrix():
-    """No text can close the element or open a comment, and all can be encoded as UTF-8."""
+    """No text closes the element of the data or opens a comment, and the page can be encoded as UTF-8."""
     data = parts(PAGE)[0][1]
     assert json.loads(data) == json.loads(FEW.to_json())
     assert not set("<>&") & set(data)
