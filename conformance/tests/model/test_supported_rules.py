@@ -11,7 +11,7 @@ from ampscale.presets import PRESETS
 
 
 def test_a_preset_supports_its_parameters_only():
-    """The initial scale is small, and other constants are the preset's own. Fields that are no parameters are unsupported."""
+    """The initial scale is small, and other constants are the preset's own. Fields that are not parameters are unsupported."""
     for name, preset in PRESETS.items():
         supported = supported_rules(name)
         rule = supported.rule()
