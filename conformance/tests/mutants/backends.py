@@ -304,7 +304,7 @@ class _LosesHysteresis(Loop):
 
 
 class _UsesTheFirstConstants(Loop):
-    """Loop whose constants are those of its first scaler."""
+    """Loop whose constants, except the initial scale and the bounds, are those of its first scaler."""
 
     first = None
 
