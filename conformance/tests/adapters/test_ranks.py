@@ -16,10 +16,12 @@ from remote.commands import is_running
 
 
 def describe(rank, size, *arguments):
+    """Return the rank, the size, the process id, the variable WORLD_SIZE and the arguments."""
     return [rank, size, os.getpid(), int(os.environ["WORLD_SIZE"]), list(arguments)]
 
 
 def fail_on_one(rank, _size, way):
+    """Raise an error on rank 1, exit there or return there, as *way* states, and let rank 0 wait for a minute."""
     if rank == 1 and way == "raise":
         raise ValueError("no such rank")
     if rank == 1 and way == "exit":
@@ -30,7 +32,8 @@ def fail_on_one(rank, _size, way):
 
 
 @pytest.fixture(autouse=True)
-def _no_ranks_remain():
+def _end_ranks():
+    """End the ranks after each test."""
     yield
     ranks.end_ranks()
 

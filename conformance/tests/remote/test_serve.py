@@ -32,7 +32,7 @@ def paths(monkeypatch):
 
 
 def served(text, folder, name="ADAPTER", **options):
-    """Return the adapter of a module with this text."""
+    """Write a module with this text, and return the adapter of a process that serves the module's object *name*."""
     (folder / "served_here.py").write_text(text)
     path = os.pathsep.join([str(folder), MUTANTS, *filter(None, [os.environ.get("PYTHONPATH")])])
     return CommandAdapter(["env", f"PYTHONPATH={path}", *SERVE, f"served_here:{name}"], 60.0, **options)
@@ -252,7 +252,7 @@ def test_no_saved_state_runs_code(tmp_path):
 
 
 def test_a_result_that_cannot_be_encoded_is_an_error():
-    """The result is not converted."""
+    """The reply has the error of the encoding."""
     server = Server(Bare())
     arguments = {"handle": server.number("handle", object())}
     reply = server.answer(write_line({"id": 1, "call": "read_scale", "arguments": arguments}))

@@ -145,7 +145,7 @@ def stale(expectations, *results):
 
 
 def test_an_entry_without_a_case_is_stale(read_entries):
-    """No case of the suite has the name."""
+    """No case of the suite matches the entry."""
     message = "expect.toml, entry 2 (case = 'shrinks') is stale: no case matches; remove it"
     assert stale(read_entries(table(**ENTRY), table(**ENTRY | {"case": "shrinks"}))) == [("expectation-2", message)]
 

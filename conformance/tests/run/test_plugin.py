@@ -42,12 +42,13 @@ THIRD = "grows-in-the-third-step"
 
 
 def entry(case, reason="x"):
+    """Return an expected failure as TOML."""
     return f'[[expect]]\ncase = "{case}"\nverdict = "fail"\nreason = "{reason}"\n'
 
 
 @pytest.fixture
 def folder(tmp_path):
-    """Create a folder that contains an adapter only."""
+    """Create a folder that contains only the module with the adapters."""
     (tmp_path / "strange.py").write_text(MODULE)
     return tmp_path
 
