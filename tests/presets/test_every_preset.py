@@ -18,7 +18,7 @@ def test_every_preset_has_a_loop():
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_preset_has_the_settings_and_defaults_of_its_scaler(name):
-    """A preset without arguments equals the loop with its own defaults, around the first growth and through overflows."""
+    """The preset and the loop, both with their defaults, have equal scales around the first growth and through overflows."""
     rule, published = presets.PRESETS[name].rule(), PUBLISHED[name]
     defaults = {field: value.default for field, value in inspect.signature(presets.PRESETS[name].rule).parameters.items()}
     expected = {field: None if value == np.inf else value for field, value in published.default_of.items()}  # no upper bound
@@ -27,13 +27,13 @@ def test_preset_has_the_settings_and_defaults_of_its_scaler(name):
         field: value for field, value in expected.items() if value is not REQUIRED
     }
     state, loop = rule.init(), published.new({field: defaults[field] for field, value in expected.items() if value is REQUIRED})
-    skipped = max(0, rule.growth_interval - 4)
-    for _ in range(skipped):
+    finite_steps = max(0, rule.growth_interval - 4)
+    for _ in range(finite_steps):
         loop, scale = loop.after(finite=True)
         assert scale == state.scale
     state = state._replace(
-        good_steps=state.good_steps + skipped,
-        window_steps=None if rule.overflow_tolerance is None else state.window_steps + skipped,
+        good_steps=state.good_steps + finite_steps,
+        window_steps=None if rule.overflow_tolerance is None else state.window_steps + finite_steps,
     )
     for step in "......xx.xxx.":
         assert not rule.would_raise(state, step == ".")
