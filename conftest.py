@@ -1,4 +1,4 @@
-"""Settings of both test suites: the array libraries to test, and the number of workers."""
+"""Settings of both test suites: the array libraries to test, the number of workers, and their memory."""
 
 import ctypes
 import gc
