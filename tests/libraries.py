@@ -69,7 +69,7 @@ class Library:
     put: Callable[[np.ndarray], Any]  # converts from NumPy to a new array, bit for bit
     get: Callable[[Any], np.ndarray]  # converts to a new NumPy array, bit for bit
     writable: bool = True
-    flushes_subnormals: bool = False  # operators replace subnormal float32 and float64 operands and results by zeros
+    flushes_subnormals: bool = False  # operators replace subnormal float32 (JAX: also float64) operands and results by zeros
     multiply: Operation = operator.mul  # multiplies and rounds as IEEE 754 requires
     divide: Operation = operator.truediv  # divides and rounds as IEEE 754 requires
     count_reads: Callable[[], AbstractContextManager[list[str]]] | None = None  # yields a list of the copies to the host

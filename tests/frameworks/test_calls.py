@@ -26,7 +26,7 @@ class Loop:
     paths: ClassVar = {}  # calls that lead from a new object to each state
 
     def __init__(self):
-        self.failing_call, self.line, self.updated = None, 0, None  # `updated` is the line of the last update
+        self.failing_call, self.line, self.update_line = None, 0, None
 
     def run(self, call):
         """Run one call on a line of its own. Return the message of a RuntimeError, or None."""
@@ -40,9 +40,9 @@ class Loop:
         except OSError:
             assert self.failing_call
         if call.startswith(("update", "minimize")):
-            self.updated = self.line
+            self.update_line = self.line
         elif call == "load_state_dict":
-            self.updated = None
+            self.update_line = None
         return None
 
     def check(self, *calls):
@@ -229,7 +229,7 @@ def at_state(table, state):
 def outcome(table, state, loop, call):
     """Run *call*, and compare the error with the table. Return the next state."""
     result, numbers, since = table.results[state][call], loop.numbers(), loop.since
-    site = loop.updated if state == READY else since
+    site = loop.update_line if state == READY else since
     message = loop.run(call)
     if not isinstance(result, _calls.Error):
         assert message is None, (state, call)

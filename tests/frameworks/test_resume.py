@@ -22,7 +22,7 @@ TRACE = "FFFOFFFOOFFFFFOFOOOFFFFFFFOFOF"
 
 
 class Scaler:
-    """Loop with a `DynamicLossScaler`; its state dict includes factor and window."""
+    """Loop with a `DynamicLossScaler`, stored as `stateful`, whose state dict includes factor and window."""
 
     def __init__(self, factor=4, window=9):
         self.stateful = DynamicLossScaler(8, factor, window)

@@ -17,7 +17,7 @@ from ampscale.frameworks.torch.optimizer_step import update_scale
 
 FLOOR = FLOATS["float32"].smallest_normal
 LARGEST = FLOATS["float32"].largest
-FACTORS = {
+CONSTANTS = {
     "growth_factor": st.sampled_from([2.0, 1.1, 1.0000001, 3.0, 2.0**100, LARGEST]) | st.floats(1, 1e9, exclude_min=True),
     "backoff_factor": st.sampled_from([0.5, 0.3, 0.9999999, 2.0**-100, FLOOR]) | st.floats(1e-9, 1, exclude_max=True),
     "growth_interval": st.integers(1, 4),
@@ -30,7 +30,7 @@ CALLS += [("set_backoff_factor", 0.3), ("step", 1.0), ("step", INF), ("get_scale
 @pytest.mark.clause(
     "TORCH-arithmetic", "TORCH-skip-infinite-growth", "TORCH-min-scale", "TORCH-growth", "TORCH-backoff", "MACHINE-at-least"
 )
-@given(constants=st.fixed_dictionaries(FACTORS), steps=st.lists(st.booleans(), max_size=60), count=st.integers(0, 6))
+@given(constants=st.fixed_dictionaries(CONSTANTS), steps=st.lists(st.booleans(), max_size=60), count=st.integers(0, 6))
 def test_the_update_equals_that_of_the_rule(constants, steps, count):
     """Factors and scales are arbitrary, and the first count may exceed the interval."""
     rule = replace(presets.torch(), min_scale=FLOOR, **constants)
