@@ -87,8 +87,8 @@ def one_step(network, optimizer):
 
 def mindformers(network, optimizer):
     """Return a MindFormers cell with all options: thirty calls are ten steps, so that some states are saved within a step."""
-    update_cell = DynamicLossScaleUpdateCell(8, 2, 3)
-    return MFTrainOneStepCell(network, optimizer, True, 1.0, update_cell, True, gradient_accumulation_steps=3, ema_decay=0.75)
+    options = {"use_clip_grad": True, "local_norm": True, "gradient_accumulation_steps": 3, "ema_decay": 0.75}
+    return MFTrainOneStepCell(network, optimizer, scale_sense=DynamicLossScaleUpdateCell(8, 2, 3), **options)
 
 
 RUNS = {  # functions that start a run, and that create an object, with other settings if possible, to load its state
