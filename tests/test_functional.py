@@ -175,7 +175,7 @@ def step_arguments(**changed):
 
 @pytest.mark.clause("NORMS-limit-checked")
 def test_invalid_max_norm_raises():
-    """A limit must be positive and finite, or a ValueError is raised. Other types raise a TypeError, also in `train_step`."""
+    """A number that is not positive and finite raises a ValueError, and any other type a TypeError, also in `train_step`."""
     message = r"^max_norm must be a positive, finite number, got "
     limits = [(value, ValueError) for value in (math.nan, math.inf, -math.inf, 0, -1.0, 10**400)]
     limits += [(value, TypeError) for value in (True, "1", [1.0], F32(1))]
@@ -211,7 +211,7 @@ def test_invalid_argument_of_a_step_raises():
 
 
 @pytest.mark.clause("STEP-order", "STEP-every-sequence")
-def test_public_functions_return_the_results_of_the_core(library):
+def test_public_functions_return_values_computed_by_hand(library):
     """The functions run on each library. The training step runs on NumPy only."""
     tree, get = {"w": library.array([6.0, 8.0]), "b": None}, library.to_numpy
     assert alike(get(ampscale.scale(tree, 2.0))["w"], np.asarray([12, 16], F32))

@@ -34,7 +34,7 @@ PATTERNS = (
     *("train_inner num_updates=1, a=b, ", "successfully loaded checkpoint from ", "oaded checkpoint ", "1", "Rank 1"),
     *("OVERFLOW! Skipping step", "[deepspeed] OVERFLOW! ", "rank=1] step=1, skipped=1 ", "Grad overflow on iteration 1 "),
 )
-STEPS = {
+STEPS = {  # logs in which the number of the last step is to be inserted
     "paddle": "global_step: 1\nFound inf or nan, current scale is: 8, decrease to: 8*0.5\nglobal_step: {}\n",
     "lightning": "epoch,step,scale\n0,0,8\n0,{},8\n",
     "step_pattern": "step 1\nstep {}\n",
