@@ -79,7 +79,7 @@ BYTEARRAY = b"\x80\2}X\1\0\0\0ac__builtin__\nbytearray\n\x8a\5" + (8 * 10**9).to
 FILES = {
     "deep.json": (brackets(100_000).encode(), "nested too deeply"),
     "long.json": (b" " * (LONGEST_JSON + 1), "at most"),
-    "sizes.safetensors": (safetensors({"a": LARGE_SIZES}), "lists of sizes"),
+    "sizes.safetensors": (safetensors({"a": LARGE_SIZES}), "lists of at most 32 sizes"),
     "quoted.safetensors": (safetensors({"a": "x" * 1_000_000}), "got 'xxx"),
     "bomb.pt": (bomb(), "without compression"),
     "disks.pt": (b"PK\6\7" + struct.pack("<LQL", 0, 0, 9) + b"PK\5\6" + bytes(18), "multiple disks"),

@@ -79,7 +79,7 @@ def _hex(rule: LossScaleRule) -> Converter:
         try:
             return scale(rule.dtype)(float.fromhex(value), key)
         except (TypeError, OverflowError, ValueError) as problem:
-            expected = "a positive, finite number in hexadecimal, as a str"
+            expected = f"a positive, finite {rule.dtype} number in hexadecimal, as a str"
             raise ValueError(f"{key} must be {expected}, got {excerpt(value)}") from problem
 
     return convert
