@@ -20,7 +20,7 @@ NAME, VERSION = "ampscale.scaler", 1
 
 
 class AmpscaleFormat:
-    """Format of ampscale itself, with the same methods as `Format`."""
+    """Format of ampscale itself, with the attributes and methods of `Format` that other modules use."""
 
     name = "ampscale"
     taken = 'call checkpoints.load("ampscale", mapping)'
