@@ -113,7 +113,7 @@ REJECTED = {
     "row": (partial(read_log, "epoch,step,scale\n" + "," * 2_000_000), "each row must have at most"),
     "log of digits": (partial(read_log, "steps: " + "9" * 1_000_000 + " loss: "), "at most"),
     "field": (partial(read_log, "epoch,step,scale\n0,0," + "8" * 200_000), "field larger than field limit"),
-    "header": (partial(read_log, 'epoch,step,"scale\n0,0,8"'), "Lightning's metrics.csv must have 1 to 5000001 rows with numbers"),
+    "header": (partial(read_log, 'epoch,step,"scale\n0,0,8"'), "Lightning's metrics.csv must have 1 to 5000001 rows"),
     "a path": (partial(load, "torch", {}, at="a." * 50_000), "a path must have at most"),
     "nested state": (lambda: load("torch", nested({}, 100_000)), "each path in a checkpoint must have at most"),
     "nested rule": (lambda: load("ampscale", OWN | {"rule": nested({}, 100_000)}), "the value must be representable in JSON"),
