@@ -24,7 +24,7 @@ Row = dict[str, Any]
 class Target:
     """Upper bound of the ratio of contender *of* to *over*, or of the value of *of* if *over* is None, in all rows that match."""
 
-    rows: str
+    rows: str  # pattern of the ids of rows
     over: str | None
     at_most: float
     description: str

@@ -77,9 +77,9 @@ def steps_to_growth(checkpoint: Checkpoint) -> int | None:
     state, steps, visited = start, 0, set[LossScaleState]()
     while state not in visited:
         visited.add(state)
-        for run in (1, _idle_steps(rule, state) - 1):
-            if run > 0:
-                steps, state = steps + run, _after_finite(rule, state, run) or state  # a finite step never raises
+        for count in (1, _idle_steps(rule, state) - 1):
+            if count > 0:
+                steps, state = steps + count, _after_finite(rule, state, count) or state  # a finite step never raises
             if state.scale > start.scale:
                 return steps
     return None
@@ -114,10 +114,10 @@ def _edges(source: LossScaleRule, target: LossScaleRule, pair: Pair) -> list[Edg
     if pair.source is None or pair.target is None:  # both scalers have raised an error, so that the run ends
         return []
     idle = min(_idle_steps(source, pair.source), _idle_steps(target, pair.target))
-    run = max(idle, 1) if pair.counting else 1
+    count = max(idle, 1) if pair.counting else 1
     overflow = _pair(_after(source, pair.source, False), _after(target, pair.target, False))
-    finite = _pair(_after_finite(source, pair.source, run), _after_finite(target, pair.target, run), counting=idle > 0)
-    return [Edge(Run("x", 1), overflow), Edge(Run(".", run), finite)]
+    finite = _pair(_after_finite(source, pair.source, count), _after_finite(target, pair.target, count), counting=idle > 0)
+    return [Edge(Run("x", 1), overflow), Edge(Run(".", count), finite)]
 
 
 def _pair(source: LossScaleState | None, target: LossScaleState | None, counting: bool = False) -> Pair:

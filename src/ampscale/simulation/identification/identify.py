@@ -132,7 +132,7 @@ def identify(
     if unknown := sorted(set(known_settings) - {name for candidate in to_try for name in candidate.defaults}):
         raise ValueError(f"settings must be parameters of a candidate, got {excerpt(unknown)}")
     search = _Search(seen, known_settings, rtol, resumed)
-    explanations = [search.explanation(candidate) for candidate in to_try]
+    explanations = [search.best_explanation(candidate) for candidate in to_try]
     affected = [explanation for explanation in explanations if set(known_settings) & set(explanation.settings)]
     if affected and all(explanation.rule is None for explanation in affected):
         raise ValueError(f"settings must be valid for a candidate, got {excerpt(known_settings)}: {affected[0].rejection}")
@@ -167,7 +167,7 @@ class _Search:
             raise ValueError("resumed=True requires a scale before the first step, got none")
         self._followed: dict[LossScaleRule, Followed] = {}  # many presets have the same rule
 
-    def explanation(self, candidate: Candidate) -> Explanation:
+    def best_explanation(self, candidate: Candidate) -> Explanation:
         """
         Return the explanation with the fewest inferred settings that is consistent or undecided.
 

@@ -175,6 +175,7 @@ def _scales(window: Window, flags: np.ndarray) -> Iterator[tuple[int, float]]:
 
 
 def _note(notes: list[str], begin: int, windows: list[Window], unknown: int, remaining: list[Event]) -> None:
+    """Add assumptions and omissions to *notes*: *unknown* flags, and the *remaining* overflows after the last mark."""
     if begin:
         notes.append(f"the log begins after step {begin}" if begin > 0 else "the log counts its steps from 0")
     if unknown:
