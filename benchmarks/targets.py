@@ -127,7 +127,7 @@ def verdict(target: Target, row: Row) -> dict[str, Any]:
     """
     Return the measured value, its spread and the verdict.
 
-    A ratio that exceeds its bound by at most half its interquartile range is "within the spread".
+    A ratio or a value that exceeds its bound by at most its spread is "within the spread".
     """
     cells = {cell["name"]: cell for cell in row["cells"] if "absent" not in cell}
     if target.of not in cells:

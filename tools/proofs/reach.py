@@ -177,7 +177,7 @@ def differing(explored: Explored, step: type[Step] = Step) -> int:
         products = Products(*(shift(Numbers, constants, before.pending, distance) for distance in distances))
         reached = {run.symbol: new for run, new in edges}
         for symbol in ".x":
-            actual, raises = step(Numbers, constants, before, symbol == ".", products, _share_reached(rule, before)).all()
+            actual, raises = step(Numbers, constants, before, symbol == ".", products, _share_reached(rule, before)).result()
             expected = reached.get(symbol)
             count += raises != (expected is None)
             if expected is not None and not raises:

@@ -157,7 +157,7 @@ def _run(logic: Any, rule: Rule, start: Term, flags: list[Term], distances: Prod
     for finite in flags:
         share_reached = 2 * (state.bad + 1) >= state.window + 1  # the tolerance is 0.5
         products = powers_of_two(rule, state.pending, distances)
-        state, _ = Step(logic, rule, state, finite, products, share_reached).all()
+        state, _ = Step(logic, rule, state, finite, products, share_reached).result()
         yield state
 
 
