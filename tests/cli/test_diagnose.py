@@ -120,8 +120,8 @@ FLOATS = "{'descr': '<f4', 'fortran_order': False, 'shape': (%s,)}\n"
         ("g.npz", npz_of(FLOATS % 3, b"1234567890123"), "w.npy must have 12 bytes for its shape (3,), got 13"),
         ("g.npz", npz_of(FLOATS % -3), "w.npy must have"),
         ("g.npz", npz_of(FLOATS.replace("<f4", "O") % 3, b"\x80\x04."), NO_FLOATS),
-        ("g.safetensors", b"", "the header must fit into the 0 bytes of the file"),
-        ("g.safetensors", safetensors_of("BF16", 3), "w must have as many bytes as its shape (3,) requires, got 4"),
+        ("g.safetensors", b"", "the file must have at least 8 bytes, got 0"),
+        ("g.safetensors", safetensors_of("BF16", 3), "as many bytes as its shape (3,) requires, got data_offsets 0 and 4"),
         ("g.safetensors", safetensors_of("I32", 1), NO_FLOATS),
     ],
 )

@@ -237,8 +237,8 @@ def test_step_pattern_finds_the_lines_of_steps(pattern, numbers, lines):
     [
         ("(", r"step_pattern must be a regular expression, got '\('"),
         ("stage", "step_pattern 'stage' matches nothing in the log"),
-        (r"step (?P<step>\S+)", "the group 'step' of step_pattern must match an integer, got '5,000' in 'step 5,000'"),
-        (r"step|(?P<step>\d+)", "the group 'step' of step_pattern must match an integer, got None in 'step'"),
+        (r"step (?P<step>\S+)", "the group 'step' of step_pattern must match digits only, got '5,000' in 'step 5,000'"),
+        (r"step|(?P<step>\d+)", "the group 'step' of step_pattern must match digits only, got None in 'step'"),
     ],
 )
 def test_invalid_step_pattern_raises_an_error(pattern, message):

@@ -57,7 +57,7 @@ def write_file(path: str | os.PathLike[str], mapping: Mapping[str, Any]) -> None
     The file is replaced atomically: it always contains either its old content or the complete mapping.
 
     Args:
-        path: See `read_file`.
+        path: See `read_file`; a .ckpt file cannot be written.
         mapping: Numbers and arrays by name; a JSON file can also hold strings, lists and nested mappings.
 
     Raises:
