@@ -97,7 +97,7 @@ def _jmp(operation: str, max_norm: float) -> Callable[..., object]:
         gradients = jmp.DynamicLossScale(scale).unscale(tree)
         return gradients, jmp.all_finite(gradients)
 
-    return _composed(operation, unscaled, jmp.all_finite, optax.global_norm, _optax_clip(max_norm))
+    return _composed(operation, unscaled, jmp.all_finite, optax.tree.norm, _optax_clip(max_norm))
 
 
 def _flax(operation: str, max_norm: float = 1.0) -> Callable[..., object]:
@@ -111,7 +111,7 @@ def _flax(operation: str, max_norm: float = 1.0) -> Callable[..., object]:
         _, finite, _, gradients = flax.training.dynamic_scale.DynamicScale(scale=scale).value_and_grad(loss)(tree)
         return gradients, finite
 
-    return _composed(operation, unscaled, None, optax.global_norm, _optax_clip(max_norm))
+    return _composed(operation, unscaled, None, optax.tree.norm, _optax_clip(max_norm))
 
 
 def _optax_clip(max_norm: float) -> Callable[[Any, jax.Array], Any]:
