@@ -59,7 +59,7 @@ def check_device(device: Any) -> None:
 
 
 def scale_of(value: Any, name: str) -> float:
-    """Return a scale as a float: *value* itself, or the only element of a tensor."""
+    """Return a scale as a float: *value* itself, or the only element of a tensor. Reject an invalid scale."""
     if isinstance(value, torch.Tensor) and value.requires_grad:
         raise ValueError(f"{name} must not require gradients, got {excerpt(value)}")
     scale = number_of(value, name)
