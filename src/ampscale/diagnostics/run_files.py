@@ -24,6 +24,7 @@ from .verdicts import Diagnosis
 
 FORMAT, VERSION = "ampscale-run", 1
 _CHUNK = 2**18  # bytes; larger chunks are slower, since their objects do not fit into the processor's caches
+_INVALID_LINE = (ValueError, TypeError, LookupError, OverflowError, RecursionError)  # errors of `parse_lines`
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,7 +199,7 @@ class RunReader:
             raise ValueError(f"a run file must have at most {MOST_STEPS} steps, got more")
         try:
             columns, others, measurements, diagnoses = parse_lines(text, self._steps)
-        except (ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
+        except _INVALID_LINE as error:
             self._raise(text, error)
         self._columns.append(columns)
         self._measurements += measurements
@@ -209,11 +210,14 @@ class RunReader:
 
     def _raise(self, text: bytes, error: Exception) -> NoReturn:
         """Raise a ValueError with the number of the first line that is not valid."""
-        for number, line in enumerate(text.split(b"\n"), start=self._lines + 1):
+        for number, line in enumerate(text.split(b"\n")[:-1], start=self._lines + 1):
             try:
                 check_line(line)
-            except ValueError as line_error:
-                raise ValueError(f"line {number}: {line_error}") from None
+                parse_lines(line + b"\n", 0)
+            except _INVALID_LINE as line_error:
+                is_too_large = isinstance(line_error, OverflowError)
+                reason = "each integer must be in the range of int64" if is_too_large else line_error
+                raise ValueError(f"line {number}: {reason}") from None
         raise ValueError(f"lines {self._lines + 1} to {number}: {error}") from None
 
 
