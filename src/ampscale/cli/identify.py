@@ -222,7 +222,11 @@ def _setting(value: Any) -> str:
 
 
 def _expected_and_observed(contradiction: Contradiction, rejection: str) -> tuple[str, str]:
-    """Return the expected scales and the observed scale, with all digits only if their short forms are equal."""
+    """
+    Return the expected scales and the observed scale as texts, with all digits only if their short forms are equal.
+
+    If no scales were compared, return the reason and "".
+    """
     if rejection or contradiction.undecided:
         return rejection or "too many states to search", ""
     for text_of in (exact, repr):
