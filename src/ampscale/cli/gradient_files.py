@@ -65,7 +65,7 @@ def _from_archive(path: Path, progress: Callable[[float], None]) -> Iterator[Gra
 
 
 def _array(file: Any, name: str, size: int) -> np.ndarray | None:
-    """Return the array of an entry; None if it has no floating-point numbers."""
+    """Return the array of an entry, which has *size* bytes; None if it has no floating-point numbers."""
     try:
         version = np.lib.format.read_magic(file)
         if version not in _HEADER_READERS:

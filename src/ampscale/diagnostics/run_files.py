@@ -44,8 +44,8 @@ class Run:
         norms: Global norms of the unscaled gradients: float64; NaN also if unknown.
         measurements: Statistics and histograms, in the order of the steps.
         diagnoses: Diagnoses, in the order of the steps.
-        others: Records of the steps that the columns do not describe completely, by the index of the step: skipped steps, and
-            steps with further members. The records are without measurements.
+        others: Records without measurements, by the index of the step: at least of all skipped steps, and of all steps with
+            members that are not columns.
     """
 
     rule: LossScaleRule | None

@@ -23,7 +23,7 @@ _OPTIONAL = ("loss", "norm")
 _NUMBERS_ONLY, _DELETED = bytes.maketrans(b"u\n", b"1,"), b'{}":_abcdfghijklmnopqrstvwxyze'
 
 
-def _shape(names: Iterable[str]) -> str:
+def _line_pattern(names: Iterable[str]) -> str:
     """Return a regular expression for consecutive lines of applied steps that have the members *names*."""
     number = "-?[0-9.]++(?:e-[0-9]++)?+"
     members = (f'"{name}":{"true" if COLUMNS[name] is np.bool_ else number}' for name in names)
@@ -31,7 +31,7 @@ def _shape(names: Iterable[str]) -> str:
 
 
 _SHAPES = [[name for name in COLUMNS if name not in left_out] for left_out in ((), ("loss",), ("norm",), _OPTIONAL)]
-_PLAIN = re.compile("|".join(map(_shape, _SHAPES)).encode())
+_PLAIN = re.compile("|".join(map(_line_pattern, _SHAPES)).encode())
 
 
 class Histograms(NamedTuple):

@@ -54,7 +54,7 @@ class CallTable:
         """Raise the error of *call* in *state*, if there is one; the message names *site*, where the earlier call was."""
         result = self.results[state][call]
         if isinstance(result, Error):
-            raise RuntimeError(result.replace("{call}", call.partition("(")[0]).replace("{at}", at(site)))
+            raise RuntimeError(result.replace("{call}", call.partition("(")[0]).replace("{at}", location_text(site)))
 
 
 def call_site() -> Site:
@@ -65,8 +65,8 @@ def call_site() -> Site:
     return frame.f_code, frame.f_lasti
 
 
-def at(site: Site | None) -> str:
-    """Return " at train.py:31"; the path is relative if the file is in the working directory. Return "" without a site."""
+def location_text(site: Site | None) -> str:
+    """Return text such as " at train.py:31", with a relative path if the file is in the working directory; "" without a site."""
     if site is None:
         return ""
     code, index = site

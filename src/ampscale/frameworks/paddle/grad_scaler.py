@@ -43,8 +43,8 @@ class GradScaler(StoredScale):
         use_dynamic_loss_scaling: If False, the scale is fixed; steps with an overflow are still skipped.
         decr_count: "accumulated", as in Paddle's documentation: a finite step does not reset the overflow count.
             "consecutive", as in Paddle's code: a finite step resets it.
-        communicator: Averages gradients before they are unscaled, unless its `mean` is False, and combines the flags of all
-            ranks; see `ampscale.distributed`.
+        communicator: Averages gradients before they are unscaled, unless created with ``mean=False``, and combines the flags of
+            all ranks; see `ampscale.distributed`.
         monitor: Observes each step: a `diagnostics.Monitor`, or any object with the same methods. A copy of the scaler has no
             monitor.
 

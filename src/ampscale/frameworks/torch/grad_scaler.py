@@ -41,9 +41,9 @@ class GradScaler(StoredScale):
         backoff_factor: Factor applied when the scale backs off; in (0, 1).
         growth_interval: Number of consecutive steps with finite gradients after which the scale grows.
         enabled: If False, `scale` returns its argument and `step` only steps the optimizer.
-        communicator: Averages gradients before they are unscaled, unless its `mean` is False as required for DDP, and combines
-            the flags of all ranks; see `ampscale.distributed`. By default, gradients that are DTensors are checked by all ranks
-            of their device meshes together, with a time limit of 60 s, and other gradients by each rank alone.
+        communicator: Averages gradients before they are unscaled, unless created with ``mean=False`` as DDP requires, and
+            combines the flags of all ranks; see `ampscale.distributed`. By default, gradients that are DTensors are checked by
+            all ranks of their device meshes together, with a time limit of 60 s, and other gradients by each rank alone.
         monitor: Observes each step: a `diagnostics.Monitor`, or any object with the same methods. A copy of the scaler has no
             monitor.
 

@@ -22,7 +22,7 @@ from .._grad_scaler import Progress
 from .._validation import FLOOR, check_keys, is_empty, rule_with, warn_of_unused
 from .observer import Observer
 from .optimizer_step import update_scale
-from .validation import if_power_of_two, scale_of
+from .validation import power_of_two_or_zero, scale_of
 
 _CONSTANTS = ("growth_factor", "backoff_factor", "growth_interval")
 _FIELDS = {name: name for name in ("init_scale", *_CONSTANTS)}  # fields of the rule, by the constructor's argument names
@@ -49,7 +49,7 @@ class StoredScale:
         self._enabled = enabled
         self._rule = rule_with(replace(presets.torch(), min_scale=FLOOR), _FIELDS, **constants)
         self._state = self._rule.init(like=torch.empty(()))
-        self._least_scale = if_power_of_two(self._rule, self._rule.init_scale)  # lower bound (a power of two), or 0.0 for none
+        self._least_scale = power_of_two_or_zero(self._rule, self._rule.init_scale)  # lower bound of the scale; 0.0 for none
         self._is_captured = False  # True if a CUDA graph may update the scale without a call of this object
         self._may_exceed_interval = False  # True if the count may exceed `growth_interval`
         self._call_state, self._lock = UNPLACED, RLock()  # state in the table of calls; the lock guards the scale and the count
@@ -167,7 +167,7 @@ class StoredScale:
         # An update to a given scale ends the iteration; loading a state dict keeps the progress of the optimizers.
         rule, may_exceed, progress = (self._rule, self._may_exceed_interval, {}) if rule is None else (rule, True, self._progress)
         self._call_state, self._updated_at, self._rule, self._progress = WRITING, site, rule, progress
-        self._may_exceed_interval, self._least_scale = may_exceed, if_power_of_two(rule, scale)
+        self._may_exceed_interval, self._least_scale = may_exceed, power_of_two_or_zero(rule, scale)
         self._state.scale.fill_(scale)
         if good_steps is not None:
             self._state.good_steps.fill_(good_steps)
@@ -176,7 +176,7 @@ class StoredScale:
     def _set_rule(self, **constants: Any) -> None:
         rule = rule_with(self._rule, _FIELDS, **constants)
         with self._lock:
-            self._rule, self._least_scale, self._may_exceed_interval = rule, if_power_of_two(rule, self._least_scale), True
+            self._rule, self._least_scale, self._may_exceed_interval = rule, power_of_two_or_zero(rule, self._least_scale), True
 
     def _scale_lower_bound(self) -> float:
         """Return `_least_scale`, but at most `FLOOR` once a CUDA graph was captured, since replays change the scale."""
