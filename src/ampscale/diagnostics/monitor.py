@@ -242,6 +242,7 @@ class Monitor:
         return diagnosis
 
     def _report_stall(self, run: "_Run", diagnosis: Diagnosis) -> None:
+        """At the first step of a stall, warn, raise a `StalledError` or call the function *on_stall*."""
         is_new = diagnosis.stall is not None and not run.stalled
         run.stalled = diagnosis.stall is not None
         if not is_new:
@@ -280,6 +281,7 @@ class Monitor:
         return tuple(not rows for rows in rows_of_ranks), rows_at_fault and statistics_of(rows_at_fault)
 
     def _run(self, owner: Any) -> "_Run":
+        """Return the run of *owner*, which is created at its first step."""
         if id(owner) not in self._runs:
             self._runs[id(owner)] = _Run(owner, Diagnoser(self._limits))
         return self._runs[id(owner)]

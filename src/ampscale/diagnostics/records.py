@@ -172,6 +172,7 @@ def encoded(value: Any) -> Any:
 
 
 def _number(value: Any) -> float:
+    """Return a number from JSON as a float. Infinities and NaNs are strings there."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if not (is_number or value in ("inf", "-inf", "nan")):
         raise TypeError(f'expected a finite number, "inf", "-inf" or "nan", got {excerpt(value)}')

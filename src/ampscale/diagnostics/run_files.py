@@ -226,6 +226,7 @@ def _line(members: dict[str, Any]) -> str:
 
 
 def _header(line: bytes) -> tuple[LossScaleRule | None, tuple[str, ...] | None]:
+    """Return the rule and the names in the first line of a run file."""
     try:
         header = parse_json(line)
     except ValueError:

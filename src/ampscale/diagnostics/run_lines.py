@@ -185,6 +185,7 @@ def _record(entry: dict[str, Any]) -> StepRecord:
 
 
 def _measurement(step: tuple[int, StepRecord], entry: dict[str, Any]) -> Measurement:
+    """Return the measurement of a step, given its index and record, and its JSON object *entry*."""
     (position, record), rows, histograms = step, entry.get("tensors") or None, entry.get("histograms") or None
     scale = 1.0 if record.measured_scale is None else record.measured_scale
     statistics = None if rows is None else _integers(chain.from_iterable(rows)).reshape(len(rows), 8)

@@ -212,6 +212,7 @@ def _unscaled_twice(record: StepRecord, history: History) -> _Result:
 
 
 def _clipped_before(record: StepRecord, history: History) -> _Result:
+    """Detect scaled gradients whose norm, or else whose largest magnitude, is the same in several steps."""
     steps = history.changed if record.change is not None else history.with_norm
     norm = limit = _common([None if step.norm is None else step.norm * step.scale for step in steps])
     if record.change is None:
