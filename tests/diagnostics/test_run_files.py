@@ -101,7 +101,7 @@ def test_histograms_have_gradient_and_exponent_of_each_bin():
     assert list(zip(gradients, exponents, measurement.histograms.counts, strict=True)) == [
         (0, -3, 5), (0, -2, 0), (0, -1, 7), (2, 9, 1),
     ]  # fmt: skip
-    assert measurement.gradients == 3
+    assert measurement.gradient_count == 3
 
 
 @pytest.mark.parametrize(
@@ -118,11 +118,14 @@ def test_histograms_have_gradient_and_exponent_of_each_bin():
         (PLAIN.replace("0.5", "NaN") % 1, "each number must be finite, got NaN"),
         (PLAIN.replace("0.5", "1e999") % 1, "each number must be in the range of float64, got 1e999"),
         (PLAIN.replace("0.5", "9" * 400 + ".0") % 1, "each number must be in the range of float64"),
-        (PLAIN.replace("0.5", "null") % 1, "expected a number, got None"),
-        (PLAIN.replace("0.5", '"0.5"') % 1, "expected a number, got '0.5'"),
-        (PLAIN.replace("0.5", "true") % 1, "expected a number, got True"),
-        (PLAIN.replace("8.0", "true") % 1, "expected a number, got True"),
+        (PLAIN.replace("0.5", "null") % 1, 'expected a finite number, "inf", "-inf" or "nan", got None'),
+        (PLAIN.replace("0.5", '"0.5"') % 1, "or \"nan\", got '0.5'"),
+        (PLAIN.replace("0.5", "true") % 1, 'or "nan", got True'),
+        (PLAIN.replace("8.0", "true") % 1, 'or "nan", got True'),
         (PLAIN.replace("%d", "1.5"), "expected an int, got 1.5"),
+        (PLAIN % 2**63, "each step must be an int64"),
+        (PLAIN.replace("8.0", "9" * 30) % 1, "each scale must be a finite float64 or an int64"),
+        (PLAIN.replace("true", "false") % 2**63, "each integer must be in the range of int64"),
         (PLAIN.replace("true", "tr5ue") % 1, "Expecting value"),
         (PLAIN.replace("true", "1") % 1, "expected true or false, got 1"),
         (PLAIN.replace('"loss"', '"lo5s"') % 1, "unknown members of a step ['lo5s']"),

@@ -92,6 +92,13 @@ def test_calibration_fails_if_no_scale_helps(gradient, message):
         calibrate(lambda scale: np.float32([gradient]) * scale, ampscale.presets.torch())
 
 
+@pytest.mark.parametrize("init_scale", [2.0**-25, 2.0**121])
+def test_calibration_rejects_an_initial_scale_that_it_cannot_try(init_scale):
+    """No gradients are computed."""
+    with pytest.raises(ValueError, match=r"rule must have an init_scale from 2\*\*-24 to 2\*\*120, got"):
+        calibrate(None, ampscale.LossScaleRule(init_scale=init_scale))
+
+
 def step(number, scale, largest=None, infinities=1, finite=True):
     """Return the record of a step with one gradient, whose largest exponent is *largest*; if this is None, it is not measured."""
     tensors = None if largest is None else (TensorStatistics(4, 0, 0, 0, *((0, 0) if finite else (infinities, 1)), -3, largest),)

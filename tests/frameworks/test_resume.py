@@ -247,6 +247,7 @@ def test_a_state_that_does_not_match_the_network_is_rejected():
     cell(data("F"))
     state = cell.state_dict()
     for changed, message in (
+        ({"scale_sense": array([8])}, r"scale_sense must have shape \(\), got \(1,\)"),
         ({"calls": -1}, "calls must be an int from 0"),
         ({"calls": 0}, "accumulated must be None with calls=0, got list"),
         ({"accumulated": None}, "accumulated must not be None with calls=1"),
@@ -254,7 +255,7 @@ def test_a_state_that_does_not_match_the_network_is_rejected():
         ({"accumulated": [array([1, 2, 3])]}, "accumulated must hold an array of shape"),
         ({"ema_params": [array([1, 2, 3])]}, "ema_params must hold an array of shape"),
         ({"ema_params": {"w": array([1, 2])}}, None),
-        ({"ema_params": [array([1, 2], "float16")]}, "ema_params must be float32 for this parameter, got float16"),
+        ({"ema_params": [array([1, 2], "float16")]}, "ema_params must hold an array of float32 for a parameter of float16"),
     ):
         with pytest.raises((TypeError, ValueError), match=message):
             cell.load_state_dict({**state, **changed})

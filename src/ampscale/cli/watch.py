@@ -90,7 +90,7 @@ def _contents(path: Path) -> Iterator[Run | None]:
 
 
 def _state(path: Path, run: Run) -> "Group":
-    """Return text about the run, and a table of the gradients that lose the largest shares at the last measured step."""
+    """Return text about the run, and a table of the first gradients by `Layer.order` at the last measured step."""
     from rich.console import Group
     from rich.text import Text
 
