@@ -333,7 +333,7 @@ def _transformation(learning_rate: LearningRate, direction: Callable[..., Any], 
 def _update_one(
     direction: Callable[..., Any], param: Array, gradient: Array, master: Array, *moments: Array, count: Array, rate: Array
 ) -> tuple[Any, ...]:
-    """Return the update of one parameter, its new master weight, and its new moments."""
+    """Return the update of one parameter, None if *gradient* is None; its new master weight; and its new moments."""
     if gradient is None:
         return None, master, *moments
     if not array_api_compat.is_array_api_obj(gradient):
@@ -366,7 +366,7 @@ def _schedule(learning_rate: LearningRate) -> Callable[[Array, str], Array]:
         return rate_at
     rates = list(learning_rate) if isinstance(learning_rate, list | tuple) else [learning_rate]
     if not rates:
-        raise ValueError("learning_rate must contain at least one rate, got an empty list")
+        raise ValueError(f"learning_rate must contain at least one rate, got {learning_rate!r}")
     for rate in rates:
         check_number(rate, "learning_rate", "a finite number of at least 0, a list of such numbers or a function", 0)
     return rate_at

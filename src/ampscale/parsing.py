@@ -1,7 +1,7 @@
 """
 Strict parsing with limits, so that no input exhausts time, memory or the stack.
 
-This module defines all limits. An input that exceeds a limit raises a ValueError, whose message is one sentence.
+This module defines most limits. An input that exceeds a limit raises a ValueError, whose message is one sentence.
 """
 
 import json

@@ -79,7 +79,7 @@ def get_backend(tree: Tree, **others: Tree) -> Backend:
 
     Raises:
         TypeError: The arrays come from more than one library or device, or a leaf is not an array.
-        RuntimeError: The backend that an installed package provides for these arrays fails to load.
+        RuntimeError: Only the generic backend owns the arrays, and a backend whose library has been imported fails to load.
         ValueError: *tree* contains no arrays, and the configured backend cannot be used.
 
     Spec: BACKENDS-arrays-decide, BACKENDS-failure-reported, SCALING-mixed-rejected.

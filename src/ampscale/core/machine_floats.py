@@ -207,7 +207,7 @@ def _transition(step: Step, state: LossScaleState, finite: bool) -> tuple[LossSc
 
 
 def _are_arrays(state: LossScaleState, dtype: str) -> bool:
-    """Return True if *state* consists of NumPy arrays, not of NumPy scalars, which have shape () too."""
+    """Return True if *state* consists of NumPy arrays and its scale has *dtype* and shape (). NumPy scalars do not count."""
     types = {type(value) for value in state if value is not None}
     return len(types) == 1 and _is_array(state.scale, dtype) and hasattr(state.scale, "__setitem__")
 
@@ -221,7 +221,7 @@ def _is_flag(value: Any) -> bool:
 
 
 def _like(array: Array, number: float | None) -> Array:
-    """Return an array like *array* with the value *number*. Copying is faster than creating an array."""
+    """Return an array like *array* with the value *number*, or None for None. Copying is faster than creating an array."""
     if array is None:
         return None
     new = array.copy()

@@ -16,7 +16,7 @@ from ..core.typing import Array
 from ..parsing import cut
 
 FIRST_NAMES = ("call", "layout")  # settings to report first, since they explain differences in other settings
-STRUCTURE = "gradients structure"  # setting whose items are paths, which messages show without their indices
+STRUCTURE = "gradients structure"  # setting whose items are paths: messages leave out the index of an item
 Settings = Mapping[str, Any]  # settings by name; JSON can represent the values
 
 
