@@ -232,7 +232,7 @@ def Momentum(  # noqa: N802
     1.5
     0.75
     """
-    _check_unit(momentum, "momentum")
+    _check_decay(momentum, "momentum")
     check_number(weight_decay, "weight_decay", "a finite number of at least 0", 0)
     check_bool(nesterov, "nesterov")
 
@@ -274,8 +274,8 @@ def AdamW(  # noqa: N802
     >>> network.params.round(3)
     array([0.5, 1.5], dtype=float32)
     """
-    _check_unit(beta1, "beta1")
-    _check_unit(beta2, "beta2")
+    _check_decay(beta1, "beta1")
+    _check_decay(beta2, "beta2")
     check_number(epsilon, "epsilon", "a positive, finite number", 0, above=True)
     check_number(weight_decay, "weight_decay", "a finite number of at least 0", 0)
 
@@ -380,5 +380,5 @@ def _check_params(params: Tree) -> None:
             raise ValueError(f"{path} must be detached, since torch would record every step: pass {path}.detach()")
 
 
-def _check_unit(value: Any, name: str) -> None:
+def _check_decay(value: Any, name: str) -> None:
     check_number(value, name, "a number of at least 0 and below 1", 0, math.nextafter(1, 0))

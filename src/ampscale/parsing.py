@@ -41,7 +41,7 @@ def parse_json(text: str | bytes) -> object:
     Raises:
         TypeError: *text* is neither a str nor bytes.
         ValueError: The text is not JSON in UTF-8, exceeds a limit, repeats a key within an object, or contains NaN, an
-            infinity or a number beyond the range of float64.
+            infinity or a float beyond the range of float64.
 
     >>> parse_json('{"scale": 1024.0}')
     {'scale': 1024.0}

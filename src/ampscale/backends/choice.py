@@ -99,7 +99,7 @@ def use_backend(name: str) -> Choice:
     The choice belongs to the current context of `contextvars`: other threads and asyncio tasks are not affected.
 
     Args:
-        name: One of `list_backends()`. Its library is imported.
+        name: One of `list_backends()`. The library of this backend is imported.
 
     Returns:
         A context manager that returns the Array API namespace of the backend, and restores the previous choice on exit.

@@ -184,6 +184,7 @@ def _backoff(rule: RuleConstants, constants: RoundedConstants[float]) -> Callabl
 
 
 def _rounding(rule: RuleConstants) -> Callable[[float], float]:
+    """Return the function that rounds a number to the dtype of *rule*."""
     return _to_float32 if rule.dtype == "float32" else _unchanged
 
 
@@ -196,6 +197,7 @@ def _unchanged(value: float) -> float:
 
 
 def _transition(step: Step, state: LossScaleState, finite: bool) -> tuple[LossScaleState, bool]:
+    """Do what `transition_host` does, for a state of Python numbers."""
     scale, good_steps, bad_steps, window_steps, pending = state
     new_state = step((scale, good_steps, bad_steps, window_steps or 0, scale if pending is None else pending), finite)
     if new_state is None:
@@ -213,6 +215,7 @@ def _are_arrays(state: LossScaleState, dtype: str) -> bool:
 
 
 def _is_array(value: Any, dtype: str) -> bool:
+    """Return True if *value* is a NumPy array or scalar of *dtype* and shape ()."""
     return is_numpy_array(value) and value.shape == () and value.dtype == dtype
 
 

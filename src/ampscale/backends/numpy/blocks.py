@@ -104,7 +104,7 @@ def _parts(source: Array, target: Array) -> Iterator[tuple[Array, Array]]:
 
 
 def _run_block_host(op: FusedOp, block: Block) -> tuple[bool, list[float], Array]:
-    """Run *op* on *block*. Return True if the results are finite or unchecked, and the requested sums of squares and statistics."""
+    """Run *op* on *block*. Return True if the results are finite or unchecked, the sums of squares, and the statistics."""
     is_one = len(block.indices) == 1
     values = block.sources[0] if is_one else _gathered(block.sources)
     rows = _statistics(values, block) if op.measures else np.empty((0, len(COLUMNS)), np.int32)
