@@ -206,7 +206,7 @@ def check_state(state: Any) -> None:
 def _check_optional_arrays(rule: RuleConstants, state: LossScaleState) -> None:
     for name, required in (("window_steps", rule.overflow_tolerance is not None), ("pending_scale", rule.delayed_update)):
         if (getattr(state, name) is not None) != required:
-            expected = "an array or a Python int or float" if required else "None"
+            expected = "an array or a number" if required else "None"
             raise ValueError(f"state.{name} must be {expected} for this rule; create the state with rule.init()")
 
 
