@@ -84,7 +84,7 @@ def test_invalid_scale_raises():
 def test_invalid_leaf_raises():
     """The error contains the path and the dtype or type. If libraries or devices differ, it lists all of them."""
     one, strict = np.ones(1, F32), array_api_strict.ones(1)
-    integers = r"^tree\['w'\]\[1\] must be floating-point or complex .*, got {}$"
+    integers = r"^tree\['w'\]\[1\] must be floating-point or complex, got {}$"
     assert_rejected(
         SCALABLE,
         [(({"w": [one, np.ones(1, dtype)]},), {}, TypeError, integers.format(dtype)) for dtype in ("bool", "int8", "uint64")],
@@ -152,7 +152,7 @@ def test_one_odd_leaf_among_a_thousand_is_named():
     mixed = r"tree\[7\] from numpy on cpu; 991 more from numpy on cpu; tree\[500\] from array_api_strict on .*CPU"
     rows = [
         (of_numpy, "w", TypeError, r"^tree\[500\] must be an array, or a tuple, .* got str$"),
-        (of_numpy, np.ones(1, np.int32), TypeError, r"^tree\[500\] must be floating-point or complex .* got int32$"),
+        (of_numpy, np.ones(1, np.int32), TypeError, r"^tree\[500\] must be floating-point or complex, got int32$"),
         (of_numpy, frozen(np.ones(1)), ValueError, r"^out\[500\] must be writable, got a read-only array$"),
         (of_numpy, np.float64(1), TypeError, r"^out\[500\] must be a mutable array, got float64$"),
         (of_numpy, strict(), TypeError, mixed),

@@ -67,7 +67,7 @@ def test_state_of_another_rule_raises():
     cases = []
     for like in (1.0, np.zeros(()), np.zeros(3)):
         for other, name in others:
-            for source, target, expected in ((plain, other, "an array"), (other, plain, "None")):
+            for source, target, expected in ((plain, other, "an array or a number"), (other, plain, "None")):
                 state = source.init(like=like)
                 for method in (target.update, target.would_raise):
                     call, message = partial(method, state, True), f"^state.{name} must be {expected} for this rule"

@@ -10,7 +10,7 @@ from zipfile import BadZipFile, ZipFile
 import numpy as np
 
 from ..checkpoints.files import safetensors
-from ..files import check_regular
+from ..files import check_before_opening
 from ..parsing import MOST_ENTRIES, cut, excerpt
 
 LARGEST_ARRAY = 2**33  # bytes of an array in memory; a compressed entry of an archive can expand a thousand times
@@ -42,7 +42,7 @@ def read_gradients(path: Path, progress: Callable[[float], None]) -> Iterator[Gr
     readers = {".npz": _from_archive, ".safetensors": _from_safetensors}
     if path.suffix not in readers:
         raise ValueError(f"{path} must end in {' or '.join(readers)}, got {excerpt(path.suffix)}")
-    check_regular(path)
+    check_before_opening(path)
     try:
         yield from readers[path.suffix](path, progress)
     except (BadZipFile, NotImplementedError, EOFError, RuntimeError) as error:

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..core.rule import LossScaleRule
-from ..files import check_regular
+from ..files import check_before_opening
 from ..parsing import LONGEST_JSON, LONGEST_RUN, MOST_ENTRIES, MOST_STEPS, cut, excerpt, parse_json
 from .records import StepRecord, encoded, to_json
 from .run_lines import COLUMNS, Measurement, check_line, empty_columns, parse_lines
@@ -117,7 +117,7 @@ def read_run(path: str | os.PathLike[str], progress: Callable[[float], None] | N
     ...     read_run(file.name).scales
     array([1024.])
     """
-    check_regular(path, LONGEST_RUN)
+    check_before_opening(path, LONGEST_RUN)
     reader, size = RunReader(), max(1, os.stat(path).st_size)
     with open(path, "rb") as file:
         while data := file.read(_CHUNK):

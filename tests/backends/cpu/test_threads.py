@@ -46,7 +46,7 @@ def test_an_invalid_number_of_threads_raises(monkeypatch):
     array = np.ones(5_000_000)
     for wrong in ("0", "-1", "two", "", "1.5", " 2"):
         monkeypatch.setenv(threads.VARIABLE, wrong)
-        with pytest.raises(ValueError, match=f"AMPSCALE_THREADS must be a positive int, got {wrong!r}"):
+        with pytest.raises(ValueError, match=f"AMPSCALE_THREADS must be a positive int of at most nine digits, got {wrong!r}"):
             backend.all_finite([array])
 
 
