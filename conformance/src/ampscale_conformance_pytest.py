@@ -23,7 +23,7 @@ def pytest_addoption(parser: "pytest.Parser") -> None:
     """Add the options. Each is None by default."""
     group = parser.getgroup("ampscale", f"conformance of a loss scaler: --pyargs {SUITE}")
     for name, (metavar, help) in OPTIONS.items():
-        group.addoption(f"--ampscale-{name}", metavar=metavar, help=help)
+        group.addoption(f"--ampscale-{name}", metavar=metavar, help=help, type=float if name == "seconds" else None)
 
 
 def pytest_configure(config: "pytest.Config") -> None:

@@ -27,7 +27,7 @@ DEFAULTS = {
     "max_scale": LARGEST,
 }
 INEXACT = {"MACHINE-arithmetic", "MACHINE-float64-factor", "MACHINE-divide-on-backoff"}
-RETURN_STEPS = 24  # number of steps in which a scale must return to its start, before the next pattern begins
+RETURN_STEPS = 24  # most steps after a pattern that return the scale to its start
 
 Only = tuple[Callable[[LossScaleRule], bool], str]  # a condition on the rule, and the reason if it is not met
 
@@ -133,23 +133,17 @@ def every_pattern(rule: LossScaleRule, length: int) -> str:
 
 
 def trace(
-    name: str,
-    finite: str,
-    catches: str,
-    *needs: str,
-    about: str | None = "",
-    only: Only | None = None,
-    **settings: Any,
+    name: str, finite: str, catches: str, *needs: str, about: str | None = "", only: Only | None = None, **settings: Any
 ) -> Case:
     """
     Return a case that runs a scaler in lockstep with the oracle along the overflow trace *finite*.
 
     Args:
-        name: "CLAUSE/id". The clause must determine one of the steps, otherwise the case is unsupported.
+        name: "CLAUSE/id".
         finite: Overflow trace, one "+" (finite) or "-" (overflow) per step.
         catches: Bug that the case detects.
         needs: Capabilities.
-        about: Another clause that must determine one of the steps instead; None if none is required.
+        about: Clause that must determine a step, or the case is unsupported; by default that of *name*, and None for no clause.
         only: Condition on the rule.
         settings: Constants, in addition to the default ones.
     """

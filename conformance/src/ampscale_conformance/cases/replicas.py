@@ -40,10 +40,10 @@ def draw_rule(pick: Pick, info: ImplementationInfo, top: bool = False) -> dict[s
 
 def replicas(name: str, script: str, catches: str) -> Case:
     """Return a case that takes these steps and checks all scales after each. A word of another length starts new replicas."""
-    return named(name, 4, catches, partial(_take, words=script.split()), {"replicas"})
+    return named(name, 4, catches, partial(_take_steps, words=script.split()), {"replicas"})
 
 
-def _take(subject: Subject, words: Sequence[str]) -> None:
+def _take_steps(subject: Subject, words: Sequence[str]) -> None:
     for size, steps in groupby(words, len):
         _follow(subject, simple_rule(subject, growth_interval=1), [size], [("agree", 0, signs) for signs in steps])
 

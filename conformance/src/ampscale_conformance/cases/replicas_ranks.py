@@ -1,5 +1,5 @@
 """
-Chapter 60, replicas: real processes that share one scale, each of which trains on arrays of its own or on parts of arrays.
+Chapter 60, replicas: real processes that share one scale, each of which has whole arrays, parts of them, or arrays of its own.
 
 A script has a word per step with a sign per rank. For several arrays, ranks are separated by commas and have a sign per array.
 At the word `load`, all ranks save their state and load it.
@@ -60,23 +60,23 @@ def _train(subject: Subject, placements: Sequence[str], steps: Sequence[Any], op
 
 def errors(name: str, catches: str, numbers: str, *needs: str, placement: str = "distinct", **options: Any) -> Case:
     """Return a case with these options of `train_on_ranks`, which checks that the error of each rank contains these numbers."""
-    check = partial(_fail, numbers=set(numbers.split()), placement=placement, options=options)
+    check = partial(_check_errors, numbers=set(numbers.split()), placement=placement, options=options)
     return named(name, 5, catches, check, {"ranks", _NEEDS.get(placement, "ranks"), "rank-errors", *needs})
 
 
-def _fail(subject: Subject, numbers: set[str], placement: str, options: dict[str, Any]) -> None:
-    ranks, message = [str(rank) for rank in range(3) if rank != options.get("late")], ""
+def _check_errors(subject: Subject, numbers: set[str], placement: str, options: dict[str, Any]) -> None:
+    failing, message = [str(rank) for rank in range(3) if rank != options.get("late")], ""
     try:
         subject.call("train_on_ranks", simple_rule(subject), [placement], [[[1.0]] * 3] * 2, 1, **options)
     except Raised as error:
         message = str(error)
     texts = dict(re.findall(r"rank (\d+): (.*?)(?=; rank \d+: |$)", message, re.DOTALL))
-    subject.expect(set(ranks) <= set(texts), f"expected an error of the ranks {', '.join(ranks)}, got {message or 'none'}")
-    missing = [rank for rank in ranks if not numbers <= set(re.findall(r"\d+", texts[rank]))]
+    subject.expect(set(failing) <= set(texts), f"expected an error of the ranks {', '.join(failing)}, got {message or 'none'}")
+    missing = [rank for rank in failing if not numbers <= set(re.findall(r"\d+", texts[rank]))]
     subject.expect(not missing, f"expected {' and '.join(sorted(numbers))} in the error of each rank, got {message}")
 
 
-def _keep(subject: Subject) -> None:
+def _check_unchanged(subject: Subject) -> None:
     rule = simple_rule(subject, init_scale=1024.0, growth_interval=1)
     scales = [1024.0, 512.0, 1024.0]
     results = subject.call("train_on_ranks", rule, ["distinct"], [[[1.0]] * 3] * 2, 1, scale=scales, returns=True)
@@ -155,7 +155,7 @@ CASES = (
         "REPLICAS-agreement-first/an-error-leaves-all-ranks-as-they-were",
         5,
         "early change: a rank has stepped, or has another scale, although the ranks did not agree",
-        _keep,
+        _check_unchanged,
         {"ranks", "distinct", "rank-errors"},
     ),
     errors(

@@ -1,7 +1,7 @@
 """
 Adapter of an implementation that replies to protocol messages: each call is a request. process.py runs the implementation.
 
-An error ends the process and affects no other case: the next request without objects of that process starts a new one.
+An interruption ends the process and affects no other case: the next request without objects of that process starts a new one.
 """
 
 from collections.abc import Callable, Mapping
@@ -143,7 +143,7 @@ class Client(RemoteMethods):
     def number(self, kind: str, value: Any) -> int:
         """Return the number of an object of this process and case; raise Crashed if the object is older."""
         if not isinstance(value, RemoteObject) or value.kind != kind:
-            raise TypeError(f"expected a {kind} of this implementation, got {value!r}")
+            raise TypeError(f"{kind} must be an object of this implementation, got {value!r}")
         if value.generation != self._generation:
             raise Crashed(f"{kind} {value.number} is no longer valid: {self._end_reason}")
         return value.number

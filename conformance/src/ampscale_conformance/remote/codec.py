@@ -245,7 +245,7 @@ def read_array(encoded: Any, library: str) -> Any:
         reject(f"bit patterns that match {digits.pattern}", encoded["bits"])
     shape = read_list(encoded["shape"])
     if len(shape) > _DIMENSIONS or not all(type(size) is int and size <= LARGEST for size in shape):
-        reject(f"at most {_DIMENSIONS} integer sizes", shape)
+        reject(f"at most {_DIMENSIONS} integer sizes up to 2**53 - 1", shape)
     bits = Bits(encoded["dtype"], tuple(shape), tuple(int(item, 16) for item in encoded["bits"]))
     try:
         return from_bits(bits, library)
