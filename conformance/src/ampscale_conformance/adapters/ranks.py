@@ -1,8 +1,8 @@
 """
 Runs of a function of an adapter's module in real processes, one for each rank.
 
-Importing a library takes seconds. Therefore the processes wait for the next call, until a call requires other processes, one of
-them fails, or this process ends. Jobs and results are JSON files.
+Importing a library takes seconds. Therefore the processes wait for the next call, until a call requires other processes or
+fails, or this process ends. Jobs and results are JSON files.
 """
 
 import atexit

@@ -178,7 +178,7 @@ def another_process_goes_on(subject: Subject) -> None:
         subject.expect(actual == target, f"in another process, state {runs.index(run)}: expected scales {target}, got {actual}")
 
 
-def _steps_compiled(subject: Subject) -> None:
+def _check_compiled_steps(subject: Subject) -> None:
     run_with_top(subject, partial(draw_on_arrays, length=16, compiled=True), ["compiled 60"])
     with suppress(Unsupported):
         run_draws(subject.compiled(), draw_training, ["cells 23"])
@@ -197,7 +197,7 @@ CASES = (
         "STEP-compiled/compiled-it-moves-to-the-same-scales",
         4,
         "lost constant: min_scale, growth_interval or a count has no effect when compiled, or the scale is one from compilation",
-        _steps_compiled,
+        _check_compiled_steps,
         {"jit"},
     ),
     compiled_it_unscales_to_the_same_bits,

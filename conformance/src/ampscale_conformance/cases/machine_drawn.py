@@ -114,7 +114,7 @@ def _run_walk(subject: Subject, rules: Sequence[dict[str, Any]], turns: Sequence
     subject.expect(given == expected, f"expected the rules {expected} to be unchanged, got {given}")
 
 
-def _walks(subject: Subject, kinds: Sequence[str]) -> None:
+def _run_drawn_walks(subject: Subject, kinds: Sequence[str]) -> None:
     run_draws(subject, partial(draw_walk, kinds=kinds), numbered(" ".join(kinds), 25))
 
 
@@ -143,13 +143,13 @@ def follows_drawn_traces(subject: Subject) -> None:
 @case("MACHINE-pure", 0, "shared state: scalers change each other, reading changes the scale, or unread steps are lost")
 def scalers_take_turns(subject: Subject) -> None:
     """Some scalers have the same constants."""
-    _walks(subject, TURNS)
+    _run_drawn_walks(subject, TURNS)
 
 
 @case("STEP-resume", 0, "lost state: a scaler continues otherwise after saving or loading, or changes what was saved", "resume")
 def saves_and_loads_in_turns(subject: Subject) -> None:
     """A saved state is loaded several times, and its scaler continues. Then a long window and smaller constants are tested."""
-    _walks(subject, RESUMING)
+    _run_drawn_walks(subject, RESUMING)
     if "growth_interval" in subject.supported.parameters:
         run = LockstepRun(subject, subject.rule(growth_interval=LONG)).advance("-" + "+" * (LONG - 3))
         for continued in (run.loaded(subject.call("save", run.handle)), run):
@@ -180,7 +180,7 @@ def _load_with_smaller_count(subject: Subject, finite: str, *rules: LossScaleRul
 @case("MACHINE-next-step", 1, "wrong time: tensors are scaled by another scale than the present one, or count as a step")
 def tensors_and_updates_take_turns(subject: Subject) -> None:
     """Scaling, unscaling and checks between the updates of several scalers."""
-    _walks(subject, WITH_TENSORS)
+    _run_drawn_walks(subject, WITH_TENSORS)
 
 
 @case("MACHINE-growth-window", 0, "other constants: with the published ones, the scale starts, backs off or grows otherwise")

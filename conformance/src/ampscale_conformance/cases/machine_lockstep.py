@@ -153,11 +153,7 @@ def trace(
 
 
 def run_lockstep(
-    subject: Subject,
-    finite: str,
-    settings: dict[str, Any],
-    about: str | None = None,
-    only: Only | None = None,
+    subject: Subject, finite: str, settings: dict[str, Any], about: str | None = None, only: Only | None = None
 ) -> None:
     """Run the case that `trace` describes."""
     rule = supported_rule(subject, finite, about, **settings)

@@ -24,7 +24,7 @@ _NEEDS = {"sharded": "sharded", "distinct": "distinct", "grid half": "mixed-mesh
 _NEEDS |= {"reduced sharded": "mixed-placements", "sharded reduced": "mixed-placements"}
 
 
-def ranks(name: str, script: str, catches: str) -> Case:
+def rank_case(name: str, script: str, catches: str) -> Case:
     """
     Return a case that trains on ranks and checks all scales and steps. The script begins with the placement of each array.
 
@@ -58,7 +58,7 @@ def _train(subject: Subject, placements: Sequence[str], steps: Sequence[Any], op
         subject.expect(len(finite) > 1 or set(applied) == finite, message)
 
 
-def errors(name: str, catches: str, numbers: str, *needs: str, placement: str = "distinct", **options: Any) -> Case:
+def error_case(name: str, catches: str, numbers: str, *needs: str, placement: str = "distinct", **options: Any) -> Case:
     """Return a case with these options of `train_on_ranks`, which checks that the error of each rank contains these numbers."""
     check = partial(_check_errors, numbers=set(numbers.split()), placement=placement, options=options)
     return named(name, 5, catches, check, {"ranks", _NEEDS.get(placement, "ranks"), "rank-errors", *needs})
@@ -77,6 +77,7 @@ def _check_errors(subject: Subject, numbers: set[str], placement: str, options: 
 
 
 def _check_unchanged(subject: Subject) -> None:
+    """Check that a last step in which the scales differ, an error, is applied by no rank and changes no scale."""
     rule = simple_rule(subject, init_scale=1024.0, growth_interval=1)
     scales = [1024.0, 512.0, 1024.0]
     results = subject.call("train_on_ranks", rule, ["distinct"], [[[1.0]] * 3] * 2, 1, scale=scales, returns=True)
@@ -124,27 +125,27 @@ REPLICAS-mixed-meshes/a-smaller-mesh-can-be-last | grid half: ++,++,++,++ i+,++,
 """
 
 CASES = (
-    *(ranks(row.name, row.script, row.catches) for row in rows(_SCRIPTS)),
-    errors(
+    *(rank_case(row.name, row.script, row.catches) for row in rows(_SCRIPTS)),
+    error_case(
         "REPLICAS-settings-compared/another-rule-on-one-rank-is-an-error",
         "missing comparison: ranks with different constants take different decisions, possibly days later",
         "",
         growth_interval=[17, 19, 17],
     ),
-    errors(
+    error_case(
         "REPLICAS-settings-compared/another-limit-on-one-rank-is-an-error",
         "missing comparison: ranks that clip to different norms have different parameters",
         "",
         "clip",
         max_norm=[1.0, 2.0, 1.0],
     ),
-    errors(
+    error_case(
         "REPLICAS-scale-compared/another-scale-on-one-rank-is-an-error",
         "single comparison: ranks compare their scales only at the first step or not at all, and a loaded one can differ",
         "",
         scale=[1024.0, 512.0, 1024.0],
     ),
-    errors(
+    error_case(
         "REPLICAS-sizes-compared/another-size-on-one-rank-is-an-error",
         "missing comparison: the sum of arrays of several sizes is wrong, or a rank waits for the others",
         "",
@@ -158,13 +159,13 @@ CASES = (
         _check_unchanged,
         {"ranks", "distinct", "rank-errors"},
     ),
-    errors(
+    error_case(
         "REPLICAS-error-names-ranks/every-rank-names-the-one-that-differs",
         "silent ranks: only one rank raises an error, or the errors do not name the rank that differs and its value",
         "1 17 19",
         growth_interval=[17, 19, 17],
     ),
-    errors(
+    error_case(
         "REPLICAS-time-limit/a-rank-that-does-not-respond-is-named",
         "endless wait: a rank that hangs stops all others without an error",
         "2",

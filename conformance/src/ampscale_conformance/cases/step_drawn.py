@@ -115,7 +115,7 @@ def data_of(layout: Sequence[Shape], letter: str, number: int, scale: float, dty
     return [array(dtype, [float(value) * factor for value in numbers(leaf)], leaf.shape) for leaf in gradients]
 
 
-def steps(table: str) -> list[Case]:
+def step_cases(table: str) -> list[Case]:
     """
     Return a case for each row of a table. Its script is a trace, which is repeated; outputs are compared after each step.
 

@@ -189,6 +189,7 @@ class Client(RemoteMethods):
     def _exchange(
         self, call: str, arguments: Mapping[str, Any], gives: str, seconds: float, target: Mapping[str, int] | None = None
     ) -> tuple[str, Any]:
+        """Send a request; return the outcome of the reply, and its value, which is decoded if it is a result."""
         self._request_id += 1
         line = write_line({"id": self._request_id, "call": call, **(target or {}), "arguments": arguments})
         assert self._transport is not None  # opened by the caller

@@ -68,7 +68,7 @@ def of(reports: Iterable[Mapping[str, Any]], *, date: str | None = None, spec: s
 
 
 def clause(id: str, spec: str = "spec") -> dict[str, Any]:
-    """Return a clause as a JSON object, with empty members if this specification does not contain it."""
+    """Return a clause as a JSON object. An unknown one has empty members and the chapter "other", or "claims" for the id ""."""
     known = clauses().get(id)
     if known is None:
         return {"chapter": "other" if id else "claims", "level": "", "basis": "", "sentence": "", "sources": [], "link": ""}

@@ -65,7 +65,7 @@ class Expectations:
         return next((entry for entry in self.entries if entry.matches(case, clause)), None)
 
     def applied(self, result: Result) -> Result:
-        """Return the result with its expectation applied: an expected failure becomes xfail, an unexpected pass xpass."""
+        """Return the result with its expectation applied: an expected failure becomes xfail, a pass xpass; others get a note."""
         entry = self.of(result.case, result.clause)
         if entry is None or result.verdict not in (*EXPECTABLE, Verdict.PASS):
             return result

@@ -37,8 +37,8 @@ class TorchGradScaler(AmpscaleGradScaler, Torch):
         """Call `scale`, which accepts trees."""
         return scaler.scale(tree)
 
-    def clipped(self, parameters: Sequence[Any], max_norm: float | None) -> Any:
-        """Return ampscale's norm; nothing is clipped."""
+    def clip(self, parameters: Sequence[Any], max_norm: float | None) -> Any:
+        """Return the norm that ampscale computes. There is no *max_norm*, since the adapter does not claim "clip"."""
         return ampscale.global_norm([parameter.grad for parameter in parameters])
 
     def rank_function(self) -> Any:
