@@ -27,7 +27,7 @@ def pytest_addoption(parser: "pytest.Parser") -> None:
 
 
 def pytest_configure(config: "pytest.Config") -> None:
-    """Load the named adapter and register the plug-in that runs the suite; reject other options without an adapter."""
+    """Load the named adapter and register the plug-in that runs the suite; reject the suite and its options without one."""
     if config.getoption("ampscale_adapter") is not None:
         from ampscale_conformance.run.plugin import Run
 

@@ -1,4 +1,4 @@
-"""Hand-written training loop over an implementation, next to the oracle's loop; after each call all values are compared."""
+"""Hand-written training loop over an implementation, next to the oracle's loop; after each call its effects are compared."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -101,7 +101,7 @@ class Loop:
         self._numbers = count(start)
 
     def execute(self, command: str, when: str) -> None:
-        """Execute one command of a script, as `calls.py` describes it, and compare all values."""
+        """Execute one command of a script, as `calls.py` describes it. Calls compare the values."""
         action, _, name = command.partition("/")
         action, _, kind = action.partition(":")
         name = name or "a"

@@ -88,7 +88,7 @@ def _draw_steps(pick: Pick, settings: dict[str, Any]) -> str:
 
 
 def _run_walk(subject: Subject, rules: Sequence[dict[str, Any]], turns: Sequence[Turn], tensors: bool) -> None:
-    """Run the turns in order, with *tensors* also scaling and unscaling, and compare the scales of all scalers after each."""
+    """Run the turns in order, with *tensors* also scaling and unscaling, and compare the latest scalers' scales after each."""
     runs, saved = list[LockstepRun](), list[tuple[LockstepRun, Any]]()
     given, expected = ([subject.rule(**settings) for settings in rules] for _ in range(2))
     for kind, number, finite in [("new", 0, "+"), *turns]:

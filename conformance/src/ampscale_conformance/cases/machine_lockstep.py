@@ -104,7 +104,7 @@ class LockstepRun:
         return self.with_handle(self.subject.call("load", self.rule, saved))
 
     def with_handle(self, handle: Any) -> "LockstepRun":
-        """Return a lockstep run that continues from here with another scaler."""
+        """Return a lockstep run that continues from here with the scaler of this handle."""
         other = copy.copy(self)
         other.handle, other.oracle, other.expected = handle, copy.deepcopy(self.oracle), [*self.expected]
         return other

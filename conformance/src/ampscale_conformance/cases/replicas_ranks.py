@@ -77,7 +77,7 @@ def _check_errors(subject: Subject, numbers: set[str], placement: str, options: 
 
 
 def _check_unchanged(subject: Subject) -> None:
-    """Check that a last step in which the scales differ, an error, is applied by no rank and changes no scale."""
+    """Let the scales differ in the last step, which is an error; check that no rank applies the step or changes its scale."""
     rule = simple_rule(subject, init_scale=1024.0, growth_interval=1)
     scales = [1024.0, 512.0, 1024.0]
     results = subject.call("train_on_ranks", rule, ["distinct"], [[[1.0]] * 3] * 2, 1, scale=scales, returns=True)

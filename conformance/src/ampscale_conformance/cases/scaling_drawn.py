@@ -126,7 +126,7 @@ def arguments_and_results_stay(subject: Subject) -> None:
 
 @case("SCALING-layout", 1, "wrong elements: strides are ignored, or a read-only or broadcast array is written", "layout")
 def takes_arrays_of_every_layout(subject: Subject) -> None:
-    """Strided, reversed, transposed, broadcast and read-only arrays, as far as the library has them."""
+    """Each layout of `ANY` that the library has is tested by itself."""
     for layout, method in product(ANY, METHODS):
         with suppress(Unsupported):  # the library has no such arrays
             _check(subject, method, draws=4, layouts=[layout])

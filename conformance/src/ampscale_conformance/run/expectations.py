@@ -65,7 +65,7 @@ class Expectations:
         return next((entry for entry in self.entries if entry.matches(case, clause)), None)
 
     def applied(self, result: Result) -> Result:
-        """Return the result with its expectation applied: an expected failure becomes xfail, a pass xpass; others get a note."""
+        """Return the result as its entry changes it: an expected failure becomes xfail, a pass xpass; other failures get a note."""
         entry = self.of(result.case, result.clause)
         if entry is None or result.verdict not in (*EXPECTABLE, Verdict.PASS):
             return result
@@ -122,7 +122,7 @@ def _entry(table: dict[str, Any], label: str) -> Expectation:
         raise ValueError(f"{label}: expected only the keys {', '.join(KEYS)}, got {excerpt(unknown)}")
     for key, value in table.items():
         if not isinstance(value, str) or not value.strip() or len(value) > LONGEST:
-            raise ValueError(f"{label}: {key} must be a string of 1 to {LONGEST} characters, got {excerpt(value)}")
+            raise ValueError(f"{label}: {key} must be a non-blank string of at most {LONGEST} characters, got {excerpt(value)}")
     selectors = [key for key in ("case", "clause") if key in table]
     if len(selectors) != 1:
         raise ValueError(f"{label}: expected either case or clause, got {' and '.join(selectors) or 'neither'}")
