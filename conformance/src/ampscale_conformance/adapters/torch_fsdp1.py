@@ -25,7 +25,7 @@ class ShardedTorch(Torch):
     )
 
     def scaler_class(self) -> Any:
-        """Return the class under test, with the arguments of `GradScaler` in their order."""
+        """Return the constructor of the scaler under test, with the arguments of `GradScaler`; join a process group."""
         if not torch.distributed.is_initialized():
             torch.distributed.init_process_group("gloo", f"file://{tempfile.mkdtemp()}/meeting", rank=0, world_size=1)
         return sharded

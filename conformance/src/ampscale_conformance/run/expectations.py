@@ -65,7 +65,7 @@ class Expectations:
         return next((entry for entry in self.entries if entry.matches(case, clause)), None)
 
     def applied(self, result: Result) -> Result:
-        """Return the result as its entry changes it: an expected failure becomes xfail, a pass xpass; other failures get a note."""
+        """Return a result with its entry applied: an expected failure becomes xfail, a pass xpass; other failures get a note."""
         entry = self.of(result.case, result.clause)
         if entry is None or result.verdict not in (*EXPECTABLE, Verdict.PASS):
             return result
@@ -103,7 +103,7 @@ class Expectations:
 
 
 def read(file: Path) -> Expectations:
-    """Return the expectations in a file; raise an OSError, or a ValueError that names the entry."""
+    """Return the expectations in a file; raise an OSError, or a ValueError that names the file or the entry."""
     data = read_bounded(file, LONGEST_TOML)
     try:
         table = parse_toml(data.decode())
