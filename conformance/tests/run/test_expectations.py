@@ -62,7 +62,7 @@ def read_entries(file):
             "verdict must be one of fail, error, timeout, crash, protocol-error, got 'pass'",
         ),
         (table(**ENTRY | {"verdict": "unsupported"}), "verdict must be one of"),
-        (table(**ENTRY, issue="12"), "issue must be a URL, got '12'"),
+        (table(**ENTRY, issue="12"), "issue must be an http or https URL, got '12'"),
         (table(**ENTRY | {"reason": "x" * 2001}), "reason must be a non-blank string of at most 2000 characters, got 'xxx"),
         ("[[expect]]\n" * 1001, "expected at most 1000 [[expect]] tables, got expect = [{}, {}"),
         ("x = " + "[" * 10**5, "expected TOML: "),

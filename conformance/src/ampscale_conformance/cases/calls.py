@@ -94,7 +94,7 @@ def _execute(subject: Subject, script: str, returns_applied: bool, settings: dic
         except Unsupported:
             if number <= len(commands):
                 raise
-            return  # in a later round the scale may be one with which the subject cannot continue
+            return  # in a later round, the case may be unsupported at the scale
 
 
 def _case(row: Row) -> Case:

@@ -96,7 +96,7 @@ class Client(RemoteMethods):
         Send one call and return its result.
 
         Raises Unsupported; NotImplementedError if the implementation does not have the call; for an error of the implementation,
-        an Exception with the same class name; or an `Interruption`, also if an argument belongs to an earlier case.
+        an Exception with the same class name; or an `Interruption`, also if an argument belongs to an earlier case or process.
         """
         takes, gives, _ = METHODS[call]
         encoded = {kind: self._codec.encode(kind, value) for kind, value in zip(takes, arguments, strict=True)}

@@ -135,5 +135,5 @@ def _entry(table: dict[str, Any], label: str) -> Expectation:
     if table["verdict"] not in EXPECTABLE:
         raise ValueError(f"{label}: verdict must be one of {', '.join(EXPECTABLE)}, got {excerpt(table['verdict'])}")
     if not table.get("issue", "https://").startswith(("https://", "http://")):
-        raise ValueError(f"{label}: issue must be a URL, got {excerpt(table['issue'])}")
+        raise ValueError(f"{label}: issue must be an http or https URL, got {excerpt(table['issue'])}")
     return Expectation(by, glob, Verdict(table["verdict"]), table["reason"], table.get("issue", ""))
