@@ -155,7 +155,8 @@ def test_a_level_excludes_higher_levels():
         results = report_of(0, ADAPTER, "--level", level, "--case", "*1*")["results"]
         assert {result["level"] for result in results} == {0}
     for level in ("7", "'top'"):
-        assert f"level must be from 0 to 5, got {level}" in usage_error(ADAPTER, "--level", level.strip("'"))
+        message = f"level must be an int from 0 to 5, or 'L0' to 'L5', got {level}"
+        assert message in usage_error(ADAPTER, "--level", level.strip("'"))
 
 
 def test_globs_select_cases():

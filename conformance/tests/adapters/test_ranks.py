@@ -56,7 +56,7 @@ def test_results_are_in_the_order_of_the_ranks_and_processes_are_reused():
     ("way", "message"),
     [
         ("raise", "^rank 1: ValueError: no such rank$"),
-        ("exit", "^no result of rank 0, 1: its process ended; the last output: out of memory$"),
+        ("exit", "^no result of rank 0, 1: a process ended; the last output: out of memory$"),
     ],
 )
 def test_an_error_names_the_rank_and_ends_all_processes(monkeypatch, way, message):

@@ -93,7 +93,7 @@ def test_from_json_rejects_invalid_members(changes):
 def test_from_json_rejects_other_json_values():
     """`Bits.from_json` and `tree_from_json` raise a ValueError."""
     for value in ("3c00", None, {"dtype": "float16", "shape": [1]}):
-        with pytest.raises(ValueError, match="an array must have dtype, shape and bits, got"):
+        with pytest.raises(ValueError, match="an array must have a dtype, a shape, and bits as a list of strings, got"):
             Bits.from_json(value)
     for value in (1, 1.5, True, "3c00", [1], {"dict": 3}, {"tuple": 3}, {"tuple": ["x"]}, {"dict": {"a": 0}}, {}, {"shape": []}):
         with pytest.raises(ValueError, match="an array must have"):

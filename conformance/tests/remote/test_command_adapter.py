@@ -139,7 +139,7 @@ def test_outcomes_other_than_results_are_raised():
 def test_an_invalid_argument_raises_without_a_request():
     """The process continues."""
     with CommandAdapter(PLAIN) as adapter:
-        with pytest.raises(TypeError, match="expected a handle of this implementation, got 5"):
+        with pytest.raises(TypeError, match="handle must be an object of this implementation, got 5"):
             adapter.read_scale(5)
         with pytest.raises(ValueError, match="zip"):
             adapter.update(adapter.create(RULE))

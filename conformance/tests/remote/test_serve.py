@@ -208,7 +208,7 @@ class Bare:
         (
             {"call": "all_finite", "arguments": []},
             "raised",
-            "expected a request with id, call, arguments and optionally adapter, got {",
+            "expected a request with id, call, an object of arguments, and optionally adapter, got {",
         ),
         ({"call": "x" * 10**6, "arguments": {}}, "absent", "x..."),
         ({"call": "hello", "arguments": {"protocol": "x" * 10**6}}, "unsupported", "x..."),
@@ -216,7 +216,7 @@ class Bare:
         (
             {"call": "all_finite", "arguments": {"tree": []}, "time": 1},
             "raised",
-            "expected a request with id, call, arguments and optionally adapter, got {",
+            "expected a request with id, call, an object of arguments, and optionally adapter, got {",
         ),
     ],
 )
