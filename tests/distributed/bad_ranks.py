@@ -51,7 +51,7 @@ STRUCTURES = {  # gradients of the other ranks, and of the rank that differs: th
 
 
 def gradients_that_differ(rank, engine, call, difference, late):
-    """Let gradients differ on one rank in the first or third call; return the error, and the results of the other calls."""
+    """Let one rank's gradients differ in the first call, or the third if *late*; return earlier results, the error, two later ones."""
     layout = {"mean": "replicated", "agree": "averaged", "norm": "sharded"}[call]
     communicator, _, make = communicator_of(engine, layout, timeout=10)
     if difference in STRUCTURES:
@@ -70,7 +70,7 @@ def gradients_that_differ(rank, engine, call, difference, late):
 
 
 def settings_that_differ(rank, engine, setting, late):
-    """Run `train_step` with another rule, max_norm or state on one rank. Return the error, and results of the next step."""
+    """Let a *setting* differ on one rank; return the error, the parameters, True if the next step changes them, and its scale."""
     communicator, _, make = communicator_of(engine, "replicated", timeout=10)
     model = network(arrays_of(make, (2,)))
     optimizer = ampscale.optimizers.SGD(model, 0.5)
@@ -142,7 +142,7 @@ def collectives(_, engine, layout, max_norm, steps):
 
 
 def late(rank):
-    """Let one rank of MPI raise a TypeError, and then call after the time limit; return the errors, and the seconds waited."""
+    """Let one rank raise a TypeError, then call too late; return its error, those of `mean` and `agree`, and the seconds of `mean`."""
     communicator, _, make = communicator_of("mpi", "replicated", timeout=10)
     communicator.mean(arrays_of(make, (2,)))
     communicator, _, make = communicator_of("mpi", "replicated", timeout=1)
@@ -152,7 +152,7 @@ def late(rank):
         time.sleep(1.5)
     first = message_of(communicator.mean, arrays_of(make, (2,)))
     seconds = time.monotonic() - start
-    return type_error, first, seconds, message_of(communicator.agree, True, STATE, arrays_of(make, (2,)))
+    return type_error, first, message_of(communicator.agree, True, STATE, arrays_of(make, (2,))), seconds
 
 
 def masked(rank):

@@ -53,7 +53,7 @@ class Pool:
             while not path.exists():
                 if time.monotonic() > end or self.process.poll() is not None:
                     raise TimeoutError(
-                        f"rank {rank} of {self.engine} returned no result of {function.__name__} within {seconds} s"
+                        f"rank {rank} of {self.engine} ended, or returned no result of {function.__name__} within {seconds} s"
                     )
                 time.sleep(0.002)
             results.append(json.loads(path.read_text()))

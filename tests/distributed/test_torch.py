@@ -87,12 +87,12 @@ def late(rank):
 
 @pytest.mark.clause("REPLICAS-wait-before-read")
 def test_the_flag_is_read_after_the_last_rank_has_sent_its_own(gloo):
-    """The last rank has the overflow."""
+    """The rank that calls last has the overflow."""
     assert gloo.run(late) == 4 * [[False, True]]
 
 
 def invalid(_):
-    """Return the errors of invalid groups, of copies, and of gradients that cannot be averaged."""
+    """Return the errors of two invalid groups, of a deep copy, and of a gradient that cannot be averaged; None for no error."""
     mesh, scaler = DeviceMesh("cpu", [0, 1]), ampscale.torch.GradScaler("cpu", communicator=TorchDistributed())
     sparse = torch.ones(2).to_sparse()
     calls = [

@@ -117,7 +117,7 @@ def test_training_continues_on_two_ranks_from_a_state_of_four(gloo):
 
 
 def clipped(_):
-    """Unscale, clip and step with sharded, then with whole gradients; return for both the result, the norm and all parameters."""
+    """Unscale, clip and step with sharded, then whole gradients; for each, return the result of `step`, norm and parameters."""
     results = []
     for sharded in (True, False):
         layers = network()

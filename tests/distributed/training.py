@@ -97,7 +97,8 @@ def cell(communicator, layout, max_norm, steps, make, index, scenario):
     if max_norm is None:
         train = TrainOneStepWithLossScaleCell(*arguments, scale, communicator=communicator)
     else:
-        train = MFTrainOneStepCell(*arguments, True, max_norm, scale, gradient_accumulation_steps=2, communicator=communicator)
+        clipping = {"use_clip_grad": True, "max_grad_norm": max_norm, "gradient_accumulation_steps": 2}
+        train = MFTrainOneStepCell(*arguments, scale_sense=scale, communicator=communicator, **clipping)
     for step in range(steps):
         inputs = converted(scenario(layout, step, float(train.scale_sense))[0][index], make)
         with np.errstate(all="ignore"):

@@ -72,7 +72,7 @@ def test_any_factor_divides_and_multiplies_every_pattern_as_defined(name, factor
 @EVERY_FORMAT
 @pytest.mark.usefixtures("each_kernel")
 def test_non_finite_patterns_are_detected(name):
-    """One pattern in 17 is tested, between two zeros. An array of all finite patterns is finite."""
+    """One non-finite pattern in 17 is tested, between two zeros. An array of all finite patterns is finite."""
     values = PATTERNS.view(DTYPES[name])
     is_finite = np.isfinite(values.astype(np.float32))
     op = FusedOp(checks=True)

@@ -50,7 +50,7 @@ def computed(tree, scale, dtype=None):
 )
 @REAL
 @pytest.mark.parametrize(("widened", "make_scale"), [(None, np.float32), ("float32", np.atleast_1d)])
-def test_all_bits_and_scales_equal_numpy(dtype, widened, make_scale):
+def test_results_equal_numpy_for_values_and_scales_of_all_magnitudes(dtype, widened, make_scale):
     """Values are all 16-bit patterns, or random patterns of wider formats, under jit. Scales range from 2**-149 to 2**128."""
     compiled, random = jax.jit(partial(computed, dtype=widened)), np.random.default_rng(0)
     scales = [*SCALES, *np.ldexp(random.uniform(1, 2, 20), random.integers(-140, 127, 20))]

@@ -179,7 +179,7 @@ def test_checks_and_norms_do_not_write():
 
 
 def overlapping():
-    """Return named pairs of a tree and *out* (None for the tree itself). Each pair contains some memory twice."""
+    """Return named pairs of a tree and *out* (None for the tree itself), whose arrays share memory or interleave."""
     buffer = torch.arange(1.0, 13.0)
     numpy_buffer = np.arange(1.0, 13.0, dtype=np.float32)
     view = buffer[:4]
