@@ -51,7 +51,7 @@ STRUCTURES = {  # gradients of the other ranks, and of the rank that differs: th
 
 
 def gradients_that_differ(rank, engine, call, difference, late):
-    """Let one rank's gradients differ in the first call, or the third if *late*; return earlier results, the error, two later ones."""
+    """Let gradients of one rank differ in call 1, or 3 if *late*; return earlier results, the error, and two later results."""
     layout = {"mean": "replicated", "agree": "averaged", "norm": "sharded"}[call]
     communicator, _, make = communicator_of(engine, layout, timeout=10)
     if difference in STRUCTURES:
@@ -142,7 +142,7 @@ def collectives(_, engine, layout, max_norm, steps):
 
 
 def late(rank):
-    """Let one rank raise a TypeError, then call too late; return its error, those of `mean` and `agree`, and the seconds of `mean`."""
+    """Let one rank raise an error, then call late; return its message, those of `mean` and `agree`, and the seconds."""
     communicator, _, make = communicator_of("mpi", "replicated", timeout=10)
     communicator.mean(arrays_of(make, (2,)))
     communicator, _, make = communicator_of("mpi", "replicated", timeout=1)
