@@ -75,7 +75,7 @@ def test_the_norm_of_sharded_gradients_is_that_of_the_group(gloo):
 
 
 def late(rank):
-    """Return the combined flag, and True if the call took long. Rank 1 calls `agree` 0.3 s late, with an overflow."""
+    """Return the combined flag, and True if the call took over 0.2 s. Rank 1 calls `agree` 0.3 s late, with an overflow."""
     communicator = TorchDistributed(timeout=20)
     communicator.agree(torch.tensor(True), torch.tensor(8.0), [])
     start = time.monotonic()

@@ -36,24 +36,24 @@ def shard_of(rank, bad):
 
 
 def mixed_placements(rank):
-    """Return a replicated parameter, and a sharded one with an infinity on rank 1."""
+    """Return a replicated parameter, and a sharded one whose gradient has an infinity on rank 1."""
     return [parameter(torch.ones(2), line(), Replicate()), parameter(shard_of(rank, 1), line())]
 
 
 def mixed_meshes(rank):
-    """Return a parameter on a slice of a mesh, and one on the whole mesh with an infinity on rank 3."""
+    """Return a parameter on a slice of a mesh, and one on the whole mesh whose gradient has an infinity on rank 3."""
     return [parameter(torch.ones(2), square()["dp"]), parameter(shard_of(rank, 3), square())]
 
 
 def beside_a_plain_tensor(rank):
-    """Return a plain parameter, and a sharded one with an infinity on rank 1."""
+    """Return a plain parameter, and a sharded one whose gradient has an infinity on rank 1."""
     plain = torch.nn.Parameter(torch.ones(2))
     plain.grad = torch.ones(2)
     return [plain, mixed_placements(rank)[1]]
 
 
 def one_step(rank, make, scaler_name):
-    """Return the scale and a local value after a step and an update; or the type of an error."""
+    """Return the scale and a local value of the first parameter after a step and an update; or the type of an error."""
     params = globals()[make](rank)
     settings = {"communicator": TorchDistributed(timeout=20)} if scaler_name == "ampscale with a communicator" else {}
     scaler = scaler_of(torch.amp if scaler_name == "torch" else ampscale.torch, **settings)
@@ -94,7 +94,7 @@ def plain_parameters(count):
 
 
 def without_gradients(rank, has_communicator):
-    """Return the results of three steps without a gradient on rank 1: a finite one, an overflow on rank 2, and no gradients."""
+    """Return flag, scale and count of three steps without gradients on rank 1: finite, an overflow on rank 2, no gradients."""
     results, scaler = [], scaler_of(communicator=TorchDistributed(gradients="distinct", timeout=20) if has_communicator else None)
     for bad in (None, 2, "no gradients"):
         params = plain_parameters(rank + 1) if has_communicator else mixed_placements(rank)  # like stages of a pipeline

@@ -233,7 +233,7 @@ def optimizer_over(gradients):
 
 
 def unscale(optimizer, scale, least=0.0):
-    """Divide the gradients, and return `found_inf`."""
+    """Divide the gradients, and return `found_inf`; *least* is a lower bound of the scale."""
     gradients = optimizer_step.checked_gradients(optimizer, scale)
     return optimizer_step.unscale_gradients(optimizer, gradients, scale, lambda: least)
 
