@@ -137,7 +137,7 @@ def answers(installed):
 
 @pytest.mark.clause("BACKENDS-third-party", "BACKENDS-precedence", "BACKENDS-never-unasked")
 def test_backends_of_packages_are_listed_and_own_their_arrays(answers):
-    """`use_backend` and their own arrays load these backends; `list_backends`, other arrays and unknown names do not."""
+    """These backends are loaded for their own arrays or by name, not by `list_backends`, other arrays or unknown names."""
     assert answers["backends"] == ["numpy", "cupy", "torch", "jax", "pebbles", "quarry", "generic"]
     assert "pebbles' of ampscale-pebbles 0.1: can be used" in answers["unknown name"]
     assert answers["imported"] == []

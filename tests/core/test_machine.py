@@ -26,7 +26,7 @@ def scales(library, rule, steps, **changed):
 @pytest.mark.clause("MACHINE-state")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_initial_state_has_the_documented_values(library, dtype):
-    """Scales have the rule's dtype, counts int32, and all shape (). `overflow_tolerance` and `delayed_update` add one each."""
+    """Scales have the rule's dtype, counts int32, all shape (). `overflow_tolerance` and `delayed_update` each add an array."""
     like = library.array([1, 1, 1])
     state = LossScaleRule(init_scale=4.0, initial_good_steps=-1, overflow_tolerance=0.5, delayed_update=True, dtype=dtype).init(
         like=like

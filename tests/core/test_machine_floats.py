@@ -51,7 +51,7 @@ def test_any_rule_equals_the_reference(rule, steps):
 
 @pytest.mark.clause("MACHINE-numbers")
 def test_every_preset_equals_the_reference():
-    """The run contains growths, and thirty overflows in a row, with which most scales with a lower bound reach it."""
+    """The run contains growths, and thirty overflows in a row, after which most scales with a lower bound are at this bound."""
     for preset in presets.PRESETS.values():
         short = {"growth_interval": 3} if "growth_interval" in preset.parameters else {}
         assert_same(preset.rule(**short), [True] * 7 + [False] * 30 + [True] * 5 + [False, True] * 4)

@@ -43,7 +43,7 @@ class FlagsOnly(Recording):
 
 
 def run(library, inputs, max_norm=None, wrapper=Recording):
-    """Return for each replica its pairs of state and report, and its communicator. *inputs* has the gradients of its steps."""
+    """Return for each replica its pairs of state and report, and its communicator. *inputs* has each replica's gradients."""
     rule = LossScaleRule(init_scale=8.0, growth_interval=2)
 
     def replica(communicator, gradients_of_steps):

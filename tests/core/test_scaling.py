@@ -104,7 +104,7 @@ def test_widened_gradient_is_not_rounded_to_16_bits(library, dtype):
 @pytest.mark.clause("SCALING-complex", "SCALING-dtype-kept")
 @pytest.mark.parametrize(("dtype", "part"), [("complex64", "float32"), ("complex128", "float64")])
 def test_both_parts_of_a_complex_number_are_scaled(library, dtype, part):
-    """The results equal those of floating-point arrays."""
+    """Each part equals the result for an array of real numbers."""
     for call in CALLS:
         result = library.to_numpy(call(library, library.array([5 + 7j, complex(0, -1)], dtype), 3.0))
         assert result.dtype == dtype

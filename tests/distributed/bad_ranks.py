@@ -70,7 +70,7 @@ def gradients_that_differ(rank, engine, call, difference, late):
 
 
 def settings_that_differ(rank, engine, setting, late):
-    """Let a *setting* differ on one rank; return the error, the parameters, True if the next step changes them, and its scale."""
+    """Let a *setting* differ on one rank; return the error, the parameters, True if the next step changes them, and the scale."""
     communicator, _, make = communicator_of(engine, "replicated", timeout=10)
     model = network(arrays_of(make, (2,)))
     optimizer = ampscale.optimizers.SGD(model, 0.5)
@@ -142,7 +142,7 @@ def collectives(_, engine, layout, max_norm, steps):
 
 
 def late_after_error(rank):
-    """Let one rank raise an error, then call late; return its message, those of `mean` and `agree`, and the seconds."""
+    """Let one rank raise an error, then call late; return its message or None, those of `mean` and `agree`, and the seconds."""
     communicator, _, make = communicator_of("mpi", "replicated", timeout=10)
     communicator.mean(arrays_of(make, (2,)))
     communicator, _, make = communicator_of("mpi", "replicated", timeout=1)

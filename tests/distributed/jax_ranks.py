@@ -217,7 +217,7 @@ JOBS = {
 
 
 def on_process(rank, port):
-    """Train on two processes, with and without a communicator; return an error, both results, and that of `mean_of_keys`."""
+    """Train on two processes, with and without a communicator; return the error of another rule, results, and `mean_of_keys`."""
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(f"127.0.0.1:{port}", 2, int(rank))
     JaxAxis("data").check_same(rule=RULE, max_norm=1.0)

@@ -1,4 +1,4 @@
-"""Ranks that differ from the others, or do not respond: the others raise an error that names the rank, and change nothing."""
+"""One rank differs from the others, or does not respond: the ranks raise an error that names this rank, and change nothing."""
 
 import json
 import os
@@ -94,7 +94,7 @@ def test_a_call_that_one_rank_skips_or_repeats_is_an_error_on_all(ranks, layout,
 
 
 def test_a_rank_that_raises_an_error_while_the_others_wait_is_named(mpi):
-    """All ranks raise at most three seconds after the limit, also the late one, and every later call raises too."""
+    """All ranks raise at most three seconds after the limit, also the late rank, and every later call raises too."""
     for rank, (type_error, first, second, seconds) in enumerate(mpi.run(bad_ranks.late_after_error)):
         assert (type_error is not None) == (rank == bad_ranks.DEVIATING_RANK)
         assert first == second == "rank 2 did not respond within 1 s"

@@ -1,4 +1,4 @@
-"""All ranks take the decision that one process with all gradients takes, at every step, on every engine."""
+"""All ranks take the decision that one process with all gradients takes, at every step, on MPI and torch."""
 
 import numpy as np
 import pytest

@@ -319,7 +319,7 @@ class Run:
         return train_step(linear, self.optimizer, self.RULE, state, batch, max_norm=2.0, kernels=kernels)
 
     def compare(self, state, finite, batch):
-        """Run the next step on NumPy, and compare it with the arguments."""
+        """Run the next step on NumPy, and compare its results with *state* and *finite*."""
         self.expected, report = self.step(self.expected, batch)
         self.overflows += not report.finite
         exact = ("scaler", "attempted", "applied")

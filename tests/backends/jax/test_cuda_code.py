@@ -62,7 +62,7 @@ FUNCTIONS = {
 
 
 def compile_all(folder):
-    """Print the PTX of each function, dtype and size as JSON. XLA writes it to *folder*."""
+    """Print the PTX of each function and dtype as JSON, after XLA has written it to *folder*."""
     from jax.experimental import topologies
 
     topology = topologies.get_topology_desc("", "cuda", target_config=H200, topology="1x1x1")

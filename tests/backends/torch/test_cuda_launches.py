@@ -209,7 +209,7 @@ OTHERS = {
 @pytest.mark.clause("BACKENDS-bit-identical")
 @pytest.mark.parametrize("make", OTHERS.values(), ids=OTHERS)
 def test_other_tensors_are_processed_by_torch(operations, make):
-    """The kernels write to none of them."""
+    """The kernels write to none of these tensors."""
     tree, out = make()
     unscaled, finite = ampscale.unscale_and_check(tree, torch.tensor(3.0), out=out)
     assert LIBRARY.same(unscaled, scaling.unscale(make()[0], 3.0))

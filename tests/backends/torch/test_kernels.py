@@ -214,7 +214,7 @@ def test_shared_memory_is_divided_once(factor):
 @pytest.mark.clause("TORCH-unscale")
 @pytest.mark.parametrize("scale", [4.0, 3.0])
 def test_gradients_with_shared_memory_are_divided_once(scale):
-    """Torch's own scaler divides them twice. Adjacent views of a bucket share no memory."""
+    """Torch's own scaler divides shared values twice. Adjacent views of a bucket share no memory."""
     names = ("one array twice", "two views of the same values", "views that overlap", "a view and its transpose", "windows")
     for tree, _ in map(overlapping().get, names):
         expected = overflow.unscale_and_check(copied(tree), scale)[0]
