@@ -112,7 +112,7 @@ def run_of(name):
 
 
 def half_precision_mean():
-    """Return float16 parameters after a step with the gradients 0, 1, ..., 7 times 8192. The sum is infinite in float16."""
+    """Return two parameters after a step with the scaled gradients 0, 1, ..., 7 times 8192, whose sum is infinite in float16."""
     mesh = mesh_of()
     params = {"w": placed(np.zeros(3, np.float16), mesh, P()), "b": placed(np.zeros(1, np.float32), mesh, P())}
     rule = LossScaleRule(init_scale=8192.0)

@@ -172,7 +172,7 @@ def output_of(code, **environment):
 
 @needs_numba
 def test_processors_without_float16_conversions_use_numpy_for_float16():
-    """There, a compiled float16 conversion would crash the process. The kernels still process float32."""
+    """Without this choice, a compiled conversion would crash the process. The kernels still process float32."""
     code = "print(fused.supports('float16'), fused.supports('float32'), norm() == norm(np.float32) == expected)"
     assert output_of(code, NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="", AMPSCALE_KERNELS="numba") == "False True True"
 

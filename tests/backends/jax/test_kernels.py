@@ -135,7 +135,7 @@ def test_vmap_over_scales_equals_single_calls():
 
 
 def test_compiled_functions_can_be_differentiated():
-    """Derivatives of a norm and of unscaling are forward-mode and reverse-mode, without jax_enable_x64."""
+    """A norm and a quotient have gradients, and a norm of quotients a second derivative, without jax_enable_x64."""
     with jax.enable_x64(False):
         tree = [jnp.zeros(LONG, jnp.float32).at[5].set(3), jnp.full(1, 4, jnp.bfloat16)]
         first, second = jax.grad(jax.jit(backend.global_norm))(tree)

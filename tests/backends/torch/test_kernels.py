@@ -341,7 +341,7 @@ def test_devices_need_no_host_synchronization(scale, least, passes):
 
 
 class Calls(TorchDispatchMode, list):
-    """Record the names of the operations that are called."""
+    """List of the names of the operations that are called in a context."""
 
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         self.append(str(operation))
