@@ -1,4 +1,4 @@
-"""Settings of both test suites: the array libraries to test, and the number of workers."""
+"""Settings of both test suites: the array libraries to test, the number of workers, and their memory."""
 
 import ctypes
 import gc
@@ -32,11 +32,11 @@ def pytest_xdist_auto_num_workers():
 
 def pytest_ignore_collect(collection_path):
     """Ignore files and folders that are named after a library that is not tested."""
-    without = {"torch", "jax"} - set(LIBRARIES)
-    if not without or not collection_path.is_relative_to(ROOT):
+    untested = {"torch", "jax"} - set(LIBRARIES)
+    if not untested or not collection_path.is_relative_to(ROOT):
         return None
     path = collection_path.relative_to(ROOT).as_posix()
-    return True if any(name in path for name in without) else None
+    return True if any(name in path for name in untested) else None
 
 
 def pytest_collection_finish():

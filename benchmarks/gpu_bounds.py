@@ -29,7 +29,7 @@ def _memory(rows: dict[tuple[str, ...], Row]) -> Iterator[Bound]:
         for timing in ("ms", "replayed_ms"):
             share = copy["ms"] / row[timing] if copy and timing in row else None
             description = f"share of the copy's bandwidth, {_mode(timing)}"
-            yield _bound(f"copy/{dtype}/{timing}", description, share, 0.9, least=True)
+            yield _bound(f"copy/{dtype}/{timing}", description, share, 0.9, is_minimum=True)
 
 
 def _launches(rows: dict[tuple[str, ...], Row]) -> Iterator[Bound]:
@@ -79,11 +79,11 @@ def _comparisons(rows: dict[tuple[str, ...], Row], library: str, measurement: tu
                 yield _bound(name, f"ratio of time to {other}, {_mode(timing)}", ratio, 1.0)
 
 
-def _bound(name: str, description: str, value: float | None, limit: float, *, least: bool = False) -> Bound:
-    met = None if value is None else value >= limit if least else value <= limit
+def _bound(name: str, description: str, value: float | None, limit: float, *, is_minimum: bool = False) -> Bound:
+    met = None if value is None else value >= limit if is_minimum else value <= limit
     return {
         "id": name,
-        "bound": f"{description}, {'at least' if least else 'at most'} {limit}",
+        "bound": f"{description}, {'at least' if is_minimum else 'at most'} {limit}",
         "value": value,
         "limit": limit,
         "met": met,

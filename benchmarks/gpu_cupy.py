@@ -36,7 +36,7 @@ def rows(bench: Bench) -> Iterator[Row]:
 
 class Measured:
     """
-    Measurement of the rows of one shape and dtype.
+    Measurement of the rows of each shape and dtype.
 
     Args:
         bench: Measures times.
@@ -50,7 +50,7 @@ class Measured:
         self._bench, self._library, self._functions, self._kernels, self._graph = bench, library, functions, kernels, graph
 
     def rows(self, shape: Shape, dtype: str) -> Iterator[Row]:
-        """Yield the rows of functions in place, with a scale of 1, which leaves the values unchanged."""
+        """Yield the rows of a copy and of functions. Most work in place with a scale of 1, which leaves the values unchanged."""
         tree = self._arrays(shape, dtype)
         copy = self._copy(sum(array.nbytes for array in tree))
         yield self._bench.row(

@@ -33,9 +33,9 @@ def rows(bench: Bench) -> Iterator[Row]:
         if is_slow(shape):
             yield {"skipped": f"{bench.library}, {shape.description}, {dtype}: XLA takes minutes to compile it"}
     bench.shapes = sorted((pair for pair in bench.shapes if not is_slow(pair[0])), key=lambda pair: len(pair[0].arrays))
-    copies: dict[tuple[str, str], float] = {}
+    copy_times: dict[tuple[str, str], float] = {}
     for operation in (UNSCALE, NORM):
-        yield from bench.each(lambda shape, dtype, operation=operation: measured(bench, shape, dtype, operation, copies))
+        yield from bench.each(lambda shape, dtype, operation=operation: measured(bench, shape, dtype, operation, copy_times))
 
 
 def is_slow(shape: Shape) -> bool:
@@ -43,20 +43,24 @@ def is_slow(shape: Shape) -> bool:
     return len(shape.arrays) > MOST_ARRAYS or len(set(lengths(shape))) > MOST_LENGTHS
 
 
-def measured(bench: Bench, shape: Shape, dtype: str, operation: str, copies: dict[tuple[str, str], float]) -> Iterator[Row]:
-    """Yield the rows of ampscale and of jax.numpy, with a scale of 1. A negation replaces the copy; it moves as many bytes."""
+def measured(bench: Bench, shape: Shape, dtype: str, operation: str, copy_times: dict[tuple[str, str], float]) -> Iterator[Row]:
+    """
+    Yield the rows of ampscale and of jax.numpy, with a scale of 1; before the first ones of a shape and dtype, the row of a copy.
+
+    The copy is a negation, which moves as many bytes. Its milliseconds are stored in *copy_times*.
+    """
     values, one = block(dtype), jnp.ones((), jnp.float32)
     longest = np.resize(values, max(lengths(shape)))
     tree = [jax.device_put(longest[:length]) for length in lengths(shape)]
     key = shape.name, dtype
-    if key not in copies:
+    if key not in copy_times:
         copy = timed(bench, *compiled(jnp.negative, jax.device_put(np.resize(values, shape.values))))
-        copies[key] = copy["ms"]
-        yield bench.row(shape, dtype, "copy", "negation", copy, copies[key], bytes=sum(array.nbytes for array in tree))
+        copy_times[key] = copy["ms"]
+        yield bench.row(shape, dtype, "copy", "negation", copy, copy_times[key], bytes=sum(array.nbytes for array in tree))
     for implementation, function in {OURS: getattr(ampscale, operation), PLAIN: PLAIN_FUNCTIONS[operation]}.items():
         program, *arguments = compiled(function, tree, one)
         timing = timed(bench, program, *arguments)
-        yield bench.row(shape, dtype, operation, implementation, timing, copies[key], operations=operations(program))
+        yield bench.row(shape, dtype, operation, implementation, timing, copy_times[key], operations=operations(program))
 
 
 def compiled(function: Callable[..., object], *arguments: Any) -> tuple[Any, ...]:

@@ -120,12 +120,12 @@ def described(row: Row) -> str:
     return ", ".join(row[key] for key in ("library", "implementation", "function", "arrays", "dtype"))
 
 
-def operations_text(operations: dict[str, int] | int | None, before: str = "") -> str:
-    """Return the counts of operations as text."""
+def operations_text(operations: dict[str, int] | int | None, prefix: str = "") -> str:
+    """Return *prefix* and the counts of operations as text; "" if they were not counted."""
     if operations is None:
         return ""
     counts = operations if isinstance(operations, dict) else {"operations": operations}
-    return before + ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+    return prefix + ", ".join(f"{count} {name}" for name, count in counts.items() if count)
 
 
 def verdict(report: Report) -> str:

@@ -50,8 +50,8 @@ class Bench:
     library: str
     shapes: list[tuple[Shape, str]]
     device: str = "cuda"
-    deadline: float = float("inf")
-    wait: Run = lambda: None
+    deadline: float = float("inf")  # time of `time.monotonic`, after which no row is started
+    wait: Run = lambda: None  # waits until the device has finished
 
     def ms(self, run: Run) -> dict[str, Any]:
         """Return the median time of a call in milliseconds, and its quartiles."""

@@ -33,7 +33,11 @@ def rows(bench: Bench) -> Iterator[Row]:
 
 
 def measured(bench: Bench, shape: Shape, dtype: str) -> Iterator[Row]:
-    """Yield the rows of the three implementations, in place, with a scale of 1, which leaves the values unchanged."""
+    """
+    Yield the rows of a copy, and of three implementations in place, with a scale of 1, which leaves the values unchanged.
+
+    For the shape `LARGEST`, also yield the rows of ampscale with and without its kernels.
+    """
     tree = [torch.empty(length, dtype=getattr(torch, dtype), device=bench.device).normal_() for length in lengths(shape)]
     size = sum(array.nbytes for array in tree)
     copy = bench.ms(copying(size, bench.device))
@@ -48,10 +52,10 @@ def measured(bench: Bench, shape: Shape, dtype: str) -> Iterator[Row]:
             run = amp(operation, tree, bench.device)
             yield bench.row(shape, dtype, operation, AMP, bench.ms(run), copy["ms"], operations=operations(bench, run, dtype))
     if shape.name == LARGEST:
-        for operation, run in more(tree, one).items():
-            for implementation, each in {OURS: run, PLAIN: without_kernels(run)}.items():
-                counted = operations(bench, each, dtype)
-                yield bench.row(shape, dtype, operation, implementation, bench.ms(each), copy["ms"], operations=counted)
+        for operation, run in kernel_runs(tree, one).items():
+            for implementation, call in {OURS: run, PLAIN: without_kernels(run)}.items():
+                counted = operations(bench, call, dtype)
+                yield bench.row(shape, dtype, operation, implementation, bench.ms(call), copy["ms"], operations=counted)
 
 
 def copying(size: int, device: str) -> Run:
@@ -65,7 +69,7 @@ def ours(operation: str, tree: Tensors, one: torch.Tensor) -> Run:
     return lambda: getattr(ampscale, operation)(tree, one, out=tree)
 
 
-def more(tree: Tensors, one: torch.Tensor) -> dict[str, Run]:
+def kernel_runs(tree: Tensors, one: torch.Tensor) -> dict[str, Run]:
     """Return functions that are compared with and without cuda/kernels.cu. A scale of 3 has no exact reciprocal."""
     elsewhere, three = [torch.empty_like(array) for array in tree], torch.full_like(one, 3)
     return {
@@ -118,7 +122,7 @@ def amp(operation: str, tree: Tensors, device: str) -> Run:
 
 
 def operations(bench: Bench, run: Run, dtype: str) -> int | None:
-    """Return the number of kernels, copies and fills of a call, for float32 only, since torch's profiler is slow."""
+    """Return the number of kernels, copies and fills of a call; None except for float32, since torch's profiler is slow."""
     if bench.device != "cuda" or dtype != "float32":
         return None
     run()

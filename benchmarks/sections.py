@@ -85,7 +85,7 @@ def read_reports(worker: "subprocess.Popen[str]") -> Iterator[dict[str, Any]]:
 
 
 def work(ids: list[str], quick: bool, output: TextIO) -> None:
-    """Measure rows in this process."""
+    """Measure rows in this process, and print each of them and then the package versions as JSON lines."""
     specs = [spec for spec in all_specs() if spec.id in ids]
     if specs[0].section != "two-threads" and not quick:
         measure.pin()

@@ -22,7 +22,7 @@ Cell = dict[str, Any]
 
 
 def row(row: dict[str, Any], judge: bool = False) -> str:
-    """Return the text of a row; with *judge*, numbers that have targets are green, yellow or red."""
+    """Return the text of a row; with *judge*, results that have targets are green, yellow or red."""
     cells = row["cells"]
     ours = cells[0]
     head = f"{row['section']:12} {row['label'][:42]:42} {row['dtype']:8} {row['shape']:14} {shown(ours, row['unit']):>9}  "
@@ -47,7 +47,7 @@ def comparisons(row: dict[str, Any]) -> Iterator[str]:
 
 
 def painted(text: str, row: dict[str, Any]) -> str:
-    """Return the text of a row, with the label of each target in the color of its verdict."""
+    """Return the text of a row, with each contender or number that has a target in the color of the verdict."""
     for target in targets.TARGETS:
         if target.of == "ampscale" and list(targets.matching_rows(target, [row])):
             label = f"{target.over} " if target.over else shown(row["cells"][0], row["unit"])
@@ -105,7 +105,7 @@ def verdicts(evaluated: list[dict[str, Any]]) -> str:
 
 
 def amount(value: float, target: dict[str, Any]) -> str:
-    """Return the text of a bound or of a measured value: a ratio, a number of bytes or a duration."""
+    """Return the text of a bound or of a measured value: a ratio, an exponent, a number of bytes or a duration."""
     kind = target["row"].partition("/")[0]
     return {"memory": size, "first-call": seconds}.get(kind, number)(value)
 

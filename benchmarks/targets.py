@@ -24,7 +24,7 @@ Row = dict[str, Any]
 class Target:
     """Upper bound of the ratio of contender *of* to *over*, or of the value of *of* if *over* is None, in all rows that match."""
 
-    rows: str
+    rows: str  # pattern of the ids of rows
     over: str | None
     at_most: float
     description: str
@@ -126,7 +126,7 @@ def verdict(target: Target, row: Row) -> dict[str, Any]:
     """
     Return the measured value, its spread and the verdict.
 
-    A ratio that exceeds its bound by at most half its interquartile range is "within the spread".
+    A ratio or a value that exceeds its bound by at most its spread is "within the spread".
     """
     cells = {cell["name"]: cell for cell in row["cells"] if "absent" not in cell}
     if target.of not in cells:

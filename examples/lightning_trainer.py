@@ -55,7 +55,7 @@ class Regression(lightning.LightningModule):
 
 
 class PrintSteps(lightning.Callback):
-    """Prints each step of the optimizer."""
+    """Callback that prints each step of the optimizer."""
 
     def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
         """Print the loss of the last batch, the next scale and the next learning rate."""

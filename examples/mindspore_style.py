@@ -45,7 +45,7 @@ def run_state(cell):
 
 
 def load(cell, state):
-    """Continue *cell* from the result of `run_state`."""
+    """Restore *cell*, its network and its optimizer from the result of `run_state`."""
     cell.network.params, cell.optimizer.state = state["params"], state["optimizer"]
     cell.load_state_dict(state["cell"])
 

@@ -53,7 +53,7 @@ def train(options):
         model, communicator = DistributedDataParallel(module), TorchDistributed(mean=False)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     scaler = ampscale.torch.GradScaler("cpu", init_scale=2.0**24, growth_interval=1000, communicator=communicator)
-    start = restored(options.resume, module, scaler) if options.resume else 0
+    start = restore(options.resume, module, scaler) if options.resume else 0
 
     data, applied = load(SEED), 0
     for step, batch in islice(enumerate(batches_of(data, start + options.steps, SEED)), start, None):
@@ -107,7 +107,7 @@ def synchronize(model, is_last):
         model.set_requires_gradient_sync(is_last)
 
 
-def restored(path, module, scaler):
+def restore(path, module, scaler):
     """Load a saved state, and return the number of steps before it was saved."""
     saved = torch.load(path)
     set_model_state_dict(module, saved["model"], options=WHOLE)

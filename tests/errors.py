@@ -1,4 +1,4 @@
-"""Check of many calls that must raise an error: one failure lists all cases that did not."""
+"""Check of many calls that must raise an error: one failure lists all calls that raise none, or one with another message."""
 
 import re
 
@@ -6,6 +6,7 @@ import re
 def unexpected(cases):
     """
     Return the cases that did not raise as expected, each with the message that does not match the pattern, or "no error".
+    An error of another type is not caught.
 
     Args:
         cases: Tuples of a name or an argument that identifies the case, a call without arguments, the error that it must raise,

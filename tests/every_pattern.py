@@ -33,7 +33,7 @@ def matching_patterns(rule, observed, length):
     """
     Return a mask of the patterns whose flags and scales agree with *observed* in the first *length* steps.
 
-    A pattern in which the scaler raises within these steps does not match, except in the last one if the observed scale after
+    A pattern in which the scaler raises within these steps does not match, except in the last of them if the observed scale after
     it is unknown.
     """
     scales, raised_at = all_scales(rule)

@@ -67,6 +67,7 @@ def outcomes(events, make, call, finish=lambda _: None):
 
 
 def _states(world, call, finish):
+    """Return the states of the world after the call, and after the step that follows."""
     call(world)
     new_state = world.state()
     finish(world)

@@ -69,7 +69,7 @@ class Library:
     put: Callable[[np.ndarray], Any]  # converts from NumPy to a new array, bit for bit
     get: Callable[[Any], np.ndarray]  # converts to a new NumPy array, bit for bit
     writable: bool = True
-    flushes_subnormals: bool = False  # operators replace subnormal float32 and float64 operands and results by zeros
+    flushes_subnormals: bool = False  # operators replace subnormal float32 (JAX: also float64) operands and results by zeros
     multiply: Operation = operator.mul  # multiplies and rounds as IEEE 754 requires
     divide: Operation = operator.truediv  # divides and rounds as IEEE 754 requires
     count_reads: Callable[[], AbstractContextManager[list[str]]] | None = None  # yields a list of the copies to the host
@@ -88,7 +88,7 @@ class Library:
         return map_leaves(self.get, tree)
 
     def item(self, array):
-        """Return the value of an array of shape (): a NumPy array if it was computed from a tree without arrays."""
+        """Return the value of an array of shape (), which is a NumPy array if it was computed from a tree without arrays."""
         return (array if isinstance(array, np.ndarray) else self.get(array)).item()
 
     def same(self, left, right):
@@ -120,7 +120,7 @@ class Library:
         return scaling.unscale(tree, scale, dtype, divide=self.divide)
 
     def quiet(self):
-        """Return a context without floating-point warnings, which array_api_strict inherits from NumPy."""
+        """Return a context that, for array_api_strict, silences the floating-point warnings that it inherits from NumPy."""
         return np.errstate(all="ignore" if self.name == "strict" else None)
 
     def as_computed(self, array):
@@ -175,7 +175,7 @@ def _torch():
 
 @contextmanager
 def _torch_reads():
-    """Record the torch operations whose result or shape depends on values, which torch tags, and four untagged methods."""
+    """Record operations with torch's tags for a result or a shape that depends on values, and four methods without these tags."""
     import torch
     from torch.overrides import TorchFunctionMode
     from torch.utils._python_dispatch import TorchDispatchMode

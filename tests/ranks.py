@@ -46,6 +46,6 @@ def on_ranks(function, arguments):
         return [future.result() for future in futures]
 
 
-def _mean(*leaves):
-    total = reduce(add, leaves)
-    return total / array_api_compat.array_namespace(total).full_like(total, len(leaves))
+def _mean(*arrays):
+    total = reduce(add, arrays)
+    return total / array_api_compat.array_namespace(total).full_like(total, len(arrays))

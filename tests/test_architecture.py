@@ -78,7 +78,7 @@ def imported_packages(path: Path) -> set[str]:
 
 
 def cycles(files: list[Path]) -> list[list[str]]:
-    """Return every cycle of imports, also of imports within functions."""
+    """Return a list of module names for each import, also within a function, that closes a cycle in a depth-first search."""
     modules = {
         ".".join(("ampscale", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__"): path for path in files
     }
@@ -125,8 +125,8 @@ def test_packages_import_only_packages_below_them(package):
     """`MAY_IMPORT` lists the packages that each package may import."""
     files = [path for path in FILES if package_of(path) == package]
     assert files
-    wrong = {path.name: imported_packages(path) - {package} - MAY_IMPORT[package] for path in files}
-    assert {name: packages for name, packages in wrong.items() if packages} == {}
+    wrong = {path: imported_packages(path) - {package} - MAY_IMPORT[package] for path in files}
+    assert {path: packages for path, packages in wrong.items() if packages} == {}
 
 
 @pytest.mark.parametrize(("package", "folder"), [(package, folder) for package in FOLDERS for folder in FOLDERS[package]])
@@ -201,7 +201,7 @@ def test_violations_are_detected(tmp_path, monkeypatch):
 
 
 def test_contributing_answers_its_twenty_questions():
-    """Each row of the table names a file that exists, and in the last column a text in this file."""
+    """Each row of the table names a file, and in the last column a text that this file contains."""
     root = SOURCE.parent.parent
     answers = re.findall(r"^\| .*\?.* \| `(\S+)` \| `(.+)` \|$", (root / "CONTRIBUTING.md").read_text("utf-8"), re.MULTILINE)
     assert len(answers) == 20

@@ -63,7 +63,7 @@ def test_code_blocks_are_the_same(chinese, english):
 
 @PAIRS
 def test_sections_have_the_same_names_numbers_and_tables(chinese, english):
-    """Names are those in code font, and numbers have two or more digits. Tables have as many cells in each row."""
+    """From the first ``##`` on, names in code font and numbers of two or more digits are compared; in tables, cells per row."""
     pairs = zip_longest(sections(chinese), sections(english), fillvalue="")
     for index, texts in enumerate(pairs):
         names = [{re.sub(r"\s+", " ", name) for name in re.findall(r"`([^`]+)`", text)} for text in texts]

@@ -27,7 +27,7 @@ def run(*command, cwd):
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """Return the distributions of the working tree, after two builds have written the same bytes."""
+    """Return the paths of the distributions of the working tree, after two builds have written the same bytes."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tree:
         for name in sorted(tracked(".")):
@@ -67,6 +67,7 @@ def files_of(wheel, package):
 
 
 def tracked(folder):
+    """Return the paths, relative to *folder*, of the files in it that git tracks."""
     listed = run("git", "ls-files", ".", cwd=ROOT / folder)
     return set(listed.stdout.splitlines())
 

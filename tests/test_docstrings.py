@@ -34,7 +34,7 @@ def test_docstring_examples_pass(file, monkeypatch):
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_public_functions_and_classes_have_an_example(package):
-    """Protocols, records and enumerations need no example of their own; those of the functions that use them suffice."""
+    """Protocols, and classes without an `__init__` of their own, such as NamedTuples and enumerations, need no example."""
     if package == ".torch":
         pytest.importorskip("torch", reason="needs torch")
     module = importlib.import_module(f"ampscale{package}")
@@ -46,7 +46,7 @@ def test_public_functions_and_classes_have_an_example(package):
 
 
 def test_no_docstring_opens_with_a_question_word():
-    """Docstrings of functions must begin with a verb, docstrings of classes and modules with a noun."""
+    """How, As, And and Its are rejected, too: docstrings of functions begin with a verb, of classes and modules with a noun."""
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
     nodes = [(path, node) for path in sorted(SOURCE.rglob("*.py")) for node in ast.walk(ast.parse(path.read_text("utf-8")))]
     questions = [

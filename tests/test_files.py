@@ -51,7 +51,7 @@ if find_spec("torch") is None:
 
 
 def opens_for_writing(tree):
-    """Yield the lines of a module that open a file for writing, or call a function that does."""
+    """Yield the numbers of the lines of a module that open a file for writing, or call a function that does."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             name = getattr(node.func, "attr", getattr(node.func, "id", None))
@@ -64,7 +64,7 @@ def opens_for_writing(tree):
 
 
 def test_one_module_opens_files_for_writing():
-    """Only the sink of run files opens files too, since other programs read a run file while it grows."""
+    """The sink of run files is an exception, since other programs read a run file while it grows."""
     lines_of = {
         path.relative_to(SOURCE).as_posix(): list(opens_for_writing(ast.parse(path.read_text("utf-8"))))
         for path in SOURCE.rglob("*.py")
@@ -81,7 +81,7 @@ def full_disk(_):
 
 
 def failing(function):
-    """Return a fault like `full_disk`, which makes a function of `os` fail because the disk is full."""
+    """Return a fault that is called like `full_disk`, and makes a function of `os` raise the error of a full disk."""
 
     def patch(monkeypatch):
         def fail(*_, **__):
@@ -154,7 +154,7 @@ print(stray)
 
 @pytest.mark.slow
 def test_killed_process_leaves_a_complete_file(tmp_path):
-    """A process is killed at 200 random moments. Some leave a temporary file, which shows that a write was interrupted."""
+    """200 processes are killed at random moments. Some leave a temporary file, which shows that a write was interrupted."""
     command = [sys.executable, "-c", KILLED, str(tmp_path), str(Path(__file__).parent)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr

@@ -84,7 +84,7 @@ def test_invalid_scale_raises():
 def test_invalid_leaf_raises():
     """The error contains the path and the dtype or type. If libraries or devices differ, it lists all of them."""
     one, strict = np.ones(1, F32), array_api_strict.ones(1)
-    integers = r"^tree\['w'\]\[1\] must be floating-point or complex .*, got {}$"
+    integers = r"^tree\['w'\]\[1\] must be floating-point or complex, got {}$"
     assert_rejected(
         SCALABLE,
         [(({"w": [one, np.ones(1, dtype)]},), {}, TypeError, integers.format(dtype)) for dtype in ("bool", "int8", "uint64")],
@@ -152,7 +152,7 @@ def test_one_odd_leaf_among_a_thousand_is_named():
     mixed = r"tree\[7\] from numpy on cpu; 991 more from numpy on cpu; tree\[500\] from array_api_strict on .*CPU"
     rows = [
         (of_numpy, "w", TypeError, r"^tree\[500\] must be an array, or a tuple, .* got str$"),
-        (of_numpy, np.ones(1, np.int32), TypeError, r"^tree\[500\] must be floating-point or complex .* got int32$"),
+        (of_numpy, np.ones(1, np.int32), TypeError, r"^tree\[500\] must be floating-point or complex, got int32$"),
         (of_numpy, frozen(np.ones(1)), ValueError, r"^out\[500\] must be writable, got a read-only array$"),
         (of_numpy, np.float64(1), TypeError, r"^out\[500\] must be a mutable array, got float64$"),
         (of_numpy, strict(), TypeError, mixed),
@@ -175,7 +175,7 @@ def step_arguments(**changed):
 
 @pytest.mark.clause("NORMS-limit-checked")
 def test_invalid_max_norm_raises():
-    """A limit must be positive and finite, or a ValueError is raised. Other types raise a TypeError, also in `train_step`."""
+    """A number that is not positive and finite raises a ValueError, and any other type a TypeError, also in `train_step`."""
     message = r"^max_norm must be a positive, finite number, got "
     limits = [(value, ValueError) for value in (math.nan, math.inf, -math.inf, 0, -1.0, 10**400)]
     limits += [(value, TypeError) for value in (True, "1", [1.0], F32(1))]
@@ -211,7 +211,7 @@ def test_invalid_argument_of_a_step_raises():
 
 
 @pytest.mark.clause("STEP-order", "STEP-every-sequence")
-def test_public_functions_return_the_results_of_the_core(library):
+def test_public_functions_return_values_computed_by_hand(library):
     """The functions run on each library. The training step runs on NumPy only."""
     tree, get = {"w": library.array([6.0, 8.0]), "b": None}, library.to_numpy
     assert alike(get(ampscale.scale(tree, 2.0))["w"], np.asarray([12, 16], F32))

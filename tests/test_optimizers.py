@@ -17,7 +17,7 @@ RATES = [0.5, 0.25, 0.125]
 
 
 def network(*values, dtype="float32"):
-    """Return a network that is never called."""
+    """Return a network with a parameter for each value. Its loss function is never called."""
     return Network(sum, [np.asarray(value, DTYPES[dtype]) for value in values])
 
 
@@ -86,10 +86,10 @@ def test_optimizer_equals_a_plain_loop(dtype, tolerance, create, loop, options):
 def test_small_updates_of_16_bit_parameters_accumulate(create, dtype):
     """Each update alone is too small to change the parameter."""
     model, float32_model = network([1.0], dtype=dtype), network([1.0])
-    optimizer, twin = (create(network, learning_rate=2.0**-18) for network in (model, float32_model))
+    optimizer, float32_optimizer = (create(network, learning_rate=2.0**-18) for network in (model, float32_model))
     for _ in range(640):
         optimizer([np.ones(1, np.float32)])
-        twin([np.ones(1, np.float32)])
+        float32_optimizer([np.ones(1, np.float32)])
     assert float(1 - float32_model.params[0][0]) > 2.0**-9
     assert alike(model.params[0], float32_model.params[0].astype(DTYPES[dtype]))
     assert alike(optimizer.state.master[0], float32_model.params[0])

@@ -34,7 +34,7 @@ PATTERNS = (
     *("train_inner num_updates=1, a=b, ", "successfully loaded checkpoint from ", "oaded checkpoint ", "1", "Rank 1"),
     *("OVERFLOW! Skipping step", "[deepspeed] OVERFLOW! ", "rank=1] step=1, skipped=1 ", "Grad overflow on iteration 1 "),
 )
-STEPS = {
+STEPS = {  # logs in which the number of the last step is to be inserted
     "paddle": "global_step: 1\nFound inf or nan, current scale is: 8, decrease to: 8*0.5\nglobal_step: {}\n",
     "lightning": "epoch,step,scale\n0,0,8\n0,{},8\n",
     "step_pattern": "step 1\nstep {}\n",
@@ -79,7 +79,7 @@ BYTEARRAY = b"\x80\2}X\1\0\0\0ac__builtin__\nbytearray\n\x8a\5" + (8 * 10**9).to
 FILES = {
     "deep.json": (brackets(100_000).encode(), "nested too deeply"),
     "long.json": (b" " * (LONGEST_JSON + 1), "at most"),
-    "sizes.safetensors": (safetensors({"a": LARGE_SIZES}), "lists of sizes"),
+    "sizes.safetensors": (safetensors({"a": LARGE_SIZES}), "lists of at most 32 sizes"),
     "quoted.safetensors": (safetensors({"a": "x" * 1_000_000}), "got 'xxx"),
     "bomb.pt": (bomb(), "without compression"),
     "disks.pt": (b"PK\6\7" + struct.pack("<LQL", 0, 0, 9) + b"PK\5\6" + bytes(18), "multiple disks"),
@@ -113,7 +113,7 @@ REJECTED = {
     "row": (partial(read_log, "epoch,step,scale\n" + "," * 2_000_000), "each row must have at most"),
     "log of digits": (partial(read_log, "steps: " + "9" * 1_000_000 + " loss: "), "at most"),
     "field": (partial(read_log, "epoch,step,scale\n0,0," + "8" * 200_000), "field larger than field limit"),
-    "header": (partial(read_log, 'epoch,step,"scale\n0,0,8"'), "Lightning's metrics.csv must have numbers"),
+    "header": (partial(read_log, 'epoch,step,"scale\n0,0,8"'), "Lightning's metrics.csv must have 1 to 5000001 rows"),
     "a path": (partial(load, "torch", {}, at="a." * 50_000), "a path must have at most"),
     "nested state": (lambda: load("torch", nested({}, 100_000)), "each path in a checkpoint must have at most"),
     "nested rule": (lambda: load("ampscale", OWN | {"rule": nested({}, 100_000)}), "the value must be representable in JSON"),

@@ -119,7 +119,7 @@ def test_grad_scaler_reproduces_runs_of_paddle():
 def test_training_with_grad_scaler_reproduces_runs_of_paddle():
     """Scales and parameters are compared after each step with SGD or Momentum."""
     for run in runs("paddle", "training"):
-        network = replayed(run)
+        network = recorded_network(run)
         optimizer = optimizer_of(run, network)
         settings = {**run["scaler"], "init_loss_scaling": float.fromhex(run["scaler"]["init_loss_scaling"])}
         scaler = ampscale.GradScaler(**settings, decr_count="consecutive")
@@ -139,7 +139,7 @@ def drive(scaler, optimizer, call):
         scaler.update()
 
 
-def replayed(run):
+def recorded_network(run):
     """Return a network whose input is a recorded step: it returns the loss and the scaled gradients of this step."""
 
     def loss(_params, step):
@@ -171,7 +171,7 @@ def scale_sense_of(run):
 
 def replay(run, make):
     """Assert that the cell that *make* creates returns the recorded values in every step."""
-    network = replayed(run)
+    network = recorded_network(run)
     optimizer, unscaled = optimizer_of(run, network), []
     prepare = optimizer.prepare
     optimizer.prepare = lambda gradients: unscaled.append(gradients) or prepare(gradients)

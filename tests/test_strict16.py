@@ -47,7 +47,7 @@ def test_operations_on_two_types_raise(operation):
 
 
 def test_functions_reject_two_dtypes():
-    """The functions select, stack and assign; a condition must be an array, and integers are not converted to floats."""
+    """The functions select, stack, compare and assign; a condition must be an array, and integers are not converted to floats."""
     calls = [
         lambda left, right: xp.where(array_of(xp.bool, True), left, right),
         lambda left, right: xp.stack([left, right]),

@@ -10,17 +10,17 @@ VECTORS = Path(__file__).parent.parent / "spec" / "vectors"
 
 
 def cases():
-    """Return the cases of all files, each with its chapter."""
+    """Return the test vectors of all files as dicts, each with its chapter."""
     files = (json.loads(path.read_text()) for path in sorted(VECTORS.glob("*.json")) if path.stem != "schema")
     return [{"chapter": file["chapter"], **case} for file in files for case in file["cases"]]
 
 
-def array(vector):
+def array(encoded):
     """Decode an array that is written as dtype, shape and big-endian bits."""
-    dtype = np.dtype({"bfloat16": ml_dtypes.bfloat16}.get(vector["dtype"], vector["dtype"]))
-    data = b"".join(bytes.fromhex(bits) for bits in vector["bits"])
+    dtype = np.dtype({"bfloat16": ml_dtypes.bfloat16}.get(encoded["dtype"], encoded["dtype"]))
+    data = b"".join(bytes.fromhex(bits) for bits in encoded["bits"])
     size = dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize
-    return np.frombuffer(data, f">u{size}").astype(f"u{size}").view(dtype).reshape(vector["shape"])
+    return np.frombuffer(data, f">u{size}").astype(f"u{size}").view(dtype).reshape(encoded["shape"])
 
 
 def argument(value):

@@ -53,10 +53,10 @@ def results() -> Iterator[tuple[str, str, str]]:
     coverage, mutants, fuzz = (read(f"tools/{name}.json") for name in ("release/coverage", "mutants/result", "fuzz/result"))
     matrix, supported = read("conformance/docs/matrix.json"), read("tools/release/supported.json")
     passed, skipped = coverage["tests"]["passed"], coverage["tests"]["skipped"]
-    failed = f", {coverage['tests'].get('failed', 0)} failed" + ("; [stopped](#coverage)" if "note" in coverage else "")
+    failures = f", {coverage['tests'].get('failed', 0)} failed" + ("; [stopped](#coverage)" if "note" in coverage else "")
     killed, rerun = f"{mutants['killed']} of {mutants['tested']}", fuzz["rerun_after_the_fix"]
     tested = f"{sum('tests' in report for report in reports())} of {len(reports())}"
-    yield "Tests of both distributions", "`make test`", f"{passed:,} passed, {skipped} skipped{failed}"
+    yield "Tests of both distributions", "`make test`", f"{passed:,} passed, {skipped} skipped{failures}"
     yield (
         "Lines and branches that tests reach",
         "`make coverage`",

@@ -82,8 +82,8 @@ def _plain(operation: str, max_norm: float) -> Callable[..., object]:
     def norm(tree: Any) -> jax.Array:
         return jnp.sqrt(sum(jnp.sum(jnp.square(leaf.astype(jnp.float32))) for leaf in jax.tree.leaves(tree)))
 
-    def clip(tree: Any, length: jax.Array) -> Any:
-        factor = jnp.minimum(1.0, max_norm / (length + 1e-6))
+    def clip(tree: Any, total_norm: jax.Array) -> Any:
+        factor = jnp.minimum(1.0, max_norm / (total_norm + 1e-6))
         return jax.tree.map(lambda leaf: (leaf * factor).astype(leaf.dtype), tree)
 
     def unscaled(tree: Any, scale: jax.Array) -> Any:
@@ -97,7 +97,7 @@ def _jmp(operation: str, max_norm: float) -> Callable[..., object]:
         gradients = jmp.DynamicLossScale(scale).unscale(tree)
         return gradients, jmp.all_finite(gradients)
 
-    return _composed(operation, unscaled, jmp.all_finite, optax.global_norm, _optax_clip(max_norm))
+    return _composed(operation, unscaled, jmp.all_finite, optax.tree.norm, _optax_clip(max_norm))
 
 
 def _flax(operation: str, max_norm: float = 1.0) -> Callable[..., object]:
@@ -111,7 +111,7 @@ def _flax(operation: str, max_norm: float = 1.0) -> Callable[..., object]:
         _, finite, _, gradients = flax.training.dynamic_scale.DynamicScale(scale=scale).value_and_grad(loss)(tree)
         return gradients, finite
 
-    return _composed(operation, unscaled, None, optax.global_norm, _optax_clip(max_norm))
+    return _composed(operation, unscaled, None, optax.tree.norm, _optax_clip(max_norm))
 
 
 def _optax_clip(max_norm: float) -> Callable[[Any, jax.Array], Any]:
@@ -127,8 +127,8 @@ def _composed(operation: str, unscaled: Any, finite: Any, norm: Any, clip: Any) 
         return gradients, finite_flag, norm(gradients)
 
     def clipped(tree: Any, scale: jax.Array) -> tuple[Any, jax.Array, jax.Array]:
-        gradients, finite_flag, length = normed(tree, scale)
-        return clip(gradients, length), finite_flag, length
+        gradients, finite_flag, total_norm = normed(tree, scale)
+        return clip(gradients, total_norm), finite_flag, total_norm
 
     reading = {FINITE: lambda tree, _: finite(tree), GLOBAL: lambda tree, _: norm(tree)}
     return {UNSCALE: unscaled, NORM: normed, CLIP: clipped, **reading}[operation]

@@ -30,9 +30,9 @@ def naive(operation: str, arrays: Arrays, scale: float, max_norm: float) -> Call
         return gradients, flag, norm(gradients)
 
     def clipped() -> tuple[Arrays, bool, float]:
-        gradients, flag, length = normed()
-        factor = np.float32(min(1.0, max_norm / (length + 1e-6)))
-        return [(array * factor).astype(array.dtype, copy=False) for array in gradients], flag, length
+        gradients, flag, total_norm = normed()
+        factor = np.float32(min(1.0, max_norm / (total_norm + 1e-6)))
+        return [(array * factor).astype(array.dtype, copy=False) for array in gradients], flag, total_norm
 
     def finite(values: Arrays) -> bool:
         return all(np.isfinite(array).all() for array in values)
@@ -70,9 +70,9 @@ def careful(operation: str, arrays: Arrays, scale: float, max_norm: float) -> Ca
 
     def run() -> tuple[bool, float | None]:
         apply(np.divide, number)
-        flag, length = finite(), norm() if operation != UNSCALE else None
+        flag, total_norm = finite(), norm() if operation != UNSCALE else None
         if operation == CLIP:
-            apply(np.multiply, np.asarray(min(1.0, max_norm / (length + 1e-6)), np.float32))
-        return flag, length
+            apply(np.multiply, np.asarray(min(1.0, max_norm / (total_norm + 1e-6)), np.float32))
+        return flag, total_norm
 
     return {FINITE: finite, GLOBAL: norm}.get(operation, run)

@@ -57,7 +57,7 @@ def amp(operation: str, gradients: Tensors, scale: float, max_norm: float, refil
         return Absent("torch.amp", REJECTED)
     scaler, optimizer = scaler_of(torch.amp.GradScaler, scale), optimizer_with(gradients)
     params = optimizer.param_groups[0]["params"]
-    after: Callable[[], object] = {
+    norm_or_clip: Callable[[], object] = {
         UNSCALE: lambda: None,
         NORM: lambda: torch.nn.utils.get_total_norm([param.grad for param in params]),
         CLIP: lambda: torch.nn.utils.clip_grad_norm_(params, max_norm),
@@ -65,7 +65,7 @@ def amp(operation: str, gradients: Tensors, scale: float, max_norm: float, refil
 
     def run() -> None:
         scaler.unscale_(optimizer)
-        after()
+        norm_or_clip()
 
     def reset() -> None:
         refill()
@@ -75,39 +75,39 @@ def amp(operation: str, gradients: Tensors, scale: float, max_norm: float, refil
 
 
 def kernel(operation: str, gradients: Tensors, scale: float, max_norm: float) -> Callable[[], object]:
-    """Return a function that calls the kernel of `unscale_`, followed by foreach norms."""
+    """Return a function that calls the kernel of `unscale_`, and then foreach functions for the norm and the clipping, if any."""
     flag, inverse = torch.zeros(()), torch.tensor(1 / scale, dtype=torch.float32)
 
     def run() -> object:
         flag.zero_()
         torch._amp_foreach_non_finite_check_and_unscale_(gradients, flag, inverse)
-        return after(operation, gradients, max_norm)
+        return norm_and_clip(operation, gradients, max_norm)
 
     return run
 
 
 def foreach(operation: str, gradients: Tensors, scale: float, max_norm: float) -> Callable[[], object]:
-    """Return a function that is written by hand with foreach functions."""
+    """Return a function that uses foreach functions instead of the kernel of `unscale_`."""
 
     def run() -> object:
         torch._foreach_mul_(gradients, 1 / scale)
-        return finite(gradients), after(operation, gradients, max_norm)
+        return finite(gradients), norm_and_clip(operation, gradients, max_norm)
 
     return run
 
 
-def after(operation: str, gradients: Tensors, max_norm: float) -> object:
-    """Compute the norm, and clip by it, if the operation includes these."""
+def norm_and_clip(operation: str, gradients: Tensors, max_norm: float) -> torch.Tensor | None:
+    """Compute the norm, clip by it if *operation* is `CLIP`, and return the norm; do nothing if it is `UNSCALE`."""
     if operation == UNSCALE:
         return None
-    length = norm(gradients)
+    total_norm = norm(gradients)
     if operation == CLIP:
-        torch._foreach_mul_(gradients, torch.clamp(max_norm / (length + 1e-6), max=1.0))
-    return length
+        torch._foreach_mul_(gradients, torch.clamp(max_norm / (total_norm + 1e-6), max=1.0))
+    return total_norm
 
 
 def reading(operation: str, gradients: Tensors) -> dict[str, Callable[[], object]]:
-    """Return the implementations of operations that only read."""
+    """Return the implementations of an operation that only reads, by name."""
     if operation == FINITE:
         return {
             "torch isfinite": lambda: finite(gradients),
@@ -130,7 +130,7 @@ def norm(gradients: Tensors) -> torch.Tensor:
 
 
 def update(make: Callable[..., Any]) -> Callable[[], object]:
-    """Return a function that restores the scaler's state before `update()`, after a finite step, and calls `update()`."""
+    """Return a function that restores the state in which a finite step leaves the scaler, and calls `update()`."""
     scaler, optimizer = scaler_of(make, 2.0**16), optimizer_with([torch.ones(10)])
     scaler.unscale_(optimizer)
     before = dict(vars(scaler))

@@ -33,8 +33,8 @@ Tally = tuple[int, int]  # launches, host reads
 
 def specs() -> Iterator[Spec]:
     """Yield the rows of launches and of reads for each library."""
-    kinds = {"numpy": ("step", numpy_steps), "torch": ("step", torch_steps), "jax": ("jax", jax_steps)}
-    for library, (section, steps) in kinds.items():
+    libraries = {"numpy": ("step", numpy_steps), "torch": ("step", torch_steps), "jax": ("jax", jax_steps)}
+    for library, (section, steps) in libraries.items():
         for index, (name, label) in enumerate((("launches", "launches of a step"), ("host-reads", "host reads of a step"))):
             build = partial(cells, steps, index)
             yield Spec(f"{name}/{library}", section, f"{label}, {library}", build, "float32", SMALL.description, "count")
@@ -72,14 +72,14 @@ def numpy_steps(quick: bool) -> Iterator[tuple[str, str, Tally] | Absent]:
 
 def numpy_calls(step: Callable[[], object]) -> int:
     """Return the number of calls of NumPy from ampscale's modules during *step*."""
-    counted = [0]
+    calls: list[str] = []  # names of the called functions
 
     def profile(_: Any, event: str, called: Any) -> None:
         if event == "c_call" and isinstance(getattr(called, "__self__", None), np.ndarray):
-            counted[0] += 1
+            calls.append(called.__name__)
 
-    with mock.patch.dict(vars(array_api_compat.numpy), _counted(vars(array_api_compat.numpy), counted)):
-        patches = [mock.patch.dict(vars(module), _counted(vars(module), counted)) for module in _our_modules()]
+    with mock.patch.dict(vars(array_api_compat.numpy), _counted(vars(array_api_compat.numpy), calls)):
+        patches = [mock.patch.dict(vars(module), _counted(vars(module), calls)) for module in _our_modules()]
         for patch in patches:
             patch.start()
         sys.setprofile(profile)
@@ -89,17 +89,17 @@ def numpy_calls(step: Callable[[], object]) -> int:
             sys.setprofile(None)
             for patch in reversed(patches):
                 patch.stop()
-    return counted[0]
+    return len(calls)
 
 
 def _our_modules() -> list[Any]:
     return [module for name, module in sys.modules.items() if name.partition(".")[0] == "ampscale"]
 
 
-def _counted(names: dict[str, Any], counted: list[int]) -> dict[str, Any]:
-    """Return the entries of *names* that are NumPy or its functions, each in a wrapper that counts calls."""
-    functions = {name: _Counted(value, counted) for name, value in names.items() if _is_function(value)}
-    return functions | {name: _CountedModule(value, counted) for name, value in names.items() if value is np}
+def _counted(names: dict[str, Any], calls: list[str]) -> dict[str, Any]:
+    """Return the entries of *names* that are NumPy or its functions, each in a wrapper that adds the calls to *calls*."""
+    functions = {name: _Counted(value, calls) for name, value in names.items() if _is_function(value)}
+    return functions | {name: _CountedModule(value, calls) for name, value in names.items() if value is np}
 
 
 def _is_function(value: Any) -> bool:
@@ -108,29 +108,29 @@ def _is_function(value: Any) -> bool:
 
 
 class _Counted:
-    """Wrapper of a NumPy function that counts its calls, and those of its methods such as `reduce`."""
+    """Wrapper of a NumPy function that adds its calls, and those of its methods such as `reduce`, to *calls*."""
 
-    def __init__(self, function: Any, counted: list[int]) -> None:
-        self._function, self._counts = function, counted
+    def __init__(self, function: Any, calls: list[str]) -> None:
+        self._function, self._calls = function, calls
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        self._counts[0] += 1
+        self._calls.append(self._function.__name__)
         return self._function(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._function, name)
-        return _Counted(value, self._counts) if name in ("reduce", "reduceat", "at", "accumulate") else value
+        return _Counted(value, self._calls) if name in ("reduce", "reduceat", "at", "accumulate") else value
 
 
 class _CountedModule:
-    """Wrapper of NumPy that counts the calls of its functions."""
+    """Wrapper of NumPy that adds the calls of its functions to *calls*."""
 
-    def __init__(self, module: Any, counted: list[int]) -> None:
-        self._module, self._counts = module, counted
+    def __init__(self, module: Any, calls: list[str]) -> None:
+        self._module, self._calls = module, calls
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._module, name)
-        return _Counted(value, self._counts) if _is_function(value) else value
+        return _Counted(value, self._calls) if _is_function(value) else value
 
 
 def torch_steps(quick: bool) -> Iterator[tuple[str, str, Tally] | Absent]:

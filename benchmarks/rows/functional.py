@@ -123,8 +123,8 @@ def _avx2(operation: str, gradients: Gradients) -> Contenders:
     """Yield contenders for a process in which numba uses no instructions beyond AVX2."""
     if platform.machine() not in ("x86_64", "AMD64"):
         return [Absent("ampscale", "the processor has no AVX2")]
-    ours = _ours(operation, gradients, gradients.arrays, np.asarray(gradients.scale, np.float32))
-    return [ours, *_torch_others(operation, gradients)]
+    contender = _ours(operation, gradients, gradients.arrays, np.asarray(gradients.scale, np.float32))
+    return [contender, *_torch_others(operation, gradients)]
 
 
 def _in_one_array(gradients: Gradients) -> Contender:

@@ -26,7 +26,7 @@ TRACED = ("ampscale", "naive", "careful")
 
 
 def specs() -> Iterator[Spec]:
-    """Yield the rows of all libraries, each in a process of its own."""
+    """Yield the specifications of all rows. The rows of one library share a process, in which no other rows run."""
     for library, dtypes in {"numpy": ("float32", "float16"), "torch": ("float32",), "jax": ("float32",)}.items():
         for operation in (UNSCALE, NORM):
             for dtype in dtypes:

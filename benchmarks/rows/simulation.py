@@ -25,6 +25,7 @@ RULES, SWEPT = 1_000, 10_000  # rules and steps of a sweep
 QUICK = 1_000  # divisor of the number of steps in a quick run
 
 Build = Callable[[bool], Iterator[Contender]]
+Rows = dict[str, tuple[str, Build]]  # label and contenders of each row, by the end of its id
 
 
 def specs() -> Iterator[Spec]:
@@ -33,7 +34,7 @@ def specs() -> Iterator[Spec]:
         yield Spec(f"simulation/{name}", "simulation", label, build)
 
 
-def simulations() -> dict[str, tuple[str, Build]]:
+def simulations() -> Rows:
     """Return simulations of one rule, with rare, alternating, no and random overflows."""
 
     def build(rule: LossScaleRule, trace_of: Callable[[int], Trace], quick: bool) -> Iterator[Contender]:
@@ -72,9 +73,9 @@ def loop(numbers: list[float]) -> None:
         pass
 
 
-def commands() -> dict[str, tuple[str, Build]]:
+def commands() -> Rows:
     """Return runs of `ampscale simulate` with each kind of output."""
-    rows: dict[str, tuple[str, Build]] = {}
+    rows: Rows = {}
     for rule in ("torch", "torch:growth_interval=1", "deepspeed"):
         for output in ("", "--json", "--picture"):
             name = "/".join(filter(None, ["command", rule.split("=")[0], output.lstrip("-")]))
@@ -110,7 +111,7 @@ def command(*arguments: str) -> Callable[[], object]:
     return lambda: subprocess.run([sys.executable, "-m", "ampscale", *arguments], check=True, capture_output=True)
 
 
-def sweeps() -> dict[str, tuple[str, Build]]:
+def sweeps() -> Rows:
     """Return sweeps of a thousand random rules over ten thousand steps."""
 
     def build(trace_of: Callable[[int], Trace], quick: bool) -> Iterator[Contender]:

@@ -23,11 +23,11 @@ def pytest_addoption(parser: "pytest.Parser") -> None:
     """Add the options. Each is None by default."""
     group = parser.getgroup("ampscale", f"conformance of a loss scaler: --pyargs {SUITE}")
     for name, (metavar, help) in OPTIONS.items():
-        group.addoption(f"--ampscale-{name}", metavar=metavar, help=help)
+        group.addoption(f"--ampscale-{name}", metavar=metavar, help=help, type=float if name == "seconds" else None)
 
 
 def pytest_configure(config: "pytest.Config") -> None:
-    """Load the named adapter and register the plug-in that runs the suite; reject other options without an adapter."""
+    """Load the named adapter and register the plug-in that runs the suite; reject the suite and its options without one."""
     if config.getoption("ampscale_adapter") is not None:
         from ampscale_conformance.run.plugin import Run
 

@@ -10,7 +10,7 @@ FACTORS = [1.0, 1.1, 1.5, 2.0, 3.0, 7.0, 1.001, 2.0**40]
 STARTS = [1.0, 3.0, 10.0, 1000.3, 2.0**16, 2.0**126, 2.0**-120, 1e-40, 3e38]
 
 
-def valid(**fields):
+def rule_or_none(**fields):
     """Return a rule, or None if the fields cannot be combined."""
     try:
         return LossScaleRule(**fields)
@@ -20,7 +20,7 @@ def valid(**fields):
 
 # Rules that count overflows: `overflow_tolerance` is None.
 COUNTING = st.builds(
-    valid,
+    rule_or_none,
     init_scale=st.sampled_from(STARTS),
     growth_factor=st.sampled_from(FACTORS),
     backoff_factor=st.sampled_from([1 / factor for factor in FACTORS] + [0.7, 0.999]),

@@ -31,6 +31,7 @@ CODE_FROM_DATA = re.compile(
 
 
 def name_of(path: Path) -> str:
+    """Return the name of the module in a file."""
     return ".".join((SOURCE.name, *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
 
 
@@ -47,14 +48,14 @@ def imported(path: Path) -> Iterator[str]:
 
 
 def modules_in_cycles(files: list[Path]) -> list[str]:
-    """Return the modules that import each other in a cycle."""
+    """Return the modules that are in a cycle of imports, or import such a module, directly or not."""
     modules = {name_of(path): path for path in files}
     targets = {
         name: {module if module in modules else module.rpartition(".")[0] for module in imported(path)} & set(modules) - {name}
         for name, path in modules.items()
     }
-    while ends := [name for name, names in targets.items() if not names & set(targets)]:
-        for name in ends:
+    while removable := [name for name, names in targets.items() if not names & set(targets)]:
+        for name in removable:
             del targets[name]
     return sorted(targets)
 
@@ -76,7 +77,7 @@ def test_the_suite_imports_three_names_and_two_modules_of_the_library():
     assert [module for module in names if not module.startswith(LIBRARY)] == []
 
 
-def test_the_oracle_imports_bits_floats_and_the_standard_library():
+def test_the_oracle_imports_only_bits_floats_and_the_standard_library():
     """The oracle imports neither the library nor NumPy, so that it does not share their bugs."""
     shared = [SOURCE / "model" / "bits.py", SOURCE / "model" / "floats.py"]
     files = [*(SOURCE / "oracle").glob("*.py"), *shared]
@@ -104,7 +105,7 @@ def test_no_code_runs_from_data():
     "line", ["import os, pickle", 'X = """import dill', "eval(x)", "torch.load(f)", "np.load(f, allow_pickle=True)"]
 )
 def test_code_from_data_is_detected(line):
-    """The pattern matches each name at any indentation."""
+    """The pattern also matches indented code, and programs within strings."""
     assert CODE_FROM_DATA.search(f"def f():\n    {line}\n")
 
 

@@ -155,11 +155,12 @@ def test_a_level_excludes_higher_levels():
         results = report_of(0, ADAPTER, "--level", level, "--case", "*1*")["results"]
         assert {result["level"] for result in results} == {0}
     for level in ("7", "'top'"):
-        assert f"level must be from 0 to 5, got {level}" in usage_error(ADAPTER, "--level", level.strip("'"))
+        message = f"level must be an int from 0 to 5, or 'L0' to 'L5', got {level}"
+        assert message in usage_error(ADAPTER, "--level", level.strip("'"))
 
 
 def test_globs_select_cases():
-    """Globs match ids, clauses, or both."""
+    """`--case` matches ids, and `--clause` matches clauses. With the two options, a case must match both globs."""
     clause_of = {case.id: case.clause for case in every_case()}
     by_case = report_of(0, ADAPTER, "--case", "grows-*")["results"]
     assert {result["case"] for result in by_case} == {case for case in clause_of if case.startswith("grows-")}
@@ -308,7 +309,7 @@ def test_list_prints_the_shipped_adapters():
     ],
 )
 def test_wrong_usage_exits_with_status_2(arguments, message):
-    """The message has the expected and the actual options."""
+    """The message names the options, the argument or the file at fault."""
     assert message in usage_error(*arguments)
 
 

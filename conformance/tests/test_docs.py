@@ -41,7 +41,7 @@ FILES = {"my_scaler.py": SCALER, "my_adapter.py": ADAPTER}
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Create a folder with the two files of the page only."""
+    """Create a current directory that contains only the scaler and the adapter of the page."""
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
@@ -54,7 +54,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def fix_scaler(folder):
-    """Write the scaler with the fix of the page, and unload it."""
+    """Write the scaler with the fix of the page, and unload it and its adapter."""
     (folder / "my_scaler.py").write_text(SCALER[: SCALER.index("    def update")] + FIXED_UPDATE)
     sys.modules.pop("my_scaler", None)
     sys.modules.pop("my_adapter", None)
@@ -68,7 +68,7 @@ def run_command(command):
 
 
 def commands():
-    """Yield each command whose output the page shows, with that output."""
+    """Yield the listing of files above each command whose output the page shows, the command, and the output."""
     for text in blocks("console"):
         listing, _, run = text.partition("$ ampscale")
         command, _, shown = f"ampscale{run}".partition("\n")
@@ -99,7 +99,7 @@ def run_and_compare(command, shown):
 
 @pytest.mark.slow
 def test_the_adapter_with_ranks_passes_only_with_its_reduction(folder):
-    """Without the reduction of the overflow flag, no rank learns of an overflow on another rank."""
+    """Without the reduction of the overflow flag, a rank does not detect an overflow on another rank."""
     pytest.importorskip("torch")
     _, _, (listing, command, shown) = commands()
     (folder / "my_ranks.py").write_text(RANKS)
@@ -125,7 +125,7 @@ def test_the_run_takes_less_than_five_seconds():
 
 
 def test_the_page_names_each_file_before_its_block():
-    """The adapter has less than thirty lines."""
+    """The adapter has fewer than thirty lines."""
     for name, text in FILES.items():
         assert re.search(rf"`{name}`[^\n]*:\n\n```python\n{re.escape(text.splitlines()[0])}\n", PAGE)
     assert len(ADAPTER.splitlines()) < 30
@@ -145,12 +145,12 @@ def test_the_expectation_is_that_of_the_scaler_with_the_bug(folder):
 
 def test_the_page_has_every_option():
     """The options are those of the command and of the pytest plugin, and there are no others."""
-    known = {name for parameter in conform.params for name in parameter.opts if name.startswith("--")}
-    plugin = {f"--ampscale-{name}" for name in importlib.import_module("ampscale_conformance_pytest").OPTIONS}
-    used = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", PAGE)) - {"--pyargs"}
-    assert used <= known | plugin
-    assert known - used == set()
-    assert plugin <= used
+    command_options = {name for parameter in conform.params for name in parameter.opts if name.startswith("--")}
+    plugin_options = {f"--ampscale-{name}" for name in importlib.import_module("ampscale_conformance_pytest").OPTIONS}
+    page_options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", PAGE)) - {"--pyargs"}
+    assert page_options <= command_options | plugin_options
+    assert command_options - page_options == set()
+    assert plugin_options <= page_options
 
 
 def test_tables_equal_those_of_the_suite():

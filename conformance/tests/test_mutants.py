@@ -23,7 +23,7 @@ LONG = ("STEP-resume", "BACKENDS-no-host-sync")  # clauses whose cases start pro
 
 
 def test_a_class_becomes_a_mutant():
-    """Names are unique, and the decorator's arguments are the claims. Each chapter has mutants, all of existing clauses."""
+    """Names are unique, and the class receives the decorator's other arguments. Each chapter has mutants of existing clauses."""
     assert [mutant.name for mutant in TABLE] == ["is-seven", "is-negative", "is-fine"]
     info = TABLE[1].make().info
     assert (info.preset, info.capabilities, info.level) == ("paddle", {"resume"}, 1)
@@ -57,10 +57,10 @@ def test_an_error_leaves_the_conforming_scaler_unchanged():
     """At `min_scale`, DeepSpeed's rule raises an error instead of backing off."""
     plain = Plain("deepspeed")
     handle = plain.create(deepspeed(init_scale=1.0, hysteresis=1))
-    before = dict(vars(handle))
+    old_state = dict(vars(handle))
     with pytest.raises(PublishedScalerError, match=r"an overflow at a scale of 1\.0"):
         plain.update(handle, False)
-    assert vars(handle) == before
+    assert vars(handle) == old_state
 
 
 # --- the audit, on a suite of three cases
@@ -80,13 +80,13 @@ def check_indirectly(subject):
 
 @case("MACHINE-state", 0, "seven: the scale is 7")
 def is_not_seven(subject):
-    """Detect both bugs."""
+    """Detect the bugs of `IsSeven` and `IsNegative`."""
     check_indirectly(subject)
 
 
 @case("MACHINE-pure", 0, "seven: the scale is 7")
 def is_not_seven_either(subject):
-    """Detect both bugs, for another clause."""
+    """Detect the same bugs, for another clause."""
     check_indirectly(subject)
 
 
@@ -119,7 +119,7 @@ HERE = Path(__file__)
 
 
 def audited(cases, table, files=(HERE,)):
-    """Audit cases whose expectations are in this file."""
+    """Audit cases whose expectations are in *files*, by default in this module."""
     return audit(cases, table, files)
 
 
@@ -142,7 +142,7 @@ def test_a_case_is_redundant_unless_it_alone_kills_a_mutant():
     assert audited([is_not_seven, is_not_seven_either], TABLE).redundant_cases() == [is_not_seven_either]
 
 
-EXPECTING = [
+EXPECTATION_LINES = [
     'subject.expect(scale > 0, "expected a positive scale")',
     'subject.expect(scale != 7, "expected any scale except 7")',
     "check_scale(subject)",
@@ -152,12 +152,12 @@ EXPECTING = [
 
 def test_an_expectation_is_redundant_unless_it_alone_kills_a_mutant():
     """Calls of helpers that contain expectations count as expectations."""
-    assert lines(audited([is_not_seven], TABLE).expectations) == EXPECTING
+    assert lines(audited([is_not_seven], TABLE).expectations) == EXPECTATION_LINES
     assert audited([is_not_seven], TABLE).redundant_expectations() == []
-    assert lines(audited([is_not_seven], TABLE[1:]).redundant_expectations()) == EXPECTING[1:2]
+    assert lines(audited([is_not_seven], TABLE[1:]).redundant_expectations()) == EXPECTATION_LINES[1:2]
     again = Case("again", "MACHINE-state", 0, "", lambda subject: check_scale(subject))
     assert lines(audited([is_not_seven, again], TABLE).redundant_expectations()) == [
-        *EXPECTING[2:],
+        *EXPECTATION_LINES[2:],
         'again = Case("again", "MACHINE-state", 0, "", lambda subject: check_scale(subject))',
     ]
 
@@ -214,7 +214,7 @@ def test_the_files_of_a_chapter_are_its_module_and_its_imports():
 
 
 def test_main_reports_survivors_and_redundancies(capsys, monkeypatch):
-    """Survivors and redundant cases are reported by name, redundant expectations by line. The exit status is 1."""
+    """Survivors and redundant cases are reported by name, and the exit status is 1. Without any of them, it is 0."""
     monkeypatch.setattr("mutants.audit.mutants_of", lambda _: TABLE)
     monkeypatch.setattr("mutants.audit.suite.every_case", lambda: [is_not_seven, is_not_seven_either])
     monkeypatch.setattr("mutants.audit.files_of", lambda _: [HERE])

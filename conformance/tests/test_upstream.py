@@ -13,11 +13,11 @@ from ampscale_conformance.run.expectations import read
 UPSTREAM = Path(__file__).parents[1] / "upstream"
 REPORTS = sorted(UPSTREAM.glob("*/*.md"))
 EXPECT_FILES = sorted(UPSTREAM.glob("*/expect*.toml"))
-KNOWN = {case.id: case.clause for case in every_case()}
+CLAUSE_OF_CASE = {case.id: case.clause for case in every_case()}
 
 
 def name_of(path):
-    """Return the path of a file inside the folder."""
+    """Return the path of a file, relative to `UPSTREAM`."""
     return str(path.relative_to(UPSTREAM))
 
 
@@ -51,7 +51,7 @@ def test_every_script_has_a_report():
 def test_every_expected_failure_has_a_reason_and_matches_a_case(file):
     for entry in read(file).entries:
         assert entry.accepted
-        assert any(entry.matches(*case) for case in KNOWN.items()), str(entry)
+        assert any(entry.matches(case, clause) for case, clause in CLAUSE_OF_CASE.items()), str(entry)
 
 
 @pytest.mark.parametrize("file", EXPECT_FILES, ids=name_of)

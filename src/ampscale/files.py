@@ -55,7 +55,7 @@ def read_bounded(path: str | os.PathLike[str], limit: int) -> bytes:
         OSError: The file cannot be read.
         ValueError: The file has more than *limit* bytes, or is a device.
     """
-    check_regular(path, limit)
+    check_before_opening(path, limit)
     with open(path, "rb") as file:
         data = file.read(limit + 1)
     if len(data) > limit:  # the file has grown since the check, or is a pipe
@@ -63,13 +63,13 @@ def read_bounded(path: str | os.PathLike[str], limit: int) -> bytes:
     return data
 
 
-def check_regular(path: str | os.PathLike[str], limit: int | None = None) -> None:
+def check_before_opening(path: str | os.PathLike[str], limit: int | None = None) -> None:
     """
     Check a file before it is opened. Reject devices, since reading from one may never end, but accept pipes.
 
     Raises:
         OSError: The file does not exist.
-        ValueError: The file is a device, or has more than *limit* bytes.
+        ValueError: The file is a device, or a regular file of more than *limit* bytes.
     """
     status = os.stat(path)
     if stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode):

@@ -47,7 +47,7 @@ def scale(tree: Tree, scale: Scale) -> Tree:
     >>> scale({"w": np.float16([0.5, 0.25]), "b": None}, 1024.0)
     {'w': array([512., 256.], dtype=float16), 'b': None}
     """
-    return check_unscale(tree, scale).scale(tree, scale)
+    return backend_for_scaling(tree, scale).scale(tree, scale)
 
 
 def unscale(tree: Tree, scale: Scale, dtype: str | None = None) -> Tree:
@@ -73,7 +73,7 @@ def unscale(tree: Tree, scale: Scale, dtype: str | None = None) -> Tree:
     (array([0.], dtype=float16), array([1.4901161e-08], dtype=float32))
     """
     check_result_dtype(dtype)
-    return check_unscale(tree, scale).unscale(tree, scale, dtype)
+    return backend_for_scaling(tree, scale).unscale(tree, scale, dtype)
 
 
 def all_finite(tree: Tree) -> Flag:
@@ -122,7 +122,7 @@ def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: str | N
     (array([2. , 0.5], dtype=float32), False)
     """
     check_result_dtype(dtype, out)
-    return check_unscale(tree, scale, out).unscale_and_check(tree, scale, out, dtype)
+    return backend_for_scaling(tree, scale, out).unscale_and_check(tree, scale, out, dtype)
 
 
 def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
@@ -144,7 +144,7 @@ def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: st
     (True, 5.0)
     """
     check_result_dtype(dtype, out)
-    return check_unscale(tree, scale, out).unscale_check_and_norm(tree, scale, out, dtype)
+    return backend_for_scaling(tree, scale, out).unscale_check_and_norm(tree, scale, out, dtype)
 
 
 def global_norm(tree: Tree) -> Array:
@@ -166,7 +166,7 @@ def global_norm(tree: Tree) -> Array:
     >>> float(global_norm([np.float16([3.0]), np.float16([4.0])]))
     5.0
     """
-    return _check(tree).global_norm(tree)
+    return _validated_backend(tree).global_norm(tree)
 
 
 def local_norms(tree: Tree) -> Array:
@@ -187,7 +187,7 @@ def local_norms(tree: Tree) -> Array:
     >>> local_norms({"w": np.float32([3.0, 4.0]), "b": np.float32([2.0])})
     array([5., 2.], dtype=float32)
     """
-    return _check(tree).local_norms(tree)
+    return _validated_backend(tree).local_norms(tree)
 
 
 def clip_by_global_norm(tree: Tree, max_norm: float, out: Tree = None) -> tuple[Tree, Array]:
@@ -215,7 +215,7 @@ def clip_by_global_norm(tree: Tree, max_norm: float, out: Tree = None) -> tuple[
     (array([0.6, 0.8], dtype=float32), 5.0)
     """
     check_number(max_norm, "max_norm", "a positive, finite number", 0, above=True)
-    return _check(tree, out).clip_by_global_norm(tree, max_norm, out)
+    return _validated_backend(tree, out).clip_by_global_norm(tree, max_norm, out)
 
 
 def measure(tree: Tree) -> Array:
@@ -248,7 +248,7 @@ def measure(tree: Tree) -> Array:
     array([[  4,   1,   2,   1,   0,   0, -26,   2],
            [  2,   0,   0,   0,   1,   0,   0,   0]], dtype=int32)
     """
-    return _check(tree).measure(tree)
+    return _validated_backend(tree).measure(tree)
 
 
 def unscale_check_and_measure(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
@@ -272,7 +272,7 @@ def unscale_check_and_measure(tree: Tree, scale: Scale, out: Tree = None, dtype:
     ([array([3., 0.], dtype=float32)], True, array([11, 11], dtype=int32))
     """
     check_result_dtype(dtype, out)
-    return check_unscale(tree, scale, out).unscale_check_and_measure(tree, scale, out, dtype)
+    return backend_for_scaling(tree, scale, out).unscale_check_and_measure(tree, scale, out, dtype)
 
 
 def exponent_histogram(tree: Tree) -> Array:
@@ -295,7 +295,7 @@ def exponent_histogram(tree: Tree) -> Array:
     >>> counts.shape, counts[0, 150:153]
     ((1, 278), array([2, 0, 1], dtype=int32))
     """
-    return _check(tree).exponent_histogram(tree)
+    return _validated_backend(tree).exponent_histogram(tree)
 
 
 def init_train_state(params: Tree, optimizer: Any, rule: LossScaleRule) -> TrainState:
@@ -384,13 +384,13 @@ def train_step(
     )  # fmt: skip
 
 
-def check_unscale(tree: Tree, scale: Scale, out: Tree = None) -> Backend:
+def backend_for_scaling(tree: Tree, scale: Scale, out: Tree = None) -> Backend:
     """Validate the arguments of a function that scales or unscales arrays, and return the backend that owns the arrays."""
     check_scale_host(scale)
-    return _check(tree, out, None if isinstance(scale, int | float) else scale)
+    return _validated_backend(tree, out, None if isinstance(scale, int | float) else scale)
 
 
-def _check(tree: Tree, out: Tree = None, scale: Array | None = None) -> Backend:
+def _validated_backend(tree: Tree, out: Tree = None, scale: Array | None = None) -> Backend:
     """Validate the arrays of the arguments, and return the backend that owns them."""
     backend = get_backend(tree, scale=scale, out=None if out is tree else out)
     check_scalable(tree)

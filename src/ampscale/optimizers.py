@@ -232,7 +232,7 @@ def Momentum(  # noqa: N802
     1.5
     0.75
     """
-    _check_unit(momentum, "momentum")
+    _check_decay(momentum, "momentum")
     check_number(weight_decay, "weight_decay", "a finite number of at least 0", 0)
     check_bool(nesterov, "nesterov")
 
@@ -274,8 +274,8 @@ def AdamW(  # noqa: N802
     >>> network.params.round(3)
     array([0.5, 1.5], dtype=float32)
     """
-    _check_unit(beta1, "beta1")
-    _check_unit(beta2, "beta2")
+    _check_decay(beta1, "beta1")
+    _check_decay(beta2, "beta2")
     check_number(epsilon, "epsilon", "a positive, finite number", 0, above=True)
     check_number(weight_decay, "weight_decay", "a finite number of at least 0", 0)
 
@@ -333,7 +333,7 @@ def _transformation(learning_rate: LearningRate, direction: Callable[..., Any], 
 def _update_one(
     direction: Callable[..., Any], param: Array, gradient: Array, master: Array, *moments: Array, count: Array, rate: Array
 ) -> tuple[Any, ...]:
-    """Return the update of one parameter, its new master weight, and its new moments."""
+    """Return the update of one parameter, None if *gradient* is None; its new master weight; and its new moments."""
     if gradient is None:
         return None, master, *moments
     if not array_api_compat.is_array_api_obj(gradient):
@@ -366,7 +366,7 @@ def _schedule(learning_rate: LearningRate) -> Callable[[Array, str], Array]:
         return rate_at
     rates = list(learning_rate) if isinstance(learning_rate, list | tuple) else [learning_rate]
     if not rates:
-        raise ValueError("learning_rate must contain at least one rate, got an empty list")
+        raise ValueError(f"learning_rate must contain at least one rate, got {learning_rate!r}")
     for rate in rates:
         check_number(rate, "learning_rate", "a finite number of at least 0, a list of such numbers or a function", 0)
     return rate_at
@@ -380,5 +380,5 @@ def _check_params(params: Tree) -> None:
             raise ValueError(f"{path} must be detached, since torch would record every step: pass {path}.detach()")
 
 
-def _check_unit(value: Any, name: str) -> None:
+def _check_decay(value: Any, name: str) -> None:
     check_number(value, name, "a number of at least 0 and below 1", 0, math.nextafter(1, 0))

@@ -1,7 +1,7 @@
 """
 Strict parsing with limits, so that no input exhausts time, memory or the stack.
 
-This module defines all limits. An input that exceeds a limit raises a ValueError, whose message is one sentence.
+This module defines most limits. An input that exceeds a limit raises a ValueError, whose message is one sentence.
 """
 
 import json
@@ -41,7 +41,7 @@ def parse_json(text: str | bytes) -> object:
     Raises:
         TypeError: *text* is neither a str nor bytes.
         ValueError: The text is not JSON in UTF-8, exceeds a limit, repeats a key within an object, or contains NaN, an
-            infinity or a number beyond the range of float64.
+            infinity or a float beyond the range of float64.
 
     >>> parse_json('{"scale": 1024.0}')
     {'scale': 1024.0}

@@ -366,7 +366,8 @@ def megatron(
     """
     Backs off at the `hysteresis`-th overflow since the last growth and at every further one, but never below `min_scale`.
 
-    Megatron's docstring speaks of NaNs in a row, but a finite step does not reset its count. The scale can grow to infinity.
+    Megatron's docstring speaks of NaNs in a row, but a finite step does not reset the overflow count. The scale can
+    grow to infinity.
 
     >>> rule = megatron(init_scale=2.0**16)
     >>> state = rule.init(like=0.0)
@@ -440,7 +441,7 @@ def fairseq_tolerance(
 
     The tolerance is 0 in fairseq unless the user sets it; 0.25 is an example.
     """
-    check_number(overflow_tolerance, "overflow_tolerance", "a number above 0", 0, above=True)
+    check_number(overflow_tolerance, "overflow_tolerance", "a positive, finite number", 0, above=True)
     fairseq_rule = fairseq(init_scale, growth_factor, growth_interval, min_scale, raise_at_or_below)
     return replace(fairseq_rule, overflow_tolerance=overflow_tolerance, reset_bad_steps_on=("backoff",))
 
@@ -467,7 +468,7 @@ def fairseq2(
     init_scale: float = 2.0**16, growth_factor: float = 2.0, growth_interval: int = 2000, min_scale: float = 1e-4
 ) -> LossScaleRule:
     """Follows the rule of `torch`, but raises an error if an overflow would leave the scale below `min_scale`."""
-    check_number(min_scale, "min_scale", "a positive number that float32 can hold", TINY, LARGEST)
+    check_number(min_scale, "min_scale", "a number in the range of normal float32 numbers", TINY, LARGEST)
     mantissa, exponent = math.frexp(math.nextafter(min_scale, 0.0))
     largest_below = math.ldexp(math.floor(mantissa * 2**24), exponent - 24)  # the largest float32 below min_scale
     return LossScaleRule(
@@ -534,8 +535,7 @@ def mpx(
         growth_factor,
         _inverse(growth_factor),
         growth_interval,
-        1,
-        min_scale,
+        min_scale=min_scale,
         max_scale=65504.0,
         divide_on_backoff=True,
     )
@@ -675,12 +675,12 @@ def chainer(init_scale: float = 1.0, growth_interval: int = 1000) -> LossScaleRu
 
 def _inverse(growth_factor: float, *, rounded: bool = False) -> float:
     """Return the backoff factor of a scaler with a single factor; *rounded* rounds that factor to float32 first."""
-    check_number(growth_factor, "growth_factor", "a number of at least 1 that float32 can hold", 1, LARGEST)
+    check_number(growth_factor, "growth_factor", "a finite number of at least 1 that float32 can hold", 1, LARGEST)
     return 1 / (c_float(growth_factor).value if rounded else growth_factor)
 
 
 def _on_the_host(init_scale: float, growth_factor: float, growth_interval: int, **constants: Any) -> LossScaleRule:
-    """Return the rule of a scaler whose scale is a Python float: it divides on a backoff, and can grow to infinity."""
+    """Return the rule of a scaler whose scale is a Python float: a backoff divides it, and it can grow to infinity."""
     constants = {"divide_on_backoff": True, "skip_infinite_growth": False, "dtype": "float64", **constants}
     return LossScaleRule(init_scale, growth_factor, _inverse(growth_factor), growth_interval, **constants)
 

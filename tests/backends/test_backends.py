@@ -39,7 +39,7 @@ def parameters(function):
 @pytest.mark.clause("BACKENDS-same-contents")
 @EVERY_BACKEND
 def test_backends_have_the_same_contents_in_the_same_order(name):
-    """Each backend has the contents and parameters of `Backend`, and no other public name."""
+    """Each backend has the contents and parameters of `Backend`, and defines no other public name."""
     backend = module(name)
     public = {item: value for item, value in vars(backend).items() if not item.startswith("_")}
     defined = [item for item, value in public.items() if item in CONTENTS or getattr(value, "__module__", "") == backend.__name__]

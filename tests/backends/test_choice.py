@@ -234,7 +234,7 @@ def test_configuration_files_are_read_once_for_each_folder(tmp_path):
     ],
 )
 def test_errors_name_the_invalid_file(file, content, error, message, tmp_path):
-    """Keys, types or the TOML syntax are invalid. Calls with an array argument do not read the file."""
+    """Keys, values or the TOML syntax are invalid. Calls with an array argument do not read the file."""
     (tmp_path / file).write_bytes(content if isinstance(content, bytes) else content.encode())
     for call in (ampscale.get_namespace, RULE.init, lambda: ampscale.all_finite([])):
         with pytest.raises(error, match=message.format(tmp_path / file)):

@@ -54,11 +54,11 @@ def test_names_must_be_unique(make_backend, name):
 @pytest.mark.usefixtures("known_backends")
 def test_incomplete_backends_are_rejected(make_backend):
     """NAME must be a str, and everything else a function."""
-    for lacking in CONTENTS:
-        invalid, incomplete = make_backend(**{lacking: 3}), make_backend()
-        delattr(incomplete, lacking)
+    for item in CONTENTS:
+        invalid, incomplete = make_backend(**{item: 3}), make_backend()
+        delattr(incomplete, item)
         for backend in (invalid, incomplete):
-            with pytest.raises(TypeError, match=rf"backend must have a str NAME and the functions .* lacks {lacking}$"):
+            with pytest.raises(TypeError, match=rf"backend must have a str NAME and the functions .* lacks {item}$"):
                 register_backend(backend)
     assert ampscale.list_backends() == ("numpy", "cupy", "torch", "jax", "generic")
 
@@ -123,7 +123,7 @@ print(json.dumps(answers))
 """
 
 
-def prints(code, *folders, **environment):
+def printed_lines(code, *folders, **environment):
     """Return the lines that *code* prints in a new interpreter."""
     completed = python(f"import sys, ampscale\n{code}", *folders, **environment)
     assert completed.returncode == 0, completed.stderr
@@ -132,12 +132,12 @@ def prints(code, *folders, **environment):
 
 @pytest.fixture(scope="module")
 def answers(installed):
-    return json.loads(*prints(CODE, installed))
+    return json.loads(*printed_lines(CODE, installed))
 
 
 @pytest.mark.clause("BACKENDS-third-party", "BACKENDS-precedence", "BACKENDS-never-unasked")
 def test_backends_of_packages_are_listed_and_own_their_arrays(answers):
-    """`use_backend` accepts the names of these backends. Importing ampscale, `list_backends` and other arrays load no backend."""
+    """These backends are loaded for their own arrays or by name, not by `list_backends`, other arrays or unknown names."""
     assert answers["backends"] == ["numpy", "cupy", "torch", "jax", "pebbles", "quarry", "generic"]
     assert "pebbles' of ampscale-pebbles 0.1: can be used" in answers["unknown name"]
     assert answers["imported"] == []
@@ -188,7 +188,7 @@ for call, name in ((use_backend, "x"), *((registry.load, name) for name in ("wro
     except (RuntimeError, ValueError) as error:
         print(error)
 """
-    owner, listed, *failures, twice = prints(code, tmp_path)
+    owner, listed, *failures, twice = printed_lines(code, tmp_path)
     for index, (line, reason) in enumerate(zip(failures, reasons.values(), strict=True)):
         assert line.startswith(f"the backend 'wrong{index}' of ampscale-wrong 0.1 failed: {reason}")
     assert "exactly one installed package must declare a backend 'twice', got ampscale-wrong 0.1, other-pebbles 0.1" in twice
@@ -210,4 +210,4 @@ halved = torch.compile(lambda tree: ampscale.unscale_and_check(tree, 2.0), fullg
 tree, finite = halved({"w": torch.ones(2)})
 print(tree["w"].tolist(), finite.item(), ampscale.get_backend(tree).NAME)
 """
-    assert prints(code) == ["[0.5, 0.5] True torch"]
+    assert printed_lines(code) == ["[0.5, 0.5] True torch"]

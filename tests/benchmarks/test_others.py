@@ -25,7 +25,7 @@ TOLERANCE = {"float32": 3e-5, "float16": 2e-3, "bfloat16": 2e-2}
 
 
 def expected(operation, dtype):
-    """Return the arrays after the operation, and the norm, in float64."""
+    """Return the arrays after the operation, and the norm before clipping, in float64."""
     gradients = Gradients(SHAPE, dtype, SCALE if operation in ours.UNSCALING else 1.0)
     arrays = [array.astype(np.float64) / gradients.scale for array in gradients.arrays]
     norm = math.sqrt(sum(float(np.sum(np.square(array))) for array in arrays))
@@ -45,7 +45,7 @@ def float64_arrays(value):
 
 
 def run(section, operation, dtype, monkeypatch):
-    """Yield each contender's name, its result, and the contents of the gradients after the call."""
+    """Run each contender except baselines, and yield its name, its result, and the contents of the gradients after the call."""
     created = []
 
     def recorded(*arguments):

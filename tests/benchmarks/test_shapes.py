@@ -20,7 +20,7 @@ def test_models_have_the_published_parameters(shape, arrays, values, first, last
 
 
 def test_names_describe_shapes():
-    """A name like "100x1M" has the numbers of arrays and values. A quick shape has one array only if the shape has one."""
+    """A name like "100x1M" has the numbers of arrays and values. A quick shape has one array if and only if the shape has one."""
     for shape in shapes.SHAPES:
         if "x" in shape.name:
             count, size = (int(part.replace("M", "000000")) for part in shape.name.split("x"))
@@ -80,7 +80,7 @@ def test_baselines_leave_the_gradients_unchanged(dtype):
     """Baselines process all bytes and change no value, so that no refill is required after them."""
     gradients = Gradients(shapes.equal("", "", 3, 1000), dtype)
     before = [array.tobytes() for array in gradients.arrays]
-    writing, reading = baselines(gradients, True), baselines(gradients, False)
+    writing, reading = baselines(gradients, writes=True), baselines(gradients, writes=False)
     assert (set(writing), set(reading)) == ({"multiply"}, {"max", "dot"})
     with np.errstate(all="ignore"):
         for run in (*writing.values(), *reading.values()):

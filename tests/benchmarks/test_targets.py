@@ -45,7 +45,7 @@ def test_verdict_of_a_value_depends_on_its_error(value, error, expected):
 
 
 def test_unmeasured_contender_has_no_verdict():
-    """The row says that the contender is absent, or does not have it."""
+    """The contender is marked as absent in the row, or the row does not have it."""
     assert verdict(Target("a/*", "third", 1.0, ""), row(1, [1, 1]))["verdict"] == OPEN
     assert verdict(Target("a/*", "other", 1.0, "", of="missing"), row(1, [1, 1]))["verdict"] == OPEN
 

@@ -66,7 +66,7 @@ class Scaler:
         return {key: getattr(loop, name) for key, name in self.settings.items()}
 
     def load(self, mapping, settings):
-        """Return a scaler that is constructed with *settings* and has loaded *mapping*."""
+        """Return a loop with the entries in *mapping* and the constructor arguments in *settings*."""
         loop = self.make(Small(1, 1, 1.0))
         for key, name in (self.state | self.constants | self.settings).items():
             value = {**mapping, **settings}[key]
@@ -215,7 +215,7 @@ def reached(loop, steps):
 
 
 def first_difference(source, target, steps):
-    """Return the length of the shortest trace of up to *steps* steps after which the scales differ; None if there is none."""
+    """Return the length of the shortest trace, at most *steps*, after which scales or errors differ; None if there is none."""
     layer = [(source, target)]
     for length in range(steps + 1):
         if any((a is None) != (b is None) or (a is not None and scale_of(a) != scale_of(b)) for a, b in layer):

@@ -28,7 +28,7 @@ def checkpoint_after(rule, trace="", **counts):
 
 @st.composite
 def small_rules(draw):
-    """Draw rules with all fields, few scales and short windows."""
+    """Draw rules with few scales and short growth intervals."""
     min_scale, max_scale = draw(st.sampled_from([(1.0, 2.0), (1.0, 4.0), (2.0, 8.0)]))
     return LossScaleRule(
         init_scale=draw(st.sampled_from([min_scale, 2 * min_scale, max_scale])),
@@ -54,7 +54,7 @@ FIELDS += ["growth_factor", "backoff_factor"]
 
 @st.composite
 def small_pairs(draw):
-    """Draw two scalers with the same scale whose rules differ in one or two fields, and whose counts may differ."""
+    """Draw two scalers after the same trace, whose rules differ in at most two fields, and whose counts may differ, too."""
     rule, other = draw(small_rules()), draw(small_rules())
     names = draw(st.sets(st.sampled_from(FIELDS), min_size=1, max_size=2))
     changed = replace(rule, **{name: getattr(other, name) for name in names})
@@ -74,7 +74,7 @@ def test_divergence_equals_brute_force(pair):
 @pytest.mark.parametrize(
     ("interval", "hysteresis", "delayed_update"), [(1, 1, True), (2, 1, False), (3, 1, True), (1, 2, False), (3, 2, False)]
 )
-def test_divergence_is_finite_between_two_scales(interval, hysteresis, delayed_update, reset_bad_steps_on):
+def test_divergence_between_two_scales_equals_brute_force(interval, hysteresis, delayed_update, reset_bad_steps_on):
     """With only two possible scales, different counts lead to the same state after a growth or a backoff."""
     constants = {"reset_bad_steps_on": reset_bad_steps_on, "initial_good_steps": -1, "delayed_update": delayed_update}
     rule = LossScaleRule(2.0, 2.0, 0.5, interval, hysteresis, 1.0, 2.0, **constants)

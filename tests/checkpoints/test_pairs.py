@@ -38,7 +38,7 @@ def test_conversion_to_the_same_format_is_lossless(name):
 
 @pytest.mark.parametrize(("source", "target"), PAIRS)
 def test_report_states_the_first_difference(source, target):
-    """Loops diverge after the reported trace, and entries are read as written. If nothing is dropped, the source is restored."""
+    """Loops diverge after the reported trace. The entries encode the target, and the source, too, if nothing is dropped."""
     for loop, mapping, settings in distinct_loops(source, SMALL[-1]):
         saved = checkpoints.convert(mapping, source, target, settings=settings)
         other = SCALERS[target].load(saved.mapping, saved.report.settings)

@@ -59,8 +59,8 @@ def test_canonical_form_keeps_constants_that_have_an_effect():
         LossScaleRule(overflow_tolerance=0.5, reset_bad_steps_on=("backoff",)),
     ):
         result, _ = canonical(Checkpoint(rule, state))
-        counts = rule.hysteresis > 1 or rule.overflow_tolerance is not None or rule.warmup_growth_factor is not None
-        events = rule.reset_bad_steps_on if counts else ()
+        counts_overflows = rule.hysteresis > 1 or rule.overflow_tolerance is not None or rule.warmup_growth_factor is not None
+        events = rule.reset_bad_steps_on if counts_overflows else ()
         assert replace(result, init_scale=rule.init_scale) == replace(rule, reset_bad_steps_on=events)
 
 
@@ -68,9 +68,10 @@ def test_canonical_form_keeps_constants_that_have_an_effect():
 def test_check_reachable_accepts_all_states_of_a_run(rule, trace):
     """The initial state is accepted as well."""
     state = rule.init(like=np.zeros(()))
+    check_reachable(rule, numbers_of(state))
     for symbol in trace:
-        check_reachable(rule, numbers_of(state))
         state = rule.update(state, symbol == ".")
+        check_reachable(rule, numbers_of(state))
 
 
 @pytest.mark.parametrize("reset_bad_steps_on", [("finite", "backoff"), ("finite",), ("growth", "backoff"), ("growth",), ()])

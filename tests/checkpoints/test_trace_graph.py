@@ -10,9 +10,9 @@ graphs = st.lists(
 )
 
 
-def searched(rows, budget=100):
-    """Return the graph that a search from the first node of a table of edges explores."""
-    return search(0, lambda node: [Edge(Run(symbol, steps), target) for symbol, steps, target in rows[node]], budget)
+def searched(rows, budget=100, start=0):
+    """Return the graph that a search from a node of a table of edges explores."""
+    return search(start, lambda node: [Edge(Run(symbol, steps), target) for symbol, steps, target in rows[node]], budget)
 
 
 def distances(rows):
@@ -51,18 +51,13 @@ def test_budget_ends_the_search_at_its_horizon(rows, budget):
 def test_components_are_sets_of_mutually_reachable_nodes(rows):
     """Each component is yielded after all components that it leads to."""
     graph = searched(rows)
-    reach = {node: set(searched_from(rows, node)) for node in graph.edges}
+    reach = {node: set(searched(rows, start=node).edges) for node in graph.edges}
     result = list(components(graph))
     assert sorted(node for component in result for node in component) == sorted(graph.edges)
     for position, component in enumerate(result):
         for node in component:
             assert {other for other in reach[node] if node in reach[other]} == component
             assert reach[node] <= set().union(*result[: position + 1])
-
-
-def searched_from(rows, start):
-    """Return the nodes that are reachable from *start*, including *start*."""
-    return search(start, lambda node: [Edge(Run(symbol, steps), target) for symbol, steps, target in rows[node]]).edges
 
 
 def test_components_need_no_recursion():

@@ -13,25 +13,27 @@ OVERFLOW = (TensorStatistics(110, 10, 0, 0, 0, 0, -3, 5), TensorStatistics(100, 
 
 
 def write_steps(path, records, names=None):
-    """Write a run with these records and without a rule."""
+    """Write a run with these records and without a rule, and return its path."""
     path.write_text(header_line(None, names) + "".join(map(step_line, records)))
     return path
 
 
 def write_run(path, steps=40, skipped=(0, 1, 20), names=NAMES):
-    """Write a run that starts at 2**16, backs off at the *skipped* steps, and is measured at these and at every tenth step."""
+    """Write a run that starts at 2**16 and backs off at the *skipped* steps, measured there and at each tenth. Return *path*."""
     scale, lines = 2.0**16, [header_line(LossScaleRule(init_scale=2.0**16), names)]
     for step in range(steps):
         measured = {"measured_scale": scale, "tensors": OVERFLOW if step in skipped else TENSORS}
         if step in skipped:
             verdict = Verdict.SEARCHING if step < 10 else Verdict.OCCASIONAL
-            record = StepRecord(step, scale, scale / 2, False, False, math.nan, **measured)
+            record = StepRecord(step, scale, scale / 2, finite=False, applied=False, loss=math.nan, **measured)
             lines.append(step_line(record, Diagnosis(step, verdict, f"<i>overflow</i> at step {step}", {"scale": scale})))
             scale /= 2
         elif step % 10 == 0:
-            record = StepRecord(step, scale, scale, True, True, 0.5, 2.0, histograms=HISTOGRAMS, **measured)
+            record = StepRecord(
+                step, scale, scale, finite=True, applied=True, loss=0.5, norm=2.0, histograms=HISTOGRAMS, **measured
+            )
             lines.append(step_line(record))
         else:
-            lines.append(step_line(StepRecord(step, scale, scale, True, True, 0.25)))
+            lines.append(step_line(StepRecord(step, scale, scale, finite=True, applied=True, loss=0.25)))
     path.write_text("".join(lines), "utf-8")
     return path

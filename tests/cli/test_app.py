@@ -128,7 +128,7 @@ def test_command_of_a_package_is_loaded_only_when_it_is_named_or_listed(third_pa
     ],
 )
 def test_command_that_cannot_be_loaded_is_reported_in_one_line(third_party, target, reason):
-    """The error is the same for any arguments. `ampscale --help` lists the reason, and the other commands work."""
+    """The error is the same for any arguments. `ampscale --help` lists the reason and the other commands."""
     third_party(broken=target, greet="cli.test_app:greet")
     for arguments in ([], ["--help"], ["--option", "word"]):
         assert invoke("broken", *arguments) == (1, f"ampscale: the command broken {reason}\n")

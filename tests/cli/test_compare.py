@@ -3,16 +3,16 @@
 from itertools import combinations
 
 import pytest
-from cli.runs import Runs
+from cli.runner import Runner
 
 from ampscale import presets
 from ampscale.cli.compare import compare
 from ampscale.cli.simulate import simulate
-from ampscale.simulation.compare import compare as run
+from ampscale.simulation.compare import compare as compare_rules
 from ampscale.simulation.traces import from_model, from_string
 
-RUNS = Runs(compare)
-invoke, printed, report, error = RUNS.invoke, RUNS.printed, RUNS.report, RUNS.error
+RUNNER = Runner(compare)
+invoke, printed, report, error = RUNNER.invoke, RUNNER.printed, RUNNER.report, RUNNER.error
 
 STEPS = "....x....x.x.....xx......x........"
 SHARED = ("--trace", STEPS, "--set", "init_scale=2**16", "--set", "growth_interval=4")
@@ -70,8 +70,8 @@ def test_divergences_are_sentences_if_the_matrix_is_too_wide():
 
 def test_output_fits_80_columns():
     """Long names of twelve rules are wrapped."""
-    long = [f"torch:init_scale=2**{power},backoff_factor=0.5,growth_factor=2,growth_interval=2000" for power in range(10, 21)]
-    lines = printed("deepspeed", *long, "--overflow-above", "2**15", "--noise", "1", "--steps", "20000")
+    rules = [f"torch:init_scale=2**{power},backoff_factor=0.5,growth_factor=2,growth_interval=2000" for power in range(10, 21)]
+    lines = printed("deepspeed", *rules, "--overflow-above", "2**15", "--noise", "1", "--steps", "20000")
     assert max(map(len, lines)) <= 80
     assert "growth_interval=2000" in "".join("".join(line.split()) for line in lines)
 
@@ -83,9 +83,9 @@ def test_json_equals_the_comparison():
         document = report(*names, *source, *SHARED[2:])
         assert list(document) == ["steps", "rules", "divergences"]
         assert document["steps"] == len(trace)
-        assert document["rules"] == [Runs(simulate).report(name, *source, *SHARED[2:]) for name in names]
+        assert document["rules"] == [Runner(simulate).report(name, *source, *SHARED[2:]) for name in names]
         rules = {name: getattr(presets, name)(init_scale=2.0**16, growth_interval=4) for name in names}
-        assert {tuple(pair["rules"]): pair["step"] for pair in document["divergences"]} == run(rules, trace).divergences
+        assert {tuple(pair["rules"]): pair["step"] for pair in document["divergences"]} == compare_rules(rules, trace).divergences
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli.runs import Runs
+from cli.runner import Runner
 
 from ampscale import LossScaleRule, presets
 from ampscale.cli.identify import identify
 from ampscale.simulation.identification.identify import identify as search
 from ampscale.simulation.traces import Observed, from_string
 
-RUNS = Runs(identify)
-invoke, printed, error = RUNS.invoke, RUNS.printed, RUNS.error
+RUNNER = Runner(identify)
+invoke, printed, error = RUNNER.invoke, RUNNER.printed, RUNNER.error
 
 LOGS = Path(__file__).parent.parent / "simulation" / "recordings" / "logs"
 STEPS = "....x.xxxx....x"
@@ -23,7 +23,7 @@ MEGATRON = "64 64 64 128 128 128 128 64 32 16 8 8 8 16 16 16"  # scales of Megat
 
 def report(*arguments, code=0):
     """Return the JSON output, with each explanation also under its name."""
-    document = RUNS.report(*arguments, code=code)
+    document = RUNNER.report(*arguments, code=code)
     return document | {explanation["name"]: explanation for explanation in document["explanations"]}
 
 

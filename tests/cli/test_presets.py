@@ -98,7 +98,7 @@ def test_every_field_has_a_sentence(settings, sentence):
 
 
 def test_numbers_are_printed_as_powers_of_two():
-    """Other numbers and small powers are printed as decimals."""
+    """Other numbers and small powers are printed as decimals. Ordinals have English endings."""
     powers = {65536.0: "2^16", 1.0: "1", 0.5: "0.5", 8.0: "8", 16.0: "2^4", 3.0: "3", 0.8: "0.8", 2.0**-126: "2^-126"}
     assert {value: power(value) for value in [*powers, 0.0, math.inf]} == {**powers, 0.0: "0", math.inf: "inf"}
     ordinals = "1st 2nd 3rd 4th 11th 12th 13th 21st 102nd 111th 1000th"

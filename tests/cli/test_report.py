@@ -10,14 +10,14 @@ import time
 import numpy as np
 import pytest
 from cli.run_samples import OVERFLOW, write_run, write_steps
-from cli.runs import Runs
+from cli.runner import Runner
 from PIL import Image
 
 from ampscale.cli.report import report
 from ampscale.diagnostics import Histogram, StepRecord, read_run
 from ampscale.diagnostics.run_files import header_line, step_line
 
-RUNS = Runs(report)
+RUNNER = Runner(report)
 FINE = {"finite": True, "applied": True, "measured_scale": 1.0}
 DOT, BAR = re.compile(r'<circle cx="([\d.]+)%" cy="([\d.]+)%"'), re.compile(r"M(\d+) 100V(\d+)h1V100")
 LINE = re.compile(r'class="line"[^>]* d="([^"]*)"')
@@ -32,7 +32,7 @@ def path(tmp_path):
 def page_of(path):
     """Write the page of a run and return it."""
     out = path.with_suffix(".html")
-    assert RUNS.printed(path) == [f"Page: {out}"]
+    assert RUNNER.printed(path) == [f"Page: {out}"]
     return out.read_text("utf-8")
 
 
@@ -82,7 +82,7 @@ def test_line_of_many_steps_shows_all_extremes(path):
     """The line has the smallest and the largest scale of each thousandth of the run, even if only one step has it."""
     scales = np.where(np.arange(50_000) % 2, 2.0**8, 2.0**10)
     scales[[12_345, 40_000]] = 2.0**20, 2.0**2
-    records = (StepRecord(step, scale, scale, True, True) for step, scale in enumerate(scales.tolist()))
+    records = (StepRecord(step, scale, scale, finite=True, applied=True) for step, scale in enumerate(scales.tolist()))
     (line,) = LINE.findall(page_of(write_steps(path, records)))
     corners = [(float(x), float(y)) for x, y in re.findall(r"[MH]([\d.e+]+)[ V]([\d.]+)", line)]
     assert len(corners) == 2000
@@ -118,11 +118,13 @@ def test_histograms_of_unscaled_gradients_are_shifted(path):
 EXTREMES = Histogram(2**62, (1,)), Histogram(-(2**62), (2,))
 ODD = {
     "no-step": [],
-    "one-step": [StepRecord(7, 1.0, 1.0, True, True)],
-    "odd-scales": [StepRecord(0, *pair, False, False) for pair in ((0.0, math.inf), (math.inf, math.nan), (3.0, 3.3))],
+    "one-step": [StepRecord(7, 1.0, 1.0, finite=True, applied=True)],
+    "odd-scales": [
+        StepRecord(0, *pair, finite=False, applied=False) for pair in ((0.0, math.inf), (math.inf, math.nan), (3.0, 3.3))
+    ],
     "empty-histograms": [StepRecord(0, 1.0, 1.0, **FINE, histograms=(Histogram(0, ()),))],
-    "hostile-exponents": [StepRecord(0, 1e300, 1.0, True, True, measured_scale=1e-300, histograms=EXTREMES)],
-    "measured-at-infinity": [StepRecord(0, math.inf, 1.0, False, False, measured_scale=math.inf, tensors=OVERFLOW)],
+    "hostile-exponents": [StepRecord(0, 1e300, 1.0, finite=True, applied=True, measured_scale=1e-300, histograms=EXTREMES)],
+    "measured-at-inf": [StepRecord(0, math.inf, 1.0, finite=False, applied=False, measured_scale=math.inf, tensors=OVERFLOW)],
     "gradients-come-and-go": [StepRecord(0, 1.0, 1.0, **FINE, histograms=(Histogram(0, (1,)),) * n) for n in (2, 2, 1)],
 }
 
@@ -139,9 +141,9 @@ def test_page_of_many_steps_is_small(path):
     """The size of the page does not grow with the number of steps; gradients beyond the worst two hundred have no picture."""
     names = [f"layer.{index}" for index in range(300)]
     histograms = tuple(Histogram(-40 + index % 30, tuple(range(1, 41))) for index in range(300))
-    measured = StepRecord(0, 2.0**16, 2.0**16, True, True, measured_scale=2.0**16, histograms=histograms)
+    measured = StepRecord(0, 2.0**16, 2.0**16, finite=True, applied=True, measured_scale=2.0**16, histograms=histograms)
     lines = [step_line(measured).replace('"step":0', f'"step":{step}') for step in range(0, 60_000, 1000)]
-    plain = step_line(StepRecord(1, 2.0**16, 2.0**16, True, True)).replace('"step":1', '"step":%d')
+    plain = step_line(StepRecord(1, 2.0**16, 2.0**16, finite=True, applied=True)).replace('"step":1', '"step":%d')
     text = "".join(line + "".join(plain % (1000 * part + step) for step in range(1, 1000)) for part, line in enumerate(lines))
     path.write_text(header_line(None, names) + text)
     started = time.process_time()
@@ -163,14 +165,14 @@ def test_page_of_many_steps_is_small(path):
 def test_usage_error_has_a_message(text, message, path):
     """The exit code is 2, and no page is written."""
     path.write_text(text)
-    assert message in RUNS.error(path)
+    assert message in RUNNER.error(path)
     assert list(path.parent.iterdir()) == [path]
 
 
 def test_run_is_not_overwritten(tmp_path):
     """The run file has the name that its page has by default."""
     path = write_run(tmp_path / "run.html")
-    assert "--out must not be RUN itself" in RUNS.error(path)
+    assert "--out must not be RUN itself" in RUNNER.error(path)
     assert read_run(path).steps.size == 40
 
 
@@ -197,8 +199,7 @@ def test_page_is_readable(browser, page_file, width, scheme):
     """The page fits the width of the window, has no text of low contrast, and causes neither errors nor requests."""
     from reports import browsing
 
-    browser.errors()
-    browser.requests()
+    browser.errors(), browser.requests()  # discard those of earlier pages
     browser.show(page_file, width=width, prefers_color_scheme=scheme)
     assert browser.eval("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
     assert [request for request in browser.requests() if not request.startswith(("file:", "data:"))] == []

@@ -66,7 +66,7 @@ def test_invalid_rule_raises_a_usage_error(tmp_path):
 
 
 def test_setting_that_a_preset_lacks_is_reported(capsys):
-    """Keras has no growth_factor parameter, torch has."""
+    """Keras has no parameter growth_factor; torch has one."""
     rules = read_rules(["torch", "keras"], {"growth_factor": "4", "growth_interval": "5"})
     assert rules == {"torch": presets.torch(growth_factor=4, growth_interval=5), "keras": presets.keras(growth_interval=5)}
     assert capsys.readouterr().err == "keras has no parameter growth_factor; the setting is ignored\n"

@@ -6,15 +6,15 @@ import sys
 from xml.etree import ElementTree
 
 import pytest
-from cli.runs import Runs
+from cli.runner import Runner
 
 from ampscale import LossScaleRule, presets
 from ampscale.cli.simulate import simulate
 from ampscale.simulation.simulate import simulate as run
 from ampscale.simulation.traces import from_model, from_string
 
-RUNS = Runs(simulate)
-invoke, printed, report, error = RUNS.invoke, RUNS.printed, RUNS.report, RUNS.error
+RUNNER = Runner(simulate)
+invoke, printed, report, error = RUNNER.invoke, RUNNER.printed, RUNNER.report, RUNNER.error
 
 STEPS = "....x....x.x.....xx......x........"
 SMALL = ("--set", "init_scale=8", "--set", "growth_interval=2")

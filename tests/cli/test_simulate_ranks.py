@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from cli.runs import Runs
+from cli.runner import Runner
 from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
@@ -15,8 +15,8 @@ from ampscale.cli.scale_plot import LOOK
 from ampscale.cli.simulate import simulate
 from ampscale.simulation import RankModel, agreement_cost, simulate_drift, steps_until_disagreement
 
-RUNS = Runs(simulate)
-printed, report, error = RUNS.printed, RUNS.report, RUNS.error
+RUNNER = Runner(simulate)
+printed, report, error = RUNNER.printed, RUNNER.report, RUNNER.error
 
 
 def test_first_lines_name_the_model_and_its_parameters():
@@ -77,7 +77,7 @@ def test_json_of_ranks_that_never_disagree_has_inf_as_text():
 def test_help_describes_every_key_of_the_json():
     """Keys of the model are described as options."""
     document = report("--ranks", 8)
-    text = RUNS.invoke("--help").stdout.partition("With --ranks and --json:")[2].partition("Options:")[0]
+    text = RUNNER.invoke("--help").stdout.partition("With --ranks and --json:")[2].partition("Options:")[0]
     keys = {*document, *document["costs"][0], *document["systems"][0]}
     assert keys <= set(text.replace(",", " ").split())
 
@@ -87,8 +87,8 @@ def test_other_systems_send_four_bytes_in_each_collective():
     systems = {row["system"].split()[0]: row for row in report("--ranks", 64)["systems"]}
     assert systems["ampscale.distributed"]["seconds"] == [agreement_cost(64).hierarchical] * 2
     assert systems["Megatron-core"]["collectives"] == [2, 3]
-    one = agreement_cost(64, 4).hierarchical
-    assert systems["Megatron-core"]["seconds"] == [2 * one, 3 * one]
+    collective = agreement_cost(64, 4).hierarchical
+    assert systems["Megatron-core"]["seconds"] == [2 * collective, 3 * collective]
 
 
 def test_rule_steps_and_seed_determine_the_simulated_scales():
@@ -108,7 +108,7 @@ def test_picture_has_a_line_for_each_algorithm(tmp_path):
     assert lines[-1] == f"Picture: {tmp_path / 'ranks.png'}"
     assert (tmp_path / "ranks.png").read_bytes().startswith(b"\x89PNG")
     with rc_context(LOOK):
-        figure = figure_of(RankModel(), 904, 512, 1e-4)
+        figure = figure_of(RankModel(), vector=904, ranks=512, overflow_probability=1e-4)
     costs, steps = figure.axes
     assert [line.get_label() for line in costs.get_lines()[:3]] == ["flat", "tree", "hierarchical"]
     counts, disagreement = steps.get_lines()[0].get_data()

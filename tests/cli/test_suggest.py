@@ -2,28 +2,28 @@
 
 import pytest
 from cli.run_samples import HISTOGRAMS, TENSORS, write_run, write_steps
-from cli.runs import Runs
+from cli.runner import Runner
 
 from ampscale import presets
 from ampscale.cli.suggest import suggest
 from ampscale.diagnostics import Histogram, StepRecord, read_run, replay
-from ampscale.diagnostics import suggest as suggested
+from ampscale.diagnostics import suggest as suggest_scales
 
-RUNS = Runs(suggest)
+RUNNER = Runner(suggest)
 
 
 def test_interval_is_that_of_all_histograms_before_scaling(tmp_path):
-    """The histograms are divided by the scale of their step: 2**14 at the first measured step, and 2**13 at the second."""
-    document = RUNS.report(write_run(tmp_path / "run.jsonl"), "--share", "0.3")
+    """The histograms are divided by the scale of their step: 2**14 at the first step with histograms, and 2**13 at the second."""
+    document = RUNNER.report(write_run(tmp_path / "run.jsonl"), "--share", "0.3")
     unscaled = [Histogram(low - power, counts) for power in (14, 13) for low, counts in HISTOGRAMS]
-    assert document["suggestion"] == suggested(unscaled, share=0.3)._asdict()
+    assert document["suggestion"] == suggest_scales(unscaled, share=0.3)._asdict()
 
 
 def test_extreme_exponents_have_a_suggestion(tmp_path):
     """Such exponents are treated as 1000 and -1000, so that the suggested scales are float64 numbers."""
     extremes = Histogram(2**62, (1,)), Histogram(-(2**62), (2,))
-    record = StepRecord(0, 1.0, 1.0, True, True, measured_scale=1.0, histograms=extremes)
-    suggestion = RUNS.report(write_steps(tmp_path / "run.jsonl", [record]))["suggestion"]
+    record = StepRecord(0, 1.0, 1.0, finite=True, applied=True, measured_scale=1.0, histograms=extremes)
+    suggestion = RUNNER.report(write_steps(tmp_path / "run.jsonl", [record]))["suggestion"]
     assert (suggestion["high"], suggestion["low"]) == (2.0**-986, 2.0**976)
 
 
@@ -31,8 +31,8 @@ def test_every_preset_is_replayed(tmp_path):
     """The results are those of `replay`."""
     path = write_run(tmp_path / "run.jsonl")
     results = [result._asdict() for result in replay(list(read_run(path).records()))]
-    assert RUNS.report(path)["presets"] == results
-    lines = RUNS.printed(path)
+    assert RUNNER.report(path)["presets"] == results
+    lines = RUNNER.printed(path)
     assert len(results) == len(presets.PRESETS)
     assert [line.split()[0] for line in lines[-len(results) :]] == [result["name"] for result in results]
     assert max(map(len, lines)) <= 80
@@ -41,5 +41,5 @@ def test_every_preset_is_replayed(tmp_path):
 @pytest.mark.parametrize("measured", [{}, {"measured_scale": 1.0, "tensors": TENSORS}])
 def test_run_without_histograms_is_rejected(tmp_path, measured):
     """Statistics alone do not determine how many values are lost."""
-    path = write_steps(tmp_path / "run.jsonl", [StepRecord(0, 1.0, 1.0, True, True, **measured)])
-    assert "must have histograms with finite, non-zero values: give the monitor histogram_every" in RUNS.error(path)
+    path = write_steps(tmp_path / "run.jsonl", [StepRecord(0, 1.0, 1.0, finite=True, applied=True, **measured)])
+    assert "must have histograms with finite, non-zero values: give the monitor histogram_every" in RUNNER.error(path)

@@ -10,18 +10,18 @@ from contextlib import suppress
 
 import pytest
 from cli.run_samples import write_run, write_steps
-from cli.runs import Runs
+from cli.runner import Runner
 
 from ampscale.cli.watch import watch
 from ampscale.diagnostics import StepRecord
 from ampscale.diagnostics.run_files import header_line, step_line
 
-RUNS = Runs(watch)
+RUNNER = Runner(watch)
 
 
 def test_state_has_scale_skips_norm_and_gradients(tmp_path):
     """The gradients are those of the last measured step."""
-    lines = RUNS.printed(write_run(tmp_path / "run.jsonl"), "--once")
+    lines = RUNNER.printed(write_run(tmp_path / "run.jsonl"), "--once")
     text = " ".join(" ".join(lines).split())
     assert "40 steps, the last is 39; 3 skipped (7.5 %) scale 2^13" in text
     assert "loss 0.25 norm 2 at step 30 skipped last 0, 1, 20" in text
@@ -38,9 +38,9 @@ def test_state_has_scale_skips_norm_and_gradients(tmp_path):
 def test_worst_ten_gradients_are_listed_in_80_columns(tmp_path):
     """Long names are wrapped."""
     tensors = tuple((100, 0, index, index, 0, 0, -30, 3) for index in range(30))
-    record = StepRecord(0, 1.0, 1.0, True, True, measured_scale=1.0, tensors=tensors)
+    record = StepRecord(0, 1.0, 1.0, finite=True, applied=True, measured_scale=1.0, tensors=tensors)
     path = write_steps(tmp_path / "run.jsonl", [record], [f"{index:x}{'n' * 100}" for index in range(30)])
-    lines = RUNS.printed(path, "--once")
+    lines = RUNNER.printed(path, "--once")
     assert max(map(len, lines)) <= 80
     assert [line.split()[-7] for line in lines if "%" in line][1:] == [str(share) for share in range(29, 19, -1)]
 
@@ -50,15 +50,15 @@ def test_worst_ten_gradients_are_listed_in_80_columns(tmp_path):
 )
 def test_line_of_blocks_has_the_largest_scale_of_each_part(tmp_path, scales, blocks):
     """The line has at most 60 characters."""
-    records = [StepRecord(step, scale, scale, True, True) for step, scale in enumerate(scales)]
-    lines = RUNS.printed(write_steps(tmp_path / "run.jsonl", records), "--once")
+    records = [StepRecord(step, scale, scale, finite=True, applied=True) for step, scale in enumerate(scales)]
+    lines = RUNNER.printed(write_steps(tmp_path / "run.jsonl", records), "--once")
     (index,) = (index for index, line in enumerate(lines) if line.startswith("scale "))
     assert lines[index + 1].split() == [blocks]
 
 
 def test_run_without_steps_is_described(tmp_path):
     """The file has only a header."""
-    assert RUNS.printed(write_steps(tmp_path / "run.jsonl", []), "--once") == ["run.jsonl: no step yet"]
+    assert RUNNER.printed(write_steps(tmp_path / "run.jsonl", []), "--once") == ["run.jsonl: no step yet"]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_usage_error_has_a_message(tmp_path, text, arguments, message):
     path = tmp_path / "run.jsonl"
     if text is not None:
         path.write_text(text)
-    assert message in RUNS.error(path, *arguments)
+    assert message in RUNNER.error(path, *arguments)
 
 
 def test_file_is_followed_until_control_c(tmp_path):
@@ -91,7 +91,7 @@ def test_file_is_followed_until_control_c(tmp_path):
         write_run(path)
         read_until(terminal, "40 steps")
         with path.open("a") as file:
-            file.write(step_line(StepRecord(40, 2.0**20, 2.0**21, True, True)))
+            file.write(step_line(StepRecord(40, 2.0**20, 2.0**21, finite=True, applied=True)))
         read_until(terminal, "41 steps")
         path.unlink()
         write_run(path, steps=30)

@@ -21,7 +21,7 @@ COUNTED = on("strict16", "torch", "jax")
 @pytest.mark.clause("OVERFLOW-no-host-sync", "NORMS-fused", "NORMS-clip")
 @COUNTED
 def test_unscaling_checking_and_clipping_copy_nothing_to_the_host(library):
-    """The gradients have each format and the shapes () and (3,), and one of them is infinite."""
+    """In each format, one gradient has shape (), and another one has shape (3,) and contains an infinity."""
     tree = {name: [library.array(3.0, name), library.array([1.0, np.inf, -0.0], name), None] for name in DTYPES}
     scale = library.array(8)
     with library.count_reads() as reads:

@@ -26,7 +26,7 @@ def scales(library, rule, steps, **changed):
 @pytest.mark.clause("MACHINE-state")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_initial_state_has_the_documented_values(library, dtype):
-    """Scales have the rule's dtype, counts are int32, and all have shape (). Tolerance and delay add an array each."""
+    """Scales have the rule's dtype, counts int32, all shape (). `overflow_tolerance` and `delayed_update` each add an array."""
     like = library.array([1, 1, 1])
     state = LossScaleRule(init_scale=4.0, initial_good_steps=-1, overflow_tolerance=0.5, delayed_update=True, dtype=dtype).init(
         like=like
@@ -76,8 +76,8 @@ def test_restored_state_continues(library):
 
 @pytest.mark.clause("MACHINE-settles")
 @pytest.mark.parametrize("limit", [2.0**20, 3.0e6, 1.0])
-def test_scale_settles_below_the_largest_finite_scale(limit):
-    """If every scale above a limit overflows, the scale settles within a factor of two of the limit."""
+def test_scale_settles_within_a_factor_of_two_of_the_limit(limit):
+    """Every step with a scale above the limit overflows."""
     rule = LossScaleRule(growth_interval=3)
     state, observed = rule.init(), []
     for _ in range(200):

@@ -51,7 +51,7 @@ def test_any_rule_equals_the_reference(rule, steps):
 
 @pytest.mark.clause("MACHINE-numbers")
 def test_every_preset_equals_the_reference():
-    """The run contains growths, and enough overflows to reach each preset's lower bound."""
+    """The run contains growths, and thirty overflows in a row, after which most scales with a lower bound are at this bound."""
     for preset in presets.PRESETS.values():
         short = {"growth_interval": 3} if "growth_interval" in preset.parameters else {}
         assert_same(preset.rule(**short), [True] * 7 + [False] * 30 + [True] * 5 + [False, True] * 4)
@@ -72,7 +72,7 @@ def test_state_of_numbers_stays_a_state_of_numbers(rule):
 
 
 def test_numpy_flags_are_accepted():
-    """A NumPy scalar and an array of shape () equal a Python bool. The new state shares no memory with the old one."""
+    """A NumPy scalar and an array of shape () count as a Python bool. The new state shares no memory with the old one."""
     rule = LossScaleRule(init_scale=8.0)
     for flag in (np.False_, np.asarray(False), False):
         state = rule.init()

@@ -13,7 +13,7 @@ MAGNITUDES = {"float32": [1e-45, 1e-30, 2.0**-41, 1.0, 1e19, 1e37], "float64": [
 
 
 def norm_of_parts(library, parts, copies=()):
-    """Return the norm of lists of NumPy arrays, one for each rank."""
+    """Return the norm of *parts*, a list of NumPy arrays for each rank; *copies* has the number of ranks with each array."""
     trees = [library.from_numpy(part) for part in parts]
     sums = [square_sums(tree, copies) for tree in trees]
     return library.to_numpy(unlifted(norm_of_sums(sum(sums[1:], start=sums[0]), trees[0])))
@@ -21,10 +21,10 @@ def norm_of_parts(library, parts, copies=()):
 
 @st.composite
 def split_arrays(draw, dtype):
-    """Generate the parts of arrays of one magnitude on one to four ranks; some parts are empty."""
+    """Generate one to three arrays of one magnitude, and a list of their parts for each of four ranks; parts can be empty."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
-    size = draw(st.sampled_from(MAGNITUDES[dtype]))
-    arrays = [(rng.uniform(0.5, 1, 6) * size).astype(dtype) for _ in range(draw(st.integers(1, 3)))]
+    magnitude = draw(st.sampled_from(MAGNITUDES[dtype]))
+    arrays = [(rng.uniform(0.5, 1, 6) * magnitude).astype(dtype) for _ in range(draw(st.integers(1, 3)))]
     cuts = [sorted(draw(st.lists(st.integers(0, 6), min_size=3, max_size=3))) for _ in arrays]
     return arrays, [list(part) for part in zip(*map(np.split, arrays, cuts), strict=True)]
 
@@ -33,7 +33,7 @@ def split_arrays(draw, dtype):
 @pytest.mark.parametrize("dtype", MAGNITUDES)
 @given(data=st.data())
 def test_norm_of_parts_is_that_of_the_whole(library, dtype, data):
-    """Values may be so large or small that their squares are infinite or zero. The error is at most one unit."""
+    """Values may be so large or small that their squares are infinite or zero. Norms differ by at most one unit."""
     arrays, parts = data.draw(split_arrays(dtype))
     whole = library.to_numpy(global_norm(library.from_numpy(arrays)))
     norm = norm_of_parts(library, parts)

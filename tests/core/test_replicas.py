@@ -43,16 +43,16 @@ class FlagsOnly(Recording):
 
 
 def run(library, inputs, max_norm=None, wrapper=Recording):
-    """Return each replica's states and reports, and its communicator. *inputs* has a list of steps for each replica."""
+    """Return for each replica its pairs of state and report, and its communicator. *inputs* has each replica's gradients."""
     rule = LossScaleRule(init_scale=8.0, growth_interval=2)
 
-    def replica(communicator, steps):
+    def replica(communicator, gradients_of_steps):
         recording = wrapper(communicator)
         model = network([library.array([1.0, 1.0])])
         optimizer = Momentum(model, learning_rate=0.125)
         state, results = init_train_state(model.params, optimizer, rule), []
-        for step in steps:
-            gradient = None if step is None else library.array(step)
+        for values in gradients_of_steps:
+            gradient = None if values is None else library.array(values)
             with library.quiet():
                 state, report = train_step(model, optimizer, rule, state, [gradient], max_norm=max_norm, communicator=recording)
             results.append(library.to_numpy((state, report)))
@@ -78,7 +78,7 @@ def test_replicas_apply_the_mean_gradient(library):
 )
 @pytest.mark.parametrize("bad", [INF, -INF, NAN])
 def test_overflow_on_one_replica_skips_the_step_on_all(library, bad):
-    """States and reports are equal on both replicas, and both make all calls, so that neither waits for the other."""
+    """States, and reports except the loss, are equal on both replicas. Both make all calls, so neither waits indefinitely."""
     (results, communicator), (other_results, other_communicator) = run(
         library, [[GOOD, GOOD, [-bad, 1.0], GOOD], [OTHER, [bad, 1.0], [bad, 1.0], OTHER]]
     )
@@ -122,7 +122,7 @@ def test_step_without_gradients_makes_both_calls(library):
 
 @pytest.mark.clause("REPLICAS-single")
 def test_single_replica_returns_its_arguments(library):
-    """Both operations return their argument itself."""
+    """`mean` returns the tree itself, and `agree` the flag itself."""
     tree, flag = [library.array([1.0, 1.0])], library.array(False, "bool")
     assert SINGLE_REPLICA.mean(tree) is tree
     assert SINGLE_REPLICA.agree(flag, None, tree).finite is flag

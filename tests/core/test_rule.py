@@ -1,4 +1,4 @@
-"""Methods of a rule validate the state and the flag."""
+"""Methods of a rule: validation of the state and the flag, batches of states, and threads."""
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -22,8 +22,8 @@ def test_flag_that_is_not_a_bool_raises(library):
     wrong = [1, 0.0, None, "True", library.array(1, "int32"), library.array([1.0])]
     cases = [(flag, partial(rule.update, state, flag), TypeError, "^finite must be a bool") for flag in wrong]
     flags = library.array([1, 1, 1], "bool")
-    shape = ("batch", partial(rule.update, state, flags), ValueError, r"^finite must have shape \(\), got \(3,\)")
-    assert unexpected([*cases, shape]) == []
+    batch = ("batch", partial(rule.update, state, flags), ValueError, r"^finite must have shape \(\), got \(3,\)")
+    assert unexpected([*cases, batch]) == []
 
 
 @pytest.mark.parametrize("like", [0, "numpy", [1.0]])
@@ -61,13 +61,13 @@ def test_rule_that_requires_float64_raises_without_it(library):
 
 @pytest.mark.clause("MACHINE-state")
 def test_state_of_another_rule_raises():
-    """A state of numbers or of arrays lacks a field that the rule requires, or has one that the rule does not use."""
+    """A state of numbers or of arrays lacks a field that the rule requires, or has an unused one. Other objects raise, too."""
     plain = LossScaleRule()
     others = [(LossScaleRule(delayed_update=True), "pending_scale"), (LossScaleRule(overflow_tolerance=0.5), "window_steps")]
     cases = []
     for like in (1.0, np.zeros(()), np.zeros(3)):
         for other, name in others:
-            for source, target, expected in ((plain, other, "an array"), (other, plain, "None")):
+            for source, target, expected in ((plain, other, "an array or a number"), (other, plain, "None")):
                 state = source.init(like=like)
                 for method in (target.update, target.would_raise):
                     call, message = partial(method, state, True), f"^state.{name} must be {expected} for this rule"
@@ -86,7 +86,7 @@ def test_state_of_another_rule_raises():
 
 @pytest.mark.clause("MACHINE-would-raise")
 def test_would_raise_is_computed_for_each_state_of_a_batch(library):
-    """The result has the shape of the state, also for a single flag. A rule without a `raise_at` constant never raises."""
+    """The result has the shape of the state, also for a single flag. Without a `raise_at_...` constant it is False."""
     constants = ({}, {"raise_at_or_below": 1.0}, {"block_at_bounds": True, "min_scale": 1.0})
     assert [LossScaleRule(**values).can_raise for values in constants] == [False, True, False]
     rule = LossScaleRule(init_scale=4.0, min_scale=2.0, raise_at_min_scale=True)
@@ -102,17 +102,17 @@ def test_would_raise_is_computed_for_each_state_of_a_batch(library):
 @pytest.mark.clause("MACHINE-pure")
 @pytest.mark.parametrize("like", [1.0, np.zeros(())], ids=["numbers", "arrays"])
 def test_threads_share_a_rule_and_its_states(like):
-    """Eight threads compute the same 200 states as one thread. The rule is new, so its first steps run at the same time."""
-    rule, together = LossScaleRule(growth_interval=3, hysteresis=2), Barrier(8)
+    """Eight threads compute the same states as one thread. They start at once on a new rule, whose first step prepares it."""
+    rule, barrier = LossScaleRule(growth_interval=3, hysteresis=2), Barrier(8)
     first = rule.init(like=like)
 
-    def run(rule, wait):
+    def run(rule, wait=lambda: None):
         wait()
         states = [first]
         for step in range(200):
             states.append(rule.update(states[-1], step % 7 > 1))
         return [tuple(map(float, state[:3])) for state in states]
 
-    expected = run(LossScaleRule(growth_interval=3, hysteresis=2), list)
+    expected = run(LossScaleRule(growth_interval=3, hysteresis=2))
     with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(lambda _: run(rule, together.wait), range(8))) == [expected] * 8
+        assert list(pool.map(lambda _: run(rule, barrier.wait), range(8))) == [expected] * 8

@@ -55,7 +55,7 @@ def test_every_leaf_keeps_its_dtype_shape_and_library(library, data, factor):
 @pytest.mark.clause("SCALING-new-arrays")
 @with_dtypes(*DTYPES)
 def test_results_are_new_arrays(library, dtype):
-    """A scale of 1 also returns a new, writable array."""
+    """Even with a scale of 1, a write to the result leaves the argument unchanged."""
     values_before = np.asarray([1, -0.0, np.inf, np.nan], DTYPES[dtype])
     for call in CALLS:
         array = library.from_numpy(values_before)
@@ -95,7 +95,7 @@ def test_unscaling_widens_to_the_given_dtype(library, dtype):
 @pytest.mark.clause("SCALING-widen")
 @with_dtypes(*SIXTEEN_BITS)
 def test_widened_gradient_is_not_rounded_to_16_bits(library, dtype):
-    """A quotient that underflows in 16 bits is exact in float32."""
+    """A quotient that is subnormal in 16 bits keeps all digits of float32."""
     values = np.asarray([SMALLEST_NORMAL[dtype], 3], DTYPES[dtype])
     widened = library.unscale(library.from_numpy(values), 48.0, dtype="float32")
     assert alike(library.to_numpy(widened), values.astype(np.float32) / np.float32(48))
@@ -104,7 +104,7 @@ def test_widened_gradient_is_not_rounded_to_16_bits(library, dtype):
 @pytest.mark.clause("SCALING-complex", "SCALING-dtype-kept")
 @pytest.mark.parametrize(("dtype", "part"), [("complex64", "float32"), ("complex128", "float64")])
 def test_both_parts_of_a_complex_number_are_scaled(library, dtype, part):
-    """The results equal those of floating-point arrays."""
+    """Each part equals the result for an array of real numbers."""
     for call in CALLS:
         result = library.to_numpy(call(library, library.array([5 + 7j, complex(0, -1)], dtype), 3.0))
         assert result.dtype == dtype
@@ -116,7 +116,7 @@ def test_both_parts_of_a_complex_number_are_scaled(library, dtype, part):
 @on("numpy", "torch")  # other libraries combine the parts by a complex product; JAX's backend has its own code
 @given(arrays("float32", (2, 4)), scales)
 def test_parts_of_a_complex_number_are_independent(library, parts, factor):
-    """An infinity, a NaN or a negative zero in one part leaves the other part unchanged."""
+    """An infinity, a NaN or a negative zero in one part does not affect the other part."""
     for call in CALLS:
         result = np.ascontiguousarray(library.to_numpy(call(library, library.from_numpy(parts.view(np.complex64)), factor)))
         assert alike(result.view(np.float32), library.to_numpy(call(library, library.from_numpy(parts), factor)))

@@ -13,7 +13,7 @@ any_scales = scales | scales.map(np.float32) | st.floats(2.0**-126, 2.0**127).ma
 
 
 def converted(library, factor):
-    """Convert a scale to the library; numbers, and for NumPy also scalars, are unchanged."""
+    """Convert a scale to an array of the library. Python numbers are unchanged, and for NumPy all scales."""
     return factor if library.name == "numpy" or isinstance(factor, float) else library.from_numpy(np.asarray(factor))
 
 
@@ -30,7 +30,7 @@ def expected(function, array, factor):
 )
 @given(st.data(), any_scales)
 def test_results_equal_the_definition(library, data, factor):
-    """Products and quotients are computed in float32 or float64 and rounded once, for any scale and any dtype."""
+    """Products and quotients are computed in float32 or float64, and then rounded once to the dtype of the array."""
     array = data.draw(library.arrays())
     operand, scale = library.from_numpy(array), converted(library, factor)
     assert alike(library.to_numpy(library.scale(operand, scale)), expected(product, array, factor))

@@ -19,13 +19,13 @@ EDGES += [0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, 2.0**-149, 2.0**-133, -
 
 def row_by_fractions(values):
     """Return the statistics and the histogram of Python floats, computed with fractions."""
-    finite = [abs(Fraction(value)) for value in values if math.isfinite(value) and value != 0]
-    exponents = [math.frexp(float(value))[1] - 1 for value in finite]
+    magnitudes = [abs(Fraction(value)) for value in values if math.isfinite(value) and value != 0]
+    exponents = [math.frexp(float(value))[1] - 1 for value in magnitudes]
     return [
         len(values),
         sum(value == 0 for value in values),
-        sum(value < Fraction(1, 2**14) for value in finite),
-        sum(value <= Fraction(1, 2**25) for value in finite),
+        sum(value < Fraction(1, 2**14) for value in magnitudes),
+        sum(value <= Fraction(1, 2**25) for value in magnitudes),
         sum(map(math.isinf, values)),
         sum(map(math.isnan, values)),
         min(exponents, default=32767),
@@ -43,12 +43,12 @@ def patterns(name):
 
 
 def trees():
-    """Yield trees of one dtype with large, small, empty, strided and constant arrays, and trees of complex arrays."""
+    """Yield pairs of a dtype and a tree: large, small, empty, strided and constant arrays, or two arrays of a complex dtype."""
     for name in DTYPES:
         values = patterns(name)
-        edges = [values[:0], values[:1].reshape(()), values[5:2005:5], values[::-1][:48].reshape(6, 8).T]
+        views = [values[:0], values[:1].reshape(()), values[5:2005:5], values[::-1][:48].reshape(6, 8).T]
         constant = [np.full(3, value, values.dtype) for value in (0, np.inf, np.nan, 1)]
-        yield name, [values, *edges, *constant, *values[:900].reshape(9, 100)]
+        yield name, [values, *views, *constant, *values[:900].reshape(9, 100)]
     for name in ("complex64", "complex128"):
         yield name, [patterns("float32" if name == "complex64" else "float64")[:2000].view(name), np.ones(2, name)]
 
@@ -108,7 +108,7 @@ def test_histograms_equal_the_definition(library, name, tree):
 
 @pytest.mark.usefixtures("each_kernel")
 def test_segments_of_a_large_array_are_combined():
-    """An array of more than four million values is cut into segments; the three special values are in different segments."""
+    """Compiled kernels cut arrays of more than 2**22 values into segments; the special values are in three different segments."""
     array = np.ones(9_000_000, np.float16)
     array[[0, 4_200_000, 8_500_000]] = [2.0**-24, 0.0, 8.0]
     assert ampscale.measure([array, np.float16([np.nan])]).tolist() == [
@@ -120,7 +120,7 @@ def test_segments_of_a_large_array_are_combined():
 @pytest.mark.clause("STATISTICS-limit")
 @pytest.mark.usefixtures("each_kernel")
 def test_arrays_of_two_billion_values_raise():
-    """Nothing is written."""
+    """The limit is 2**31 - 1; a complex number counts as two. An array of integers raises, too."""
     gradient = np.ones(3, np.float32)
     statistics.check_size((1 << 31) - 1)
     for huge in (np.broadcast_to(np.float16(1), (1 << 16, 1 << 15)), np.broadcast_to(np.complex64(1), (1 << 15, 1 << 15))):
@@ -155,7 +155,7 @@ def test_step_reports_the_scaled_gradients_of_its_rank():
 
 @pytest.mark.clause("STATISTICS-no-host-sync")
 def test_jax_traces_the_measurement():
-    """Traced functions return the same statistics, also of subnormal numbers."""
+    """Traced functions return the same results, also for subnormal numbers."""
     jax = pytest.importorskip("jax", reason="needs jax")
     tree = [jax.numpy.asarray(patterns("float32")), jax.numpy.asarray(patterns("bfloat16"))]
     functions = (ampscale.measure, ampscale.exponent_histogram, lambda tree: ampscale.unscale_check_and_measure(tree, 2.0)[2])

@@ -21,7 +21,7 @@ RULE = LossScaleRule(init_scale=8.0, growth_interval=2)
 
 
 def step_and_state(library, create=SGD, dtype="float32", rule=RULE, **options):
-    """Return a function that runs a step with the given gradients, and a state with two parameters of shapes (2,) and ()."""
+    """Return a function that runs a step with three gradient values or None, and a state: parameters of shapes (2,) and ()."""
     params = [library.array([1.0, -2.0], dtype), library.array(0.5, dtype)]
     model = network(params)
     optimizer = create(model, **{"learning_rate": [0.5, 0.25, 0.125], **options})
@@ -38,7 +38,7 @@ GOOD, BAD = [1.0, 2.0, 3.0], [1.0, INF, 3.0]
 
 @pytest.mark.clause("STEP-apply", "STEP-report", "STEP-status", "STEP-loss-unscaled")
 def test_finite_step_is_applied(library):
-    """The update is the unscaled gradients times the learning rate; the report contains every value."""
+    """SGD subtracts the unscaled gradients times the learning rate. Without `max_norm`, the report has no norm."""
     step, state = step_and_state(library)
     new_state, report = library.to_numpy(step(state, GOOD))
     assert alike(new_state.params[0], np.asarray([0.5, -3.0], np.float32))
@@ -54,7 +54,7 @@ def test_finite_step_is_applied(library):
 @pytest.mark.parametrize(("optimizer", "bad"), [(SGD, INF), (Momentum, -INF), (AdamW, NAN)])
 @with_dtypes("float16", "float64")
 def test_skipped_step_changes_only_the_scaler(library, optimizer, bad, dtype):
-    """Parameters, moments, counts and learning rate are unchanged, bit for bit."""
+    """Parameters, moments and counts are unchanged, bit for bit, except the count of attempted steps."""
     step, state = step_and_state(library, optimizer, dtype)
     state, _ = step(state, GOOD)
     old_state = library.to_numpy(state)
@@ -85,7 +85,7 @@ def test_step_without_gradients_changes_nothing(library):
     "constants", [{"min_scale": 4.0, "raise_at_min_scale": True}, {"raise_at_or_below": 2.0}], ids=["min-scale", "at-or-below"]
 )
 def test_step_reports_that_the_published_scaler_would_raise(library, constants):
-    """The first overflow halves the scale to 4. The next one would raise: it leaves the scale at 4, and the status reports it."""
+    """The first overflow halves the scale to 4. At the next ones, the published scaler would raise, so the scale stays at 4."""
     step, state = step_and_state(library, rule=LossScaleRule(init_scale=8.0, growth_interval=2, **constants))
     reported = []
     for gradients in (BAD, BAD, BAD, GOOD):
@@ -138,7 +138,7 @@ def test_scale_is_the_output_cotangent(library, dtype):
         return value, lambda seed: seeds.append(seed) or params
 
     for value in (library.array(3, dtype), library.array([3], dtype)):
-        model = Network(min, [library.array([1.0])], vjp=vjp)
+        model = Network(pytest.fail, [library.array([1.0])], vjp=vjp)
         optimizer = SGD(model)
         rule = LossScaleRule(init_scale=2.0**17)
         _, report = train_step(model, optimizer, rule, init_train_state(model.params, optimizer, rule), value)
@@ -188,7 +188,7 @@ def test_any_pair_of_pure_functions_can_be_an_optimizer(library):
 
 @pytest.mark.clause("STEP-resume", "STEP-report")
 def test_resumed_run_equals_an_uninterrupted_run(library):
-    """The state is saved and loaded after every step. Later steps change no earlier state or report."""
+    """The state is saved and loaded before every step. Later steps change no earlier state or report."""
     dtype = "float16" if "float16" in library.dtypes else "float32"
     step, state = step_and_state(library, AdamW, dtype)
     resumed, results, copies = state, [], []

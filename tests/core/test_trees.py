@@ -71,7 +71,7 @@ def outline(tree):
 
 @pytest.mark.clause("SCALING-structure-kept")
 def test_special_containers_keep_their_type():
-    """Examples are NamedTuple and OrderedDict, which keeps the order of its keys. A tree without arrays is mapped to itself."""
+    """Examples are NamedTuple and OrderedDict, which keeps the order of its keys. A tree without arrays stays equal."""
     mapped = map_leaves(lambda leaf: leaf + 1, Pair(OrderedDict(b=ONE, a=TWO), [THREE]))
     assert isinstance(mapped, Pair)
     assert isinstance(mapped.first, OrderedDict)
@@ -92,27 +92,27 @@ def test_leaf_that_is_not_an_array_raises():
         ([defaultdict(list)], "tree[0]", "defaultdict"),
     ]
     message = "^{} must be an array.*got {}$"
-    cases = [(path, partial(leaves, tree), TypeError, message.format(re.escape(path), kind)) for tree, path, kind in rows]
+    cases = [(path, partial(leaves, tree), TypeError, message.format(re.escape(path), name)) for tree, path, name in rows]
     assert unexpected(cases) == []
 
 
 @pytest.mark.clause("SCALING-inputs")
 def test_tree_that_contains_itself_raises():
-    """The error contains the paths of both occurrences. A deep tree is accepted up to the limit, by functions of every kind."""
+    """The error contains the paths of both occurrences. A tree nested up to the limit is accepted; a deeper one raises."""
     circle, deep = [ONE, [TWO]], [TWO]
     circle += [{"w": (circle, TWO)}, [circle]]
     for _ in range(MOST_LEVELS - 1):
         deep = [deep]
-    for walk in (leaves, leaves_with_paths, partial(scale, scale=2.0), all_finite):
+    for function in (leaves, leaves_with_paths, partial(scale, scale=2.0), all_finite):
         with pytest.raises(ValueError, match=r"^tree must not contain itself, got tree again at tree\[2\]\['w'\]\[0\]$"):
-            walk(circle)
-        assert walk(deep) is not None
+            function(circle)
+        assert function(deep) is not None
         with pytest.raises(ValueError, match=f"^tree must be nested at most {MOST_LEVELS} deep$"):
-            walk([deep])
+            function([deep])
 
 
 def test_registered_container_types_are_containers(monkeypatch):
-    """Registered containers are mapped like lists. `flatten` is not called with arrays, None or Python's containers."""
+    """Registered containers are mapped like lists. `flatten` is not called with arrays, None, tuples, lists or dicts."""
     received = []
 
     class Box:
@@ -161,7 +161,7 @@ def test_different_structures_raise():
 @pytest.mark.parametrize("flag", [True, False])
 @with_dtypes(*DTYPES)
 def test_select_returns_one_of_two_trees(library, dtype, flag):
-    """If the new tree has None, the old value is kept for either flag."""
+    """If either tree has None, the value of the old tree is returned for either flag."""
     one, two, three = (library.array(values, dtype) for values in (1.0, [2.0], [3.0, np.nan]))
     old, new = {"a": one, "b": two, "c": None, "d": three}, {"a": -one, "b": None, "c": three, "d": -three}
     chosen = select(library.array(flag, "bool"), new, old)

@@ -38,7 +38,7 @@ def test_scale_is_a_number_or_an_array():
 
 
 def test_out_of_another_shape_raises():
-    """The error is raised even if NumPy could broadcast to the shape."""
+    """The error is raised even if NumPy could broadcast a result to the shape of *out*."""
     with pytest.raises(ValueError, match=r"^out\[1\] must have shape \(1,\), got \(3,\)$"):
         check_out([np.ones(2), np.ones(3)], [np.ones(2), np.ones(1)])
 

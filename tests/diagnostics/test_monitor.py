@@ -45,7 +45,7 @@ class Collecting:
 
 
 def reports(steps, rule=None, **options):
-    """Return the reports of steps with these gradients."""
+    """Yield the reports of training steps with these gradients."""
     network = linear_network([np.ones(2, F32), np.ones(1, F32)])
     optimizer, rule = ampscale.optimizers.SGD(network, 2.0**-20), rule or ampscale.LossScaleRule(init_scale=4.0)
     state = ampscale.init_train_state(network.params, optimizer, rule)
@@ -59,11 +59,11 @@ def run(steps, monitor, **options):
     return [monitor.record(report) for report in reports(steps, **options)]
 
 
-def observe(monitor, gradients, optimizer, scale=4.0, finite=None):
-    """Pass one step of an optimizer to the monitor as a scaler does, with gradients that were scaled by *scale*."""
-    finite = all(np.isfinite(gradient).all() for gradient in gradients) if finite is None else finite
-    monitor.begin([gradient * F32(scale) for gradient in gradients], scale, optimizer)
-    return monitor.end(scale, scale / 2, finite, finite, gradients, optimizer)
+def observe(monitor, gradients, optimizer):
+    """Pass a step to the monitor as a scaler does that halves the scale from 4 to 2, and return the diagnosis."""
+    finite = all(np.isfinite(gradient).all() for gradient in gradients)
+    monitor.begin([gradient * F32(4.0) for gradient in gradients], 4.0, optimizer)
+    return monitor.end(4.0, 2.0, finite, finite, gradients, optimizer)
 
 
 def test_record_copies_the_report():
@@ -256,6 +256,6 @@ def test_nans_after_a_much_larger_loss_can_come_from_an_overflow(loss, verdict):
 
 
 def test_a_loss_that_is_not_finite_is_named_also_in_applied_steps():
-    """Its gradients can be finite, for example behind a `where`."""
+    """The gradients of such a loss can be finite, for example behind a `where`."""
     record = StepRecord(0, 1024.0, 1024.0, finite=True, applied=True, loss=np.inf)
     assert Diagnoser().diagnose(record).verdict is Verdict.FORWARD

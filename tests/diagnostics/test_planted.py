@@ -47,7 +47,7 @@ def train(library, inputs_of, steps, rule=RULE, *, limits=None, real_loss=False,
     return diagnoses
 
 
-def alarms(diagnoses):
+def unhealthy_verdicts(diagnoses):
     """Return the verdicts other than "healthy", in order."""
     return [diagnosis.verdict for diagnosis in diagnoses if diagnosis.verdict is not Verdict.HEALTHY]
 
@@ -91,16 +91,16 @@ CAUSES = {
 
 @pytest.mark.parametrize("cause", CAUSES)
 def test_a_planted_cause_is_named(library, cause):
-    """Every alarm of the run names the cause."""
+    """Every verdict of the run except "healthy" names the cause."""
     options, verdict = CAUSES[cause]
     limits = Limits(min_scale=2.0**8) if verdict is Verdict.STALLED else None
-    assert set(alarms(train(library, **{"steps": 8, "limits": limits, **options}))) == {verdict}
+    assert set(unhealthy_verdicts(train(library, **{"steps": 8, "limits": limits, **options}))) == {verdict}
 
 
 def test_the_only_gradient_that_overflows_is_named(library):
     """The verdict ONE_TENSOR is given from the third overflow on, since two overflows can have other causes."""
     diagnoses = train(library, every(5, attention=1e30), 15)
-    assert alarms(diagnoses) == [Verdict.OCCASIONAL, Verdict.OCCASIONAL, Verdict.ONE_TENSOR]
+    assert unhealthy_verdicts(diagnoses) == [Verdict.OCCASIONAL, Verdict.OCCASIONAL, Verdict.ONE_TENSOR]
     assert diagnoses[14].message == "only attention is not finite, in all 3 skipped steps since step 4, at ever smaller scales"
     assert diagnoses[14].evidence == {"tensor": "attention", "rank": None, "since step": 4, "skips": 3}
 
@@ -108,5 +108,5 @@ def test_the_only_gradient_that_overflows_is_named(library):
 def test_an_overflow_that_no_scale_changes_is_recognised(library):
     """The scale backs off in each step, and the same values remain infinite."""
     diagnoses = train(library, partial(gradients, attention=np.inf, head=np.inf), 4)
-    assert alarms(diagnoses) == [Verdict.SEARCHING] * 3 + [Verdict.NO_SCALE_HELPS]
+    assert unhealthy_verdicts(diagnoses) == [Verdict.SEARCHING] * 3 + [Verdict.NO_SCALE_HELPS]
     assert diagnoses[3].message == "the same values are not finite at scales from 1024 to 128 in attention and head"

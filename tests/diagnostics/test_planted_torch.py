@@ -62,7 +62,7 @@ def train(
 
 
 def put(value, every, *indices):
-    """Return a function that writes *value* into the gradients with these indices, or into all, in every *every*-th step."""
+    """Return a function that writes *value* into an element of the gradients at *indices*, or of all, in each *every*-th step."""
 
     def write(step, params, _scaler):
         if step % every == every - 1:
@@ -82,7 +82,7 @@ def divide_by_scale(_step, params, scaler):
         param.grad /= scaler.get_scale()
 
 
-def average(_step, params, _scaler):
+def average_over_8_ranks(_step, params, _scaler):
     for param in params:
         param.grad /= 8
 
@@ -113,8 +113,8 @@ def clip_scaled_values(_step, params, _scaler):
         {"init_scale": 2.0**30},
         {"measure_every": 1},
         {"init_scale": 1.0, "measure_every": 1},
-        {"gradients": average},
-        {"gradients": average, "init_scale": 8.0},
+        {"gradients": average_over_8_ranks},
+        {"gradients": average_over_8_ranks, "init_scale": 8.0},
         {"gradients": divide_by_tokens, "loss_factor": 300.0, "init_scale": 64.0},
         {"gradients": clip_to_scaled_limit, "init_scale": 2.0**12},
     ],

@@ -24,7 +24,7 @@ def lost(values, scale):
 
 @given(st.integers(0, 2**32 - 1), st.integers(-60, 30), st.floats(0.5, 12), st.sampled_from([0.0, 0.01, 0.2]))
 def test_suggested_interval_is_safe_and_exact_to_a_factor_of_two(seed, power, spread, share):
-    """At both ends, no value overflows and at most *share* of them is lost. Four times beyond an end, one of this is false."""
+    """No value overflows at `high`, and at most *share* is lost at `low`. A factor of four beyond either, this is false."""
     values = 2.0 ** (np.random.default_rng(seed).standard_normal(500) * spread + power)
     values = values.astype(np.float32).astype(np.float64)
     suggestion = suggest(measured(values), share=share)
@@ -92,9 +92,16 @@ def test_calibration_fails_if_no_scale_helps(gradient, message):
         calibrate(lambda scale: np.float32([gradient]) * scale, ampscale.presets.torch())
 
 
+@pytest.mark.parametrize("init_scale", [2.0**-25, 2.0**121])
+def test_calibration_rejects_an_initial_scale_that_it_cannot_try(init_scale):
+    """No gradients are computed."""
+    with pytest.raises(ValueError, match=r"rule must have an init_scale from 2\*\*-24 to 2\*\*120, got"):
+        calibrate(None, ampscale.LossScaleRule(init_scale=init_scale))
+
+
 def step(number, scale, largest=None, infinities=1, finite=True):
-    """Return the record of a step with one gradient whose largest exponent is *largest*; None if it was not measured."""
-    tensors = None if largest is None else (TensorStatistics(4, 0, 0, 0, 0 if finite else infinities, 1, -3, largest),)
+    """Return the record of a step with one gradient, whose largest exponent is *largest*; if this is None, it is not measured."""
+    tensors = None if largest is None else (TensorStatistics(4, 0, 0, 0, *((0, 0) if finite else (infinities, 1)), -3, largest),)
     return StepRecord(number, scale, scale, finite, finite, measured_scale=None if tensors is None else scale, tensors=tensors)
 
 

@@ -12,7 +12,7 @@ import ampscale
 from ampscale.mindformers import MFTrainOneStepCell
 from ampscale.mindspore import DynamicLossScaleUpdateCell
 
-ODD = 2  # the rank that differs from the others
+DEVIATING_RANK = 2
 STATE = {"scale": np.float32(1024.0), "good_steps": np.int32(3)}
 
 
@@ -51,7 +51,7 @@ STRUCTURES = {  # gradients of the other ranks, and of the rank that differs: th
 
 
 def gradients_that_differ(rank, engine, call, difference, late):
-    """Let gradients differ on one rank in the first or third call; return the error, and the results of the other calls."""
+    """Let gradients of one rank differ in call 1, or 3 if *late*; return earlier results, the error, and two later results."""
     layout = {"mean": "replicated", "agree": "averaged", "norm": "sharded"}[call]
     communicator, _, make = communicator_of(engine, layout, timeout=10)
     if difference in STRUCTURES:
@@ -65,21 +65,21 @@ def gradients_that_differ(rank, engine, call, difference, late):
         return bool(communicator.agree(True, STATE, tree, norm=True).finite)
 
     earlier = [step(equal) for _ in range(2)] if late else []
-    message = message_of(step, other if rank == ODD else equal)
+    message = message_of(step, other if rank == DEVIATING_RANK else equal)
     return earlier, message, step(equal), step(equal)
 
 
 def settings_that_differ(rank, engine, setting, late):
-    """Run `train_step` with another rule, max_norm or state on one rank. Return the error, and results of the next step."""
+    """Let a *setting* differ on one rank; return the error, the parameters, True if the next step changes them, and the scale."""
     communicator, _, make = communicator_of(engine, "replicated", timeout=10)
     model = network(arrays_of(make, (2,)))
     optimizer = ampscale.optimizers.SGD(model, 0.5)
     state = ampscale.init_train_state(model.params, optimizer, RULE)
 
-    def step(state, odd):
-        rule = ampscale.LossScaleRule(2.0**10, growth_interval=3) if odd and setting == "rule" else RULE
-        max_norm = 2.0 if odd and setting == "max_norm" else 1.0
-        if odd and setting in ("scale", "good_steps"):
+    def step(state, deviates):
+        rule = ampscale.LossScaleRule(2.0**10, growth_interval=3) if deviates and setting == "rule" else RULE
+        max_norm = 2.0 if deviates and setting == "max_norm" else 1.0
+        if deviates and setting in ("scale", "good_steps"):
             value = getattr(state.scaler, setting)
             state = state._replace(scaler=state.scaler._replace(**{setting: value + value + 1}))
         return ampscale.train_step(
@@ -87,10 +87,10 @@ def settings_that_differ(rank, engine, setting, late):
         )[0]
 
     for _ in range(3 if late else 0):
-        state = step(state, odd=False)
-    message = message_of(step, state, odd=rank == ODD)
+        state = step(state, deviates=False)
+    message = message_of(step, state, deviates=rank == DEVIATING_RANK)
     params = state.params[0].tolist()
-    next_state = step(state, odd=False)
+    next_state = step(state, deviates=False)
     return message, params, next_state.params[0].tolist() != params, float(next_state.scaler.scale)
 
 
@@ -108,7 +108,7 @@ def calls_that_differ(rank, engine, layout, case):
 
     step(0, ["mean", "agree"])
     calls = {"skips mean": ["agree"], "skips agree": ["mean"], "agrees twice": ["mean", "agree", "agree"]}[case]
-    message = message_of(step, 1, calls if rank == ODD else ["mean", "agree"])
+    message = message_of(step, 1, calls if rank == DEVIATING_RANK else ["mean", "agree"])
     return message or message_of(step, 2, ["mean", "agree"])
 
 
@@ -141,18 +141,18 @@ def collectives(_, engine, layout, max_norm, steps):
     return rows
 
 
-def late(rank):
-    """Let one rank of MPI raise a TypeError, and then call after the time limit; return the errors, and the seconds waited."""
+def late_after_error(rank):
+    """Let one rank raise an error, then call late; return its message or None, those of `mean` and `agree`, and the seconds."""
     communicator, _, make = communicator_of("mpi", "replicated", timeout=10)
     communicator.mean(arrays_of(make, (2,)))
     communicator, _, make = communicator_of("mpi", "replicated", timeout=1)
     type_error, start = None, time.monotonic()
-    if rank == ODD:
+    if rank == DEVIATING_RANK:
         type_error = message_of(communicator.mean, ["text"], error=TypeError)
         time.sleep(1.5)
     first = message_of(communicator.mean, arrays_of(make, (2,)))
     seconds = time.monotonic() - start
-    return type_error, first, seconds, message_of(communicator.agree, True, STATE, arrays_of(make, (2,)))
+    return type_error, first, message_of(communicator.agree, True, STATE, arrays_of(make, (2,))), seconds
 
 
 def masked(rank):
@@ -166,8 +166,8 @@ def masked(rank):
 class FirstMicroBatch:
     """Detector that reports an overflow of the first micro-batch on one rank."""
 
-    def __init__(self, is_odd):
-        self.checks, self.is_odd = 0, is_odd
+    def __init__(self, deviates):
+        self.checks, self.deviates = 0, deviates
 
     def start(self, _like):
         """Return no status."""
@@ -178,7 +178,7 @@ class FirstMicroBatch:
     def finite(self, _status, _output):
         """Return False for the first check on the rank that differs."""
         self.checks += 1
-        return np.asarray(not (self.is_odd and self.checks == 1))
+        return np.asarray(not (self.deviates and self.checks == 1))
 
 
 def micro_batches(rank, layout):
@@ -187,7 +187,7 @@ def micro_batches(rank, layout):
     model, rows = network([np.ones(1, np.float32)]), []
     train = MFTrainOneStepCell(
         model, ampscale.optimizers.SGD(model, 0.5), scale_sense=DynamicLossScaleUpdateCell(2.0**10, 2, 2),
-        gradient_accumulation_steps=3, detector=FirstMicroBatch(rank == ODD), communicator=communicator,
+        gradient_accumulation_steps=3, detector=FirstMicroBatch(rank == DEVIATING_RANK), communicator=communicator,
     )  # fmt: skip
     with counted(communicator) as (sums, _):
         for _ in range(6):

@@ -128,8 +128,8 @@ def narrowed(rank, max_norm):
 
     communicator, _, _ = communicator_of("gloo", "distinct", timeout=10)
     model = network([torch.zeros(1, dtype=torch.float16)])
-    train = MFTrainOneStepCell(
-        model, torch.optim.SGD(model.params, 2.0**-14), max_norm is not None, max_norm or 1.0, 0.5, communicator=communicator
-    )
+    clipping = {} if max_norm is None else {"use_clip_grad": True, "max_grad_norm": max_norm}
+    optimizer = torch.optim.SGD(model.params, 2.0**-14)
+    train = MFTrainOneStepCell(model, optimizer, scale_sense=0.5, communicator=communicator, **clipping)
     train([torch.tensor([120000.0 if rank == 1 else 1.0])])
     return bool(train.last_step.applied), model.params[0].item() != 0.0

@@ -22,14 +22,14 @@ LIMIT = 1.5
 
 def observed(communicator, make):
     """Return the errors of two calls, each followed by the seconds since the start."""
-    start, errors, arrays = time.monotonic(), [], [make(np.ones(2, np.float32))]
+    start, results, arrays = time.monotonic(), [], [make(np.ones(2, np.float32))]
     for call in (communicator.mean, lambda arrays: communicator.agree(True, np.float32(1.0), arrays)):
         try:
             call(arrays)
         except RankError as error:
-            errors.append(str(error))
-        errors.append(round(time.monotonic() - start, 1))
-    return errors
+            results.append(str(error))
+        results.append(round(time.monotonic() - start, 1))
+    return results
 
 
 def print_line(*results):

@@ -74,7 +74,7 @@ def placed(array, mesh, spec):
 
 
 def trained(mesh, layout, check_vma, max_norm, values):
-    """Return the flags and scales of all steps of one `lax.scan`, and the last state."""
+    """Return the flags and scales of all steps of one `lax.scan` as lists, and the last state."""
     sharded = layout == "sharded"
     params = placed(np.ones(16, np.float32), mesh, P("data") if sharded else P())
     network = ampscale.Network(lambda p, x: jnp.sum(p * x), params)
@@ -94,10 +94,10 @@ def trained(mesh, layout, check_vma, max_norm, values):
         mesh=mesh, in_specs=(specs, P(None, "data")), out_specs=(specs, P()), check_vma=check_vma,
     )  # fmt: skip
     state, (flags, scales) = jax.jit(run)(state, placed(values, mesh, P(None, "data")))
-    return flags, scales, state
+    return np.asarray(flags).tolist(), np.asarray(scales).tolist(), state
 
 
-def copies(state):
+def distinct_copies(state):
     """Return the largest number of different values that devices have of a replicated array."""
     leaves = [leaf for leaf in jax.tree.leaves(state) if leaf.sharding.is_fully_replicated]
     return max(len({np.asarray(shard.data).tobytes() for shard in leaf.addressable_shards}) for leaf in leaves)
@@ -108,11 +108,11 @@ def run_of(name):
     layout, check_vma, max_norm = LAYOUTS[name]
     flags, scales, state = trained(mesh_of(), layout, check_vma, max_norm, faults(layout)[0])
     finite = bool(np.isfinite(np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(state)])).all())
-    return {"flags": np.asarray(flags).tolist(), "scales": np.asarray(scales).tolist(), "copies": copies(state), "finite": finite}
+    return {"flags": flags, "scales": scales, "distinct copies": distinct_copies(state), "finite": finite}
 
 
 def half_precision_mean():
-    """Return float16 parameters after a step with the gradients 0, 1, ..., 7 times 8192. The sum is infinite in float16."""
+    """Return two parameters after a step with the scaled gradients 0, 1, ..., 7 times 8192, whose sum is infinite in float16."""
     mesh = mesh_of()
     params = {"w": placed(np.zeros(3, np.float16), mesh, P()), "b": placed(np.zeros(1, np.float32), mesh, P())}
     rule = LossScaleRule(init_scale=8192.0)
@@ -175,7 +175,7 @@ def global_arrays():
     return {
         "flags": np.asarray(flags).tolist(),
         "scales": np.asarray(scales).tolist(),
-        "copies": copies(state),
+        "distinct copies": distinct_copies(state),
         "scalars": [*scalars],
     }
 
@@ -217,7 +217,7 @@ JOBS = {
 
 
 def on_process(rank, port):
-    """Train on two processes, with and without a communicator; return the error of different settings, and the results."""
+    """Train on two processes, with and without a communicator; return the error of another rule, results, and `mean_of_keys`."""
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(f"127.0.0.1:{port}", 2, int(rank))
     JaxAxis("data").check_same(rule=RULE, max_norm=1.0)
@@ -225,7 +225,7 @@ def on_process(rank, port):
         JaxAxis("data").check_same(rule=LossScaleRule(growth_interval=5 + int(rank)), max_norm=1.0)
     values = faults("replicated")[0][:20, :4]
     flags, scales, state = trained(mesh_of(), "replicated", True, 1.0, values)
-    results = [[np.asarray(flags).tolist(), np.asarray(scales).tolist(), copies(state), np.asarray(state.params).tolist()]]
+    results = [[flags, scales, distinct_copies(state), np.asarray(state.params).tolist()]]
     mesh = mesh_of()
     params = placed(np.ones(4, np.float32), mesh, P())
     network = ampscale.Network(lambda p, x: jnp.sum(p) * jnp.sum(x), params)
@@ -236,7 +236,7 @@ def on_process(rank, port):
         state, report = step(state, placed(row, mesh, P("data")))
         flags.append(bool(report.finite))
         scales.append(float(report.next_scale))
-    results.append([flags, scales, copies(state), process_allgather(state.params, tiled=True).tolist()])
+    results.append([flags, scales, distinct_copies(state), process_allgather(state.params, tiled=True).tolist()])
     return str(error.value), results, mean_of_keys(int(rank))
 
 

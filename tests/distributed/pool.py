@@ -17,14 +17,14 @@ from contextlib import suppress
 from pathlib import Path
 
 HERE = Path(__file__).parent
-SECONDS = 60
+TIME_LIMIT = 60  # seconds
 
 
 class Pool:
     """Ranks of an engine: "gloo" or "mpi". The ranks of gloo are forks of a process that imports *modules*."""
 
     def __init__(self, engine, folder, size=4, modules=("torch.distributed", "ampscale")):
-        self.engine, self.folder, self.size, self.jobs = engine, Path(folder), size, 0
+        self.engine, self.folder, self.size, self.job_count = engine, Path(folder), size, 0
         self.folder.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, str(HERE / "rank.py"), engine, str(self.folder)]
         paths = [str(HERE.parent), str(HERE), *sys.path]
@@ -36,7 +36,7 @@ class Pool:
             command, environment = [*command, str(size), *modules], environment | gloo_environment(size)
         self.process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
 
-    def run(self, function, *args, seconds=SECONDS):
+    def run(self, function, *args, seconds=TIME_LIMIT):
         """
         Run ``function(rank, *args)`` on each rank, and return the results in order.
 
@@ -45,15 +45,15 @@ class Pool:
             args: Arguments after the rank.
             seconds: Time limit.
         """
-        self.jobs += 1
-        write(self.folder / f"job-{self.jobs}.json", [function.__module__.rpartition(".")[2], function.__name__, args])
+        self.job_count += 1
+        write(self.folder / f"job-{self.job_count}.json", [function.__module__.rpartition(".")[2], function.__name__, args])
         end, results = time.monotonic() + seconds, []
         for rank in range(self.size):
-            path = self.folder / f"result-{self.jobs}-{rank}.json"
+            path = self.folder / f"result-{self.job_count}-{rank}.json"
             while not path.exists():
                 if time.monotonic() > end or self.process.poll() is not None:
                     raise TimeoutError(
-                        f"rank {rank} of {self.engine} returned no result of {function.__name__} within {seconds} s"
+                        f"rank {rank} of {self.engine} ended, or returned no result of {function.__name__} within {seconds} s"
                     )
                 time.sleep(0.002)
             results.append(json.loads(path.read_text()))
@@ -64,7 +64,7 @@ class Pool:
 
     def close(self):
         """End the processes."""
-        write(self.folder / f"job-{self.jobs + 1}.json", None)
+        write(self.folder / f"job-{self.job_count + 1}.json", None)
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(10)
         if self.engine == "gloo":  # a rank can outlive the process that forked it

@@ -27,25 +27,25 @@ FAULTS = {
 }
 
 
-def gradients(layout, step, scale, ranks, seed):
+def gradients(layout, step, scale, size, seed):
     """Return the unscaled gradients of each rank at a step, and the name of the fault or None; two of five steps have a fault."""
     rng = np.random.default_rng([seed, step])
     fault = [*FAULTS][(2 * (step // 5) + step % 5) % len(FAULTS)] if step % 5 < 2 else None
     whole = [rng.normal(size=shape).astype(np.float32) for shape in SHAPES]
     if layout == "replicated":
-        parts = [[rng.normal(size=shape).astype(np.float32) for shape in SHAPES] for _ in range(ranks)]
+        parts = [[rng.normal(size=shape).astype(np.float32) for shape in SHAPES] for _ in range(size)]
     elif layout == "averaged":
-        parts = [[array.copy() for array in whole] for _ in range(ranks)]
+        parts = [[array.copy() for array in whole] for _ in range(size)]
     elif layout == "sharded":
-        parts = [[np.array_split(array.reshape(-1), ranks)[rank].copy() for array in whole] for rank in range(ranks)]
+        parts = [[np.array_split(array.reshape(-1), size)[rank].copy() for array in whole] for rank in range(size)]
     else:
-        parts = [[whole[rank].copy(), None if rng.random() < 0.5 else whole[rank + 2].copy()] for rank in range(ranks)]
+        parts = [[whole[rank].copy(), None if rng.random() < 0.5 else whole[rank + 2].copy()] for rank in range(size)]
         if rng.random() < 0.5:  # ranks without gradients
-            parts[rng.integers(ranks)] = [None, None]
+            parts[rng.integers(size)] = [None, None]
     if fault:
         affected, values = FAULTS[fault]
-        for rank, value in zip(affected[:ranks], values, strict=False):
-            arrays = parts[int(rng.integers(ranks)) if rank == "any" else rank]
+        for rank, value in zip(affected[:size], values, strict=False):
+            arrays = parts[int(rng.integers(size)) if rank == "any" else rank]
             inject(arrays, np.float32(LARGE / scale) if value == LARGE else value)
     return parts, fault
 

@@ -1,4 +1,4 @@
-"""Ranks that differ from the others, or do not respond: the others raise an error that names the rank, and change nothing."""
+"""One rank differs from the others, or does not respond: the ranks raise an error that names this rank, and change nothing."""
 
 import json
 import os
@@ -94,9 +94,9 @@ def test_a_call_that_one_rank_skips_or_repeats_is_an_error_on_all(ranks, layout,
 
 
 def test_a_rank_that_raises_an_error_while_the_others_wait_is_named(mpi):
-    """All ranks raise at most three seconds after the limit, also the late one, and every later call raises too."""
-    for rank, (type_error, first, seconds, second) in enumerate(mpi.run(bad_ranks.late)):
-        assert (type_error is not None) == (rank == bad_ranks.ODD)
+    """All ranks raise at most three seconds after the limit, also the late rank, and every later call raises too."""
+    for rank, (type_error, first, second, seconds) in enumerate(mpi.run(bad_ranks.late_after_error)):
+        assert (type_error is not None) == (rank == bad_ranks.DEVIATING_RANK)
         assert first == second == "rank 2 did not respond within 1 s"
         assert seconds < 4
 
@@ -175,6 +175,6 @@ def test_a_mean_of_masked_arrays_is_a_type_error_before_any_collective(mpi):
 def test_ranks_that_accumulate_gradients_agree_once_per_step(mpi, layout):
     """An overflow of one rank's first micro-batch skips the step on all ranks; until then, only that rank reports it."""
     for rank, rows in enumerate(mpi.run(bad_ranks.micro_batches, layout)):
-        assert [overflow for overflow, *_ in rows] == [rank == bad_ranks.ODD, False, True, False, False, False]
-        assert [exchanges for _, exchanges, *_ in rows] == [False, False, True] * 2
+        assert [overflow for overflow, *_ in rows] == [rank == bad_ranks.DEVIATING_RANK, False, True, False, False, False]
+        assert [communicated for _, communicated, *_ in rows] == [False, False, True] * 2
         assert [row[2:] for row in rows] == [[1.0, 1024.0]] * 2 + [[1.0, 512.0]] * 3 + [[0.5, 512.0]]

@@ -62,14 +62,14 @@ def test_flags_and_scales_may_have_any_type(ranks, bad):
     ],
 )
 def test_a_norm_is_the_same_on_all_ranks(ranks, layout, case, norm, dtype):
-    """A sharded array exists on all ranks, so that only ranks with distinct arrays may have no gradients."""
+    """With sharded arrays, either all ranks have gradients or none has; with distinct arrays, one rank may have none."""
     if layout == "sharded" and "without" in case:
         pytest.skip("all ranks have gradients of sharded arrays")
     results = ranks.run(edges.norm, ranks.engine, layout, case)
     assert results == [results[0]] * 4
-    value, lift, of_dtype, has_gradients = results[0]
+    value, lift, actual_dtype, has_gradients = results[0]
     assert value / lift == pytest.approx(norm, rel=2e-7)
-    assert (of_dtype, has_gradients) == (dtype, norm > 0)
+    assert (actual_dtype, has_gradients) == (dtype, norm > 0)
 
 
 def test_ranks_with_gradients_must_have_norms_of_one_dtype(mpi):

@@ -42,7 +42,7 @@ def test_ranks_skip_the_same_steps_and_scale_like_one_process(name):
     result, (_, flags) = eight_devices()[name], faults(LAYOUTS[name][0])
     assert 20 < flags.count(False) < STEPS / 2
     assert (result["flags"], result["scales"]) == (flags, scales(flags))
-    assert (result["copies"], result["finite"]) == (1, True)
+    assert (result["distinct copies"], result["finite"]) == (1, True)
 
 
 @pytest.mark.clause("REPLICAS-mean", "REPLICAS-accumulation-dtype")
@@ -74,7 +74,7 @@ def test_global_arrays_need_no_communicator_and_scalars_are_on_the_mesh():
     """The first parameter is sharded, and the second one is replicated."""
     result, (_, flags) = eight_devices()["global arrays"], faults("replicated")
     assert (result["flags"], result["scales"]) == (flags[:60], scales(flags)[:60])
-    assert (result["copies"], result["scalars"]) == (1, [8])
+    assert (result["distinct copies"], result["scalars"]) == (1, [8])
 
 
 @pytest.mark.clause("OVERFLOW-same-everywhere")
@@ -95,8 +95,8 @@ def test_two_processes_take_the_same_decisions_and_name_the_one_whose_settings_d
     assert message == "rule.growth_interval differs: 6 on rank 1; 5 on rank 0"
     assert mean == [[1.5], [15.0]]
     assert other == [message, results, mean]
-    for flags, scale_of_steps, copies_of_each, _ in results:
-        assert (flags, copies_of_each) == (results[0][0], 1)
+    for flags, scale_of_steps, distinct_copies, _ in results:
+        assert (flags, distinct_copies) == (results[0][0], 1)
         assert scale_of_steps == scales(flags)
     assert results[0][0].count(False) >= 2
 

@@ -39,5 +39,5 @@ def paddle_step(rank, case):
     ],
 )
 def test_scaler_of_paddle_averages_the_same_parameters_on_all_ranks(mpi, case, message):
-    """Ranks may differ in the parameters that lack a gradient, and in the order of the steps."""
+    """If one rank lacks the gradient of another parameter, or steps in another order, all ranks raise an error."""
     assert mpi.run(paddle_step, case) == 4 * [message]

@@ -1,4 +1,4 @@
-"""All ranks take the decision that one process with all gradients takes, at every step, on every engine."""
+"""All ranks take the decision that one process with all gradients takes, at every step, on MPI and torch."""
 
 import numpy as np
 import pytest
@@ -10,11 +10,11 @@ import ampscale
 STEPS = 25
 
 
-def expected(api, layout, max_norm, steps, seed, ranks=4):
+def expected(api, layout, max_norm, steps, seed, size=4):
     """Yield the flag, scale and norm of each step of a loop of `LossScaleRule.update`. Cells average unscaled gradients."""
     state = training.RULE.init(like=0.0)
     for step in range(steps):
-        parts, _ = gradients(layout, step, state.scale, ranks, seed)
+        parts, _ = gradients(layout, step, state.scale, size, seed)
         finite = is_finite(layout, parts, 1.0 if api == "cell" else state.scale)
         with np.errstate(all="ignore"):
             norm = None if max_norm is None else training.bits(ampscale.global_norm(whole_of(layout, parts)))
@@ -22,13 +22,13 @@ def expected(api, layout, max_norm, steps, seed, ranks=4):
         yield finite, state.scale, norm
 
 
-def check(pool, api, layout, max_norm, ranks=4, steps=STEPS):
+def check(pool, api, layout, max_norm, size=4, steps=STEPS):
     """Run the steps on a pool, and compare the ranks with each other and with one process."""
-    seed = 100 * LAYOUTS.index(layout) + ranks
-    results = pool.run(training.run, pool.engine, api, layout, max_norm, steps, seed, ranks)
-    for first in range(0, 4, ranks):
-        group = results[first : first + ranks]
-        flags, scales, norms = zip(*expected(api, layout, max_norm, steps, seed + first // ranks, ranks), strict=True)
+    seed = 100 * LAYOUTS.index(layout) + size
+    results = pool.run(training.run, pool.engine, api, layout, max_norm, steps, seed, size)
+    for first in range(0, 4, size):
+        group = results[first : first + size]
+        flags, scales, norms = zip(*expected(api, layout, max_norm, steps, seed + first // size, size), strict=True)
         for result in group:
             assert [row[0] for row in result] == list(flags)
             assert [row[1] for row in result] == list(scales)
@@ -64,4 +64,4 @@ def test_all_ranks_of_a_scaler_decide_as_one_process_with_all_gradients(ranks, a
 @pytest.mark.clause("REPLICAS-same-decision")
 @pytest.mark.parametrize("layout", LAYOUTS[:3])
 def test_two_groups_of_two_ranks_decide_independently(ranks, layout):
-    check(ranks, "train_step", layout, 1.0, ranks=2)
+    check(ranks, "train_step", layout, 1.0, size=2)

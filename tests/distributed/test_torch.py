@@ -75,7 +75,7 @@ def test_the_norm_of_sharded_gradients_is_that_of_the_group(gloo):
 
 
 def late(rank):
-    """Return the combined flag, and True if the call took long. Rank 1 calls `agree` 0.3 s late, with an overflow."""
+    """Return the combined flag, and True if the call took over 0.2 s. Rank 1 calls `agree` 0.3 s late, with an overflow."""
     communicator = TorchDistributed(timeout=20)
     communicator.agree(torch.tensor(True), torch.tensor(8.0), [])
     start = time.monotonic()
@@ -87,12 +87,12 @@ def late(rank):
 
 @pytest.mark.clause("REPLICAS-wait-before-read")
 def test_the_flag_is_read_after_the_last_rank_has_sent_its_own(gloo):
-    """The last rank has the overflow."""
+    """The rank that calls last has the overflow."""
     assert gloo.run(late) == 4 * [[False, True]]
 
 
 def invalid(_):
-    """Return the errors of invalid groups, of copies, and of gradients that cannot be averaged."""
+    """Return the errors of two invalid groups, of a deep copy, and of a gradient that cannot be averaged; None for no error."""
     mesh, scaler = DeviceMesh("cpu", [0, 1]), ampscale.torch.GradScaler("cpu", communicator=TorchDistributed())
     sparse = torch.ones(2).to_sparse()
     calls = [

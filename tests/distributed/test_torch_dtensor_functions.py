@@ -67,7 +67,7 @@ def spoiled(tree, values):
 
 
 def flags(_, values):
-    """Return type, dtype, shape and value of five flags: one of finite arrays, and four of arrays with *values*."""
+    """Return type, True if bool, shape and value of five flags: one of finite arrays, and four of arrays with *values*."""
     tree = spoiled(placed(whole_arrays()), values)
     in_place, result = ampscale.unscale_and_check(tree, torch.tensor(1024.0), out=tree)
     results = [

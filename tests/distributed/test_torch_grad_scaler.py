@@ -36,27 +36,27 @@ def shard_of(rank, bad):
 
 
 def mixed_placements(rank):
-    """Return a replicated parameter, and a sharded one with an infinity on rank 1."""
+    """Return a replicated parameter, and a sharded one whose gradient has an infinity on rank 1."""
     return [parameter(torch.ones(2), line(), Replicate()), parameter(shard_of(rank, 1), line())]
 
 
 def mixed_meshes(rank):
-    """Return a parameter on a slice of a mesh, and one on the whole mesh with an infinity on rank 3."""
+    """Return a parameter on a slice of a mesh, and one on the whole mesh whose gradient has an infinity on rank 3."""
     return [parameter(torch.ones(2), square()["dp"]), parameter(shard_of(rank, 3), square())]
 
 
 def beside_a_plain_tensor(rank):
-    """Return a plain parameter, and a sharded one with an infinity on rank 1."""
+    """Return a plain parameter, and a sharded one whose gradient has an infinity on rank 1."""
     plain = torch.nn.Parameter(torch.ones(2))
     plain.grad = torch.ones(2)
     return [plain, mixed_placements(rank)[1]]
 
 
-def one_step(rank, make, name, has_communicator=False):
-    """Return the scale and a local value after a step and an update; or the type of an error."""
+def one_step(rank, make, scaler_name):
+    """Return the scale and a local value of the first parameter after a step and an update; or the type of an error."""
     params = globals()[make](rank)
-    settings = {"communicator": TorchDistributed(timeout=20)} if has_communicator else {}
-    scaler = scaler_of(torch.amp if name == "torch" else ampscale.torch, **settings)
+    settings = {"communicator": TorchDistributed(timeout=20)} if scaler_name == "ampscale with a communicator" else {}
+    scaler = scaler_of(torch.amp if scaler_name == "torch" else ampscale.torch, **settings)
     try:
         scaler.step(sgd(params))
     except RuntimeError as error:
@@ -70,34 +70,34 @@ SKIPPED, STEPPED = [2.0, 1.0], [4.0, 0.9375]
 
 @pytest.mark.clause("REPLICAS-mixed-placements", "REPLICAS-mixed-meshes", "TORCH-dtensor-ranks", "TORCH-dtensor-step")
 @pytest.mark.parametrize(
-    ("make", "observed"),
+    ("make", "results_of_torch"),
     [
         (mixed_placements, [STEPPED, SKIPPED, STEPPED, STEPPED]),
         (mixed_meshes, [STEPPED, SKIPPED, STEPPED, SKIPPED]),
         (beside_a_plain_tensor, 4 * ["RuntimeError"]),
     ],
 )
-def test_ranks_agree_on_mixed_gradients_unlike_those_of_torch(gloo, make, observed):
+def test_ranks_agree_on_mixed_gradients_although_torch_lets_them_differ(gloo, make, results_of_torch):
     """In 2.13.0, torch uses the mesh and the placements of the first gradient for all. A communicator is not needed."""
     if torch.__version__.startswith("2.13.0"):
-        assert gloo.run(one_step, make.__name__, "torch") == observed
+        assert gloo.run(one_step, make.__name__, "torch") == results_of_torch
     assert gloo.run(one_step, make.__name__, "ampscale") == 4 * [SKIPPED]
-    assert gloo.run(one_step, make.__name__, "ampscale", True) == 4 * [SKIPPED]
+    assert gloo.run(one_step, make.__name__, "ampscale with a communicator") == 4 * [SKIPPED]
 
 
-def plain_parameters(rank):
-    """Return *rank* + 1 parameters, since the stages of a pipeline can have different numbers of parameters."""
-    params = [torch.nn.Parameter(torch.ones(2)) for _ in range(rank + 1)]
+def plain_parameters(count):
+    """Return *count* parameters with gradients, which are not DTensors."""
+    params = [torch.nn.Parameter(torch.ones(2)) for _ in range(count)]
     for param in params:
         param.grad = torch.ones(2)
     return params
 
 
 def without_gradients(rank, has_communicator):
-    """Return the results of three steps without a gradient on rank 1: a finite one, an overflow on rank 2, and no gradients."""
+    """Return flag, scale and count of three steps without gradients on rank 1: finite, an overflow on rank 2, no gradients."""
     results, scaler = [], scaler_of(communicator=TorchDistributed(gradients="distinct", timeout=20) if has_communicator else None)
     for bad in (None, 2, "no gradients"):
-        params = plain_parameters(rank) if has_communicator else mixed_placements(rank)
+        params = plain_parameters(rank + 1) if has_communicator else mixed_placements(rank)  # like stages of a pipeline
         for param in params:
             local(param.grad).fill_(INF if rank == bad else 1.0)
             if rank == 1 or bad == "no gradients":
@@ -216,9 +216,9 @@ def test_ranks_of_different_slices_of_a_mesh_may_have_parameters_of_different_sh
 
 
 def swapped(rank, case):
-    """Step two optimizers, then in another order on rank 1; return the error, and True if the parameter is unchanged."""
+    """Step two optimizers, then in another order on rank 1; return the error, and True if the first parameter is unchanged."""
     if case == "averaged":
-        params, settings = plain_parameters(1), {"communicator": TorchDistributed(timeout=20)}
+        params, settings = plain_parameters(2), {"communicator": TorchDistributed(timeout=20)}
     else:
         params, settings = [parameter(torch.ones(2 if case == "later" else size), line()) for size in (2, 1)], {}
     scaler, (first, second) = scaler_of(**settings), (sgd([param]) for param in params)
@@ -268,7 +268,7 @@ def host_reads(rank, name, has_communicator):
     """Return the host reads and the result of a second step, and of a third one with an overflow."""
     count_reads, results = libraries.load("torch").count_reads, []
     scaler = scaler_of(communicator=TorchDistributed(mean=False, timeout=20) if has_communicator else None)
-    params = plain_parameters(1) if has_communicator else mixed_meshes(rank)
+    params = plain_parameters(2) if has_communicator else mixed_meshes(rank)
     optimizer = sgd(params) if name == "sgd" else torch.optim.Adam(params, fused=True)
     for bad in (None, None, 2):
         for param in params:

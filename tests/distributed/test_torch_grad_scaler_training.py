@@ -15,7 +15,7 @@ from torch.distributed.tensor import Shard, distribute_tensor  # noqa: E402
 from ampscale.torch import GradScaler  # noqa: E402
 
 STEPS = 30
-# For each step with an overflow, the values that ranks write into their shard of the gradient of the first weight.
+# For each step with an overflow, the values that ranks write into their shard of the gradient of the last weight.
 OVERFLOWS = {3: {2: INF}, 7: {1: NAN}, 8: {0: INF, 2: -INF}, 16: {0: -INF}, 24: {1: INF, 0: NAN}}
 OPTIMIZERS = {
     "sgd": lambda params: torch.optim.SGD(params, lr=0.05),
@@ -117,7 +117,7 @@ def test_training_continues_on_two_ranks_from_a_state_of_four(gloo):
 
 
 def clipped(_):
-    """Unscale, clip and step with sharded, then with whole gradients; return for both the result, the norm and all parameters."""
+    """Unscale, clip and step with sharded, then whole gradients; for each, return the result of `step`, norm and parameters."""
     results = []
     for sharded in (True, False):
         layers = network()

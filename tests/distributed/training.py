@@ -15,7 +15,7 @@ from ampscale.mindspore import DynamicLossScaleUpdateCell, TrainOneStepWithLossS
 RULE = ampscale.LossScaleRule(init_scale=2.0**10, growth_interval=2)
 
 
-def communicator_of(engine, layout, ranks=4, **keywords):
+def communicator_of(engine, layout, size=4, **keywords):
     """Return a communicator, the index of this rank in it, and a function that converts NumPy arrays to the engine's library."""
     relation = {"gradients": "replicated", "mean": False} if layout == "averaged" else {"gradients": layout}
     if engine == "mpi":
@@ -23,7 +23,7 @@ def communicator_of(engine, layout, ranks=4, **keywords):
 
         from ampscale.distributed import MPI
 
-        comm = COMM_WORLD if ranks == 4 else COMM_WORLD.Split(COMM_WORLD.Get_rank() // ranks)
+        comm = COMM_WORLD if size == 4 else COMM_WORLD.Split(COMM_WORLD.Get_rank() // size)
         communicator = MPI(comm, **relation, **keywords)
         return communicator, comm.Get_rank(), np.asarray
     import torch
@@ -31,9 +31,9 @@ def communicator_of(engine, layout, ranks=4, **keywords):
 
     from ampscale.distributed import TorchDistributed
 
-    groups = [None] if ranks == 4 else [dist.new_group([*range(start, start + ranks)]) for start in range(0, 4, ranks)]
-    communicator = TorchDistributed(groups[dist.get_rank() // ranks], **relation, **keywords)
-    return communicator, dist.get_rank() % ranks, torch.from_numpy
+    groups = [None] if size == 4 else [dist.new_group([*range(start, start + size)]) for start in range(0, 4, size)]
+    communicator = TorchDistributed(groups[dist.get_rank() // size], **relation, **keywords)
+    return communicator, dist.get_rank() % size, torch.from_numpy
 
 
 def message_of(function, *args, error=RankError, **keywords):
@@ -67,11 +67,11 @@ def converted(arrays, make):
     return [None if array is None else make(array) for array in arrays]
 
 
-def run(rank, engine, api, layout, max_norm, steps, seed, ranks=4):
-    """Return, for each step, the flag, the bits of the next scale and of the norm, and a hash of the parameters."""
-    communicator, index, make = communicator_of(engine, layout, ranks, timeout=10)
-    seed += rank // ranks  # groups of two ranks are independent of each other
-    return list(APIS[api](communicator, layout, max_norm, steps, make, index, partial(gradients, ranks=ranks, seed=seed)))
+def run(rank, engine, api, layout, max_norm, steps, seed, size=4):
+    """Return, for each step, the flag, the next scale, the bits of the norm or None, and a hash of the parameters."""
+    communicator, index, make = communicator_of(engine, layout, size, timeout=10)
+    seed += rank // size  # groups of two ranks are independent of each other
+    return list(APIS[api](communicator, layout, max_norm, steps, make, index, partial(gradients, size=size, seed=seed)))
 
 
 def train_step(communicator, layout, max_norm, steps, make, index, scenario):
@@ -97,7 +97,8 @@ def cell(communicator, layout, max_norm, steps, make, index, scenario):
     if max_norm is None:
         train = TrainOneStepWithLossScaleCell(*arguments, scale, communicator=communicator)
     else:
-        train = MFTrainOneStepCell(*arguments, True, max_norm, scale, gradient_accumulation_steps=2, communicator=communicator)
+        clipping = {"use_clip_grad": True, "max_grad_norm": max_norm, "gradient_accumulation_steps": 2}
+        train = MFTrainOneStepCell(*arguments, scale_sense=scale, communicator=communicator, **clipping)
     for step in range(steps):
         inputs = converted(scenario(layout, step, float(train.scale_sense))[0][index], make)
         with np.errstate(all="ignore"):

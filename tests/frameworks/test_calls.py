@@ -26,28 +26,28 @@ class Loop:
     paths: ClassVar = {}  # calls that lead from a new object to each state
 
     def __init__(self):
-        self.fails, self.lines, self.updated = None, 0, None  # `updated` is the line of the last update
+        self.failing_call, self.line, self.update_line = None, 0, None
 
     def run(self, call):
-        """Run one call on a line of its own, and return the error, if any."""
-        self.lines += 1
-        self.fails = call[1:] if call.startswith("!") else None
+        """Run one call on a line of its own. Return the message of a RuntimeError, or None."""
+        self.line += 1
+        self.failing_call = call[1:] if call.startswith("!") else None
         source = self.expressions[call.removeprefix("!")]
         try:
-            eval(compile("\n" * (self.lines - 1) + source, FILE, "eval"), {**vars(self), "loop": self})
+            eval(compile("\n" * (self.line - 1) + source, FILE, "eval"), {**vars(self), "loop": self})
         except RuntimeError as error:
             return str(error)
         except OSError:
-            assert self.fails
+            assert self.failing_call
         if call.startswith(("update", "minimize")):
-            self.updated = self.lines
+            self.update_line = self.line
         elif call == "load_state_dict":
-            self.updated = None
+            self.update_line = None
         return None
 
     def check(self, *calls):
         """Raise an OSError if one of *calls* is to be interrupted."""
-        if self.fails in calls:
+        if self.failing_call in calls:
             raise OSError("interrupted")
 
     def numbers(self):
@@ -222,18 +222,18 @@ def at_state(table, state):
     loop = LOOPS[table]()
     for call in loop.paths[state]:
         assert loop.run(call) is None
-    loop.since = loop.lines  # line of the call that led to the state
+    loop.since = loop.line  # line of the call that led to the state
     return loop
 
 
 def outcome(table, state, loop, call):
     """Run *call*, and compare the error with the table. Return the next state."""
     result, numbers, since = table.results[state][call], loop.numbers(), loop.since
-    site = loop.updated if state == READY else since
+    site = loop.update_line if state == READY else since
     message = loop.run(call)
     if not isinstance(result, _calls.Error):
         assert message is None, (state, call)
-        loop.since = since if result == state else loop.lines
+        loop.since = since if result == state else loop.line
         return result
     location = f" at {FILE}:{site}" if site else ""
     assert message == result.replace("{call}", call.partition("(")[0]).replace("{at}", location)

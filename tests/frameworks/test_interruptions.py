@@ -65,7 +65,11 @@ class Loop(World):
         self.network.params, self.optimizer.state = self.saved
 
 
-STEP, UPDATE = (lambda loop: loop.scaler.step(loop.optimizer)), (lambda loop: loop.scaler.update())
+UNSCALE, STEP, UPDATE = (
+    lambda loop: loop.scaler.unscale_(loop.optimizer),
+    lambda loop: loop.scaler.step(loop.optimizer),
+    lambda loop: loop.scaler.update(),
+)
 LOADED = {"scale": 2.0, "incr_ratio": 4.0, "decr_ratio": 0.25, "incr_every_n_steps": 3, "decr_every_n_nan_or_inf": 4}
 LOADED |= {"incr_count": 1, "decr_count": 1, "use_dynamic_loss_scaling": True}
 
@@ -75,30 +79,23 @@ def in_sequence(*calls):
     return lambda world: [call(world) for call in calls]
 
 
-def stepped():
-    """Return a loop after `step` and before `update`."""
+def loop_after(call):
+    """Return a loop after *call* in its second step."""
     loop = Loop()
-    STEP(loop)
-    return loop
-
-
-def unscaled():
-    """Return a loop with unscaled gradients."""
-    loop = Loop()
-    loop.scaler.unscale_(loop.optimizer)
+    call(loop)
     return loop
 
 
 PADDLE = {
-    "unscale_": (Loop, lambda loop: loop.scaler.unscale_(loop.optimizer), in_sequence(STEP, UPDATE)),
+    "unscale_": (Loop, UNSCALE, in_sequence(STEP, UPDATE)),
     "step": (Loop, STEP, UPDATE),
     "step of a fixed scale": (lambda: Loop(use_dynamic_loss_scaling=False), STEP, UPDATE),
-    "minimize": (Loop, lambda loop: loop.scaler.minimize(loop.optimizer, None), lambda _: None),
-    "update": (stepped, UPDATE, lambda _: None),
-    "abandon": (unscaled, lambda loop: loop.scaler.abandon(loop.optimizer), lambda _: None),
-    "load_state_dict": (Loop, lambda loop: loop.scaler.load_state_dict(LOADED), lambda _: None),
-    "set_init_loss_scaling": (Loop, lambda loop: loop.scaler.set_init_loss_scaling(4.0), lambda _: None),
-    "set_incr_ratio": (Loop, lambda loop: loop.scaler.set_incr_ratio(4.0), lambda _: None),
+    "minimize": (Loop, lambda loop: loop.scaler.minimize(loop.optimizer, None)),
+    "update": (lambda: loop_after(STEP), UPDATE),
+    "abandon": (lambda: loop_after(UNSCALE), lambda loop: loop.scaler.abandon(loop.optimizer)),
+    "load_state_dict": (Loop, lambda loop: loop.scaler.load_state_dict(LOADED)),
+    "set_init_loss_scaling": (Loop, lambda loop: loop.scaler.set_init_loss_scaling(4.0)),
+    "set_incr_ratio": (Loop, lambda loop: loop.scaler.set_incr_ratio(4.0)),
 }
 
 
@@ -151,13 +148,11 @@ def accumulating(done):
     return Cell(MFTrainOneStepCell, done=done, local_norm=True, **MF)
 
 
-def load(done, **settings):
-    """Return a call that loads the state of another cell, which is two steps and *done* micro-batches ahead."""
+def loading(**settings):
+    """Return a call that loads the state of another cell, which is two steps ahead."""
     other = Cell(**settings)
     other.step()
     other.step()
-    for _ in range(done):
-        other.cell(2 * GRADIENT)
     saved = other.cell.state_dict()
     return lambda world: world.cell.load_state_dict(saved)
 
@@ -172,11 +167,10 @@ CELLS = {
     "an overflow": (Cell, lambda world: world.cell(np.float32([np.inf, 1]))),
     "a micro-batch": (lambda: accumulating(1), lambda world: world.cell(GRADIENT)),
     "the last micro-batch": (lambda: accumulating(2), lambda world: world.cell(GRADIENT)),
-    "load_state_dict": (Cell, load(0)),
-    "load_state_dict of micro-batches": (lambda: accumulating(2), load(0, cell=MFTrainOneStepCell, **MF)),
+    "load_state_dict": (Cell, loading()),
+    "load_state_dict of micro-batches": (lambda: accumulating(2), loading(cell=MFTrainOneStepCell, **MF)),
     "set_sense_scale": (Cell, lambda world: world.cell.set_sense_scale(np.float32(4))),
 }
-
 SLOW = ["a step of an optimizer that is called", "construct", "an overflow", "the last micro-batch"]
 
 
@@ -225,24 +219,24 @@ class CellWithScale:
         return self.scale.item(), self.cell.state_dict()
 
 
-def scaler():
-    """Return a scaler whose scale grows in every step."""
+def scaler_world():
+    """Return a world with a scaler whose scale grows in every step."""
     return Growing(DynamicLossScaler(8, 2, 1), methodcaller("adjust", True), methodcaller("state_dict"))
 
 
-def manager():
-    """Return a manager whose scale grows in every step."""
+def manager_world():
+    """Return a world with a manager whose scale grows in every step."""
     return Growing(DynamicLossScaleManager(8, 2, 1), methodcaller("update_loss_scale", False), methodcaller("get_loss_scale"))
 
 
 SCALERS = {
-    "adjust": (scaler, lambda world: world.scaler.adjust(False)),
+    "adjust": (scaler_world, lambda world: world.scaler.adjust(False)),
     "load_state_dict": (
-        scaler,
+        scaler_world,
         lambda world: world.scaler.load_state_dict({"scale_value": 4.0, "counter": 1, "scale_factor": 4, "scale_window": 3}),
     ),
-    "scale_value": (scaler, lambda world: setattr(world.scaler, "scale_value", 4.0)),
-    "update_loss_scale": (manager, lambda world: world.scaler.update_loss_scale(True)),
+    "scale_value": (scaler_world, lambda world: setattr(world.scaler, "scale_value", 4.0)),
+    "update_loss_scale": (manager_world, lambda world: world.scaler.update_loss_scale(True)),
     "update cell": (lambda: Growing(CellWithScale(), CellWithScale.grow, CellWithScale.state), lambda world: world.scaler.grow()),
 }
 

@@ -51,7 +51,8 @@ def test_a_step_returns_five_values():
 @pytest.mark.parametrize("scale", [1, 3.0, 2.0**20])
 def test_a_step_with_local_norms_returns_seven_values(scale):
     """The last two values are the norm and the number of elements of each gradient."""
-    cell = MFTrainOneStepCell(linear([1, 1], [[1, 1], [1, 1]]), Recorder(), True, 1.0, scale, True)
+    network = linear([1, 1], [[1, 1], [1, 1]])
+    cell = MFTrainOneStepCell(network, Recorder(), use_clip_grad=True, scale_sense=scale, local_norm=True)
     out = cell(array([3, 4]), np.zeros((2, 2), "float32"))
     assert out._fields == (*FIVE, "local_norm", "size")
     assert bits(out[4:]) == bits([array(5), array([5, 0]), array([2, 4], "int64")])
@@ -100,7 +101,8 @@ def test_the_global_norm_is_that_of_the_mean_over_replicas():
         check_same = staticmethod(SINGLE_REPLICA.check_same)
 
     optimizer = Recorder()
-    out = MFTrainOneStepCell(linear(), optimizer, True, 100.0, 8, True, communicator=Pair())(array([9, 12]))
+    options = {"use_clip_grad": True, "max_grad_norm": 100.0, "scale_sense": 8, "local_norm": True, "communicator": Pair()}
+    out = MFTrainOneStepCell(linear(), optimizer, **options)(array([9, 12]))
     assert bits(out[4:6]) == bits([array(10), array([15])])
     assert bits(optimizer.calls[0]) == bits([array([6, 8])])
 

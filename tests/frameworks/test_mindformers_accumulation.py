@@ -49,7 +49,7 @@ def test_incomplete_steps_change_no_parameters():
     network = linear([1, 2])
     optimizer = optimizers.SGD(network, [0.5, 0.25])
     cell = MFTrainOneStepCell(
-        network, optimizer, True, scale_sense=dynamic_scale(), local_norm=True, gradient_accumulation_steps=3
+        network, optimizer, use_clip_grad=True, scale_sense=dynamic_scale(), local_norm=True, gradient_accumulation_steps=3
     )
     outs = [cell(x) for x in (array([3, 4]), array([INF, 1]))]
     assert bits(network.params) == bits([array([1, 2])])
@@ -70,11 +70,11 @@ def test_a_missing_gradient_counts_as_zero(present):
     network = linear([1, 2])
     vjp = network.vjp
 
-    def sometimes(params, x, call):
+    def vjp_in_one_call(params, x, call):
         loss, pullback = vjp(params, x)
         return loss, pullback if call == present else lambda _seed: [None]
 
-    network.vjp = sometimes
+    network.vjp = vjp_in_one_call
     optimizer = Recorder()
     cell = MFTrainOneStepCell(network, optimizer, gradient_accumulation_steps=2)
     for call in range(2):
@@ -84,8 +84,9 @@ def test_a_missing_gradient_counts_as_zero(present):
 
 @pytest.mark.clause("MINDFORMERS-accumulation", "MINDFORMERS-local-norm", "MINDFORMERS-global-norm")
 def test_the_norms_are_those_of_the_mean_gradients():
-    """The global norm and the local norm are 5."""
-    cell = MFTrainOneStepCell(linear(), Recorder(), True, 100.0, 8.0, True, gradient_accumulation_steps=2)
+    """The mean gradient is (3, 4), so that both norms are 5."""
+    options = {"use_clip_grad": True, "max_grad_norm": 100.0, "local_norm": True, "gradient_accumulation_steps": 2}
+    cell = MFTrainOneStepCell(linear(), Recorder(), **options)
     cell(array([3, 0]))
     out = cell(array([3, 8]))
     assert bits([out.global_norm, out.local_norm]) == bits([array(5), array([5])])

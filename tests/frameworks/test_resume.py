@@ -22,25 +22,25 @@ TRACE = "FFFOFFFOOFFFFFOFOOOFFFFFFFOFOF"
 
 
 class Scaler:
-    """Loop with a `DynamicLossScaler`; its state dict includes factor and window."""
+    """Loop with a `DynamicLossScaler`, stored as `stateful`, whose state dict includes factor and window."""
 
     def __init__(self, factor=4, window=9):
-        self.saved = DynamicLossScaler(8, factor, window)
+        self.stateful = DynamicLossScaler(8, factor, window)
 
     def step(self, letter):
-        self.saved.adjust(letter == "F")
-        return self.saved.state_dict()
+        self.stateful.adjust(letter == "F")
+        return self.stateful.state_dict()
 
 
 class UpdateCell:
     """Loop with a `DynamicLossScaleUpdateCell`, which does not store the scale."""
 
     def __init__(self):
-        self.saved, self.scale = DynamicLossScaleUpdateCell(8, 3, 3), array([8])
+        self.stateful, self.scale = DynamicLossScaleUpdateCell(8, 3, 3), array([8])
 
     def step(self, letter):
-        self.saved(self.scale, letter == "O")
-        return self.scale.tolist(), self.saved.state_dict()
+        self.stateful(self.scale, letter == "O")
+        return self.scale.tolist(), self.stateful.state_dict()
 
     def unsaved(self):
         return self.scale
@@ -53,14 +53,14 @@ class Paddle:
     """Loop with a `GradScaler`; its state dict includes ratios and intervals."""
 
     def __init__(self, decr_count, **arguments):
-        self.saved = GradScaler(decr_count=decr_count, **arguments)
+        self.stateful = GradScaler(decr_count=decr_count, **arguments)
         self.network = linear([1, 2])
         self.optimizer = optimizers.Momentum(self.network, 0.5)
 
     def step(self, letter):
-        self.network.parameters[0].grad = data(letter) * array(self.saved.get_loss_scaling())
-        self.saved.minimize(self.optimizer, None)
-        return frozen((self.saved.state_dict(), self.unsaved()))
+        self.network.parameters[0].grad = data(letter) * array(self.stateful.get_loss_scaling())
+        self.stateful.minimize(self.optimizer, None)
+        return frozen((self.stateful.state_dict(), self.unsaved()))
 
     def unsaved(self):
         return self.network.params, self.optimizer.state
@@ -75,10 +75,10 @@ class Cell(Paddle):
     def __init__(self, make):
         self.network = linear([1, 2], dtype="float16")
         self.optimizer = optimizers.AdamW(self.network, [2.0**-index for index in range(9)])
-        self.saved = make(self.network, self.optimizer)
+        self.stateful = make(self.network, self.optimizer)
 
     def step(self, letter):
-        return bits([*self.saved(data(letter)), *self.network.params])
+        return bits([*self.stateful(data(letter)), *self.network.params])
 
 
 def one_step(network, optimizer):
@@ -87,11 +87,11 @@ def one_step(network, optimizer):
 
 def mindformers(network, optimizer):
     """Return a MindFormers cell with all options: thirty calls are ten steps, so that some states are saved within a step."""
-    update_cell = DynamicLossScaleUpdateCell(8, 2, 3)
-    return MFTrainOneStepCell(network, optimizer, True, 1.0, update_cell, True, gradient_accumulation_steps=3, ema_decay=0.75)
+    options = {"use_clip_grad": True, "local_norm": True, "gradient_accumulation_steps": 3, "ema_decay": 0.75}
+    return MFTrainOneStepCell(network, optimizer, scale_sense=DynamicLossScaleUpdateCell(8, 2, 3), **options)
 
 
-RUNS = {
+RUNS = {  # functions that start a run, and that create an object, with other settings if possible, to load its state
     "scaler": (lambda: Scaler(2, 3), Scaler),
     "update cell": (UpdateCell, UpdateCell),
     "accumulated": (lambda: Paddle("accumulated", incr_every_n_steps=3), lambda: Paddle("accumulated", init_loss_scaling=2)),
@@ -113,32 +113,32 @@ def frozen(value):
 @pytest.mark.clause("STEP-resume", "PADDLE-state-dict", "PADDLE-load-state-dict", "MINDSPORE-update-cell-dynamic")
 @pytest.mark.parametrize("name", RUNS)
 def test_a_resumed_run_equals_an_uninterrupted_one(name):
-    """The state is saved after each of thirty steps, through a file, and loaded into an object with other settings."""
+    """The state is pickled before each of thirty steps, and loaded into an object with other settings, except for cells."""
     start, start_with_other_settings = RUNS[name]
-    run, results, files = start(), [], []
+    run, results, pickles = start(), [], []
     for letter in TRACE:
-        files.append(pickle.dumps((run.saved.state_dict(), getattr(run, "unsaved", lambda: None)())))
+        pickles.append(pickle.dumps((run.stateful.state_dict(), getattr(run, "unsaved", lambda: None)())))
         results.append(run.step(letter))
-    for step, file in enumerate(files):
-        state, unsaved = pickle.loads(file)
+    for step, pickled in enumerate(pickles):
+        state, unsaved = pickle.loads(pickled)
         resumed = start_with_other_settings()
-        resumed.saved.load_state_dict(state)
+        resumed.stateful.load_state_dict(state)
         if unsaved is not None:
             resumed.restore(unsaved)
-        assert frozen(resumed.saved.state_dict()) == frozen(state)
+        assert frozen(resumed.stateful.state_dict()) == frozen(state)
         assert [resumed.step(letter) for letter in TRACE[step:]] == results[step:], step
 
 
 @pytest.mark.clause("STEP-resume", "MINDSPORE-manager-dynamic")
 def test_a_manager_resumes_from_a_pickle():
-    """A manager has no state dict: the object itself is saved after each of thirty steps."""
-    manager, results, files = DynamicLossScaleManager(8, 3, 3), [], []
+    """A manager has no state dict: the object itself is pickled before each of thirty steps."""
+    manager, results, pickles = DynamicLossScaleManager(8, 3, 3), [], []
     for letter in TRACE:
-        files.append(pickle.dumps(manager))
+        pickles.append(pickle.dumps(manager))
         manager.update_loss_scale(letter == "O")
         results.append(manager.get_loss_scale())
-    for step, file in enumerate(files):
-        resumed = pickle.loads(file)
+    for step, pickled in enumerate(pickles):
+        resumed = pickle.loads(pickled)
         for letter, scale in zip(TRACE[step:], results[step:], strict=True):
             resumed.update_loss_scale(letter == "O")
             assert resumed.get_loss_scale() == scale
@@ -150,17 +150,17 @@ def test_a_saved_state_is_a_copy(name):
     """Later steps do not change the state dict, and writing into it does not change an object that has loaded it."""
     run = RUNS[name][0]()
     run.step("F")
-    state = run.saved.state_dict()
+    state = run.stateful.state_dict()
     old_state = frozen(state)
     run.step("F")
     assert frozen(state) == old_state
     other = RUNS[name][1]()
-    other.saved.load_state_dict(state)
+    other.stateful.load_state_dict(state)
     for value in state.values():
         for item in value if isinstance(value, list) else [value]:
             if isinstance(item, np.ndarray):
                 item[...] = 77
-    assert frozen(other.saved.state_dict()) == old_state
+    assert frozen(other.stateful.state_dict()) == old_state
 
 
 SCALER = {
@@ -208,19 +208,19 @@ def test_a_load_that_fails_changes_nothing(name):
     """After a missing key, an unknown key or an invalid value, the run continues unchanged."""
     run, other = (RUNS[name][0]() for _ in range(2))
     run.step("F")
-    state = run.saved.state_dict()
+    state = run.stateful.state_dict()
     for letter in "FFFF":
         run.step(letter)
-    old_state = frozen(run.saved.state_dict())
+    old_state = frozen(run.stateful.state_dict())
     wrong = [("state_dict", {key: value for key, value in state.items() if key != missing}, ValueError) for missing in state]
     wrong += [("state_dict", {**state, "unknown": 1}, ValueError), ("state_dict", {}, ValueError)]
     wrong += [("mapping", other_type, TypeError) for other_type in (None, [], "state", 1)]
-    check_rejected(lambda _, invalid: run.saved.load_state_dict(invalid), wrong, got=lambda _: "")
+    check_rejected(lambda _, invalid: run.stateful.load_state_dict(invalid), wrong, got=lambda _: "")
     for key, cases in WRONG[name].items():
         for value, error in cases:
             with pytest.raises(error):
-                run.saved.load_state_dict({**state, key: value})
-            assert frozen(run.saved.state_dict()) == old_state, (key, value)
+                run.stateful.load_state_dict({**state, key: value})
+            assert frozen(run.stateful.state_dict()) == old_state, (key, value)
     results = [other.step(letter) for letter in "FFFFFOFF"]
     assert [run.step(letter) for letter in "OFF"] == results[5:]
 
@@ -240,13 +240,14 @@ def test_a_cell_without_a_dynamic_update_cell_rejects_update_cell_state():
 
 @pytest.mark.clause("STEP-resume", "MINDFORMERS-accumulation-scale")
 def test_a_state_that_does_not_match_the_network_is_rejected():
-    """Other shapes, calls without gradients, and an overflow without calls are rejected."""
-    cell = RUNS["MindFormers"][0]().saved
+    """Arrays of another shape or dtype are rejected, and so are calls without gradients and an overflow without calls."""
+    cell = RUNS["MindFormers"][0]().stateful
     with pytest.raises(ValueError, match="overflow"):
         cell.load_state_dict({**cell.state_dict(), "overflow": True})
     cell(data("F"))
     state = cell.state_dict()
     for changed, message in (
+        ({"scale_sense": array([8])}, r"scale_sense must have shape \(\), got \(1,\)"),
         ({"calls": -1}, "calls must be an int from 0"),
         ({"calls": 0}, "accumulated must be None with calls=0, got list"),
         ({"accumulated": None}, "accumulated must not be None with calls=1"),
@@ -254,7 +255,7 @@ def test_a_state_that_does_not_match_the_network_is_rejected():
         ({"accumulated": [array([1, 2, 3])]}, "accumulated must hold an array of shape"),
         ({"ema_params": [array([1, 2, 3])]}, "ema_params must hold an array of shape"),
         ({"ema_params": {"w": array([1, 2])}}, None),
-        ({"ema_params": [array([1, 2], "float16")]}, "ema_params must be float32 for this parameter, got float16"),
+        ({"ema_params": [array([1, 2], "float16")]}, "ema_params must hold an array of float32 for a parameter of float16"),
     ):
         with pytest.raises((TypeError, ValueError), match=message):
             cell.load_state_dict({**state, **changed})

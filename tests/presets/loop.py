@@ -9,7 +9,7 @@ class Loop:
     """
     Published scaler, written from its source code and with its own names, independent of ampscale.
 
-    `settings` lists its settings; `start` sets its counts, and `_step` runs one step and returns the scale. Values that the
+    `settings` names its settings; `start` sets scale and counts, and `_step` runs one step and returns the scale. Values that the
     scaler computes in float32 are rounded to float32 explicitly; others are Python floats.
     """
 
@@ -20,7 +20,7 @@ class Loop:
         self.start()
 
     def start(self):
-        """Set the counts before the first step."""
+        """Set the scale and the counts before the first step."""
 
     def after(self, finite):
         """Return a copy of the loop after one step, and its scale. Raise ScalerError if the scaler raises an error."""

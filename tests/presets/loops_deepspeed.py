@@ -7,7 +7,7 @@ f32 = np.float32
 
 
 class DynamicLossScaler(Loop):
-    """DeepSpeed 0.19.8, deepspeed/runtime/fp16/loss_scaler.py: the window at the start and after an overflow is longer."""
+    """DeepSpeed 0.19.8, deepspeed/runtime/fp16/loss_scaler.py: windows at the start and after overflows are one step longer."""
 
     settings = "init_scale scale_window delayed_shift min_scale raise_error_at_min_scale consecutive_hysteresis"
 

@@ -42,7 +42,7 @@ class JmpCompiled(JmpDynamicLossScale):
 
 
 class MpxDynamicLossScaling(Loop):
-    """`mpx.DynamicLossScaling`, commit 8b5262c, mpx/_loss_scaling.py: jmp's rule, clipped to float16's range at every step."""
+    """`mpx.DynamicLossScaling`, commit 8b5262c, mpx/_loss_scaling.py: jmp's rule, clipped to [minimum, 65504] at every step."""
 
     settings = "loss_scaling min_loss_scaling factor period"
 

@@ -51,7 +51,7 @@ class ShardedGradScaler(Loop):
 
 
 class UpdateScaleHysteresis(Loop):
-    """Apex' kernel `update_scale_hysteresis`, main of 2026-07-08, csrc/update_scale_hysteresis.cu."""
+    """Apex's kernel `update_scale_hysteresis`, main of 2026-07-08, csrc/update_scale_hysteresis.cu."""
 
     settings = "init_scale growth_factor backoff_factor growth_interval hysteresis"
 

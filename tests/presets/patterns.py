@@ -23,7 +23,7 @@ class Level(NamedTuple):
 
 @np.errstate(over="ignore")
 def tree_of_loop(loop, start):
-    """Return the tree of a loop as a list of levels. *start* is the scale before the first step."""
+    """Return the tree of a loop as a list of levels without the root. *start* is the scale before the first step."""
     nodes, levels = [(loop, start)], []
     for _ in range(STEPS):
         children = [_after(loop, scale, finite) for loop, scale in nodes for finite in (True, False)]
@@ -36,6 +36,7 @@ def tree_of_loop(loop, start):
 
 
 def _after(loop, scale, finite):
+    """Return the loop (None after an error) and its scale after one step, and True if it raised an error in this step."""
     if loop is None:
         return None, scale, False
     try:
@@ -45,7 +46,7 @@ def _after(loop, scale, finite):
 
 
 def tree_of_rule(rule):
-    """Return the tree of a rule. Every level is one update of a batch."""
+    """Return the tree of a rule as a list of levels without the root. Every level is one update of a batch."""
     state, levels, ended = _map(rule.init(), lambda array: array.reshape(1)), [], np.zeros(1, bool)
     for level in range(STEPS):
         state, ended = _map(state, lambda array: np.repeat(array, 2)), np.repeat(ended, 2)
@@ -62,7 +63,7 @@ def _map(state, function):
 
 
 def differing(levels, others):
-    """Return the number of nodes of two trees that differ in a bit of the scale or in `raised`."""
+    """Return the number of nodes, except ended ones, of two trees that differ in a bit of the scale or in `raised`."""
     count = 0
     for level, other in zip(levels, others, strict=True):
         bits, other_bits = (scale.astype(np.float64).view(np.uint64) for scale in (level.scale, other.scale))

@@ -8,7 +8,7 @@ import numpy as np
 from presets import loops_deepspeed, loops_jax, loops_mindspore, loops_others, loops_paddle, loops_tensorflow, loops_torch
 from presets.scaler import REQUIRED, Published
 
-TOP32, BOTTOM32 = 2.0**126, 2.0**-147
+TOP32, BOTTOM32 = 2.0**126, 2.0**-147  # near the largest and smallest float32 numbers
 TOP64, BOTTOM64 = 2.0**1022, 2.0**-1072
 THREE_FIELDS = "init_scale growth_factor growth_interval"
 FIVE_FIELDS = "init_scale growth_factor backoff_factor growth_interval hysteresis"
@@ -44,14 +44,14 @@ def fairseq(init_scale, scale_window, tolerant=False):
 
 
 def deepspeed(consecutive):
-    small = [{"min_scale": 10.0}, {"min_scale": 10.0, "hysteresis": 3, "raise_at_min_scale": False}]
+    minimums = [{"min_scale": 10.0}, {"min_scale": 10.0, "hysteresis": 3, "raise_at_min_scale": False}]
     return Published(
         loops_deepspeed.DynamicLossScaler,
         (2**16, 1000, 2, 1, True),
         "init_scale growth_interval hysteresis min_scale raise_at_min_scale",
         fixed=(consecutive,),
         starts=(TOP64, 4.0, 3.0),
-        more=(*small, {"hysteresis": 1, "min_scale": 16.0}),
+        more=(*minimums, {"hysteresis": 1, "min_scale": 16.0}),
     )
 
 

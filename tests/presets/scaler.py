@@ -32,22 +32,22 @@ class Published:
     more: tuple[dict[str, Any], ...] = ()
 
     @property
-    def default_of(self):
+    def defaults_by_field(self):
         """Return a dict from the names of the rule's fields to the defaults."""
         return dict(zip(self.fields.split(), self.defaults, strict=True))
 
     def supported(self, setting):
         """Return *setting* without the names that the scaler lacks, and with values of its required settings."""
-        required = {name: VALUES[name] for name, default in self.default_of.items() if default is REQUIRED}
-        return {name: value for name, value in {**required, **setting}.items() if name in self.default_of}
+        required = {name: VALUES[name] for name, default in self.defaults_by_field.items() if default is REQUIRED}
+        return {name: value for name, value in {**required, **setting}.items() if name in self.defaults_by_field}
 
-    def new(self, setting):
+    def new_loop(self, setting):
         """Create the loop from a dict of the rule's fields; fields that *setting* lacks have their defaults."""
-        return self.loop(*{**self.default_of, **self.supported(setting)}.values(), *self.fixed)
+        return self.loop(*{**self.defaults_by_field, **self.supported(setting)}.values(), *self.fixed)
 
     def settings(self):
         """Return the settings to test: ordinary and extreme scales, several windows, and each hysteresis and pair of factors."""
-        names = self.default_of.keys()
+        names = self.defaults_by_field.keys()
         hysteresis = [{"hysteresis": count} for count in (1, 2, 3)] if "hysteresis" in names else [{}]
         pairs = [{"growth_factor": up, "backoff_factor": down} for up, down in self.factors]
         factors = pairs if set(pairs[0]) & names else [{}]

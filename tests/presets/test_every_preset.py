@@ -18,22 +18,22 @@ def test_every_preset_has_a_loop():
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_preset_has_the_settings_and_defaults_of_its_scaler(name):
-    """A preset without arguments equals the loop with its own defaults, around the first growth and through overflows."""
-    rule, published = presets.PRESETS[name].rule(), PUBLISHED[name]
-    defaults = {field: value.default for field, value in inspect.signature(presets.PRESETS[name].rule).parameters.items()}
-    expected = {field: None if value == np.inf else value for field, value in published.default_of.items()}  # no upper bound
-    assert set(presets.PRESETS[name].parameters) == set(defaults) == set(expected)
-    assert {field: defaults[field] for field, value in expected.items() if value is not REQUIRED} == {
-        field: value for field, value in expected.items() if value is not REQUIRED
-    }
-    state, loop = rule.init(), published.new({field: defaults[field] for field, value in expected.items() if value is REQUIRED})
-    skipped = max(0, rule.growth_interval - 4)
-    for _ in range(skipped):
+    """The preset and the loop, both with their defaults, have equal scales around the first growth and through overflows."""
+    preset, published = presets.PRESETS[name], PUBLISHED[name]
+    defaults = {field: parameter.default for field, parameter in inspect.signature(preset.rule).parameters.items()}
+    expected = {field: None if value == np.inf else value for field, value in published.defaults_by_field.items()}  # unbounded
+    required = {field: defaults[field] for field, value in expected.items() if value is REQUIRED}
+    assert set(preset.parameters) == set(defaults)
+    assert defaults == expected | required
+    rule = preset.rule()
+    state, loop = rule.init(), published.new_loop(required)
+    finite_steps = max(0, rule.growth_interval - 4)
+    for _ in range(finite_steps):
         loop, scale = loop.after(finite=True)
         assert scale == state.scale
     state = state._replace(
-        good_steps=state.good_steps + skipped,
-        window_steps=None if rule.overflow_tolerance is None else state.window_steps + skipped,
+        good_steps=state.good_steps + finite_steps,
+        window_steps=None if rule.overflow_tolerance is None else state.window_steps + finite_steps,
     )
     for step in "......xx.xxx.":
         assert not rule.would_raise(state, step == ".")
@@ -53,7 +53,7 @@ def test_preset_has_the_settings_and_defaults_of_its_scaler(name):
 def test_preset_equals_its_scaler(name):
     """For every setting and all 1024 traces of ten steps, the rule and the loop have the same errors and bitwise equal scales."""
     for setting in PUBLISHED[name].settings():
-        rule, loop = presets.PRESETS[name].rule(**setting), PUBLISHED[name].new(setting)
+        rule, loop = presets.PRESETS[name].rule(**setting), PUBLISHED[name].new_loop(setting)
         expected, actual = tree_of_loop(loop, rule.init().scale[()]), tree_of_rule(rule)
         assert [level.scale.dtype for level in actual] == [level.scale.dtype for level in expected], setting
         assert differing(expected, actual) == 0, setting

@@ -13,7 +13,7 @@ from presets.patterns import differing, tree_of_loop
 SETTINGS = [(64.0, 2.0, 0.5, 3), (1000.1, 1.1, 0.7, 2), (2.0**126, 3.0, 0.3, 1), (2.0**-147, 2.0, 0.5, 1)]
 
 
-class Real(Loop):
+class TorchLoop(Loop):
     """Loop that calls torch's own update function, with the scale and the count as tensors."""
 
     def __init__(self, torch, update, init_scale, growth_factor, backoff_factor, growth_interval):
@@ -33,13 +33,13 @@ def test_loops_equal_the_updates_of_torch(setting):
     torch = pytest.importorskip("torch", reason="needs torch")
     sharded = pytest.importorskip("torch.distributed.fsdp.sharded_grad_scaler", reason="needs torch.distributed")
 
-    def kernel(real, found_inf):
-        torch._amp_update_scale_(real._scale, real._growth_tracker, found_inf, *setting[1:])
+    def kernel(loop, found_inf):
+        torch._amp_update_scale_(loop._scale, loop._growth_tracker, found_inf, *setting[1:])
 
     init, growth_factor, backoff_factor, growth_interval = setting
     loops = GradScaler(*setting), ShardedGradScaler(init, backoff_factor, growth_factor, growth_interval)
     for loop, update in zip(loops, (kernel, sharded.ShardedGradScaler._amp_update_scale_cpu_), strict=True):
-        assert differing(tree_of_loop(Real(torch, update, *setting), 0.0), tree_of_loop(loop, 0.0)) == 0
+        assert differing(tree_of_loop(TorchLoop(torch, update, *setting), 0.0), tree_of_loop(loop, 0.0)) == 0
 
 
 @pytest.mark.parametrize("factor", [2, 3, 7, 10, 1.1])

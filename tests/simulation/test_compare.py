@@ -1,4 +1,4 @@
-"""Divergence of rules: the first step after which their scales differ, or at which one of them raises an error."""
+"""Divergence of rules: the first step after which their scales differ, or at which only one of them raises an error."""
 
 import dataclasses
 from itertools import combinations

@@ -92,9 +92,9 @@ def test_probability_is_precise_for_rare_and_for_almost_certain_overflows():
 @pytest.mark.parametrize(("ranks", "probability"), [(2, 0.1), (64, 1e-3), (1000, 1e-4)])
 def test_simulation_disagrees_as_often_as_the_closed_form(ranks, probability):
     """The number of steps in which ranks disagree is within four standard deviations of its mean."""
-    steps, expected = 5000, 1 / steps_until_disagreement(ranks, probability)
+    steps, share = 5000, 1 / steps_until_disagreement(ranks, probability)
     drift = simulate_drift(presets.torch(), ranks, probability, steps, seed=1)
-    assert abs(drift.disagreements - steps * expected) < 4 * math.sqrt(steps * expected * (1 - expected))
+    assert abs(drift.disagreements - steps * share) < 4 * math.sqrt(steps * share * (1 - share))
 
 
 def test_mean_of_the_first_disagreements_is_the_closed_form():

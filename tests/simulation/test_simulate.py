@@ -21,7 +21,7 @@ SMALLEST = {"float32": 2.0**-149, "float64": 2.0**-1074}
 
 
 def by_update(rule, limits):
-    """Return scales, counts and steps of errors along many traces, by `rule.update`. A row of *limits* is a trace."""
+    """Return scales, both counts and the step of the error (-1: none) of each trace, a row of *limits*, by `rule.update`."""
     first = rule.init()
     state = type(first)(*(array if array is None else np.full(len(limits), array) for array in first))
     running = np.ones(len(limits), bool)
@@ -38,7 +38,7 @@ def by_update(rule, limits):
 
 
 def joined(trajectories, name):
-    """Return one array of all trajectories, concatenated."""
+    """Return the arrays *name* of all trajectories, concatenated."""
     return np.concatenate([getattr(trajectory, name) for trajectory in trajectories])
 
 

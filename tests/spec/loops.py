@@ -22,7 +22,7 @@ def run_calls(case, loop):
 
 
 def run_call(call, loop):
-    """Run a call, and return True if it is rejected or returns as expected."""
+    """Run a call, and return True if its result is as expected. A missing rejection fails the test."""
     method = getattr(loop.scaler, call["call"])
     optimizers = [loop.optimizers[call["optimizer"]]] if "optimizer" in call else []
     if call["result"] == "rejected":
@@ -81,7 +81,7 @@ class TorchLoop:
     def __init__(self, case):
         self.torch = pytest.importorskip("torch")
         self.scaler = importlib.import_module("ampscale.frameworks.torch").GradScaler(**arguments(case["rule"]))
-        self.scaler.scale(self.torch.zeros(()))
+        self.scaler.scale(self.torch.zeros(()))  # before the first `scale`, other calls are rejected
         self.optimizers = {name: self.sgd(parameters) for name, parameters in case["optimizers"].items()}
 
     def sgd(self, parameters):

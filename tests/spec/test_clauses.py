@@ -50,7 +50,7 @@ def test_every_clause_is_complete():
 
 
 def test_every_source_is_a_quotation_an_observation_or_a_decision():
-    """Observations name the version of the framework."""
+    """Observations name the version of the framework. An issue of a project counts as an observation."""
     assert [clause.id for clause in CLAUSES if not clause.sources] == []
     sources = [(clause.id, source) for clause in CLAUSES for source in clause.sources]
     assert [(name, source) for name, source in sources if not SOURCE.fullmatch(source)] == []

@@ -71,7 +71,7 @@ def test_lists_have_one_entry_per_step(file):
 
 
 def matches_its_steps(case):
-    """Return True if the lengths of the lists in a test vector agree."""
+    """Return True if the lengths of the lists in a test vector agree, and `finite` combines the flags of all replicas."""
     if case["kind"] == "step":
         counts = {len(gradients) for gradients in case["gradients"]}
         return len(case["expect"]) == len(case["gradients"]) and counts == {len(case["parameters"])}

@@ -9,28 +9,26 @@ import pytest
 from linear import network as linear
 from ranks import on_ranks
 from spec.loops import PaddleLoop, TorchLoop, run_calls
-from strategies import alike
+from strategies import alike, same
 from vectors import argument, arguments, array, cases, rule_arguments
 
 import ampscale
 from ampscale.core import norms
 from ampscale.core.statistics import LOWEST
-from ampscale.core.trees import leaves, map_leaves
+from ampscale.core.trees import leaves, structure
 from ampscale.frameworks import mindspore
 
 
 def trees_are_same(actual, expected):
     """Return True if two trees have the same structure and the same bits."""
-    equal = []
-    map_leaves(lambda left, right: equal.append(alike(right, left)), expected, actual)
-    return all(equal)
+    return structure(actual) == structure(expected) and same(actual, expected)
 
 
 # --- one function per kind of test vector, which returns True if the results are as expected ---
 
 
 def trace(case):
-    """Return True if the scales and `raises_at`, the first step at which the published scaler raises an error, are correct."""
+    """Return True if the scales and the first step that raises an error are correct, and a named preset equals the rule."""
     flags = [sign == "+" for sign in case["finite"]]
     scales, raises = run(case, flags)
     if "preset" in case:
@@ -161,7 +159,7 @@ def clip(case):
 
 
 def measure(case):
-    """Return True if the statistics (before the division, if there is a scale) and the flag are as expected."""
+    """Return True if the statistics, and with a scale the flag of the division that follows them, are as expected."""
     tree, expected = argument(case["tree"]), array(case["statistics"])
     if "scale" not in case:
         return alike(ampscale.measure(tree), expected)

@@ -19,7 +19,7 @@ def raise_long_message(text):
     raise ValueError(text)
 
 
-FAULTS = {
+FAULTS = {  # a faulty parser for each kind of failure, by a pattern of the report
     "RecursionError": json.loads,
     "ZeroDivisionError: division by zero": lambda _: 1 / 0,
     r"\d\.\d\d s\n": lambda _: sum(range(30_000_000)),

@@ -37,12 +37,12 @@ def python_of(name: str) -> Path:
 
 
 def make(name: str) -> str:
-    """Create an environment from its list of requirements; return an error message, or an empty string."""
+    """Create an environment from its list of requirements, unless it is current; return an error message, or an empty string."""
     requirements, stamp = (REQUIREMENTS / f"{name}.txt").read_text(encoding="utf-8"), ROOT / name / "requirements.made"
     requirements = without_pins(requirements) if NEWEST else requirements
     if stamp.exists() and stamp.read_text(encoding="utf-8") == requirements:
         return ""
-    _start_folder()
+    _create_ignored_root()
     shutil.rmtree(ROOT / name, ignore_errors=True)
     error = _run([sys.executable, "-m", "venv", str(ROOT / name)])
     list_file = ROOT / f"{name}.txt"
@@ -82,7 +82,7 @@ def _unpack(package: str, version: str) -> str:
     stamp = folder / VERSION
     if stamp.exists() and stamp.read_text(encoding="utf-8") == version:
         return ""
-    _start_folder()
+    _create_ignored_root()
     shutil.rmtree(folder, ignore_errors=True)
     archives = folder / "archive"
     options = ("--no-deps", "--dest", str(archives), *OTHER_PYTHON.get(package, ()))
@@ -109,7 +109,7 @@ def _extract_python(archive: Path, folder: Path) -> None:
                 packed.extract(member, folder, filter="data")
 
 
-def _start_folder() -> None:
+def _create_ignored_root() -> None:
     ROOT.mkdir(exist_ok=True)
     (ROOT / ".gitignore").write_text("*\n", encoding="utf-8")
 
@@ -125,5 +125,5 @@ def _run(command: list[str], **options: dict[str, str]) -> str:
 
 
 def last_line(text: str) -> str:
-    """Return the last line of a text that is not empty."""
+    """Return the last line that is not blank; an empty string if all lines of *text* are blank."""
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")

@@ -27,7 +27,7 @@ from .parser import Parser, parse_file
 LOGS = Path(__file__).parents[2] / "tests" / "simulation" / "recordings" / "logs"
 
 
-def _sample(text: str) -> tuple[str, ...]:
+def _parts(text: str) -> tuple[str, ...]:
     """Return a log in parts of six lines, so that most inputs are short."""
     lines = text.splitlines(keepends=True)
     return tuple("".join(lines[start : start + 6]) for start in range(0, len(lines), 6))
@@ -108,7 +108,7 @@ ARGUMENTS = (
     ),
     repr(presets.megatron()),
 )
-LOG_PARTS = tuple(part for path in sorted(LOGS.glob("*.log")) for part in _sample(path.read_text("utf-8")))
+LOG_PARTS = tuple(part for path in sorted(LOGS.glob("*.log")) for part in _parts(path.read_text("utf-8")))
 METRICS = ((LOGS / "lightning_2.6_metrics.csv").read_text("utf-8"), "epoch,step,loss_scale\n0,0,65536.0\n0,1,32768.0\n0,5,\n")
 TABLES = (
     "scale,overflow\n65536.0,0\n65536.0,1\n32768.0,\n",

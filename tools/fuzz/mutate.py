@@ -49,7 +49,7 @@ def value(random: Random, seeds: tuple[Any, ...]) -> Any:
 
 
 def json_text(random: Random, seeds: tuple[Any, ...]) -> str:
-    """Return the text of a mutated JSON value; in a third of the cases, the text is then mutated, too."""
+    """Return the text of a mutated JSON value; in about a third of the cases, the text is then mutated, too."""
     encoded = json.dumps(value(random, seeds))[:LONGEST]
     return text(random, (encoded,)) if random.random() < 0.35 else encoded
 

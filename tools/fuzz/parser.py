@@ -19,8 +19,8 @@ class Parser(NamedTuple):
     errors: tuple[type[Exception], ...] = (ValueError,)
 
 
-def parse_file(name: str, parse: Callable[[Path], object], content: str | bytes) -> object:
-    """Write *content* to a temporary file whose name ends in *name*, and parse it."""
-    path = Path(_TEMPORARY.name, f"{os.getpid()}{name}")
+def parse_file(suffix: str, parse: Callable[[Path], object], content: str | bytes) -> object:
+    """Write *content* to a temporary file whose name ends in *suffix*, and parse it."""
+    path = Path(_TEMPORARY.name, f"{os.getpid()}{suffix}")
     path.write_bytes(content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content)
     return parse(path)

@@ -28,7 +28,7 @@ from . import library, suite
 from .parser import Parser
 
 PARSERS = library.PARSERS | suite.PARSERS
-CHUNK = 5000  # inputs of one parser from one seed
+CHUNK = 5000  # maximum number of inputs of one parser from one seed
 SLOW = 0.25  # seconds
 LONGEST_MESSAGE = 2000  # characters
 SHOWN = 2000  # characters of an input that failed

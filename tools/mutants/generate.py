@@ -119,7 +119,7 @@ class Visible(ast.NodeTransformer):
         return node
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
-        """Replace `not a is b` by `a is not b`."""
+        """Replace `not a is b` by `a is not b`, and likewise for `==` and `in`."""
         self.generic_visit(node)
         match node:
             case ast.UnaryOp(op=ast.Not(), operand=ast.Compare(ops=[operator]) as compared) if type(operator) in OPPOSITE:
@@ -177,7 +177,7 @@ def mutants(source: str) -> Iterator[tuple[str, str, str]]:
 
 
 def change(source: str, mutated: str) -> tuple[int, str, str]:
-    """Return the number of the first line that differs, and the old and the new text of the changed lines."""
+    """Return the number of the first line that differs, and the old and the new text of the lines changed there."""
     old, new = source.splitlines(), mutated.splitlines()
     blocks = [block for block in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes() if block[0] != "equal"]
     _, start, end, new_start, new_end = blocks[0]

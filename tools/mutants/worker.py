@@ -65,7 +65,7 @@ def run_in_fork(stages: list[list[str]], log: Path, limit: float) -> int | None:
 
 
 def test(task: dict[str, Any]) -> dict[str, Any]:
-    """Run the tests with the mutated source of *task*, and return the result."""
+    """Run the tests with the mutated source of *task*, or without a mutation if it is None, and return the result."""
     path, log = Path(task["file"]), Path("mutant.log")
     original, times = path.read_bytes(), path.stat()
     started = time.monotonic()

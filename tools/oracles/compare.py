@@ -85,7 +85,7 @@ def main() -> int:
 
 
 def run(name: str, driver: str, error: str) -> list[dict[str, Any]]:
-    """Run one driver in an environment, and return its rows."""
+    """Run one driver in an environment, and return its rows; if *error* is not empty, return a row with this error instead."""
     error = error or environments.by_hand(driver)
     if error:
         return [{"driver": driver, "error": error}]

@@ -34,7 +34,7 @@ def of_object(subject: Subject, values: dict[str, Any], steps: int) -> Trajector
     objects, columns = [subject.fresh(**values)], []
     for level in range(1, steps + 1):
         objects = [_after(subject, scaler, finite) for scaler in objects for finite in (True, False)]
-        columns.append([np.repeat(np.asarray(row), 2 ** (steps - level)) for row in _rows(subject, objects)])
+        columns.append([np.repeat(np.asarray(row), 2 ** (steps - level)) for row in _values(subject, objects)])
     return _trajectories(columns)
 
 
@@ -43,7 +43,7 @@ def of_object_along(subject: Subject, values: dict[str, Any], pattern: np.ndarra
     scaler, columns = subject.fresh(**values), []
     for finite in pattern.tolist():
         scaler = _after(subject, scaler, finite)
-        columns.append(_rows(subject, [scaler]))
+        columns.append(_values(subject, [scaler]))
     return _trajectories(columns)
 
 
@@ -79,7 +79,8 @@ def _after(subject: Subject, before: Any, finite: bool) -> Any:
         return RAISED
 
 
-def _rows(subject: Subject, objects: list[Any]) -> tuple[list[Any], ...]:
+def _values(subject: Subject, objects: list[Any]) -> tuple[list[Any], ...]:
+    """Return the scales, good steps, bad steps and error flags of *objects*; NaN for a value that an object does not have."""
     states = [{"scale": np.nan} if scaler is RAISED else subject.read(scaler) for scaler in objects]
     scale, good, bad = ([float(state.get(name, np.nan)) for state in states] for name in ("scale", *COUNTERS))
     return scale, good, bad, [scaler is RAISED for scaler in objects]

@@ -38,7 +38,11 @@ def main() -> int:
 
 
 def _theorems(problems: list[str]) -> list[tuple[str, str, int]]:
-    """Return every theorem with the number of mutants that break it. Each must be proven, and broken by a mutant."""
+    """
+    Return the text and clause of every theorem, and the number of mutants that break it.
+
+    Add to *problems* each theorem that is not proven or that no mutant breaks, and each mutant that breaks none.
+    """
     problems += [f"not proven: {text}" for text, _, search in prove.claims() if search() is not None]
     broken = Counter[str]()
     for claims in [*map(prove.claims, mutants.STEPS), prove.claims(product=mutants.unlimited_shift)]:
@@ -51,7 +55,7 @@ def _theorems(problems: list[str]) -> list[tuple[str, str, int]]:
 
 
 def _explored(problems: list[str]) -> tuple[list[page.Reached], Counter[str]]:
-    """Return the row of every preset, and the numbers of states, rules and steps."""
+    """Return the row of every preset, and the numbers of states, rules and steps; add wrong comparisons to *problems*."""
     rows, counts = [], Counter[str](differing=0, presets=len(presets.PRESETS))
     for name in presets.PRESETS:
         explored = [reach.explore(rule) for rule in reach.settings(name)]

@@ -94,7 +94,7 @@ class Step:
         self.logic, self.rule, self.state = logic, rule, state
         self.finite, self.products, self.share_reached = finite, products, share_reached
 
-    def all(self) -> tuple[State, Term]:
+    def result(self) -> tuple[State, Term]:
         """Return the next state, and True if the published scaler raises an error, which leaves the state unchanged."""
         new_scale = self.new_scale()
         in_force = self.logic.If(self.rule.delayed_update, self.state.pending, new_scale)

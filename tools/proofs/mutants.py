@@ -184,16 +184,16 @@ class RaisesOnFiniteSteps(Step):
 class NeverDelays(Step):
     """The new scale is in force at once."""
 
-    def all(self) -> tuple[State, Term]:
-        new, raises = super().all()
+    def result(self) -> tuple[State, Term]:
+        new, raises = super().result()
         return new._replace(scale=new.pending), raises
 
 
 class AlwaysDelays(Step):
     """Every change is delayed."""
 
-    def all(self) -> tuple[State, Term]:
-        new, raises = super().all()
+    def result(self) -> tuple[State, Term]:
+        new, raises = super().result()
         return new._replace(scale=self.logic.If(raises, self.state.scale, self.state.pending)), raises
 
 

@@ -73,7 +73,7 @@ def context(step: type[Step], suffix: str = "", rule: Rule | None = None) -> tup
     state, history, products = symbols(State, suffix), symbols(History, suffix), symbols(Products, suffix)
     finite = z3.Bool("finite")
     transition = step(z3, rule, state, finite, products, z3.Bool(f"share_reached{suffix}"))
-    new, raises = transition.all()
+    new, raises = transition.result()
     assumed = z3.And(
         valid(rule, z3.Int(f"init{suffix}")), invariants(rule, state, history), rounded_products(rule, state.pending, products)
     )

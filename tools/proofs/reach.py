@@ -169,15 +169,15 @@ def differing(explored: Explored, step: type[Step] = Step) -> int:
     positions = {scale: position(rule, scale) for state in explored.graph.previous for scale in (state[0], state[4])}
     assert len(set(positions.values())) == len(positions), f"{rule} has two scales at one position"
     factors = (rule.growth_factor, rule.warmup_growth_factor or 1.0, rule.backoff_factor)
-    steps = [2 * round(math.log2(factor)) for factor in factors]
+    distances = [2 * round(math.log2(factor)) for factor in factors]
     for state, edges in explored.graph.edges.items():
         before = State(positions[state[0]], *state[1:4], positions[state[4]])
         for name, invariant in INVARIANTS.items():
             assert invariant(Numbers, constants, before), f"{name} is false for {state} of {rule}"
-        products = Products(*(shift(Numbers, constants, before.pending, distance) for distance in steps))
+        products = Products(*(shift(Numbers, constants, before.pending, distance) for distance in distances))
         reached = {run.symbol: new for run, new in edges}
         for symbol in ".x":
-            actual, raises = step(Numbers, constants, before, symbol == ".", products, _share_reached(rule, before)).all()
+            actual, raises = step(Numbers, constants, before, symbol == ".", products, _share_reached(rule, before)).result()
             expected = reached.get(symbol)
             count += raises != (expected is None)
             if expected is not None and not raises:

@@ -146,6 +146,7 @@ def _simplify(solver: z3.Solver, rule: Rule, runs: Runs) -> None:
 
 
 def _fix(solver: z3.Solver, term: Term, values: list[Any]) -> None:
+    """Fix *term* to the first of *values* with which the assertions can be satisfied."""
     solver.add(next(term == value for value in values if solver.check(term == value) == z3.sat))
     solver.check()
 
@@ -156,7 +157,7 @@ def _run(logic: Any, rule: Rule, start: Term, flags: list[Term], distances: Prod
     for finite in flags:
         share_reached = 2 * (state.bad + 1) >= state.window + 1  # the tolerance is 0.5
         products = powers_of_two(rule, state.pending, distances)
-        state, _ = Step(logic, rule, state, finite, products, share_reached).all()
+        state, _ = Step(logic, rule, state, finite, products, share_reached).result()
         yield state
 
 

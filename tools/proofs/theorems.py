@@ -193,7 +193,7 @@ def _progress(c: Context) -> Term:
     return c.logic.And(good, implies(c.logic, waits, c.new.bad == c.state.bad + 1))
 
 
-def _leaves(c: Context) -> Term:
+def _scale_changes(c: Context) -> Term:
     """If the products differ from the scale, a growth or a backoff changes a positive, finite scale, except at a bound."""
     scale = c.state.pending
     inner = c.logic.And(scale > 0, scale <= c.rule.top)
@@ -232,5 +232,5 @@ THEOREMS: dict[str, tuple[Callable[[Context], Term], str]] = {
         "MACHINE-growth-window",
     ),
     "A positive, finite scale that differs from its products with the factors changes at each growth and each due backoff, "
-    "except at a bound, at a skipped growth and at an error": (_leaves, "MACHINE-bounds"),
+    "except at a bound, at a skipped growth and at an error": (_scale_changes, "MACHINE-bounds"),
 }

@@ -137,7 +137,7 @@ def install(files: Sequence[Path], environment: Path) -> Path:
 
 
 def run(*command: Any, cwd: Path, variables: dict[str, str] | None = None, **options: Any) -> subprocess.CompletedProcess[Any]:
-    """Run a command without this process's Python paths, and raise an error with its output if it fails."""
+    """Run a command; raise an error with its output if it fails. Variables PYTHON* and those with an empty value are removed."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")} | (variables or {})
     environment = {name: value for name, value in environment.items() if value}
     options = {"text": True, "capture_output": True, "timeout": 600, **options}

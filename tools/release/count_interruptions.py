@@ -14,7 +14,7 @@ TESTS = ("tests/frameworks/test_interruptions.py", "tests/frameworks/torch/test_
 
 
 def main() -> int:
-    """Run the tests, store the sums of the counts that they print, and return the exit status."""
+    """Run the tests; if all pass, store the sums of the counts that they print. Return the exit status."""
     command = [sys.executable, "-m", "pytest", "-q", "--capture=no", "-n", "0", *TESTS, *sys.argv[1:]]
     tests = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     sys.stdout.write(tests.stdout)

@@ -24,8 +24,6 @@ from importlib.metadata import version
 from pathlib import Path, PurePath
 from typing import Any
 
-import coverage
-
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "conformance" / "tests")]
 
@@ -74,6 +72,8 @@ def run(*arguments: str) -> str:
 
 def measure_packages() -> None:
     """Run the conformance suite on every published package, with the installation of coverage.py that runs this script."""
+    import coverage
+
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(matrix.AT_ONCE) as pool:
         Path(folder, "coverage").symlink_to(Path(coverage.__file__).parent)
         for environment, names in matrix.ENVIRONMENTS.items():

@@ -65,7 +65,7 @@ def test(packages: str, libraries: list[str], options: list[str], *, recorded: b
 
 
 def oldest(libraries: list[str]) -> dict[str, str]:
-    """Return the lower bound of each required package, and of each package in `EXTRAS`, by name."""
+    """Return the lower bounds of the required packages and of those in `EXTRAS`, by name. *libraries* raise some: `RAISED`."""
     requirements = []
     for file in (ROOT / "pyproject.toml", ROOT / "conformance" / "pyproject.toml"):
         project = tomllib.loads(file.read_text("utf-8"))["project"]

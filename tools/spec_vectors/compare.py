@@ -89,13 +89,13 @@ def compare(folder: Path) -> VectorReport:
 
 def rewrite(folder: Path) -> list[Path]:
     """
-    Where a value differs from the oracle's, write the oracle's. A file without differences is not written.
+    Replace each value that differs from the oracle's by the oracle's. A file without differences is not written.
 
     Returns:
         The files that were written.
 
     Raises:
-        ValueError: A member must be added or removed, which this function does not do. The file is left unchanged.
+        ValueError: A member must be added or removed, which this function does not do. Its file is left unchanged.
     """
     written = []
     for path in _files(folder):

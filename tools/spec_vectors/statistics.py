@@ -29,7 +29,7 @@ def statistics(leaf: Bits) -> list[int]:
 
 
 def histogram(leaf: Bits) -> dict[str, int]:
-    """Return the number of values of each exponent that occurs in one array."""
+    """Return the number of finite, nonzero values in each bin that is not empty. The outer bins include all exponents beyond."""
     exponents = sorted(min(max(_exponent(magnitude), LOWEST), HIGHEST) for magnitude in _magnitudes(leaf))
     return {str(exponent): count for exponent, count in Counter(exponents).items()}
 

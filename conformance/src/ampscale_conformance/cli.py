@@ -79,7 +79,7 @@ def conform(listed: bool, **options: Any) -> None:
     expected and actual value. Cases that require a feature which the implementation does not claim are unsupported: neither
     passed nor failed. With --json and no FILE, prints the report as JSON and nothing else.
 
-    The exit code is 0 if nothing failed, 1 if a case failed, and 2 for a usage error.
+    The exit code is 0 if nothing failed, 1 if a case failed or too few passed, and 2 for a usage error.
     """
     if listed:
         click.echo("\n".join(_adapters()))
@@ -120,11 +120,11 @@ _SELECTING = ("level", "case", "clause", "suite", "sources", "random")
 
 def _check_usage(options: Mapping[str, Any]) -> None:
     used = [name for name, value in options.items() if value is not None and value is not False]  # a seed may be 0
-    subjects = [name for name in ("implementation", "command", "replay") if name in used]
-    if not subjects and options["json"] not in (None, STDOUT):
+    implementations = [name for name in ("implementation", "command", "replay") if name in used]
+    if not implementations and options["json"] not in (None, STDOUT):
         raise click.UsageError(f"--json used {options['json']!r} as its FILE, so IMPLEMENTATION is missing; put --json last")
-    if len(subjects) != 1:
-        actual = " and ".join(map(_option_name, subjects)) or "none"
+    if len(implementations) != 1:
+        actual = " and ".join(map(_option_name, implementations)) or "none"
         raise click.UsageError(f"expected one of IMPLEMENTATION, --command, --replay and --list, got {actual}")
     for option, required in _REQUIRES.items():
         if option in used and required not in used:
@@ -224,7 +224,8 @@ def _cases(options: Mapping[str, Any]) -> list[Case] | None:
         and (options["sources"] != "observed" or clauses()[case.clause].basis != "decision")
     ]
     if not cases:
-        raise ValueError(f"no case of suite {suite} matches id {case_glob!r} and clause {clause_glob!r}")
+        sources = " with --sources observed" if options["sources"] == "observed" else ""
+        raise ValueError(f"no case of suite {suite} matches id {case_glob!r} and clause {clause_glob!r}{sources}")
     return None if len(cases) == len(every_case()) else cases
 
 

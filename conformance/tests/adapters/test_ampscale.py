@@ -57,7 +57,7 @@ def test_no_long_case_fails(name):
 
 
 def test_a_scaler_that_never_grows_fails_a_case():
-    """Cases of other clauses pass."""
+    """A growth clause fails, and MACHINE-min-scale, which requires no growth, does not."""
 
     class NeverGrows(Core):
         def update(self, handle, finite):

@@ -16,10 +16,12 @@ from remote.commands import is_running
 
 
 def describe(rank, size, *arguments):
+    """Return the rank, the size, the process id, the variable WORLD_SIZE and the arguments."""
     return [rank, size, os.getpid(), int(os.environ["WORLD_SIZE"]), list(arguments)]
 
 
 def fail_on_one(rank, _size, way):
+    """Raise an error on rank 1, exit there or return there, as *way* states, and let rank 0 wait for a minute."""
     if rank == 1 and way == "raise":
         raise ValueError("no such rank")
     if rank == 1 and way == "exit":
@@ -30,7 +32,8 @@ def fail_on_one(rank, _size, way):
 
 
 @pytest.fixture(autouse=True)
-def _no_ranks_remain():
+def _end_ranks():
+    """End the ranks after each test."""
     yield
     ranks.end_ranks()
 
@@ -53,7 +56,7 @@ def test_results_are_in_the_order_of_the_ranks_and_processes_are_reused():
     ("way", "message"),
     [
         ("raise", "^rank 1: ValueError: no such rank$"),
-        ("exit", "^no result of rank 0, 1: its process ended; the last output: out of memory$"),
+        ("exit", "^no result of rank 0, 1: a process ended; the last output: out of memory$"),
     ],
 )
 def test_an_error_names_the_rank_and_ends_all_processes(monkeypatch, way, message):

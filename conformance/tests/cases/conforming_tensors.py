@@ -98,7 +98,7 @@ class Reciprocal(Core):
 
 
 class Float16Arithmetic(Core):
-    """Style that computes in float16, as an accelerator does, if float16 can hold the scale and its reciprocal."""
+    """Style that computes in float16, as an accelerator does, if the scale is a float16 of at most 2**15."""
 
     def fits(self, leaf, scale):
         return leaf.dtype == np.float16 and scale <= 2.0**15 and float(np.float16(scale)) == scale

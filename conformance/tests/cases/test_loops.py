@@ -29,7 +29,7 @@ MUTANTS = {
 
 
 def failures(report):
-    """Return the message of each failed case."""
+    """Return a dict from the id of each failed case to its message."""
     return {result.case: result.message for result in report.results if result.verdict in BAD}
 
 
@@ -39,7 +39,7 @@ def result_of(name, adapter):
 
 
 class OtherFormulas(Loop):
-    """Loop that computes in float64, with other formulas that are permitted, and drops gradients that it needs no more."""
+    """Loop that computes in float64, with other formulas that are permitted, and drops gradients that it no longer needs."""
 
     def backward(self, data, scale):
         """Round the scale to the dtype of the data, as automatic differentiation of a float16 loss does."""
@@ -64,9 +64,9 @@ class OtherFormulas(Loop):
     def coefficient(self, max_norm, norm):
         return min(1.0, max_norm / norm) if norm else 1.0
 
-    def loss(self, before, cell, data, finite):
+    def loss(self, old_parameters, cell, data, finite):
         with np.errstate(all="ignore"):
-            pairs = zip(before[::-1], data[::-1], strict=True)
+            pairs = zip(old_parameters[::-1], data[::-1], strict=True)
             return np.float64(sum(np.sum(parameter.astype(np.float64) * value) for parameter, value in pairs))
 
     def apply(self, cell, gradients, rate):
@@ -101,9 +101,9 @@ class NewHandles(Loop):
     """Style that returns new handles and tuples, and writes the unscaled arrays over its argument."""
 
     def update(self, handle, finite):
-        after = copy.copy(handle)
-        super().update(after, finite)
-        return after
+        new_handle = copy.copy(handle)
+        super().update(new_handle, finite)
+        return new_handle
 
     def update_replicas(self, handles, finite):
         return tuple(self.update(handle, all(finite)) for handle in handles)
@@ -215,8 +215,8 @@ def test_exact_values_require_a_power_of_two():
     assert failures(report) == {}
 
 
-def test_a_boundary_case_requires_a_scale_below_2_to_the_64():
-    """With a scale of 2**65 or more, the data would underflow."""
+def test_a_boundary_case_requires_a_scale_of_at_most_2_to_the_64():
+    """The `min_scale` of the rule is 2**65."""
     result = result_of("the-scale-backs-off-until-the-gradients-fit", Loop(LossScaleRule(2.0**70, min_scale=2.0**65)))
     assert result.verdict == Verdict.UNSUPPORTED
     assert "from 4 to 2**64" in result.message

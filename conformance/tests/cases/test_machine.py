@@ -25,7 +25,7 @@ CLAIMS = [*PRESETS, EVERY_SETTING]
 
 @cache
 def plain_results(rule_or_preset, capabilities=frozenset(EVERYTHING)):
-    """Run every case against the base class of all mutants."""
+    """Return the results of all cases of the chapter for the base class of all mutants."""
     return check(Plain(rule_or_preset, 1, capabilities), cases=CASES).results
 
 
@@ -68,7 +68,7 @@ def find_case(id):
 
 @pytest.mark.slow
 def test_every_case_passes_for_some_rule():
-    """The base class of all mutants fails no case with any preset or rule."""
+    """The base class of all mutants fails no case with any preset, or with `EVERY_SETTING`."""
     results = [result for claim in CLAIMS for result in plain_results(claim)]
     assert {result.verdict for result in results} == {Verdict.PASS, Verdict.UNSUPPORTED}
     assert {result.case for result in results if result.verdict is Verdict.PASS} == {case.id for case in CASES}
@@ -160,7 +160,7 @@ class NeverGrows(Plain):
         return False
 
 
-def test_a_failure_has_the_step_the_scales_and_the_clause():
+def test_a_failure_has_the_step_and_the_scales():
     """The trajectory ends at the failed step."""
     result = run(find_case("grows-in-the-third-step"), NeverGrows("torch"))
     assert result.verdict is Verdict.FAIL
@@ -170,7 +170,7 @@ def test_a_failure_has_the_step_the_scales_and_the_clause():
 
 
 def test_a_trajectory_has_the_last_scale_of_each_step():
-    """A scale that is read twice is listed once; without a read, there is no trajectory."""
+    """A scale that is read twice is listed once. If no scale is read after one of the steps, there is no trajectory."""
     subject = Subject(Plain("torch"))
     lockstep = LockstepRun(subject, supported_rule(subject, "")).compare().compare().follow("-").compare()
     assert (subject.trajectory.finite, subject.trajectory.got) == ("-", [1024.0, 512.0])
@@ -207,10 +207,11 @@ def test_every_pattern_occurs_and_the_scale_stays_near_its_start(rule):
 
 
 def test_trace_creates_a_case():
-    """The row gives the capability that is required, and the constants."""
-    row = trace("MACHINE-backoff/a", "-+", "b: c", "resume", init_scale=8.0)
-    assert (row.id, row.clause, row.level, row.catches, row.needs) == ("a", "MACHINE-backoff", 0, "b: c", {"resume"})
-    result = run(row, Plain("torch"))
+    """The last arguments are the required capabilities and the constants."""
+    created = trace("MACHINE-backoff/a", "-+", "b: c", "resume", init_scale=8.0)
+    assert (created.id, created.clause, created.level) == ("a", "MACHINE-backoff", 0)
+    assert (created.catches, created.needs) == ("b: c", {"resume"})
+    result = run(created, Plain("torch"))
     methods = "create read_scale update read_scale update read_scale"
     assert [call.method for call in result.calls] == methods.split()
     assert result.trajectory.expected[0] == 8.0

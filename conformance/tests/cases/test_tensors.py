@@ -102,7 +102,7 @@ def test_one_ulp_is_allowed_unless_the_quotient_is_exact():
 
 
 def test_a_reciprocal_fails_only_with_the_capability_division():
-    """The cases are unsupported for an implementation that does not claim "division"."""
+    """Without this capability, the case is unsupported."""
 
     class ClaimsDivision(Reciprocal):
         capabilities = Core.capabilities

@@ -75,9 +75,9 @@ def adapters() -> Iterator[tuple[str, str, str]]:
 
 
 def row(name: str, python: str, problem: str = "", seconds: float = SECONDS) -> dict[str, Any]:
-    """Return the report of one adapter as a JSON object, after executing its snippets, or a report with only the reason."""
+    """Run one adapter and its snippets, and return the report as a JSON object; if the adapter cannot run, see `not_run`."""
     if problem:
-        return not_run(name, Verdict.UNSUPPORTED, f"its environment could not be created: {problem}")
+        return not_run(name, Verdict.UNSUPPORTED, f"the environment of this adapter could not be created: {problem}")
     command = [python, "-W", "ignore", "-m", "ampscale_conformance", name, "--json", "--seconds", str(CASE_SECONDS)]
     environment = {**os.environ, "PYTHONPATH": PATHS}
     with tempfile.TemporaryDirectory() as folder:  # MindSpore writes files to the working directory if a compilation fails
@@ -90,7 +90,7 @@ def row(name: str, python: str, problem: str = "", seconds: float = SECONDS) -> 
         return not_run(name, Verdict.CRASH, environments.last_line(process.stderr) or f"exit status {process.returncode}")
     report: dict[str, Any] = json.loads(process.stdout)
     if not report["implementation"]["version"]:
-        return not_run(name, Verdict.UNSUPPORTED, "it is not installed in its environment")
+        return not_run(name, Verdict.UNSUPPORTED, "the package is not installed in the environment of this adapter")
     for result in report["results"]:
         if result["snippet"]:
             result["reproduced"] = reproduced(result["snippet"], python)

@@ -11,6 +11,7 @@ from matrix import run
 
 
 def outcome(report):
+    """Return the verdict and the message of the only result."""
     (result,) = report["results"]
     return result["verdict"], result["message"]
 
@@ -26,13 +27,16 @@ def test_an_adapter_that_cannot_run_has_a_row():
     """The reasons are: no environment, a crash, a timeout, a missing package."""
     assert outcome(run.row("jmp", sys.executable, "no space left")) == (
         "unsupported",
-        "its environment could not be created: no space left",
+        "the environment of this adapter could not be created: no space left",
     )
     verdict, message = outcome(run.row("nowhere:ADAPTER", sys.executable))
     assert verdict == "crash"
     assert "no module nowhere" in message
     assert outcome(run.row("ampscale-numpy", sys.executable, seconds=0.01)) == ("timeout", "no report after 0.01 s")
-    assert outcome(run.row("deepspeed", sys.executable)) == ("unsupported", "it is not installed in its environment")
+    assert outcome(run.row("deepspeed", sys.executable)) == (
+        "unsupported",
+        "the package is not installed in the environment of this adapter",
+    )
 
 
 @pytest.mark.slow

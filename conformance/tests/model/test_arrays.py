@@ -62,7 +62,7 @@ def test_all_16_bit_patterns_round_trip(library, dtype):
 
 
 def test_special_patterns_round_trip(library):
-    """Patterns are signed zeros, subnormals, signaling NaNs with payloads, integer limits, and parts of complex numbers."""
+    """Patterns are zeros, subnormals, NaNs with payloads, the limits of integers, and complex numbers with such components."""
     for dtype, patterns in SPECIAL.items():
         bits = Bits(dtype, (2, 2), patterns)
         assert to_bits(from_bits(bits, library)) == bits
@@ -93,7 +93,7 @@ def test_a_pattern_decodes_to_its_number(library):
 
 
 def test_arrays_are_new_and_writable(library):
-    """Writing to one array does not change the next one."""
+    """Writing to an array of NumPy, torch or CuPy does not change the next array."""
     bits = Bits("float32", (2,), (0x3F800000, 0x40000000))
     first = from_bits(bits, library)
     if library in ("numpy", "torch", "cupy"):

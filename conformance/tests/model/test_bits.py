@@ -84,7 +84,7 @@ INVALID_MEMBERS = [
 
 @pytest.mark.parametrize("changes", INVALID_MEMBERS, ids=str)
 def test_from_json_rejects_invalid_members(changes):
-    """Patterns have exactly their lower-case digits; sizes are integers from 0 on."""
+    """Patterns have exactly the hex digits of their dtype, in lower case; lengths in a shape are integers from 0 on."""
     message = "an array must have|a shape must be|hex digits|got 'half'|elements, got|sizes|shape"
     with pytest.raises(ValueError, match=message):
         Bits.from_json({"dtype": "float16", "shape": [1], "bits": ["3c00"]} | changes)
@@ -93,7 +93,7 @@ def test_from_json_rejects_invalid_members(changes):
 def test_from_json_rejects_other_json_values():
     """`Bits.from_json` and `tree_from_json` raise a ValueError."""
     for value in ("3c00", None, {"dtype": "float16", "shape": [1]}):
-        with pytest.raises(ValueError, match="an array must have dtype, shape and bits, got"):
+        with pytest.raises(ValueError, match="an array must have a dtype, a shape, and bits as a list of strings, got"):
             Bits.from_json(value)
     for value in (1, 1.5, True, "3c00", [1], {"dict": 3}, {"tuple": 3}, {"tuple": ["x"]}, {"dict": {"a": 0}}, {}, {"shape": []}):
         with pytest.raises(ValueError, match="an array must have"):
@@ -104,7 +104,7 @@ def test_from_json_rejects_other_json_values():
 
 
 def test_map_tree_applies_a_function_to_every_leaf():
-    """Container types and key order are kept. None stays None, and the function is not called with it."""
+    """Lists, tuples, NamedTuples and the order of keys are kept. None stays None, and the function is not called with it."""
     visited = []
     tree = {"b": [ONE, None], "a": (EMPTY, {"c": PAIR}), "d": [], "e": ()}
     mapped = map_tree(lambda leaf: visited.append(leaf) or leaf.dtype, tree)

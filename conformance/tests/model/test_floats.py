@@ -60,9 +60,9 @@ def test_encode_rounds_to_nearest_even(name):
     infinity = (1 << exponent_bits) - 1 << fraction_bits
     above_the_last = Fraction(2) ** (1 << exponent_bits - 1)
     for low in [*range(64), *range(64, infinity - 64, 7), *range(infinity - 64, infinity)]:
-        one = Fraction(decode(low, name))
-        other = Fraction(decode(low + 1, name)) if low + 1 < infinity else above_the_last
-        middle, epsilon = (one + other) / 2, Fraction(1, 2**200)
+        lower = Fraction(decode(low, name))
+        upper = Fraction(decode(low + 1, name)) if low + 1 < infinity else above_the_last
+        middle, epsilon = (lower + upper) / 2, Fraction(1, 2**200)
         assert encode(middle, name) == (low if low % 2 == 0 else low + 1)
         assert encode(middle - epsilon, name) == low
         assert encode(middle + epsilon, name) == low + 1

@@ -11,7 +11,7 @@ from ampscale.presets import PRESETS
 
 
 def test_a_preset_supports_its_parameters_only():
-    """The initial scale is small, and other constants are the preset's own. Fields that are no parameters are unsupported."""
+    """The initial scale is small, and other constants are the preset's own. Fields that are not parameters are unsupported."""
     for name, preset in PRESETS.items():
         supported = supported_rules(name)
         rule = supported.rule()
@@ -51,7 +51,7 @@ def test_invalid_combinations_are_unsupported():
     ],
 )
 def test_the_initial_scale_is_within_the_bounds(settings, start):
-    """If no initial scale is given, it is SMALL if the bounds allow it."""
+    """Without a given initial scale, it is `SMALL` or the bound that is nearest to `SMALL`."""
     assert supported_rules("colossalai").rule(**settings).init_scale == start
 
 

@@ -1,8 +1,8 @@
 """
-Mutants: implementations with one deliberate bug each, used to test the suite itself. Most bugs were observed in real projects.
+Mutants: implementations with one deliberate bug each, used to test the suite itself. Many bugs were observed in real projects.
 
-A mutant is the conforming implementation `plain.Plain` or `loop.Loop` with one method overridden. `audit` proves that each mutant
-is killed by a case of the clause that it violates, and that no case and no expectation is redundant.
+A mutant is a conforming implementation, usually `plain.Plain` or `loop.Loop`, with one decision changed. `audit` proves that
+each mutant is killed by a case of the clause that it violates, and that no case and no expectation is redundant.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ class Mutant:
     Args:
         name: Description of the bug; unique among all mutants.
         clause: The clause that it violates, and whose cases must kill it.
-        source: Where the bug was observed: owner/repo#n, or a project and its version.
+        source: Where the bug was observed (owner/repo#n, or a project and its version), "not observed" or "planted"; and the bug.
         make: Returns a new adapter.
     """
 

@@ -94,7 +94,7 @@ def failure(
         without: Expectation to disable.
 
     Returns:
-        None if the implementation does not fail the case.
+        None if the implementation does not fail the case, or if the case raises an error after the disabled expectation.
     """
     lines: set[Location] = set()
 
@@ -145,12 +145,14 @@ def _cases_of(chapters: Iterable[str]) -> list[Case]:
 
 
 def _matrix(results: Audit) -> Iterator[str]:
+    """Yield a line for each mutant with the cases that kill it, and a line of totals."""
     for mutant, kills in zip(results.mutants, results.kills, strict=True):
         yield f"{mutant.name}: {mutant.clause}, killed by {', '.join(kills) or 'NOTHING'}"
     yield f"{len(results.mutants)} mutants, {len(results.cases)} cases, {len(results.expectations)} lines of expectations"
 
 
 def _described(problem: Mutant | Case | Location) -> str:
+    """Return a line for a surviving mutant, a redundant case or a redundant expectation."""
     if isinstance(problem, Mutant):
         return f"survives: {problem.name}, {problem.clause}"
     if isinstance(problem, Case):

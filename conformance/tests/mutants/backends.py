@@ -57,8 +57,8 @@ class OnArrays:
         counted = self.xp.where(finite, good + 1, 0)
         grows = counted >= rule.growth_interval
         grown = scale * rule.growth_factor
-        finite_scale = self.xp.where(grows & self.xp.isfinite(grown), grown, scale)
-        next_scale = self.xp.where(finite, finite_scale, scale * rule.backoff_factor)
+        scale_if_finite = self.xp.where(grows & self.xp.isfinite(grown), grown, scale)
+        next_scale = self.xp.where(finite, scale_if_finite, scale * rule.backoff_factor)
         return rule, next_scale, self.xp.where(grows, 0, counted)
 
 
@@ -303,8 +303,8 @@ class _LosesHysteresis(Loop):
         return True
 
 
-class _Bakes(Loop):
-    """Loop whose constants are those of its first scaler."""
+class _UsesTheFirstConstants(Loop):
+    """Loop whose constants, except the initial scale and the bounds, are those of its first scaler."""
 
     first = None
 
@@ -319,11 +319,11 @@ class _SavesNoCount(Loop):
 
 
 class _KeepsTheFirstScale(Loop):
-    baked = None
+    first_handle = None
 
     def scale(self, handle, tree):
-        self.baked = self.baked or replace(handle)
-        return super().scale(self.baked, tree)
+        self.first_handle = self.first_handle or replace(handle)
+        return super().scale(self.first_handle, tree)
 
 
 class _SumsInTheCheck(Loop):
@@ -342,7 +342,7 @@ class LosesHysteresisCompiled(_CompilesToAnotherClass):
 
 @breaks("STEP-compiled", "planted: the constants of the first scaler are compiled into the function that all scalers share")
 class SharesConstantsCompiled(_CompilesToAnotherClass):
-    compiled_form = _Bakes
+    compiled_form = _UsesTheFirstConstants
 
 
 @breaks("STEP-compiled", "planted: the compiled state has no count, which a loaded scaler then lacks")

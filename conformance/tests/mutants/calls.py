@@ -115,9 +115,9 @@ class UpdatesInStep(Loop):
 @breaks("CALLS-update", "deepspeedai/DeepSpeed#8588: the scale is updated before the gradients are divided by it")
 class DividesByTheNextScale(Loop):
     def unscaling_scale(self, handle):
-        after = copy.copy(handle)
-        self.update(after, True)
-        return after.shown
+        next_handle = copy.copy(handle)
+        self.update(next_handle, True)
+        return next_handle.shown
 
 
 @breaks("CALLS-update", "pytorch/pytorch#55562: a captured graph keeps the scale that it was captured with")
@@ -206,8 +206,7 @@ class UnscalesTwice(Loop):
 @breaks("CALLS-unscale-once", "not observed: the call is rejected after the gradients were divided")
 class RejectsAfterDividing(Loop):
     def check_unscale(self, handle, optimizer):
-        known = self.progress_of(handle, optimizer)
-        if known is not None:
+        if self.progress_of(handle, optimizer) is not None:
             optimizer.gradients = [self.unscaled_gradient(handle, gradient) for gradient in optimizer.gradients]
         super().check_unscale(handle, optimizer)
 
@@ -374,8 +373,8 @@ class MissingGradientsBlockTheUpdate(Loop):
 @breaks("CALLS-no-gradients", "planted: nothing is recorded for an optimizer without gradients, so unscale_ may be called again")
 class UnscalesNothingTwice(Loop):
     def check_unscale(self, handle, optimizer):
-        known = self.progress_of(handle, optimizer)
-        if known is None or known.finite is not None:
+        progress = self.progress_of(handle, optimizer)
+        if progress is None or progress.finite is not None:
             super().check_unscale(handle, optimizer)
 
 

@@ -168,9 +168,9 @@ class StepMultipliesByTheReciprocal(Loop):
 @breaks("CALLS-every-sequence", "planted: a rejected unscale_ checks the gradients first, which may have been repaired")
 class ARejectedUnscaleChecksAgain(Loop):
     def check_unscale(self, handle, optimizer):
-        known = self.progress_of(handle, optimizer)
-        if known is not None and not known.stepped:
-            known.finite = self.flag_of(optimizer.gradients, optimizer.gradients)
+        progress = self.progress_of(handle, optimizer)
+        if progress is not None and not progress.stepped:
+            progress.finite = self.flag_of(optimizer.gradients, optimizer.gradients)
         super().check_unscale(handle, optimizer)
 
 

@@ -33,6 +33,7 @@ def files_of(chapters: Iterable[str] | None = None) -> list[Path]:
 
 
 def _siblings(file: Path) -> set[str]:
+    """Return the modules of the same package that a file imports from."""
     nodes = ast.walk(ast.parse(file.read_text("utf-8")))
     return {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.level == 1 and node.module}
 
@@ -43,6 +44,7 @@ def expectations_in(files: Iterable[Path]) -> set[Location]:
 
 
 def _expectations(node: ast.AST) -> Iterator[ast.Call | ast.Raise]:
+    """Yield the calls of `expect` and `expect_same` and the `raise Failed` below a node, except those in a function `expect`."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.FunctionDef) and child.name == "expect":
             continue

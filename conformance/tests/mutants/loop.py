@@ -223,7 +223,7 @@ class Loop(Ranks, Plain):
 
     def train_step(self, cell, data):
         """Run the backward pass, unscale, check, clip, apply or skip, and update the scale."""
-        scale, rate, before = cell.scaler.shown, self.rate(cell), list(cell.parameters)
+        scale, rate, old_parameters = cell.scaler.shown, self.rate(cell), list(cell.parameters)
         scaled = [self.backward(value, scale) for value in data]
         gradients = [self.unscaled_in_cell(cell, gradient) for gradient in scaled]
         norm = self.norm_of(scaled, gradients)
@@ -234,7 +234,7 @@ class Loop(Ranks, Plain):
         self.update(cell.scaler, finite)
         return self.outputs(
             cell,
-            loss=self.loss(before, cell, data, finite),
+            loss=self.loss(old_parameters, cell, data, finite),
             finite=finite,
             scale=float(scale),
             next_scale=self.read_scale(cell.scaler),
@@ -303,14 +303,14 @@ class Loop(Ranks, Plain):
         """Leave everything unchanged."""
 
     def count(self, cell, finite):
-        """Count the step, and the applied step if it is finite."""
+        """Count the step as attempted and, if it is finite, as applied."""
         cell.attempted += 1
         cell.applied += finite
 
-    def loss(self, before, cell, data, finite):
+    def loss(self, old_parameters, cell, data, finite):
         """Return the unscaled loss of the parameters before the step."""
         with np.errstate(all="ignore"):
-            return float(sum(np.sum(parameter * value) for parameter, value in zip(before, data, strict=True)))
+            return float(sum(np.sum(parameter * value) for parameter, value in zip(old_parameters, data, strict=True)))
 
     def reported_norm(self, norm, clipped):
         """Return the norm that is reported, which is that before clipping."""

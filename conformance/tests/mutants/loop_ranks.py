@@ -7,7 +7,12 @@ class Ranks:
     """Training on ranks. Each method takes one decision, so that a mutant overrides one method."""
 
     def train_on_ranks(self, rule, placements, steps, optimizers, returns=False, **options):
-        """Run each step on each rank, with gradients that are not scaled, and return each rank's pairs (scale, applied)."""
+        """
+        Run each step on each rank, with gradients that are not scaled, and return each rank's pairs (scale, applied).
+
+        If the *options* make ranks raise an error, the last step is not run: raise their errors, or, if *returns* is True, add
+        the result of `after_an_error`. A step without ranks saves and loads the scalers.
+        """
         texts = self.errors_of_ranks(len(steps[0]), **options)
         if texts and not returns:
             raise RuntimeError("; ".join(f"rank {rank}: {text}" for rank, text in texts.items()))
@@ -31,14 +36,14 @@ class Ranks:
     # --- the decisions
 
     def errors_of_ranks(self, size, time_limit=None, late=None, **settings):
-        """Return the text of the error of each rank that raises one."""
+        """Return a dict from each rank that raises an error to the text of the error."""
         for name, values in settings.items():
             if self.differs(name, values):
                 return {rank: self.difference(name, values) for rank in self.ranks_that_raise(values)}
         return {} if late is None else {rank: self.late_error(late, time_limit) for rank in range(size) if rank != late}
 
     def differs(self, name, values):
-        """Return True if the ranks have different values of a setting, which they compare."""
+        """Return True if the ranks compare this setting and have different values of it."""
         return len(set(values)) > 1
 
     def ranks_that_raise(self, values):
@@ -46,7 +51,7 @@ class Ranks:
         return range(len(values))
 
     def difference(self, name, values):
-        """Return the text of an error."""
+        """Return the text of the error about a setting with different values."""
         return f"{name} differs: " + ", ".join(f"{value} on rank {rank}" for rank, value in enumerate(values))
 
     def late_error(self, late, time_limit):

@@ -93,7 +93,7 @@ class DeclinesEverySetting(Plain):
 
 
 class _Cached(Plain):
-    """Implementation that scales tensors by a copy of the scale, which only some steps update."""
+    """Implementation that stores a copy of the scale, which only steps with the flag `renewed_by` update."""
 
     renewed_by: bool
 
@@ -108,23 +108,23 @@ class _Cached(Plain):
             handle.cached = handle.shown
 
 
-class _Scales(_Cached):
+class _ScalesByTheCopy(_Cached):
     def scale(self, handle, tree):
         return map_tree(lambda leaf: self.scaled_leaf(leaf, handle.cached), tree)
 
 
-class _Unscales(_Cached):
+class _UnscalesByTheCopy(_Cached):
     def unscale(self, handle, tree):
         return map_tree(lambda leaf: self.unscaled_leaf(leaf, handle.cached), tree)
 
 
 @breaks("MACHINE-next-step", "pytorch/pytorch#55562: a captured graph keeps its scale until an overflow captures it again")
-class ScalesByTheScaleBeforeAGrowth(_Scales):
+class ScalesByTheScaleBeforeAGrowth(_ScalesByTheCopy):
     renewed_by = False
 
 
 @breaks("MACHINE-next-step", "not observed: a skipped step returns before it passes on the new scale")
-class ScalesByTheScaleBeforeABackoff(_Scales):
+class ScalesByTheScaleBeforeABackoff(_ScalesByTheCopy):
     renewed_by = True
 
 
@@ -132,21 +132,21 @@ class ScalesByTheScaleBeforeABackoff(_Scales):
     "MACHINE-next-step",
     "pytorch/pytorch#55562: a captured graph keeps its reciprocal until an overflow captures it again",
 )
-class UnscalesByTheScaleBeforeAGrowth(_Unscales):
+class UnscalesByTheScaleBeforeAGrowth(_UnscalesByTheCopy):
     renewed_by = False
 
 
 @breaks("MACHINE-next-step", "not observed: a skipped step returns before it computes the new reciprocal")
-class UnscalesByTheScaleBeforeABackoff(_Unscales):
+class UnscalesByTheScaleBeforeABackoff(_UnscalesByTheCopy):
     renewed_by = True
 
 
 @breaks("MACHINE-next-step", "deepspeedai/DeepSpeed#8588: the scale is updated before the gradients are unscaled")
 class UnscalesByTheNextScale(Plain):
     def unscale(self, handle, tree):
-        after = copy.copy(handle)
-        self.update(after, True)
-        return super().unscale(after, tree)
+        next_handle = copy.copy(handle)
+        self.update(next_handle, True)
+        return super().unscale(next_handle, tree)
 
 
 @breaks("MACHINE-next-step", "planted: scaling a loss counts as a finite step")
@@ -253,13 +253,13 @@ class SavesLongCountsInOneByte(Plain):
         return {**saved, "good": saved["good"] % 256}
 
 
-@breaks("STEP-resume", "ColossalAI 0.5.0: its checkpoint contains neither count; BMTrain 1.0.1")
+@breaks("STEP-resume", "ColossalAI 0.5.0, BMTrain 1.0.1: the checkpoint does not contain the count of finite steps")
 class LosesTheFiniteSteps(Plain):
     def saved_fields(self, handle):
         return ("scale", "shown", "bad", "since")
 
 
-@breaks("STEP-resume", "ColossalAI 0.5.0: its checkpoint contains neither count")
+@breaks("STEP-resume", "ColossalAI 0.5.0: its checkpoint does not contain the count of overflows")
 class LosesTheOverflows(Plain):
     def saved_fields(self, handle):
         return ("scale", "shown", "good", "since")

@@ -49,7 +49,7 @@ class ChecksForInfinities(Plain):
 
 @breaks(
     "OVERFLOW-all-finite",
-    "not observed: only NaNs above the bits of -inf, as unsigned integers, are detected, which are negative",
+    "not observed: bits are compared as unsigned integers with those of -inf, above which only negative NaNs are",
 )
 class ChecksForNegativeNans(Plain):
     def finite_leaf(self, leaf):
@@ -61,7 +61,8 @@ class ChecksForNegativeNans(Plain):
 
 
 @breaks(
-    "OVERFLOW-all-finite", "not observed: only NaNs above the bits of inf, as signed integers, are detected, which are positive"
+    "OVERFLOW-all-finite",
+    "not observed: bits are compared as signed integers with those of inf, above which only positive NaNs are",
 )
 class ChecksForPositiveNans(Plain):
     def finite_leaf(self, leaf):

@@ -180,8 +180,8 @@ class ChecksUntilItIsFinite(Plain):
 @breaks("OVERFLOW-all-finite", "not observed: the flag is read and cleared, and set again only if it was clear")
 class ReportsOnce(Plain):
     def all_finite(self, tree):
-        before, self.reported = getattr(self, "reported", False), not super().all_finite(tree)
-        return before or not self.reported
+        was_reported, self.reported = getattr(self, "reported", False), not super().all_finite(tree)
+        return was_reported or not self.reported
 
 
 @breaks("OVERFLOW-all-finite", "planted: flags are cached by the identity of the arrays, whose elements change")

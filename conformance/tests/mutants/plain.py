@@ -71,12 +71,12 @@ class Plain:
 
     def update(self, handle, finite):
         """Update the handle in place, and return None."""
-        before = handle.scale
+        old_scale = handle.scale
         if self.was_finite(handle, finite):
             self.finite_step(handle)
         else:
             self.overflow_step(handle)
-        handle.shown = before if self.is_delayed(handle) else handle.scale
+        handle.shown = old_scale if self.is_delayed(handle) else handle.scale
 
     def read_scale(self, handle):
         """Return the current scale."""
@@ -180,7 +180,7 @@ class Plain:
         return bool(rule.raise_at_or_below is not None and scale <= self.rounded(rule, rule.raise_at_or_below))
 
     def resets_overflows(self, handle, event):
-        """Return True if a finite step, or a growth in it, resets the overflow count."""
+        """Return True if a finite step resets the overflow count; *event* is "growth" if the scale grows in it, else "finite"."""
         return "finite" in handle.rule.reset_bad_steps_on or event in handle.rule.reset_bad_steps_on
 
     def bad_counted(self, handle):

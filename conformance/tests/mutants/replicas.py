@@ -142,7 +142,7 @@ class RejectsASingleReplica(Loop):
         return all(finite)
 
 
-class OfSomeRanks(Loop):
+class UsesFlagsOfSomeRanks(Loop):
     """Loop in which a rank uses, for each array, the flags of the ranks that `peers` returns."""
 
     def applies_on_rank(self, placements, step, gradients, rank):
@@ -170,20 +170,20 @@ class UpdatesByItsOwnGradients(Loop):
 @breaks("REPLICAS-same-decision", "not observed: a rank that has no overflow before the reduction steps, and then backs off")
 class StepsBeforeTheReduction(Loop):
     def applies_on_rank(self, placements, step, gradients, rank):
-        return self.rank_is_finite(step[rank] if placements[0] == "replicated" else [v for row in gradients for v in row])
+        return self.rank_is_finite(step[rank] if placements[0] == "replicated" else [value for row in gradients for value in row])
 
     def update_on_rank(self, handle, applied, gradients, rank, optimizers):
         self.update(handle, all(map(self.rank_is_finite, gradients)))
 
 
 @breaks("REPLICAS-same-decision", "facebookresearch/fairscale#179: each rank checks only its own shard")
-class ChecksItsOwnShard(OfSomeRanks):
+class ChecksItsOwnShard(UsesFlagsOfSomeRanks):
     def peers(self, placements, placement, rank):
         return {rank} if placement == "sharded" else {0, 1, 2, 3}
 
 
 @breaks("REPLICAS-same-decision", "torch 2.13.0: `GradScaler` combines no flags of the stages of a pipeline")
-class ChecksItsOwnStage(OfSomeRanks):
+class ChecksItsOwnStage(UsesFlagsOfSomeRanks):
     def peers(self, placements, placement, rank):
         return {rank} if placement == "distinct" else {0, 1, 2, 3}
 
@@ -202,7 +202,7 @@ class LooksForInfinities(Loop):
 
 
 @breaks("REPLICAS-one-flag", "torch 2.13.0: `GradScaler` under DDP combines no flags, since the gradients are reduced")
-class TrustsTheReduction(OfSomeRanks):
+class TrustsTheReduction(UsesFlagsOfSomeRanks):
     def peers(self, placements, placement, rank):
         return {rank} if placement == "reduced" else {0, 1, 2, 3}
 
@@ -255,30 +255,30 @@ class KeepsTheScaleOfAnEmptyStage(Loop):
 
 
 @breaks("REPLICAS-mixed-placements", "torch 2.13.0: `GradScaler` uses the placements of the first gradient for all")
-class UsesTheFirstPlacement(OfSomeRanks):
+class UsesTheFirstPlacement(UsesFlagsOfSomeRanks):
     def peers(self, placements, placement, rank):
         return {rank} if placements[0] == "reduced" else {0, 1, 2, 3}
 
 
 @breaks("REPLICAS-mixed-placements", "not observed: the placements of the last gradient are used for all")
-class UsesTheLastPlacement(OfSomeRanks):
+class UsesTheLastPlacement(UsesFlagsOfSomeRanks):
     def peers(self, placements, placement, rank):
         return {rank} if placements[-1] == "reduced" else {0, 1, 2, 3}
 
 
 @breaks("REPLICAS-mixed-meshes", "torch 2.13.0: `GradScaler` uses the mesh of the first gradient for all")
-class UsesTheFirstMesh(OfSomeRanks):
+class UsesTheFirstMesh(UsesFlagsOfSomeRanks):
     def peers(self, placements, placement, rank):
         return {rank, (rank + 2) % 4} if placements[0] == "half" else {0, 1, 2, 3}
 
 
 @breaks("REPLICAS-mixed-meshes", "not observed: the mesh of the last gradient is used for all")
-class UsesTheLastMesh(OfSomeRanks):
+class UsesTheLastMesh(UsesFlagsOfSomeRanks):
     def peers(self, placements, placement, rank):
         return {rank, (rank + 2) % 4} if placements[-1] == "half" else {0, 1, 2, 3}
 
 
-@breaks("REPLICAS-load-keeps-scale", "huggingface/accelerate#4289: a step without gradients during loading moved the scale")
+@breaks("REPLICAS-load-keeps-scale", "huggingface/accelerate#4289: a step without gradients during loading changed the scale")
 class CountsLoadingAsAStep(Loop):
     def loaded_on_rank(self, rule, saved):
         handle = super().loaded_on_rank(rule, saved)

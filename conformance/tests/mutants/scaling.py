@@ -32,8 +32,8 @@ class UnscalesByTheLatestScaler(Plain):
 @breaks("SCALING-scale", "NVIDIA/apex#232: a flag of the iteration, meant for gradients, prevents scaling of the second loss")
 class ScalesOnceAStep(Plain):
     def scale(self, handle, tree):
-        before, handle.scaled = getattr(handle, "scaled", False), True
-        return map_tree(np.copy, tree) if before else super().scale(handle, tree)
+        was_scaled, handle.scaled = getattr(handle, "scaled", False), True
+        return map_tree(np.copy, tree) if was_scaled else super().scale(handle, tree)
 
 
 @breaks("SCALING-unscale-divides", "NVIDIA/apex#232: one flag of the iteration serves all optimizers")
@@ -48,8 +48,8 @@ class UnscalesOnceAStep(Plain):
 )
 class UnscalesTheSecondTreeTwice(Plain):
     def unscale(self, handle, tree):
-        before, handle.unscaled = getattr(handle, "unscaled", False), True
-        return super().unscale(handle, super().unscale(handle, tree) if before else tree)
+        was_unscaled, handle.unscaled = getattr(handle, "unscaled", False), True
+        return super().unscale(handle, super().unscale(handle, tree) if was_unscaled else tree)
 
 
 @breaks("SCALING-inputs", "torch 2.13.0: the type of a container is called with a list, which a NamedTuple rejects")

@@ -79,9 +79,9 @@ class DoesNotScale(Loop):
 @breaks("STEP-order", "deepspeedai/DeepSpeed#8588: the scale is updated before the gradients are divided by it")
 class UpdatesBeforeItUnscales(Loop):
     def unscaled_in_cell(self, cell, gradient):
-        after = copy.copy(cell.scaler)
-        self.update(after, bool(self.all_finite([gradient])))
-        return self.unscaled_leaf(gradient, after.shown)
+        next_scaler = copy.copy(cell.scaler)
+        self.update(next_scaler, bool(self.all_finite([gradient])))
+        return self.unscaled_leaf(gradient, next_scaler.shown)
 
 
 # --- changes on a skipped step ---
@@ -167,10 +167,10 @@ class ReusesItsOutputs(Loop):
 @breaks("STEP-scale-updated-last", "Haian-Jin/LVSM#19: update is called only if the step is applied")
 class UpdatesOnlyAfterAppliedSteps(Loop):
     def train_step(self, cell, data):
-        before = copy.copy(cell.scaler)
+        old_scaler = copy.copy(cell.scaler)
         outputs = super().train_step(cell, data)
         if not outputs["finite"]:
-            cell.scaler = before
+            cell.scaler = old_scaler
         return {**outputs, "next_scale": self.read_scale(cell.scaler)}
 
 
@@ -192,7 +192,7 @@ class ReportsTheScaledLoss(Loop):
 
 @breaks("STEP-loss-unscaled", "not observed: the loss is computed again, after the update")
 class ReportsTheLossAfterTheStep(Loop):
-    def loss(self, before, cell, data, finite):
+    def loss(self, old_parameters, cell, data, finite):
         return super().loss(cell.parameters, cell, data, finite)
 
 
@@ -238,7 +238,7 @@ class SkipsOnlyBackoffs(Loop):
 @breaks("STEP-every-sequence", "not observed: the loss is checked instead of the gradients", capabilities=())
 class ChecksTheLoss(Loop):
     def train_step(self, cell, data):
-        self.last_loss = self.loss(cell.parameters, cell, data, True)
+        self.last_loss = self.loss(cell.parameters, cell, data, finite=True)
         return super().train_step(cell, data)
 
     def finite_in_cell(self, scaled, gradients, norm):
@@ -275,7 +275,7 @@ class SharesTheVelocities(Loop):
 
 
 @breaks("STEP-every-sequence", "not observed: with momentum, gradients are clipped before the first applied step only")
-class ClipsLate(Loop):
+class ClipsOnlyBeforeTheFirstAppliedStep(Loop):
     def clip(self, cell, gradients, norm):
         if cell.momentum and cell.applied:
             return list(gradients)
@@ -298,20 +298,20 @@ class AddsAnEpsilonToTheSquares(Loop):
 @breaks("STEP-every-sequence", "MindSpore 2.10.0, eager mode: results are live objects, which the next step changes")
 class ReturnsItsArrays(Loop):
     def apply(self, cell, gradients, rate):
-        before = cell.parameters
+        old_parameters = cell.parameters
         super().apply(cell, gradients, rate)
-        for parameter, value in zip(before, cell.parameters, strict=True):
+        for parameter, value in zip(old_parameters, cell.parameters, strict=True):
             parameter[...] = value
-        cell.parameters = before
+        cell.parameters = old_parameters
 
     def outputs(self, cell, **numbers):
         return {"parameters": list(cell.parameters), **numbers}
 
-    def loss(self, before, cell, data, finite):
+    def loss(self, old_parameters, cell, data, finite):
         return cell.loss
 
     def train_step(self, cell, data):
-        cell.loss = Loop.loss(self, cell.parameters, cell, data, True)
+        cell.loss = Loop.loss(self, cell.parameters, cell, data, finite=True)
         return super().train_step(cell, data)
 
 

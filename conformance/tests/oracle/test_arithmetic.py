@@ -17,8 +17,8 @@ OPERATIONS = [
 ]
 
 
-def pairs():
-    """Return pairs of random bit patterns, of numbers of similar size, and of all special values."""
+def operands():
+    """Return the left and the right operands: random bit patterns, random numbers of similar size, and all pairs of `SPECIAL`."""
     patterns = np.random.default_rng(1).integers(0, 2**32, (2, 1500), dtype=np.uint64).astype(np.uint32).view(np.float32)
     close = np.random.default_rng(2).standard_normal((2, 1500)).astype(np.float32)
     special = np.asarray([[left, right] for left in SPECIAL for right in SPECIAL], np.float32).T
@@ -28,7 +28,7 @@ def pairs():
 @pytest.mark.parametrize(("operation", "reference"), OPERATIONS, ids=["product", "quotient", "difference", "sum"])
 def test_an_operation_is_rounded_once(operation, reference):
     """Results equal NumPy's float32 bit for bit, for infinities, NaN, zeros of both signs and subnormals too."""
-    left, right = pairs()
+    left, right = operands()
     with np.errstate(all="ignore"):
         results = reference(left, right)
     for a, b, expected in zip(left.tolist(), right.tolist(), results, strict=True):
@@ -52,12 +52,14 @@ def test_a_zero_has_the_requested_sign():
     assert [math.copysign(1, float(nearest(Fraction(0), "float32", minus))) for minus in (True, False)] == [-1, 1]
 
 
-@pytest.mark.parametrize(("dtype", "kind"), [("float32", np.float32), ("float64", np.float64)])
-def test_a_root_is_rounded_once(dtype, kind):
-    """The values are squares, subnormals, random numbers and the largest number."""
-    patterns = np.random.default_rng(3).integers(0, 2**64, 4000, dtype=np.uint64).view(kind)
-    values = np.abs(np.concatenate([patterns[np.isfinite(patterns)], np.arange(200, dtype=kind) ** 2, [np.finfo(kind).max]]))
-    for value, expected in zip(values.tolist(), np.sqrt(values.astype(kind)).tolist(), strict=True):
+@pytest.mark.parametrize(("dtype", "scalar_type"), [("float32", np.float32), ("float64", np.float64)])
+def test_a_root_is_rounded_once(dtype, scalar_type):
+    """The values are random bit patterns, squares, and the largest number."""
+    patterns = np.random.default_rng(3).integers(0, 2**64, 4000, dtype=np.uint64).view(scalar_type)
+    values = np.abs(
+        np.concatenate([patterns[np.isfinite(patterns)], np.arange(200, dtype=scalar_type) ** 2, [np.finfo(scalar_type).max]])
+    )
+    for value, expected in zip(values.tolist(), np.sqrt(values.astype(scalar_type)).tolist(), strict=True):
         assert float(root(value, dtype)) == expected, value.hex()
 
 

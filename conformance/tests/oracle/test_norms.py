@@ -19,7 +19,7 @@ from ampscale_conformance.oracle.tensors import array, same
 
 
 def test_squares_of_one_array_are_summed_exactly():
-    """The sums of two arrays are rounded when they are added."""
+    """The exact sum is rounded at the end. The sums of several arrays are rounded at each addition."""
     assert global_norm([array("float32", [2.0**12, 1.0, 1.0, 1.0, 1.0])]) == 2.0**12 + 2.0**-11
     assert global_norm([array("float32", number) for number in (2.0**12, 1.0, 1.0, 1.0, 1.0)]) == 2.0**12
 
@@ -65,17 +65,17 @@ def test_coefficients_equal_values_computed_by_hand():
         assert clip_coefficient(norm, limit, "float32") == coefficient
 
 
-@pytest.mark.parametrize(("dtype", "kind"), [("float32", np.float32), ("float64", np.float64)])
-def test_each_operation_of_a_coefficient_is_rounded(dtype, kind):
+@pytest.mark.parametrize(("dtype", "scalar_type"), [("float32", np.float32), ("float64", np.float64)])
+def test_each_operation_of_a_coefficient_is_rounded(dtype, scalar_type):
     """NumPy computes the expected values in the dtype of the norm."""
     random = np.random.default_rng(7)
     for norm, limit in 10.0 ** random.uniform(-8, 8, (200, 2)):
-        expected = kind(limit) / (max(kind(norm), kind(limit)) + kind(1e-6))
-        assert clip_coefficient(float(kind(norm)), float(limit), dtype) == float(expected)
+        expected = scalar_type(limit) / (max(scalar_type(norm), scalar_type(limit)) + scalar_type(1e-6))
+        assert clip_coefficient(float(scalar_type(norm)), float(limit), dtype) == float(expected)
 
 
 def test_squares_neither_overflow_nor_underflow():
-    """Multiples of 3 and 4 have the norm 5, at the limits of the exponent range, in one array or in two."""
+    """3 * power and 4 * power have the norm 5 * power at the limits of the exponent range, in one array or in two."""
     for dtype, powers in (("float32", (2.0**100, 2.0**-100, 2.0**-149)), ("float64", (2.0**1000, 2.0**-1000, 2.0**-1074))):
         for power in powers:
             tree = [array(dtype, [3 * power]), array(dtype, [4 * power])]

@@ -9,11 +9,11 @@ from ampscale_conformance.oracle.tensors import array
 
 
 def test_small_gradients_survive_only_in_float32():
-    """A gradient of 2**-28 changes a float16 parameter if it is unscaled in float32, and is zero if it is unscaled in float16."""
-    data, rate = [array("float32", [2.0**-28])], {"learning_rate": 2.0**27}
+    """Unscaled in float32, a gradient of 2**-28 changes a float16 parameter. Unscaled in float16, the gradient is zero."""
+    data, options = [array("float32", [2.0**-28])], {"learning_rate": 2.0**27}
     rule = Constants(init_scale=2.0**15)
-    applied = Training(rule, [array("float16", [1.0])], **rate).step(data)
-    lost = Training(rule, [array("float16", [1.0])], unscaled_to=None, **rate).step(data)
+    applied = Training(rule, [array("float16", [1.0])], **options).step(data)
+    lost = Training(rule, [array("float16", [1.0])], unscaled_to=None, **options).step(data)
     assert (applied.parameters, lost.parameters) == ([array("float16", [0.5])], [array("float16", [1.0])])
 
 

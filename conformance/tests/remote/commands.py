@@ -31,12 +31,12 @@ for line in sys.stdin:
 
 
 def script(expression, seconds=20.0, **options):
-    """Return the adapter of an implementation of one expression."""
+    """Return the adapter of an implementation that replies to all requests but hello with the value of *expression*."""
     return CommandAdapter([*PYTHON, "-c", SCRIPT % expression], seconds, **options)
 
 
 def process_ids(adapter):
-    """Return a list with the id of the adapter's process, empty if none runs."""
+    """Return a list with the id of the adapter's process, as text; empty if none runs."""
     return [str(transport._popen.pid) for transport in [adapter._transport] if transport is not None]
 
 
@@ -46,7 +46,7 @@ LIMIT = 1.0  # seconds for a reply of a fake in LATE
 LATE = ("slow drip", "ignores SIGTERM", "a grandchild holds the pipes", "floods stderr indefinitely", "never answers hello")
 
 
-def run_case(interval):
+def growth_case(interval):
     """Return a case of four finite steps, with a read after each."""
 
     def run(subject):
@@ -60,12 +60,12 @@ def run_case(interval):
     return Case(f"interval-{interval}", "MACHINE-growth-window", 0, "off by one: it grows early or late", run)
 
 
-RUNS = [run_case(2), run_case(FAULTY_INTERVAL), run_case(3)]
+CASES = [growth_case(2), growth_case(FAULTY_INTERVAL), growth_case(3)]
 
 
 @contextmanager
 def fake(name, folder, **options):
-    """Start the adapter of a fake; check afterwards that none of its processes runs."""
+    """Yield the adapter of a fake; check afterwards that the run took less than `BOUND`, and that none of its processes runs."""
     limits = {"seconds": LIMIT if name in LATE else BOUND, "start_seconds": LIMIT if name == "never answers hello" else BOUND}
     folder.mkdir()
     started = time.monotonic()
@@ -94,5 +94,5 @@ def verdicts(report):
 
 
 def without_times(report):
-    """Return the members of each result except its time."""
+    """Return the case, verdict, message, calls and trajectory of each result."""
     return [(result.case, result.verdict, result.message, result.calls, result.trajectory) for result in report.results]

@@ -1,5 +1,5 @@
 """
-Faulty implementations: `python fakes.py NAME FOLDER`. Each creates a file in the folder, named by its process id.
+Faulty implementations: `python fakes.py NAME FOLDER`. Each creates a file in the folder, named after its process id.
 
 Apart from its fault, each behaves like conformance/examples/plain_python.py. A fault of `IN_ONE_CASE` occurs at the second update
 of the case whose growth interval is `FAULTY_INTERVAL`, a fault of `AT_HELLO` in the first reply, and a fault of `CLAIMS` in the
@@ -156,7 +156,7 @@ def never_answers(_request):
     time.sleep(LONG)
 
 
-AT_HELLO = {
+AT_HELLO = {  # name: verdict and fault
     "echo": ("protocol-error", echo),
     "never answers hello": ("timeout", never_answers),
     "dies silently at hello": ("crash", dies_silently),
@@ -182,7 +182,7 @@ def claims(level=0, *capabilities):
 
 
 def another_each_time(request, calls, index):
-    """Return another name in each process, and exit at the second request."""
+    """Send another name in each process, and exit at the second request."""
     if index > 1:
         os._exit(1)
     reply = plain.reply_to(request, calls)

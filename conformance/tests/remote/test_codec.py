@@ -38,7 +38,25 @@ class NamedHandles:
 
 CODEC = Codec("numpy", NamedHandles())
 EVERY_FIELD = LossScaleRule(
-    3.3, 1.1, 0.7, 7, 1, 0.1, 2.0**20, ("growth", "finite"), True, False, -3, "float64", True, 9.0, True, 0.3, True, 0.2, True
+    init_scale=3.3,
+    growth_factor=1.1,
+    backoff_factor=0.7,
+    growth_interval=7,
+    hysteresis=1,  # as `overflow_tolerance` requires
+    min_scale=0.1,
+    max_scale=2.0**20,
+    reset_bad_steps_on=("growth", "finite"),
+    divide_on_backoff=True,
+    skip_infinite_growth=False,
+    initial_good_steps=-3,
+    dtype="float64",
+    float64_factor=True,
+    warmup_growth_factor=9.0,
+    block_at_bounds=True,
+    overflow_tolerance=0.3,
+    raise_at_min_scale=True,
+    raise_at_or_below=0.2,
+    delayed_update=True,
 )
 
 
@@ -134,7 +152,7 @@ def test_invalid_arrays_are_rejected():
     ],
 )
 def test_other_kinds_round_trip(kind, value):
-    """The served adapters of test_serve.py use all other kinds."""
+    """Other tests of this module, and the served adapters of test_serve.py, use the remaining kinds."""
     assert round_trip(kind, value) == value
 
 

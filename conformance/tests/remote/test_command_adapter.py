@@ -22,7 +22,7 @@ from ampscale_conformance.remote.transcript import Recorder
 from ampscale_conformance.run.check import check
 from hypothesis import given
 from hypothesis import strategies as st
-from remote.commands import PLAIN, PYTHON, RULE, RUNS, SCRIPT, is_running, process_ids, script, verdicts
+from remote.commands import CASES, PLAIN, PYTHON, RULE, SCRIPT, is_running, process_ids, script, verdicts
 from remote.fakes import LONG
 
 
@@ -91,7 +91,7 @@ def test_hello_has_a_time_limit_of_its_own():
 
     def run_check():
         with CommandAdapter([*PYTHON, "-c", slow], seconds=0.3, start_seconds=20) as adapter:
-            results.extend(check(adapter, cases=RUNS[:1]).results)
+            results.extend(check(adapter, cases=CASES[:1]).results)
             adapter.start()
             running = process_ids(adapter)
             adapter.close()
@@ -121,7 +121,7 @@ def test_equal_numbers_are_the_same_handle():
 
 
 def test_outcomes_other_than_results_are_raised():
-    """An error of the implementation is raised as a class of its name that is no class of Python. The process continues."""
+    """An error is raised as a new class with the name that was sent, and not as Python's class. The process continues."""
     expression = """{"id": n, **{"update": {"raised": {"type": "NotImplementedError", "message": "out of luck"}},
         "read_scale": {"unsupported": "no such thing"}, "save": {"absent": "not here"}}.get(r["call"], {"result": 0})}"""
     with script(expression.replace("\n", "")) as adapter:
@@ -139,7 +139,7 @@ def test_outcomes_other_than_results_are_raised():
 def test_an_invalid_argument_raises_without_a_request():
     """The process continues."""
     with CommandAdapter(PLAIN) as adapter:
-        with pytest.raises(TypeError, match="expected a handle of this implementation, got 5"):
+        with pytest.raises(TypeError, match="handle must be an object of this implementation, got 5"):
             adapter.read_scale(5)
         with pytest.raises(ValueError, match="zip"):
             adapter.update(adapter.create(RULE))
@@ -187,7 +187,7 @@ def client_of(line):
     return client
 
 
-def test_a_deeply_nested_reply_raises_no_other_error():
+def test_a_deeply_nested_reply_is_a_result_or_a_protocol_error():
     """Python's recursion limit is not reached."""
     for depth in range(100, 1000, 50):
         client = client_of(b'{"id": 2, "result": ' + b"[" * depth + b"]" * depth + b"}")
@@ -247,7 +247,7 @@ def test_a_timeout_of_a_case_ends_its_process():
 
     endless = Case("endless", "MACHINE-state", 0, "", loop)
     with CommandAdapter(PLAIN) as adapter:
-        report = check(adapter, cases=[RUNS[0], endless, RUNS[0]], seconds=3.0)
+        report = check(adapter, cases=[CASES[0], endless, CASES[0]], seconds=3.0)
     assert verdicts(report) == ["pass", "timeout", "pass"]
     assert report.results[1].message.endswith("not finished within 3 s")
 
@@ -293,7 +293,7 @@ def test_reset_invalidates_all_handles(tmp_path):
 
 
 def test_reset_detects_output_after_the_last_reply():
-    """An extra line or an exit belongs to the case that ends. Unlike other calls, reset requires a result."""
+    """An extra line or an exit belongs to the case that ends. Unlike calls of an adapter's methods, reset requires a result."""
     for statement, error in (("print(reply)", ProtocolError), ("os._exit(1)", Crashed)):
         program = SCRIPT % '{"id": n, "result": 0}' + f'    if r["call"] == "update": {statement}; sys.stdout.flush()'
         with CommandAdapter([*PYTHON, "-c", program]) as adapter:

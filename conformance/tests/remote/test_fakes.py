@@ -7,7 +7,7 @@ from ampscale_conformance.cases import every_case
 from ampscale_conformance.remote.client import NotStarted
 from ampscale_conformance.remote.command_adapter import ReplayAdapter
 from ampscale_conformance.run.check import check
-from remote.commands import FAKES, RUNS, fake, verdicts, without_times
+from remote.commands import CASES, FAKES, fake, verdicts, without_times
 from remote.fakes import AT_HELLO, IN_ONE_CASE
 
 
@@ -16,13 +16,13 @@ def test_a_fault_affects_only_its_own_case(name, tmp_path):
     """The message has the request and the fault, and a replay gives the same report."""
     verdict, message, _ = IN_ONE_CASE[name]
     with fake(name, tmp_path / "pids", record=tmp_path / "recording") as adapter:
-        report = check(adapter, cases=RUNS)
+        report = check(adapter, cases=CASES)
     assert verdicts(report) == ["pass", verdict, "pass"]
     assert message in report.results[1].message
     assert re.match(r"(update|read_scale), request \d+: |update raised |$", report.results[1].message)
     assert (len(list((tmp_path / "pids").iterdir())) > 1) == (verdict not in ("pass", "error"))  # the next case starts a process
     with ReplayAdapter(tmp_path / "recording") as replayed:
-        assert (replayed.command, without_times(check(replayed, cases=RUNS))) == (adapter.command, without_times(report))
+        assert (replayed.command, without_times(check(replayed, cases=CASES))) == (adapter.command, without_times(report))
 
 
 @pytest.mark.parametrize("name", AT_HELLO)
@@ -31,7 +31,7 @@ def test_an_invalid_hello_raises_not_started(name, tmp_path):
     with fake(name, tmp_path / "pids", record=tmp_path / "recording") as adapter, pytest.raises(NotStarted) as caught:
         adapter.start()
     with ReplayAdapter(tmp_path / "recording") as replayed, pytest.raises(NotStarted) as replay_error:
-        check(replayed, cases=RUNS)
+        check(replayed, cases=CASES)
     report = caught.value.report()
     assert (report.ok, verdicts(report), report.results[0].case) == (False, [AT_HELLO[name][0]], "hello")
     assert str(caught.value) == str(replay_error.value)
@@ -63,7 +63,7 @@ def test_a_claimed_but_missing_method_fails_its_cases(name, level, tmp_path):
 def test_a_restarted_process_must_send_the_same_hello(tmp_path):
     """Another name is a protocol error."""
     with fake("another each time", tmp_path / "pids") as adapter:
-        report = check(adapter, cases=RUNS[:2])
+        report = check(adapter, cases=CASES[:2])
     assert verdicts(report) == ["crash", "protocol-error"]
     assert "expected the earlier reply " in report.results[1].message
 
@@ -71,12 +71,12 @@ def test_a_restarted_process_must_send_the_same_hello(tmp_path):
 def test_three_consecutive_failed_starts_are_the_last(tmp_path):
     """After three failed starts in a row, later cases report the last failure. Failures that are not in a row do not count."""
     with fake("starts once", tmp_path / "pids") as adapter:
-        report = check(adapter, cases=RUNS * 3)
+        report = check(adapter, cases=CASES * 3)
     assert verdicts(report) == ["crash"] * 9
     assert len(list((tmp_path / "pids").iterdir())) == 4
     assert (
         "not started again after 3 failures; the last failure: hello, request 1: the process ended" in report.results[8].message
     )
     with fake("starts every other time", tmp_path / "every other") as adapter:
-        assert verdicts(check(adapter, cases=RUNS * 3)) == ["crash"] * 9
+        assert verdicts(check(adapter, cases=CASES * 3)) == ["crash"] * 9
     assert len(list((tmp_path / "every other").iterdir())) == 9

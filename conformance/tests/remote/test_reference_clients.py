@@ -34,7 +34,7 @@ def passed_cases(command):
 
 @pytest.fixture
 def plain_c(tmp_path):
-    """Compile the C example with all warnings as errors, and with sanitizers if they are available."""
+    """Compile the C example with warnings as errors, and with sanitizers if they are available; return the program's path."""
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("needs a C compiler")

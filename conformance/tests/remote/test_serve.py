@@ -32,7 +32,7 @@ def paths(monkeypatch):
 
 
 def served(text, folder, name="ADAPTER", **options):
-    """Return the adapter of a module with this text."""
+    """Write a module with this text, and return the adapter of a process that serves the module's object *name*."""
     (folder / "served_here.py").write_text(text)
     path = os.pathsep.join([str(folder), MUTANTS, *filter(None, [os.environ.get("PYTHONPATH")])])
     return CommandAdapter(["env", f"PYTHONPATH={path}", *SERVE, f"served_here:{name}"], 60.0, **options)
@@ -208,7 +208,7 @@ class Bare:
         (
             {"call": "all_finite", "arguments": []},
             "raised",
-            "expected a request with id, call, arguments and optionally adapter, got {",
+            "expected a request with id, call, an object of arguments, and optionally adapter, got {",
         ),
         ({"call": "x" * 10**6, "arguments": {}}, "absent", "x..."),
         ({"call": "hello", "arguments": {"protocol": "x" * 10**6}}, "unsupported", "x..."),
@@ -216,7 +216,7 @@ class Bare:
         (
             {"call": "all_finite", "arguments": {"tree": []}, "time": 1},
             "raised",
-            "expected a request with id, call, arguments and optionally adapter, got {",
+            "expected a request with id, call, an object of arguments, and optionally adapter, got {",
         ),
     ],
 )
@@ -252,7 +252,7 @@ def test_no_saved_state_runs_code(tmp_path):
 
 
 def test_a_result_that_cannot_be_encoded_is_an_error():
-    """The result is not converted."""
+    """The reply has the error of the encoding."""
     server = Server(Bare())
     arguments = {"handle": server.number("handle", object())}
     reply = server.answer(write_line({"id": 1, "call": "read_scale", "arguments": arguments}))

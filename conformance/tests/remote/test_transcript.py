@@ -7,7 +7,7 @@ from ampscale_conformance.remote import transcript
 from ampscale_conformance.remote.command_adapter import CommandAdapter, ReplayAdapter
 from ampscale_conformance.remote.transcript import Recorder, Recording
 from ampscale_conformance.run.check import check
-from remote.commands import PLAIN, RULE, RUNS, script, verdicts, without_times
+from remote.commands import CASES, PLAIN, RULE, script, verdicts, without_times
 from remote.fakes import LONG
 
 
@@ -27,27 +27,27 @@ def test_a_replay_repeats_the_timeout_of_a_case(tmp_path):
     """The recording includes the time limit of the case, which is shorter than the time limit of a reply."""
     hang = f'time.sleep({LONG}) if r["call"] == "update" else {{"id": n, "result": 0}}'
     with script(hang, seconds=LONG, record=tmp_path / "recording") as adapter:
-        report = check(adapter, cases=RUNS[:1], seconds=0.5)
+        report = check(adapter, cases=CASES[:1], seconds=0.5)
     with ReplayAdapter(tmp_path / "recording") as replayed:
-        assert without_times(check(replayed, cases=RUNS[:1])) == without_times(report)
+        assert without_times(check(replayed, cases=CASES[:1])) == without_times(report)
     assert verdicts(report) == ["timeout"]
 
 
 def test_a_replay_of_another_run_reports_the_line(tmp_path):
     """All later requests fail too. A truncated recording can be replayed up to its end."""
     with CommandAdapter(PLAIN, record=tmp_path / "recording") as adapter:
-        check(adapter, cases=RUNS[:1])
+        check(adapter, cases=CASES[:1])
     with ReplayAdapter(tmp_path / "recording") as replayed:
-        report = check(replayed, cases=[RUNS[1], *RUNS])
+        report = check(replayed, cases=[CASES[1], *CASES])
     assert verdicts(report) == ["protocol-error"] * 4
     assert f"{tmp_path / 'recording'}:5 belongs to another run: expected " in report.results[0].message
     assert "got {'request': " in report.results[0].message
     with ReplayAdapter(tmp_path / "recording") as replayed:
-        assert verdicts(check(replayed, cases=RUNS[:1] * 2)) == ["pass", "protocol-error"]
+        assert verdicts(check(replayed, cases=CASES[:1] * 2)) == ["pass", "protocol-error"]
     lines = (tmp_path / "recording").read_text().splitlines(keepends=True)
     (tmp_path / "recording").write_text("".join(lines[:11]) + lines[11][:20])  # as a killed process leaves it
     with ReplayAdapter(tmp_path / "recording") as replayed:
-        report = check(replayed, cases=RUNS[:1])
+        report = check(replayed, cases=CASES[:1])
     assert verdicts(report) == ["protocol-error"]
     assert "recording:12 belongs to another run: expected a reply, got the end of the file" in report.results[0].message
 
@@ -77,7 +77,7 @@ def test_a_recording_keeps_every_byte(tmp_path):
     ],
 )
 def test_an_invalid_recording_is_rejected(text, message, tmp_path):
-    """The message has the line."""
+    """The message has the file, and the expected and the actual first line."""
     (tmp_path / "recording").write_text(text)
     with pytest.raises(ValueError, match=message):
         ReplayAdapter(tmp_path / "recording")

@@ -22,7 +22,7 @@ def chromium():
     return webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
 
 
-LATE = "#case=trace-gggg&implementation=late-1.0"  # link to a failed result
+LINK_TO_A_FAILURE = "#case=trace-gggg&implementation=late-1.0"
 NETWORK = ("requestWillBeSent", "loadingFailed")
 
 
@@ -57,7 +57,7 @@ class Browser:
         return self.driver.execute_script(f"{finders} {texts} return {expression}", *arguments)
 
     def open(self, case, implementation):
-        """Open the details of a result and return their text."""
+        """Open the details of a result, or of a case or an implementation if the other argument is None; return their text."""
         return self.eval(
             "open({case: arguments[0], implementation: arguments[1]}) ?? $('dialog').textContent", case, implementation
         )
@@ -100,12 +100,17 @@ class Browser:
         """Return the cases that the matrix shows."""
         return self.eval("$$('tr.case th button').map((button) => button.dataset.case)")
 
+    def discard_logs(self):
+        """Discard all messages and requests, so that `errors` and `requests` return later ones only."""
+        self.errors()
+        self.requests()
+
     def errors(self):
-        """Return new messages of the console."""
+        """Return the messages of the console since the last call."""
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
     def requests(self):
-        """Return new requested addresses, except those that the page's policy blocked."""
+        """Return the addresses requested since the last call, except those that the page's policy blocked."""
         events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
         events_of = {name: [params["params"] for params in events if params["method"] == f"Network.{name}"] for name in NETWORK}
         blocked = {params["requestId"] for params in events_of["loadingFailed"] if params.get("blockedReason") == "csp"}

@@ -16,7 +16,7 @@ def browser():
 
 @pytest.fixture(scope="session")
 def page(tmp_path_factory):
-    """Return a function that writes the page of some reports."""
+    """Return a function that writes the page of some reports and returns its path."""
 
     def write(*reports):
         file = tmp_path_factory.mktemp("page") / "page.html"

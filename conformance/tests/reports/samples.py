@@ -82,13 +82,14 @@ class Fixed(Conforming):
         raise Unsupported("its constants are fixed")
 
 
-def run_case(id: str, clause: str, signs: str, *needs: str, **settings: Any) -> Case:
+def trace_case(id: str, clause: str, signs: str, *needs: str, **settings: Any) -> Case:
     """Return a case that updates a scaler along *signs*, with one "+" (finite) or "-" (overflow) for each step."""
     run = partial(_run, signs=signs, settings=settings)
     return Case(id, clause, 0, "off by one: a window is longer or shorter than its interval", run, frozenset(needs))
 
 
 def _run(subject, signs, settings):
+    """Update a scaler along *signs*, and compare its scale after each step, up to an error of the published scaler."""
     rule = subject.rule(**settings)
     expected = trajectory(rule, [sign == "+" for sign in signs])
     handle = subject.create(rule)
@@ -104,6 +105,7 @@ def _run(subject, signs, settings):
 
 
 def _trees(subject):
+    """Scale and check a tree with arrays of three dtypes and an infinity."""
     tree = {
         "weights": [array("float16", [1.5, -0.0, 6e-8]), array("bfloat16", [3.0])],
         "bias": (array("float32", [0.1, np.inf]),),
@@ -115,14 +117,14 @@ def _trees(subject):
 
 TREES = Case("trees-are-scaled", "SCALING-scale", 1, "shape: a leaf is lost", _trees)
 MACHINE_CLAUSES = [clause for clause in clauses() if clause.startswith("MACHINE")]
-RUNS = tuple(
-    run_case("trace-" + "".join(signs).translate({ord("+"): "g", ord("-"): "o"}), clause, "".join(signs), growth_interval=2)
+CASES = tuple(
+    trace_case("trace-" + "".join(signs).translate({ord("+"): "g", ord("-"): "o"}), clause, "".join(signs), growth_interval=2)
     for signs, clause in zip(product("+-", repeat=4), MACHINE_CLAUSES, strict=False)
 )
 
 
-def report_of(adapter: Any, cases=(*RUNS, TREES)) -> Report:
-    """Run the suite, by default on a few small cases."""
+def report_of(adapter: Any, cases=(*CASES, TREES)) -> Report:
+    """Return the report of a run, by default of a few small cases."""
     return check(adapter, cases=cases)
 
 
@@ -132,7 +134,7 @@ def to_dict(report: Report) -> dict[str, Any]:
 
 
 def report_dict(adapter: Any) -> dict[str, Any]:
-    """Run the suite, and return the JSON object of its report."""
+    """Return the JSON object of the report of a few small cases."""
     return to_dict(report_of(adapter))
 
 
@@ -147,7 +149,7 @@ def every_verdict(**members: Any) -> Report:
 
 def thirty_reports() -> list[dict[str, Any]]:
     """
-    Return reports on thirty implementations and 130 cases, with transcripts. Some implementations fail cases.
+    Return reports on thirty implementations and 130 cases, as JSON objects with transcripts. Some implementations fail cases.
 
     To save time, six reports are repeated five times. All failures in the last of the six are expected.
     """
@@ -156,7 +158,7 @@ def thirty_reports() -> list[dict[str, Any]]:
     for number, signs in zip(range(130), product("+-", repeat=8), strict=False):
         needs = ["resume"] if number % 9 == 4 else []
         name, clause = f"trace-{number:03d}-in-eight-steps", clause_ids[number % len(clause_ids)]
-        cases.append(run_case(name, clause, "".join(signs), *needs, growth_interval=1 + number % 4))
+        cases.append(trace_case(name, clause, "".join(signs), *needs, growth_interval=1 + number % 4))
     adapters = zip([Conforming, Infinite, Late] * 2, [[], ["resume"]] * 3, sorted(PRESETS), strict=False)
     reports = [
         report_of(adapter(f"{name}-scaler", name, 1, capabilities, url="https://example.org"), cases)

@@ -28,7 +28,7 @@ class State:
 
 
 class GrowsLate(Adapter):
-    """Adapter that updates its handle in place and grows one step late."""
+    """Adapter that grows one step late. A finite step changes its handle in place, and an overflow returns a new one."""
 
     info = ImplementationInfo(name="late", version="1.0", level=1, capabilities={"resume", "float16"})
 

@@ -57,7 +57,7 @@ def test_elements_have_the_usual_children_and_attributes(report):
 
 
 def test_each_verdict_has_its_element():
-    """A pass has no element. Unsupported and expected results are skipped, and an unexpected pass is a failure."""
+    """A pass has no element. Unsupported cases and expected failures are skipped, and an unexpected pass is a failure."""
     assert tags_by_case(samples.every_verdict()) == {
         "case-pass": [],
         "case-fail": ["failure"],

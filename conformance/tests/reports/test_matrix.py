@@ -15,7 +15,7 @@ from ampscale import LossScaleRule, __version__
 
 ANY = samples.to_dict(samples.every_verdict())["results"][0]
 PASSED = Result("MACHINE-max-scale", "a", Verdict.PASS)
-RUNS = ("runs", "expected", "got")
+KEYS_OF_RUNS = ("runs", "expected", "got")
 REPORTS = [samples.report_dict(adapter) for adapter in (samples.Conforming(), samples.Late("late"), samples.Raising("raising"))]
 
 
@@ -25,10 +25,10 @@ def report_of(*results, **members):
 
 
 def expanded(value):
-    """Return a shortened value as reports write it."""
+    """Return a shortened value of the matrix in the full form that reports have."""
     if isinstance(value, dict):
         return {
-            ("bits" if key == "runs" else key): expanded_runs(item) if key in RUNS else expanded(item)
+            ("bits" if key == "runs" else key): expanded_runs(item) if key in KEYS_OF_RUNS else expanded(item)
             for key, item in value.items()
         }
     if isinstance(value, list):
@@ -37,6 +37,7 @@ def expanded(value):
 
 
 def expanded_runs(runs):
+    """Return the items of runs, each written as [times, items]."""
     return [expanded(item) for times, items in runs for item in items * times]
 
 
@@ -141,14 +142,18 @@ def test_implementations_have_unique_ids():
 
 
 def test_totals_are_recounted():
-    """The last report determines the fault that a case detects. There may be no report."""
+    """The totals in a report are ignored. There may be no report."""
     report = samples.to_dict(samples.every_verdict()) | {"ok": True, "counts": {"pass": 9}}
     (implementation,) = matrix.of([report]).implementations
     assert not implementation["ok"]
     assert implementation["counts"] == {str(verdict): 1 for verdict in Verdict}
+    assert matrix.of([]).implementations == []
+
+
+def test_the_last_report_determines_the_fault_that_a_case_detects():
+    """Versions of the suite may describe the fault differently."""
     old, new = (report_of(replace(PASSED, catches=fault)) for fault in ("old", "new"))
     assert matrix.of([old, new]).cases["a"]["catches"] == "new"
-    assert matrix.of([]).implementations == []
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def data_of(text):
 
 
 def test_the_data_is_the_matrix():
-    """No text can close the element or open a comment, and all can be encoded as UTF-8."""
+    """No text closes the element of the data or opens a comment, and the page can be encoded as UTF-8."""
     data = parts(PAGE)[0][1]
     assert json.loads(data) == json.loads(FEW.to_json())
     assert not set("<>&") & set(data)
@@ -52,7 +52,7 @@ def test_the_policy_allows_only_the_script_and_the_style(text):
     """The hashes are those of the two elements."""
     (style, _, script), remainder = parts(text)
     (policy,) = re.findall(r'<meta http-equiv="Content-Security-Policy" content="(.*)">', remainder)
-    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (script, style)]
+    hashes = [base64.b64encode(hashlib.sha256(element.encode()).digest()).decode() for element in (script, style)]
     assert policy == "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'".format(*hashes)
 
 

@@ -105,7 +105,7 @@ def test_cases_and_implementations_have_details(browser, page_of_six):
 @pytest.mark.parametrize(
     ("fragment", "title", "text"),
     [
-        (browsing.LATE, "trace gggg", "after step 2"),
+        (browsing.LINK_TO_A_FAILURE, "trace gggg", "after step 2"),
         ("#case=trace-gggg", "trace gggg", "Results"),
         ("#implementation=late-1.0", "late", "9 of 17 passed"),
         ("#case=trace-gggg&implementation=unknown", "Not in this matrix", "trace-gggg unknown"),
@@ -124,7 +124,7 @@ def test_the_address_is_that_of_the_open_details(browser, page_of_six):
     """Changing the address opens other details, and closing the details clears the address."""
     browser.show(page_of_six)
     browser.click(browsing.cell("trace-gggg", "late-1.0"))
-    assert browser.eval("location.hash") == browsing.LATE
+    assert browser.eval("location.hash") == browsing.LINK_TO_A_FAILURE
     browser.driver.execute_script("location.hash = 'case=trace-gggo&implementation=infinite-1.0'")
     browser.wait_until("$('#details-title').textContent === 'trace gggo'")
     browser.press("escape")
@@ -142,18 +142,18 @@ def test_the_plot_has_a_point_for_each_scale(browser, page_of_six):
     marks = ["circle.expected", "circle.got", ".band", ".sign", "line.divergence", "circle.divergent", ".rule"]
     assert browser.eval("arguments[0].map((css) => $$(`.trajectory ${css}`).length)", marks) == [5, 5, 1, 4, 1, 1, 4]
     positions = "[...css].map((one) => ['cx', 'cy', 'x1', 'y1'].map((name) => Number(one.getAttribute(name))))"
-    points, (difference,), (divergence,), rules = (
+    points, (divergent_point,), (divergence_line,), rules = (
         browser.eval(positions.replace("css", f"$$('.trajectory {css}')"))
         for css in ("circle.expected", "circle.divergent", "line.divergence", ".rule")
     )
-    assert divergence[2] == difference[0] == points[4][0]
+    assert divergence_line[2] == divergent_point[0] == points[4][0]
     # 2^10, 2^10, 2^9, 2^9, 2^10: on the lines of these powers, which lie equally far apart.
     lines = [rule[3] for rule in rules]
     heights = [point[1] for point in points]
     assert [low - high for low, high in pairwise(lines)] == pytest.approx([lines[0] - lines[1]] * 3)
     assert lines[0] > lines[1]
     assert heights == [lines[2], lines[2], lines[1], lines[1], lines[2]]
-    assert difference[1] == lines[1]
+    assert divergent_point[1] == lines[1]
     assert browser.eval("texts('.trajectory .tick')") == ["2⁸", "2⁹", "2¹⁰", "2¹¹", "0", "1", "2", "3", "4"]
     text = (
         "The scale over 4 steps, 1 overflow. First difference after step 3 (counted from 0): expected 1024 = 2¹⁰, got 512 = 2⁹."

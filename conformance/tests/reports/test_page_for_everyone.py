@@ -62,7 +62,7 @@ def test_details_open_and_close_by_keyboard_and_mouse(browser, page_of_six):
     ActionChains(browser.driver).move_by_offset(40, 400).click().perform()
     assert browser.wait_until_closed() == CELL
     for fragment, expected in [("", CELL), ("&chapter=scaling", "pass: trees are scaled, conforming 1.0")]:
-        browser.show(page_of_six, f"{browsing.LATE}{fragment}")
+        browser.show(page_of_six, f"{browsing.LINK_TO_A_FAILURE}{fragment}")
         browser.press("escape")
         assert browser.wait_until_closed() == expected
 
@@ -145,7 +145,7 @@ def test_every_text_has_enough_contrast(browser, page_of_six, scheme):
 @pytest.mark.parametrize(("preference", "animation"), [("reduce", "none"), ("no-preference", "slide-in")])
 def test_reduced_motion_disables_the_animation(browser, page_of_six, preference, animation):
     """Without this preference, details slide in."""
-    browser.show(page_of_six, browsing.LATE, prefers_reduced_motion=preference)
+    browser.show(page_of_six, browsing.LINK_TO_A_FAILURE, prefers_reduced_motion=preference)
     assert browser.eval("getComputedStyle($('dialog')).animationName") == animation
 
 
@@ -158,7 +158,7 @@ def test_the_page_can_be_printed(browser, page_of_thirty, page_of_six):
     assert browser.eval("getComputedStyle($('#matrix')).overflow") == "visible"
     assert browser.eval("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert browser.eval("$('table').offsetWidth") <= 1040
-    browser.show(page_of_six, browsing.LATE)
+    browser.show(page_of_six, browsing.LINK_TO_A_FAILURE)
     browser.send_command("Emulation.setEmulatedMedia", media="print")
     assert not browser.eval("$('main').checkVisibility()")
     assert browser.eval("$('dialog').checkVisibility()")
@@ -166,7 +166,7 @@ def test_the_page_can_be_printed(browser, page_of_thirty, page_of_six):
 
 def test_an_empty_matrix_has_a_page(browser, page):
     """The page shows that no case matches, and the console has no error."""
-    browser.errors()
+    browser.discard_logs()
     browser.show(page())
     assert browser.errors() == []
     assert "No case matches" in browser.eval("$('#matrix').textContent")

@@ -12,7 +12,7 @@ CELL = browsing.cell("trace-gggg", "late-1.0")
 def test_the_page_requests_the_file_only(browser, which, request):
     """Opening details requests nothing, and the console has no errors."""
     file = request.getfixturevalue(which)
-    browser.errors(), browser.requests()
+    browser.discard_logs()
     browser.show(file)
     browser.press("tab")
     browser.click("td.cell button")
@@ -23,7 +23,7 @@ def test_the_page_requests_the_file_only(browser, which, request):
 
 def test_a_committed_page_has_its_style_and_matrix(browser, committed):
     """The policy of the page blocks neither its style nor its script."""
-    browser.errors()
+    browser.discard_logs()
     browser.show(committed)
     assert browser.errors() == []
     assert browser.eval("getComputedStyle(document.body).backgroundColor") == "rgb(251, 251, 249)"
@@ -33,7 +33,7 @@ def test_a_committed_page_has_its_style_and_matrix(browser, committed):
 def test_the_policy_blocks_injected_content(browser, page_of_six):
     """The injected content is a script, an image and a request."""
     browser.show(page_of_six)
-    browser.requests()
+    browser.discard_logs()
     browser.driver.execute_script(
         "document.body.append(Object.assign(document.createElement('script'), {textContent: 'window.broken = true'}));"
         "document.body.append(Object.assign(new Image(), {src: 'http://127.0.0.1:9/x.png'}));"

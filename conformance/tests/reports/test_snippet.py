@@ -20,16 +20,19 @@ START = trace("MACHINE-state/start", "", "start: another")
 
 
 def case_of(function, clause="SCALING-scale"):
+    """Return a case that calls a function."""
     return Case("named", clause, 0, "fault: what it does", function)
 
 
 def failure(case, adapter, verdict=Verdict.FAIL):
+    """Run a case, check its verdict, and return its result."""
     result = run(case, adapter)
     assert result.verdict is verdict, result.message
     return result
 
 
 def script_of(case, adapter, verdict=Verdict.FAIL):
+    """Return the script that reproduces the failure of a case."""
     return snippet_of(failure(case, adapter, verdict), adapter)
 
 
@@ -47,10 +50,10 @@ def strip_future(script):
     return script.replace("from __future__ import annotations\n", "").replace(": LossScaleRule", "")
 
 
-def scale_twice(subject, scale=2.0**4):
-    handle = subject.create(subject.rule(init_scale=scale))
-    got = subject.scale(handle, [ONE])
-    subject.expect_same(got, [Bits("float16", (2,), (0x4C01, 0x7C00))], "scale")
+def expect_another_product(subject):
+    """Expect a product that differs from the correct one in the last bit."""
+    handle = subject.create(subject.rule(init_scale=16.0))
+    subject.expect_same(subject.scale(handle, [ONE]), [Bits("float16", (2,), (0x4C01, 0x7C00))], "scale")
 
 
 @pytest.mark.parametrize("adapter", [GrowsLate(), ScaleAsFloat64()], ids=["in-place", "subclass"])
@@ -64,7 +67,7 @@ def test_the_script_of_a_trace_fails_with_the_same_message(adapter):
 
 
 def test_a_script_contains_what_its_methods_refer_to():
-    """A script has a header, functions, decorators, comments, and a loop for repeated steps, and nothing else."""
+    """A script has a header, a loop for repeated steps, and only those definitions that its methods need, with comments."""
     script = script_of(WINDOW, GrowsLate())
     assert script.startswith("# late 1.0, and MACHINE-growth-window of ampscale's specification:\n# The scale grows in")
     parts = ["# Detects: late: by one step\n", "@dataclass\nclass State:", "def doubled(", "LATE = 1"]
@@ -75,8 +78,8 @@ def test_a_script_contains_what_its_methods_refer_to():
 
 
 def test_arrays_are_written_as_values():
-    """A wrong float16 product is reproduced."""
-    script = script_of(case_of(scale_twice), GrowsLate())
+    """The script reproduces a difference in the last bit of a float16 product."""
+    script = script_of(case_of(expect_another_product), GrowsLate())
     assert "np.array([1.0, inf], np.float16)" in script
     assert "from math import inf" in script
     assert reproduced(script)

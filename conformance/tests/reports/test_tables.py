@@ -13,6 +13,7 @@ from ampscale import LossScaleRule
 
 
 def expanded(encoded):
+    """Return the items of runs."""
     return [item for times, items in encoded for item in items * times]
 
 

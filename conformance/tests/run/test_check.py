@@ -121,7 +121,7 @@ def test_an_endless_method_times_out(hanging):
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
 def test_an_interrupt_propagates(interrupt):
-    """Any other error fails its own case only."""
+    """Any other error affects only its own case."""
     with pytest.raises(interrupt):
         check(with_methods(update=raising(interrupt())), cases=[doubles])
     broken = Case("breaks", "MACHINE-state", 0, "x: y", lambda subject: subject.call("update", None, True))
@@ -204,7 +204,7 @@ def report_of(*verdicts):
 
 
 def test_a_report_is_ok_unless_a_verdict_is_bad():
-    """Passed, unsupported and expected results are ok. Verdicts are counted in a fixed order."""
+    """Passes, unsupported cases and expected failures are ok. Verdicts are counted in a fixed order."""
     for verdict in Verdict:
         ok = verdict in ("pass", "unsupported", "xfail")
         assert report_of("pass", verdict).ok is ok

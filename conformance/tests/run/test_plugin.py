@@ -42,12 +42,13 @@ THIRD = "grows-in-the-third-step"
 
 
 def entry(case, reason="x"):
+    """Return an expected failure as TOML."""
     return f'[[expect]]\ncase = "{case}"\nverdict = "fail"\nreason = "{reason}"\n'
 
 
 @pytest.fixture
 def folder(tmp_path):
-    """Create a folder that contains an adapter only."""
+    """Create a folder that contains only the module with the adapters."""
     (tmp_path / "strange.py").write_text(MODULE)
     return tmp_path
 
@@ -175,9 +176,9 @@ ADAPTER = ["--ampscale-adapter", "strange:CONFORMING"]
         (["--ampscale-level", "0"], MISSING),
         (["test_all.py"], MISSING),
         (["--ampscale-adapter", "strange:WRONG"], "strange:WRONG: module strange has no WRONG; it has Plain, Conforming, Late"),
-        ([*ADAPTER, "--ampscale-level", "7"], "level must be from 0 to 5, got 7"),
-        ([*ADAPTER, "--ampscale-level", "top"], "level must be from 0 to 5, got 'top'"),
-        ([*ADAPTER, "--ampscale-seconds", "long"], "could not convert string to float: 'long'"),
+        ([*ADAPTER, "--ampscale-level", "7"], "level must be an int from 0 to 5, or 'L0' to 'L5', got 7"),
+        ([*ADAPTER, "--ampscale-level", "top"], "level must be an int from 0 to 5, or 'L0' to 'L5', got 'top'"),
+        ([*ADAPTER, "--ampscale-seconds", "long"], "argument --ampscale-seconds: invalid float value: 'long'"),
         ([*ADAPTER, "--ampscale-expect", "absent.toml"], "absent.toml"),
     ],
 )

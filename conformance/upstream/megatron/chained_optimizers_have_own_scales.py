@@ -21,7 +21,7 @@ class OnTheCPU(torch.overrides.TorchFunctionMode):
 
 def optimizer_over(parameter):
     config = OptimizerConfig(optimizer="sgd", lr=1.0, fp16=True, clip_grad=0.0)
-    scaler = DynamicGradScaler(4.0, 1.0, 2.0, 0.5, 1000, hysteresis=1)  # as get_megatron_optimizer does, one for each
+    scaler = DynamicGradScaler(4.0, 1.0, 2.0, 0.5, 1000, hysteresis=1)  # one per optimizer, as get_megatron_optimizer creates
     optimizer = Float16OptimizerWithFloat16Params(torch.optim.SGD([parameter], lr=1.0), config, scaler, lambda *_: None)
     optimizer.grad_stats_parallel_group = parallel_state.get_model_parallel_group()
     return optimizer

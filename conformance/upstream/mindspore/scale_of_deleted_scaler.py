@@ -1,4 +1,4 @@
-"""Unscale two numbers of tensors by a new scaler, after many others with another scale were deleted."""
+"""Unscale lists of one and of two tensors by new scalers, after many with another scale were deleted."""
 
 from mindspore import Tensor, amp
 

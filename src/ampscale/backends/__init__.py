@@ -1,8 +1,8 @@
 """
 Backends: one implementation of the `Backend` protocol per array library.
 
-`get_backend` returns the backend that an array belongs to. This package imports an array library only if the program has imported
-it before, or selects its backend by name.
+`get_backend` returns the backend that an array belongs to. Except for NumPy, this package imports an array library only if the
+program has imported it before, or selects its backend by name.
 """
 
 from .choice import get_backend, get_namespace, use_backend

@@ -79,7 +79,7 @@ def get_backend(tree: Tree, **others: Tree) -> Backend:
 
     Raises:
         TypeError: The arrays come from more than one library or device, or a leaf is not an array.
-        RuntimeError: The backend that an installed package provides for these arrays fails to load.
+        RuntimeError: Only the generic backend owns the arrays, and a backend whose library has been imported fails to load.
         ValueError: *tree* contains no arrays, and the configured backend cannot be used.
 
     Spec: BACKENDS-arrays-decide, BACKENDS-failure-reported, SCALING-mixed-rejected.
@@ -99,7 +99,7 @@ def use_backend(name: str) -> Choice:
     The choice belongs to the current context of `contextvars`: other threads and asyncio tasks are not affected.
 
     Args:
-        name: One of `list_backends()`. Its library is imported.
+        name: One of `list_backends()`. The library of this backend is imported.
 
     Returns:
         A context manager that returns the Array API namespace of the backend, and restores the previous choice on exit.

@@ -120,13 +120,13 @@ def load(
     """
     if rule is not None and not isinstance(rule, LossScaleRule):
         raise TypeError(f"rule must be a LossScaleRule or None, got {type(rule).__name__}")
-    source = _get_format(format)
-    path, entries = find(source, mapping, at)
-    invalid = [key for key in settings or {} if key not in source.settings or key in entries]
+    source_format = _get_format(format)
+    path, entries = find(source_format, mapping, at)
+    invalid = [key for key in settings or {} if key not in source_format.settings or key in entries]
     if invalid:
-        expected = f"some of {list(source.settings)} that are not in the mapping"
+        expected = f"some of {list(source_format.settings)} that are not in the mapping"
         raise ValueError(f"settings of {format} must be {expected}, got {excerpt(invalid)}")
-    return replace(source.load({**entries, **(settings or {})}, rule), at=path)
+    return replace(source_format.load({**entries, **(settings or {})}, rule), at=path)
 
 
 def save(format: str, checkpoint: Checkpoint) -> Saved:

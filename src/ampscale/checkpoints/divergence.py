@@ -77,9 +77,9 @@ def steps_to_growth(checkpoint: Checkpoint) -> int | None:
     state, steps, visited = start, 0, set[LossScaleState]()
     while state not in visited:
         visited.add(state)
-        for run in (1, _idle_steps(rule, state) - 1):
-            if run > 0:
-                steps, state = steps + run, _after_finite(rule, state, run) or state  # a finite step never raises
+        for count in (1, _idle_steps(rule, state) - 1):
+            if count > 0:
+                steps, state = steps + count, _after_finite(rule, state, count) or state  # a finite step never raises
             if state.scale > start.scale:
                 return steps
     return None
@@ -107,24 +107,24 @@ def _edges(source: LossScaleRule, target: LossScaleRule, pair: Pair) -> list[Edg
     """
     Return the edges from *pair*: one for an overflow, and one for finite steps.
 
-    The latter is a single finite step, or after an idle step, all finite steps up to the next growth.
+    The edge for finite steps is one step; after an idle step, it is all idle steps before the next growth.
     """
     if pair == _ONE_RAISED:
         return [Edge(Run(".", 1), _ONE_RAISED)]
     if pair.source is None or pair.target is None:  # both scalers have raised an error, so that the run ends
         return []
     idle = min(_idle_steps(source, pair.source), _idle_steps(target, pair.target))
-    run = max(idle, 1) if pair.counting else 1
+    count = max(idle, 1) if pair.counting else 1
     overflow = _pair(_after(source, pair.source, False), _after(target, pair.target, False))
-    finite = _pair(_after_finite(source, pair.source, run), _after_finite(target, pair.target, run), counting=idle > 0)
-    return [Edge(Run("x", 1), overflow), Edge(Run(".", run), finite)]
+    finite = _pair(_after_finite(source, pair.source, count), _after_finite(target, pair.target, count), counting=idle > 0)
+    return [Edge(Run("x", 1), overflow), Edge(Run(".", count), finite)]
 
 
 def _pair(source: LossScaleState | None, target: LossScaleState | None, counting: bool = False) -> Pair:
     return _ONE_RAISED if (source is None) != (target is None) else Pair(source, target, counting)
 
 
-# Patterns of overflows that soon drive the scales to their bounds: always, never, and never twice in a row.
+# Patterns that soon drive the scales to their bounds: an overflow at every step, at no step, and after each idle step.
 OVERFLOW_PATTERNS: tuple[Callable[[Pair], bool], ...] = (lambda _: True, lambda _: False, lambda pair: pair.counting)
 
 
@@ -168,12 +168,10 @@ def _evaluate(graph: Graph[Pair], edges_of: Callable[[Pair], list[Edge[Pair]]]) 
     return Divergence(first, _max_differing_steps(graph) if searched is None else None, searched=searched)
 
 
-def _pattern_edge(
-    edges_of: Callable[[Pair], list[Edge[Pair]]], overflows: Callable[[Pair], bool], pair: Pair
-) -> list[Edge[Pair]]:
-    """Return the edge of an overflow if the pattern has an overflow at this pair, otherwise the edge of finite steps."""
+def _pattern_edge(edges_of: Callable[[Pair], list[Edge[Pair]]], pattern: Callable[[Pair], bool], pair: Pair) -> list[Edge[Pair]]:
+    """Return only the edge of an overflow if *pattern* is True for *pair*, otherwise only the edge of finite steps."""
     edges = edges_of(pair)
-    return edges[:1] if overflows(pair) else edges[1:]
+    return edges[:1] if pattern(pair) else edges[1:]
 
 
 def _endless(graph: Graph[Pair]) -> tuple[RunLengths, RunLengths] | None:
@@ -196,7 +194,7 @@ def _shortest_cycle(graph: Graph[Pair], component: set[Pair], pair: Pair) -> Run
 
 
 def _max_differing_steps(graph: Graph[Pair]) -> int:
-    """Return the maximum number of steps in which the scales differ, for a complete graph whose cycles have no differing pair."""
+    """Return the maximum number of steps with different scales, for a fully explored graph without differing pairs on cycles."""
     maxima = dict[Pair, int]()  # result for the part of the graph that can be reached from a pair
     for component in components(graph):
         edges = [(pair, *edge) for pair in component for edge in graph.edges[pair] if edge.to not in component]

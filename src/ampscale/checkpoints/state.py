@@ -60,7 +60,9 @@ def check_reachable(rule: LossScaleRule, state: LossScaleState) -> None:
     if state.window_steps is not None:
         # The count of overflows can exceed `window_steps` if a growth or a backoff begins a window without resetting this count.
         is_reset = "backoff" in rule.reset_bad_steps_on and {"growth", "finite"} & set(rule.reset_bad_steps_on)
-        most_bad_steps, reason = state.window_steps if is_reset else state.bad_steps, "window_steps counts all steps"
+        most_bad_steps, reason = 2**31 - 1, "it is an int32"
+        if is_reset:
+            most_bad_steps, reason = state.window_steps, "window_steps counts all steps"
     if not 0 <= state.bad_steps <= most_bad_steps:
         raise ValueError(f"the count of overflows must be from 0 to {most_bad_steps}, since {reason}, got {state.bad_steps}")
     counted = state.good_steps != rule.initial_good_steps and not rule.block_at_bounds

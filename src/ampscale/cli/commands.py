@@ -48,7 +48,11 @@ class Command(click.Command):
 
 
 class Name(click.ParamType):  # type: ignore[type-arg]  # older releases of click take no argument here
-    """Parameter type for one of several known names. Errors call it *name*, such as "format", and suggest the nearest one."""
+    """
+    Parameter type for one of several known names. Errors call the parameter *name*, such as "format".
+
+    An error suggests the nearest known name or, if none is near, ends with *otherwise*; by default with all known names.
+    """
 
     def __init__(self, name: str, known: Iterable[str], otherwise: str = "") -> None:
         self.name, self.known = name, tuple(known)

@@ -58,8 +58,8 @@ def convert(
     megatron, deepspeed, deepspeed_fp16_optimizer, keras, flax, jmp.
 
     The command prints the entries for the target, unless --out is given, and a report: what was carried over, assumed and
-    dropped, which arguments the target requires, and how far the two scales can diverge over all overflow traces. --set specifies
-    constants that IN does not contain, under the names of the source: --set period=500 for jmp.
+    dropped, which arguments the target requires, and from when and in how many steps the two scales can differ, over all overflow
+    traces. --set specifies constants that IN does not contain, under the names of the source: --set period=500 for jmp.
     """
     with usage_errors(ImportError, TypeError):
         entries = checkpoints.read_file(file)
@@ -144,7 +144,7 @@ def _lines(source: str, target: str, report: ConversionReport) -> Iterator[str]:
 
 
 def _growth(source: int | None, target: int | None) -> str:
-    """Describe when the target's scale grows next, and how many steps this is later or earlier than in the source."""
+    """Describe the next growths of the source and the target, given the number of finite steps to each; None for never."""
     if source is None and target is None:
         return "without overflows neither scale grows"
     if source is None or target is None:

@@ -10,6 +10,7 @@ import click
 from ..core.statistics import LOWEST
 from ..diagnostics.records import Histogram, TensorStatistics, histograms_of, statistics_of
 from ..diagnostics.suggest import suggest
+from ..diagnostics.window import LARGEST_EXPONENT
 from ..functional import exponent_histogram, measure
 from .commands import JSON, Command, examples, usage_errors
 from .describe import counted, exact, fold, percent
@@ -109,7 +110,7 @@ def _verdict(rows: Sequence[Row], scale: float, share: float) -> tuple[str, str]
     nonzero, lost = sum(row.nonzero for row in rows), sum(row.statistics.underflows for row in rows)
     if not nonzero:
         return "zero", f"All values are zero{at}; if the true gradients are not, the scale is too small."
-    if max(row.statistics.largest for row in rows) > 15:
+    if max(row.statistics.largest for row in rows) > LARGEST_EXPONENT:
         worst = max(rows, key=lambda row: row.statistics.largest)
         return "overflow", f"Overflow{at}: {worst.name} has values beyond the range of float16."
     if lost > share * nonzero:

@@ -10,15 +10,16 @@ from zipfile import BadZipFile, ZipFile
 import numpy as np
 
 from ..checkpoints.files import safetensors
-from ..files import check_regular
+from ..files import check_before_opening
 from ..parsing import MOST_ENTRIES, cut, excerpt
 
 LARGEST_ARRAY = 2**33  # bytes of an array in memory; a compressed entry of an archive can expand a thousand times
 LONGEST_HEADER = 10_000  # bytes of the header of an array in an archive
+_HEADER_READERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
 class Gradient(NamedTuple):
-    """One array; bfloat16 is widened to float32, which holds the same values."""
+    """One array of a file. The values of a bfloat16 array are float32, which holds the same values."""
 
     name: str
     dtype: str
@@ -32,7 +33,7 @@ def read_gradients(path: Path, progress: Callable[[float], None]) -> Iterator[Gr
 
     Args:
         path: File whose name ends in .npz or .safetensors.
-        progress: Called with the share of the arrays that have been read.
+        progress: Called with the share of the file that has been read.
 
     Raises:
         OSError: The file cannot be read.
@@ -41,7 +42,7 @@ def read_gradients(path: Path, progress: Callable[[float], None]) -> Iterator[Gr
     readers = {".npz": _from_archive, ".safetensors": _from_safetensors}
     if path.suffix not in readers:
         raise ValueError(f"{path} must end in {' or '.join(readers)}, got {excerpt(path.suffix)}")
-    check_regular(path)
+    check_before_opening(path)
     try:
         yield from readers[path.suffix](path, progress)
     except (BadZipFile, NotImplementedError, EOFError, RuntimeError) as error:
@@ -64,21 +65,26 @@ def _from_archive(path: Path, progress: Callable[[float], None]) -> Iterator[Gra
 
 
 def _array(file: Any, name: str, size: int) -> np.ndarray | None:
-    """Return the array of an entry; None if it has no floating-point numbers."""
+    """Return the array of an entry, which has *size* bytes; None if it has no floating-point numbers."""
     try:
         version = np.lib.format.read_magic(file)
-        read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
-        shape, is_fortran, dtype = read_header(file, max_header_size=LONGEST_HEADER)
-    except (ValueError, KeyError) as error:
+        if version not in _HEADER_READERS:
+            raise ValueError(f"got format {'.'.join(map(str, version))}")
+        shape, is_fortran, dtype = _HEADER_READERS[version](file, max_header_size=LONGEST_HEADER)
+    except ValueError as error:
         raise ValueError(f"{cut(name)} must be an array in NumPy's format 1.0 or 2.0: {cut(str(error))}") from None
     if dtype.kind not in "fc":
         return None
+    if any(length < 0 for length in shape):
+        raise ValueError(f"{cut(name)} must have a shape without negative lengths, got {shape}")
     expected = math.prod(shape) * dtype.itemsize
-    if expected > size or any(length < 0 for length in shape):
+    if expected > size:
         raise ValueError(f"{cut(name)} must have {expected} bytes for its shape {shape}, got fewer")
     data = file.read(expected + 1)
     if len(data) != expected:
-        raise ValueError(f"{cut(name)} must have {expected} bytes for its shape {shape}, got {len(data)}")
+        raise ValueError(
+            f"{cut(name)} must have {expected} bytes for its shape {shape}, got {'fewer' if len(data) < expected else 'more'}"
+        )
     return np.frombuffer(data, dtype).reshape(shape, order="F" if is_fortran else "C").astype(dtype.newbyteorder("="), copy=False)
 
 

@@ -140,6 +140,7 @@ def _from_text(text: str) -> Observed:
 
 
 def _from_log(source: Mapping[str, Any], resumed: bool) -> Observation:
+    """Return the steps of a log, or only its overflows if steps are not numbered, or fewer scales than overflows are known."""
     log = read_training_log(source["path"], source)
     if not resumed and any("begins after step" in note for note in log.notes):
         click.echo("the counts are assumed to be zero before the log; --resumed allows any counts", err=True)
@@ -206,7 +207,7 @@ def _table(title: str, columns: "list[Column]", explanations: Sequence[Explanati
 
 
 def _cells(explanation: Explanation) -> tuple[str, ...]:
-    inferred = "\n".join(f"{name}={_setting(explanation.settings[name])}" for name in explanation.changed) or "-"
+    inferred = "\n".join(f"{name}={_setting_text(explanation.settings[name])}" for name in explanation.changed) or "-"
     contradiction = explanation.contradiction
     if contradiction is None:
         ambiguous = "?" if explanation.ambiguous is None else f"{explanation.ambiguous:,}"
@@ -215,14 +216,18 @@ def _cells(explanation: Explanation) -> tuple[str, ...]:
     return inferred, step, *_expected_and_observed(contradiction, explanation.rejection)
 
 
-def _setting(value: Any) -> str:
+def _setting_text(value: Any) -> str:
     if isinstance(value, float) and value >= 2**13 and math.frexp(value)[0] == 0.5:
         return exact(value)
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _expected_and_observed(contradiction: Contradiction, rejection: str) -> tuple[str, str]:
-    """Return the expected scales and the observed scale, with all digits only if their short forms are equal."""
+    """
+    Return the expected scales and the observed scale as texts, with all digits only if their short forms are equal.
+
+    If no scales were compared, return the reason and "".
+    """
     if rejection or contradiction.undecided:
         return rejection or "too many states to search", ""
     for text_of in (exact, repr):

@@ -170,6 +170,7 @@ def _rule_file(text: str) -> LossScaleRule:
 
 
 def _plain(text: str) -> float:
+    """Parse a decimal or hexadecimal number without a power."""
     text = text.strip()
     if text.lower().lstrip("+-").startswith("0x"):
         return float.fromhex(text)

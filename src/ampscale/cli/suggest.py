@@ -65,7 +65,7 @@ def suggest(run: Path, share: float, as_json: bool) -> None:
         return
     click.echo(fold(interval(suggestion, share)))
     if overflow is not None and overflow <= suggestion.high:
-        click.echo(fold(f"But a step overflowed at scale {exact(overflow)}, where no histogram could be measured."))
+        click.echo(fold(f"But a step overflowed at scale {exact(overflow)}: no histogram contains its non-finite values."))
     width = max(len(result.name) for result in replays)
     click.echo(f"\n{'preset':<{width}}  {'skipped':>9}  final scale")
     for name, skipped, final_scale in replays:

@@ -13,7 +13,7 @@ import click
 import numpy as np
 
 from ..diagnostics.run_files import Run, RunReader, read_run
-from ..files import check_regular
+from ..files import check_before_opening
 from ..parsing import LONGEST_RUN
 from .commands import Command, examples, usage_errors
 from .describe import counted, exact, fold, percent
@@ -78,7 +78,7 @@ def _contents(path: Path) -> Iterator[Run | None]:
     reader, file_id = RunReader(), None
     while True:
         if path.exists():
-            check_regular(path, LONGEST_RUN)
+            check_before_opening(path, LONGEST_RUN)
             status = path.stat()
             if (status.st_dev, status.st_ino) != file_id or status.st_size < reader.bytes:
                 reader, file_id = RunReader(), (status.st_dev, status.st_ino)
@@ -90,7 +90,7 @@ def _contents(path: Path) -> Iterator[Run | None]:
 
 
 def _state(path: Path, run: Run) -> "Group":
-    """Return text about the run, and a table of the gradients that lose the largest shares at the last measured step."""
+    """Return text about the run, and a table of the first gradients by `Layer.order` at the last measured step."""
     from rich.console import Group
     from rich.text import Text
 

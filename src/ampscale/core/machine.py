@@ -34,7 +34,7 @@ class LossScaleState(NamedTuple):
 
     Args:
         scale: Factor by which the next loss is multiplied; float32 or float64, as the rule specifies.
-        good_steps: Number of finite steps since the last growth or overflow; int32.
+        good_steps: Number of finite steps counted towards the next growth; int32.
         bad_steps: Number of overflows counted towards the next backoff; int32.
         window_steps: Number of steps since the last growth or due backoff; int32. None unless the rule sets
             `overflow_tolerance`.
@@ -206,7 +206,7 @@ def check_state(state: Any) -> None:
 def _check_optional_arrays(rule: RuleConstants, state: LossScaleState) -> None:
     for name, required in (("window_steps", rule.overflow_tolerance is not None), ("pending_scale", rule.delayed_update)):
         if (getattr(state, name) is not None) != required:
-            expected = "an array" if required else "None"
+            expected = "an array or a number" if required else "None"
             raise ValueError(f"state.{name} must be {expected} for this rule; create the state with rule.init()")
 
 

@@ -184,6 +184,7 @@ def _backoff(rule: RuleConstants, constants: RoundedConstants[float]) -> Callabl
 
 
 def _rounding(rule: RuleConstants) -> Callable[[float], float]:
+    """Return the function that rounds a number to the dtype of *rule*."""
     return _to_float32 if rule.dtype == "float32" else _unchanged
 
 
@@ -196,6 +197,7 @@ def _unchanged(value: float) -> float:
 
 
 def _transition(step: Step, state: LossScaleState, finite: bool) -> tuple[LossScaleState, bool]:
+    """Do what `transition_host` does, for a state of Python numbers."""
     scale, good_steps, bad_steps, window_steps, pending = state
     new_state = step((scale, good_steps, bad_steps, window_steps or 0, scale if pending is None else pending), finite)
     if new_state is None:
@@ -207,12 +209,13 @@ def _transition(step: Step, state: LossScaleState, finite: bool) -> tuple[LossSc
 
 
 def _are_arrays(state: LossScaleState, dtype: str) -> bool:
-    """Return True if *state* consists of NumPy arrays, not of NumPy scalars, which have shape () too."""
+    """Return True if *state* consists of NumPy arrays and its scale has *dtype* and shape (). NumPy scalars do not count."""
     types = {type(value) for value in state if value is not None}
     return len(types) == 1 and _is_array(state.scale, dtype) and hasattr(state.scale, "__setitem__")
 
 
 def _is_array(value: Any, dtype: str) -> bool:
+    """Return True if *value* is a NumPy array or scalar of *dtype* and shape ()."""
     return is_numpy_array(value) and value.shape == () and value.dtype == dtype
 
 
@@ -221,7 +224,7 @@ def _is_flag(value: Any) -> bool:
 
 
 def _like(array: Array, number: float | None) -> Array:
-    """Return an array like *array* with the value *number*. Copying is faster than creating an array."""
+    """Return an array like *array* with the value *number*, or None for None. Copying is faster than creating an array."""
     if array is None:
         return None
     new = array.copy()

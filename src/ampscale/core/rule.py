@@ -26,7 +26,7 @@ class LossScaleRule(RuleConstants):
 
     Args:
         init_scale: Initial scale; positive and finite.
-        growth_factor: Factor applied when the scale grows; at least 1. With 1, the scale never grows.
+        growth_factor: Factor applied when the scale grows; at least 1. With 1, a growth does not change the scale.
         backoff_factor: Factor applied when the scale backs off; in (0, 1].
         growth_interval: Number of consecutive finite steps after which the scale grows.
         hysteresis: Number of counted overflows at which the scale backs off.

@@ -57,7 +57,7 @@ class RuleConstants:
     @property
     def backoff_divisor(self) -> float:
         """
-        Return the divisor of a backoff if `divide_on_backoff` is set: the number whose reciprocal is `backoff_factor`.
+        Return the number whose reciprocal is `backoff_factor`: the divisor of a backoff if `divide_on_backoff` is True.
 
         If several numbers have this reciprocal, return the one with the fewest decimal digits, which the user most likely wrote.
         The result can differ from `1 / backoff_factor`: in float64, 1 / (1 / 49) is not 49.
@@ -122,14 +122,14 @@ def _check_dtype(dtype: Any) -> None:
 
 def _check_factors_and_tolerance(rule: RuleConstants) -> None:
     smallest, largest = FLOATS[rule.dtype].smallest_normal, FLOATS[rule.dtype].largest
-    expected = f"a number of at least 1 that {rule.dtype} can hold"
+    expected = f"a finite number of at least 1 that {rule.dtype} can hold"
     check_number(rule.growth_factor, "growth_factor", expected, 1, largest)
     if rule.warmup_growth_factor is not None:
         check_number(rule.warmup_growth_factor, "warmup_growth_factor", expected, 1, largest)
     expected = f"a number of at most 1 and at least the smallest normal {rule.dtype}"
     check_number(rule.backoff_factor, "backoff_factor", expected, smallest, 1)
     if rule.overflow_tolerance is not None:
-        check_number(rule.overflow_tolerance, "overflow_tolerance", "a number above 0", 0, above=True)
+        check_number(rule.overflow_tolerance, "overflow_tolerance", "a positive, finite number", 0, above=True)
 
 
 def _check_reset_bad_steps_on(events: Any) -> None:
@@ -147,7 +147,8 @@ def _check_bounds(rule: RuleConstants) -> None:
             check_number(getattr(rule, name), name, expected, smallest, largest)
     low, high = rule.min_scale or 0.0, math.inf if rule.max_scale is None else rule.max_scale
     if not low <= rule.init_scale <= high:
-        raise ValueError(f"init_scale must be between min_scale {low} and max_scale {high}, got {rule.init_scale!r}")
+        bounds = f"min_scale {rule.min_scale} and max_scale {rule.max_scale}"
+        raise ValueError(f"init_scale must be between {bounds}, got {rule.init_scale!r}")
 
 
 def _check_requirements(rule: RuleConstants) -> None:

@@ -69,8 +69,8 @@ def statistics(tree: Tree) -> Array:
     """
     Return the statistics of the real numbers of each array of *tree*: int32, shape (number of arrays, 8).
 
-    The columns are `COLUMNS`: the numbers of all values, of zeros, of non-zero magnitudes below 2**-14, of those up to 2**-25, of
-    infinities, and of NaNs; and the exponents floor(log2(m)) of the smallest and the largest non-zero, finite magnitude m, or
+    The columns are `COLUMNS`: the numbers of all values, of zeros, of non-zero magnitudes below 2**-14 and of at most 2**-25,
+    of infinities, and of NaNs; and the exponents floor(log2(m)) of the smallest and the largest non-zero, finite magnitude m, or
     `NO_SMALLEST` and `NO_LARGEST`. A complex number counts as two real numbers.
 
     Raises:
@@ -225,7 +225,7 @@ def bins_of_bits(bits: Array, dtype: Any, bits_of: Callable[[Array], Array]) -> 
 
 
 def stacked(rows: list[Array], tree: Tree, columns: int) -> Array:
-    """Return *rows* as one int32 array of shape (number of rows, *columns*)."""
+    """Return *rows*, one for each array of *tree*, as one int32 array of shape (number of rows, *columns*)."""
     xp = namespace_of(tree)
     return xp.stack(rows) if rows else xp.zeros((0, columns), dtype=xp.int32, device=device_of(tree))
 

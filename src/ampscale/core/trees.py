@@ -125,7 +125,7 @@ def select(flag: Flag, new: Tree, old: Tree) -> Tree:
 
 
 def _gathered(tree: Tree, levels: int = MOST_LEVELS) -> list[Array] | None:
-    """Return the arrays of *tree*, or None if an object is neither a container, nor an array, nor None."""
+    """Return the arrays of *tree*; None if an object is neither a container, nor an array, nor None. Raise like `_walk`."""
     if tree is None:
         return []
     children = _members(tree)

@@ -120,7 +120,7 @@ def check_scalable(tree: Tree) -> None:
     if INTEGERS.isdisjoint(map(name_of, {leaf.dtype for leaf in leaves(tree)})):
         return
     path, dtype = next((path, dtype) for path, leaf in leaves_with_paths(tree) if (dtype := name_of(leaf.dtype)) in INTEGERS)
-    raise TypeError(f"{path} must be floating-point or complex to be scaled, got {dtype}")
+    raise TypeError(f"{path} must be floating-point or complex, got {dtype}")
 
 
 def check_out(out: Tree, tree: Tree) -> None:

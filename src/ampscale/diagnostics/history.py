@@ -23,7 +23,8 @@ class Limits:
         stall_after: Number of skipped steps in a row after which a run counts as stalled. While the scale backs off, only the
             steps that lower it are counted.
         stall_window: Number of latest steps in which skipped steps are counted.
-        stall_share: Share of skipped steps in a full window above which a run counts as stalled.
+        stall_share: Share of skipped steps in a full window above which a run counts as stalled, if three of them are in
+            a row.
         min_scale: Lower bound of the scale. A run counts as stalled if a step is skipped at this scale. None for no bound.
         subnormal_share: Share of the non-zero values that may be below 2**-14, where float16 keeps fewer digits or none;
             above this share, the verdict is UNDERFLOW.

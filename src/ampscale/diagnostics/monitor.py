@@ -33,7 +33,7 @@ STEPS_AFTER_NANS = 100  # number of steps that are measured after a skipped step
 
 
 class StalledError(RuntimeError):
-    """Raised by a `Monitor` with ``on_stall="raise"`` if too many steps are skipped."""
+    """Error that a `Monitor` with ``on_stall="raise"`` raises if too many steps are skipped."""
 
 
 class Monitor:
@@ -177,7 +177,7 @@ class Monitor:
             next_scale: Loss scale of the next step.
             finite: True if the gradients were finite.
             applied: True if the optimizer stepped.
-            gradients: Unscaled gradients, which are measured if the step was skipped.
+            gradients: Unscaled gradients, with all changes since the unscaling, such as clipping.
             owner: The optimizer.
 
         Raises:
@@ -242,6 +242,7 @@ class Monitor:
         return diagnosis
 
     def _report_stall(self, run: "_Run", diagnosis: Diagnosis) -> None:
+        """At the first step of a stall, warn, raise a `StalledError` or call the function *on_stall*."""
         is_new = diagnosis.stall is not None and not run.stalled
         run.stalled = diagnosis.stall is not None
         if not is_new:
@@ -255,7 +256,7 @@ class Monitor:
             warnings.warn(message, RuntimeWarning, stacklevel=_level())
 
     def _measure(self, gradients: Tree, scale: float, step: int | None = None) -> dict[str, Any]:
-        """Return the statistics of *gradients*, which are scaled by *scale*, and their histograms if these are due at *step*."""
+        """Return fields of a `StepRecord` about gradients scaled by *scale*; `histograms` only if these are due at *step*."""
         measured: dict[str, Any] = {"measured_scale": scale, "tensors": statistics_of(functional.measure(gradients).tolist())}
         if step is not None and self._is_due(self._histogram_every, step):
             measured["histograms"] = histograms_of(functional.exponent_histogram(gradients).tolist(), LOWEST)
@@ -267,8 +268,8 @@ class Monitor:
         """
         Return, for each rank, True if its gradients were finite; and the statistics of the first rank at fault.
 
-        All ranks diagnose these statistics, so that their diagnoses are equal. The statistics are None if the communicator does
-        not average gradients. Both results are None for a finite step, or if a rank has no *tensors*.
+        All ranks diagnose these statistics, so that their diagnoses are equal. The statistics are None if no rank is at fault, or
+        if the communicator does not average gradients. Both results are None for a finite step, or if a rank has no *tensors*.
         """
         if finite:
             return None, None
@@ -280,6 +281,7 @@ class Monitor:
         return tuple(not rows for rows in rows_of_ranks), rows_at_fault and statistics_of(rows_at_fault)
 
     def _run(self, owner: Any) -> "_Run":
+        """Return the run of *owner*, which is created at its first step."""
         if id(owner) not in self._runs:
             self._runs[id(owner)] = _Run(owner, Diagnoser(self._limits))
         return self._runs[id(owner)]

@@ -51,7 +51,7 @@ class TensorStatistics(NamedTuple):
 
 
 class Histogram(NamedTuple):
-    """Counts of the finite, non-zero values of one gradient by exponent: `counts[k]` have the exponent `lowest + k`."""
+    """Counts of the finite, non-zero values of one gradient by exponent: `counts[k]` values have the exponent `lowest + k`."""
 
     lowest: int
     counts: tuple[int, ...]
@@ -172,9 +172,10 @@ def encoded(value: Any) -> Any:
 
 
 def _number(value: Any) -> float:
+    """Return a number from JSON as a float. Infinities and NaNs are strings there."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if not (is_number or value in ("inf", "-inf", "nan")):
-        raise TypeError(f"expected a number, got {excerpt(value)}")
+        raise TypeError(f'expected a finite number, "inf", "-inf" or "nan", got {excerpt(value)}')
     return float(value)
 
 

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..core.rule import LossScaleRule
-from ..files import check_regular
+from ..files import check_before_opening
 from ..parsing import LONGEST_JSON, LONGEST_RUN, MOST_ENTRIES, MOST_STEPS, cut, excerpt, parse_json
 from .records import StepRecord, encoded, to_json
 from .run_lines import COLUMNS, Measurement, check_line, empty_columns, parse_lines
@@ -24,6 +24,7 @@ from .verdicts import Diagnosis
 
 FORMAT, VERSION = "ampscale-run", 1
 _CHUNK = 2**18  # bytes; larger chunks are slower, since their objects do not fit into the processor's caches
+_INVALID_LINE = (ValueError, TypeError, LookupError, OverflowError, RecursionError)  # errors of `parse_lines`
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,8 +44,8 @@ class Run:
         norms: Global norms of the unscaled gradients: float64; NaN also if unknown.
         measurements: Statistics and histograms, in the order of the steps.
         diagnoses: Diagnoses, in the order of the steps.
-        others: Records of the steps that the columns do not describe completely, by the index of the step: skipped steps, and
-            steps with further members. The records are without measurements.
+        others: Records without measurements, by the index of the step: at least of all skipped steps, and of all steps with
+            members that are not columns.
     """
 
     rule: LossScaleRule | None
@@ -116,7 +117,7 @@ def read_run(path: str | os.PathLike[str], progress: Callable[[float], None] | N
     ...     read_run(file.name).scales
     array([1024.])
     """
-    check_regular(path, LONGEST_RUN)
+    check_before_opening(path, LONGEST_RUN)
     reader, size = RunReader(), max(1, os.stat(path).st_size)
     with open(path, "rb") as file:
         while data := file.read(_CHUNK):
@@ -198,7 +199,7 @@ class RunReader:
             raise ValueError(f"a run file must have at most {MOST_STEPS} steps, got more")
         try:
             columns, others, measurements, diagnoses = parse_lines(text, self._steps)
-        except (ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
+        except _INVALID_LINE as error:
             self._raise(text, error)
         self._columns.append(columns)
         self._measurements += measurements
@@ -209,11 +210,14 @@ class RunReader:
 
     def _raise(self, text: bytes, error: Exception) -> NoReturn:
         """Raise a ValueError with the number of the first line that is not valid."""
-        for number, line in enumerate(text.split(b"\n"), start=self._lines + 1):
+        for number, line in enumerate(text.split(b"\n")[:-1], start=self._lines + 1):
             try:
                 check_line(line)
-            except ValueError as line_error:
-                raise ValueError(f"line {number}: {line_error}") from None
+                parse_lines(line + b"\n", 0)
+            except _INVALID_LINE as line_error:
+                is_too_large = isinstance(line_error, OverflowError)
+                reason = "each integer must be in the range of int64" if is_too_large else line_error
+                raise ValueError(f"line {number}: {reason}") from None
         raise ValueError(f"lines {self._lines + 1} to {number}: {error}") from None
 
 
@@ -222,6 +226,7 @@ def _line(members: dict[str, Any]) -> str:
 
 
 def _header(line: bytes) -> tuple[LossScaleRule | None, tuple[str, ...] | None]:
+    """Return the rule and the names in the first line of a run file."""
     try:
         header = parse_json(line)
     except ValueError:

@@ -23,7 +23,7 @@ _OPTIONAL = ("loss", "norm")
 _NUMBERS_ONLY, _DELETED = bytes.maketrans(b"u\n", b"1,"), b'{}":_abcdfghijklmnopqrstvwxyze'
 
 
-def _shape(names: Iterable[str]) -> str:
+def _line_pattern(names: Iterable[str]) -> str:
     """Return a regular expression for consecutive lines of applied steps that have the members *names*."""
     number = "-?[0-9.]++(?:e-[0-9]++)?+"
     members = (f'"{name}":{"true" if COLUMNS[name] is np.bool_ else number}' for name in names)
@@ -31,7 +31,7 @@ def _shape(names: Iterable[str]) -> str:
 
 
 _SHAPES = [[name for name in COLUMNS if name not in left_out] for left_out in ((), ("loss",), ("norm",), _OPTIONAL)]
-_PLAIN = re.compile("|".join(map(_shape, _SHAPES)).encode())
+_PLAIN = re.compile("|".join(map(_line_pattern, _SHAPES)).encode())
 
 
 class Histograms(NamedTuple):
@@ -77,7 +77,7 @@ class Measurement(NamedTuple):
     histograms: Histograms | None
 
     @property
-    def gradients(self) -> int:
+    def gradient_count(self) -> int:
         """Return the number of measured gradients."""
         return len(self.statistics) if self.statistics is not None else len(self.histograms.lowest) if self.histograms else 0
 
@@ -111,7 +111,7 @@ def parse_lines(
     records_of_run = {first + index: record for index, record in records.items()}
     measurements = map(_measurement, records_of_run.items(), entries)
     diagnoses = [_diagnosis(entry) for entry in entries if "diagnosis" in entry]
-    return columns, records_of_run, [measurement for measurement in measurements if measurement.gradients], diagnoses
+    return columns, records_of_run, [measurement for measurement in measurements if measurement.gradient_count], diagnoses
 
 
 def empty_columns(steps: int) -> dict[str, np.ndarray]:
@@ -149,15 +149,15 @@ def _fill_plain(columns: dict[str, np.ndarray], text: bytes) -> list[tuple[int, 
         indices = np.concatenate([np.arange(start, start + block.count(b"\n")) for start, block in blocks])
         numbers = json.loads(b"[" + joined.translate(_NUMBERS_ONLY, _DELETED)[:-1] + b"]")
         for start, name in enumerate(names):
-            columns[name][indices] = _finite(numbers[start :: len(names)], is_integer=COLUMNS[name] is not np.float64)
+            columns[name][indices] = _checked(numbers[start :: len(names)], name)
     return others
 
 
-def _finite(values: list[Any], is_integer: bool) -> np.ndarray:
-    """Return *values* as an array. Raise an error if one of them is not finite or, with *is_integer*, not an integer."""
-    numbers = np.array(values)
-    if numbers.dtype.kind not in ("i" if is_integer else "if") or not np.isfinite(numbers).all():
-        raise ValueError("each number must be in the range of its dtype")
+def _checked(values: list[Any], name: str) -> np.ndarray:
+    """Return *values* of the column *name* as an array. Raise a ValueError if the column cannot hold one of them."""
+    numbers, is_float = np.array(values), COLUMNS[name] is np.float64
+    if numbers.dtype.kind not in ("if" if is_float else "i") or not np.isfinite(numbers).all():
+        raise ValueError(f"each {name} must be {'a finite float64 or an int64' if is_float else 'an int64'}")
     return numbers
 
 
@@ -185,6 +185,7 @@ def _record(entry: dict[str, Any]) -> StepRecord:
 
 
 def _measurement(step: tuple[int, StepRecord], entry: dict[str, Any]) -> Measurement:
+    """Return the measurement of a step, given its index and record, and its JSON object *entry*."""
     (position, record), rows, histograms = step, entry.get("tensors") or None, entry.get("histograms") or None
     scale = 1.0 if record.measured_scale is None else record.measured_scale
     statistics = None if rows is None else _integers(chain.from_iterable(rows)).reshape(len(rows), 8)

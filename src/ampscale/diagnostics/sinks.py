@@ -162,7 +162,11 @@ def check_sinks(sinks: Any) -> None:
 
 
 def scalars(record: StepRecord, names: list[str] | None = None) -> dict[str, float]:
-    """Return the numbers of *record* by name, with "lost/NAME" and "subnormal/NAME" for each gradient with non-zero values."""
+    """
+    Return the numbers of *record* by name, with "lost/NAME" and "subnormal/NAME" for each gradient with non-zero values.
+
+    Without *names*, NAME is the index of the gradient.
+    """
     numbers = {"scale": record.scale, "skipped": float(not record.finite), "loss": record.loss, "norm": record.norm}
     values = {name: value for name, value in numbers.items() if value is not None}
     for index, tensor in enumerate(record.tensors or ()):

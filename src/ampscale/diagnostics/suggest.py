@@ -117,8 +117,8 @@ def calibrate(backward: Callable[[float], Tree], rule: LossScaleRule, headroom: 
 
     Raises:
         TypeError: *rule* is not a `LossScaleRule`, or *headroom* is not an int.
-        ValueError: *headroom* is negative; or the gradients are not finite at any scale from 2**-24 on, or are zero at every
-            scale up to 2**120.
+        ValueError: *headroom* is negative; or the initial scale of *rule* is not from 2**-24 to 2**120; or the gradients
+            are not finite at any scale from 2**-24 on, or are zero at every scale up to 2**120.
 
     >>> rule = calibrate(lambda scale: np.float32([3.0]) * np.float32(scale), LossScaleRule(init_scale=2.0**24))
     >>> rule.init_scale
@@ -126,6 +126,8 @@ def calibrate(backward: Callable[[float], Tree], rule: LossScaleRule, headroom: 
     """
     check_type(rule, "rule", LossScaleRule)
     check_count(headroom, "headroom", low=0)
+    if not LEAST_SCALE <= rule.init_scale <= MOST_SCALE:
+        raise ValueError(f"rule must have an init_scale from 2**-24 to 2**120, got {rule.init_scale:g}")
     low, high = rule.min_scale or LEAST_SCALE, rule.max_scale or MOST_SCALE
     scale, largest = _first_finite_host(backward, rule.init_scale)
     scale = min(max(2.0 ** (math.floor(math.log2(scale)) + LARGEST_EXPONENT - headroom - largest), low), high)
@@ -167,8 +169,8 @@ def limits(records: Sequence[StepRecord]) -> Trace:
     Return the overflow trace of a run: for each step, the largest scale at which it would have been finite.
 
     The limit of a finite step is computed from its largest exponent, and is less than a factor of four below the true limit; it
-    is inf without statistics. The limit of an overflow is the scale of the next finite step, but at most half the scale of the
-    overflow; it is -inf if the gradients had NaNs and no infinity, so that no scale would have helped.
+    is inf without statistics, or if all gradients are zero. The limit of an overflow is the scale of the next finite step, but at
+    most half the scale of the overflow; it is -inf if the gradients had NaNs and no infinity, so that no scale would have helped.
 
     Args:
         records: Steps of a run, in their order.

@@ -65,7 +65,7 @@ class Diagnosis:
     Args:
         step: Number of the step.
         verdict: Cause or fault.
-        message: The verdict in one or two sentences, with the remedy.
+        message: Description of the cause or fault, and the remedy if there is one.
         evidence: Numbers on which the verdict rests, by name.
         stall: Reason why the run counts as stalled, as text; None if it does not. A stalled run can have any verdict.
 
@@ -116,7 +116,7 @@ class Diagnoser:
         history.names = names
         history.add(record)
         stall = history.stall(record)
-        for check in _CHECKS_OF_APPLIED if record.finite else _CHECKS_OF_SKIPPED:
+        for check in _CHECKS_OF_FINITE if record.finite else _CHECKS_OF_SKIPPED:
             result = check(record, history)
             if result is not None:
                 return Diagnosis(record.step, *result, stall=stall)
@@ -212,6 +212,7 @@ def _unscaled_twice(record: StepRecord, history: History) -> _Result:
 
 
 def _clipped_before(record: StepRecord, history: History) -> _Result:
+    """Detect scaled gradients whose norm, or else whose largest magnitude, is the same in several steps."""
     steps = history.changed if record.change is not None else history.with_norm
     norm = limit = _common([None if step.norm is None else step.norm * step.scale for step in steps])
     if record.change is None:
@@ -277,7 +278,7 @@ _CHECKS_OF_SKIPPED: tuple[_Check, ...] = (
     _searching,
     _occasional,
 )
-_CHECKS_OF_APPLIED: tuple[_Check, ...] = (_forward, _unscaled_twice, _clipped_before, _underflow, _healthy)
+_CHECKS_OF_FINITE: tuple[_Check, ...] = (_forward, _unscaled_twice, _clipped_before, _underflow, _healthy)
 
 
 def _where(record: StepRecord, history: History) -> str:

@@ -62,7 +62,7 @@ class RankCommunicator(ABC):
 
     def __init__(self, gradients: str, mean: bool | None, copies: int | Sequence[int], timeout: float) -> None:
         check_layout(gradients, mean, copies)
-        check_number(timeout, "timeout", "a positive number of seconds", 0, above=True)
+        check_number(timeout, "timeout", "a positive, finite number of seconds", 0, above=True)
         self._layout, self._copies, self._timeout = gradients, copies, timeout
         self._averages = gradients == "replicated" and mean is not False
         self._settings: dict[str, Any] = {"layout": gradients, "mean": self._averages}
@@ -199,7 +199,7 @@ class RankCommunicator(ABC):
         words = self._words_and_squares(list(numbers.values()))
         xp = array_api_compat.array_namespace(words)
         gradient_flags = _like(xp.asarray([bool(arrays), _norm_dtype(arrays) == "float64"], dtype=words.dtype), words)
-        parts = [1 - _number(finite, words), gradient_flags, words]
+        parts = [1 - _as_number(finite, words), gradient_flags, words]
         if copies is not None and not arrays:
             parts.append(xp.zeros_like(words[:3]))
         elif copies is not None:
@@ -230,11 +230,11 @@ class RankCommunicator(ABC):
         xp = array_api_compat.array_namespace(sums)
         return norm_of_sums(sums, [xp.astype(sums[:0], xp.float64 if is_float64 else xp.float32)])
 
-    def _first_sum(self, call: str, values: Array, integers: int = 0, **arguments: Any) -> tuple[list[int], Array]:
+    def _first_sum(self, call: str, values: Array, int_count: int = 0, **arguments: Any) -> tuple[list[int], Array]:
         """
         Check that all ranks have the same settings, *call* and *arguments*, and return the sums of *values* over all ranks.
 
-        The check and *values* share one collective. The first *integers* sums are returned as ints, the others as an array.
+        The check and *values* share one collective. The first *int_count* sums are returned as ints, the others as an array.
         """
         settings = {"call": call, **self._settings, **arguments}
         digest = float(int(sha256(to_text(settings).encode()).hexdigest()[:12], 16))  # 48 bits, which float64 represents
@@ -244,13 +244,13 @@ class RankCommunicator(ABC):
             self._compare(settings)
         is_new = self._length not in (None, len(vector))
         total = self._run(self._sum, self._announcement() if is_new else vector)
-        announced, *first = map(int, total[: START + integers].tolist())
+        announced, *first = map(int, total[: START + int_count].tolist())
         if announced or not self._are_equal(first[: START - 1]):
             self._compare(settings)
             total = self._run(self._sum, vector)
-            first = list(map(int, total[1 : START + integers].tolist()))
+            first = list(map(int, total[1 : START + int_count].tolist()))
         self._length = len(vector)
-        return first[START - 1 :], total[START + integers :]
+        return first[START - 1 :], total[START + int_count :]
 
     def _announcement(self) -> Array:
         """Return a vector of the length that the other ranks expect, which makes all of them exchange their settings."""
@@ -313,7 +313,7 @@ def _norm_dtype(arrays: list[Array]) -> str:
     return accumulation_dtype([name_of(array.dtype) for array in arrays])
 
 
-def _number(finite: Flag, like: Array) -> Array:
+def _as_number(finite: Flag, like: Array) -> Array:
     """Return *finite* as 0.0 or 1.0 of shape (1,), in the library and on the device of *like*."""
     xp = array_api_compat.array_namespace(like)
     if type(finite) is not type(like):

@@ -16,7 +16,7 @@ from ..core.typing import Array
 from ..parsing import cut
 
 FIRST_NAMES = ("call", "layout")  # settings to report first, since they explain differences in other settings
-STRUCTURE = "gradients structure"  # setting whose items are paths, which messages show without their indices
+STRUCTURE = "gradients structure"  # setting whose items are paths: messages leave out the index of an item
 Settings = Mapping[str, Any]  # settings by name; JSON can represent the values
 
 
@@ -68,22 +68,22 @@ def difference(texts: list[str], ranks: list[int]) -> str | None:
         return None
     settings = [json.loads(text) for text in texts]
     names = sorted(set[str]().union(*settings), key=lambda name: (name not in FIRST_NAMES, name))
-    name = next(name for name in names if _differs(rank_settings.get(name) for rank_settings in settings))
+    name = next(name for name in names if _differ(rank_settings.get(name) for rank_settings in settings))
     values = [rank_settings.get(name) for rank_settings in settings]
     if all(isinstance(value, list) for value in values):
         name, values = _first_difference(name, values)
     return _sentence(name, list(map(str, values)), ranks)
 
 
-def _differs(values: Iterable[Any]) -> bool:
+def _differ(values: Iterable[Any]) -> bool:
     return len({json.dumps(value) for value in values}) > 1
 
 
 def _first_difference(name: str, lists: list[list[Any]]) -> tuple[str, list[Any]]:
     """Return the name and values of the first list items that differ, or of the lengths if the lengths differ."""
-    if _differs(map(len, lists)):
+    if _differ(map(len, lists)):
         return f"length of {name}", [len(items) for items in lists]
-    index, items = next((index, items) for index, items in enumerate(zip_longest(*lists)) if _differs(items))
+    index, items = next((index, items) for index, items in enumerate(zip_longest(*lists)) if _differ(items))
     return name if name == STRUCTURE else f"{name}[{index}]", list(items)
 
 

@@ -133,7 +133,12 @@ class TorchDistributed(RankCommunicator):
         return _own_groups[group]
 
     def _await(self, collective: Callable[[timedelta], Any]) -> None:
-        """Run a collective. If it fails or exceeds the time limit, raise a RankError that names the ranks that do not wait."""
+        """
+        Run a collective.
+
+        If it fails or exceeds the time limit, raise a RankError that names the ranks that do not wait. If this rank has come too
+        late for the others, name those that waited.
+        """
         self._calls += 1
         began = time.monotonic()
         try:

@@ -16,16 +16,16 @@ Site = tuple[CodeType, int]  # call site: code object, and index of the calling 
 
 _FOLDER = os.path.dirname(__file__) + os.sep
 
-# States of an optimizer since the last update() of its scaler.
+# States of an optimizer since the last update() of its scaler. READY is also a state of scalers and cells, STEPPING of cells.
 READY = "ready"
 UNSCALING = "unscaling interrupted"
 UNSCALED = "unscaled"
 STEPPING = "step interrupted"
 STEPPED = "stepped"
-# States of a scaler.
+OTHER_UNSCALED = "ready, another unscaled"
+# Further states of a scaler, and of a cell.
 UNPLACED = "unplaced"
 WRITING = "update interrupted"
-OTHER_UNSCALED = "ready, another unscaled"
 ACCUMULATING = "accumulating"
 
 
@@ -38,7 +38,7 @@ class CallTable:
     Permitted calls of a class, as data.
 
     Args:
-        name: Full name of the class.
+        name: Full name of the class, and if it has several tables, the case that this one describes.
         states: Description of each state; the first one is that of a new object.
         calls: Names of the methods, with the parameters that matter in parentheses.
         entries: Next state or error for pairs of a state and a call. A call without an entry leaves the state unchanged.
@@ -51,10 +51,10 @@ class CallTable:
         self.results = {state: {call: entries.get(state, {}).get(call, state) for call in calls} for state in states}
 
     def check(self, call: str, state: str, site: Site | None = None) -> None:
-        """Raise the error of *call* in *state*, if there is one; *site* is the earlier call that the message refers to."""
+        """Raise the error of *call* in *state*, if there is one; the message names *site*, where the earlier call was."""
         result = self.results[state][call]
         if isinstance(result, Error):
-            raise RuntimeError(result.replace("{call}", call.partition("(")[0]).replace("{at}", at(site)))
+            raise RuntimeError(result.replace("{call}", call.partition("(")[0]).replace("{at}", location_text(site)))
 
 
 def call_site() -> Site:
@@ -65,8 +65,8 @@ def call_site() -> Site:
     return frame.f_code, frame.f_lasti
 
 
-def at(site: Site | None) -> str:
-    """Return " at train.py:31"; the path is relative if the file is in the working directory. Return "" without a site."""
+def location_text(site: Site | None) -> str:
+    """Return text such as " at train.py:31", with a relative path if the file is in the working directory; "" without a site."""
     if site is None:
         return ""
     code, index = site

@@ -26,8 +26,8 @@ class Monitor(Protocol):
         """
         Observe the scaled gradients of an optimizer before they are averaged over ranks and unscaled.
 
-        An error that this method raises prevents the unscaling. `end` does not follow if no update counts the gradients:
-        unscaling was interrupted, there were no gradients on any rank, or `abandon` was called.
+        An error that this method raises prevents the unscaling. `end` does not follow if the gradients do not count:
+        unscaling was interrupted, `abandon` was called, or with torch's scaler, there were no gradients on any rank.
 
         Args:
             gradients: Gradients that are not None. DTensors are passed as their local shards, sparse tensors as their values.
@@ -42,7 +42,7 @@ class Monitor(Protocol):
 
     def end(self, scale: Any, next_scale: Any, finite: Flag, applied: Flag, gradients: list[Array], owner: Any) -> None:
         """
-        Observe the end of an iteration, once for each optimizer with gradients.
+        Observe the end of an iteration, once for each call of `begin` whose gradients count.
 
         `update` calls this method after it has written the scale; with Paddle's fixed scale, `step` and `minimize` call it.
 
@@ -69,7 +69,7 @@ class Progress:
     stage: str = UNSCALING
     scale: Any = None  # scale that was passed to the monitor
     finite: bool | None = None  # True without an overflow on any rank; None if that is unknown on the host
-    applied: Any = False  # True if the optimizer stepped
+    applied: Any = False  # True if the optimizer stepped; a bool, or a bool tensor on the device
     found_inf: Any = None  # only for torch's scaler: float32, shape (), on the scale's device; None without gradients
     gradients: Any = None  # only for torch's scaler: gradients as passed to the monitor
 

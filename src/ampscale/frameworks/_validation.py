@@ -83,9 +83,8 @@ def check_matches_params(tree: Any, params: Tree, name: str) -> None:
         if tuple(value.shape) != tuple(param.shape):
             raise ValueError(f"{name} must hold an array of shape {tuple(param.shape)}, got {tuple(value.shape)}")
         if name_of(value.dtype) != compute_dtype(name_of(param.dtype)):
-            raise TypeError(
-                f"{name} must be {compute_dtype(name_of(param.dtype))} for this parameter, got {name_of(value.dtype)}"
-            )
+            expected = f"{compute_dtype(name_of(param.dtype))} for a parameter of {name_of(param.dtype)}"
+            raise TypeError(f"{name} must hold an array of {expected}, got {name_of(value.dtype)}")
 
 
 def is_torch_optimizer(value: Any) -> bool:

@@ -24,7 +24,7 @@ class StepCollectives(NamedTuple):
     system: str
     fewest: int
     most: int
-    vector: int | None = None  # bytes per rank in each collective; None for ampscale, whose vector is a parameter of the model
+    vector: int | None = None  # bytes per rank in each collective; None if there is none, or if it is a parameter of the model
 
 
 SYSTEMS = (

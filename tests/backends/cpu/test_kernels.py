@@ -72,7 +72,7 @@ def test_any_factor_divides_and_multiplies_every_pattern_as_defined(name, factor
 @EVERY_FORMAT
 @pytest.mark.usefixtures("each_kernel")
 def test_non_finite_patterns_are_detected(name):
-    """One pattern in 17 is tested, between two zeros. An array of all finite patterns is finite."""
+    """One non-finite pattern in 17 is tested, between two zeros. An array of all finite patterns is finite."""
     values = PATTERNS.view(DTYPES[name])
     is_finite = np.isfinite(values.astype(np.float32))
     op = FusedOp(checks=True)
@@ -133,7 +133,7 @@ def test_kernels_that_misread_addresses_or_sizes_are_not_used():
 
 @needs_numba
 def test_kernels_are_not_used_for_read_only_targets_and_targets_that_share_memory():
-    """Nor are they used if a target has another memory order than its source. A pass that only reads supports read-only data."""
+    """A target must also have the memory order of its source. A pass that only reads supports read-only arrays."""
     values = np.ones((4, 5), np.float32)
     frozen = values.copy()
     frozen.flags.writeable = False
@@ -172,7 +172,7 @@ def output_of(code, **environment):
 
 @needs_numba
 def test_processors_without_float16_conversions_use_numpy_for_float16():
-    """A compiled conversion would crash the process on such a processor. The kernels still process float32."""
+    """Without this choice, a compiled conversion would crash the process. The kernels still process float32."""
     code = "print(fused.supports('float16'), fused.supports('float32'), norm() == norm(np.float32) == expected)"
     assert output_of(code, NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="", AMPSCALE_KERNELS="numba") == "False True True"
 

@@ -19,7 +19,7 @@ from ampscale.backends.numpy import backend, blocks
 
 
 def results_with(count, tree, monkeypatch):
-    """Return the results of every function with *count* threads."""
+    """Return the results of four functions with *count* threads."""
     monkeypatch.setenv(threads.VARIABLE, str(count))
     clipped = backend.clip_by_global_norm(tree, 1.0)
     return [backend.unscale_check_and_norm(tree, 3.0), clipped, backend.local_norms(tree), backend.all_finite(tree)]
@@ -46,7 +46,7 @@ def test_an_invalid_number_of_threads_raises(monkeypatch):
     array = np.ones(5_000_000)
     for wrong in ("0", "-1", "two", "", "1.5", " 2"):
         monkeypatch.setenv(threads.VARIABLE, wrong)
-        with pytest.raises(ValueError, match=f"AMPSCALE_THREADS must be a positive int, got {wrong!r}"):
+        with pytest.raises(ValueError, match=f"AMPSCALE_THREADS must be a positive int of at most nine digits, got {wrong!r}"):
             backend.all_finite([array])
 
 
@@ -107,9 +107,9 @@ def test_the_caller_does_all_the_work_if_no_thread_can_start(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "leave", ["atexit.register(run)", "run(); atexit.register(run)", "threading.Thread(target=outlive).start()"]
+    "last_lines", ["atexit.register(run)", "run(); atexit.register(run)", "threading.Thread(target=outlive).start()"]
 )
-def test_fused_passes_run_during_interpreter_shutdown(leave):
+def test_fused_passes_run_during_interpreter_shutdown(last_lines):
     """Passes run in `atexit`, before or after the threads have started, and in a thread that outlives the main one."""
     code = f"""
         import atexit, os, threading, numpy as np, ampscale
@@ -122,7 +122,7 @@ def test_fused_passes_run_during_interpreter_shutdown(leave):
         def outlive():
             main.join()
             run()
-        {leave}
+        {last_lines}
     """
     completed = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60, check=True

@@ -24,7 +24,7 @@ from ampscale.optimizers import Momentum
 
 widths = st.sampled_from([None, "float32", "float64"])
 complex_arrays = st.tuples(st.sampled_from(["float32", "float64"]), shapes).flatmap(
-    lambda kind: st.tuples(arrays(*kind), arrays(*kind)).map(lambda parts: complex_array(*parts))
+    lambda args: st.tuples(arrays(*args), arrays(*args)).map(lambda parts: complex_array(*parts))
 )
 limits = st.floats(2.0**-20, 2.0**20) | st.floats(-300, 300).map(lambda power: 10.0**power)
 
@@ -155,7 +155,7 @@ def test_integers_and_trees_without_values_are_finite(place):
 @settings(max_examples=25)
 @given(trees(any_arrays | complex_arrays), scales)
 def test_unscaling_writes_into_out(place, tree, factor):
-    """The result is *out* itself. If *out* is another tree, the arguments are unchanged."""
+    """The result is *out* itself. If *out* is another tree, *tree* is unchanged."""
     *expected, norm = norms.unscale_check_and_norm(tree, factor)
     inputs, out = place.put(tree), place.put(map_leaves(np.zeros_like, tree))
     returned, finite = place.backend.unscale_and_check(inputs, factor, out=out)
@@ -201,9 +201,9 @@ def test_arrays_need_not_be_contiguous(place, index):
     assert same(actual, expected)
     assert close(actual_norm, norm)
     copy = whole.copy()
-    for out in (list, lambda tree: tree):
+    for container in (list, lambda tree: tree):
         for tree, function in (([inputs[index]], place.backend.unscale_and_check), ([copy[index]], overflow.unscale_and_check)):
-            function(tree, 3.0, out=out(tree))
+            function(tree, 3.0, out=container(tree))
         assert same(place.to_numpy(inputs), copy)
 
 
@@ -222,7 +222,7 @@ def test_norms_are_reproducible(place, name):
     tree = [np.random.default_rng(size).standard_normal(size).astype(DTYPES[name]) for size in (20_001, 3, 0, 9_000)]
     inputs = place.put(tree)
     first, second = (place.to_numpy((place.backend.global_norm(inputs), place.backend.local_norms(inputs))) for _ in range(2))
-    assert first[0].tobytes() == second[0].tobytes()
+    assert [norm.tobytes() for norm in first] == [norm.tobytes() for norm in second]
     assert close(first[0], norms.global_norm(tree))
     assert close(first[1], norms.local_norms(tree))
 
@@ -319,7 +319,7 @@ class Run:
         return train_step(linear, self.optimizer, self.RULE, state, batch, max_norm=2.0, kernels=kernels)
 
     def compare(self, state, finite, batch):
-        """Run the next step on NumPy, and compare it with the arguments."""
+        """Run the next step on NumPy, and compare its results with *state* and *finite*."""
         self.expected, report = self.step(self.expected, batch)
         self.overflows += not report.finite
         exact = ("scaler", "attempted", "applied")

@@ -16,7 +16,7 @@ from backends.places import host
 from strategies import DTYPES, same
 
 SOURCE = files("ampscale.backends").joinpath("cuda/kernels.cu")
-ROW = 40  # bytes
+ROW = 40  # bytes of a row of the table
 PAIRS = [("float16", "float16"), ("bfloat16", "float32"), ("float32", "float32"), ("float32", "float64"), ("float64", "float64")]
 
 
@@ -76,7 +76,7 @@ def test_table_parts_fit_into_the_kernel_parameters():
 
 @pytest.mark.clause("SCALING-round-once")
 def test_bfloat16_is_rounded_to_nearest(place):
-    """Ties go to even. Every NaN stays a NaN: a NaN with all bits set would become zero if it was rounded up."""
+    """Ties go to even. Every NaN stays a NaN: a NaN with all bits set would become zero if it were rounded up."""
     library = place.kernels._module(None)._library
     random = np.random.default_rng(0).integers(0, 2**32, 20_000, np.uint32)
     edges = np.asarray(
@@ -135,7 +135,7 @@ def test_no_scale_needs_a_division_per_number(place):
     array, divisions = place.put(np.ones(size, np.float16)), place.kernels._module("pass_float16_float16")._library.divisions
     place.backend.unscale([array], 2.0)
     for scale in (2.0**16, 2.0**-10, 3.0, 2.0**127):
-        divisions()
+        divisions()  # resets the count
         place.backend.unscale([array], scale)
         assert divisions() == 5 * threads
 

@@ -31,7 +31,7 @@ def all_results(tree, factor):
 
 
 def arrays(dtype, seed, bad=None):
-    """Return a tree of NumPy arrays with a subnormal number, or with *bad* instead of it."""
+    """Return a tree of NumPy arrays with a number that is subnormal in float32, or with *bad* instead of it."""
     random = np.random.default_rng(seed)
 
     def array(*shape):

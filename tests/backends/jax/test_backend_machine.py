@@ -68,7 +68,7 @@ def looped(rule):
     ("name", "x64"), [*((name, True) for name in FLOAT64_RULES), *((name, False) for name in RULES), ("torch-in-float32", True)]
 )
 def test_states_of_all_patterns_equal_numpy(name, x64):
-    """A batch of scalers runs all 256 patterns of eight steps in a compiled loop. float32 rules need no jax_enable_x64."""
+    """A batch of scalers runs all 256 patterns of eight steps in a compiled loop. `RULES` need no jax_enable_x64."""
     rule = (RULES | FLOAT64_RULES)[name]
     with jax.enable_x64(x64):
         states_on_jax = jax.jit(jax.vmap(looped(rule), (None, 0)))(rule.init(like=jnp.zeros(())), jnp.asarray(PATTERNS))

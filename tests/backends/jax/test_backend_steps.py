@@ -57,8 +57,8 @@ def model(container=in_a_list, dtype="float32"):
     w, b = jnp.asarray([0.5, -1.0, 2.0], DTYPES[dtype]), jnp.asarray(0.25, DTYPES[dtype])
 
     def loss(params, x, y):
-        by_size = {leaf.ndim: leaf.astype(jnp.float32) for leaf in jax.tree.leaves(params)}
-        return jnp.mean((x @ by_size[1] + by_size[0] - y) ** 2)
+        by_ndim = {leaf.ndim: leaf.astype(jnp.float32) for leaf in jax.tree.leaves(params)}
+        return jnp.mean((x @ by_ndim[1] + by_ndim[0] - y) ** 2)
 
     return Network(loss, container(w, b))
 
@@ -143,7 +143,7 @@ def test_finite_steps_equal_optax(name, container):
     ],
 )
 def test_compiled_loops_equal_eager_steps(name, dtype):
-    """Flags, scales and counts are equal, values close, and dtypes unchanged. Overflows change only the scaler and the counts."""
+    """Flags, scales and counts are equal, values close, and dtypes unchanged. Overflows change only scaler and `attempted`."""
     network = model(dtype=dtype)
     optimizer = OPTAX[name] if name in OPTAX else AMPSCALE[name](network, [0.5, 0.25])
     eager = steps(network, optimizer)

@@ -46,7 +46,7 @@ ROUNDING = re.compile(r"cvt\.rn\.b?f16(x2)?\.f32")
 
 
 def rounded(tree, scale):
-    """Return 16-bit products, which the program that uses them computes in float32."""
+    """Return the products of *tree* and *scale*, computed in float32 and rounded to the dtypes of *tree*."""
     return [(leaf.astype("float32") * scale).astype(leaf.dtype) for leaf in tree]
 
 
@@ -62,7 +62,7 @@ FUNCTIONS = {
 
 
 def compile_all(folder):
-    """Print the PTX of each function, dtype and size as JSON. XLA writes it to *folder*."""
+    """Print the PTX of each function and dtype as JSON, after XLA has written it to *folder*."""
     from jax.experimental import topologies
 
     topology = topologies.get_topology_desc("", "cuda", target_config=H200, topology="1x1x1")
@@ -81,7 +81,7 @@ def compile_all(folder):
 
 @cache
 def code():
-    """Return the PTX of each function and dtype. Another process compiles them."""
+    """Return the PTX of each pair "NAME DTYPE", as a dict. Another process compiles the functions."""
     with TemporaryDirectory() as folder:
         environment = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_ENABLE_X64": "0", "XLA_FLAGS": f"--xla_dump_to={folder}"}
         environment["PYTHONPATH"] = os.pathsep.join(sys.path)

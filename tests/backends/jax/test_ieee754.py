@@ -110,7 +110,7 @@ def test_quotients_for_cuda_equal_numpy():
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_opaque_bits_differ_in_one_nan(dtype):
-    """The largest pattern, a NaN, becomes another NaN. `_opaque` is used on devices other than CPUs."""
+    """The pattern 0x7FFF, a NaN, becomes another NaN. `_opaque` is used on devices other than CPUs."""
     bits = np.arange(2**16, dtype=np.uint16)
     opaque = np.asarray(jax.jit(exact._opaque)(jnp.asarray(bits.view(DTYPES[dtype])))).view(np.uint16)
     assert np.flatnonzero(opaque != bits).tolist() == [0x7FFF]
@@ -119,7 +119,7 @@ def test_opaque_bits_differ_in_one_nan(dtype):
 
 @pytest.mark.parametrize(("name", "dtype"), [("multiply", "float64"), ("divide", "float32")])
 def test_derivatives_equal_those_of_the_plain_operation(name, dtype):
-    """Both operands have forward- and reverse-mode derivatives, also at zero and subnormal numbers, and second derivatives."""
+    """Forward and reverse mode are tested for both operands, also at zero and subnormal numbers, and one second derivative."""
     operation = getattr(exact, name)
     values = np.asarray([0.0, -0.0, np.finfo(dtype).smallest_subnormal, -np.finfo(dtype).smallest_normal / 2, 1.0, -3.0], dtype)
     for derivative in (jax.jit(jax.grad(operation, (0, 1))), jax.jit(jax.jacfwd(operation, (0, 1)))):

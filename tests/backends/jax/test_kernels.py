@@ -50,7 +50,7 @@ def computed(tree, scale, dtype=None):
 )
 @REAL
 @pytest.mark.parametrize(("widened", "make_scale"), [(None, np.float32), ("float32", np.atleast_1d)])
-def test_all_bits_and_scales_equal_numpy(dtype, widened, make_scale):
+def test_results_equal_numpy_for_values_and_scales_of_all_magnitudes(dtype, widened, make_scale):
     """Values are all 16-bit patterns, or random patterns of wider formats, under jit. Scales range from 2**-149 to 2**128."""
     compiled, random = jax.jit(partial(computed, dtype=widened)), np.random.default_rng(0)
     scales = [*SCALES, *np.ldexp(random.uniform(1, 2, 20), random.integers(-140, 127, 20))]
@@ -135,7 +135,7 @@ def test_vmap_over_scales_equals_single_calls():
 
 
 def test_compiled_functions_can_be_differentiated():
-    """Derivatives of a norm and of unscaling are forward-mode and reverse-mode, without jax_enable_x64."""
+    """A norm and a quotient have gradients, and a norm of quotients a second derivative, without jax_enable_x64."""
     with jax.enable_x64(False):
         tree = [jnp.zeros(LONG, jnp.float32).at[5].set(3), jnp.full(1, 4, jnp.bfloat16)]
         first, second = jax.grad(jax.jit(backend.global_norm))(tree)

@@ -28,7 +28,7 @@ def install(folder, name, entry_points, *modules):
 
 
 def python(code, *folders, **environment):
-    """Return the completed process of *code* in a new interpreter that searches *folders* for modules first."""
+    """Return the completed process of *code*, with *folders* first in the module path. Only *environment* configures ampscale."""
     paths = os.pathsep.join(filter(None, [*map(str, folders), os.environ.get("PYTHONPATH")]))
     variables = {name: value for name, value in os.environ.items() if not name.startswith("AMPSCALE")}
     return subprocess.run(

@@ -123,8 +123,8 @@ def test_results_keep_no_reference_to_inputs():
     """Neither the loss nor the gradients belong to the autograd graph of the inputs."""
     inputs = [value.requires_grad_() for value in batch()]
     weights = torch.ones(3, 2)
-    function = ampscale.Network(lambda w, x, y: ((x @ w - y) ** 2).mean(), weights)
-    for network in (function, network_of(module_of(nn.Linear(3, 2)))):
+    functional = ampscale.Network(lambda w, x, y: ((x @ w - y) ** 2).mean(), weights)
+    for network in (functional, network_of(module_of(nn.Linear(3, 2)))):
         loss, pullback = network.vjp(network.params, *inputs)
         assert not any(leaf.requires_grad for leaf in leaves([loss, pullback(torch.ones(()))]))
 

@@ -117,7 +117,7 @@ def test_functions_equal_their_definitions(place, tree, factor, dtype):
 @settings(max_examples=25)
 @given(lists, scales)
 def test_unscaling_writes_into_out(place, tree, factor):
-    """The result is *out* itself, in place or other tensors, which contained NaNs before."""
+    """*out* is another tree, which contained NaNs before, or the tree itself."""
     *expected, norm = norms.unscale_check_and_norm(tree, factor)
     inputs, out = place.put(tree), map_leaves(lambda leaf: torch.full_like(leaf, torch.nan), place.put(tree))
     with place.launching(2):
@@ -209,7 +209,7 @@ OTHERS = {
 @pytest.mark.clause("BACKENDS-bit-identical")
 @pytest.mark.parametrize("make", OTHERS.values(), ids=OTHERS)
 def test_other_tensors_are_processed_by_torch(operations, make):
-    """The kernels write to none of them."""
+    """The kernels write to none of these tensors."""
     tree, out = make()
     unscaled, finite = ampscale.unscale_and_check(tree, torch.tensor(3.0), out=out)
     assert LIBRARY.same(unscaled, scaling.unscale(make()[0], 3.0))
@@ -226,12 +226,12 @@ PREVENTED = {
 
 
 @pytest.mark.clause("BACKENDS-bit-identical")
-@pytest.mark.parametrize("state", PREVENTED.values(), ids=PREVENTED)
-def test_torch_processes_all_tensors_if_the_kernels_cannot_be_used(operations, monkeypatch, state):
-    """A capture does not allow the compilation of a kernel, and a transform has no addresses."""
+@pytest.mark.parametrize("replacement", PREVENTED.values(), ids=PREVENTED)
+def test_torch_processes_all_tensors_if_the_kernels_cannot_be_used(operations, monkeypatch, replacement):
+    """No kernel can be compiled during the capture of a CUDA graph, and tensors in a torch.func transform have no addresses."""
     tree = [torch.arange(12.0).reshape(3, 4)]
     expected = *norms.unscale_check_and_norm(tree, 3.0), overflow.all_finite(tree), norms.global_norm(tree)
-    monkeypatch.setattr(*state)
+    monkeypatch.setattr(*replacement)
     actual = *ampscale.unscale_check_and_norm(tree, 3.0), ampscale.all_finite(tree), ampscale.global_norm(tree)
     assert LIBRARY.same(actual, expected)
     assert operations == []

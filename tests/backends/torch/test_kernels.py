@@ -179,7 +179,7 @@ def test_checks_and_norms_do_not_write():
 
 
 def overlapping():
-    """Return named pairs of a tree and *out* (None for the tree itself). Each pair contains some memory twice."""
+    """Return named pairs of a tree and *out* (None for the tree itself), whose arrays share memory or interleave."""
     buffer = torch.arange(1.0, 13.0)
     numpy_buffer = np.arange(1.0, 13.0, dtype=np.float32)
     view = buffer[:4]
@@ -214,7 +214,7 @@ def test_shared_memory_is_divided_once(factor):
 @pytest.mark.clause("TORCH-unscale")
 @pytest.mark.parametrize("scale", [4.0, 3.0])
 def test_gradients_with_shared_memory_are_divided_once(scale):
-    """Torch's own scaler divides them twice. Adjacent views of a bucket share no memory."""
+    """Torch's own scaler divides shared values twice. Adjacent views of a bucket share no memory."""
     names = ("one array twice", "two views of the same values", "views that overlap", "a view and its transpose", "windows")
     for tree, _ in map(overlapping().get, names):
         expected = overflow.unscale_and_check(copied(tree), scale)[0]
@@ -233,7 +233,7 @@ def optimizer_over(gradients):
 
 
 def unscale(optimizer, scale, least=0.0):
-    """Divide the gradients, and return `found_inf`."""
+    """Divide the gradients, and return `found_inf`; *least* is a lower bound of the scale."""
     gradients = optimizer_step.checked_gradients(optimizer, scale)
     return optimizer_step.unscale_gradients(optimizer, gradients, scale, lambda: least)
 
@@ -341,7 +341,7 @@ def test_devices_need_no_host_synchronization(scale, least, passes):
 
 
 class Calls(TorchDispatchMode, list):
-    """Record the names of the operations that are called."""
+    """List of the names of the operations that are called in a context."""
 
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         self.append(str(operation))

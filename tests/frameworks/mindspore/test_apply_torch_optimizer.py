@@ -234,8 +234,8 @@ def test_ampscale_optimizers_reject_parameters_that_require_gradients():
             optimizers.AdamW(Network(lambda params: params[0].sum(), params))
 
 
-def test_an_optimizer_holds_parameters_of_the_network_only():
-    """A foreign parameter would never have a gradient. A frozen parameter of the network is allowed."""
+def test_an_optimizer_with_parameters_of_another_network_is_rejected():
+    """Such a parameter would never have a gradient. A frozen parameter of the network is allowed."""
     model, other = Product(), Product()
     model.b.requires_grad_(False)
     with rejects(ValueError, "optimizer", "got 2 that do not belong to it"):
@@ -263,7 +263,7 @@ def test_no_gradient_is_left_after_an_optimizer_raised(make):
 
 
 @pytest.mark.parametrize("fused", [False, True])
-def test_a_subclass_may_return_a_python_bool(fused):
+def test_process_loss_scale_may_return_a_python_bool(fused):
     """A gradient that a parameter had before is replaced, not accumulated."""
 
     class Subclass(MFTrainOneStepCell):
@@ -289,7 +289,8 @@ def test_a_loss_without_parameters_changes_nothing(fused):
     model.forward = lambda: torch.ones(())
     old_bits = parameter_bits(model)
     scale = DynamicLossScaleUpdateCell(2**10, 2, 2)
-    step = MFTrainOneStepCell(model, torch.optim.AdamW(model.parameters(), fused=fused), True, 1.0, scale, True)
+    optimizer = torch.optim.AdamW(model.parameters(), fused=fused)
+    step = MFTrainOneStepCell(model, optimizer, use_clip_grad=True, scale_sense=scale, local_norm=True)
     output = step()
     assert all(isinstance(value, torch.Tensor) for value in output)
     assert (bool(output.overflow), float(output.global_norm), output.size.tolist()) == (False, 0.0, [])

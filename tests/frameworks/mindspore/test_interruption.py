@@ -59,7 +59,7 @@ def test_only_a_load_that_succeeds_ends_an_interruption():
     assert not cell._interrupted
 
 
-class Own(TrainOneStepWithLossScaleCell):
+class OwnConstruct(TrainOneStepWithLossScaleCell):
     """Cell with its own `construct`, which is not decorated, and which leaves the scale unchanged."""
 
     def construct(self, *inputs):
@@ -69,7 +69,7 @@ class Own(TrainOneStepWithLossScaleCell):
 
 
 @pytest.mark.clause("MINDSPORE-cell-interrupted", "MINDSPORE-subclasses")
-@pytest.mark.parametrize("cell", [TrainOneStepWithLossScaleCell, Own])
+@pytest.mark.parametrize("cell", [TrainOneStepWithLossScaleCell, OwnConstruct])
 def test_an_optimizer_that_raises_interrupts_a_cell_with_a_fixed_scale(cell):
     """The optimizer may have written a parameter before it raises. A `construct` that a subclass overrides is interrupted too."""
     broken = cell(linear([1, 2]), Mock(side_effect=OSError("no step today"), spec=Recorder()), array(8.0))

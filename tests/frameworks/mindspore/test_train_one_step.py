@@ -138,7 +138,7 @@ def test_a_step_uses_the_other_replicas():
 
 
 class CustomUpdateCell:
-    """Update cell that writes the number of its calls as the scale, and returns *result*."""
+    """Update cell that writes 100 plus the number of its calls as the scale, and returns *result*."""
 
     def __init__(self, result, first=8):
         self.result, self.first, self.calls = result, first, []

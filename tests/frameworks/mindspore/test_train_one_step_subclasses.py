@@ -23,7 +23,7 @@ def subclass(**methods):
 
 
 class Logged(TrainOneStepWithLossScaleCell):
-    """Cell that logs the loss, each call of the three methods, the backward pass and the optimizer."""
+    """Cell that logs the loss, each call of the three methods below, the backward pass and the optimizer."""
 
     def construct(self, x):
         self.log = []

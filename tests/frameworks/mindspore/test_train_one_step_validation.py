@@ -66,7 +66,7 @@ def test_a_network_must_return_one_array(output):
     assert (cell.scale_sense, optimizer.state.count) == (8, 0)
 
 
-def eager(network):
+def callable_optimizer(network):
     """Return a callable optimizer for two steps, with the learning rates 0.5 and 0.25."""
     rates = iter([0.5, 0.25])
 
@@ -86,7 +86,7 @@ def transformation(_network):
 
 
 @pytest.mark.clause("MINDSPORE-cell-skip", "STEP-two-modes")
-@pytest.mark.parametrize("make", [eager, lambda network: optimizers.SGD(network, [0.5, 0.25]), transformation])
+@pytest.mark.parametrize("make", [callable_optimizer, lambda network: optimizers.SGD(network, [0.5, 0.25]), transformation])
 def test_optimizers_of_each_kind_run_the_same_steps(make):
     """The kinds are callables, `ampscale.optimizers` and optax transformations."""
     network = linear([1, 2])

@@ -86,7 +86,7 @@ class Differentiated(np.ndarray):
 
 @pytest.mark.clause("MINDSPORE-update-cell-call")
 @pytest.mark.parametrize(
-    ("scale", "overflow", "error", "name"),
+    ("scale", "overflow", "error", "text"),
     [
         (8.0, True, TypeError, "loss_scale"),
         (array(8, "float16"), True, TypeError, "loss_scale"),
@@ -98,11 +98,11 @@ class Differentiated(np.ndarray):
         (array(8), np.asarray(1), TypeError, "overflow"),
     ],
 )
-def test_a_call_with_an_invalid_argument_changes_nothing(scale, overflow, error, name):
+def test_a_call_with_an_invalid_argument_changes_nothing(scale, overflow, error, text):
     """Invalid scales and flags raise an error before the scale or a counter changes."""
     cell = DynamicLossScaleUpdateCell(8, 2, 2)
     cell(array(8), False)
-    with rejects(error, name, ""):
+    with rejects(error, text, ""):
         cell(scale, overflow)
     assert (np.ravel(scale)[0], cell.cur_iter, cell.last_overflow_iter) == (8, 2, 0)
 

@@ -16,7 +16,7 @@ from ampscale import GradScaler
 
 LARGEST = float(np.finfo(np.float32).max)
 DEFAULTS = {name: parameter.default for name, parameter in signature(GradScaler).parameters.items()}
-NUMBERS = list(DEFAULTS)[1:6]
+NUMBERS = list(DEFAULTS)[1:6]  # names of the arguments that are numbers
 
 # Initial scale, incr_ratio, decr_ratio, incr_every_n_steps, decr_every_n_nan_or_inf.
 SETTINGS = [(8.0, 2.0, 0.5, 2, 2), (1000.0, 1.1, 0.8, 1, 3), (2.0**-125, 2.0, 0.5, 4, 1), (2.0**126, 3.0, 0.1, 2, 2)]
@@ -89,7 +89,7 @@ def test_a_scaler_prints_nothing_and_stays_enabled(capfd):
     assert capfd.readouterr() == ("", "")
 
 
-PUBLISHED = {
+PUBLISHED = {  # state dict as Paddle's scaler saves it
     "scale": array([1024]),
     "incr_ratio": 3.0,
     "decr_ratio": 0.25,
@@ -182,7 +182,7 @@ def test_a_disabled_scaler_saves_and_loads_an_empty_state():
 
 @pytest.mark.clause("PADDLE-load-state-dict", "PADDLE-fixed-step")
 def test_loading_within_a_step_ends_it():
-    """The loaded state belongs to another run, so the optimizer may step again before an update."""
+    """The loaded state belongs to another run, so the optimizer may step again. With its fixed scale, `update` does nothing."""
     scaler, optimizer = scaler_at(8), GradientDescent(array([8]))
     scaler.step(optimizer)
     scaler.load_state_dict({**PUBLISHED, "use_dynamic_loss_scaling": False})

@@ -146,7 +146,7 @@ def finish(run):
 
 
 LOOPS = {loop.__name__: loop for loop in (together, clipping, accumulating)}
-PAIRS = [
+PAIRS = [  # names of loops and optimizers
     *[("together", optimizer) for optimizer in OPTIMIZERS],
     *[(loop, optimizer) for loop in ("clipping", "accumulating") for optimizer in ("momentum", "adamw-fused")],
 ]

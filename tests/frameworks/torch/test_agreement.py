@@ -36,7 +36,7 @@ def test_a_flag_that_the_communicator_has_read_is_returned_and_reported_as_a_boo
 
     class Ranks(SingleReplica):
         def agree(self, *_, **__):
-            agreement = HostAgreement(torch.tensor(finite), True)
+            agreement = HostAgreement(torch.tensor(finite), has_gradients=True)
             agreement.is_finite = finite
             return agreement
 

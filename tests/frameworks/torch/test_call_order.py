@@ -20,7 +20,7 @@ class Loop:
         self.parameter = torch.ones(1, requires_grad=True)
         self.optimizer = torch.optim.SGD([self.parameter], lr=0.5)
 
-    def do(self, call):
+    def run(self, call):
         """Run one call; `scale` includes the backward pass."""
         if call == "scale":
             self.optimizer.zero_grad()
@@ -31,7 +31,7 @@ class Loop:
     def outcome(self, call):
         """Return the type of the error, if any, and the state after the call."""
         try:
-            self.do(call)
+            self.run(call)
         except (RuntimeError, AssertionError) as error:
             return type(error), self.state()
         return None, self.state()
@@ -58,7 +58,7 @@ def with_runtime_error(outcome):
 )  # fmt: skip
 @pytest.mark.parametrize("gradient", [3.0, float("inf")])
 def test_every_order_of_calls_has_torchs_outcome(gradient):
-    """All orders of two calls, and of four after `scale`, raise the same errors and give the same values."""
+    """Two calls, or four after `scale`, give torch's values and errors, except a RuntimeError for each AssertionError."""
     settings = {"init_scale": 8.0, "growth_interval": 2}
     errors = set()
     for calls in [*product(CALLS, repeat=2), *(("scale", *calls) for calls in product(CALLS, repeat=4))]:
@@ -75,7 +75,7 @@ def test_each_optimizer_has_its_own_call_order(order):
     scaler = GradScaler(init_scale=8.0)
     good, bad = Loop(scaler, 3.0), Loop(scaler, float("nan"))
     for loop in (good, bad):
-        loop.do("scale")
+        loop.run("scale")
     for letter in order:
         loop = {"a": good, "b": bad}[letter.lower()]
         out_of_order = letter.isupper() and order.index(letter) > order.index(letter.lower())
@@ -90,16 +90,16 @@ def test_abandoned_gradients_count_as_nothing():
     scaler = GradScaler("cpu", init_scale=8.0, growth_interval=2)
     overflowed, finite, stepped = (Loop(scaler, value) for value in (float("inf"), 3.0, 3.0))
     for loop in (overflowed, finite, stepped):
-        loop.do("scale")
+        loop.run("scale")
     for loop in (overflowed, finite):
-        loop.do("unscale_")
-    stepped.do("step")
+        loop.run("unscale_")
+    stepped.run("step")
     scaler.abandon()
     assert finite.parameter.grad.item() == 3.0
     scaler.update()
     assert (scaler.state_dict()["_growth_tracker"], scaler.get_scale(), finite.parameter.item()) == (1, 8.0, 1.0)
     for call in ("scale", "step"):
-        finite.do(call)
+        finite.run(call)
     assert (finite.parameter.grad.item(), finite.parameter.item()) == (3.0, -0.5)
 
 
@@ -133,5 +133,5 @@ def test_a_compiled_loop_equals_an_eager_one_and_its_errors_name_lines():
         results.append((loop.state()[0][0], scaler.state_dict()))
     assert results[0] == results[1]
     line = iteration.__code__.co_firstlineno + 3
-    with pytest.raises(RuntimeError, match=rf"since the last update\(\) at .*test_call_order.py:{line}$"):
+    with pytest.raises(RuntimeError, match=rf"since the last update\(\) at .*test_call_order.py:{line} or a later abandon\(\)$"):
         scaler.update()

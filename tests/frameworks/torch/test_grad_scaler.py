@@ -22,7 +22,7 @@ NUMBERS = ["growth_factor", "backoff_factor", "growth_interval"]
 NO_SCALE = [0.0, 0, -1.0, NAN, INF, -INF, 1e39, 2.0**-127]
 
 
-def scaled(**settings):
+def used_scaler(**settings):
     """Return a scaler that has scaled a tensor."""
     scaler = GradScaler(**settings)
     scaler.scale(torch.ones(()))
@@ -52,7 +52,7 @@ def test_getters_return_constructor_arguments(enabled):
 @pytest.mark.clause("TORCH-getters", "MACHINE-at-least")
 def test_set_values_apply_at_the_next_update():
     """An interval that is set or loaded applies even if the count already exceeds it."""
-    scaler = scaled(init_scale=8.0)
+    scaler = used_scaler(init_scale=8.0)
     for _ in range(3):
         run_step(scaler, 1.0)
     scaler.set_growth_factor(4.0)
@@ -72,7 +72,7 @@ def test_set_values_apply_at_the_next_update():
 @pytest.mark.parametrize("value", [4, np.float64(4), torch.tensor([4.0]), torch.tensor(4.0, dtype=torch.float64)])
 def test_update_accepts_a_number_or_a_tensor(value):
     """The count is kept, and the value is copied."""
-    scaler = scaled(init_scale=8.0)
+    scaler = used_scaler(init_scale=8.0)
     run_step(scaler, 1.0)
     assert scaler.update(value) is None
     if isinstance(value, torch.Tensor):
@@ -84,7 +84,7 @@ def test_update_accepts_a_number_or_a_tensor(value):
 @pytest.mark.clause("TORCH-new-scale")
 def test_a_new_scale_is_validated_as_the_initial_one():
     """After an error the scale is unchanged, and the step can continue."""
-    scaler, parameter = scaled(init_scale=8.0), torch.zeros(1, requires_grad=True)
+    scaler, parameter = used_scaler(init_scale=8.0), torch.zeros(1, requires_grad=True)
     optimizer, parameter.grad = torch.optim.SGD([parameter]), torch.tensor([1.0])
     scaler.unscale_(optimizer)
     tensors = [*(torch.tensor(value) for value in (0.0, -1.0, NAN, INF, 2.0**-127)), torch.tensor([4.0, 4.0])]
@@ -102,7 +102,7 @@ PUBLISHED = {"scale": 1024.0, "growth_factor": 3.0, "backoff_factor": 0.25, "gro
 @pytest.mark.clause("TORCH-state-dict")
 def test_the_state_dict_has_torchs_five_keys():
     """Order, values and types equal those of torch."""
-    scaler, torch_scaler = scaled(), torch.amp.GradScaler("cpu")
+    scaler, torch_scaler = used_scaler(), torch.amp.GradScaler("cpu")
     torch_scaler.scale(torch.ones(()))
     for saved_scaler in (scaler, torch_scaler):
         run_step(saved_scaler, 1.0)
@@ -112,7 +112,7 @@ def test_the_state_dict_has_torchs_five_keys():
 
 
 @pytest.mark.clause("TORCH-load-state-dict")
-@pytest.mark.parametrize("make", [GradScaler, scaled])
+@pytest.mark.parametrize("make", [GradScaler, used_scaler])
 @pytest.mark.parametrize("scale", [1024.0, 1024, torch.tensor(1024.0), torch.tensor([1024.0]), np.float32(1024)])
 def test_a_loaded_state_replaces_the_scalers_own(make, scale):
     """A state can be loaded before the first scaled tensor or after it; its scale may be a number or a tensor."""
@@ -126,7 +126,7 @@ def test_a_loaded_state_replaces_the_scalers_own(make, scale):
 
 
 @pytest.mark.clause("TORCH-load-rejects")
-@pytest.mark.parametrize("make", [GradScaler, scaled])
+@pytest.mark.parametrize("make", [GradScaler, used_scaler])
 def test_an_invalid_state_dict_changes_nothing(make):
     """The error names missing and unknown keys."""
     scaler = make()
@@ -180,7 +180,7 @@ COPIES = {"pickle": lambda scaler: pickle.loads(pickle.dumps(scaler)), "deepcopy
 
 @pytest.mark.clause("TORCH-copies")
 @pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)
-@pytest.mark.parametrize("make", [GradScaler, scaled])
+@pytest.mark.parametrize("make", [GradScaler, used_scaler])
 def test_a_copy_is_independent(copied, make):
     """The copy continues from the same state after its first `scale`; the original is unchanged."""
     scaler = make()
@@ -198,7 +198,7 @@ def test_a_copy_is_independent(copied, make):
 @pytest.mark.parametrize(("copied", "call"), [(copy.copy, "unscale_"), (copy.deepcopy, "step")])
 def test_copying_within_a_step_raises(copied, call):
     """The RuntimeError names the missing call."""
-    scaler, parameter = scaled(), torch.zeros(1, requires_grad=True)
+    scaler, parameter = used_scaler(), torch.zeros(1, requires_grad=True)
     parameter.grad = torch.ones(1)
     getattr(scaler, call)(torch.optim.SGD([parameter]))
     with pytest.raises(RuntimeError, match=r"update\(\)"):

@@ -39,7 +39,7 @@ class Loop(World):
 
     def state(self):
         """Return parameter, gradient, the scaler's state dict, and the stage of each optimizer."""
-        saved = None if self.scaler._placement == WRITING else self.scaler.state_dict()
+        saved = None if self.scaler._call_state == WRITING else self.scaler.state_dict()
         stages = [progress.stage for progress in self.scaler._progress.values()]
         return self.parameter.tolist(), self.parameter.grad.tolist(), saved, stages
 

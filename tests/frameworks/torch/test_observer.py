@@ -15,7 +15,7 @@ INF = float("inf")
 
 
 class Loop:
-    """Training loop with a monitor. Its method `zero` sets the gradients to None ("none") or zero ("zeros"), or does nothing."""
+    """Training loop with a monitor. `zero` resets gradients to None ("none") or zero ("zeros"), or does nothing ("forgotten")."""
 
     def __init__(self, make=lambda params: torch.optim.SGD(params, lr=0.25), zeroing="none", **settings):
         self.params = [torch.ones(2, requires_grad=True), torch.ones((), requires_grad=True)]
@@ -216,21 +216,21 @@ def graph_kept(loop):
     loop.finish()
 
 
-NEVER_RESET = [plain, accumulated, summed, other_loss, clipped, checkpointed]
-RESET = [zeroed_first, zeroed_after_another_loss, zeroed_before_update, reset_by_hand, graph_kept]
+STALE_IF_FORGOTTEN = [plain, accumulated, summed, other_loss, clipped, checkpointed]
+OTHERS = [zeroed_first, zeroed_after_another_loss, zeroed_before_update, reset_by_hand, graph_kept]
 
 
 @pytest.mark.clause("TORCH-monitor")
 @pytest.mark.filterwarnings("ignore:Using backward")
 @pytest.mark.parametrize("zeroing", ["none", "zeros"])
-@pytest.mark.parametrize("iteration", [*NEVER_RESET, *RESET])
+@pytest.mark.parametrize("iteration", [*STALE_IF_FORGOTTEN, *OTHERS])
 def test_correct_loops_have_no_flags(iteration, zeroing):
     """The loops include the documented ones, and several ways to reset the gradients."""
     assert Loop(zeroing=zeroing).flags(iteration) == 4 * [(False, False)]
 
 
 @pytest.mark.clause("TORCH-monitor")
-@pytest.mark.parametrize("iteration", NEVER_RESET)
+@pytest.mark.parametrize("iteration", STALE_IF_FORGOTTEN)
 def test_forgotten_zero_grad_is_reported(iteration):
     """`stale` is set from the second iteration on."""
     assert Loop(zeroing="forgotten").flags(iteration) == [(False, False), *3 * [(True, False)]]

@@ -95,26 +95,26 @@ def test_an_optimizer_must_have_parameter_groups(call):
 
 
 @pytest.mark.clause("TORCH-host-sync", "TORCH-fused", "STEP-two-modes")
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize(("gradient", "unscale_first"), [(8.0, True), (INF, False)])
-def test_a_step_synchronizes_once_and_a_fused_optimizer_never(optimizer, gradient, unscale_first):
+def test_a_step_synchronizes_once_and_a_fused_optimizer_never(name, gradient, unscale_first):
     """Calls other than `step` never synchronize. The optimizer's own synchronizations are subtracted."""
-    stepping = optimizer_with(8.0, 8.0, make=OPTIMIZERS[optimizer])
+    optimizer = optimizer_with(8.0, 8.0, make=OPTIMIZERS[name])
     with libraries.load("torch").count_reads() as own_reads:
-        stepping.step()
-    for parameter, value in zip(stepping.param_groups[0]["params"], (8.0, gradient), strict=True):
+        optimizer.step()
+    for parameter, value in zip(optimizer.param_groups[0]["params"], (8.0, gradient), strict=True):
         parameter.grad = torch.tensor([1.0, value])
     scaler = GradScaler(init_scale=8.0, growth_interval=1)
     with libraries.load("torch").count_reads() as before_step:
         scaler.scale(torch.ones(()))
         if unscale_first:
-            scaler.unscale_(stepping)
+            scaler.unscale_(optimizer)
     with libraries.load("torch").count_reads() as in_step:
-        applied = scaler.step(stepping)
+        applied = scaler.step(optimizer)
     with libraries.load("torch").count_reads() as in_update:
         scaler.update()
     fused = isinstance(applied, torch.Tensor)
-    assert fused == optimizer.endswith("-fused")
+    assert fused == name.endswith("-fused")
     assert (before_step, in_update) == ([], [])
     assert len(in_step) == (0 if fused else 1) + len(own_reads) * bool(applied)
     assert scaler.get_scale() == (16.0 if applied else 4.0)
@@ -139,22 +139,22 @@ def test_an_optimizer_that_skips_on_the_device_has_two_attributes(gradient, foun
 
 @pytest.mark.clause("TORCH-fused")
 @pytest.mark.parametrize("gradient", [8.0, INF])
-@pytest.mark.parametrize(("unscale_first", "own"), [(True, 4.0), (False, torch.tensor(4.0))])
-def test_grad_scale_of_the_caller_applies_to_this_step(own, unscale_first, gradient):
+@pytest.mark.parametrize(("unscale_first", "grad_scale"), [(True, 4.0), (False, torch.tensor(4.0))])
+def test_grad_scale_of_the_caller_applies_to_this_step(grad_scale, unscale_first, gradient):
     """The results equal torch's. The attribute may be a number, too."""
 
-    def stepped_parameters(scaler, own):
+    def stepped_parameters(scaler, grad_scale):
         optimizer = optimizer_with(gradient, make=OPTIMIZERS["momentum-fused"])
         scaler.scale(torch.ones(()))
         if unscale_first:
             scaler.unscale_(optimizer)
-        optimizer.grad_scale = own
+        optimizer.grad_scale = grad_scale
         scaler.step(optimizer)
         assert not hasattr(optimizer, "grad_scale")
         return bits(optimizer.param_groups[0]["params"])
 
     theirs = torch.amp.GradScaler("cpu", init_scale=8.0)
-    assert stepped_parameters(GradScaler(init_scale=8.0), own) == stepped_parameters(theirs, torch.tensor(4.0))
+    assert stepped_parameters(GradScaler(init_scale=8.0), grad_scale) == stepped_parameters(theirs, torch.tensor(4.0))
 
 
 @pytest.mark.clause("TORCH-fused")

@@ -17,21 +17,20 @@ from ampscale.frameworks.torch.optimizer_step import update_scale
 
 FLOOR = FLOATS["float32"].smallest_normal
 LARGEST = FLOATS["float32"].largest
-FACTORS = {
+CONSTANTS = {
     "growth_factor": st.sampled_from([2.0, 1.1, 1.0000001, 3.0, 2.0**100, LARGEST]) | st.floats(1, 1e9, exclude_min=True),
     "backoff_factor": st.sampled_from([0.5, 0.3, 0.9999999, 2.0**-100, FLOOR]) | st.floats(1e-9, 1, exclude_max=True),
     "growth_interval": st.integers(1, 4),
     "init_scale": st.sampled_from([2.0**16, FLOOR, 1.5 * FLOOR, LARGEST, 2.0**127]) | st.floats(FLOOR, LARGEST, width=32),
 }
-
-CHANGES = [("update", 4.0), ("update", 3.0), ("set_growth_factor", 2.0), ("set_growth_factor", 3.0), ("set_backoff_factor", 0.25)]
-CHANGES += [("set_backoff_factor", 0.3), ("step", 1.0), ("step", INF), ("get_scale", None), ("state_dict", None)]
+CALLS = [("update", 4.0), ("update", 3.0), ("set_growth_factor", 2.0), ("set_growth_factor", 3.0), ("set_backoff_factor", 0.25)]
+CALLS += [("set_backoff_factor", 0.3), ("step", 1.0), ("step", INF), ("get_scale", None), ("state_dict", None)]
 
 
 @pytest.mark.clause(
     "TORCH-arithmetic", "TORCH-skip-infinite-growth", "TORCH-min-scale", "TORCH-growth", "TORCH-backoff", "MACHINE-at-least"
 )
-@given(constants=st.fixed_dictionaries(FACTORS), steps=st.lists(st.booleans(), max_size=60), count=st.integers(0, 6))
+@given(constants=st.fixed_dictionaries(CONSTANTS), steps=st.lists(st.booleans(), max_size=60), count=st.integers(0, 6))
 def test_the_update_equals_that_of_the_rule(constants, steps, count):
     """Factors and scales are arbitrary, and the first count may exceed the interval."""
     rule = replace(presets.torch(), min_scale=FLOOR, **constants)
@@ -64,15 +63,15 @@ def test_the_lower_bound_holds_with_and_without_a_synchronization(fused):
 
 
 @pytest.mark.clause("TORCH-unscale", "TORCH-arithmetic")
-@given(init=st.sampled_from([1.0, 2.0**16, 3.0, 2.0**-126]), fused=st.booleans(), changes=st.lists(st.sampled_from(CHANGES)))
-@example(init=1.0, fused=False, changes=[("step", 1.0)])
-def test_the_lower_bound_of_the_scale_is_correct(init, fused, changes):
+@given(init=st.sampled_from([1.0, 2.0**16, 3.0, 2.0**-126]), fused=st.booleans(), calls=st.lists(st.sampled_from(CALLS)))
+@example(init=1.0, fused=False, calls=[("step", 1.0)])
+def test_the_lower_bound_of_the_scale_is_correct(init, fused, calls):
     """After any sequence of calls, the bound is at most the scale, and 0 unless the scale is a power of two."""
     parameter = torch.zeros(1, requires_grad=True)
     optimizer = torch.optim.SGD([parameter], lr=0.0, fused=fused)
     scaler = GradScaler(init_scale=init, growth_interval=1)
     scaler.scale(torch.ones(()))
-    for name, value in changes:
+    for name, value in calls:
         if name == "step":
             parameter.grad = torch.tensor([value])
             scaler.step(optimizer)
@@ -84,7 +83,7 @@ def test_the_lower_bound_of_the_scale_is_correct(init, fused, changes):
         assert lower_bound == 0 or torch.frexp(torch.tensor(scale)).mantissa == 0.5
         if name in ("update", "get_scale", "state_dict"):
             assert lower_bound in (0, scale)
-    if init != 3.0 and 3.0 not in (value for _, value in changes) and 0.3 not in (value for _, value in changes):
+    if init != 3.0 and 3.0 not in (value for _, value in calls) and 0.3 not in (value for _, value in calls):
         assert scaler._scale_lower_bound() > 0
-    if all(change == ("step", 1.0) for change in changes) and not fused:
+    if all(call == ("step", 1.0) for call in calls) and not fused:
         assert scaler._scale_lower_bound() == (0 if init == 3.0 else init)

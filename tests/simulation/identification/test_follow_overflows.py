@@ -60,9 +60,9 @@ def overflows_of_run(rule, random, wrong):
     if wrong and overflows:
         index, factor = random.integers(len(overflows)), random.choice([0.5, 2.0])
         overflows[index] = overflows[index]._replace(after=overflows[index].after * factor)
-    unknown = random.choice([0, 0.3])
+    unknown_share = random.choice([0, 0.3])
     return [
-        overflow._replace(**{name: math.nan for name in ("before", "after") if random.random() < unknown})
+        overflow._replace(**{name: math.nan for name in ("before", "after") if random.random() < unknown_share})
         for overflow in overflows
     ]
 

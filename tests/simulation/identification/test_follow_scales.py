@@ -48,7 +48,7 @@ NAMES = [*{small(rule): name for name, rule in RULES.items()}.values()]  # sever
 
 
 def observations(rule, random):
-    """Return random observations of a run of *rule*, with errors, gaps and some flags."""
+    """Return observations of a random run of *rule*. Some scales and flags are unknown, and at most one of each is wrong."""
     scales, raised_at = all_scales(rule)
     row = random.choice(np.flatnonzero(raised_at >= STEPS - 1))
     scales_seen, flags = scales[row].copy(), np.full(STEPS, -1, np.int8)
@@ -73,15 +73,15 @@ def test_follow_agrees_with_all_patterns(name):
         other = small(RULES[random.choice(list(RULES))]) if case % 4 == 0 else rule
         observed = observations(other, random)
         result = follow(rule, observed)
-        is_consistent = [matching_patterns(rule, observed, length).any() for length in range(STEPS + 1)]
-        outcomes.add(all(is_consistent))
-        if all(is_consistent):
+        consistent_up_to = [matching_patterns(rule, observed, length).any() for length in range(STEPS + 1)]
+        outcomes.add(all(consistent_up_to))
+        if all(consistent_up_to):
             patterns = PATTERNS[matching_patterns(rule, observed, STEPS)]
             assert result.contradiction is None
             assert (patterns == result.finite).all(axis=1).any()
             assert result.ambiguous == (patterns.any(axis=0) & ~patterns.all(axis=0)).sum()
         else:
-            step = is_consistent.index(False) - 1
+            step = consistent_up_to.index(False) - 1
             assert (result.contradiction.step, result.contradiction.undecided, result.finite) == (step, False, None)
             assert np.array_equal(result.contradiction.seen, rounded(rule, observed.scales)[step + 1], equal_nan=True)
             if step >= 0:
@@ -155,7 +155,7 @@ def test_long_observations_have_the_first_contradiction(name):
             assert np.array_equal(np.where(np.isnan(seen), scales, seen), scales)
             assert (result.finite == observed.finite)[observed.finite != -1].all()
         else:
-            assert (result.contradiction and result.contradiction.step) == (index and index - 1)
+            assert result.contradiction.step == index - 1
     assert outcomes == {False, True}
 
 
@@ -233,7 +233,11 @@ def test_few_scales_are_listed_after_a_gap(listed, expected, monkeypatch):
 
 @pytest.mark.parametrize(("name", "count"), [("TOTAL", 4), ("CROWD", 1)])
 def test_limit_itself_is_allowed(name, count, monkeypatch):
-    """The run has four possible states in total (`TOTAL`). Two occur first at the same step, so `CROWD` limits one of them."""
+    """
+    `TOTAL` counts four keys: one, two and one at the three points of the run.
+
+    Two keys first occur at the same step, and `CROWD` counts all such keys but one.
+    """
     monkeypatch.setattr(follow_scales, "PER_STEP", 0)
     observed = Observed(np.array([8.0, math.nan, 8.0]), np.full(2, -1, np.int8))
     for limit in (count, count - 1):

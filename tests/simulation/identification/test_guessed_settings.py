@@ -19,7 +19,7 @@ def observed(scales, flags=None):
 
 
 def test_guesses_are_other_values_of_the_given_settings():
-    """Small numbers are guessed for the hysteresis. Intervals are guessed only after a growth, and factors after any change."""
+    """Small numbers are guessed for the hysteresis, intervals only after a growth, and factors only if no ratio equals them."""
     assert guesses(observed([64, 64]), {"hysteresis": 2, "init_scale": 64.0}) == {"hysteresis": [1, 3, 4]}
     values = guesses(observed([64, 32, 16]), SETTINGS)
     assert values == {"hysteresis": [2, 3, 4], "min_scale": [16.0], "max_scale": [64.0]}
@@ -38,7 +38,7 @@ def test_guesses_are_other_values_of_the_given_settings():
     ],
 )
 def test_an_interval_is_the_number_of_steps_from_an_event_to_a_growth(scales, flags, intervals):
-    """That number minus one is guessed, too, as the windows of some scalers are one step longer than their setting."""
+    """The number of steps minus one is guessed, too, as the windows of some scalers are one step longer than their setting."""
     assert guesses(observed(scales, flags), {"growth_interval": 2000})["growth_interval"] == intervals
 
 

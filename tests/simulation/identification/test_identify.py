@@ -127,7 +127,11 @@ def test_changed_settings_are_inferred(name, settings, flags):
 
 
 def test_explanations_are_sorted():
-    """Consistent scalers come first, sorted by the number of changed settings; the others by the step of the contradiction."""
+    """
+    Consistent scalers come first, those with the fewest changed settings before the others.
+
+    The inconsistent ones follow, the latest contradiction first. Ties keep the order of the presets.
+    """
     rule = presets.nemo(growth_interval=50, hysteresis=3)
     explanations = identify(run(rule, np.random.default_rng(0).random(600) > 0.1, flags=True), settings={"growth_interval": 50})
     changed = [len(item.changed) for item in explanations if item.explains]

@@ -146,9 +146,8 @@ def test_overflows_before_the_first_number_are_steps():
     text = overflow(8, 4) + "step 0\nstep 1\n" + overflow(4, 2) + "step 2\n"
     assert read_steps(text, step_pattern=r"step (?P<step>\d+)") == "x.x"
     assert "the log counts its steps from 0" in read_log(text, step_pattern=r"step (?P<step>\d+)").notes
-    text = "".join(
-        [*map(overflow, (8, 4, 2), (4, 2, 1)), "step 4\nstep 5\nstep 6\n"]
-    )  # more overflows than steps between two numbers
+    # More overflows than steps between two numbers
+    text = overflow(8, 4) + overflow(4, 2) + overflow(2, 1) + "step 4\nstep 5\nstep 6\n"
     assert read_steps(text, step_pattern=r"step (?P<step>\d+)") == "????.."
 
 
@@ -198,7 +197,7 @@ def test_message_of_an_overflow_can_contain_its_step():
         (deepspeed(0, 0) + "step 1\n" + overflow(8, 4) * 2 + "step 2\n", {"step_pattern": "^step"}, "line 5: .*, got 2;"),
     ],
 )
-def test_contradictory_log_has_overflows_only(text, options, message):
+def test_log_without_consistent_steps_has_overflows_only(text, options, message):
     log = read_log(text, **options)
     assert log.observed is None
     assert len(log.overflows) == text.count("OVERFLOW!")

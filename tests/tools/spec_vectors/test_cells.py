@@ -61,7 +61,7 @@ def test_array_is_a_constant_scale():
 
 @pytest.mark.parametrize(("enable", "applied", "parameter"), [(True, False, 4.0), (False, True, float("-inf"))])
 def test_disabled_scaler_does_not_check_gradients(enable, applied, parameter):
-    """The optimizer is applied to a non-finite gradient."""
+    """If disabled, it applies the optimizer to a non-finite gradient; if enabled, it skips the step."""
     (outputs,) = run("paddle", "GradScaler", [INFINITE], arguments={"enable": enable})
     assert outputs["applied"] is applied
     assert outputs["parameters"] == [array("float32", [parameter]).to_json()]

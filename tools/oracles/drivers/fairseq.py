@@ -75,8 +75,8 @@ SETTINGS = settings(
 )
 TOLERANT = settings(
     *(
-        {"init_scale": 1024.0, "growth_interval": 3, "overflow_tolerance": rate}
-        for rate in (0.05, 0.25, 1 / 3, 0.5, 0.6, 0.7, 1.0)
+        {"init_scale": 1024.0, "growth_interval": 3, "overflow_tolerance": tolerance}
+        for tolerance in (0.05, 0.25, 1 / 3, 0.5, 0.6, 0.7, 1.0)
     ),
     {"init_scale": 4.0, "growth_interval": 2, "overflow_tolerance": 0.5, "min_scale": 1.0},
     {"init_scale": 4.0, "growth_interval": 2, "overflow_tolerance": 0.4, "raise_at_or_below": 0.5},

@@ -13,7 +13,7 @@ NAMES = {"growth_factor": "scale_factor", "growth_interval": "scale_window"}
 
 
 def save_and_restore(parameters: Callable[[Any], tuple[Any, ...]]) -> tuple[Any, Any]:
-    """Return functions that save and restore the parameters of an object."""
+    """Return functions that save and restore what *parameters* returns for an object."""
 
     def save(scaler: Any) -> tuple[np.ndarray, ...]:
         return tuple(parameter.asnumpy().copy() for parameter in parameters(scaler))

@@ -141,4 +141,5 @@ class Compilable:
         return type(self)(compiles=True)
 
     def ready(self, function: Any, **options: Any) -> Any:
+        """Return the function, compiled with these options of `jax.jit` if *compiles* is set."""
         return jax.jit(function, **options) if self.compiles else function

@@ -90,21 +90,21 @@ def join_group(**arguments: Any) -> None:
 def train_on_rank(rank: int, _size: int, settings: dict[str, Any], placement: str, steps: Sequence[Any]) -> list[Any]:
     """Train on one rank. The patch allows float16 also on a CPU without float16 instructions, which torch emulates."""
     join_group()
-    shards, first = placement == "sharded", [value for (value,) in steps[0]]
+    is_sharded, first = placement == "sharded", [value for (value,) in steps[0]]
     count = 64 if None not in first else 1  # elements of each rank's part, which ZeRO pads to a multiple of a few elements
-    size = count * (len(first) - first.count(None) if shards else 1)
+    size = count * (len(first) - first.count(None) if is_sharded else 1)
     config = {
         "train_micro_batch_size_per_gpu": 1,
         "optimizer": {"type": "SGD", "params": {"lr": 1.0}},
         "zero_allow_untested_optimizer": True,
-        "zero_optimization": {"stage": 3 if shards else 1},
+        "zero_optimization": {"stage": 3 if is_sharded else 1},
         "fp16": settings,
     }
     model, results = column(size), []
     with mock.patch.object(type(deepspeed.accelerator.get_accelerator()), "is_fp16_supported", return_value=True):
         engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)
     for step in steps:
-        values = [value for (value,) in step if value is not None] if shards else step[rank]
+        values = [value for (value,) in step if value is not None] if is_sharded else step[rank]
         data = torch.tensor(values).repeat_interleave(count).half()
         engine.backward((engine(torch.ones(1).half()) * data).sum())
         skipped = engine.skipped_steps

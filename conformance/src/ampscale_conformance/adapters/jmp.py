@@ -1,4 +1,4 @@
-"""jmp: `DynamicLossScale` and `all_finite`, eager. When compiled, it ignores its minimum."""
+"""jmp: `DynamicLossScale` and `all_finite`, eager. When compiled, the scale ignores its minimum."""
 
 from typing import Any
 

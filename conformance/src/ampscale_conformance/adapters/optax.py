@@ -82,7 +82,7 @@ def stepped(optimizer: Any, state: dict[str, Any], data: list[Any]) -> tuple[dic
         "attempted": state["attempted"] + 1,
         "applied": state["applied"] + finite,
     }
-    return after, {"loss": loss, "finite": finite, "norm": optax.global_norm(gradients)}
+    return after, {"loss": loss, "finite": finite, "norm": optax.tree.norm(gradients)}
 
 
 ADAPTER = Optax()

@@ -110,7 +110,7 @@ class PaddleAsItIs(Paddle):
 
 
 def quietly(function: Callable[..., Any], *arguments: Any) -> None:
-    """Suppress the line that Paddle prints at every backoff."""
+    """Call a function without the output that Paddle prints at every backoff."""
     with redirect_stdout(None):
         function(*arguments)
 

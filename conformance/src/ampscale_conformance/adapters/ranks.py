@@ -1,8 +1,8 @@
 """
 Runs of a function of an adapter's module in real processes, one for each rank.
 
-Importing a library takes seconds. Therefore the processes wait for the next call, until a call requires other processes, one of
-them fails, or this process ends. Jobs and results are JSON files.
+Importing a library takes seconds. Therefore the processes wait for the next call, until a call requires other processes or
+fails, or this process ends. Jobs and results are JSON files.
 """
 
 import atexit
@@ -67,7 +67,7 @@ class Ranks:
     """Processes, one for each rank, that read jobs from a folder. A job calls a function of *module*, whose source is *file*."""
 
     def __init__(self, module: str, file: str, size: int, launcher: Sequence[str]) -> None:
-        self.key, self.size, self.jobs = (module, file, size, launcher), size, 0
+        self.key, self.size, self.job_number = (module, file, size, launcher), size, 0
         self.folder = Path(tempfile.mkdtemp(prefix="ranks-"))
         program = f"from __future__ import annotations\nimport sys\n{inspect.getsource(run_rank)}\nrun_rank(*sys.argv[1:])"
         command = [*launcher, sys.executable, "-W", "ignore", "-c", program, str(self.folder), module, file]
@@ -82,11 +82,11 @@ class Ranks:
 
     def run(self, name: str, arguments: Sequence[Any]) -> list[Any]:
         """Run one job, and return the result of each rank."""
-        self.jobs += 1
+        self.job_number += 1
         unfinished = self.folder / "job"  # renamed when it is complete
         unfinished.write_text(json.dumps([name, self.size, arguments]))
-        unfinished.rename(self.folder / f"job-{self.jobs}")
-        files = [self.folder / f"result-{self.jobs}-{rank}" for rank in range(self.size)]
+        unfinished.rename(self.folder / f"job-{self.job_number}")
+        files = [self.folder / f"result-{self.job_number}-{rank}" for rank in range(self.size)]
         results, deadline = dict[int, Any](), time.monotonic() + SECONDS
         while len(results) < self.size and time.monotonic() < deadline:
             time.sleep(0.005)
@@ -100,7 +100,7 @@ class Ranks:
             if not ended:
                 raise TimedOut(f"no result of rank {missing} within {SECONDS:g} s")
             lines = filter(str.strip, (self.folder / "output").read_text(errors="replace").splitlines())
-            raise RuntimeError(f"no result of rank {missing}: its process ended; the last output: {' | '.join([*lines][-3:])}")
+            raise RuntimeError(f"no result of rank {missing}: a process ended; the last output: {' | '.join([*lines][-3:])}")
         return [results[rank]["value"] for rank in range(self.size)]
 
     def end(self) -> None:
@@ -148,11 +148,11 @@ def run_rank(folder: str, module: str, file: str) -> None:
         return script
 
     threading.Thread(target=end_with_parent, daemon=True).start()
-    functions, jobs = None, 0
+    functions, job_number = None, 0
     rank = int(next(os.environ[name] for name in ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK") if name in os.environ))
     while True:
-        jobs += 1
-        while not (job := Path(folder, f"job-{jobs}")).exists():
+        job_number += 1
+        while not (job := Path(folder, f"job-{job_number}")).exists():
             time.sleep(0.005)
         name, size, arguments = json.loads(job.read_text())
         try:
@@ -162,4 +162,4 @@ def run_rank(folder: str, module: str, file: str) -> None:
             result = {"error": f"{type(error).__name__}: {error}"}
         unfinished = Path(folder, f"unfinished-{rank}")
         unfinished.write_text(json.dumps(result))
-        unfinished.rename(Path(folder, f"result-{jobs}-{rank}"))
+        unfinished.rename(Path(folder, f"result-{job_number}-{rank}"))

@@ -80,13 +80,14 @@ class Torch(LoopScaler):
         loss = sum((parameter * values).sum() for parameter, values in zip(parameters, data, strict=True))
         scaler.scale(loss).backward()
         scaler.unscale_(optimizer)
-        norm = self.clipped(parameters, cell["max_norm"])
+        norm = self.clip(parameters, cell["max_norm"])
         scaler.step(optimizer)
         scaler.update()
         new_parameters = self.get_parameters(scaler, optimizer)
         return outputs(new_parameters, bool(cell["steps"]), scale, scaler.get_scale(), loss.item(), global_norm=float(norm))
 
-    def clipped(self, parameters: Sequence[Any], max_norm: float | None) -> Any:
+    def clip(self, parameters: Sequence[Any], max_norm: float | None) -> Any:
+        """Clip the gradients if there is a *max_norm*, and return their norm before clipping."""
         return torch.nn.utils.clip_grad_norm_(parameters, torch.inf if max_norm is None else max_norm)
 
     def train_on_ranks(self, rule: Any, placements: Sequence[str], steps: Sequence[Any], optimizers: int, **options: Any) -> Any:

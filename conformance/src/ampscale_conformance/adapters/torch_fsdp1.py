@@ -25,7 +25,7 @@ class ShardedTorch(Torch):
     )
 
     def scaler_class(self) -> Any:
-        """Return the class under test, with the arguments of `GradScaler` in their order."""
+        """Return the constructor of the scaler under test, with the arguments of `GradScaler`; join a process group."""
         if not torch.distributed.is_initialized():
             torch.distributed.init_process_group("gloo", f"file://{tempfile.mkdtemp()}/meeting", rank=0, world_size=1)
         return sharded
@@ -48,18 +48,18 @@ def sharded(device: str, scale: float, growth_factor: float = 2.0, backoff_facto
 
 def wrapped(placement: str, first: Sequence[Any], rank: int, _with_shards: bool) -> tuple[Any, Callable[..., None]]:
     """Return a parameter and its backward pass. The parameter has one element, or if sharded, one on each rank with values."""
-    with_shards = placement == "sharded"
-    size = len(first) - first.count(None) if with_shards else 1
+    is_sharded = placement == "sharded"
+    size = len(first) - first.count(None) if is_sharded else 1
     model = column(size)
     if placement != "distinct":
-        strategy = fsdp.ShardingStrategy.FULL_SHARD if with_shards else fsdp.ShardingStrategy.NO_SHARD
+        strategy = fsdp.ShardingStrategy.FULL_SHARD if is_sharded else fsdp.ShardingStrategy.NO_SHARD
         model = fsdp.FullyShardedDataParallel(
             model, sharding_strategy=strategy, use_orig_params=True, device_id=torch.device("cpu")
         )
     (parameter,) = model.parameters()
 
     def backward(scaler: Any, values: Sequence[Any]) -> None:
-        data = values[:size] if with_shards else [1.0 if placement == "reduced" else values[rank]]
+        data = values[:size] if is_sharded else [1.0 if placement == "reduced" else values[rank]]
         if None not in data:
             scaler.scale((model(torch.ones(1)) * torch.tensor(data)).sum()).backward()
         if placement == "reduced":

@@ -66,9 +66,9 @@ def train(
 
 def array_of(placement: str, first: Sequence[Any], rank: int, with_shards: bool) -> tuple[Any, Callable[..., None]]:
     """
-    Return a parameter with one element on each rank that has values in the first step, and its backward pass.
+    Return a parameter and its backward pass. A "reduced" parameter is a DTensor if other arrays are sharded.
 
-    If there are shards, a replicated array is a DTensor, too.
+    Each rank has one element; of a sharded parameter, only the ranks whose value in the first step is not None.
     """
     if placement in ("half", "grid") or (placement == "reduced" and with_shards):
         return dtensor(placement, rank)
@@ -102,19 +102,19 @@ def fully_sharded(size: int) -> tuple[Any, Callable[..., None]]:
 
 
 def dtensor(placement: str, rank: int) -> tuple[Any, Callable[..., None]]:
-    """Return a DTensor, replicated or sharded over one or two dimensions of a 2-by-2 mesh, and its backward pass."""
+    """Return a DTensor, replicated on all ranks or sharded over dimensions of a 2-by-2 mesh, and its backward pass."""
     size = torch.distributed.get_world_size()
     if placement == "reduced":
-        mesh, places = torch.distributed.init_device_mesh("cpu", (size,)), list[Any]([dtensors.Replicate()])
+        mesh, placements = torch.distributed.init_device_mesh("cpu", (size,)), list[Any]([dtensors.Replicate()])
     else:
         grid = torch.distributed.init_device_mesh("cpu", (2, 2), mesh_dim_names=("rows", "columns"))
         shards = [dtensors.Shard(0), dtensors.Shard(1)]
-        mesh, places = (grid, shards) if placement == "grid" else (grid["rows"], shards[:1])
-    parameter = torch.nn.Parameter(dtensors.DTensor.from_local(torch.ones(1, 1), mesh, places, run_check=False))
+        mesh, placements = (grid, shards) if placement == "grid" else (grid["rows"], shards[:1])
+    parameter = torch.nn.Parameter(dtensors.DTensor.from_local(torch.ones(1, 1), mesh, placements, run_check=False))
 
     def backward(scaler: Any, values: Sequence[Any]) -> None:
         gradient = torch.full((1, 1), values[rank]) * scaler.get_scale()
-        parameter.grad = dtensors.DTensor.from_local(gradient, mesh, places, run_check=False)
+        parameter.grad = dtensors.DTensor.from_local(gradient, mesh, placements, run_check=False)
 
     return parameter, backward
 

@@ -37,9 +37,7 @@ class Trainer(StepCell, Torch):
         cell["scaler"].load_state_dict(saved)
         return cell
 
-    def create_cell(  # type: ignore[override]  # the superclass's options; learning_rate may be a list
-        self, rule: Any, parameters: Sequence[Any], **options: Any
-    ) -> Any:
+    def create_cell(self, rule: Any, parameters: Sequence[Any], **options: Any) -> Any:  # type: ignore[override]  # rates may be a list
         """Return the objects of a loop: the framework's model and optimizer, and a list to which an applied step appends."""
 
         class Linear(torch.nn.Module):  # type: ignore[misc]

@@ -28,8 +28,8 @@ Leaf = tuple[str, tuple[int, ...]]  # a dtype and a shape
 SHAPES = ((2,), (), (2, 3), (0, 3), (1,), (300,))
 NUMBERS = (8.08, -24.24, 0.0, 12.12, -0.0, 1e-9, 20.2)  # with all digits of each dtype, and one too small for float16
 FIRST = (("float32", (2,)), ("float32", ()))  # in each tree
-LARGE = {"float16": 24.0, "float64": 2.0**1023}  # of other dtypes 2**127; divided by less than 1, they overflow
-LEAST = 2.0**-10  # scale by which float16 arrays of NUMBERS can be divided
+LARGE = {"float16": 24.0, "float64": 2.0**1023}  # of other dtypes 2**127; except in float16, they overflow when divided by 0.5
+LEAST = 2.0**-10  # smallest scale of a step: float16 quotients of NUMBERS are finite
 TREES: dict[str, Callable[[list[Any]], Any]] = {
     "list": lambda items: items,
     "dict": lambda items: {"a": items[:1], "b": {"c": items[1:]}},
@@ -44,7 +44,7 @@ FLAGS = [sign == "+" for sign in "+-----++++++--+"]
 def draw_on_arrays(
     pick: Pick, info: ImplementationInfo, length: int = 20, compiled: bool = False, top: bool = False
 ) -> DrawnCase:
-    """Draw steps. Each has a method, one of two scalers, and a kind of overflow in an element of an array of a common tree."""
+    """Draw steps. Each has a way to take it, one of two scalers, and possibly an overflow in an element of a common tree."""
     claims, settings = info.capabilities, [draw_rule(pick, info, top), draw_rule(pick, info, top)]
     dtypes = ["float32", "float16"] + ["bfloat16"] * ("bfloat16" in claims) + ["float64"] * (info.arrays != "jax")
     tree: list[Leaf | None] = [*FIRST, *((pick(dtypes), pick(SHAPES)) for _ in range(pick((1, 2, 3, 6))))]
@@ -83,7 +83,7 @@ def _follow(subject: Subject, settings: Any, tree: Sequence[Any], layout: str, s
 
 
 def _step(subject: Subject, handle: Any, scaled: Any, scale: float | None, when: str) -> Any:
-    """Return the next handle; compare the unscaled tree, and the argument, which may be changed in place or deleted."""
+    """Return the next handle; compare the unscaled tree unless *scale* is None, and the argument unless it was deleted."""
     tree = subject.to_arrays(scaled)
     handle, unscaled = subject.call("step_on_arrays", handle, tree)
     result = subject.to_bits(unscaled, "step_on_arrays")
@@ -120,7 +120,7 @@ def _unscaled(tree: Any, scale: float, actual: Any = None) -> Any:
 
 @case("BACKENDS-no-host-sync", 4, "hidden synchronization: a flag or a scale is copied to the host", "stays-on-device")
 def a_step_on_arrays_reads_nothing(subject: Subject) -> None:
-    """Growths, overflows of each kind, and steps after them, on two trees."""
+    """Growths, an infinity, a NaN, and steps after them, on two trees."""
     reads: list[str] = []
     observed = Subject(Observed(subject.adapter, reads), "", subject.calls)
     handle = observed.create(simple_rule(observed, growth_interval=1))
@@ -153,7 +153,7 @@ def compiled_it_unscales_to_the_same_bits(subject: Subject) -> None:
 
 @case("STEP-compiled", 4, "different flag: the compiler assumes finite numbers, or replaces the check by a sum", "jit")
 def compiled_it_sees_the_same_overflows(subject: Subject) -> None:
-    """A tree has a value of each kind, at each index of each array."""
+    """Each tree has a value of one kind, at the first or the last index of one array."""
     compiled = subject.compiled()
     for kind, leaf, element in product(("", *KINDS), range(3), (0, -1)):
         tree = _tree(MIXED, 0, kind, leaf, element)
@@ -173,12 +173,12 @@ def another_process_goes_on(subject: Subject) -> None:
             runs.append((rule, subject.call("save", handle), FLAGS[number : min(number + 6, len(points) - 1)]))
             expected.append(points[number + 1 : number + 7])
             handle = subject.update(handle, FLAGS[number])
-    for run, scales, right in zip(runs, scales_elsewhere(subject, runs), expected, strict=True):
+    for run, scales, target in zip(runs, scales_elsewhere(subject, runs), expected, strict=True):
         actual = [rounded(scale, run[0].dtype) for scale in scales]
-        subject.expect(actual == right, f"in another process, state {runs.index(run)}: expected scales {right}, got {actual}")
+        subject.expect(actual == target, f"in another process, state {runs.index(run)}: expected scales {target}, got {actual}")
 
 
-def _steps_compiled(subject: Subject) -> None:
+def _check_compiled_steps(subject: Subject) -> None:
     run_with_top(subject, partial(draw_on_arrays, length=16, compiled=True), ["compiled 60"])
     with suppress(Unsupported):
         run_draws(subject.compiled(), draw_training, ["cells 23"])
@@ -197,7 +197,7 @@ CASES = (
         "STEP-compiled/compiled-it-moves-to-the-same-scales",
         4,
         "lost constant: min_scale, growth_interval or a count has no effect when compiled, or the scale is one from compilation",
-        _steps_compiled,
+        _check_compiled_steps,
         {"jit"},
     ),
     compiled_it_unscales_to_the_same_bits,

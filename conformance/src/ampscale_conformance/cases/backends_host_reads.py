@@ -30,7 +30,7 @@ _UNOBSERVABLE = {"numpy": "NumPy arrays are in host memory, so host reads cannot
 
 
 def _under_torch(step: Callable[[Any, Any], Any], reads: list[str]) -> Callable[[Any, Any], Any]:
-    """Report operations that torch tags as data-dependent, and four methods that are not dispatched as operations."""
+    """Return a step that reports operations which torch tags as data-dependent, and four methods that it does not dispatch."""
     torch = import_module("torch")
     tags = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
     methods = [getattr(torch.Tensor, name) for name in ("numpy", "tolist", "__array__", "__dlpack__")]
@@ -55,7 +55,7 @@ def _under_torch(step: Callable[[Any, Any], Any], reads: list[str]) -> Callable[
 
 
 def _under_jax(step: Callable[[Any, Any], Any], reads: list[str]) -> Callable[[Any, Any], Any]:
-    """Trace two steps, the second with a traced state: reading a traced array raises an error."""
+    """Return a step that first traces two steps, the second with a traced state: reading a traced array raises an error."""
     jax = import_module("jax")
     names = ("ConcretizationTypeError", "TracerArrayConversionError", "TracerIntegerConversionError")
     read_errors = tuple(getattr(jax.errors, name) for name in names)

@@ -4,7 +4,8 @@ Chapter 55, calls: hand-written loops, each a script of calls, which is repeated
 `set` sets scaled gradients, and `edit` other gradients without the scale; `unscale_`, `step` and `update` are the calls. A call
 that is out of order must raise an error and change nothing. `set:inf` includes an infinity or NaN, `set:none` sets no gradient
 at all, `set:some` all but one, `set:wide` includes a very large or small value, and `set:huge` a value that is finite only while
-it is scaled. The suffix `/b` selects the second optimizer instead of the first.
+it is scaled. In drawn scripts, `set:zero` sets zeros and `set:large` the largest values, and `load` continues with a scaler that
+loaded the saved state. The suffix `/b` selects the second optimizer instead of the first.
 """
 
 from functools import partial
@@ -93,7 +94,7 @@ def _execute(subject: Subject, script: str, returns_applied: bool, settings: dic
         except Unsupported:
             if number <= len(commands):
                 raise
-            return  # in a later round the scale may be one with which the subject cannot continue
+            return  # in a later round, the case may be unsupported at the scale
 
 
 def _case(row: Row) -> Case:

@@ -108,7 +108,7 @@ def _execute(subject: Subject, scalers: Sequence[tuple[dict[str, Any], int]], co
 
 
 def run_with_top(subject: Subject, draw: Callable[..., DrawnCase], seeds: Sequence[str]) -> None:
-    """Run the cases that are drawn with these seeds; with the first ones also near the largest scale, if that is supported."""
+    """Run the cases drawn with these seeds, and those drawn with the first four near the largest scale, if that is supported."""
     run_draws(subject, draw, seeds)
     with suppress(Unsupported):
         run_draws(subject, partial(draw, top=True), seeds[:4])

@@ -1,4 +1,4 @@
-"""Hand-written training loop over an implementation, next to the oracle's loop; after each call all values are compared."""
+"""Hand-written training loop over an implementation, next to the oracle's loop; after each call its effects are compared."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ SIMPLE = {"growth_factor": 2.0, "backoff_factor": 0.5, "hysteresis": 1}
 Shape = tuple[int, ...]
 # Shapes of the parameters of each optimizer. Some are equal, and some sizes are not multiples of four or eight.
 SHAPES: dict[str, tuple[Shape, ...]] = {"a": ((2,), (), (2,)), "b": ((), (3, 3), (3, 3)), "c": ((7,), (7,), (0, 3), (1,), (7,))}
-FINITE = (1.0, -2.0, 0.5, 3.0, 0.0, -0.25, 1 + 2.0**-11)  # gradients; a prime number, so that each element has each of them
+FINITE = (1.0, -2.0, 0.5, 3.0, 0.0, -0.25, 1 + 2.0**-11)  # gradients, a prime number of them, so that each element has each
 SPECIAL = {
     "inf": (math.inf, math.nan, -math.inf),
     "wide": (2.0**60, 2.0**-60, -(2.0**60), -0.0, 1 + 2.0**-20),
@@ -58,7 +58,7 @@ def new_parameters(shapes: Sequence[Shape], dtype: str = "float32", factor: floa
 
 @lru_cache(4096)
 def new_gradients(shapes: Sequence[Shape], kind: str, number: int, dtype: str = "float32") -> list[Bits | None]:
-    """Return gradients of a kind, or of kinds joined by "+". The values and the indices of special values depend on *number*."""
+    """Return gradients, None for missing ones, of a kind in `calls.py`, or kinds joined by "+". The values depend on *number*."""
     table = EVERYWHERE.get(kind, FINITE)
     values = [table[(number + index) % len(table)] for index in range(sum(map(math.prod, shapes)))]
     for specials in (SPECIAL[part] for part in kind.split("+") if part in SPECIAL):
@@ -101,7 +101,7 @@ class Loop:
         self._numbers = count(start)
 
     def execute(self, command: str, when: str) -> None:
-        """Execute one command of a script, as `calls.py` describes it, and compare all values."""
+        """Execute one command of a script, as `calls.py` describes it. Calls compare the values."""
         action, _, name = command.partition("/")
         action, _, kind = action.partition(":")
         name = name or "a"
@@ -159,7 +159,7 @@ class Loop:
         self.compare(when, names or self.optimizers, action != "unscale_" or not current[0].finite)
 
     def compare(self, when: str, names: Iterable[str], any_gradients: bool = False) -> None:
-        """Compare the scale, and the parameters and gradients of these optimizers; later calls compare the other optimizers."""
+        """Compare the scale, and these optimizers' parameters and gradients; with *any_gradients*, only if gradients are None."""
         scale = self.subject.read_scale(self.handle)
         self.oracle.observe(rounded(scale, self.rule.dtype))
         expected = self.oracle.scale

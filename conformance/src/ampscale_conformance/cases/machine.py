@@ -150,6 +150,7 @@ def stays_at_its_own_cap(subject: Subject) -> None:
 
 
 def _follow_to_own_bound(subject: Subject, name: str, finite: str, start: Callable[[float], float], **settings: int) -> None:
+    """Follow a trace towards the preset's own bound called *name*. *start* returns the initial scale for the bound."""
     bound = getattr(subject.rule(), name)
     if bound is None:
         raise Unsupported(f"{subject.supported.name} sets no {name}")

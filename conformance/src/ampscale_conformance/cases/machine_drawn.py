@@ -37,7 +37,7 @@ RESUMING = ("step", "copy", "save", "reload")  # "copy" goes on with a loaded sc
 WITH_TENSORS = ("step", "new", "scale", "unscale", "all_finite", "copy")
 Turn = tuple[str, int, str]  # what is done, the number of the scaler or saved state, and the flags of the steps after it
 MOST = 3  # scalers at a time
-LONG = 2100  # steps of a window that a count in 8 bits or in float16 cannot reach
+LONG = 2100  # number of steps of a window that a count in 8 bits or in float16 cannot reach
 LOWEST, HIGHEST = 2.0**-60, 2.0**60  # beyond them, a scaler takes no steps
 TREE, OVERFLOW = [array("float32", [1.5, -3.0]), array("float32", 0.75)], array("float32", inf)
 
@@ -78,7 +78,7 @@ def _draw_settings(pick: Pick, info: ImplementationInfo) -> dict[str, Any]:
 
 
 def _draw_steps(pick: Pick, settings: dict[str, Any]) -> str:
-    """Draw about one window of finite steps, overflows, possibly one fewer than a backoff requires, or both, in turns or once."""
+    """Draw about one window of finite steps, some overflows (possibly one fewer than a backoff requires), or both."""
     if "overflow_tolerance" in settings and pick((True, False)):
         return "+" * pick((2, 3, 4, 5)) + "-"
     window: int = settings.get("growth_interval", 2)
@@ -88,7 +88,7 @@ def _draw_steps(pick: Pick, settings: dict[str, Any]) -> str:
 
 
 def _run_walk(subject: Subject, rules: Sequence[dict[str, Any]], turns: Sequence[Turn], tensors: bool) -> None:
-    """Run the turns in order, with *tensors* also scaling and unscaling, and compare the scales of all scalers after each."""
+    """Run the turns in order, with *tensors* also scaling and unscaling, and compare the latest scalers' scales after each."""
     runs, saved = list[LockstepRun](), list[tuple[LockstepRun, Any]]()
     given, expected = ([subject.rule(**settings) for settings in rules] for _ in range(2))
     for kind, number, finite in [("new", 0, "+"), *turns]:
@@ -109,18 +109,18 @@ def _run_walk(subject: Subject, rules: Sequence[dict[str, Any]], turns: Sequence
         if not LOWEST < run.oracle.scale < HIGHEST:
             continue
         run.advance(finite)
-        for each in runs:
-            each.compare()
+        for other in runs:
+            other.compare()
     subject.expect(given == expected, f"expected the rules {expected} to be unchanged, got {given}")
 
 
-def _walks(subject: Subject, kinds: Sequence[str]) -> None:
+def _run_drawn_walks(subject: Subject, kinds: Sequence[str]) -> None:
     run_draws(subject, partial(draw_walk, kinds=kinds), numbered(" ".join(kinds), 25))
 
 
 @case("MACHINE-state", 0, "unusable claim: a scaler cannot be created with the constants that it claims, so no other case runs")
 def can_be_made_as_it_claims_to_be(subject: Subject) -> None:
-    """An implementation cannot reject its own constants."""
+    """An implementation must accept its own constants."""
     try:
         subject.create(subject.supported.make())
     except Unsupported as unsupported:
@@ -143,17 +143,17 @@ def follows_drawn_traces(subject: Subject) -> None:
 @case("MACHINE-pure", 0, "shared state: scalers change each other, reading changes the scale, or unread steps are lost")
 def scalers_take_turns(subject: Subject) -> None:
     """Some scalers have the same constants."""
-    _walks(subject, TURNS)
+    _run_drawn_walks(subject, TURNS)
 
 
 @case("STEP-resume", 0, "lost state: a scaler continues otherwise after saving or loading, or changes what was saved", "resume")
 def saves_and_loads_in_turns(subject: Subject) -> None:
     """A saved state is loaded several times, and its scaler continues. Then a long window and smaller constants are tested."""
-    _walks(subject, RESUMING)
+    _run_drawn_walks(subject, RESUMING)
     if "growth_interval" in subject.supported.parameters:
         run = LockstepRun(subject, subject.rule(growth_interval=LONG)).advance("-" + "+" * (LONG - 3))
-        for each in (run.loaded(subject.call("save", run.handle)), run):
-            each.follow("+++++")
+        for continued in (run.loaded(subject.call("save", run.handle)), run):
+            continued.follow("+++++")
     for name, finite in (("growth_interval", "+++"), ("hysteresis", "---")):
         if name in subject.supported.parameters:
             _load_with_smaller_count(subject, finite, *(subject.rule(**{name: count}) for count in (4, 2)))
@@ -174,13 +174,13 @@ def _load_with_smaller_count(subject: Subject, finite: str, *rules: LossScaleRul
         handle = subject.update(handle, sign == "+")
         scale = rounded(subject.read_scale(handle), rules[0].dtype)
         machines = [machine for machine in machines if machine.point.scale == scale]
-        subject.expect(bool(machines), f"loaded after {finite} with {rules[1]}: expected a scale of {expected}, got {scale}")
+        subject.expect(bool(machines), f"loaded after {finite} with {rules[1]}: expected one of {sorted(expected)}, got {scale}")
 
 
 @case("MACHINE-next-step", 1, "wrong time: tensors are scaled by another scale than the present one, or count as a step")
 def tensors_and_updates_take_turns(subject: Subject) -> None:
     """Scaling, unscaling and checks between the updates of several scalers."""
-    _walks(subject, WITH_TENSORS)
+    _run_drawn_walks(subject, WITH_TENSORS)
 
 
 @case("MACHINE-growth-window", 0, "other constants: with the published ones, the scale starts, backs off or grows otherwise")

@@ -27,7 +27,7 @@ DEFAULTS = {
     "max_scale": LARGEST,
 }
 INEXACT = {"MACHINE-arithmetic", "MACHINE-float64-factor", "MACHINE-divide-on-backoff"}
-RETURN_STEPS = 24  # number of steps in which a scale must return to its start, before the next pattern begins
+RETURN_STEPS = 24  # most steps after a pattern that return the scale to its start
 
 Only = tuple[Callable[[LossScaleRule], bool], str]  # a condition on the rule, and the reason if it is not met
 
@@ -104,7 +104,7 @@ class LockstepRun:
         return self.with_handle(self.subject.call("load", self.rule, saved))
 
     def with_handle(self, handle: Any) -> "LockstepRun":
-        """Return a lockstep run that continues from here with another scaler."""
+        """Return a lockstep run that continues from here with the scaler of this handle."""
         other = copy.copy(self)
         other.handle, other.oracle, other.expected = handle, copy.deepcopy(self.oracle), [*self.expected]
         return other
@@ -133,23 +133,17 @@ def every_pattern(rule: LossScaleRule, length: int) -> str:
 
 
 def trace(
-    name: str,
-    finite: str,
-    catches: str,
-    *needs: str,
-    about: str | None = "",
-    only: Only | None = None,
-    **settings: Any,
+    name: str, finite: str, catches: str, *needs: str, about: str | None = "", only: Only | None = None, **settings: Any
 ) -> Case:
     """
     Return a case that runs a scaler in lockstep with the oracle along the overflow trace *finite*.
 
     Args:
-        name: "CLAUSE/id". The clause must determine one of the steps, otherwise the case is unsupported.
+        name: "CLAUSE/id".
         finite: Overflow trace, one "+" (finite) or "-" (overflow) per step.
         catches: Bug that the case detects.
         needs: Capabilities.
-        about: Another clause that must determine one of the steps instead; None if none is required.
+        about: Clause that must determine a step, or the case is unsupported; by default that of *name*, and None for no clause.
         only: Condition on the rule.
         settings: Constants, in addition to the default ones.
     """
@@ -159,11 +153,7 @@ def trace(
 
 
 def run_lockstep(
-    subject: Subject,
-    finite: str,
-    settings: dict[str, Any],
-    about: str | None = None,
-    only: Only | None = None,
+    subject: Subject, finite: str, settings: dict[str, Any], about: str | None = None, only: Only | None = None
 ) -> None:
     """Run the case that `trace` describes."""
     rule = supported_rule(subject, finite, about, **settings)

@@ -1,6 +1,6 @@
 """Chapter 40, norms: the reported gradient norm, and the clipped gradients."""
 
-from .step_drawn import steps
+from .step_drawn import step_cases
 
 TRACES = """
 NORMS-global/the-norm-is-of-all-gradients-unscaled | +t0lw-+ | outputs=global_norm
@@ -19,4 +19,4 @@ STEP-clip/an-infinite-norm-is-no-overflow | hx | outputs=finite max_norm=1.0 ini
     overflow of the norm: finite gradients with an infinite norm skip the step, and the scale backs off
 """
 
-CASES = tuple(steps(TRACES))
+CASES = tuple(step_cases(TRACES))

@@ -28,7 +28,7 @@ def draw_check(pick: Pick, info: ImplementationInfo, layouts: Sequence[str] = AN
 
 
 def _draw_finite(pick: Pick, dtype: str) -> int:
-    """Draw a number, or an edge: the largest number, the smallest, or a zero."""
+    """Draw the bit pattern of a finite number, sometimes of an edge: the largest number, the smallest subnormal, or a zero."""
     if dtype in INTEGERS:
         return pick((0, 1)) if dtype == "bool" else pick((pick(range(1 << 32)), 1 << 31, (1 << 32) - 1))
     return _drawn_part(pick, dtype, (_infinity(dtype) - 1, 1, 0)) if pick((False, True)) else draw_number(pick, dtype)
@@ -60,10 +60,10 @@ def _spoiled(pick: Pick, values: Any) -> Any:
     candidates = [path for path, leaf in leaves(values) if leaf is not None and leaf.bits and leaf.dtype not in INTEGERS]
     chosen = [pick((candidates[-1], pick(candidates))) for _ in range(pick((1, 0, 1, 2)))] if candidates else []
     paths = iter([path for path, leaf in leaves(values) if leaf is not None])
-    return map_tree(lambda leaf: reduce(lambda bits, _: _with_one(pick, bits), range(chosen.count(next(paths))), leaf), values)
+    return map_tree(lambda leaf: reduce(lambda bits, _: _spoil_once(pick, bits), range(chosen.count(next(paths))), leaf), values)
 
 
-def _with_one(pick: Pick, leaf: Bits) -> Bits:
+def _spoil_once(pick: Pick, leaf: Bits) -> Bits:
     """Return an array with a non-finite element: the first, the last, the last of a block, or any other."""
     last = len(leaf.bits) - 1
     index = pick((0, last, max(last // 1024 * 1024 - 1, 0), pick(range(last + 1))))

@@ -38,12 +38,12 @@ def draw_rule(pick: Pick, info: ImplementationInfo, top: bool = False) -> dict[s
     return {name: value for name, value in drawn.items() if name in settable and value is not None}
 
 
-def replicas(name: str, script: str, catches: str) -> Case:
+def replica_case(name: str, script: str, catches: str) -> Case:
     """Return a case that takes these steps and checks all scales after each. A word of another length starts new replicas."""
-    return named(name, 4, catches, partial(_take, words=script.split()), {"replicas"})
+    return named(name, 4, catches, partial(_take_steps, words=script.split()), {"replicas"})
 
 
-def _take(subject: Subject, words: Sequence[str]) -> None:
+def _take_steps(subject: Subject, words: Sequence[str]) -> None:
     for size, steps in groupby(words, len):
         _follow(subject, simple_rule(subject, growth_interval=1), [size], [("agree", 0, signs) for signs in steps])
 
@@ -88,13 +88,13 @@ def _follow(subject: Subject, rule: Any, sizes: Sequence[int], steps: Sequence[t
 
 
 CASES = (
-    replicas(
+    replica_case(
         "REPLICAS-one-flag/each-rank-decides-for-all",
         "-+ +- -- ++ -++ +-+ ++- -+- +-- --- +++ -++++ +-+++ ++-++ +++-+ ++++- -+++- +---- +++++ "
         "-+++++++ +-++++++ ++-+++++ +++-++++ ++++-+++ +++++-++ ++++++-+ +++++++- -+++++-- ---+-+-- -------- ++++++++",
         "lost flag: the reduction leaves out the flag of a replica, or a replica does not use the result",
     ),
-    replicas("REPLICAS-single/a-rank-alone-decides-for-itself", "+ - + + - - + + +", "missing group: a single replica fails"),
+    replica_case("REPLICAS-single/a-rank-alone-decides-for-itself", "+ - + + - - + + +", "missing group: a single replica fails"),
     named(
         "REPLICAS-same-scale/all-ranks-have-the-same-scale",
         4,

@@ -1,5 +1,5 @@
 """
-Chapter 60, replicas: real processes that share one scale, each of which trains on arrays of its own or on parts of arrays.
+Chapter 60, replicas: real processes that share one scale, each of which has whole arrays, parts of them, or arrays of its own.
 
 A script has a word per step with a sign per rank. For several arrays, ranks are separated by commas and have a sign per array.
 At the word `load`, all ranks save their state and load it.
@@ -24,7 +24,7 @@ _NEEDS = {"sharded": "sharded", "distinct": "distinct", "grid half": "mixed-mesh
 _NEEDS |= {"reduced sharded": "mixed-placements", "sharded reduced": "mixed-placements"}
 
 
-def ranks(name: str, script: str, catches: str) -> Case:
+def rank_case(name: str, script: str, catches: str) -> Case:
     """
     Return a case that trains on ranks and checks all scales and steps. The script begins with the placement of each array.
 
@@ -58,25 +58,26 @@ def _train(subject: Subject, placements: Sequence[str], steps: Sequence[Any], op
         subject.expect(len(finite) > 1 or set(applied) == finite, message)
 
 
-def errors(name: str, catches: str, numbers: str, *needs: str, placement: str = "distinct", **options: Any) -> Case:
+def error_case(name: str, catches: str, numbers: str, *needs: str, placement: str = "distinct", **options: Any) -> Case:
     """Return a case with these options of `train_on_ranks`, which checks that the error of each rank contains these numbers."""
-    check = partial(_fail, numbers=set(numbers.split()), placement=placement, options=options)
+    check = partial(_check_errors, numbers=set(numbers.split()), placement=placement, options=options)
     return named(name, 5, catches, check, {"ranks", _NEEDS.get(placement, "ranks"), "rank-errors", *needs})
 
 
-def _fail(subject: Subject, numbers: set[str], placement: str, options: dict[str, Any]) -> None:
-    ranks, message = [str(rank) for rank in range(3) if rank != options.get("late")], ""
+def _check_errors(subject: Subject, numbers: set[str], placement: str, options: dict[str, Any]) -> None:
+    failing, message = [str(rank) for rank in range(3) if rank != options.get("late")], ""
     try:
         subject.call("train_on_ranks", simple_rule(subject), [placement], [[[1.0]] * 3] * 2, 1, **options)
     except Raised as error:
         message = str(error)
     texts = dict(re.findall(r"rank (\d+): (.*?)(?=; rank \d+: |$)", message, re.DOTALL))
-    subject.expect(set(ranks) <= set(texts), f"expected an error of the ranks {', '.join(ranks)}, got {message or 'none'}")
-    missing = [rank for rank in ranks if not numbers <= set(re.findall(r"\d+", texts[rank]))]
+    subject.expect(set(failing) <= set(texts), f"expected an error of the ranks {', '.join(failing)}, got {message or 'none'}")
+    missing = [rank for rank in failing if not numbers <= set(re.findall(r"\d+", texts[rank]))]
     subject.expect(not missing, f"expected {' and '.join(sorted(numbers))} in the error of each rank, got {message}")
 
 
-def _keep(subject: Subject) -> None:
+def _check_unchanged(subject: Subject) -> None:
+    """Let the scales differ in the last step, which is an error; check that no rank applies the step or changes its scale."""
     rule = simple_rule(subject, init_scale=1024.0, growth_interval=1)
     scales = [1024.0, 512.0, 1024.0]
     results = subject.call("train_on_ranks", rule, ["distinct"], [[[1.0]] * 3] * 2, 1, scale=scales, returns=True)
@@ -124,27 +125,27 @@ REPLICAS-mixed-meshes/a-smaller-mesh-can-be-last | grid half: ++,++,++,++ i+,++,
 """
 
 CASES = (
-    *(ranks(row.name, row.script, row.catches) for row in rows(_SCRIPTS)),
-    errors(
+    *(rank_case(row.name, row.script, row.catches) for row in rows(_SCRIPTS)),
+    error_case(
         "REPLICAS-settings-compared/another-rule-on-one-rank-is-an-error",
         "missing comparison: ranks with different constants take different decisions, possibly days later",
         "",
         growth_interval=[17, 19, 17],
     ),
-    errors(
+    error_case(
         "REPLICAS-settings-compared/another-limit-on-one-rank-is-an-error",
         "missing comparison: ranks that clip to different norms have different parameters",
         "",
         "clip",
         max_norm=[1.0, 2.0, 1.0],
     ),
-    errors(
+    error_case(
         "REPLICAS-scale-compared/another-scale-on-one-rank-is-an-error",
         "single comparison: ranks compare their scales only at the first step or not at all, and a loaded one can differ",
         "",
         scale=[1024.0, 512.0, 1024.0],
     ),
-    errors(
+    error_case(
         "REPLICAS-sizes-compared/another-size-on-one-rank-is-an-error",
         "missing comparison: the sum of arrays of several sizes is wrong, or a rank waits for the others",
         "",
@@ -155,16 +156,16 @@ CASES = (
         "REPLICAS-agreement-first/an-error-leaves-all-ranks-as-they-were",
         5,
         "early change: a rank has stepped, or has another scale, although the ranks did not agree",
-        _keep,
+        _check_unchanged,
         {"ranks", "distinct", "rank-errors"},
     ),
-    errors(
+    error_case(
         "REPLICAS-error-names-ranks/every-rank-names-the-one-that-differs",
         "silent ranks: only one rank raises an error, or the errors do not name the rank that differs and its value",
         "1 17 19",
         growth_interval=[17, 19, 17],
     ),
-    errors(
+    error_case(
         "REPLICAS-time-limit/a-rank-that-does-not-respond-is-named",
         "endless wait: a rank that hangs stops all others without an error",
         "2",

@@ -88,16 +88,17 @@ def _writable(array: Any) -> Any:
     return getattr(getattr(array, "flags", None), "writeable", None)
 
 
-def _check(subject: Subject, draws: int, *methods: str, **options: Any) -> None:
+def _check(subject: Subject, *methods: str, draws: int, **options: Any) -> None:
+    """Run this number of drawn cases, each of one of the *methods*, with these options of `draw_arithmetic`."""
     draw = partial(draw_arithmetic, methods=methods, **options)
     run_draws(subject, draw, numbered(f"{methods} {options}", draws))
 
 
 def _check_all(subject: Subject, method: str) -> None:
-    _check(subject, 40, method, memory=False)
+    _check(subject, method, draws=40, memory=False)
     for options in SPECIAL:
         with suppress(Unsupported):
-            _check(subject, 2, method, memory=False, **options)
+            _check(subject, method, draws=2, memory=False, **options)
     for scale, dtype in product(SCALES, EDGES):
         edges = [edge * (scale if method == "unscale" else 1 / scale) for edge in EDGES[dtype]]
         if dtype in float_dtypes(subject.info):
@@ -120,15 +121,15 @@ def unscales_drawn_trees(subject: Subject) -> None:
 @case("SCALING-new-arrays", 1, "change in place: the argument, or the result of an earlier call, is overwritten")
 def arguments_and_results_stay(subject: Subject) -> None:
     """The arrays of one call hold other numbers in the next. Working in place and returning None is permitted."""
-    _check(subject, 50, *METHODS)
+    _check(subject, *METHODS, draws=50)
 
 
 @case("SCALING-layout", 1, "wrong elements: strides are ignored, or a read-only or broadcast array is written", "layout")
 def takes_arrays_of_every_layout(subject: Subject) -> None:
-    """Strided, reversed, transposed, broadcast and read-only arrays, as far as the library has them."""
+    """Each layout of `ANY` that the library has is tested by itself."""
     for layout, method in product(ANY, METHODS):
         with suppress(Unsupported):  # the library has no such arrays
-            _check(subject, 4, method, layouts=[layout])
+            _check(subject, method, draws=4, layouts=[layout])
 
 
 DRAWN = (scales_drawn_trees, unscales_drawn_trees, arguments_and_results_stay, takes_arrays_of_every_layout)

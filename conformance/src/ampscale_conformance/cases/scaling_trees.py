@@ -20,7 +20,7 @@ def check_products(
         method: "scale" or "unscale".
         scale: The scale of the scaler.
         tree: Tree of `Bits`.
-        arrays: The same tree as arrays; None to create it.
+        arrays: The same tree as arrays; None to create them.
         ulps: Number of units in the last place by which an element may differ.
 
     Returns:

@@ -8,7 +8,7 @@ from ..model.subject import Subject
 from ..oracle.tensors import array
 from . import step_drawn
 from .calls_loop import SHAPES, new_parameters, simple_rule
-from .step_drawn import Cell, data_of, steps
+from .step_drawn import Cell, data_of, step_cases
 
 TRACES = """
 STEP-apply/applies-the-unscaled-gradient | +
@@ -62,4 +62,4 @@ def outputs_are_snapshots(subject: Subject) -> None:
     cell.expect(outputs, expected, names, data[0], "step 0 (counted from 0), compared after step 4")
 
 
-CASES = (*steps(TRACES), the_scale_backs_off_until_the_gradients_fit, outputs_are_snapshots, *step_drawn.CASES)
+CASES = (*step_cases(TRACES), the_scale_backs_off_until_the_gradients_fit, outputs_are_snapshots, *step_drawn.CASES)

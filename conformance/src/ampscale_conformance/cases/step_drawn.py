@@ -22,8 +22,8 @@ from .rows import Row, rows
 NEAR = 1e-5  # relative tolerance, for different formulas and roundings of published implementations
 CLIPPED = 1e-4  # absolute tolerance of clipped parameters, for the epsilon of the formulas in each step
 STEPS = 10  # of a run, in which the trace is repeated
-# The letters of a trace: a finite step, an overflow, and finite data that just overflow when they are multiplied by the scale;
-# with clipping, also gradients with one or all elements of another magnitude, or with all elements of the largest magnitude.
+# The letters of a trace besides "+", a finite step: an overflow, finite data that just overflow when they are multiplied by the
+# scale ("!"), and gradients of which one element ("w") or all elements have another magnitude, the largest one for "x".
 KINDS = {"-": "inf", "!": "huge", "w": "wide", "x": "large"}
 FACTORS = {"t": 2.0**-60, "l": 2.0**60, "0": 0.0, "h": 2.0**70, "s": 2.0**8, "u": 2.0**-16, "v": 2.0**-80}
 OUTPUTS = {"loss": "loss", "global_norm": "norm", "learning_rate": "schedule", "attempted": "counters", "applied": "counters"}
@@ -68,7 +68,7 @@ class Cell:
         return outputs, expected[0]
 
     def parameters(self, outputs: Mapping[str, Any], expected: Outputs) -> Any:
-        """Return the parameters. Each one within the tolerance is replaced by the expected one."""
+        """Return the actual parameters. Each array within the tolerance is replaced by the expected one."""
         actual, targets = self.subject.to_bits(outputs.get("parameters"), "parameters"), expected.parameters
         if not (self.tolerance and isinstance(actual, list | tuple) and len(actual) == len(targets)):
             return actual
@@ -83,7 +83,7 @@ class Cell:
     def expect(
         self, outputs: Mapping[str, Any], expected: Outputs, names: Iterable[str], data: Sequence[Bits], when: str
     ) -> None:
-        """Expect these outputs of a step."""
+        """Compare the outputs of these names with the expected ones. The tolerance of the loss depends on *data*."""
         for name in names:
             output, target, label = outputs.get(name), getattr(expected, name), f"{when}: {name}"
             if name == "parameters":
@@ -107,7 +107,7 @@ class Cell:
 
 
 def data_of(layout: Sequence[Shape], letter: str, number: int, scale: float, dtype: str = "float32") -> list[Bits]:
-    """Return the data of a step at this scale."""
+    """Return the data for a letter of a trace at this scale. The order of the values depends on *number*."""
     gradients = [leaf for leaf in new_gradients(layout, KINDS.get(letter, ""), number) if leaf]
     limit = 2.0**16 if dtype == "float16" else 2.0**128  # the gradient of "!", for which new_gradients returns 2**127
     factors = FACTORS | {"!": limit / 2.0 ** (126 + math.frexp(scale)[1]), "x": 1.0 / scale}
@@ -115,7 +115,7 @@ def data_of(layout: Sequence[Shape], letter: str, number: int, scale: float, dty
     return [array(dtype, [float(value) * factor for value in numbers(leaf)], leaf.shape) for leaf in gradients]
 
 
-def steps(table: str) -> list[Case]:
+def step_cases(table: str) -> list[Case]:
     """
     Return a case for each row of a table. Its script is a trace, which is repeated; outputs are compared after each step.
 

@@ -47,13 +47,13 @@ def _vectors(chapter: str) -> Mapping[str, Any]:
 
 
 def check_flag(subject: Subject, tree: Any, expected: bool) -> None:
-    """Compare the flag of a tree."""
+    """Compare the flag of a tree with the expected one."""
     flag = subject.all_finite(tree)
     subject.expect(flag == expected, f"all_finite: expected {expected}, got {flag}")
 
 
 def check_arithmetic(subject: Subject, tree: Any, method: str, scale: float, ulps: int = 0) -> None:
-    """Compare the scaled or unscaled tree; a non-finite value may become another non-finite value."""
+    """Compare the scaled or unscaled tree. If the values are not finite, the results may be other non-finite values."""
     handle = subject.create(subject.rule(init_scale=scale))
     if all_finite(tree):
         check_products(subject, handle, method, scale, tree, ulps=ulps)

@@ -130,7 +130,7 @@ def draw_number(pick: Pick, dtype: str) -> int:
 
 
 def _created(subject: Subject, leaf: Bits, layout: str) -> Any:
-    """Return an array with this layout, or a plain array if the layout does not apply to its shape."""
+    """Return an array with this layout, or a plain array if the layout does not apply to it."""
     if layout == "plain" or not leaf.bits or not leaf.shape or (layout == "transposed" and len(leaf.shape) != 2):
         return subject.to_arrays(leaf)
     width = prod(leaf.shape[1:])
@@ -150,17 +150,18 @@ def _array(leaf: Bits, *rows: Sequence[int], shape: tuple[int, ...] | None = Non
 
 
 def _spaced(to_array: Any, leaf: Bits, rows: Any) -> Any:
-    """Return every second row of an array whose other rows are not finite."""
+    """Return every second row of an array whose other rows are spoiled."""
     spoiled = _spoiled_row(leaf, rows[0])
     return to_array(_array(leaf, *[item for row in rows for item in (row, spoiled)]))[::2]
 
 
 def _offset(to_array: Any, leaf: Bits, rows: Any) -> Any:
-    """Return an array without its first row, which is not finite, as a view of the whole array."""
+    """Return an array without its first row, which is spoiled, as a view of the whole array."""
     return to_array(_array(leaf, _spoiled_row(leaf, rows[0]), *rows))[1:]
 
 
 def _spoiled_row(leaf: Bits, row: Sequence[int]) -> list[int]:
+    """Return infinities, or zeros if the dtype is complex, an integer or bool."""
     return [encode(float("inf"), leaf.dtype) if leaf.dtype in FORMATS else 0] * len(row)
 
 

@@ -99,7 +99,7 @@ class ImplementationInfo:
                 raise TypeError(f"{name} must be a str, got {excerpt(getattr(self, name))}")
         claims = self.capabilities
         if isinstance(claims, str) or not isinstance(claims, Iterable) or not all(isinstance(claim, str) for claim in claims):
-            raise TypeError(f"capabilities must be strings such as {sorted(CAPABILITIES)}, got {excerpt(self.capabilities)}")
+            raise TypeError(f"capabilities must be a list of strings such as 'resume', got {excerpt(self.capabilities)}")
         object.__setattr__(self, "capabilities", frozenset(self.capabilities))
         object.__setattr__(self, "level", level_of(self.level))
         if not isinstance(self.preset, str | LossScaleRule):
@@ -119,7 +119,7 @@ def level_of(value: object) -> int:
         raise TypeError(f"level must be an int from 0 to {max(LEVELS)}, or 'L0' to 'L{max(LEVELS)}', got {excerpt(value)}")
     number = value if isinstance(value, int) else {f"L{level}": level for level in LEVELS}.get(value.upper(), -1)
     if number not in LEVELS:
-        raise ValueError(f"level must be from 0 to {max(LEVELS)}, got {excerpt(value)}")
+        raise ValueError(f"level must be an int from 0 to {max(LEVELS)}, or 'L0' to 'L{max(LEVELS)}', got {excerpt(value)}")
     return number
 
 

@@ -59,7 +59,7 @@ class Bits:
                 raise ValueError(f"a {dtype} has {DIGITS[dtype]} hex digits in lower case, got {bits!r}")
             return cls(dtype, tuple(shape), tuple(int(pattern, 16) for pattern in bits))
         except (KeyError, TypeError) as error:
-            raise ValueError(f"an array must have dtype, shape and bits, got {encoded!r}") from error
+            raise ValueError(f"an array must have a dtype, a shape, and bits as a list of strings, got {encoded!r}") from error
 
 
 def map_tree(function: Callable[[Any], Any], tree: Any) -> Any:

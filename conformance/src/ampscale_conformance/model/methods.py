@@ -19,7 +19,7 @@ class Method(NamedTuple):
     needs: int | str
 
 
-RANKS_SECONDS = 120.0  # least time limit of a call of train_on_ranks and of its case, since it starts processes
+RANKS_SECONDS = 120.0  # least time limit of a call of train_on_ranks and of its case, since the call starts processes
 OPAQUE = ("handle", "optimizer", "cell", "saved", "adapter")  # only the implementation can interpret these objects
 
 METHODS = {

@@ -135,8 +135,8 @@ class Subject:
         """
         Call a method of the adapter and record the call.
 
-        Raises Absent if there is no such method; Unsupported if the method raises it, or if an argument has float16 gradients
-        and the capability "float16" is not claimed; and Raised for any other error.
+        Raises Absent if there is no such method; Unsupported if the method raises it, or if an array other than a loss is
+        float16 and the capability "float16" is not claimed; and Raised for any other Exception.
         """
         takes, gives, _ = METHODS[method]
         trees = [value for kind, value in zip(takes, arguments, strict=False) if kind in ("tree", "arrays") and method != "scale"]

@@ -39,7 +39,7 @@ class SupportedRules:
             raise Unsupported(f"{self.name} does not allow these settings: {error}") from None
 
     def start(self, **settings: Any) -> float:
-        """Return an initial scale near `SMALL` that lies within the bounds under these settings."""
+        """Return the initial scale nearest to `SMALL` that lies within the bounds under these settings."""
         rule = self.make(**{name: value for name, value in settings.items() if name not in ("min_scale", "max_scale")})
         low, high = settings.get("min_scale", rule.min_scale), settings.get("max_scale", rule.max_scale)
         if low is not None and low > SMALL:

@@ -118,7 +118,7 @@ class Report:
 
     @property
     def too_little(self) -> str:
-        """Return the reason why too few cases ran for the run to prove anything; "" if enough ran."""
+        """Return the reason why the run proves too little: no case was run, or too few passed; "" if there is none."""
         passed = self.counts.get("pass", 0) + self.counts.get("xfail", 0)
         if all(result.verdict is Verdict.UNSUPPORTED for result in self.results):
             return "no case was run"

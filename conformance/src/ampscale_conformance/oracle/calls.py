@@ -30,7 +30,7 @@ class Optimizer:
 
 
 class Loop:
-    """Loop at any point of an iteration: the scaler of a rule, and optimizers by name, created from their parameters."""
+    """Training loop between two calls: a scaler with this rule, and optimizers by name, each given by its parameters."""
 
     def __init__(self, rule: Any, optimizers: Mapping[str, Sequence[Bits]]) -> None:
         # Both variants of CALLS-no-gradients-alone; the key is True if an update without any gradient counts as a finite step.

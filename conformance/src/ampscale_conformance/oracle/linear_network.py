@@ -60,7 +60,7 @@ class Descent:
 
     @property
     def learning_rate(self) -> float:
-        """Return the learning rate of the next step, in the compute dtype of the parameters."""
+        """Return the learning rate of the next step, in the widest compute dtype of the parameters."""
         dtypes = {computed_in(parameter.dtype) for parameter in self.parameters}
         return rounded(self.rates[min(self.applied, len(self.rates) - 1)], "float64" if "float64" in dtypes else "float32")
 

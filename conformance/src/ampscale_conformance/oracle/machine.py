@@ -77,18 +77,18 @@ class Machine:
 
     def step(self, finite: bool) -> Point:
         """Take a step and return the new `point`. An error of the published scaler gives a stopped point and changes nothing."""
-        grows, due = finite and self.good_steps + 1 >= self.rule.growth_interval, not finite and self._backoff_is_due()
+        full, due = finite and self.good_steps + 1 >= self.rule.growth_interval, not finite and self._backoff_is_due()
         # With block_at_bounds, a change at or beyond a bound is blocked; otherwise its result is clamped.
         can_grow = not (self.rule.block_at_bounds and self.max_scale is not None and self.scale >= self.max_scale)
         can_back_off = not (self.rule.block_at_bounds and self.min_scale is not None and self.scale <= self.min_scale)
         change = ScaleChange(self.scale, ())
-        if grows and can_grow:
+        if full and can_grow:
             change = self._grown()
         if due and can_back_off:
             change = self._backed_off()
         if not finite and self._would_raise(due, change.scale):
             return Point(self.point.scale, True, ("MACHINE-would-raise",))
-        clauses = self._after_finite(grows, can_grow, change) if finite else self._after_overflow(due, can_back_off, change)
+        clauses = self._after_finite(full, can_grow, change) if finite else self._after_overflow(due, can_back_off, change)
         self.point = self._next_point(change.scale, clauses)
         return self.point
 

@@ -19,7 +19,7 @@ class Reasons:
         self.consecutive_overflows = 0  # since the last finite step or backoff
 
     def finite(self, good_steps: int, full: bool, can_grow: bool, change: ScaleChange) -> tuple[str, ...]:
-        """Return the clauses of a finite step, given `good_steps` before the step. If *full*, the step completes the window."""
+        """Count a finite step, and return its clauses, given `good_steps` before it. If *full*, it completes the window."""
         self.consecutive_overflows = 0
         self.finite_since_growth += 1
         without_offset = good_steps + 1 - (0 if self.after_growth else self.rule.initial_good_steps)
@@ -36,7 +36,7 @@ class Reasons:
         return (window, *unchanged, *change.clauses)
 
     def overflow(self, due: bool, can_back_off: bool, change: ScaleChange) -> tuple[str, ...]:
-        """Return the clauses of an overflow. *due* is True if a backoff is due, and *can_back_off* if no bound prevents it."""
+        """Count an overflow, and return its clauses. *due*: a backoff is due; *can_back_off*: no bound prevents it."""
         self.consecutive_overflows += 1
         self.overflows_since_backoff += 1
         counting = self._counting(due)

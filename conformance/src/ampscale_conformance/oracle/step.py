@@ -66,7 +66,7 @@ class Training:
         return gradients, all_finite(scaled) and all_finite(gradients)
 
     def finish(self, loss: float, gradients: Sequence[Bits | None], finite: bool) -> Outputs:
-        """Clip, apply or skip, and update the scale."""
+        """Clip the unscaled gradients, apply or skip the step, update the scale, and return the outputs."""
         scale, rate, norm = self.machine.point.scale, self.optimizer.learning_rate, global_norm(list(gradients))
         if not arrays(list(gradients)):
             status = "NO_GRADIENTS"

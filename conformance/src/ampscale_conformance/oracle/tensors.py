@@ -37,7 +37,7 @@ def unscale(leaf: Bits, scale: float, dtype: str | None = None) -> Bits:
 
 
 def widen(leaf: Bits, dtype: str = "float32") -> Bits:
-    """Return the same numbers in "float32" or "float64"; a wider array is unchanged."""
+    """Return the same numbers in "float32" or "float64"; a wider or a complex array is unchanged."""
     part, wider = part_of(leaf.dtype), widened(leaf.dtype, dtype)
     if wider == leaf.dtype:
         return leaf
@@ -54,8 +54,8 @@ def array(dtype: str, values: Any, shape: tuple[int, ...] | None = None) -> Bits
     Return an array of numbers, each rounded once.
 
     *values* is a number or nested lists, whose shape the array has unless *shape* is given. Raises a TypeError if a value does
-    not match the dtype: integer and bool dtypes take Python integers and bools only. Raises a ValueError if the lists are
-    ragged, an integer is out of range, or the number of values does not match the shape.
+    not match the dtype: an integer dtype takes only Python integers, and bool only Python bools. Raises a ValueError if the lists
+    are ragged, an integer is out of range, or the number of values does not match the shape.
     """
     return Bits(
         dtype, _shape(values) if shape is None else tuple(shape), tuple(_pattern(dtype, value) for value in _flat(values))
@@ -112,7 +112,7 @@ def computed_in(dtype: str) -> str:
 
 
 def widened(dtype: str, target: str | None) -> str:
-    """Return *target* if it is wider than *dtype*, otherwise *dtype*."""
+    """Return *target* if it is wider than *dtype*; otherwise, or if *dtype* is complex or *target* None, return *dtype*."""
     if target not in (None, "float32", "float64"):
         raise ValueError(f"dtype must be 'float32' or 'float64' or None, got {target!r}")
     if target is None or dtype in PARTS or width(part_of(dtype)) >= width(target):

@@ -1,7 +1,7 @@
 """
 Adapter of an implementation that replies to protocol messages: each call is a request. process.py runs the implementation.
 
-An error ends the process and affects no other case: the next request without objects of that process starts a new one.
+An interruption ends the process and affects no other case: the next request without objects of that process starts a new one.
 """
 
 from collections.abc import Callable, Mapping
@@ -96,7 +96,7 @@ class Client(RemoteMethods):
         Send one call and return its result.
 
         Raises Unsupported; NotImplementedError if the implementation does not have the call; for an error of the implementation,
-        an Exception with the same class name; or an `Interruption`, also if an argument belongs to an earlier process.
+        an Exception with the same class name; or an `Interruption`, also if an argument belongs to an earlier case or process.
         """
         takes, gives, _ = METHODS[call]
         encoded = {kind: self._codec.encode(kind, value) for kind, value in zip(takes, arguments, strict=True)}
@@ -143,7 +143,7 @@ class Client(RemoteMethods):
     def number(self, kind: str, value: Any) -> int:
         """Return the number of an object of this process and case; raise Crashed if the object is older."""
         if not isinstance(value, RemoteObject) or value.kind != kind:
-            raise TypeError(f"expected a {kind} of this implementation, got {value!r}")
+            raise TypeError(f"{kind} must be an object of this implementation, got {value!r}")
         if value.generation != self._generation:
             raise Crashed(f"{kind} {value.number} is no longer valid: {self._end_reason}")
         return value.number
@@ -189,6 +189,7 @@ class Client(RemoteMethods):
     def _exchange(
         self, call: str, arguments: Mapping[str, Any], gives: str, seconds: float, target: Mapping[str, int] | None = None
     ) -> tuple[str, Any]:
+        """Send a request; return the outcome of the reply, and its value, which is decoded if it is a result."""
         self._request_id += 1
         line = write_line({"id": self._request_id, "call": call, **(target or {}), "arguments": arguments})
         assert self._transport is not None  # opened by the caller

@@ -126,7 +126,7 @@ def hello_from_json(encoded: Any) -> ImplementationInfo:
         values["preset"] = rule_from_json(values["preset"])
     values["capabilities"] = [read_text(claim) for claim in read_list(values.get("capabilities", []))]
     if type(values.get("level", 0)) is not int:
-        reject(f"a level from 0 to {max(LEVELS)}", values["level"])
+        reject(f"an integer from 0 to {max(LEVELS)} as the level", values["level"])
     values = {name: read_text(item) if isinstance(item, str) else item for name, item in values.items()}
     try:
         return ImplementationInfo(**values)
@@ -142,7 +142,7 @@ def _read_steps(encoded: Any, _library: str) -> list[list[list[float | None]]]:
 
 
 def _read_count(encoded: Any) -> int:
-    return encoded if type(encoded) is int and 0 < encoded <= LARGEST else reject("a positive integer", encoded)
+    return encoded if type(encoded) is int and 0 < encoded <= LARGEST else reject("an integer from 1 to 2**53 - 1", encoded)
 
 
 def _write_ranks(ranks: Any) -> Any:
@@ -245,7 +245,7 @@ def read_array(encoded: Any, library: str) -> Any:
         reject(f"bit patterns that match {digits.pattern}", encoded["bits"])
     shape = read_list(encoded["shape"])
     if len(shape) > _DIMENSIONS or not all(type(size) is int and size <= LARGEST for size in shape):
-        reject(f"at most {_DIMENSIONS} integer sizes", shape)
+        reject(f"at most {_DIMENSIONS} integer sizes up to 2**53 - 1", shape)
     bits = Bits(encoded["dtype"], tuple(shape), tuple(int(item, 16) for item in encoded["bits"]))
     try:
         return from_bits(bits, library)

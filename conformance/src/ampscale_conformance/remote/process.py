@@ -61,7 +61,7 @@ class Process:
         return reply
 
     def end(self, grace: float = 0.0) -> None:
-        """Kill the process group, unless the process ends by itself within *grace* seconds; close the pipes."""
+        """Wait up to *grace* seconds for the end of the process; then kill its process group, and close the pipes."""
         if grace:
             self._in.close()
             with suppress(subprocess.TimeoutExpired):

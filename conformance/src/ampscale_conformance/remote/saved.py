@@ -43,7 +43,7 @@ def saved_from_json(encoded: Any, library: str) -> Any:
         return encoded
     form, content = next(iter(encoded.items()), ("", None))
     if len(encoded) != 1 or form not in (*_CONTAINERS, "float", "bytes", "scalar", "numpy", library):
-        reject(f"saved data: {', '.join(_CONTAINERS)}, float, bytes, scalar, numpy or {library}", encoded)
+        reject(f"an object with one member of {', '.join(_CONTAINERS)}, float, bytes, scalar, numpy or {library}", encoded)
     if form in _CONTAINERS:
         return _CONTAINERS[form](saved_from_json(read_list(content), library))
     if form in ("float", "bytes"):

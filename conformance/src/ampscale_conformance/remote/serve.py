@@ -66,7 +66,7 @@ class Server:
     def _result(self, request: dict[str, Any]) -> Any:
         unknown = sorted(set(request) - {"id", "call", "adapter", "arguments"})
         if unknown or not isinstance(request.get("arguments"), dict):
-            reject("a request with id, call, arguments and optionally adapter", request)
+            reject("a request with id, call, an object of arguments, and optionally adapter", request)
         call, arguments = request.get("call"), request["arguments"]
         if call == "hello":
             if arguments.get("protocol") != PROTOCOL:

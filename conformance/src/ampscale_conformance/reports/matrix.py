@@ -60,7 +60,7 @@ def of(reports: Iterable[Mapping[str, Any]], *, date: str | None = None, spec: s
             problem = f"missing member {error}" if isinstance(error, KeyError) else str(error)
             raise ValueError(f"report {number} is invalid: {problem}") from error
         implementations.append({"id": _id(report, {known["id"] for known in implementations}), **column})
-    cases = dict(sorted(tables.cases.items(), key=lambda item: _rank(item[1]["clause"])))
+    cases = dict(sorted(tables.cases.items(), key=lambda item: _sort_key(item[1]["clause"])))
     clause_table = {case["clause"]: clause(case["clause"], spec) for case in cases.values()}
     date = datetime.now(UTC).date().isoformat() if date is None else date
     calls, transcripts, trajectories = (table.rows for table in (tables.calls, tables.transcripts, tables.trajectories))
@@ -68,7 +68,7 @@ def of(reports: Iterable[Mapping[str, Any]], *, date: str | None = None, spec: s
 
 
 def clause(id: str, spec: str = "spec") -> dict[str, Any]:
-    """Return a clause as a JSON object, with empty members if this specification does not contain it."""
+    """Return a clause as a JSON object. An unknown one has empty members and the chapter "other", or "claims" for the id ""."""
     known = clauses().get(id)
     if known is None:
         return {"chapter": "other" if id else "claims", "level": "", "basis": "", "sentence": "", "sources": [], "link": ""}
@@ -145,7 +145,7 @@ def _id(report: Mapping[str, Any], known_ids: set[str]) -> str:
     return next(id for id in (slug, *(f"{slug}-{number}" for number in range(2, len(known_ids) + 3))) if id not in known_ids)
 
 
-def _rank(clause_id: str) -> tuple[int, int]:
+def _sort_key(clause_id: str) -> tuple[int, int]:
     """Return a sort key: chapters in the order of `CHAPTERS`, then profiles and unknown clauses; then reading order."""
     ids, chapter = [*clauses(), clause_id], clause(clause_id)["chapter"]
     return (CHAPTERS.index(chapter) if chapter in CHAPTERS else len(CHAPTERS), ids.index(clause_id))

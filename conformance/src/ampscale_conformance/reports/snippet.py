@@ -67,7 +67,7 @@ def comparable(value: Any) -> Any:
 
 
 def snippet_of(result: Result, adapter: Adapter) -> str:
-    """Return a script that reproduces the failure; "" if there is no failure or the adapter's source is unavailable."""
+    """Return a script that reproduces a fail, error or xfail; "" if there is none, or the adapter's source is unavailable."""
     if result.verdict not in _REPRODUCIBLE or not result.calls:
         return ""
     source = source_of(adapter, set(map(_method, result.calls)))
@@ -126,7 +126,7 @@ def _method(call: Call) -> str:
 
 
 def _ending(last: Call, results: Sequence[Any], message: str) -> str:
-    """Return the statement that raises an error if `got` equals the recorded result or results."""
+    """Return a statement that fails if `got` equals the recorded result or results; "" if the last call raises the error."""
     if _raises(last, message):
         return ""
     result = list(results) if len(results) > 1 else results[0][-1] if _has_handles(last) else results[0]
@@ -188,7 +188,7 @@ def _arguments(method: str, recorded: Sequence[Any], library: str) -> Iterator[s
 
 
 def _loop_end(calls: Sequence[Call], start: int) -> int:
-    """Return the end index of the pairs of update and read_scale from *start* on; 0 if they are too few for a loop."""
+    """Return the end index of the pairs of update and read_scale from *start* on; 0 if they cannot be written as a loop."""
     end, name, names = start, "", set[str]()
     while end + 1 < len(calls) and _is_step(*calls[end : end + 2]) and name in ("", _name(calls[end].arguments[0])):
         name = _name(calls[end + 1].arguments[0])

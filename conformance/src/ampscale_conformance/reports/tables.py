@@ -91,7 +91,7 @@ def runs(items: Sequence[str]) -> Runs:
 
 
 def _repetitions(items: Sequence[str], index: int, width: int) -> int:
-    """Return how often the *width* items at an index are repeated."""
+    """Return how often the *width* items at an index occur in a row."""
     end = index + width
     while end < len(items) and items[end] == items[end - width]:
         end += 1

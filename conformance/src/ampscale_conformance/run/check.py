@@ -53,8 +53,8 @@ def check(
         on_result: Called with each result as soon as it is known.
 
     Returns:
-        Report with a result for each case. An Exception of the implementation becomes a verdict; other BaseExceptions, such
-        as KeyboardInterrupt, propagate.
+        Report with a result for each unknown capability and each case. An Exception of the implementation becomes a verdict;
+        other BaseExceptions, such as KeyboardInterrupt, propagate.
 
     Raises:
         TypeError: *adapter* is a class or lacks an `info`, or *level* is not an int or str.
@@ -74,9 +74,8 @@ def check(
     for case in selected:
         results.append(run(case, adapter, seconds))
         on_result(results[-1])
-    if min_passed is None:
-        min_passed = MIN_PASSED if cases is None else 0
-    return Report(adapter.info, tuple(results), environment(), min_passed)
+    default = MIN_PASSED if cases is None else 0
+    return Report(adapter.info, tuple(results), environment(), default if min_passed is None else min_passed)
 
 
 def run(case: Case, adapter: Adapter, seconds: float = SECONDS) -> Result:

@@ -65,7 +65,7 @@ class Expectations:
         return next((entry for entry in self.entries if entry.matches(case, clause)), None)
 
     def applied(self, result: Result) -> Result:
-        """Return the result with its expectation applied: an expected failure becomes xfail, an unexpected pass xpass."""
+        """Return a result with its entry applied: an expected failure becomes xfail, a pass xpass; other failures get a note."""
         entry = self.of(result.case, result.clause)
         if entry is None or result.verdict not in (*EXPECTABLE, Verdict.PASS):
             return result
@@ -103,7 +103,7 @@ class Expectations:
 
 
 def read(file: Path) -> Expectations:
-    """Return the expectations in a file; raise an OSError, or a ValueError that names the entry."""
+    """Return the expectations in a file; raise an OSError, or a ValueError that names the file or the entry."""
     data = read_bounded(file, LONGEST_TOML)
     try:
         table = parse_toml(data.decode())
@@ -122,7 +122,7 @@ def _entry(table: dict[str, Any], label: str) -> Expectation:
         raise ValueError(f"{label}: expected only the keys {', '.join(KEYS)}, got {excerpt(unknown)}")
     for key, value in table.items():
         if not isinstance(value, str) or not value.strip() or len(value) > LONGEST:
-            raise ValueError(f"{label}: {key} must be a string of 1 to {LONGEST} characters, got {excerpt(value)}")
+            raise ValueError(f"{label}: {key} must be a non-blank string of at most {LONGEST} characters, got {excerpt(value)}")
     selectors = [key for key in ("case", "clause") if key in table]
     if len(selectors) != 1:
         raise ValueError(f"{label}: expected either case or clause, got {' and '.join(selectors) or 'neither'}")
@@ -135,5 +135,5 @@ def _entry(table: dict[str, Any], label: str) -> Expectation:
     if table["verdict"] not in EXPECTABLE:
         raise ValueError(f"{label}: verdict must be one of {', '.join(EXPECTABLE)}, got {excerpt(table['verdict'])}")
     if not table.get("issue", "https://").startswith(("https://", "http://")):
-        raise ValueError(f"{label}: issue must be a URL, got {excerpt(table['issue'])}")
+        raise ValueError(f"{label}: issue must be an http or https URL, got {excerpt(table['issue'])}")
     return Expectation(by, glob, Verdict(table["verdict"]), table["reason"], table.get("issue", ""))

@@ -58,7 +58,7 @@ class Run:
             self.level = max(LEVELS) if options["level"] is None else parse_level(options["level"])
             self.suite = options["suite"] or SUITE
             belongs("", self.suite)  # raises a ValueError for a version that does not exist
-            self.seconds = SECONDS if options["seconds"] is None else float(options["seconds"])
+            self.seconds = SECONDS if options["seconds"] is None else options["seconds"]
             self.expectations = Expectations(Path()) if options["expect"] is None else read(folder / options["expect"])
         except (NotFound, OSError, ValueError) as error:
             raise pytest.UsageError(str(error)) from None

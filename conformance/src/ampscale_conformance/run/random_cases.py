@@ -59,7 +59,7 @@ CLAUSES = {template.id: template.clause for template in TEMPLATES}
 def random_results(
     adapter: Adapter, seed: int, level: int | None = None, *, seconds: float = SECONDS, examples: int = EXAMPLES
 ) -> list[Result]:
-    """Return a result for each template up to the level: a pass, or the smallest failure, with a test vector if possible."""
+    """Return a result for each template up to the level: pass, unsupported, or the smallest failure, as a vector if possible."""
     templates = [template for template in TEMPLATES if level is None or template.level <= level_of(level)]
     return [_Search(template, adapter, seed, seconds).result(examples) for template in templates]
 

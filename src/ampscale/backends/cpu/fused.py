@@ -55,7 +55,7 @@ class PassResult(NamedTuple):
 
 
 class Spans(NamedTuple):
-    """Memory of contiguous arrays of one dtype. For an operation in place, *targets* equals *sources*."""
+    """Memory of contiguous sources of one dtype, and of their targets of one dtype. In place, *targets* equals *sources*."""
 
     sources: Array  # address of each array: int64, shape (n,)
     targets: Array  # addresses for the results: int64, shape (n,)

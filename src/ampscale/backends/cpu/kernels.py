@@ -100,7 +100,8 @@ def add_square(typingctx, total, value, like):
     """
     Add the square of *value*, rounded to the dtype of *value*, to *total*. LLVM may reorder these additions.
 
-    The float64 square of a 16-bit number is exact, so LLVM may also fuse the multiplication with the addition.
+    *like* has the dtype in which the value is stored. The float64 square of a value stored in 16 bits is exact, so LLVM may also
+    fuse the multiplication with the addition.
     """
 
     def rounded(context, builder, signature, arguments):

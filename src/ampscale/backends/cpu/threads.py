@@ -1,9 +1,10 @@
 """
 Threads for fused passes over large arrays. They run in parallel, because NumPy and the compiled kernels release the GIL.
 
-The environment variable AMPSCALE_THREADS sets the number of threads; by default, it is the number of cores this process may use.
-Threads start when there is work for them, and a forked process starts its own threads. During interpreter shutdown, in `atexit`
-or in a thread that outlives the main thread, no thread can start, and the caller does all the work.
+The environment variable AMPSCALE_THREADS sets the number of threads for NumPy arrays; by default, it is the number of cores that
+this process may use. For torch tensors, the number is that of torch. Threads start when there is work for them, and a forked
+process starts its own threads. During interpreter shutdown, in `atexit` or in a thread that outlives the main thread, no thread
+can start, and the caller does all the work.
 """
 
 import os
@@ -27,13 +28,13 @@ def thread_count_host() -> int:
     Return the number of threads that a fused pass may use.
 
     Raises:
-        ValueError: AMPSCALE_THREADS is set to something other than a positive int.
+        ValueError: AMPSCALE_THREADS is not a positive int of at most nine digits.
     """
     value = os.environ.get(VARIABLE)
     if value is None:
         return _usable_cores()
     if not (value.isascii() and value.isdigit() and len(value) < 10 and int(value)):
-        raise ValueError(f"{VARIABLE} must be a positive int, got {excerpt(value)}")
+        raise ValueError(f"{VARIABLE} must be a positive int of at most nine digits, got {excerpt(value)}")
     return int(value)
 
 

@@ -12,7 +12,7 @@
  * factor      float32 or float64 on the device; the host does not read it. If null, `number` is the factor.
  * finite      One byte, which the caller has set to 1. Every thread that finds an infinity or a NaN among the rounded numbers
  *             writes 0. No thread reads the byte or writes 1, so the order of the writes does not matter.
- * square_bits Dtype in which squares are taken and summed: 32 or 64; 0 for no sums.
+ * square_bits Bits of the dtype in which squares are taken: 32 or 64; 0 for no sums.
  * partials    One Sums for each chunk of all launches of a call; null if `square_bits` is 0. All are written, so they need
  *             no initialization.
  *

@@ -1,5 +1,6 @@
 """
-CuPy backend. Each function is one fused pass over all arrays on the current stream, without a host synchronization.
+CuPy backend. No function needs a host synchronization. Fused passes process all arrays on the current stream; only statistics
+and histograms are computed array by array.
 
 The backend does not use the definitions of the core, because CuPy's arithmetic flushes subnormal float32 numbers to zero.
 

@@ -86,12 +86,12 @@ def launch_pass(operands: Operands, factor: Scale, *, divides: bool, sums: str |
         operands: Result of `described`; if it has targets, its plan must be writable. The caller keeps the arrays alive.
         factor: float32 or float64 of shape () or (1,), or a Python number.
         divides: True to divide by *factor*, False to multiply.
-        sums: Dtype in which squares are taken and summed, "float32" or "float64"; None for no sums.
+        sums: Dtype in which squares are taken, "float32" or "float64"; None for no sums.
 
     Returns:
         A bool of shape (), True if all results are finite, and the sums or None. The sums are float64 of shape (number of
-        arrays, 2): for each array, the sum of the squares in the precision of *sums*, and the power of two by which its values
-        were multiplied before they were squared.
+        arrays, 2): for each array, the sum of the squares, rounded to the precision of *sums*, and the power of two by which its
+        values were multiplied before they were squared.
     """
     (rows, owners, launches, _), *table = _prepared(operands)
     finite = _true()
@@ -238,7 +238,7 @@ def _prepared(operands: Operands) -> Table:
     """Return the table for launches on the current stream: a cached table, or during graph capture a new one."""
     stream = cupy.cuda.get_current_stream()
     if stream.is_capturing():  # a captured table is written only at replay, and must live as long as the graph
-        return _table(operands, _write_table)
+        return _new_table(operands, _write_rows_and_owners)
     return _cached_table(operands, cupy.cuda.runtime.getDevice(), stream.ptr, get_ident())
 
 
@@ -249,34 +249,38 @@ def _cached_table(operands: Operands, device: int, stream: int, thread: int) -> 
 
     *device* is an argument because the default streams of all devices have the same number, and empty arrays the same address.
     """
-    return _table(operands, _copy_table)
+    return _new_table(operands, _copy_rows_and_owners)
 
 
-def _table(operands: Operands, create: Callable[[Plan], Array]) -> Table:
-    """Return the table for *operands*. *create* returns one int64 array on the device: the rows, followed by the owners."""
+def _new_table(operands: Operands, transfer: Callable[[Plan], Array]) -> Table:
+    """
+    Return the table for *operands*.
+
+    *transfer* returns one int64 array on the device: the rows, followed by the owners, of which each element holds two.
+    """
     contents = plan(operands)
-    table = create(contents)
-    return Table(contents, table, table[contents.rows.size :])
+    memory = transfer(contents)
+    return Table(contents, memory, memory[contents.rows.size :])
 
 
-def _copy_table(contents: Plan) -> Array:
-    """Copy the rows and owners of a plan to the device, and return them as one int64 array."""
+def _copy_rows_and_owners(contents: Plan) -> Array:
+    """Copy the rows and owners of a plan to the device, and return them as `_new_table` requires."""
     owners = np.zeros(-(-len(contents.owners) // 2) * 2, np.int32)
     owners[: len(contents.owners)] = contents.owners
-    table = np.concatenate([contents.rows.reshape(-1), owners.view(np.int64)])
-    return cupy.asarray(table)  # asynchronous; CuPy keeps the pinned memory until it has been read
+    packed = np.concatenate([contents.rows.reshape(-1), owners.view(np.int64)])
+    return cupy.asarray(packed)  # asynchronous; CuPy keeps the pinned memory until it has been read
 
 
-def _write_table(contents: Plan) -> Array:
-    """Return the array of `_copy_table`, written by kernels that receive the rows as arguments."""
+def _write_rows_and_owners(contents: Plan) -> Array:
+    """Return the array of `_copy_rows_and_owners`, written by kernels that receive the rows as arguments."""
     count = contents.rows.size
-    table = cupy.empty((count + -(-len(contents.owners) // 2),), dtype=np.int64)
+    memory = cupy.empty((count + -(-len(contents.owners) // 2),), dtype=np.int64)
     for first in range(0, len(contents.rows), TABLE_PART):
         rows = contents.rows[first : first + TABLE_PART]
         part = np.zeros((TABLE_PART, 5), np.int64)
         part[: len(rows)] = rows
-        _launch("write_rows", len(rows), part.reshape(-1).view(f"V{part.nbytes}"), table, table[count:], np.int32(first))
-    return table
+        _launch("write_rows", len(rows), part.reshape(-1).view(f"V{part.nbytes}"), memory, memory[count:], np.int32(first))
+    return memory
 
 
 def _launch(kernel: str, blocks: int, *arguments: Any) -> None:

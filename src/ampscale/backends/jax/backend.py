@@ -25,7 +25,7 @@ from .mapped_axes import varying_like
 NAME = "jax"
 _Kernel = Callable[..., kernels.Row]
 _Columns = tuple[list[Array], list[Flag], list[Array], list[Array]]
-_OFTEN = 4  # calls with the same shapes and dtypes after which one program is compiled for them
+_OFTEN = 4  # from the fourth call with the same shapes and dtypes on, one compiled program processes the arrays
 _CHUNK = 256  # maximum number of arrays in one program; each array adds up to tens of milliseconds of compilation
 
 

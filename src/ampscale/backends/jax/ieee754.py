@@ -131,13 +131,14 @@ def _magnitude(array: Array) -> tuple[Array, Array]:
     return value.astype(jnp.float64), jnp.where(is_tiny, 2.0**-149, 1.0)
 
 
-def _with_sign(magnitude: Array, negative: Array) -> Array:
-    """Round non-negative float64 *magnitude* to float32, and set the sign. Subnormal results are integer multiples of 2**-149."""
+def _with_sign(magnitude: Array, is_negative: Array) -> Array:
+    """Round non-negative float64 *magnitude* to float32, also below 2**-126, and negate it where *is_negative* is True."""
     is_tiny = magnitude < 2.0**-126
+    # Subnormal results are integer multiples of 2**-149.
     value = jnp.where(is_tiny, jnp.rint(magnitude * 2.0**149), magnitude).astype(jnp.float32)
-    units = jax.lax.bitcast_convert_type(value + jnp.float32(2.0**23), jnp.int32) - 0x4B000000  # multiples of 2**-149
+    units = jax.lax.bitcast_convert_type(value + jnp.float32(2.0**23), jnp.int32) - 0x4B000000
     bits = jnp.where(is_tiny, units, jax.lax.bitcast_convert_type(value, jnp.int32))
-    return jax.lax.bitcast_convert_type(jnp.where(negative, bits | jnp.int32(-(2**31)), bits), jnp.float32)
+    return jax.lax.bitcast_convert_type(jnp.where(is_negative, bits | jnp.int32(-(2**31)), bits), jnp.float32)
 
 
 def _lifted(operation: Operation, left: Array, right: Array) -> Array:
@@ -156,8 +157,8 @@ def _lifted(operation: Operation, left: Array, right: Array) -> Array:
 def _nearest(units: Array, residual: Array) -> Array:
     """Round *units* + *residual* to an integer, ties to even. *residual* is negligible unless *units* is a tie."""
     below = jnp.floor(units)
-    is_tie = (units - below == 0.5) & (residual != 0)
-    return jnp.where(is_tie, jnp.where(residual > 0, below + 1, below), jnp.rint(units))
+    is_broken_tie = (units - below == 0.5) & (residual != 0)  # *units* is halfway, and *residual* decides
+    return jnp.where(is_broken_tie, jnp.where(residual > 0, below + 1, below), jnp.rint(units))
 
 
 def _residual(operation: Operation, left: Array, right: Array, result: Array) -> Array:

@@ -208,6 +208,7 @@ def _sums(leaf: Array, norm_dtype: str) -> list[Array]:
 
 
 def _added(sums: list[Array], norm_dtype: str) -> Array:
+    """Return the total of *sums*, added in order by `plus`."""
     with jax.enable_x64(True):
         return reduce(partial(plus, norm_dtype=norm_dtype), sums)
 

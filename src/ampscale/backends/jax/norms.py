@@ -34,7 +34,8 @@ def roots(sums: list[Array], norm_dtype: str) -> Array:
 def coefficient(sums: list[Array], limit: Array, norm_dtype: str) -> tuple[Array, Array]:
     """Return the clipping coefficient in float64, and the norm in *norm_dtype*: both of shape ()."""
     norm, lowered_norm = _norm_and_lowered(sums, norm_dtype)
-    return jnp.where(jnp.isinf(norm), _ratio(lowered_norm, limit * LIFTS[norm_dtype].down), _ratio(norm, limit)), norm
+    from_lowered = _clip_coefficient(lowered_norm, limit * LIFTS[norm_dtype].down)
+    return jnp.where(jnp.isinf(norm), from_lowered, _clip_coefficient(norm, limit)), norm
 
 
 def lifted_norm(sums: list[Array], norm_dtype: str) -> LiftedNorm:
@@ -71,7 +72,7 @@ def _unlifted_root(total: Array, norm_dtype: str) -> Array:
     return divide(jnp.sqrt(square) / (lift / last), last)
 
 
-def _ratio(norm: Array, limit: Array) -> Array:
+def _clip_coefficient(norm: Array, limit: Array) -> Array:
     """Implement `core.norms.clip_coefficient` in float64, rounding each step to the dtype of *norm*."""
     norm_dtype = norm.dtype.name
     limit = kernels.in_dtype(jnp.minimum(limit, FLOATS[norm_dtype].largest), norm_dtype)

@@ -1,5 +1,5 @@
 """
-NumPy backend. Each function is one fused pass over the arrays; `vjp` uses the autograd package.
+NumPy backend. Fused passes over the arrays scale, check, square and measure the values; `vjp` uses the autograd package.
 
 The definitions of the core process arrays that a fused pass does not support: subclasses that define their own arithmetic,
 arrays in a foreign byte order, and targets whose memory overlaps sources that are read later.

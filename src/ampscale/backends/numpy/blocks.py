@@ -104,7 +104,7 @@ def _parts(source: Array, target: Array) -> Iterator[tuple[Array, Array]]:
 
 
 def _run_block_host(op: FusedOp, block: Block) -> tuple[bool, list[float], Array]:
-    """Run *op* on *block*. Return True if all results are finite, and the requested sums of squares and statistics."""
+    """Run *op* on *block*. Return True if the results are finite or unchecked, the sums of squares, and the statistics."""
     is_one = len(block.indices) == 1
     values = block.sources[0] if is_one else _gathered(block.sources)
     rows = _statistics(values, block) if op.measures else np.empty((0, len(COLUMNS)), np.int32)
@@ -172,7 +172,7 @@ def _write(factor: float, divides: bool, source: Array, target: Array) -> None:
         operation = np.divide if divides else np.multiply
         operation(source, np.array(factor, source.dtype), out=target)
     elif source.size < TABLE:
-        target[...] = _defined(source, divides, factor)
+        target[...] = _by_definition(source, divides, factor)
     else:
         index = source.view(np.uint16).astype(np.intp)
         # mode="raise" would buffer the output
@@ -182,10 +182,10 @@ def _write(factor: float, divides: bool, source: Array, target: Array) -> None:
 @lru_cache(maxsize=4)
 def _table(dtype: Any, divides: bool, factor: float) -> Array:
     """Return the results for all 65,536 bit patterns, in order: uint16."""
-    return _defined(np.arange(1 << 16, dtype=np.uint16).view(dtype), divides, factor).view(np.uint16)
+    return _by_definition(np.arange(1 << 16, dtype=np.uint16).view(dtype), divides, factor).view(np.uint16)
 
 
-def _defined(values: Array, divides: bool, factor: float) -> Array:
+def _by_definition(values: Array, divides: bool, factor: float) -> Array:
     """Return the quotients or products of the core's definition for 16-bit *values*."""
     with quiet(np):
         return scaling.apply_factor(operator.truediv if divides else operator.mul, values, factor, "float32", values.dtype)

@@ -31,7 +31,7 @@ def plain(arrays: Sequence[Any]) -> list[Array] | None:
 
 
 def like(sources: Sequence[Array], dtype: str | None = None) -> list[Array]:
-    """Return new arrays for the results. If *dtype* is "float32" or "float64", narrower real arrays get this dtype."""
+    """Return new, uninitialized arrays like *sources*. If *dtype* is not None, narrower real arrays get this dtype."""
     if dtype is None:
         return list(map(np.empty_like, sources))
     dtypes = set(map(attrgetter("dtype"), sources))

@@ -13,7 +13,7 @@ from ...core.typing import Array, Flag, Namespace, Scale, Tree
 from ...core.validation import check_loss
 from . import cuda_launches, kernels, statistics
 from .dtensor import Shards, has_dtensors
-from .layout import are_frozen, check_target
+from .layout import any_frozen, check_target
 from .module_network import ModuleNetwork
 
 NAME = "torch"
@@ -146,7 +146,7 @@ def clip_by_global_norm(tree: Tree, max_norm: float, out: Tree = None) -> tuple[
         clipped, norm = norms.clip_by_global_norm(_rounded(arrays), max_norm)
     else:
         coefficient = norms.clip_coefficient(norm, max_norm)
-        if out is tree and not are_frozen(arrays) and kernels.are_disjoint(arrays):
+        if out is tree and not any_frozen(arrays) and kernels.are_disjoint(arrays):
             kernels.multiply_(arrays, coefficient)
             return out, norm
         clipped = kernels.products(arrays, coefficient)
@@ -226,6 +226,7 @@ def _rebuilt(tree: Tree, tensors: list[Array], values: list[Array]) -> Tree:
 
 
 def _with_values(array: Array, values: Array) -> Array:
+    """Return a sparse array with *values* at the coalesced indices of sparse *array*."""
     indices = array.coalesce().indices()
     return torch.sparse_coo_tensor(indices, values, array.shape, is_coalesced=True, check_invariants=False)
 
@@ -255,7 +256,7 @@ def _unscaled(
     launched = cuda_launches.unscaled(arrays, scale, outputs, dtype, with_norm=with_norm) if supported else None
     if launched is not None:
         return _rebuilt(tree, tensors, launched.values) if out is None else out, launched.finite, launched.values, launched.norm
-    if supported and out is not None and not are_frozen(targets) and _fill(targets, arrays):
+    if supported and out is not None and not any_frozen(targets) and _fill(targets, arrays):
         return out, kernels.unscale_(targets, scale).logical_not(), targets, None
     if out is not None and not torch.compiler.is_compiling():  # compiled code writes to copies
         for path, target in leaves_with_paths(out, "out"):
@@ -326,6 +327,7 @@ def _plain_norm(arrays: list[Array]) -> Array | None:
 
 
 def _norm_of_sums(sums: Array) -> Array | None:
+    """Return the norm, given the sum of the squares of each array; None if the norm may be inaccurate."""
     norm = norms.root(kernels.sum_in_order(sums))
     return None if kernels.inaccurate_norms(norm) else norm
 

@@ -63,8 +63,8 @@ def unscaled(
         with_norm: True to compute the global norm of the results.
 
     Returns:
-        None, and nothing was written, if `checked` returns None, *scale* is on another device, or tensors of *out* have other
-        strides than their sources, share memory with other tensors, or are inference tensors that cannot be written to.
+        None, and nothing was written, in the cases of `checked`, or if *scale* is on another device, or if tensors of *out* have
+        other strides than their sources, share memory with other tensors, or are inference tensors that cannot be written to.
     """
     launches = _launches_for(arrays)
     if launches is None:
@@ -116,7 +116,8 @@ def _described(launches: Any, sources: list[Array], targets: list[Array] | None)
 def _like(arrays: list[Array], dtype: str | None) -> list[Array]:
     """Return new, uninitialized tensors with the layouts of *arrays* and the `unscaled_dtype` of each."""
     dtypes = {
-        each: each if dtype is None else getattr(torch, unscaled_dtype(name_of(each), dtype)) for each in set(map(_dtype, arrays))
+        source: source if dtype is None else getattr(torch, unscaled_dtype(name_of(source), dtype))
+        for source in set(map(_dtype, arrays))
     }
     return [torch.empty_like(array, dtype=dtypes[array.dtype]) for array in arrays]
 
@@ -135,5 +136,5 @@ def _run(launches: Any, operands: Any, values: list[Array], factor: Scale, with_
             factor = launches.cupy.asarray(factor.detach())  # shares the memory
         finite, sums = launches.launch_pass(operands, factor, divides=True, sums=sums_dtype)
         norm = launches.launch_norms(sums, sums_dtype, 1)[1] if with_norm else None
-        results = (None if each is None else torch.as_tensor(each, device=device) for each in (finite, norm))
+        results = (None if result is None else torch.as_tensor(result, device=device) for result in (finite, norm))
         return Launched(values, *results)

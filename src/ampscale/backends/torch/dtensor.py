@@ -92,8 +92,11 @@ class Shards:
     def _copies(self) -> list[int]:
         """Return, for each array, the number of ranks that store a copy of each value."""
         ranks = _tree_ranks(self._tensors)
-        holders = {mesh: len(ranks & _ranks_host(_root(mesh))) for mesh in _meshes(self._tensors)}
-        return [holders[tensor.device_mesh] // _shards(tensor) if _is_dtensor(tensor) else len(ranks) for tensor in self._tensors]
+        holder_counts = {mesh: len(ranks & _ranks_host(_root(mesh))) for mesh in _meshes(self._tensors)}
+        return [
+            holder_counts[tensor.device_mesh] // _shards(tensor) if _is_dtensor(tensor) else len(ranks)
+            for tensor in self._tensors
+        ]
 
 
 def check_not_partial(tensor: Array, name: str) -> None:
@@ -143,7 +146,7 @@ def group_of(ranks: Iterable[int]) -> "dist.ProcessGroup":
 
 
 def _summed(values: Array, ranks: Ranks) -> Array:
-    """Overwrite *values* with their sum over *ranks*, and return them. A rank that is not in *ranks* has nothing to add."""
+    """Overwrite *values* with their sum over *ranks*, and return them. On a rank that is not in *ranks*, leave them unchanged."""
     if dist.get_rank() in ranks:
         dist.all_reduce(values, group=group_of(ranks))
     return values

@@ -32,10 +32,10 @@ def check_target(target: Array, name: str) -> None:
             raise ValueError(
                 f"{name} must be detached to be written in place, because autograd rejects the write: {error}"
             ) from None
-    if are_frozen([target]):
+    if any_frozen([target]):
         raise ValueError(f"{name} must not be an inference tensor to be written in place outside of torch.inference_mode()")
 
 
-def are_frozen(targets: list[Array]) -> bool:
+def any_frozen(targets: list[Array]) -> bool:
     """Return True if one of *targets* is an inference tensor, which cannot be written to outside of inference mode."""
     return not torch.is_inference_mode_enabled() and any(map(torch.Tensor.is_inference, targets))

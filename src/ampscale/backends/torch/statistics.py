@@ -47,6 +47,7 @@ def exponent_histogram(arrays: list[Array]) -> Array:
 
 
 def _local(arrays: list[Array]) -> list[Array]:
+    """Return *arrays* without autograd, and with the local shards of DTensors. Raise a ValueError if one is too large."""
     arrays = [local_part(array.detach()) for array in arrays]
     check_sizes(arrays)
     return arrays

@@ -12,7 +12,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ...files import check_regular, write_atomically
+from ...files import check_before_opening, write_atomically
 from ...parsing import LONGEST_JSON, json_text, parse_json
 
 # Module in this package with the functions `read` and `content` of a file type; none for JSON.
@@ -45,7 +45,7 @@ def read_file(path: str | os.PathLike[str]) -> Mapping[str, Any]:
     {'fin_steps': 4, 'scale': 1024.0}
     """
     suffix = _suffix(Path(path))
-    check_regular(path)
+    check_before_opening(path)
     with open(path, "rb") as file:
         return _read(file, suffix, Path(path))
 
@@ -57,7 +57,7 @@ def write_file(path: str | os.PathLike[str], mapping: Mapping[str, Any]) -> None
     The file is replaced atomically: it always contains either its old content or the complete mapping.
 
     Args:
-        path: See `read_file`.
+        path: See `read_file`; a .ckpt file cannot be written.
         mapping: Numbers and arrays by name; a JSON file can also hold strings, lists and nested mappings.
 
     Raises:

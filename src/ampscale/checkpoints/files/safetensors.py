@@ -56,10 +56,11 @@ def _header(file: BinaryIO) -> tuple[dict[str, "_Tensor"], int]:
     size = file.seek(0, SEEK_END)
     file.seek(0)
     length = int.from_bytes(file.read(8), "little")
-    if size < 8 or length > min(size - 8, LONGEST_JSON):
-        raise ValueError(
-            f"the header must fit into the {size} bytes of the file and have at most {LONGEST_JSON} bytes, got {length}"
-        )
+    if size < 8:
+        raise ValueError(f"the file must have at least 8 bytes, got {size}")
+    if length > min(size - 8, LONGEST_JSON):
+        expected = f"fit into the {size - 8} bytes after its length and have at most {LONGEST_JSON} bytes"
+        raise ValueError(f"the header must {expected}, got {length}")
     header = parse_json(file.read(length))
     if not isinstance(header, dict):
         raise ValueError(f"the header must be a JSON object, got {type(header).__name__}")
@@ -100,19 +101,19 @@ class _Tensor:
         if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
             raise ValueError(f"{name} must have dtype, shape and data_offsets, got {excerpt(entry)}")
         if not isinstance(entry["dtype"], str) or not all(map(_are_sizes, (entry["shape"], entry["data_offsets"]))):
-            raise ValueError(
-                f"{name} must have a str as dtype, and lists of sizes as shape and data_offsets, got {excerpt(entry)}"
-            )
+            expected = f"a str as dtype, and lists of at most {_MOST_AXES} sizes as shape and data_offsets"
+            raise ValueError(f"{name} must have {expected}, got {excerpt(entry)}")
         self.name, self.dtype, self.shape = name, entry["dtype"], tuple(entry["shape"])
         if len(entry["data_offsets"]) != 2:
             raise ValueError(f"{name} must have two data_offsets, got {excerpt(entry['data_offsets'])}")
         self.start, self.end = entry["data_offsets"]
         code = _DTYPES.get(self.dtype, "<u2" if self.dtype == "BF16" else None)
         if code and self.end - self.start != math.prod(self.shape) * np.dtype(code).itemsize:
-            raise ValueError(f"{name} must have as many bytes as its shape {self.shape} requires, got {self.end - self.start}")
+            actual = f"data_offsets {self.start} and {self.end}"
+            raise ValueError(f"{name} must have as many bytes as its shape {self.shape} requires, got {actual}")
 
     def read(self, file: BinaryIO, start: int) -> Any:
-        """Return the tensor from *file*, whose tensor data begin at byte *start*; `Unread` unless it has one element."""
+        """Return the tensor from *file*, whose tensor data begin at byte *start*, or an `Unread`."""
         if math.prod(self.shape) != 1 or self.dtype not in _DTYPES:
             return Unread(self.dtype, self.shape)
         return self.values(file, start)

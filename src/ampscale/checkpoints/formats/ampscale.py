@@ -20,7 +20,7 @@ NAME, VERSION = "ampscale.scaler", 1
 
 
 class AmpscaleFormat:
-    """Format of ampscale itself, with the same methods as `Format`."""
+    """Format of ampscale itself, with the attributes and methods of `Format` that other modules use."""
 
     name = "ampscale"
     taken = 'call checkpoints.load("ampscale", mapping)'
@@ -79,7 +79,7 @@ def _hex(rule: LossScaleRule) -> Converter:
         try:
             return scale(rule.dtype)(float.fromhex(value), key)
         except (TypeError, OverflowError, ValueError) as problem:
-            expected = "a positive, finite number in hexadecimal, as a str"
+            expected = f"a positive, finite {rule.dtype} number in hexadecimal, as a str"
             raise ValueError(f"{key} must be {expected}, got {excerpt(value)}") from problem
 
     return convert

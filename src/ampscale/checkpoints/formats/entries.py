@@ -91,7 +91,7 @@ def or_none(convert: Converter) -> Converter:
 _FLOAT32, _FLOAT64 = FLOATS["float32"], FLOATS["float64"]
 POSITIVE_FLOAT32 = number("a positive, finite number that float32 can hold", _FLOAT32.smallest_subnormal, _FLOAT32.largest)
 POSITIVE_FLOAT64 = number("a positive, finite number", _FLOAT64.smallest_subnormal)
-FACTOR = number("a finite number of at least 1", 1, _FLOAT32.largest)
-GROWTH = number("a finite number above 1", 1, _FLOAT32.largest, above=True)
-SHARE = number("a number above 0 and at most 1", _FLOAT32.smallest_normal, 1)
-BACKOFF = number("a number above 0 and below 1", _FLOAT32.smallest_normal, math.nextafter(1, 0))
+FACTOR = number("a number of at least 1 that float32 can hold", 1, _FLOAT32.largest)
+GROWTH = number("a number above 1 that float32 can hold", 1, _FLOAT32.largest, above=True)
+SHARE = number("a number of at most 1 and at least the smallest normal float32", _FLOAT32.smallest_normal, 1)
+BACKOFF = number("a number below 1 and at least the smallest normal float32", _FLOAT32.smallest_normal, math.nextafter(1, 0))

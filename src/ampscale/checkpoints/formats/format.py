@@ -16,7 +16,7 @@ from .entries import Converter
 Entries = dict[str, Any]
 
 
-def same(value: Any) -> Any:
+def identity(value: Any) -> Any:
     """Return *value* unchanged."""
     return value
 
@@ -27,8 +27,8 @@ class Constant(NamedTuple):
     key: str  # name of the constant in the scaler
     field: str  # name of the constant in `LossScaleRule`
     convert: Converter
-    decode: Callable[[Any], Any] = same  # converts the scaler's value to the rule's value
-    encode: Callable[[Any], Any] = same  # converts the rule's value to the scaler's value
+    decode: Callable[[Any], Any] = identity  # converts the scaler's value to the rule's value
+    encode: Callable[[Any], Any] = identity  # converts the rule's value to the scaler's value
 
 
 class Entry(NamedTuple):

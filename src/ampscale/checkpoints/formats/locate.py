@@ -67,7 +67,7 @@ def _checked(format: Format | AmpscaleFormat, mapping: Mapping[str, Any], locati
     """Return *mapping* if it has the keys of *format*; otherwise raise an error that names *location*."""
     if not mapping:
         expected = f"a state of {format.name} must have the keys {list(format.required)}"
-        raise ValueError(f"{expected}, got none: the scaler was disabled")
+        raise ValueError(f"{expected}, got none, as a disabled scaler saves")
     missing, unknown = [key for key in format.required if key not in mapping], _unknown(format, mapping)
     if missing or unknown:
         texts = [f"{word} {_shortened(keys)}" for word, keys in (("missing", missing), ("unknown", unknown)) if keys]
@@ -96,7 +96,7 @@ def _value_at(top: Any, path: str) -> Any:
 
 
 def _inner_mappings(top: Mapping[str, Any]) -> Iterator[Match]:
-    """Yield the path and the value of each mapping inside a checkpoint, each mapping once."""
+    """Yield a path to each mapping inside a checkpoint, and the mapping. If several paths lead to it, only one is yielded."""
     stack: list[tuple[str, Any]] = [("", top)]
     visited = {id(top): top}  # holds references, so that no id is reused
     while stack:

@@ -20,7 +20,7 @@ _LEVELS = 16
 
 
 def heat_maps(run: Run, layers: list[Layer], measurements: list[Measurement]) -> tuple[list[str], list[str]]:
-    """Return names and pictures: of all gradients together, and of each gradient that loses one of the largest shares."""
+    """Return names and pictures: of all gradients together, and of the first `MOST` gradients by `Layer.order`."""
     if not any(measurement.histograms for measurement in measurements):
         return [], []
     chosen = sorted(sorted(range(len(layers)), key=lambda index: layers[index].order())[:MOST])

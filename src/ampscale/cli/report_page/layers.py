@@ -47,15 +47,15 @@ def complete_measurements(run: Run) -> tuple[list[str], list[Measurement]]:
     """
     if not run.measurements:
         return [], []
-    number = mode(measurement.gradients for measurement in run.measurements)
+    number = mode(measurement.gradient_count for measurement in run.measurements)
     names = list(run.names or ())
     if len(names) != number:
         names = [f"gradient {index}" for index in range(number)]
-    return names, [measurement for measurement in run.measurements if measurement.gradients == number]
+    return names, [measurement for measurement in run.measurements if measurement.gradient_count == number]
 
 
 def shift_of(run: Run, measurement: Measurement) -> int:
-    """Return the difference between the exponents at the scale of the step and the measured exponents."""
+    """Return the difference between the exponents at the scale of the step and the measured exponents; 0 if unknown."""
     scale = float(run.scales[measurement.position])
     if not (0 < scale < math.inf and 0 < measurement.scale < math.inf):
         return 0

@@ -28,7 +28,7 @@ def scale_text(scale: float) -> str:
 
 
 def short(number: int) -> str:
-    """Return a step for an axis, such as "250k"."""
+    """Return a step or a count for an axis, such as "250k"."""
     for size, unit in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
         if abs(number) >= 10 * size or (number and number % size == 0 and abs(number) >= size):
             return f"{number / size:.4g}{unit}"

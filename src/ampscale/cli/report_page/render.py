@@ -83,7 +83,7 @@ def _events(run: Run) -> str:
         return '<p class="note">No step was skipped, and the scale did not change.</p>'
     events = "skipped step or scale change" if steps.size == 1 else "skipped steps and scale changes"
     rows = ((f"{run.steps[step]:,}", scale_text(run.scales[step]), _event(run, step)) for step in steps[-_EVENTS:][::-1].tolist())
-    table = _table("events", ("Step", "Scale", "Event"), rows, text=2)
+    table = _table("events", ("Step", "Scale", "Event"), rows, text_column=2)
     return f"<details><summary>Last {min(_EVENTS, steps.size):,} of {steps.size:,} {events}</summary>{table}</details>"
 
 
@@ -116,7 +116,7 @@ def _exponents(run: Run, layers: list[Layer], measurements: list[Measurement]) -
     options = "".join(f"<option>{escaped(name)}</option>" for name in names)
     shown, omitted = len(names) - 1, ""
     if shown < len(layers):
-        omitted = f" {shown} of {len(layers)} gradients are shown: those that lose the most."
+        omitted = f" {shown} of {len(layers)} gradients are shown: those that were not finite, then those that lose the most."
     note = (
         "Each column is a measured step, drawn until the next measured step, or the mean of several steps. The stronger the "
         "color, the larger the share of the values with this exponent, after multiplication by the scale. Values beyond the ends "
@@ -126,7 +126,7 @@ def _exponents(run: Run, layers: list[Layer], measurements: list[Measurement]) -
     return f'{select}{"".join(pictures)}<p class="note">{note}</p>'
 
 
-def _layers(layers: list[Layer], measurements: int) -> str:
+def _layers(layers: list[Layer], measured_steps: int) -> str:
     if not layers:
         return '<p class="note">The run file has no statistics: give the monitor <code>measure_every</code>.</p>'
     rows = (
@@ -138,17 +138,17 @@ def _layers(layers: list[Layer], measurements: int) -> str:
     )  # fmt: skip
     omitted = f" The first {_LAYERS:,} of {len(layers):,} are listed." if len(layers) > _LAYERS else ""
     note = (
-        f"Over {counted(measurements, 'measured step')}. A value is lost if float16 rounds it to zero at the scale of its step, "
-        f"and subnormal below {power_of_two(SMALLEST_NORMAL)}, where float16 keeps fewer digits. "
+        f"Over {counted(measured_steps, 'measured step')}. A value is lost if float16 rounds it to zero at the scale of its "
+        f"step, and subnormal below {power_of_two(SMALLEST_NORMAL)}, where float16 keeps fewer digits. "
         f"The largest value is that of the unscaled gradient.{omitted}"
     )
     titles = ("Gradient", "Values", "Lost", "Subnormal", "Largest", "Steps not finite")
     return f'<p class="note">{note}</p>{_table("gradients", titles, rows)}'
 
 
-def _table(name: str, titles: tuple[str, ...], rows: Iterable[tuple[str, ...]], text: int = 0) -> str:
-    """Return a table whose cells are HTML: numbers, except in column *text*. It scrolls by itself if the window is narrow."""
-    marks = ['class="number"' if index != text else "" for index in range(len(titles))]
+def _table(name: str, titles: tuple[str, ...], rows: Iterable[tuple[str, ...]], text_column: int = 0) -> str:
+    """Return a table whose cells are HTML: numbers, except in one column. It scrolls by itself if the window is narrow."""
+    marks = ['class="number"' if index != text_column else "" for index in range(len(titles))]
     head = "".join(f'<th scope="col" {mark}>{title}</th>' for title, mark in zip(titles, marks, strict=True))
     body = "".join(
         "<tr>" + "".join(f"<td {mark}>{cell}</td>" for cell, mark in zip(row, marks, strict=True)) + "</tr>\n" for row in rows

@@ -279,7 +279,7 @@ class TrainOneStepWithLossScaleCell:
 
         Spec: MINDSPORE-set-sense-scale, MINDSPORE-set-sense-scale-checked.
         """
-        self.scale_sense = self._checked_copy(sens)
+        self.scale_sense = self._checked_copy(sens, "sens")
 
     def state_dict(self) -> dict[str, Any]:
         """
@@ -304,7 +304,7 @@ class TrainOneStepWithLossScaleCell:
             ValueError: A key is missing or unknown, or a value is out of range. Nothing was changed.
         """
         check_keys(state_dict, ("scale_sense", "update_cell"))
-        scale_sense = self._checked_copy(state_dict["scale_sense"])
+        scale_sense = self._checked_copy(state_dict["scale_sense"], "scale_sense")
         self._writes += 1
         load_update_cell = getattr(self.loss_scaling_manager, "load_state_dict", None)
         if load_update_cell is not None:
@@ -326,7 +326,7 @@ class TrainOneStepWithLossScaleCell:
         return {"scale": self.scale_sense, **dict(zip(("calls", "good_steps"), counts, strict=False))}
 
     def _scale_constants(self) -> Any:
-        """Return what must be equal on all ranks: the rule of the update cell, or the name of its class if it has no rule."""
+        """Return what must be equal on all ranks: the rule of the update cell, or without a rule, the name of its class."""
         return getattr(self.loss_scaling_manager, "_rule", type(self.loss_scaling_manager).__name__)
 
     def _initial_scale(self, scale_sense: Any) -> Array:
@@ -343,15 +343,15 @@ class TrainOneStepWithLossScaleCell:
             check_methods(self.loss_scaling_manager, "scale_sense, for a network with immutable arrays,", "next_scale")
         return scale
 
-    def _checked_copy(self, sens: Array) -> Array:
-        """Return a copy of *sens* after checking that it can replace the current scale."""
-        check_scale_array(sens, "sens")
-        if tuple(sens.shape) != tuple(self.scale_sense.shape):
-            raise ValueError(f"sens must have shape {tuple(self.scale_sense.shape)}, got {tuple(sens.shape)}")
-        if sens.dtype != self.scale_sense.dtype:
-            raise TypeError(f"sens must be {self.scale_sense.dtype}, got {sens.dtype}")
-        check_scale_host(sens, "sens")
-        return snapshot(sens)
+    def _checked_copy(self, scale: Array, name: str) -> Array:
+        """Return a copy of *scale* after checking that it can replace the current scale. Error messages call it *name*."""
+        check_scale_array(scale, name)
+        if tuple(scale.shape) != tuple(self.scale_sense.shape):
+            raise ValueError(f"{name} must have shape {tuple(self.scale_sense.shape)}, got {tuple(scale.shape)}")
+        if scale.dtype != self.scale_sense.dtype:
+            raise TypeError(f"{name} must be {self.scale_sense.dtype}, got {scale.dtype}")
+        check_scale_host(scale, name)
+        return snapshot(scale)
 
 
 def step_report(

@@ -43,8 +43,8 @@ class GradScaler(StoredScale):
         use_dynamic_loss_scaling: If False, the scale is fixed; steps with an overflow are still skipped.
         decr_count: "accumulated", as in Paddle's documentation: a finite step does not reset the overflow count.
             "consecutive", as in Paddle's code: a finite step resets it.
-        communicator: Averages gradients before they are unscaled, unless its `mean` is False, and combines the flags of all
-            ranks; see `ampscale.distributed`.
+        communicator: Averages gradients before they are unscaled, unless created with ``mean=False``, and combines the flags of
+            all ranks; see `ampscale.distributed`.
         monitor: Observes each step: a `diagnostics.Monitor`, or any object with the same methods. A copy of the scaler has no
             monitor.
 
@@ -136,7 +136,7 @@ class GradScaler(StoredScale):
         Raises:
             RuntimeError: Since the last update, the optimizer has stepped, or its unscaling or step was interrupted; or another
                 optimizer has been unscaled but not stepped, and the update would discard the flag of that optimizer.
-            TypeError: ``optimizer.minimize`` does not accept these arguments. Nothing was changed.
+            TypeError: *optimizer* has no parameters, or its `minimize` does not accept these arguments. Nothing was changed.
 
         Spec: PADDLE-minimize, PADDLE-minimize-skips, PADDLE-minimize-passes, PADDLE-minimize-returns, PADDLE-call-order.
         """
@@ -165,6 +165,7 @@ class GradScaler(StoredScale):
         Raises:
             RuntimeError: Since the last update, the gradients have been unscaled, unscaling them was interrupted, or the
                 optimizer has stepped.
+            TypeError: *optimizer* has no parameters.
             ValueError: A gradient is read-only. Nothing was changed.
 
         Spec: PADDLE-unscale, PADDLE-unscale-dtypes, PADDLE-call-order.
@@ -186,6 +187,8 @@ class GradScaler(StoredScale):
 
         Raises:
             RuntimeError: Since the last update, the optimizer has stepped, or its unscaling or step was interrupted.
+            TypeError: *optimizer* has no parameters or no method `step`.
+            ValueError: A gradient is read-only. Nothing was changed.
 
         Spec: PADDLE-step, PADDLE-fixed-step, PADDLE-call-order.
         """
@@ -257,7 +260,7 @@ class GradScaler(StoredScale):
         self._progress.pop(id(optimizer), None)
 
     def _check(self, call: str, optimizer: Any) -> Progress | None:
-        """Raise a RuntimeError if *call* is out of order for *optimizer*, and return the progress of *optimizer*."""
+        """Return the progress of *optimizer*, or None. Raise a RuntimeError if *call* is out of order."""
         progress = self._progress.get(id(optimizer))
         if progress is not None:
             (PADDLE if self._dynamic else PADDLE_FIXED).check(call, progress.stage, progress.site)

@@ -57,7 +57,7 @@ def checked_gradients(parameters: list[Any], scale: float) -> Gradients:
             parameter.grad = parameter.grad.coalesce()
     gradients = [parameter.grad for parameter in parameters]
     in_place = _are_writable(gradients)
-    backend = functional.check_unscale(gradients, scale, gradients if in_place else None)
+    backend = functional.backend_for_scaling(gradients, scale, gradients if in_place else None)
     if backend.NAME == "torch":
         from ...backends.torch.layout import check_target
 

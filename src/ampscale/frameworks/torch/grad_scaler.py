@@ -30,7 +30,8 @@ class GradScaler(StoredScale):
 
     Works on torch tensors on any number of devices. Gradients are unscaled in place. `step` returns whether the optimizer
     stepped. The scale stays in the range of normal float32 numbers. While one thread trains, other threads may call the getters
-    and `state_dict`. For all differences from torch see spec/deviations.md.
+    and `state_dict`. If an error interrupts the writing of the scale, all methods that use it raise a RuntimeError until
+    `load_state_dict` succeeds. For all differences from torch see spec/deviations.md.
 
     Args:
         device: Device or the name of one, such as "cuda" or "cpu". It is only validated: the scale is placed on the device of
@@ -40,9 +41,9 @@ class GradScaler(StoredScale):
         backoff_factor: Factor applied when the scale backs off; in (0, 1).
         growth_interval: Number of consecutive steps with finite gradients after which the scale grows.
         enabled: If False, `scale` returns its argument and `step` only steps the optimizer.
-        communicator: Averages gradients before they are unscaled, unless its `mean` is False as required for DDP, and combines
-            the flags of all ranks; see `ampscale.distributed`. By default, gradients that are DTensors are checked by all ranks
-            of their device meshes together, with a time limit of 60 s, and other gradients by each rank alone.
+        communicator: Averages gradients before they are unscaled, unless created with ``mean=False`` as DDP requires, and
+            combines the flags of all ranks; see `ampscale.distributed`. By default, gradients that are DTensors are checked by
+            all ranks of their device meshes together, with a time limit of 60 s, and other gradients by each rank alone.
         monitor: Observes each step: a `diagnostics.Monitor`, or any object with the same methods. A copy of the scaler has no
             monitor.
 
@@ -107,15 +108,15 @@ class GradScaler(StoredScale):
         """
         if not self._enabled:
             return outputs
-        if type(outputs) is torch.Tensor and self._placement is READY:  # a shortcut for the usual loss
+        if type(outputs) is torch.Tensor and self._call_state is READY:  # a shortcut for the usual loss
             check_output(outputs, "outputs")
             return self._scaled(outputs)
         outputs = list(outputs) if isinstance(outputs, Iterator) else outputs
         tensors = checked_outputs(outputs)
-        TORCH.check("scale", self._placement, self._updated_at)
-        if tensors and self._placement is not READY:
+        TORCH.check("scale", self._call_state, self._updated_at)
+        if tensors and self._call_state is not READY:
             state = map_leaves(lambda value: value.to(tensors[0].device), self._state)
-            self._state, self._placement = state, READY
+            self._state, self._call_state = state, READY
         return map_leaves(self._scaled, outputs)
 
     def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
@@ -138,7 +139,7 @@ class GradScaler(StoredScale):
         """
         if not self._enabled:
             return
-        if self._placement is not READY or id(optimizer) in self._progress:
+        if self._call_state is not READY or id(optimizer) in self._progress:
             self._check("unscale_", optimizer)
         self._unscale(optimizer, call_site(), UNSCALED)
 
@@ -172,7 +173,7 @@ class GradScaler(StoredScale):
         if args or kwargs:
             check_no_closure(args, kwargs)
         progress, site = self._progress.get(id(optimizer)), call_site()
-        if self._placement is not READY or (progress is not None and progress.stage is not UNSCALED):
+        if self._call_state is not READY or (progress is not None and progress.stage is not UNSCALED):
             self._check("step", optimizer)
         if progress is None or progress.found_inf is None:  # gradients may have been computed since `unscale_` found none
             progress = self._unscale(optimizer, site, STEPPING)
@@ -205,8 +206,8 @@ class GradScaler(StoredScale):
         """
         if not self._enabled:
             return
-        if self._placement is not READY or (new_scale is None and not self._progress):
-            TORCH.check("update()", self._placement, self._updated_at)
+        if self._call_state is not READY or (new_scale is None and not self._progress):
+            TORCH.check("update()", self._call_state, self._updated_at)
         steps, site = list(self._progress.values()), call_site()
         with self._lock:
             if new_scale is None:
@@ -244,7 +245,7 @@ class GradScaler(StoredScale):
         if not self._enabled:
             return
         if optimizer is None:
-            TORCH.check("abandon()", self._placement, self._updated_at)
+            TORCH.check("abandon()", self._call_state, self._updated_at)
         else:
             check_optimizer(optimizer)
             self._check("abandon(optimizer)", optimizer)
@@ -264,7 +265,7 @@ class GradScaler(StoredScale):
 
     def _check(self, call: str, optimizer: torch.optim.Optimizer) -> None:
         """Raise a RuntimeError if *call* is out of order for *optimizer*."""
-        TORCH.check(call, self._placement, self._updated_at)
+        TORCH.check(call, self._call_state, self._updated_at)
         progress = self._progress.get(id(optimizer))
         if progress is not None:
             TORCH.check(call, progress.stage, progress.site)

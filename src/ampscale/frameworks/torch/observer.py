@@ -71,7 +71,7 @@ class _Sample:
 
         def hook(_: Tensor) -> None:
             if (sample := weak_self()) is not None:
-                sample._accumulate()
+                sample._record_accumulation()
 
         handle = param.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
         finalize(self, handle.remove)
@@ -99,7 +99,7 @@ class _Sample:
         self._used = None if gradient is None else (WeakIdRef(gradient), gradient._version)
         self.is_stale = gradient is not None
 
-    def _accumulate(self) -> None:
+    def _record_accumulation(self) -> None:
         gradient = self._param.grad
         if self._used is not None and gradient is not None:
             used, version = self._used

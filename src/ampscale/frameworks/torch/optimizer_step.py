@@ -93,7 +93,7 @@ def step_if_finite(
     optimizer: Optimizer, found_inf: Tensor | None, args: tuple[Any, ...], kwargs: dict[str, Any], finite: bool | None = None
 ) -> bool | Tensor:
     """
-    Step if *found_inf* is 0.0, and return whether the optimizer stepped.
+    Step if *found_inf* is 0.0, and return True if the optimizer stepped. Without gradients, *found_inf* is None: do not step.
 
     *finite* is the inverse of *found_inf* if that is known on the host, so that *found_inf* need not be read. Otherwise, for an
     optimizer that skips on the device, the result is a bool tensor, and no host synchronization is needed, except that fused
@@ -121,8 +121,9 @@ def update_scale(
     Write the result of `LossScaleRule.update` into the tensors of *state*, so that a captured CUDA graph reads it.
 
     torch's own kernel multiplies in float64, rounds once, and skips a growth to infinity, as the rule does. But the kernel has
-    no lower bound, and the scale grows only if the count equals the interval. If the scale *may_undercut* the lower bound,
-    `rule.update` is used instead. If the count *may_exceed* an interval that was longer before, the count is clamped first.
+    no lower bound, and the scale grows only if the count equals the interval. If the scale *may_undercut* the lower bound, or the
+    kernel does not support the device, `rule.update` is used instead. If the count *may_exceed* the interval, which can have been
+    longer before, the count is clamped first.
     """
     overflow = found_inf[0] if len(found_inf) == 1 else torch.stack(found_inf).amax()
     if may_undercut or not (overflow.is_cpu or overflow.is_cuda):
@@ -137,7 +138,7 @@ def update_scale(
 
 
 def to_device(value: Tensor, device: torch.device) -> Tensor:
-    """Copy *value* to *device*: asynchronously, except to the host, where a read does not wait for the copy to complete."""
+    """Return *value* on *device*, copied asynchronously, except to the host, where a read does not wait for the copy."""
     return value.to(device, non_blocking=device.type != "cpu")
 
 

@@ -22,7 +22,7 @@ from .._grad_scaler import Progress
 from .._validation import FLOOR, check_keys, is_empty, rule_with, warn_of_unused
 from .observer import Observer
 from .optimizer_step import update_scale
-from .validation import if_power_of_two, scale_of
+from .validation import power_of_two_or_zero, scale_of
 
 _CONSTANTS = ("growth_factor", "backoff_factor", "growth_interval")
 _FIELDS = {name: name for name in ("init_scale", *_CONSTANTS)}  # fields of the rule, by the constructor's argument names
@@ -49,10 +49,10 @@ class StoredScale:
         self._enabled = enabled
         self._rule = rule_with(replace(presets.torch(), min_scale=FLOOR), _FIELDS, **constants)
         self._state = self._rule.init(like=torch.empty(()))
-        self._least_scale = if_power_of_two(self._rule, self._rule.init_scale)  # lower bound (a power of two), or 0.0 for none
+        self._least_scale = power_of_two_or_zero(self._rule, self._rule.init_scale)  # lower bound of the scale; 0.0 for none
         self._is_captured = False  # True if a CUDA graph may update the scale without a call of this object
         self._may_exceed_interval = False  # True if the count may exceed `growth_interval`
-        self._placement, self._lock = UNPLACED, RLock()  # state in the table of calls; the lock guards the scale and the count
+        self._call_state, self._lock = UNPLACED, RLock()  # state in the table of calls; the lock guards the scale and the count
         _scalers.add(self)
         self._progress: dict[int, Progress] = {}
         self._observer: Observer | None = None  # calls the monitor, which copies of the scaler do not have
@@ -63,7 +63,7 @@ class StoredScale:
         if not self._enabled:
             return 1.0
         with self._lock:
-            TORCH.check("get_scale", self._placement, self._updated_at)
+            TORCH.check("get_scale", self._call_state, self._updated_at)
             scale = float(self._state.scale)
             self._least_scale = scale if self._least_scale else 0.0
         return scale
@@ -137,10 +137,10 @@ class StoredScale:
         for progress in self._progress.values():
             TORCH.check("copy", progress.stage, progress.site)
         with self._lock:
-            TORCH.check("copy", self._placement, self._updated_at)
+            TORCH.check("copy", self._call_state, self._updated_at)
             state = map_leaves(lambda value: value.to("cpu", copy=True), self._state)
             unshared = {"_lock": None, "_updated_at": None, "_observer": None}  # locks and call sites cannot be pickled
-            return {**self.__dict__, **unshared, "_state": state, "_placement": UNPLACED}
+            return {**self.__dict__, **unshared, "_state": state, "_call_state": UNPLACED}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore the attributes that `__getstate__` returned, with a new lock."""
@@ -154,29 +154,29 @@ class StoredScale:
             found_inf += () if progress.found_inf is None else (progress.found_inf,)
             may_back_off |= progress.applied is not True
         least = self._scale_lower_bound() * (self._rule.backoff_factor if may_back_off else 1)
-        self._placement, self._updated_at, self._progress, self._least_scale = WRITING, site, {}, least and max(least, FLOOR)
+        self._call_state, self._updated_at, self._progress, self._least_scale = WRITING, site, {}, least and max(least, FLOOR)
         if found_inf:
             may_exceed, may_undercut = self._may_exceed_interval, may_back_off and least < FLOOR
             update_scale(self._rule, self._state, found_inf, may_exceed=may_exceed, may_undercut=may_undercut)
             self._may_exceed_interval = False
-        self._placement = READY
+        self._call_state = READY
 
     def _write(self, scale: float, site: Site | None, rule: LossScaleRule | None = None, good_steps: int | None = None) -> None:
         """Set the scale, and other values of a state dict if given. Tensors are written in place, for captured CUDA graphs."""
-        placement = UNPLACED if self._placement is UNPLACED else READY
+        next_call_state = UNPLACED if self._call_state is UNPLACED else READY
         # An update to a given scale ends the iteration; loading a state dict keeps the progress of the optimizers.
         rule, may_exceed, progress = (self._rule, self._may_exceed_interval, {}) if rule is None else (rule, True, self._progress)
-        self._placement, self._updated_at, self._rule, self._progress = WRITING, site, rule, progress
-        self._may_exceed_interval, self._least_scale = may_exceed, if_power_of_two(rule, scale)
+        self._call_state, self._updated_at, self._rule, self._progress = WRITING, site, rule, progress
+        self._may_exceed_interval, self._least_scale = may_exceed, power_of_two_or_zero(rule, scale)
         self._state.scale.fill_(scale)
         if good_steps is not None:
             self._state.good_steps.fill_(good_steps)
-        self._placement = placement
+        self._call_state = next_call_state
 
     def _set_rule(self, **constants: Any) -> None:
         rule = rule_with(self._rule, _FIELDS, **constants)
         with self._lock:
-            self._rule, self._least_scale, self._may_exceed_interval = rule, if_power_of_two(rule, self._least_scale), True
+            self._rule, self._least_scale, self._may_exceed_interval = rule, power_of_two_or_zero(rule, self._least_scale), True
 
     def _scale_lower_bound(self) -> float:
         """Return `_least_scale`, but at most `FLOOR` once a CUDA graph was captured, since replays change the scale."""

@@ -59,7 +59,7 @@ def check_device(device: Any) -> None:
 
 
 def scale_of(value: Any, name: str) -> float:
-    """Return a scale as a float: *value* itself, or the only element of a tensor."""
+    """Return a scale as a float: *value* itself, or the only element of a tensor. Reject an invalid scale."""
     if isinstance(value, torch.Tensor) and value.requires_grad:
         raise ValueError(f"{name} must not require gradients, got {excerpt(value)}")
     scale = number_of(value, name)
@@ -67,7 +67,7 @@ def scale_of(value: Any, name: str) -> float:
     return scale
 
 
-def if_power_of_two(rule: LossScaleRule, scale: float) -> float:
+def power_of_two_or_zero(rule: LossScaleRule, scale: float) -> float:
     """Return *scale* if it is a power of two and remains a power of two after growths and backoffs; otherwise 0.0."""
     numbers = (scale, rule.growth_factor, rule.backoff_factor)
     return scale if all(frexp(number)[0] == 0.5 for number in numbers) else 0.0

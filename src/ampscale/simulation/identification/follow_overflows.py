@@ -51,7 +51,8 @@ def _after_finite_steps(transitions: Transitions, frontier: Frontier, bound: flo
     """
     Return the states that zero or more finite steps from *frontier* can reach.
 
-    States with a scale above *bound* are left out, since finite steps never lower the scale.
+    States with a scale above *bound* are left out, since finite steps never lower the scale. The search ends as soon as it has
+    reached more than `LIMIT` state keys.
     """
     reached, new = dict(frontier), frontier
     while new and len(reached) <= LIMIT:
@@ -101,9 +102,10 @@ def _shortest_gap(
     transitions: Transitions, state: Frontier, target: Frontier, dead_ends: set[tuple[StateKey, int]]
 ) -> tuple[int, Frontier]:
     """
-    Return the smallest number of finite steps from *state* into *target*, and the state that they reach; {} if there is none.
+    Return the smallest number of finite steps from *state*, which has one key and one count, into *target*.
 
-    *dead_ends* has states from which no finite steps lead into *target*. The function adds further such states.
+    The second result is the state that they reach; {} if no finite steps lead into *target*. *dead_ends* has states from which
+    no finite steps lead there. The function adds further such states.
     """
     steps, visited = 0, set[tuple[StateKey, int]]()
     while True:

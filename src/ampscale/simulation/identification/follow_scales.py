@@ -15,7 +15,7 @@ from .possible_states import RAISED, Frontier, StateKey, Transition, Transitions
 # A rule with more state keys than one of these limits is reported as undecided.
 LIMIT = 2000  # keys at one step; a rule that halves and doubles has fewer, even if no scale is known
 TOTAL, PER_STEP = 30_000, 100  # keys at all steps together: a constant, plus an allowance for each step
-CROWD = 30_000  # keys that first occurred at the same step as another new key
+CROWD = 30_000  # new keys beyond the first at each step, at all steps together
 LISTED = 100  # maximum number of keys for which a contradiction lists the expected scales
 TINY = 2.0**-100  # smaller scales can be near subnormal numbers, where rounding can change a scale by more than a growth does
 
@@ -30,7 +30,7 @@ class Contradiction:
             reported, the index of the contradictory overflow.
         expected: Possible scales of the rule at this point, ascending; NaN if the published scaler could have raised an error.
             Empty if no scale is possible, or if there are too many to list.
-        seen: Observed scale, in the dtype of the rule; NaN if the scale is unknown but the rule has no further step.
+        seen: Observed scale; NaN if the scale is unknown but the rule has no further step.
         undecided: True if more states were possible than are searched, so that this step and later ones are not decided.
     """
 
@@ -46,7 +46,7 @@ class Followed:
 
     contradiction: Contradiction | None = None  # first contradiction; None if the rule is consistent
     finite: np.ndarray | None = None  # flags of a consistent trace, a bool array of shape (steps,)
-    ambiguous: int | None = None  # number of steps that can be finite or an overflow; None if the steps are not numbered
+    ambiguous: int | None = None  # number of steps at which a finite step and an overflow are both possible; None if unknown
     start: tuple[int, int] | None = None  # counts of good steps and of overflows before the first step of the trace
 
 
@@ -54,7 +54,7 @@ def follow(rule: LossScaleRule, observed: Observed, rtol: float = 0.0, *, resume
     """
     Return a trace along which *rule* has the observed scales up to a relative error of *rtol*, or the first contradiction.
 
-    A resumed run starts at the initial scale of the rule with arbitrary counts; any other run starts with zero counts.
+    A resumed run starts at the initial scale of the rule with arbitrary counts; any other run starts with initial counts.
     """
     transitions = Transitions(rule)
     view = _View(transitions, observed, rtol)
@@ -76,7 +76,11 @@ def follow(rule: LossScaleRule, observed: Observed, rtol: float = 0.0, *, resume
 
 
 class Stride(NamedTuple):
-    """One step from a frontier, or several finite steps that only increase the counts. The flag is as in `Observed`."""
+    """
+    One step from a frontier, or several finite steps that only increase the counts. The flag is as in `Observed`.
+
+    A stride of zero steps stands for a frontier from which no step is taken.
+    """
 
     frontier: Frontier
     steps: int
@@ -89,7 +93,7 @@ class Stride(NamedTuple):
         return {key: counts << self.steps for key, counts in self.frontier.items()}
 
     def backward(self, transitions: Transitions, target: Frontier) -> tuple["Stride", bool]:
-        """Return the stride with only the states that lead into *target*, and True if both a finite step and an overflow do."""
+        """Return the stride with only the states that lead into *target*, and True if both kinds of step lead there."""
         if self.steps == 1:
             sources, ambiguous = transitions.backward(self.frontier, target, self.flag)
             return self._replace(frontier=sources), ambiguous
@@ -159,7 +163,7 @@ class _View:
         self.finite_end = _next(np.flatnonzero(observed.finite != 1), scales.size).tolist()
 
     def consistent_states(self, reached: Frontier, index: int) -> Frontier:
-        """Return the states with the scale at *index*; if it is unknown, the states that can reach the next known scale."""
+        """Return the states with the scale at *index*; if it is unknown, those that can reach the next known scale, if any."""
         scale, next_known = self.scales[index], self.next_known[index]
         if not math.isnan(scale):
             return with_scale(reached, scale, self.rtol)
@@ -181,7 +185,7 @@ class _View:
         return steps if finite.key == key and steps > 1 else 1
 
     def _can_reach(self, key: StateKey, counts: int, steps: int, target: float) -> bool:
-        """Return True if the scale can grow to *target* within *steps* steps, with one growth in each window."""
+        """Return False if the scale is too small to reach *target* within *steps* steps, even if all of them are finite."""
         rule, head_start = self.transitions.rule, max(self.transitions.rule.initial_good_steps, 0)
         to_growth = self.transitions.last + 1 - max(counts.bit_length() - 1, head_start)  # steps to the first growth
         growths = 1 + (steps - to_growth) // max(1, rule.growth_interval - head_start) if steps >= to_growth else 0

@@ -19,7 +19,7 @@ class Change(NamedTuple):
 
     first: int
     last: int
-    ratio: float  # new scale divided by old scale; 0 for an overflow
+    ratio: float  # new scale divided by old scale; 0 for an overflow, and for the start of a run
 
 
 def guesses(

@@ -71,7 +71,7 @@ class Explanation:
 
     @property
     def ambiguous(self) -> int | None:
-        """Return the number of steps that can be finite or an overflow; None if this number is unknown."""
+        """Return the number of steps at which a finite step and an overflow are both possible; None if this is unknown."""
         return self.result.ambiguous
 
     @property
@@ -114,8 +114,8 @@ def identify(
         resumed: True if the run was resumed at the first scale, with unknown counts of steps and overflows.
 
     Returns:
-        One explanation for each candidate: first consistent candidates, by the number of inferred settings; then undecided and
-        inconsistent candidates, each by the step of the contradiction, the latest first. Ties are in the order of the presets.
+        One explanation for each candidate: first consistent candidates, by the number of inferred settings; then undecided ones,
+        and then inconsistent ones, both with the latest contradiction first. Ties are in the order of the presets or the mapping.
 
     Raises:
         TypeError: An argument, or a value in *settings*, has the wrong type.
@@ -132,11 +132,11 @@ def identify(
     if unknown := sorted(set(known_settings) - {name for candidate in to_try for name in candidate.defaults}):
         raise ValueError(f"settings must be parameters of a candidate, got {excerpt(unknown)}")
     search = _Search(seen, known_settings, rtol, resumed)
-    explanations = [search.explanation(candidate) for candidate in to_try]
+    explanations = [search.best_explanation(candidate) for candidate in to_try]
     affected = [explanation for explanation in explanations if set(known_settings) & set(explanation.settings)]
     if affected and all(explanation.rule is None for explanation in affected):
         raise ValueError(f"settings must be valid for a candidate, got {excerpt(known_settings)}: {affected[0].rejection}")
-    return sorted(explanations, key=_rank)
+    return sorted(explanations, key=_sort_key)
 
 
 def _candidates(candidates: Iterable[str] | Mapping[str, LossScaleRule] | None) -> list[Candidate]:
@@ -167,7 +167,7 @@ class _Search:
             raise ValueError("resumed=True requires a scale before the first step, got none")
         self._followed: dict[LossScaleRule, Followed] = {}  # many presets have the same rule
 
-    def explanation(self, candidate: Candidate) -> Explanation:
+    def best_explanation(self, candidate: Candidate) -> Explanation:
         """
         Return the explanation with the fewest inferred settings that is consistent or undecided.
 
@@ -181,7 +181,7 @@ class _Search:
             if explanation.contradiction is None or explanation.contradiction.undecided:
                 return explanation
             inconsistent.append(explanation)
-        return min(inconsistent, key=_rank)
+        return min(inconsistent, key=_sort_key)
 
     def _changes(self, candidate: Candidate, base: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """Yield {}, and then all combinations of inferred settings, from one setting up to `MOST_CHANGES`."""
@@ -225,7 +225,7 @@ def _first_scale(seen: Observed | Sequence[Overflow]) -> tuple[float, bool]:
     return float(scales[indices[0]]), bool(indices[0] == 0)
 
 
-def _rank(explanation: Explanation) -> tuple[int, int]:
+def _sort_key(explanation: Explanation) -> tuple[int, int]:
     """Return the sort key: consistent before undecided before inconsistent, then fewest settings or latest contradiction."""
     contradiction = explanation.contradiction
     if contradiction is None:

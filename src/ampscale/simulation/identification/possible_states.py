@@ -45,8 +45,8 @@ class Transitions:
     def __init__(self, rule: LossScaleRule) -> None:
         self.rule, self._step = rule, step_of(rule)
         self.lowest = min(rule.initial_good_steps, 0)
-        self.last = rule.growth_interval - 1 - self.lowest  # bit of the last count, at which the next finite step is a growth
-        self.crowd = 0  # number of keys that first occurred at the same step as another new key
+        self.last = rule.growth_interval - 1 - self.lowest  # position of the bit of the last count of a window
+        self.crowd = 0  # number of new keys beyond the first at each step
         self._cached: dict[StateKey, list[list[Transition]]] = {RAISED: [[], []]}
 
     def start(self, *, resumed: bool) -> Frontier:
@@ -54,7 +54,7 @@ class Transitions:
         Return the possible states before the first step.
 
         With *resumed*, these are all states with the initial scale. A rule with an overflow tolerance has too many such states,
-        and is assumed to start with zero counts.
+        and is assumed to start with its initial counts.
         """
         scale = rounded_constants(self.rule).init
         if not resumed or self.rule.overflow_tolerance is not None:
@@ -74,7 +74,7 @@ class Transitions:
         return reached
 
     def backward(self, frontier: Frontier, target: Frontier, flag: int) -> tuple[Frontier, bool]:
-        """Return the states of *frontier* that lead into *target*, and True if a finite step and an overflow both do."""
+        """Return the states of *frontier* that lead into *target*, and True if both kinds of step lead there."""
         sources: Frontier = {}
         finite_flags = set()
         for key, counts, transition in self.outgoing(frontier, flag):
@@ -105,6 +105,7 @@ class Transitions:
                             yield key, subset, transition
 
     def _transition(self, key: StateKey, good: int, finite: bool) -> Transition:
+        """Return the transition from *key* at the count *good*; a count below `lowest` stands for all counts before the last."""
         state = self._step((key[0], good, *key[1:]), finite)
         if state is None:
             return Transition(finite, RAISED, 0, 0)

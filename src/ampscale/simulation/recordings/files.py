@@ -61,7 +61,7 @@ def from_file(
 
 
 def read_text(path: str | Path) -> str:
-    """Return the text of a file. Bytes that are not UTF-8, which truncated logs can contain, become replacement characters."""
+    """Return the text of a file, with line feeds as line ends. Bytes that are not UTF-8 become replacement characters."""
     data = read_bounded(path, LONGEST_LOG).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     return data.decode("utf-8-sig", errors="replace")
 

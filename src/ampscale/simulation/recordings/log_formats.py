@@ -153,7 +153,7 @@ def find_steps(text: str, pattern: str) -> list[Event]:
         return [_event(lines, "steps", position, {"steps": str(number)}) for number, position in enumerate(positions, 1)]
     if invalid := next((match for match in matches if not (match["step"] or "").isdecimal()), None):
         actual = f"{excerpt(invalid['step'])} in {excerpt(invalid[0])}"
-        raise ValueError(f"the group 'step' of step_pattern must match an integer, got {actual}")
+        raise ValueError(f"the group 'step' of step_pattern must match digits only, got {actual}")
     return [_event(lines, "steps", match.start(), {"steps": match["step"]}) for match in matches]
 
 

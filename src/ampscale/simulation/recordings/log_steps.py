@@ -34,7 +34,7 @@ class Window(NamedTuple):
     """Steps before a mark, from the previous mark or from the beginning of the log."""
 
     mark: Mark
-    unknown: int  # number of steps at the beginning of the window that its line does not cover, so that they are unknown
+    unknown: int  # number of steps at the beginning of the window with unknown flags, since its line does not cover them
     covered: int  # number of all further steps of the window, which its line covers
     overflows: int  # number of overflows among the covered steps
 
@@ -104,7 +104,7 @@ def _begin(marks: list[Mark]) -> int:
 
 
 def _distances(marks: list[Mark]) -> list[int]:
-    """Return the differences between successive numbers of steps, without the first difference, which can be irregular."""
+    """Return the differences between successive numbers of steps. The first can be irregular, and is used only if it is alone."""
     numbers = sorted({mark.number for mark in marks if mark.event.meaning == "steps"})
     distances = [number - previous for previous, number in pairwise(numbers)]
     first_distance = numbers[0] - marks[0].number if numbers and marks[0].event.meaning == "start" else marks[0].number
@@ -175,6 +175,7 @@ def _scales(window: Window, flags: np.ndarray) -> Iterator[tuple[int, float]]:
 
 
 def _note(notes: list[str], begin: int, windows: list[Window], unknown: int, remaining: list[Event]) -> None:
+    """Add assumptions and omissions to *notes*: *unknown* flags, and the *remaining* overflows after the last mark."""
     if begin:
         notes.append(f"the log begins after step {begin}" if begin > 0 else "the log counts its steps from 0")
     if unknown:

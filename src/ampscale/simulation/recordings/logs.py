@@ -91,7 +91,7 @@ def read_log(text_or_lines: str | Iterable[str], log_format: str | None = None, 
     Raises:
         TypeError: *text_or_lines* is neither a str nor an iterable of str.
         ValueError: The log contains no messages of a known project or of *log_format*; *step_pattern* is not a regular expression
-            or matches nothing, or its group `step` matches something other than an integer; there are more than `MOST_STEPS`
+            or matches nothing, or its group `step` matches anything but digits; there are more than `MOST_STEPS`
             steps; or Lightning's metrics.csv has several columns of scales, an invalid number, or is read with a *step_pattern*.
 
     >>> message = "OVERFLOW! Skipping step. Attempted loss scale: 8, reducing to 4"
@@ -224,7 +224,7 @@ def _numbered(events: list[Event]) -> list[Event]:
 
 def _last_of_each_number(events: list[Event]) -> list[Event]:
     """
-    Return *events* with only the last line for each number of steps.
+    Return *events* with only the last line for each number of steps, which also gets the groups of the earlier lines.
 
     The last line is kept because copies of a message can follow the first line of their step. All lines that number updates are
     kept, because overflows can occur between two of them.
@@ -268,7 +268,7 @@ def _lightning(text: str) -> Log:
             raise ValueError("there is no scale")
         first_step = rows[0][1]
     except (TypeError, ValueError, KeyError, csv.Error) as error:
-        expected = f"numbers in the columns 'step' and {excerpt(columns[0])}"
+        expected = f"1 to {MOST_STEPS + 1} rows with numbers in the columns 'step' and {excerpt(columns[0])}"
         raise ValueError(f"Lightning's metrics.csv must have {expected}, at line {line}: {cut(str(error))}") from None
     notes = [
         f"read as a log of lightning, with {excerpt(columns[0])} as the scale at each step",
@@ -282,9 +282,9 @@ def _lightning(text: str) -> Log:
     )
     if first_step:
         notes.append(f"the log begins after step {first_step}")
-    if decreases := [(step, next_step) for (_, step, _), (_, next_step, _) in pairs if next_step <= step]:
-        step, next_step = decreases[0]
-        missing = f"the step numbers decrease from {step} to {next_step}; use the part of the log with one run"
+    if invalid := [(step, next_step) for (_, step, _), (_, next_step, _) in pairs if next_step <= step]:
+        step, next_step = invalid[0]
+        missing = f"the step numbers must increase, got {next_step} after {step}; use the part of the log with one run"
         return Log("lightning", overflows, None, tuple(notes), missing)
     indices = np.array([step for _, step, _ in rows]) - first_step
     scales = np.full(indices[-1] + 1, np.nan)

@@ -9,7 +9,7 @@ from typing import TextIO
 
 import numpy as np
 
-from ...files import check_regular
+from ...files import check_before_opening
 from ...parsing import LONGEST_LOG, LONGEST_ROW, MOST_STEPS, excerpt
 from ..traces import Observed, Trace, from_flags
 
@@ -106,7 +106,7 @@ def read_table(path: str | Path) -> tuple[list[str], Iterator[tuple[int, list[st
 def _rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
     """Yield the line number and the cells of each row of a CSV file, including the row of names. Empty lines are skipped."""
     count, width = 0, 0
-    check_regular(path, LONGEST_LOG)
+    check_before_opening(path, LONGEST_LOG)
     with Path(path).open(encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(_lines(file), skipinitialspace=True)
         try:

@@ -28,7 +28,7 @@ class OnMPI(Core):
     def train_on_ranks(
         self, rule: LossScaleRule, placements: Sequence[str], steps: Sequence[Any], optimizers: int, **options: Any
     ) -> Any:
-        """Raise Unsupported for several optimizers, and if MPI is not installed."""
+        """Raise Unsupported for several optimizers, and if mpi4py is not installed."""
         if optimizers > 1:
             raise Unsupported("train_step supports a single optimizer")
         if not find_spec("mpi4py"):

@@ -68,7 +68,7 @@ class DynamicLossScaleManager:
 
 
 class AmpscaleGradScaler:
-    """Base of the adapters for Paddle's and torch's scaler. It limits the scale to `EDGE`, and returns if a step was applied."""
+    """Base of the adapters of ampscale's scalers for Paddle and torch, which limit the scale to `EDGE`."""
 
     name = "ampscale"
 
@@ -89,7 +89,7 @@ class AmpscaleGradScaler:
 
 
 class PaddleGradScaler(AmpscaleGradScaler, Paddle):
-    """`ampscale.GradScaler`, which is Paddle's scaler, over NumPy networks."""
+    """`ampscale.GradScaler`, which replaces Paddle's scaler, over NumPy networks."""
 
     info = info_of(
         "Paddle GradScaler",

@@ -37,8 +37,8 @@ class TorchGradScaler(AmpscaleGradScaler, Torch):
         """Call `scale`, which accepts trees."""
         return scaler.scale(tree)
 
-    def clipped(self, parameters: Sequence[Any], max_norm: float | None) -> Any:
-        """Return ampscale's norm; nothing is clipped."""
+    def clip(self, parameters: Sequence[Any], max_norm: float | None) -> Any:
+        """Return the norm that ampscale computes. There is no *max_norm*, since the adapter does not claim "clip"."""
         return ampscale.global_norm([parameter.grad for parameter in parameters])
 
     def rank_function(self) -> Any:
@@ -64,10 +64,10 @@ def train_on_rank(
         layout = "distinct" if "distinct" in placements else "replicated"
         communicator = ampscale.distributed.TorchDistributed(gradients=layout, mean=bool(sizes), timeout=seconds)
 
-    def make() -> GradScaler:
+    def make_scaler() -> GradScaler:
         return GradScaler("cpu", *constants, communicator=communicator)
 
-    def module(*_: Any) -> Any:
+    def make_array(*_: Any) -> Any:
         return data_parallel("distinct", rank, options["elements"][rank])  # without DDP: the communicator averages
 
     def before_last(scaler: GradScaler) -> None:
@@ -76,7 +76,7 @@ def train_on_rank(
             scaler.load_state_dict(scaler.state_dict() | {"scale": scales[rank]})
 
     ignored = RankError if options.get("returns") else ()
-    return train(make, rank, placements, steps, optimizers, sizes and module, before_last, ignored)
+    return train(make_scaler, rank, placements, steps, optimizers, sizes and make_array, before_last, ignored)
 
 
 ADAPTER = TorchGradScaler()

@@ -5,7 +5,7 @@ import json
 from click.testing import CliRunner
 
 
-class Runs:
+class Runner:
     """Runner of one command."""
 
     def __init__(self, command):
@@ -17,7 +17,7 @@ class Runs:
         return CliRunner(env={"COLUMNS": str(columns)}).invoke(self.command, texts, catch_exceptions=False)
 
     def printed(self, *arguments, columns=80, code=0):
-        """Return the lines on stdout. The first is not empty, and none ends with a space."""
+        """Return the lines on stdout. Check the exit code, that the first line is not empty, and that none ends with a space."""
         result = self.invoke(*arguments, columns=columns)
         assert result.exit_code == code, result.output
         lines = result.stdout.splitlines()
