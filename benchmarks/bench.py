@@ -84,7 +84,7 @@ def benchmark(specs: list[Spec], options: argparse.Namespace) -> int:
         "rows": rows,
     }
     print(table.verdicts(verdicts), table.summary(report), sep="\n")
-    name = f"cpu-{machine.slug(report['machine']['cpu'])}{'-all' * options.all}.json"
+    name = f"cpu-{machine.slug(machine.title(report['machine']))}{'-all' * options.all}.json"
     path = options.json or (None if options.quick or options.only else document.RESULTS / name)
     if path:
         path.parent.mkdir(parents=True, exist_ok=True)

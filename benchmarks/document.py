@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import machine
 import table
 import targets
-from machine import short
 
 from ampscale.files import write_atomically
 
@@ -94,7 +94,7 @@ def readme_sentence(report: Report) -> str:
     """Return the sentence of the README that quotes one row."""
     ours = next(row for row in report["rows"] if row["id"] == QUOTED)["cells"][0]
     return (
-        f"On one core ({short(report['machine']['cpu'])}) with numba, unscaling and checking 100\n"
+        f"On one core ({machine.title(report['machine'])}) with numba, unscaling and checking 100\n"
         "float32 arrays of a million values takes "
         f"{table.seconds(ours['median'])}, {ours['over_baseline']['ratio']:.2f} times an in-place multiplication; "
         f"[Performance](docs/performance.md) lists all {len(report['rows'])} measurements."
@@ -113,7 +113,7 @@ def section_of(report: Report) -> str:
 
 def title(report: Report) -> str:
     """Return the heading of a result file's section."""
-    return f"{short(report['machine']['cpu'])}{', all rows' * report['all']}"
+    return f"{machine.title(report['machine'])}{', all rows' * report['all']}"
 
 
 def machine_text(report: Report) -> str:

@@ -46,6 +46,11 @@ def short(name: str) -> str:
     return " ".join(re.sub(r"\((r|tm)\)|\b(processor|cpu)\b|@.*", " ", name, flags=re.IGNORECASE).split())
 
 
+def title(machine: dict[str, Any]) -> str:
+    """Return the short name of a described processor, with its first data cache: several processors share a name."""
+    return ", ".join([short(machine["cpu"]), *(f"L1d {size}" for level, size in machine["caches"].items() if level == "L1d")])
+
+
 def slug(name: str) -> str:
     """Return a processor's name as part of a file name, such as "intel-xeon"."""
     return re.sub(r"[^a-z0-9]+", "-", short(name).lower()).strip("-")

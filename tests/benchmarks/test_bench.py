@@ -72,6 +72,9 @@ SCHEMA = record(
 )
 
 
+NEWEST = max(json.loads(path.read_text("utf-8"))["date"] for path in document.result_files())
+
+
 def run(*options):
     """Run the program, and return its exit status."""
     with mock.patch.object(sys, "argv", ["bench.py", *options]):
@@ -100,9 +103,10 @@ def test_report_matches_the_schema(report):
 
 
 def test_report_has_each_row_once(report):
-    """The report has all rows, or those that have targets, in the order of the table."""
+    """The newest report has all rows, or those that have targets, in the order of the table. Older ones may lack some."""
     ids = [spec.id for spec in sections.all_specs() if report["all"] or targets.compared_contenders(spec.id)]
-    assert [row["id"] for row in report["rows"]] == ids
+    present = [row["id"] for row in report["rows"]]
+    assert present == (ids if report["date"] >= NEWEST else [name for name in ids if name in present])
     assert len(set(ids)) == len(ids)
 
 
@@ -122,9 +126,11 @@ def test_ampscale_is_first_and_has_all_ratios(report):
 
 
 def test_targets_match_rows_and_contenders(report):
-    """Each target is measured on at least one of its rows."""
+    """Each target is measured on at least one of its rows, unless the rows were added after the report."""
     for target in targets.TARGETS:
         rows = list(targets.matching_rows(target, report["rows"]))
+        if not rows and report["date"] < NEWEST:
+            continue
         assert rows, target.rows
         for row in rows:
             names = {cell["name"] for cell in row["cells"]} | {targets.BASELINE}

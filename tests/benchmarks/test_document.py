@@ -67,7 +67,7 @@ def test_readme_quotes_a_file():
 def test_page_shows_the_files_of_several_machines():
     """Each file has a section with the name of its processor, which shows the ratios of its own rows."""
     other = json.loads(json.dumps(REPORTS[0]))
-    other["machine"]["cpu"] = "Other(R) Processor"
+    other["machine"] |= {"cpu": "Other(R) Processor", "caches": {}}
     row = next(row for row in other["rows"] if row["id"] == "torch/unscale+check/float32/100x1M")
     row["cells"][0]["over"]["torch.amp"]["ratio"] = 77.77
     first, second = document.generated([REPORTS[0], other])[PAGE].split("\n## Other\n")
