@@ -207,7 +207,7 @@ def test_an_error_that_subject_raises_is_an_expectation():
 
 
 def test_the_files_of_a_chapter_are_its_module_and_its_imports():
-    """Only modules of the same package are included, transitively."""
+    """Imports are followed transitively, but only into modules of the same package."""
     machine = {"machine", "machine_drawn", "machine_lockstep", "rows", "scaling_trees"}
     assert {file.stem for file in files_of(["machine"])} == machine
     assert {file.stem for file in files_of()} >= {*CHAPTERS, *machine, "subject"}

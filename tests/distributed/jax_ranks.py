@@ -217,7 +217,12 @@ JOBS = {
 
 
 def on_process(rank, port):
-    """Train on two processes, with and without a communicator; return the error of another rule, results, and `mean_of_keys`."""
+    """
+    Train on one of two processes, with and without a communicator.
+
+    Returns:
+        The message of the error that the processes' different rules cause, the results of both runs, and `mean_of_keys`.
+    """
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(f"127.0.0.1:{port}", 2, int(rank))
     JaxAxis("data").check_same(rule=RULE, max_norm=1.0)

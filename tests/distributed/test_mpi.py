@@ -38,6 +38,6 @@ def paddle_step(rank, case):
         ("swapped", "optimizer differs: 1 on rank 1; 0 on ranks 0, 2, 3"),
     ],
 )
-def test_scaler_of_paddle_averages_the_same_parameters_on_all_ranks(mpi, case, message):
-    """If one rank lacks the gradient of another parameter, or steps in another order, all ranks raise an error."""
+def test_paddles_scaler_rejects_ranks_whose_gradients_or_optimizer_order_differ(mpi, case, message):
+    """All ranks raise the same error if rank 1 lacks another gradient than the others, or steps its optimizers in another order."""
     assert mpi.run(paddle_step, case) == 4 * [message]

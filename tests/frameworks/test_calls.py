@@ -248,7 +248,11 @@ def outcome(table, state, loop, call):
 )
 @pytest.mark.parametrize(("table", "state"), PAIRS)
 def test_every_call_has_the_result_in_the_table(table, state):
-    """The state after a call is verified by running every call in it. A rejected call changes nothing and names the line."""
+    """
+    The state after a call is verified by running every call in it.
+
+    A rejected call changes nothing, and its error names the line of the earlier call that led to the state.
+    """
     if table is _calls.TORCH:
         pytest.importorskip("torch", reason="needs torch")
     for call in table.calls:

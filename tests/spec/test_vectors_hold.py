@@ -91,7 +91,7 @@ def torch_driver(settings):
 
 
 def scale(case):
-    """Return True if the product by the class of the chapter, or by `scale` if the chapter has none, is as expected."""
+    """Return True if scaling gives the expected tree. MindSpore and Paddle have chapters with their classes."""
     tree, factor = argument(case["input"]), argument(case["scale"])
     classes = {"mindspore": ampscale.StaticLossScaler, "paddle": partial(ampscale.GradScaler, True)}
     cls = classes.get(case["chapter"])
@@ -100,7 +100,7 @@ def scale(case):
 
 
 def unscale(case):
-    """Return True if the quotient by MindSpore's class in its chapter, or by `unscale` in others, is as expected."""
+    """Return True if unscaling gives the expected tree. MindSpore's chapter uses its class, and others use `ampscale.unscale`."""
     tree, factor = argument(case["input"]), argument(case["scale"])
     if case["chapter"] == "mindspore":
         return trees_are_same(ampscale.StaticLossScaler(factor).unscale(tree), argument(case["output"]))

@@ -84,8 +84,12 @@ def test_squares_neither_overflow_nor_underflow():
 
 
 @pytest.mark.parametrize(("dtype", "largest"), [("float32", (2 - 2.0**-23) * 2.0**127), ("float64", (2 - 2.0**-52) * 2.0**1023)])
-def test_norms_and_limits_beyond_the_dtype_are_not_infinite_in_a_coefficient(dtype, largest):
-    """Four elements that are the largest number have twice that number as their norm; each is clipped to half the limit."""
+def test_a_clip_coefficient_is_exact_for_norms_and_limits_above_the_largest_number(dtype, largest):
+    """
+    Four elements that are the largest number have twice that number as their norm; each is clipped to half the limit.
+
+    A limit above the largest number clips nothing.
+    """
     tree = [array(dtype, [largest] * 4)]
     assert global_norm(tree) == math.inf
     for limit, clipped in ((largest, largest / 2), (2.0**100, 2.0**99)):

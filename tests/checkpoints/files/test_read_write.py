@@ -160,7 +160,7 @@ def test_other_suffixes_raise_an_error_with_a_remedy(tmp_path, names, advice):
         (tmp_path / name).write_bytes(pickled(RunsCode()))
         with pytest.raises(ValueError, match=f"must end in one of .*{advice}"):
             read_file(tmp_path / name)
-        with pytest.raises(ValueError, match="must end in one of"):
+        with pytest.raises(ValueError, match=r"must end in one of .*'\.bin'\]$"):
             write_file(tmp_path / name, STATE)
         assert (tmp_path / name).read_bytes() == pickled(RunsCode())
 

@@ -1,4 +1,4 @@
-"""Following observed scales with a rule, compared with all overflow patterns of nine steps."""
+"""Tests of `follow`, against all overflow patterns of nine steps and against a search over all states."""
 
 import dataclasses
 import math
@@ -139,8 +139,8 @@ def long_observations(rule, random, wrong, steps=80):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_long_observations_have_the_first_contradiction(name):
-    """Runs have 80 steps, and growth intervals have nine steps. `first_contradiction` must give the same result."""
+def test_follow_finds_the_first_contradiction_of_long_observations(name):
+    """Runs have 80 steps, and growth intervals above one have nine. `first_contradiction` updates all possible states."""
     random = np.random.default_rng(list(RULES).index(name))
     window = {"growth_interval": 9} if RULES[name].growth_interval > 1 else {}
     rule = dataclasses.replace(small(RULES[name]), **window)

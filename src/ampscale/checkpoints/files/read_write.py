@@ -44,7 +44,7 @@ def read_file(path: str | os.PathLike[str]) -> Mapping[str, Any]:
     >>> read_file(path)
     {'fin_steps': 4, 'scale': 1024.0}
     """
-    suffix = _suffix(Path(path))
+    suffix = _suffix(Path(path), is_read=True)
     check_before_opening(path)
     with open(path, "rb") as file:
         return _read(file, suffix, Path(path))
@@ -72,7 +72,7 @@ def write_file(path: str | os.PathLike[str], mapping: Mapping[str, Any]) -> None
     >>> read_file(path)["scale"]
     array(1024., dtype=float32)
     """
-    suffix = _suffix(Path(path))
+    suffix = _suffix(Path(path), is_read=False)
     content = _content(suffix, mapping)
     _read(BytesIO(content), suffix, Path(path))  # check that the content can be read before it replaces a file
     write_atomically(path, content)
@@ -102,8 +102,10 @@ def _module(suffix: str) -> Any:
     return import_module(_MODULES[suffix], __package__)
 
 
-def _suffix(path: Path) -> str:
+def _suffix(path: Path, *, is_read: bool) -> str:
     suffix = path.suffix.lower()
     if suffix not in _MODULES:
-        raise ValueError(f"{path} must end in one of {list(_MODULES)}; {_REASONS.get(suffix, '')}{_SAVE_AS_JSON}")
+        names = [name for name in _MODULES if is_read or name != ".ckpt"]
+        remedy = f"; {_REASONS.get(suffix, '')}{_SAVE_AS_JSON}" if is_read else ""
+        raise ValueError(f"{path} must end in one of {names}{remedy}")
     return suffix

@@ -89,7 +89,9 @@ class MFTrainOneStep(TrainOneStep):
 def update_cell(rule: Any) -> Any:
     """Return an update cell for a rule; raise Unsupported for an initial scale above `EDGE`."""
     if rule.init_scale > EDGE:
-        raise Unsupported("the scale must be at most 2**100; only the published scale can become infinite")
+        raise Unsupported(
+            f"init_scale must be at most 2**100, got {rule.init_scale}: only the published scaler's can become infinite"
+        )
     return ampscale.DynamicLossScaleUpdateCell(rule.init_scale, rule.growth_factor, rule.growth_interval)
 
 

@@ -57,7 +57,9 @@ class DynamicLossScaleManager:
 
     def create(self, rule: Any) -> Any:
         if not 1 <= rule.init_scale <= EDGE:
-            raise Unsupported("the scale must be from 1 to 2**100; only the published scale can become infinite")
+            raise Unsupported(
+                f"init_scale must be from 1 to 2**100, got {rule.init_scale}: only the published scaler's can become infinite"
+            )
         return ampscale.DynamicLossScaleManager(rule.init_scale, rule.growth_factor, rule.growth_interval)
 
     def update(self, manager: Any, finite: bool) -> None:
@@ -76,7 +78,9 @@ class AmpscaleGradScaler:
         """Raise Unsupported if the published scale could leave the normal float32 numbers, which ampscale's scale never does."""
         scaler = super().create(rule)  # type: ignore[misc]  # defined by the published scaler's adapter
         if not 1 / EDGE <= rule.init_scale <= EDGE:
-            raise Unsupported("the scale must be from 2**-100 to 2**100; only the published scale can leave the normal numbers")
+            raise Unsupported(
+                f"init_scale must be from 2**-100 to 2**100, got {rule.init_scale}: only the published scaler's scale leaves the normal numbers"
+            )
         return scaler
 
     def all_finite(self, tree: Any) -> bool:
