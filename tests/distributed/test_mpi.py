@@ -39,5 +39,5 @@ def paddle_step(rank, case):
     ],
 )
 def test_paddles_scaler_rejects_ranks_whose_gradients_or_optimizer_order_differ(mpi, case, message):
-    """All ranks raise the same error if rank 1 lacks another gradient than the others, or steps its optimizers in another order."""
+    """All ranks raise one error if rank 1 lacks another gradient than the others, or its optimizers step in another order."""
     assert mpi.run(paddle_step, case) == 4 * [message]

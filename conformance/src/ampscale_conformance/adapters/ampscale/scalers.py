@@ -79,7 +79,7 @@ class AmpscaleGradScaler:
         scaler = super().create(rule)  # type: ignore[misc]  # defined by the published scaler's adapter
         if not 1 / EDGE <= rule.init_scale <= EDGE:
             raise Unsupported(
-                f"init_scale must be from 2**-100 to 2**100, got {rule.init_scale}: only the published scaler's scale leaves the normal numbers"
+                f"init_scale must be from 2**-100 to 2**100, got {rule.init_scale}: only the published one leaves normal numbers"
             )
         return scaler
 
