@@ -26,7 +26,7 @@ test-all: $(READY) ## tests of both distributions, including the slow ones
 	AMPSCALE_TEST_LIBRARIES="$(LIBRARIES)" $(PYTEST) $(ARGS)
 
 coverage: $(READY) ## lines and branches that the tests reach, also in processes that the tests start; ARGS="--packages --record" adds the suite on published packages, and stores the result
-	AMPSCALE_TEST_LIBRARIES="$(LIBRARIES)" $(BIN)/python tools/release/measure_coverage.py -n auto --dist worksteal -m "not slow" $(ARGS)
+	AMPSCALE_TEST_LIBRARIES="$(LIBRARIES)" $(BIN)/python tools/release/measure_coverage.py -n auto --dist worksteal $(ARGS)
 
 test-oracles: $(READY) ## compare each preset with the published scaler; takes minutes, and 8 GB of environments
 	$(BIN)/python tools/oracles/compare.py

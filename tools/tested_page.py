@@ -53,10 +53,10 @@ def results() -> Iterator[tuple[str, str, str]]:
     coverage, mutants, fuzz = (read(f"tools/{name}.json") for name in ("release/coverage", "mutants/result", "fuzz/result"))
     matrix, supported = read("conformance/docs/matrix.json"), read("tools/release/supported.json")
     passed, skipped = coverage["tests"]["passed"], coverage["tests"]["skipped"]
-    failures = f", {coverage['tests'].get('failed', 0)} failed" + ("; [stopped](#coverage)" if "note" in coverage else "")
+    failures = f", {coverage['tests'].get('failed', 0)} failed" + ("; [note](#coverage)" if "note" in coverage else "")
     killed, rerun = f"{mutants['killed']} of {mutants['tested']}", fuzz["rerun_after_the_fix"]
     tested = f"{sum('tests' in report for report in reports())} of {len(reports())}"
-    yield "Tests of both distributions", "`make test`", f"{passed:,} passed, {skipped} skipped{failures}"
+    yield "Tests of both distributions", "`make test-all`", f"{passed:,} passed, {skipped} skipped{failures}"
     yield (
         "Lines and branches that tests reach",
         "`make coverage`",
@@ -150,7 +150,7 @@ def coverage_table() -> Iterator[str]:
     versions = ", ".join(f"{name} {version}" for name, version in measured["versions"].items())
     yield from ("", "## Coverage", "")
     yield f"Commit {measured['commit']}, {measured['date']}, Python {measured['python']}, {versions}."
-    yield f"Without the slow tests. Functions that numba compiles are not counted. {measured.get('note', '')}".rstrip()
+    yield f"With the slow tests, and with the suite on published packages. Functions that numba compiles are not counted. {measured.get('note', '')}".rstrip()
     yield from ("", "| folder | lines | not reached | branches | not reached | percent |", "|---|---:|---:|---:|---:|---:|")
     for folder, counts in measured["folders"].items():
         cells = [counts[name] for name in ("lines", "missed_lines", "branches", "missed_branches")]

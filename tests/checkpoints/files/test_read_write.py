@@ -200,12 +200,15 @@ def test_only_torch_files_require_torch(tmp_path, monkeypatch):
         read_file(tmp_path / "scaler.pt")
 
 
-@pytest.mark.parametrize("suffix", ["safetensors", "pt"])
-def test_file_with_too_many_entries_is_rejected(tmp_path, monkeypatch, suffix):
-    """The limit applies to the tensors of a safetensors file, and to the entries of a torch archive."""
+@pytest.mark.parametrize(
+    ("suffix", "limit", "unit"),
+    [("safetensors", "MOST_ENTRIES", "tensors"), ("pt", "MOST_ENTRIES", "entries"), ("pt", "LONGEST_PICKLE", "bytes")],
+)
+def test_file_beyond_a_limit_is_rejected(tmp_path, monkeypatch, suffix, limit, unit):
+    """The limits apply to the tensors of a safetensors file, and to the entries and the pickles of a torch archive."""
     write_file(tmp_path / f"x.{suffix}", {"a": 1.0, "b": torch.ones(())})
-    monkeypatch.setattr(f"ampscale.checkpoints.files.{suffix.replace('pt', 'torch')}.MOST_ENTRIES", 1)
-    with pytest.raises(ValueError, match=r"must .* at most 1 (tensors|entries), got"):
+    monkeypatch.setattr(f"ampscale.checkpoints.files.{suffix.replace('pt', 'torch')}.{limit}", 1)
+    with pytest.raises(ValueError, match=rf"must .* at most 1 {unit}, got"):
         read_file(tmp_path / f"x.{suffix}")
 
 

@@ -49,7 +49,7 @@ def test_entries_have_the_documented_keys():
         ({"format": "other"}, "must have format 'ampscale.scaler' and version 1, got 'other' and 1"),
         ({"rule": [1]}, "rule: a rule must be a JSON object"),
         ({"rule": {"growth": 2}}, "rule: unknown rule fields"),
-        ({"rule": {"growth_factor": 0.5}}, "rule: growth_factor must be a number of at least 1"),
+        ({"rule": {"growth_factor": 0.5}}, "rule: growth_factor must be a finite number of at least 1"),
         ({"rule": {"growth_factor": "2"}}, "rule: growth_factor must be"),
         ({"state": 3}, "state must have the members"),
         ({"state": {**PLAIN["state"], "window_steps": 1}}, "state must have the members"),

@@ -1,9 +1,12 @@
 """Agreement of all ranks on the step of an optimizer."""
 
+import sys
+
 import pytest
 import torch
 from frameworks.steps import RecordingMonitor
 
+from ampscale.backends.torch.dtensor import DTENSORS
 from ampscale.core.replicas import Agreement, SingleReplica
 from ampscale.distributed.communicator import HostAgreement
 from ampscale.frameworks.torch import GradScaler
@@ -62,6 +65,17 @@ def test_gradients_are_averaged_before_they_are_unscaled():
     scaler.scale(torch.ones(()))
     scaler.unscale_(torch.optim.SGD(params))
     assert [param.grad for param in params] == [2, None, 2.5]
+
+
+@pytest.mark.clause("TORCH-step")
+def test_a_step_works_if_no_dtensors_have_been_imported(monkeypatch):
+    """Without their module there can be no DTensors, so the ranks need not agree."""
+    monkeypatch.delitem(sys.modules, DTENSORS, raising=False)
+    parameter = torch.ones((), requires_grad=True)
+    optimizer, scaler = torch.optim.SGD([parameter], lr=0.5), GradScaler("cpu", init_scale=8.0)
+    scaler.scale(parameter.clone()).backward()
+    assert scaler.step(optimizer) is True
+    assert parameter.item() == 0.5
 
 
 @pytest.fixture
