@@ -150,7 +150,8 @@ def coverage_table() -> Iterator[str]:
     versions = ", ".join(f"{name} {version}" for name, version in measured["versions"].items())
     yield from ("", "## Coverage", "")
     yield f"Commit {measured['commit']}, {measured['date']}, Python {measured['python']}, {versions}."
-    yield f"With the slow tests, and with the suite on published packages. Functions that numba compiles are not counted. {measured.get('note', '')}".rstrip()
+    yield "With the slow tests, and with the suite on published packages. Functions that numba compiles are not counted."
+    yield from filter(None, [measured.get("note")])
     yield from ("", "| folder | lines | not reached | branches | not reached | percent |", "|---|---:|---:|---:|---:|---:|")
     for folder, counts in measured["folders"].items():
         cells = [counts[name] for name in ("lines", "missed_lines", "branches", "missed_branches")]
