@@ -76,9 +76,11 @@ def measure_packages() -> None:
 
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(matrix.AT_ONCE) as pool:
         Path(folder, "coverage").symlink_to(Path(coverage.__file__).parent)
-        for environment, names in matrix.ENVIRONMENTS.items():
-            for name in names:
-                pool.submit(measure_package, name, str(matrix.environments.python_of(environment)), folder)
+        packages = [adapter for adapter in matrix.adapters() if adapter[0] not in matrix.OWN]
+        sys.stdout.writelines(f"{name}: {problem}\n" for name, _, problem in packages if problem)
+        jobs = [pool.submit(measure_package, name, python, folder) for name, python, problem in packages if not problem]
+        for job in jobs:
+            job.result()
 
 
 def measure_package(name: str, python: str, folder: str) -> None:

@@ -88,7 +88,8 @@ def row(name: str, python: str, problem: str = "", seconds: float = SECONDS) -> 
             return not_run(name, Verdict.TIMEOUT, f"no report after {seconds:g} s")
     if process.returncode not in (0, 1) or not process.stdout:
         return not_run(name, Verdict.CRASH, environments.last_line(process.stderr) or f"exit status {process.returncode}")
-    report: dict[str, Any] = json.loads(process.stdout)
+    # Errors of call orders name files below the repository, whose own path differs between machines.
+    report: dict[str, Any] = json.loads(process.stdout.replace(f"{REPOSITORY}/", ""))
     if not report["implementation"]["version"]:
         return not_run(name, Verdict.UNSUPPORTED, "the package is not installed in the environment of this adapter")
     for result in report["results"]:

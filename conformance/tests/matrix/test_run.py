@@ -1,6 +1,7 @@
 """Tests of the run over all adapters: an adapter that cannot run has a row with the reason, and failures are reported."""
 
 import json
+import re
 import sys
 
 import pytest
@@ -20,6 +21,12 @@ def test_every_adapter_runs_once():
     """The adapters of ampscale are included; the adapter for CuPy is optional."""
     names = [*(name for names in run.ENVIRONMENTS.values() for name in names), *run.OWN]
     assert sorted([*names, "ampscale-cupy"]) == sorted({*SHIPPED, "ampscale-cupy"})
+
+
+def test_the_committed_matrix_has_no_absolute_path():
+    """Errors of call orders name the files of adapters relative to the repository."""
+    text = (run.REPOSITORY / "conformance" / "docs" / "matrix.json").read_text("utf-8")
+    assert re.findall(r" at /\S+\.py", text) == []
 
 
 @pytest.mark.slow
