@@ -25,8 +25,8 @@ def test_docstring_examples_pass(file, monkeypatch):
     monkeypatch.setattr(registry, "_loaded", dict(registry._loaded))  # removes a backend that an example registers
     names = {"np": np, "anp": pytest.importorskip("autograd.numpy"), "ampscale": ampscale}
     path = file.relative_to(SOURCE.parent).with_suffix("").parts
-    if "torch" in path:
-        pytest.importorskip("torch", reason="needs torch")
+    for library in {"torch", "jax"} & set(path):
+        pytest.importorskip(library, reason=f"needs {library}")
     module = importlib.import_module(".".join(path).removesuffix(".__init__"))
     failed, attempted = doctest.testmod(module, extraglobs=names)
     assert (failed, attempted > 0) == (0, True)

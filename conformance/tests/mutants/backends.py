@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import replace
+from functools import cached_property
 from importlib import import_module
 from typing import Any
 
@@ -28,7 +29,11 @@ class OnArrays:
         self.info = ImplementationInfo(
             name=type(self).__name__, level=4, capabilities=("float16", "stays-on-device"), arrays=arrays
         )
-        self.xp = import_module({"torch": "torch", "jax": "jax.numpy"}[arrays])
+
+    @cached_property
+    def xp(self):
+        """Namespace of the arrays, imported when it is first used."""
+        return import_module({"torch": "torch", "jax": "jax.numpy"}[self.info.arrays])
 
     def create(self, rule):
         """Return the constants, the scale, and the number of good steps."""

@@ -6,7 +6,6 @@ vector that can be added to spec/vectors, where it no longer depends on randomne
 """
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from tempfile import TemporaryDirectory
@@ -116,8 +115,9 @@ class _Search:
         with TemporaryDirectory() as folder:
             set_hypothesis_home_dir(folder)  # so that Hypothesis leaves no files in the current directory
             try:
-                with suppress(_FoundError):
-                    configure(seed(self.seed)(given(cases())(self._run)))()
+                configure(seed(self.seed)(given(cases())(self._run)))()
+            except _FoundError:  # `suppress` would also remove it from the group of errors that a flaky case raises
+                pass
             except errors.Flaky:
                 return "; not reproducible: the same case gave another result when repeated"
             finally:
