@@ -46,7 +46,7 @@ READS = {
     "item": lambda array: array.item(),
     "tolist": lambda array: array.tolist(),
     "asarray": lambda array: np.asarray(array),  # np.asarray is looked up when it is called, as in user code
-    "array": lambda array: np.array(array),
+    "array": lambda array: np.array(array, copy=None if np.__version__ >= "2" else False),
 }
 
 
