@@ -584,7 +584,7 @@ def tf_keras(init_scale: float = 2.0**15, growth_interval: int = 2000) -> LossSc
 
 @published("TensorFlow", "2.21.0", "DynamicLossScale", "tensorflow/python/training/experimental/loss_scale.py")
 def tensorflow_v1(init_scale: float = 2.0**15, growth_factor: float = 2.0, growth_interval: int = 2000) -> LossScaleRule:
-    """Follows the rule of `tf_keras` with a configurable growth factor, by which a backoff divides."""
+    """Follows the rule of `tf_keras`, with a configurable growth factor. A backoff divides the scale by the growth factor."""
     return LossScaleRule(
         init_scale, growth_factor, _inverse(growth_factor), growth_interval, min_scale=1.0, divide_on_backoff=True
     )

@@ -15,7 +15,7 @@ def fold(text: str, indent: str = "") -> str:
 
 
 def power(value: float) -> str:
-    """Return a number as a power of two if that is shorter, such as "2^16", else with up to six digits."""
+    """Return a number as a power of two, such as "2^16", if that is shorter; else with up to six digits."""
     if value <= 0 or not math.isfinite(value):
         return f"{value:g}"
     mantissa, exponent = math.frexp(value)

@@ -60,7 +60,7 @@ rank_options = with_options(*(click.option(flag(name), **{"type": NUMBER, **opti
 
 def take_rank_options(options: dict[str, Any]) -> dict[str, Any] | None:
     """
-    Remove the options of the model from *options*, and return those that were given; None without --ranks.
+    Remove the options of the model of ranks from *options*, and return those that were given. Return None without --ranks.
 
     The number of steps and the seed are returned too. Other options of an overflow trace cause a usage error.
     """

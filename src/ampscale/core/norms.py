@@ -47,10 +47,10 @@ class LiftedNorm(NamedTuple):
 
 def global_norm(tree: Tree) -> Array:
     """
-    Compute the Euclidean norm of all values of *tree* together: shape (); zero for a tree without arrays.
+    Return the Euclidean norm of all values of *tree*, an array of shape (). The norm of a tree without arrays is zero.
 
     The dtype is float32, or float64 if *tree* contains float64 or complex128. Values are squared in that dtype, so 16-bit arrays
-    do not overflow; the squares of each array are summed in float64 and the sum is rounded; these rounded sums are added in the
+    do not overflow. The squares of each array are summed in float64, and the sum is rounded. These rounded sums are added in the
     order of the arrays.
     """
     return unlifted(_lifted_norm(leaves(tree), _norm_dtype(tree)))
@@ -83,7 +83,7 @@ def clip_by_global_norm(tree: Tree, max_norm: float, out: Tree = None) -> tuple[
 
 
 def coefficient_of(lifted: LiftedNorm, max_norm: float, divide: Operation = truediv) -> Array:
-    """Return the coefficient of `clip_by_global_norm`, also for a norm that exceeds the largest number of its dtype."""
+    """Return the coefficient of `clip_by_global_norm`, even for a norm that exceeds the largest number of its dtype."""
     norm, down = unlifted(lifted), LIFTS[name_of(lifted.value.dtype)].down
     xp = array_api_compat.array_namespace(norm)
     with quiet(xp):

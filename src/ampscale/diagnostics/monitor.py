@@ -132,7 +132,7 @@ class Monitor:
         )  # fmt: skip
 
     def observe_loss(self, loss: Array) -> None:
-        """Receive the unscaled loss of the step that begins, or of one of its micro-batches; scalers call this."""
+        """Receive the unscaled loss of the next step, or of one of its micro-batches. Scalers call this method."""
         if self._has_ended:
             self._losses, self._has_ended = [], False
         self._losses.append(loss)

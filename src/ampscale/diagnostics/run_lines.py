@@ -82,7 +82,7 @@ class Measurement(NamedTuple):
         return len(self.statistics) if self.statistics is not None else len(self.histograms.lowest) if self.histograms else 0
 
     def members(self) -> dict[str, Any]:
-        """Return the fields `tensors` and `histograms` of the `StepRecord`, if they were measured."""
+        """Return those of the fields `tensors` and `histograms` of the `StepRecord` that were measured."""
         tensors = {} if self.statistics is None else {"tensors": statistics_of(self.statistics.tolist())}
         return tensors if self.histograms is None else {**tensors, "histograms": self.histograms.tuples()}
 

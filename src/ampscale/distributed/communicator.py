@@ -259,7 +259,7 @@ class RankCommunicator(ABC):
         return vector
 
     def _compare(self, settings: dict[str, Any]) -> None:
-        """Raise a RankError unless all ranks have the same *settings*. Texts are exchanged only if their hashes differ."""
+        """Raise a RankError unless all ranks have the same *settings*. The settings are exchanged only if their hashes differ."""
         text, self._length = to_text(settings), None
         if len(set(self._run(self._exchange, sha256(text.encode()).hexdigest()))) > 1:
             raise RankError(difference(self._run(self._exchange, text), self.ranks))

@@ -80,7 +80,7 @@ def _differ(values: Iterable[Any]) -> bool:
 
 
 def _first_difference(name: str, lists: list[list[Any]]) -> tuple[str, list[Any]]:
-    """Return the name and values of the first list items that differ, or of the lengths if the lengths differ."""
+    """Return the name and the values of the first item that differs; if the lists have different lengths, those of the length."""
     if _differ(map(len, lists)):
         return f"length of {name}", [len(items) for items in lists]
     index, items = next((index, items) for index, items in enumerate(zip_longest(*lists)) if _differ(items))

@@ -214,9 +214,9 @@ def _scaled(sum_: Array, share: float) -> Array:
 
 def _addable(square: Array, lift: Array) -> Array:
     """
-    Convert a sum of squares of values times *lift* to three sums, for the lifts 1, `down` and `up`, that ranks can add.
+    Return three sums of squares that ranks can add: of the values times 1, times `down` and times `up`.
 
-    The third sum is 0 unless *lift* is `up`.
+    The argument *square* is the sum of the squares of the values times *lift*. The third sum is 0 unless *lift* is `up`.
     """
     down, up, _ = LIFTS["float64"]
     is_down, is_up = lift < 1, lift > 1

@@ -66,7 +66,7 @@ class DeepSpeed:
         if optimizers > 1:
             raise Unsupported("an engine supports a single optimizer")
         if "reduced" in placements:
-            raise Unsupported("in ZeRO, no two ranks have the same averaged gradients")
+            raise Unsupported("ZeRO does not support replicated averaged gradients: each rank has its own shard")
         settings = {
             "enabled": True,
             "initial_scale_power": int(rule.init_scale.hex().rpartition("p")[2]),

@@ -62,7 +62,7 @@ def _draw_pattern(pick: Pick, dtype: str) -> int:
 
 def _run(subject: Subject, method: str, scales: Sequence[float], tree: Tree, trees: Sequence[Any], memory: bool) -> None:
     """
-    Let the scalers take turns. The second tree is written into the arrays of the first one if they are writable.
+    Let the scalers take turns on three trees. The second tree is written into the arrays of the first if they are writable.
 
     In the third tree, arrays occur several times, unless the implementation works in place.
     """

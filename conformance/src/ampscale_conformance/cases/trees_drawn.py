@@ -54,15 +54,16 @@ class Tree(NamedTuple):
 
     def create(self, subject: Subject, tree: Any, reused: Any = None, shared: bool = False) -> Any:
         """
-        Return a tree of `Bits` as arrays with the drawn layouts.
+        Convert a tree of `Bits` to arrays with the drawn layouts.
 
         Write into the *reused* arrays if they are writable. With *shared*, equal arrays are one object.
         """
-        layouts, old = (iter([array.layout for array in self.arrays if array is not None]), iter(flat(reused)))
-        create: Callable[[Bits, str], Any] = partial(_created, subject)
+        layouts = iter([array.layout for array in self.arrays if array is not None])
+        old_arrays = iter(flat(reused))
+        new_array: Callable[[Bits, str], Any] = partial(_created, subject)
         if shared:
-            create = cache(create)
-        return map_tree(lambda leaf: _renewed(create(leaf, next(layouts)), next(old, None)), tree)
+            new_array = cache(new_array)
+        return map_tree(lambda leaf: _renewed(new_array(leaf, next(layouts)), next(old_arrays, None)), tree)
 
 
 def draw_tree(

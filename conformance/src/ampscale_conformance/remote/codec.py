@@ -108,7 +108,7 @@ def rule_from_json(encoded: Any) -> LossScaleRule:
 
 
 def hello_to_json(info: ImplementationInfo) -> dict[str, Any]:
-    """Return the result of hello."""
+    """Return *info* as the JSON result of the method `hello`."""
     preset = info.preset if isinstance(info.preset, str) else rule_to_json(info.preset)
     encoded = {name: getattr(info, name) for name in INFO_MEMBERS} | {"capabilities": sorted(info.capabilities), "preset": preset}
     return {"protocol": PROTOCOL, "implementation": encoded}

@@ -46,18 +46,19 @@ def check(
         adapter: Adapter of the implementation.
         level: Highest level of the cases to run, 0 to 5; None for all. Cases above the implementation's level are unsupported.
         seconds: Time limit per case; at least 120 seconds for a case that starts ranks. In this process the limit is enforced by
-            a signal, so only on POSIX and in the main thread; for an implementation in another process, it always is.
+            a signal, which works only on POSIX and in the main thread. It is always enforced for an implementation in another
+            process.
         cases: Cases to run instead of the whole suite.
         min_passed: Number of passed cases below which the report is not ok; by default 10 for the whole suite, and 0 for other
             cases. A report without any case that was run is never ok.
-        on_result: Called with each result as soon as it is known.
+        on_result: Called with the result of each case as soon as it is known.
 
     Returns:
         Report with a result for each unknown capability and each case. An Exception of the implementation becomes a verdict;
         other BaseExceptions, such as KeyboardInterrupt, propagate.
 
     Raises:
-        TypeError: *adapter* is a class or lacks an `info`, or *level* is not an int or str.
+        TypeError: *adapter* is a class or lacks an `info`, or *level* is not an int.
         ValueError: *level* is not a level.
 
     >>> from ampscale_conformance.adapters.loading import find

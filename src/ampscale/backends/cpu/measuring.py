@@ -72,7 +72,11 @@ def _count(source, target, like, factor, divisor, codes):
 
 @njit(nogil=True, inline="always")
 def _measure(source, target, like, factor, divisor, codes, is_cached):
-    """Do what `_count` does. If *is_cached*, count the values only if the smallest or the largest magnitude requires it."""
+    """
+    Write the results to *target*, and return the same six numbers as `_count`.
+
+    If *source* fits into the cache (*is_cached*), the values are counted only if some are zero, subnormal or not finite.
+    """
     subnormal, _, infinity, one = codes
     zero = minus(one, one)
     if is_cached:

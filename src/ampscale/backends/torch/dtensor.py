@@ -42,7 +42,7 @@ class Shards:
 
     Args:
         tree: Tensors, of which at least one is a DTensor. Partial placements are reduced to replicated ones.
-        name: Name of *tree* in error messages if the tensors will be written in place; else None.
+        name: Name of *tree* for an error message, or None. A name means that the tensors will be written in place.
 
     Raises:
         TypeError: *name* is given, and a DTensor has a partial placement.

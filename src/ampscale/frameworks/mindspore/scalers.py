@@ -185,13 +185,13 @@ class DynamicLossScaler(_PlacedScaler):
     """
     MindSpore's `mindspore.amp.DynamicLossScaler`: dynamic loss scaling for hand-written training loops.
 
-    Works on arrays of all supported libraries without a host synchronization. The scale is stored in the library and on the
-    device of the first array that is scaled, unscaled or passed to `adjust`. A backoff never leads below 1, and a growth that
-    would make the scale non-finite is skipped. While a thread trains, other threads may read the properties and the state dict.
+    Works on arrays of all supported libraries without a host synchronization. The first array that is scaled, unscaled or
+    passed to `adjust` determines the library and the device of the scale. The scale never falls below 1, and a growth that
+    would make it non-finite is skipped. While a thread trains, other threads may read the properties and the state dict.
 
     Args:
         scale_value: Initial scale: Python number, at least 1.
-        scale_factor: The scale is multiplied by this int at a growth and divided by it at a backoff; at least 1.
+        scale_factor: Int, at least 1. A growth multiplies the scale by it, and a backoff divides the scale by it.
         scale_window: Number of consecutive finite steps after which the scale grows.
 
     Raises:

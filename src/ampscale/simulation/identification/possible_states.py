@@ -90,7 +90,11 @@ class Transitions:
         return max(matches, key=lambda transition: transition.finite)
 
     def outgoing(self, frontier: Frontier, flag: int) -> Iterator[tuple[StateKey, int, Transition]]:
-        """Yield (key, counts, transition) for each transition from *frontier* with this flag: key and counts are its source."""
+        """
+        Yield the key and the counts of the source, and the transition itself, for each transition from *frontier*.
+
+        A *flag* of 1 selects transitions of finite steps, 0 those of overflows, and -1 both. Counts are stored as bits.
+        """
         new_keys = [key for key in frontier if key not in self._cached]
         self.crowd += max(len(new_keys) - 1, 0)
         for key in new_keys:

@@ -185,8 +185,8 @@ class Replica:
 
 def linear(parameters: list[Any], arrays: str) -> Any:
     """Return the network with loss sum(parameter * data) in float32, with an explicit vjp for NumPy."""
-    with ampscale.use_backend(arrays) as xp:
-        pass  # only `xp` is needed, which stays valid
+    with ampscale.use_backend(arrays) as namespace:
+        xp = namespace  # it stays valid after the context
 
     def loss_of(params: Any, *data: Any) -> Any:
         products = [xp.astype(param, xp.float32) * xp.astype(leaf, xp.float32) for param, leaf in zip(params, data, strict=True)]
