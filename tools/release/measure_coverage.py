@@ -76,6 +76,8 @@ def measure_packages() -> None:
 
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(matrix.AT_ONCE) as pool:
         Path(folder, "coverage").symlink_to(Path(coverage.__file__).parent)
+        # Python imports sitecustomize when it starts: as in this environment, processes that a package starts are measured.
+        Path(folder, "sitecustomize.py").write_text("import coverage\ncoverage.process_startup()\n", "utf-8")
         packages = [adapter for adapter in matrix.adapters() if adapter[0] not in matrix.OWN]
         sys.stdout.writelines(f"{name}: {problem}\n" for name, _, problem in packages if problem)
         jobs = [pool.submit(measure_package, name, python, folder) for name, python, problem in packages if not problem]

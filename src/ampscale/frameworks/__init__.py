@@ -9,7 +9,7 @@ from types import ModuleType
 
 
 def __getattr__(name: str) -> ModuleType:
-    """Import the module of a framework at its first use, so that only the use of `torch` requires torch."""
-    if name not in ("mindformers", "mindspore", "paddle", "torch"):
+    """Import `torch` at its first use, so that only its use requires torch."""
+    if name != "torch":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return import_module(f".{name}", __name__)
+    return import_module(".torch", __name__)

@@ -3,6 +3,7 @@
 import copy
 import gc
 import pickle
+import weakref
 
 import pytest
 import torch
@@ -210,6 +211,14 @@ def reset_by_hand(loop):
         param.grad = None
 
 
+def dropped(loop):
+    """Reset the gradients after unscaling, so that the step has none."""
+    loop.scaler.scale(loop.loss()).backward()
+    loop.scaler.unscale_(loop.optimizer)
+    loop.optimizer.zero_grad()
+    loop.finish()
+
+
 def graph_kept(loop):
     """Create the graph of the gradients, so that they are accumulated out of place."""
     loop.scaler.scale(loop.loss()).backward(create_graph=True)
@@ -217,7 +226,7 @@ def graph_kept(loop):
 
 
 STALE_IF_FORGOTTEN = [plain, accumulated, summed, other_loss, clipped, checkpointed]
-OTHERS = [zeroed_first, zeroed_after_another_loss, zeroed_before_update, reset_by_hand, graph_kept]
+OTHERS = [zeroed_first, zeroed_after_another_loss, zeroed_before_update, reset_by_hand, dropped, graph_kept]
 
 
 @pytest.mark.clause("TORCH-monitor")
@@ -234,6 +243,29 @@ def test_correct_loops_have_no_flags(iteration, zeroing):
 def test_forgotten_zero_grad_is_reported(iteration):
     """`stale` is set from the second iteration on."""
     assert Loop(zeroing="forgotten").flags(iteration) == [(False, False), *3 * [(True, False)]]
+
+
+@pytest.mark.clause("TORCH-monitor")
+def test_an_optimizer_can_be_deleted_during_a_backward_pass():
+    """Torch has already read the list of hooks, and still calls the hook of the deleted optimizer."""
+    parameter, monitor = torch.ones((), requires_grad=True), RecordingMonitor()
+    optimizers, scaler = [torch.optim.SGD([parameter], lr=0.5)], GradScaler("cpu", init_scale=8.0, monitor=monitor)
+
+    def delete(_):
+        optimizers.clear()
+        gc.collect()
+
+    scaler.scale(2 * parameter).backward()
+    handle = parameter.register_post_accumulate_grad_hook(delete)
+    deleted = weakref.ref(optimizers[0])
+    scaler.step(optimizers[0])  # registers the hook of the monitor
+    scaler.update()
+    monitor.begins.clear()
+    monitor.ends.clear()
+    scaler.scale(2 * parameter).backward()
+    handle.remove()
+    assert deleted() is None
+    assert parameter.grad == 2 + 16
 
 
 @pytest.mark.clause("TORCH-monitor")

@@ -69,8 +69,7 @@ class Ranks:
     def __init__(self, module: str, file: str, size: int, launcher: Sequence[str]) -> None:
         self.key, self.size, self.job_number = (module, file, size, launcher), size, 0
         self.folder = Path(tempfile.mkdtemp(prefix="ranks-"))
-        program = f"from __future__ import annotations\nimport sys\n{inspect.getsource(run_rank)}\nrun_rank(*sys.argv[1:])"
-        command = [*launcher, sys.executable, "-W", "ignore", "-c", program, str(self.folder), module, file]
+        command = [*launcher, sys.executable, "-W", "ignore", "-c", rank_program(), str(self.folder), module, file]
         path = os.pathsep.join([os.getcwd(), *filter(None, sys.path)])
         address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "GLOO_SOCKET_IFNAME": LOOPBACK}
         shared = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **address}
@@ -120,6 +119,14 @@ def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
+
+
+def rank_program() -> str:
+    """Return the program of a rank: the source of `run_rank`, compiled with its file and lines for tracebacks and coverage.py."""
+    lines, first = inspect.getsourcelines(run_rank)
+    source = "\n".join(["from __future__ import annotations", *[""] * (first - 2), "".join(lines)])
+    code = f"compile({source!r}, {inspect.getsourcefile(run_rank)!r}, 'exec')"
+    return f"import sys\nnames = {{'__name__': {run_rank.__module__!r}}}\nexec({code}, names)\nnames['run_rank'](*sys.argv[1:])"
 
 
 def run_rank(folder: str, module: str, file: str) -> None:

@@ -6,6 +6,7 @@ Spec: TORCH-getters, TORCH-setters-checked, TORCH-state-dict, TORCH-load-state-d
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from threading import RLock
 from typing import Any
@@ -37,7 +38,7 @@ def _replace_locks() -> None:
         scaler._lock = RLock()
 
 
-if hasattr(os, "register_at_fork"):
+with suppress(AttributeError):  # Windows cannot fork
     os.register_at_fork(after_in_child=_replace_locks)
 
 
@@ -180,6 +181,5 @@ class StoredScale:
 
     def _scale_lower_bound(self) -> float:
         """Return `_least_scale`, but at most `FLOOR` once a CUDA graph was captured, since replays change the scale."""
-        if self._state.scale.is_cuda and torch.cuda.is_current_stream_capturing():
-            self._is_captured = True
+        self._is_captured |= self._state.scale.is_cuda and torch.cuda.is_current_stream_capturing()
         return min(self._least_scale, FLOOR) if self._is_captured else self._least_scale
