@@ -39,7 +39,6 @@ TREES: dict[str, Callable[[list[Any]], Any]] = {
 MIXED = (("float32", (2, 3)), ("float16", (3,)), ("float32", ()))
 ODD = [array("float16", [3.0, -0.0, 2.0**-24, math.inf]), array("float32", [1.1, 2.0**-100, 3e38, math.nan])]
 KINDS = (math.inf, -math.inf, math.nan, "large")
-TRACES = ("trace 48", "trace 119")  # with a hysteresis of 4, and any other; few, since torch.compile compiles eight rules at most
 FLAGS = [sign == "+" for sign in "+-----++++++--+"]
 
 
@@ -182,7 +181,7 @@ def another_process_goes_on(subject: Subject) -> None:
 
 def _check_compiled_steps(subject: Subject) -> None:
     run_with_top(subject, partial(draw_on_arrays, length=16, compiled=True), ["compiled 60"])
-    for draw, seeds in ((draw_training, ["cells 23"]), (draw_trace, TRACES)):
+    for draw, seeds in ((draw_training, ["cells 23"]), (draw_trace, ["trace 48", "trace 119"])):  # torch.compile: 8 rules at most
         with suppress(Unsupported):
             run_draws(subject.compiled(), draw, seeds)
 

@@ -59,7 +59,6 @@ def format_of(dtype: str) -> tuple[int, int]:
     return FORMATS[dtype]
 
 
-@lru_cache
 def width(dtype: str) -> int:
     """Return the width of a number in bits."""
     return 1 + sum(format_of(dtype))

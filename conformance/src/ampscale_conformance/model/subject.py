@@ -139,10 +139,9 @@ class Subject:
         float16 and the capability "float16" is not claimed; and Raised for any other Exception.
         """
         takes, gives, _ = METHODS[method]
-        if "float16" not in self.info.capabilities and method != "scale":
-            trees = [value for kind, value in zip(takes, arguments, strict=False) if kind in ("tree", "arrays")]
-            if "float16" in map(dtype_name, arrays(trees)):
-                raise Unsupported("does not claim float16")
+        trees = [value for kind, value in zip(takes, arguments, strict=False) if kind in ("tree", "arrays") and method != "scale"]
+        if "float16" not in self.info.capabilities and "float16" in map(dtype_name, arrays(trees)):
+            raise Unsupported("does not claim float16")
         passed = [*arguments, options] if options else list(arguments)
         kinds = zip(takes, passed, strict=False) if self.records else ()
         recorded = [self._record(kind, value) for kind, value in kinds]
