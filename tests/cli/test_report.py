@@ -137,6 +137,11 @@ def test_every_run_has_a_page(name, path):
     assert "nan%" not in page
 
 
+def test_steps_with_another_number_of_gradients_are_not_counted(path):
+    """The table of gradients is over the steps with the most common number of gradients: two of three."""
+    assert "Over 2 measured steps." in page_of(write_steps(path, ODD["gradients-come-and-go"]))
+
+
 def test_page_of_many_steps_is_small(path):
     """The size of the page does not grow with the number of steps; gradients beyond the worst two hundred have no picture."""
     names = [f"layer.{index}" for index in range(300)]

@@ -56,6 +56,19 @@ def test_line_of_blocks_has_the_largest_scale_of_each_part(tmp_path, scales, blo
     assert lines[index + 1].split() == [blocks]
 
 
+@pytest.mark.parametrize(
+    ("loss", "text"), [({}, "unknown"), ({"loss": float("nan")}, "NaN"), ({"loss": float("inf")}, "inf"), ({"loss": 0.5}, "0.5")]
+)
+@pytest.mark.parametrize("applied", [True, False])
+def test_loss_is_unknown_only_without_a_loss(tmp_path, loss, text, applied):
+    """The loss is that of the last step, which may be NaN or infinite."""
+    records = [
+        StepRecord(step, 1.0, 1.0, finite=True, applied=applied, **members) for step, members in ((0, {"loss": 9.0}), (1, loss))
+    ]
+    lines = RUNNER.printed(write_steps(tmp_path / "run.jsonl", records), "--once")
+    assert [line.split()[1] for line in lines if line.startswith("loss ")] == [text]
+
+
 def test_run_without_steps_is_described(tmp_path):
     """The file has only a header."""
     assert RUNNER.printed(write_steps(tmp_path / "run.jsonl", []), "--once") == ["run.jsonl: no step yet"]

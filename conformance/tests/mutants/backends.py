@@ -401,6 +401,56 @@ class BacksOffTwiceCompiled(_CompilesToAnotherClass):
     compiled_form = _BacksOffTwice
 
 
+class _KeepsThreeOverflowsOverAFiniteStep(Loop):
+    def resets_overflows(self, handle, event):
+        return super().resets_overflows(handle, event) and (event == "growth" or handle.bad < 3)
+
+
+class _KeepsOverflowsOverAGrowth(Loop):
+    def resets_overflows(self, handle, event):
+        return super().resets_overflows(handle, event) and event == "finite"
+
+
+class _ResetsOverflowsAtAFiniteStep(Loop):
+    def resets_overflows(self, handle, event):
+        return True
+
+
+class _ResetsOverflowsAtABackoff(Loop):
+    def bad_after_backoff(self, handle):
+        return 0
+
+
+class _HasAHysteresisOfAtMostThree(Loop):
+    def backoff_due(self, handle, bad, since):
+        return super().backoff_due(handle, bad, since) or bad >= 3
+
+
+@breaks("STEP-compiled", "planted: the compiled update resets the overflow count at a finite step only if it is less than three")
+class KeepsThreeOverflowsOverAFiniteStepCompiled(_CompilesToAnotherClass):
+    compiled_form = _KeepsThreeOverflowsOverAFiniteStep
+
+
+@breaks("STEP-compiled", "planted: the branch of the compiled update that grows does not reset the overflow count")
+class KeepsOverflowsOverAGrowthCompiled(_CompilesToAnotherClass):
+    compiled_form = _KeepsOverflowsOverAGrowth
+
+
+@breaks("STEP-compiled", "planted: the compiled update resets the overflow count at each finite step", "paddle_document")
+class ResetsOverflowsAtAFiniteStepCompiled(_CompilesToAnotherClass):
+    compiled_form = _ResetsOverflowsAtAFiniteStep
+
+
+@breaks("STEP-compiled", "planted: the compiled update resets the overflow count at a backoff", "megatron")
+class ResetsOverflowsAtABackoffCompiled(_CompilesToAnotherClass):
+    compiled_form = _ResetsOverflowsAtABackoff
+
+
+@breaks("STEP-compiled", "planted: the compiled update backs off at the third overflow of a longer hysteresis")
+class HasAHysteresisOfAtMostThreeCompiled(_CompilesToAnotherClass):
+    compiled_form = _HasAHysteresisOfAtMostThree
+
+
 class _LoadsNoOverflows(Loop):
     def load(self, rule, saved):
         return super().load(rule, {**saved, "bad": 0})

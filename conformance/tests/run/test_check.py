@@ -153,6 +153,15 @@ def test_cases_above_the_claimed_level_are_unsupported():
     assert (report.results[-1].calls, report.ok) == ((), True)
 
 
+def test_capabilities_are_any_iterable_of_strings():
+    """An iterator, which can be read only once, is read once."""
+    claims = {"resume", "rounding"}
+    assert all(Scaler(capabilities=kind(claims)).info.capabilities == claims for kind in (list, set, iter, dict.fromkeys))
+    for wrong in ("resume", b"resume", None, 3, ["resume", 3], [["resume"]], iter([3])):
+        with pytest.raises(TypeError, match="capabilities must be a list of strings such as 'resume', got "):
+            Scaler(capabilities=wrong)
+
+
 def test_a_case_requires_all_its_capabilities():
     """The message lists the capabilities that are not claimed."""
 

@@ -120,8 +120,8 @@ def _lines(path: Path, run: Run) -> Iterator[str]:
     yield f"scale    {exact(float(run.next_scales[-1]))}"
     yield f"         {_blocks(run.scales)}"
     with_norm = np.flatnonzero(~np.isnan(run.norms))
-    yield f"loss     {_number(float(run.losses[-1]))}"
-    norm = f"{_number(float(run.norms[with_norm[-1]]))} at step {run.steps[with_norm[-1]]:,}" if with_norm.size else "unknown"
+    yield f"loss     {_loss(run)}"
+    norm = f"{run.norms[with_norm[-1]]:.6g} at step {run.steps[with_norm[-1]]:,}" if with_norm.size else "unknown"
     yield f"norm     {norm}"
 
 
@@ -134,8 +134,12 @@ def _blocks(scales: np.ndarray) -> str:
     return "".join(BLOCKS[round(height)] for height in np.nan_to_num(heights).tolist())
 
 
-def _number(value: float) -> str:
-    return "unknown" if math.isnan(value) else f"{value:.6g}"
+def _loss(run: Run) -> str:
+    """Return the loss of the last step. A loss of NaN differs from an unknown one only in the record, which such a step has."""
+    loss, record = float(run.losses[-1]), run.others.get(run.steps.size - 1)
+    if math.isnan(loss):
+        return "unknown" if record is None or record.loss is None else "NaN"
+    return f"{loss:.6g}"
 
 
 def _verdicts(run: Run) -> Iterator[str]:

@@ -20,6 +20,7 @@ from .backends_host_reads import Observed
 from .backends_process import scales_elsewhere
 from .calls_drawn import run_with_top
 from .calls_loop import needs_power_of_two, simple_rule
+from .machine_drawn import draw_trace
 from .machine_lockstep import LARGEST
 from .replicas import draw_rule
 from .step_drawn import draw_training
@@ -180,8 +181,9 @@ def another_process_goes_on(subject: Subject) -> None:
 
 def _check_compiled_steps(subject: Subject) -> None:
     run_with_top(subject, partial(draw_on_arrays, length=16, compiled=True), ["compiled 60"])
-    with suppress(Unsupported):
-        run_draws(subject.compiled(), draw_training, ["cells 23"])
+    for draw, seeds in ((draw_training, ["cells 23"]), (draw_trace, ["trace 48", "trace 119"])):  # torch.compile: 8 rules at most
+        with suppress(Unsupported):
+            run_draws(subject.compiled(), draw, seeds)
 
 
 CASES = (

@@ -97,10 +97,11 @@ class ImplementationInfo:
         for name in ("name", "version", "url", "arrays"):
             if not isinstance(getattr(self, name), str):
                 raise TypeError(f"{name} must be a str, got {excerpt(getattr(self, name))}")
-        claims = self.capabilities
-        if isinstance(claims, str) or not isinstance(claims, Iterable) or not all(isinstance(claim, str) for claim in claims):
+        is_iterable = isinstance(self.capabilities, Iterable) and not isinstance(self.capabilities, str)
+        claims = tuple(self.capabilities) if is_iterable else ()  # read once, since it may be an iterator
+        if not is_iterable or not all(isinstance(claim, str) for claim in claims):
             raise TypeError(f"capabilities must be a list of strings such as 'resume', got {excerpt(self.capabilities)}")
-        object.__setattr__(self, "capabilities", frozenset(self.capabilities))
+        object.__setattr__(self, "capabilities", frozenset(claims))
         object.__setattr__(self, "level", level_of(self.level))
         if not isinstance(self.preset, str | LossScaleRule):
             raise TypeError(f"preset must be a preset's name or a LossScaleRule, got {excerpt(self.preset)}")

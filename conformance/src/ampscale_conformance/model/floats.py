@@ -11,6 +11,7 @@ Number = Fraction | float
 Roundable = Fraction | float | int
 
 
+@lru_cache(2**14)  # cases have few distinct patterns
 def decode(pattern: int, dtype: str) -> Number:
     """Return the number with this bit pattern: a Fraction, or a float for inf, -inf, nan and -0.0. Reject extra bits."""
     exponent_bits, fraction_bits = format_of(dtype)
@@ -24,7 +25,7 @@ def decode(pattern: int, dtype: str) -> Number:
         return -0.0 if negative else Fraction(0)
     if exponent:
         fraction += 1 << fraction_bits
-    value = fraction * _power_of_two(max(exponent, 1) - 1 + lowest_exponent(dtype))
+    value = fraction * Fraction(2) ** (max(exponent, 1) - 1 + lowest_exponent(dtype))
     return -value if negative else value
 
 
@@ -63,6 +64,7 @@ def width(dtype: str) -> int:
     return 1 + sum(format_of(dtype))
 
 
+@lru_cache
 def lowest_exponent(dtype: str) -> int:
     """Return the exponent of the smallest subnormal number, of which all numbers are multiples: -24 for float16."""
     exponent_bits, fraction_bits = format_of(dtype)
@@ -91,8 +93,3 @@ def _nearest(numerator: int, denominator: int) -> int:
     """Return the integer nearest to a quotient; ties go to the even one."""
     whole, remainder = divmod(numerator, denominator)
     return whole + (2 * remainder > denominator or (2 * remainder == denominator and whole % 2 == 1))
-
-
-@lru_cache(4096)
-def _power_of_two(exponent: int) -> Fraction:
-    return Fraction(1 << exponent) if exponent >= 0 else Fraction(1, 1 << -exponent)

@@ -57,9 +57,9 @@ def array(dtype: str, values: Any, shape: tuple[int, ...] | None = None) -> Bits
     not match the dtype: an integer dtype takes only Python integers, and bool only Python bools. Raises a ValueError if the lists
     are ragged, an integer is out of range, or the number of values does not match the shape.
     """
-    return Bits(
-        dtype, _shape(values) if shape is None else tuple(shape), tuple(_pattern(dtype, value) for value in _flat(values))
-    )
+    elements = list(_flat(values))
+    patterns = {key: _pattern(dtype, value) for key, value in {id(value): value for value in elements}.items()}  # each once
+    return Bits(dtype, _shape(values) if shape is None else tuple(shape), tuple(patterns[id(value)] for value in elements))
 
 
 def _row(dtype: str) -> Callable[..., Bits]:

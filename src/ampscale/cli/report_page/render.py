@@ -52,7 +52,7 @@ def _sections(run: Run) -> Iterator[str]:
             ("scale", "Scale and skipped steps", _scale(run)),
             ("verdicts", "Verdicts", _verdicts(run)),
             ("exponents", "Exponents of the gradients", _exponents(run, layers, measurements)),
-            ("gradients", "Gradients", _layers(layers, len(run.measurements))),
+            ("gradients", "Gradients", _layers(layers, len(measurements))),
         ):
             yield f'<section aria-labelledby="{name}"><h2 id="{name}">{title}</h2>{content}</section>'
 
