@@ -30,7 +30,7 @@ THREADED = 1 << 22  # bytes; below this size, threads cost more time than they s
 BLOCKS = {"float32": 256, "float64": 128}  # squares that are added in any order; so few that sums are accurate to two ulp
 ITEMSIZES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}  # bytes
 
-COUNTED = 1 << 15  # maximum number of values that are counted at once: they fit into a core's cache, and 16-bit counters suffice
+COUNTED = 256  # values that `measure_spans` searches or counts at a time: few such blocks have small values
 
 Memory = tuple[Array, Array, Array]  # sources, targets and sizes of `Spans`
 Kernel = Callable[[Array, Array, Array, Array], bool]  # the last argument receives sums or statistics, a row for each array

@@ -5,8 +5,9 @@
 Compiled kernel that collects the statistics of the values that it divides or multiplies.
 
 Counters are as wide as the values, so that LLVM counts in all lanes of a vector. The loop that writes the results also counts the
-values. For an array that fits into the cache, a loop first finds the smallest and the largest magnitude: if the former is at
-least 2**-14 and the latter finite, no counting is needed.
+values. Counting takes more instructions than the rest, and most blocks of gradients have nothing to count. So a loop first finds
+the smallest and the largest magnitude of a block. If the former is at least 2**-14 and the latter finite, no counting is needed.
+The block after one with zeros or subnormal values is counted without such a search, which would probably be in vain.
 
 Spec: BACKENDS-bit-identical, STATISTICS-columns, STATISTICS-before-unscaling.
 """
@@ -71,15 +72,15 @@ def _count(source, target, like, factor, divisor, codes):
 
 
 @njit(nogil=True, inline="always")
-def _measure(source, target, like, factor, divisor, codes, is_cached):
+def _measure(source, target, like, factor, divisor, codes, searches):
     """
     Write the results to *target*, and return the same six numbers as `_count`.
 
-    If *source* fits into the cache (*is_cached*), the values are counted only if some are zero, subnormal or not finite.
+    If *searches* is True, the values are counted only if the smallest or the largest magnitude of *source* requires it.
     """
     subnormal, _, infinity, one = codes
     zero = minus(one, one)
-    if is_cached:
+    if searches:
         smallest, largest = _range(source)
         if smallest >= subnormal and largest < infinity:
             if factor is not None or divisor is not None:
@@ -121,7 +122,7 @@ def measure_spans(sources, targets, sizes, kind, like, factor, divisor, codes, f
         codes: Magnitudes of 2**-14, 2**-25 and infinity in the dtype of the sources, as in `core.statistics.as_bits`, then 1.
         fraction_bits: Number of fraction bits of the dtype of the sources.
         lowest: Exponent of the smallest positive number of the dtype of the sources.
-        block: Maximum number of values for a call of `_count`. An array of this size fits into the cache.
+        block: Number of values that are searched or counted at a time; at most 2**15.
         rows: Receives the statistics.
     """
     _, _, infinity, one = codes
@@ -130,15 +131,16 @@ def measure_spans(sources, targets, sizes, kind, like, factor, divisor, codes, f
     finite = True
     for k in range(sources.size):
         row = rows[k]
-        smallest_minus_1, largest_minus_infinity, largest = minus(zero, one), zero, zero
+        smallest_minus_1, largest_minus_infinity, largest, searches = minus(zero, one), zero, zero, True
         for start in range(0, sizes[k], block):
             count = min(sizes[k] - start, block)
             target = carray(pointer(targets[k], start, like), count)
             if sources[k] == targets[k]:  # pass one array twice, for the reason given in `run_spans`
-                counts = _measure(target, target, like, factor, divisor, codes, sizes[k] <= block)
+                counts = _measure(target, target, like, factor, divisor, codes, searches)
             else:
                 source = carray(pointer(sources[k], start, kind), count)
-                counts = _measure(source, target, like, factor, divisor, codes, sizes[k] <= block)
+                counts = _measure(source, target, like, factor, divisor, codes, searches)
+            searches = counts[0] == zero and counts[1] == zero
             for column in range(3):
                 row[1 + column] += np.int64(counts[column])
             smallest_minus_1 = counts[3] if counts[3] < smallest_minus_1 else smallest_minus_1
