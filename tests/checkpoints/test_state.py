@@ -22,15 +22,10 @@ def rules(draw):
     """Draw small rules with other factors and without an upper bound, in either dtype."""
     growth, backoff = draw(factors)
     return replace(
-        draw(small_rules()),
-        growth_factor=growth,
-        backoff_factor=backoff,
-        max_scale=None,
-        block_at_bounds=False,
-        divide_on_backoff=draw(st.booleans()),
-        float64_factor=draw(st.booleans()),
+        draw(small_rules()), growth_factor=growth, backoff_factor=backoff, max_scale=None, block_at_bounds=False,
+        divide_on_backoff=draw(st.booleans()), float64_factor=draw(st.booleans()),
         dtype=draw(st.sampled_from(["float32", "float64"])),
-    )
+    )  # fmt: skip
 
 
 @settings(max_examples=150)

@@ -122,12 +122,9 @@ def test_kernels_for_cuda_tensors_are_reported(monkeypatch):
     for module, name in ((None, "torch"), (cuda_launches, "cupy")):
         monkeypatch.setattr(cuda_launches, "kernel_choice_host", lambda module=module: KernelChoice(module, "a reason"))
         report = {
-            "ampscale": "1",
-            "python": "3",
-            "chosen": {"name": "numpy", "source": "default"},
-            "backends": [],
+            "ampscale": "1", "python": "3", "chosen": {"name": "numpy", "source": "default"}, "backends": [],
             "problems": [],
-        }
+        }  # fmt: skip
         report |= {"kernels": {"name": None}, "cuda_kernels": doctor._cuda_kernels()}
         assert f"cuda kernels  {name} (a reason)" in doctor.text(report)
 

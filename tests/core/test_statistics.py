@@ -46,7 +46,7 @@ def trees():
     """Yield pairs of a dtype and a tree: large, small, empty, strided and constant arrays, or two arrays of a complex dtype."""
     for name in DTYPES:
         values = patterns(name)
-        views = [values[:0], values[:1].reshape(()), values[5:2005:5], values[::-1][:48].reshape(6, 8).T]
+        views = [values[:0], values[:1].reshape(()), values[5:505:5], values[::-1][:48].reshape(6, 8).T]
         constant = [np.full(3, value, values.dtype) for value in (0, np.inf, np.nan, 1)]
         yield name, [values, *views, *constant, *values[:900].reshape(9, 100)]
     for name in ("complex64", "complex128"):
@@ -76,9 +76,8 @@ def test_complex_parts_are_counted_and_missing_leaves_are_skipped():
 
 
 @pytest.mark.clause("STATISTICS-same-everywhere", "STATISTICS-before-unscaling")
-@pytest.mark.parametrize("scale", [2.0**16, 3.0, 0.125])
 @pytest.mark.parametrize(("name", "tree"), list(trees()), ids=lambda value: value if isinstance(value, str) else "")
-def test_libraries_equal_the_definition(library, each_kernel, name, tree, scale):
+def test_libraries_equal_the_definition(library, each_kernel, name, tree):
     """One pass gives the results of `measure` and `unscale_and_check`, also with a scale below 1, and in place if possible."""
     if name in DTYPES and name not in library.dtypes:
         pytest.skip(f"{library.name} has no {name}")
@@ -86,14 +85,15 @@ def test_libraries_equal_the_definition(library, each_kernel, name, tree, scale)
         pytest.skip(f"{library.name} has no compiled kernels, and the other run tests its operations")
     expected, arrays = statistics.statistics(tree), [library.from_numpy(np.array(array)) for array in tree]
     assert library.to_numpy(ampscale.measure(arrays)).tolist() == expected.tolist()
-    unscaled, finite = ampscale.unscale_and_check(arrays, scale)
-    quotients, quotients_finite, measured = ampscale.unscale_check_and_measure(arrays, scale)
-    if library.name != "jax":
-        copies = [library.from_numpy(np.array(array)) for array in tree]
-        quotients, quotients_finite, measured = ampscale.unscale_check_and_measure(copies, scale, out=copies)
-        assert quotients is copies
-    assert library.to_numpy(measured).tolist() == expected.tolist()
-    assert same(library.to_numpy([finite, unscaled]), library.to_numpy([quotients_finite, quotients]))
+    for scale in (2.0**16, 3.0, 0.125):
+        unscaled, finite = ampscale.unscale_and_check(arrays, scale)
+        quotients, quotients_finite, measured = ampscale.unscale_check_and_measure(arrays, scale)
+        if library.name != "jax":
+            copies = [library.from_numpy(np.array(array)) for array in tree]
+            quotients, quotients_finite, measured = ampscale.unscale_check_and_measure(copies, scale, out=copies)
+            assert quotients is copies
+        assert library.to_numpy(measured).tolist() == expected.tolist()
+        assert same(library.to_numpy([finite, unscaled]), library.to_numpy([quotients_finite, quotients])), scale
 
 
 @pytest.mark.clause("STATISTICS-histogram")

@@ -107,13 +107,8 @@ def clip_scaled_values(_step, params, _scaler):
 @pytest.mark.parametrize(
     "options",
     [
-        {},
-        {"growth_interval": 10, "steps": 150},
-        {"clip": 1.0},
-        {"init_scale": 2.0**30},
-        {"measure_every": 1},
-        {"init_scale": 1.0, "measure_every": 1},
-        {"gradients": average_over_8_ranks},
+        {}, {"growth_interval": 10, "steps": 150}, {"clip": 1.0}, {"init_scale": 2.0**30}, {"measure_every": 1},
+        {"init_scale": 1.0, "measure_every": 1}, {"gradients": average_over_8_ranks},
         {"gradients": average_over_8_ranks, "init_scale": 8.0},
         {"gradients": divide_by_tokens, "loss_factor": 300.0, "init_scale": 64.0},
         {"gradients": clip_to_scaled_limit, "init_scale": 2.0**12},

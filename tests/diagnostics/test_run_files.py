@@ -139,7 +139,7 @@ def test_histograms_have_gradient_and_exponent_of_each_bin():
         (PLAIN % 1 + "," + PLAIN % 2, "Extra data"),
     ],
 )
-@pytest.mark.parametrize("before", [1, 3000])
+@pytest.mark.parametrize("before", [1, 30])
 def test_invalid_line_is_named_by_its_number(line, message, before):
     """Line 1 is the header."""
     text = "".join(PLAIN % step + "\n" for step in range(before)) + line + "\n" + PLAIN % 9 + "\n"

@@ -46,13 +46,10 @@ def fairseq(init_scale, scale_window, tolerant=False):
 def deepspeed(consecutive):
     minimums = [{"min_scale": 10.0}, {"min_scale": 10.0, "hysteresis": 3, "raise_at_min_scale": False}]
     return Published(
-        loops_deepspeed.DynamicLossScaler,
-        (2**16, 1000, 2, 1, True),
-        "init_scale growth_interval hysteresis min_scale raise_at_min_scale",
-        fixed=(consecutive,),
-        starts=(TOP64, 4.0, 3.0),
-        more=(*minimums, {"hysteresis": 1, "min_scale": 16.0}),
-    )
+        loops_deepspeed.DynamicLossScaler, (2**16, 1000, 2, 1, True),
+        "init_scale growth_interval hysteresis min_scale raise_at_min_scale", fixed=(consecutive,),
+        starts=(TOP64, 4.0, 3.0), more=(*minimums, {"hysteresis": 1, "min_scale": 16.0}),
+    )  # fmt: skip
 
 
 PUBLISHED = {
@@ -93,10 +90,7 @@ PUBLISHED = {
     "deepspeed": deepspeed(consecutive=False),
     "deepspeed_consecutive": deepspeed(consecutive=True),
     "deepspeed_fp16_optimizer": Published(
-        loops_deepspeed.Fp16Optimizer,
-        (2**16, 1000, 1),
-        "init_scale growth_interval min_scale",
-        starts=(TOP64, 3.0),
+        loops_deepspeed.Fp16Optimizer, (2**16, 1000, 1), "init_scale growth_interval min_scale", starts=(TOP64, 3.0),
         more=({"min_scale": 10.0}, {"min_scale": 0.25, "init_scale": 1.0}),
     ),
     "megatron": Published(
@@ -134,17 +128,11 @@ PUBLISHED = {
         ),
     ),
     "jmp": Published(
-        loops_jax.JmpDynamicLossScale,
-        (REQUIRED, 2000, 2, 1),
-        "init_scale growth_interval growth_factor min_scale",
-        starts=(TOP32, 3.0),
-        more=({"min_scale": 10.1},),
+        loops_jax.JmpDynamicLossScale, (REQUIRED, 2000, 2, 1), "init_scale growth_interval growth_factor min_scale",
+        starts=(TOP32, 3.0), more=({"min_scale": 10.1},),
     ),
     "jmp_jit": Published(
-        loops_jax.JmpCompiled,
-        (REQUIRED, 2000, 2),
-        "init_scale growth_interval growth_factor",
-        starts=(TOP32, 3.0),
+        loops_jax.JmpCompiled, (REQUIRED, 2000, 2), "init_scale growth_interval growth_factor", starts=(TOP32, 3.0),
         factors=RECIPROCALS,
     ),
     "mpx": Published(
@@ -171,11 +159,8 @@ PUBLISHED = {
         loops_tensorflow.DynamicLossScale, (2**15, 2000, 2.0), "init_scale growth_interval growth_factor", starts=(TOP32, 3.0)
     ),
     "tensorflow_contrib": Published(
-        loops_tensorflow.ExponentialUpdateLossScaleManager,
-        (REQUIRED, REQUIRED, 2, 2, 0.8),
-        "init_scale growth_interval hysteresis growth_factor backoff_factor",
-        starts=(TOP32, 3.0),
-        factors=FACTORS,
+        loops_tensorflow.ExponentialUpdateLossScaleManager, (REQUIRED, REQUIRED, 2, 2, 0.8),
+        "init_scale growth_interval hysteresis growth_factor backoff_factor", starts=(TOP32, 3.0), factors=FACTORS,
     ),
     "onnxruntime": Published(
         loops_others.OnnxDynamicLossScaler,
@@ -186,19 +171,12 @@ PUBLISHED = {
     ),
     "oneflow": Published(loops_others.DynamicLossScaleSchedule, (2.0**16, 2.0, 2000), THREE_FIELDS, starts=(TOP32, 3.0)),
     "mxnet": Published(
-        loops_others.MxnetLossScaler,
-        (2.0**16, 2.0**24, 2000),
-        "init_scale max_scale growth_interval",
-        starts=(2.0**22, 1e7, BOTTOM64),
-        more=({"max_scale": 300.3}, {"init_scale": TOP64, "max_scale": 1.5e308}),
+        loops_others.MxnetLossScaler, (2.0**16, 2.0**24, 2000), "init_scale max_scale growth_interval",
+        starts=(2.0**22, 1e7, BOTTOM64), more=({"max_scale": 300.3}, {"init_scale": TOP64, "max_scale": 1.5e308}),
     ),
     "chainer": Published(
-        loops_others.ChainerLossScaling,
-        (1.0, 1000),
-        "init_scale growth_interval",
-        fixed=(65504,),
-        starts=(1.0, 2.0**14, 50000.0),
-        more=({"growth_interval": 1000}, {"growth_interval": 7, "init_scale": 1.0}),
+        loops_others.ChainerLossScaling, (1.0, 1000), "init_scale growth_interval", fixed=(65504,),
+        starts=(1.0, 2.0**14, 50000.0), more=({"growth_interval": 1000}, {"growth_interval": 7, "init_scale": 1.0}),
     ),
     "static": Published(loops_others.Static, (REQUIRED,), "init_scale"),
-}
+}  # fmt: skip

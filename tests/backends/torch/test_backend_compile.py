@@ -89,15 +89,9 @@ def compiled_and_eager(step, state, compiler):
 def test_update_compiles_into_one_graph():
     """States are equal although no factor is a power of two: the compiler fuses nothing and uses no reciprocal."""
     rule = ampscale.LossScaleRule(
-        growth_factor=1.1,
-        backoff_factor=1 / 1.1,
-        growth_interval=1,
-        hysteresis=2,
-        divide_on_backoff=True,
-        float64_factor=True,
-        max_scale=2.0**17,
-        min_scale=2.0**15,
-    )
+        growth_factor=1.1, backoff_factor=1 / 1.1, growth_interval=1, hysteresis=2, divide_on_backoff=True,
+        float64_factor=True, max_scale=2.0**17, min_scale=2.0**15,
+    )  # fmt: skip
     update, state = compiled(rule.update, "inductor"), rule.init(like=torch.ones(1))
     for finite in (True, True, False, False, True, False, False, True, True):
         expected = rule.update(state, torch.tensor(finite))

@@ -22,13 +22,8 @@ REAL = {
     ),
     "paddle": (
         {
-            "scale": np.array([32768.0], np.float32),
-            "incr_ratio": 2.0,
-            "decr_ratio": 0.5,
-            "incr_every_n_steps": 1000,
-            "decr_every_n_nan_or_inf": 2,
-            "incr_count": 0,
-            "decr_count": 1,
+            "scale": np.array([32768.0], np.float32), "incr_ratio": 2.0, "decr_ratio": 0.5,
+            "incr_every_n_steps": 1000, "decr_every_n_nan_or_inf": 2, "incr_count": 0, "decr_count": 1,
             "use_dynamic_loss_scaling": True,
         },
         (32768.0, 0, 1),
@@ -46,39 +41,24 @@ REAL = {
     "megatron": ({"scale": torch.tensor([2.0**32]), "growth_tracker": 3, "hysteresis_tracker": 1}, (2.0**32, 3, 1)),
     "deepspeed": (
         {
-            "cur_scale": 2.0**15,
-            "dynamic": True,
-            "cur_iter": 3210,
-            "last_overflow_iter": 9,
-            "scale_factor": 2.0,
-            "scale_window": 1000,
-            "min_scale": 1,
-            "delayed_shift": 2,
-            "cur_hysteresis": 1,
-            "consecutive_hysteresis": False,
-            "raise_error_at_min_scale": True,
-            "dtype": torch.half,
+            "cur_scale": 2.0**15, "dynamic": True, "cur_iter": 3210, "last_overflow_iter": 9, "scale_factor": 2.0,
+            "scale_window": 1000, "min_scale": 1, "delayed_shift": 2, "cur_hysteresis": 1,
+            "consecutive_hysteresis": False, "raise_error_at_min_scale": True, "dtype": torch.half,
         },
         (2.0**15, 199, 1),
     ),
     "deepspeed_fp16_optimizer": (
         {
-            "dynamic_loss_scale": True,
-            "cur_scale": 2.0**31,
-            "cur_iter": 10,
-            "last_overflow_iter": 9,
-            "scale_factor": 2.0,
-            "scale_window": 1000,
-            "optimizer_state_dict": {"state": {}},
-            "fp32_groups_flat": [torch.ones(3)],
-            "clip_grad": 0.0,
+            "dynamic_loss_scale": True, "cur_scale": 2.0**31, "cur_iter": 10, "last_overflow_iter": 9,
+            "scale_factor": 2.0, "scale_window": 1000, "optimizer_state_dict": {"state": {}},
+            "fp32_groups_flat": [torch.ones(3)], "clip_grad": 0.0,
         },
         (2.0**31, -1, 0),
     ),
     "keras": ({"step_counter": np.array(12), "dynamic_scale": np.array(32768.0, np.float32)}, (32768.0, 12, 0)),
     "flax": ({"fin_steps": np.array(2000, np.int32), "scale": np.array(65536.0, np.float32)}, (65536.0, 2000, 0)),
     "jmp": ({"loss_scale": torch.tensor(32768.0), "counter": torch.tensor(4, dtype=torch.int32)}, (32768.0, 4, 0)),
-}
+}  # fmt: skip
 FIN_STEPS = {"fin_steps": 4, "scale": 8.0}
 CELL = {"scale_sense": 8.0, "current_iterator_step": 1, "last_overflow_iterator_step": 0}
 
