@@ -72,24 +72,24 @@ class _Search:
 
     def __init__(self, template: Template, adapter: Adapter, seed: int, seconds: float) -> None:
         self.template, self.adapter, self.seed, self.seconds = template, adapter, seed, seconds
-        self.results: list[tuple[Result, DrawnCase]] = []
+        self.passed, self.duration = 0, 0.0
+        self.last: Result | None = None
+        self.failure: tuple[Result, DrawnCase] | None = None  # the last one; other cases are not kept, since they can be large
 
     def result(self, examples: int) -> Result:
         """Run the generated cases and return one result for all of them."""
         flaky = self._search(examples)
-        last, case = self.results[-1]
-        duration = sum(result.seconds for result, _ in self.results)
-        failures = [(result, case) for result, case in self.results if result.verdict not in (Verdict.PASS, Verdict.UNSUPPORTED)]
-        if not failures:
-            passed = sum(result.verdict is Verdict.PASS for result, _ in self.results)
-            summary = replace(last, verdict=Verdict.PASS, message=f"{passed} cases with seed {self.seed}") if passed else last
-            return replace(summary, calls=(), trajectory=None, seconds=duration)
-        last, case = failures[-1]
+        if self.failure is None:
+            assert self.last is not None
+            message = f"{self.passed} cases with seed {self.seed}"
+            summary = replace(self.last, verdict=Verdict.PASS, message=message) if self.passed else self.last
+            return replace(summary, calls=(), trajectory=None, seconds=self.duration)
+        last, case = self.failure
         message = f"{last.message}{flaky}\nseed {self.seed}"
         if case.inputs and case.chapter in VECTORS:  # a single trace or tree
             message += f"; as a test vector for spec/vectors/{case.chapter}.json:\n"
             message += vector(f"{self.template.id}-{self.seed}", case, last)
-        return replace(last, message=message, seconds=duration)
+        return replace(last, message=message, seconds=self.duration)
 
     def _search(self, examples: int) -> str:
         """Generate and shrink cases. Return a note if the same case gave different results."""
@@ -125,12 +125,15 @@ class _Search:
         return ""
 
     def _run(self, generated: DrawnCase) -> None:
-        if self.results and self.results[-1][0].verdict in (Verdict.TIMEOUT, Verdict.CRASH, Verdict.PROTOCOL_ERROR):
+        if self.last is not None and self.last.verdict in (Verdict.TIMEOUT, Verdict.CRASH, Verdict.PROTOCOL_ERROR):
             return  # do not shrink these: each attempt could take the full time limit again
         template = self.template
         catches = "random case: a combination that no other case checks"
         case = Case(template.id, template.clause, template.level, catches, generated.run, template.needs)
-        result = run(case, self.adapter, self.seconds)
-        self.results.append((result, generated))
+        self.last = result = run(case, self.adapter, self.seconds)
+        self.duration += result.seconds
+        self.passed += result.verdict is Verdict.PASS
+        if result.verdict not in (Verdict.PASS, Verdict.UNSUPPORTED):
+            self.failure = result, generated
         if result.verdict in (Verdict.FAIL, Verdict.ERROR):
             raise _FoundError
