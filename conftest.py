@@ -11,8 +11,8 @@ import pytest
 ROOT = Path(__file__).parent
 LIBRARIES = os.environ.get("AMPSCALE_TEST_LIBRARIES", "numpy torch jax").split()
 MEMORY = 2 << 30  # bytes of physical memory for each worker, which uses less than half of it
-LARGE = 700 << 20  # bytes; a larger process drops compiled programs
-GROWTH = 60 << 20  # bytes that a process must have grown by since it last dropped them
+LARGE = 600 << 20  # bytes; a larger process drops compiled programs
+GROWTH = 40 << 20  # bytes that a process must have grown by since it last dropped them
 
 # Workers, runs and the processes that tests start share the programs that JAX compiles.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".pytest_cache" / "jax"))

@@ -180,6 +180,7 @@ def test_hostile_files_are_rejected_within_a_second(tmp_path):
     assert read_file(tmp_path / "stored.pt")["scale"].shape == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_line_of_many_log_patterns_takes_linear_time(pattern):
     """20,000 patterns in one line take at most ten times as long as in separate lines."""
@@ -193,6 +194,7 @@ def test_line_of_many_log_patterns_takes_linear_time(pattern):
     assert seconds(pattern * REPEATS) < 10 * seconds((pattern + "\n") * REPEATS) + 0.5
 
 
+@pytest.mark.slow
 def test_run_of_the_most_steps_is_read():
     """The limit itself is allowed."""
     for name in ("paddle", "lightning"):

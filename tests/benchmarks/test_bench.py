@@ -149,6 +149,7 @@ def test_host_reads_and_launches_are_counted(quick_report):
     assert all(value > 0 for cells in launches for value in cells if value is not None)
 
 
+@pytest.mark.slow
 def test_quick_run_measures_only_the_selected_rows(tmp_path, capsys):
     """Each row has a line on the terminal, and no target is evaluated."""
     path = tmp_path / "quick.json"

@@ -114,6 +114,7 @@ def test_contenders_detect_non_finite_values(section, monkeypatch):
                 assert bool(finite) == (bad is None), (contender.name, bad)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("operation", "dtype"), [*zip(ours.OPERATIONS, cycle(DTYPES), strict=False)])
 def test_jax_contenders_compute_the_same_results(operation, dtype, monkeypatch):
     """The contenders are ampscale (eager and jitted), jax.numpy, and if they are installed, jmp and flax."""
@@ -140,6 +141,7 @@ def test_without_numba_leaves_out_the_kernels():
     assert fused.kernel_choice_host is before
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="needs an x86-64 processor")
 def test_avx2_kernels_use_no_wider_vectors(tmp_path):
     """The machine code uses registers of 256 bits (ymm) and none of 512 (zmm)."""

@@ -109,6 +109,7 @@ def boxes(artists, canvas):
     return [artist.get_window_extent(canvas.get_renderer()).extents for artist in artists]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rules", "repeats"), [(1, 1), (2, 10), (12, 1), (26, 10)])
 def test_texts_neither_overlap_nor_leave_the_picture(rules, repeats):
     """The title is above the marked steps, and the legend is below the axes."""

@@ -170,6 +170,7 @@ def output_of(code, **environment):
     return completed.stdout.strip()
 
 
+@pytest.mark.slow
 @needs_numba
 def test_processors_without_float16_conversions_use_numpy_for_float16():
     """Without this choice, a compiled conversion would crash the process. The kernels still process float32."""
@@ -177,6 +178,7 @@ def test_processors_without_float16_conversions_use_numpy_for_float16():
     assert output_of(code, NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="", AMPSCALE_KERNELS="numba") == "False True True"
 
 
+@pytest.mark.slow
 @needs_numba
 def test_kernels_are_compiled_if_no_folder_can_be_written():
     """Without a writable folder, numba caches nothing on disk."""

@@ -138,6 +138,7 @@ def long_observations(rule, random, wrong, steps=80):
     return Observed(seen, flags.astype(np.int8))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_follow_finds_the_first_contradiction_of_long_observations(name):
     """Runs have 80 steps, and growth intervals above one have nine. `first_contradiction` updates all possible states."""
