@@ -16,7 +16,8 @@ from ampscale.cli.app import main
 
 ROOT = Path(__file__).parent.parent
 DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-PAGES = [*DOCS, ROOT / "CONTRIBUTING.md", ROOT / "conformance" / "README.md"]
+FURTHER = ("CONTRIBUTING", "CHANGELOG", "GOVERNANCE", "SECURITY", "changes/README", "conformance/README")
+PAGES = [*DOCS, *(ROOT / f"{name}.md" for name in FURTHER)]
 CODE = re.compile(r"^```(pycon|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CONSOLE = re.compile(r"```console\n\$ ampscale (.+)\n((?:(?!```).*\n)*)```")
 # docs/api.md shows signatures; its examples run as the docstrings' doctests.

@@ -1,91 +1,25 @@
-"""Tests of the result files and the command line of benchmarks/bench.py."""
+"""Tests of the result files of benchmarks/bench.py."""
 
 import json
+import math
 import sys
 from unittest import mock
 
 import bench
 import document
-import jsonschema
 import pytest
 import sections
 import targets
 
-
-def record(required, **optional):
-    """Return the schema of an object with required and optional members, and no others."""
-    return {"type": "object", "properties": required | optional, "required": [*required], "additionalProperties": False}
-
-
-def members(*names):
-    """Return the schema of an object that has at least these members."""
-    return {"type": "object", "required": [*names]}
-
-
-def list_of(items, **limits):
-    """Return the schema of an array."""
-    return {"type": "array", "items": items, **limits}
-
-
-NUMBER, POSITIVE = {"type": "number"}, {"type": "number", "exclusiveMinimum": 0}
-NAME = {"type": "string", "minLength": 1}
-CONTENDER = {"name": NAME, "kind": {"enum": ["ours", "other", "baseline"]}}
-QUARTILES = list_of(POSITIVE, minItems=2, maxItems=2)
-RATIO = record({"ratio": POSITIVE, "quartiles": QUARTILES})
-TIMED = record(
-    {**CONTENDER, "median": POSITIVE, "quartiles": QUARTILES, "samples": {"type": "integer", "minimum": 1}},
-    over_baseline=RATIO,
-    over={"type": "object", "additionalProperties": RATIO},
-)
-ABSENT = record({"name": NAME, "absent": NAME})
-POINTS = list_of(list_of(NUMBER, minItems=2, maxItems=2), minItems=3)
-VALUE = record({**CONTENDER, "value": NUMBER}, error={"type": "number", "minimum": 0}, by=NAME, points=POINTS)
-
-
-def cells_of(kind):
-    """Return the schema of a row's cells: each cell has the schema *kind*, or is absent."""
-    return {"properties": {"cells": list_of({"anyOf": [kind, ABSENT]}, minItems=1)}}
-
-
-SCHEMA = record(
-    {
-        "version": {"const": bench.VERSION},
-        "date": {"type": "string", "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00$"},
-        "seconds": {"type": "integer"},
-        "quick": {"type": "boolean"},
-        "all": {"type": "boolean"},
-        "load": list_of({"type": ["number", "null"]}, minItems=2, maxItems=2),
-        "machine": members("cpu", "cores", "caches", "memory_gib", "system"),
-        "versions": {"type": "object", "additionalProperties": members("python", "numpy")},
-        "failures": {"type": "array", "maxItems": 0},
-        "targets": list_of(members("row", "at_most", "measured", "verdict", "reason")),
-        "rows": list_of(
-            {
-                **members("id", "section", "label", "shape", "dtype", "unit", "cells"),
-                "properties": {"unit": {"enum": ["s", "B", "count", ""]}},
-                "if": {"properties": {"unit": {"const": "s"}}},
-                "then": cells_of(TIMED),
-                "else": cells_of(VALUE),
-            }
-        ),
-    }
-)
-
-
 NEWEST = max(json.loads(path.read_text("utf-8"))["date"] for path in document.result_files())
-
-
-def run(*options):
-    """Run the program, and return its exit status."""
-    with mock.patch.object(sys, "argv", ["bench.py", *options]):
-        return bench.main()
 
 
 @pytest.fixture(scope="module")
 def quick_report(tmp_path_factory):
     """Return the report of a quick run of all rows."""
     path = tmp_path_factory.mktemp("bench") / "quick.json"
-    assert run("--quick", "--all", "--json", str(path)) == 0
+    with mock.patch.object(sys, "argv", ["bench.py", "--quick", "--all", "--json", str(path)]):
+        assert bench.main() == 0
     return json.loads(path.read_text("utf-8"))
 
 
@@ -97,9 +31,27 @@ def report(request):
     return json.loads(request.param.read_text("utf-8")) if request.param else request.getfixturevalue("quick_report")
 
 
-def test_report_matches_the_schema(report):
-    """Each cell has a time with quartiles and positive ratios, a value, or a reason for its absence."""
-    jsonschema.validate(report, SCHEMA)
+def test_report_describes_only_the_run_and_its_machine(report):
+    """No section failed. A member with the name of the host or a path would be a further one."""
+    figures = {"version", "date", "seconds", "quick", "all", "load", "versions", "failures", "targets", "rows"}
+    assert set(report) == figures | {"machine"}
+    assert set(report["machine"]) == {"cpu", "cores", "caches", "memory_gib", "system"}
+    assert (report["version"], report["failures"]) == (bench.VERSION, [])
+
+
+def test_each_cell_has_figures_or_a_reason_for_its_absence(report):
+    """Times and ratios are positive and have quartiles; exponents of growth may be negative."""
+    for row in report["rows"]:
+        for cell in row["cells"]:
+            if "absent" in cell:
+                assert cell["absent"], row["id"]
+            elif row["unit"] == "s":
+                low, high = cell["quartiles"]
+                assert 0 < low <= cell["median"] <= high, row["id"]
+                ratios = [*cell.get("over", {}).values(), cell.get("over_baseline")]
+                assert all(min(over["ratio"], *over["quartiles"]) > 0 for over in ratios if over), row["id"]
+            else:
+                assert math.isfinite(cell["value"]), row["id"]
 
 
 def test_report_has_each_row_once(report):
@@ -147,29 +99,3 @@ def test_host_reads_and_launches_are_counted(quick_report):
     assert values["host-reads/jax"]["ampscale, jitted"] == 0
     launches = [cells.values() for name, cells in values.items() if name.startswith("launches")]
     assert all(value > 0 for cells in launches for value in cells if value is not None)
-
-
-@pytest.mark.slow
-def test_quick_run_measures_only_the_selected_rows(tmp_path, capsys):
-    """Each row has a line on the terminal, and no target is evaluated."""
-    path = tmp_path / "quick.json"
-    assert run("--quick", "--json", str(path), "--only", "/global_norm/float32/gpt2") == 0
-    report, printed = json.loads(path.read_text("utf-8")), capsys.readouterr().out
-    jsonschema.validate(report, SCHEMA)
-    assert [row["id"] for row in report["rows"]] == [f"{library}/global_norm/float32/gpt2" for library in ("numpy", "torch")]
-    assert report["quick"]
-    assert report["targets"] == []
-    lines = [line for line in printed.splitlines() if line and line[0].isalpha()]
-    assert len(lines) >= len(report["rows"])
-    assert max(map(len, printed.splitlines())) <= 130
-
-
-def test_rows_are_selected_by_pattern(capsys):
-    """`--only` matches a part of the id, and accepts wildcards. Without it, the rows that have targets are selected."""
-    assert run("--list") == 0
-    assert set(capsys.readouterr().out.split()) == {
-        spec.id for spec in sections.all_specs() if targets.compared_contenders(spec.id)
-    }
-    for pattern, count in {"jax/unscale+check/*/gpt2": 3, "growth/": 2, "nothing": 0}.items():
-        assert run("--list", "--only", pattern) == 0
-        assert len(capsys.readouterr().out.split()) == count, pattern

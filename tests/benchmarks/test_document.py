@@ -37,31 +37,12 @@ def test_verdicts_of_the_file_are_current(report):
     assert [row["at_most"] for row in report["targets"]] == pytest.approx([row["at_most"] for row in evaluated])
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_file_has_a_line_for_each_row(path):
-    """Line-based tools can compare two runs."""
-    text = path.read_text("utf-8")
-    report = json.loads(text)
-    assert document.text_of(report) == text
-    lines = [line for line in text.splitlines() if line.startswith("  ")]
-    assert [json.loads(line.rstrip(",")) for line in lines] == [*report["targets"], *report["rows"]]
-
-
 @each_report
 def test_page_shows_each_row(report):
     """A row is identified by its label, dtype and shape, in the section of its processor."""
     (section,) = [part for part in TEXT.split("\n## ") if part.startswith(document.title(report) + "\n")]
     for row in report["rows"]:
         assert f"| {row['label']} | {row['dtype']} | {row['shape']} |" in section, row["id"]
-
-
-def test_readme_quotes_a_file():
-    """The README names the processor, and quotes the time of one row, its ratio to a multiplication and the number of rows."""
-    (row,) = [row for row in REPORTS[0]["rows"] if row["id"] == "numpy/unscale+check/float32/100x1M"]
-    ours, text = row["cells"][0], " ".join(README.read_text("utf-8").split())
-    assert f"On one core ({document.title(REPORTS[0])}) with numba, unscaling" in text
-    assert f"{ours['median'] * 1e3:.3g} ms, {ours['over_baseline']['ratio']:.2f} times an in-place multiplication" in text
-    assert f"lists all {len(REPORTS[0]['rows'])} measurements" in text
 
 
 def test_page_shows_the_files_of_several_machines():
@@ -74,9 +55,3 @@ def test_page_shows_the_files_of_several_machines():
     assert f"\n## {document.title(REPORTS[0])}\n" in first
     assert "77.77 ±" in second
     assert "77.77 ±" not in first
-
-
-def test_page_without_a_generated_part_raises_a_value_error():
-    """Two comments enclose the generated part, and both must be present."""
-    with pytest.raises(ValueError, match="one generated part"):
-        document.with_part(TEXT.replace("<!-- end -->", ""), document.GENERATED[PAGE], "")

@@ -73,17 +73,6 @@ def test_number_of_samples_has_a_minimum(clock):
     assert [len(times) for times in in_turn(contenders, seconds=0.001, thorough={"slow"})] == [7, 7, 7]
 
 
-def test_number_of_samples_has_a_maximum(clock):
-    """More time does not lead to more samples."""
-    (times,) = in_turn([Contender("a", clock.takes(0.001))], seconds=100.0)
-    assert len(times) == measure.MOST
-
-
-def test_quick_run_calls_each_contender_once(clock):
-    """A quick run passes None for the duration."""
-    assert in_turn([Contender("a", clock.takes(1.0)), Contender("b", clock.takes(2.0))], seconds=None) == [{0: 1.0}, {0: 2.0}]
-
-
 def test_spread_of_a_ratio_ignores_slow_rounds():
     """A disturbance of a round slows both contenders and does not change their ratio."""
     result = ratio({0: 2.0, 1: 20.0, 2: 2.2}, {0: 1.0, 1: 10.0, 2: 1.1})

@@ -5,7 +5,6 @@ import math
 import sys
 
 import array_api_compat.numpy
-import machine
 import numpy as np
 import pytest
 from rows import counts as count_rows
@@ -25,15 +24,6 @@ def test_fit_returns_the_exponent_and_its_standard_error():
     assert exponent == pytest.approx(0.97)
     residuals = [y - (0.07 + 0.97 * x) for x, y in ((0, 0.1), (1, 0.9), (2, 2.2), (3, 2.9))]
     assert error == pytest.approx(math.sqrt(sum(r * r for r in residuals) / 2 / 5))
-
-
-@pytest.mark.parametrize(
-    ("cpu", "slug"),
-    [("Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz", "intel-xeon-platinum-8481c"), ("AMD EPYC Processor", "amd-epyc")],
-)
-def test_slug_contains_the_processor_name(cpu, slug):
-    """Trademarks, frequencies and the word "processor" are left out."""
-    assert machine.slug(cpu) == slug
 
 
 @pytest.fixture

@@ -59,20 +59,6 @@ def test_links_of_clauses_to_cases_and_tests_lead_to_headings():
         assert marked <= set(re.findall(r"^## (.+)$", page, re.MULTILINE))
 
 
-def test_links_between_pages_become_those_of_the_site():
-    """Code and links to other sites stay as they are."""
-    text = "[a](../spec/README.md#authority) [b](torch.md) [c](https://x.org)\n```sh\n[d](../x.md)\n```\n"
-    changed = "[a](spec/index.md#authority) [b](torch.md) [c](https://x.org)\n```sh\n[d](../x.md)\n```\n"
-    assert layout.with_site_links("docs/faq.md", text) == changed
-
-
-def test_clauses_in_prose_become_links():
-    """Ids in headings, code and links stay as they are."""
-    text = "# SCALING-scale\n\nsee SCALING-scale, `SCALING-scale` and NO-clause"
-    linked = "# SCALING-scale\n\nsee [SCALING-scale](spec/10-scaling.md#scaling-scale--must), `SCALING-scale` and NO-clause"
-    assert website_clauses.with_clause_links("faq.md", text) == linked
-
-
 @pytest.mark.parametrize(
     ("link", "leads"),
     [
