@@ -280,7 +280,7 @@ def test_backends_without_devices_cannot_be_chosen(make_backend):
     """An example is CuPy without a GPU. The driver may also raise an error."""
     register_backend(make_backend("stranded", devices=tuple))
     register_backend(make_backend("wrecked", devices=lambda: 1 // 0))
-    reasons = "'stranded': finds no device; .*'wrecked': failed: ZeroDivisionError: integer division"
+    reasons = "'stranded': finds no device; .*'wrecked': failed: ZeroDivisionError: .*division"
     for name in ("stranded", "wrecked"):
         with pytest.raises(ValueError, match=f"got '{name}'. Backends: .*; {reasons}"):
             use_backend(name)
