@@ -14,7 +14,7 @@ MEMORY = 2 << 30  # bytes of physical memory for each worker, which uses less th
 LARGE = 600 << 20  # bytes; a larger process drops compiled programs
 GROWTH = 40 << 20  # bytes that a process must have grown by since it last dropped them
 
-# Workers, runs and the processes that tests start share the programs that JAX compiles. Python 3.14 compresses them otherwise.
+# Workers, runs and the processes that tests start share the programs that JAX compiles, in a format of each Python version.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".pytest_cache" / f"jax-3.{sys.version_info.minor}"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
