@@ -3,6 +3,7 @@
 import importlib
 import inspect
 from collections.abc import Iterator
+from enum import EnumType
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -63,8 +64,8 @@ def _methods(cls: type) -> Iterator[tuple[str, Any]]:
 
 
 def _signature(value: Any) -> str:
-    """Return the parameters without types, which the docstring states; nothing for a property."""
-    if isinstance(value, property):
+    """Return the parameters without types, which the docstring states; nothing for a property and an enumeration."""
+    if isinstance(value, property | EnumType):
         return ""
     signature = inspect.signature(value.__func__ if isinstance(value, classmethod) else value)
     empty = inspect.Parameter.empty
