@@ -97,9 +97,8 @@ def test_file_is_followed_until_control_c(tmp_path):
     path, (terminal, stream) = tmp_path / "run.jsonl", pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "200"}
     command = [sys.executable, "-m", "ampscale", "watch", str(path)]
-    old_handler = signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # tests in the background ignore it, and so would watch
+    # A shell's background processes ignore SIGINT, and so would the command.
+    old_handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(command, stdin=stream, stdout=stream, stderr=stream, env=environment)
     signal.signal(signal.SIGINT, old_handler)
     try:

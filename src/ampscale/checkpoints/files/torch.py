@@ -52,7 +52,7 @@ def _pickles(file: BinaryIO) -> tuple[bool, bytes]:
         pickles = [entry for entry in entries if entry.filename.endswith(".pkl")]
         size = sum(entry.file_size for entry in pickles)
         if size > LONGEST_PICKLE:
-            raise ValueError(f"the pickles of the archive must have together at most {LONGEST_PICKLE} bytes, got {size}")
+            raise ValueError(f"all pickles of the archive together must have at most {LONGEST_PICKLE} bytes, got {size}")
         return True, b"".join(map(archive.read, pickles))
     except (BadZipFile, RuntimeError, OSError, EOFError) as problem:  # also raised for encrypted or truncated entries
         raise ValueError(f"the archive must be a zip file: {cut(str(problem), 200)}") from problem
