@@ -38,6 +38,7 @@ def main():
     if MICRO_BATCHES % dist.get_world_size():
         parser.error(f"1, 2 or 4 ranks are required, got {dist.get_world_size()}")
     train(options)
+    dist.barrier()  # gloo's threads may still release tensors of the last collective, and abort if the process ends meanwhile
     dist.destroy_process_group()
 
 
