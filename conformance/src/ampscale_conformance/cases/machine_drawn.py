@@ -1,6 +1,5 @@
 """Drawn traces and walks: scalers with drawn constants take drawn steps, in turns, and are saved and loaded in between."""
 
-import copy
 from collections.abc import Sequence
 from functools import partial
 from math import frexp, inf
@@ -166,7 +165,7 @@ def _load_with_smaller_count(subject: Subject, finite: str, *rules: LossScaleRul
         handle = subject.call("load", rules[1], subject.call("save", run.handle))
     except Raised:  # a state of another rule may be rejected
         return
-    machines = [copy.deepcopy(run.oracle) for _ in rules]
+    machines = [run.oracle.copy() for _ in rules]
     for machine, rule in zip(machines, rules, strict=True):
         machine.rule = rule
     for sign in 3 * finite:

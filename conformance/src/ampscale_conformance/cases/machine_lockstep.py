@@ -95,7 +95,7 @@ class LockstepRun:
         point, scale = self.oracle.point, self.subject.read_scale(self.handle)
         self._record(scale)
         because = f" ({', '.join(point.clauses)})" if point.clauses else ""
-        equal = rounded(scale, self.rule.dtype) == point.scale
+        equal = scale == point.scale or rounded(scale, self.rule.dtype) == point.scale
         self.subject.expect(equal, f"{after}: expected scale {point.scale!r}{because}, got {scale!r}")
         return self
 
@@ -106,14 +106,13 @@ class LockstepRun:
     def with_handle(self, handle: Any) -> "LockstepRun":
         """Return a lockstep run that continues from here with the scaler of this handle."""
         other = copy.copy(self)
-        other.handle, other.oracle, other.expected = handle, copy.deepcopy(self.oracle), [*self.expected]
+        other.handle, other.oracle, other.expected = handle, self.oracle.copy(), [*self.expected]
         return other
 
     def _record(self, scale: float) -> None:
         """Record the scale in the trajectory, if the scale was read after every step so far."""
-        earlier = self.scales[: len(self.finite)]
-        if len(earlier) == len(self.finite):
-            self.scales = [*earlier, scale]
+        if len(self.scales) >= len(self.finite):
+            self.scales = [*self.scales[: len(self.finite)], scale]
             self.subject.trajectory = Trajectory(self.finite, self.expected, self.scales)
 
 

@@ -3,6 +3,7 @@
 import sys
 import warnings
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -31,7 +32,7 @@ def from_bits(bits: Bits, library: str) -> Any:
 def to_bits(array: Any) -> Bits:
     """Return the bits of a NumPy scalar or of an array of any known library; raise a TypeError for anything else."""
     host = _as_numpy(array)
-    name = str(host.dtype)
+    name = _name(host.dtype)
     if name not in DIGITS:
         raise TypeError(f"expected an array with a dtype of {list(DIGITS)}, got dtype {name}")
     parts = 2 if host.dtype.kind == "c" else 1
@@ -40,6 +41,9 @@ def to_bits(array: Any) -> Bits:
         width = 2 * DIGITS[name]
         patterns = [real << width | imaginary for real, imaginary in zip(patterns[::2], patterns[1::2], strict=True)]
     return Bits(name, host.shape, tuple(patterns))
+
+
+_name = cache(str)  # NumPy composes the name of a dtype anew each time
 
 
 def is_array(value: Any) -> bool:

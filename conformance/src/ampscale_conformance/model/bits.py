@@ -44,8 +44,8 @@ class Bits:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object that represents the array in spec/vectors."""
-        digits = DIGITS[self.dtype]
-        return {"dtype": self.dtype, "shape": list(self.shape), "bits": [f"{pattern:0{digits}x}" for pattern in self.bits]}
+        hex_of = f"%0{DIGITS[self.dtype]}x".__mod__
+        return {"dtype": self.dtype, "shape": list(self.shape), "bits": list(map(hex_of, self.bits))}
 
     @classmethod
     def from_json(cls, encoded: Mapping[str, Any]) -> "Bits":

@@ -139,12 +139,9 @@ class Subject:
         float16 and the capability "float16" is not claimed; and Raised for any other Exception.
         """
         takes, gives, _ = METHODS[method]
-        trees = [value for kind, value in zip(takes, arguments, strict=False) if kind in ("tree", "arrays") and method != "scale"]
-        if "float16" not in self.info.capabilities and "float16" in map(dtype_name, arrays(trees)):
-            raise Unsupported("does not claim float16")
-        passed = [*arguments, options] if options else list(arguments)
-        kinds = zip(takes, passed, strict=False) if self.records else ()
-        recorded = [self._record(kind, value) for kind, value in kinds]
+        self._check_float16(method, arguments)
+        passed = (*arguments, options) if options else arguments
+        recorded = [self._record(kind, value) for kind, value in zip(takes, passed, strict=False)] if self.records else []
         try:
             function = getattr(self.adapter, method, None)
             if not callable(function):
@@ -156,6 +153,13 @@ class Subject:
             _raise_outcome(error, method)
         self._append(Call(self._prefix + method, recorded, self._record(gives, result) if self.records else None))
         return result
+
+    def _check_float16(self, method: str, arguments: tuple[Any, ...]) -> None:
+        if "float16" in self.info.capabilities or method == "scale":
+            return
+        trees = [value for kind, value in zip(METHODS[method].takes, arguments, strict=False) if kind in ("tree", "arrays")]
+        if "float16" in map(dtype_name, arrays(trees)):
+            raise Unsupported("does not claim float16")
 
     def _append(self, call: Call) -> None:
         if self.records:

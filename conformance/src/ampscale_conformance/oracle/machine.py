@@ -1,5 +1,6 @@
 """State machine of spec/30-machine.md in integers and exact products, with the clauses that determine each step."""
 
+import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -74,6 +75,12 @@ class Machine:
         self.reasons = Reasons(rule)
         self.point = Point(self.scale, False, ("MACHINE-state",))
         self._pending_clauses = self.point.clauses  # the clauses that determined `scale`
+
+    def copy(self) -> "Machine":
+        """Return a machine that continues from this point. The steps of one do not affect the other."""
+        other = copy.copy(self)
+        other.reasons = copy.copy(self.reasons)
+        return other
 
     def step(self, finite: bool) -> Point:
         """Take a step and return the new `point`. An error of the published scaler gives a stopped point and changes nothing."""

@@ -51,6 +51,9 @@ def compiled_by(library: str, function: Callable[..., Any]) -> Callable[..., Any
     return module.compile(function, fullgraph=True, backend=DYNAMO_BACKEND)  # type: ignore[no-any-return]
 
 
+threads = cache(ThreadPoolExecutor)  # one pool for each number of replicas: starting threads takes longer than a step
+
+
 class Core:
     """`LossScaleRule`, the array functions and `train_step` on the arrays of one library; *compiles* to compile all functions."""
 
@@ -74,10 +77,11 @@ class Core:
     def update(self, handle: Any, finite: bool) -> Any:
         """Update the state; raise an error if the published scaler does, which `LossScaleRule.update` does not."""
         rule, state = handle
-        if bool(rule.would_raise(state, finite)):
-            raise FloatingPointError("the published scaler raises an error in this step")
         with ampscale.use_backend(self.info.arrays) as xp:
-            return rule, self._ready(rule.update)(state, xp.asarray(finite))
+            new_state, raises = self._ready(rule.transition)(state, xp.asarray(finite))
+        if bool(raises):
+            raise FloatingPointError("the published scaler raises an error in this step")
+        return rule, new_state
 
     def read_scale(self, handle: Any) -> float:
         return float(handle[1].scale)
@@ -131,8 +135,7 @@ class Core:
             raise ValueError(f"finite must have one flag for each of the {len(handles)} handles, got {len(finite)}")
         barrier, slots = Barrier(len(handles), timeout=20), [None] * len(handles)
         replicas = [Replica(rank, barrier, slots) for rank in range(len(handles))]
-        with ThreadPoolExecutor(len(handles)) as pool:
-            return list(pool.map(self._stepped, handles, finite, replicas))
+        return list(threads(len(handles)).map(self._stepped, handles, finite, replicas))
 
     def step_on_arrays(self, handle: Any, tree: Any) -> tuple[Any, Any]:
         """Unscale, check and update without a host synchronization."""
