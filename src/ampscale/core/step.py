@@ -69,7 +69,7 @@ class ReferenceKernels:
 
 class StepStatus(IntEnum):
     """
-    Reason why a step was or was not applied: the values of `StepReport.status`.
+    Reason why a step was or was not applied: the values of `StepReport.status`, an array that `int` converts.
 
     Args:
         APPLIED: The gradients were finite and the parameters were updated.
