@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-pytest.importorskip("torch", reason="needs torch")
+for library in ("torch", "jax", "mpi4py"):
+    pytest.importorskip(library, reason=f"needs {library}")
 
 from api_page import PAGE, page
 
