@@ -12,7 +12,8 @@ import ampscale
 
 PAGE = Path(__file__).parent.parent / "docs" / "api.md"
 SUBMODULES = (
-    "mindspore", "mindformers", "paddle", "torch", "optimizers", "distributed", "presets", "simulation", "checkpoints", "diagnostics"
+    "mindspore", "mindformers", "paddle", "torch", "optimizers", "distributed",
+    "presets", "simulation", "checkpoints", "diagnostics",
 )  # fmt: skip
 HEAD = """# API
 

@@ -4,8 +4,9 @@ import re
 
 import pytest
 
-for library in ("torch", "jax", "mpi4py"):
-    pytest.importorskip(library, reason=f"needs {library}")
+pytest.importorskip("torch", reason="needs torch")
+pytest.importorskip("jax", reason="needs jax")
+pytest.importorskip("mpi4py", reason="needs mpi4py")
 
 from api_page import PAGE, page
 
