@@ -29,8 +29,10 @@ class Run:
         self.scaler = ampscale.GradScaler(init_loss_scaling=2.0**24, incr_every_n_steps=8, decr_every_n_nan_or_inf=1)
 
     def state_dict(self):
-        """Return the state of each part."""
-        return {name: part.state_dict() for name, part in vars(self).items()}
+        """Return the state of each part. The scale is a number, since `torch.load` rejects NumPy arrays by default."""
+        state = {name: part.state_dict() for name, part in vars(self).items()}
+        state["scaler"]["scale"] = self.scaler.get_loss_scaling()
+        return state
 
     def load_state_dict(self, state):
         """Restore the state of each part."""
@@ -72,7 +74,7 @@ def main():
 
     checkpoint.seek(0)
     resumed = Run(seed=2)
-    resumed.load_state_dict(torch.load(checkpoint, weights_only=False))
+    resumed.load_state_dict(torch.load(checkpoint, weights_only=True))
     for batch in batches[20:]:
         resumed.step(*batch, minimize=True)
     torch.testing.assert_close(resumed.state_dict(), run.state_dict(), rtol=0, atol=0)

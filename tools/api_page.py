@@ -11,7 +11,10 @@ from typing import Any
 import ampscale
 
 PAGE = Path(__file__).parent.parent / "docs" / "api.md"
-SUBMODULES = ("mindspore", "mindformers", "paddle", "torch", "optimizers", "presets", "simulation", "checkpoints", "diagnostics")
+SUBMODULES = (
+    "mindspore", "mindformers", "paddle", "torch", "optimizers", "distributed",
+    "presets", "simulation", "checkpoints", "diagnostics",
+)  # fmt: skip
 HEAD = """# API
 
 Public names by module, with their docstrings. `make api` writes this page, and a test compares it with the docstrings. Examples

@@ -57,12 +57,14 @@ class Network:
     `Parameter` for each array of `params`.
 
     Args:
-        loss_fn: ``loss_fn(params, *inputs) -> loss``, where the loss is one array. On NumPy, the function must be written with
-            `autograd.numpy` (``anp`` in the example), unless *vjp* is given.
+        loss_fn: ``loss_fn(params, *inputs) -> loss``, where the loss is one array. If it has several elements, a training step
+            minimizes their sum: return the mean. On NumPy, the function must be written with `autograd.numpy` (``anp`` in the
+            example), unless *vjp* is given.
         params: Floating-point arrays in nested tuples, lists, dicts and NamedTuples.
         vjp: ``vjp(params, *inputs) -> (loss, pullback)``, where ``pullback(seed)`` returns the gradients of ``seed * loss``
-            in the structure of *params*; the training step passes the loss scale as *seed*. By default, the array
-            library differentiates *loss_fn*; on NumPy, the autograd package does.
+            in the structure of *params*; the training step passes the loss scale as *seed*. Multiply the gradients by *seed*:
+            otherwise they are divided by a scale by which they have never been multiplied. By default, the array library
+            differentiates *loss_fn*; on NumPy, the autograd package does.
 
     Raises:
         TypeError: *loss_fn* or *vjp* is not callable, or *params* contains an object that is not an array.

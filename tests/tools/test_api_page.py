@@ -5,6 +5,8 @@ import re
 import pytest
 
 pytest.importorskip("torch", reason="needs torch")
+pytest.importorskip("jax", reason="needs jax")
+pytest.importorskip("mpi4py", reason="needs mpi4py")
 
 from api_page import PAGE, page
 
