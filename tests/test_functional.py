@@ -90,6 +90,8 @@ def test_invalid_leaf_raises():
         [(({"w": [one, np.ones(1, dtype)]},), {}, TypeError, integers.format(dtype)) for dtype in ("bool", "int8", "uint64")],
     )
     number = (OrderedDict(w=(one, 1.0)),), {}, TypeError, r"^tree\['w'\]\[1\] must be an array, .*, got float$"
+    unpack = r"^tree\[1\] .*, got bool; unpack the result of unscale_and_check: gradients, finite = ...$"
+    assert_rejected(SCALABLE, [((ampscale.unscale_and_check([one], 2.0),), {}, TypeError, unpack)])
     libraries = r"tree\['a'\] from numpy on cpu; tree\['b'\]\[0\] from array_api_strict on .*CPU_DEVICE"
     devices = r"tree\[0\] from array_api_strict on .*CPU_DEVICE.*; tree\[1\] from .*device1"
     mixed = ({"a": one, "b": [strict]},), {}, TypeError, libraries
@@ -101,7 +103,7 @@ def test_invalid_dtype_raises():
     """Only float32 and float64 are valid, and only without `out`."""
     tree = np.ones(1, DTYPES["bfloat16"])
     dtypes = ["float16", "bfloat16", "int32", "double", F32, np.zeros(2)]
-    wrong = r"^dtype must be 'float32', 'float64' or None, got "
+    wrong = r"^dtype must be a str, 'float32' or 'float64', or None, got "
     assert_rejected([ampscale.unscale, *WITH_OUT], [((tree, 2.0), {"dtype": dtype}, ValueError, wrong) for dtype in dtypes])
     both = {"out": [tree], "dtype": "float32"}
     assert_rejected(WITH_OUT, [(([tree], 2.0), both, ValueError, r"^dtype must be None if out is given")])
@@ -200,7 +202,10 @@ def test_invalid_argument_of_a_step_raises():
     assert unexpected(cases) == []
     model, optimizer, rule, _ = step_arguments()
     rows = [
-        (([1.0], optimizer, rule), {}, TypeError, r"^tree\[0\] must be an array"),
+        (([1.0], optimizer, rule), {}, TypeError, r"^params\[0\] must be an array"),
+        ((model, optimizer, rule), {}, TypeError, r"^params must be an array, .*, got Network; pass network.params$"),
+        ((type("M", (), {"named_parameters": 1})(), optimizer, rule), {}, TypeError, "; pass {name: value.detach.. for name, "),
+        (({"f": max}, optimizer, rule), {}, TypeError, r"got builtin_function_or_method; for equinox, pass eqx.filter"),
         ((model.params, max, rule), {}, TypeError, r"^optimizer must have the methods \['init', 'update'\], got"),
         ((model.params, optimizer, 2.0**16), {}, TypeError, r"^rule must be a LossScaleRule, got 65536.0"),
     ]

@@ -52,6 +52,12 @@ assert "paddle" in dir(ampscale)
 assert ampscale.frameworks.paddle.GradScaler is ampscale.GradScaler is ampscale.paddle.GradScaler
 for module in (ampscale, ampscale.frameworks):
     assert not hasattr(module, "tensorflow")
+import sys, pytest
+sys.modules["torch"] = None
+for module, name in ((ampscale, "torch"), (ampscale.distributed, "TorchDistributed")):
+    with pytest.raises(ModuleNotFoundError, match='^[a-zA-Z.]+ requires torch: pip install "ampscale.torch."$') as error:
+        getattr(module, name)
+    assert error.value.name == "torch"
 """
 
 

@@ -7,7 +7,7 @@ Spec: SCALING-scale-rejected, SCALING-mixed-rejected, OVERFLOW-in-place-checked.
 from typing import Any
 
 from .backends import Backend, get_backend, network_of
-from .core import step
+from .core import step, trees
 from .core.replicas import SINGLE_REPLICA, Communicator
 from .core.rule import LossScaleRule
 from .core.step import StepReport, TrainState
@@ -323,6 +323,7 @@ def init_train_state(params: Tree, optimizer: Any, rule: LossScaleRule) -> Train
     >>> state.params, float(state.scaler.scale), int(state.attempted)
     (array([1., 2.], dtype=float32), 32768.0, 0)
     """
+    trees.leaves(params, "params")
     get_backend(params)
     check_methods(optimizer, "optimizer", "init", "update")
     check_type(rule, "rule", LossScaleRule)

@@ -36,7 +36,7 @@ def test_registered_backends_can_provide_networks(make_backend):
     """A value that no backend accepts raises a TypeError."""
     register_backend(make_backend(as_network=lambda value: "network" if value == "mine" else None))
     assert network_of("mine") == "network"
-    with pytest.raises(TypeError, match=r"network must be .*, got 'yours' of type str"):
+    with pytest.raises(TypeError, match=r"network must be a Network \(not its parameters\), .*, got 'yours' of type str"):
         network_of("yours")
 
 

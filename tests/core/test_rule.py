@@ -21,6 +21,7 @@ def test_flag_that_is_not_a_bool_raises(library):
     state = rule.init(like=library.array(0))
     wrong = [1, 0.0, None, "True", library.array(1, "int32"), library.array([1.0])]
     cases = [(flag, partial(rule.update, state, flag), TypeError, "^finite must be a bool") for flag in wrong]
+    cases.append(("pair", partial(rule.update, state, ([], True)), TypeError, "; unpack the result of unscale_and_check: "))
     flags = library.array([1, 1, 1], "bool")
     batch = ("batch", partial(rule.update, state, flags), ValueError, r"^finite must have shape \(\), got \(3,\)")
     assert unexpected([*cases, batch]) == []

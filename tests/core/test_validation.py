@@ -12,6 +12,10 @@ def test_object_without_a_method_raises():
     for methods in (("append", "push"), ("__doc__",)):
         with pytest.raises(TypeError, match=r"^network must have the methods .* of type list"):
             check_methods([], "network", *methods)
+    with pytest.raises(TypeError, match=r"^network must be an object, got the class list: write list\(\)$"):
+        check_methods(list, "network", "append", "pop")
+    with pytest.raises(TypeError, match=r"; use ampscale.optimizers, or a training cell, which accepts torch.optim$"):
+        check_methods(type("SGD", (), {"param_groups": []})(), "optimizer", "init", "update")
 
 
 def test_scale_array_has_one_element():

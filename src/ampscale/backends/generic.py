@@ -6,6 +6,7 @@ from typing import Any
 import array_api_compat
 
 from ..core import norms, overflow, scaling, statistics
+from ..core.trees import leaves
 from ..core.typing import Array, Namespace, Tree
 
 NAME = "generic"
@@ -34,7 +35,10 @@ def as_network(value: Any) -> Any:  # noqa: ARG001
 
 def vjp(loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Array, Callable[[Array], Tree]]:  # noqa: ARG001
     """Raise a TypeError, because the Array API standard has no differentiation."""
-    raise TypeError("this array library does not differentiate; use Network(loss_fn, params, vjp=...)")
+    cls = type(next(iter(leaves(params)), None))
+    expected = "arrays of a library that differentiates: torch, JAX, or NumPy with autograd"
+    remedy = "pass such arrays (flax nnx: nnx.as_pure(state)), or use Network(loss_fn, params, vjp=...)"
+    raise TypeError(f"params must be {expected}, got {cls.__module__}.{cls.__name__}; {remedy}")
 
 
 scale = scaling.scale

@@ -95,7 +95,7 @@ def network_of(value: Any) -> Any:
         return value
     network = _first_result(lambda backend: backend.as_network(value))
     if network is None:
-        expected = "a Network, a torch.nn.Module that returns its loss, or an object with params and vjp(params, *inputs)"
+        expected = "a Network (not its parameters), a torch.nn.Module that returns its loss, or an object with params and vjp"
         raise TypeError(f"network must be {expected}, got {excerpt(value, 200)} of type {type(value).__name__}")
     return network
 

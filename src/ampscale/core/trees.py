@@ -18,6 +18,12 @@ Flattened = tuple[list[Tree], Callable[[list[Tree]], Tree]]
 
 MOST_LEVELS = 300  # levels of nested containers; two calls for each of them stay within Python's recursion limit
 
+_REMEDIES = {  # for objects that hold or compute with parameters, by an attribute
+    "params": "; pass network.params",
+    "named_parameters": "; pass {name: value.detach() for name, value in module.named_parameters() if value.requires_grad}",
+    "__name__": "; for equinox, pass eqx.filter(model, eqx.is_inexact_array)",
+}
+
 _flatteners: list[Callable[[Any], Flattened | None]] = []
 
 
@@ -209,7 +215,8 @@ def _too_deep(tree: Tree, name: str) -> str:
 
 def _check_leaf(path: str, leaf: Any) -> None:
     if not array_api_compat.is_array_api_obj(leaf):
-        raise TypeError(f"{path} must be an array, or a tuple, list or dict of arrays, or None, got {type_name(leaf)}")
+        remedy = next((remedy for name, remedy in _REMEDIES.items() if hasattr(leaf, name)), "")
+        raise TypeError(f"{path} must be an array, or a tuple, list or dict of arrays, or None, got {type_name(leaf)}{remedy}")
 
 
 def _children(tree: Tree) -> list[tuple[Any, Tree]] | None:

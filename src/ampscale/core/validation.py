@@ -18,6 +18,8 @@ from .trees import leaves, leaves_with_paths, one_of_each_type
 from .type_names import type_name
 from .typing import Array, Flag, Scale, Tree
 
+_UNPACK = "; unpack the result of unscale_and_check: gradients, finite = ..."
+
 
 def check_number(value: Any, name: str, expected: str, low: float, high: float = math.inf, *, above: bool = False) -> None:
     """Check that *value* is a finite Python number, not a bool, in [low, high], or in (low, high] if *above* is True."""
@@ -37,10 +39,16 @@ def check_count(value: Any, name: str, low: int = 1) -> None:
 
 
 def check_methods(value: Any, name: str, *methods: str) -> None:
-    """Raise a TypeError if *value* lacks one of *methods*."""
+    """Raise a TypeError if *value* lacks one of *methods*, or is a class instead of an object."""
     missing = [method for method in methods if not callable(getattr(value, method, None))]
     if missing:
-        raise TypeError(f"{name} must have the methods {list(methods)}, got {excerpt(value)} of type {type(value).__name__}")
+        remedy = "; use ampscale.optimizers, or a training cell, which accepts torch.optim"
+        actual = f"{excerpt(value)} of type {type(value).__name__}"
+        raise TypeError(
+            f"{name} must have the methods {list(methods)}, got {actual}{remedy if hasattr(value, 'param_groups') else ''}"
+        )
+    if isinstance(value, type):
+        raise TypeError(f"{name} must be an object, got the class {value.__name__}: write {value.__name__}()")
 
 
 def check_bool(value: Any, name: str) -> None:
@@ -58,7 +66,7 @@ def check_type(value: Any, name: str, expected: type) -> None:
 def check_result_dtype(dtype: str | None, out: Tree = None) -> None:
     """Raise a ValueError if *dtype*, to which unscaled arrays are widened, is invalid or is combined with *out*."""
     if dtype is not None and not (isinstance(dtype, str) and dtype in ("float32", "float64")):
-        raise ValueError(f"dtype must be 'float32', 'float64' or None, got {excerpt(dtype)}")
+        raise ValueError(f"dtype must be a str, 'float32' or 'float64', or None, got {excerpt(dtype)}")
     if dtype is not None and out is not None:
         raise ValueError(f"dtype must be None if out is given, since out has its own dtypes, got {dtype!r}")
 
@@ -102,7 +110,8 @@ def check_flag(value: Flag, name: str, shape: tuple[int, ...] = ()) -> None:
     if isinstance(value, bool):
         return
     if not array_api_compat.is_array_api_obj(value):
-        raise TypeError(f"{name} must be a bool or a bool array, got {excerpt(value)} of type {type_name(value)}")
+        remedy = _UNPACK if isinstance(value, tuple) else ""
+        raise TypeError(f"{name} must be a bool or a bool array, got {excerpt(value)} of type {type_name(value)}{remedy}")
     if name_of(value.dtype) != "bool":
         raise TypeError(f"{name} must be a bool or a bool array, got an array of {name_of(value.dtype)}")
     if tuple(value.shape) not in ((), shape):
@@ -120,7 +129,8 @@ def check_scalable(tree: Tree) -> None:
     if INTEGERS.isdisjoint(map(name_of, {leaf.dtype for leaf in leaves(tree)})):
         return
     path, dtype = next((path, dtype) for path, leaf in leaves_with_paths(tree) if (dtype := name_of(leaf.dtype)) in INTEGERS)
-    raise TypeError(f"{path} must be floating-point or complex, got {dtype}")
+    remedy = _UNPACK if dtype == "bool" and isinstance(tree, tuple) else ""
+    raise TypeError(f"{path} must be floating-point or complex, got {dtype}{remedy}")
 
 
 def check_out(out: Tree, tree: Tree) -> None:

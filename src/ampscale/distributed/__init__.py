@@ -30,7 +30,11 @@ def __getattr__(name: str) -> Any:
     """Import the module of a communicator when it is first used."""
     if name not in _ENGINES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{_ENGINES[name]}", __name__), name)
+    try:
+        return getattr(import_module(f".{_ENGINES[name]}", __name__), name)
+    except ModuleNotFoundError as error:
+        remedy = f'pip install "ampscale[{_ENGINES[name]}]"'
+        raise ModuleNotFoundError(f"{name} requires {error.name}: {remedy}", name=error.name) from error
 
 
 def __dir__() -> list[str]:

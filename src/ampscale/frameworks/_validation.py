@@ -66,7 +66,9 @@ def check_keys(state_dict: Any, keys: tuple[str, ...]) -> None:
         raise TypeError(f"state_dict must be a mapping, got {type(state_dict).__name__}")
     missing, unknown = [key for key in keys if key not in state_dict], [key for key in state_dict if key not in keys]
     if missing or unknown:
-        raise ValueError(f"state_dict must have the keys {list(keys)}: missing {missing}, unknown {excerpt(unknown)}")
+        remedy = "; `ampscale convert` converts the state dict of another class" if missing and "scale" in state_dict else ""
+        remedy = "; pass state_dict['scaler']" if "scaler" in state_dict else remedy
+        raise ValueError(f"state_dict must have the keys {list(keys)}: missing {missing}, unknown {excerpt(unknown)}{remedy}")
 
 
 def check_scale_value(value: Any, name: str, dtype: str = "float32") -> None:

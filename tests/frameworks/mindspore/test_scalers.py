@@ -131,7 +131,7 @@ def test_adjust_accepts_a_single_bool():
 def test_all_finite_requires_a_flat_tuple_or_list_of_arrays():
     """Anything else raises a TypeError, and an empty tuple a ValueError."""
     for error, name, inputs, actual in (
-        (TypeError, "inputs", (value for value in [array(1)]), "generator"),
+        (TypeError, "inputs", (value for value in [array(1)]), "generator; for a dict, pass list(gradients.values())"),
         (TypeError, "inputs[1]", (array(1), None), "NoneType"),
         (ValueError, "inputs", (), "none"),
     ):

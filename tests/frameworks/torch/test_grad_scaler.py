@@ -147,6 +147,9 @@ def test_an_invalid_state_dict_changes_nothing(make):
             scaler.load_state_dict({name: value for name, value in PUBLISHED.items() if name != missing})
     with pytest.raises(ValueError, match=r"unknown \['hysteresis'\]"):
         scaler.load_state_dict({**PUBLISHED, "hysteresis": 2})
+    for other, remedy in (({"scaler": 1}, r"pass state_dict\['scaler'\]$"), ({"scale": 8.0}, "`ampscale convert` converts")):
+        with pytest.raises(ValueError, match=remedy):
+            scaler.load_state_dict(other)
     with pytest.raises(RuntimeError, match="a disabled GradScaler returned it"):
         scaler.load_state_dict({})
     for state in (None, [1024.0], np.zeros(2)):

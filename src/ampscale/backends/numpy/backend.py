@@ -57,7 +57,8 @@ def vjp(loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Arra
         from autograd import make_vjp
     except ModuleNotFoundError as missing:
         remedy = 'use Network(loss_fn, params, vjp=...), or pip install "ampscale[numpy]"'
-        raise TypeError(f"NumPy does not differentiate without autograd: {remedy}") from missing
+        for_jax = "for JAX, convert the parameters with jax.tree.map(jnp.asarray, params)"
+        raise TypeError(f"NumPy does not differentiate without autograd: {remedy}; {for_jax}") from missing
 
     def of_leaves(values: list[Array]) -> Array:
         return loss_fn(unflatten(params, values), *inputs)

@@ -42,7 +42,10 @@ def all_finite(inputs: tuple[Array, ...] | list[Array]) -> Flag:
     False
     """
     if not isinstance(inputs, tuple | list):
-        raise TypeError(f"inputs must be a tuple or list of arrays, got {type(inputs).__name__}")
+        raise TypeError(
+            f"inputs must be a tuple or list of arrays, got {type(inputs).__name__}; "
+            "for a dict, pass list(gradients.values()), or call ampscale.all_finite, which accepts dicts"
+        )
     if not inputs:
         raise ValueError("inputs must contain at least one array, got none")
     for index, value in enumerate(inputs):
