@@ -2,7 +2,8 @@
 
 import csv
 import math
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TextIO
@@ -44,10 +45,10 @@ def from_csv(path: str | Path, column: str | None = None, means: str | None = No
     ...     print(from_csv(path).limits)
     [ inf -inf]
     """
-    header, rows = read_table(path)
-    column = _flag_column(path, header) if column is None else column
-    index, true_is_finite = _index(path, header, column), _meaning(column, means) == "finite"
-    return from_flags(_flag(path, line, column, cells[index]) is true_is_finite for line, cells in rows)
+    with read_table(path) as (header, rows):
+        column = _flag_column(path, header) if column is None else column
+        index, true_is_finite = _index(path, header, column), _meaning(column, means) == "finite"
+        return from_flags(_flag(path, line, column, cells[index]) is true_is_finite for line, cells in rows)
 
 
 def observed_from_csv(path: str | Path, scale_column: str = "scale", overflow_column: str | None = None) -> Observed:
@@ -78,17 +79,18 @@ def observed_from_csv(path: str | Path, scale_column: str = "scale", overflow_co
     >>> observed.scales.tolist(), observed.finite.tolist()
     ([8.0, 8.0, 4.0], [1, 0])
     """
-    header, rows = read_table(path)
-    scale_index = _index(path, header, scale_column)
-    if overflow_column is None and flag_columns(header):
-        overflow_column = _flag_column(path, header)
-    column = overflow_column or ""
-    index = None if overflow_column is None else _index(path, header, column)
-    true_is_finite, scales, finite = FLAG_COLUMNS.get(column.lower()) == "finite", list[float](), list[int]()
-    for line, cells in rows:
-        scales.append(_scale(path, line, scale_column, cells[scale_index]))
-        empty = index is None or not cells[index].strip()
-        finite.append(-1 if empty else int(_flag(path, line, column, cells[index or 0]) is true_is_finite))
+    scales, finite = list[float](), list[int]()
+    with read_table(path) as (header, rows):
+        scale_index = _index(path, header, scale_column)
+        if overflow_column is None and flag_columns(header):
+            overflow_column = _flag_column(path, header)
+        column = overflow_column or ""
+        index = None if overflow_column is None else _index(path, header, column)
+        true_is_finite = FLAG_COLUMNS.get(column.lower()) == "finite"
+        for line, cells in rows:
+            scales.append(_scale(path, line, scale_column, cells[scale_index]))
+            empty = index is None or not cells[index].strip()
+            finite.append(-1 if empty else int(_flag(path, line, column, cells[index or 0]) is true_is_finite))
     if finite[-1] == -1:
         finite.pop()
     else:
@@ -96,14 +98,15 @@ def observed_from_csv(path: str | Path, scale_column: str = "scale", overflow_co
     return Observed(np.array(scales, np.float64), np.array(finite, np.int8))
 
 
-def read_table(path: str | Path) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
-    """Return the names of the columns, and a lazy iterator over the rows with their line numbers."""
-    rows = _rows(path)
-    _, names = next(rows)
-    return [name.strip() for name in names], rows
+@contextmanager
+def read_table(path: str | Path) -> Iterator[tuple[list[str], Iterator[tuple[int, list[str]]]]]:
+    """Provide the names of the columns, and a lazy iterator over the rows with their line numbers; then close the file."""
+    with closing(_rows(path)) as rows:
+        _, names = next(rows)
+        yield [name.strip() for name in names], rows
 
 
-def _rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
+def _rows(path: str | Path) -> Generator[tuple[int, list[str]], None, None]:
     """Yield the line number and the cells of each row of a CSV file, including the row of names. Empty lines are skipped."""
     count, width = 0, 0
     check_before_opening(path, LONGEST_LOG)
