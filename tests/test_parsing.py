@@ -82,7 +82,7 @@ FILES = {
     "sizes.safetensors": (safetensors({"a": LARGE_SIZES}), "lists of at most 32 sizes"),
     "quoted.safetensors": (safetensors({"a": "x" * 1_000_000}), "got 'xxx"),
     "bomb.pt": (bomb(), "without compression"),
-    "disks.pt": (b"PK\6\7" + struct.pack("<LQL", 0, 0, 9) + b"PK\5\6" + bytes(18), "multiple disks"),
+    "disks.pt": (b"PK\6\7" + struct.pack("<LQL", 0, 0, 9) + b"PK\5\6" + bytes(18), "(multiple disks|weights_only)"),
     "bytearray.bin": (BYTEARRAY, "a bytearray"),
 }
 REJECTED = {
