@@ -88,7 +88,8 @@ def main():
     torch.testing.assert_close(resumed.state_dict(), run.state_dict(), rtol=0, atol=0)
     if dist.get_rank() == 0:
         print("The resumed run has ended with the same state.")
-    time.sleep(0.5)  # until threads of gloo have released the last tensors: before Python 3.14, they abort a process that is ending
+    # Before Python 3.14, a thread of gloo that still releases tensors aborts a process that is ending.
+    time.sleep(0.5)
     dist.destroy_process_group()
 
 

@@ -39,7 +39,8 @@ def main():
     if MICRO_BATCHES % dist.get_world_size():
         parser.error(f"1, 2 or 4 ranks are required, got {dist.get_world_size()}")
     train(options)
-    time.sleep(0.5)  # until threads of gloo have released the last tensors: before Python 3.14, they abort a process that is ending
+    # Before Python 3.14, a thread of gloo that still releases tensors aborts a process that is ending.
+    time.sleep(0.5)
     dist.destroy_process_group()
 
 
