@@ -1,6 +1,8 @@
 """CSV files with a row for each step: flags and observed scales."""
 
+import gc
 import math
+from io import TextIOWrapper
 
 import numpy as np
 import pytest
@@ -47,8 +49,10 @@ def test_unknown_column_requires_a_meaning(written):
     assert as_text(from_csv(path, column="nan_seen", means="finite")) == ".x"
     path = written("finite\n1\n")
     assert as_text(from_csv(path, means="finite")) == "."
-    with pytest.raises(ValueError, match="a true cell of 'finite' means 'finite', got means='overflow'"):
+    with pytest.raises(ValueError, match="a true cell of 'finite' means 'finite', got means='overflow'") as error:
         from_csv(path, means="overflow")
+    files = [file for file in gc.get_objects() if type(file) is TextIOWrapper and str(file.name) == str(path)]
+    assert all(file.closed for file in files), error  # although its traceback refers to the file
     with pytest.raises(ValueError, match="means must be 'finite' or 'overflow', got 'good'"):
         from_csv(path, means="good")
 

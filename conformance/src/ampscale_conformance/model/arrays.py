@@ -12,6 +12,8 @@ import numpy as np
 from .adapter import Unsupported
 from .bits import DIGITS, Bits, safe_repr
 
+_name = cache(str)  # NumPy composes the name of a dtype anew each time
+
 
 def from_bits(bits: Bits, library: str) -> Any:
     """
@@ -41,9 +43,6 @@ def to_bits(array: Any) -> Bits:
         width = 2 * DIGITS[name]
         patterns = [real << width | imaginary for real, imaginary in zip(patterns[::2], patterns[1::2], strict=True)]
     return Bits(name, host.shape, tuple(patterns))
-
-
-_name = cache(str)  # NumPy composes the name of a dtype anew each time
 
 
 def is_array(value: Any) -> bool:
