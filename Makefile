@@ -10,6 +10,9 @@ joined = $(subst $(space),$(1),$(strip $(LIBRARIES)))
 READY = .venv/dev-$(call joined,-)
 FAST = tests/core tests/backends/cpu tests/backends/numpy tests/test_functional.py tests/test_optimizers.py tests/test_architecture.py conformance/tests/oracle
 
+# Container images often set this variable; each of the hundreds of processes of the tests would compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
+
 help: ## list of the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
 

@@ -55,7 +55,6 @@ def pytest_runtest_teardown():
         sys.modules["jax"].clear_caches()
     if "torch._dynamo" in sys.modules:
         sys.modules["torch._dynamo"].reset()
-    gc.collect()
     if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # glibc keeps freed memory otherwise
         trim(0)
     _size_after_drop = _resident()

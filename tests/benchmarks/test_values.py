@@ -1,6 +1,5 @@
 """Tests of the rows of counts, memory and growth."""
 
-import gc
 import math
 import sys
 
@@ -26,16 +25,7 @@ def test_fit_returns_the_exponent_and_its_standard_error():
     assert error == pytest.approx(math.sqrt(sum(r * r for r in residuals) / 2 / 5))
 
 
-@pytest.fixture
-def few_objects():
-    """Exclude the libraries' objects from the garbage collection before each measurement."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
 @pytest.mark.parametrize("size", [3 * MIB, 50 * MIB])
-@pytest.mark.usefixtures("few_objects")
 def test_traced_returns_the_peak_of_numpy(size):
     """Other threads of this process may allocate memory too, so the test uses the smallest of three measurements."""
 
@@ -48,7 +38,6 @@ def test_traced_returns_the_peak_of_numpy(size):
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux can reset the peak of the resident set")
-@pytest.mark.usefixtures("few_objects")
 def test_resident_returns_the_peak_of_the_resident_set():
     """Memory that was freed during the call is included."""
 

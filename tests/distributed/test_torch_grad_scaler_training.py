@@ -90,7 +90,7 @@ def single_run(optimizer):
 
 
 @pytest.mark.clause("REPLICAS-same-decision", "REPLICAS-same-scale", "REPLICAS-nan-survives", "TORCH-dtensor-step", "TORCH-fused")
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("optimizer", [pytest.param(name, marks=[pytest.mark.slow] * (name != "sgd")) for name in OPTIMIZERS])
 def test_fsdp2_training_takes_the_decisions_of_a_single_process(gloo, optimizer):
     """Scales, counts and parameters are equal too, with overflows in the shards of one or two ranks."""
     results = gloo.run(sharded_run, optimizer)

@@ -3,6 +3,8 @@
 import pytest
 from reports import browsing
 
+pytestmark = pytest.mark.slow
+
 CELL = "fail: trace gggg, late 1.0"
 
 # --- keyboard ---
