@@ -17,7 +17,6 @@ import pytest
 
 from ampscale import presets
 from ampscale.checkpoints import read_file, write_file
-from ampscale.cli.demo import picture
 from ampscale.cli.scale_plot import draw
 from ampscale.files import read_bounded, write_atomically
 from ampscale.simulation import from_csv, from_string, simulate
@@ -27,10 +26,12 @@ SOURCE = Path(__file__).parent.parent / "src" / "ampscale"
 OLD = b"old contents"
 
 
-def demo_records():
-    """Return records of seven runs of two steps, in the form in which the demo passes them to `picture.draw`."""
+def demo_plot(path):
+    """Draw seven runs of two steps. scikit-learn, which the demo imports, needs 60 MB."""
+    from ampscale.cli.demo import picture
+
     steps = [SimpleNamespace(scale=2.0, loss=1.0, applied=applied) for applied in (True, False)]
-    return [SimpleNamespace(run=SimpleNamespace(name="run"), steps=steps, underflow={0: 0.5}) for _ in range(7)]
+    picture.draw([SimpleNamespace(run=SimpleNamespace(name="run"), steps=steps, underflow={0: 0.5}) for _ in range(7)], path)
 
 
 def plot(path):
@@ -44,7 +45,7 @@ WRITERS = {
     ".pt": lambda path: write_file(path, {"scale": np.float32(2.0)}),
     ".png": plot,
     ".svg": plot,
-    "demo.png": lambda path: picture.draw(demo_records(), path),
+    "demo.png": demo_plot,
 }
 if find_spec("torch") is None:
     del WRITERS[".pt"]
@@ -97,6 +98,8 @@ def failing(function):
 @pytest.mark.parametrize("name", WRITERS)
 def test_failed_write_leaves_the_old_file(tmp_path, monkeypatch, name, fault):
     """If there was no old file, none is created. No temporary file is left."""
+    WRITERS[name](tmp_path / f"x{name}")  # imports modules, which would fail later
+    (tmp_path / f"x{name}").unlink()
     for old_files in ({}, {f"x{name}": OLD}):
         for file, content in old_files.items():
             (tmp_path / file).write_bytes(content)

@@ -27,7 +27,7 @@ from ampscale.simulation.recordings.logs import read_log
 
 torch = pytest.importorskip("torch", reason="needs torch")
 
-LONG = "9" * 10_000_000
+LONG = "9" * (LONGEST_JSON + 1)
 REPEATS = 20_000
 PATTERNS = (
     *("overflow ", "iteration 1/1 | ", "num_updates=1, ", "num_updates=1, b", "num_updates 1 ", "train_inner ", "inf or nan "),
@@ -78,7 +78,6 @@ LARGE_SIZES = {"dtype": "F32", "shape": [10**1000] * 3000, "data_offsets": [0, 4
 BYTEARRAY = b"\x80\2}X\1\0\0\0ac__builtin__\nbytearray\n\x8a\5" + (8 * 10**9).to_bytes(5, "little") + b"\x85Rs."  # makes 8 GB
 FILES = {
     "deep.json": (brackets(100_000).encode(), "nested too deeply"),
-    "long.json": (b" " * (LONGEST_JSON + 1), "at most"),
     "sizes.safetensors": (safetensors({"a": LARGE_SIZES}), "lists of at most 32 sizes"),
     "quoted.safetensors": (safetensors({"a": "x" * 1_000_000}), "got 'xxx"),
     "bomb.pt": (bomb(), "without compression"),
@@ -89,8 +88,8 @@ REJECTED = {
     "a list": (partial(parse_json, [LONG]), "must be a str or bytes, got list"),
     "None": (partial(LossScaleRule.from_json, None), "must be a str or bytes, got NoneType"),
     "deep JSON": (partial(parse_json, brackets(100_000)), "nested too deep"),
-    "escapes": (partial(parse_json, '"' + '\\"' * 1_000_000), "Unterminated string"),
-    "long JSON": (partial(parse_json, LONG), f"must have at most {LONGEST_JSON} bytes, got 10000000"),
+    "escapes": (lambda: parse_json('"' + '\\"' * 1_000_000), "Unterminated string"),
+    "long JSON": (partial(parse_json, LONG), f"must have at most {LONGEST_JSON} bytes, got {len(LONG)}"),
     "digits": (partial(parse_json, "9" * 5000), f"each number must have at most {LONGEST_NUMBER} characters, got 5000"),
     "half a character": (partial(parse_json, '"\\ud800"'), "surrogates not allowed"),
     "twice": (
@@ -104,14 +103,14 @@ REJECTED = {
     "long TOML": (partial(parse_toml, LONG), "must have at most"),
     "deep rule": (partial(LossScaleRule.from_json, brackets(100_000)), "nested too deep"),
     "rule of digits": (partial(LossScaleRule.from_json, '{"init_scale": ' + "9" * 5000 + "}"), "each number must have at most"),
-    "members": (partial(LossScaleRule.from_json, json.dumps({"x" * 1_000_000: 1})), "unknown rule fields"),
+    "members": (lambda: LossScaleRule.from_json(json.dumps({"x" * 1_000_000: 1})), "unknown rule fields"),
     "a power": (partial(number, "9" * 1000 + "**2000"), "a number must be written like"),
     "a root": (partial(number, "-2**0.5"), "a number must be written like"),
     "long number": (partial(number, LONG), "a number must be written like"),
     "log of words": (partial(read_log, "overflow " * 60_000), "no known messages"),
-    "blank lines": (partial(read_log, "\n" * 2_000_000), "no known messages"),
-    "row": (partial(read_log, "epoch,step,scale\n" + "," * 2_000_000), "each row must have at most"),
-    "log of digits": (partial(read_log, "steps: " + "9" * 1_000_000 + " loss: "), "at most"),
+    "blank lines": (lambda: read_log("\n" * 2_000_000), "no known messages"),
+    "row": (lambda: read_log("epoch,step,scale\n" + "," * 2_000_000), "each row must have at most"),
+    "log of digits": (lambda: read_log("steps: " + "9" * 1_000_000 + " loss: "), "at most"),
     "field": (partial(read_log, "epoch,step,scale\n0,0," + "8" * 200_000), "field larger than field limit"),
     "header": (partial(read_log, 'epoch,step,"scale\n0,0,8"'), "Lightning's metrics.csv must have 1 to 5000001 rows"),
     "a path": (partial(load, "torch", {}, at="a." * 50_000), "a path must have at most"),
@@ -123,7 +122,7 @@ REJECTED = {
     "device": (partial(ampscale.torch.GradScaler, LONG[:1_000_000]), "device must be"),
     "enable": (partial(GradScaler, LONG), "enable must be a bool"),
     "decr_count": (partial(GradScaler, decr_count=LONG), "decr_count must be one of"),
-    "keys": (partial(GradScaler().load_state_dict, dict.fromkeys(range(100_000))), "state_dict must have the keys"),
+    "keys": (lambda: GradScaler().load_state_dict(dict.fromkeys(range(100_000))), "state_dict must have the keys"),
     "loss_fn": (partial(Network, [LONG], []), "loss_fn must be callable"),
     "network": (partial(optimizers.SGD, LONG), "network must be"),
     "optimizer": (partial(TrainOneStepWithLossScaleCell, linear(), LONG, array(8)), "optimizer must be"),
@@ -171,7 +170,7 @@ def test_hostile_input_is_rejected_within_a_second():
 def test_hostile_files_are_rejected_within_a_second(tmp_path):
     """The torch file with 10 MB of zeros is read if the zeros are not compressed."""
     cases = []
-    for name, (content, message) in FILES.items():
+    for name, (content, message) in {**FILES, "long.json": (b" " * (LONGEST_JSON + 1), "at most")}.items():
         (tmp_path / name).write_bytes(content)
         read = partial(within_a_second, partial(read_file, tmp_path / name))
         cases.append((name, read, ValueError, f"{name} .*{message}"))

@@ -8,7 +8,6 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from ampscale.cli.app import main
-from ampscale.cli.demo import screen
 
 SCALED = ["StaticLossScaler", "DynamicLossScaler", "GradScaler", "TrainOneStepWithLossScaleCell", "MFTrainOneStepCell"]
 NAMES = ["float32", "float16 without scaling", *SCALED]
@@ -91,7 +90,7 @@ def test_seed_determines_the_results(short, tmp_path):
 
 def test_table_has_a_row_for_each_run_in_80_columns(tmp_path, monkeypatch):
     """Nothing is cut off, and the license of the data is printed."""
-    monkeypatch.setattr(screen, "console", Console(width=80, highlight=False))
+    monkeypatch.setattr("ampscale.cli.demo.screen.console", Console(width=80, highlight=False))
     result = invoke(tmp_path, "--steps", "2")
     rows = result.stdout[result.stdout.index("overflow") :]
     for name in NAMES:
