@@ -4,8 +4,6 @@ import json
 from contextlib import suppress
 from typing import Any, NoReturn
 
-import numpy as np
-
 from ampscale import LossScaleRule
 
 from .adapter import Adapter, Unsupported
@@ -146,8 +144,7 @@ class Subject:
             function = getattr(self.adapter, method, None)
             if not callable(function):
                 raise NotImplementedError(f"the adapter has no method {method}")
-            with np.errstate(all="ignore"):  # cases cause overflows on purpose, and NumPy warns of each
-                result = function(*arguments, **options)
+            result = function(*arguments, **options)
         except (Exception, Interruption) as error:  # noqa: BLE001 - any error of the implementation is a result
             self._append(Call(self._prefix + method, recorded, None, _error_text(error)))
             _raise_outcome(error, method)

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
+import numpy as np
+
 from ..cases import every_case
 from ..model.adapter import CAPABILITIES, LEVELS, Adapter, ImplementationInfo, Unsupported, level_of
 from ..model.case import Case
@@ -86,8 +88,8 @@ def run(case: Case, adapter: Adapter, seconds: float = SECONDS) -> Result:
     subject, started = Subject(adapter), time.perf_counter()
     verdict, message = Verdict.PASS, ""
     try:
-        with _limit(max(seconds, RANKS_SECONDS) if "ranks" in case.needs else seconds):
-            case.run(subject)
+        with _limit(max(seconds, RANKS_SECONDS) if "ranks" in case.needs else seconds), np.errstate(all="ignore"):
+            case.run(subject)  # cases cause overflows on purpose, and NumPy warns of each
     except tuple(_VERDICTS) as ended:
         verdict, message = _VERDICTS[type(ended)], str(ended)
     duration = time.perf_counter() - started
