@@ -197,6 +197,13 @@ def test_states_that_cannot_reach_the_next_known_scale_are_left_out(monkeypatch)
     assert follow(LossScaleRule(8.0, growth_interval=1), observed).finite.all()
 
 
+def test_a_resumed_run_starts_with_the_fewest_good_steps_that_are_possible():
+    """The scale grows in the first or in the second step, after one or two good steps before the start."""
+    observed = Observed(np.float64([8, math.nan, 16]), np.int8([-1, -1]))
+    result = follow(LossScaleRule(8.0, growth_interval=3), observed, resumed=True)
+    assert (result.start, result.finite.tolist()) == ((1, 0), [True, True])
+
+
 def test_two_scales_of_2000_steps_are_enough_for_factors_of_two():
     """Only the first and the last scale are observed."""
     scales = np.full(2001, np.nan)

@@ -75,6 +75,7 @@ STEPS_OF = {
         (LOADED.format(10) + new_megatron(11, 1) + new_megatron(12, 2) + new_megatron(13, 0), "xx."),
         (LOADED.format(10) + new_megatron(15, 2) + new_megatron(20, 5), "?????xxxxx"),
         (new_megatron(11, 1) + new_megatron(12, 1) + new_megatron(13, 0), "xx."),
+        (new_megatron(0, 0), ""),
     ],
     "a run begins at its checkpoint, and of the steps between two runs nothing is known": [
         (LOADED.format(3) + megatron(8, 5), "xxxxx"),
@@ -82,6 +83,7 @@ STEPS_OF = {
         (LOADED.format(1005) + megatron(1010, 0) + megatron(1020, 10), "." * 5 + "x" * 10),
         (megatron(10, 0) + LOADED.format(12) + megatron(20, 0), "." * 10 + "??" + "." * 8),
         (megatron(10, 0) + LOADED.format(10) + megatron(20, 0), "." * 20),
+        (new_megatron(10, 0) + LOADED.format(12), "." * 10 + "??"),
         ("Loaded checkpoint c.pt (epoch 3 @ 100 updates)\n" + note(8) + fairseq(101) + fairseq(102), "x.."),
     ],
     "the total of the first line counts overflows since step 0": [
