@@ -32,6 +32,7 @@ def used_scaler(**settings):
 def test_the_module_is_imported_when_it_is_first_used():
     """`import ampscale` does not import torch."""
     program = "import sys, ampscale; assert 'torch' not in sys.modules; ampscale.frameworks.torch.GradScaler('cpu')"
+    program += "; assert not hasattr(ampscale.frameworks, 'jax')"
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
