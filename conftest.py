@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parent
 LIBRARIES = os.environ.get("AMPSCALE_TEST_LIBRARIES", "numpy torch jax").split()
-MEMORY = 2 << 30  # bytes of physical memory for each worker, which uses less than half of it
+MEMORY = 2 << 30  # bytes of physical memory for each worker, which uses about half of it
 LARGE = 900 << 20  # bytes; a larger process drops compiled programs
 GROWTH = 40 << 20  # bytes that a process must have grown by since it last dropped them
 

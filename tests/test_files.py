@@ -27,7 +27,7 @@ OLD = b"old contents"
 
 
 def demo_plot(path):
-    """Draw seven runs of two steps. scikit-learn, which the demo imports, needs 60 MB."""
+    """Draw seven runs of two steps. The demo is imported here, since it imports scikit-learn, which takes 60 MB."""
     from ampscale.cli.demo import picture
 
     steps = [SimpleNamespace(scale=2.0, loss=1.0, applied=applied) for applied in (True, False)]

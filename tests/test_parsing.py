@@ -84,7 +84,7 @@ FILES = {
     "disks.pt": (b"PK\6\7" + struct.pack("<LQL", 0, 0, 9) + b"PK\5\6" + bytes(18), "(multiple disks|weights_only)"),
     "bytearray.bin": (BYTEARRAY, "a bytearray"),
 }
-REJECTED = {
+REJECTED = {  # a lambda makes a large value only when the test runs
     "a list": (partial(parse_json, [LONG]), "must be a str or bytes, got list"),
     "None": (partial(LossScaleRule.from_json, None), "must be a str or bytes, got NoneType"),
     "deep JSON": (partial(parse_json, brackets(100_000)), "nested too deep"),

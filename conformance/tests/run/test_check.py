@@ -192,6 +192,12 @@ def test_invalid_arguments_raise(adapter, level, error, message):
         check(adapter, level, cases=[doubles])
 
 
+def test_overflows_of_numpy_cause_no_warnings():
+    """A warning, which is an error in these tests, would be the error of an implementation that does not silence NumPy."""
+    scaler = with_methods(read_scale=lambda *_: 2048.0 if np.isinf(np.float32(3e38) * np.float32(2)) else 0.0)
+    assert outcome(scaler) == (Verdict.PASS, "")
+
+
 # --- the timer ---
 
 
