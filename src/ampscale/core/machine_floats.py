@@ -12,7 +12,7 @@ from collections.abc import Callable
 from ctypes import c_float
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from array_api_compat import array_namespace, is_numpy_array
+from array_api_compat import is_numpy_array
 
 from ..parsing import excerpt
 from .machine import LossScaleState
@@ -90,14 +90,14 @@ def transition_host(step: Step, state: LossScaleState, finite: Flag) -> tuple[Lo
             expected = "a bool for a state of Python numbers"
             raise TypeError(f"finite must be {expected}, got {excerpt(finite)} of type {type(finite).__name__}")
         return _transition(step, state, bool(finite))
-    numbers = LossScaleState(*(None if value is None else value.item() for value in state))
+    numbers = LossScaleState(*[None if value is None else value.item() for value in state])
     new_numbers, raises = _transition(step, numbers, bool(finite))
     return LossScaleState(*map(_like, state, new_numbers)), raises
 
 
 def flag_like(scale: Array, flag: Flag) -> Flag:
-    """Return *flag*, converted to an array if *scale* is an array."""
-    return array_namespace(scale).asarray(flag) if isinstance(flag, bool) and type(scale) is not float else flag
+    """Return *flag*; if it is a Python bool and *scale* a NumPy array, as a NumPy array."""
+    return _like(scale.astype("bool"), flag) if isinstance(flag, bool) and type(scale) is not float else flag
 
 
 def rounded_constants(rule: RuleConstants) -> RoundedConstants[float]:
@@ -210,7 +210,7 @@ def _transition(step: Step, state: LossScaleState, finite: bool) -> tuple[LossSc
 
 def _are_arrays(state: LossScaleState, dtype: str) -> bool:
     """Return True if *state* consists of NumPy arrays and its scale has *dtype* and shape (). NumPy scalars do not count."""
-    types = {type(value) for value in state if value is not None}
+    types = {*map(type, state)} - {type(None)}
     return len(types) == 1 and _is_array(state.scale, dtype) and hasattr(state.scale, "__setitem__")
 
 

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from .floats import decode
@@ -23,6 +24,9 @@ DIGITS = {
 
 LONGEST_REPR = 300  # characters of a value in a message
 
+# A check of an abstract class takes longer than most calls, so its result is kept.
+_is_mapping: Callable[[type], bool] = cache(lambda kind: issubclass(kind, Mapping))
+
 
 @dataclass(frozen=True)
 class Bits:
@@ -35,7 +39,7 @@ class Bits:
     def __post_init__(self) -> None:
         if self.dtype not in DIGITS:
             raise ValueError(f"dtype must be one of {list(DIGITS)}, got {self.dtype!r}")
-        if any(size < 0 for size in self.shape):
+        if min(self.shape, default=0) < 0:
             raise ValueError(f"shape must have sizes of at least 0, got {self.shape}")
         if len(self.bits) != math.prod(self.shape):
             raise ValueError(f"an array of shape {self.shape} has {math.prod(self.shape)} elements, got {len(self.bits)}")
@@ -44,8 +48,8 @@ class Bits:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object that represents the array in spec/vectors."""
-        hex_of = f"%0{DIGITS[self.dtype]}x".__mod__
-        return {"dtype": self.dtype, "shape": list(self.shape), "bits": list(map(hex_of, self.bits))}
+        hex_of = {pattern: f"{pattern:0{DIGITS[self.dtype]}x}" for pattern in {*self.bits}}  # large arrays repeat few patterns
+        return {"dtype": self.dtype, "shape": list(self.shape), "bits": [hex_of[pattern] for pattern in self.bits]}
 
     @classmethod
     def from_json(cls, encoded: Mapping[str, Any]) -> "Bits":
@@ -74,7 +78,7 @@ def map_tree(function: Callable[[Any], Any], tree: Any) -> Any:
     if isinstance(tree, tuple):
         children = [map_tree(function, child) for child in tree]
         return type(tree)(*children) if hasattr(tree, "_fields") else tuple(children)
-    if isinstance(tree, Mapping):
+    if _is_mapping(type(tree)):
         return {key: map_tree(function, child) for key, child in tree.items()}
     return None if tree is None else function(tree)
 
@@ -86,9 +90,9 @@ def leaves(tree: Any, path: str = "") -> list[tuple[str, Any]]:
     >>> leaves({"w": [1.0, None], "b": (2.0,)})
     [("['w'][0]", 1.0), ("['w'][1]", None), ("['b'][0]", 2.0)]
     """
-    if isinstance(tree, list | tuple):
+    if isinstance(tree, (list, tuple)):
         return [leaf for index, child in enumerate(tree) for leaf in leaves(child, f"{path}[{index}]")]
-    if isinstance(tree, Mapping):
+    if _is_mapping(type(tree)):
         return [leaf for key, child in tree.items() for leaf in leaves(child, f"{path}[{key!r}]")]
     return [(path, tree)]
 
@@ -104,7 +108,7 @@ def tree_to_json(tree: Any, leaf: Callable[[Any], Any] = Bits.to_json) -> Any:
         return [tree_to_json(child, leaf) for child in tree]
     if isinstance(tree, tuple):
         return {"tuple": [tree_to_json(child, leaf) for child in tree]}
-    if isinstance(tree, Mapping):
+    if _is_mapping(type(tree)):
         return {"dict": {str(key): tree_to_json(child, leaf) for key, child in tree.items()}}
     return None if tree is None else leaf(tree)
 

@@ -193,6 +193,8 @@ class Subject:
 
     def _record(self, kind: str, value: Any) -> Any:
         """Return *value* in the JSON form of a report: opaque objects as numbers, others by `to_record`."""
+        if isinstance(value, bool):
+            return value
         if kind in ("handles", "handle and tree") and isinstance(value, list | tuple):
             return [self._record("tree" if index and kind != "handles" else "handle", item) for index, item in enumerate(value)]
         if value is not None and kind in OPAQUE:

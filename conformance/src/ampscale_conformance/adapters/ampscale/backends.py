@@ -51,6 +51,13 @@ def compiled_by(library: str, function: Callable[..., Any]) -> Callable[..., Any
     return module.compile(function, fullgraph=True, backend=DYNAMO_BACKEND)  # type: ignore[no-any-return]
 
 
+@cache
+def flag_of(library: str, finite: bool) -> Any:
+    """Return a flag as an array of shape () of the library."""
+    with ampscale.use_backend(library) as xp:
+        return xp.asarray(finite)
+
+
 threads = cache(ThreadPoolExecutor)  # one pool for each number of replicas: starting threads takes longer than a step
 
 
@@ -77,8 +84,7 @@ class Core:
     def update(self, handle: Any, finite: bool) -> Any:
         """Update the state; raise an error if the published scaler does, which `LossScaleRule.update` does not."""
         rule, state = handle
-        with ampscale.use_backend(self.info.arrays) as xp:
-            new_state, raises = self._ready(rule.transition)(state, xp.asarray(finite))
+        new_state, raises = self._ready(rule.transition)(state, flag_of(self.info.arrays, finite))
         if bool(raises):
             raise FloatingPointError("the published scaler raises an error in this step")
         return rule, new_state
