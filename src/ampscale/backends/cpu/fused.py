@@ -120,14 +120,16 @@ def run_spans_host(op: FusedOp, spans: Spans, thread_count: int | None = None) -
         )
         return run_spans_host(op._replace(measures=False), spans, thread_count)._replace(statistics=measured.statistics)
     run = _kernel(op, spans.source_dtype, spans.target_dtype)
-    memory, owners = (spans[:3], None) if spans.largest <= SEGMENT else _cut(spans)
+    count = 1 if spans.total * ITEMSIZES[spans.source_dtype] < THREADED else thread_count or thread_count_host()
+    cuts = spans.largest > SEGMENT and (count > 1 or op.square_dtype is not None)  # sums must not depend on the number of threads
+    memory, owners = _cut(spans) if cuts else (spans[:3], None)
     sums = np.zeros(0 if op.square_dtype is None else len(memory[0]))
     statistics = np.zeros((len(memory[0]) if op.measures else 0, len(COLUMNS)), np.int32)
     collected = statistics if op.measures else sums
-    if len(memory[0]) == 1 or spans.total * ITEMSIZES[spans.source_dtype] < THREADED:
+    if count == 1 or len(memory[0]) == 1:
         finite = run(*memory, collected)
     else:
-        finite = _run_in_threads_host(run, (*memory, collected), thread_count or thread_count_host())
+        finite = _run_in_threads_host(run, (*memory, collected), count)
     if owners is not None:
         sums = sums if op.square_dtype is None else added(sums.tolist(), owners.tolist(), len(spans.sizes))
         statistics = joined(statistics, owners, len(spans.sizes)) if op.measures else statistics
@@ -182,7 +184,7 @@ def _cut(spans: Spans) -> tuple[Memory, Array]:
 def _run_in_threads_host(run: Kernel, arguments: tuple[Array, ...], count: int) -> bool:
     """Run the kernel in *count* threads, on ranges with about equal numbers of values. Return True if all results are finite."""
     ends = np.cumsum(arguments[2])
-    range_count = min(len(ends), 4 * count) if count > 1 else 1
+    range_count = min(len(ends), 4 * count)
     bounds = np.searchsorted(ends, ends[-1] * np.arange(range_count + 1) // range_count)
     bounds[-1] = len(ends)
     ranges = [slice(*pair) for pair in pairwise(bounds.tolist())]

@@ -235,6 +235,29 @@ def run_spans(sources, targets, sizes, kind, like, factor, divisor, square, bloc
 
 
 @compiled
+def survey(addresses, sizes, itemsize):
+    """
+    Return the largest of *sizes*, their sum, and True if each array ends before the next one starts.
+
+    Args:
+        addresses: Addresses of contiguous values: int64, shape (n,).
+        sizes: Number of values at each address: int64, shape (n,).
+        itemsize: Bytes per value.
+
+    Returns:
+        As described; the largest size is -1 if an array that is not empty has the address 0.
+    """
+    largest, total, end, are_in_order = 0, 0, 0, True
+    for k in range(sizes.size):
+        if addresses[k] == 0 and sizes[k] > 0:
+            return -1, 0, False
+        are_in_order &= addresses[k] >= end
+        end = addresses[k] + sizes[k] * itemsize
+        largest, total = max(largest, sizes[k]), total + sizes[k]
+    return largest, total, are_in_order
+
+
+@compiled
 def read_arrays(sources, targets, header, types, writes, itemsize, memory):
     """
     Read the addresses and sizes of the values of NumPy arrays from the C struct `PyArrayObject_fields`.

@@ -7,7 +7,7 @@ Compiled kernel that collects the statistics of the values that it divides or mu
 Counters are as wide as the values, so that LLVM counts in all lanes of a vector. The loop that writes the results also counts the
 values. Counting takes more instructions than the rest, and most blocks of gradients have nothing to count. So a loop first finds
 the smallest and the largest magnitude of a block. If the former is at least 2**-14 and the latter finite, no counting is needed.
-The block after one with zeros or subnormal values is counted without such a search, which would probably be in vain.
+The block after one with many zeros or subnormal values is counted without such a search, which would probably be in vain.
 
 Spec: BACKENDS-bit-identical, STATISTICS-columns, STATISTICS-before-unscaling.
 """
@@ -140,7 +140,7 @@ def measure_spans(sources, targets, sizes, kind, like, factor, divisor, codes, f
             else:
                 source = carray(pointer(sources[k], start, kind), count)
                 counts = _measure(source, target, like, factor, divisor, codes, searches)
-            searches = counts[0] == zero and counts[1] == zero
+            searches = np.int64(counts[0]) + np.int64(counts[1]) < block // 16
             for column in range(3):
                 row[1 + column] += np.int64(counts[column])
             smallest_minus_1 = counts[3] if counts[3] < smallest_minus_1 else smallest_minus_1

@@ -166,8 +166,7 @@ def unscale_check_and_measure(tree: Tree, scale: Scale, out: Tree = None, dtype:
     """Implement `core.statistics.unscale_check_and_measure`, measuring like `measure`. Sparse arrays are returned coalesced."""
     result = kernels.unscale_and_measure_(leaves(tree), scale) if out is tree else None
     if result is not None:
-        found_inf, measured = result
-        return out, found_inf.logical_not(), measured
+        return out, *result
     measured = measure(tree)
     return *unscale_and_check(tree, scale, out, dtype), measured
 

@@ -14,7 +14,7 @@ from ...core.dtypes import name_of
 from ...core.statistics import check_size
 from ...core.typing import Array
 from ..cpu import fused
-from ..cpu.fused import FusedOp, PassResult, Spans
+from ..cpu.fused import ITEMSIZES, FusedOp, PassResult, Spans
 
 _dtype, _itemsize = attrgetter("dtype"), attrgetter("itemsize")
 
@@ -43,15 +43,17 @@ def run_host(op: FusedOp, arrays: list[Array], *, disjoint: bool = False) -> Pas
     if not (all(map(fused.supports, names.values())) and all(map(torch.Tensor.is_contiguous, arrays))):
         return None
     sizes = np.fromiter(map(torch.Tensor.numel, arrays), np.int64, len(arrays))
-    if not addresses.all() and sizes[addresses == 0].any():
-        return None
-    itemsizes = arrays[0].itemsize if len(names) == 1 else np.fromiter(map(_itemsize, arrays), np.int64, len(arrays))
-    if disjoint and not fused.are_disjoint_host(addresses, sizes * itemsizes):
-        return None
     groups: list[Any] = [slice(None)]
     if len(names) > 1:
         groups = [[index for index, array in enumerate(arrays) if array.dtype is dtype] for dtype in names]
-    spans = [_spans_host(addresses[group], sizes[group], name) for group, name in zip(groups, names.values(), strict=True)]
+    surveyed = [_spans_host(addresses[group], sizes[group], name) for group, name in zip(groups, names.values(), strict=True)]
+    spans = [group_spans for group_spans, _ in surveyed]
+    if any(group_spans.largest < 0 for group_spans in spans):
+        return None
+    if disjoint and (len(names) > 1 or not surveyed[0][1]):
+        itemsizes = np.fromiter(map(_itemsize, arrays), np.int64, len(arrays))
+        if not fused.are_disjoint_host(addresses, sizes * itemsizes):
+            return None
     if op.measures:
         check_size(max(group_spans.largest for group_spans in spans))
     if op.factor is not None and not increment_versions(arrays):
@@ -71,5 +73,7 @@ def increment_versions(arrays: list[Array]) -> bool:
     return True
 
 
-def _spans_host(addresses: Any, sizes: Any, dtype: str) -> Spans:
-    return Spans(addresses, addresses, sizes, int(sizes.max()), int(sizes.sum()), dtype, dtype)
+def _spans_host(addresses: Any, sizes: Any, dtype: str) -> tuple[Spans, bool]:
+    """Return the memory of tensors of one dtype, and True if it is known that they are disjoint; see `kernels.survey`."""
+    largest, total, are_in_order = fused.kernel_choice_host().module.survey(addresses, sizes, ITEMSIZES[dtype])
+    return Spans(addresses, addresses, sizes, largest, total, dtype, dtype), are_in_order

@@ -101,24 +101,24 @@ def unscale_and_square_(arrays: list[Array], scale: Scale) -> tuple[Array, Array
     return torch.full((), not result.finite, dtype=torch.float32), torch.from_numpy(result.sums)
 
 
-def unscale_and_measure_(arrays: list[Array], scale: Scale) -> tuple[Array, Array] | None:
+def unscale_and_measure_(arrays: list[Array], scale: Scale) -> tuple[Flag, Array] | None:
     """
     Do what `unscale_` does, and collect the statistics of the values before the division, in one pass over arrays on the host.
 
     Every step may call this, so it makes few checks: *arrays* may be any tensors.
 
     Returns:
-        `found_inf` and the statistics. None, and nothing was written, in the cases of `unscale_and_square_`, and if the kernels
-        do not support the arrays or *scale*.
+        True if all values are finite, and the statistics. None, and nothing was written, in the cases of `unscale_and_square_`,
+        and if the kernels do not support the arrays or *scale*.
     """
-    if not (_are_plain(arrays) and (isinstance(scale, int | float) or supports([scale]))):
+    if not _are_plain(arrays if isinstance(scale, int | float) else [*arrays, scale]):
         return None
     op = FusedOp(value_host(scale), checks=True, measures=True)
     is_plain = op.factor is not None and not any(map(torch.Tensor.is_neg, arrays))
     result = compiled.run_host(op, arrays, disjoint=True) if is_plain else None
     if result is None:
         return None
-    return torch.full((), not result.finite, dtype=torch.float32), torch.from_numpy(result.statistics)
+    return torch.full((), result.finite), torch.from_numpy(result.statistics)
 
 
 def supports_in_one_pass(arrays: list[Array], scale: Scale, dtypes: Set[torch.dtype] = FLOATS) -> bool:
