@@ -60,36 +60,34 @@ def init_host(rule: RuleConstants) -> tuple[float, int, int, int | None, float |
     )
 
 
-def supports_host(rule: RuleConstants, state: LossScaleState, finite: Flag) -> bool:
-    """
-    Return True if `transition_host` supports the arguments.
-
-    It supports a state of Python numbers, or of NumPy arrays of shape () with a bool of shape (). Return False for a state that
-    lacks a field that the rule requires, or has an extra one: `machine.transition` then raises the error.
-    """
-    has_window, has_pending = state.window_steps is not None, state.pending_scale is not None
-    if has_window != (rule.overflow_tolerance is not None) or has_pending != rule.delayed_update:
-        return False
-    return type(state.scale) is float or (_are_arrays(state, rule.dtype) and _is_flag(finite))
-
-
-def transition_host(step: Step, state: LossScaleState, finite: Flag) -> tuple[LossScaleState, bool]:
+def transition_host(rule: RuleConstants, step: Step, state: LossScaleState, finite: Flag) -> tuple[LossScaleState, bool] | None:
     """
     Return the next state, and True if the published scaler raises an error; see `LossScaleRule.transition`.
 
     Args:
+        rule: Constants of the rule.
         step: Result of `step_of` for the rule.
-        state: State for which `supports_host` returns True.
+        state: State before the step.
         finite: Python or NumPy bool, or NumPy array of shape ().
+
+    Returns:
+        As described; or None if *state* does not consist of Python numbers or of NumPy arrays of shape (), if *finite* is an
+        array of another kind, or if *state* lacks a field that the rule requires or has an extra one, for which
+        `machine.transition` raises an error.
 
     Raises:
         TypeError: *state* consists of Python numbers and *finite* is not a bool.
     """
+    has_window, has_pending = state.window_steps is not None, state.pending_scale is not None
+    if has_window != (rule.overflow_tolerance is not None) or has_pending != rule.delayed_update:
+        return None
     if type(state.scale) is float:
         if type(finite) is not bool and not _is_flag(finite):
             expected = "a bool for a state of Python numbers"
             raise TypeError(f"finite must be {expected}, got {excerpt(finite)} of type {type(finite).__name__}")
         return _transition(step, state, bool(finite))
+    if not (_are_arrays(state, rule.dtype) and _is_flag(finite)):
+        return None
     numbers = LossScaleState(*[None if value is None else value.item() for value in state])
     new_numbers, raises = _transition(step, numbers, bool(finite))
     return LossScaleState(*map(_like, state, new_numbers)), raises
