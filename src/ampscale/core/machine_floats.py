@@ -60,13 +60,13 @@ def init_host(rule: RuleConstants) -> tuple[float, int, int, int | None, float |
     )
 
 
-def transition_host(rule: RuleConstants, step: Step, state: LossScaleState, finite: Flag) -> tuple[LossScaleState, bool] | None:
+def transition_host(rule: Any, state: LossScaleState, finite: Flag) -> tuple[LossScaleState, bool] | None:
     """
     Return the next state, and True if the published scaler raises an error; see `LossScaleRule.transition`.
 
     Args:
-        rule: Constants of the rule.
-        step: Result of `step_of` for the rule.
+        rule: The `LossScaleRule`. Its `_step` is read only for a supported state, because torch.compile cannot trace a
+            cached property.
         state: State before the step.
         finite: Python or NumPy bool, or NumPy array of shape ().
 
@@ -85,11 +85,11 @@ def transition_host(rule: RuleConstants, step: Step, state: LossScaleState, fini
         if type(finite) is not bool and not _is_flag(finite):
             expected = "a bool for a state of Python numbers"
             raise TypeError(f"finite must be {expected}, got {excerpt(finite)} of type {type(finite).__name__}")
-        return _transition(step, state, bool(finite))
+        return _transition(rule._step, state, bool(finite))
     if not (_are_arrays(state, rule.dtype) and _is_flag(finite)):
         return None
     numbers = LossScaleState(*[None if value is None else value.item() for value in state])
-    new_numbers, raises = _transition(step, numbers, bool(finite))
+    new_numbers, raises = _transition(rule._step, numbers, bool(finite))
     return LossScaleState(*map(_like, state, new_numbers)), raises
 
 

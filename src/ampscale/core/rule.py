@@ -186,7 +186,7 @@ class LossScaleRule(RuleConstants):
 
     def _transition(self, state: LossScaleState, finite: Flag) -> tuple[LossScaleState, Flag]:
         try:
-            result = machine_floats.transition_host(self, self._step, state, finite)
+            result = machine_floats.transition_host(self, state, finite)
             return machine.transition(self, state, finite) if result is None else result
         except (AttributeError, TypeError):
             # Check the types of a state only after a failure, since the check would slow down every step.
