@@ -24,9 +24,10 @@ TORCH_LOOPS = ["torch_loop.py", *(pytest.param(name, marks=pytest.mark.slow) for
 def imported(file):
     """Yield the top-level modules that a file imports."""
     for node in ast.walk(ast.parse(file.read_text("utf-8"))):
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        for name in [*names, node.module] if isinstance(node, ast.ImportFrom) else names:
-            yield name.partition(".")[0]
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module.partition(".")[0]
 
 
 def skip_without(*libraries):

@@ -256,7 +256,7 @@ def test_invalid_arrays_raise(create):
     model = network([1.0, 2.0])
     optimizer = create(model)
     shapes = [(shape, partial(optimizer, [np.ones(shape, np.float32)]), ValueError, "shape") for shape in ((3, 2), (1,), ())]
-    number = ("number", partial(optimizer, [1.0]), TypeError, "^a gradient must be an array, got 1.0 of type float$")
+    number = ("number", partial(optimizer, [1.0]), TypeError, r"^gradients\[0\] must be an array, got 1.0 of type float$")
     complex_one = ("complex", partial(create, Network(sum, [np.ones(1, "c8")])), TypeError, "complex64")
     assert unexpected([*shapes, number, complex_one]) == []
     assert model.params[0].tolist() == [1, 2]

@@ -318,11 +318,10 @@ def _transformation(learning_rate: LearningRate, direction: Callable[..., Any], 
     def update(gradients: Tree, state: OptimizerState, params: Tree) -> tuple[Tree, OptimizerState]:
         xp = array_api_compat.array_namespace(state.count)
         count = xp.asarray(state.count + xp.ones_like(state.count))
+        rows = zip_leaves(params, gradients, state.master, *state.moments)
+        _check_gradients(params, rows)
         with quiet(xp):
-            results = [
-                _update_one(direction, *row, count=count, rate=state.rate)
-                for row in zip_leaves(params, gradients, state.master, *state.moments)
-            ]
+            results = [_update_one(direction, *row, count=count, rate=state.rate) for row in rows]
         columns = zip(*results, strict=True) if results else [()] * (2 + moments)
         updates, master, *new_moments = (unflatten(params, column) for column in columns)
         return updates, OptimizerState(count, rate_at(count, name_of(state.rate.dtype)), master, tuple(new_moments))
@@ -336,14 +335,22 @@ def _update_one(
     """Return the update of one parameter, None if *gradient* is None; its new master weight; and its new moments."""
     if gradient is None:
         return None, master, *moments
-    if not array_api_compat.is_array_api_obj(gradient):
-        raise TypeError(f"a gradient must be an array, got {excerpt(gradient)} of type {type_name(gradient)}")
-    if tuple(gradient.shape) != tuple(param.shape):
-        raise ValueError(f"a gradient must have its parameter's shape {tuple(param.shape)}, got {tuple(gradient.shape)}")
     value = _widened(param) if master is None else master
     step, new_moments = direction(in_dtype(gradient, name_of(value.dtype)), moments, value, count)
     new_value = value - in_dtype(rate, name_of(value.dtype)) * step
     return new_value - _widened(param), None if master is None else new_value, *new_moments
+
+
+def _check_gradients(params: Tree, rows: list[tuple[Any, ...]]) -> None:
+    """Raise an error unless each gradient, the second item of a row, is None or an array of its parameter's shape."""
+    for index, (param, gradient, *_) in enumerate(rows):
+        is_array = array_api_compat.is_array_api_obj(gradient)
+        if gradient is None or (is_array and tuple(gradient.shape) == tuple(param.shape)):
+            continue
+        path = leaves_with_paths(params, "gradients")[index][0]
+        if not is_array:
+            raise TypeError(f"{path} must be an array, got {excerpt(gradient)} of type {type_name(gradient)}")
+        raise ValueError(f"{path} must have shape {tuple(param.shape)}, got {tuple(gradient.shape)}")
 
 
 def _widened(array: Array) -> Array:

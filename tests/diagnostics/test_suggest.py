@@ -44,8 +44,8 @@ def test_suggestion_refers_to_unscaled_gradients():
     assert suggest(measured(values * 1024), scale=1024.0) == suggest(measured(values))
 
 
-def test_suggestion_requires_values():
-    """Zeros have no exponent."""
+def test_suggestion_requires_a_finite_nonzero_value():
+    """Zeros and infinities are in no histogram."""
     with pytest.raises(ValueError, match=r"^histograms must contain a value that is finite and not zero, got none$"):
         suggest(measured([0.0, np.inf]))
 

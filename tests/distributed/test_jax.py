@@ -172,7 +172,7 @@ def test_mean_is_rounded_once_and_keeps_dtypes(dtype):
     assert (result.dtype, np.asarray(result).tolist()) == (values.dtype, [expected.tolist()] * 3)
 
 
-def test_gradients_that_are_not_averaged_are_returned():
+def test_mean_returns_gradients_unchanged_that_are_not_averaged():
     tree = [jnp.ones(2)]
     for arguments in ({"mean": False}, {"gradients": "sharded"}, {"gradients": "distinct"}):
         assert JaxAxis("data", **arguments).mean(tree) is tree

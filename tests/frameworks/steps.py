@@ -1,4 +1,4 @@
-"""Optimizers for Paddle's scaler, steps of this scaler, and a monitor that Paddle's and torch's scaler accept."""
+"""Optimizers for Paddle's scaler, functions that create, run and read it, and a monitor for Paddle's and torch's scalers."""
 
 from collections import namedtuple
 from types import SimpleNamespace

@@ -39,7 +39,11 @@ def trace(case):
 
 
 def run(case, flags):
-    """Return the scales of an overflow trace, and the steps at which `would_raise` is True (none for a documented class)."""
+    """
+    Return the scales of an overflow trace, and the steps at which `would_raise` is True.
+
+    A framework's class has no `would_raise`, so for a test vector of such a class the steps are [].
+    """
     if "rule" not in case:
         read, update = driver_of(case["chapter"], case["class"], arguments(case["arguments"]))
         scales = [read()]

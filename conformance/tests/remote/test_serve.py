@@ -127,15 +127,19 @@ ADAPTER = Loud()
 """
 
 
-@pytest.mark.parametrize(("end", "message"), [("os._exit(1)", ""), ('sys.exit("I quit")', "I quit")])
-def test_output_of_an_adapter_goes_to_stderr(end, message, tmp_path):
-    """Python, libraries and child processes write the output. The adapter's stdin is empty, and an exit is a crash."""
+@pytest.mark.parametrize(("end", "line"), [("os._exit(1)", "on import"), ('sys.exit("I quit")', "I quit")])
+def test_output_of_an_adapter_goes_to_stderr(end, line, tmp_path):
+    """
+    Python, libraries and child processes write the output; an exit is a crash, and its error has the last five lines of stderr.
+
+    The adapter's stdin is empty.
+    """
     with served(LOUD.replace("os._exit(1)", end), tmp_path) as adapter:
         handle = adapter.create(RULE)
         assert adapter.read_scale(adapter.update(handle, True)) == 16.0
         with pytest.raises(Crashed) as caught:
             adapter.save(handle)
-    parts = ["at an update", "below Python", "by a child", "to the old stdout", "exit status 1", message or "on import"]
+    parts = ["at an update", "below Python", "by a child", "to the old stdout", "exit status 1", line]
     assert [part for part in parts if part not in str(caught.value)] == []
 
 

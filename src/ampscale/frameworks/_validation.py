@@ -79,14 +79,14 @@ def check_scale_value(value: Any, name: str, dtype: str = "float32") -> None:
 def check_matches_params(tree: Any, params: Tree, name: str) -> None:
     """Raise an error unless *tree* has, for each parameter, None or an array of the parameter's shape and compute dtype."""
     leaves_with_paths(tree, name)
-    for param, value in zip_leaves(params, tree):
+    for (path, param), (_, value) in zip(leaves_with_paths(params, name), zip_leaves(params, tree), strict=True):
         if value is None:
             continue
         if tuple(value.shape) != tuple(param.shape):
-            raise ValueError(f"{name} must hold an array of shape {tuple(param.shape)}, got {tuple(value.shape)}")
+            raise ValueError(f"{path} must have shape {tuple(param.shape)}, got {tuple(value.shape)}")
         if name_of(value.dtype) != compute_dtype(name_of(param.dtype)):
             expected = f"{compute_dtype(name_of(param.dtype))} for a parameter of {name_of(param.dtype)}"
-            raise TypeError(f"{name} must hold an array of {expected}, got {name_of(value.dtype)}")
+            raise TypeError(f"{path} must be {expected}, got {name_of(value.dtype)}")
 
 
 def is_torch_optimizer(value: Any) -> bool:

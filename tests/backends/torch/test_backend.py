@@ -212,7 +212,7 @@ def test_setting_params_writes_into_the_module():
     assert equal(network.params, new_params)
     with pytest.raises(ValueError, match="same structure"):
         network.params = {"inner.weight": torch.zeros(2, 3), "other": torch.zeros(2)}
-    with pytest.raises(ValueError, match=r"must have the shape \(2,\) of its parameter, got \(\)"):
+    with pytest.raises(ValueError, match=r"params\['inner.bias'\] must have shape \(2,\), got \(\)"):
         network.params = {"inner.weight": torch.zeros(2, 3), "inner.bias": torch.zeros(())}
     assert equal(network.params, new_params)
 

@@ -81,8 +81,8 @@ def test_shared_object_is_searched_once():
         ({"a": {"b": 1}}, None, "no state of torch at the top level or below it: missing"),
         ({str(number): 1 for number in range(20)}, None, "and 12 more"),
         ({str(number): 1 for number in range(8)}, None, r"'7'\]$"),
-        ({}, None, "got none, as a disabled scaler saves"),
-        ({"a": {}}, "a", "got none, as a disabled scaler saves"),
+        ({}, None, "got an empty mapping, which is what a disabled scaler saves"),
+        ({"a": {}}, "a", "got an empty mapping, which is what a disabled scaler saves"),
     ],
 )
 def test_missing_scaler_raises_an_error(mapping, path, message):

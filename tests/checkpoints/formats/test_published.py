@@ -211,7 +211,7 @@ def test_one_error_lists_all_invalid_entries():
         checkpoints.load("torch", {**mapping, "scael": 1.0, "more": 2})
     with pytest.raises(ValueError, match=r"scale must be .*; _growth_tracker must be .*; growth_factor must be"):
         checkpoints.load("torch", {**REAL["torch"][0], "scale": "a", "growth_factor": "b", "_growth_tracker": "c"})
-    with pytest.raises(ValueError, match="got none, as a disabled scaler saves"):
+    with pytest.raises(ValueError, match="got an empty mapping, which is what a disabled scaler saves"):
         checkpoints.load("torch", {})
 
 
@@ -305,7 +305,7 @@ def test_fields_without_effect_are_not_dropped():
     assert (saved.report.dropped, saved.report.lossless) == ({}, True)
 
 
-def test_flax_interval_is_one_step_shorter():
+def test_flax_setting_is_one_less_than_the_number_of_steps():
     """The scale of flax grows after `growth_interval + 1` finite steps."""
     source = replace(presets.flax(growth_interval=1999), init_scale=4096.0)
     saved = checkpoints.save("flax", Checkpoint(replace(source, max_scale=presets.LARGEST), LossScaleState(4096.0, 1999, 0)))

@@ -233,8 +233,8 @@ OTHERS = [zeroed_first, zeroed_after_another_loss, zeroed_before_update, reset_b
 @pytest.mark.filterwarnings("ignore:Using backward")
 @pytest.mark.parametrize("zeroing", ["none", "zeros"])
 @pytest.mark.parametrize("iteration", [*STALE_IF_FORGOTTEN, *OTHERS])
-def test_correct_loops_have_no_flags(iteration, zeroing):
-    """The loops include the documented ones, and several ways to reset the gradients."""
+def test_correct_loops_are_neither_stale_nor_modified(iteration, zeroing):
+    """The loops include those of torch's documentation, and several ways to reset the gradients."""
     assert Loop(zeroing=zeroing).flags(iteration) == 4 * [(False, False)]
 
 

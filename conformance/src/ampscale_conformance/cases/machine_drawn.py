@@ -188,7 +188,7 @@ def follows_the_published_constants(subject: Subject) -> None:
     rule = subject.supported.make()
     window = rule.growth_interval if rule.growth_factor > 1 else 4
     if window > 3000:
-        raise Unsupported(f"the published window has {window} steps")
+        raise Unsupported(f"the published growth_interval is {window}, above the limit of 3000")
     run = LockstepRun(subject, rule)
     for unread, read in ((window - 2, "+++"), (window - 3, "+++"), (window - 6, "-" * rule.hysteresis), (window - 2, "+++")):
         run.advance("+" * unread).compare().follow(read)

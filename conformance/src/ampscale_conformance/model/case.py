@@ -24,7 +24,7 @@ class Case:
 
     def __post_init__(self) -> None:
         if unknown := self.needs - set(CAPABILITIES):
-            raise ValueError(f"{self.id} must require capabilities of {sorted(CAPABILITIES)}, got {sorted(unknown)}")
+            raise ValueError(f"the needs of case {self.id} must be in {sorted(CAPABILITIES)}, got {sorted(unknown)}")
 
     @property
     def chapter(self) -> str:

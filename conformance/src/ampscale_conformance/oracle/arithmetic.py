@@ -51,7 +51,7 @@ def root(square: Number, dtype: str) -> Number:
 
 
 def significant(value: Number, dtype: str) -> Number:
-    """Return *value* rounded to the digits of a format with an unlimited exponent; infinities, NaN and zeros are unchanged."""
+    """Return *value* rounded to the precision of a format with an unlimited exponent; infinities, NaN and zeros are unchanged."""
     if value == 0 or not isinstance(value, Fraction):
         return value
     power = Fraction(2) ** (abs(value.numerator).bit_length() - value.denominator.bit_length())

@@ -46,10 +46,10 @@ def clip(tree: Any, max_norm: float) -> tuple[Any, float]:
 
 def clip_coefficient(norm: Number, max_norm: float, dtype: str) -> Number:
     """
-    Return the factor of a clipped tree. Each operation is rounded in *dtype*, the dtype of the norm.
+    Return the number by which clipping multiplies a tree. Each operation is rounded to *dtype*, the dtype of the norm.
 
-    *norm* has the digits of *dtype* and any exponent; beyond the range of *dtype*, epsilon is negligible. *max_norm* is
-    positive and finite.
+    *norm* has the precision of *dtype* and an unlimited exponent. If it exceeds the range of *dtype*, adding `EPSILON` would not
+    change it, and is left out. *max_norm* is positive and finite.
     """
     if rounded(norm, dtype) == math.inf != norm:
         limit = significant(Fraction(max_norm), dtype)
@@ -71,7 +71,7 @@ def square_sum(leaf: Bits, dtype: str) -> Number:
 
 
 def _norm(tree: Any, dtype: str) -> Number:
-    """Return the norm with the digits of a format and any exponent."""
+    """Return the norm with the precision of *dtype* and an unlimited exponent."""
     squares = [square_sum(leaf, dtype) for leaf in arrays(tree)]
     square: Number = Fraction(0)
     for term in squares:

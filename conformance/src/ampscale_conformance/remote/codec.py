@@ -221,8 +221,9 @@ def _check_containers(tree: Any) -> None:
         raise Unsupported("the protocol has no NamedTuples")
     if isinstance(tree, Mapping) and not all(isinstance(key, str) for key in tree):
         raise TypeError(f"expected a dict with string keys, got {list(tree)}")
-    for child in tree.values() if isinstance(tree, Mapping) else tree if isinstance(tree, list | tuple) else ():
-        _check_containers(child)
+    if isinstance(tree, Mapping | list | tuple):
+        for child in tree.values() if isinstance(tree, Mapping) else tree:
+            _check_containers(child)
 
 
 # --- decoding ---

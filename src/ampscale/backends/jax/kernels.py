@@ -22,7 +22,7 @@ from ...core.typing import Array, Flag
 from .ieee754 import as_stored, divide, multiply, narrowed, widened
 from .mapped_axes import is_explicitly_sharded
 
-PIECES = 4  # slices per iteration of a loop, each with one value per lane
+PIECES = 4  # pieces of an array that one iteration of a loop processes; in a sum, each has one value per lane
 SLICES = 8  # parts into which a bfloat16 array is cut before the loop, see `_sum_in_lanes`
 LANES = 2**12  # maximum number of lanes, of eight bytes each
 STRAIGHT = 2**11  # number of values below which an array needs no loop
@@ -283,8 +283,9 @@ def _sum_in_lanes(array: Array, function: Callable[[Array], Array]) -> Array:
     if flat.dtype != jnp.bfloat16:
         return jnp.sum(_lane_sums(flat, function))
     size = flat.size // SLICES  # a loop that slices bfloat16 would first convert the whole array to float32
-    piece_sums = reduce(add, [function(flat[piece * size : (piece + 1) * size]) for piece in range(SLICES)])
-    return _sum_in_lanes(piece_sums, lambda sums: sums) + jnp.sum(function(flat[SLICES * size :]))
+    slices = [flat[index * size : (index + 1) * size] for index in range(SLICES)]
+    sums = reduce(add, map(function, slices))  # sums over the slices, elementwise: *size* values
+    return _sum_in_lanes(sums, lambda values: values) + jnp.sum(function(flat[SLICES * size :]))
 
 
 def _lane_sums(flat: Array, function: Callable[[Array], Array]) -> Array:

@@ -34,10 +34,10 @@ class ModuleNetwork:
     @params.setter
     def params(self, params: dict[str, Array]) -> None:
         pairs = zip_leaves(self.params, params)
-        for value, new in pairs:
+        for name, (value, new) in zip(self.params, pairs, strict=True):
             if new is None or new.shape != value.shape:
                 actual = None if new is None else tuple(new.shape)
-                raise ValueError(f"each array in params must have the shape {tuple(value.shape)} of its parameter, got {actual}")
+                raise ValueError(f"params[{name!r}] must have shape {tuple(value.shape)}, got {actual}")
         for value, new in pairs:
             value.copy_(new)
 

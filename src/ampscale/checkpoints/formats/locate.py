@@ -67,7 +67,7 @@ def _checked(format: Format | AmpscaleFormat, mapping: Mapping[str, Any], locati
     """Return *mapping* if it has the keys of *format*; otherwise raise an error that names *location*."""
     if not mapping:
         expected = f"a state of {format.name} must have the keys {list(format.required)}"
-        raise ValueError(f"{expected}, got none, as a disabled scaler saves")
+        raise ValueError(f"{expected}, got an empty mapping, which is what a disabled scaler saves")
     missing, unknown = [key for key in format.required if key not in mapping], _unknown(format, mapping)
     if missing or unknown:
         texts = [f"{word} {_shortened(keys)}" for word, keys in (("missing", missing), ("unknown", unknown)) if keys]
@@ -112,7 +112,11 @@ def _inner_mappings(top: Mapping[str, Any]) -> Iterator[Match]:
 
 
 def _members(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the key or index, and the value, of each mapping or list in *value*. Keys such as "a.b" form a mapping "a", too."""
+    """
+    Yield the key or index, and the value, of each mapping or list in *value*.
+
+    Keys that contain dots are also grouped: "a.b" and "a.c" are yielded as one mapping "a" with the keys "b" and "c".
+    """
     if isinstance(value, Mapping):
         members = [(str(key), inner) for key, inner in value.items()]
         groups = dict[str, dict[str, Any]]()

@@ -310,7 +310,10 @@ class TrainOneStepWithLossScaleCell:
         if load_update_cell is not None:
             load_update_cell(state_dict["update_cell"])
         elif not is_empty(state_dict["update_cell"]):
-            raise ValueError(f"update_cell must be empty for this scale_sense, got {excerpt(state_dict['update_cell'])}")
+            raise ValueError(
+                "update_cell must be empty, because this cell has no update cell that can load it, got "
+                f"{excerpt(state_dict['update_cell'])}; create the cell with an update cell as scale_sense"
+            )
         self.scale_sense = scale_sense
 
     def _learning_rate(self, like: Array) -> Array | None:

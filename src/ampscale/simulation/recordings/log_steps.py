@@ -143,8 +143,8 @@ def _windows(marks: list[Mark], begin: int) -> Iterator[Window]:
         if not 0 <= overflows <= covered:
             window = "step" if covered == 1 else f"{covered} steps"
             raise UnknownStepsError(
-                f"line {event.line}: expected 0 to {covered} overflows in the {window} that it ends, got {overflows}; check that "
-                "the lines are of one process, and that step_pattern matches a line of each step"
+                f"line {event.line}: expected 0 to {covered} overflows in the {window} before this line, got {overflows}; check "
+                "that the lines are of one process, and that step_pattern matches a line of each step"
             )
         yield Window(mark, unknown, covered, overflows)
         previous = mark.number

@@ -90,7 +90,8 @@ def update_cell(rule: Any) -> Any:
     """Return an update cell for a rule; raise Unsupported for an initial scale above `EDGE`."""
     if rule.init_scale > EDGE:
         raise Unsupported(
-            f"init_scale must be at most 2**100, got {rule.init_scale}: only the published scaler's can become infinite"
+            f"init_scale must be at most 2**100, got {rule.init_scale}: the published scale can become infinite, "
+            "ampscale's cannot"
         )
     return ampscale.DynamicLossScaleUpdateCell(rule.init_scale, rule.growth_factor, rule.growth_interval)
 

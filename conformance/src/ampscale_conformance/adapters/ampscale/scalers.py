@@ -58,7 +58,8 @@ class DynamicLossScaleManager:
     def create(self, rule: Any) -> Any:
         if not 1 <= rule.init_scale <= EDGE:
             raise Unsupported(
-                f"init_scale must be from 1 to 2**100, got {rule.init_scale}: only the published scaler's can become infinite"
+                f"init_scale must be from 1 to 2**100, got {rule.init_scale}: the published scale can become infinite, "
+                "ampscale's cannot"
             )
         return ampscale.DynamicLossScaleManager(rule.init_scale, rule.growth_factor, rule.growth_interval)
 
@@ -79,7 +80,8 @@ class AmpscaleGradScaler:
         scaler = super().create(rule)  # type: ignore[misc]  # defined by the published scaler's adapter
         if not 1 / EDGE <= rule.init_scale <= EDGE:
             raise Unsupported(
-                f"init_scale must be from 2**-100 to 2**100, got {rule.init_scale}: only the published one leaves normal numbers"
+                f"init_scale must be from 2**-100 to 2**100, got {rule.init_scale}: the published scale can become subnormal or "
+                "infinite, ampscale's cannot"
             )
         return scaler
 
@@ -132,7 +134,7 @@ class PaddleGradScaler(AmpscaleGradScaler, Paddle):
         return self.create(rule), *network_with_optimizer(parameters, "numpy", learning_rate, momentum)
 
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
-        """Run the documented loop, whose backward pass starts with the scale."""
+        """Run the training loop of docs/paddle.md: the backward pass starts with the scale, and the loss is not scaled."""
         scaler, network, optimizer = cell
         scale, rate = scaler.get_loss_scaling(), float(optimizer.learning_rate)
         loss = network.backward(*data, seed=np.float32(scale))
