@@ -33,7 +33,7 @@ def test_unsupported_dtype_raises(dtype):
 
 @pytest.mark.clause("NORMS-accumulation-dtype", "SCALING-round-once")
 def test_arithmetic_uses_float32_or_float64():
-    """float64 and complex128 require float64; in a sum, one such array is sufficient."""
+    """float64 and complex128 require float64, and so does a sum over several arrays if one of them has such a dtype."""
     assert {name for name in (*FLOATS, *COMPLEX_PARTS) if compute_dtype(name) == "float64"} == {"float64", "complex128"}
     assert accumulation_dtype(["float16", "complex128", "float32"]) == "float64"
     assert accumulation_dtype(["float16", "complex64"]) == accumulation_dtype([]) == "float32"

@@ -61,7 +61,7 @@ def test_default_rule_has_the_constants_of_torch():
 def test_restored_state_continues(library):
     """A count above its threshold takes effect at once; a scale beyond a bound stays until a backoff or a growth clamps it."""
     rows = [
-        (SMALL, "+++-++", [8, 8, 16, 16, 8, 8, 16]),
+        (SMALL, "+++-++", [8, 8, 16, 16, 8, 8, 16], {}),
         (SMALL, "+", [8, 16], {"good_steps": 7}),
         (SMALL, "+", [8, 16], {"good_steps": 2**31 - 1}),
         ({**SMALL, "hysteresis": 2}, "-", [8, 4], {"bad_steps": 7}),
@@ -70,8 +70,8 @@ def test_restored_state_continues(library):
         ({**SMALL, "max_scale": 20.0}, "+", [64, 64], {"scale": 64}),
         ({**SMALL, "max_scale": 20.0}, "-", [64, 32], {"scale": 64}),
     ]
-    for fields, steps, expected, *changed in rows:
-        assert scales(library, LossScaleRule(**fields), steps, **dict(*changed)) == expected, (fields, steps)
+    for fields, steps, expected, changed in rows:
+        assert scales(library, LossScaleRule(**fields), steps, **changed) == expected, (fields, steps)
 
 
 @pytest.mark.clause("MACHINE-settles")

@@ -99,7 +99,8 @@ def stepped(rule, as_computed, old_state, finite):
         good = good if blocked else rule.initial_good_steps
         raises = due and rule.raise_at_min_scale and scale == rule.min_scale
         if due:
-            steps, bad = 0, 0 if "backoff" in rule.reset_bad_steps_on else rule.hysteresis
+            steps = 0
+            bad = 0 if "backoff" in rule.reset_bad_steps_on else rule.hysteresis
             scale = scale if blocked else backed_off(rule, scale, as_computed)
         if raises or (rule.raise_at_or_below and scale <= rule.raise_at_or_below):
             return old_state

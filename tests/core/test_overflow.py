@@ -30,7 +30,7 @@ def test_all_finite_checks_every_element(library, data):
 
 @pytest.mark.clause("OVERFLOW-all-finite", "OVERFLOW-elementwise", "OVERFLOW-edges")
 @with_dtypes(*DTYPES)
-def test_one_non_finite_element_is_sufficient(library, dtype):
+def test_one_non_finite_element_makes_a_tree_non_finite(library, dtype):
     """The largest values, whose sum overflows, and subnormal values are finite; the non-finite element has any index."""
     large, small = LARGEST[dtype], SMALLEST[dtype]
     edges = np.asarray([large, large, -large, small, -small, -0.0], DTYPES[dtype])

@@ -75,10 +75,11 @@ def test_non_finite_patterns_are_detected(name):
     """One non-finite pattern in 17 is tested, between two zeros. An array of all finite patterns is finite."""
     values = PATTERNS.view(DTYPES[name])
     is_finite = np.isfinite(values.astype(np.float32))
-    op = FusedOp(checks=True)
-    assert run_host(op, *[[values[is_finite]]] * 2).finite
+    op, arrays = FusedOp(checks=True), [values[is_finite]]
+    assert run_host(op, arrays, arrays).finite
     for bad in values[~is_finite][::17]:
-        assert not run_host(op, *[[np.array([0, bad, -0.0], values.dtype)]] * 2).finite
+        arrays = [np.array([0, bad, -0.0], values.dtype)]
+        assert not run_host(op, arrays, arrays).finite
 
 
 @pytest.mark.clause("NORMS-accumulation-dtype")

@@ -35,10 +35,10 @@ def test_results_do_not_depend_on_the_number_of_threads(monkeypatch):
     tree += [random(5000, np.float64, 4), random(100, DTYPES["bfloat16"], 5), random(80_000, DTYPES["bfloat16"], 6)]
     expected = results_with(1, tree, monkeypatch)
     for count in (2, 3, 64):
-        assert same([*results_with(count, tree, monkeypatch)], [*expected])
+        assert same(results_with(count, tree, monkeypatch), expected)
     with ThreadPoolExecutor(3) as pool:
         for results in pool.map(lambda _: results_with(2, tree, monkeypatch), range(3)):
-            assert same([*results], [*expected])
+            assert same(results, expected)
 
 
 def test_an_invalid_number_of_threads_raises(monkeypatch):

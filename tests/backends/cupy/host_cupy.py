@@ -149,7 +149,7 @@ def empty(shape, dtype):
 
 
 def asarray(array):
-    """Return a copy of a NumPy array, in the same layout if no allocator is used; of another library's array return a view."""
+    """Return a copy of a NumPy array, in the same layout unless an allocator is used; or a view of another library's array."""
     if not isinstance(array, np.ndarray | np.generic):
         return np.asarray(array).view(ndarray)
     operations.append("copy")

@@ -196,7 +196,8 @@ def test_quotients_of_random_bits_are_rounded_correctly(place):
 def test_tables_are_copied_once_for_every_stream(place):
     """The order within a stream guarantees that the copy precedes the reads."""
     array, stream = place.put(np.ones(3, np.float32)), place.library.cuda.get_current_stream()
-    for stream.ptr, copies in ((1, 1), (1, 0), (2, 1), (1, 0)):
+    for number, copies in ((1, 1), (1, 0), (2, 1), (1, 0)):
+        stream.ptr = number
         with operations() as recorded:
             place.backend.all_finite(array)
         assert recorded.count("copy") == copies
@@ -206,7 +207,8 @@ def test_tables_are_copied_once_for_every_stream(place):
 def test_each_device_has_its_own_table(place):
     """Empty arrays have the same address on both devices, and the default streams of both devices have the same number."""
     arrays, runtime = place.put([np.ones(0, np.float32)]), place.library.cuda.runtime
-    for runtime.device, copies in ((1, 1), (2, 1), (1, 0)):
+    for number, copies in ((1, 1), (2, 1), (1, 0)):
+        runtime.device = number
         with operations() as recorded:
             place.backend.global_norm(arrays)
         assert recorded.count("copy") == copies
@@ -216,7 +218,8 @@ def test_each_device_has_its_own_table(place):
 def test_captures_write_their_own_table(place):
     """During a capture, the table is not copied, not cached, and not taken from the cache."""
     arrays, stream = place.put([np.full(3, 8, np.float32)] * 7), place.library.cuda.get_current_stream()
-    for stream.capturing, copies, writes in ((True, 0, 3), (True, 0, 3), (False, 1, 0), (False, 0, 0), (True, 0, 3)):
+    for capturing, copies, writes in ((True, 0, 3), (True, 0, 3), (False, 1, 0), (False, 0, 0), (True, 0, 3)):
+        stream.capturing = capturing
         with operations() as recorded:
             place.backend.unscale_and_check(arrays, 2.0, out=arrays)
         assert (recorded.count("copy"), recorded.count("write_rows")) == (copies, writes)
