@@ -29,11 +29,8 @@ CONSTANTS = {
     "odd factors": {"growth_factor": 1.1, "backoff_factor": 0.7, "growth_interval": 2, "hysteresis": 2},
     "a tolerance": {"overflow_tolerance": 0.5, "reset_bad_steps_on": ("backoff",), "growth_interval": 2},
 }
-CONSTANTS["a delayed tolerance"] = CONSTANTS["a tolerance"] | {
-    "reset_bad_steps_on": ("backoff", "growth"),
-    "delayed_update": True,
-}
-CONSTANTS["a delayed tolerance"]["overflow_tolerance"] = 0.4
+DELAYED = {"overflow_tolerance": 0.4, "reset_bad_steps_on": ("backoff", "growth"), "delayed_update": True}
+CONSTANTS["a delayed tolerance"] = CONSTANTS["a tolerance"] | DELAYED
 RULES |= {name: LossScaleRule(**{"init_scale": 64.0, "growth_interval": 3, **constants}) for name, constants in CONSTANTS.items()}
 
 
@@ -103,13 +100,15 @@ def first_contradiction(rule, observed, resumed):
         rows[:, 1], rows[:, 2] = good.ravel(), bad.ravel()
     for index, scale in enumerate(observed_scales):
         rows = rows if np.isnan(scale) else rows[rows[:, 0] == scale]
-        if not len(rows) or index == len(observed.finite):
-            return None if len(rows) else index
+        if not len(rows):
+            return index
+        if index == len(observed.finite):
+            return None
         columns = [None] * len(first)
         for column, field in enumerate(fields):
             columns[field] = rows[:, column].astype(first[field].dtype)
-        next_rows = []
-        for finite in (True, False) if observed.finite[index] == -1 else (bool(observed.finite[index]),):
+        next_rows, possible_flags = [], {-1: (True, False), 0: (False,), 1: (True,)}[observed.finite[index]]
+        for finite in possible_flags:
             continues = ~rule.would_raise(type(first)(*columns), finite)
             state = rule.update(type(first)(*columns), finite)
             next_rows.append(np.stack([state[field].astype(float) for field in fields], axis=1)[continues])

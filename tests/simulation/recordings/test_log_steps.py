@@ -140,7 +140,8 @@ def test_count_of_a_line_takes_precedence_over_messages():
 def test_log_starts_one_distance_before_its_first_number(text, start, expected):
     """The distance is that of the first two numbers. No log starts before the first step; a note reports any later start."""
     assert read_steps(text) == expected
-    assert [note for note in read_log(text).notes if "begins" in note] == [f"the log begins after step {start}"] * bool(start)
+    notes = [note for note in read_log(text).notes if "begins" in note]
+    assert notes == ([f"the log begins after step {start}"] if start else [])
 
 
 def test_overflows_before_the_first_number_are_steps():
@@ -153,18 +154,18 @@ def test_overflows_before_the_first_number_are_steps():
     assert read_steps(text, step_pattern=r"step (?P<step>\d+)") == "????.."
 
 
-TOTAL = deepspeed(0, 0) + overflow(8, 4) + "steps: 1 loss: 6.9\n" + overflow(4, 2) + deepspeed(2, 2) + deepspeed(3, 2)
-WHOLE = fairseq(1, 8, inner=False)
+PIPELINE_LOG = deepspeed(0, 0) + overflow(8, 4) + "steps: 1 loss: 6.9\n" + overflow(4, 2) + deepspeed(2, 2) + deepspeed(3, 2)
+END_OF_EPOCH = fairseq(1, 8, inner=False)
 SCALES_OF = {  # for each fact: logs with their steps, and the known scales by the number of steps before them
     "a line of DeepSpeed's pipeline engine has no count, so messages are counted instead": [
-        (TOTAL, "xx.", {0: 8, 1: 4, 2: 2}),
+        (PIPELINE_LOG, "xx.", {0: 8, 1: 4, 2: 2}),
     ],
     "after a missing line, Megatron's count covers one distance, and the flags of the missing line are unknown": [
         (megatron(2, 0) + megatron(4, 2) + megatron(6, 0) + megatron(10, 2), "..xx..??xx", {2: 8, 4: 8, 6: 8, 10: 8}),
     ],
     "a line contains the scale after its steps, or after the last finite step if an overflow may lie in between": [
         (fairseq(1, 8) + note(4) + fairseq(2, 4), ".x.", {1: 8, 2: 4, 3: 4}),
-        (WHOLE + note(4) + WHOLE + fairseq(2, 4, inner=False), ".x.", {1: 8, 2: 4, 3: 4}),
+        (END_OF_EPOCH + note(4) + END_OF_EPOCH + fairseq(2, 4, inner=False), ".x.", {1: 8, 2: 4, 3: 4}),
         (fairseq(2, 8, inner=False) + note(4) + fairseq(4, 8, inner=False), "..???", {2: 8}),
         (fairseq(2, 8) + note(4) + fairseq(4, 4), "..??.", {2: 8, 5: 4}),
     ],

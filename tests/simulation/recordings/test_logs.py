@@ -19,7 +19,7 @@ LOGS = Path(__file__).parent / "logs"
 NAN = math.nan
 APEX = "Gradient overflow.  Skipping step, loss scaler {} reducing loss scale to {}\n"
 PADDLE = "Found inf or nan, current scale is: {}, decrease to: {}*{}\n"
-ZERO = "[deepspeed] OVERFLOW! Rank {} Skipping step. Attempted loss scale: {}, reducing to {}\n"
+ZERO = "[deepspeed] OVERFLOW! Rank {} Skipping step. Attempted loss scale: {}, reducing to {}\n"  # DeepSpeed's ZeRO
 STEP = r"^step (?P<step>\d+)$"
 
 
@@ -155,7 +155,7 @@ def printed(project, text, window, every, ranks=1):
     scales = simulate(LossScaleRule(2.0**40, growth_interval=window), from_string(text)).scales.tolist()
     run = zip((step == "." for step in text), scales[:-1], scales[1:], strict=True)
     logged = [
-        message.replace("#", str(rank)) * (rank < ranks) + line * (rank == 3)
+        (message.replace("#", str(rank)) if rank < ranks else "") + (line if rank == 3 else "")
         for message, line in project(run, every)
         for rank in (2, 1, 0, 3)
     ]
@@ -207,7 +207,7 @@ AT_BOUND, ABOVE_BOUND = (f"OVERFLOW! Skipping step. Attempted loss scale: {scale
 FAIRSEQ = "NOTE: gradient overflow detected, ignoring gradient, setting loss scale to: 4.0\n"
 WITH_STEP = "\nGrad overflow on iteration {}\nUsing dynamic loss scale of {}\n"
 WITH_STEP_BEFORE = "Grad overflow on iteration 1\n[deepspeed] OVERFLOW! Skipping step. Attempted loss scale: 8, reducing to 4.0\n"
-THRICE = (APEX.format(0, 4.0) + "step 1\n") * 3 + "step 2\n" * 3 + (APEX.format(0, 2.0) + "step 3\n") * 3
+THREE_PROCESSES = (APEX.format(0, 4.0) + "step 1\n") * 3 + "step 2\n" * 3 + (APEX.format(0, 2.0) + "step 3\n") * 3
 TWICE = "each overflow message occurs 2 times in a row and was read once, assuming 2 processes"
 COUNTED = {  # for each fact: log, step pattern, steps if they are known, number of overflows, and note on copies
     "equal messages in a row are several overflows": (paddle_messages(8.0, 4.0, 4.0), None, None, 3, None),
@@ -216,15 +216,9 @@ COUNTED = {  # for each fact: log, step pattern, steps if they are known, number
     "at the lower bound the scale does not change": (AT_BOUND * 4, None, None, 4, None),
     "copies above the bound show that messages at the bound have copies": (ABOVE_BOUND * 2 + AT_BOUND * 6, None, None, 4, TWICE),
     "a single message above the bound shows that there are no copies": (ABOVE_BOUND + AT_BOUND * 6, None, None, 7, None),
-    "copies of a message precede each copy of a line": (THRICE, STEP, "x.x", 2, None),
+    "copies of a message precede each copy of a line": (THREE_PROCESSES, STEP, "x.x", 2, None),
     "a message contains its step": (WITH_STEP.format(3, 8.0) * 2 + WITH_STEP.format(4, 4.0) * 2, None, "...xx", 2, None),
-    "if messages contain their step, the step pattern only gives the last step": (
-        WITH_STEP_BEFORE + "step 3\n",
-        STEP,
-        ".x.",
-        1,
-        None,
-    ),
+    "if messages contain their step, the pattern only gives the last step": (WITH_STEP_BEFORE + "step 3\n", STEP, ".x.", 1, None),
     "a carriage return ends a line": (f"\r 1/3 [1s]{ZERO.format(0, 8, 4)}\r 2/3 [2s]\r 3/3 [3s]\n", r"\d/3 \[", ".x.", 1, None),
 }
 
@@ -274,8 +268,8 @@ def test_log_format_with_most_reports_is_read():
     assert recognized_formats(text) == ("paddle", "deepspeed")
 
 
-def test_a_log_without_overflows_requires_a_format_and_steps():
-    """Without a known format, nothing shows that an overflow would have been logged."""
+def test_log_without_overflows_is_read_if_its_format_is_known():
+    """The format is an argument, or the lines of the steps show it. Otherwise, overflows could have unknown messages."""
     assert read_steps("step 1\nstep 2\n", "apex", STEP) == read_steps("global_step: 1\nglobal_step: 2\n") == ".."
 
 
