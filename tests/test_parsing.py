@@ -194,7 +194,7 @@ def test_line_of_many_log_patterns_takes_linear_time(pattern):
 
 
 @pytest.mark.slow
-def test_run_of_the_most_steps_is_read():
+def test_run_with_the_largest_number_of_steps_is_read():
     """The limit itself is allowed."""
     for name in ("paddle", "lightning"):
         log = read_log(STEPS[name].format(MOST_STEPS))

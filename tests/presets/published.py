@@ -31,7 +31,7 @@ def fairseq(init_scale, scale_window, tolerant=False):
     return Published(
         loops_others.FairseqDynamicLossScaler,
         (init_scale, 2.0, scale_window, None, 1e-4, *([REQUIRED] if tolerant else [])),
-        f"{THREE_FIELDS} min_scale raise_at_or_below" + " overflow_tolerance" * tolerant,
+        f"{THREE_FIELDS} min_scale raise_at_or_below" + (" overflow_tolerance" if tolerant else ""),
         fixed=() if tolerant else (0.0,),
         starts=(TOP64, 3e-4, 0.0016),
         more=(

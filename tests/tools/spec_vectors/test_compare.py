@@ -54,8 +54,8 @@ def other_value(value, path):
     if isinstance(value, int):
         return value + 1
     if "dtype" in path:
-        pairs = (("float32", "int32"), ("float64", "int64"), ("float16", "bfloat16"))  # of the same width
-        return next((pair[pair[0] == value] for pair in pairs if value in pair), "int32")
+        others = {"float32": "int32", "float64": "int64", "float16": "bfloat16"}  # of the same width
+        return {**others, **{other: dtype for dtype, other in others.items()}}.get(value, "int32")
     if "bits" in path:
         return f"{0 if is_nan(value) else int(value, 16) ^ 1:0{len(value)}x}"
     if value in ("ok", "rejected"):
