@@ -91,7 +91,7 @@ def test_json_equals_the_comparison():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["torch", "--trace", "."], "RULE must be given at least twice"),
+        (["torch", "--trace", "."], "at least two rules are required, got one"),
         ([], "Missing argument 'RULE RULE ...'"),
         (["torch", "paddle"], "the overflow trace must come from one of"),
     ],

@@ -42,4 +42,4 @@ def test_every_preset_is_replayed(tmp_path):
 def test_run_without_histograms_is_rejected(tmp_path, measured):
     """Statistics alone do not determine how many values are lost."""
     path = write_steps(tmp_path / "run.jsonl", [StepRecord(0, 1.0, 1.0, finite=True, applied=True, **measured)])
-    assert "must have histograms with finite, non-zero values: give the monitor histogram_every" in RUNNER.error(path)
+    assert "must have histograms with finite, non-zero values: create the monitor with histogram_every" in RUNNER.error(path)

@@ -80,7 +80,7 @@ def test_run_without_steps_is_described(tmp_path):
         (None, ["--once"], "No such file or directory"),
         ("", ["--once"], "must start with a header line"),
         (header_line(None, None) + "x\n", ["--once"], "line 2: "),
-        ("", [], "stdout must be a terminal, which is refreshed; --once prints the current state"),
+        ("", [], "stdout must be a terminal, unless --once is given, which prints the current state"),
     ],
 )
 def test_usage_error_has_a_message(tmp_path, text, arguments, message):

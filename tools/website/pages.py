@@ -136,7 +136,8 @@ def _api_entry(match: re.Match[str]) -> str:
 
     level, path, (signature, _, docstring) = match[1], match[2], match[3].partition("\n\n")
     name, is_class = path.rpartition(".")[2], match[2].rpartition(".")[2][:1].isupper()
-    kind = "class" if is_class else ("method" if "(" in signature else "attribute") if level == "####" else "function"
+    kind_of_member = "method" if "(" in signature else "attribute"
+    kind = "class" if is_class else kind_of_member if level == "####" else "function"
     body = str(GoogleDocstring(docstring, Config(napoleon_use_rtype=False), what=kind))
     body = _CLAUSES.sub(_clause_as_rst, body)
     lines = [f".. py:{kind}:: {path.removesuffix(name)}{signature}", "", *(f"   {line}".rstrip() for line in body.split("\n"))]

@@ -48,7 +48,7 @@ class Commands(Command, click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command called *cmd_name*; None if there is no such command. Commands of ampscale take precedence."""
         others = map(_loaded, entry_points(group=GROUP, name=cmd_name))
-        return super().get_command(ctx, cmd_name) or next(others, CONFORM if cmd_name == "conform" else None)
+        return super().get_command(ctx, cmd_name) or next(others, MISSING_CONFORM if cmd_name == "conform" else None)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the name of the command in *args*, the command, and its arguments. Suggest a name if the command is unknown."""
@@ -84,7 +84,7 @@ def _failing(name: str, message: str, code: int = 1) -> click.Command:
     return click.Command(name, settings, fail, short_help=message, add_help_option=False)
 
 
-CONFORM = _failing("conform", "conform is not installed: pip install ampscale-conformance", 2)
+MISSING_CONFORM = _failing("conform", "conform is not installed: pip install ampscale-conformance", 2)
 
 
 @click.group("ampscale", cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
@@ -99,9 +99,9 @@ def main() -> None:
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def doctor(arguments: tuple[str, ...]) -> None:
     """List the array libraries that are installed, what they can do, and which one is chosen."""
-    from .doctor import main as examine
+    from .doctor import main as run_doctor
 
-    raise SystemExit(examine(list(arguments)))
+    raise SystemExit(run_doctor(list(arguments)))
 
 
 for command in (demo, presets, simulate, compare, identify, convert, watch, report, suggest, diagnose):

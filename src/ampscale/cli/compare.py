@@ -50,7 +50,7 @@ def compare(rules: tuple[str, ...], settings: tuple[str, ...], as_json: bool, pi
     """  # noqa: D301 - click does not rewrap a paragraph after a backspace character
     named_rules = read_rules(rules, parse_settings(settings))
     if len(named_rules) < 2:
-        raise click.UsageError("RULE must be given at least twice; ampscale simulate runs a single rule")
+        raise click.UsageError("at least two rules are required, got one; ampscale simulate runs a single rule")
     steps = read_trace(trace)
     comparison = run(named_rules, steps)
     draw(comparison.trajectories, sorted({step for step in comparison.divergences.values() if step is not None}), picture)

@@ -117,7 +117,7 @@ def _observe(source: Mapping[str, Any], resumed: bool) -> Observation:
     options = {file_type: [name for name in names if source[name]] for file_type, names in FILE_OPTIONS.items()}
     file_types = [file_type for file_type, names in options.items() if names]
     if len(file_types) > 1 or (file_types and source["path"] is None):
-        texts = (f"{flag(names[0])} requires a {file_type}" for file_type, names in options.items() if names)
+        texts = (f"{flag(names[0])} requires a {file_type} as PATH" for file_type, names in options.items() if names)
         raise ValueError(f"{' and '.join(texts)}: give the options of one source")
     if source["scales"] is not None:
         return _of_steps(_from_text(source["scales"]), resumed)
@@ -140,7 +140,7 @@ def _from_text(text: str) -> Observed:
 
 
 def _from_log(source: Mapping[str, Any], resumed: bool) -> Observation:
-    """Return the steps of a log, or only its overflows if steps are not numbered, or fewer scales than overflows are known."""
+    """Return the steps of a log; only its overflows if it does not number its steps, or has fewer scales than overflows."""
     log = read_training_log(source["path"], source)
     if not resumed and any("begins after step" in note for note in log.notes):
         click.echo("the counts are assumed to be zero before the log; --resumed allows any counts", err=True)
@@ -183,8 +183,8 @@ def _print(observation: Observation, explanations: Sequence[Explanation]) -> Non
         else:
             console.print("No published scaler is consistent with these scales.")
         if inconsistent:
-            index = numbers("after\nstep" if observation.unit == "steps" else "at\noverflow")
-            columns = [*index, Column("expected", overflow="fold"), Column("observed", no_wrap=True)]
+            position = numbers("after\nstep" if observation.unit == "steps" else "at\noverflow")
+            columns = [*position, Column("expected", overflow="fold"), Column("observed", no_wrap=True)]
             console.print(_table("inconsistent", columns, inconsistent, console.width))
 
 

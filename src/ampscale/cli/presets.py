@@ -21,10 +21,10 @@ down, at   factor (x) or divisor (/) of a backoff, and the number of overflows
 reset      resets the overflow count: f finite step, g growth, b backoff
 min, max   bounds of a backoff and of a growth; tiny: the smallest normal
            float32, max: the largest
-also       i: can grow to infinity; l: the first window is longer; d: the scale
-           is a float64; f: factors in float64; e: raises an error; b: blocks
-           changes at the bounds; p: pending scale, applied one step later;
-           w: warmup factor"""
+also       i: can grow to infinity; l: grows later after the start and after an
+           overflow; d: the scale is a float64; f: factors in float64; e: raises
+           an error; b: blocks changes at the bounds; p: pending scale, applied
+           one step later; w: warmup factor"""
 PRESET = Name("preset", PRESETS, "ampscale presets lists all")
 
 

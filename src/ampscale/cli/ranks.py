@@ -28,7 +28,7 @@ from .rule_arguments import NUMBER
 from .trajectories import to_json
 
 ALGORITHMS = ("flat", "tree", "hierarchical")
-ROWS = (8, 100, 1000, 10_000, 100_000)
+ROWS = (8, 100, 1000, 10_000, 100_000)  # numbers of ranks in the table of costs
 MOST_RANKS = 1_000_000
 STEPS, SEED, PROBABILITY = 100, 0, 1e-4
 DEFAULTS = RankModel()
@@ -85,6 +85,7 @@ def run_ranks(name: str, rule: LossScaleRule, options: Mapping[str, Any], pictur
         model = RankModel(**links, ranks_per_node=options.get("node", DEFAULTS.ranks_per_node))
         steps_until_disagreement(ranks, probability)
     except ValueError as error:
+        # The message starts with the name of the argument. The option has this name, too, but without "overflow_".
         option, _, message = str(error).partition(" ")
         raise click.UsageError(f"{flag(option.removeprefix('overflow_'))} {message}") from None
     with progress("Simulating"):

@@ -78,13 +78,13 @@ def read_rule(text: str, settings: Mapping[str, str] | None = None) -> tuple[str
     try:
         if name in PRESETS:
             settings = {**(settings or {}), **_settings(own_settings.split(","))}
-            preset, fields = PRESETS[name], {key: value_of(key, value) for key, value in settings.items()}
-            rule = preset.rule(**{key: fields.pop(key) for key in preset.parameters if key in fields})
-            return text, replace(rule, **fields)  # the remaining settings are fields that the preset does not accept
+            preset, values = PRESETS[name], {key: value_of(key, value) for key, value in settings.items()}
+            rule = preset.rule(**{key: values.pop(key) for key in preset.parameters if key in values})
+            return text, replace(rule, **values)  # the remaining settings are fields that the preset does not accept
         printed = text.lstrip().startswith("LossScaleRule(")
         rule = _printed_rule(text) if printed else _rule_file(text)
-        fields = {key: value_of(key, value) for key, value in (settings or {}).items()}
-        return "rule" if printed else Path(text).stem, replace(rule, **fields)
+        values = {key: value_of(key, value) for key, value in (settings or {}).items()}
+        return "rule" if printed else Path(text).stem, replace(rule, **values)
     except (TypeError, ValueError, OSError) as error:
         raise click.UsageError(f"{cut(text)}: {cut(str(error), 1000)}") from None
 
@@ -103,7 +103,8 @@ def read_rules(texts: Sequence[str], settings: Mapping[str, str]) -> dict[str, L
             click.echo(f"{cut(text)} has no parameter {key}; the setting is ignored", err=True)
         label, rule = read_rule(text, applicable)
         if label in rules:
-            raise click.UsageError(f"each rule must be given once, got {cut(label)} twice")
+            remedy = "a rule in a JSON file is named after the file"
+            raise click.UsageError(f"the rules must have different names, got {cut(label)} twice; {remedy}")
         rules[label] = rule
         used |= set(applicable)
     if unused := sorted(set(settings) - used):

@@ -154,7 +154,7 @@ def _mark_divergences(axes: Axes, divergences: Sequence[int], steps: int) -> int
         text, position = ("start" if step < 0 else f"{step:,}"), (step + 1) / (steps + 1)
         half_width = 0.004 + 0.0045 * len(text)
         row = next((row for row, end in enumerate(ends) if end < position - half_width), len(ends))
-        ends[row : row + 1] = [position + half_width]
+        ends[row : row + 1] = [position + half_width]  # replaces the end of a row, or appends that of a new row
         mark(axes, step + 0.5, text, row)
     return len(ends)
 

@@ -123,7 +123,8 @@ def simulate(
 def _table(trajectory: Trajectory, every: bool | None, unlimited: bool) -> Iterator[str]:
     """Yield the selected rows, and lines that count the omitted rows and steps."""
     steps = trajectory.steps
-    selected = np.arange(steps) if (steps <= FEW if every is None else every) else _eventful(trajectory)
+    prints_all = steps <= FEW if every is None else every
+    selected = np.arange(steps) if prints_all else _eventful(trajectory)
     excess = 0 if unlimited else max(0, selected.size - FEW)
     rows = _rows(trajectory, np.delete(selected, slice(FEW // 2, FEW // 2 + excess)))
     yield from islice(rows, 1 + FEW // 2)  # the titles and the first half of the rows

@@ -54,7 +54,7 @@ def suggest(run: Path, share: float, as_json: bool) -> None:
         content = read_run(run, advance)
         histogram = unscaled(content)
         if not histogram.counts:
-            raise ValueError(f"{run} must have histograms with finite, non-zero values: give the monitor histogram_every")
+            raise ValueError(f"{run} must have histograms with finite, non-zero values: create the monitor with histogram_every")
         suggestion = suggested([histogram], share=share)
     with progress("Replaying"):
         replays = replay(list(content.records()))
@@ -65,7 +65,8 @@ def suggest(run: Path, share: float, as_json: bool) -> None:
         return
     click.echo(fold(interval(suggestion, share)))
     if overflow is not None and overflow <= suggestion.high:
-        click.echo(fold(f"But a step overflowed at scale {exact(overflow)}: no histogram contains its non-finite values."))
+        reason = "its non-finite values are in no histogram, so that the suggestion ignores them"
+        click.echo(fold(f"But a step overflowed at scale {exact(overflow)}: {reason}."))
     width = max(len(result.name) for result in replays)
     click.echo(f"\n{'preset':<{width}}  {'skipped':>9}  final scale")
     for name, skipped, final_scale in replays:

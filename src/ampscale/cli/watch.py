@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.console import Group
 
 PERIOD = 0.5  # seconds between two refreshes
-WIDTH, ROWS, SKIPS = 60, 10, 5  # number of blocks in the line of scales, of gradients, and of listed skipped steps
+WIDTH, ROWS, SKIPS = 60, 10, 5  # maximum numbers of blocks in the line of scales, of gradients, and of listed skipped steps
 BLOCKS = "▁▂▃▄▅▆▇█"
 
 
@@ -45,7 +45,7 @@ def watch(run: Path, once: bool) -> None:
     """
     require("rich")
     if not once and not sys.stdout.isatty():
-        raise click.UsageError("stdout must be a terminal, which is refreshed; --once prints the current state")
+        raise click.UsageError("stdout must be a terminal, unless --once is given, which prints the current state")
     with suppress(KeyboardInterrupt), usage_errors():
         if once:
             _print(run)

@@ -273,6 +273,7 @@ class Monitor:
         """
         if finite:
             return None, None
+        # Ranks exchange their statistics if a gradient is not finite, () if all are finite, and None if they are unknown.
         own = tensors and (tensors if any(tensor.nonfinite for tensor in tensors) else ())
         rows_of_ranks = [json.loads(text) for text in self._communicator.exchange(json.dumps(own))]
         if None in rows_of_ranks:

@@ -44,7 +44,7 @@ class Run:
         norms: Global norms of the unscaled gradients: float64; NaN also if unknown.
         measurements: Statistics and histograms, in the order of the steps.
         diagnoses: Diagnoses, in the order of the steps.
-        others: Records without measurements, by the index of the step: at least of all skipped steps, and of all steps with
+        others: Records without measurements, by the index of the step. They include all skipped steps, and all steps with
             members that are not columns.
     """
 

@@ -19,7 +19,8 @@ COLUMNS: dict[str, Any] = {
     "loss": np.float64, "norm": np.float64,
 }  # fmt: skip
 _OPTIONAL = ("loss", "norm")
-# Delete everything but the numbers and commas of a plain line, and replace "true", which alone has a "u", by 1.
+# Reduce plain lines to numbers and commas: line feeds become commas, and the "u" of "true", the only "u" in a line, becomes 1.
+# The "e" of an exponent is not deleted, since `_fill_plain` makes it an "E" before.
 _NUMBERS_ONLY, _DELETED = bytes.maketrans(b"u\n", b"1,"), b'{}":_abcdfghijklmnopqrstvwxyze'
 
 

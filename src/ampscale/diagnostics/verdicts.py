@@ -220,7 +220,7 @@ def _clipped_before(record: StepRecord, history: History) -> _Result:
     else:
         changes = [step.change or 0 for step in steps]
         limit = _common([step.peak for step in steps]) if norm is None else norm
-        # A mean over ranks multiplies by the same factor in each step. Clipping to a round limit times the scale is correct.
+        # Valid changes are a mean over ranks, by the same factor in each step, and clipping to a round limit times the scale.
         is_valid = _are_close(changes) or _is_round(limit and limit / record.scale)
         is_clipped = len(steps) >= 3 and max(changes) <= LARGEST_CLIP and record.scale > 1 and (_is_round(limit) or not is_valid)
     if limit is None or not is_clipped:

@@ -220,5 +220,5 @@ def test_overflows_after_the_last_line_are_ignored():
     """The number of finite steps before such an overflow is unknown. A note counts the ignored overflows."""
     text = deepspeed(0, 0) + deepspeed(2, 0) + overflow(8, 4) + overflow(4, 2)
     assert read_steps(text) == ".."
-    assert "ignored overflows after the last number of steps: 2, the first in line 3" in read_log(text).notes
+    assert "ignored overflows after the last line that numbers steps: 2, the first in line 3" in read_log(text).notes
     assert len(read_log(text).overflows) == 2

@@ -60,8 +60,8 @@ def test_unknown_column_requires_a_meaning(written):
 @pytest.mark.parametrize(
     ("content", "options", "message"),
     [
-        ("", {}, "a row of names and at least one row of values, got 0 rows"),
-        ("finite\n", {}, "a row of names and at least one row of values, got 1 rows"),
+        ("", {}, "a row of names and at least one row of values, got no row"),
+        ("finite\n", {}, "a row of names and at least one row of values, got 1 row"),
         ("step,scale\n1,2\n", {}, "one column of .*, got .. in .'step', 'scale'."),
         ("finite,overflow\n1,0\n", {}, "one column of .*, got .'finite', 'overflow'. in"),
         ("finite,finite\n1,0\n", {}, "one column of .*, got .'finite', 'finite'. in"),

@@ -47,7 +47,7 @@ def _shares(run: Run, measurements: list[Measurement], chosen: list[int]) -> tup
     low = max(_LOW, min([SMALLEST_SUBNORMAL - 4, *(int(exponents.min()) for exponents in measured_exponents)]))
     high = min(_HIGH, max([LARGEST_EXPONENT + 3, *(int(exponents.max()) for exponents in measured_exponents)]))
     columns, rows = min(_COLUMNS, run.steps.size, max(24, 2 * len(bins))), high - low + 1
-    slots = np.zeros(max(chosen, default=0) + 2, np.int64)  # index of each gradient in the result; 0 for all together
+    slots = np.zeros(max(chosen, default=0) + 2, np.int64)  # index of each gradient in the result; 0 if it is not chosen
     slots[chosen] = np.arange(1, len(chosen) + 1)
     counts, source_columns = np.zeros((len(chosen) + 1, columns, rows), np.float32), np.zeros(columns, np.int64)
     for position, gradients, exponents, weights in bins:

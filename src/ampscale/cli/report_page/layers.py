@@ -82,6 +82,7 @@ def layers_of(run: Run, names: list[str], measurements: Iterable[Measurement]) -
             subnormal += statistics.subnormals
         elif histograms is not None:
             gradients, exponents = histograms.bins()
+            # float16 rounds a value between 2**-25 and 2**-24 up, so only values with a smaller exponent count as lost.
             for total, end in ((values, math.inf), (lost, SMALLEST_SUBNORMAL - 1), (subnormal, SMALLEST_NORMAL)):
                 below = np.where(exponents + shift < end, histograms.counts, 0)
                 total += np.bincount(gradients, below, len(names)).astype(np.int64)

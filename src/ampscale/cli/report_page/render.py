@@ -112,7 +112,7 @@ def _verdicts(run: Run) -> str:
 def _exponents(run: Run, layers: list[Layer], measurements: list[Measurement]) -> str:
     names, pictures = heat_maps(run, layers, measurements)
     if not pictures:
-        return '<p class="note">The run file has no histograms: give the monitor <code>histogram_every</code>.</p>'
+        return '<p class="note">The run file has no histograms: create the monitor with <code>histogram_every</code>.</p>'
     options = "".join(f"<option>{escaped(name)}</option>" for name in names)
     shown, omitted = len(names) - 1, ""
     if shown < len(layers):
@@ -128,7 +128,7 @@ def _exponents(run: Run, layers: list[Layer], measurements: list[Measurement]) -
 
 def _layers(layers: list[Layer], measured_steps: int) -> str:
     if not layers:
-        return '<p class="note">The run file has no statistics: give the monitor <code>measure_every</code>.</p>'
+        return '<p class="note">The run file has no statistics: create the monitor with <code>measure_every</code>.</p>'
     rows = (
         (
             escaped(layer.name).replace(".", ".<wbr>"), f"{layer.size:,}", percent(layer.lost), percent(layer.subnormal),
@@ -147,7 +147,7 @@ def _layers(layers: list[Layer], measured_steps: int) -> str:
 
 
 def _table(name: str, titles: tuple[str, ...], rows: Iterable[tuple[str, ...]], text_column: int = 0) -> str:
-    """Return a table whose cells are HTML: numbers, except in one column. It scrolls by itself if the window is narrow."""
+    """Return a table whose cells are HTML: numbers, except in one column. In a narrow window, the table scrolls, not the page."""
     marks = ['class="number"' if index != text_column else "" for index in range(len(titles))]
     head = "".join(f'<th scope="col" {mark}>{title}</th>' for title, mark in zip(titles, marks, strict=True))
     body = "".join(

@@ -56,8 +56,8 @@ def _levels(scales: np.ndarray) -> tuple[np.ndarray, list[tuple[int, str]], floa
 
 def _step_line(heights: np.ndarray) -> str:
     """Return the path of a step line; with more than 1,000 corners, of the band between the extreme heights in each part."""
-    steps, turns = corners(heights, _PARTS)
-    points = [f"{1000 * step / heights.size:.4g}" for step in steps.tolist()], [f"{10 * turn:.1f}" for turn in turns.tolist()]
+    steps, values = corners(heights, _PARTS)
+    points = [f"{1000 * step / heights.size:.4g}" for step in steps.tolist()], [f"{10 * value:.1f}" for value in values.tolist()]
     first, *others = zip(*points, strict=True)
     return f"M{' '.join(first)}{''.join(f'H{x}V{y}' for x, y in others)}H1000"
 

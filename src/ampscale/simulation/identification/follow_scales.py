@@ -178,6 +178,7 @@ class _View:
         steps = min(self.stride_end[index] - index, self.transitions.last + 1 - counts.bit_length())
         if others or steps < 2 or key is RAISED:
             return 1
+        # One transition has the flag finite=False, the other finite=True, and they are sorted by this flag.
         overflow, finite = sorted(transition for _, _, transition in self.transitions.outgoing(frontier, -1))
         after_overflow = {overflow.key: overflow.image(counts)}
         if self.transitions.rule.delayed_update or self.consistent_states(after_overflow, index + 1):

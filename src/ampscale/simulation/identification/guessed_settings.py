@@ -33,7 +33,8 @@ def guesses(
     """
     scales = scales_in_order(seen)
     changes, finite_scales = _changes(scales), scales[np.isfinite(scales)]
-    growths, backoffs = ([change.ratio for change in changes if (change.ratio > 1) is grows] for grows in (True, False))
+    growths = [change.ratio for change in changes if change.ratio > 1]
+    backoffs = [change.ratio for change in changes if change.ratio <= 1]
     inverted = [] if "backoff_factor" in tried else [1 / ratio for ratio in backoffs]
     factor = max(tried.get("growth_factor", 2.0), 1.01)
     candidates: dict[str, Iterable[Any]] = {

@@ -187,4 +187,4 @@ def _note(notes: list[str], begin: int, windows: list[Window], unknown: int, rem
         notes.append(f"{label}: {len(differing)}, the first is line {line}")
     if remaining:
         line = remaining[0].line
-        notes.append(f"ignored overflows after the last number of steps: {len(remaining)}, the first in line {line}")
+        notes.append(f"ignored overflows after the last line that numbers steps: {len(remaining)}, the first in line {line}")

@@ -155,7 +155,7 @@ def _choose(
     unread = {name: reports([event for event in events if event.position not in read]) for name, events in events_of.items()}
     notes += [f"reports of {name} that were not read: {number}" for name, number in unread.items() if number]
     if log_format == "paddle":
-        notes.append("Paddle reports only overflows that lower the scale: not all, if decr_every_n_nan_or_inf exceeds 1")
+        notes.append("Paddle reports only overflows that lower the scale; others are absent if decr_every_n_nan_or_inf exceeds 1")
     return log_format, notes
 
 

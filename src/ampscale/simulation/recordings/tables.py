@@ -124,7 +124,7 @@ def _rows(path: str | Path) -> Generator[tuple[int, list[str]], None, None]:
         except (csv.Error, UnicodeDecodeError) as error:
             raise ValueError(f"{path} must be a CSV file in UTF-8: {error}") from None
     if count < 2:
-        raise ValueError(f"{path} must have a row of names and at least one row of values, got {count} rows")
+        raise ValueError(f"{path} must have a row of names and at least one row of values, got {count or 'no'} row")
 
 
 def _lines(file: TextIO) -> Iterator[str]:
