@@ -24,7 +24,7 @@ def power(value: float) -> str:
 
 def exact(scale: float) -> str:
     """Return a scale as a power of two, with a factor from 1 to 2 if necessary: "2^16", "1.5*2^15"."""
-    if scale == 0 or math.isinf(scale):
+    if not 0 < scale < math.inf:
         return f"{scale:g}"
     fraction, exponent = math.frexp(scale)
     return f"2^{exponent - 1}" if fraction == 0.5 else f"{2 * fraction:.6g}*2^{exponent - 1}"
