@@ -159,7 +159,7 @@ def test_error_has_a_message(run, tmp_path, arguments, message):
 def test_damaged_or_missing_file_is_an_error(tmp_path):
     """Neither error prints a traceback."""
     (tmp_path / "cut.json").write_text('{"scale": ')
-    for name, message in (("cut.json", "must be a .json file"), ("none.json", "does not exist")):
+    for name, message in (("cut.json", "must be a valid .json file"), ("none.json", "does not exist")):
         assert message in Runner(convert).error(tmp_path / name, "--from", "torch", "--to", "jmp")
 
 

@@ -136,10 +136,10 @@ def test_ranks_of_gloo_that_are_killed_hang_or_leave_are_named(programs):
     assert (first, second, third, values) == (0, 1, 2, 200)
     assert hung[0] == hung[2] == f"rank 1 did not respond within {LIMIT:g} s"
     assert late[0] == late[2] == f"rank 0 waited only {LIMIT:g} s, and rank 1 came later"
-    assert killed[0] == killed[2] == "rank 3 ended or closed its connection"
+    assert killed[0] == killed[2] == "rank 3 ended or closed the connection"
     assert LIMIT <= hung[1] < LIMIT + 3
     assert killed[1] < LIMIT + 3
-    assert left[0] == left[2] == also_left[0] == also_left[2] == "rank 1 ended or closed its connection"
+    assert left[0] == left[2] == also_left[0] == also_left[2] == "rank 1 ended or closed the connection"
 
 
 def test_a_rank_of_mpi_that_hangs_is_named_and_ended(programs):

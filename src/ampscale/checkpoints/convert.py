@@ -46,8 +46,8 @@ class ConversionReport:
 
         Fields without an effect on later steps are omitted.
         """
-        pairs = zip(canonical(self.source), canonical(self.target), strict=True)
-        source, target = ({**vars(rule), **state._asdict()} for rule, state in zip(*pairs, strict=True))
+        pairs = canonical(self.source), canonical(self.target)
+        source, target = ({**vars(rule), **state._asdict()} for rule, state in pairs)
         return {name: (source[name], target[name]) for name in source if source[name] != target[name] and name != "init_scale"}
 
     @cached_property
@@ -201,6 +201,6 @@ def _validated(checkpoint: Checkpoint) -> Checkpoint:
     rule, state = checkpoint.rule, numbers_of(checkpoint.state)
     for name in ("scale", "pending_scale"):
         if getattr(state, name) is not None:
-            scale("float64")(getattr(state, name), name)
+            scale("float64")(getattr(state, name), name)  # raises an error unless the scale is positive and finite
     check_reachable(rule, state)
     return replace(checkpoint, state=arrays_of(rule, state))

@@ -198,7 +198,7 @@ def _max_differing_steps(graph: Graph[Pair]) -> int:
     maxima = dict[Pair, int]()  # result for the part of the graph that can be reached from a pair
     for component in components(graph):
         edges = [(pair, *edge) for pair in component for edge in graph.edges[pair] if edge.to not in component]
-        # The first step of an edge starts in *pair*, and all others in *to*.
+        # The first step of an edge has the scales of *pair*, and all others have those of *to*.
         maximum = max((pair.differs + (run.steps - 1) * to.differs + maxima[to] for pair, run, to in edges), default=0)
         maxima |= dict.fromkeys(component, maximum)
     return maxima[next(iter(graph.edges))]

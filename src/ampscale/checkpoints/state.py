@@ -51,22 +51,23 @@ def numbers_of(state: LossScaleState) -> LossScaleState:
 
 def check_reachable(rule: LossScaleRule, state: LossScaleState) -> None:
     """Raise a ValueError if no run of *rule* reaches the counts of *state*, which consists of Python numbers."""
-    interval, first = rule.growth_interval, rule.initial_good_steps
-    least, largest = min(0, first), max(interval - 1, first)  # a growth sets the count to 0, an overflow to `first`
+    interval, initial = rule.growth_interval, rule.initial_good_steps
+    least, largest = min(0, initial), max(interval - 1, initial)  # a growth sets the count to 0, an overflow to `initial`
     if state.good_steps < least or (state.good_steps > largest and not rule.block_at_bounds):
         expected = f"from {least} to {largest}, since the growth interval is {interval}"
         raise ValueError(f"the count of finite steps must be {expected}, got {state.good_steps}")
+    # With "backoff" among the events that reset the count, the overflow that reaches the hysteresis sets the count to 0.
     most_bad_steps, reason = rule.hysteresis - ("backoff" in rule.reset_bad_steps_on), f"the hysteresis is {rule.hysteresis}"
     if state.window_steps is not None:
         # The count of overflows can exceed `window_steps` if a growth or a backoff begins a window without resetting this count.
-        is_reset = "backoff" in rule.reset_bad_steps_on and {"growth", "finite"} & set(rule.reset_bad_steps_on)
+        never_exceeds = "backoff" in rule.reset_bad_steps_on and {"growth", "finite"} & set(rule.reset_bad_steps_on)
         most_bad_steps, reason = 2**31 - 1, "it is an int32"
-        if is_reset:
+        if never_exceeds:
             most_bad_steps, reason = state.window_steps, "window_steps counts all steps"
     if not 0 <= state.bad_steps <= most_bad_steps:
         raise ValueError(f"the count of overflows must be from 0 to {most_bad_steps}, since {reason}, got {state.bad_steps}")
-    counted = state.good_steps != rule.initial_good_steps and not rule.block_at_bounds
-    if state.bad_steps and counted and "finite" in rule.reset_bad_steps_on:
+    follows_finite_step = state.good_steps != rule.initial_good_steps and not rule.block_at_bounds
+    if state.bad_steps and follows_finite_step and "finite" in rule.reset_bad_steps_on:
         expected = f"0 after {state.good_steps} finite steps, since a finite step resets this count"
         raise ValueError(f"the count of overflows must be {expected}, got {state.bad_steps}")
 
@@ -82,6 +83,8 @@ def canonical(checkpoint: Checkpoint) -> tuple[LossScaleRule, LossScaleState]:
         rule = replace(rule, divide_on_backoff=False)
     backoff = rule.backoff_divisor if rule.divide_on_backoff else rule.backoff_factor
     factors = (rule.growth_factor, rule.warmup_growth_factor or rule.growth_factor, backoff)
+    # If float32 represents all factors, applying them in float32 or in float64 gives the same scale.
     if rule.dtype == "float64" or all(float(np.float32(factor)) == factor for factor in factors):
         rule = replace(rule, float64_factor=False)
+    # The initial scale has no effect, but a rule requires one within its bounds.
     return replace(rule, init_scale=rule.min_scale or rule.max_scale or 1.0), state

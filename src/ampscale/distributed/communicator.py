@@ -3,8 +3,9 @@ Base class of communicators of processes. A subclass adds the operations of an e
 
 `mean` and `agree` both start with the sum of a small float64 vector that has the same length on all ranks. It contains a hash of
 the settings and of the call, so that a difference is detected in the same collective: then all ranks exchange their settings and
-raise the same error. A rank whose vector would have a new length announces this in a vector of the old length. `mean`
-adds up the gradients only after this sum, when their sizes are known to be equal.
+raise the same error. If the vector of a rank would have a new length, the rank sums a vector of the old length instead, which
+announces the change and makes all ranks compare their settings before they sum vectors of the new length. `mean` adds up the
+gradients only after this first sum, when their sizes are known to be equal.
 
 Spec: REPLICAS-settings-compared, REPLICAS-scale-compared, REPLICAS-mean, REPLICAS-accumulation-dtype, REPLICAS-agreed-norm.
 """
@@ -134,7 +135,9 @@ class RankCommunicator(ABC):
         self._check(arrays)
         self._record_gradients(tree, arrays, shapes=True)
         flat = _flat(arrays)
+        # `mean` adds no values: zeros keep the length of the vector, since a new length would cost further collectives.
         self._first_sum("mean", self._zeros((self._length or START) - START))
+        # Raise the error only now: the ranks have the same dtypes, so all of them raise it, and none waits for this rank.
         if unsupported := sorted({name_of(array.dtype) for array in arrays} & INTEGERS):
             raise TypeError(f"gradients must be floating-point or complex, got {', '.join(unsupported)}")
         if not arrays:
@@ -164,10 +167,10 @@ class RankCommunicator(ABC):
         if self._layout != "distinct" and not self._averages:
             self._record_gradients(gradients, arrays, shapes=self._layout == "replicated")
         values = self._values(finite, numbers, arrays, copies if with_norm else None)
-        count = FLAGS + 2 * WORDS * len(numbers)
-        integers, sums = self._first_sum("agree", values, count, state=list(numbers), norm=with_norm)
-        overflows, ranks_with_gradients, ranks_with_float64, *words = integers
-        if not self._are_equal(words):
+        int_count = FLAGS + 2 * WORDS * len(numbers)
+        integers, sums = self._first_sum("agree", values, int_count, state=list(numbers), norm=with_norm)
+        overflows, ranks_with_gradients, ranks_with_float64, *words_and_squares = integers
+        if not self._are_equal(words_and_squares):
             self._compare({name: float(number) for name, number in numbers.items()})
         if with_norm and self._layout == "distinct" and 0 < ranks_with_float64 < ranks_with_gradients:
             self._compare({"dtype of the norm": _norm_dtype(arrays) if arrays else None})
@@ -201,7 +204,7 @@ class RankCommunicator(ABC):
         gradient_flags = _like(xp.asarray([bool(arrays), _norm_dtype(arrays) == "float64"], dtype=words.dtype), words)
         parts = [1 - _as_number(finite, words), gradient_flags, words]
         if copies is not None and not arrays:
-            parts.append(xp.zeros_like(words[:3]))
+            parts.append(xp.zeros_like(words[:3]))  # three sums, as a rank with distinct gradients has
         elif copies is not None:
             sums = _like(square_sums(arrays, copies), words)
             is_sharded = self._layout == "sharded"  # ranks with distinct gradients differ in number of arrays
@@ -228,6 +231,7 @@ class RankCommunicator(ABC):
         if self._layout == "sharded" and arrays:
             return norm_of_sums(sums, arrays)
         xp = array_api_compat.array_namespace(sums)
+        # One empty array stands for the gradients of all ranks: there is one sum for all of them, and the array sets the dtype.
         return norm_of_sums(sums, [xp.astype(sums[:0], xp.float64 if is_float64 else xp.float32)])
 
     def _first_sum(self, call: str, values: Array, int_count: int = 0, **arguments: Any) -> tuple[list[int], Array]:
@@ -244,13 +248,13 @@ class RankCommunicator(ABC):
             self._compare(settings)
         is_new = self._length not in (None, len(vector))
         total = self._run(self._sum, self._announcement() if is_new else vector)
-        announced, *first = map(int, total[: START + int_count].tolist())
-        if announced or not self._are_equal(first[: START - 1]):
+        announced, *integers = map(int, total[: START + int_count].tolist())
+        if announced or not self._are_equal(integers[: START - 1]):
             self._compare(settings)
             total = self._run(self._sum, vector)
-            first = list(map(int, total[1 : START + int_count].tolist()))
+            integers = list(map(int, total[1 : START + int_count].tolist()))
         self._length = len(vector)
-        return first[START - 1 :], total[START + int_count :]
+        return integers[START - 1 :], total[START + int_count :]
 
     def _announcement(self) -> Array:
         """Return a vector of the length that the other ranks expect, which makes all of them exchange their settings."""
@@ -283,7 +287,8 @@ def check_layout(gradients: str, mean: bool | None, copies: int | Sequence[int])
         check_bool(mean, "mean")
     if mean and gradients != "replicated":
         raise ValueError(f"mean must be False or None for {gradients} gradients, which differ between ranks, got True")
-    for count in [copies] if isinstance(copies, int) else copies:
+    counts = [copies] if isinstance(copies, int) else copies
+    for count in counts:
         check_count(count, "copies")
 
 

@@ -31,7 +31,7 @@ def array_paths(parts: Iterator[Any], path: str = "") -> Iterator[str]:
     if not isinstance(part, tuple):
         yield from [] if part is None else [path]
         return
-    _, keys, is_flat = part
+    _, keys, is_flat = part  # `is_flat`: all members are arrays, for which *parts* has no further items
     for key in keys:
         yield from [f"{path}[{key!r}]"] if is_flat else array_paths(parts, f"{path}[{key!r}]")
 
@@ -80,7 +80,7 @@ def _differ(values: Iterable[Any]) -> bool:
 
 
 def _first_difference(name: str, lists: list[list[Any]]) -> tuple[str, list[Any]]:
-    """Return the name and the values of the first item that differs; if the lists have different lengths, those of the length."""
+    """Return the name and the values of the first item that differs; if the lists have different lengths, return the lengths."""
     if _differ(map(len, lists)):
         return f"length of {name}", [len(items) for items in lists]
     index, items = next((index, items) for index, items in enumerate(zip_longest(*lists)) if _differ(items))

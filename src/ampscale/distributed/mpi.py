@@ -128,7 +128,8 @@ class MPI(RankCommunicator):
             for rank in [rank for rank in unresponsive if self._comm.Iprobe(rank, tag=STOPPED)]:
                 self._comm.Recv(answer, rank, tag=STOPPED)
                 unresponsive.remove(rank)
-                late.update([rank] * answer.item())
+                if answer.item():
+                    late.add(rank)
             return not unresponsive
 
         _done_within(have_all_answered, GRACE)

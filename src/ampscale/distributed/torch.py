@@ -22,6 +22,7 @@ from ..core.typing import Array
 from .communicator import GRACE, RankCommunicator
 from .comparison import rank_names
 
+# Separate group for ampscale's collectives, by the group that the caller passed; see `TorchDistributed._own_group`.
 _own_groups: "WeakKeyDictionary[dist.ProcessGroup, dist.ProcessGroup]" = WeakKeyDictionary()
 
 
@@ -148,7 +149,7 @@ class TorchDistributed(RankCommunicator):
             names = rank_names(unresponsive) if unresponsive else "a rank"
             waited = time.monotonic() - began
             reason = (
-                f"did not respond within {self._timeout:g} s" if waited >= self._timeout else "ended or closed its connection"
+                f"did not respond within {self._timeout:g} s" if waited >= self._timeout else "ended or closed the connection"
             )
             self._failure = f"{names} {reason}"
             raise RankError(self._failure) from error

@@ -16,17 +16,17 @@ Site = tuple[CodeType, int]  # call site: code object, and index of the calling 
 
 _FOLDER = os.path.dirname(__file__) + os.sep
 
-# States of an optimizer since the last update() of its scaler. READY is also a state of scalers and cells, STEPPING of cells.
+# States of an optimizer since the last update() of its scaler. READY is also a state of scalers and cells, and STEPPING is also a
+# state of cells.
 READY = "ready"
 UNSCALING = "unscaling interrupted"
 UNSCALED = "unscaled"
 STEPPING = "step interrupted"
 STEPPED = "stepped"
 OTHER_UNSCALED = "ready, another unscaled"
-# Further states of a scaler, and of a cell.
-UNPLACED = "unplaced"
-WRITING = "update interrupted"
-ACCUMULATING = "accumulating"
+UNPLACED = "unplaced"  # state of torch's scaler
+WRITING = "update interrupted"  # state of torch's scaler
+ACCUMULATING = "accumulating"  # state of a cell
 
 
 class Error(str):
@@ -170,7 +170,7 @@ PADDLE_FIXED = CallTable(
 )
 
 _CELL_INTERRUPTED = Error(
-    "the last step was interrupted while it wrote{at}: "
+    "the last step{at} was interrupted while it wrote its results: "
     "restore the network and the optimizer, and load a state dict that the cell returned before that step"
 )
 _CELL_CALLS = ("cell", "construct", "set_sense_scale", "state_dict", "load_state_dict")

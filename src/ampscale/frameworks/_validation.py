@@ -16,7 +16,7 @@ from ..core.typing import Tree
 from ..core.validation import check_count, check_number, check_scale_host
 from ..parsing import excerpt
 
-FLOOR = FLOATS["float32"].smallest_normal
+FLOOR = FLOATS["float32"].smallest_normal  # lower bound of the scale of each `GradScaler`
 
 check_normal_scale = partial(
     check_number, expected="a positive, finite number that is a normal float32", low=FLOOR, high=FLOATS["float32"].largest

@@ -192,6 +192,7 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
             raise ValueError(f"calls must be below gradient_accumulation_steps={self._micro_batches}, got {state_dict['calls']}")
         if state_dict["overflow"] and not state_dict["calls"]:
             raise ValueError("overflow must be False with calls=0, got True")
+        # `accumulated` is None if and only if `calls` is 0, and `ema_params` if and only if `ema_decay` is None.
         expectations = {"accumulated": ("calls", state_dict["calls"]), "ema_params": ("ema_decay", self._ema_decay)}
         for key, (name, value) in expectations.items():
             if (state_dict[key] is None) != (not value):

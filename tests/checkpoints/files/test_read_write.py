@@ -103,22 +103,19 @@ DAMAGED = {
     "utf16.json": ('{"a": 1}'.encode("utf-16"), "utf-8"),
     "empty.safetensors": (b"", "the file must have at least 8 bytes, got 0"),
     "short.safetensors": (b"\1\0\0", "the file must have at least 8 bytes, got 3"),
-    "huge.safetensors": (struct.pack("<Q", 2**63) + b"{}", "into the 2 bytes after its length .* got 9223372036854775808"),
-    "early_end.safetensors": (struct.pack("<Q", 6) + b"{}", "into the 2 bytes after its length .* got 6"),
+    "huge.safetensors": (struct.pack("<Q", 2**63) + b"{}", "into the 2 bytes after the length field .* got 9223372036854775808"),
+    "early_end.safetensors": (struct.pack("<Q", 6) + b"{}", "into the 2 bytes after the length field .* got 6"),
     "cut.safetensors": (safetensors({"a": ENTRY})[:-2], "must fill the 2 bytes"),
     "no_json.safetensors": (safetensors(b"scale=1"), "Expecting value"),
     "a_list.safetensors": (safetensors([]), "the header must be a JSON object, got list"),
     "twice.safetensors": (safetensors(b'{"a": 1, "a": 2}'), "duplicate key in JSON object: 'a'"),
     "entry.safetensors": (safetensors({"a": [1]}), "a must have dtype, shape and data_offsets"),
     "more.safetensors": (safetensors({"a": {**ENTRY, "x": 1}}), "a must have dtype, shape and data_offsets"),
-    "shape.safetensors": (safetensors({"a": {**ENTRY, "shape": [-1]}}), "lists of at most 32 sizes"),
-    "size_of_axis.safetensors": (
-        safetensors({"a": {**ENTRY, "shape": [2**63]}}),
-        "a must have a str as dtype, and lists of at most 32 sizes",
-    ),
-    "axes.safetensors": (safetensors({"a": {**ENTRY, "shape": [1] * 33}}), "lists of at most 32 sizes"),
-    "bool.safetensors": (safetensors({"a": {**ENTRY, "shape": [True]}}), "lists of at most 32 sizes"),
-    "dtype.safetensors": (safetensors({"a": {**ENTRY, "dtype": 3}}), "lists of at most 32 sizes"),
+    "shape.safetensors": (safetensors({"a": {**ENTRY, "shape": [-1]}}), "lists of at most 32 ints"),
+    "size_of_axis.safetensors": (safetensors({"a": {**ENTRY, "shape": [2**63]}}), "lists of at most 32 ints"),
+    "axes.safetensors": (safetensors({"a": {**ENTRY, "shape": [1] * 33}}), "lists of at most 32 ints"),
+    "bool.safetensors": (safetensors({"a": {**ENTRY, "shape": [True]}}), "lists of at most 32 ints"),
+    "dtype.safetensors": (safetensors({"a": {**ENTRY, "dtype": 3}}), "a must have a str as dtype, and lists of at most 32 ints"),
     "offsets.safetensors": (safetensors({"a": {**ENTRY, "data_offsets": [0]}}), "a must have two data_offsets"),
     "size.safetensors": (safetensors({"a": {**ENTRY, "dtype": "F64"}}), "a must have as many bytes as its shape"),
     "beyond.safetensors": (safetensors({"a": {**ENTRY, "data_offsets": [4, 8]}}), "must fill the 4 bytes of data"),
@@ -149,9 +146,9 @@ def test_damaged_file_raises_a_value_error(tmp_path):
     ("names", "advice"),
     [
         (["scaler.h5", "scaler.keras"], "save the scaler's entries as JSON"),
-        (["scaler.pkl", "scaler.pickle"], "a pickle runs code"),
-        (["scaler.npy", "scaler.npz"], "it can be a pickle"),
-        (["scaler.pdparams", "scaler.msgpack", "scaler.txt", "scaler"], "load it with its own library"),
+        (["scaler.pkl", "scaler.pickle"], "a pickle can run code"),
+        (["scaler.npy", "scaler.npz"], "such a file can contain a pickle"),
+        (["scaler.pdparams", "scaler.msgpack", "scaler.txt", "scaler"], "load the file with its own library"),
     ],
 )
 def test_other_suffixes_raise_an_error_with_a_remedy(tmp_path, names, advice):
@@ -173,7 +170,8 @@ def test_ckpt_is_read_as_a_torch_file(tmp_path):
     with pytest.raises(ValueError, match=r"write \.pt instead"):
         write_file(file, STATE)
     file.write_bytes(b"\n\x12\n\x05scale\x12\t\x12\x07Float32")
-    with pytest.raises(ValueError, match=r"must be a \.ckpt file: .*; save files of MindSpore with mindspore.save_checkpoint"):
+    message = r"must be a valid \.ckpt file: .*; save files of MindSpore with mindspore.save_checkpoint"
+    with pytest.raises(ValueError, match=message):
         read_file(file)
 
 

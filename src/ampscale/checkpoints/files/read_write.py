@@ -17,10 +17,11 @@ from ...parsing import LONGEST_JSON, json_text, parse_json
 
 # Module in this package with the functions `read` and `content` of a file type; none for JSON.
 _MODULES = {".json": "", ".safetensors": ".safetensors", ".pt": ".torch", ".pth": ".torch", ".bin": ".torch", ".ckpt": ".torch"}
-_SAVE_AS_JSON = "load it with its own library, and save the scaler's entries as JSON"
+_SAVE_AS_JSON = "load the file with its own library, and save the scaler's entries as JSON"
 _CKPT_REASON = "since torch and MindSpore both use the suffix"
 _CKPT_REMEDY = 'save files of MindSpore with mindspore.save_checkpoint(..., format="safetensors")'
-_REASONS = dict.fromkeys((".pkl", ".pickle"), "a pickle runs code: ") | dict.fromkeys((".npy", ".npz"), "it can be a pickle: ")
+_REASONS = dict.fromkeys((".pkl", ".pickle"), "a pickle can run code, so it is not read here: ")
+_REASONS |= dict.fromkeys((".npy", ".npz"), "such a file can contain a pickle, which can run code: ")
 
 
 def read_file(path: str | os.PathLike[str]) -> Mapping[str, Any]:
@@ -84,7 +85,7 @@ def _read(file: BinaryIO, suffix: str, path: Path) -> Mapping[str, Any]:
         mapping = parse_json(file.read(LONGEST_JSON + 1)) if suffix == ".json" else _module(suffix).read(file)
     except ValueError as problem:
         remedy = f"; {_CKPT_REMEDY}" if suffix == ".ckpt" else ""
-        raise ValueError(f"{path} must be a {suffix} file: {problem}{remedy}") from problem
+        raise ValueError(f"{path} must be a valid {suffix} file: {problem}{remedy}") from problem
     if not isinstance(mapping, Mapping):
         raise ValueError(f"{path} must contain a mapping, got {type(mapping).__name__}")
     return mapping

@@ -59,7 +59,7 @@ def _header(file: BinaryIO) -> tuple[dict[str, "_Tensor"], int]:
     if size < 8:
         raise ValueError(f"the file must have at least 8 bytes, got {size}")
     if length > min(size - 8, LONGEST_JSON):
-        expected = f"fit into the {size - 8} bytes after its length and have at most {LONGEST_JSON} bytes"
+        expected = f"fit into the {size - 8} bytes after the length field and have at most {LONGEST_JSON} bytes"
         raise ValueError(f"the header must {expected}, got {length}")
     header = parse_json(file.read(length))
     if not isinstance(header, dict):
@@ -89,7 +89,7 @@ def content(mapping: Mapping[str, Any]) -> bytes:
         header[name] = {"dtype": codes[array.dtype], "shape": list(array.shape), "data_offsets": [offset, end]}
         offset = end
     text = json_text(header).encode()
-    text += b" " * (-len(text) % 8)
+    text += b" " * (-len(text) % 8)  # the tensors' bytes begin at a multiple of 8
     data = b"".join(array.astype(array.dtype.newbyteorder("<")).tobytes() for array in arrays.values())
     return len(text).to_bytes(8, "little") + text + data
 
@@ -101,7 +101,7 @@ class _Tensor:
         if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
             raise ValueError(f"{name} must have dtype, shape and data_offsets, got {excerpt(entry)}")
         if not isinstance(entry["dtype"], str) or not all(map(_are_sizes, (entry["shape"], entry["data_offsets"]))):
-            expected = f"a str as dtype, and lists of at most {_MOST_AXES} sizes as shape and data_offsets"
+            expected = f"a str as dtype, and lists of at most {_MOST_AXES} ints from 0 to 2**63 - 1 as shape and data_offsets"
             raise ValueError(f"{name} must have {expected}, got {excerpt(entry)}")
         self.name, self.dtype, self.shape = name, entry["dtype"], tuple(entry["shape"])
         if len(entry["data_offsets"]) != 2:

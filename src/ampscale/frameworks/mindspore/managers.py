@@ -125,7 +125,8 @@ class DynamicLossScaleManager:
         self._state, self._consecutive_overflows = self._rule.update(self._state, finite), overflows
         if overflows > MAX_CONSECUTIVE_OVERFLOWS:
             raise RuntimeError(
-                f"more than {MAX_CONSECUTIVE_OVERFLOWS} consecutive steps overflowed; the scale is now {self.get_loss_scale()}"
+                f"more than {MAX_CONSECUTIVE_OVERFLOWS} consecutive steps overflowed, and the scale is {self.get_loss_scale()}: "
+                "a lower scale cannot help, so look for an infinity or a NaN in the parameters, the inputs and the loss"
             )
 
     def get_update_cell(self) -> DynamicLossScaleUpdateCell:

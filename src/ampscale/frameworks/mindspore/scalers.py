@@ -249,10 +249,10 @@ class DynamicLossScaler(_PlacedScaler):
         Spec: MINDSPORE-adjust, MINDSPORE-adjust-argument, MINDSPORE-adjust-returns.
         """
         check_flag(grads_finite, "grads_finite")
-        flag = None if isinstance(grads_finite, bool) else grads_finite
-        if flag is not None and array_api_compat.device(flag) is None:  # a JAX array that is being traced has no device
+        array = None if isinstance(grads_finite, bool) else grads_finite  # a Python bool has no library and no device
+        if array is not None and array_api_compat.device(array) is None:  # a JAX array that is being traced has no device
             raise ValueError("grads_finite must not be traced, since the scaler stores its state; under jit, use a LossScaleRule")
-        self._state = self._rule.update(self._state_beside(flag), grads_finite)
+        self._state = self._rule.update(self._state_beside(array), grads_finite)
         return True
 
     def state_dict(self) -> dict[str, Any]:

@@ -234,7 +234,7 @@ class TrainOneStepWithLossScaleCell:
             return as_array(logical_not(finite), self.scale_sense)
         if self._communicator is not SINGLE_REPLICA:
             finite = as_array(finite, self.scale_sense) & logical_not(self._overflow)
-            if hasattr(self._optimizer_wrapper, "fits"):
+            if hasattr(self._optimizer_wrapper, "fits"):  # the wrapper of torch's optimizers, which casts the gradients
                 finite = finite & self._optimizer_wrapper.fits(compute_output, self._max_norm)
         agree = self._communicator.agree
         self._agreement = agree(finite, self._numbers(), compute_output, norm=self._max_norm is not None)
@@ -364,6 +364,7 @@ def step_report(
     loss, overflow, next_scale = output[:3]
     xp = array_api_compat.array_namespace(loss)
     applied = as_array(applied, loss)
+    # A complete step has the status APPLIED, which is 0, or OVERFLOW, which is 1.
     status = xp.full_like(overflow, StepStatus.ACCUMULATED, dtype=xp.int32) if accumulated else xp.astype(~applied, xp.int32)
     return StepReport(loss, ~overflow, applied, scale, next_scale, rate, norm, status)
 
@@ -372,6 +373,6 @@ def _checked_cell(scale_sense: Any) -> UpdateCell:
     """Return *scale_sense* if it is an update cell; otherwise raise a TypeError."""
     if isinstance(scale_sense, UpdateCell):
         return scale_sense
-    array = "an array of shape () or (1,), such as np.float32(1024)"
-    expected = f"{array}, or a callable update cell with get_loss_scale(), such as manager.get_update_cell()"
+    expected_array = "an array of shape () or (1,), such as np.float32(1024)"
+    expected = f"{expected_array}, or a callable update cell with get_loss_scale(), such as manager.get_update_cell()"
     raise TypeError(f"scale_sense must be {expected}, got {excerpt(scale_sense, 200)} of type {type(scale_sense).__name__}")

@@ -267,7 +267,7 @@ class GradScaler(StoredScale):
         return progress
 
     def _start_step(self, optimizer: Any, call: str) -> Progress:
-        """Unscale and check the gradients of *optimizer* unless `unscale_` did, and return its `Progress` at `STEPPING`."""
+        """Unscale and check the gradients of *optimizer* unless `unscale_` did, and return its `Progress` in stage `STEPPING`."""
         progress, site = self._check(call, optimizer), call_site()
         if progress is None:
             progress = self._unscale(optimizer, site)

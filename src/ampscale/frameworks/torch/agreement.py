@@ -31,7 +31,7 @@ class RankAgreement:
         self._numbers = OptimizerNumbers()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the attributes for a copy. The copy creates communicators of its own, and numbers its optimizers anew."""
+        """Return the attributes for a copy. The copy creates its own communicators, and numbers its optimizers from 0."""
         return {**self.__dict__, "_created": {}, "_numbers": OptimizerNumbers()}
 
     def average(self, optimizer: Optimizer, gradients: Gradients, rule: LossScaleRule) -> None:

@@ -103,7 +103,7 @@ class _Sample:
         gradient = self._param.grad
         if self._used is not None and gradient is not None:
             used, version = self._used
-            # If the gradient was set to zero, its tensor was replaced, or was written once more than by the accumulation.
+            # Accumulation writes once to the same tensor. Setting the gradient to zero replaces the tensor or writes once more.
             self.is_stale = self.is_stale and used() is gradient and gradient._version == version + 1
             self._used = WeakIdRef(gradient), gradient._version
         self._record()

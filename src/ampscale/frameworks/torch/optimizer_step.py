@@ -78,6 +78,7 @@ def unscale_gradients(
 def _unscale_group(gradients: list[Tensor], scale: Tensor, least: float) -> Tensor:
     """Unscale gradients on one device in place, and return `found_inf`; *least* is the lower bound of `unscale_gradients`."""
     if kernels.supports(gradients) and kernels.are_disjoint(gradients):
+        # If the scale is a power of two of at least 1, torch's own kernel needs only one pass over the gradients.
         launched = None if least >= 1 else cuda_launches.unscaled(gradients, scale, gradients)
         found_inf: Tensor = kernels.unscale_(gradients, scale, least=least) if launched is None else found_inf_of(launched.finite)
         return found_inf

@@ -50,7 +50,8 @@ class StoredScale:
         self._enabled = enabled
         self._rule = rule_with(replace(presets.torch(), min_scale=FLOOR), _FIELDS, **constants)
         self._state = self._rule.init(like=torch.empty(()))
-        self._least_scale = power_of_two_or_zero(self._rule, self._rule.init_scale)  # lower bound of the scale; 0.0 for none
+        # Lower bound of the scale while the scale is known to be a power of two, otherwise 0.0.
+        self._least_scale = power_of_two_or_zero(self._rule, self._rule.init_scale)
         self._is_captured = False  # True if a CUDA graph may update the scale without a call of this object
         self._may_exceed_interval = False  # True if the count may exceed `growth_interval`
         self._call_state, self._lock = UNPLACED, RLock()  # state in the table of calls; the lock guards the scale and the count
@@ -152,10 +153,12 @@ class StoredScale:
         """Update the scale for *steps*; steps without gradients do not count."""
         found_inf, may_back_off = list[torch.Tensor](), False
         for progress in steps:  # faster than comprehensions for one step
-            found_inf += () if progress.found_inf is None else (progress.found_inf,)
+            if progress.found_inf is not None:
+                found_inf.append(progress.found_inf)
             may_back_off |= progress.applied is not True
         least = self._scale_lower_bound() * (self._rule.backoff_factor if may_back_off else 1)
-        self._call_state, self._updated_at, self._progress, self._least_scale = WRITING, site, {}, least and max(least, FLOOR)
+        self._call_state, self._updated_at, self._progress = WRITING, site, {}
+        self._least_scale = max(least, FLOOR) if least else 0.0  # 0.0 if the scale may not be a power of two
         if found_inf:
             may_exceed, may_undercut = self._may_exceed_interval, may_back_off and least < FLOOR
             update_scale(self._rule, self._state, found_inf, may_exceed=may_exceed, may_undercut=may_undercut)
