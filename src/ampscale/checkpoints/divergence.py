@@ -33,7 +33,7 @@ class Divergence:
     """
     Steps at which the scales of two scalers can differ, over all overflow traces.
 
-    After only one of the two published scalers has raised an error, the scales count as different.
+    Once exactly one of the two published scalers has raised an error, the scales count as different.
 
     Args:
         first: Shortest trace after which the scales differ; () if they differ at once, None if no such trace was found.

@@ -287,8 +287,7 @@ def check_layout(gradients: str, mean: bool | None, copies: int | Sequence[int])
         check_bool(mean, "mean")
     if mean and gradients != "replicated":
         raise ValueError(f"mean must be False or None for {gradients} gradients, which differ between ranks, got True")
-    counts = [copies] if isinstance(copies, int) else copies
-    for count in counts:
+    for count in copies if isinstance(copies, Sequence) else [copies]:
         check_count(count, "copies")
 
 

@@ -32,7 +32,8 @@ class Observer:
         scale, arrays = scale.clone(), plain_gradients(optimizer, gradients)
         samples = self._samples.get(optimizer) or self._samples.setdefault(optimizer, _samples_of(optimizer))
         stale, modified = any(sample.is_stale for sample in samples), [sample for sample in samples if sample.is_modified()]
-        change = next(filter(None, (sample.change() for sample in modified)), None)
+        changes = (sample.change() for sample in modified)
+        change = next(filter(None, changes), None)  # a gradient that was set to zero (0.0) was not multiplied by a factor
         self._monitor.begin(arrays, scale, optimizer, stale=stale, modified=bool(modified), change=change)
         for sample in samples:
             sample.reset(measures=bool(modified))
