@@ -265,7 +265,7 @@ def test_no_gradients_are_reported_as_a_python_bool(gradients):
         ({"gradients": "sharded", "mean": True}, ValueError, "mean must be False or None for sharded gradients"),
         ({"mean": 1}, TypeError, "mean must be a bool"),
         ({"copies": 0}, ValueError, "copies must be"),
-        ({"copies": 2.0}, TypeError, "copies must be an int from 1 to 2\*\*31 - 1, got 2.0"),
+        ({"copies": 2.0}, TypeError, r"copies must be an int from 1 to 2\*\*31 - 1, got 2.0"),
     ],
 )
 def test_wrong_settings_are_rejected(arguments, error, message):
