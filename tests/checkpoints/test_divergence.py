@@ -14,13 +14,12 @@ from ampscale import LossScaleRule, presets
 from ampscale.checkpoints import Checkpoint, Run
 from ampscale.checkpoints.divergence import divergence, steps_to_growth
 
-HOST = np.zeros(())
 LONG = 36  # steps; each cycle of the states of two small scalers is shorter than half of this
 
 
 def checkpoint_after(rule, trace="", **counts):
     """Return the checkpoint of a scaler after a trace, with some counts replaced."""
-    state = rule.init(like=HOST)
+    state = rule.init(like=np.zeros(()))
     for symbol in trace:
         state = rule.update(state, symbol == ".")
     return Checkpoint(rule, state._replace(**{name: np.asarray(value, np.int32) for name, value in counts.items()}))

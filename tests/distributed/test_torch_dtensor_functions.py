@@ -61,7 +61,7 @@ def placements(tree):
 
 def spoiled(tree, values):
     """Write the value that *values* has for this rank, if any, into the shard of this rank; return *tree*."""
-    if str(dist.get_rank()) in values:
+    if str(dist.get_rank()) in values:  # keys of JSON are strings
         tree["rows"].to_local()[0, 0] = values[str(dist.get_rank())]
     return tree
 
