@@ -158,7 +158,7 @@ def test_state_that_differs_between_ranks_is_detected_by_jax():
     for scales_of_ranks, message in (([2.0, 2.0], None), ([2.0, 4.0], "scales differ")):
         error, finite = jax.jit(checkify.checkify(jax.vmap(checked, axis_name="data")))(jnp.float32(scales_of_ranks))
         assert finite.tolist() == [True, True]
-        assert error.get() is None if message is None else message in error.get()
+        assert (error.get() is None) if message is None else (message in error.get())
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "complex64", "complex128"])
