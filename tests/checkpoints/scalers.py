@@ -19,8 +19,6 @@ from presets.loops_torch import GradScaler
 
 from ampscale import LossScaleRule, checkpoints
 
-f32 = np.float32
-
 
 class Small(NamedTuple):
     """Settings of a small scaler. Each scaler uses those that it supports."""

@@ -14,13 +14,12 @@ from ampscale import LossScaleRule, presets
 from ampscale.checkpoints import Checkpoint, Run
 from ampscale.checkpoints.divergence import divergence, steps_to_growth
 
-HOST = np.zeros(())
 LONG = 36  # steps; each cycle of the states of two small scalers is shorter than half of this
 
 
 def checkpoint_after(rule, trace="", **counts):
     """Return the checkpoint of a scaler after a trace, with some counts replaced."""
-    state = rule.init(like=HOST)
+    state = rule.init(like=np.zeros(()))
     for symbol in trace:
         state = rule.update(state, symbol == ".")
     return Checkpoint(rule, state._replace(**{name: np.asarray(value, np.int32) for name, value in counts.items()}))
@@ -67,7 +66,7 @@ def small_pairs(draw):
 @given(small_pairs())
 def test_divergence_equals_brute_force(pair):
     """The first difference and the number of differing steps equal those that a search of all traces of 36 steps finds."""
-    check_numbers(pair)
+    check_against_brute_force(pair)
 
 
 @pytest.mark.parametrize("reset_bad_steps_on", [(), ("finite",), ("growth",), ("finite", "backoff"), ("growth", "backoff")])
@@ -80,10 +79,10 @@ def test_divergence_between_two_scales_equals_brute_force(interval, hysteresis, 
     rule = LossScaleRule(2.0, 2.0, 0.5, interval, hysteresis, 1.0, 2.0, **constants)
     others = checkpoint_after(rule, "x"), checkpoint_after(replace(rule, init_scale=1.0))
     for good, bad, other in product(range(-1, interval), range(hysteresis), others):
-        check_numbers([checkpoint_after(rule, "x", good_steps=good, bad_steps=bad), other])
+        check_against_brute_force([checkpoint_after(rule, "x", good_steps=good, bad_steps=bad), other])
 
 
-def check_numbers(pair):
+def check_against_brute_force(pair):
     """Check the first difference and the number of differing steps of two checkpoints against all traces."""
     rules, states = [checkpoint.rule for checkpoint in pair], tuple(map(brute.state_of, pair))
     result = divergence(*pair, budgets=(10_000,))
@@ -211,7 +210,7 @@ def test_blocked_backoff_is_searched_step_by_step(good):
     """A blocked backoff leaves the count of finite steps unchanged, so that no finite steps are skipped."""
     rule = LossScaleRule(1.0, 2.0, 0.5, 4, 1, 1.0, 2.0, block_at_bounds=True)
     for other in (rule, replace(rule, block_at_bounds=False), replace(rule, growth_interval=5)):
-        check_numbers([checkpoint_after(rule, good_steps=good), checkpoint_after(other, good_steps=1)])
+        check_against_brute_force([checkpoint_after(rule, good_steps=good), checkpoint_after(other, good_steps=1)])
 
 
 @settings(max_examples=40)

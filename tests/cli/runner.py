@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from click.testing import CliRunner
 
 
@@ -27,7 +28,7 @@ class Runner:
 
     def report(self, *arguments, code=0):
         """Return the parsed JSON output, which must not contain NaN or Infinity."""
-        return json.loads("\n".join(self.printed(*arguments, "--json", code=code)), parse_constant=_reject)
+        return json.loads("\n".join(self.printed(*arguments, "--json", code=code)), parse_constant=pytest.fail)
 
     def error(self, *arguments):
         """Return what is printed to stderr on a usage error: notes on a log, and one line with the message."""
@@ -35,7 +36,3 @@ class Runner:
         assert (result.exit_code, result.stdout) == (2, "")
         assert result.stderr.splitlines()[-1].startswith(f"{self.command.name}: ")
         return result.stderr
-
-
-def _reject(constant):
-    raise ValueError(constant)

@@ -138,7 +138,7 @@ def test_command_that_cannot_be_loaded_is_reported_in_one_line(third_party, targ
     assert "  greet     Print a greeting." in text
 
 
-def test_failing_command_names_its_package(third_party, monkeypatch):
+def test_error_of_a_command_that_cannot_be_loaded_names_its_package(third_party, monkeypatch):
     third_party(broken="no.such.module:command")
     monkeypatch.setattr(Point, "dist", importlib.metadata.distribution("click"))
     message = f"the command broken of click {importlib.metadata.version('click')} cannot be loaded"

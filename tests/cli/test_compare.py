@@ -12,7 +12,7 @@ from ampscale.simulation.compare import compare as compare_rules
 from ampscale.simulation.traces import from_model, from_string
 
 RUNNER = Runner(compare)
-invoke, printed, report, error = RUNNER.invoke, RUNNER.printed, RUNNER.report, RUNNER.error
+printed, report, error = RUNNER.printed, RUNNER.report, RUNNER.error
 
 STEPS = "....x....x.x.....xx......x........"
 SHARED = ("--trace", STEPS, "--set", "init_scale=2**16", "--set", "growth_interval=4")

@@ -19,7 +19,10 @@ SMALL = np.float32([2.0**-30, 2.0**-10, 0, 1])
 
 def saved(path, **arrays):
     """Write arrays to a file, and return its path."""
-    save_file(arrays, path) if path.suffix == ".safetensors" else np.savez_compressed(path, **arrays)
+    if path.suffix == ".safetensors":
+        save_file(arrays, path)
+    else:
+        np.savez_compressed(path, **arrays)
     return path
 
 

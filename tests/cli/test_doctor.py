@@ -121,11 +121,8 @@ def test_kernels_for_cuda_tensors_are_reported(monkeypatch):
     monkeypatch.setattr(doctor, "load", lambda _: SimpleNamespace(devices=lambda: ("cpu", "cuda:0")))
     for module, name in ((None, "torch"), (cuda_launches, "cupy")):
         monkeypatch.setattr(cuda_launches, "kernel_choice_host", lambda module=module: KernelChoice(module, "a reason"))
-        report = {
-            "ampscale": "1", "python": "3", "chosen": {"name": "numpy", "source": "default"}, "backends": [],
-            "problems": [],
-        }  # fmt: skip
-        report |= {"kernels": {"name": None}, "cuda_kernels": doctor._cuda_kernels()}
+        report = {"ampscale": "1", "python": "3", "chosen": {"name": "numpy", "source": "default"}, "kernels": {"name": None}}
+        report |= {"cuda_kernels": doctor._cuda_kernels(), "backends": [], "problems": []}
         assert f"cuda kernels  {name} (a reason)" in doctor.text(report)
 
 

@@ -96,7 +96,7 @@ def test_histograms_are_drawn_at_the_scale_of_their_step(path):
     page = page_of(write_run(path))
     all_gradients, first, second = pixels(page)
     rows, columns = first.shape
-    top = max(15 + 3, 14) + 1
+    top = 18 + 1  # the first row has the exponent 18, which is 3 above the largest exponent of float16
     lines = [round(rows * float(share) / 100) for share in LIMITS.findall(page)[:3]]
     assert lines == [top - 16, top + 14, top + 24]  # 65504, 2**-14 and 2**-24
     column = first[:, columns // 2]
@@ -111,7 +111,7 @@ def test_histograms_of_unscaled_gradients_are_shifted(path):
     """Gradients that were measured after unscaling are shown at the scale of their step."""
     page = page_of(write_steps(path, [StepRecord(0, 2.0**10, 2.0**10, **FINE, histograms=(Histogram(-12, (5,)),))]))
     _, picture = pixels(page)
-    assert np.flatnonzero(picture[:, 0]).tolist() == [18 - -2]
+    assert np.flatnonzero(picture[:, 0]).tolist() == [18 - -2]  # the exponent -12 + 10, below a first row of 18
     assert "gradient 0" in page
 
 

@@ -168,7 +168,8 @@ def test_run_file_contains_every_step(tmp_path):
     """Each line is written immediately, so that other processes can read it. A healthy verdict is omitted."""
     path, rule = tmp_path / "run.jsonl", ampscale.LossScaleRule(init_scale=4.0)
     with Monitor(["w", "b"], sinks=[JSONLines(path, rule)]) as monitor:
-        for count, _ in enumerate(map(monitor.record, reports([FINITE, INFINITE], rule, measure=True)), start=1):
+        for count, report in enumerate(reports([FINITE, INFINITE], rule, measure=True), start=1):
+            monitor.record(report)
             assert len(path.read_text().splitlines()) == 1 + count
     header, first, second = map(json.loads, path.read_text().splitlines())
     assert (header["names"], header["rule"]["init_scale"]) == (["w", "b"], 4.0)

@@ -14,7 +14,7 @@ def train(
     *,
     init_scale=2.0**16,
     growth_interval=2000,
-    zero=True,
+    zero=lambda _: True,
     clip=None,
     inputs=None,
     gradients=None,
@@ -26,8 +26,7 @@ def train(
     Train a network under autocast, and return the number of steps with each verdict.
 
     ``inputs(step, x)``, ``gradients(step, params, scaler)`` and, after `unscale_`, ``unscaled(step, params, scaler)`` plant a
-    fault: they change the inputs or the gradients in place. *zero* is a bool, or a function of the step that returns a bool: it
-    states whether `zero_grad` is called.
+    fault: they change the inputs or the gradients in place. A step calls `zero_grad` if ``zero(step)`` returns True.
     """
     from ampscale.torch import GradScaler
 
@@ -42,7 +41,7 @@ def train(
         x = torch.randn(32, 16)
         if inputs is not None:
             inputs(step, x)
-        if zero(step) if callable(zero) else zero:
+        if zero(step):
             optimizer.zero_grad()
         with torch.autocast("cpu", dtype=torch.float16):
             outputs = model(x)
@@ -131,7 +130,7 @@ def test_healthy_trainings_raise_no_alarm(options):
         ({"gradients": put(float("nan"), 5, 2)}, Verdict.NO_SCALE_HELPS, 6),
         ({"gradients": put(float("inf"), 1)}, Verdict.NO_SCALE_HELPS, 30),
         ({"gradients": put(float("inf"), 5, 2)}, Verdict.ONE_TENSOR, 4),
-        ({"zero": False, "init_scale": 2.0**24}, Verdict.FORGOTTEN_ZERO_GRAD, 36),
+        ({"zero": lambda _: False, "init_scale": 2.0**24}, Verdict.FORGOTTEN_ZERO_GRAD, 36),
         ({"zero": lambda step: step % 10 == 0, "growth_interval": 4, "steps": 100}, Verdict.FORGOTTEN_ZERO_GRAD, 8),
         ({"gradients": divide_by_scale}, Verdict.UNSCALED_TWICE, 36),
         ({"unscaled": divide_by_scale}, Verdict.UNSCALED_TWICE, 36),

@@ -23,7 +23,7 @@ def lost(values, scale):
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(-60, 30), st.floats(0.5, 12), st.sampled_from([0.0, 0.01, 0.2]))
-def test_suggested_interval_is_safe_and_exact_to_a_factor_of_two(seed, power, spread, share):
+def test_suggested_interval_is_safe_and_exact_to_a_factor_of_four(seed, power, spread, share):
     """No value overflows at `high`, and at most *share* is lost at `low`. A factor of four beyond either, this is false."""
     values = 2.0 ** (np.random.default_rng(seed).standard_normal(500) * spread + power)
     values = values.astype(np.float32).astype(np.float64)
@@ -101,7 +101,8 @@ def test_calibration_rejects_an_initial_scale_that_it_cannot_try(init_scale):
 
 def step(number, scale, largest=None, infinities=1, finite=True):
     """Return the record of a step with one gradient, whose largest exponent is *largest*; if this is None, it is not measured."""
-    tensors = None if largest is None else (TensorStatistics(4, 0, 0, 0, *((0, 0) if finite else (infinities, 1)), -3, largest),)
+    infinities, nans = (0, 0) if finite else (infinities, 1)
+    tensors = None if largest is None else (TensorStatistics(4, 0, 0, 0, infinities, nans, -3, largest),)
     return StepRecord(number, scale, scale, finite, finite, measured_scale=None if tensors is None else scale, tensors=tensors)
 
 

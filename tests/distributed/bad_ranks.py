@@ -163,7 +163,7 @@ def masked(rank):
     return message, communicator.mean([np.float32([rank])])[0].tolist()
 
 
-class FirstMicroBatch:
+class OverflowInFirstMicroBatch:
     """Detector that reports an overflow of the first micro-batch on one rank."""
 
     def __init__(self, deviates):
@@ -187,7 +187,7 @@ def micro_batches(rank, layout):
     model, rows = network([np.ones(1, np.float32)]), []
     train = MFTrainOneStepCell(
         model, ampscale.optimizers.SGD(model, 0.5), scale_sense=DynamicLossScaleUpdateCell(2.0**10, 2, 2),
-        gradient_accumulation_steps=3, detector=FirstMicroBatch(rank == DEVIATING_RANK), communicator=communicator,
+        gradient_accumulation_steps=3, detector=OverflowInFirstMicroBatch(rank == DEVIATING_RANK), communicator=communicator,
     )  # fmt: skip
     with counted(communicator) as (sums, _):
         for _ in range(6):

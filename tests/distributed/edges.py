@@ -122,7 +122,7 @@ CASES = {
 }
 
 
-def narrowed(rank, max_norm):
+def step_on_float16(rank, max_norm):
     """Return True if a step is applied, and True if it changes a float16 parameter. Unscaled, one gradient exceeds float16."""
     import torch
 

@@ -93,6 +93,6 @@ def test_copies_must_have_one_number_for_each_array(mpi):
 @pytest.mark.parametrize(("max_norm", "applied"), [(None, False), (200000.0, False), (30000.0, True)])
 def test_ranks_skip_together_if_a_gradient_of_one_overflows_float16(gloo, max_norm, applied):
     """A gradient that is clipped to a norm that float16 represents cannot overflow."""
-    results = gloo.run(edges.narrowed, max_norm)
+    results = gloo.run(edges.step_on_float16, max_norm)
     assert [result[0] for result in results] == [applied] * 4
     assert results[1] == [applied, applied]

@@ -10,7 +10,7 @@ import ampscale
 def paddle_step(rank, case):
     """Run two steps of a scaler that averages, and return the error of the second step, in which rank 1 differs."""
     params = [np.ones(2, np.float32), np.ones(2, np.float32)]
-    models = [ampscale.Network(sum, [param], vjp=len) for param in params]
+    models = [ampscale.Network(sum, [param], vjp=len) for param in params]  # neither `sum` nor `len` is called
     optimizers = [ampscale.optimizers.SGD(model, 1.0) for model in models]
     joint_optimizer = ampscale.optimizers.SGD(ampscale.Network(sum, params, vjp=len), 1.0)
     scaler = ampscale.paddle.GradScaler(init_loss_scaling=4.0, communicator=ampscale.distributed.MPI(timeout=20))

@@ -25,7 +25,7 @@ def group_of(name):
     return groups[name] if name in groups else pairs[dist.get_rank() % 2]
 
 
-def shared(rank, name):
+def means_and_flags(rank, name):
     """Return the ranks of a group, two means, and the flags without and with an overflow on rank 3."""
     communicator = TorchDistributed(group_of(name), timeout=20)
     mean = communicator.mean({"w": torch.tensor([1.0, 2.0], dtype=torch.bfloat16) * rank, "b": [torch.tensor(60000.0).half()]})
@@ -44,10 +44,10 @@ EVEN, ODD = [[0, 2], [1.0, 2.0], 60000.0, [True, True]], [[1, 3], [2.0, 4.0], 60
 def test_the_ranks_of_a_group_or_mesh_share_means_and_flags(gloo, names, expected):
     """A two-dimensional mesh is one group, and so is a slice of it. Groups of two ranks are independent."""
     for name in names:
-        assert gloo.run(shared, name) == expected, name
+        assert gloo.run(means_and_flags, name) == expected, name
 
 
-def unequal(rank):
+def flag_after_unequal_groups(rank):
     """Return the flag of a mesh of ranks 2 and 3; rank 2 is in one group more than rank 3."""
     dist.new_group([0, 1]), dist.new_group([1, 2])
     mesh = DeviceMesh("cpu", [2, 3])
@@ -57,7 +57,7 @@ def unequal(rank):
 
 
 def test_ranks_may_have_created_different_numbers_of_groups(gloo):
-    assert gloo.run(unequal) == [None, None, [False], [False]]
+    assert gloo.run(flag_after_unequal_groups) == [None, None, [False], [False]]
 
 
 def sharded(rank, name):
@@ -91,7 +91,7 @@ def test_the_flag_is_read_after_the_last_rank_has_sent_its_own(gloo):
     assert gloo.run(late) == 4 * [[False, True]]
 
 
-def invalid(_):
+def errors_of_invalid_calls(_):
     """Return the errors of two invalid groups, of a deep copy, and of a gradient that cannot be averaged; None for no error."""
     mesh, scaler = DeviceMesh("cpu", [0, 1]), ampscale.torch.GradScaler("cpu", communicator=TorchDistributed())
     sparse = torch.ones(2).to_sparse()
@@ -106,7 +106,7 @@ def invalid(_):
 
 def test_wrong_groups_copies_and_sparse_means_are_rejected(gloo):
     """The error is raised without a collective, so that no rank waits for another one."""
-    results = gloo.run(invalid)
+    results = gloo.run(errors_of_invalid_calls)
     wrong_type = "group must be a process group, a device mesh or None, got list"
     assert [messages[0] for messages in results] == 4 * [wrong_type]
     outside = ["rank 2 is not in the group, which has ranks 0, 1"]
@@ -117,7 +117,7 @@ def test_wrong_groups_copies_and_sparse_means_are_rejected(gloo):
     assert [messages[3].removesuffix(": create TorchDistributed with mean=False") for messages in results] == 4 * [sparse]
 
 
-def averaged(rank, mean):
+def parameter_after_step(rank, mean):
     """Return the parameter after a step of the scaler with rank + 1 as the gradient."""
     weight = torch.nn.Parameter(torch.ones(1))
     scaler = ampscale.torch.GradScaler("cpu", init_scale=16.0, communicator=TorchDistributed(mean=mean))
@@ -128,11 +128,11 @@ def averaged(rank, mean):
 
 @pytest.mark.clause("TORCH-communicator", "REPLICAS-mean-before-check")
 def test_a_scaler_averages_gradients_if_its_communicator_does(gloo):
-    assert gloo.run(averaged, None) == 4 * [-1.5]
-    assert gloo.run(averaged, False) == [0.0, -1.0, -2.0, -3.0]
+    assert gloo.run(parameter_after_step, None) == 4 * [-1.5]
+    assert gloo.run(parameter_after_step, False) == [0.0, -1.0, -2.0, -3.0]
 
 
-def lacking(rank):
+def step_with_other_gradients(rank):
     """Return the error of a scaler: of two parameters, rank 1 has a gradient of the second, and other ranks of the first."""
     weights = [torch.nn.Parameter(torch.ones(1)) for _ in range(2)]
     scaler = ampscale.torch.GradScaler("cpu", communicator=TorchDistributed(timeout=20))
@@ -142,4 +142,4 @@ def lacking(rank):
 
 @pytest.mark.clause("TORCH-communicator", "REPLICAS-sizes-compared")
 def test_a_scaler_averages_only_gradients_of_the_same_parameters(gloo):
-    assert gloo.run(lacking) == 4 * ["gradients structure differs: [1] on rank 1; [0] on ranks 0, 2, 3"]
+    assert gloo.run(step_with_other_gradients) == 4 * ["gradients structure differs: [1] on rank 1; [0] on ranks 0, 2, 3"]

@@ -61,7 +61,7 @@ def placements(tree):
 
 def spoiled(tree, values):
     """Write the value that *values* has for this rank, if any, into the shard of this rank; return *tree*."""
-    if str(dist.get_rank()) in values:
+    if str(dist.get_rank()) in values:  # keys of JSON are strings
         tree["rows"].to_local()[0, 0] = values[str(dist.get_rank())]
     return tree
 
@@ -149,7 +149,7 @@ def test_results_have_the_placements_of_the_tree_and_the_values_of_whole_arrays(
         assert result == whole
 
 
-def outputs(_):
+def unscaled_into_out(_):
     """Unscale into other DTensors, and then into plain tensors; return the values, and the error of the second call."""
     tree, target, other = placed(whole_arrays()), placed(whole_arrays()), in_order(whole_arrays())
     result, _ = ampscale.unscale_and_check(tree, 2.0, out=target)
@@ -161,13 +161,13 @@ def outputs(_):
 
 def test_out_receives_shards_of_the_same_placements_only(gloo):
     """Other placements raise an error, and nothing is written."""
-    for tree, target, halves, message, other in gloo.run(outputs):
+    for tree, target, halves, message, other in gloo.run(unscaled_into_out):
         assert target == halves
         assert other == tree
         assert message == "out must have the device meshes and placements of the tree"
 
 
-def partial(rank):
+def unscaled_partial_sum(rank):
     """Unscale and scale a DTensor that is a sum of values on all ranks; return the results, and the error of writing in place."""
     value = DTensor.from_local(torch.tensor([1.0 + rank, -INF if rank == 2 else INF]), line(), [Partial()])
     result, finite = ampscale.unscale_and_check([value], 2.0)
@@ -180,13 +180,13 @@ def partial(rank):
 @pytest.mark.clause("TORCH-dtensor-partial")
 def test_partial_placements_are_reduced_or_rejected_in_place(gloo):
     """The sum of opposite infinities is NaN."""
-    for rank, (values, placement, finite, norm, local, message) in enumerate(gloo.run(partial)):
+    for rank, (values, placement, finite, norm, local, message) in enumerate(gloo.run(unscaled_partial_sum)):
         assert (values, placement, finite, norm) == ("[5.0, nan]", "(Replicate(),)", False, 10.0)
         assert local == [1.0 + rank, -INF if rank == 2 else INF]
         assert message.startswith("out[0] must be sharded or replicated to be written in place, got placements (Partial(sum),)")
 
 
-def groups(rank):
+def flags_and_norms(rank):
     """Return flags and norms of DTensors on a mesh of two ranks, and on a slice of the mesh of all."""
     pairs = [DeviceMesh("cpu", ranks) for ranks in ([0, 1], [2, 3])]
     local = torch.tensor([3.0 if rank % 2 else 4.0, INF if rank == 1 else 0.0])
@@ -199,7 +199,7 @@ def groups(rank):
 @pytest.mark.clause("TORCH-dtensor-functions", "TORCH-dtensor-norms")
 def test_a_flag_covers_the_whole_mesh_and_a_norm_covers_the_slice(gloo):
     """Separate meshes of two ranks do not wait for each other."""
-    assert gloo.run(groups) == [
+    assert gloo.run(flags_and_norms) == [
         [[False, False], [INF, pytest.approx(32**0.5)]],
         [[False, False], [INF, INF]],
         [[True, False], [5.0, pytest.approx(32**0.5)]],

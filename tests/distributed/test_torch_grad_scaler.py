@@ -137,8 +137,8 @@ def differing(rank, setting):
 def test_ranks_with_different_settings_are_named_and_nothing_is_applied(gloo, setting, name):
     """The gradients are divided, so the step is rejected until the update. The update leaves the scale unchanged."""
     for errors, unchanged, value in gloo.run(differing, setting):
-        (is_rank_error, message), (repeated, advice) = errors
-        assert (is_rank_error, repeated, unchanged, value) == (True, False, True, 1.0)
+        (first_is_rank_error, message), (second_is_rank_error, advice) = errors
+        assert (first_is_rank_error, second_is_rank_error, unchanged, value) == (True, False, True, 1.0)
         assert name in message
         assert "unscaling those of this optimizer was interrupted" in advice
 

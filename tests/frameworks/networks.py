@@ -56,6 +56,6 @@ FINE = array([1.0, -2.0])
 BAD = array([float("inf"), 1.0])
 
 
-def data(letter):
+def input_of(letter):
     """Return the input of a finite (F) or overflowing (O) step of a network with one weight of shape (2,)."""
     return FINE if letter == "F" else BAD

@@ -1,5 +1,5 @@
 """
-Runs on every pattern, and the plain loops of `tests/presets` with the deviations of ampscale from published scalers.
+Functions that run a scaler on every pattern, and a plain loop of `tests/presets` with the deviations of ampscale.
 
 A pattern has one letter per step: F for finite gradients, O for an overflow.
 """

@@ -4,7 +4,7 @@ from collections import namedtuple
 from types import SimpleNamespace
 
 import numpy as np
-from frameworks.networks import array, data
+from frameworks.networks import array, input_of
 
 from ampscale import GradScaler
 
@@ -63,7 +63,7 @@ def scaler_at(scale, **arguments):
 
 def run_step(scaler, letter):
     """Run a finite (F) or overflowing (O) step, and the update."""
-    scaler.step(GradientDescent(array(data(letter))))
+    scaler.step(GradientDescent(array(input_of(letter))))
     scaler.update()
 
 

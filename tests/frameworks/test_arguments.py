@@ -10,7 +10,7 @@ import ampscale
 
 INF, NAN = float("inf"), float("nan")
 
-# Values that raise a ValueError, and values that raise a TypeError; spec/vectors has more of them.
+# For each requirement, values that raise a ValueError, and values that raise a TypeError; spec/vectors has more of them.
 BOOL = (), (1, 0, None, "False")
 COUNT = (0, -1, 2**31), (True, 2.0, "2", None)
 POSITIVE = (0, 0.0, -1, NAN, INF, 1e39, 1e-50, 10**400), (True, "8", None, [8], array(8))

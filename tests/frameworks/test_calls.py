@@ -103,7 +103,7 @@ class Torch(Communicating):
         from ampscale.frameworks.torch import GradScaler as TorchGradScaler
 
         class Optimizer(torch.optim.SGD):
-            def step(_):  # noqa: N805
+            def step(_):  # noqa: N805 - `self` is the loop
                 self.check("step")
                 super().step()
 
@@ -151,7 +151,7 @@ class Paddle(Communicating):
         super().__init__()
 
         class Optimizer(GradientDescent):
-            def step(_):  # noqa: N805
+            def step(_):  # noqa: N805 - `self` is the loop
                 self.check("step")
                 super().step()
 

@@ -3,7 +3,7 @@
 import autograd.numpy as anp
 import numpy as np
 import pytest
-from frameworks.networks import BAD, FINE, Recorder, array, bits, data, linear
+from frameworks.networks import BAD, FINE, Recorder, array, bits, input_of, linear
 
 from ampscale import Network, StepStatus, optimizers
 from ampscale.core.replicas import Agreement, SingleReplica
@@ -72,7 +72,7 @@ def test_a_missing_gradient_counts_as_zero(present):
 
     def vjp_in_one_call(params, x, call):
         loss, pullback = vjp(params, x)
-        return loss, pullback if call == present else lambda _seed: [None]
+        return loss, (pullback if call == present else lambda _seed: [None])
 
     network.vjp = vjp_in_one_call
     optimizer = Recorder()
@@ -161,7 +161,7 @@ def test_the_average_is_updated_at_applied_steps_only():
     assert bits(cell.ema_params) == bits([array([1, 2])])
     averages = []
     for step in "OFOF":
-        cell(data(step))
+        cell(input_of(step))
         averages.append(bits(cell.ema_params))
     first = array([0.75 * 1 + 0.25 * 0.5, 0.75 * 2 + 0.25 * 3])
     second = array([0.75, 0.75]) * first + array([0.25 * 0, 0.25 * 4])

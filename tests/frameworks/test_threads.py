@@ -19,7 +19,7 @@ STEPS = [number % 5 != 2 for number in range(100)]  # True is a finite step
 def paddle_scaler():
     """Return a function that runs a step, and a function that returns the state dict."""
     parameter = SimpleNamespace(value=np.ones(1, np.float32), grad=None)
-    optimizer = SimpleNamespace(parameters=[parameter], step=list)
+    optimizer = SimpleNamespace(parameters=[parameter], step=list)  # `list()` changes nothing
     scaler = paddle.GradScaler(incr_every_n_steps=2, decr_every_n_nan_or_inf=1)
 
     def step(finite):

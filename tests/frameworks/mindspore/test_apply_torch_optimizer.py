@@ -20,7 +20,6 @@ loops = pytest.importorskip("frameworks.torch.loops")
 
 nn, INF, bits, OPTIMIZERS = torch.nn, loops.INF, loops.bits, loops.OPTIMIZERS | loops.GROUPED
 
-CELLS = pytest.mark.parametrize("cell", [TrainOneStepWithLossScaleCell, MFTrainOneStepCell])
 TRACE = "OFFOFFOOFF"  # O is an overflow, F a finite step
 
 
@@ -194,7 +193,7 @@ def test_sparse_gradients_of_an_embedding_are_applied(cell, detector):
 
 
 @pytest.mark.clause("OVERFLOW-both-sides", "STEP-skip")
-@CELLS
+@pytest.mark.parametrize("cell", [TrainOneStepWithLossScaleCell, MFTrainOneStepCell])
 @pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("communicator", [SINGLE_REPLICA, SingleReplica()])
 def test_a_gradient_that_overflows_float16_is_not_applied(cell, fused, communicator):
@@ -288,9 +287,8 @@ def test_a_loss_without_parameters_changes_nothing(fused):
     model = Product()
     model.forward = lambda: torch.ones(())
     old_bits = parameter_bits(model)
-    scale = DynamicLossScaleUpdateCell(2**10, 2, 2)
     optimizer = torch.optim.AdamW(model.parameters(), fused=fused)
-    step = MFTrainOneStepCell(model, optimizer, use_clip_grad=True, scale_sense=scale, local_norm=True)
+    step = MFTrainOneStepCell(model, optimizer, use_clip_grad=True, scale_sense=dynamic_scale(), local_norm=True)
     output = step()
     assert all(isinstance(value, torch.Tensor) for value in output)
     assert (bool(output.overflow), float(output.global_norm), output.size.tolist()) == (False, 0.0, [])

@@ -3,7 +3,7 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from frameworks.networks import BAD, FINE, Recorder, array, bits, data, linear
+from frameworks.networks import BAD, FINE, Recorder, array, bits, input_of, linear
 from frameworks.published import SETTINGS, states_of
 from presets import loops_mindspore
 
@@ -13,7 +13,6 @@ from ampscale.core.trees import leaves
 from ampscale.frameworks.mindspore import DynamicLossScaleUpdateCell, FixedLossScaleUpdateCell, TrainOneStepWithLossScaleCell
 
 INF, NAN = float("inf"), float("nan")
-DTYPES = ["float16", ml_dtypes.bfloat16, "float32", "float64"]
 
 
 @pytest.mark.clause(
@@ -37,7 +36,10 @@ def test_last_step_is_the_report_of_the_last_step():
     network = linear([1, 2])
     cell = TrainOneStepWithLossScaleCell(network, optimizers.SGD(network, 0.5), DynamicLossScaleUpdateCell(8, 2, 1))
     assert cell.last_step is None
-    reports = [cell(x) and cell.last_step for x in (FINE, BAD)]
+    reports = []
+    for x in (FINE, BAD):
+        cell(x)
+        reports.append(cell.last_step)
     assert reports[0].loss == cell.network(FINE) + 0.5 * np.sum(FINE**2)
     assert [(report.finite, report.applied, report.status) for report in reports] == [(True, True, 0), (False, False, 1)]
     assert [(report.scale, report.next_scale, report.learning_rate) for report in reports] == [(8, 16, 0.5), (16, 8, 0.5)]
@@ -45,7 +47,7 @@ def test_last_step_is_the_report_of_the_last_step():
 
 
 @pytest.mark.clause("MINDSPORE-cell-loss")
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", ["float16", ml_dtypes.bfloat16, "float32", "float64"])
 def test_the_returned_loss_is_unscaled(dtype):
     """The loss keeps its dtype and is computed with the parameters before the update, even if it is infinite or NaN."""
     network = linear([1, 2], dtype=dtype)
@@ -72,7 +74,7 @@ def test_the_returned_loss_scale_is_the_updated_one():
         network, loop = linear([1, 2]), loops_mindspore.DynamicLossScaleUpdateCell(*setting)
         scales = [setting[0], *(scale for (scale,) in states_of(loop, pattern, "scale"))]
         cell = TrainOneStepWithLossScaleCell(network, Recorder(), DynamicLossScaleUpdateCell(*setting))
-        assert [float(cell(data(letter)).loss_scale) for letter in pattern] == scales[1:]
+        assert [float(cell(input_of(letter)).loss_scale) for letter in pattern] == scales[1:]
         assert [float(seed) for seed in network.seeds] == scales[:-1]
 
 
@@ -102,7 +104,7 @@ def test_an_overflow_changes_nothing_in_the_optimizer(make):
         cell = TrainOneStepWithLossScaleCell(network, optimizer, array(8))
         states = []
         for step in pattern:
-            cell(data(step))
+            cell(input_of(step))
             states.append(bits(leaves((network.params, tuple(optimizer.state)))))
         return states, optimizer
 
@@ -113,7 +115,7 @@ def test_an_overflow_changes_nothing_in_the_optimizer(make):
 
 
 @pytest.mark.clause("MINDSPORE-cell-overflow", "REPLICAS-mean-overflows", "REPLICAS-same-decision")
-def test_a_step_uses_the_other_replicas():
+def test_replicas_average_gradients_and_skip_a_step_together():
     """Gradients are averaged before the check, and an overflow on any replica skips the step."""
 
     class Pair:

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import array_api_strict
 import numpy as np
 import pytest
-from frameworks.networks import FINE, Recorder, array, bits, data, linear
+from frameworks.networks import FINE, Recorder, array, bits, input_of, linear
 from frameworks.rejections import rejects
 
 from ampscale import Network, optimizers
@@ -92,5 +92,5 @@ def test_optimizers_of_each_kind_run_the_same_steps(make):
     network = linear([1, 2])
     cell = TrainOneStepWithLossScaleCell(network, make(network), DynamicLossScaleUpdateCell(8, 2, 1))
     for step in "FOOF":
-        cell(data(step))
+        cell(input_of(step))
     assert bits(network.params) == bits([array([0.25, 3.5])])

@@ -9,7 +9,7 @@ from presets import loops_mindspore
 
 from ampscale.frameworks.mindspore import DynamicLossScaleUpdateCell, FixedLossScaleUpdateCell
 
-CELLS = [lambda value: FixedLossScaleUpdateCell(value), lambda value: DynamicLossScaleUpdateCell(value, 2, 1)]
+CELLS = [FixedLossScaleUpdateCell, lambda value: DynamicLossScaleUpdateCell(value, 2, 1)]
 both_cells = pytest.mark.parametrize("cell_of", CELLS, ids=["fixed", "dynamic"])
 
 

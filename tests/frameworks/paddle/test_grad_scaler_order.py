@@ -60,12 +60,14 @@ def test_a_disabled_scaler_only_calls_the_optimizer():
 @pytest.mark.parametrize("unscale_first", [True, False])
 def test_optimizers_share_the_scale_but_not_the_flag(order, unscale_first):
     """Only optimizers with finite gradients step. The update counts one overflow or one finite step."""
-    pair = {"good": GradientDescent(array([8])), "bad": GradientDescent(array([NAN])), "fine": GradientDescent(array([16]))}
+    optimizers = {name: GradientDescent(array([value])) for name, value in (("good", 8), ("bad", NAN), ("fine", 16))}
     scaler = scaler_at(8, incr_every_n_steps=2, decr_every_n_nan_or_inf=2)
-    for name in order.split() if unscale_first else ():
-        scaler.unscale_(pair[name])
+    if unscale_first:
+        for name in order.split():
+            scaler.unscale_(optimizers[name])
     for name in order.split():
-        assert scaler.step(pair[name]) is (name != "bad")
-        assert (pair[name].steps, pair[name].parameters[0].value) == {"good": (1, -1), "bad": (0, 0), "fine": (1, -2)}[name]
+        optimizer = optimizers[name]
+        assert scaler.step(optimizer) is (name != "bad")
+        assert (optimizer.steps, optimizer.parameters[0].value) == {"good": (1, -1), "bad": (0, 0), "fine": (1, -2)}[name]
     scaler.update()
     assert state_of(scaler) == ((8, 0, 1) if "bad" in order else (8, 1, 0))

@@ -17,7 +17,6 @@ from frameworks.torch.loops import run_step
 from ampscale.frameworks.torch import GradScaler
 
 INF, NAN = float("inf"), float("nan")
-LARGEST = float(np.finfo(np.float32).max)
 NUMBERS = ["growth_factor", "backoff_factor", "growth_interval"]
 NO_SCALE = [0.0, 0, -1.0, NAN, INF, -INF, 1e39, 2.0**-127]
 

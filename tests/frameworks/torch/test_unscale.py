@@ -46,7 +46,8 @@ def test_gradients_of_a_gradient_penalty_are_unscaled():
         scaler.scale((parameter**3).sum()).backward(create_graph=True)
     grad_fn = parameter.grad.grad_fn
     scaler.unscale_(optimizer)
-    assert (parameter.grad.item(), parameter.grad.grad_fn is grad_fn is not None) == (3.0, True)
+    assert grad_fn is not None
+    assert (parameter.grad.item(), parameter.grad.grad_fn) == (3.0, grad_fn)
 
 
 @pytest.mark.clause("TORCH-unscale", "OVERFLOW-both-sides")

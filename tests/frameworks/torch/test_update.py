@@ -83,7 +83,7 @@ def test_the_lower_bound_of_the_scale_is_correct(init, fused, calls):
         assert lower_bound == 0 or torch.frexp(torch.tensor(scale)).mantissa == 0.5
         if name in ("update", "get_scale", "state_dict"):
             assert lower_bound in (0, scale)
-    if init != 3.0 and 3.0 not in (value for _, value in calls) and 0.3 not in (value for _, value in calls):
+    if not {3.0, 0.3} & {init, *(value for _, value in calls)}:
         assert scaler._scale_lower_bound() > 0
     if all(call == ("step", 1.0) for call in calls) and not fused:
         assert scaler._scale_lower_bound() == (0 if init == 3.0 else init)
