@@ -197,8 +197,8 @@ def test_a_failure_has_its_exact_message(mutant, case, message):
 # --- unsupported cases
 
 
-def test_cases_of_a_dynamic_scale_are_unsupported_for_a_fixed_one():
-    """With a fixed scale, a step may end the iteration."""
+def test_cases_of_a_dynamic_scale_are_unsupported_for_a_static_one():
+    """With a static scale, a step may end the iteration."""
     messages = {result.case: result.message for result in check(Loop("static"), cases=calls.CASES).results}
     assert "CALLS-fixed" in messages["step-twice-is-rejected"]
     assert "CALLS-fixed" in messages["an-overflow-skips-only-its-own-step"]
@@ -215,7 +215,7 @@ def test_exact_values_require_a_power_of_two():
     assert failures(report) == {}
 
 
-def test_a_boundary_case_requires_a_scale_of_at_most_2_to_the_64():
+def test_the_case_that_backs_off_until_gradients_fit_requires_a_scale_of_at_most_2_to_the_64():
     """The `min_scale` of the rule is 2**65."""
     result = result_of("the-scale-backs-off-until-the-gradients-fit", Loop(LossScaleRule(2.0**70, min_scale=2.0**65)))
     assert result.verdict == Verdict.UNSUPPORTED
@@ -255,8 +255,6 @@ def test_host_reads_of_unobservable_arrays_are_unsupported():
 
 
 RULE = torch(init_scale=8.0, growth_interval=2)
-
-
 SLOW = """
 import time
 from mutants.loop import Loop
@@ -283,13 +281,13 @@ def slow(folder):
 @pytest.mark.parametrize(
     ("create", "saved", "error", "message"),
     [
-        (Loop, lambda: None, Failed, "the saved state cannot be sent .*: a saved state must be data, got .* type function"),
+        (Loop, lambda: None, Failed, "the saved state cannot be sent .*: a saved state must be plain data, got .* type function"),
         (unimportable, {}, Unsupported, "another process cannot import the adapter: .*test_loops"),
         (Loop, {}, Unsupported, "another process imports a different adapter: .*mutants.loop:Loop"),
         (slow, {}, TimedOut, r"load, request 2: no reply within 0\.5 s"),
     ],
 )
 def test_a_case_reports_why_another_process_cannot_resume(create, saved, error, message, tmp_path):
-    """The state is not data, the adapter cannot be imported or differs, or the reply is late."""
+    """The state is not plain data, the adapter cannot be imported or differs, or the reply is late."""
     with pytest.raises(error, match=message):
         scales_elsewhere(Subject(create("torch") if create is Loop else create(tmp_path)), [(RULE, saved, [])], seconds=0.5)

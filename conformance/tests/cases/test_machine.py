@@ -82,8 +82,8 @@ def test_no_rule_makes_a_conforming_implementation_fail(rule, capabilities):
     assert failures_and_counts(Plain(rule, 0, capabilities))[0] == []
 
 
-def test_all_cases_have_unique_ids_existing_clauses_and_a_fault():
-    """The fault of a case is written "name: description". In the chapter of the machine, all cases but one are of level 0."""
+def test_all_cases_have_unique_ids_existing_clauses_and_a_bug():
+    """The bug that a case detects is written "name: effect". In the chapter of the machine, all cases but one are of level 0."""
     cases = every_case()
     assert len({case.id for case in cases}) == len(cases)
     assert all(case.clause in clauses() and all(case.catches.partition(": ")) for case in cases)

@@ -71,8 +71,8 @@ def test_a_rule_keeps_its_variant_fields():
     assert (rule.growth_interval, rule.max_scale, rule.init_scale) == (5, 2.0**8, 2.0**8)
 
 
-def test_a_constant_scale_supports_its_initial_value_only():
-    """A constant scale has no factors and no interval to set."""
+def test_a_static_scale_supports_its_initial_value_only():
+    """A static scale has no factors and no interval to set."""
     supported = supported_rules(LossScaleRule(growth_factor=1.0, backoff_factor=1.0))
     assert supported.parameters == {"init_scale"}
     assert supported.rule(init_scale=8.0).init_scale == 8.0

@@ -49,7 +49,9 @@ def test_arrays_keep_their_library():
 @pytest.mark.parametrize("value", [object(), Point(1), [lambda: None], {"a": (1, {2})}, np.array([None]), print, type])
 def test_other_objects_are_not_encoded(value):
     """Such objects may be nested. A NamedTuple is not encoded as a tuple."""
-    with pytest.raises(TypeError, match=r"a saved state must be data, got an object of type|expected an array with a dtype of"):
+    with pytest.raises(
+        TypeError, match=r"a saved state must be plain data, got an object of type|expected an array with a dtype of"
+    ):
         saved_to_json(value)
 
 

@@ -84,7 +84,7 @@ def test_a_case_has_its_chapter_as_class_name():
 
 
 def test_the_first_line_of_a_message_is_the_attribute():
-    """The text of the element has the message, the clause, the fault and the script."""
+    """The text of the element has the message, the clause, the bug and the script."""
     result = Result("MACHINE-max-scale", "a", Verdict.FAIL, "one\ntwo", 0, "late: three", snippet="print(4)\n")
     (failure,) = parsed(Report(ImplementationInfo(name="x"), (result,))).iter("failure")
     assert failure.get("message") == "one"

@@ -150,9 +150,9 @@ def test_totals_are_recounted():
     assert matrix.of([]).implementations == []
 
 
-def test_the_last_report_determines_the_fault_that_a_case_detects():
-    """Versions of the suite may describe the fault differently."""
-    old, new = (report_of(replace(PASSED, catches=fault)) for fault in ("old", "new"))
+def test_the_last_report_determines_the_bug_that_a_case_detects():
+    """Versions of the suite may describe the bug differently."""
+    old, new = (report_of(replace(PASSED, catches=bug)) for bug in ("old", "new"))
     assert matrix.of([old, new]).cases["a"]["catches"] == "new"
 
 

@@ -15,7 +15,7 @@ from reports import browsing, samples
 
 
 def test_details_have_the_message_the_clause_and_the_calls(browser, page_of_six):
-    """Sources of the clause, the fault, and the environment are included."""
+    """Sources of the clause, the bug, and the environment are included."""
     browser.show(page_of_six)
     browser.click(browsing.cell("trace-gggo", "late-1.0"))
     body = browser.eval("$('#details').textContent")

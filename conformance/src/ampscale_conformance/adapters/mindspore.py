@@ -29,7 +29,7 @@ class MindSpore(Scaler):
     def create(self, rule: Any) -> Any:
         """Raise Unsupported for a scale below 1 or a factor that is not an integer, which MindSpore rejects."""
         if rule.init_scale < 1 or rule.growth_factor != int(rule.growth_factor):
-            raise Unsupported("the scale must be at least 1, and the factor an int")
+            raise Unsupported("init_scale must be at least 1, and growth_factor an integer")
         return self.scaler_with(rule.init_scale, int(rule.growth_factor), rule.growth_interval)
 
     def scaler_with(self, *constants: Any) -> Any:

@@ -59,7 +59,7 @@ def draw_on_arrays(
 
 def _follow(subject: Subject, settings: Any, tree: Sequence[Any], layout: str, steps: Sequence[Any], compiled: bool) -> None:
     """Take the steps, compiled or not. To load a compiled scaler, load its state uncompiled, save that, and load it compiled."""
-    rules, forms = [subject.rule(**constants) for constants in settings], [*([subject.compiled()] if compiled else []), subject]
+    rules, forms = [subject.rule(**constants) for constants in settings], [subject.compiled(), subject] if compiled else [subject]
     form, machines, handles = forms[0], [Machine(rule) for rule in rules], [forms[0].create(rule) for rule in rules]
     for number, (way, index, kind, leaf, element) in enumerate(steps):
         when, scale = f"step {number} (counted from 0) of scaler {index}, {way}", machines[index].point.scale
@@ -71,8 +71,9 @@ def _follow(subject: Subject, settings: Any, tree: Sequence[Any], layout: str, s
         finite = tensors.all_finite(scaled) and tensors.all_finite(_unscaled(scaled, scale))
         if machines[index].step(finite).stopped:
             return
-        for saver, loader in pairwise((*forms, form)) if way == "load" else ():
-            handles[index] = loader.call("load", rules[index], saver.call("save", handles[index]))
+        if way == "load":
+            for saver, loader in pairwise((*forms, form)):
+                handles[index] = loader.call("load", rules[index], saver.call("save", handles[index]))
         if way == "arrays":
             comparable = finite and scale <= 2.0**96  # divided by a larger scale, the smallest of NUMBERS is subnormal
             handles[index] = _step(form, handles[index], scaled, scale if comparable else None, when)
@@ -180,8 +181,9 @@ def another_process_goes_on(subject: Subject) -> None:
 
 
 def _check_compiled_steps(subject: Subject) -> None:
+    """Run few drawn cases, since torch.compile compiles a function for at most 8 rules."""
     run_with_top(subject, partial(draw_on_arrays, length=16, compiled=True), ["compiled 60"])
-    for draw, seeds in ((draw_training, ["cells 23"]), (draw_trace, ["trace 48", "trace 119"])):  # torch.compile: 8 rules at most
+    for draw, seeds in ((draw_training, ["cells 23"]), (draw_trace, ["trace 48", "trace 119"])):
         with suppress(Unsupported):
             run_draws(subject.compiled(), draw, seeds)
 

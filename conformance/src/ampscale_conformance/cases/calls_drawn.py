@@ -26,11 +26,7 @@ AT_TOP = ("set:zero", "set:zero", "set:zero", "set:inf")
 def draw_settings(
     pick: Pick, info: ImplementationInfo, exponents: Sequence[int], narrow: bool, top: bool = False
 ) -> dict[str, Any]:
-    """
-    Draw constants that the implementation's users can set, with *top* those of `TOP`.
-
-    With *narrow*, for float16, scales are powers of two.
-    """
+    """Draw constants that can be set: with *top*, those of `TOP`; with *narrow* (float16), a scale that is a power of two."""
     divides = "division" in info.capabilities and not narrow
     start = TOP["init_scale"] if top else 2.0 ** pick(exponents) * pick((1.0, 1.0, 61 / 32) if divides else (1.0,))
     settings = {
@@ -42,9 +38,8 @@ def draw_settings(
         "min_scale": start / 2.0 ** pick((9, 1, 0, 3)),
         "max_scale": min(start * 2.0 ** pick((9, 1, 0, 3)), LARGEST),
     }
-    return {name: value for name, value in settings.items() if name in supported_rules(info.preset).parameters} | (
-        TOP if top else {}
-    )
+    settable = supported_rules(info.preset).parameters
+    return {name: value for name, value in settings.items() if name in settable} | (TOP if top else {})
 
 
 def draw_calls(pick: Pick, info: ImplementationInfo, several: bool = True, top: bool = False) -> DrawnCase:
@@ -63,7 +58,8 @@ def draw_calls(pick: Pick, info: ImplementationInfo, several: bool = True, top: 
     scalers = [(draw_settings(*choices), pick(range(35))) for _ in range(pick((1, 2)))]
     static = is_static(supported_rules(info.preset).rule())
     with_none = "none" in info.capabilities
-    steps, kinds = (*(STEPS if static or top else CALLS), *EDITED * with_none), AT_TOP if top else KINDS + WITH_NONE * with_none
+    steps = (*(STEPS if static or top else CALLS), *EDITED * with_none)
+    kinds = AT_TOP if top else KINDS + WITH_NONE * with_none
     loads: tuple[list[str], ...] = ([], [], ["load"]) if "resume" in info.capabilities else ([],)
     iterations = [(pick, names[:1] if static else names, steps, kinds, static, loads)] * pick((4, 3, 5))
     ends: tuple[list[str], ...] = ([], [f"{call}/{names[0]}" for call in ("set", "unscale_", "edit:inf", "step")])
@@ -96,7 +92,8 @@ def _iteration(
 def _rejected(earlier: dict[str, list[str]]) -> list[str]:
     """Return the calls that must raise an error after the *earlier* ones of each optimizer in this iteration."""
     unscaled = [f"unscale_/{name}" for name, calls in earlier.items() if {"unscale_", "step"} & {*calls}]
-    return unscaled + [f"step/{name}" for name, calls in earlier.items() if "step" in calls] if unscaled else ["update"]
+    stepped = [f"step/{name}" for name, calls in earlier.items() if "step" in calls]
+    return unscaled + stepped or ["update"]
 
 
 def _execute(subject: Subject, scalers: Sequence[tuple[dict[str, Any], int]], commands: Any, **options: Any) -> None:

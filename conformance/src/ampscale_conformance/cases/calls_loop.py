@@ -18,7 +18,7 @@ SIMPLE = {"growth_factor": 2.0, "backoff_factor": 0.5, "hysteresis": 1}
 Shape = tuple[int, ...]
 # Shapes of the parameters of each optimizer. Some are equal, and some sizes are not multiples of four or eight.
 SHAPES: dict[str, tuple[Shape, ...]] = {"a": ((2,), (), (2,)), "b": ((), (3, 3), (3, 3)), "c": ((7,), (7,), (0, 3), (1,), (7,))}
-FINITE = (1.0, -2.0, 0.5, 3.0, 0.0, -0.25, 1 + 2.0**-11)  # gradients, a prime number of them, so that each element has each
+FINITE = (1.0, -2.0, 0.5, 3.0, 0.0, -0.25, 1 + 2.0**-11)  # gradients; their number is prime, so each element takes each value
 SPECIAL = {
     "inf": (math.inf, math.nan, -math.inf),
     "wide": (2.0**60, 2.0**-60, -(2.0**60), -0.0, 1 + 2.0**-20),
@@ -44,7 +44,7 @@ def needs_finite(scale: float) -> None:
 
 
 def needs_power_of_two(scale: float, subject: Subject | None = None) -> None:
-    """Raise Unsupported for any other scale, whose quotients can differ in the last bit, unless *subject* claims division."""
+    """Raise Unsupported for a scale beyond float32 and, unless *subject* claims division, for one that is no power of two."""
     needs_finite(scale)
     if math.frexp(scale)[0] != 0.5 and (subject is None or "division" not in subject.info.capabilities):
         raise Unsupported(f"the scale is {scale!r}, and the expected values are exact only for powers of two")
@@ -101,7 +101,7 @@ class Loop:
         self._numbers = count(start)
 
     def execute(self, command: str, when: str) -> None:
-        """Execute one command of a script, as `calls.py` describes it. Calls compare the values."""
+        """Execute one command of a script, as `calls.py` describes it. After a call, compare the scale and the arrays."""
         action, _, name = command.partition("/")
         action, _, kind = action.partition(":")
         name = name or "a"
@@ -129,7 +129,8 @@ class Loop:
         if narrow and scale > 2.0**17:
             raise Unsupported("at this scale, differences of float16 parameters and gradients are rounded")
         needs_power_of_two(1.0 if edits else scale, self.subject)
-        factor = 1.0 if edits or kind == "huge" else min(scale, 1.0 if kind == "large" else 2.0**14 if narrow else scale)
+        limit = 1.0 if kind == "large" else 2.0**14 if narrow else scale
+        factor = 1.0 if edits or kind == "huge" else min(scale, limit)
         unscaled = new_gradients(SHAPES[name], kind, next(self._numbers), self.dtype)
         gradients = [leaf and tensors.scale(leaf, factor) for leaf in unscaled]
         self.oracle.set_gradients(name, gradients)
@@ -159,7 +160,7 @@ class Loop:
         self.compare(when, names or self.optimizers, action != "unscale_" or not current[0].finite)
 
     def compare(self, when: str, names: Iterable[str], any_gradients: bool = False) -> None:
-        """Compare the scale, and these optimizers' parameters and gradients; with *any_gradients*, only if gradients are None."""
+        """Compare the scale and these optimizers' parameters and gradients; with *any_gradients*, only which ones are None."""
         scale = self.subject.read_scale(self.handle)
         self.oracle.observe(rounded(scale, self.rule.dtype))
         expected = self.oracle.scale

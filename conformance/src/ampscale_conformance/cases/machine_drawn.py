@@ -89,7 +89,7 @@ def _draw_steps(pick: Pick, settings: dict[str, Any]) -> str:
 def _run_walk(subject: Subject, rules: Sequence[dict[str, Any]], turns: Sequence[Turn], tensors: bool) -> None:
     """Run the turns in order, with *tensors* also scaling and unscaling, and compare the latest scalers' scales after each."""
     runs, saved = list[LockstepRun](), list[tuple[LockstepRun, Any]]()
-    given, expected = ([subject.rule(**settings) for settings in rules] for _ in range(2))
+    given, expected = ([subject.rule(**settings) for settings in rules] for _ in range(2))  # *given* must not change
     for kind, number, finite in [("new", 0, "+"), *turns]:
         run = runs[number % len(runs)] if runs and kind != "new" else LockstepRun(subject, given[number % 2])
         if kind in ("copy", "save"):
@@ -145,7 +145,7 @@ def scalers_take_turns(subject: Subject) -> None:
     _run_drawn_walks(subject, TURNS)
 
 
-@case("STEP-resume", 0, "lost state: a scaler continues otherwise after saving or loading, or changes what was saved", "resume")
+@case("STEP-resume", 0, "lost state: a scaler continues differently after saving or loading, or changes what was saved", "resume")
 def saves_and_loads_in_turns(subject: Subject) -> None:
     """A saved state is loaded several times, and its scaler continues. Then a long window and smaller constants are tested."""
     _run_drawn_walks(subject, RESUMING)
@@ -182,7 +182,7 @@ def tensors_and_updates_take_turns(subject: Subject) -> None:
     _run_drawn_walks(subject, WITH_TENSORS)
 
 
-@case("MACHINE-growth-window", 0, "other constants: with the published ones, the scale starts, backs off or grows otherwise")
+@case("MACHINE-growth-window", 0, "other constants: with the published ones, the scale starts, backs off or grows differently")
 def follows_the_published_constants(subject: Subject) -> None:
     """No constant is set. Two windows in a row, and one after a late overflow; the scale is read where it should change."""
     rule = subject.supported.make()

@@ -12,9 +12,9 @@ NORMS-clip-before/the-norm-is-the-one-before-clipping | +t0lw-+ | outputs=global
 NORMS-clip/clips-all-gradients-by-one-coefficient | +w-l+t+0 | max_norm=3.0
     wrong clipping: scaled gradients, each array, or each element is clipped by itself
 NORMS-clip-under-limit/leaves-gradients-under-the-limit | +-+ | max_norm=64.0
-    normalization: gradients are scaled up to it
+    normalization: gradients with a smaller norm are scaled up to the limit
 NORMS-clip-magnitudes/takes-a-limit-beyond-float32 | +-h | max_norm=1e39
-    infinite limit or norm: the limit, or a square, overflows float32, so the updated parameters are NaN, or large gradients zero
+    infinite limit or norm: the limit, or a square, overflows float32, so the parameters are NaN, or large gradients become zero
 STEP-clip/an-infinite-norm-is-no-overflow | hx | outputs=finite max_norm=1.0 init_scale=1.0
     overflow of the norm: finite gradients with an infinite norm skip the step, and the scale backs off
 """

@@ -93,9 +93,10 @@ class Cell:
                 flag = self.subject.flag(output, label)
                 self.subject.expect(flag == target, f"{label}: expected {target}, got {flag}")
             elif name != "global_norm" or (expected.finite and target < math.inf):
-                number, error = self.subject.number(output, label), self._error_of_loss(data) if name == "loss" else 0.0
-                same = error == math.inf or math.isclose(number, target, rel_tol=NEAR, abs_tol=error)
-                self.subject.expect(same or number != number != target != target, f"{label}: expected {target!r}, got {number!r}")
+                number = self.subject.number(output, label)
+                error = self._error_of_loss(data) if name == "loss" else 0.0
+                same = math.isclose(number, target, rel_tol=NEAR, abs_tol=error) or (math.isnan(number) and math.isnan(target))
+                self.subject.expect(same or error == math.inf, f"{label}: expected {target!r}, got {number!r}")
 
     def _error_of_loss(self, data: Sequence[Bits]) -> float:
         """Return the permitted error of the loss: infinity if a term may be infinite in the dtype of the data only."""
@@ -206,7 +207,8 @@ def _train(
             raise Unsupported("float16 gradients overflow or are rounded at this scale")
         data = data_of(layout, letter, start + number, cell.scale, dtype)
         outputs, expected = cell.train(data)
-        if dtype == "float16" and expected.scale >= 65520 and expected.finite > subject.flag(outputs.get("finite"), "finite"):
+        finite = outputs.get("finite")
+        if dtype == "float16" and expected.scale >= 65520 and not subject.flag(finite, "finite") and expected.finite:
             raise Unsupported("the seed may be rounded to float16, in which it is infinite: STEP-seed")
         results.append((outputs, expected, cells[index]["names"], data))
         cell.expect(*results[-1], f"step {number} (counted from 0), {letter} of cell {index}")

@@ -22,8 +22,8 @@ def vector_cases(table: str) -> Iterator[Case]:
     """
     Yield a case for each row of a table. The script of a row is the id of a test vector, which also names the bug.
 
-    The option `ulps` is the number of units in the last place by which results may differ; without it, a quotient by another
-    number than a power of two requires the capability "division".
+    The option `ulps` is the number of units in the last place by which results may differ; without it, a quotient by
+    anything but a power of two requires the capability "division".
     """
     for row in rows(table):
         vector = _vectors(row.name.partition("-")[0].lower())[row.script]

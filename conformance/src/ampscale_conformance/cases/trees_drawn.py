@@ -48,9 +48,8 @@ class Tree(NamedTuple):
         """Return the tree with drawn elements. Arrays repeat a few elements of their dtype, from the first or second one on."""
         dtypes = dict.fromkeys(array.dtype for array in self.arrays if array is not None)
         pools = {dtype: [draw_pattern(pick, dtype) for _ in range(PERIOD)] for dtype in dtypes}
-        return self.nest(
-            [None if array is None else _filled(array, pools[array.dtype], n % 2) for n, array in enumerate(self.arrays)]
-        )
+        filled = [None if array is None else _filled(array, pools[array.dtype], n % 2) for n, array in enumerate(self.arrays)]
+        return self.nest(filled)
 
     def create(self, subject: Subject, tree: Any, reused: Any = None, shared: bool = False) -> Any:
         """

@@ -196,7 +196,8 @@ class Subject:
         if isinstance(value, bool):
             return value
         if kind in ("handles", "handle and tree") and isinstance(value, list | tuple):
-            return [self._record("tree" if index and kind != "handles" else "handle", item) for index, item in enumerate(value)]
+            later_kind = "handle" if kind == "handles" else "tree"  # of all items but the first
+            return [self._record(later_kind if index else "handle", item) for index, item in enumerate(value)]
         if value is not None and kind in OPAQUE:
             return {kind: self._objects.setdefault(id(value), (len(self._objects), value))[0]}
         return to_record(value)

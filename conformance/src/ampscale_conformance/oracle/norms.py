@@ -51,7 +51,7 @@ def clip_coefficient(norm: Number, max_norm: float, dtype: str) -> Number:
     *norm* has the precision of *dtype* and an unlimited exponent. If it exceeds the range of *dtype*, adding `EPSILON` would not
     change it, and is left out. *max_norm* is positive and finite.
     """
-    if rounded(norm, dtype) == math.inf != norm:
+    if norm != math.inf and rounded(norm, dtype) == math.inf:
         limit = significant(Fraction(max_norm), dtype)
         return nearest(Fraction(limit) / max(Fraction(norm), Fraction(limit)), dtype, False)
     limit = rounded(min(max_norm, LARGEST[dtype]), dtype)

@@ -146,10 +146,8 @@ def _read_count(encoded: Any) -> int:
 
 
 def _write_ranks(ranks: Any) -> Any:
-    return [
-        [[write_float(float(scale)), _write_bool(applied)] for scale, applied in steps]
-        for steps in _check_sequence(ranks, "ranks")
-    ]
+    runs = _check_sequence(ranks, "ranks")
+    return [[[write_float(float(scale)), _write_bool(applied)] for scale, applied in steps] for steps in runs]
 
 
 def _read_ranks(encoded: Any, _library: str) -> list[list[tuple[float, bool]]]:

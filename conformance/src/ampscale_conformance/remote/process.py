@@ -73,7 +73,7 @@ class Process:
         ended, old_length = self._popen.poll() is not None, len(self._received)
         for key, _ in self._selector.select(seconds):
             self._transfer_stream(key.fileobj)
-        if newline < 0 <= (index := self._received.find(b"\n", old_length)):
+        if newline < 0 and (index := self._received.find(b"\n", old_length)) >= 0:
             return index
         if newline < 0 and len(self._received) > LONGEST:
             raise ProtocolError(f"a line of more than {LONGEST} bytes, which begins with {bytes(self._received[:60])!r}")

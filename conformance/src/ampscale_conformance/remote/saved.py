@@ -31,7 +31,9 @@ def saved_to_json(value: Any) -> Any:
         return {cls.__name__: write_float(value) if cls is float else value.hex()}
     library = cls.__module__.partition(".")[0].removesuffix("lib")  # the module of JAX's arrays is jaxlib
     if library not in ARRAYS:
-        raise TypeError(f"a saved state must be data, got an object of type {cls.__qualname__}")
+        raise TypeError(
+            f"a saved state must be plain data, got an object of type {cls.__qualname__}; use numbers, arrays, lists and dicts"
+        )
     return {"scalar" if isinstance(value, np.generic) else library: to_bits(value).to_json()}
 
 

@@ -26,9 +26,8 @@ def xml_of(report: Report) -> str:
     A fail and an unexpected pass are failures; an error, a timeout, a crash and a protocol error are errors; unsupported cases
     and expected failures are skipped, with their reason. Characters that XML forbids are written as Python escapes.
     """
-    suite = ElementTree.Element(
-        "testsuite", {"name": _escaped(f"{report.info.name} {report.info.version}".strip()), **_totals(report)}
-    )
+    full_name = _escaped(f"{report.info.name} {report.info.version}".strip())
+    suite = ElementTree.Element("testsuite", {"name": full_name, **_totals(report)})
     properties = ElementTree.SubElement(suite, "properties")
     for name, value in facts(report).items():
         ElementTree.SubElement(properties, "property", name=_escaped(name), value=_escaped(value))

@@ -100,9 +100,8 @@ def reproduced(snippet: str, python: str = sys.executable, seconds: float = SECO
             return False
     # torch.distributed prefixes the lines of an error with the rank.
     ending = next(line for line in snippet.splitlines() if line.startswith(ENDS)).removeprefix(ENDS)
-    return process.returncode != 0 and any(
-        line.removeprefix("[rank0]: ").startswith(ending) for line in process.stderr.splitlines()
-    )
+    lines = [line.removeprefix("[rank0]: ") for line in process.stderr.splitlines()]
+    return process.returncode != 0 and any(line.startswith(ending) for line in lines)
 
 
 def _heading(result: Result, adapter: Adapter) -> str:

@@ -46,7 +46,7 @@ class StaticLossScaler(DynamicLossScaler):
 
     def create(self, rule: Any) -> Any:
         if rule.init_scale < 1:
-            raise Unsupported("the scale must be at least 1")
+            raise Unsupported("init_scale must be at least 1")
         return ampscale.StaticLossScaler(rule.init_scale)
 
 
