@@ -10,7 +10,7 @@ from pathlib import Path
 
 def write_atomically(path: str | os.PathLike[str], data: bytes | str) -> None:
     """
-    Write a file atomically: at every moment, also after a crash, *path* is either the old file or the complete new one.
+    Write a file atomically: at every moment, even after a crash, *path* is either the old file or the complete new one.
 
     The data are written to a temporary file in the same folder, which then replaces *path*. The mode of an existing file is
     kept, and a symbolic link is followed. A device or a pipe, which cannot be replaced, is written directly.

@@ -241,7 +241,7 @@ def Momentum(  # noqa: N802
         gradient = gradient + decay * value if weight_decay else gradient
         velocity = factor * moments[0] + gradient if moments else gradient
         step = gradient + factor * velocity if nesterov else velocity
-        return step, (velocity,) * len(moments)
+        return step, ((velocity,) if moments else ())
 
     return Optimizer(network, lambda rate: _transformation(rate, direction, moments=1 if momentum else 0), learning_rate)
 
@@ -338,7 +338,7 @@ def _update_one(
     value = _widened(param) if master is None else master
     step, new_moments = direction(in_dtype(gradient, name_of(value.dtype)), moments, value, count)
     new_value = value - in_dtype(rate, name_of(value.dtype)) * step
-    return new_value - _widened(param), None if master is None else new_value, *new_moments
+    return new_value - _widened(param), (None if master is None else new_value), *new_moments
 
 
 def _check_gradients(params: Tree, rows: list[tuple[Any, ...]]) -> None:
@@ -354,11 +354,18 @@ def _check_gradients(params: Tree, rows: list[tuple[Any, ...]]) -> None:
 
 
 def _widened(array: Array) -> Array:
+    """Convert *array* to its compute dtype; return *array* itself if it has that dtype."""
     return in_dtype(array, compute_dtype(name_of(array.dtype)))
 
 
 def _schedule(learning_rate: LearningRate) -> Callable[[Array, str], Array]:
     """Return a function from the number of applied steps and the name of a dtype to the learning rate, of shape ()."""
+    rates = list(learning_rate) if isinstance(learning_rate, list | tuple) else [learning_rate]
+    if not rates:
+        raise ValueError(f"learning_rate must contain at least one rate, got {learning_rate!r}")
+    if not callable(learning_rate):
+        for rate in rates:
+            check_number(rate, "learning_rate", "a finite number of at least 0, a list of such numbers or a function", 0)
 
     def rate_at(count: Array, dtype: str) -> Array:
         xp = array_api_compat.array_namespace(count)
@@ -369,13 +376,6 @@ def _schedule(learning_rate: LearningRate) -> Callable[[Array, str], Array]:
         last = xp.full_like(count, len(rates) - 1)
         return xp.reshape(xp.take(table, xp.reshape(xp.minimum(count, last), (1,)), axis=0), ())
 
-    if callable(learning_rate):
-        return rate_at
-    rates = list(learning_rate) if isinstance(learning_rate, list | tuple) else [learning_rate]
-    if not rates:
-        raise ValueError(f"learning_rate must contain at least one rate, got {learning_rate!r}")
-    for rate in rates:
-        check_number(rate, "learning_rate", "a finite number of at least 0, a list of such numbers or a function", 0)
     return rate_at
 
 

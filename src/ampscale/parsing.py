@@ -26,6 +26,7 @@ LONGEST_NUMBER = 1100  # characters; the exact decimal form of every float64 is 
 DEEPEST = 100  # levels of nested lists and objects, or parts of a dotted key
 LONGEST_PATH = 40_000  # characters of a path within a checkpoint
 
+_BRACKETS: dict[type, tuple[str, str]] = {list: ("[", "]"), tuple: ("(", ")"), dict: ("{", "}")}
 # Text without brackets: strings, and the characters between strings and brackets.
 _NOT_BRACKETS = re.compile(r'(?:[^\[\]{}"]++|"(?:[^"\\]++|\\.)*+"?)++', re.DOTALL)
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -136,7 +137,7 @@ def _pieces(value: object, limit: int, levels: int = DEEPEST) -> Iterator[str]:
 
 def _members(container: Any, limit: int, levels: int) -> Iterator[str]:
     """Yield the `repr` of a list, tuple or dict in pieces."""
-    opening, closing = ("[", "]") if isinstance(container, list) else ("{", "}") if isinstance(container, dict) else ("(", ")")
+    opening, closing = _BRACKETS[type(container)]
     yield opening
     for index, member in enumerate(container):
         if index:

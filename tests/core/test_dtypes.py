@@ -27,7 +27,7 @@ def test_name_of_returns_the_same_name_for_all_libraries(library):
 @pytest.mark.parametrize("dtype", [np.dtype(object), np.dtype("U3"), np.dtype(np.longdouble), np.dtype("M8[s]")], ids=repr)
 def test_unsupported_dtype_raises(dtype):
     """The TypeError lists the supported dtypes."""
-    with pytest.raises(TypeError, match=r"^dtype must be one of float16, bfloat16, .*, got "):
+    with pytest.raises(TypeError, match=r"^the dtype of an array must be one of float16, bfloat16, .*, got "):
         name_of(dtype)
 
 

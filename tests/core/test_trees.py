@@ -107,7 +107,7 @@ def test_tree_that_contains_itself_raises():
         with pytest.raises(ValueError, match=r"^tree must not contain itself, got tree again at tree\[2\]\['w'\]\[0\]$"):
             function(circle)
         assert function(deep) is not None
-        with pytest.raises(ValueError, match=f"^tree must be nested at most {MOST_LEVELS} deep$"):
+        with pytest.raises(ValueError, match=f"^tree must have at most {MOST_LEVELS} levels of nested containers$"):
             function([deep])
 
 
@@ -145,10 +145,10 @@ def test_trees_are_matched_by_key():
 def test_different_structures_raise():
     """The error states the expected structure and the one that was passed."""
     rows = [
-        ([ONE], "[0, 1]", "[0]"),
-        ([ONE, [TWO]], "an array", "[0]"),
-        ({"a": ONE, "b": TWO}, "[0, 1]", "['a', 'b']"),
-        (ONE, "[0, 1]", "ndarray"),
+        ([ONE], "the keys [0, 1]", "the keys [0]"),
+        ([ONE, [TWO]], "an array", "the keys [0]"),
+        ({"a": ONE, "b": TWO}, "the keys [0, 1]", "the keys ['a', 'b']"),
+        (ONE, "the keys [0, 1]", "ndarray"),
     ]
     message = "same structure.*expected {}.*got {}$"
     cases = [

@@ -188,7 +188,8 @@ def _in_files(folder: Path | None) -> Configured | None:
 
 def _tables(folder: Path | None) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Yield each file and its table for ampscale, from *folder* upwards; in each folder ampscale.toml before pyproject.toml."""
-    for parent in (folder, *folder.parents) if folder else ():
+    folders = (folder, *folder.parents) if folder else ()
+    for parent in folders:
         for file, keys in (("ampscale.toml", ()), ("pyproject.toml", ("tool", "ampscale"))):
             if os.path.isfile(path := parent / file):  # Path.is_file would raise PermissionError
                 yield path, _table(path, keys)

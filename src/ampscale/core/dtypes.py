@@ -52,7 +52,8 @@ def name_of(dtype: Any) -> str:
     name = str(getattr(dtype, "name", dtype)).rpartition(".")[2]
     if name in FLOATS or name in COMPLEX_PARTS or name in INTEGERS:
         return name
-    raise TypeError(f"dtype must be one of {', '.join([*FLOATS, *COMPLEX_PARTS, *sorted(INTEGERS)])}, got {dtype}")
+    supported = ", ".join([*FLOATS, *COMPLEX_PARTS, *sorted(INTEGERS)])
+    raise TypeError(f"the dtype of an array must be one of {supported}, got {dtype}")
 
 
 def part_dtype(name: str) -> str:

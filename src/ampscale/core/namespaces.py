@@ -34,7 +34,9 @@ def namespace_of(tree: Tree) -> Namespace:
 
 def device_of(tree: Tree) -> Any:
     """
-    Return the device for a scalar that is used with the first array in *tree*. If there is none, return None: the default device.
+    Return the device for a scalar that is used with the first array in *tree*.
+
+    If *tree* contains no array, return None, which stands for the default device.
 
     For a JAX array that is distributed over a mesh, return a sharding with a copy on each device of the mesh. Return None if
     JAX may move the array to another device, so that JAX may move the scalar too.

@@ -74,8 +74,8 @@ def clip_by_global_norm(tree: Tree, max_norm: float, out: Tree = None) -> tuple[
     Clip *tree* by its global norm; return the result and the norm before clipping.
 
     The coefficient is ``max_norm / (max(norm, max_norm) + 1e-6)``: 1 or slightly less for a norm below the limit. If a
-    value is infinite and none is NaN, it is 0; a NaN norm counts as *max_norm*. Finite values stay finite. *max_norm* may be
-    outside the range of the norm's dtype. The arguments are those of `ampscale.clip_by_global_norm`.
+    value is infinite and none is NaN, the coefficient is 0; a NaN norm counts as *max_norm*. Finite values stay finite.
+    *max_norm* may be outside the range of the norm's dtype. The arguments are those of `ampscale.clip_by_global_norm`.
     """
     lifted = _lifted_norm(leaves(tree), _norm_dtype(tree))
     clipped = scale(tree, coefficient_of(lifted, max_norm))

@@ -137,7 +137,7 @@ def as_bits(name: str) -> Codes:
     def pattern(exponent: int) -> int:
         if exponent < normal:
             return 1 << exponent - lowest if exponent >= lowest else 0
-        return exponent - normal + 1 << fraction_bits
+        return (exponent - normal + 1) << fraction_bits
 
     powers = tuple(map(pattern, range(lowest, highest + 1)))
     return Codes(pattern(SUBNORMAL), pattern(UNDERFLOW), pattern(highest + 1), lowest, powers)

@@ -18,7 +18,7 @@ Flattened = tuple[list[Tree], Callable[[list[Tree]], Tree]]
 
 MOST_LEVELS = 300  # levels of nested containers; two calls for each of them stay within Python's recursion limit
 
-_REMEDIES = {  # for objects that hold or compute with parameters, by an attribute
+_REMEDIES = {  # what to pass instead of an object with this attribute: a network, a torch module, or a function
     "params": "; pass network.params",
     "named_parameters": "; pass {name: value.detach() for name, value in module.named_parameters() if value.requires_grad}",
     "__name__": "; for equinox, pass eqx.filter(model, eqx.is_inexact_array)",
@@ -210,7 +210,7 @@ def _too_deep(tree: Tree, name: str) -> str:
             ancestors[id(node)] = path
             stack.append((path, node, True))
             stack += [(f"{path}[{key!r}]", child, False) for key, child in reversed(children)]
-    return f"{name} must be nested at most {MOST_LEVELS} deep"
+    return f"{name} must have at most {MOST_LEVELS} levels of nested containers"
 
 
 def _check_leaf(path: str, leaf: Any) -> None:
@@ -250,15 +250,15 @@ def _matching(keys: list[Any], other: Tree) -> list[Tree]:
         return [None] * len(keys)
     children = _children(other)
     if children is None or sorted(map(repr, keys)) != sorted(repr(key) for key, _ in children):
-        raise ValueError(f"trees must have the same structure: expected {keys}, got {_outline(other)}")
+        raise ValueError(f"trees must have the same structure: expected the keys {keys}, got {_outline(other)}")
     by_key = dict(children)
     return [by_key[key] for key in keys]
 
 
-def _outline(tree: Tree) -> Any:
+def _outline(tree: Tree) -> str:
     """Return the keys of a container, or the type name of another object, for an error message."""
     children = _children(tree)
-    return type(tree).__name__ if children is None else [key for key, _ in children]
+    return type(tree).__name__ if children is None else f"the keys {[key for key, _ in children]}"
 
 
 def _rebuild(tree: Tree, children: list[Tree]) -> Tree:

@@ -113,14 +113,14 @@ def run_spans_host(op: FusedOp, spans: Spans, thread_count: int | None = None) -
     """Run a fused pass, in threads if there are many values. The kernels must support the dtypes of *spans*."""
     if op.measures:
         check_size(spans.largest)
-    may_grow = op.factor is not None and (op.factor < 1) == op.divides
+    may_grow = op.factor is not None and (op.factor < 1 if op.divides else op.factor >= 1)
     if op.measures and may_grow:  # `measure_spans` requires that values do not grow
         measured = run_spans_host(
             FusedOp(measures=True), spans._replace(targets=spans.sources, target_dtype=spans.source_dtype), thread_count
         )
         return run_spans_host(op._replace(measures=False), spans, thread_count)._replace(statistics=measured.statistics)
     run = _kernel(op, spans.source_dtype, spans.target_dtype)
-    count = 1 if spans.total * ITEMSIZES[spans.source_dtype] < THREADED else thread_count or thread_count_host()
+    count = 1 if spans.total * ITEMSIZES[spans.source_dtype] < THREADED else (thread_count or thread_count_host())
     cuts = spans.largest > SEGMENT and (count > 1 or op.square_dtype is not None)  # sums must not depend on the number of threads
     memory, owners = _cut(spans) if cuts else (spans[:3], None)
     sums = np.zeros(0 if op.square_dtype is None else len(memory[0]))
@@ -165,17 +165,20 @@ def _operands_host(op: FusedOp, dtype: Any) -> tuple[Any, Any]:
     with np.errstate(over="ignore", under="ignore"):
         number = dtype.type(op.factor)
     mantissa, exponent = frexp(float(number))
-    largest = int(np.finfo(dtype).maxexp) - 1
-    if op.divides and not (mantissa == 0.5 and -largest < exponent - 1 < largest):
-        return None, number
-    return (dtype.type(ldexp(1.0, 1 - exponent)) if op.divides else number), None  # multiplying by an exact reciprocal is faster
+    largest_exponent = int(np.finfo(dtype).maxexp) - 1
+    if not op.divides:
+        return number, None
+    if mantissa == 0.5 and -largest_exponent < exponent - 1 < largest_exponent:
+        return dtype.type(ldexp(1.0, 1 - exponent)), None  # multiplying by the exact reciprocal of a power of two is faster
+    return None, number
 
 
 def _cut(spans: Spans) -> tuple[Memory, Array]:
     """Cut large arrays of *spans* into segments. Return the memory of the segments, and the index of each segment's array."""
     counts = np.maximum(1, -(-spans.sizes // SEGMENT))
     owners = np.repeat(np.arange(len(counts)), counts)
-    starts = SEGMENT * (np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts))
+    first_segments = np.cumsum(counts) - counts
+    starts = SEGMENT * (np.arange(len(owners)) - first_segments[owners])  # index of a segment's first value in its array
     sources = spans.sources[owners] + starts * ITEMSIZES[spans.source_dtype]
     targets = spans.targets[owners] + starts * ITEMSIZES[spans.target_dtype]
     return (sources, targets, np.minimum(SEGMENT, spans.sizes[owners] - starts)), owners

@@ -157,6 +157,7 @@ def measure_spans(sources, targets, sizes, kind, like, factor, divisor, codes, f
                     whole[i] = as_stored(whole[i])
         row[0] = sizes[k]
         row[6], row[7] = 32767, -32768
+        # Subtracting `minus(zero, x)` adds x.
         if smallest_minus_1 < minus(infinity, one):
             row[6] = _exponent(minus(smallest_minus_1, minus(zero, one)), fraction_bits, lowest)
         if largest_minus_infinity > minus(zero, infinity):

@@ -93,19 +93,19 @@ def launch_pass(operands: Operands, factor: Scale, *, divides: bool, sums: str |
         arrays, 2): for each array, the sum of the squares, rounded to the precision of *sums*, and the power of two by which its
         values were multiplied before they were squared.
     """
-    (rows, owners, launches, _), *table = _prepared(operands)
+    contents, device_rows, device_owners = _prepared(operands)
     finite = _true()
-    partials = None if sums is None else cupy.empty((len(owners), 3), dtype=np.float64)
+    partials = None if sums is None else cupy.empty((len(contents.owners), 3), dtype=np.float64)
     bits = np.int32({None: 0, "float32": 32, "float64": 64}[sums])
     arguments = *_as_arguments(factor), np.bool_(divides), bits, finite, partials
-    for launch in launches:
-        _launch(launch.kernel, launch.blocks, *table, np.int64(launch.first), *arguments)
+    for launch in contents.launches:
+        _launch(launch.kernel, launch.blocks, device_rows, device_owners, np.int64(launch.first), *arguments)
     if sums is None:
         return finite, None
-    totals = cupy.empty((len(rows), 2), dtype=np.float64)
-    threads = WARP if rows[:, 2].max(initial=0) <= 4 * WARP * CHUNK else THREADS  # a warp is enough for few chunks
-    blocks = -(-len(rows) * threads // THREADS)
-    _launch(f"square_sums_{sums}", blocks, table[0], np.int32(len(rows)), np.int32(threads), partials, totals)
+    totals = cupy.empty((len(contents.rows), 2), dtype=np.float64)
+    threads = WARP if contents.rows[:, 2].max(initial=0) <= 4 * WARP * CHUNK else THREADS  # a warp is enough for few chunks
+    blocks = -(-len(contents.rows) * threads // THREADS)
+    _launch(f"square_sums_{sums}", blocks, device_rows, np.int32(len(contents.rows)), np.int32(threads), partials, totals)
     return finite, totals
 
 

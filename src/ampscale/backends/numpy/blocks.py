@@ -108,14 +108,15 @@ def _run_block_host(op: FusedOp, block: Block) -> tuple[bool, list[float], Array
     is_one = len(block.indices) == 1
     values = block.sources[0] if is_one else _gathered(block.sources)
     rows = _statistics(values, block) if op.measures else np.empty((0, len(COLUMNS)), np.int32)
-    results = block.targets[0] if is_one else values if op.factor is None else np.empty_like(values)
+    results = block.targets[0] if is_one else (values if op.factor is None else np.empty_like(values))
     if op.factor is not None:
         _write(op.factor, op.divides, values, results)
         if not is_one:
             _scatter(results, block.targets)
     sums = [] if op.square_dtype is None else _square_sums_host(results, block, op.square_dtype)
     # If the squares have a finite sum, the values are finite.
-    return not op.checks or (bool(sums) and math.isfinite(sum(sums))) or _are_finite_host(results), sums, rows
+    is_finite = not op.checks or (bool(sums) and math.isfinite(sum(sums))) or _are_finite_host(results)
+    return is_finite, sums, rows
 
 
 def _gathered(arrays: list[Array]) -> Array:

@@ -39,13 +39,15 @@ def run_host(op: FusedOp, sources: Sequence[Array], targets: Sequence[Array]) ->
     if op.measures:  # before any array is written
         check_sizes(sources)
     groups: dict[Any, list[int]] = {}  # indices of arrays by dtypes; under None, arrays that the kernels do not support
-    for index, pair in enumerate(zip(sources, targets, strict=True)):
-        dtypes = pair[0].dtype, pair[1].dtype
-        groups.setdefault(spans_host(op, *([array] for array in pair)) and dtypes, []).append(index)
+    for index, (source, target) in enumerate(zip(sources, targets, strict=True)):
+        is_supported = spans_host(op, [source], [target]) is not None
+        groups.setdefault((source.dtype, target.dtype) if is_supported else None, []).append(index)
     if len(groups) == 1:
         return run_blocks_host(op, sources, targets)
-    arrays = [[[array[index] for index in indices] for array in (sources, targets)] for indices in groups.values()]
-    return fused.merged(op, len(sources), zip(groups.values(), (run_host(op, *pair) for pair in arrays), strict=True))
+    results = (
+        run_host(op, [sources[index] for index in indices], [targets[index] for index in indices]) for indices in groups.values()
+    )
+    return fused.merged(op, len(sources), zip(groups.values(), results, strict=True))
 
 
 def run_in_place_host(op: FusedOp, arrays: list[Any], with_sums: bool) -> PassResult | None:

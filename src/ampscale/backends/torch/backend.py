@@ -254,7 +254,8 @@ def _unscaled(
     outputs = None if out is None else targets
     launched = cuda_launches.unscaled(arrays, scale, outputs, dtype, with_norm=with_norm) if supported else None
     if launched is not None:
-        return _rebuilt(tree, tensors, launched.values) if out is None else out, launched.finite, launched.values, launched.norm
+        result = _rebuilt(tree, tensors, launched.values) if out is None else out
+        return result, launched.finite, launched.values, launched.norm
     if supported and out is not None and not any_frozen(targets) and _fill(targets, arrays):
         return out, kernels.unscale_(targets, scale).logical_not(), targets, None
     if out is not None and not torch.compiler.is_compiling():  # compiled code writes to copies

@@ -47,10 +47,10 @@ def run_host(op: FusedOp, arrays: list[Array], *, disjoint: bool = False) -> Pas
     if len(names) > 1:
         groups = [[index for index, array in enumerate(arrays) if array.dtype is dtype] for dtype in names]
     surveyed = [_spans_host(addresses[group], sizes[group], name) for group, name in zip(groups, names.values(), strict=True)]
-    spans = [group_spans for group_spans, _ in surveyed]
+    spans, are_in_order = zip(*surveyed, strict=True)
     if any(group_spans.largest < 0 for group_spans in spans):
         return None
-    if disjoint and (len(names) > 1 or not surveyed[0][1]):
+    if disjoint and (len(names) > 1 or not are_in_order[0]):
         itemsizes = np.fromiter(map(_itemsize, arrays), np.int64, len(arrays))
         if not fused.are_disjoint_host(addresses, sizes * itemsizes):
             return None

@@ -105,8 +105,8 @@ def _launches_for(arrays: list[Array]) -> Any:
 
 
 def _described(launches: Any, sources: list[Array], targets: list[Array] | None) -> Any:
-    """Do what `described` of the launches does for CuPy's arrays."""
-    addresses, sizes = (tuple(map(of, sources)) for of in (torch.Tensor.data_ptr, torch.Tensor.numel))
+    """Do for torch tensors what `described` in the module *launches* does for CuPy arrays."""
+    addresses, sizes = (tuple(map(method, sources)) for method in (torch.Tensor.data_ptr, torch.Tensor.numel))
     dtypes = tuple(map(_dtype, sources))
     if targets is None:
         return launches.Operands(addresses, sizes, dtypes, None, dtypes)

@@ -353,7 +353,7 @@ def _like(value: Array, array: Array) -> Array:
 
 
 def _extremes(arrays: list[Array]) -> Iterable[Array]:
-    """Return the extremes of non-empty *arrays* of one dtype. They are finite only if all values are: aminmax returns NaNs."""
+    """Return the extremes of non-empty *arrays* of one dtype. They are finite only if all values are: aminmax propagates NaNs."""
     if not arrays[0].is_cpu:
         norms: Iterable[Array] = torch._foreach_norm(arrays, inf)
         return norms
