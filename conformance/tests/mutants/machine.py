@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from ampscale import LossScaleRule
+
 from . import table
 from .machine_handles import HANDLES
 from .machine_hysteresis import HYSTERESIS
@@ -168,6 +170,16 @@ class StaysAtTheTop(Plain):
 class SkipsInfiniteGrowthAlways(Plain):
     def skip_infinite(self, handle, grown):
         return handle.scale if np.isinf(grown) else grown
+
+
+@breaks(
+    "MACHINE-skip-infinite-growth",
+    "planted: a float64 scale is compared with the largest float32",
+    LossScaleRule(1024.0, dtype="float64"),
+)
+class SkipsGrowthBeyondFloat32(Plain):
+    def skip_infinite(self, handle, grown):
+        return handle.scale if grown > np.finfo(np.float32).max else grown
 
 
 @breaks(

@@ -26,6 +26,18 @@ class HasAHysteresisOfTwo(Plain):
         return bool(bad >= min(2, handle.rule.hysteresis))
 
 
+@breaks("MACHINE-hysteresis", "planted: a small hysteresis counts from -1, like the first window of DeepSpeed 0.19.8")
+class HasALongerSmallHysteresis(Plain):
+    def backoff_due(self, handle, bad, since):
+        return bool(bad >= handle.rule.hysteresis + (2 < handle.rule.hysteresis < 100))
+
+
+@breaks("MACHINE-hysteresis", "planted: the overflow count is stored in 8 bits")
+class CountsOverflowsInEightBits(Plain):
+    def backoff_due(self, handle, bad, since):
+        return bool(bad % 256 >= handle.rule.hysteresis)
+
+
 @breaks(
     "MACHINE-reset-bad-steps",
     "Paddle 3.3.1: accumulated overflows are documented, and consecutive overflows are counted",

@@ -16,6 +16,15 @@ def _arrays(tree):
 # --- arrays that are not checked ---
 
 
+@breaks(
+    "OVERFLOW-all-finite", "planted: vector instructions begin at an address that is a multiple of 16, and skip what precedes it"
+)
+class SkipsTheUnalignedHead(Plain):
+    def finite_leaf(self, leaf):
+        skipped = -leaf.ctypes.data % 16 // leaf.itemsize if leaf.ndim == 1 and leaf.size > 16 and not leaf.flags.aligned else 0
+        return super().finite_leaf(leaf[skipped:])
+
+
 @breaks("OVERFLOW-all-finite", "observed in Paddle 3.3.1, per optimizer: each result overwrites the flag")
 class ChecksTheLastArray(Plain):
     def all_finite(self, tree):
@@ -41,6 +50,18 @@ class SkipsTheLastArray(Plain):
 class SkipsInnerDicts(Plain):
     def all_finite(self, tree):
         return super().all_finite([child for child in tree if not isinstance(child, dict)] if isinstance(tree, list) else tree)
+
+
+@breaks(
+    "OVERFLOW-all-finite", "planted: all dicts are merged into one, so that a key of an outer dict hides that of an inner one"
+)
+class MergesDicts(Plain):
+    def all_finite(self, tree):
+        def merged(node):
+            inner = [merged(value) for value in node.values() if isinstance(value, dict)]
+            return {key: value for part in [*inner, node] for key, value in part.items() if not isinstance(value, dict)}
+
+        return super().all_finite(merged(tree) if isinstance(tree, dict) else tree)
 
 
 @breaks("OVERFLOW-all-finite", "whr94621/NJUNMT-pytorch#23: only lists and dicts are traversed")

@@ -318,6 +318,14 @@ class PassesOverTuples(Plain):
         return [old if type(old) is tuple else new for old, new in zip(tree, unscaled, strict=True)]
 
 
+@breaks("SCALING-inputs", "planted: the check visits only the first member of a NamedTuple")
+class ChecksTheFirstMember(Plain):
+    def all_finite(self, tree):
+        while isinstance(tree, list) or hasattr(tree, "_fields"):
+            tree = tree[0]
+        return super().all_finite(tree)
+
+
 @breaks("SCALING-inputs", "not observed: a NamedTuple is returned unchanged")
 class PassesOverNamedTuples(Plain):
     def unscale(self, handle, tree):

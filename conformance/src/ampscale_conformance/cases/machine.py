@@ -7,7 +7,7 @@ from ..model.adapter import Unsupported
 from ..model.case import Case, case
 from ..model.subject import Subject
 from .machine_drawn import DRAWN
-from .machine_lockstep import LockstepRun, Only, supported_rule, trace
+from .machine_lockstep import LARGEST, LockstepRun, Only, supported_rule, trace
 from .rows import Row, rows
 
 CONDITIONS: dict[str, Only] = {
@@ -19,7 +19,10 @@ CONDITIONS: dict[str, Only] = {
     ),
     "float64": (lambda rule: rule.dtype == "float64", "its scale is float32"),
     "no-floor": (lambda rule: rule.min_scale is None or rule.min_scale < 2.0**-4, "it has a min_scale"),
-    "no-cap": (lambda rule: rule.max_scale is None, "its max_scale keeps the scale from the largest float32"),
+    "no-cap": (
+        lambda rule: rule.max_scale is None or rule.max_scale >= LARGEST,
+        "its max_scale keeps the scale from the largest float32",
+    ),
     "growth-resets": (
         lambda rule: "growth" in rule.reset_bad_steps_on and "finite" not in rule.reset_bad_steps_on,
         "a growth does not reset its overflow count, or a finite step does",
@@ -54,11 +57,14 @@ MACHINE-skip-infinite-growth/a-growth-at-the-top-keeps-the-scale | +++-+++ | onl
 MACHINE-skip-infinite-growth/a-growth-below-the-top-is-not-skipped | +-+
     | about=MACHINE-growth-window only=no-cap init_scale=2**127 growth_interval=1 growth_factor=1.5
     additional bound: the scale does not grow beyond 2**127, although the result is finite
-MACHINE-skip-infinite-growth/grows-to-infinity-without-a-guard | +++++
+MACHINE-skip-infinite-growth/grows-to-infinity-without-a-guard | +++++--+
     | about=MACHINE-growth-window only=no-bound init_scale=2**126 growth_interval=1
     additional bound: the scale stays finite, but the published scale becomes infinite
 MACHINE-growth-factor/grows-many-times | + | times=90 about=MACHINE-growth-window growth_interval=1
     additional bound: after some growths, or at 2**24 or 2**32, the scale stops growing
+MACHINE-skip-infinite-growth/a-float64-scale-grows-beyond-float32 | ++++
+    | about=MACHINE-growth-window only=float64 init_scale=2**126 growth_interval=1
+    narrow check: a float64 scale stays below the largest float32
 MACHINE-max-scale/stays-at-its-cap | +++++ | max_scale=2**12 growth_interval=1
     missing bound: the scale grows beyond max_scale
 MACHINE-max-scale/a-growth-over-the-maximum-is-clamped | +++ | max_scale=2**11 growth_interval=1 growth_factor=4.0
@@ -85,6 +91,8 @@ MACHINE-static/never-changes | +--+++- | times=8
     changing constant: a static scale backs off
 MACHINE-hysteresis/backs-off-at-the-fourth-overflow | ----+ | hysteresis=4
     wrong hysteresis: the scale backs off at the first or second overflow for every hysteresis, or one overflow too late
+MACHINE-hysteresis/backs-off-at-the-300th-overflow | - | times=302 hysteresis=300
+    narrow count: the overflow count wraps or saturates in 4 or 8 bits
 MACHINE-reset-bad-steps/keeps-or-resets-overflows-at-a-finite-step | -+-+ | hysteresis=2
     wrong reset: a finite step resets the overflow count, or keeps it, unlike the published rule
 MACHINE-reset-bad-steps/keeps-or-resets-overflows-at-a-growth | -++++-+ | hysteresis=2
@@ -134,6 +142,9 @@ MACHINE-float64-factor/rounds-a-wide-product-once | ++-+--+-
     wrong arithmetic: the factor is rounded to float32 before the multiplication
 MACHINE-divide-on-backoff/divides-by-49 | ---- | init_scale=1073741825.0 growth_factor=49.0 needs=rounding
     wrong arithmetic: the scale is multiplied by the reciprocal, or divided by its rounded reciprocal, which is not 49
+MACHINE-divide-on-backoff/divides-by-49-beside-a-growth-factor-of-2 | ----
+    | init_scale=1073741825.0 backoff_factor=0.02040816326530612 needs=rounding
+    wrong arithmetic: only a divisor that is also the growth factor is applied as such
 """
 
 

@@ -1,6 +1,7 @@
 """Drawn traces and walks: scalers with drawn constants take drawn steps, in turns, and are saved and loaded in between."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from math import frexp, inf
 from typing import Any
@@ -38,6 +39,16 @@ Turn = tuple[str, int, str]  # what is done, the number of the scaler or saved s
 MOST = 3  # scalers at a time
 LONG = 2100  # number of steps of a window that a count in 8 bits or in float16 cannot reach
 LOWEST, HIGHEST = 2.0**-60, 2.0**60  # beyond them, a scaler takes no steps
+# A constant, steps before saving and after loading, and the values of the constant when the state is saved and when it is loaded.
+OTHER_CONSTANTS: tuple[tuple[str, str, tuple[Any, Any]], ...] = (
+    ("growth_interval", "+++", (4, 2)),
+    ("growth_interval", "+++++++", (4, 3)),
+    ("hysteresis", "---", (4, 2)),
+    ("min_scale", "+++", (2.0**6, 2.0**13)),
+    ("min_scale", "---", (2.0**6, 2.0**11)),
+    ("max_scale", "-++", (2.0**20, 2.0**6)),
+    ("max_scale", "++++", (2.0**10, 2.0**14)),
+)
 TREE, OVERFLOW = [array("float32", [1.5, -3.0]), array("float32", 0.75)], array("float32", inf)
 
 
@@ -147,19 +158,20 @@ def scalers_take_turns(subject: Subject) -> None:
 
 @case("STEP-resume", 0, "lost state: a scaler continues differently after saving or loading, or changes what was saved", "resume")
 def saves_and_loads_in_turns(subject: Subject) -> None:
-    """A saved state is loaded several times, and its scaler continues. Then a long window and smaller constants are tested."""
+    """A saved state is loaded several times, and its scaler continues. Then a long window and other constants are tested."""
     _run_drawn_walks(subject, RESUMING)
     if "growth_interval" in subject.supported.parameters:
         run = LockstepRun(subject, subject.rule(growth_interval=LONG)).advance("-" + "+" * (LONG - 3))
         for continued in (run.loaded(subject.call("save", run.handle)), run):
             continued.follow("+++++")
-    for name, finite in (("growth_interval", "+++"), ("hysteresis", "---")):
+    for name, finite, constants in OTHER_CONSTANTS:
         if name in subject.supported.parameters:
-            _load_with_smaller_count(subject, finite, *(subject.rule(**{name: count}) for count in (4, 2)))
+            with suppress(Unsupported):
+                _load_with_other_constant(subject, finite, *(supported_rule(subject, "", **{name: value}) for value in constants))
 
 
-def _load_with_smaller_count(subject: Subject, finite: str, *rules: LossScaleRule) -> None:
-    """Load a state that exceeds the count of the second rule. The constants that were saved may remain in force."""
+def _load_with_other_constant(subject: Subject, finite: str, *rules: LossScaleRule) -> None:
+    """Load a state of the first rule with the second one. The constants that were saved may remain in force."""
     run = LockstepRun(subject, rules[0]).advance(finite)
     try:
         handle = subject.call("load", rules[1], subject.call("save", run.handle))
@@ -167,7 +179,7 @@ def _load_with_smaller_count(subject: Subject, finite: str, *rules: LossScaleRul
         return
     machines = [run.oracle.copy() for _ in rules]
     for machine, rule in zip(machines, rules, strict=True):
-        machine.rule = rule
+        machine.rule, machine.min_scale, machine.max_scale = rule, rule.min_scale, rule.max_scale
     for sign in 3 * finite:
         points = [machine.step(sign == "+") for machine in machines]
         if any(point.stopped for point in points):  # the published scaler raises an error

@@ -15,7 +15,7 @@ from ..model.floats import FORMATS, width
 from ..model.subject import Subject
 from ..oracle import tensors
 from ..oracle.tensors import PARTS
-from .trees_drawn import ANY, LARGE, Tree, draw_number, draw_tree, float_dtypes
+from .trees_drawn import ANY, LARGE, SHAPES, Tree, draw_number, draw_tree, float_dtypes
 
 INTEGERS = ("int32", "bool")
 
@@ -51,7 +51,7 @@ def _drawn_part(pick: Pick, dtype: str, magnitudes: Sequence[int]) -> int:
     pattern = pick((0, 1)) << width(part) - 1 | pick(magnitudes)
     if part == dtype:
         return pattern
-    other, imaginary = draw_number(pick, part), pick((False, True))
+    other, imaginary = pick((draw_number(pick, part), pattern)), pick((False, True))
     return other << width(part) | pattern if imaginary else pattern << width(part) | other
 
 
@@ -64,10 +64,10 @@ def _spoiled(pick: Pick, values: Any) -> Any:
 
 
 def _spoil(pick: Pick, leaf: Bits, times: int) -> Bits:
-    """Return the array with up to *times* non-finite elements: the first, the last, the last of a block, or any other."""
+    """Return the array with up to *times* non-finite elements: the first, the last, one at the edge of a block, or any other."""
     last = len(leaf.bits) - 1
     for _ in range(times):
-        index = pick((0, last, max(last // 1024 * 1024 - 1, 0), pick(range(last + 1))))
+        index = pick((0, last, max(last // 1024 * 1024 - 1, 0), last // 1024 * 1024, pick(range(last + 1))))
         pattern = _drawn_part(pick, leaf.dtype, _non_finite(leaf.dtype))
         leaf = Bits(leaf.dtype, leaf.shape, (*leaf.bits[:index], pattern, *leaf.bits[index + 1 :]))
     return leaf
@@ -91,15 +91,18 @@ def checks_drawn_trees(subject: Subject) -> None:
         for dtype, negative, index in product(float_dtypes(subject.info), (0, 1), range(3))
         for pattern in (_non_finite(dtype) if dtype not in PARTS else ())
     ]
+    values += [("float32", shape, index, _infinity("float32")) for shape in SHAPES for index in range(prod(shape))]
     for large in LARGE:
         last = prod(large) - 1
-        values += [("float32", large, index, _infinity("float32")) for index in (0, last // 2, last // 1024 * 1024 - 1, last)]
+        block = last // 1024 * 1024
+        values += [("float32", large, index, _infinity("float32")) for index in (0, last // 2, max(block - 1, 0), block, last)]
+    beside = [Bits("bool", (1,), (1,))] if "integers" in subject.info.capabilities else []
     for dtype, shape, index, pattern in values:
         elements = [1] * prod(shape)
         elements[index] = pattern
         with suppress(Unsupported):  # the library lacks the dtype
-            flag = subject.all_finite([Bits(dtype, shape, tuple(elements))])
+            flag = subject.all_finite([*beside, Bits(dtype, shape, tuple(elements))])
             subject.expect(not flag, f"all_finite: expected False for {dtype} {pattern:x} at {index} of {shape}, got True")
     with suppress(Unsupported):
-        run_draws(subject, partial(draw_check, count=330), numbered("many", 3))
-    run_draws(subject, draw_check, numbered("check", 100))
+        run_draws(subject, partial(draw_check, count=530), numbered("many", 3))
+    run_draws(subject, draw_check, numbered("check", 130))

@@ -1,6 +1,7 @@
 """Chapter 10, scaling: products and quotients of trees and the scale, compared bit for bit."""
 
 from functools import partial
+from math import inf
 from typing import Any, NamedTuple
 
 from ..model.bits import map_tree
@@ -64,7 +65,7 @@ class Layer(NamedTuple):
 
 @case("SCALING-inputs", 1, "wrong container: a NamedTuple raises an error, or becomes a tuple", "namedtuple")
 def unscales_in_named_tuples(subject: Subject) -> None:
-    """A NamedTuple contains another one."""
+    """A NamedTuple contains another one. An infinity in any member is found."""
     tree = Layer(Layer(float32(1.5), float32(2.5)), float32(3.5, 4.5))
     argument, handle = subject.to_arrays(tree), subject.create(subject.rule(init_scale=SCALE))
     result = subject.call("unscale", handle, argument)
@@ -72,6 +73,12 @@ def unscales_in_named_tuples(subject: Subject) -> None:
     subject.expect(type(actual) is Layer, f"unscale: expected a Layer, which is a NamedTuple, got a {type(actual).__name__}")
     expected = map_tree(lambda leaf: tensors.unscale(leaf, SCALE), tree)
     subject.expect_same(subject.to_bits(actual, "unscale"), expected, f"unscale at {SCALE!r}")
+    one, bad = float32(1.0), float32(inf)
+    members = ((one, one, one), (bad, one, one), (one, bad, one), (one, one, bad))
+    flags = [subject.all_finite([Layer(Layer(*inner), bias)]) for *inner, bias in members]
+    subject.expect(
+        flags == [True, False, False, False], f"all_finite of a Layer: expected True, and False if infinite, got {flags}"
+    )
 
 
 CASES = (

@@ -4,34 +4,45 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import product
-from math import inf, nan
+from math import inf, ldexp, nan
 from typing import Any
 
 from ..model.adapter import ImplementationInfo, Unsupported
+from ..model.bits import Bits
 from ..model.bits import arrays as flat
 from ..model.case import case
 from ..model.draw import DrawnCase, Pick, numbered, run_draws
-from ..model.floats import encode
+from ..model.floats import encode, lowest_exponent
 from ..model.subject import Subject
 from ..model.supported_rules import supported_rules
 from ..oracle.tensors import PARTS, array
 from .scaling_trees import check_products
-from .trees_drawn import ANY, SPECIAL, Tree, draw_number, draw_tree, float_dtypes
+from .trees_drawn import ANY, LARGE, SPECIAL, Tree, draw_number, draw_tree, float_dtypes
 
 SCALES = (2.0**10, 1.0, 2.0**-2, 2.0**17, 2.0**24)
 INEXACT_SCALES = (3.0, 1001.5, 2.0**12 + 2.0**-7)
-FLOAT64_SCALES = (2.0**12 + 2.0**-27,)
+FLOAT64_SCALES = (2.0**12 + 2.0**-12 - 2.0**-27,)  # rounded to float32, it changes the results of float32 arrays
 METHODS = ("scale", "unscale")
 # Results near and beyond the largest number of a dtype; in float16 also ties between subnormals, and a result above a tie.
 EDGES: dict[str, tuple[float, ...]] = {
     name: (2.0**top, -(2.0**top)) for name, top in (("float32", 128), ("bfloat16", 128), ("float64", 1023))
 }
 EDGES["float16"] = (65504.0, 65520.0, -(2.0**16), 2.0**-25, 2.0**-25 + 2.0**-35, -3.0 * 2.0**-25)
+EDGES = {dtype: (*edges, inf, -inf, nan) for dtype, edges in EDGES.items()}
+SUBNORMAL = (1.0, 2.5, -3.5, 1.5, 100.5)  # multiples of the smallest subnormal number, also between two of them
+# Scale and bit pattern of a number whose product is a tie if it is rounded to float32 first, but not in float64.
+TIES = {"float16": (4097.0 + 2.0**-11, 0x3FFF), "bfloat16": (4143.6279296875, 0x3F81)}
 SPOILED = [array("float32", [1.5, inf]), array("float32", nan)]
 
 
 def draw_arithmetic(
-    pick: Pick, info: ImplementationInfo, methods: Sequence[str] = METHODS, *, memory: bool = True, **options: Any
+    pick: Pick,
+    info: ImplementationInfo,
+    methods: Sequence[str] = METHODS,
+    *,
+    memory: bool = True,
+    turns: Sequence[int] = (1, 2, 3),
+    **options: Any,
 ) -> DrawnCase:
     """
     Draw up to three trees with the same containers and shapes, and two scalers, which scale or unscale them in turns.
@@ -41,6 +52,7 @@ def draw_arithmetic(
         info: Description of the implementation.
         methods: The methods to choose from.
         memory: Check also that the arguments and earlier results are unchanged.
+        turns: Numbers of trees to choose from.
         options: Further arguments of `draw_tree`.
     """
     method = pick(methods)
@@ -49,7 +61,7 @@ def draw_arithmetic(
     float64_scales = FLOAT64_SCALES if supported_rules(info.preset).make().dtype == "float64" else ()
     available = (SCALES, INEXACT_SCALES + float64_scales if inexact else SCALES)  # complex quotients may be rounded twice
     scales = [pick(pick(available)) for _ in range(2)]
-    trees = [tree.filled(pick, _draw_pattern) for _ in range(1 if options.get("count") else pick((1, 2, 3)))]
+    trees = [tree.filled(pick, _draw_pattern) for _ in range(pick(turns))]
     inputs = {"method": method, "scale": scales[0], "tree": trees[0]} if len(trees) == 1 else {}
     return DrawnCase("scaling", partial(_run, method=method, scales=scales, tree=tree, trees=trees, memory=memory), inputs)
 
@@ -98,12 +110,22 @@ def _check_all(subject: Subject, method: str) -> None:
     _check(subject, method, draws=40, memory=False)
     for options in SPECIAL:
         with suppress(Unsupported):
-            _check(subject, method, draws=2, memory=False, **options)
+            _check(subject, method, draws=2, memory=False, turns=(1,), **options)
     for scale, dtype in product(SCALES, EDGES):
-        edges = [edge * (scale if method == "unscale" else 1 / scale) for edge in EDGES[dtype]]
-        if dtype in float_dtypes(subject.info):
-            with suppress(Unsupported):  # the library lacks the dtype, or the scaler rejects the scale
-                check_products(subject, subject.create(subject.rule(init_scale=scale)), method, scale, [array(dtype, edges)])
+        factor = scale if method == "unscale" else 1 / scale
+        edges = [edge * factor for edge in EDGES[dtype]]
+        if subject.info.arrays == "numpy":  # other libraries may flush subnormal numbers to zero
+            edges += [ldexp(number * factor, lowest_exponent(dtype)) for number in SUBNORMAL]
+        _check_array(subject, method, scale, array(dtype, edges))
+    for dtype, (scale, pattern) in TIES.items() if "division" in subject.info.capabilities else ():
+        _check_array(subject, method, scale, Bits(dtype, (1,), (pattern,)))
+
+
+def _check_array(subject: Subject, method: str, scale: float, leaf: Bits) -> None:
+    """Check an array alone and beside a float64 array, unless the library lacks a dtype or the scaler rejects the scale."""
+    for tree in ([leaf], [array("float64", 1.5), leaf]) if leaf.dtype in float_dtypes(subject.info) else ():
+        with suppress(Unsupported):
+            check_products(subject, subject.create(subject.rule(init_scale=scale)), method, scale, tree)
 
 
 @case("SCALING-scale", 1, "wrong product: another scale than the scaler's, a skipped array, or a lost sign of zero")
@@ -122,6 +144,7 @@ def unscales_drawn_trees(subject: Subject) -> None:
 def arguments_and_results_stay(subject: Subject) -> None:
     """The arrays of one call hold other numbers in the next. Working in place and returning None is permitted."""
     _check(subject, *METHODS, draws=50)
+    _check(subject, *METHODS, draws=2, turns=(3,), count=1, shapes=LARGE[:1])
 
 
 @case("SCALING-layout", 1, "wrong elements: strides are ignored, or a read-only or broadcast array is written", "layout")
@@ -129,7 +152,7 @@ def takes_arrays_of_every_layout(subject: Subject) -> None:
     """Each layout of `ANY` that the library has is tested by itself."""
     for layout, method in product(ANY, METHODS):
         with suppress(Unsupported):  # the library has no such arrays
-            _check(subject, method, draws=4, layouts=[layout])
+            _check(subject, method, draws=7, layouts=[layout])
 
 
 DRAWN = (scales_drawn_trees, unscales_drawn_trees, arguments_and_results_stay, takes_arrays_of_every_layout)

@@ -16,10 +16,10 @@ from ..model.subject import Subject
 from ..oracle.tensors import PARTS
 
 COUNTS = (1, 2, 3) * 9 + (12, 100)  # numbers of arrays
-SHAPES = ((1,), (), (3,), (2, 2), (0, 3), (2, 1, 1, 3, 1), (1, 3), (0,), (33, 2))
-MATRICES = ((2, 3), (4, 5), (5, 2))
-LARGE = ((1030,), (34, 65), (4099,), (70_001,))
-SPECIAL: tuple[dict[str, Any], ...] = ({"count": 330}, *({"count": 1, "shapes": [shape]} for shape in LARGE))  # for `draw_tree`
+SHAPES = ((1,), (), (3,), (2, 2), (0, 3), (2, 1, 1, 3, 1), (1, 3), (0,), (33, 2), (21,))
+MATRICES = ((2, 3), (4, 5), (5, 2), (2, 3, 4), (5,))  # for layouts with another order of axes, or with repeated rows
+LARGE = ((1024,), (1030,), (34, 65), (4099,), (100_003,))
+SPECIAL: tuple[dict[str, Any], ...] = ({"count": 530}, *({"count": 1, "shapes": [shape]} for shape in LARGE))  # for `draw_tree`
 CLAIMS = {"bfloat16": "bfloat16", **dict.fromkeys(PARTS, "complex")}  # capabilities of dtypes
 REACH = 30  # range of exponents around 0: scaled values stay normal, since some libraries flush subnormal ones to zero
 PERIOD = 7  # number of elements after which arrays repeat themselves
@@ -103,7 +103,8 @@ NESTS: tuple[Callable[[list[Any]], Any], ...] = (
     list,
     lambda arrays: {f"p{index}": array for index, array in enumerate(arrays)},
     tuple,
-    lambda arrays: [[], arrays[0], {"a": tuple(arrays[1:3]), "b": {"c": [arrays[3:]]}}] if arrays[3:] else [tuple(arrays)],
+    lambda arrays: {"w": arrays[0], "inner": {"w": arrays[1], "rest": arrays[2:]}} if arrays[1:] else {"w": arrays[0]},
+    lambda arrays: [[], arrays[0], {"a": tuple(arrays[1:3]), "b": {"a": ([*arrays[3:]],)}}] if arrays[3:] else [tuple(arrays)],
 )
 
 
@@ -131,7 +132,7 @@ def draw_number(pick: Pick, dtype: str) -> int:
 
 def _created(subject: Subject, leaf: Bits, layout: str) -> Any:
     """Return an array with this layout, or a plain array if the layout does not apply to it."""
-    if layout == "plain" or not leaf.bits or not leaf.shape or (layout == "transposed" and len(leaf.shape) != 2):
+    if layout == "plain" or not leaf.bits or not leaf.shape or (layout == "transposed" and len(leaf.shape) < 2):
         return subject.to_arrays(leaf)
     width = prod(leaf.shape[1:])
     rows = [leaf.bits[start : start + width] for start in range(0, len(leaf.bits), width)]
@@ -165,6 +166,13 @@ def _spoiled_row(leaf: Bits, row: Sequence[int]) -> list[int]:
     return [encode(float("inf"), leaf.dtype) if leaf.dtype in FORMATS else 0] * len(row)
 
 
+def _transposed(to_array: Any, leaf: Bits, rows: Any) -> Any:
+    """Return an array whose first axis is the last one in memory."""
+    array = to_array(_array(leaf, *zip(*rows, strict=True), shape=(*leaf.shape[1:], leaf.shape[0])))
+    axes = (len(leaf.shape) - 1, *range(len(leaf.shape) - 1))
+    return array.permute(axes) if hasattr(array, "permute") else array.transpose(axes)
+
+
 def _broadcast(to_array: Any, leaf: Bits, rows: Any) -> Any:
     row = to_array(_array(leaf, rows[0]))
     return row.expand(leaf.shape) if hasattr(row, "expand") else np.broadcast_to(row, leaf.shape)
@@ -186,9 +194,9 @@ def _read_only(to_array: Any, leaf: Bits, _: Any) -> Any:
 _MAKERS: dict[str, Callable[[Any, Bits, Any], Any]] = {
     "strided": _spaced,
     "offset": _offset,
-    "transposed": lambda to_array, leaf, rows: to_array(_array(leaf, *zip(*rows, strict=True), shape=leaf.shape[::-1])).T,
+    "transposed": _transposed,
     "broadcast": _broadcast,
-    "reversed": lambda to_array, leaf, rows: to_array(_array(leaf, *rows[::-1]))[::-1],
+    "reversed": lambda to_array, leaf, _: np.flip(to_array(Bits(leaf.dtype, leaf.shape, leaf.bits[::-1]))),
     "read-only": _read_only,
     "unaligned": _unaligned,
 }
