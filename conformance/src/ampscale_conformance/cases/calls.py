@@ -3,9 +3,10 @@ Chapter 55, calls: hand-written loops, each a script of calls, which is repeated
 
 `set` sets scaled gradients, and `edit` other gradients without the scale; `unscale_`, `step` and `update` are the calls. A call
 that is out of order must raise an error and change nothing. `set:inf` includes an infinity or NaN, `set:none` sets no gradient
-at all, `set:some` all but one, `set:wide` includes a very large or small value, and `set:huge` a value that is finite only while
-it is scaled. In drawn scripts, `set:zero` sets zeros and `set:large` the largest values, and `load` continues with a scaler that
-loaded the saved state. The suffix `/b` selects the second optimizer instead of the first.
+at all, `set:some` all but one, `set:wide` includes a very large or small value, and `set:huge` a value that is finite only
+while it is scaled. In drawn scripts, `set:inf+two` includes two infinities or NaNs, `set:zero` sets zeros and `set:large` the
+largest values, and `load` continues with a scaler that loaded the saved state. The suffix `/b` selects the second optimizer
+instead of the first.
 """
 
 from functools import partial

@@ -22,9 +22,10 @@ from .rows import Row, rows
 NEAR = 1e-5  # relative tolerance, for different formulas and roundings of published implementations
 CLIPPED = 1e-4  # absolute tolerance of clipped parameters, for the epsilon of the formulas in each step
 STEPS = 10  # of a run, in which the trace is repeated
-# The letters of a trace besides "+", a finite step: an overflow, finite data that just overflow when they are multiplied by the
-# scale ("!"), and gradients of which one element ("w") or all elements have another magnitude, the largest one for "x".
-KINDS = {"-": "inf", "!": "huge", "w": "wide", "x": "large"}
+# The letters of a trace besides "+", a finite step: an overflow in one element ("-") or two ("="), finite data that just overflow
+# when they are multiplied by the scale ("!"), and gradients of which one element ("w") or all elements have another magnitude,
+# the largest one for "x".
+KINDS = {"-": "inf", "=": "inf+two", "!": "huge", "w": "wide", "x": "large"}
 FACTORS = {"t": 2.0**-60, "l": 2.0**60, "0": 0.0, "h": 2.0**70, "s": 2.0**8, "u": 2.0**-16, "v": 2.0**-80}
 OUTPUTS = {"loss": "loss", "global_norm": "norm", "learning_rate": "schedule", "attempted": "counters", "applied": "counters"}
 CLAIMS = OUTPUTS | {"max_norm": "clip", "momentum": "momentum"}  # capabilities that outputs and options require
@@ -164,7 +165,7 @@ def draw_cell(pick: Pick, info: ImplementationInfo, top: bool) -> dict[str, Any]
     settings = draw_settings(pick, info, exponents, narrow, top)
     if isinstance(info.preset, LossScaleRule) and pick((False,) * 5 + (True,)):
         settings |= {"growth_factor": 1.0, "backoff_factor": 1.0}
-    letters = "++-+-!0" + "wl" * clips + "t" * (not narrow) + "ssssss" * (narrow and clips) + "lll" * (factor > 1)
+    letters = "++-+-!0=" + "wl" * clips + "t" * (not narrow) + "ssssss" * (narrow and clips) + "lll" * (factor > 1)
     return {
         "settings": settings,
         "parameters": {"dtype": dtype, "factor": factor},
