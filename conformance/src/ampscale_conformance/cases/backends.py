@@ -48,6 +48,10 @@ def draw_on_arrays(
 ) -> DrawnCase:
     """Draw steps. Each has a way to take it, one of two scalers, and possibly an overflow in an element of a common tree."""
     claims, settings = info.capabilities, [draw_rule(pick, info, top), draw_rule(pick, info, top)]
+    names = [name for name in settings[0] if not name.endswith("_scale")]  # min_scale must not exceed init_scale
+    if names and pick((True, False)):  # constants that differ in at most one
+        name = pick(names)
+        settings[1] = settings[0] | {name: settings[1][name]}
     dtypes = ["float32", "float16"] + ["bfloat16"] * ("bfloat16" in claims) + ["float64"] * (info.arrays != "jax")
     tree: list[Leaf | None] = [*FIRST, *((pick(dtypes), pick(SHAPES)) for _ in range(pick((1, 2, 3, 6))))]
     tree += [None] * ("none" in claims)
@@ -136,6 +140,19 @@ def a_step_on_arrays_reads_nothing(subject: Subject) -> None:
     subject.expect(not reads, f"expected no read on the host, got {len(reads)}: {', '.join(reads)}")
 
 
+@case("OVERFLOW-complex", 4, "missing part: the step on arrays does not check imaginary parts", "stays-on-device", "complex")
+def a_step_on_arrays_sees_both_parts(subject: Subject) -> None:
+    """Each kind, in each part of the last element, after a finite array."""
+    rule = simple_rule(subject)
+    expected = trajectory(rule, [False])[-1].scale
+    for kind, swapped in product(KINDS[:3], (False, True)):
+        value = complex(1.0, kind) if swapped else complex(kind, 1.0)
+        tree = subject.to_arrays([array("float32", [1.0]), array("complex64", [1.0, value])])
+        handle, _ = subject.call("step_on_arrays", subject.create(rule), tree)
+        scale = rounded(subject.read_scale(handle), rule.dtype)
+        subject.expect(scale == expected, f"{value}: expected scale {expected}, got {scale}")
+
+
 def _rules(subject: Subject, first: Any, *seeds: str) -> list[Any]:
     """Return the rule *first*, and the rules drawn with *seeds* that the implementation supports."""
     rules = [first]
@@ -186,19 +203,20 @@ def another_process_goes_on(subject: Subject) -> None:
 
 def _check_compiled_steps(subject: Subject) -> None:
     """Run few drawn cases, since torch.compile compiles a function for at most 8 rules."""
-    run_with_top(subject, partial(draw_on_arrays, length=16, compiled=True), ["compiled 60"])
-    for draw, seeds in ((draw_training, ["cells 23"]), (draw_trace, ["trace 48", "trace 119"])):
+    run_with_top(subject, partial(draw_on_arrays, length=16, compiled=True), ["compiled 2188"])
+    for draw, seeds in ((draw_training, ["cells 46"]), (draw_trace, ["trace 48", "trace 119"])):
         with suppress(Unsupported):
             run_draws(subject.compiled(), draw, seeds)
 
 
 CASES = (
     a_step_on_arrays_reads_nothing,
+    a_step_on_arrays_sees_both_parts,
     named(
         "BACKENDS-same-run/a-step-on-arrays-is-the-same-step",
         4,
         "different step: on arrays, the gradients, the flag or the scale differ from the rule's",
-        partial(run_with_top, draw=draw_on_arrays, seeds=numbered("on arrays", 8)),
+        partial(run_with_top, draw=draw_on_arrays, seeds=numbered("steps on arrays", 8)),
         {"stays-on-device"},
     ),
     named(

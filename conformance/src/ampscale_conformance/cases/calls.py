@@ -28,6 +28,9 @@ CALLS-step/step-unscales-once | set unscale_ step update
     double unscale: step divides gradients a second time
 CALLS-unscale/unscale-divides-where-they-lie | set unscale_ update
     late unscale: gradients are still scaled after unscale_, so clipping is wrong
+CALLS-unscale/unscale-divides-16-bit-gradients-by-the-whole-scale | set unscale_ update |
+    init_scale=1024.5 dtype=float16 needs=float16,division
+    narrow scale: 16-bit gradients are divided by a scale that is rounded to 16 bits
 CALLS-edits-kept/edits-reach-the-optimizer | set unscale_ edit step update
     lost edit: the optimizer applies the gradients from before clipping
 CALLS-skip/step-skips-an-overflow-of-its-own | set:inf step update
@@ -84,11 +87,11 @@ CALLS-answer/step-returns-whether-it-stepped | set step update set:inf step upda
 """
 
 
-def _execute(subject: Subject, script: str, returns_applied: bool, settings: dict[str, Any]) -> None:
+def _execute(subject: Subject, script: str, returns_applied: bool, dtype: str, settings: dict[str, Any]) -> None:
     rule, commands = simple_rule(subject, **settings), script.split()
     if is_static(rule) and "update" in commands[:-1]:
         raise Unsupported("the scale is static, so step may end the iteration: CALLS-fixed")
-    loop = Loop(subject, rule, returns_applied)
+    loop = Loop(subject, rule, returns_applied, dtype=dtype)
     for number, command in enumerate(commands * (1 if is_static(rule) else ROUNDS), start=1):
         try:
             loop.execute(command, f"after call {number}, {command}")
@@ -99,7 +102,8 @@ def _execute(subject: Subject, script: str, returns_applied: bool, settings: dic
 
 
 def _case(row: Row) -> Case:
-    run = partial(_execute, script=row.script, returns_applied="applied" in row.needs, settings=row.options)
+    dtype, returns_applied = row.options.pop("dtype", "float32"), "applied" in row.needs
+    run = partial(_execute, script=row.script, returns_applied=returns_applied, dtype=dtype, settings=row.options)
     implied = {"groups": "/b" in row.script, "none": ":none" in row.script or ":some" in row.script}
     return named(row.name, 2, row.catches, run, {*row.needs, *(need for need, holds in implied.items() if holds)})
 
