@@ -140,6 +140,12 @@ class _FlagOnArrays(Loop):
         return handle, unscaled
 
 
+@breaks("OVERFLOW-complex", "planted: the fused check converts to real numbers, and discards imaginary parts")
+class DiscardsImaginaryPartsOfArrays(_FlagOnArrays):
+    def flag_on_arrays(self, scaled, unscaled):
+        return self.all_finite([array.real for array in (*scaled, *unscaled)])
+
+
 @breaks("BACKENDS-same-run", "planted: only the first array is checked")
 class ChecksTheFirstOfTheArrays(_FlagOnArrays):
     def flag_on_arrays(self, scaled, unscaled):

@@ -42,7 +42,11 @@ class StepUnscalesAgain(Loop):
         return [self.unscaled_gradient(handle, gradient) for gradient in optimizer.gradients]
 
 
-@breaks("CALLS-unscale", "Lightning-AI/pytorch-lightning#9599: gradients are divided in the step, and clipped before it")
+@breaks(
+    "CALLS-unscale",
+    "Lightning-AI/pytorch-lightning#9599: gradients are divided in the step, and clipped before it",
+    capabilities=(),
+)
 class UnscaleOnlyChecks(Loop):
     def unscale_in_unscale(self, handle, optimizer):
         _check_only(self, handle, optimizer)
@@ -52,6 +56,14 @@ class UnscaleOnlyChecks(Loop):
         if not getattr(optimizer, "early", False):
             return optimizer.gradients
         return [self.unscaled_gradient(handle, gradient) for gradient in optimizer.gradients]
+
+
+@breaks("CALLS-unscale", "planted: float16 gradients are divided by a scale that is rounded to float16")
+class RoundsTheScale(Loop):
+    def unscaled_gradient(self, handle, gradient):
+        if gradient is None or gradient.dtype != np.float16:
+            return super().unscaled_gradient(handle, gradient)
+        return self.unscaled_leaf(gradient, np.float16(self.unscaling_scale(handle)))
 
 
 @breaks("CALLS-edits-kept", "not observed: unscale_ makes a master copy, and clipping changes the original")

@@ -93,6 +93,13 @@ class AppliesOverflows(Loop):
         self.apply(cell, gradients, rate)
 
 
+@breaks("STEP-skip", "planted: NaN is found too late, when the optimizer has applied it", capabilities=())
+class AppliesNaNs(Loop):
+    def skip(self, cell, gradients, rate):
+        if any(np.isnan(gradient).any() for gradient in gradients):
+            self.apply(cell, gradients, rate)
+
+
 @breaks("STEP-skip", "not observed: a skipped step multiplies the update by 0, and 0 times infinity is NaN")
 class MasksByMultiplying(Loop):
     def skip(self, cell, gradients, rate):
@@ -108,10 +115,23 @@ class AddsTheOverflowToTheMomentum(Loop):
         cell.velocities = [(cell.momentum * velocity + gradient).astype(velocity.dtype) for velocity, gradient in pairs]
 
 
-@breaks("STEP-skip", "pytorch/xla#3120: gradients are zeroed instead of skipping, and the old momentum is applied")
+@breaks("STEP-skip", "pytorch/xla#3120: gradients are zeroed instead of skipping, and the old momentum is applied", "torch")
 class StepsWithZeros(Loop):
     def skip(self, cell, gradients, rate):
         self.apply(cell, [np.zeros_like(gradient) for gradient in gradients], rate)
+
+
+@breaks("STEP-skip", "planted: an overflow that leaves the scale at its minimum resets the momentum")
+class ResetsTheMomentumAtTheMinimum(Loop):
+    def skip(self, cell, gradients, rate):
+        if cell.scaler.shown == cell.scaler.rule.min_scale:
+            cell.velocities = [np.zeros_like(velocity) for velocity in cell.velocities]
+
+
+@breaks("STEP-skip", "planted: a skipped step adds zeros, so that -0.0 becomes 0.0")
+class AddsZeros(Loop):
+    def skip(self, cell, gradients, rate):
+        cell.parameters = [parameter + np.zeros_like(parameter) for parameter in cell.parameters]
 
 
 @breaks("STEP-skip", "Lightning-AI/pytorch-lightning#18828: the scheduler steps even if the optimizer did not")

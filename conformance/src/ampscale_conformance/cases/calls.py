@@ -3,9 +3,10 @@ Chapter 55, calls: hand-written loops, each a script of calls, which is repeated
 
 `set` sets scaled gradients, and `edit` other gradients without the scale; `unscale_`, `step` and `update` are the calls. A call
 that is out of order must raise an error and change nothing. `set:inf` includes an infinity or NaN, `set:none` sets no gradient
-at all, `set:some` all but one, `set:wide` includes a very large or small value, and `set:huge` a value that is finite only while
-it is scaled. In drawn scripts, `set:zero` sets zeros and `set:large` the largest values, and `load` continues with a scaler that
-loaded the saved state. The suffix `/b` selects the second optimizer instead of the first.
+at all, `set:some` all but one, `set:wide` includes a very large or small value, and `set:huge` a value that is finite only
+while it is scaled. In drawn scripts, `set:inf+two` includes two infinities or NaNs, `set:zero` sets zeros and `set:large` the
+largest values, and `load` continues with a scaler that loaded the saved state. The suffix `/b` selects the second optimizer
+instead of the first.
 """
 
 from functools import partial
@@ -27,6 +28,9 @@ CALLS-step/step-unscales-once | set unscale_ step update
     double unscale: step divides gradients a second time
 CALLS-unscale/unscale-divides-where-they-lie | set unscale_ update
     late unscale: gradients are still scaled after unscale_, so clipping is wrong
+CALLS-unscale/unscale-divides-16-bit-gradients-by-the-whole-scale | set unscale_ update |
+    init_scale=1024.5 dtype=float16 needs=float16,division
+    narrow scale: 16-bit gradients are divided by a scale that is rounded to 16 bits
 CALLS-edits-kept/edits-reach-the-optimizer | set unscale_ edit step update
     lost edit: the optimizer applies the gradients from before clipping
 CALLS-skip/step-skips-an-overflow-of-its-own | set:inf step update
@@ -83,11 +87,11 @@ CALLS-answer/step-returns-whether-it-stepped | set step update set:inf step upda
 """
 
 
-def _execute(subject: Subject, script: str, returns_applied: bool, settings: dict[str, Any]) -> None:
+def _execute(subject: Subject, script: str, returns_applied: bool, dtype: str, settings: dict[str, Any]) -> None:
     rule, commands = simple_rule(subject, **settings), script.split()
     if is_static(rule) and "update" in commands[:-1]:
         raise Unsupported("the scale is static, so step may end the iteration: CALLS-fixed")
-    loop = Loop(subject, rule, returns_applied)
+    loop = Loop(subject, rule, returns_applied, dtype=dtype)
     for number, command in enumerate(commands * (1 if is_static(rule) else ROUNDS), start=1):
         try:
             loop.execute(command, f"after call {number}, {command}")
@@ -98,7 +102,8 @@ def _execute(subject: Subject, script: str, returns_applied: bool, settings: dic
 
 
 def _case(row: Row) -> Case:
-    run = partial(_execute, script=row.script, returns_applied="applied" in row.needs, settings=row.options)
+    dtype, returns_applied = row.options.pop("dtype", "float32"), "applied" in row.needs
+    run = partial(_execute, script=row.script, returns_applied=returns_applied, dtype=dtype, settings=row.options)
     implied = {"groups": "/b" in row.script, "none": ":none" in row.script or ":some" in row.script}
     return named(row.name, 2, row.catches, run, {*row.needs, *(need for need, holds in implied.items() if holds)})
 

@@ -15,9 +15,10 @@ from .machine_lockstep import LARGEST
 
 DRAWS = 18  # in one case
 STEPS = (["unscale_", "step"], ["step"], ["unscale_", "edit", "step"])  # calls in an iteration with a static scale
-CALLS = (*STEPS * 2, ["unscale_"], ["set", "step"], ["unscale_", "edit", "unscale_", "step"])  # the second unscale_ is rejected
-EDITED = (["unscale_", "edit:some", "step"],)
-KINDS = ("set", "set:inf", "set", "set:inf", "set", "set:wide", "set:zero", "set:large")
+REJECTED = ["unscale_", "edit", "unscale_", "step"]  # the second unscale_ is rejected
+CALLS = (*STEPS * 2, ["unscale_"], ["unscale_", "edit"], ["set", "step"], ["step", "set"], ["step", "set:inf"], REJECTED)
+EDITED = (["unscale_", "edit:some", "step"], ["unscale_", "edit:none"], ["step", "set:none"])
+KINDS = ("set", "set:inf", "set", "set:inf", "set", "set:wide", "set:zero", "set:large", "set:inf+two")
 WITH_NONE = ("set:some", "set:some+inf", "set:some")
 TOP = {"init_scale": 2.0**120, "growth_factor": 2.0**10, "backoff_factor": 0.25}  # a growth is infinite; gradients are zero
 AT_TOP = ("set:zero", "set:zero", "set:zero", "set:inf")
@@ -62,7 +63,7 @@ def draw_calls(pick: Pick, info: ImplementationInfo, several: bool = True, top: 
     kinds = AT_TOP if top else KINDS + WITH_NONE * with_none
     loads: tuple[list[str], ...] = ([], [], ["load"]) if "resume" in info.capabilities else ([],)
     iterations = [(pick, names[:1] if static else names, steps, kinds, static, loads)] * pick((4, 3, 5))
-    ends: tuple[list[str], ...] = ([], [f"{call}/{names[0]}" for call in ("set", "unscale_", "edit:inf", "step")])
+    ends: tuple[list[str], ...] = ([], [*(f"{call}/{names[0]}" for call in ("set", "unscale_", "edit:inf", "step")), "update"])
     scripts = [[command for choices in iterations for command in _iteration(*choices)] + pick(ends) for _ in scalers]
     commands = []
     while any(scripts):
@@ -75,14 +76,16 @@ def draw_calls(pick: Pick, info: ImplementationInfo, several: bool = True, top: 
 def _iteration(
     pick: Pick, names: str, steps: Sequence[list[str]], kinds: Sequence[str], static: bool, loads: Sequence[list[str]]
 ) -> Iterator[str]:
-    """Yield the calls of one iteration of one, several or all optimizers, in any order, with rejected calls between them."""
+    """Yield the calls of one iteration of one, several or all optimizers, in any order, and rejected calls before each call."""
     yield from pick(loads)
     acting = [name for name in names if pick((True, True, True, False))] or [pick(names)]
     calls = {name: [pick(kinds), *pick(steps)] for name in acting}
     earlier: dict[str, list[str]] = {name: [] for name in names}
-    while any(calls.values()):
+    while True:
         if not static and pick((False, False, True)):
             yield from [pick(_rejected(earlier))] * pick((1, 2))
+        if not any(calls.values()):
+            break
         name = pick([name for name in acting if calls[name]])
         earlier[name].append(calls[name].pop(0))
         yield f"{earlier[name][-1]}/{name}"

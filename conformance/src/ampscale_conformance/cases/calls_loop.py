@@ -63,7 +63,8 @@ def new_gradients(shapes: Sequence[Shape], kind: str, number: int, dtype: str = 
     values = [table[(number + index) % len(table)] for index in range(sum(map(math.prod, shapes)))]
     for specials in (SPECIAL[part] for part in kind.split("+") if part in SPECIAL):
         index, turn = number % len(values), number // len(values)
-        values[index] = specials[(number + turn) % len(specials)]
+        for place in (index, index - len(values) // 2)[: 1 + ("two" in kind)]:
+            values[place] = specials[(number + turn) % len(specials)]
     remaining = iter(values)
     gradients = [array(dtype, list(islice(remaining, math.prod(shape))), shape) for shape in shapes]
     missing = range(len(shapes)) if kind == "none" else [number % len(shapes)] if "some" in kind else []

@@ -22,13 +22,14 @@ from .rows import Row, rows
 NEAR = 1e-5  # relative tolerance, for different formulas and roundings of published implementations
 CLIPPED = 1e-4  # absolute tolerance of clipped parameters, for the epsilon of the formulas in each step
 STEPS = 10  # of a run, in which the trace is repeated
-# The letters of a trace besides "+", a finite step: an overflow, finite data that just overflow when they are multiplied by the
-# scale ("!"), and gradients of which one element ("w") or all elements have another magnitude, the largest one for "x".
-KINDS = {"-": "inf", "!": "huge", "w": "wide", "x": "large"}
+# The letters of a trace besides "+", a finite step: an overflow in one element ("-") or two ("="), finite data that just overflow
+# when they are multiplied by the scale ("!"), and gradients of which one element ("w") or all elements have another magnitude,
+# the largest one for "x".
+KINDS = {"-": "inf", "=": "inf+two", "!": "huge", "w": "wide", "x": "large"}
 FACTORS = {"t": 2.0**-60, "l": 2.0**60, "0": 0.0, "h": 2.0**70, "s": 2.0**8, "u": 2.0**-16, "v": 2.0**-80}
 OUTPUTS = {"loss": "loss", "global_norm": "norm", "learning_rate": "schedule", "attempted": "counters", "applied": "counters"}
 CLAIMS = OUTPUTS | {"max_norm": "clip", "momentum": "momentum"}  # capabilities that outputs and options require
-RATES = (0.5, 0.25, 1.0, 0.125, 0.5, 1.0, 0.25, 0.5, 0.125, 1.0)  # one for each step, since further rates are not specified
+RATES = (0.5, 0.25, 0.0, 0.125, 0.5, 1.0, 0.25, 0.5, 0.125, 1.0)  # one for each step, since further rates are not specified
 SCHEDULES = {"rates": RATES, "fine": tuple(rate * (1 + 2.0**-12) for rate in RATES)}  # rates of 13 bits in "fine"
 
 
@@ -120,7 +121,8 @@ def step_cases(table: str) -> list[Case]:
     """
     Return a case for each row of a table. Its script is a trace, which is repeated; outputs are compared after each step.
 
-    The options are `outputs` (by default the parameters), `growth_interval`, `init_scale`, `dtype`, and those of the cell.
+    The options are `outputs` (by default the parameters), `growth_interval`, `init_scale`, `min_scale`, `dtype`, and those of the
+    cell.
     """
     return list(map(_case, rows(table)))
 
@@ -129,7 +131,8 @@ def _case(row: Row) -> Case:
     options: dict[str, Any] = {name: SCHEDULES.get(value, value) for name, value in row.options.items()}
     names = options.pop("outputs", "parameters").split(",")
     dtype = options.pop("dtype", "float32")
-    settings: dict[str, Any] = {name: options.pop(name) for name in ("growth_interval", "init_scale") if name in options}
+    constants = ("growth_interval", "init_scale", "min_scale")
+    settings: dict[str, Any] = {name: options.pop(name) for name in constants if name in options}
     run = partial(_take_steps, trace=row.script, names=names, settings=settings, dtype=dtype, options=options)
     claims = {CLAIMS[name] for name in (*names, *row.options) if name in CLAIMS}
     return named(row.name, 3, row.catches, run, claims | {dtype} & {"float16"})
@@ -164,7 +167,7 @@ def draw_cell(pick: Pick, info: ImplementationInfo, top: bool) -> dict[str, Any]
     settings = draw_settings(pick, info, exponents, narrow, top)
     if isinstance(info.preset, LossScaleRule) and pick((False,) * 5 + (True,)):
         settings |= {"growth_factor": 1.0, "backoff_factor": 1.0}
-    letters = "++-+-!0" + "wl" * clips + "t" * (not narrow) + "ssssss" * (narrow and clips) + "lll" * (factor > 1)
+    letters = "++-+-!0=" + "wl" * clips + "t" * (not narrow) + "ssssss" * (narrow and clips) + "lll" * (factor > 1)
     return {
         "settings": settings,
         "parameters": {"dtype": dtype, "factor": factor},

@@ -21,6 +21,7 @@ class Optimizer:
         self.parameters = list(parameters)
         self.gradients: list[Bits | None] = [None] * len(self.parameters)
         self.finite: bool | None = None  # result of the check during unscaling; None before
+        self.had_gradients = False  # when they were unscaled
         self.stepped = False
 
     @property
@@ -59,6 +60,7 @@ class Loop:
         scaled = optimizer.gradients
         optimizer.gradients = [None if leaf is None else unscale(leaf, self.scale) for leaf in scaled]
         optimizer.finite = all_finite(scaled) and all_finite(optimizer.gradients)
+        optimizer.had_gradients = optimizer.has_gradients
 
     def step(self, name: str) -> bool:
         """Step, or skip after an overflow; return True if the optimizer stepped. Raise Rejected if repeated."""
@@ -83,7 +85,7 @@ class Loop:
         if not unscaled:
             raise Rejected("nothing was unscaled since the last update")
         finite = all(optimizer.finite for optimizer in unscaled)
-        has_gradients = any(optimizer.has_gradients for optimizer in unscaled)
+        has_gradients = any(optimizer.had_gradients for optimizer in unscaled)
         points = [machine.step(finite) for counts, machine in self._machines.items() if counts or has_gradients]
         for optimizer in unscaled:
             optimizer.finite, optimizer.stepped = None, False
