@@ -78,7 +78,7 @@ LARGE_SIZES = {"dtype": "F32", "shape": [10**1000] * 3000, "data_offsets": [0, 4
 BYTEARRAY = b"\x80\2}X\1\0\0\0ac__builtin__\nbytearray\n\x8a\5" + (8 * 10**9).to_bytes(5, "little") + b"\x85Rs."  # makes 8 GB
 FILES = {
     "deep.json": (brackets(100_000).encode(), "nested too deeply"),
-    "sizes.safetensors": (safetensors({"a": LARGE_SIZES}), "lists of at most 32 sizes"),
+    "sizes.safetensors": (safetensors({"a": LARGE_SIZES}), "lists of at most 32 ints"),
     "quoted.safetensors": (safetensors({"a": "x" * 1_000_000}), "got 'xxx"),
     "bomb.pt": (bomb(), "without compression"),
     "disks.pt": (b"PK\6\7" + struct.pack("<LQL", 0, 0, 9) + b"PK\5\6" + bytes(18), "(multiple disks|weights_only)"),

@@ -173,7 +173,7 @@ def test_cases_are_of_level_1_and_of_their_chapter():
 
 
 def test_cases_require_the_capabilities_of_their_trees():
-    """No case requires another capability, except "division"; losses may be float16 in any case."""
+    """No case requires another capability, except "division". A float16 loss does not require "float16"."""
     dtypes_of = {
         "float16": ("float16",),
         "bfloat16": ("bfloat16",),

@@ -2,8 +2,6 @@
 
 import numpy as np
 
-from ampscale import LossScaleRule
-
 from . import table
 from .plain import Plain
 
@@ -174,18 +172,6 @@ class RoundsTheFactorFirst(Plain):
 class MultipliesInsteadOfDividing(Plain):
     def reduced(self, handle):
         return self.multiplied(handle, handle.rule.backoff_factor)
-
-
-@breaks(
-    "MACHINE-divide-on-backoff",
-    "planted: only a divisor that equals the growth factor is known",
-    LossScaleRule(1024.0, divide_on_backoff=True),
-)
-class DividesOnlyByTheGrowthFactor(Plain):
-    def reduced(self, handle):
-        rule = handle.rule
-        is_shared = rule.backoff_divisor == rule.growth_factor
-        return self.divided(handle, rule.growth_factor) if is_shared else self.multiplied(handle, rule.backoff_factor)
 
 
 @breaks("MACHINE-divide-on-backoff", "1/(1/49) is 49.00000000000001; Apex before May 2025 received 49", "apex_fp16_utils")

@@ -49,7 +49,11 @@ IN_PROCESS = {"a-step-on-arrays-reads-nothing", "unscales-in-named-tuples"}
     [("mutants.plain:Plain", [0]), ("cases.conforming_tensors:InPlace", [1]), ("mutants.loop:Loop", [2, 3, 4, 5])],
 )
 def test_a_served_adapter_has_the_same_report(name, levels):
-    """Each case has the same verdict and the same arguments as in one process, also for handles and trees changed in place."""
+    """
+    Each case has the same verdict and arguments as in one process, even if handles and trees are changed in place.
+
+    Cases of the capability "process" start processes of their own, and their arguments are not compared.
+    """
     cases = [case for case in every_case() if case.level in levels and case.id not in IN_PROCESS]
     direct = check(find(name), cases=cases)
     with CommandAdapter([*SERVE, name], 60.0) as adapter:

@@ -110,7 +110,7 @@ def test_scalers_of_a_compiled_form_have_names_of_their_own():
     assert not reproduced(script.replace("handle / 4", "handle / 2"))
 
 
-def test_the_script_of_a_missing_error_fails():
+def test_a_script_fails_if_the_required_error_is_not_raised():
     """The script asserts that the call raises."""
 
     def requires_an_error(subject):

@@ -171,7 +171,7 @@ def _rule_file(text: str) -> LossScaleRule:
 
 
 def _plain(text: str) -> float:
-    """Parse a decimal or hexadecimal number without a power."""
+    """Parse a number without ``**``: 32768 as an int, and 1e-4 or 0x1p15 as a float."""
     text = text.strip()
     if text.lower().lstrip("+-").startswith("0x"):
         return float.fromhex(text)

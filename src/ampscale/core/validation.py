@@ -66,7 +66,7 @@ def check_type(value: Any, name: str, expected: type) -> None:
 def check_result_dtype(dtype: str | None, out: Tree = None) -> None:
     """Raise a ValueError if *dtype*, to which unscaled arrays are widened, is invalid or is combined with *out*."""
     if dtype is not None and not (isinstance(dtype, str) and dtype in ("float32", "float64")):
-        raise ValueError(f"dtype must be a str, 'float32' or 'float64', or None, got {excerpt(dtype)}")
+        raise ValueError(f"dtype must be 'float32', 'float64' or None, got {excerpt(dtype)}")
     if dtype is not None and out is not None:
         raise ValueError(f"dtype must be None if out is given, since out has its own dtypes, got {dtype!r}")
 

@@ -86,7 +86,7 @@ class TorchDistributed(RankCommunicator):
             if array.layout != torch.strided:
                 raise TypeError(
                     f"gradients to be averaged must be dense, got {array.layout} of shape {tuple(array.shape)}: "
-                    "create TorchDistributed with mean=False"
+                    "average them before the step, and create TorchDistributed with mean=False"
                 )
         if has_dtensors(arrays):
             raise TypeError("gradients that are DTensors must not be averaged: create TorchDistributed with mean=False")

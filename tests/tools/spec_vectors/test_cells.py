@@ -1,4 +1,4 @@
-"""Tests of the documented cells, for inputs that the vectors do not have."""
+"""Tests of `spec_vectors.cells.outputs_of` with inputs that no test vector has."""
 
 import pytest
 from ampscale_conformance.oracle.tensors import array

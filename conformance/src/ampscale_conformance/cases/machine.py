@@ -142,9 +142,6 @@ MACHINE-float64-factor/rounds-a-wide-product-once | ++-+--+-
     wrong arithmetic: the factor is rounded to float32 before the multiplication
 MACHINE-divide-on-backoff/divides-by-49 | ---- | init_scale=1073741825.0 growth_factor=49.0 needs=rounding
     wrong arithmetic: the scale is multiplied by the reciprocal, or divided by its rounded reciprocal, which is not 49
-MACHINE-divide-on-backoff/divides-by-49-beside-a-growth-factor-of-2 | ----
-    | init_scale=1073741825.0 backoff_factor=0.02040816326530612 needs=rounding
-    wrong arithmetic: only a divisor that is also the growth factor is applied as such
 """
 
 

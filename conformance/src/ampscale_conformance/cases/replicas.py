@@ -64,17 +64,19 @@ def draw_replicas(pick: Pick, info: ImplementationInfo, top: bool = False) -> Dr
 
 def _follow(subject: Subject, rule: Any, sizes: Sequence[int], steps: Sequence[tuple[str, int, str]]) -> None:
     """
-    Take steps, and compare the scales of all replicas after each.
+    Take steps, and compare the scales of all replicas of all groups after each.
 
-    The ways are "agree", all replicas together; "load", all together with loaded states; "alone", each with the common flag;
+    A step has a way to take it, the index of a group, and a sign per replica: "-" is an overflow. The ways are "agree", all
+    replicas in one call; "load", the same with loaded states; "alone", each in a call of its own with the flag of the group;
     and "last", the last replica alone, which must not affect the others.
     """
     machines = [[Machine(rule) for _ in range(size)] for size in sizes]
     groups = [[subject.create(rule) for _ in range(size)] for size in sizes]
     for number, (way, index, signs) in enumerate(steps):
-        handles, finite, chosen = groups[index], "-" not in signs, slice(-1 if way == "last" else 0, None)
+        handles, finite = groups[index], "-" not in signs
+        chosen = slice(-1, None) if way == "last" else slice(None)
         if any(machine.step(finite).stopped for machine in machines[index][chosen]):
-            return
+            return  # the published scaler raises an error
         if way == "load":
             handles[:] = [subject.call("load", rule, subject.call("save", handle)) for handle in handles]
         if way in ("alone", "last"):

@@ -15,8 +15,8 @@ def check_target(target: Array, name: str) -> None:
 
     Raises:
         TypeError: The tensor is neither strided nor a sparse COO tensor.
-        ValueError: The tensor is expanded, so that several values share memory; autograd does not allow writing to it, because
-            it is a leaf that requires a gradient, for example; or it is an inference tensor outside of inference mode.
+        ValueError: The tensor is expanded (several values share memory), autograd rejects the write (for example, to a leaf
+            that requires a gradient), or the tensor is an inference tensor outside of inference mode.
     """
     if target.layout not in (torch.strided, torch.sparse_coo):
         raise TypeError(f"{name} must be strided or torch.sparse_coo to be written in place, got {target.layout}")

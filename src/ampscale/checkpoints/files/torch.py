@@ -55,4 +55,4 @@ def _pickles(file: BinaryIO) -> tuple[bool, bytes]:
             raise ValueError(f"all pickles of the archive together must have at most {LONGEST_PICKLE} bytes, got {size}")
         return True, b"".join(map(archive.read, pickles))
     except (BadZipFile, RuntimeError, OSError, EOFError) as problem:  # also raised for encrypted or truncated entries
-        raise ValueError(f"the archive must be a zip file: {cut(str(problem), 200)}") from problem
+        raise ValueError(f"the archive must be an undamaged, unencrypted zip file: {cut(str(problem), 200)}") from problem

@@ -41,17 +41,17 @@ def _levels(scales: np.ndarray) -> tuple[np.ndarray, list[tuple[int, str]], floa
         levels = np.log2(scales)
     finite_levels = levels[is_positive]
     low, high = (math.floor(finite_levels.min()), math.ceil(finite_levels.max())) if finite_levels.size else (0, 0)
-    spacing, gap = max(1, math.ceil((high - low) / 7)), max(1.0, (high - low) / 8)
+    spacing, gap = (max(1, math.ceil((high - low) / parts)) for parts in (7, 8))
     ticks = [(level, power_of_two(level)) for level in range(low, high + 1) if level % spacing == 0]
     levels = np.where(is_positive, levels, np.where(is_above, high + gap, low - gap))
     if is_above.any():
-        high = math.ceil(high + gap)
+        high += gap
         ticks.append((high, "inf"))
     if not (is_positive | is_above).all():
-        low = math.floor(low - gap)
+        low -= gap
         ticks.append((low, "0, nan"))
     margin = max(0.5, 0.06 * (high - low))
-    return np.clip(levels, low, high), ticks, low - margin, high + margin
+    return levels, ticks, low - margin, high + margin
 
 
 def _step_line(heights: np.ndarray) -> str:
