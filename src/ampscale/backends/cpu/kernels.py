@@ -237,7 +237,7 @@ def run_spans(sources, targets, sizes, kind, like, factor, divisor, square, bloc
 @compiled
 def survey(addresses, sizes, itemsize):
     """
-    Return the largest of *sizes*, their sum, and True if each array ends before the next one starts.
+    Find out how much memory contiguous arrays fill, and in which order.
 
     Args:
         addresses: Addresses of contiguous values: int64, shape (n,).
@@ -245,7 +245,8 @@ def survey(addresses, sizes, itemsize):
         itemsize: Bytes per value.
 
     Returns:
-        As described; the largest size is -1 if an array that is not empty has the address 0.
+        The largest of *sizes*, or -1 if an array that is not empty has the address 0; their sum; and True if each array ends
+        before the next one starts.
     """
     largest, total, end, are_in_order = 0, 0, 0, True
     for k in range(sizes.size):
