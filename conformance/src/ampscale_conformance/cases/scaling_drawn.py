@@ -8,16 +8,16 @@ from math import inf, ldexp, nan
 from typing import Any
 
 from ..model.adapter import ImplementationInfo, Unsupported
-from ..model.bits import Bits
+from ..model.bits import Bits, values_of
 from ..model.bits import arrays as flat
 from ..model.case import case
-from ..model.draw import DrawnCase, Pick, numbered, run_draws
+from ..model.draw import DrawnCase, Pick, numbered, run_draws, seeded
 from ..model.floats import encode, lowest_exponent
 from ..model.subject import Subject
 from ..model.supported_rules import supported_rules
 from ..oracle.tensors import PARTS, array
 from .scaling_trees import check_products
-from .trees_drawn import ANY, LARGE, SPECIAL, Tree, draw_number, draw_tree, float_dtypes
+from .trees_drawn import ANY, LARGE, SPECIAL, Tree, draw_number, draw_tree, float_dtypes, views
 
 SCALES = (2.0**10, 1.0, 2.0**-2, 2.0**17, 2.0**24)
 INEXACT_SCALES = (3.0, 1001.5, 2.0**12 + 2.0**-7)
@@ -109,12 +109,25 @@ def _check_all(subject: Subject, method: str) -> None:
     for options in SPECIAL:
         with suppress(Unsupported):
             _check(subject, method, draws=2, memory=False, turns=(1,), **options)
+    if "complex" in subject.info.capabilities:
+        _check_complex_nans(subject, method)
     for scale, dtype in product(SCALES, EDGES):
         factor = scale if method == "unscale" else 1 / scale
         edges = [edge * factor for edge in EDGES[dtype]]
         if subject.info.arrays == "numpy":  # other libraries may flush subnormal numbers to zero
             edges += [ldexp(number * factor, lowest_exponent(dtype)) for number in SUBNORMAL]
         _check_array(subject, method, scale, array(dtype, edges))
+    for scale, dtype in product(INEXACT_SCALES, EDGES) if "division" in subject.info.capabilities else ():
+        pick = seeded(f"{scale} {dtype}")
+        _check_array(subject, method, scale, Bits(dtype, (60,), tuple(draw_number(pick, dtype) for _ in range(60))))
+
+
+def _check_complex_nans(subject: Subject, method: str) -> None:
+    """Check that elements with one NaN part keep a NaN part. The other part depends on how a library multiplies."""
+    leaf = array("complex64", [complex(1.0, nan), complex(nan, 1.0)])
+    result = getattr(subject, method)(subject.create(subject.rule(init_scale=SCALES[0])), [leaf])
+    values = values_of(result[0])
+    subject.expect(all(value != value for value in values), f"{method}: expected elements with a NaN, got {values}")
 
 
 def _check_array(subject: Subject, method: str, scale: float, leaf: Bits) -> None:
@@ -145,10 +158,15 @@ def arguments_and_results_stay(subject: Subject) -> None:
 
 @case("SCALING-layout", 1, "wrong elements: strides are ignored, or a read-only or broadcast array is written", "layout")
 def takes_arrays_of_every_layout(subject: Subject) -> None:
-    """Each layout of `ANY` that the library has is tested by itself."""
-    for layout, method in product(ANY, METHODS):
+    """Test each layout of `ANY` that the library has with each dtype; then arrays without elements, and views that overlap."""
+    for layout, dtype, shape, method in product(ANY, float_dtypes(subject.info), ((21,), (6, 5)), METHODS):
         with suppress(Unsupported):  # the library has no such arrays
-            _check(subject, method, draws=7, layouts=[layout])
+            _check(subject, method, draws=1, turns=(2,), count=1, layouts=[layout], dtype=dtype, shapes=[shape])
+    for method in METHODS:
+        handle, values = subject.create(subject.rule(init_scale=SCALES[0])), array("float32", [1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+        in_place = check_products(subject, handle, method, SCALES[0], [values, array("float32", [])]) is None
+        if not in_place:
+            check_products(subject, handle, method, SCALES[0], *views(subject, values))
 
 
 DRAWN = (scales_drawn_trees, unscales_drawn_trees, arguments_and_results_stay, takes_arrays_of_every_layout)

@@ -72,14 +72,16 @@ def draw_tree(
     layouts: Sequence[str] = ANY[:1],
     shapes: Sequence[tuple[int, ...]] = SHAPES,
     count: int = 0,
+    dtype: str = "",
 ) -> Tree:
     """
     Draw a tree of arrays of one or several dtypes: the basic ones, those that are claimed, and *dtypes*.
 
-    The arrays have these *shapes*, and those of the *layouts* that the library has. *count* is their number; 0 to draw it.
+    The arrays have these *shapes*, and those of the *layouts* that the library has. *count* is their number, and *dtype* the
+    dtype of all; 0 and "" to draw them.
     """
     every = (*float_dtypes(info), *dtypes)
-    palette = pick((("float32",), (pick(every),), (pick(every),), ("float32", "float64"), every))
+    palette = (dtype,) if dtype else pick((("float32",), (pick(every),), (pick(every),), ("float32", "float64"), every))
     known = LAYOUTS.get(info.arrays, ANY[:1]) if "layout" in info.capabilities else ANY[:1]
     if not (available := [layout for layout in layouts if layout in known]):
         raise Unsupported(f"{info.arrays} has no arrays that are {layouts[0]}")
@@ -96,6 +98,12 @@ def draw_tree(
 def float_dtypes(info: ImplementationInfo) -> list[str]:
     """Return the floating-point and complex dtypes that trees may contain."""
     return ["float32", "float64", "float16", *(dtype for dtype, claim in CLAIMS.items() if claim in info.capabilities)]
+
+
+def views(subject: Subject, leaf: Bits) -> tuple[list[Bits], list[Any]]:
+    """Return two views of one new array with one axis: its first half, and every second element; and their elements."""
+    array, parts = _copied(subject.to_arrays(leaf)), (slice(len(leaf.bits) // 2), slice(None, None, 2))
+    return [Bits(leaf.dtype, (len(leaf.bits) // 2,), leaf.bits[part]) for part in parts], [array[part] for part in parts]
 
 
 NESTS: tuple[Callable[[list[Any]], Any], ...] = (
