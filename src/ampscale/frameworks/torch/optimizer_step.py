@@ -7,6 +7,7 @@ Spec: TORCH-unscale, TORCH-sparse, TORCH-float16, TORCH-devices, TORCH-step, TOR
 import inspect
 from collections.abc import Callable
 from functools import reduce
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -23,6 +24,7 @@ from ...core.trees import zip_leaves
 from .validation import check_optimizer
 
 _DTYPES = frozenset([torch.bfloat16, torch.float32, torch.float64])  # dtypes of gradients that one pass can unscale
+_grad = attrgetter("grad")  # `map` with it is faster than a comprehension, and every step reads all gradients
 
 
 class Gradients(NamedTuple):
@@ -36,7 +38,7 @@ class Gradients(NamedTuple):
 def checked_gradients(optimizer: Optimizer, scale: Tensor) -> Gradients:
     """Return the gradients of *optimizer*; raise a TypeError or ValueError if one cannot be divided in place."""
     check_optimizer(optimizer)
-    gradients = [grad for group in optimizer.param_groups for param in group["params"] if (grad := param.grad) is not None]
+    gradients = [grad for group in optimizer.param_groups for grad in map(_grad, group["params"]) if grad is not None]
     if kernels.supports_in_one_pass(gradients, scale, _DTYPES):
         return Gradients(gradients, [], True)
     shards = _checked_shards(gradients) if has_dtensors(gradients) else []
