@@ -203,7 +203,7 @@ def _occasional(record: StepRecord, history: History) -> _Result:
 
 def _unscaled_twice(record: StepRecord, history: History) -> _Result:
     steps = history.changed
-    if record.change is None or record.scale <= LARGEST_COUNT or len(steps) < 2:
+    if record.change is None or history.is_change_constant or record.scale <= LARGEST_COUNT or len(steps) < 2:
         return None
     if not all(_is_close(step.change or 0, 1 / step.scale) for step in steps):
         return None
