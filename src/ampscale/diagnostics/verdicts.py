@@ -126,7 +126,8 @@ class Diagnoser:
 def _forward(record: StepRecord, _history: History) -> _Result:
     if record.loss is None or math.isfinite(record.loss):
         return None
-    message = f"the loss was {record.loss} before scaling: look for the cause in the inputs or in the forward pass"
+    on_rank = "" if record.rank is None else f" on rank {record.rank}"
+    message = f"the loss{on_rank} was {record.loss} before scaling: look for the cause in the inputs or in the forward pass"
     return Verdict.FORWARD, message, {"loss": record.loss}
 
 
