@@ -159,6 +159,7 @@ class Monitor:
             change: As in `StepRecord`.
         """
         run, number = self._run(owner), _number(scale)
+        run.names = self._names_of(owner, len(gradients))
         run.version, run.measured = _version(gradients), {"stale": stale, "modified": modified, "change": change}
         is_due = self._is_due(self._every, run.step) or self._is_due(self._histogram_every, run.step)
         if is_due or (self._on_skip and (run.last_skipped or run.step < run.measured_until)):
@@ -228,7 +229,7 @@ class Monitor:
         """
         run, communicator, tensors = self._run(owner), self._communicator, fields.get("tensors")
         at_fault: dict[str, Any] = {}  # fields of another rank, which replace those of this one in the diagnosis
-        names = self._names_of(owner, len(tensors or ()))
+        names = run.names or self._names_of(owner, len(tensors or ()))
         if communicator is not None:
             fields["rank"] = getattr(communicator, "rank", None)
             own_tensors = tensors if is_local or not communicator.averages else None
@@ -317,6 +318,7 @@ class _Run:
     last_skipped: bool = False
     measured_until: int = 0  # `begin` measures the gradients of steps before this one, while nothing can have changed them
     stalled: bool = False
+    names: list[str] | None = None  # names of the gradients of the current step, which a loop can delete before `end`
     measured: dict[str, Any] = field(default_factory=dict)  # known fields of the `StepRecord` of the current step
     version: int | None = None  # `_version` of the gradients of the current step before unscaling
     is_divided: bool | None = None  # True if unscaled gradients are, or may be, divided again; None before the first change
