@@ -158,7 +158,8 @@ def _no_scale_helps(record: StepRecord, history: History) -> _Result:
     if record.finite_at_one:
         return None
     is_original = record.is_original and not record.modified  # clipping turns an infinity into a NaN
-    if is_original and evidence.get("nans") and not evidence["infinities"] and _is_below_good_scale(record, history):
+    has_infinities = any(_counts(step).get("infinities") for step in history.skipped)
+    if is_original and evidence.get("nans") and not has_infinities and _is_below_good_scale(record, history):
         message = f"the gradients have NaNs and no infinity{where}: a smaller scale does not remove NaNs"
         return Verdict.NO_SCALE_HELPS, message, evidence
     return None
