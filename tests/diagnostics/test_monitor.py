@@ -123,15 +123,12 @@ def test_gradients_are_named_by_their_parameters():
     """A step has the names of all its gradients, also if it is not measured, or `zero_grad` is called before it ends."""
     network = ampscale.Network(lambda params: params[0], [F32([1.0]), F32([1.0, 1.0]), F32([1.0])])
     optimizer, sink = ampscale.optimizers.SGD(network, 0.5), Collecting()
-
-    def set_gradients(*gradients):
-        for parameter, gradient in zip(network.parameters, gradients or [None] * 3, strict=True):
-            parameter.grad = gradient
-
-    set_gradients(None, *INFINITE)
+    for parameter, gradient in zip(network.parameters, [None, *INFINITE], strict=True):
+        parameter.grad = gradient
     monitor = Monitor(zip("abc", network.parameters, strict=True), sinks=[sink])
     observe(monitor, FINITE, optimizer)
-    assert observe(monitor, INFINITE, optimizer, set_gradients).message.startswith("a single overflow at scale 4 in b,")
+    diagnosis = observe(monitor, INFINITE, optimizer, lambda: [setattr(p, "grad", None) for p in network.parameters])
+    assert diagnosis.message.startswith("a single overflow at scale 4 in b,")
     assert [names for _, _, names in sink.rows] == [["b", "c"]] * 2
 
 

@@ -91,11 +91,6 @@ def divide_by_tokens(step, params, _scaler):
         param.grad /= 1000 + 370 * step % 3100
 
 
-def average_over_1024_tokens(_step, params, _scaler):
-    for param in params:
-        param.grad /= 1024
-
-
 def clip_to_scaled_limit(_step, params, scaler):
     torch.nn.utils.clip_grad_value_(params, 0.001 * scaler.get_scale())
 
@@ -116,7 +111,7 @@ def clip_scaled_values(_step, params, _scaler):
         {"gradients": average_over_8_ranks, "init_scale": 8.0},
         {"gradients": divide_by_tokens, "loss_factor": 300.0, "init_scale": 64.0},
         {"gradients": clip_to_scaled_limit, "init_scale": 2.0**12},
-        {"gradients": average_over_1024_tokens, "init_scale": 2.0**9, "growth_interval": 6},
+        {"gradients": lambda _, params, __: params[0].grad.div_(1024), "init_scale": 2.0**9, "growth_interval": 6},
     ],
     ids=[
         "default", "growing", "clipping", "searching", "measured", "scale 1",
