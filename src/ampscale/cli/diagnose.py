@@ -74,8 +74,8 @@ def diagnose(file: Path, scale: float, share: float, as_json: bool) -> None:
         rows = [_measured(gradient) for gradient in read_gradients(file, advance)]
         if not rows:
             raise ValueError(f"{file} must contain an array of floating-point numbers, got none")
-    histograms = [row.histogram for row in rows]
-    suggestion = suggest(histograms, scale, share) if any(histogram.counts for histogram in histograms) else None
+        histograms = [row.histogram for row in rows]
+        suggestion = suggest(histograms, scale, share) if any(histogram.counts for histogram in histograms) else None
     verdict, message = _verdict(rows, scale, share)
     if as_json:
         suggested = None if suggestion is None else suggestion._asdict()

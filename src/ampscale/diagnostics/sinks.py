@@ -34,7 +34,8 @@ class JSONLines:
     """
     Sink that writes a run file: a header line, and a line with a JSON object for each step.
 
-    Each line is written immediately, so that other processes can read the file during the run.
+    Each line is written immediately, so that other processes can read the file during the run. The file does not distinguish the
+    steps of several optimizers: the commands show them as steps of one, with the names of the first.
 
     Args:
         path: Path of the file; an existing file is replaced.

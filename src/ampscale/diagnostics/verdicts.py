@@ -126,7 +126,8 @@ class Diagnoser:
 def _forward(record: StepRecord, _history: History) -> _Result:
     if record.loss is None or math.isfinite(record.loss):
         return None
-    message = f"the loss was {record.loss} before scaling: look for the cause in the inputs or in the forward pass"
+    on_rank = "" if record.rank is None else f" on rank {record.rank}"
+    message = f"the loss{on_rank} was {record.loss} before scaling: look for the cause in the inputs or in the forward pass"
     return Verdict.FORWARD, message, {"loss": record.loss}
 
 
@@ -157,7 +158,8 @@ def _no_scale_helps(record: StepRecord, history: History) -> _Result:
     if record.finite_at_one:
         return None
     is_original = record.is_original and not record.modified  # clipping turns an infinity into a NaN
-    if is_original and evidence.get("nans") and not evidence["infinities"] and _is_below_good_scale(record, history):
+    has_infinities = any(_counts(step).get("infinities") for step in history.skipped)
+    if is_original and evidence.get("nans") and not has_infinities and _is_below_good_scale(record, history):
         message = f"the gradients have NaNs and no infinity{where}: a smaller scale does not remove NaNs"
         return Verdict.NO_SCALE_HELPS, message, evidence
     return None
@@ -203,7 +205,7 @@ def _occasional(record: StepRecord, history: History) -> _Result:
 
 def _unscaled_twice(record: StepRecord, history: History) -> _Result:
     steps = history.changed
-    if record.change is None or record.scale <= LARGEST_COUNT or len(steps) < 2:
+    if record.change is None or history.is_change_constant or record.scale <= LARGEST_COUNT or len(steps) < 2:
         return None
     if not all(_is_close(step.change or 0, 1 / step.scale) for step in steps):
         return None
