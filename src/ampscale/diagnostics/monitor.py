@@ -235,7 +235,7 @@ class Monitor:
             own_tensors = tensors if is_local or not communicator.averages else None
             fields["finite_ranks"], at_fault = self._compare_ranks(own_tensors, fields["loss"], fields["finite"])
         record = StepRecord(run.step, **fields)
-        diagnosis = run.diagnoser.diagnose(replace(record, **at_fault), names)
+        diagnosis = run.diagnoser.diagnose(replace(record, **at_fault) if at_fault else record, names)
         run.step, run.last_skipped, run.measured = run.step + 1, not record.finite, {}
         self.verdicts[diagnosis.verdict] += 1
         for sink in self._sinks:
