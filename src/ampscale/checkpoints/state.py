@@ -68,7 +68,8 @@ def check_reachable(rule: LossScaleRule, state: LossScaleState) -> None:
         raise ValueError(f"the count of overflows must be from 0 to {most_bad_steps}, since {reason}, got {state.bad_steps}")
     follows_finite_step = state.good_steps != rule.initial_good_steps and not rule.block_at_bounds
     if state.bad_steps and follows_finite_step and "finite" in rule.reset_bad_steps_on:
-        expected = f"0 after {state.good_steps} finite steps, since a finite step resets this count"
+        finite_steps = state.good_steps - min(0, initial)  # a negative `initial` delays the growth by as many steps
+        expected = f"0 after {finite_steps} finite steps, since a finite step resets this count"
         raise ValueError(f"the count of overflows must be {expected}, got {state.bad_steps}")
 
 
