@@ -341,5 +341,5 @@ def _is_close(value: float, other: float) -> bool:
 
 
 def _is_round(norm: float | None) -> bool:
-    """Return True if *norm* has one significant decimal digit, like usual limits, up to an error of `NORM_RTOL`."""
+    """Return True if *norm* has one significant decimal digit, as limits for clipping usually have, within `NORM_RTOL`."""
     return norm is not None and norm <= 1000 and _is_close(norm, float(f"{norm:.0e}"))

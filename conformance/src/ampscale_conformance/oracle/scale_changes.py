@@ -65,7 +65,7 @@ def divisor(factor: float) -> float:
 
 
 def _decimals(value: Fraction, digits: int) -> list[Fraction]:
-    """Return the two numbers of *digits* decimal digits next to *value*, which is at least 1, the nearer one first."""
-    step = Fraction(10) ** (len(str(math.floor(value))) - digits)
-    below = value // step * step
-    return sorted([below, below + step], key=lambda decimal: abs(decimal - value))
+    """Return the two numbers of *digits* decimal digits around *value*, the nearer one first. *value* is at least 1."""
+    last_digit = Fraction(10) ** (len(str(math.floor(value))) - digits)  # value of one unit of the last digit
+    below = value // last_digit * last_digit
+    return sorted([below, below + last_digit], key=lambda decimal: abs(decimal - value))

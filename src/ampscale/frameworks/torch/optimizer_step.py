@@ -139,7 +139,7 @@ def update_scale(
 
 
 def to_device(value: Tensor, device: torch.device) -> Tensor:
-    """Return *value* on *device*, copied asynchronously, except to the host, where a read does not wait for the copy."""
+    """Return *value* on *device*. Copies to the host are synchronous, because a read on the host would not wait for the copy."""
     return value.to(device, non_blocking=device.type != "cpu")
 
 
