@@ -250,7 +250,8 @@ def _trace(explanation: Explanation) -> str:
 
 def _document(explanation: Explanation) -> dict[str, Any]:
     """Return an explanation as values that JSON, which has neither NaN nor infinity, can hold."""
-    contradiction, trace = explanation.contradiction, _trace(explanation) if explanation.explains else None
+    contradiction = explanation.contradiction
+    trace = _trace(explanation) if explanation.explains else None
     return {
         "name": explanation.name,
         "explains": explanation.explains,
