@@ -22,8 +22,8 @@ def multiplied(scale: float, factor: float, dtype: str, float64: bool) -> ScaleC
         return ScaleChange(scale, ())
     product = rounded(Fraction(scale) * Fraction(rounded(factor, dtype)), dtype)
     if not float64:
-        exact = math.isinf(product) or product == Fraction(scale) * Fraction(factor)
-        return ScaleChange(product, () if exact else ("MACHINE-arithmetic",))
+        is_rounded = math.isfinite(product) and product != Fraction(scale) * Fraction(factor)
+        return ScaleChange(product, ("MACHINE-arithmetic",) if is_rounded else ())
     float64_product = rounded(rounded(Fraction(scale) * Fraction(factor), "float64"), dtype)
     return ScaleChange(float64_product, () if float64_product == product else ("MACHINE-float64-factor",))
 
