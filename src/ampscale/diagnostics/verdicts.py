@@ -151,9 +151,9 @@ def _no_scale_helps(record: StepRecord, history: History) -> _Result:
     where = _where(record, history)
     evidence = {"scale": record.scale, **_counts(record)}
     if record.scale <= 1:
-        return Verdict.NO_SCALE_HELPS, f"the gradients are not finite at a scale of {record.scale:g}{where}", evidence
+        return Verdict.NO_SCALE_HELPS, f"the gradients{where} are not finite at a scale of {record.scale:g}", evidence
     if record.finite_at_one is False:
-        return Verdict.NO_SCALE_HELPS, f"the gradients are not finite at a scale of 1 either{where}", evidence
+        return Verdict.NO_SCALE_HELPS, f"the gradients{where} are not finite, even at a scale of 1", evidence
     if record.finite_at_one:
         return None
     is_original = record.is_original and not record.modified  # clipping turns an infinity into a NaN

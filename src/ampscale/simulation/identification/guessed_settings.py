@@ -94,7 +94,7 @@ def _intervals(observed: Observed, changes: list[Change], resumed: bool, factor:
 
 
 def _roundest(numbers: range) -> list[int]:
-    """Return the three roundest numbers, which have the fewest decimal digits before trailing zeros, or the fewest one bits."""
+    """Return the three numbers with the fewest decimal digits before trailing zeros, or one bits; of equals, the largest."""
     return sorted(numbers, key=lambda number: (min(len(str(number).rstrip("0")), number.bit_count()), -number))[:3]
 
 
