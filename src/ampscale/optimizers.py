@@ -243,8 +243,8 @@ def Momentum(  # noqa: N802
         decay, factor = (scalar_like(constant, value, value.dtype) for constant in (weight_decay, momentum))
         gradient = gradient + decay * value if weight_decay else gradient
         velocity = factor * moments[0] + gradient if moments else gradient
-        step = gradient + factor * velocity if nesterov else velocity
-        return step, ((velocity,) if moments else ())
+        new_direction = gradient + factor * velocity if nesterov else velocity
+        return new_direction, ((velocity,) if moments else ())
 
     return Optimizer(network, lambda rate: _transformation(rate, direction, moments=1 if momentum else 0), learning_rate)
 

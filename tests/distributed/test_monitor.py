@@ -47,5 +47,5 @@ def test_monitors_name_the_rank_at_fault(ranks):
     assert [verdict for verdict, _ in first] == ["healthy", "occasional", "no scale helps", "only the mean overflowed"]
     assert [[verdict for verdict, _ in rows] for rows in others] == [[verdict for verdict, _ in first]] * 3
     assert " on rank 2, after 1 applied" in first[1][1]
-    assert first[2][1] == "the gradients are not finite at a scale of 0.75 in w on ranks 0, 3"
+    assert first[2][1] == "the gradients in w on ranks 0, 3 are not finite at a scale of 0.75"
     assert first[3][1] == "the gradients of all 4 ranks were finite, and only their mean was not: add them up in float32"

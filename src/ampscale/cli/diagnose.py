@@ -127,10 +127,10 @@ def _document(row: Row) -> dict[str, Any]:
 
 
 def _print(rows: Sequence[Row]) -> None:
-    from .tables import Column, numbers, table, trimmed_console
+    from .tables import Column, number_columns, table, trimmed_console
 
     titles = [Column("array", overflow="fold"), Column("dtype", no_wrap=True), Column("shape", overflow="fold")]
-    counts = numbers("inf", "nan", "zeros", "lost", "sub-\nnormal", "smallest", "largest")
+    counts = number_columns("inf", "nan", "zeros", "lost", "sub-\nnormal", "smallest", "largest")
     with trimmed_console() as console:
         console.print(table([*titles, *counts], map(_cells, rows)))
 

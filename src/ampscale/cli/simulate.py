@@ -136,7 +136,7 @@ def _table(trajectory: Trajectory, every: bool | None, unlimited: bool) -> Itera
 
 
 def _eventful(trajectory: Trajectory) -> np.ndarray:
-    """Return the indices of the steps that overflow or change the scale: int64."""
+    """Return the indices (int64) of the steps that overflow, change the scale, or raise the error of the published scaler."""
     steps = np.flatnonzero(~trajectory.finite | (trajectory.scales[1:] != trajectory.scales[:-1]))
     return steps if trajectory.raised_at is None else np.append(steps, trajectory.raised_at)
 

@@ -155,9 +155,9 @@ def _no_scale_helps(record: StepRecord, history: History) -> _Result:
     where = _where(record, history)
     evidence = {"scale": record.scale, **_counts(record)}
     if record.scale <= 1:
-        return Verdict.NO_SCALE_HELPS, f"the gradients are not finite at a scale of {record.scale:g}{where}", evidence
+        return Verdict.NO_SCALE_HELPS, f"the gradients{where} are not finite at a scale of {record.scale:g}", evidence
     if record.finite_at_one is False:
-        return Verdict.NO_SCALE_HELPS, f"the gradients are not finite at a scale of 1 either{where}", evidence
+        return Verdict.NO_SCALE_HELPS, f"the gradients{where} are not finite, even at a scale of 1", evidence
     if record.finite_at_one:
         return None
     is_original = record.is_original and not record.modified  # clipping turns an infinity into a NaN
@@ -346,5 +346,5 @@ def _is_close(value: float, other: float) -> bool:
 
 
 def _is_round(norm: float | None) -> bool:
-    """Return True if *norm* has one significant decimal digit, like usual limits, up to an error of `NORM_RTOL`."""
+    """Return True if *norm* has one significant decimal digit, as limits for clipping usually have, within `NORM_RTOL`."""
     return norm is not None and norm <= 1000 and _is_close(norm, float(f"{norm:.0e}"))

@@ -38,9 +38,9 @@ class CallTable:
     Permitted calls of a class, as data.
 
     Args:
-        name: Full name of the class, and if it has several tables, the case that this one describes.
-        states: Description of each state; the first one is that of a new object.
-        calls: Names of the methods, with the parameters that matter in parentheses.
+        name: Full name of the class; if the class has several tables, followed by the case that this table describes.
+        states: Description of each state; the first state is that of a new object.
+        calls: Names of the methods. Parameters on which the result depends follow in parentheses.
         entries: Next state or error for pairs of a state and a call. A call without an entry leaves the state unchanged.
     """
 

@@ -70,7 +70,8 @@ def check_keys(state_dict: Any, keys: tuple[str, ...]) -> None:
     """Raise a TypeError or ValueError unless *state_dict* is a mapping with exactly the keys *keys*."""
     if not isinstance(state_dict, Mapping):
         raise TypeError(f"state_dict must be a mapping, got {type(state_dict).__name__}")
-    missing, unknown = [key for key in keys if key not in state_dict], [key for key in state_dict if key not in keys]
+    missing = [key for key in keys if key not in state_dict]
+    unknown = [key for key in state_dict if key not in keys]
     if missing or unknown:
         remedy = "; `ampscale convert` converts the state dict of another class" if missing and "scale" in state_dict else ""
         remedy = "; pass state_dict['scaler']" if "scaler" in state_dict else remedy

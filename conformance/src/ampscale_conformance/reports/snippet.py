@@ -128,7 +128,10 @@ def _ending(last: Call, results: Sequence[Any], message: str) -> str:
     """Return a statement that fails if `got` equals the recorded result or results; "" if the last call raises the error."""
     if _raises(last, message):
         return ""
-    result = list(results) if len(results) > 1 else results[0][-1] if _has_handles(last) else results[0]
+    if len(results) > 1:
+        result: Any = list(results)
+    else:
+        result = results[0][-1] if _has_handles(last) else results[0]
     if last.raised or not _is_value(result):
         return f"raise AssertionError({message!r})"
     if isinstance(result, bool) or (isinstance(result, str) and result != "nan"):

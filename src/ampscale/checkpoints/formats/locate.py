@@ -70,10 +70,12 @@ def _checked(format: Format | AmpscaleFormat, mapping: Mapping[str, Any], locati
     if not mapping:
         expected = f"a state of {format.name} must have the keys {list(format.required)}"
         raise ValueError(f"{expected}, got an empty mapping, which is what a disabled scaler saves")
-    missing, unknown = [key for key in format.required if key not in mapping], _unknown(format, mapping)
+    missing = [key for key in format.required if key not in mapping]
+    unknown = _unknown(format, mapping)
     if missing or unknown:
-        texts = [f"{word} {_shortened(keys)}" for word, keys in (("missing", missing), ("unknown", unknown)) if keys]
-        raise ValueError(f"there is no state of {format.name} {location}: {', '.join(texts)}")
+        faults = [f"missing {_shortened(missing)}"] if missing else []
+        faults += [f"unknown {_shortened(unknown)}"] if unknown else []
+        raise ValueError(f"there is no state of {format.name} {location}: {', '.join(faults)}")
     return mapping
 
 

@@ -31,7 +31,8 @@ class Observer:
         """Report the scaled gradients of *optimizer*, and return what `end` will report: a copy of the scale, and the arrays."""
         scale, arrays = scale.clone(), plain_gradients(optimizer, gradients)
         samples = self._samples.get(optimizer) or self._samples.setdefault(optimizer, _samples_of(optimizer))
-        stale, modified = any(sample.is_stale() for sample in samples), [sample for sample in samples if sample.is_modified()]
+        stale = any(sample.is_stale() for sample in samples)
+        modified = [sample for sample in samples if sample.is_modified()]
         changes = (sample.change() for sample in modified)
         change = next(filter(None, changes), None)  # a gradient that was set to zero (0.0) was not multiplied by a factor
         self._monitor.begin(arrays, scale, optimizer, stale=stale, modified=bool(modified), change=change)
@@ -102,7 +103,7 @@ class _Sample:
         self._measures, self._norm = self._measures or measures, None
 
     def mark_used(self) -> None:
-        """Record the gradient: until an accumulation shows the contrary, it counts as stale."""
+        """Record that the gradient was used. It counts as stale until the next accumulation shows that it was set to zero."""
         gradient = self._param.grad
         self._used = None if gradient is None else (WeakIdRef(gradient), gradient._version)
         self._is_stale = gradient is not None
