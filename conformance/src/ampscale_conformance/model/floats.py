@@ -73,7 +73,7 @@ def lowest_exponent(dtype: str) -> int:
 
 def is_negative(value: Roundable) -> bool:
     """Return True if the sign is negative, as it is for -0.0."""
-    return math.copysign(1.0, value) < 0 if isinstance(value, float) else value < 0
+    return math.copysign(1.0, value) < 0 if isinstance(value, float) else value.numerator < 0
 
 
 def _magnitude(numerator: int, denominator: int, dtype: str) -> int:

@@ -43,6 +43,11 @@ class Loop:
         """Return the current scale."""
         return next(iter(self._machines.values())).point.scale
 
+    @property
+    def is_ambiguous(self) -> bool:
+        """Return True if the variants have different scales."""
+        return any(machine.point.scale != self.scale for machine in self._machines.values())
+
     def observe(self, scale: float) -> None:
         """Drop the variants that contradict an observed scale, unless all do."""
         agreeing = {counts: machine for counts, machine in self._machines.items() if machine.point.scale == scale}
