@@ -75,7 +75,8 @@ def diagnose(file: Path, scale: float, share: float, as_json: bool) -> None:
         if not rows:
             raise ValueError(f"{file} must contain an array of floating-point numbers, got none")
     histograms = [row.histogram for row in rows]
-    suggestion = suggest(histograms, scale, share) if any(histogram.counts for histogram in histograms) else None
+    with usage_errors():  # a share of NaN, which click accepts
+        suggestion = suggest(histograms, scale, share) if any(histogram.counts for histogram in histograms) else None
     verdict, message = _verdict(rows, scale, share)
     if as_json:
         suggested = None if suggestion is None else suggestion._asdict()

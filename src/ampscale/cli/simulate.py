@@ -104,7 +104,7 @@ def simulate(
         raise click.UsageError("--ranks cannot be combined with --every, --events or --all")
     if as_json and (every is not None or unlimited):
         raise click.UsageError("--json prints every step and cannot be combined with --every, --events or --all")
-    name, constants = read_rule(rule or "torch", parse_settings(settings))
+    name, constants = read_rule("torch" if rule is None else rule, parse_settings(settings))
     if rank_settings is not None:
         run_ranks(name, constants, rank_settings, picture, as_json=as_json)
         return
