@@ -23,8 +23,12 @@ check_normal_scale = partial(
 )
 _CHECKS: dict[str, Callable[..., None]] = {  # checks of the arguments of a `GradScaler`, by field of the rule
     "init_scale": check_normal_scale,
-    "growth_factor": partial(check_number, expected="a finite number above 1", low=1, above=True),
-    "backoff_factor": partial(check_number, expected="a number above 0 and below 1", low=0, high=nextafter(1, 0), above=True),
+    "growth_factor": partial(
+        check_number, expected="a number above 1 that float32 can hold", low=1, high=FLOATS["float32"].largest, above=True
+    ),
+    "backoff_factor": partial(
+        check_number, expected="a number below 1 and at least the smallest normal float32", low=FLOOR, high=nextafter(1, 0)
+    ),
     "growth_interval": check_count,
     "hysteresis": check_count,
 }
@@ -46,6 +50,8 @@ def number_of(value: Any, name: str) -> float:
     if isinstance(value, list | tuple) and len(value) == 1:
         value = value[0]
     check_scale_host(value, name)
+    if getattr(value, "is_meta", False):
+        raise ValueError(f"{name} must have a value, got a tensor on the device meta")
     return float(value.reshape(())) if hasattr(value, "reshape") else float(value)
 
 
