@@ -85,7 +85,7 @@ class Monitor:
                 check_count(value, name)
         if not (callable(on_stall) or on_stall in ON_STALL):
             raise ValueError(f"on_stall must be one of {list(ON_STALL)} or a function, got {excerpt(on_stall)}")
-        check_type(limits or Limits(), "limits", Limits)
+        check_type(Limits() if limits is None else limits, "limits", Limits)
         check_sinks(sinks)
         if communicator is not None:
             check_methods(communicator, "communicator", "exchange")

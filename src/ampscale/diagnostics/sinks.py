@@ -6,6 +6,7 @@ created, so that this module imports neither package.
 """
 
 import logging
+from os import fspath
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -48,8 +49,8 @@ class JSONLines:
     """
 
     def __init__(self, path: str | Path, rule: LossScaleRule | None = None) -> None:
-        check_type(rule or LossScaleRule(), "rule", LossScaleRule)
-        self._file, self._rule, self._has_header = open(path, "w", encoding="utf-8", buffering=1), rule, False  # noqa: SIM115
+        check_type(LossScaleRule() if rule is None else rule, "rule", LossScaleRule)
+        self._file, self._rule, self._has_header = open(fspath(path), "w", encoding="utf-8", buffering=1), rule, False  # noqa: SIM115
 
     def write(self, record: StepRecord, diagnosis: Diagnosis, names: list[str] | None) -> None:
         """Write a line."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from ..core.validation import check_type
 from .history import REPEATS, History, Limits, has_headroom
 from .records import StepRecord
 from .window import HEADROOM, LARGEST_EXPONENT, NORM_RTOL, lost_shares
@@ -101,7 +102,8 @@ class Diagnoser:
     """
 
     def __init__(self, limits: Limits | None = None) -> None:
-        limits = limits or Limits()
+        limits = Limits() if limits is None else limits
+        check_type(limits, "limits", Limits)
         self._history = History(limits, deque(maxlen=limits.stall_window))
 
     def diagnose(self, record: StepRecord, names: Sequence[str] | None = None) -> Diagnosis:
@@ -112,6 +114,7 @@ class Diagnoser:
             record: Numbers of the step.
             names: Names of the gradients in `record.tensors`, for messages; by default they are numbered.
         """
+        check_type(record, "record", StepRecord)
         history = self._history
         history.names = names
         history.add(record)
