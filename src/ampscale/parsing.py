@@ -68,7 +68,7 @@ def json_text(value: object, indent: int | None = None) -> str:
     """
     try:
         return json.dumps(value, indent=indent, allow_nan=False, default=lambda array: array.tolist())
-    except (AttributeError, TypeError, RecursionError) as error:
+    except (AttributeError, TypeError, RuntimeError) as error:  # a RecursionError, or an error of torch for a sparse tensor
         raise ValueError(f"the value must be representable in JSON: {error}") from None
 
 

@@ -46,7 +46,10 @@ def arrays_of(rule: LossScaleRule, state: LossScaleState) -> LossScaleState:
 def numbers_of(state: LossScaleState) -> LossScaleState:
     """Convert *state* to Python numbers."""
     values: tuple[Any, ...] = state
-    return LossScaleState(*(value.item() if hasattr(value, "item") else value for value in values))
+    try:
+        return LossScaleState(*(value.item() if hasattr(value, "item") else value for value in values))
+    except RuntimeError as error:  # of torch, for a tensor on the device meta
+        raise ValueError(f"each member of the state must have a value: {error}") from None
 
 
 def check_reachable(rule: LossScaleRule, state: LossScaleState) -> None:

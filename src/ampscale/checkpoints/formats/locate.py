@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
+from ...core.validation import check_type
 from ...parsing import DEEPEST, LONGEST_PATH, check_length, cut, excerpt
 from .ampscale import AmpscaleFormat
 from .format import Format
@@ -21,6 +22,7 @@ def find(format: Format | AmpscaleFormat, mapping: Mapping[str, Any], at: str | 
     if not isinstance(mapping, Mapping):
         raise TypeError(f"mapping must be a mapping, got {type(mapping).__name__}")
     if at is not None:
+        check_type(at, "at", str)
         check_length(at, LONGEST_PATH, "a path")
         inner = _value_at(mapping, at)
         if not isinstance(inner, Mapping):
