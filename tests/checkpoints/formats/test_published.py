@@ -136,7 +136,7 @@ def test_rule_replaces_missing_constants():
     assert numbers(checkpoint) == (2.0**32, 3, 2)
     sharded = presets.torch_sharded_cpu()
     assert checkpoints.load("torch", REAL["torch"][0], sharded).rule == sharded
-    with pytest.raises(ValueError, match="growth_interval is 2000 there and 7 in the rule"):
+    with pytest.raises(ValueError, match="growth_interval is 7 in the rule, but 2000 in the mapping or settings"):
         checkpoints.load("torch", REAL["torch"][0], presets.torch(growth_interval=7))
     with pytest.raises(TypeError, match="rule must be a LossScaleRule or None, got str"):
         checkpoints.load("torch", REAL["torch"][0], "torch")
