@@ -59,12 +59,14 @@ def draw_arithmetic(
     tree = draw_tree(pick, info, **options)
     complexes = [array for array in tree.arrays if array and array.dtype in PARTS]  # their quotients may be rounded twice
     inexact = "division" in info.capabilities and not (method == "unscale" and complexes)
-    float64_scales = FLOAT64_SCALES if supported_rules(info.preset).make().dtype == "float64" else ()
-    available = (SCALES, INEXACT_SCALES + float64_scales if inexact else SCALES)
-    scales = [pick(pick(available)) for _ in range(2)]
+    scales = [pick(pick((SCALES, _inexact_scales(info) if inexact else SCALES))) for _ in range(2)]
     trees = [tree.filled(pick, _draw_pattern) for _ in range(pick(turns))]
     inputs = {"method": method, "scale": scales[0], "tree": trees[0]} if len(trees) == 1 else {}
     return DrawnCase("scaling", partial(_run, method=method, scales=scales, tree=tree, trees=trees, memory=memory), inputs)
+
+
+def _inexact_scales(info: ImplementationInfo) -> tuple[float, ...]:
+    return INEXACT_SCALES + (FLOAT64_SCALES if supported_rules(info.preset).make().dtype == "float64" else ())
 
 
 def _draw_pattern(pick: Pick, dtype: str) -> int:
@@ -127,7 +129,7 @@ def _check_all(subject: Subject, method: str) -> None:
         if part != dtype:  # libraries multiply infinities and negative numbers of which only the sign remains in different ways
             edges = [complex(1.5, -edge) if edge < 0 else complex(edge, 1.5) for edge in edges if isfinite(rounded(edge, part))]
         _check_array(subject, method, scale, array(dtype, edges))
-    for scale, dtype in product(INEXACT_SCALES, EDGES) if "division" in subject.info.capabilities else ():
+    for scale, dtype in product(_inexact_scales(subject.info), EDGES) if "division" in subject.info.capabilities else ():
         pick, top = seeded(f"{scale} {dtype}"), max(filter(isfinite, EDGES[dtype]))
         patterns = [draw_number(pick, dtype) for _ in range(45)]
         largest = encode(top * scale if method == "unscale" else top / scale, dtype)
