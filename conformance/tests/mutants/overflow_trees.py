@@ -165,6 +165,12 @@ class TreatsNoneAsAnOverflow(Plain):
         return all(leaf is not None for _, leaf in leaves(tree)) and super().all_finite(tree)
 
 
+@breaks("OVERFLOW-all-finite", "planted: a tree of nothing but None counts as a step without a backward pass")
+class TreatsNothingButNoneAsAnOverflow(Plain):
+    def all_finite(self, tree):
+        return (bool(_arrays(tree)) or not leaves(tree)) and super().all_finite(tree)
+
+
 @breaks("OVERFLOW-none", "not observed: return instead of continue for a missing gradient")
 class StopsAtNone(Plain):
     def all_finite(self, tree):

@@ -101,7 +101,7 @@ def _run_walk(subject: Subject, rules: Sequence[dict[str, Any]], turns: Sequence
     """Run the turns in order, with *tensors* also scaling and unscaling, and compare the latest scalers' scales after each."""
     runs, saved = list[LockstepRun](), list[tuple[LockstepRun, Any]]()
     given, expected = ([subject.rule(**settings) for settings in rules] for _ in range(2))  # *given* must not change
-    for kind, number, finite in [("new", 0, "+"), *turns]:
+    for kind, number, finite in [("new", 0, "+"), *turns, ("step", 1, "")]:
         run = runs[number % len(runs)] if runs and kind != "new" else LockstepRun(subject, given[number % 2])
         if kind in ("copy", "save"):
             saved.append((run.with_handle(run.handle), subject.call("save", run.handle)))
@@ -117,10 +117,9 @@ def _run_walk(subject: Subject, rules: Sequence[dict[str, Any]], turns: Sequence
         if kind == "all_finite":
             subject.all_finite([*TREE, array("float32", 1.0) if number % 2 else OVERFLOW])
         runs = [run, *(other for other in runs if other is not run)][:MOST]
-        if not LOWEST < run.oracle.scale < HIGHEST:
-            continue
-        run.advance(finite)
-        for other in runs:
+        if LOWEST < run.oracle.scale < HIGHEST:
+            run.advance(finite)
+        for other in runs if number else ():  # in the other turns, no scale is read between the steps of several scalers
             other.compare()
     subject.expect(given == expected, f"expected the rules {expected} to be unchanged, got {given}")
 
@@ -165,9 +164,12 @@ def saves_and_loads_in_turns(subject: Subject) -> None:
         run = LockstepRun(subject, subject.rule(growth_interval=LONG)).advance("-" + "+" * (LONG - 3))
         for continued in (run.loaded(subject.call("save", run.handle)), run):
             continued.follow("+++++")
-    with suppress(Unsupported):
-        run = LockstepRun(subject, supported_rule(subject, "", init_scale=2.0**127, growth_interval=1)).advance("+")
-        run.loaded(subject.call("save", run.handle)).compare()
+    unit = 2.0 ** (-43 if subject.supported.make().dtype == "float64" else -14)  # 8 digits, or 16 of a float64, are too few
+    starts = [(2.0**127, "++"), (1000 + unit, "")] if "rounding" in subject.info.capabilities else [(2.0**127, "++")]
+    for start, finite in starts:
+        with suppress(Unsupported):
+            run = LockstepRun(subject, supported_rule(subject, "", init_scale=start, growth_interval=1)).advance(finite)
+            run.loaded(subject.call("save", run.handle)).compare()
     for name, finite, constants in OTHER_CONSTANTS:
         if name in subject.supported.parameters:
             with suppress(Unsupported):

@@ -35,9 +35,9 @@ def _draw_finite(pick: Pick, dtype: str) -> int:
 
 
 def _non_finite(dtype: str) -> tuple[int, ...]:
-    """Return the patterns of a quiet NaN, infinity and a signalling NaN, without a sign."""
-    infinity = _infinity(dtype)
-    return infinity | 1 << FORMATS[PARTS.get(dtype, dtype)][1] - 1, infinity, infinity | 1
+    """Return the patterns of a quiet NaN, infinity, a signalling NaN, and the NaN of which all bits are set, without a sign."""
+    infinity, fraction_bits = _infinity(dtype), FORMATS[PARTS.get(dtype, dtype)][1]
+    return infinity | 1 << fraction_bits - 1, infinity, infinity | 1, infinity | (1 << fraction_bits) - 1
 
 
 def _non_finite_elements(dtype: str) -> list[int]:
@@ -96,7 +96,7 @@ def checks_drawn_trees(subject: Subject) -> None:
     run_unrecorded(subject, _check_places)
     with suppress(Unsupported):
         run_draws(subject, partial(draw_check, count=530), numbered("many", 3))
-    run_draws(subject, draw_check, numbered("check", 90))
+    run_draws(subject, draw_check, numbered("check", 70))
     if "layout" in subject.info.capabilities:
         values, arrays = views(subject, Bits("float32", (6,), (1, 1, 1, 1, _infinity("float32"), 1)))
         flags = [subject.flag(subject.call("all_finite", tree), "all_finite") for tree in (arrays[:1], arrays)]
@@ -117,9 +117,12 @@ def _check_places(subject: Subject) -> None:
         last = prod(large) - 1
         block = last // 1024 * 1024
         values += [("float32", large, index, _infinity("float32")) for index in (0, last // 2, max(block - 1, 0), block, last)]
-    for nest, bad in product(NESTS, range(5)):
+    for nest, bad, missing in product(NESTS, range(5), (False, True) if "none" in subject.info.capabilities else (False,)):
         children = [Bits("float32", (1,), (_infinity("float32") if index == bad else 1,)) for index in range(5)]
-        subject.expect(not subject.all_finite(nest(children)), f"all_finite: expected False for {nest(children)}, got True")
+        tree = nest([*children[: bad - 1], None, *children[bad - 1 :]] if missing else children)
+        subject.expect(not subject.all_finite(tree), f"all_finite: expected False for {tree}, got True")
+    if {"none", "empty"} <= {*subject.info.capabilities}:
+        subject.expect(subject.all_finite({"a": [None]}), "all_finite: expected True for a tree without arrays, got False")
     beside = [Bits("bool", (1,), (1,))] if "integers" in subject.info.capabilities else []
     for dtype, shape, index, pattern in values:
         elements = [1] * prod(shape)

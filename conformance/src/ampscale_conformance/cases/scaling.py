@@ -71,15 +71,17 @@ def unscales_in_named_tuples(subject: Subject) -> None:
     argument, handle = subject.to_arrays(tree), subject.create(subject.rule(init_scale=SCALE))
     result = subject.call("unscale", handle, argument)
     actual = argument if result is None else result
-    subject.expect(type(actual) is Layer, f"unscale: expected a Layer, which is a NamedTuple, got a {type(actual).__name__}")
     expected = map_tree(lambda leaf: tensors.unscale(leaf, SCALE), tree)
     subject.expect_same(subject.to_bits(actual, "unscale"), expected, f"unscale at {SCALE!r}")
+    kinds = [type(node).__name__ for node in (actual, actual[0])]
+    subject.expect(kinds == ["Layer", "Layer"], f"unscale: expected a Layer, which is a NamedTuple, in another one, got {kinds}")
     one, bad = float32(1.0), float32(inf)
     members = ((one, one, one), (bad, one, one), (one, bad, one), (one, one, bad))
-    flags = [subject.all_finite([Layer(Layer(*inner), bias)]) for *inner, bias in members]
-    subject.expect(
-        flags == [True, False, False, False], f"all_finite of a Layer: expected True, and False if infinite, got {flags}"
-    )
+    for nest in (lambda layer: [layer], lambda layer: {"w": layer}):
+        flags = [subject.all_finite(nest(Layer(Layer(*inner), bias))) for *inner, bias in members]
+        subject.expect(
+            flags == [True, False, False, False], f"all_finite of a Layer: expected True, and False if infinite, got {flags}"
+        )
 
 
 CASES = (

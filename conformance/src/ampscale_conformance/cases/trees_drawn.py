@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from math import prod
+from operator import is_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,14 +56,16 @@ class Tree(NamedTuple):
         """
         Convert a tree of `Bits` to arrays with the drawn layouts.
 
-        Write into the *reused* arrays if they are writable. With *shared*, equal arrays are one object.
+        Write into the *reused* arrays if they are writable; if all are, return the *reused* tree. With *shared*, equal arrays are
+        one object.
         """
         layouts = iter([array.layout for array in self.arrays if array is not None])
         old_arrays = iter(flat(reused))
         new_array: Callable[[Bits, str], Any] = partial(_created, subject)
         if shared:
             new_array = cache(new_array)
-        return map_tree(lambda leaf: _renewed(new_array(leaf, next(layouts)), next(old_arrays, None)), tree)
+        created = map_tree(lambda leaf: overwritten(next(old_arrays, None), new_array(leaf, next(layouts))), tree)
+        return reused if reused is not None and all(map(is_, flat(created), flat(reused))) else created
 
 
 def draw_tree(
@@ -112,7 +115,11 @@ NESTS: tuple[Callable[[list[Any]], Any], ...] = (
     lambda arrays: {f"p{index}": array for index, array in enumerate(arrays)},
     tuple,
     lambda arrays: {"w": arrays[0], "inner": {"w": arrays[1], "rest": arrays[2:]}} if arrays[1:] else {"w": arrays[0]},
-    lambda arrays: [[], arrays[0], {"a": tuple(arrays[1:3]), "b": {"a": ([*arrays[3:]],)}}] if arrays[3:] else [tuple(arrays)],
+    # Every container in every other one, and empty ones.
+    lambda arrays: [
+        *([], (), {}, (arrays[0],)),
+        {"a": (tuple(arrays[1:2]), arrays[2:3]), "b": [[{"a": ({"c": arrays[3:]},)}]]},
+    ],
 )
 
 
@@ -210,7 +217,7 @@ _MAKERS: dict[str, Callable[[Any, Bits, Any], Any]] = {
 }
 
 
-def _renewed(new: Any, old: Any) -> Any:
+def overwritten(old: Any, new: Any) -> Any:
     """Write *new* into *old* and return *old*, if the library and layout of *old* permit it; otherwise return *new*."""
     try:
         old[...] = new
