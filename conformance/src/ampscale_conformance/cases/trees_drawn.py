@@ -116,10 +116,7 @@ NESTS: tuple[Callable[[list[Any]], Any], ...] = (
     tuple,
     lambda arrays: {"w": arrays[0], "inner": {"w": arrays[1], "rest": arrays[2:]}} if arrays[1:] else {"w": arrays[0]},
     # Every container in every other one, and empty ones.
-    lambda arrays: [
-        *([], (), {}, (arrays[0],)),
-        {"a": (tuple(arrays[1:2]), arrays[2:3]), "b": [[{"a": ({"c": arrays[3:]},)}]]},
-    ],
+    lambda arrays: [[], (), {}, (arrays[0],), {"a": (tuple(arrays[1:2]), arrays[2:3]), "b": [[{"a": ({"c": arrays[3:]},)}]]}],
 )
 
 
