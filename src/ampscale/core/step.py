@@ -203,7 +203,7 @@ def train_step(
     scaled = pullback(seed_like(loss, scale))
     check_scalable(scaled, "gradients")
     measured = kernels.measure(scaled) if measure else None  # first, because a communicator may write the mean in place
-    communicator.check_same(rule=rule, max_norm=max_norm if max_norm is None else float(max_norm))
+    communicator.check_same(rule=rule, max_norm=max_norm)
     gradients, finite = kernels.unscale_and_check(communicator.mean(scaled), scale, dtype="float32")
     xp = array_api_compat.array_namespace(scale)
     if not leaves(gradients):  # then *finite* is an array of the configured backend, not of the library of the state
