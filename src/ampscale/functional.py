@@ -381,7 +381,7 @@ def train_step(
         check_number(max_norm, "max_norm", "a positive, finite number", 0, above=True)
     return step.train_step(
         network, optimizer, rule, state, *inputs,
-        max_norm=max_norm and float(max_norm), communicator=communicator, kernels=get_backend(state.params), measure=measure,
+        max_norm=max_norm, communicator=communicator, kernels=get_backend(state.params), measure=measure,
     )  # fmt: skip
 
 

@@ -26,8 +26,9 @@ def test_the_ranks_with_the_rarer_value_are_named_first(settings, message):
 
 
 def test_equal_constants_of_different_types_have_equal_texts():
-    rules = (ampscale.LossScaleRule(init_scale=scale, max_scale=scale) for scale in (8, 8.0, np.float64(8)))
-    assert [setting_texts({"rule": rule})["rule.max_scale"] for rule in rules] == 3 * ["8.0"]
+    numbers = (8, 8.0, np.float64(8))
+    texts = [setting_texts({"rule": ampscale.LossScaleRule(8.0, max_scale=x), "max_norm": x}) for x in numbers]
+    assert [(text["rule.max_scale"], text["max_norm"]) for text in texts] == 3 * [("8.0", "8.0")]
 
 
 ARRAY = np.ones(1, np.float32)

@@ -45,16 +45,19 @@ def setting_texts(settings: Settings) -> dict[str, str | list[str]]:
     texts: dict[str, str | list[str]] = {}
     for name, value in settings.items():
         if is_dataclass(value):
-            texts.update({f"{name}.{field.name}": _member_text(value, field) for field in fields(value)})
+            texts.update({f"{name}.{field.name}": _text(getattr(value, field.name), _is_float(field)) for field in fields(value)})
         else:
-            texts[name] = list(map(str, value)) if isinstance(value, list) else repr(value)
+            texts[name] = list(map(str, value)) if isinstance(value, list) else _text(value, name == "max_norm")
     return texts
 
 
-def _member_text(value: Any, field: Field[Any]) -> str:
-    """Return the `repr` of a member of a dataclass; a float has the same text if it was given as an int or a NumPy scalar."""
-    member, is_float = getattr(value, field.name), float in getattr(field.type, "__args__", (field.type,))
-    return repr(float(member) if is_float and member is not None else member)
+def _text(value: Any, is_float: bool) -> str:
+    """Return the `repr` of *value*. If *is_float* is True, an equal int or NumPy scalar has the same text as a float."""
+    return repr(float(value) if is_float and value is not None else value)
+
+
+def _is_float(field: Field[Any]) -> bool:
+    return float in getattr(field.type, "__args__", (field.type,))
 
 
 def to_text(settings: Settings) -> str:
