@@ -85,6 +85,7 @@ def test_settings_and_states_that_differ_on_one_rank_are_an_error_on_all(ranks, 
     [
         ("replicated", "skips mean", "call differs: agree on rank 2; mean on ranks 0, 1, 3"),
         ("replicated", "skips agree", "call differs: mean on rank 2; agree on ranks 0, 1, 3"),
+        ("replicated", "exchanges", "call differs: exchange on rank 2; mean on ranks 0, 1, 3"),
         ("replicated", "agrees twice", "call differs: agree on rank 2; mean on ranks 0, 1, 3"),
         ("sharded", "skips agree", "good_steps differs: 2.0 on rank 2; 1.0 on ranks 0, 1, 3"),
         ("sharded", "agrees twice", "good_steps differs: 1.0 on rank 2; 2.0 on ranks 0, 1, 3"),
