@@ -237,17 +237,18 @@ def test_invalid_constants_raise():
     """Other types raise a TypeError, numbers out of range a ValueError, and both name the argument."""
     optimizers, nan = (SGD, Momentum, AdamW), math.nan
     rows = [
-        *[(create, "learning_rate", bad, ValueError) for create in optimizers for bad in (-1.0, nan, math.inf, [])],
+        *[(create, "learning_rate", bad, ValueError) for create in optimizers for bad in (-1.0, nan, math.inf, [], 1e39)],
         *[(SGD, "learning_rate", bad, TypeError) for bad in (None, "0.1", True, [0.1, "0.2"], np.ones(()))],
         *[(create, "weight_decay", bad, ValueError) for create in optimizers for bad in (-1.0, nan)],
         *[(Momentum, "momentum", bad, ValueError) for bad in (1.0, -0.1, nan)],
         *[(AdamW, beta, bad, ValueError) for beta in ("beta1", "beta2") for bad in (1.0, -0.1, nan)],
-        *[(AdamW, "epsilon", bad, ValueError) for bad in (0.0, -1.0, nan)],
+        *[(AdamW, "epsilon", bad, ValueError) for bad in (0.0, -1.0, nan, 1e-50)],
         *[(AdamW, name, "0.1", TypeError) for name in ("beta1", "beta2", "epsilon", "weight_decay")],
         (Momentum, "nesterov", 1, TypeError),
     ]
+    schedules = [("schedule", partial(SGD, network([1.0]), lambda _: None), TypeError, "^the result of learning_rate must")]
     cases = [(row[:3], partial(row[0], network([1.0]), **{row[1]: row[2]}), row[3], f"^{row[1]} must ") for row in rows]
-    assert unexpected(cases) == []
+    assert unexpected([*cases, *schedules]) == []
 
 
 @ALL
@@ -258,7 +259,11 @@ def test_invalid_arrays_raise(create):
     shapes = [(shape, partial(optimizer, [np.ones(shape, np.float32)]), ValueError, "shape") for shape in ((3, 2), (1,), ())]
     number = ("number", partial(optimizer, [1.0]), TypeError, r"^gradients\[0\] must be an array, got 1.0 of type float$")
     complex_one = ("complex", partial(create, Network(sum, [np.ones(1, "c8")])), TypeError, "complex64")
-    assert unexpected([*shapes, number, complex_one]) == []
+    dtypes = [(dtype, partial(optimizer, [np.ones(2, dtype)]), TypeError, "must have one of") for dtype in ("c8", "i4")]
+    flag = ("flag", partial(optimizer.apply, [np.ones(2, np.float32)], "x"), TypeError, "^finite must be a bool")
+    states = [(bad, partial(setattr, optimizer, "state", bad), TypeError, "^state must be") for bad in (None, "x")]
+    value = ("value", partial(setattr, model.parameters[0], "value", np.ones(3)), ValueError, "^value must have shape")
+    assert unexpected([*shapes, number, complex_one, *dtypes, flag, *states, value]) == []
     assert model.params[0].tolist() == [1, 2]
 
 

@@ -8,12 +8,14 @@ import time
 import zipfile
 from contextlib import suppress
 from functools import partial
+from types import SimpleNamespace
 
 import click
 import numpy as np
 import pytest
 from errors import unexpected
 from frameworks.networks import Recorder, array, linear
+from numpy.lib.stride_tricks import as_strided
 
 import ampscale
 from ampscale import GradScaler, LossScaleRule, Network, TrainOneStepWithLossScaleCell, optimizers, use_backend
@@ -21,8 +23,9 @@ from ampscale.backends import choice
 from ampscale.checkpoints import load, read_file, write_file
 from ampscale.cli.rule_arguments import number, read_rule
 from ampscale.core.validation import check_number
+from ampscale.diagnostics import JSONLines, Monitor
 from ampscale.parsing import DEEPEST, LONGEST_JSON, LONGEST_NUMBER, MOST_STEPS, excerpt, json_text, parse_json, parse_toml
-from ampscale.simulation import from_csv, from_string, identify, simulate
+from ampscale.simulation import compare, from_csv, from_string, identify, simulate
 from ampscale.simulation.recordings.logs import read_log
 
 torch = pytest.importorskip("torch", reason="needs torch")
@@ -39,6 +42,14 @@ STEPS = {  # logs in which the number of the last step is to be inserted
     "lightning": "epoch,step,scale\n0,0,8\n0,{},8\n",
     "step_pattern": "step 1\nstep {}\n",
 }
+
+
+def train(gradients=(), **members):
+    """Run a training step of a state with other *members*, in which the network returns *gradients*."""
+    network = Network(len, [array([1.0])], lambda params: (array(8), lambda _: gradients or params))
+    optimizer = optimizers.SGD(network)
+    state = ampscale.init_train_state(network.params, optimizer, RULE)._replace(**members)
+    return ampscale.train_step(network, optimizer, RULE, state)
 
 
 def brackets(count):
@@ -72,6 +83,7 @@ def bomb(compression=zipfile.ZIP_DEFLATED):
 
 
 CELL = TrainOneStepWithLossScaleCell(linear(), Recorder(), array(8))
+RULE, ONES, TWOS = LossScaleRule(), array([1.0, 1.0]), array([2.0, 2.0])
 ENTRIES = ampscale.torch.GradScaler("cpu").state_dict()
 OWN = {"format": "ampscale.scaler", "version": 1, "rule": {}, "state": {}}
 LARGE_SIZES = {"dtype": "F32", "shape": [10**1000] * 3000, "data_offsets": [0, 4]}
@@ -139,6 +151,24 @@ REJECTED = {  # a lambda makes a large value only when the test runs
     "rule": (partial(simulate, LONG, from_string(".")), "rule must be"),
     "candidates": (partial(identify, [], LONG), "candidates must be"),
     "version": (partial(load, "ampscale", OWN | {"version": LONG}), "version"),
+    "scale": (partial(ampscale.scale, torch.ones(1), torch.ones(1).to_sparse()), "scale must be a dense tensor, got a sparse"),
+    "layout": (partial(ampscale.all_finite, torch.ones(2).to_mkldnn()), "strided or torch.sparse_coo, got torch._mkldnn"),
+    "objects": (partial(ampscale.scale, [np.ones(1, object)], 2.0), r"tree\[0\] must be one of float16, .*, got object"),
+    "library": (partial(RULE.update, RULE.init(array(8)), torch.tensor(True)), "finite from torch"),
+    "scaler": (partial(train, scaler=RULE.init(torch.ones(1))), "scaler.* from torch"),
+    "moments": (partial(train, optimizer=optimizers.Momentum(linear()).state), "moments must have 0 trees, got 1"),
+    "integers": (partial(train, [np.int32([1])]), r"gradients\[0\] must be floating-point or complex, got int32"),
+    "one result": (partial(ampscale.unscale_and_check, [ONES, TWOS], 2.0, out=[ONES, ONES]), "receives another result"),
+    "expanded": (partial(ampscale.unscale_and_check, TWOS, 2.0, out=as_strided(ONES, (2,), (0,))), "out must have memory"),
+    "skip": (partial(CELL.apply_gradients, ONES, 0), "skip must be a bool"),
+    "iterator": (partial(GradScaler().unscale_, SimpleNamespace(parameters=iter([]))), "a list of parameters"),
+    "key": (partial(write_file, "rule.json", {"a": {1: 2}}), "each key must be a str, got 1"),
+    "sparse": (partial(write_file, "rule.json", {"a": torch.ones(1).to_sparse()}), "representable in JSON"),
+    "path": (partial(load, "torch", ENTRIES, at=["a"]), "at must be a str"),
+    "descriptor": (partial(from_csv, 1), "not int"),
+    "rules": (partial(compare, "torch", from_string(".")), "rules must be a mapping"),
+    "limits": (partial(Monitor, limits={}), "limits must be a Limits"),
+    "empty rule": (partial(JSONLines, "/dev/null", {}), "rule must be a LossScaleRule"),
     **{
         f"{name}, {text[:9]}": (partial(read_log, STEPS[name].format(text)), "at most|from 0 to")
         for name in ("paddle", "lightning")

@@ -71,7 +71,7 @@ def check_before_opening(path: str | os.PathLike[str], limit: int | None = None)
         OSError: The file does not exist.
         ValueError: The file is a device, or a regular file of more than *limit* bytes.
     """
-    status = os.stat(path)
+    status = os.stat(os.fspath(path))  # reject an int, which would be a file descriptor
     if stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode):
         raise ValueError(f"{path} must be a file or a pipe, got a device")
     if limit is not None and stat.S_ISREG(status.st_mode) and status.st_size > limit:

@@ -375,7 +375,7 @@ def train_step(
     check_methods(optimizer, "optimizer", "init", "update")
     check_methods(communicator, "communicator", "mean", "agree", "check_same")
     check_type(rule, "rule", LossScaleRule)
-    check_type(state, "state", TrainState)
+    step.check_train_state(state)
     check_bool(measure, "measure")
     if max_norm is not None:
         check_number(max_norm, "max_norm", "a positive, finite number", 0, above=True)

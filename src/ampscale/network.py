@@ -11,7 +11,7 @@ from typing import Any
 from .backends import get_backend
 from .core.trees import leaves, unflatten, zip_leaves
 from .core.typing import Array, Tree
-from .core.validation import check_loss
+from .core.validation import check_alike, check_loss
 from .parsing import excerpt
 
 Pullback = Callable[[Array], Tree]
@@ -39,12 +39,13 @@ class Parameter:
 
     @property
     def value(self) -> Array:
-        """Return the current value, a floating-point array of any shape."""
+        """Return the current value. It can be set to an array of the same shape and dtype."""
         return leaves(self._network.params)[self._index]
 
     @value.setter
     def value(self, value: Array) -> None:
         values = leaves(self._network.params)
+        check_alike(value, values[self._index], "value")
         values[self._index] = value
         self._network.params = unflatten(self._network.params, values)
 

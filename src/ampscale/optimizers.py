@@ -15,15 +15,13 @@ import array_api_compat
 
 from .backends import network_of
 from .core.dtypes import FLOATS, accumulation_dtype, compute_dtype, name_of
-from .core.namespaces import device_of, namespace_of, quiet
+from .core.namespaces import check_one_library, device_of, namespace_of, quiet
 from .core.scaling import in_dtype, scalar_like
 from .core.step import apply_updates
 from .core.trees import leaves, leaves_with_paths, map_leaves, select, unflatten, zip_leaves
-from .core.type_names import type_name
 from .core.typing import Array, Flag, Tree
-from .core.validation import check_bool, check_number
+from .core.validation import check_alike, check_bool, check_flag, check_gradients, check_number, check_type
 from .network import Network, Parameter
-from .parsing import excerpt
 
 __all__ = ["SGD", "AdamW", "Momentum", "Optimizer", "OptimizerState"]
 
@@ -98,6 +96,8 @@ class Optimizer:
 
     @state.setter
     def state(self, state: OptimizerState) -> None:
+        check_type(state, "state", OptimizerState)
+        check_alike(state, self._state, "state")
         self._state, self._is_committing = state, False
 
     def __call__(self, gradients: Tree) -> None:
@@ -115,6 +115,7 @@ class Optimizer:
         new_params, new_state = self._next(gradients)
 
         def apply(finite: Flag) -> Flag:
+            check_flag(finite, "finite")
             self._commit(select(finite, new_params, self._network.params), select(finite, new_state, self.state))
             return finite
 
@@ -159,6 +160,7 @@ class Optimizer:
 
     def learning_rate_at(self, state: OptimizerState) -> Array:
         """Return the learning rate of the step that follows *state*."""
+        check_type(state, "state", OptimizerState)
         return state.rate
 
     def _commit(self, params: Tree, state: OptimizerState) -> None:
@@ -175,6 +177,7 @@ class Optimizer:
     def _next(self, gradients: Tree) -> tuple[Tree, OptimizerState]:
         """Return the updated parameters and the next state of the optimizer."""
         updates, state = self.update(gradients, self.state, self._network.params)
+        check_one_library(params=self._network.params, gradients=gradients)
         return apply_updates(self._network.params, updates), state
 
 
@@ -233,15 +236,15 @@ def Momentum(  # noqa: N802
     0.75
     """
     _check_decay(momentum, "momentum")
-    check_number(weight_decay, "weight_decay", "a finite number of at least 0", 0)
+    _check_size(weight_decay, "weight_decay", "a finite number of at least 0")
     check_bool(nesterov, "nesterov")
 
     def direction(gradient: Array, moments: tuple[Array, ...], value: Array, _: Array) -> tuple[Array, tuple[Array, ...]]:
         decay, factor = (scalar_like(constant, value, value.dtype) for constant in (weight_decay, momentum))
         gradient = gradient + decay * value if weight_decay else gradient
         velocity = factor * moments[0] + gradient if moments else gradient
-        step = gradient + factor * velocity if nesterov else velocity
-        return step, ((velocity,) if moments else ())
+        new_direction = gradient + factor * velocity if nesterov else velocity
+        return new_direction, ((velocity,) if moments else ())
 
     return Optimizer(network, lambda rate: _transformation(rate, direction, moments=1 if momentum else 0), learning_rate)
 
@@ -276,8 +279,8 @@ def AdamW(  # noqa: N802
     """
     _check_decay(beta1, "beta1")
     _check_decay(beta2, "beta2")
-    check_number(epsilon, "epsilon", "a positive, finite number", 0, above=True)
-    check_number(weight_decay, "weight_decay", "a finite number of at least 0", 0)
+    _check_size(epsilon, "epsilon", "a positive, finite number", FLOATS["float32"].smallest_subnormal)
+    _check_size(weight_decay, "weight_decay", "a finite number of at least 0")
 
     def direction(gradient: Array, moments: tuple[Array, ...], value: Array, count: Array) -> tuple[Array, tuple[Array, ...]]:
         xp = array_api_compat.array_namespace(value)
@@ -316,10 +319,13 @@ def _transformation(learning_rate: LearningRate, direction: Callable[..., Any], 
         )
 
     def update(gradients: Tree, state: OptimizerState, params: Tree) -> tuple[Tree, OptimizerState]:
+        check_type(state, "state", OptimizerState)
+        if len(state.moments) != moments:
+            raise ValueError(f"state.moments must have {moments} trees, got {len(state.moments)}; create the state with init()")
         xp = array_api_compat.array_namespace(state.count)
         count = xp.asarray(state.count + xp.ones_like(state.count))
         rows = zip_leaves(params, gradients, state.master, *state.moments)
-        _check_gradients(params, rows)
+        check_gradients(params, rows)
         with quiet(xp):
             results = [_update_one(direction, *row, count=count, rate=state.rate) for row in rows]
         columns = zip(*results, strict=True) if results else [()] * (2 + moments)
@@ -341,18 +347,6 @@ def _update_one(
     return new_value - _widened(param), (None if master is None else new_value), *new_moments
 
 
-def _check_gradients(params: Tree, rows: list[tuple[Any, ...]]) -> None:
-    """Raise an error unless each gradient, the second item of a row, is None or an array of its parameter's shape."""
-    for index, (param, gradient, *_) in enumerate(rows):
-        is_array = array_api_compat.is_array_api_obj(gradient)
-        if gradient is None or (is_array and tuple(gradient.shape) == tuple(param.shape)):
-            continue
-        path = leaves_with_paths(params, "gradients")[index][0]
-        if not is_array:
-            raise TypeError(f"{path} must be an array, got {excerpt(gradient)} of type {type_name(gradient)}")
-        raise ValueError(f"{path} must have shape {tuple(param.shape)}, got {tuple(gradient.shape)}")
-
-
 def _widened(array: Array) -> Array:
     """Convert *array* to its compute dtype; return *array* itself if it has that dtype."""
     return in_dtype(array, compute_dtype(name_of(array.dtype)))
@@ -365,13 +359,18 @@ def _schedule(learning_rate: LearningRate) -> Callable[[Array, str], Array]:
         raise ValueError(f"learning_rate must contain at least one rate, got {learning_rate!r}")
     if not callable(learning_rate):
         for rate in rates:
-            check_number(rate, "learning_rate", "a finite number of at least 0, a list of such numbers or a function", 0)
+            _check_size(rate, "learning_rate", "a finite number of at least 0, a list of such numbers or a function")
 
     def rate_at(count: Array, dtype: str) -> Array:
         xp = array_api_compat.array_namespace(count)
         device = device_of(count)
         if callable(learning_rate):
-            return xp.asarray(learning_rate(count), dtype=getattr(xp, dtype), device=device)
+            rate = learning_rate(count)
+            if not array_api_compat.is_array_api_obj(rate):
+                _check_size(rate, "the result of learning_rate", "an array of shape (), or a finite number of at least 0")
+            elif tuple(rate.shape):
+                raise ValueError(f"the result of learning_rate must have shape (), got {tuple(rate.shape)}")
+            return xp.asarray(rate, dtype=getattr(xp, dtype), device=device)
         table = xp.asarray(rates, dtype=getattr(xp, dtype), device=device)
         last = xp.full_like(count, len(rates) - 1)
         return xp.reshape(xp.take(table, xp.reshape(xp.minimum(count, last), (1,)), axis=0), ())
@@ -385,6 +384,10 @@ def _check_params(params: Tree) -> None:
             raise TypeError(f"{path} must have one of the dtypes {list(FLOATS)}, got {name_of(param.dtype)}")
         if getattr(param, "requires_grad", False):
             raise ValueError(f"{path} must be detached, since torch would record every step: pass {path}.detach()")
+
+
+def _check_size(value: Any, name: str, expected: str, low: float = 0) -> None:
+    check_number(value, name, f"{expected} that float32 can hold", low, FLOATS["float32"].largest)
 
 
 def _check_decay(value: Any, name: str) -> None:

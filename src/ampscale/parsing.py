@@ -67,8 +67,8 @@ def json_text(value: object, indent: int | None = None) -> str:
         ValueError: The value cannot be represented in JSON, or it is nested too deeply.
     """
     try:
-        return json.dumps(value, indent=indent, allow_nan=False, default=lambda array: array.tolist())
-    except (AttributeError, TypeError, RecursionError) as error:
+        return json.dumps(value, indent=indent, allow_nan=False, default=_array_as_list)
+    except (TypeError, RuntimeError) as error:  # a RecursionError, or an error of torch for a sparse tensor
         raise ValueError(f"the value must be representable in JSON: {error}") from None
 
 
@@ -160,6 +160,13 @@ def _check_depth(text: str) -> None:
         brackets = brackets.replace("[]", "")
     if "[]" in brackets or brackets.count("[") > DEEPEST:
         raise ValueError(f"the JSON is nested too deeply; the limit is {DEEPEST} levels of lists and objects")
+
+
+def _array_as_list(array: Any) -> Any:
+    """Return the value of an array as a number or as nested lists."""
+    if not hasattr(array, "tolist"):
+        raise TypeError(f"got {excerpt(array)} of type {type(array).__name__}")
+    return array.tolist()
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

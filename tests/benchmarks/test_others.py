@@ -134,7 +134,7 @@ def test_jax_contenders_compute_the_same_results(operation, dtype, monkeypatch):
     assert {"ampscale", "ampscale, jitted", "jax.numpy"} <= set(names)
 
 
-def test_without_numba_leaves_out_the_kernels():
+def test_a_function_row_without_numba_uses_no_kernels():
     """After the call, the kernels are used again."""
     before = fused.kernel_choice_host
     assert function_rows.without_numba(lambda: fused.kernel_choice_host().module)() is None

@@ -147,8 +147,8 @@ def runs(text):
         (presets.mxnet(), {}, presets.apex(), "1x", ("1x", "2000. 1x")),
     ],
 )
-def test_divergence_of_published_scalers(source, counts, target, first, endless):
-    """The search takes a whole growth interval of 1000 or 2000 steps at once."""
+def test_published_scalers_differ_indefinitely_after_the_expected_trace(source, counts, target, first, endless):
+    """`first` is the shortest such trace. The search takes a whole growth interval of 1000 or 2000 steps at once."""
     result = divergence(checkpoint_after(source, **counts), checkpoint_after(target))
     assert (result.first, result.steps) == (runs(first), math.inf)
     if endless is not None:

@@ -115,7 +115,7 @@ def test_block_at_bounds_and_overflow_tolerance_extend_the_counts():
     ],
     ids=["a window that does not reset the overflow count", "more good steps at the start than the interval"],
 )
-def test_unusual_rules_reach_their_states(rule, trace):
+def test_every_state_of_an_unusual_rule_counts_as_reachable(rule, trace):
     """The state is checked before and after every step."""
     state = rule.init(like=0.0)
     check_reachable(rule, state)

@@ -174,6 +174,7 @@ def test_invalid_option_is_rejected_before_anything_is_written(tmp_path):
         (["presets", "--jsn"], "ampscale presets: no such option --jsn; did you mean --json?"),
         (["simulate", "torch", "--tarce", "x"], "ampscale simulate: no such option --tarce; did you mean --trace?"),
         (["simulate", "torch", "--zzz"], "ampscale simulate: no such option --zzz; see ampscale simulate --help"),
+        (["simulate", "torch", "--every", "--events"], "ampscale simulate: --every or --events was given 2 times; give it once"),
         (["doctor", "--jsn"], "ampscale doctor: no such option or argument --jsn; did you mean --json?"),
         (["convert", "in.json", "--form", "torch"], "ampscale convert: no such option --form; did you mean --from?"),
         (["demo", "--sede", "1"], "ampscale demo: no such option --sede; did you mean --seed?"),

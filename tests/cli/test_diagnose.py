@@ -149,3 +149,4 @@ def test_scale_must_be_positive(tmp_path, scale):
     """--scale is the factor by which the gradients in the file are multiplied."""
     path = saved(tmp_path / "g.npz", w=SMALL)
     assert "--scale must be a positive, finite number" in RUNNER.error(path, "--scale", scale)
+    assert "share must be a number from 0 to 1, got nan" in RUNNER.error(path, "--share", "nan")

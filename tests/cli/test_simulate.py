@@ -111,7 +111,7 @@ def test_json_ends_at_an_error_of_the_published_scaler():
     assert (document["scales"], document["final_scale"]) == ([2.0**127, "inf", "inf"], "inf")
 
 
-def test_model_equals_from_model():
+def test_overflow_above_generates_the_trace_of_from_model():
     """The options are arguments of `from_model`, the default length is 10,000 steps, and the printed trace repeats the run."""
     options = ("--overflow-above", "0x1p12", "--noise", "1.5", "--drift", "-2", "--seed", "7", "--steps", "3000")
     trajectory = run(presets.torch(growth_interval=20), from_model(3000, 2.0**12, noise=1.5, seed=7, drift=-2.0))

@@ -58,8 +58,8 @@ def test_local_norms_and_sizes_have_one_value_for_each_array(library, data):
 
 
 @pytest.mark.clause("NORMS-local", "NORMS-global", "NORMS-shape", "NORMS-sizes", "NORMS-complex", "NORMS-empty")
-def test_norms_of_small_examples(library):
-    """3 and 4 have the norm 5, in two arrays or as parts of a complex number; a tree without arrays has no local norms."""
+def test_three_and_four_have_the_norm_five(library):
+    """The numbers are in two arrays, or parts of a complex number. A tree without arrays has no local norms."""
     tree = {"b": library.array([[3.0]]), "a": [None, library.array([0.0, 4.0])]}
     assert alike(library.to_numpy(local_norms(tree)), np.asarray([3, 4], F32))
     assert alike(library.to_numpy(global_norm(tree)), np.asarray(5, F32))

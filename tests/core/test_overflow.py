@@ -57,9 +57,9 @@ def test_trees_without_values_are_finite(library):
     for tree in (None, [], {"a": (None, [])}, np.zeros((3, 0), np.float32)):
         empty_tree = library.from_numpy(tree)
         unscaled, finite = unscale_and_check(empty_tree, 2.0)
-        answer = all_finite(empty_tree)
-        assert type(answer) is (type(empty_tree) if isinstance(tree, np.ndarray) else np.ndarray)
-        assert library.item(answer)
+        all_are_finite = all_finite(empty_tree)
+        assert type(all_are_finite) is (type(empty_tree) if isinstance(tree, np.ndarray) else np.ndarray)
+        assert library.item(all_are_finite)
         assert library.item(finite)
         assert repr(library.to_numpy(unscaled)) == repr(tree)
     for values, expected in (([1.0], True), ([1.0, NAN], False)):

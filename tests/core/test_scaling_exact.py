@@ -38,11 +38,11 @@ def test_results_equal_the_definition(library, data, factor):
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_exact_arithmetic_has_the_limits_of_its_formats(name):
+def test_exact_results_are_rounded_at_the_limits_of_a_format(name):
     """Ties round to even, at the largest and at the smallest values."""
     largest, smallest, half = Fraction(float(LARGEST[name])), Fraction(float(SMALLEST[name])), Fraction(1, 2)
-    step = largest - Fraction(float(np.nextafter(LARGEST[name], DTYPES[name].type(0))))
+    spacing = largest - Fraction(float(np.nextafter(LARGEST[name], DTYPES[name].type(0))))
     assert rounded(largest, name) == float(LARGEST[name])
-    assert rounded(-largest - step * half, name) == -np.inf
-    assert rounded(largest + step * Fraction(49, 100), name) == float(LARGEST[name])
+    assert rounded(-largest - spacing * half, name) == -np.inf
+    assert rounded(largest + spacing * Fraction(49, 100), name) == float(LARGEST[name])
     assert [rounded(smallest * half * count, name) / float(SMALLEST[name]) for count in (1, 2, 3, 5)] == [0, 1, 2, 2]

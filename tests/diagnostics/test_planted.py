@@ -105,6 +105,16 @@ def test_the_only_gradient_that_overflows_is_named(library):
     assert diagnoses[14].evidence == {"tensor": "attention", "rank": None, "since step": 4, "skips": 3}
 
 
+@pytest.mark.parametrize("names", [["head"], ["attention", "head"]])
+def test_a_search_for_the_scale_of_one_gradient_raises_no_alarm(library, names):
+    """Too large a scale makes all values of these gradients infinite, and all other values are far below the limit."""
+
+    def inputs_of(step):
+        return [values + np.float32(1200 * (name in names)) for name, values in zip(NAMES, gradients(step), strict=True)]
+
+    assert unhealthy_verdicts(train(library, inputs_of, 8)) == [Verdict.SEARCHING] * 5
+
+
 def test_an_overflow_that_no_scale_changes_is_recognised(library):
     """The scale backs off in each step, and the same values remain infinite."""
     diagnoses = train(library, partial(gradients, attention=np.inf, head=np.inf), 4)

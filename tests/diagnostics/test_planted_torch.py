@@ -111,10 +111,12 @@ def clip_scaled_values(_step, params, _scaler):
         {"gradients": average_over_8_ranks, "init_scale": 8.0},
         {"gradients": divide_by_tokens, "loss_factor": 300.0, "init_scale": 64.0},
         {"gradients": clip_to_scaled_limit, "init_scale": 2.0**12},
+        {"gradients": lambda _, params, __: params[0].grad.div_(1024), "init_scale": 2.0**9, "growth_interval": 6},
     ],
     ids=[
         "default", "growing", "clipping", "searching", "measured", "scale 1",
         "averaged", "averaged over 8 ranks at scale 8", "divided by tokens", "clipped to a scaled limit",
+        "averaged over as many tokens as the scale",
     ],
 )  # fmt: skip
 def test_healthy_trainings_raise_no_alarm(options):

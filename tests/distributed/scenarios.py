@@ -34,21 +34,21 @@ def gradients(layout, step, scale, size, seed):
     fault = [*FAULTS][fault_number % len(FAULTS)] if step % 5 < 2 else None
     whole = [rng.normal(size=shape).astype(np.float32) for shape in SHAPES]
     if layout == "replicated":
-        parts = [[rng.normal(size=shape).astype(np.float32) for shape in SHAPES] for _ in range(size)]
+        per_rank = [[rng.normal(size=shape).astype(np.float32) for shape in SHAPES] for _ in range(size)]
     elif layout == "averaged":
-        parts = [[array.copy() for array in whole] for _ in range(size)]
+        per_rank = [[array.copy() for array in whole] for _ in range(size)]
     elif layout == "sharded":
-        parts = [[np.array_split(array.reshape(-1), size)[rank].copy() for array in whole] for rank in range(size)]
+        per_rank = [[np.array_split(array.reshape(-1), size)[rank].copy() for array in whole] for rank in range(size)]
     else:
-        parts = [[whole[rank].copy(), None if rng.random() < 0.5 else whole[rank + 2].copy()] for rank in range(size)]
+        per_rank = [[whole[rank].copy(), None if rng.random() < 0.5 else whole[rank + 2].copy()] for rank in range(size)]
         if rng.random() < 0.5:  # ranks without gradients
-            parts[rng.integers(size)] = [None, None]
+            per_rank[rng.integers(size)] = [None, None]
     if fault:
         affected, values = FAULTS[fault]
         for rank, value in zip(affected[:size], values, strict=False):
-            arrays = parts[int(rng.integers(size)) if rank == "any" else rank]
+            arrays = per_rank[int(rng.integers(size)) if rank == "any" else rank]
             inject(arrays, np.float32(LARGE / scale) if value == LARGE else value)
-    return parts, fault
+    return per_rank, fault
 
 
 def inject(arrays, value):
@@ -59,26 +59,26 @@ def inject(arrays, value):
             return
 
 
-def mean_of(parts):
+def mean_of(per_rank):
     """Return the mean of the gradients of all ranks, in float32."""
     with np.errstate(all="ignore"):
-        return [sum(arrays[1:], start=arrays[0]) / np.float32(len(parts)) for arrays in zip(*parts, strict=True)]
+        return [sum(arrays[1:], start=arrays[0]) / np.float32(len(per_rank)) for arrays in zip(*per_rank, strict=True)]
 
 
-def whole_of(layout, parts):
+def whole_of(layout, per_rank):
     """Return the gradients that all ranks together apply."""
     if layout == "replicated":
-        return mean_of(parts)
+        return mean_of(per_rank)
     if layout == "averaged":
-        return parts[0]
+        return per_rank[0]
     if layout == "sharded":
-        return [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
-    return [array for arrays in parts for array in arrays if array is not None]
+        return [np.concatenate(arrays) for arrays in zip(*per_rank, strict=True)]
+    return [array for arrays in per_rank for array in arrays if array is not None]
 
 
-def is_finite(layout, parts, scale):
+def is_finite(layout, per_rank, scale):
     """Return True if the step is to be applied. Gradients are averaged after a multiplication by *scale*."""
     if layout == "replicated":
         with np.errstate(all="ignore"):
-            parts = [*parts, mean_of([[array * np.float32(scale) for array in arrays] for arrays in parts])]
-    return all(np.isfinite(array).all() for arrays in parts for array in arrays if array is not None)
+            per_rank = [*per_rank, mean_of([[array * np.float32(scale) for array in arrays] for arrays in per_rank])]
+    return all(np.isfinite(array).all() for arrays in per_rank for array in arrays if array is not None)

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+import ampscale
 from ampscale.core.trees import structure
-from ampscale.distributed.comparison import array_paths, difference, to_text
+from ampscale.distributed.comparison import array_paths, difference, setting_texts, to_text
 
 
 @pytest.mark.parametrize(
@@ -22,6 +23,11 @@ from ampscale.distributed.comparison import array_paths, difference, to_text
 )
 def test_the_ranks_with_the_rarer_value_are_named_first(settings, message):
     assert difference([*map(to_text, settings)], [*range(len(settings))]) == message
+
+
+def test_equal_constants_of_different_types_have_equal_texts():
+    rules = (ampscale.LossScaleRule(init_scale=scale, max_scale=scale) for scale in (8, 8.0, np.float64(8)))
+    assert [setting_texts({"rule": rule})["rule.max_scale"] for rule in rules] == 3 * ["8.0"]
 
 
 ARRAY = np.ones(1, np.float32)

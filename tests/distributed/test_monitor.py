@@ -8,7 +8,7 @@ import ampscale
 from ampscale.diagnostics import Monitor
 
 
-def diagnoses(rank, engine, values):
+def diagnoses(rank, engine, values, losses=(1.0, 1.0, 1.0, 1.0)):
     """Train with gradients of which the first contains ``values[step][rank]``; return the verdict and message of each step."""
     communicator, _, make = communicator_of(engine, "replicated", timeout=10)
     monitor, rule = Monitor(["w", "b"], communicator=communicator), ampscale.LossScaleRule(init_scale=1.5)
@@ -19,7 +19,7 @@ def diagnoses(rank, engine, values):
     for values_of_ranks in values:
         inputs = [make(np.full(4, values_of_ranks[rank], np.float32)), make(np.ones(2, np.float32))]
         state, report = ampscale.train_step(network, optimizer, rule, state, inputs, communicator=communicator, measure=True)
-        diagnosis = monitor.record(report._replace(loss=make(np.ones((), np.float32))))
+        diagnosis = monitor.record(report._replace(loss=make(np.full((), losses[rank], np.float32))))
         results.append([diagnosis.verdict, diagnosis.message])
     return results
 
@@ -32,6 +32,13 @@ def test_all_ranks_name_the_tensor_of_one_rank(ranks):
     assert (verdict, "w on rank 2" in message) == ("no scale helps", True), message
 
 
+def test_all_ranks_name_the_rank_whose_loss_is_not_finite(ranks):
+    """The loss and the gradients of the other ranks are finite."""
+    values = [1.0, 1.0, np.nan, 1.0]
+    message = "the loss on rank 2 was nan before scaling: look for the cause in the inputs or in the forward pass"
+    assert ranks.run(diagnoses, ranks.engine, [values], values) == [[["forward pass not finite", message]]] * 4
+
+
 def test_monitors_name_the_rank_at_fault(ranks):
     """All ranks have finite gradients in the first and the last step; in the last one, only their sum overflows."""
     inf, large = float("inf"), 3e38
@@ -40,5 +47,5 @@ def test_monitors_name_the_rank_at_fault(ranks):
     assert [verdict for verdict, _ in first] == ["healthy", "occasional", "no scale helps", "only the mean overflowed"]
     assert [[verdict for verdict, _ in rows] for rows in others] == [[verdict for verdict, _ in first]] * 3
     assert " on rank 2, after 1 applied" in first[1][1]
-    assert first[2][1] == "the gradients are not finite at a scale of 0.75 in w on ranks 0, 3"
+    assert first[2][1] == "the gradients in w on ranks 0, 3 are not finite at a scale of 0.75"
     assert first[3][1] == "the gradients of all 4 ranks were finite, and only their mean was not: add them up in float32"

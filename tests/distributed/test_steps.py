@@ -14,10 +14,10 @@ def expected(api, layout, max_norm, steps, seed, size=4):
     """Yield the flag, scale and norm of each step of a loop of `LossScaleRule.update`. Cells average unscaled gradients."""
     state = training.RULE.init(like=0.0)
     for step in range(steps):
-        parts, _ = gradients(layout, step, state.scale, size, seed)
-        finite = is_finite(layout, parts, 1.0 if api == "cell" else state.scale)
+        per_rank, _ = gradients(layout, step, state.scale, size, seed)
+        finite = is_finite(layout, per_rank, 1.0 if api == "cell" else state.scale)
         with np.errstate(all="ignore"):
-            norm = None if max_norm is None else training.bits(ampscale.global_norm(whole_of(layout, parts)))
+            norm = None if max_norm is None else training.bits(ampscale.global_norm(whole_of(layout, per_rank)))
         state = training.RULE.update(state, finite)
         yield finite, state.scale, norm
 

@@ -40,9 +40,9 @@ REACHED = """
 ## Reachable states and traps
 
 A trap is a scale that no trace changes again. The only traps are zero and infinity. Bounds, `skip_infinite_growth` and
-errors prevent these traps; a dash means that no state of the preset is a trap. The numbers of steps are the lowest with
-the defaults of the scaler. [Deviations](../spec/deviations.md) lists the classes of this library that avoid a trap of their
-scaler.
+errors prevent these traps; a dash means that no state of the preset is a trap. Each number of steps is that of the shortest
+run into the trap, with the defaults of the scaler. [Deviations](../spec/deviations.md) lists the classes of this library that
+avoid a trap of their scaler.
 
 | preset | states | trap at infinity | trap at zero |
 |---|---|---|---|

@@ -207,7 +207,7 @@ def test_every_pattern_occurs_and_the_scale_stays_near_its_start(rule):
     assert 2.0**9 <= min(scales) < max(scales) <= 2.0**20
 
 
-def test_trace_creates_a_case():
+def test_trace_returns_a_case_that_runs_its_steps():
     """The last arguments are the required capabilities and the constants."""
     created = trace("MACHINE-backoff/a", "-+", "b: c", "resume", init_scale=8.0)
     assert (created.id, created.clause, created.level) == ("a", "MACHINE-backoff", 0)

@@ -51,7 +51,7 @@ def test_invalid_combinations_are_unsupported():
     ],
 )
 def test_the_initial_scale_is_within_the_bounds(settings, start):
-    """Without a given initial scale, it is `SMALL` or the bound that is nearest to `SMALL`."""
+    """If no initial scale is given, it is `SMALL`, or the bound nearest to `SMALL` if the bounds exclude `SMALL`."""
     assert supported_rules("colossalai").rule(**settings).init_scale == start
 
 

@@ -214,4 +214,37 @@ class RoundsScalars(Loop):
         return rounded_scalar(super().unscaled_gradient(handle, gradient))
 
 
+@breaks("CALLS-every-sequence", "planted: optimizers with the same shapes are taken for one")
+class KeysProgressByShape(Loop):
+    def check_unscale(self, handle, optimizer):
+        shapes = [parameter.shape for parameter in optimizer.parameters]
+        for other in handle.progress:
+            super().check_unscale(handle, other if [parameter.shape for parameter in other.parameters] == shapes else optimizer)
+
+
+@breaks("CALLS-every-sequence", "planted: saving between two calls ends the iteration")
+class EndsTheIterationToSave(Loop):
+    def save(self, handle):
+        self.end_iteration(handle)
+        return super().save(handle)
+
+
+@breaks("CALLS-every-sequence", "planted: of several dtypes, only arrays of the first are checked")
+class ChecksGradientsOfTheFirstDtype(Loop):
+    def flag_of(self, scaled, unscaled):
+        dtypes = [gradient.dtype for gradient in scaled if gradient is not None][:1]
+        chosen = [[leaf for leaf in leaves if leaf is not None and leaf.dtype in dtypes] for leaves in (scaled, unscaled)]
+        return super().flag_of(*chosen)
+
+
+@breaks("CALLS-every-sequence", "planted: gradients are divided by the scale that was read last")
+class DividesByTheScaleReadLast(Loop):
+    def read_scale(self, handle):
+        handle.read = handle.shown
+        return super().read_scale(handle)
+
+    def unscaling_scale(self, handle):
+        return getattr(handle, "read", handle.shown)
+
+
 MUTANTS = tuple(_TABLE)

@@ -302,6 +302,14 @@ class LoadsAtLeastOne(Plain):
         return handle
 
 
+@breaks("STEP-resume", "planted: an infinite scale is taken for a damaged file", "keras")
+class LoadsNoInfinity(Plain):
+    def load(self, rule, saved):
+        handle = super().load(rule, saved)
+        handle.scale = handle.shown = handle.scale if np.isfinite(handle.scale) else self.rounded(rule, rule.init_scale)
+        return handle
+
+
 @breaks("STEP-resume", "Chainer 7.8.1 and MXNet 1.9.1: nothing is saved, not even the caller's constants")
 class LoadsDefaultFactors(Plain):
     def load(self, rule, saved):

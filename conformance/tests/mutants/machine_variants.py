@@ -186,6 +186,12 @@ class DividesByARoundedReciprocal(Plain):
         return np.float32(handle.scale / np.float32(1 / handle.rule.backoff_factor))
 
 
+@breaks("MACHINE-would-raise", "planted: the limit must be crossed: a scale that was loaded below it raises no error", "fairseq")
+class RaisesWhenItCrossesItsLimit(Plain):
+    def would_raise(self, handle, due, scale):
+        return super().would_raise(handle, due, scale) and handle.scale > handle.rule.raise_at_or_below
+
+
 @breaks("MACHINE-would-raise", "planted: the counts are reset before the error is raised", "deepspeed")
 class ResetsCountsBeforeItRaises(Plain):
     def would_raise(self, handle, due, scale):

@@ -53,15 +53,22 @@ class SkipsInnerDicts(Plain):
 
 
 @breaks(
-    "OVERFLOW-all-finite", "planted: all dicts are merged into one, so that a key of an outer dict hides that of an inner one"
+    "OVERFLOW-all-finite", "planted: all dicts are merged into one, so that a key of an inner dict hides that of an outer one"
 )
 class MergesDicts(Plain):
     def all_finite(self, tree):
-        def merged(node):
-            inner = [merged(value) for value in node.values() if isinstance(value, dict)]
-            return {key: value for part in [*inner, node] for key, value in part.items() if not isinstance(value, dict)}
+        values = {}
 
-        return super().all_finite(merged(tree) if isinstance(tree, dict) else tree)
+        def merge(node, key):
+            for child_key, child in node.items() if isinstance(node, dict) else ():
+                merge(child, child_key)
+            for index, child in enumerate(node) if isinstance(node, list | tuple) else ():
+                merge(child, (key, index))
+            if hasattr(node, "dtype"):
+                values[key] = node
+
+        merge(tree, None)
+        return super().all_finite([*values.values()])
 
 
 @breaks("OVERFLOW-all-finite", "whr94621/NJUNMT-pytorch#23: only lists and dicts are traversed")
@@ -158,6 +165,12 @@ class TreatsNoneAsAnOverflow(Plain):
         return all(leaf is not None for _, leaf in leaves(tree)) and super().all_finite(tree)
 
 
+@breaks("OVERFLOW-all-finite", "planted: a tree of nothing but None counts as a step without a backward pass")
+class TreatsNothingButNoneAsAnOverflow(Plain):
+    def all_finite(self, tree):
+        return (bool(_arrays(tree)) or not leaves(tree)) and super().all_finite(tree)
+
+
 @breaks("OVERFLOW-none", "not observed: return instead of continue for a missing gradient")
 class StopsAtNone(Plain):
     def all_finite(self, tree):
@@ -235,6 +248,18 @@ class ChecksDestructively(Plain):
                 with np.errstate(all="ignore"):
                     leaf *= 0
         return super().all_finite(tree)
+
+
+@breaks("OVERFLOW-all-finite", "planted: an array at the address of an earlier one is taken for the same array")
+class ChecksEachAddressOnce(Plain):
+    def all_finite(self, tree):
+        return super().all_finite([*{leaf.ctypes.data: leaf for leaf in _arrays(tree)[::-1] if leaf.size}.values()])
+
+
+@breaks("OVERFLOW-all-finite", "planted: only the real part of a complex array of shape () is checked")
+class ChecksTheRealPartOfScalars(Plain):
+    def finite_leaf(self, leaf):
+        return super().finite_leaf(leaf if leaf.ndim else leaf.real)
 
 
 MUTANTS = tuple(_TABLE)

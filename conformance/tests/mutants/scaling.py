@@ -371,4 +371,29 @@ class UnscalesWholeBlocks(Plain):
         return unscaled
 
 
+@breaks("SCALING-inputs", "planted: a member of a NamedTuple that is None becomes an array of zero")
+class FillsMissingMembers(Plain):
+    def unscale(self, handle, tree):
+        if hasattr(tree, "_fields"):
+            return type(tree)(*(np.zeros((), np.float32) if child is None else self.unscale(handle, child) for child in tree))
+        return super().unscale(handle, tree)
+
+
+@breaks("SCALING-layout", "planted: results are cached by address and shape, so that a view returns the result of another view")
+class CachesResultsByAddress(Plain):
+    def unscale(self, handle, tree):
+        results = {}
+        return map_tree(lambda leaf: results.setdefault(self._key(leaf), self.unscaled_leaf(leaf, handle.shown)), tree)
+
+    def _key(self, leaf):
+        return leaf.ctypes.data, leaf.shape, leaf.dtype, leaf.size or object()
+
+
+@breaks("SCALING-layout", "planted: float16 matrices are flattened in memory order")
+class FlattensFloat16InMemoryOrder(Plain):
+    def scaled_leaf(self, leaf, scale):
+        flat = leaf.ravel(order="K").reshape(leaf.shape) if leaf.dtype == np.float16 and leaf.ndim == 2 else leaf
+        return super().scaled_leaf(flat, scale)
+
+
 MUTANTS = (*_TABLE, *scaling_numbers.MUTANTS)

@@ -291,4 +291,13 @@ class SaturatesQuotients(Plain):
         return np.where(np.isfinite(part), np.clip(super().quotient(part, scale), -largest, largest), part)
 
 
+@breaks("SCALING-scale", "planted: NaNs become zero in imaginary parts")
+class RemovesImaginaryNans(Plain):
+    def scaled_leaf(self, leaf, scale):
+        scaled = super().scaled_leaf(leaf, scale)
+        if scaled.dtype.kind == "c":
+            scaled.imag[np.isnan(scaled.imag)] = 0
+        return scaled
+
+
 MUTANTS = tuple(_TABLE)

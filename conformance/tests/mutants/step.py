@@ -417,4 +417,17 @@ class AppliesRoundedScalars(Loop):
         super().apply(cell, [*map(rounded_scalar, gradients)], rate)
 
 
+@breaks("STEP-every-sequence", "planted: a cell updates the arrays that it was created with")
+class UpdatesItsGivenArrays(Loop):
+    def create_cell(self, rule, parameters, **options):
+        cell = super().create_cell(rule, parameters, **options)
+        cell.given = parameters
+        return cell
+
+    def apply(self, cell, gradients, rate):
+        super().apply(cell, gradients, rate)
+        for given, parameter in zip(cell.given, cell.parameters, strict=True):
+            given[...] = parameter
+
+
 MUTANTS = tuple(_TABLE)

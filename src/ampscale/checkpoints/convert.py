@@ -5,7 +5,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from ..core.machine import check_optional_arrays, check_state
 from ..core.rule import LossScaleRule
+from ..core.validation import check_type
 from ..parsing import excerpt
 from .divergence import Divergence, divergence, steps_to_growth
 from .formats.ampscale import AmpscaleFormat
@@ -198,6 +200,9 @@ def _validated(checkpoint: Checkpoint) -> Checkpoint:
     """Return *checkpoint* with its state as NumPy arrays, after checking that a run of its rule can reach the state."""
     if not isinstance(checkpoint, Checkpoint):
         raise TypeError(f"checkpoint must be a Checkpoint, got {type(checkpoint).__name__}")
+    check_type(checkpoint.rule, "checkpoint.rule", LossScaleRule)
+    check_state(checkpoint.state)
+    check_optional_arrays(checkpoint.rule, checkpoint.state)
     rule, state = checkpoint.rule, numbers_of(checkpoint.state)
     for name in ("scale", "pending_scale"):
         if getattr(state, name) is not None:

@@ -77,9 +77,10 @@ def steps_to_growth(checkpoint: Checkpoint) -> int | None:
     state, steps, visited = start, 0, set[LossScaleState]()
     while state not in visited:
         visited.add(state)
-        for count in (1, _idle_steps(rule, state) - 1):
+        for count in (1, _idle_steps(rule, state) - 1):  # one step, and then all other idle steps at once
             if count > 0:
-                steps, state = steps + count, _after_finite(rule, state, count) or state  # a finite step never raises
+                steps += count
+                state = _after_finite(rule, state, count) or state  # a finite step never raises
             if state.scale > start.scale:
                 return steps
     return None

@@ -46,7 +46,10 @@ def arrays_of(rule: LossScaleRule, state: LossScaleState) -> LossScaleState:
 def numbers_of(state: LossScaleState) -> LossScaleState:
     """Convert *state* to Python numbers."""
     values: tuple[Any, ...] = state
-    return LossScaleState(*(value.item() if hasattr(value, "item") else value for value in values))
+    try:
+        return LossScaleState(*(value.item() if hasattr(value, "item") else value for value in values))
+    except RuntimeError as error:  # of torch, for a tensor on the device meta
+        raise ValueError(f"each member of the state must have a value: {error}") from None
 
 
 def check_reachable(rule: LossScaleRule, state: LossScaleState) -> None:
@@ -68,7 +71,8 @@ def check_reachable(rule: LossScaleRule, state: LossScaleState) -> None:
         raise ValueError(f"the count of overflows must be from 0 to {most_bad_steps}, since {reason}, got {state.bad_steps}")
     follows_finite_step = state.good_steps != rule.initial_good_steps and not rule.block_at_bounds
     if state.bad_steps and follows_finite_step and "finite" in rule.reset_bad_steps_on:
-        expected = f"0 after {state.good_steps} finite steps, since a finite step resets this count"
+        finite_steps = state.good_steps - min(0, initial)  # a negative `initial` delays the growth by as many steps
+        expected = f"0 after {finite_steps} finite steps, since a finite step resets this count"
         raise ValueError(f"the count of overflows must be {expected}, got {state.bad_steps}")
 
 

@@ -85,27 +85,28 @@ def components(graph: Graph[Node]) -> Iterator[set[Node]]:
 
     This is Tarjan's algorithm with an explicit stack, since a graph can be deeper than Python's recursion limit.
     """
-    number, lowest = dict[Node, int](), dict[Node, int]()
+    # The order in which nodes are first visited, and the lowest number in this order that a node can reach along the path.
+    order, lowest = dict[Node, int](), dict[Node, int]()
     path, on_path = list[Node](), set[Node]()
     for root in graph.edges:
-        work = [] if root in number else [(root, iter(graph.edges[root]))]
+        work = [] if root in order else [(root, iter(graph.edges[root]))]
         while work:
             node, remaining = work[-1]
-            if node not in number:
-                number[node] = lowest[node] = len(number)
+            if node not in order:
+                order[node] = lowest[node] = len(order)
                 path.append(node)
                 on_path.add(node)
             for _, to in remaining:
-                if to not in number:
+                if to not in order:
                     work.append((to, iter(graph.edges.get(to, []))))
                     break
                 if to in on_path:
-                    lowest[node] = min(lowest[node], number[to])
+                    lowest[node] = min(lowest[node], order[to])
             else:
                 work.pop()
                 if work:
                     lowest[work[-1][0]] = min(lowest[work[-1][0]], lowest[node])
-                if lowest[node] == number[node]:
+                if lowest[node] == order[node]:
                     component = {path.pop()}
                     while node not in component:
                         component.add(path.pop())

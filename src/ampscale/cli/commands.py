@@ -6,6 +6,7 @@ completes names.
 """
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -37,6 +38,15 @@ class Command(click.Command):
         except click.Abort:
             click.echo("Aborted!", err=True)
             sys.exit(1)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse *args*. Reject an option that is given twice, of which click would use the last value only."""
+        given = Counter(self.make_parser(ctx).parse_args(list(args))[2])
+        for param, count in given.items():
+            if count > 1 and not param.multiple:
+                names = " or ".join([*param.opts, *param.secondary_opts])
+                raise click.UsageError(f"{names} was given {count} times; give it once", ctx)
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> None:
         """Invoke the callback and drop its result, so that `main` only returns an exit code. Add *ctx* to usage errors."""

@@ -66,13 +66,13 @@ def compare(rules: tuple[str, ...], settings: tuple[str, ...], as_json: bool, pi
 
 def _print(comparison: Comparison) -> None:
     """Print a table with a row for each rule, and the divergences: many as a matrix if it fits, otherwise as sentences."""
-    from .tables import Column, numbers, table, trimmed_console
+    from .tables import Column, number_columns, table, trimmed_console
 
     names, steps = list(comparison.trajectories), comparison.divergences
-    titles = numbers("", "overflows", "growths", "backoffs", "raises\nat step", "final\nscale")
+    titles = number_columns("", "overflows", "growths", "backoffs", "raises\nat step", "final\nscale")
     titles.insert(1, Column("rule", overflow="fold"))
     rows = ([str(row), *(_cell(steps[other, name]) for other in names[: row - 1])] for row, name in enumerate(names[1:], 2))
-    matrix = table(numbers("", *map(str, range(1, len(names)))), rows)
+    matrix = table(number_columns("", *map(str, range(1, len(names)))), rows)
     with trimmed_console() as console:
         console.print(table(titles, map(_row, range(1, len(names) + 1), names, comparison.trajectories.values())))
         width = console.measure(matrix, options=console.options.update(width=1000)).maximum

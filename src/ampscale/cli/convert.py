@@ -89,7 +89,11 @@ def choose_state(entries: Any, source: str | None, at: str | None) -> tuple[str,
     formats = FORMATS.values() if source is None else [FORMATS[source]]
     states = find_states(formats, entries, at)
     if len(states) > 1:
-        options = " ".join(option for option, value in (("--from {0}", source), ("--at {1}", at)) if value is None)
+        options = "--from {0} --at {1}"  # {0} stands for the format of a state, and {1} for its path
+        if at is not None:
+            options = "--from {0}"
+        elif source is not None:
+            options = "--at {1}"
         choices = [options.format(name, shlex.quote(path)) for name, path in states[:SHOWN]]
         more = f", and {len(states) - SHOWN} more" if len(states) > SHOWN else ""
         raise ValueError(f"IN contains {len(states)} scaler states; choose one with {', or '.join(choices)}{more}")

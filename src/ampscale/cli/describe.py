@@ -52,7 +52,7 @@ def sentences(rule: LossScaleRule) -> Iterator[str]:
         yield "The published scaler raises an error when a backoff is due at the lower bound."
     if rule.raise_at_or_below is not None:
         yield f"The published scaler raises an error when an overflow leaves a scale of {power(rule.raise_at_or_below)} or below."
-    dtype = "It is a float64 on the host" if rule.dtype == "float64" else "It is a float32"
+    dtype = "The scale is a float64 on the host" if rule.dtype == "float64" else "The scale is a float32"
     factors = "; its factors are applied in float64, and the result is rounded once" if rule.float64_factor else ""
     yield f"{dtype}{factors or ', and so are its factors'}."
     if rule.delayed_update:
@@ -105,14 +105,14 @@ def _bounds(rule: LossScaleRule) -> Iterator[str]:
     low, high = rule.min_scale, rule.max_scale
     if rule.block_at_bounds:
         if low is not None:
-            yield f"It backs off only from above {power(low)}; the result may be lower."
+            yield f"The scale backs off only from above {power(low)}; the result may be lower."
         if high is not None:
-            yield f"It grows only from below {power(high)}; the result may be higher."
+            yield f"The scale grows only from below {power(high)}; the result may be higher."
         return
     lower = "has no lower bound and can reach zero" if low is None and rule.backoff_factor < 1 else ""
     lower = f"never backs off below {power(low)}" if low is not None else lower
     upper = f"never grows above {power(high)}" if high is not None else ""
     if lower or upper:
-        yield f"It {' and '.join(filter(None, [lower, upper]))}."
+        yield f"The scale {' and '.join(filter(None, [lower, upper]))}."
     if high is None and rule.growth_factor > 1:
-        yield "A growth that would be non-finite is skipped." if rule.skip_infinite_growth else "It can grow to infinity."
+        yield "A growth that would be non-finite is skipped." if rule.skip_infinite_growth else "The scale can grow to infinity."

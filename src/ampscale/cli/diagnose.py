@@ -74,8 +74,8 @@ def diagnose(file: Path, scale: float, share: float, as_json: bool) -> None:
         rows = [_measured(gradient) for gradient in read_gradients(file, advance)]
         if not rows:
             raise ValueError(f"{file} must contain an array of floating-point numbers, got none")
-    histograms = [row.histogram for row in rows]
-    suggestion = suggest(histograms, scale, share) if any(histogram.counts for histogram in histograms) else None
+        histograms = [row.histogram for row in rows]
+        suggestion = suggest(histograms, scale, share) if any(histogram.counts for histogram in histograms) else None
     verdict, message = _verdict(rows, scale, share)
     if as_json:
         suggested = None if suggestion is None else suggestion._asdict()
@@ -127,10 +127,10 @@ def _document(row: Row) -> dict[str, Any]:
 
 
 def _print(rows: Sequence[Row]) -> None:
-    from .tables import Column, numbers, table, trimmed_console
+    from .tables import Column, number_columns, table, trimmed_console
 
     titles = [Column("array", overflow="fold"), Column("dtype", no_wrap=True), Column("shape", overflow="fold")]
-    counts = numbers("inf", "nan", "zeros", "lost", "sub-\nnormal", "smallest", "largest")
+    counts = number_columns("inf", "nan", "zeros", "lost", "sub-\nnormal", "smallest", "largest")
     with trimmed_console() as console:
         console.print(table([*titles, *counts], map(_cells, rows)))
 

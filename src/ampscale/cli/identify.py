@@ -121,7 +121,8 @@ def _observe(source: Mapping[str, Any], resumed: bool) -> Observation:
         raise ValueError(f"{' and '.join(texts)}: give the options of one source")
     if source["scales"] is not None:
         return _of_steps(_from_text(source["scales"]), resumed)
-    if (file_types or [_file_type(source["path"])]) == ["log"]:
+    file_type = file_types[0] if file_types else _file_type(source["path"])
+    if file_type == "log":
         return _from_log(source, resumed)
     return _of_steps(observed_from_csv(source["path"], source["scale_column"] or "scale", source["overflow_column"]), resumed)
 
@@ -161,29 +162,30 @@ def _of_steps(observed: Observed, resumed: bool) -> Observation:
     known = np.flatnonzero(~np.isnan(observed.scales))
     first = int(known[0]) if resumed and known.size else 0
     observed = Observed(observed.scales[first:], observed.finite[first:])
-    scales, flags, steps = observed.scales[known - first], np.count_nonzero(observed.finite != -1), len(observed.finite)
+    scales, steps = observed.scales[known - first], len(observed.finite)
+    flag_count = np.count_nonzero(observed.finite != -1)
     spread = f" from {exact(float(scales.min()))} to {exact(float(scales.max()))}" if known.size else ""
-    flagged = "all steps" if flags == steps else f"{flags:,} steps" if flags else "no step"
+    flagged = "all steps" if flag_count == steps else f"{flag_count:,} steps" if flag_count else "no step"
     start = f"the first scale, {first:,} steps after the beginning" if first else "0"
     summary = f"{steps:,} steps, {known.size:,} scales{spread}, overflow flags for {flagged}. Steps are counted from {start}."
     return Observation(observed, "steps", summary)
 
 
 def _print(observation: Observation, explanations: Sequence[Explanation]) -> None:
-    from .tables import Column, numbers, trimmed_console
+    from .tables import Column, number_columns, trimmed_console
 
     consistent = [explanation for explanation in explanations if explanation.explains]
     inconsistent = [explanation for explanation in explanations if not explanation.explains]
     with trimmed_console() as console:
         console.print(observation.summary)
         if consistent:
-            console.print(_table("consistent", numbers("overflows", "ambiguous\nsteps"), consistent, console.width))
+            console.print(_table("consistent", number_columns("overflows", "ambiguous\nsteps"), consistent, console.width))
             if len(consistent) > 1:
                 console.print(f"These {len(consistent)} cannot be distinguished; = joins presets with the same rule.")
         else:
             console.print("No published scaler is consistent with these scales.")
         if inconsistent:
-            position = numbers("after\nstep" if observation.unit == "steps" else "at\noverflow")
+            position = number_columns("after\nstep" if observation.unit == "steps" else "at\noverflow")
             columns = [*position, Column("expected", overflow="fold"), Column("observed", no_wrap=True)]
             console.print(_table("inconsistent", columns, inconsistent, console.width))
 
@@ -212,8 +214,8 @@ def _cells(explanation: Explanation) -> tuple[str, ...]:
     if contradiction is None:
         ambiguous = "?" if explanation.ambiguous is None else f"{explanation.ambiguous:,}"
         return inferred, f"{_trace(explanation).count('x'):,}", ambiguous
-    step = "start" if contradiction.step < 0 else f"{contradiction.step:,}"
-    return inferred, step, *_expected_and_observed(contradiction, explanation.rejection)
+    position = "start" if contradiction.step < 0 else f"{contradiction.step:,}"
+    return inferred, position, *_expected_and_observed(contradiction, explanation.rejection)
 
 
 def _setting_text(value: Any) -> str:
@@ -236,7 +238,8 @@ def _expected_and_observed(contradiction: Contradiction, rejection: str) -> tupl
         if observed not in expected:
             break
     if len(expected) > 3:
-        return f"{len(expected)} others, {expected[0]} to {[scale for scale in expected if scale != 'an error'][-1]}", observed
+        last_scale = [text for text in expected if text != "an error"][-1]
+        return f"{len(expected)} others, {expected[0]} to {last_scale}", observed
     return " or ".join(expected) or ("no further step" if observed == "-" else "others"), observed
 
 
@@ -247,7 +250,8 @@ def _trace(explanation: Explanation) -> str:
 
 def _document(explanation: Explanation) -> dict[str, Any]:
     """Return an explanation as values that JSON, which has neither NaN nor infinity, can hold."""
-    contradiction, trace = explanation.contradiction, _trace(explanation) if explanation.explains else None
+    contradiction = explanation.contradiction
+    trace = _trace(explanation) if explanation.explains else None
     return {
         "name": explanation.name,
         "explains": explanation.explains,

@@ -152,7 +152,8 @@ def _tables(document: Mapping[str, Any]) -> Iterator[str]:
         times = (_seconds(row[name]) for name in ALGORITHMS)
         yield pattern.format(f"{row['ranks']:,}", *times, _number(row["disagreement_probability"], 3), until)
     yield ""
-    yield f"Small collectives per step for flag and norm, hierarchical, {document['ranks']:,} ranks."
+    ranks = counted(document["ranks"], "rank")
+    yield fold(f"Small collectives per step for flag and norm, with the hierarchical algorithm, on {ranks}.")
     yield fold(f"ampscale sends {counted(model['vector'], 'byte')} per rank (--vector), the other systems 4 bytes:")
     yield f"{'count':>5}  {'time':>19}  system"
     for row in document["systems"]:

@@ -104,7 +104,7 @@ def simulate(
         raise click.UsageError("--ranks cannot be combined with --every, --events or --all")
     if as_json and (every is not None or unlimited):
         raise click.UsageError("--json prints every step and cannot be combined with --every, --events or --all")
-    name, constants = read_rule(rule or "torch", parse_settings(settings))
+    name, constants = read_rule("torch" if rule is None else rule, parse_settings(settings))
     if rank_settings is not None:
         run_ranks(name, constants, rank_settings, picture, as_json=as_json)
         return
@@ -136,7 +136,7 @@ def _table(trajectory: Trajectory, every: bool | None, unlimited: bool) -> Itera
 
 
 def _eventful(trajectory: Trajectory) -> np.ndarray:
-    """Return the indices of the steps that overflow or change the scale: int64."""
+    """Return the indices (int64) of the steps that overflow, change the scale, or raise the error of the published scaler."""
     steps = np.flatnonzero(~trajectory.finite | (trajectory.scales[1:] != trajectory.scales[:-1]))
     return steps if trajectory.raised_at is None else np.append(steps, trajectory.raised_at)
 

@@ -14,11 +14,11 @@ try:
 except ModuleNotFoundError as error:
     exit_without(error.name or "rich", "cli")
 
-__all__ = ["Column", "Table", "numbers", "table", "trimmed_console"]
+__all__ = ["Column", "Table", "number_columns", "table", "trimmed_console"]
 
 
-def numbers(*titles: str) -> list[Column]:
-    """Return right-aligned columns with these titles."""
+def number_columns(*titles: str) -> list[Column]:
+    """Return right-aligned columns with these titles, for numbers."""
     return [Column(title, justify="right", no_wrap=True) for title in titles]
 
 

@@ -112,7 +112,7 @@ def read_trace(options: Mapping[str, Any]) -> Trace:
             raise ValueError("the overflow trace must have at least one step, such as '..x.', got none")
         return trace
     except (ValueError, OSError) as error:
-        raise click.BadParameter(str(error), param_hint=[*map(flag, (sources[0], *required))]) from None
+        raise click.BadParameter(str(error), param_hint=[flag(name) for name in (sources[0], *required)]) from None
 
 
 def _read(source: str, options: Mapping[str, Any]) -> Trace:

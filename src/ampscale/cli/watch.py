@@ -94,7 +94,7 @@ def _state(path: Path, run: Run) -> "Group":
     from rich.console import Group
     from rich.text import Text
 
-    from .tables import Column, numbers, table
+    from .tables import Column, number_columns, table
 
     text = Text("\n".join(fold(line, "  ") for line in [*_lines(path, run), *_verdicts(run)]))
     if not run.measurements:
@@ -102,7 +102,7 @@ def _state(path: Path, run: Run) -> "Group":
     names, measurements = complete_measurements(run)
     title = Column(f"at step {run.steps[measurements[-1].position]:,}", overflow="fold")
     layers = sorted(layers_of(run, names, measurements[-1:]), key=Layer.order)[:ROWS]
-    return Group(text, table([title, *numbers("lost", "subnormal", "largest", "finite")], map(_cells, layers)))
+    return Group(text, table([title, *number_columns("lost", "subnormal", "largest", "finite")], map(_cells, layers)))
 
 
 def _cells(layer: Layer) -> tuple[str, ...]:

@@ -49,11 +49,22 @@ def name_of(dtype: Any) -> str:
     Raises:
         TypeError: The dtype is not supported.
     """
-    name = str(getattr(dtype, "name", dtype)).rpartition(".")[2]
+    name = plain_name(dtype)
     if name in FLOATS or name in COMPLEX_PARTS or name in INTEGERS:
         return name
     supported = ", ".join([*FLOATS, *COMPLEX_PARTS, *sorted(INTEGERS)])
     raise TypeError(f"the dtype of an array must be one of {supported}, got {dtype}")
+
+
+def plain_name(dtype: Any) -> str:
+    """Return the name of *dtype* without that of its library, whether or not the dtype is supported."""
+    return str(getattr(dtype, "name", dtype)).rpartition(".")[2]
+
+
+@lru_cache(typed=True)
+def is_scalable(dtype: Any) -> bool:
+    """Return True if *dtype* is a supported floating-point or complex dtype."""
+    return plain_name(dtype) in FLOATS or plain_name(dtype) in COMPLEX_PARTS
 
 
 def part_dtype(name: str) -> str:

@@ -20,7 +20,7 @@ import array_api_compat
 
 from ..parsing import excerpt
 from .dtypes import name_of
-from .namespaces import default_namespace, device_of, quiet
+from .namespaces import check_one_library, default_namespace, device_of, quiet
 from .rule_constants import RuleConstants
 from .typing import Array, Flag, Namespace
 from .validation import check_flag
@@ -77,10 +77,12 @@ def init(rule: RuleConstants, like: Array | None) -> LossScaleState:
 
 def transition(rule: RuleConstants, state: LossScaleState, finite: Flag) -> tuple[LossScaleState, Array]:
     """Return the next state, and True if the published scaler would raise an error; see `LossScaleRule.transition`."""
-    _check_optional_arrays(rule, state)
+    check_optional_arrays(rule, state)
     check_flag(finite, "finite", shape=tuple(state.scale.shape))
     xp = array_api_compat.array_namespace(state.scale)
     _check_float64(rule, xp)
+    if not isinstance(finite, bool):
+        check_one_library(state=state, finite=finite)
     finite = xp.full_like(state.good_steps, finite, dtype=xp.bool) if isinstance(finite, bool) else finite
     scale = state.scale if state.pending_scale is None else state.pending_scale
     events = _events(rule, state, scale, finite)
@@ -203,7 +205,8 @@ def check_state(state: Any) -> None:
         raise TypeError(f"{expected} {excerpt(tuple(state))}")
 
 
-def _check_optional_arrays(rule: RuleConstants, state: LossScaleState) -> None:
+def check_optional_arrays(rule: RuleConstants, state: LossScaleState) -> None:
+    """Raise a ValueError unless *state* has exactly the optional arrays that *rule* requires."""
     for name, required in (("window_steps", rule.overflow_tolerance is not None), ("pending_scale", rule.delayed_update)):
         if (getattr(state, name) is not None) != required:
             expected = "an array or a number" if required else "None"

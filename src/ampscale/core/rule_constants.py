@@ -87,7 +87,7 @@ class RuleConstants:
             text: JSON object whose members are fields of the rule.
 
         Raises:
-            TypeError: *text* is not a str, or a value has the wrong type.
+            TypeError: *text* is neither a str nor bytes, or a value has the wrong type.
             ValueError: *text* is not a JSON object, repeats a key or has an unknown one, or a value is out of range.
 
         >>> RuleConstants.from_json('{"init_scale": 1024.0}').init_scale

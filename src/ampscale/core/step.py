@@ -24,7 +24,7 @@ import array_api_compat
 from . import scaling
 from .dtypes import compute_dtype, name_of
 from .machine import LossScaleState
-from .namespaces import quiet
+from .namespaces import check_one_library, namespace_of, quiet
 from .norms import LiftedNorm, clip_by_global_norm, coefficient_of, unlifted
 from .overflow import unscale_and_check
 from .replicas import SINGLE_REPLICA, Communicator
@@ -33,6 +33,7 @@ from .scaling import in_dtype, scalar_like
 from .statistics import statistics
 from .trees import leaves, map_leaves, select
 from .typing import Array, Flag, Tree
+from .validation import check_scalable, check_type
 
 
 class Differentiable(Protocol):
@@ -159,6 +160,14 @@ def init_train_state(params: Tree, optimizer: FunctionalOptimizer, rule: LossSca
     return TrainState(params, init_optimizer(optimizer, params), scaler, attempted, applied)
 
 
+def check_train_state(state: Any) -> None:
+    """Raise a TypeError unless *state* is a `TrainState` whose scaler has a state in the library of the parameters."""
+    check_type(state, "state", TrainState)
+    check_type(state.scaler, "state.scaler", LossScaleState)
+    if namespace_of(state.params) is not namespace_of(state.scaler):
+        check_one_library(params=state.params, scaler=state.scaler)
+
+
 def init_optimizer(optimizer: FunctionalOptimizer, params: Tree) -> Tree:
     """
     Create the optimizer's state for *params*.
@@ -192,8 +201,9 @@ def train_step(
     loss, pullback = network.vjp(state.params, *inputs)
     scale = state.scaler.scale
     scaled = pullback(seed_like(loss, scale))
+    check_scalable(scaled, "gradients")
     measured = kernels.measure(scaled) if measure else None  # first, because a communicator may write the mean in place
-    communicator.check_same(rule=rule, max_norm=max_norm)
+    communicator.check_same(rule=rule, max_norm=max_norm if max_norm is None else float(max_norm))
     gradients, finite = kernels.unscale_and_check(communicator.mean(scaled), scale, dtype="float32")
     xp = array_api_compat.array_namespace(scale)
     if not leaves(gradients):  # then *finite* is an array of the configured backend, not of the library of the state

@@ -224,7 +224,8 @@ def _children(tree: Tree) -> list[tuple[Any, Tree]] | None:
     members = _members(tree)
     if members is None:
         return None
-    return list(zip(tree if type(tree) in (dict, OrderedDict) else range(len(members)), members, strict=True))
+    keys = tree if type(tree) in (dict, OrderedDict) else range(len(members))
+    return list(zip(keys, members, strict=True))
 
 
 def _members(tree: Tree) -> list[Tree] | None:

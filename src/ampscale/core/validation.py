@@ -13,7 +13,7 @@ from typing import Any
 import array_api_compat
 
 from ..parsing import excerpt
-from .dtypes import FLOATS, INTEGERS, name_of
+from .dtypes import COMPLEX_PARTS, FLOATS, INTEGERS, is_scalable, name_of, plain_name
 from .trees import leaves, leaves_with_paths, one_of_each_type
 from .type_names import type_name
 from .typing import Array, Flag, Scale, Tree
@@ -75,6 +75,9 @@ def check_scale_array(value: Any, name: str) -> None:
     """Check that *value* is a float32 or float64 array of shape () or (1,): float16 cannot represent 2**16."""
     if not array_api_compat.is_array_api_obj(value):
         raise TypeError(f"{name} must be an array of shape () or (1,), got {excerpt(value)} of type {type_name(value)}")
+    kind = next((kind for kind in ("sparse", "mkldnn", "nested") if getattr(value, f"is_{kind}", False)), None)
+    if kind is not None:
+        raise TypeError(f"{name} must be a dense tensor, got a {kind} one; pass {name}.item()")
     if tuple(value.shape) not in ((), (1,)):
         raise ValueError(f"{name} must have shape () or (1,), got {tuple(value.shape)}")
     if name_of(value.dtype) not in ("float32", "float64"):
@@ -124,29 +127,54 @@ def check_loss(value: Any) -> None:
         raise TypeError(f"a network must return its loss as one array, got {type_name(value)}")
 
 
-def check_scalable(tree: Tree) -> None:
+def check_scalable(tree: Tree, name: str = "tree") -> None:
     """Check that all arrays in *tree* are floating-point or complex: a division by the scale would truncate integers."""
-    if INTEGERS.isdisjoint(map(name_of, {leaf.dtype for leaf in leaves(tree)})):
+    if all(map(is_scalable, {leaf.dtype for leaf in leaves(tree)})):
         return
-    path, dtype = next((path, dtype) for path, leaf in leaves_with_paths(tree) if (dtype := name_of(leaf.dtype)) in INTEGERS)
-    remedy = _UNPACK if dtype == "bool" and isinstance(tree, tuple) else ""
-    raise TypeError(f"{path} must be floating-point or complex, got {dtype}{remedy}")
+    path, dtype = next((path, leaf.dtype) for path, leaf in leaves_with_paths(tree, name) if not is_scalable(leaf.dtype))
+    expected = "floating-point or complex" if plain_name(dtype) in INTEGERS else f"one of {', '.join((*FLOATS, *COMPLEX_PARTS))}"
+    remedy = _UNPACK if plain_name(dtype) == "bool" and isinstance(tree, tuple) else ""
+    raise TypeError(f"{path} must be {expected}, got {plain_name(dtype)}{remedy}")
 
 
 def check_out(out: Tree, tree: Tree) -> None:
-    """Check that *out* has writable arrays of the same paths, shapes and dtypes as *tree*."""
+    """Check that *out* has a writable array of its own for each array of *tree*, of the same path, shape and dtype."""
     if out is tree and _are_writable(leaves(tree)):
         return
-    sources, targets = leaves_with_paths(tree, "out"), leaves_with_paths(out, "out")
+    check_alike(out, tree, "out")
+    result_of = dict[int, Array]()  # array of *tree* whose result each array of *out* receives
+    for (path, target), leaf in zip(leaves_with_paths(out, "out"), leaves(tree), strict=True):
+        check_writable(target, path)
+        if result_of.setdefault(id(target), leaf) is not leaf:
+            raise ValueError(f"{path} must not be an array that receives another result; pass separate arrays")
+
+
+def check_alike(value: Tree, like: Tree, name: str) -> None:
+    """Check that *value*, which error messages call *name*, has arrays of the same paths, shapes and dtypes as *like*."""
+    sources, targets = leaves_with_paths(like, name), leaves_with_paths(value, name)
     expected, actual = ([path for path, _ in pairs] for pairs in (sources, targets))
     if expected != actual:
-        raise ValueError(f"out must have the arrays {excerpt(expected)}, got {excerpt(actual)}")
+        raise ValueError(f"{name} must have the arrays {excerpt(expected)}, got {excerpt(actual)}")
     for (path, leaf), (_, target) in zip(sources, targets, strict=True):
         if tuple(leaf.shape) != tuple(target.shape):
             raise ValueError(f"{path} must have shape {tuple(leaf.shape)}, got {tuple(target.shape)}")
         if leaf.dtype != target.dtype:
             raise TypeError(f"{path} must be {leaf.dtype}, got {target.dtype}")
-        check_writable(target, path)
+
+
+def check_gradients(params: Tree, rows: list[tuple[Any, ...]]) -> None:
+    """Raise an error unless each gradient, the second item of a row, is None or a float array of its parameter's shape."""
+    for index, (param, gradient, *_) in enumerate(rows):
+        is_array = array_api_compat.is_array_api_obj(gradient)
+        is_float = is_array and name_of(gradient.dtype) in FLOATS
+        if gradient is None or (is_float and tuple(gradient.shape) == tuple(param.shape)):
+            continue
+        path = leaves_with_paths(params, "gradients")[index][0]
+        if not is_array:
+            raise TypeError(f"{path} must be an array, got {excerpt(gradient)} of type {type_name(gradient)}")
+        if not is_float:
+            raise TypeError(f"{path} must have one of the dtypes {list(FLOATS)}, got {name_of(gradient.dtype)}")
+        raise ValueError(f"{path} must have shape {tuple(param.shape)}, got {tuple(gradient.shape)}")
 
 
 def _are_writable(arrays: list[Array]) -> bool:
@@ -160,6 +188,9 @@ def _are_writable(arrays: list[Array]) -> bool:
 def check_writable(value: Array, name: str) -> None:
     """Check that *value* is a writable array; NumPy scalars are not."""
     if array_api_compat.is_writeable_array(value):
+        strides = zip(value.shape, value.strides, strict=True) if array_api_compat.is_numpy_array(value) else ()
+        if any(size > 1 and not stride for size, stride in strides):
+            raise ValueError(f"{name} must have memory for each value, got an expanded array; copy it")
         return
     if array_api_compat.is_numpy_array(value) and hasattr(value, "__setitem__"):
         raise ValueError(f"{name} must be writable, got a read-only array")

@@ -8,7 +8,7 @@ from itertools import groupby
 
 from ..core.validation import check_count, check_number
 from .records import StepRecord
-from .window import HEADROOM, LARGEST_EXPONENT, SMALLEST_NORMAL
+from .window import HEADROOM, LARGEST_EXPONENT, NORM_RTOL, SMALLEST_NORMAL
 
 REPEATS = 4  # number of steps in which a pattern must occur to be reported
 LONG_ROW = 3  # fewer skipped steps in a row can be the regular search for a scale after a growth
@@ -69,6 +69,7 @@ class History:
     is_stale_refuted: bool = False  # True if gradients were finite although infinite ones were reported to remain
     with_norm: list[StepRecord] = field(default_factory=list)  # latest finite steps with a norm, at most `REPEATS`
     changed: list[StepRecord] = field(default_factory=list)  # latest steps whose gradients were changed, at most `REPEATS`
+    is_change_constant: bool = False  # True if gradients were changed by the same factor at two scales
     only_offender: int | None = None  # index of the only gradient that was not finite in the steps of `only_offender_steps`
     only_offender_steps: list[StepRecord] = field(default_factory=list)  # skipped steps at ever smaller scales
 
@@ -80,6 +81,9 @@ class History:
             self._add_skipped(record)
         self.window.append(record.without_tensors())
         if record.change is not None:
+            last = self.changed[-1] if self.changed else record
+            is_same = math.isclose(record.change, last.change or 0, rel_tol=NORM_RTOL)
+            self.is_change_constant |= is_same and record.finite and record.scale != last.scale
             self.changed = [*self.changed, record][-REPEATS:]
 
     def name(self, index: int) -> str:
@@ -134,10 +138,13 @@ def has_headroom(record: StepRecord) -> bool:
     """
     Return True if the finite values in the non-finite gradients are far below the largest float16 number.
 
-    If the non-finite gradients have no finite values, the values of all other gradients are compared.
+    If the non-finite gradients have no finite values, the values of all other gradients are compared. This comparison proves
+    nothing about infinities: the scale can be too large for one gradient, such as that of a bias with one element.
     """
     shift = math.log2(record.scale / (record.measured_scale or 1))
     with_values = [tensor for tensor in record.tensors or () if not tensor.is_empty]
     offenders = [tensor for tensor in with_values if tensor.nonfinite]
+    if not offenders and any(tensor.infinities for tensor in record.tensors or ()):
+        return False
     exponents = [tensor.largest + shift for tensor in offenders or with_values]
     return bool(exponents) and max(exponents) <= LARGEST_EXPONENT - HEADROOM

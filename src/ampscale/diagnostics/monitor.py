@@ -52,8 +52,8 @@ class Monitor:
         on_stall: Reaction to the first step of each stall: "warn" for a RuntimeWarning, "raise" for a `StalledError`, or a
             function that is called with the `Diagnosis`.
         limits: Thresholds of the checks.
-        communicator: Communicator of the processes. At every skipped step, they exchange statistics, so that the diagnosis
-            names the ranks whose gradients were not finite. All ranks need a monitor with the same arguments.
+        communicator: Communicator of the processes. At every skipped step, they exchange statistics and losses, so that the
+            diagnosis names the ranks that were not finite. All ranks need a monitor with the same arguments.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -85,7 +85,7 @@ class Monitor:
                 check_count(value, name)
         if not (callable(on_stall) or on_stall in ON_STALL):
             raise ValueError(f"on_stall must be one of {list(ON_STALL)} or a function, got {excerpt(on_stall)}")
-        check_type(limits or Limits(), "limits", Limits)
+        check_type(Limits() if limits is None else limits, "limits", Limits)
         check_sinks(sinks)
         if communicator is not None:
             check_methods(communicator, "communicator", "exchange")
@@ -159,6 +159,7 @@ class Monitor:
             change: As in `StepRecord`.
         """
         run, number = self._run(owner), _number(scale)
+        run.names = self._names_of(owner, len(gradients))
         run.version, run.measured = _version(gradients), {"stale": stale, "modified": modified, "change": change}
         is_due = self._is_due(self._every, run.step) or self._is_due(self._histogram_every, run.step)
         if is_due or (self._on_skip and (run.last_skipped or run.step < run.measured_until)):
@@ -226,14 +227,15 @@ class Monitor:
 
         *is_local* is True if the statistics describe this rank's gradients before they were averaged over all ranks.
         """
-        run, communicator, tensors, tensors_at_fault = self._run(owner), self._communicator, fields.get("tensors"), None
-        names = self._names_of(owner, len(tensors or ()))
+        run, communicator, tensors = self._run(owner), self._communicator, fields.get("tensors")
+        at_fault: dict[str, Any] = {}  # fields of another rank, which replace those of this one in the diagnosis
+        names = run.names or self._names_of(owner, len(tensors or ()))
         if communicator is not None:
             fields["rank"] = getattr(communicator, "rank", None)
             own_tensors = tensors if is_local or not communicator.averages else None
-            fields["finite_ranks"], tensors_at_fault = self._compare_ranks(own_tensors, fields["finite"])
+            fields["finite_ranks"], at_fault = self._compare_ranks(own_tensors, fields["loss"], fields["finite"])
         record = StepRecord(run.step, **fields)
-        diagnosis = run.diagnoser.diagnose(replace(record, tensors=tensors_at_fault) if tensors_at_fault else record, names)
+        diagnosis = run.diagnoser.diagnose(replace(record, **at_fault) if at_fault else record, names)
         run.step, run.last_skipped, run.measured = run.step + 1, not record.finite, {}
         self.verdicts[diagnosis.verdict] += 1
         for sink in self._sinks:
@@ -263,23 +265,28 @@ class Monitor:
         return measured
 
     def _compare_ranks(
-        self, tensors: tuple[TensorStatistics, ...] | None, finite: bool
-    ) -> tuple[tuple[bool, ...] | None, tuple[TensorStatistics, ...] | None]:
+        self, tensors: tuple[TensorStatistics, ...] | None, loss: float | None, finite: bool
+    ) -> tuple[tuple[bool, ...] | None, dict[str, Any]]:
         """
-        Return, for each rank, True if its gradients were finite; and the statistics of the first rank at fault.
+        Return, for each rank, True if its gradients were finite; and fields of the first rank at fault, by name.
 
-        All ranks diagnose these statistics, so that their diagnoses are equal. The statistics are None if no rank is at fault, or
-        if the communicator does not average gradients. Both results are None for a finite step, or if a rank has no *tensors*.
+        All ranks diagnose these fields, so that their diagnoses are equal: a loss that is not finite, with its rank; and the
+        statistics, unless the communicator does not average gradients. The flags are None, and there are no statistics, for a
+        finite step, or if a rank has no *tensors*.
         """
         if finite:
-            return None, None
+            return None, {}
         # Ranks exchange their statistics if a gradient is not finite, () if all are finite, and None if they are unknown.
         own = tensors and (tensors if any(tensor.nonfinite for tensor in tensors) else ())
-        rows_of_ranks = [json.loads(text) for text in self._communicator.exchange(json.dumps(own))]
+        messages = [json.loads(text) for text in self._communicator.exchange(json.dumps([own, loss]))]
+        losses = [(rank, value) for rank, (_, value) in enumerate(messages) if value is not None and not math.isfinite(value)]
+        at_fault: dict[str, Any] = {"rank": losses[0][0], "loss": losses[0][1]} if losses else {}
+        rows_of_ranks = [rows for rows, _ in messages]
         if None in rows_of_ranks:
-            return None, None
+            return None, at_fault
         rows_at_fault = next(filter(None, rows_of_ranks), None) if self._communicator.averages else None
-        return tuple(not rows for rows in rows_of_ranks), rows_at_fault and statistics_of(rows_at_fault)
+        at_fault |= {"tensors": statistics_of(rows_at_fault)} if rows_at_fault else {}
+        return tuple(not rows for rows in rows_of_ranks), at_fault
 
     def _run(self, owner: Any) -> "_Run":
         """Return the run of *owner*, which is created at its first step."""
@@ -311,6 +318,7 @@ class _Run:
     last_skipped: bool = False
     measured_until: int = 0  # `begin` measures the gradients of steps before this one, while nothing can have changed them
     stalled: bool = False
+    names: list[str] | None = None  # names of the gradients of the current step, which a loop can delete before `end`
     measured: dict[str, Any] = field(default_factory=dict)  # known fields of the `StepRecord` of the current step
     version: int | None = None  # `_version` of the gradients of the current step before unscaling
     is_divided: bool | None = None  # True if unscaled gradients are, or may be, divided again; None before the first change

@@ -6,6 +6,7 @@ created, so that this module imports neither package.
 """
 
 import logging
+from os import fspath
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -34,7 +35,8 @@ class JSONLines:
     """
     Sink that writes a run file: a header line, and a line with a JSON object for each step.
 
-    Each line is written immediately, so that other processes can read the file during the run.
+    Each line is written immediately, so that other processes can read the file during the run. The file does not distinguish the
+    steps of several optimizers: the commands show them as steps of one, with the names of the first.
 
     Args:
         path: Path of the file; an existing file is replaced.
@@ -48,8 +50,8 @@ class JSONLines:
     """
 
     def __init__(self, path: str | Path, rule: LossScaleRule | None = None) -> None:
-        check_type(rule or LossScaleRule(), "rule", LossScaleRule)
-        self._file, self._rule, self._has_header = open(path, "w", encoding="utf-8", buffering=1), rule, False  # noqa: SIM115
+        check_type(LossScaleRule() if rule is None else rule, "rule", LossScaleRule)
+        self._file, self._rule, self._has_header = open(fspath(path), "w", encoding="utf-8", buffering=1), rule, False  # noqa: SIM115
 
     def write(self, record: StepRecord, diagnosis: Diagnosis, names: list[str] | None) -> None:
         """Write a line."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from ..core.validation import check_type
 from .history import REPEATS, History, Limits, has_headroom
 from .records import StepRecord
 from .window import HEADROOM, LARGEST_EXPONENT, NORM_RTOL, lost_shares
@@ -101,7 +102,8 @@ class Diagnoser:
     """
 
     def __init__(self, limits: Limits | None = None) -> None:
-        limits = limits or Limits()
+        limits = Limits() if limits is None else limits
+        check_type(limits, "limits", Limits)
         self._history = History(limits, deque(maxlen=limits.stall_window))
 
     def diagnose(self, record: StepRecord, names: Sequence[str] | None = None) -> Diagnosis:
@@ -112,6 +114,7 @@ class Diagnoser:
             record: Numbers of the step.
             names: Names of the gradients in `record.tensors`, for messages; by default they are numbered.
         """
+        check_type(record, "record", StepRecord)
         history = self._history
         history.names = names
         history.add(record)
@@ -126,7 +129,8 @@ class Diagnoser:
 def _forward(record: StepRecord, _history: History) -> _Result:
     if record.loss is None or math.isfinite(record.loss):
         return None
-    message = f"the loss was {record.loss} before scaling: look for the cause in the inputs or in the forward pass"
+    on_rank = "" if record.rank is None else f" on rank {record.rank}"
+    message = f"the loss{on_rank} was {record.loss} before scaling: look for the cause in the inputs or in the forward pass"
     return Verdict.FORWARD, message, {"loss": record.loss}
 
 
@@ -151,13 +155,14 @@ def _no_scale_helps(record: StepRecord, history: History) -> _Result:
     where = _where(record, history)
     evidence = {"scale": record.scale, **_counts(record)}
     if record.scale <= 1:
-        return Verdict.NO_SCALE_HELPS, f"the gradients are not finite at a scale of {record.scale:g}{where}", evidence
+        return Verdict.NO_SCALE_HELPS, f"the gradients{where} are not finite at a scale of {record.scale:g}", evidence
     if record.finite_at_one is False:
-        return Verdict.NO_SCALE_HELPS, f"the gradients are not finite at a scale of 1 either{where}", evidence
+        return Verdict.NO_SCALE_HELPS, f"the gradients{where} are not finite, even at a scale of 1", evidence
     if record.finite_at_one:
         return None
     is_original = record.is_original and not record.modified  # clipping turns an infinity into a NaN
-    if is_original and evidence.get("nans") and not evidence["infinities"] and _is_below_good_scale(record, history):
+    has_infinities = any(_counts(step).get("infinities") for step in history.skipped)
+    if is_original and evidence.get("nans") and not has_infinities and _is_below_good_scale(record, history):
         message = f"the gradients have NaNs and no infinity{where}: a smaller scale does not remove NaNs"
         return Verdict.NO_SCALE_HELPS, message, evidence
     return None
@@ -203,7 +208,7 @@ def _occasional(record: StepRecord, history: History) -> _Result:
 
 def _unscaled_twice(record: StepRecord, history: History) -> _Result:
     steps = history.changed
-    if record.change is None or record.scale <= LARGEST_COUNT or len(steps) < 2:
+    if record.change is None or history.is_change_constant or record.scale <= LARGEST_COUNT or len(steps) < 2:
         return None
     if not all(_is_close(step.change or 0, 1 / step.scale) for step in steps):
         return None
@@ -341,5 +346,5 @@ def _is_close(value: float, other: float) -> bool:
 
 
 def _is_round(norm: float | None) -> bool:
-    """Return True if *norm* has one significant decimal digit, like usual limits, up to an error of `NORM_RTOL`."""
+    """Return True if *norm* has one significant decimal digit, as limits for clipping usually have, within `NORM_RTOL`."""
     return norm is not None and norm <= 1000 and _is_close(norm, float(f"{norm:.0e}"))

@@ -7,7 +7,7 @@ Spec: REPLICAS-settings-compared, REPLICAS-error-names-ranks.
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
 from itertools import zip_longest
 from typing import Any
 
@@ -45,10 +45,16 @@ def setting_texts(settings: Settings) -> dict[str, str | list[str]]:
     texts: dict[str, str | list[str]] = {}
     for name, value in settings.items():
         if is_dataclass(value):
-            texts.update({f"{name}.{field.name}": repr(getattr(value, field.name)) for field in fields(value)})
+            texts.update({f"{name}.{field.name}": _member_text(value, field) for field in fields(value)})
         else:
             texts[name] = list(map(str, value)) if isinstance(value, list) else repr(value)
     return texts
+
+
+def _member_text(value: Any, field: Field[Any]) -> str:
+    """Return the `repr` of a member of a dataclass; a float has the same text if it was given as an int or a NumPy scalar."""
+    member, is_float = getattr(value, field.name), float in getattr(field.type, "__args__", (field.type,))
+    return repr(float(member) if is_float and member is not None else member)
 
 
 def to_text(settings: Settings) -> str:

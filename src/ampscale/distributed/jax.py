@@ -180,7 +180,7 @@ class JaxAxis:
     def _square_sums(self, arrays: list[Array], dtype: str) -> list[Array]:
         """Return sums of squares that ranks can add up: one per real or imaginary part, or one sum for distinct gradients."""
         counts = copies_of(arrays, self._copies)
-        pairs = [(part, 1 / count) for array, count in zip(arrays, counts, strict=True) for part in kernels.parts(array)]
+        pairs = [(part, 1 / count) for array, count in zip(arrays, counts, strict=True) for part in kernels.real_parts(array)]
         sums = [_scaled(kernels.squared(part, dtype).squares, share) for part, share in pairs]
         if self._layout == "distinct" and sums:  # arrays of different ranks do not correspond
             sums = [sum(sums) if dtype == "float32" else reduce(partial(kernels.plus, norm_dtype=dtype), sums)]
@@ -193,7 +193,7 @@ class JaxAxis:
         if self._layout == "distinct":
             return lifted_norm(sums, dtype)
         remaining, add = iter(sums), partial(kernels.plus, norm_dtype=dtype)
-        return lifted_norm([reduce(add, [next(remaining) for _ in kernels.parts(array)]) for array in arrays], dtype)
+        return lifted_norm([reduce(add, [next(remaining) for _ in kernels.real_parts(array)]) for array in arrays], dtype)
 
     def _is_traced(self) -> bool:
         """Return True inside the mapped function, or inside any other function that JAX is tracing."""

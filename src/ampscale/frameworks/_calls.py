@@ -38,9 +38,9 @@ class CallTable:
     Permitted calls of a class, as data.
 
     Args:
-        name: Full name of the class, and if it has several tables, the case that this one describes.
-        states: Description of each state; the first one is that of a new object.
-        calls: Names of the methods, with the parameters that matter in parentheses.
+        name: Full name of the class; if the class has several tables, followed by the case that this table describes.
+        states: Description of each state; the first state is that of a new object.
+        calls: Names of the methods. Parameters on which the result depends follow in parentheses.
         entries: Next state or error for pairs of a state and a call. A call without an entry leaves the state unchanged.
     """
 
@@ -78,7 +78,8 @@ def location_text(site: Site | None) -> str:
 _NO_CHECK = Error(
     "{call}() must be called after step() or unscale_(): neither has been called since the last update(){at} or a later abandon()"
 )
-_UNSCALED = Error("{call}() was already called{at} since the last update()")
+_ONCE = "call unscale_() once per iteration, after the last backward()"
+_UNSCALED = Error(f"{{call}}() was already called{{at}} since the last update(): {_ONCE}")
 _STEPPED = Error("{call}() was already called{at} since the last update(): call update() once per iteration, after the steps")
 _NO_UPDATE = Error("{call}() must be called after update(): step() was called{at}, and update() has not been called since")
 _NOT_ABANDONED = Error("{call}() must be called instead of step(), which was called{at} since the last update(): call update()")
@@ -132,7 +133,7 @@ _OTHER = (
     "minimize() updates the scale, but another optimizer was unscaled{at} and has not stepped: "
     "call step() for each optimizer, then update()"
 )
-_FIXED_UNSCALED = Error("{call}() was already called{at} since the last step()")
+_FIXED_UNSCALED = Error(f"{{call}}() was already called{{at}} since the last step(): {_ONCE}")
 _PADDLE_CALLS = ("scale", "unscale_", "step", "minimize", "update", "abandon(optimizer)", "abandon()", "load_state_dict")
 _INTERRUPTED = {
     UNSCALING: {**dict.fromkeys(("unscale_", "step", "minimize"), _UNSCALING), "update": READY, **_ABANDONS},

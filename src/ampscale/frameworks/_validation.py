@@ -23,8 +23,12 @@ check_normal_scale = partial(
 )
 _CHECKS: dict[str, Callable[..., None]] = {  # checks of the arguments of a `GradScaler`, by field of the rule
     "init_scale": check_normal_scale,
-    "growth_factor": partial(check_number, expected="a finite number above 1", low=1, above=True),
-    "backoff_factor": partial(check_number, expected="a number above 0 and below 1", low=0, high=nextafter(1, 0), above=True),
+    "growth_factor": partial(
+        check_number, expected="a number above 1 that float32 can hold", low=1, high=FLOATS["float32"].largest, above=True
+    ),
+    "backoff_factor": partial(
+        check_number, expected="a number below 1 and at least the smallest normal float32", low=FLOOR, high=nextafter(1, 0)
+    ),
     "growth_interval": check_count,
     "hysteresis": check_count,
 }
@@ -46,6 +50,8 @@ def number_of(value: Any, name: str) -> float:
     if isinstance(value, list | tuple) and len(value) == 1:
         value = value[0]
     check_scale_host(value, name)
+    if getattr(value, "is_meta", False):
+        raise ValueError(f"{name} must have a value, got a tensor on the device meta")
     return float(value.reshape(())) if hasattr(value, "reshape") else float(value)
 
 
@@ -64,7 +70,8 @@ def check_keys(state_dict: Any, keys: tuple[str, ...]) -> None:
     """Raise a TypeError or ValueError unless *state_dict* is a mapping with exactly the keys *keys*."""
     if not isinstance(state_dict, Mapping):
         raise TypeError(f"state_dict must be a mapping, got {type(state_dict).__name__}")
-    missing, unknown = [key for key in keys if key not in state_dict], [key for key in state_dict if key not in keys]
+    missing = [key for key in keys if key not in state_dict]
+    unknown = [key for key in state_dict if key not in keys]
     if missing or unknown:
         remedy = "; `ampscale convert` converts the state dict of another class" if missing and "scale" in state_dict else ""
         remedy = "; pass state_dict['scaler']" if "scaler" in state_dict else remedy

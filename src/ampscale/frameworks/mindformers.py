@@ -117,7 +117,7 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
             check_number(ema_decay, "ema_decay", "a number above 0 and below 1", 0, 1 - 2**-53, above=True)
         network = network_of(network)
         super().__init__(network, optimizer, _scale_array(scale_sense, network), detector=detector, communicator=communicator)
-        self._max_norm = max_grad_norm if use_clip_grad else None
+        self._max_norm = float(max_grad_norm) if use_clip_grad else None
         self._local_norm = local_norm
         self._micro_batches = gradient_accumulation_steps
         self._accumulated: Tree = None  # sum of the gradients of this step's calls, float32 or float64

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from ..core.rule import LossScaleRule
+from ..parsing import excerpt
 from .simulate import Trajectory, simulate
 from .traces import Trace
 
@@ -55,6 +56,8 @@ def compare(rules: Mapping[str, LossScaleRule], trace: Trace) -> Comparison:
     >>> compare(rules, from_string("..x.")).divergences
     {('torch', 'paddle'): None, ('torch', 'static'): 2, ('paddle', 'static'): 2}
     """
+    if not isinstance(rules, Mapping):
+        raise TypeError(f"rules must be a mapping from names to rules, got {excerpt(rules)} of type {type(rules).__name__}")
     if not rules:
         raise ValueError("rules must contain at least one rule, got none")
     trajectories = {name: simulate(rule, trace) for name, rule in rules.items()}

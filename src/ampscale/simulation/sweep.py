@@ -99,12 +99,12 @@ class BatchedStates:
 
     def _overflow(self, overflow: np.ndarray) -> None:
         self.bad += overflow
-        due, allowed = overflow & self._due(), self.scale > self.constants.blocks_backoff_at
+        due, may_back_off = overflow & self._due(), self.scale > self.constants.blocks_backoff_at
         smaller = self._rounded(self.scale * self.constants.backoff / self.constants.divisor)
-        new_scale = np.where(due & allowed, np.maximum(smaller, self.constants.lower_clamp), self.scale)
+        new_scale = np.where(due & may_back_off, np.maximum(smaller, self.constants.lower_clamp), self.scale)
         raises = due & (self.scale <= self.constants.raises_at_min)
         self.scale = np.where(raises | (overflow & (new_scale <= self.constants.raise_at_or_below)), np.nan, new_scale)
-        self.good = np.where(overflow & (allowed | ~due), self.initial_good, self.good)
+        self.good = np.where(overflow & (may_back_off | ~due), self.initial_good, self.good)
         self.bad = np.where(due, self.bad_after_backoff, self.bad)
         self.window_steps *= ~due
 

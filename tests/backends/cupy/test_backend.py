@@ -31,7 +31,7 @@ limits = st.floats(2.0**-20, 2.0**20) | st.floats(-300, 300).map(lambda power: 1
 
 @pytest.fixture(scope="module", params=[host, pytest.param(device, marks=pytest.mark.device)], ids=lambda make: make.__name__)
 def place(request):
-    """Run the tests on the host, then on the device."""
+    """Return the backend on the host, then on the device, with functions that copy arrays to and from it."""
     return request.param()
 
 

@@ -79,7 +79,7 @@ def test_ties_between_subnormal_quotients_go_to_even():
 def test_one_non_finite_value_is_detected_at_all_boundaries(dtype, size):
     """Positions are the ends of the array and of its pieces. The value is non-finite before or only after unscaling."""
     piece = -(-size // kernels.PIECES)
-    edges = {index for edge in range(0, size + piece, piece) for index in (edge - 1, edge)}
+    edges = {index for edge in range(0, size + piece, piece) for index in (edge - 1, edge)}  # both sides
     indices = sorted(index for index in edges | {size - 1} if 0 <= index < size)
     trees = np.ones((len(indices), size), DTYPES[dtype])
 

@@ -61,7 +61,7 @@ def check_in_place(tree, scale, out=None):
 
 @pytest.mark.clause("BACKENDS-bit-identical", "OVERFLOW-fused", "OVERFLOW-edges", "NORMS-fused", "SCALING-complex")
 @pytest.mark.parametrize("dtype", ARRAY_DTYPES, ids=str)
-def test_random_bits_give_what_the_definition_gives(dtype):
+def test_results_equal_the_definition_for_random_bits(dtype):
     """One array is longer than a block; another has zeros instead of the infinities and NaNs."""
     values = np.frombuffer(np.random.default_rng(0).bytes(300_001 * dtype.itemsize), dtype)
     with np.errstate(invalid="ignore"):
@@ -148,7 +148,7 @@ LAYOUTS = {
 
 @pytest.mark.clause("SCALING-layout", "SCALING-widen", "BACKENDS-bit-identical")
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
-def test_every_layout_gives_what_the_definition_gives(layout):
+def test_results_equal_the_definition_in_every_layout(layout):
     """Results are new arrays, widened arrays, or written in place. The memory between the values of a target is unchanged."""
     for dtype, scale, wider in zip(ARRAY_DTYPES, cycle((2.0**16, 3.0)), cycle(("float32", "float64")), strict=False):
         values = layout(random(300_000, dtype))

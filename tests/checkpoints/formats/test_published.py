@@ -136,7 +136,7 @@ def test_rule_replaces_missing_constants():
     assert numbers(checkpoint) == (2.0**32, 3, 2)
     sharded = presets.torch_sharded_cpu()
     assert checkpoints.load("torch", REAL["torch"][0], sharded).rule == sharded
-    with pytest.raises(ValueError, match="growth_interval is 2000 there and 7 in the rule"):
+    with pytest.raises(ValueError, match="growth_interval is 7 in the rule, but 2000 in the mapping or settings"):
         checkpoints.load("torch", REAL["torch"][0], presets.torch(growth_interval=7))
     with pytest.raises(TypeError, match="rule must be a LossScaleRule or None, got str"):
         checkpoints.load("torch", REAL["torch"][0], "torch")
@@ -189,6 +189,7 @@ def test_hysteresis_trackers_and_iteration_numbers_are_decoded():
         ("megatron", {"hysteresis_tracker": -(2**31) - 1}, "hysteresis_tracker must be an int from -2147483648 to"),
         ("megatron", {"scale": torch.tensor([float("inf")])}, "got inf: no run can recover"),
         ("deepspeed", {"cur_hysteresis": 3}, "overflows must be from 0 to 2, since the hysteresis is 2, got -1"),
+        ("deepspeed", {"consecutive_hysteresis": True, "last_overflow_iter": 3200}, "must be 0 after 9 finite steps, .* got 1"),
         ("deepspeed", {"cur_hysteresis": 0}, "cur_hysteresis must be an int from 1"),
         ("deepspeed", {"delayed_shift": 0}, "delayed_shift must be an int from 1"),
         ("deepspeed", {"last_overflow_iter": 3210}, "last_overflow_iter must be less than cur_iter, which is 3210, got 3210"),

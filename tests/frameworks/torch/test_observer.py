@@ -219,6 +219,14 @@ def dropped(loop):
     loop.finish()
 
 
+def replaced(loop):
+    """Assign the gradients that `torch.autograd.grad` returns, which are not accumulated."""
+    gradients = torch.autograd.grad(loop.scaler.scale(loop.loss()), loop.params)
+    for param, gradient in zip(loop.params, gradients, strict=True):
+        param.grad = gradient
+    loop.finish()
+
+
 def graph_kept(loop):
     """Create the graph of the gradients, so that they are accumulated out of place."""
     loop.scaler.scale(loop.loss()).backward(create_graph=True)
@@ -226,7 +234,7 @@ def graph_kept(loop):
 
 
 STALE_IF_FORGOTTEN = [plain, accumulated, summed, other_loss, clipped, checkpointed]
-OTHERS = [zeroed_first, zeroed_after_another_loss, zeroed_before_update, reset_by_hand, dropped, graph_kept]
+OTHERS = [zeroed_first, zeroed_after_another_loss, zeroed_before_update, reset_by_hand, dropped, graph_kept, replaced]
 
 
 @pytest.mark.clause("TORCH-monitor")

@@ -239,7 +239,7 @@ def test_few_scales_are_listed_after_a_gap(listed, expected, monkeypatch):
 
 
 @pytest.mark.parametrize(("name", "count"), [("TOTAL", 4), ("CROWD", 1)])
-def test_limit_itself_is_allowed(name, count, monkeypatch):
+def test_a_search_is_undecided_only_above_its_limit(name, count, monkeypatch):
     """
     `TOTAL` counts four keys: one, two and one at the three points of the run.
 

@@ -243,7 +243,7 @@ def test_invalid_arguments_raise_an_error(call, error, message):
         call()
 
 
-def test_settings_without_a_rule_contradict_before_the_first_step():
+def test_settings_that_form_no_rule_contradict_before_the_first_step():
     """The first observed scale exceeds the maximum of mpx, which no setting changes."""
     (explanation,) = identify(Observed(np.array([2.0**20] * 2), np.full(1, -1, np.int8)), ["mpx"])
     assert explanation.rule is None

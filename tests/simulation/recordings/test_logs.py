@@ -232,7 +232,7 @@ def test_overflows_are_counted_once(fact):
     assert log.missing if steps is None else steps_of(log) == steps
 
 
-def test_rank_can_be_a_prefix_of_the_launcher():
+def test_rank_is_read_from_the_prefix_of_a_launcher():
     """For each type of message, the lowest rank is read."""
     text = "".join(f"[default{rank}]:{APEX.format(0, 4.0)}[default{rank}]:step 1\n[default{rank}]:step 2\n" for rank in (1, 0))
     log = read_log(text, step_pattern=r"step (?P<step>\d+)")

@@ -58,8 +58,8 @@ SETTINGS = settings(
     *table(HYSTERESIS, (1024.0, 3, 2), (1024.0, 2, 1), (1024.0, 1, 3), (2.0**126, 1, 2), (2.0**-147, 2, 1)),
     *table(HYSTERESIS, (1000.0, 2, 2), (3e38, 2, 1), **ODD),
 )
-MINIMIZE = "minimize; its constructor receives a GPU place"
-STEP_AND_UPDATE = "step and update; its constructor receives a GPU place"
+MINIMIZE = "stepped by minimize(); constructed with a GPU place"
+STEP_AND_UPDATE = "stepped by step() and update(); constructed with a GPU place"
 STATIC_NAME = "paddle.amp.GradScaler(use_dynamic_loss_scaling=False)"
 GRAD_SCALER = ("paddle", "paddlepaddle", "paddle.amp.GradScaler", made_on_gpu(GradScaler))
 AMP_SCALER = ("paddle_amp_scaler", "paddlepaddle", "paddle.amp.AmpScaler", made_on_gpu(AmpScaler))

@@ -47,7 +47,11 @@ def sharded(device: str, scale: float, growth_factor: float = 2.0, backoff_facto
 
 
 def wrapped(placement: str, first: Sequence[Any], rank: int, _with_shards: bool) -> tuple[Any, Callable[..., None]]:
-    """Return a parameter and its backward pass. The parameter has one element, or if sharded, one on each rank with values."""
+    """
+    Return a parameter and its backward pass. The parameter has one element; a sharded one has one for each rank with a value.
+
+    *first* contains the value of each rank in the first step; None for a rank without an element.
+    """
     is_sharded = placement == "sharded"
     size = len(first) - first.count(None) if is_sharded else 1
     model = column(size)

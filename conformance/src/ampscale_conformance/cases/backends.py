@@ -18,11 +18,11 @@ from ..oracle.machine import Machine, trajectory
 from ..oracle.tensors import array
 from .backends_host_reads import Observed
 from .backends_process import scales_elsewhere
-from .calls_drawn import run_with_top
+from .calls_drawn import LIMIT, draw_rules, run_with_top
 from .calls_loop import needs_power_of_two, simple_rule
 from .machine_drawn import draw_trace
 from .machine_lockstep import LARGEST
-from .replicas import draw_rule
+from .replicas import STARTS
 from .step_drawn import draw_training
 
 Leaf = tuple[str, tuple[int, ...]]  # a dtype and a shape
@@ -40,24 +40,26 @@ MIXED = (("float32", (2, 3)), ("float16", (3,)), ("float32", ()))
 ODD = [array("float16", [3.0, -0.0, 2.0**-24, math.inf]), array("float32", [1.1, 2.0**-100, 3e38, math.nan])]
 PLACES = ((0,), (1,), (2,), (3,), (4,), (5,), (6,), (0, 1), (2, 3), (4, 5), (5, 6))  # arrays that are replaced in a step
 KINDS = (math.inf, -math.inf, math.nan, "large")
+LONG = "+-++-+--+++---++++-+"
 FLAGS = [sign == "+" for sign in "+-----++++++--+"]
 
 
 def draw_on_arrays(
-    pick: Pick, info: ImplementationInfo, length: int = 20, compiled: bool = False, top: bool = False
+    pick: Pick, info: ImplementationInfo, compiled: bool = False, top: bool = False, every: bool = False
 ) -> DrawnCase:
-    """Draw steps. Each has a way to take it, one of two scalers, and possibly an overflow in an element of a common tree."""
-    claims, settings = info.capabilities, [draw_rule(pick, info, top), draw_rule(pick, info, top)]
-    names = [name for name in settings[0] if not name.endswith("_scale")]  # min_scale must not exceed init_scale
-    if pick((True, False)) and names:  # constants that differ in at most one
-        name = pick(names)
-        settings[1] = settings[0] | {name: settings[1][name]}
+    """Draw steps of two scalers, or with *every* of one for each constant, with an overflow in an element of a common tree."""
+    claims, settings = info.capabilities, draw_rules(pick, info, STARTS, top)
+    others = [pick(settings), draw_rules(pick, info, STARTS, top)[0]]
+    settings = settings[: LIMIT.get(info.arrays, 3)] if every else [settings[0], pick(others)]
     dtypes = ["float32", "float16"] + ["bfloat16"] * ("bfloat16" in claims) + ["float64"] * (info.arrays != "jax")
-    tree: list[Leaf | None] = [*FIRST, *((pick(dtypes), pick(SHAPES)) for _ in range(pick((1, 2, 3, 6))))]
+    tree: list[Leaf | None] = [*FIRST, *((pick(dtypes), pick(SHAPES)) for _ in range(1 if every else pick((1, 2, 3, 6))))]
     tree += [None] * ("none" in claims)
     ways = ["update", *["arrays"] * 3 * ("stays-on-device" in claims), *["load"] * ("resume" in claims)]
     kinds, elements = ("", "", "", *KINDS), (0, 1, -1)
-    steps = [(pick(ways), pick((0, 0, 1)), pick(kinds), pick(PLACES), pick(elements)) for _ in range(length)]
+    turns = [(pick((0, 0, 1)), pick(kinds)) for _ in range(20)]
+    if every:
+        turns = [(index, "" if sign == "+" else pick(KINDS[:3])) for sign in LONG for index in range(len(settings))]
+    steps = [(pick(ways), index, kind, pick(PLACES), pick(elements)) for index, kind in turns]
     inputs: dict[str, Any] = {"settings": settings, "tree": tree, "layout": pick([*TREES]), "steps": steps, "compiled": compiled}
     return DrawnCase("backends", partial(_follow, **inputs), inputs)
 
@@ -158,7 +160,7 @@ def _rules(subject: Subject, first: Any, *seeds: str) -> list[Any]:
     rules = [first]
     for seed in seeds:
         with suppress(Unsupported):
-            rules.append(subject.rule(**draw_rule(seeded(seed), subject.info)))
+            rules.append(subject.rule(**draw_rules(seeded(seed), subject.info, STARTS)[0]))
     return rules
 
 
@@ -166,10 +168,11 @@ def _rules(subject: Subject, first: Any, *seeds: str) -> list[Any]:
 def compiled_it_unscales_to_the_same_bits(subject: Subject) -> None:
     """Special values in several dtypes and shapes, at the scales of two scalers."""
     rules, compiled = _rules(subject, simple_rule(subject), "scales 1"), subject.compiled()
-    with suppress(Unsupported):
-        rules.append(simple_rule(subject, init_scale=3.0 * 2.0**20 + 1))
+    for scale in (3.0 * 2.0**20 + 1, 1952.0):
+        with suppress(Unsupported):
+            rules.append(simple_rule(subject, init_scale=scale))
     handles = [(subject.create(rule), compiled.create(rule)) for rule in rules]
-    for method, tree, (handle, other) in product(("unscale", "scale"), (ODD, _tree(MIXED)), handles):
+    for method, tree, (handle, other) in product(("unscale", "scale"), (ODD, _tree(MIXED), _tree(MIXED, 2)), handles):
         expected = getattr(subject, method)(handle, tree)
         subject.expect_same(getattr(compiled, method)(other, tree), expected, f"{method}, compiled")
 
@@ -203,8 +206,8 @@ def another_process_goes_on(subject: Subject) -> None:
 
 def _check_compiled_steps(subject: Subject) -> None:
     """Run few drawn cases, since torch.compile compiles a function for at most 8 rules."""
-    run_with_top(subject, partial(draw_on_arrays, length=16, compiled=True), ["compiled 2188"])
-    for draw, seeds in ((draw_training, ["cells 46"]), (draw_trace, ["trace 48", "trace 119"])):
+    run_with_top(subject, partial(draw_on_arrays, compiled=True, every=True), ["compiled 6"])
+    for draw, seeds in ((partial(draw_training, every=True), ["cells 52"]), (draw_trace, ["trace 48", "trace 119"])):
         with suppress(Unsupported):
             run_draws(subject.compiled(), draw, seeds)
 

@@ -5,8 +5,8 @@ Chapter 55, calls: hand-written loops, each a script of calls, which is repeated
 that is out of order must raise an error and change nothing. `set:inf` includes an infinity or NaN, `set:none` sets no gradient
 at all, `set:some` all but one, `set:wide` includes a very large or small value, and `set:huge` a value that is finite only
 while it is scaled. In drawn scripts, `set:inf+two` includes two infinities or NaNs, `set:zero` sets zeros and `set:large` the
-largest values, and `load` continues with a scaler that loaded the saved state. The suffix `/b` selects the second optimizer
-instead of the first.
+largest values, `load` continues with a scaler that loaded the saved state, `save` only saves, and nothing is read after
+`update:unread`. The suffix `/b` selects the second optimizer instead of the first.
 """
 
 from functools import partial
@@ -43,7 +43,8 @@ OVERFLOW-both-sides/both-sides-are-checked | set:huge unscale_ step update set:h
     missing check: values that become infinite when divided by a scale below 1 are applied
 CALLS-scale-constant/the-scale-is-constant-until-update | set unscale_ step update | growth_interval=1
     early update: unscale_ or step changes the scale, so the iteration uses two scales
-CALLS-update/the-next-iteration-has-the-new-scale | set unscale_ step update set step update | growth_interval=1
+CALLS-update/the-next-iteration-has-the-new-scale | set unscale_ step update set step update set step update
+    set step update | growth_interval=17
     wrong scale: gradients are divided by the previous or the next scale
 CALLS-update/an-overflow-that-was-not-stepped-counts | set:inf unscale_ update
     lost flag: an overflow counts only if step was called
@@ -78,6 +79,7 @@ CALLS-one-update/two-optimizers-are-one-step | set set/b set/c step step/b step/
 CALLS-none/a-parameter-without-a-gradient-is-passed-over | set:some unscale_ step update set:some+inf step update
     missing gradient: None raises an error, counts as an overflow, or becomes zeros
 CALLS-no-gradients/an-optimizer-without-gradients-is-no-overflow | set:none unscale_ unscale_ step step unscale_ update
+    set step update set:none unscale_ update set step update | growth_interval=2
     missing gradients: an optimizer with frozen parameters raises an error, or backs off at every step
 CALLS-no-gradients/an-optimizer-without-gradients-counts-for-nothing | set:inf set/b step step/b update set:none set/b step
     step/b update set set:none/b unscale_/b step/b step update set:inf set:none/b step step/b update | growth_interval=1

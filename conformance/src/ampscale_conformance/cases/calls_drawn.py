@@ -16,53 +16,53 @@ from .machine_lockstep import LARGEST
 DRAWS = 18  # in one case
 STEPS = (["unscale_", "step"], ["step"], ["unscale_", "edit", "step"])  # calls in an iteration with a static scale
 REJECTED = ["unscale_", "edit", "unscale_", "step"]  # the second unscale_ is rejected
-CALLS = (*STEPS * 2, ["unscale_"], ["unscale_", "edit"], ["set", "step"], ["step", "set"], ["step", "set:inf"], REJECTED)
+UNSTEPPED = (["unscale_"], ["unscale_", "edit"], ["unscale_", "edit:inf"])
+CALLS = (*STEPS * 2, *UNSTEPPED, ["set", "step"], ["step", "set"], ["step", "set:inf"], REJECTED)
 EDITED = (["unscale_", "edit:some", "step"], ["unscale_", "edit:none"], ["step", "set:none"])
 KINDS = ("set", "set:inf", "set", "set:inf", "set", "set:wide", "set:zero", "set:large", "set:inf+two")
 WITH_NONE = ("set:some", "set:some+inf", "set:some")
+LIMIT = {"numpy": 99, "torch": 2}  # rules or cells, by default 3: compilation is slow, and torch compiles at most 8 rules
+DTYPES = ("float32", "float16", "float32,float16", "float16,float32")
+CONSTANTS: dict[str, tuple[Any, ...]] = {
+    "growth_interval": (2, 1, 3),
+    "growth_factor": (2.0, 4.0),
+    "backoff_factor": (0.5, 0.25),
+    "hysteresis": (1, 2, 3),
+    "min_scale": (2.0**-9, 0.5, 1.0, 0.125),  # a bound divided by the initial scale
+    "max_scale": (2.0**9, 2.0, 1.0, 8.0),
+}
 TOP = {"init_scale": 2.0**120, "growth_factor": 2.0**10, "backoff_factor": 0.25}  # a growth is infinite; gradients are zero
 AT_TOP = ("set:zero", "set:zero", "set:zero", "set:inf")
 
 
-def draw_settings(
-    pick: Pick, info: ImplementationInfo, exponents: Sequence[int], narrow: bool, top: bool = False
-) -> dict[str, Any]:
-    """Draw constants that can be set: with *top*, those of `TOP`; with *narrow* (float16), a scale that is a power of two."""
-    divides = "division" in info.capabilities and not narrow
-    start = TOP["init_scale"] if top else 2.0 ** pick(exponents) * pick((1.0, 1.0, 61 / 32) if divides else (1.0,))
-    settings = {
-        "init_scale": start,
-        "growth_interval": pick((2, 1, 3)),
-        "growth_factor": pick((2.0, 4.0)),
-        "backoff_factor": pick((0.5, 0.25)),
-        "hysteresis": pick((1, 2, 3)),
-        "min_scale": start / 2.0 ** pick((9, 1, 0, 3)),
-        "max_scale": min(start * 2.0 ** pick((9, 1, 0, 3)), LARGEST),
-    }
+def draw_rules(
+    pick: Pick, info: ImplementationInfo, starts: Sequence[float], top: bool = False, narrow: bool = False
+) -> list[dict[str, Any]]:
+    """Draw constants that can be set, and others with one other value; with *narrow*, the scale is a power of two."""
+    factors = (1.0, 1.0, 61 / 32) if "division" in info.capabilities and not narrow else (1.0,)
+    drawn = {name: pick(values) for name, values in CONSTANTS.items()}
+    others = {name: pick([value for value in values if value != drawn[name]]) for name, values in CONSTANTS.items()}
+    settings = {"init_scale": pick(starts) * pick(factors)} | drawn | (TOP if top else {})
+    every = [settings, *(settings | {name: value} for name, value in others.items() if not top)]
     settable = supported_rules(info.preset).parameters
-    return {name: value for name, value in settings.items() if name in settable} | (TOP if top else {})
+    for rule in every:
+        start = rule["init_scale"]
+        rule |= {"min_scale": rule["min_scale"] * start, "max_scale": min(rule["max_scale"] * start, LARGEST)}
+    return [{name: value for name, value in rule.items() if name in settable} for rule in every]
 
 
 def draw_calls(pick: Pick, info: ImplementationInfo, several: bool = True, top: bool = False) -> DrawnCase:
-    """
-    Draw one or two scalers, with one or several optimizers each, and the calls of several iterations of each.
-
-    Args:
-        pick: Function that chooses.
-        info: Description of the implementation.
-        several: Draw several optimizers, with the capability "groups".
-        top: Draw scales near the largest float32 number.
-    """
-    names = "abc" if several and "groups" in info.capabilities else pick("abc")
-    dtype = "float32" if top else pick(("float32", "float32", "float16"))
-    choices = (pick, info, (10, 4, 15, 0), dtype == "float16", top)
-    scalers = [(draw_settings(*choices), pick(range(35))) for _ in range(pick((1, 2)))]
+    """Draw scalers, with *top* near the largest scale, with one or *several* optimizers, and the calls of some iterations."""
+    names = pick(("abc", "dac", "aed")) if several and "groups" in info.capabilities else pick("abce")
+    dtype = pick(DTYPES) if "float16" in info.capabilities and not top else "float32"
+    choices = (pick, info, (2.0**10, 16.0, 2.0**15, 1.0, 0.125), top)
+    scalers = [(draw_rules(*choices)[0], pick(range(35))) for _ in range(pick((1, 2)))]
     static = is_static(supported_rules(info.preset).rule())
     with_none = "none" in info.capabilities
     steps = (*(STEPS if static or top else CALLS), *EDITED * with_none)
     kinds = AT_TOP if top else KINDS + WITH_NONE * with_none
-    loads: tuple[list[str], ...] = ([], [], ["load"]) if "resume" in info.capabilities else ([],)
-    iterations = [(pick, names[:1] if static else names, steps, kinds, static, loads)] * pick((4, 3, 5))
+    resumes = "resume" in info.capabilities
+    iterations = [(pick, names[:1] if static else names, steps, kinds, static, resumes)] * pick((4, 3, 5))
     ends: tuple[list[str], ...] = ([], [*(f"{call}/{names[0]}" for call in ("set", "unscale_", "edit:inf", "step")), "update"])
     scripts = [[command for choices in iterations for command in _iteration(*choices)] + pick(ends) for _ in scalers]
     commands = []
@@ -74,10 +74,10 @@ def draw_calls(pick: Pick, info: ImplementationInfo, several: bool = True, top: 
 
 
 def _iteration(
-    pick: Pick, names: str, steps: Sequence[list[str]], kinds: Sequence[str], static: bool, loads: Sequence[list[str]]
+    pick: Pick, names: str, steps: Sequence[list[str]], kinds: Sequence[str], static: bool, resumes: bool
 ) -> Iterator[str]:
     """Yield the calls of one iteration of one, several or all optimizers, in any order, and rejected calls before each call."""
-    yield from pick(loads)
+    yield from ["load"] * (resumes and pick((False, False, True)))
     acting = [name for name in names if pick((True, True, True, False))] or [pick(names)]
     calls = {name: [pick(kinds), *pick(steps)] for name in acting}
     earlier: dict[str, list[str]] = {name: [] for name in names}
@@ -86,10 +86,11 @@ def _iteration(
             yield from [pick(_rejected(earlier))] * pick((1, 2))
         if not any(calls.values()):
             break
+        yield from ["save"] * (resumes and pick((False, False, False, True)))
         name = pick([name for name in acting if calls[name]])
         earlier[name].append(calls[name].pop(0))
         yield f"{earlier[name][-1]}/{name}"
-    yield "update"
+    yield pick(("update", "update", "update:unread"))
 
 
 def _rejected(earlier: dict[str, list[str]]) -> list[str]:
@@ -100,7 +101,7 @@ def _rejected(earlier: dict[str, list[str]]) -> list[str]:
 
 
 def _execute(subject: Subject, scalers: Sequence[tuple[dict[str, Any], int]], commands: Any, **options: Any) -> None:
-    given = dict[str, Any]()
+    given = dict[Any, Any]()
     rules = [simple_rule(subject, **settings) for settings, _ in scalers]
     loops = [Loop(subject, rule, start=start, given=given, **options) for rule, (_, start) in zip(rules, scalers, strict=True)]
     for number, (index, command) in enumerate(commands, start=1):

@@ -131,6 +131,8 @@ MACHINE-would-raise/raises-at-its-minimum-only-when-a-backoff-is-due | --- | ini
     early error: an overflow at min_scale raises an error although no backoff is due
 MACHINE-would-raise/raises-where-the-scale-would-reach-its-limit | ---- | raise_at_or_below=2**8
     missing error: no error is raised at the limit, or only below it
+MACHINE-would-raise/raises-below-its-limit | +-- | init_scale=2**7 raise_at_or_below=2**8
+    missing error: a scale that is below the limit already, such as a loaded one, raises no error
 MACHINE-arithmetic/rounds-the-factor-and-then-the-product | ++-+--+-
     | init_scale=1000.0 growth_factor=1.1 backoff_factor=0.7 growth_interval=1 needs=rounding
     wrong arithmetic: the factor is not rounded first, so the last bits of the scale differ

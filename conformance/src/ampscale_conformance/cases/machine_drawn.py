@@ -10,7 +10,7 @@ from ampscale import LossScaleRule
 
 from ..model.adapter import ImplementationInfo, Unsupported
 from ..model.case import case
-from ..model.draw import DrawnCase, Pick, numbered, run_draws
+from ..model.draw import DrawnCase, Pick, numbered, run_draws, run_unrecorded
 from ..model.floats import rounded
 from ..model.subject import Raised, Subject
 from ..model.supported_rules import supported_rules
@@ -101,7 +101,7 @@ def _run_walk(subject: Subject, rules: Sequence[dict[str, Any]], turns: Sequence
     """Run the turns in order, with *tensors* also scaling and unscaling, and compare the latest scalers' scales after each."""
     runs, saved = list[LockstepRun](), list[tuple[LockstepRun, Any]]()
     given, expected = ([subject.rule(**settings) for settings in rules] for _ in range(2))  # *given* must not change
-    for kind, number, finite in [("new", 0, "+"), *turns]:
+    for kind, number, finite in [("new", 0, "+"), *turns, ("step", 1, "")]:
         run = runs[number % len(runs)] if runs and kind != "new" else LockstepRun(subject, given[number % 2])
         if kind in ("copy", "save"):
             saved.append((run.with_handle(run.handle), subject.call("save", run.handle)))
@@ -110,16 +110,16 @@ def _run_walk(subject: Subject, rules: Sequence[dict[str, Any]], turns: Sequence
             run = start.loaded(state)
         if tensors:
             scale, method = run.oracle.point.scale, kind if kind == "scale" else "unscale"
-            for _ in range(1 + number):
-                check_products(subject, run.handle, method, scale, TREE, ulps=frexp(scale)[0] != 0.5)
-            subject.unscale(run.handle, [*TREE, OVERFLOW])
+            for tree in number * [TREE]:
+                subject.call(method, run.handle, subject.to_arrays(tree))
+            check_products(subject, run.handle, method, scale, TREE, ulps=frexp(scale)[0] != 0.5)
+            subject.call("unscale", run.handle, subject.to_arrays([*TREE, OVERFLOW]))
         if kind == "all_finite":
             subject.all_finite([*TREE, array("float32", 1.0) if number % 2 else OVERFLOW])
         runs = [run, *(other for other in runs if other is not run)][:MOST]
-        if not LOWEST < run.oracle.scale < HIGHEST:
-            continue
-        run.advance(finite)
-        for other in runs:
+        if LOWEST < run.oracle.scale < HIGHEST:
+            run.advance(finite)
+        for other in runs if number else ():  # in the other turns, no scale is read between the steps of several scalers
             other.compare()
     subject.expect(given == expected, f"expected the rules {expected} to be unchanged, got {given}")
 
@@ -158,12 +158,18 @@ def scalers_take_turns(subject: Subject) -> None:
 
 @case("STEP-resume", 0, "lost state: a scaler continues differently after saving or loading, or changes what was saved", "resume")
 def saves_and_loads_in_turns(subject: Subject) -> None:
-    """A saved state is loaded several times, and its scaler continues. Then a long window and other constants are tested."""
+    """A saved state is loaded several times, and its scaler continues. Then come a long window, infinity and other constants."""
     _run_drawn_walks(subject, RESUMING)
     if "growth_interval" in subject.supported.parameters:
         run = LockstepRun(subject, subject.rule(growth_interval=LONG)).advance("-" + "+" * (LONG - 3))
         for continued in (run.loaded(subject.call("save", run.handle)), run):
             continued.follow("+++++")
+    unit = 2.0 ** (-43 if subject.supported.make().dtype == "float64" else -14)  # 8 digits, or 16 of a float64, are too few
+    starts = [(2.0**127, "++"), (1000 + unit, "")] if "rounding" in subject.info.capabilities else [(2.0**127, "++")]
+    for start, finite in starts:
+        with suppress(Unsupported):
+            run = LockstepRun(subject, supported_rule(subject, "", init_scale=start, growth_interval=1)).advance(finite)
+            run.loaded(subject.call("save", run.handle)).compare()
     for name, finite, constants in OTHER_CONSTANTS:
         if name in subject.supported.parameters:
             with suppress(Unsupported):
@@ -199,8 +205,8 @@ def tensors_and_updates_take_turns(subject: Subject) -> None:
 
 @case("MACHINE-growth-window", 0, "other constants: with the published ones, the scale starts, backs off or grows differently")
 def follows_the_published_constants(subject: Subject) -> None:
-    """No constant is set. Thousands of calls are recorded only if one fails, as for drawn cases."""
-    run_draws(subject, lambda _pick, _info: DrawnCase("machine", _follow_published_constants, {}), ["published constants"])
+    """No constant is set."""
+    run_unrecorded(subject, _follow_published_constants)
 
 
 def _follow_published_constants(subject: Subject) -> None:

@@ -10,12 +10,12 @@ from typing import Any
 from ..model.adapter import ImplementationInfo, Unsupported
 from ..model.bits import Bits, leaves, map_tree
 from ..model.case import case
-from ..model.draw import DrawnCase, Pick, numbered, run_draws
+from ..model.draw import DrawnCase, Pick, numbered, run_draws, run_unrecorded
 from ..model.floats import FORMATS, width
 from ..model.subject import Subject
 from ..oracle import tensors
 from ..oracle.tensors import PARTS
-from .trees_drawn import ANY, LARGE, SHAPES, Tree, draw_number, draw_tree, float_dtypes
+from .trees_drawn import ANY, LARGE, NESTS, SHAPES, Tree, draw_number, draw_tree, float_dtypes, views
 
 INTEGERS = ("int32", "bool")
 
@@ -35,9 +35,16 @@ def _draw_finite(pick: Pick, dtype: str) -> int:
 
 
 def _non_finite(dtype: str) -> tuple[int, ...]:
-    """Return the patterns of a quiet NaN, infinity and a signalling NaN, without a sign."""
-    infinity = _infinity(dtype)
-    return infinity | 1 << FORMATS[PARTS.get(dtype, dtype)][1] - 1, infinity, infinity | 1
+    """Return the patterns of a quiet NaN, infinity, a signalling NaN, and the NaN of which all bits are set, without a sign."""
+    infinity, fraction_bits = _infinity(dtype), FORMATS[PARTS.get(dtype, dtype)][1]
+    return infinity | 1 << fraction_bits - 1, infinity, infinity | 1, infinity | (1 << fraction_bits) - 1
+
+
+def _non_finite_elements(dtype: str) -> list[int]:
+    """Return elements with a non-finite value of each kind and sign; of a complex dtype, in either part."""
+    part = PARTS.get(dtype, dtype)
+    signed = [sign << width(part) - 1 | pattern for sign in (0, 1) for pattern in _non_finite(dtype)]
+    return signed if part == dtype else [pattern << shift for shift in (0, width(part)) for pattern in signed]
 
 
 def _infinity(dtype: str) -> int:
@@ -86,16 +93,36 @@ def _run(subject: Subject, tree: Tree, trees: Sequence[Any]) -> None:
 @case("OVERFLOW-all-finite", 1, "incomplete check: a value, an index, an array or a later call is missed, or the input changes")
 def checks_drawn_trees(subject: Subject) -> None:
     """Non-finite values of every kind at every index, between numbers whose sums, squares and differences overflow."""
+    run_unrecorded(subject, _check_places)
+    with suppress(Unsupported):
+        run_draws(subject, partial(draw_check, count=530), numbered("many", 3))
+    run_draws(subject, draw_check, numbered("check", 70))
+    if "layout" in subject.info.capabilities:
+        values, arrays = views(subject, Bits("float32", (6,), (1, 1, 1, 1, _infinity("float32"), 1)))
+        flags = [subject.flag(subject.call("all_finite", tree), "all_finite") for tree in (arrays[:1], arrays)]
+        subject.expect(
+            flags == [True, False], f"all_finite: expected True for {values[0]}, and False with {values[1]}, got {flags}"
+        )
+
+
+def _check_places(subject: Subject) -> None:
+    """Check trees with one non-finite element: of each kind and dtype, at each index, and in each place in the containers."""
     values: list[tuple[str, tuple[int, ...], int, int]] = [
-        (dtype, (3,), index, negative << width(dtype) - 1 | pattern)
-        for dtype, negative, index in product(float_dtypes(subject.info), (0, 1), range(3))
-        for pattern in (_non_finite(dtype) if dtype not in PARTS else ())
+        (dtype, shape, index, pattern)
+        for dtype, (shape, index) in product(float_dtypes(subject.info), (((), 0), ((3,), 0), ((3,), 1), ((3,), 2)))
+        for pattern in _non_finite_elements(dtype)
     ]
     values += [("float32", shape, index, _infinity("float32")) for shape in SHAPES for index in range(prod(shape))]
     for large in LARGE:
         last = prod(large) - 1
         block = last // 1024 * 1024
         values += [("float32", large, index, _infinity("float32")) for index in (0, last // 2, max(block - 1, 0), block, last)]
+    for nest, bad, missing in product(NESTS, range(5), (False, True) if "none" in subject.info.capabilities else (False,)):
+        children = [Bits("float32", (1,), (_infinity("float32") if index == bad else 1,)) for index in range(5)]
+        tree = nest([*children[: bad - 1], None, *children[bad - 1 :]] if missing else children)
+        subject.expect(not subject.all_finite(tree), f"all_finite: expected False for {tree}, got True")
+    if {"none", "empty"} <= {*subject.info.capabilities}:
+        subject.expect(subject.all_finite({"a": [None]}), "all_finite: expected True for a tree without arrays, got False")
     beside = [Bits("bool", (1,), (1,))] if "integers" in subject.info.capabilities else []
     for dtype, shape, index, pattern in values:
         elements = [1] * prod(shape)
@@ -103,6 +130,3 @@ def checks_drawn_trees(subject: Subject) -> None:
         with suppress(Unsupported):  # the library lacks the dtype
             flag = subject.all_finite([*beside, Bits(dtype, shape, tuple(elements))])
             subject.expect(not flag, f"all_finite: expected False for {dtype} {pattern:x} at {index} of {shape}, got True")
-    with suppress(Unsupported):
-        run_draws(subject, partial(draw_check, count=530), numbered("many", 3))
-    run_draws(subject, draw_check, numbered("check", 130))

@@ -10,32 +10,14 @@ from ..model.case import Case, named
 from ..model.draw import DrawnCase, Pick, numbered
 from ..model.floats import rounded
 from ..model.subject import Subject
-from ..model.supported_rules import supported_rules
 from ..oracle.machine import Machine
-from .calls_drawn import TOP, run_with_top
+from .calls_drawn import draw_rules, run_with_top
 from .calls_loop import simple_rule
 from .machine_lockstep import LARGEST
 from .replicas_ranks import CASES as RANK_CASES
 
 SIZES = (3, 2, 5, 3, 1, 2, 8)
-CONSTANTS: dict[str, tuple[Any, ...]] = {
-    "init_scale": (2.0**10, 0.25, 3.0 * 2.0**20 + 1, 2.0**17),
-    "growth_factor": (2.0, 4.0),
-    "backoff_factor": (0.5, 0.25),
-    "growth_interval": (2, 1, 3),
-    "hysteresis": (1, 2, 3),
-    "min_scale": (None, 0.25, 0.5, 1.0),  # a bound divided by the initial scale
-    "max_scale": (None, 4.0, 2.0, 1.0),
-}
-
-
-def draw_rule(pick: Pick, info: ImplementationInfo, top: bool = False) -> dict[str, Any]:
-    """Draw constants that can be set, with *top* near the largest scale. They may contradict each other."""
-    drawn = {name: pick(values) for name, values in CONSTANTS.items()} | (TOP if top else {})
-    drawn |= {name: drawn[name] and drawn[name] * drawn["init_scale"] for name in ("min_scale", "max_scale")}
-    drawn["max_scale"] = LARGEST if top else drawn["max_scale"]
-    settable = supported_rules(info.preset).parameters
-    return {name: value for name, value in drawn.items() if name in settable and value is not None}
+STARTS = (2.0**10, 0.25, 3.0 * 2.0**20 + 1, 2.0**17)
 
 
 def replica_case(name: str, script: str, catches: str) -> Case:
@@ -50,7 +32,7 @@ def _take_steps(subject: Subject, words: Sequence[str]) -> None:
 
 def draw_replicas(pick: Pick, info: ImplementationInfo, top: bool = False) -> DrawnCase:
     """Draw the steps of two groups of replicas: the way, the index of the group, and a sign per replica; see `_follow`."""
-    settings, sizes, steps = draw_rule(pick, info, top), [pick(SIZES), pick(SIZES)], list[tuple[str, int, str]]()
+    settings, sizes, steps = draw_rules(pick, info, STARTS, top)[0], [pick(SIZES), pick(SIZES)], list[tuple[str, int, str]]()
     ways = ("agree", "agree", "alone", *(["load"] if "resume" in info.capabilities else []))
     for _ in range(10):
         group, overflows = pick((0, 0, 1)), pick((0, 0, 0, 1, 2, 8))
@@ -75,8 +57,9 @@ def _follow(subject: Subject, rule: Any, sizes: Sequence[int], steps: Sequence[t
     for number, (way, index, signs) in enumerate(steps):
         handles, finite = groups[index], "-" not in signs
         chosen = slice(-1, None) if way == "last" else slice(None)
-        if any(machine.step(finite).stopped for machine in machines[index][chosen]):
-            return  # the published scaler raises an error
+        too_large = machines[index][0].point.scale > LARGEST / len(signs)
+        if too_large or any(machine.step(finite).stopped for machine in machines[index][chosen]):
+            return  # the sum of scaled gradients may be infinite, or the published scaler raises an error
         if way == "load":
             handles[:] = [subject.call("load", rule, subject.call("save", handle)) for handle in handles]
         if way in ("alone", "last"):

@@ -4,23 +4,25 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import product
-from math import inf, ldexp, nan
+from math import inf, isfinite, ldexp, nan
 from typing import Any
 
 from ..model.adapter import ImplementationInfo, Unsupported
-from ..model.bits import Bits
+from ..model.bits import Bits, map_tree, values_of
 from ..model.bits import arrays as flat
 from ..model.case import case
-from ..model.draw import DrawnCase, Pick, numbered, run_draws
-from ..model.floats import encode, lowest_exponent
+from ..model.draw import DrawnCase, Pick, numbered, run_draws, seeded
+from ..model.floats import encode, lowest_exponent, rounded
 from ..model.subject import Subject
 from ..model.supported_rules import supported_rules
 from ..oracle.tensors import PARTS, array
 from .scaling_trees import check_products
-from .trees_drawn import ANY, LARGE, SPECIAL, Tree, draw_number, draw_tree, float_dtypes
+from .trees_drawn import ANY, LARGE, SPECIAL, Tree, draw_number, draw_tree, float_dtypes, overwritten, views
 
 SCALES = (2.0**10, 1.0, 2.0**-2, 2.0**17, 2.0**24)
-INEXACT_SCALES = (3.0, 1001.5, 2.0**12 + 2.0**-7)
+# At the first scale and a quarter of it, a product with the reciprocal gives another 16-bit quotient of each of `TIES`.
+INEXACT_SCALES = (3.0024211406707764, 1001.5, 2.0**12 + 2.0**-7, 3.0024211406707764 / 4)
+TIES = {"float16": (0x3973,), "bfloat16": (0x3F9B,)}
 FLOAT64_SCALES = (2.0**12 + 2.0**-12 - 2.0**-27,)  # rounded to float32, it changes the results of float32 arrays
 METHODS = ("scale", "unscale")
 # Results near and beyond the largest number of a dtype; in float16 also ties between subnormals, and a result above a tie.
@@ -55,13 +57,16 @@ def draw_arithmetic(
     """
     method = pick(methods)
     tree = draw_tree(pick, info, **options)
-    inexact = "division" in info.capabilities and not any(array and array.dtype in PARTS for array in tree.arrays)
-    float64_scales = FLOAT64_SCALES if supported_rules(info.preset).make().dtype == "float64" else ()
-    available = (SCALES, INEXACT_SCALES + float64_scales if inexact else SCALES)  # complex quotients may be rounded twice
-    scales = [pick(pick(available)) for _ in range(2)]
+    complexes = [array for array in tree.arrays if array and array.dtype in PARTS]  # their quotients may be rounded twice
+    inexact = "division" in info.capabilities and not (method == "unscale" and complexes)
+    scales = [pick(pick((SCALES, _inexact_scales(info) if inexact else SCALES))) for _ in range(2)]
     trees = [tree.filled(pick, _draw_pattern) for _ in range(pick(turns))]
     inputs = {"method": method, "scale": scales[0], "tree": trees[0]} if len(trees) == 1 else {}
     return DrawnCase("scaling", partial(_run, method=method, scales=scales, tree=tree, trees=trees, memory=memory), inputs)
+
+
+def _inexact_scales(info: ImplementationInfo) -> tuple[float, ...]:
+    return INEXACT_SCALES + (FLOAT64_SCALES if supported_rules(info.preset).make().dtype == "float64" else ())
 
 
 def _draw_pattern(pick: Pick, dtype: str) -> int:
@@ -86,10 +91,15 @@ def _run(subject: Subject, method: str, scales: Sequence[float], tree: Tree, tre
             subject.expect_same(subject.to_bits(arrays, "the input"), values, f"the input of {method}")
             subject.expect(writable == list(map(_writable, flat(arrays))), f"{method} has made its input read-only")
             results.append((result, subject.to_bits(result, method)))
-    if memory:
-        arrays = subject.to_arrays(SPOILED)
-        if subject.call(method, handles[0], arrays) is not None:
-            subject.expect_same(subject.to_bits(arrays, "the input"), SPOILED, f"the input of {method}")
+    if memory and len(trees) == 3:
+        again = [subject.to_arrays(SPOILED) for _ in range(2)]
+        first, second = (subject.call(method, handles[0], arrays) for arrays in again)
+        if first is not None:
+            subject.expect_same(subject.to_bits(again[0], "the input"), SPOILED, f"the input of {method}")
+            results.append((second, subject.to_bits(second, method)))
+            map_tree(lambda array: overwritten(array, 0), first)
+        for handle in 2 * handles:
+            subject.raises("update", handle, False)  # some scalers raise an error at their lowest scale
     for result, values in results:
         subject.expect_same(subject.to_bits(result, method), values, f"an earlier result of {method}")
 
@@ -105,21 +115,40 @@ def _check(subject: Subject, *methods: str, draws: int, **options: Any) -> None:
 
 
 def _check_all(subject: Subject, method: str) -> None:
-    _check(subject, method, draws=40, memory=False)
+    _check(subject, method, draws=32, memory=False)
     for options in SPECIAL:
         with suppress(Unsupported):
             _check(subject, method, draws=2, memory=False, turns=(1,), **options)
-    for scale, dtype in product(SCALES, EDGES):
-        factor = scale if method == "unscale" else 1 / scale
-        edges = [edge * factor for edge in EDGES[dtype]]
+    if "complex" in subject.info.capabilities:
+        _check_complex_nans(subject, method)
+    for scale, dtype in [*product((*SCALES[1:4], 2.0**100), EDGES), *product(SCALES[2:4], PARTS)]:
+        factor, part = scale if method == "unscale" else 1 / scale, PARTS.get(dtype, dtype)
+        edges = [edge * factor for edge in EDGES[part]]
         if subject.info.arrays == "numpy":  # other libraries may flush subnormal numbers to zero
-            edges += [ldexp(number * factor, lowest_exponent(dtype)) for number in SUBNORMAL]
+            edges += [ldexp(number * factor, lowest_exponent(part)) for number in SUBNORMAL]
+        if part != dtype:  # libraries multiply infinities and negative numbers of which only the sign remains in different ways
+            edges = [complex(1.5, -edge) if edge < 0 else complex(edge, 1.5) for edge in edges if isfinite(rounded(edge, part))]
         _check_array(subject, method, scale, array(dtype, edges))
+    for scale, dtype in product(_inexact_scales(subject.info), EDGES) if "division" in subject.info.capabilities else ():
+        pick, top = seeded(f"{scale} {dtype}"), max(filter(isfinite, EDGES[dtype]))
+        patterns = [draw_number(pick, dtype) for _ in range(45)]
+        largest = encode(top * scale if method == "unscale" else top / scale, dtype)
+        patterns += [*TIES.get(dtype, ()), *range(largest - 2, largest + 3)]
+        _check_array(subject, method, scale, Bits(dtype, (len(patterns),), tuple(patterns)))
+
+
+def _check_complex_nans(subject: Subject, method: str) -> None:
+    """Check that elements with one NaN part keep a NaN part. The other part depends on how a library multiplies."""
+    leaf = array("complex64", [complex(1.0, nan), complex(nan, 1.0)])
+    result = getattr(subject, method)(subject.create(subject.rule(init_scale=SCALES[0])), [leaf])
+    values = values_of(result[0])
+    subject.expect(all(value != value for value in values), f"{method}: expected elements with a NaN, got {values}")
 
 
 def _check_array(subject: Subject, method: str, scale: float, leaf: Bits) -> None:
     """Check an array alone and beside a float64 array, unless the library lacks a dtype or the scaler rejects the scale."""
-    for tree in ([leaf], [array("float64", 1.5), leaf]) if leaf.dtype in float_dtypes(subject.info) else ():
+    scalars = [Bits(leaf.dtype, (), (pattern,)) for pattern in leaf.bits[:3]]
+    for tree in ([leaf], [array("float64", 1.5), leaf, *scalars]) if leaf.dtype in float_dtypes(subject.info) else ():
         with suppress(Unsupported):
             check_products(subject, subject.create(subject.rule(init_scale=scale)), method, scale, tree)
 
@@ -145,10 +174,15 @@ def arguments_and_results_stay(subject: Subject) -> None:
 
 @case("SCALING-layout", 1, "wrong elements: strides are ignored, or a read-only or broadcast array is written", "layout")
 def takes_arrays_of_every_layout(subject: Subject) -> None:
-    """Each layout of `ANY` that the library has is tested by itself."""
-    for layout, method in product(ANY, METHODS):
+    """Test each layout of `ANY` that the library has with each dtype; then arrays without elements, and views that overlap."""
+    for layout, dtype, shape, method in product(ANY, float_dtypes(subject.info), ((21,), (6, 5)), METHODS):
         with suppress(Unsupported):  # the library has no such arrays
-            _check(subject, method, draws=7, layouts=[layout])
+            _check(subject, method, draws=1, turns=(2,), count=1, layouts=[layout], dtype=dtype, shapes=[shape])
+    for method in METHODS:
+        handle, values = subject.create(subject.rule(init_scale=SCALES[0])), array("float32", [1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+        in_place = check_products(subject, handle, method, SCALES[0], [values, array("float32", [])]) is None
+        if not in_place:
+            check_products(subject, handle, method, SCALES[0], *views(subject, values))
 
 
 DRAWN = (scales_drawn_trees, unscales_drawn_trees, arguments_and_results_stay, takes_arrays_of_every_layout)

@@ -31,8 +31,9 @@ def check_products(
     actual = _sorted(subject.to_bits(arrays if result is None else result, method))
     expected = _expected(getattr(tensors, method), scale, _sorted(tree), actual, ulps)
     subject.expect_same(actual, expected, f"{method} at {scale!r}")
-    structures = [map_tree(lambda _: None, structure) for structure in (actual, expected)]  # None has been compared
-    subject.expect(structures[0] == structures[1], f"{method}: a list became a tuple, or a tuple a list")
+    if actual != expected:  # an array has other NaNs, or a container another type
+        structures = [map_tree(lambda _: None, structure) for structure in (actual, expected)]
+        subject.expect(structures[0] == structures[1], f"{method}: a list became a tuple, or a tuple a list")
     return result
 
 

@@ -30,13 +30,14 @@ STEP-report/reports-the-finite-flag | +- | outputs=finite
     wrong flag: the flag is inverted or constant
 STEP-report/reports-both-scales | ++-+ | outputs=scale,next_scale growth_interval=2
     single scale: both scales are the same, or exchanged
-STEP-scale-updated-last/the-scale-is-updated-once-a-step | +-++-- | outputs=next_scale growth_interval=2
+STEP-scale-updated-last/the-scale-is-updated-once-a-step | +-++--+++++++++++++++++++ |
+    outputs=next_scale growth_interval=17
     wrong update: the scale is updated only in applied steps, or twice
 STEP-loss-unscaled/the-loss-is-unscaled | +-! | outputs=loss
     scaled loss: the loss is reported scaled, computed after the update, or missing in a skipped step
 STEP-learning-rate/reports-the-learning-rate-of-the-step | +-+ | outputs=learning_rate learning_rate=fine
     next rate: the learning rate of the next step is reported
-STEP-counters/counts-attempted-and-applied-steps | +-+ | outputs=attempted,applied
+STEP-counters/counts-attempted-and-applied-steps | +-+ | outputs=attempted,applied,parameters times=6
     single count: skipped steps count as applied, or not at all
 """
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from itertools import cycle, islice
+from itertools import chain, cycle, islice
 from typing import Any
 
 from ampscale import LossScaleRule
@@ -15,7 +15,7 @@ from ..model.draw import DrawnCase, Pick
 from ..model.subject import Subject
 from ..oracle.step import Outputs, Training
 from ..oracle.tensors import array, numbers
-from .calls_drawn import draw_settings, drawn
+from .calls_drawn import DTYPES, LIMIT, draw_rules, drawn
 from .calls_loop import SHAPES, Shape, needs_finite, needs_power_of_two, new_gradients, new_parameters, simple_rule
 from .rows import Row, rows
 
@@ -30,6 +30,8 @@ FACTORS = {"t": 2.0**-60, "l": 2.0**60, "0": 0.0, "h": 2.0**70, "s": 2.0**8, "u"
 OUTPUTS = {"loss": "loss", "global_norm": "norm", "learning_rate": "schedule", "attempted": "counters", "applied": "counters"}
 CLAIMS = OUTPUTS | {"max_norm": "clip", "momentum": "momentum"}  # capabilities that outputs and options require
 RATES = (0.5, 0.25, 0.0, 0.125, 0.5, 1.0, 0.25, 0.5, 0.125, 1.0)  # one for each step, since further rates are not specified
+OTHERS = {"learning_rate": 0.125, "momentum": 0.75, "max_norm": 2.0}
+LIMITS = (1.0, 16.0, 0.25, 3.0, 6.0, 2.0**-10)
 SCHEDULES = {"rates": RATES, "fine": tuple(rate * (1 + 2.0**-12) for rate in RATES)}  # rates of 13 bits in "fine"
 
 
@@ -37,9 +39,9 @@ class Cell:
     """Training cell under test, next to the oracle's. Clipped parameters may differ by `CLIPPED`, since formulas differ."""
 
     def __init__(
-        self, subject: Subject, rule: Any, parameters: Sequence[Bits], rates: list[float] | None = None, **options: Any
+        self, subject: Subject, rule: Any, parameters: Sequence[Bits], given: dict[Any, Any] | None = None, **options: Any
     ) -> None:
-        """With a schedule, the implementation receives *rates*, a list that several cells can share."""
+        """Create the cell with the arrays and the list of learning rates in *given*, which several cells can share."""
         options = {"learning_rate": 1.0, **options}
         scheduled = isinstance(options["learning_rate"], tuple)
         self.subject, self.tolerance = subject, CLIPPED if "max_norm" in options else 0.0
@@ -47,8 +49,10 @@ class Cell:
         differs = "momentum" in options and scheduled
         self.trainings = [Training(rule, parameters, **options) for _ in range(1 + differs)]
         self.trainings[-1].optimizer.rate_first = differs
-        options |= {"learning_rate": list(options["learning_rate"]) if rates is None else rates} if scheduled else {}
-        self._cell = subject.call("create_cell", rule, subject.to_arrays(list(parameters)), **options)
+        given, rates = {} if given is None else given, options["learning_rate"]
+        options |= {"learning_rate": given.setdefault(rates, list(rates))} if scheduled else {}
+        arrays = given.setdefault(tuple(parameters), subject.to_arrays(list(parameters)))
+        self._cell = subject.call("create_cell", rule, arrays, **options)
 
     @property
     def scale(self) -> float:
@@ -79,7 +83,8 @@ class Cell:
         if not isinstance(actual, Bits) or (actual.dtype, actual.shape) != (expected.dtype, expected.shape):
             return False
         pairs = zip(numbers(actual), numbers(expected), strict=True)
-        return all(math.isclose(left, right, rel_tol=NEAR, abs_tol=self.tolerance) for left, right in pairs)
+        relative, absolute = (2.0**-8, 2.0**-4) if expected.dtype == "float16" else (NEAR, self.tolerance)
+        return all(math.isclose(left, right, rel_tol=relative, abs_tol=absolute) for left, right in pairs)
 
     def expect(
         self, outputs: Mapping[str, Any], expected: Outputs, names: Iterable[str], data: Sequence[Bits], when: str
@@ -102,7 +107,7 @@ class Cell:
     def _error_of_loss(self, data: Sequence[Bits]) -> float:
         """Return the permitted error of the loss: infinity if a term may be infinite in the dtype of the data only."""
         values = [abs(float(value)) for leaf in data for value in numbers(leaf)]
-        largest, narrow = max((value for value in values if value < math.inf), default=0.0), data[0].dtype == "float16"
+        largest, narrow = max((value for value in values if value < math.inf), default=0.0), "float16" in {x.dtype for x in data}
         if (2.0**9 if narrow else 2.0**122) < max(values) < math.inf:
             return math.inf
         return (16 if narrow else 10 * self.tolerance) * largest  # in float16, each term and each sum are rounded
@@ -111,19 +116,15 @@ class Cell:
 def data_of(layout: Sequence[Shape], letter: str, number: int, scale: float, dtype: str = "float32") -> list[Bits]:
     """Return the data for a letter of a trace at this scale. The order of the values depends on *number*."""
     gradients = [leaf for leaf in new_gradients(layout, KINDS.get(letter, ""), number) if leaf]
-    limit = 2.0**16 if dtype == "float16" else 2.0**128  # the gradient of "!", for which new_gradients returns 2**127
+    limit = 2.0**16 if "float16" in dtype else 2.0**128  # the gradient of "!", for which new_gradients returns 2**127
     factors = FACTORS | {"!": limit / 2.0 ** (126 + math.frexp(scale)[1]), "x": 1.0 / scale}
     factor = factors.get(letter, 1.0)
-    return [array(dtype, [float(value) * factor for value in numbers(leaf)], leaf.shape) for leaf in gradients]
+    pairs = zip(cycle(dtype.split(",")), gradients, strict=False)
+    return [array(dtype, [float(value) * factor for value in numbers(leaf)], leaf.shape) for dtype, leaf in pairs]
 
 
 def step_cases(table: str) -> list[Case]:
-    """
-    Return a case for each row of a table. Its script is a trace, which is repeated; outputs are compared after each step.
-
-    The options are `outputs` (by default the parameters), `growth_interval`, `init_scale`, `min_scale`, `dtype`, and those of the
-    cell.
-    """
+    """Return a case for each row of a table: a trace, which is repeated, with the `outputs` to compare, and other options."""
     return list(map(_case, rows(table)))
 
 
@@ -144,46 +145,52 @@ def _take_steps(
     reports = "global_norm" in names and "clip" in subject.info.capabilities  # some cells report a norm only if they clip
     options = {"learning_rate": 0.5} | ({"max_norm": 64.0} if reports else {}) | options
     cell = Cell(subject, simple_rule(subject, **settings), new_parameters(SHAPES["a"], dtype), **options)
-    for number, letter in enumerate(islice(cycle(trace), STEPS)):
+    for number, letter in enumerate(islice(cycle(trace), max(STEPS, len(trace)))):
         data = data_of(SHAPES["a"], letter, number, cell.scale, dtype)
         cell.expect(*cell.train(data), names, data, f"step {number} (counted from 0)")
 
 
-def draw_cell(pick: Pick, info: ImplementationInfo, top: bool) -> dict[str, Any]:
-    """Draw the constants of a rule, the options of a cell, and the letters and outputs of its steps."""
+def draw_cells(pick: Pick, info: ImplementationInfo, top: bool, full: bool = False) -> list[dict[str, Any]]:
+    """Draw a cell, with *full* with every option, and cells that differ from it in one constant or option each."""
     claims, options = info.capabilities, dict[str, Any](learning_rate=pick((1.0, 0.5, 0.25)))
     for claim, option in (("schedule", {"learning_rate": RATES}), ("momentum", {"momentum": pick((0.5, 0.25))})):
-        options |= option if claim in claims and pick((True, False)) else {}
-    clips = "clip" in claims and pick((True, False))
-    options |= {"max_norm": pick((1.0, 16.0, 0.25, 3.0, 6.0))} if clips else {}
-    dtype = "float32" if top or ("momentum" in options and not clips) else pick(("float32", "float32", "float16"))
-    narrow, tiny = dtype == "float16", dtype == "float16" and pick((False, False, True))
-    factor = pick((1.0, 1.0 if dtype == "float16" or "momentum" in options else 2.0**80))
+        options |= option if claim in claims and pick((True, full)) else {}
+    clips = "clip" in claims and pick((True, full))
+    options |= {"max_norm": pick(LIMITS)} if clips else {}
+    wide = top or "float16" not in claims or ("momentum" in options and not clips)
+    dtype = "float32" if wide else pick(("float32", *DTYPES))
+    narrow, tiny = "float16" in dtype, "float16" in dtype and pick((False, False, True))
+    factor = pick((1.0, 1.0 if narrow or "momentum" in options else 2.0**80))
     names = ["parameters", "finite", "scale", "next_scale", *(name for name, claim in OUTPUTS.items() if claim in claims)]
-    # The loss of large parameters is infinite in float32; clipped float16 parameters may differ in the last bit.
-    unclipped = "clip" in claims and not clips
-    without = ["loss"] * (factor > 1) + ["parameters"] * (narrow and clips) + ["global_norm"] * unclipped
+    without = ["loss"] * (factor > 1) + ["global_norm"] * ("clip" in claims and not clips)  # the loss can be infinite
     exponents = (17,) if tiny else (4, 0) if narrow and clips else (4, 0, 8, 11) if narrow else (10, 4, 15, 0, 40)
-    settings = draw_settings(pick, info, exponents, narrow, top)
+    rules = draw_rules(pick, info, [2.0**exponent for exponent in exponents], top, narrow)
     if isinstance(info.preset, LossScaleRule) and pick((False,) * 5 + (True,)):
-        settings |= {"growth_factor": 1.0, "backoff_factor": 1.0}
+        rules[0] |= {"growth_factor": 1.0, "backoff_factor": 1.0}
     letters = "++-+-!0=" + "wl" * clips + "t" * (not narrow) + "ssssss" * (narrow and clips) + "lll" * (factor > 1)
-    return {
-        "settings": settings,
+    cell = {
+        "settings": rules[0],
         "parameters": {"dtype": dtype, "factor": factor},
         "options": options,
         "letters": "000-" if top else "uuuu-" if tiny else letters + "u" * narrow,
         "names": [name for name in names if name not in without],
     }
+    others = [options | {name: value} for name, value in OTHERS.items() if name in options]
+    return [cell, *(cell | {"settings": rule} for rule in rules[1:]), *(cell | {"options": item} for item in others)]
 
 
-def draw_training(pick: Pick, info: ImplementationInfo, top: bool = False) -> DrawnCase:
-    """Draw one or two cells, with *top* near the largest scale, and their steps, in turns."""
-    cells = [draw_cell(pick, info, top) for _ in range(pick((1, 2, 2)))]
-    if pick((True, True, False)) and cells[0]["parameters"]["dtype"] == cells[-1]["parameters"]["dtype"]:
-        cells[-1]["settings"] = cells[0]["settings"]
-    turns = [(index, pick(cells[index]["letters"])) for index in (pick(range(len(cells))) for _ in range(pick((STEPS, 5, 8))))]
-    layout, start = pick((*SHAPES.values(), ((3,),))), pick(range(35))
+def draw_training(pick: Pick, info: ImplementationInfo, top: bool = False, every: bool = False) -> DrawnCase:
+    """Draw one or two cells, or *every* one that differs in one choice, with *top* near the largest scale; and their steps."""
+    cells, others = draw_cells(pick, info, top, every), draw_cells(pick, info, top)
+    layout, start = pick((SHAPES["a"], SHAPES["b"], SHAPES["c"], ((3,),))), pick(range(35))
+    if every:
+        cells, layout = cells[: LIMIT.get(info.arrays, 3)], ((2,), ())
+        turns = [(index, letter) for letter in ["+", "-", *cells[0]["letters"][:4]] for index in range(len(cells))]
+    else:
+        cells = [cells[0], *pick(([], [others[0]], [pick(cells)]))]
+        indices = [pick(range(len(cells))) for _ in range(STEPS)]
+        drawn = [[(index, pick(cells[index]["letters"]))] * pick((1, 1, 2)) for index in indices]
+        turns = list(chain(*drawn))[: pick((STEPS, 5, 8))]
     run = partial(_train, layout=layout, cells=cells, turns=turns, start=start)
     return DrawnCase("step", run, {"layout": layout, "cells": cells, "steps": turns, "start": start})
 
@@ -191,27 +198,24 @@ def draw_training(pick: Pick, info: ImplementationInfo, top: bool = False) -> Dr
 def _train(
     subject: Subject, layout: Sequence[Shape], cells: Sequence[dict[str, Any]], turns: Sequence[tuple[int, str]], start: int
 ) -> None:
-    """
-    Train the cells in turns, compare all outputs after each step, and compare the outputs of the first step again at the end.
-
-    The cells share a list of learning rates. For an even *start*, all cells are created before the first step.
-    """
-    rates, trained = list(RATES), dict[int, Cell]()
+    """Train the cells, which share what they are created with, in turns. For an even *start*, all are created first."""
+    given, trained = dict[Any, Any](), dict[int, Cell]()
     rules = [simple_rule(subject, **cell["settings"]) for cell in cells]
     results = []
     for number, (index, letter) in enumerate(turns):
         for new in {index} if start % 2 else range(len(cells)):
             if new not in trained:
                 parameters = new_parameters(layout, **cells[new]["parameters"])
-                trained[new] = Cell(subject, rules[new], parameters, rates, **cells[new]["options"])
+                trained[new] = Cell(subject, rules[new], parameters, given, **cells[new]["options"])
         cell, dtype = trained[index], cells[index]["parameters"]["dtype"]
         needs_finite(cell.scale)
-        if dtype == "float16" and letter != "u" and (cell.scale > 2.0**12 or math.frexp(cell.scale)[0] != 0.5):
+        narrow, raises = "float16" in dtype, rules[index].raise_at_min_scale or rules[index].raise_at_or_below is not None
+        if narrow and (raises or letter != "u") and (cell.scale > 2.0**12 or math.frexp(cell.scale)[0] != 0.5):
             raise Unsupported("float16 gradients overflow or are rounded at this scale")
         data = data_of(layout, letter, start + number, cell.scale, dtype)
         outputs, expected = cell.train(data)
         finite = outputs.get("finite")
-        if dtype == "float16" and expected.scale >= 65520 and not subject.flag(finite, "finite") and expected.finite:
+        if narrow and expected.scale >= 65520 and not subject.flag(finite, "finite") and expected.finite:
             raise Unsupported("the seed may be rounded to float16, in which it is infinite: STEP-seed")
         results.append((outputs, expected, cells[index]["names"], data))
         cell.expect(*results[-1], f"step {number} (counted from 0), {letter} of cell {index}")

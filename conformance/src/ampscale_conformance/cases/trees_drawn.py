@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from math import prod
+from operator import is_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,14 +56,16 @@ class Tree(NamedTuple):
         """
         Convert a tree of `Bits` to arrays with the drawn layouts.
 
-        Write into the *reused* arrays if they are writable. With *shared*, equal arrays are one object.
+        Write into the *reused* arrays if they are writable; if all are, return the *reused* tree. With *shared*, equal arrays are
+        one object.
         """
         layouts = iter([array.layout for array in self.arrays if array is not None])
         old_arrays = iter(flat(reused))
         new_array: Callable[[Bits, str], Any] = partial(_created, subject)
         if shared:
             new_array = cache(new_array)
-        return map_tree(lambda leaf: _renewed(new_array(leaf, next(layouts)), next(old_arrays, None)), tree)
+        created = map_tree(lambda leaf: overwritten(next(old_arrays, None), new_array(leaf, next(layouts))), tree)
+        return reused if reused is not None and all(map(is_, flat(created), flat(reused))) else created
 
 
 def draw_tree(
@@ -72,14 +75,16 @@ def draw_tree(
     layouts: Sequence[str] = ANY[:1],
     shapes: Sequence[tuple[int, ...]] = SHAPES,
     count: int = 0,
+    dtype: str = "",
 ) -> Tree:
     """
     Draw a tree of arrays of one or several dtypes: the basic ones, those that are claimed, and *dtypes*.
 
-    The arrays have these *shapes*, and those of the *layouts* that the library has. *count* is their number; 0 to draw it.
+    The arrays have these *shapes*, and those of the *layouts* that the library has. *count* is their number, and *dtype* the
+    dtype of all; 0 and "" to draw them.
     """
     every = (*float_dtypes(info), *dtypes)
-    palette = pick((("float32",), (pick(every),), (pick(every),), ("float32", "float64"), every))
+    palette = (dtype,) if dtype else pick((("float32",), (pick(every),), (pick(every),), ("float32", "float64"), every))
     known = LAYOUTS.get(info.arrays, ANY[:1]) if "layout" in info.capabilities else ANY[:1]
     if not (available := [layout for layout in layouts if layout in known]):
         raise Unsupported(f"{info.arrays} has no arrays that are {layouts[0]}")
@@ -98,13 +103,20 @@ def float_dtypes(info: ImplementationInfo) -> list[str]:
     return ["float32", "float64", "float16", *(dtype for dtype, claim in CLAIMS.items() if claim in info.capabilities)]
 
 
+def views(subject: Subject, leaf: Bits) -> tuple[list[Bits], list[Any]]:
+    """Return two views of one new array with one axis: its first half, and every second element; and their elements."""
+    array, parts = _copied(subject.to_arrays(leaf)), (slice(len(leaf.bits) // 2), slice(None, None, 2))
+    return [Bits(leaf.dtype, (len(leaf.bits) // 2,), leaf.bits[part]) for part in parts], [array[part] for part in parts]
+
+
 NESTS: tuple[Callable[[list[Any]], Any], ...] = (
     list,
     list,
     lambda arrays: {f"p{index}": array for index, array in enumerate(arrays)},
     tuple,
     lambda arrays: {"w": arrays[0], "inner": {"w": arrays[1], "rest": arrays[2:]}} if arrays[1:] else {"w": arrays[0]},
-    lambda arrays: [[], arrays[0], {"a": tuple(arrays[1:3]), "b": {"a": ([*arrays[3:]],)}}] if arrays[3:] else [tuple(arrays)],
+    # Every container in every other one, and empty ones.
+    lambda arrays: [[], (), {}, (arrays[0],), {"a": (tuple(arrays[1:2]), arrays[2:3]), "b": [[{"a": ({"c": arrays[3:]},)}]]}],
 )
 
 
@@ -202,7 +214,7 @@ _MAKERS: dict[str, Callable[[Any, Bits, Any], Any]] = {
 }
 
 
-def _renewed(new: Any, old: Any) -> Any:
+def overwritten(old: Any, new: Any) -> Any:
     """Write *new* into *old* and return *old*, if the library and layout of *old* permit it; otherwise return *new*."""
     try:
         old[...] = new

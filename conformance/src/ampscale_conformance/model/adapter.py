@@ -155,7 +155,11 @@ class Adapter(Protocol):
         """Return a snapshot of the full state, which later steps do not change. "process" requires plain data, not an object."""
 
     def load(self, rule: LossScaleRule, saved: object) -> Any:
-        """Return a handle that continues from a saved state."""
+        """
+        Return a handle that continues from a saved state.
+
+        If *rule* is not the one with which the scaler was created, the constants of either may apply, or an error be raised.
+        """
 
     # Level 1: trees are lists, tuples and dicts of arrays. Returning None means that the argument was changed in place.
 

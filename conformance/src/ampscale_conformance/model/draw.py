@@ -74,6 +74,11 @@ def run_draws(subject: Subject, draw: Callable[[Pick, ImplementationInfo], Drawn
         raise reasons[0]
 
 
+def run_unrecorded(subject: Subject, run: Callable[[Subject], None]) -> None:
+    """Run thousands of calls, which are recorded only if one fails."""
+    run_draws(subject, lambda _pick, _info: DrawnCase("", run, {}), ["without choices"])
+
+
 def _recorded(subject: Subject, case: DrawnCase) -> str:
     """Record the calls of a case that has failed; if it passes now, record nothing, and return a note."""
     subject.records = True

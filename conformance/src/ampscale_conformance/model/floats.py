@@ -73,7 +73,7 @@ def lowest_exponent(dtype: str) -> int:
 
 def is_negative(value: Roundable) -> bool:
     """Return True if the sign is negative, as it is for -0.0."""
-    return math.copysign(1.0, value) < 0 if isinstance(value, float) else value < 0
+    return math.copysign(1.0, value) < 0 if isinstance(value, float) else value.numerator < 0
 
 
 def _magnitude(numerator: int, denominator: int, dtype: str) -> int:
@@ -84,9 +84,10 @@ def _magnitude(numerator: int, denominator: int, dtype: str) -> int:
     exponent = numerator.bit_length() - denominator.bit_length()  # exponent of the leading bit, or one more
     if numerator << max(-exponent, 0) < denominator << max(exponent, 0):
         exponent -= 1
-    step = max(exponent - fraction_bits, lowest)  # the exponent of the last bit
+    last_exponent = max(exponent - fraction_bits, lowest)  # exponent of the last fraction bit
     # The leading bit is added to the exponent field, so a fraction that rounds up to the next power of two carries correctly.
-    return (step - lowest << fraction_bits) + _nearest(numerator << max(-step, 0), denominator << max(step, 0))
+    fraction = _nearest(numerator << max(-last_exponent, 0), denominator << max(last_exponent, 0))
+    return (last_exponent - lowest << fraction_bits) + fraction
 
 
 def _nearest(numerator: int, denominator: int) -> int:

@@ -31,7 +31,7 @@ class Optimizer:
 
 
 class Loop:
-    """Training loop between two calls: a scaler with this rule, and optimizers by name, each given by its parameters."""
+    """State of a training loop between two calls: a scaler that follows *rule*, and named optimizers with their parameters."""
 
     def __init__(self, rule: Any, optimizers: Mapping[str, Sequence[Bits]]) -> None:
         # Both variants of CALLS-no-gradients-alone; the key is True if an update without any gradient counts as a finite step.
@@ -42,6 +42,11 @@ class Loop:
     def scale(self) -> float:
         """Return the current scale."""
         return next(iter(self._machines.values())).point.scale
+
+    @property
+    def is_ambiguous(self) -> bool:
+        """Return True if the variants have different scales."""
+        return any(machine.point.scale != self.scale for machine in self._machines.values())
 
     def observe(self, scale: float) -> None:
         """Drop the variants that contradict an observed scale, unless all do."""

@@ -84,7 +84,8 @@ class Machine:
 
     def step(self, finite: bool) -> Point:
         """Take a step and return the new `point`. An error of the published scaler gives a stopped point and changes nothing."""
-        full, due = finite and self.good_steps + 1 >= self.rule.growth_interval, not finite and self._backoff_is_due()
+        full = finite and self.good_steps + 1 >= self.rule.growth_interval  # True if this step completes the growth window
+        due = not finite and self._backoff_is_due()
         # With block_at_bounds, a change at or beyond a bound is blocked; otherwise its result is clamped.
         can_grow = not (self.rule.block_at_bounds and self.max_scale is not None and self.scale >= self.max_scale)
         can_back_off = not (self.rule.block_at_bounds and self.min_scale is not None and self.scale <= self.min_scale)
@@ -106,7 +107,8 @@ class Machine:
         return rounded(share, self.rule.dtype) >= rounded(self.rule.overflow_tolerance, self.rule.dtype)
 
     def _grown(self) -> ScaleChange:
-        rule, warmup = self.rule, self.rule.warmup_growth_factor is not None and self.bad_steps == 0
+        rule = self.rule
+        warmup = rule.warmup_growth_factor is not None and self.bad_steps == 0
         factor = rule.warmup_growth_factor if warmup else rule.growth_factor
         change = multiplied(self.scale, factor, rule.dtype, rule.float64_factor)
         clauses = ("MACHINE-warmup-growth-factor", *change.clauses) if warmup else change.clauses

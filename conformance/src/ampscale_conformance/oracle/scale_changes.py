@@ -22,8 +22,8 @@ def multiplied(scale: float, factor: float, dtype: str, float64: bool) -> ScaleC
         return ScaleChange(scale, ())
     product = rounded(Fraction(scale) * Fraction(rounded(factor, dtype)), dtype)
     if not float64:
-        exact = math.isinf(product) or product == Fraction(scale) * Fraction(factor)
-        return ScaleChange(product, () if exact else ("MACHINE-arithmetic",))
+        is_rounded = math.isfinite(product) and product != Fraction(scale) * Fraction(factor)
+        return ScaleChange(product, ("MACHINE-arithmetic",) if is_rounded else ())
     float64_product = rounded(rounded(Fraction(scale) * Fraction(factor), "float64"), dtype)
     return ScaleChange(float64_product, () if float64_product == product else ("MACHINE-float64-factor",))
 
@@ -65,7 +65,7 @@ def divisor(factor: float) -> float:
 
 
 def _decimals(value: Fraction, digits: int) -> list[Fraction]:
-    """Return the two numbers of *digits* decimal digits next to *value*, which is at least 1, the nearer one first."""
-    step = Fraction(10) ** (len(str(math.floor(value))) - digits)
-    below = value // step * step
-    return sorted([below, below + step], key=lambda decimal: abs(decimal - value))
+    """Return the two numbers of *digits* decimal digits around *value*, the nearer one first. *value* is at least 1."""
+    last_digit = Fraction(10) ** (len(str(math.floor(value))) - digits)  # value of one unit of the last digit
+    below = value // last_digit * last_digit
+    return sorted([below, below + last_digit], key=lambda decimal: abs(decimal - value))

@@ -59,8 +59,10 @@ class Codec:
         if kind in LISTS:
             return [self.decode(LISTS[kind], item) for item in read_list(encoded)]
         if kind == "handle and tree":
-            handle, tree = read_list(encoded) if len(read_list(encoded)) == 2 else reject("a handle and a tree", encoded)
-            return self.decode("handle", handle), self.decode("tree", tree)
+            pair = read_list(encoded)
+            if len(pair) != 2:
+                reject("a handle and a tree", encoded)
+            return self.decode("handle", pair[0]), self.decode("tree", pair[1])
         if kind in NUMBERED:
             return self.objects.lookup(kind, read_number(encoded, kind))
         return _CONVERTERS[kind][1](encoded, self.library)

@@ -142,10 +142,15 @@ def _id(report: Mapping[str, Any], known_ids: set[str]) -> str:
     """Return the name and version of the implementation with dashes, and a number if this id is known."""
     info = report["implementation"]
     slug = re.sub(r"[^\w.]+", "-", f"{info['name']} {info['version']}").strip("-") or "implementation"
-    return next(id for id in (slug, *(f"{slug}-{number}" for number in range(2, len(known_ids) + 3))) if id not in known_ids)
+    id, number = slug, 1
+    while id in known_ids:
+        number += 1
+        id = f"{slug}-{number}"
+    return id
 
 
 def _sort_key(clause_id: str) -> tuple[int, int]:
     """Return a sort key: chapters in the order of `CHAPTERS`, then profiles and unknown clauses; then reading order."""
-    ids, chapter = [*clauses(), clause_id], clause(clause_id)["chapter"]
+    ids = [*clauses(), clause_id]  # an unknown clause comes last
+    chapter = clause(clause_id)["chapter"]
     return (CHAPTERS.index(chapter) if chapter in CHAPTERS else len(CHAPTERS), ids.index(clause_id))

@@ -128,7 +128,10 @@ def _ending(last: Call, results: Sequence[Any], message: str) -> str:
     """Return a statement that fails if `got` equals the recorded result or results; "" if the last call raises the error."""
     if _raises(last, message):
         return ""
-    result = list(results) if len(results) > 1 else results[0][-1] if _has_handles(last) else results[0]
+    if len(results) > 1:
+        result: Any = list(results)
+    else:
+        result = results[0][-1] if _has_handles(last) else results[0]
     if last.raised or not _is_value(result):
         return f"raise AssertionError({message!r})"
     if isinstance(result, bool) or (isinstance(result, str) and result != "nan"):
@@ -139,13 +142,17 @@ def _ending(last: Call, results: Sequence[Any], message: str) -> str:
 
 def _lines(calls: Sequence[Call], message: str, library: str, source: str) -> Iterator[str]:
     """Yield the lines of the calls of one case, and the comparison. Scales that are read last are compared together."""
-    index, reads = 0, [*takewhile(lambda call: _method(call) == "read_scale" and not call.raised, reversed(calls))][::-1]
-    reads = reads if len(reads) > 1 else []
+    last_reads = list(takewhile(lambda call: _method(call) == "read_scale" and not call.raised, reversed(calls)))
+    reads = last_reads[::-1] if len(last_reads) > 1 else []
+    index = 0
     while index < len(calls) - len(reads):
         call, end = calls[index], _loop_end(calls, index)
         if "rule" in METHODS[_method(call)].takes:
             yield f"rule = {_rule(call.arguments[0], source)}"
-        yield from _loop(calls[index:end:2]) if end else [_statement(call, library, last=index == len(calls) - 1)]
+        if end:
+            yield from _loop(calls[index:end:2])
+        else:
+            yield _statement(call, library, last=index == len(calls) - 1)
         index = end or index + 1
     if reads:
         yield f"got = [{', '.join(_expression(call, library) for call in reads)}]"
@@ -194,7 +201,8 @@ def _loop_end(calls: Sequence[Call], start: int) -> int:
         names.add(name)
         end += 2
     later = {_name(argument) for call in calls[end:] for argument in call.arguments}
-    return end if end - start >= 2 * _SHORTEST_LOOP and not (names - {name}) & later else 0
+    loses_a_name = bool((names - {name}) & later)  # a loop assigns to the last name only
+    return end if end - start >= 2 * _SHORTEST_LOOP and not loses_a_name else 0
 
 
 def _is_step(call: Call, following: Call) -> bool:

@@ -186,7 +186,7 @@ def _cut(spans: Spans) -> tuple[Memory, Array]:
 
 def _run_in_threads_host(run: Kernel, arguments: tuple[Array, ...], count: int) -> bool:
     """Run the kernel in *count* threads, on ranges with about equal numbers of values. Return True if all results are finite."""
-    ends = np.cumsum(arguments[2])
+    ends = np.cumsum(arguments[2])  # of the sizes
     range_count = min(len(ends), 4 * count)
     bounds = np.searchsorted(ends, ends[-1] * np.arange(range_count + 1) // range_count)
     bounds[-1] = len(ends)

@@ -35,8 +35,8 @@ def divide(left: Array, right: Array) -> Array:
 
 def widened(array: Array) -> Array:
     """Convert float32 *array* to float64, including subnormal numbers. Requires ``jax.enable_x64(True)``."""
-    magnitude, unit = _magnitude(array)
-    tiny = jnp.where(jnp.signbit(array), -magnitude, magnitude) * 2.0**-149
+    multiple, unit = _magnitude(array)
+    tiny = jnp.where(jnp.signbit(array), -multiple, multiple) * 2.0**-149
     return jnp.where(unit < 1, tiny, array.astype(jnp.float64))
 
 
@@ -107,28 +107,29 @@ def _in_51_bits(array: Array) -> Array:
 
 def _in_float64(operation: Operation, left: Array, right: Array) -> Array:
     """
-    Return a float32 result computed in float64. Rounding twice equals rounding once: float64 has more than twice the digits.
+    Return a float32 product or quotient, computed in float64 and then rounded to float32.
 
-    A quotient is computed as the product of *left* and the reciprocal of *right*. The product, whose relative error is at most
-    2**-52, is rounded to 51 bits. This rounding restores exact ties between two float32 numbers, normal or subnormal; every
-    other quotient differs from a tie by at least 2**-49 of its value.
+    The exact product of two float32 numbers fits into float64, so it is rounded only once. A quotient is computed as the product
+    of *left* and the reciprocal of *right*, with a relative error of at most 2**-52, and rounded to 51 bits. This rounding
+    restores exact ties between two float32 numbers, normal or subnormal; every other quotient differs from a tie by at least
+    2**-49 of its value, so the error does not change the float32 number to which it is rounded.
     """
     with jax.enable_x64(True):
         factor = jnp.abs(widened(right))
         factor = 1 / factor if operation is operator.truediv else factor
-        magnitude, unit = _magnitude(left)
-        result = magnitude * (unit * factor)
+        multiple, unit = _magnitude(left)
+        result = multiple * (unit * factor)
         if operation is operator.truediv:
             result = _in_51_bits(result)
         return _with_sign(result, jnp.signbit(left) ^ jnp.signbit(right))
 
 
 def _magnitude(array: Array) -> tuple[Array, Array]:
-    """Return two float64 arrays whose product is the absolute value of float32 *array*. The second contains 1 or 2**-149."""
+    """Return the absolute values of float32 *array* as multiples of a unit, and the units: 2**-149 for tiny values, else 1."""
     bits = jax.lax.bitcast_convert_type(array, jnp.int32) & 0x7FFFFFFF
     is_tiny = bits < 0x00800000
-    value = jnp.where(is_tiny, bits.astype(jnp.float32), jax.lax.bitcast_convert_type(bits, jnp.float32))
-    return value.astype(jnp.float64), jnp.where(is_tiny, 2.0**-149, 1.0)
+    multiple = jnp.where(is_tiny, bits.astype(jnp.float32), jax.lax.bitcast_convert_type(bits, jnp.float32))
+    return multiple.astype(jnp.float64), jnp.where(is_tiny, 2.0**-149, 1.0)
 
 
 def _with_sign(magnitude: Array, is_negative: Array) -> Array:

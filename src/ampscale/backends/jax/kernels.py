@@ -81,18 +81,18 @@ def squared(leaf: Array, norm_dtype: str) -> Row:
 def counted(leaf: Array) -> Row:
     """Count the values of *leaf* as `core.statistics.statistics` does."""
     with jax.enable_x64(True):
-        return Row(counts=statistics.row_of(_magnitudes(leaf), statistics.as_bits(parts(leaf)[0].dtype.name)))
+        return Row(counts=statistics.row_of(_magnitudes(leaf), statistics.as_bits(real_parts(leaf)[0].dtype.name)))
 
 
 def histogram(leaf: Array) -> Row:
     """Count the values of *leaf* by exponent as `core.statistics.exponent_histogram` does."""
     with jax.enable_x64(True):
-        bins = statistics.bins_of_bits(_magnitudes(leaf), parts(leaf)[0].dtype, _bits)
+        bins = statistics.bins_of_bits(_magnitudes(leaf), real_parts(leaf)[0].dtype, _bits)
         return Row(counts=jnp.zeros(statistics.BINS + 1, jnp.int32).at[bins].add(1)[:-1])  # without zeros, infinities and NaNs
 
 
-def parts(leaf: Array) -> list[Array]:
-    """Return [leaf], or the real and the imaginary part of a complex leaf."""
+def real_parts(leaf: Array) -> list[Array]:
+    """Return the real and the imaginary part of a complex leaf, or [leaf] for a real one."""
     return [jnp.real(leaf), jnp.imag(leaf)] if leaf.dtype.name in COMPLEX_PARTS else [leaf]
 
 
@@ -132,7 +132,7 @@ def in_float32_precision(array: Array) -> Array:
 
 def _magnitudes(leaf: Array) -> Array:
     """Return the bit patterns of the real numbers of *leaf*, without the sign. Requires ``jax.enable_x64(True)``."""
-    bits = [_bits(as_stored(part)) for part in parts(leaf)]
+    bits = [_bits(as_stored(part)) for part in real_parts(leaf)]
     return (bits[0] if len(bits) == 1 else jnp.stack(bits)) & np.iinfo(bits[0].dtype).max
 
 
@@ -150,7 +150,7 @@ def _applied(operation: Operation, leaf: Array, factor: Array, dtype: str) -> Ar
     with jax.enable_x64(True):
         number = in_dtype(jnp.reshape(factor, ()), work_dtype)
     if leaf.dtype.name in COMPLEX_PARTS:
-        pairs = operation(jnp.stack(parts(leaf), axis=-1), number)  # one array, so that XLA makes one loop
+        pairs = operation(jnp.stack(real_parts(leaf), axis=-1), number)  # one array, so that XLA makes one loop
         return jax.lax.complex(pairs[..., 0], pairs[..., 1])
     result = operation(as_stored(leaf).astype(work_dtype), number)
     if dtype != "float64" or work_dtype == "float64":
@@ -182,7 +182,7 @@ def _finite_in_pieces(array: Array) -> Flag:
     if is_explicitly_sharded(array):
         return _plainly_finite(array)
     flags = []
-    for part in parts(array):
+    for part in real_parts(array):
         flat = part.reshape(-1)
         pieces = PIECES if flat.size >= STRAIGHT else 1
         size = -(-flat.size // pieces)
@@ -202,9 +202,9 @@ def _ratio(lift: Array, other: Array) -> Array:
 
 
 def _sums(leaf: Array, norm_dtype: str) -> list[Array]:
-    """Return the sum of the squares of each of the `parts` of *leaf* as arguments of `plus`, not yet rounded to *norm_dtype*."""
+    """Return the sums of the squares of the `real_parts` of *leaf* as arguments of `plus`, not yet rounded to *norm_dtype*."""
     with jax.enable_x64(True):
-        return [_sum_of_squares(as_stored(part), norm_dtype) for part in parts(leaf)]
+        return [_sum_of_squares(as_stored(part), norm_dtype) for part in real_parts(leaf)]
 
 
 def _added(sums: list[Array], norm_dtype: str) -> Array:

@@ -193,9 +193,12 @@ def _quotients(arrays: list[Array], scale: Scale, dtype: str | None) -> list[Arr
 
 
 def _values(arrays: list[Array]) -> list[Array]:
-    """Replace each sparse array by its coalesced values. Return *arrays* itself if none is sparse."""
-    if not any(array.is_sparse for array in arrays):
+    """Replace each sparse array by its coalesced values. Return *arrays* itself if none is sparse. Reject other layouts."""
+    layouts = {array.layout for array in arrays}
+    if layouts <= {torch.strided}:
         return arrays
+    if unknown := layouts - {torch.strided, torch.sparse_coo, torch.jagged}:
+        raise TypeError(f"each array must be strided or torch.sparse_coo, got {', '.join(sorted(map(str, unknown)))}")
     return [array.coalesce().values() if array.is_sparse else array for array in arrays]
 
 
@@ -245,7 +248,7 @@ def _unscaled(
             return out, found_inf.logical_not(), tensors, None
     out_tensors = tensors if out is tree or out is None else leaves(out)
     if out is not None:
-        _check_sparse(out_tensors, tensors)
+        _check_layouts(out, out_tensors, tensors)
     arrays = _values(tensors)
     supported = _supports(arrays, scale)
     if not supported and has_dtensors([*arrays, *out_tensors]):
@@ -282,15 +285,17 @@ def _unscaled_shards(tree: Tree, scale: Scale, out: Tree, dtype: str | None) -> 
 def _checked_targets(out: Tree, tensors: list[Array]) -> list[Array]:
     """Check that the results for *tensors* can be written to *out*, and return the arrays of values to write to."""
     out_tensors = leaves(out)
-    _check_sparse(out_tensors, tensors)
+    _check_layouts(out, out_tensors, tensors)
     for path, target in leaves_with_paths(out, "out"):
         check_target(target, path)
     return _values(out_tensors)
 
 
-def _check_sparse(targets: list[Array], arrays: list[Array]) -> None:
-    """Raise a ValueError unless each sparse target is the source itself, coalesced: another array may have other indices."""
-    for target, array in zip(targets, arrays, strict=True):
+def _check_layouts(out: Tree, targets: list[Array], arrays: list[Array]) -> None:
+    """Check that each target is strided, or is the sparse source itself, coalesced: another array may have other indices."""
+    for index, (target, array) in enumerate(zip(targets, arrays, strict=True)):
+        if target.layout not in (torch.strided, torch.sparse_coo):
+            check_target(target, leaves_with_paths(out, "out")[index][0])
         if (target.is_sparse or array.is_sparse) and (target is not array or not target.is_coalesced()):
             raise ValueError("sparse arrays in out must be those of the tree, and coalesced; call coalesce() on them first")
 

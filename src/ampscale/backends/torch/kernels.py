@@ -248,13 +248,14 @@ def _is_eager() -> bool:
 
 
 def _are_disjoint_on_host(arrays: list[Array]) -> bool:
-    """Return True if *arrays* are disjoint and on the host. Storages share no memory, so comparing addresses usually suffices."""
+    """Return True if *arrays* are disjoint and on the host. Two storages are assumed to share no memory."""
     try:
         addresses = set(map(torch.Tensor.data_ptr, arrays))
     except RuntimeError:  # a sparse array, for example, has no single address
         return False
-    fill_storages = not any(map(torch.Tensor.storage_offset, arrays)) and all(map(torch.Tensor.is_contiguous, arrays))
-    disjoint = fill_storages and len(addresses) == len(arrays)
+    # Two contiguous arrays that begin where their storages begin are disjoint if and only if their addresses differ.
+    begin_storages = not any(map(torch.Tensor.storage_offset, arrays)) and all(map(torch.Tensor.is_contiguous, arrays))
+    disjoint = begin_storages and len(addresses) == len(arrays)
     if disjoint and 0 not in addresses and not torch.accelerator.is_available():  # meta tensors have address 0
         return True  # without an accelerator, all other memory is on the host
     return all(map(_is_cpu, arrays)) and (disjoint or are_disjoint(arrays))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ...files import check_before_opening, write_atomically
-from ...parsing import LONGEST_JSON, json_text, parse_json
+from ...parsing import LONGEST_JSON, excerpt, json_text, parse_json
 
 # Module in this package with the functions `read` and `content` of a file type; none for JSON.
 _MODULES = {".json": "", ".safetensors": ".safetensors", ".pt": ".torch", ".pth": ".torch", ".bin": ".torch", ".ckpt": ".torch"}
@@ -64,6 +64,7 @@ def write_file(path: str | os.PathLike[str], mapping: Mapping[str, Any]) -> None
     Raises:
         ImportError: The file is torch's, and torch is not installed.
         OSError: The file cannot be written.
+        TypeError: *mapping* is not a mapping.
         ValueError: The file has another suffix, its format cannot hold the mapping, or `read_file` would reject the file.
 
     >>> import os, tempfile
@@ -74,8 +75,12 @@ def write_file(path: str | os.PathLike[str], mapping: Mapping[str, Any]) -> None
     array(1024., dtype=float32)
     """
     suffix = _suffix(Path(path), is_read=False)
+    if not isinstance(mapping, Mapping):
+        raise TypeError(f"mapping must be a mapping, got {type(mapping).__name__}")
     content = _content(suffix, mapping)
     _read(BytesIO(content), suffix, Path(path))  # check that the content can be read before it replaces a file
+    if suffix in (".json", ".safetensors"):
+        _check_keys(mapping)
     write_atomically(path, content)
 
 
@@ -96,6 +101,16 @@ def _content(suffix: str, mapping: Mapping[str, Any]) -> bytes:
         raise ValueError(f"a .ckpt file can be read, not written, {_CKPT_REASON}: write .pt instead")
     data: bytes = f"{json_text(mapping, indent=2)}\n".encode() if suffix == ".json" else _module(suffix).content(mapping)
     return data
+
+
+def _check_keys(value: Any) -> None:
+    """Raise a ValueError if a key is not a str: JSON has no other keys, so that the key would be read as another one."""
+    members = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    for key in value if isinstance(value, Mapping) else ():
+        if not isinstance(key, str):
+            raise ValueError(f"each key must be a str, got {excerpt(key)} of type {type(key).__name__}; write .pt instead")
+    for member in members:
+        _check_keys(member)
 
 
 def _module(suffix: str) -> Any:

@@ -138,7 +138,9 @@ def _check_agreement(name: str, rule: LossScaleRule, fields: Mapping[str, Any]) 
     """Raise a ValueError unless *rule* has the values *fields*, which come from the mapping and the settings."""
     different = [(field, value, getattr(rule, field)) for field, value in fields.items() if getattr(rule, field) != value]
     if different:
-        texts = [f"{field} is {given!r} there and {in_rule!r} in the rule" for field, given, in_rule in different]
+        texts = [
+            f"{field} is {in_rule!r} in the rule, but {given!r} in the mapping or settings" for field, given, in_rule in different
+        ]
         raise ValueError(f"the rule must agree with the mapping and settings of {name}: {'; '.join(texts)}")
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
+from ...core.validation import check_type
 from ...parsing import DEEPEST, LONGEST_PATH, check_length, cut, excerpt
 from .ampscale import AmpscaleFormat
 from .format import Format
@@ -21,6 +22,7 @@ def find(format: Format | AmpscaleFormat, mapping: Mapping[str, Any], at: str | 
     if not isinstance(mapping, Mapping):
         raise TypeError(f"mapping must be a mapping, got {type(mapping).__name__}")
     if at is not None:
+        check_type(at, "at", str)
         check_length(at, LONGEST_PATH, "a path")
         inner = _value_at(mapping, at)
         if not isinstance(inner, Mapping):
@@ -68,10 +70,12 @@ def _checked(format: Format | AmpscaleFormat, mapping: Mapping[str, Any], locati
     if not mapping:
         expected = f"a state of {format.name} must have the keys {list(format.required)}"
         raise ValueError(f"{expected}, got an empty mapping, which is what a disabled scaler saves")
-    missing, unknown = [key for key in format.required if key not in mapping], _unknown(format, mapping)
+    missing = [key for key in format.required if key not in mapping]
+    unknown = _unknown(format, mapping)
     if missing or unknown:
-        texts = [f"{word} {_shortened(keys)}" for word, keys in (("missing", missing), ("unknown", unknown)) if keys]
-        raise ValueError(f"there is no state of {format.name} {location}: {', '.join(texts)}")
+        faults = [f"missing {_shortened(missing)}"] if missing else []
+        faults += [f"unknown {_shortened(unknown)}"] if unknown else []
+        raise ValueError(f"there is no state of {format.name} {location}: {', '.join(faults)}")
     return mapping
 
 

@@ -197,6 +197,7 @@ class TrainOneStepWithLossScaleCell:
 
         Spec: MINDSPORE-subclasses, MINDSPORE-cell-skip.
         """
+        check_flag(skip, "skip")
         apply = self._optimizer_wrapper.prepare(gradients)
         self._writes += 1
         return apply(logical_not(skip))

@@ -141,7 +141,8 @@ class GradScaler(StoredScale):
         Spec: PADDLE-minimize, PADDLE-minimize-skips, PADDLE-minimize-passes, PADDLE-minimize-returns, PADDLE-call-order.
         """
         minimize = minimize_of(optimizer)
-        with suppress(ValueError):  # a compiled function may have no signature
+        # Reject unsupported arguments before the gradients are unscaled. A compiled function may have no signature.
+        with suppress(ValueError):
             inspect.signature(minimize).bind(*args, **kwargs)
         if not self._enable:
             return minimize(*args, **kwargs)

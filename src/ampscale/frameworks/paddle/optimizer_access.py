@@ -17,8 +17,8 @@ def parameters_of(optimizer: Any) -> list[Any]:
     if is_torch_optimizer(optimizer):
         return [param for group in optimizer.param_groups for param in group["params"]]
     parameters = getattr(optimizer, "parameters", None)
-    if parameters is None or callable(parameters):  # `parameters()` is a method of torch modules
-        expected = "a torch.optim.Optimizer, or have parameters, each with value and grad"
+    if not isinstance(parameters, list | tuple):  # `parameters()` is a method of torch modules; an iterator could be read once
+        expected = "a torch.optim.Optimizer, or have a list of parameters, each with value and grad"
         raise TypeError(f"optimizer must be {expected}, got {type(optimizer).__name__}")
     return list(parameters)
 

@@ -13,6 +13,7 @@ import torch
 from ...backends.torch.dtensor import DTENSORS
 from ...core.replicas import Communicator
 from ...core.trees import map_leaves
+from ...core.validation import check_scale_host
 from .._calls import READY, STEPPED, STEPPING, TORCH, UNSCALED, Site, call_site
 from .._grad_scaler import Monitor, Progress
 from .agreement import RankAgreement
@@ -213,6 +214,7 @@ class GradScaler(StoredScale):
             if new_scale is None:
                 self._update_scale(steps, site)
             else:
+                check_scale_host(new_scale, "new_scale")
                 self._write(scale_of(new_scale, "new_scale"), site)
         if self._observer is not None:
             self._observer.end(steps, self._state.scale)

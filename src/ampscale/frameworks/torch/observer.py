@@ -31,7 +31,8 @@ class Observer:
         """Report the scaled gradients of *optimizer*, and return what `end` will report: a copy of the scale, and the arrays."""
         scale, arrays = scale.clone(), plain_gradients(optimizer, gradients)
         samples = self._samples.get(optimizer) or self._samples.setdefault(optimizer, _samples_of(optimizer))
-        stale, modified = any(sample.is_stale for sample in samples), [sample for sample in samples if sample.is_modified()]
+        stale = any(sample.is_stale() for sample in samples)
+        modified = [sample for sample in samples if sample.is_modified()]
         changes = (sample.change() for sample in modified)
         change = next(filter(None, changes), None)  # a gradient that was set to zero (0.0) was not multiplied by a factor
         self._monitor.begin(arrays, scale, optimizer, stale=stale, modified=bool(modified), change=change)
@@ -67,7 +68,7 @@ class _Sample:
         self._used: tuple[WeakIdRef, int] | None = None  # gradient and version at `mark_used`, or at an accumulation since then
         self._measures = False  # True to record the norm of the gradient after each accumulation
         self._norm: Tensor | None = None  # the last recorded norm
-        self.is_stale = False  # True if the gradient was accumulated into a used gradient that was not set to zero
+        self._is_stale = False  # True if each accumulation so far was into a used gradient that was not set to zero
         weak_self = ref(self)
 
         def hook(_: Tensor) -> None:
@@ -76,6 +77,13 @@ class _Sample:
 
         handle = param.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
         finalize(self, handle.remove)
+
+    def is_stale(self) -> bool:
+        """Return True if the gradient was neither set to zero nor replaced since it was used."""
+        if self._used is None or self._accumulated is not None:
+            return self._is_stale
+        (used, version), gradient = self._used, self._param.grad
+        return gradient is not None and used() is gradient and gradient._version == version
 
     def is_modified(self) -> bool:
         """Return True if the gradient was changed in place or replaced since its last accumulation."""
@@ -91,21 +99,21 @@ class _Sample:
 
     def reset(self, *, measures: bool) -> None:
         """Discard the record of the accumulations so far. With *measures*, record norms from now on."""
-        self._accumulated, self._used, self.is_stale = None, None, False
+        self._accumulated, self._used, self._is_stale = None, None, False
         self._measures, self._norm = self._measures or measures, None
 
     def mark_used(self) -> None:
-        """Record the gradient: until an accumulation shows the contrary, it counts as stale."""
+        """Record that the gradient was used. It counts as stale until the next accumulation shows that it was set to zero."""
         gradient = self._param.grad
         self._used = None if gradient is None else (WeakIdRef(gradient), gradient._version)
-        self.is_stale = gradient is not None
+        self._is_stale = gradient is not None
 
     def _record_accumulation(self) -> None:
         gradient = self._param.grad
         if self._used is not None and gradient is not None:
             used, version = self._used
             # Accumulation writes once to the same tensor. Setting the gradient to zero replaces the tensor or writes once more.
-            self.is_stale = self.is_stale and used() is gradient and gradient._version == version + 1
+            self._is_stale = self._is_stale and used() is gradient and gradient._version == version + 1
             self._used = WeakIdRef(gradient), gradient._version
         self._record()
         if torch.distributed.is_available() and torch.distributed.is_initialized():

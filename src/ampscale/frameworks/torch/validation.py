@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from ...core.dtypes import is_scalable
 from ...core.rule import LossScaleRule
 from ...core.trees import leaves_with_paths
 from ...parsing import excerpt
@@ -29,8 +30,8 @@ def check_output(value: Any, path: str) -> None:
     """Raise a TypeError unless *value* is a floating-point or complex tensor."""
     if not isinstance(value, torch.Tensor):
         raise TypeError(f"{path} must be a tensor, got {type(value).__name__}")
-    if not (value.is_floating_point() or value.is_complex()):
-        raise TypeError(f"{path} must be floating-point or complex to be scaled, got {value.dtype}")
+    if not (value.is_complex() or is_scalable(value.dtype)):
+        raise TypeError(f"{path} must be float16, bfloat16, float32, float64 or complex to be scaled, got {value.dtype}")
 
 
 def check_no_closure(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

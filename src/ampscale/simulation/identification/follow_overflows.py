@@ -58,9 +58,11 @@ def _after_finite_steps(transitions: Transitions, frontier: Frontier, bound: flo
     while new and len(reached) <= LIMIT:
         following: Frontier = {}
         for key, counts, transition in transitions.outgoing(new, 1):
-            # Finite steps that only increase the count reach every larger count of the window: all bits above the lowest.
-            only_counts = transition.key == key and transition.shift
-            new_counts = -(counts & -counts) << 1 & (2 << transitions.last) - 1 if only_counts else transition.image(counts)
+            new_counts = transition.image(counts)
+            if transition.key == key and transition.shift:
+                # Finite steps that only increase the count reach every larger count of the window: all bits above the lowest.
+                lowest = counts & -counts
+                new_counts = (-lowest << 1) & ((2 << transitions.last) - 1)
             following[transition.key] = following.get(transition.key, 0) | new_counts
         # A bound of NaN stands for no bound, and no scale exceeds it.
         unseen = ((key, counts & ~reached.get(key, 0)) for key, counts in following.items() if not key[0] > bound)

@@ -46,15 +46,18 @@ def guesses(
         "max_scale": finite_scales.max(initial=0.0, keepdims=True).tolist(),
         "raise_at_min_scale": (False,),
     }
-    untried = {
-        name: [value for value in dict.fromkeys(candidates[name]) if value != tried[name]] for name in candidates if name in tried
-    }
+    untried: dict[str, list[Any]] = {}
+    for name, values in candidates.items():
+        if name in tried:
+            untried[name] = [value for value in dict.fromkeys(values) if value != tried[name]]
     return {name: values for name, values in untried.items() if values}
 
 
 def scales_in_order(seen: Observed | Sequence[Overflow]) -> np.ndarray:
     """Return all scales of an observation as float64; NaN for an unknown scale."""
-    return seen.scales if isinstance(seen, Observed) else np.array([overflow[1:] for overflow in seen], np.float64).reshape(-1)
+    if isinstance(seen, Observed):
+        return seen.scales
+    return np.array([(overflow.before, overflow.after) for overflow in seen], np.float64).reshape(-1)
 
 
 def _changes(scales: np.ndarray) -> list[Change]:
@@ -91,7 +94,7 @@ def _intervals(observed: Observed, changes: list[Change], resumed: bool, factor:
 
 
 def _roundest(numbers: range) -> list[int]:
-    """Return the three roundest numbers, which have the fewest decimal digits before trailing zeros, or the fewest one bits."""
+    """Return the three numbers with the fewest decimal digits before trailing zeros, or one bits; of equals, the largest."""
     return sorted(numbers, key=lambda number: (min(len(str(number).rstrip("0")), number.bit_count()), -number))[:3]
 
 

@@ -33,7 +33,11 @@ EVERY_RANK = ("apex", "deepspeed", "paddle")  # projects whose messages every pr
 
 
 def before_next(word: str) -> str:
-    """Return a pattern that matches up to the next *word* in the line. A search with several such patterns is linear in time."""
+    """
+    Return a pattern that matches up to the next *word* in the line.
+
+    The pattern cannot match *word* itself, so a search with several such patterns takes linear time.
+    """
     first = word[0]
     return rf"[^{first}\n]*(?:{first}(?!{word[1:]})[^{first}\n]*)*"
 

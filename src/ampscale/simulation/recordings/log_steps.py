@@ -130,7 +130,9 @@ def _windows(marks: list[Mark], begin: int) -> Iterator[Window]:
     for mark in marks:
         event, steps, unknown, overflows = mark.event, mark.number - previous, 0, len(mark.overflows)
         if (digits := event.groups.get("total")) is not None:
-            overflows, total = overflows if total is None else count(digits) - total, count(digits)
+            if total is not None:
+                overflows = count(digits) - total
+            total = count(digits)
         elif total is not None:
             total += overflows
         if (digits := event.groups.get("skipped")) is not None:

@@ -168,9 +168,9 @@ def _unknown_messages(events_of: dict[str, list[Event]], text: str) -> list[str]
     if (first := next(unmatched, None)) is None:
         return []
     line, message = lines.number(first.start()), excerpt(first[0].strip(), 400)
-    number = 1 + sum(1 for _ in unmatched)
+    line_count = 1 + sum(1 for _ in unmatched)
     label = "lines that seem to report overflows, but match no known message"
-    return [f"{label}: {number}, the first is line {line}, {message}"]
+    return [f"{label}: {line_count}, the first is line {line}, {message}"]
 
 
 def _one_source(events: list[Event], notes: list[str]) -> list[Event]:
