@@ -103,11 +103,14 @@ def calls_that_differ(rank, engine, layout, case):
         for call in calls:
             if call == "mean":
                 communicator.mean(arrays)
+            elif call == "exchange":
+                communicator.exchange("text")
             else:
                 communicator.agree(True, state | {"good_steps": np.int32(number)}, arrays, norm=True)
 
     step(0, ["mean", "agree"])
-    calls = {"skips mean": ["agree"], "skips agree": ["mean"], "agrees twice": ["mean", "agree", "agree"]}[case]
+    other_calls = {"agrees twice": ["mean", "agree", "agree"], "exchanges": ["exchange", "mean", "agree"]}
+    calls = {"skips mean": ["agree"], "skips agree": ["mean"], **other_calls}[case]
     message = message_of(step, 1, calls if rank == DEVIATING_RANK else ["mean", "agree"])
     return message or message_of(step, 2, ["mean", "agree"])
 

@@ -51,24 +51,39 @@ def gloo():
     groups = [dist.new_group(ranks) for ranks in members]
     pairs = ampscale.distributed.TorchDistributed(groups[rank // 2], timeout=LIMIT if rank < 2 else 20.0)
     three = ampscale.distributed.TorchDistributed(groups[2], timeout=20.0) if rank < 3 else None
+    everyone = ampscale.distributed.TorchDistributed(timeout=20.0)
     for ranks, group in zip(members, groups, strict=True):
         if rank in ranks:
             dist.barrier(group)
     if rank == 3:
         os.kill(os.getpid(), signal.SIGKILL)
+    first = observed(everyone, torch.from_numpy)[0]
     if rank == 1:
         values = torch.ones(100)
         dist.all_reduce(values, group=groups[0])  # returns when rank 0 calls it too, after the time limit of rank 0
-        print_line(rank, observed(pairs, torch.from_numpy), values.sum().item())
+        print_line(rank, observed(pairs, torch.from_numpy), values.sum().item(), first)
         dist.destroy_process_group()
         return
     errors = observed(pairs, torch.from_numpy)
     if rank == 0:
         dist.all_reduce(torch.ones(100), group=groups[0])
-    print_line(rank, errors, observed(three, torch.from_numpy))
+    print_line(rank, errors, observed(three, torch.from_numpy), first)
     if rank == 0:
         time.sleep(1)  # while this process serves the store of the other ranks
     os._exit(0)
+
+
+def error():
+    """Fork into two processes, of which rank 1 hangs, so that rank 0 ends with an error."""
+    from rank import fork
+
+    fork(2, "torch.distributed")
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    communicator = ampscale.distributed.TorchDistributed(timeout=LIMIT)
+    time.sleep(60 * dist.get_rank())
+    communicator.mean([])
 
 
 def mpi():
@@ -84,4 +99,4 @@ def mpi():
 
 
 if __name__ == "__main__":
-    {"mpi": mpi, "gloo": gloo}[sys.argv[1]]()
+    {"mpi": mpi, "gloo": gloo, "error": error}[sys.argv[1]]()

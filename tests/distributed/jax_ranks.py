@@ -225,6 +225,8 @@ def on_process(rank, port):
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(f"127.0.0.1:{port}", 2, int(rank))
     JaxAxis("data").check_same(rule=RULE, max_norm=1.0)
+    with pytest.raises(RankError, match="copies differs: 2 on rank 1; 1 on rank 0"):
+        JaxAxis("data", gradients="sharded", copies=1 + int(rank)).check_same()
     with pytest.raises(RankError) as error:
         JaxAxis("data").check_same(rule=LossScaleRule(growth_interval=5 + int(rank)), max_norm=1.0)
     values = faults("replicated")[0][:20, :4]

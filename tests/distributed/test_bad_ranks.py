@@ -85,6 +85,7 @@ def test_settings_and_states_that_differ_on_one_rank_are_an_error_on_all(ranks, 
     [
         ("replicated", "skips mean", "call differs: agree on rank 2; mean on ranks 0, 1, 3"),
         ("replicated", "skips agree", "call differs: mean on rank 2; agree on ranks 0, 1, 3"),
+        ("replicated", "exchanges", "call differs: exchange on rank 2; mean on ranks 0, 1, 3"),
         ("replicated", "agrees twice", "call differs: agree on rank 2; mean on ranks 0, 1, 3"),
         ("sharded", "skips agree", "good_steps differs: 2.0 on rank 2; 1.0 on ranks 0, 1, 3"),
         ("sharded", "agrees twice", "good_steps differs: 1.0 on rank 2; 2.0 on ranks 0, 1, 3"),
@@ -109,6 +110,7 @@ def programs():
     mpiexec = [str(Path(sys.executable).with_name("mpiexec")), "-n", "3"]
     started = {
         "gloo": start([sys.executable, str(HERE / "ending.py"), "gloo"], **gloo_environment(4)),
+        "error": start([sys.executable, str(HERE / "ending.py"), "error"], **gloo_environment(2)),
         "mpi": start([*mpiexec, sys.executable, "-m", "mpi4py", str(HERE / "ending.py"), "mpi"]),
     }
     yield started
@@ -134,7 +136,8 @@ def test_ranks_of_gloo_that_are_killed_hang_or_leave_are_named(programs):
     """
     pytest.importorskip("torch")
     lines = [line for line in programs["gloo"].communicate(timeout=60)[0].splitlines() if not line.startswith("[Gloo]")]
-    (first, hung, left), (second, late, values), (third, killed, also_left) = sorted(map(json.loads, lines))
+    (first, hung, left, a), (second, late, values, b), (third, killed, also_left, c) = sorted(map(json.loads, lines))
+    assert a == b == c == "rank 3 ended or closed the connection"
     assert (first, second, third, values) == (0, 1, 2, 200)
     assert hung[0] == hung[2] == f"rank 1 did not respond within {LIMIT:g} s"
     assert late[0] == late[2] == f"rank 0 waited only {LIMIT:g} s, and rank 1 came later"
@@ -142,6 +145,11 @@ def test_ranks_of_gloo_that_are_killed_hang_or_leave_are_named(programs):
     assert LIMIT <= hung[1] < LIMIT + 3
     assert killed[1] < LIMIT + 3
     assert left[0] == left[2] == also_left[0] == also_left[2] == "rank 1 ended or closed the connection"
+
+
+def test_a_rank_of_gloo_that_raises_an_error_ends_while_another_hangs(programs):
+    """Then torchrun ends all ranks."""
+    assert programs["error"].wait(timeout=40) == 1
 
 
 def test_a_rank_of_mpi_that_hangs_is_named_and_ended(programs):

@@ -100,6 +100,7 @@ def errors_of_invalid_calls(_):
         (TorchDistributed, mesh, RuntimeError),
         (deepcopy, scaler, TypeError),
         (TorchDistributed().mean, [sparse], TypeError),
+        (TorchDistributed, dist.GroupMember.NON_GROUP_MEMBER, RuntimeError),
     ]
     return [message_of(function, argument, error=error) for function, argument, error in calls]
 
@@ -114,7 +115,18 @@ def test_wrong_groups_copies_and_sparse_means_are_rejected(gloo):
     copied = "TorchDistributed cannot be copied or pickled: create one on each rank"
     sparse = "gradients to be averaged must be dense, got torch.sparse_coo of shape (2,)"
     assert [messages[2] for messages in results] == 4 * [copied]
+    assert [messages[4].partition(": ")[0] for messages in results] == [f"rank {rank} is not in the group" for rank in range(4)]
     assert [messages[3].partition(": average them before the step")[0] for messages in results] == 4 * [sparse]
+
+
+def crossed(rank):
+    """Return the error of a rank that uses the first of two communicators while rank 1 uses the second."""
+    communicators = [TorchDistributed(dist.group.WORLD, timeout=20) for _ in range(2)]
+    return message_of(communicators[rank == 1].mean, [torch.ones(1)]).partition(" differs")[0]
+
+
+def test_communicators_of_one_group_are_not_mixed_up(gloo):
+    assert gloo.run(crossed) == ["communicator"] * 4
 
 
 def parameter_after_step(rank, mean):

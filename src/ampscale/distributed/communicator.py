@@ -110,8 +110,9 @@ class RankCommunicator(ABC):
         Send *text* to all ranks, and return the text of each, in the order of `ranks`. All ranks must call this method.
 
         Raises:
-            RankError: A rank does not respond.
+            RankError: A rank makes another call, has other settings, or does not respond.
         """
+        self._first_sum("exchange", self._zeros((self._length or START) - START))
         return self._run(self._exchange, text)
 
     def mean(self, tree: Tree) -> Tree:

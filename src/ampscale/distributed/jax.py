@@ -149,7 +149,9 @@ class JaxAxis:
         """
         if jax.process_count() == 1 or self._is_traced():
             return
-        axis_settings = {"gradients": self._layout, "mean": self._averages, "axis_name": list(self._axes)}
+        axis_settings: dict[str, Any] = {"gradients": self._layout, "mean": self._averages, "axis_name": list(self._axes)}
+        if self._layout == "sharded":
+            axis_settings["copies"] = self._copies if isinstance(self._copies, int) else list(self._copies)
         texts = exchange_text(to_text(axis_settings | setting_texts(settings)), multihost_utils.process_allgather)
         if (message := difference(texts, list(range(len(texts))))) is not None:
             raise RankError(message)

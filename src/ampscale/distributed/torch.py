@@ -14,7 +14,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.distributed_c10d import _get_default_group, _get_default_store, default_pg_timeout
+from torch.distributed.distributed_c10d import _get_default_group, _get_default_store
 
 from ..backends.torch.dtensor import group_of, has_dtensors
 from ..core.replicas import RankError
@@ -24,6 +24,8 @@ from .comparison import rank_names
 
 # Separate group for ampscale's collectives, by the group that the caller passed; see `TorchDistributed._own_group`.
 _own_groups: "WeakKeyDictionary[dist.ProcessGroup, dist.ProcessGroup]" = WeakKeyDictionary()
+# Number of communicators that this rank has created, by the group that the caller passed.
+_counts: "WeakKeyDictionary[dist.ProcessGroup, int]" = WeakKeyDictionary()
 
 
 class TorchDistributed(RankCommunicator):
@@ -66,18 +68,25 @@ class TorchDistributed(RankCommunicator):
         super().__init__(gradients, mean, copies, timeout)
         if not (dist.is_available() and dist.is_initialized()):
             raise RuntimeError("torch.distributed must be initialized first, with torch.distributed.init_process_group()")
+        outside: Any = dist.GroupMember.NON_GROUP_MEMBER  # the result of `dist.new_group` on ranks that are not in the group
+        if group is outside:
+            raise RuntimeError(f"rank {dist.get_rank()} is not in the group: create the communicator only on its ranks")
         if not isinstance(group, dist.ProcessGroup | DeviceMesh | None):
             raise TypeError(f"group must be a process group, a device mesh or None, got {type(group).__name__}")
-        self._group = group_of(group.mesh.flatten().tolist()) if isinstance(group, DeviceMesh) else group or _get_default_group()
+        members = group_of(group.mesh.flatten().tolist()) if isinstance(group, DeviceMesh) else group or _get_default_group()
+        self._group: Any = members
         self.rank, self.ranks = dist.get_rank(), dist.get_process_group_ranks(self._group)
         if self.rank not in self.ranks:
             raise RuntimeError(f"rank {self.rank} is not in the group, which has {rank_names(self.ranks)}")
+        self._settings["communicator"] = _counts[self._group] = _counts.get(self._group, -1) + 1
         self._store = torch._C._distributed_c10d.PrefixStore(f"ampscale/{self._group.group_name}", _get_default_store())
         self._calls = 0  # number of collectives, which is part of the keys in the store
         self._ended = time.monotonic()  # time at which the last collective ended
         self._is_nccl = dist.get_backend(self._group) == "nccl"
+        self._callers_group, self._engine = self._group, None
         if dist.get_backend(self._group) == "gloo":
             self._group = self._own_group(self._group)
+            self._engine = self._group._get_backend(torch.device("cpu"))
 
     def _check(self, arrays: list[Array]) -> None:
         for array in arrays:
@@ -124,7 +133,6 @@ class TorchDistributed(RankCommunicator):
         def create(limit: timedelta) -> None:
             new_group = dist.ProcessGroup(self._store, index := self.ranks.index(self.rank), len(self.ranks))
             engine = dist.ProcessGroupGloo(self._store, index, len(self.ranks), limit)
-            engine._set_default_timeout(default_pg_timeout)  # from now on, `wait` of each communicator has its own limit
             for device in ("cpu", "cuda"):
                 new_group._register_backend(torch.device(device), dist.ProcessGroup.BackendType.GLOO, engine)
             _own_groups[group] = new_group
@@ -142,32 +150,47 @@ class TorchDistributed(RankCommunicator):
         """
         self._calls += 1
         began = time.monotonic()
+        if self._engine is not None:  # let the collective end soon after the wait for it, since a process cannot exit before
+            self._engine._set_default_timeout(timedelta(seconds=self._timeout + GRACE + 1))
         try:
             collective(timedelta(seconds=self._timeout))
         except RuntimeError as error:
+            if (waited := time.monotonic() - began) < self._timeout and self._engine is not None:
+                # Close all connections, so that ranks that wait for this rank also learn now that a rank has ended.
+                _own_groups.pop(self._callers_group, None)
+                self._group = self._engine = None
             unresponsive = self._unresponsive_ranks()
             names = rank_names(unresponsive) if unresponsive else "a rank"
-            waited = time.monotonic() - began
-            reason = (
-                f"did not respond within {self._timeout:g} s" if waited >= self._timeout else "ended or closed the connection"
-            )
-            self._failure = f"{names} {reason}"
+            if waited >= self._timeout:
+                self._failure = f"{names} did not respond within {self._timeout:g} s"
+            elif unresponsive == [] and began - self._ended >= self._timeout:  # the others have closed their connections
+                self._failure = self._too_late(set(self.ranks) - {self.rank})
+            else:
+                self._failure = f"{names} ended or closed the connection"
             raise RankError(self._failure) from error
         # Other ranks may have waited since the end of the last collective, and give up when the time limit has passed.
         if time.monotonic() - self._ended >= self._timeout and (others := set(self.ranks) - self._not_waiting()):
-            self._failure = f"{rank_names(sorted(others))} waited only {self._timeout:g} s, and rank {self.rank} came later"
+            self._failure = self._too_late(others)
             raise RankError(self._failure)
         self._ended = time.monotonic()
 
-    def _unresponsive_ranks(self) -> list[int]:
-        """Record in torch's store that this rank waited in vain; return the ranks that do not do so within `GRACE` seconds."""
+    def _too_late(self, others: set[int]) -> str:
+        """Return the error of a rank that came later than the time limit of the ranks *others*."""
+        return f"{rank_names(sorted(others))} waited only {self._timeout:g} s, and rank {self.rank} came later"
+
+    def _unresponsive_ranks(self) -> list[int] | None:
+        """
+        Record in torch's store that this rank waited in vain; return the ranks that do not do so within `GRACE` seconds.
+
+        Return None if the rank that serves the store has ended.
+        """
         end = time.monotonic() + GRACE
         try:
             self._store.set(f"{self._calls}/{self.rank}", "waits")
             while (unresponsive := self._not_waiting()) and time.monotonic() < end:
                 time.sleep(0.02)
-        except RuntimeError:  # the rank that serves the store has ended
-            return []
+        except RuntimeError:
+            return None
         return sorted(unresponsive)
 
     def _not_waiting(self) -> set[int]:
