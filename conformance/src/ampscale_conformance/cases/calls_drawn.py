@@ -19,8 +19,8 @@ REJECTED = ["unscale_", "edit", "unscale_", "step"]  # the second unscale_ is re
 UNSTEPPED = (["unscale_"], ["unscale_", "edit"], ["unscale_", "edit:inf"])
 CALLS = (*STEPS * 2, *UNSTEPPED, ["set", "step"], ["step", "set"], ["step", "set:inf"], REJECTED)
 EDITED = (["unscale_", "edit:some", "step"], ["unscale_", "edit:none"], ["step", "set:none"])
-KINDS = ("set", "set:inf", "set", "set:inf", "set", "set:wide", "set:zero", "set:large", "set:inf+two")
-WITH_NONE = ("set:some", "set:some+inf", "set:some")
+KINDS = ("set", "set:inf", "set", "set:inf", "set", "set:wide", "set:zero", "set:large", "set:inf+two", "set:huge")
+WITH_NONE = ("set:some", "set:some+inf", "set:none", "set:none")
 LIMIT = {"numpy": 99, "torch": 2}  # rules or cells, by default 3: compilation is slow, and torch compiles at most 8 rules
 DTYPES = ("float32", "float16", "float32,float16", "float16,float32")
 CONSTANTS: dict[str, tuple[Any, ...]] = {
@@ -80,6 +80,8 @@ def _iteration(
     yield from ["load"] * (resumes and pick((False, False, True)))
     acting = [name for name in names if pick((True, True, True, False))] or [pick(names)]
     calls = {name: [pick(kinds), *pick(steps)] for name in acting}
+    for name in acting:  # whether an optimizer without gradients steps with later ones is not specified
+        calls[name] = [call for call in calls[name] if "set:none" not in calls[name] or not call.startswith("edit")]
     earlier: dict[str, list[str]] = {name: [] for name in names}
     while True:
         if not static and pick((False, False, True)):
