@@ -19,8 +19,8 @@ REJECTED = ["unscale_", "edit", "unscale_", "step"]  # the second unscale_ is re
 UNSTEPPED = (["unscale_"], ["unscale_", "edit"], ["unscale_", "edit:inf"])
 CALLS = (*STEPS * 2, *UNSTEPPED, ["set", "step"], ["step", "set"], ["step", "set:inf"], REJECTED)
 EDITED = (["unscale_", "edit:some", "step"], ["unscale_", "edit:none"], ["step", "set:none"])
-KINDS = ("set", "set:inf", "set", "set:inf", "set", "set:wide", "set:zero", "set:large", "set:inf+two", "set:huge")
-WITH_NONE = ("set:some", "set:some+inf", "set:none", "set:none")
+KINDS = ("set", "set:inf", "set", "set:inf", "set", "set:wide", "set:zero", "set:large", "set:inf+two")
+WITH_NONE = ("set:some", "set:some+inf", "set:some")
 LIMIT = {"numpy": 99, "torch": 2}  # rules or cells, by default 3: compilation is slow, and torch compiles at most 8 rules
 DTYPES = ("float32", "float16", "float32,float16", "float16,float32")
 CONSTANTS: dict[str, tuple[Any, ...]] = {
@@ -55,7 +55,7 @@ def draw_calls(pick: Pick, info: ImplementationInfo, several: bool = True, top: 
     """Draw scalers, with *top* near the largest scale, with one or *several* optimizers, and the calls of some iterations."""
     names = pick(("abc", "dac", "aed")) if several and "groups" in info.capabilities else pick("abce")
     dtype = pick(DTYPES) if "float16" in info.capabilities and not top else "float32"
-    choices = (pick, info, (2.0**10, 16.0, 2.0**15, 1.0, 0.125), top)
+    choices = (pick, info, (2.0**10, 16.0, 2.0**15, 1.0, 0.125), top, "float16" in dtype)
     scalers = [(draw_rules(*choices)[0], pick(range(35))) for _ in range(pick((1, 2)))]
     static = is_static(supported_rules(info.preset).rule())
     with_none = "none" in info.capabilities
@@ -80,8 +80,6 @@ def _iteration(
     yield from ["load"] * (resumes and pick((False, False, True)))
     acting = [name for name in names if pick((True, True, True, False))] or [pick(names)]
     calls = {name: [pick(kinds), *pick(steps)] for name in acting}
-    for name in acting:  # whether an optimizer without gradients steps with later ones is not specified
-        calls[name] = [call for call in calls[name] if "set:none" not in calls[name] or not call.startswith("edit")]
     earlier: dict[str, list[str]] = {name: [] for name in names}
     while True:
         if not static and pick((False, False, True)):

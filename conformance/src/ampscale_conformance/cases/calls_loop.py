@@ -11,7 +11,7 @@ from ..model.bits import Bits
 from ..model.floats import rounded
 from ..model.subject import Subject
 from ..oracle import calls, tensors
-from ..oracle.tensors import array
+from ..oracle.tensors import array, numbers
 from .machine_lockstep import LARGEST
 
 SIMPLE = {"growth_factor": 2.0, "backoff_factor": 0.5, "hysteresis": 1}
@@ -123,8 +123,9 @@ class Loop:
             arrays = self.given.setdefault(SHAPES[name], self.subject.to_arrays(parameters))
             self.optimizers[name] = self.subject.call("add_optimizer", self.handle, arrays)
         scale, narrow = self.oracle.scale, "float16" in self.dtype
-        if narrow and scale > 2.0**17:
-            raise Unsupported("at this scale, differences of float16 parameters and gradients are rounded")
+        largest = max(abs(value) for leaf in self.oracle.optimizers[name].parameters for value in numbers(leaf))
+        if narrow and (scale > 2.0**17 or largest > 2.0**9):  # an optimizer may keep its parameters in float32
+            raise Unsupported("differences of float16 parameters and gradients are rounded at this scale or size")
         needs_power_of_two(1.0 if edits else scale, self.subject)
         limit = 1.0 if kind == "large" else 2.0**14 if narrow else scale
         factor = 1.0 if edits or kind == "huge" else min(scale, limit)
