@@ -123,7 +123,7 @@ class Loop:
             arrays = self.given.setdefault(SHAPES[name], self.subject.to_arrays(parameters))
             self.optimizers[name] = self.subject.call("add_optimizer", self.handle, arrays)
         scale, narrow = self.oracle.scale, "float16" in self.dtype
-        largest = max(abs(value) for leaf in self.oracle.optimizers[name].parameters for value in numbers(leaf))
+        largest = max(abs(float(value)) for leaf in self.oracle.optimizers[name].parameters for value in numbers(leaf))
         if narrow and (scale > 2.0**17 or largest > 2.0**9):  # an optimizer may keep its parameters in float32
             raise Unsupported("differences of float16 parameters and gradients are rounded at this scale or size")
         needs_power_of_two(1.0 if edits else scale, self.subject)
