@@ -152,7 +152,7 @@ REJECTED = {  # a lambda makes a large value only when the test runs
     "candidates": (partial(identify, [], LONG), "candidates must be"),
     "version": (partial(load, "ampscale", OWN | {"version": LONG}), "version"),
     "scale": (partial(ampscale.scale, torch.ones(1), torch.ones(1).to_sparse()), "scale must be a dense tensor, got a sparse"),
-    "layout": (partial(ampscale.all_finite, torch.ones(2).to_mkldnn()), "strided or torch.sparse_coo, got torch._mkldnn"),
+    "layout": (partial(ampscale.all_finite, torch.ones(2).to_mkldnn()), "strided, jagged or sparse COO, got torch._mkldnn"),
     "objects": (partial(ampscale.scale, [np.ones(1, object)], 2.0), r"tree\[0\] must be one of float16, .*, got object"),
     "library": (partial(RULE.update, RULE.init(array(8)), torch.tensor(True)), "finite from torch"),
     "scaler": (partial(train, scaler=RULE.init(torch.ones(1))), "scaler.* from torch"),

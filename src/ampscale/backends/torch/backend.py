@@ -13,7 +13,7 @@ from ...core.typing import Array, Flag, Namespace, Scale, Tree
 from ...core.validation import check_loss
 from . import cuda_launches, kernels, statistics
 from .dtensor import Shards, has_dtensors
-from .layout import any_frozen, check_target
+from .layout import WRITABLE, any_frozen, check_target
 from .module_network import ModuleNetwork
 
 NAME = "torch"
@@ -197,8 +197,8 @@ def _values(arrays: list[Array]) -> list[Array]:
     layouts = {array.layout for array in arrays}
     if layouts <= {torch.strided}:
         return arrays
-    if unknown := layouts - {torch.strided, torch.sparse_coo, torch.jagged}:
-        raise TypeError(f"each array must be strided or torch.sparse_coo, got {', '.join(sorted(map(str, unknown)))}")
+    if unknown := layouts - WRITABLE - {torch.jagged}:
+        raise TypeError(f"each array must be strided, jagged or sparse COO, got {', '.join(sorted(map(str, unknown)))}")
     return [array.coalesce().values() if array.is_sparse else array for array in arrays]
 
 
@@ -294,7 +294,7 @@ def _checked_targets(out: Tree, tensors: list[Array]) -> list[Array]:
 def _check_layouts(out: Tree, targets: list[Array], arrays: list[Array]) -> None:
     """Check that each target is strided, or is the sparse source itself, coalesced: another array may have other indices."""
     for index, (target, array) in enumerate(zip(targets, arrays, strict=True)):
-        if target.layout not in (torch.strided, torch.sparse_coo):
+        if target.layout not in WRITABLE:
             check_target(target, leaves_with_paths(out, "out")[index][0])
         if (target.is_sparse or array.is_sparse) and (target is not array or not target.is_coalesced()):
             raise ValueError("sparse arrays in out must be those of the tree, and coalesced; call coalesce() on them first")

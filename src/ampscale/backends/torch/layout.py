@@ -8,6 +8,8 @@ import torch
 
 from ...core.typing import Array
 
+WRITABLE = frozenset([torch.strided, torch.sparse_coo])  # layouts of tensors that can be written in place
+
 
 def check_target(target: Array, name: str) -> None:
     """
@@ -18,7 +20,7 @@ def check_target(target: Array, name: str) -> None:
         ValueError: The tensor is expanded (several values share memory), autograd rejects the write (for example, to a leaf
             that requires a gradient), or the tensor is an inference tensor outside of inference mode.
     """
-    if target.layout not in (torch.strided, torch.sparse_coo):
+    if target.layout not in WRITABLE:
         raise TypeError(f"{name} must be strided or torch.sparse_coo to be written in place, got {target.layout}")
     shares_memory = target.layout == torch.strided and any(
         size > 1 and not stride for size, stride in zip(target.shape, target.stride(), strict=True)
