@@ -20,10 +20,10 @@ from numpy.lib.stride_tricks import as_strided
 import ampscale
 from ampscale import GradScaler, LossScaleRule, Network, TrainOneStepWithLossScaleCell, optimizers, use_backend
 from ampscale.backends import choice
-from ampscale.checkpoints import load, read_file, write_file
+from ampscale.checkpoints import Checkpoint, load, read_file, save, write_file
 from ampscale.cli.rule_arguments import number, read_rule
 from ampscale.core.validation import check_number
-from ampscale.diagnostics import JSONLines, Monitor
+from ampscale.diagnostics import JSONLines, Monitor, suggest
 from ampscale.parsing import DEEPEST, LONGEST_JSON, LONGEST_NUMBER, MOST_STEPS, excerpt, json_text, parse_json, parse_toml
 from ampscale.simulation import compare, from_csv, from_string, identify, simulate
 from ampscale.simulation.recordings.logs import read_log
@@ -84,6 +84,7 @@ def bomb(compression=zipfile.ZIP_DEFLATED):
 
 CELL = TrainOneStepWithLossScaleCell(linear(), Recorder(), array(8))
 RULE, ONES, TWOS = LossScaleRule(), array([1.0, 1.0]), array([2.0, 2.0])
+META, PADDLE = torch.ones((), device="meta"), GradScaler().state_dict()
 ENTRIES = ampscale.torch.GradScaler("cpu").state_dict()
 OWN = {"format": "ampscale.scaler", "version": 1, "rule": {}, "state": {}}
 LARGE_SIZES = {"dtype": "F32", "shape": [10**1000] * 3000, "data_offsets": [0, 4]}
@@ -151,6 +152,17 @@ REJECTED = {  # a lambda makes a large value only when the test runs
     "rule": (partial(simulate, LONG, from_string(".")), "rule must be"),
     "candidates": (partial(identify, [], LONG), "candidates must be"),
     "version": (partial(load, "ampscale", OWN | {"version": LONG}), "version"),
+    "state dict without a value": (
+        lambda: GradScaler().load_state_dict(PADDLE | {"scale": META}),
+        "got a tensor on the device meta",
+    ),
+    "state without a value": (
+        lambda: save("torch", Checkpoint(RULE, RULE.init(like=META))),
+        "each member of the state must have a",
+    ),
+    "inputs of suggest": (partial(suggest, [1]), "histograms must be a sequence of Histogram"),
+    "learning rate": (lambda: optimizers.SGD(linear(), lambda _: ONES).learning_rate, r"must have shape \(\), got \(2,\)"),
+    "mapping": (partial(write_file, "rule.json", [1]), "mapping must be a mapping, got list"),
     "scale": (partial(ampscale.scale, torch.ones(1), torch.ones(1).to_sparse()), "scale must be a dense tensor, got a sparse"),
     "layout": (partial(ampscale.all_finite, torch.ones(2).to_mkldnn()), "strided, jagged or sparse COO, got torch._mkldnn"),
     "objects": (partial(ampscale.scale, [np.ones(1, object)], 2.0), r"tree\[0\] must be one of float16, .*, got object"),

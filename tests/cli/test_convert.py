@@ -180,6 +180,7 @@ def test_long_trace_is_shortened():
 
 PADDLE = {"scale": [8.0], "incr_count": 3, "decr_count": 0, "use_dynamic_loss_scaling": True}
 PADDLE |= {"incr_ratio": 2.0, "decr_ratio": 0.5, "incr_every_n_steps": 4, "decr_every_n_nan_or_inf": 1}
+BOTH = {"scale_value": 8.0, "counter": 0, "scale_sense": 8.0, "current_iterator_step": 1, "last_overflow_iterator_step": 0}
 
 
 @pytest.mark.parametrize("source", checkpoints.FORMATS)
@@ -198,6 +199,7 @@ def test_format_is_detected(run, source):
         ({"b": SCALER, "a": [SCALER | {"scale": 8.0}]}, [], "--from torch --at a.0, or --from torch --at b"),
         ({"b": SCALER, "a": [SCALER | {"scale": 8.0}]}, ["--from", "torch"], "--at a.0, or --at b"),
         ({"amp": SCALER, "fleet": PADDLE}, [], "--from torch --at amp, or --from paddle --at fleet"),
+        ({"b": BOTH}, ["--at", "b"], "--from mindspore, or --from mindspore_update_cell"),
         ({"my amp": SCALER, "b": SCALER | {"scale": 8.0}}, [], "--from torch --at b, or --from torch --at 'my amp'"),
     ],
 )

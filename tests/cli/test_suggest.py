@@ -27,6 +27,15 @@ def test_extreme_exponents_have_a_suggestion(tmp_path):
     assert (suggestion["high"], suggestion["low"]) == (2.0**-986, 2.0**976)
 
 
+@pytest.mark.parametrize(("overflow", "is_reported"), [(2.0**13, True), (2.0**15, False)])
+def test_an_overflow_at_a_suggested_scale_is_reported(tmp_path, overflow, is_reported):
+    """The largest suggested scale is 2**13."""
+    finite = StepRecord(0, 1.0, 1.0, finite=True, applied=True, measured_scale=1.0, histograms=(Histogram(0, (1, 1)),))
+    skipped = StepRecord(1, overflow, 1.0, finite=False, applied=False)
+    lines = " ".join(RUNNER.printed(write_steps(tmp_path / "run.jsonl", [finite, skipped])))
+    assert ("But a step overflowed at scale 2^13: " in lines) is is_reported
+
+
 def test_every_preset_is_replayed(tmp_path):
     """The results are those of `replay`."""
     path = write_run(tmp_path / "run.jsonl")

@@ -11,15 +11,12 @@ from linear import network as linear_network
 
 import ampscale
 from ampscale.diagnostics import (
-    Diagnoser,
     JSONLines,
     Limits,
     Logging,
     Monitor,
     StalledError,
-    StepRecord,
     TensorBoard,
-    TensorStatistics,
     Verdict,
     WeightsAndBiases,
     read_run,
@@ -240,6 +237,8 @@ def test_trackers_receive_the_numbers_of_a_step():
         ({"histogram_every": 1.5}, TypeError, "histogram_every must be .* got 1.5"),
         ({"on_stall": "stop"}, ValueError, r"on_stall must be one of \['warn', 'raise'\] or a function, got 'stop'"),
         ({"diagnose_on_skip": 1}, TypeError, "diagnose_on_skip must be a bool, got 1"),
+        ({"sinks": "log"}, TypeError, "sinks must be a list or tuple, got 'log' of type str"),
+        ({"sinks": [Logging]}, TypeError, "each sink must be an object, got the class Logging"),
     ],
 )
 def test_invalid_arguments_raise(arguments, error, message):
@@ -248,24 +247,5 @@ def test_invalid_arguments_raise(arguments, error, message):
         Monitor(**arguments)
     with pytest.raises(TypeError, match="report must be a StepReport, got None"):
         Monitor().record(None)
-
-
-@pytest.mark.parametrize(
-    ("loss", "infinities", "verdict"),
-    [(1.0, 0, Verdict.NO_SCALE_HELPS), (100.0, 0, Verdict.SEARCHING), (1.0, 1, Verdict.SEARCHING)],
-)
-def test_nans_below_a_scale_that_was_finite_can_come_from_an_overflow(loss, infinities, verdict):
-    """The gradients have grown if the loss has, or if the preceding skipped step had infinities, which later became NaNs."""
-    diagnoser = Diagnoser()
-    diagnoser.diagnose(StepRecord(0, 1024.0, 1024.0, finite=True, applied=True, loss=1.0))
-    for step, scale, count in ((1, 1024.0, infinities), (2, 512.0, 0)):
-        tensors = (TensorStatistics(4, 0, 0, 0, count, 4 - count, 32767, -32768),)
-        overflow = StepRecord(step, scale, 512.0, finite=False, applied=False, loss=loss, measured_scale=scale, tensors=tensors)
-        diagnosis = diagnoser.diagnose(overflow)
-    assert diagnosis.verdict is verdict
-
-
-def test_a_loss_that_is_not_finite_is_named_also_in_applied_steps():
-    """The gradients of such a loss can be finite, for example behind a `where`."""
-    record = StepRecord(0, 1024.0, 1024.0, finite=True, applied=True, loss=np.inf)
-    assert Diagnoser().diagnose(record).verdict is Verdict.FORWARD
+    with pytest.raises(ValueError, match="backward must return gradients, got none"):
+        Monitor().record(next(reports([INFINITE])), lambda _: [])

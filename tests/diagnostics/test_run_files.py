@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ampscale import LossScaleRule
 from ampscale.diagnostics import Diagnosis, Histogram, StepRecord, TensorStatistics, Verdict, read_run
 from ampscale.diagnostics.run_files import RunReader, header_line, step_line
-from ampscale.parsing import LONGEST_JSON, LONGEST_RUN
+from ampscale.parsing import LONGEST_JSON, LONGEST_RUN, MOST_ENTRIES
 
 NUMBERS = st.floats() | st.integers(-(2**70), 2**70).map(float)
 HISTOGRAMS = st.builds(Histogram, st.integers(-150, 127), st.lists(st.integers(0, 2**31 - 1), max_size=4).map(tuple))
@@ -131,9 +131,14 @@ def test_histograms_have_gradient_and_exponent_of_each_bin():
         (PLAIN.replace('"loss"', '"lo5s"') % 1, "unknown members of a step ['lo5s']"),
         (PLAIN.replace('"loss"', '"norm"') % 1, "duplicate key in JSON object: 'norm'"),
         (PLAIN[:-1] % 1 + ',"tensors":[[1,2]]}', "a step of a run file must have"),
+        (PLAIN[:-1] % 1 + ',"tensors":[[1,2,3,4,5,6,7],[1,2,3,4,5,6,7,8,9]]}', "a step of a run file must have"),
         (PLAIN[:-1] % 1 + ',"tensors":[[1,2,3,4,5,6,7,true]]}', "expected an int, got True"),
         (PLAIN[:-1] % 1 + ',"histograms":[[0.5,[1]]]}', "expected an int, got 0.5"),
         (PLAIN[:-1] % 1 + ',"diagnosis":{}}', "a diagnosis must have verdict, message and evidence, got {}"),
+        (
+            PLAIN[:-1] % 1 + ',"diagnosis":{"verdict":"healthy","message":1,"evidence":{}}}',
+            "a diagnosis must have a str as message",
+        ),
         (PLAIN[:-1] % 1 + ',"diagnosis":{"verdict":"fine","message":"","evidence":{}}}', "'fine' is not a valid Verdict"),
         (PLAIN[:-1] % 1 + ',"stale":' + "[" * 10_000 + "}", "nested too deeply"),
         (PLAIN % 1 + "," + PLAIN % 2, "Extra data"),
@@ -156,6 +161,10 @@ def test_invalid_line_is_named_by_its_number(line, message, before):
         (PLAIN % 0 + "\n", 'line 1 must be the header of a run file, {"format": "ampscale-run", ...}, got {"step"'),
         ('{"format":"ampscale-run","version":2}\n', "line 1: the version of the run file must be 1, got 2"),
         ('{"format":"ampscale-run","version":1,"names":"w"}\n', "line 1: names must be a list of strings or null, got 'w'"),
+        (
+            f'{{"format":"ampscale-run","version":1,"names":{["w"] * (MOST_ENTRIES + 1)}}}\n'.replace("'", '"'),
+            "line 1: there must be",
+        ),
         ('{"format":"ampscale-run","version":1,"rule":{"growth":2}}\n', "line 1: unknown rule fields ['growth']"),
         ("a" * (LONGEST_JSON + 1), f"a line must have at most {LONGEST_JSON} bytes"),
     ],

@@ -76,6 +76,19 @@ def test_calibration_finds_the_scale_without_skipped_steps(power):
     assert len(scales) <= 9
 
 
+def test_calibration_tries_its_result():
+    """Intermediate values of the backward pass are 2**12 times larger than the gradients, so that they overflow first."""
+
+    def backward(scale):
+        with np.errstate(over="ignore"):
+            return [np.float16([scale]) * np.float16(2.0**12) * np.float16(2.0**-12)]
+
+    assert calibrate(backward, ampscale.presets.torch()).init_scale == 8.0
+    message = r"^the gradients are not finite at the smallest scale 16: no scale helps$"
+    with pytest.raises(ValueError, match=message):
+        calibrate(lambda scale: np.float32([1.0 if scale < 16 else np.inf]), ampscale.LossScaleRule(16.0, min_scale=16.0))
+
+
 def test_calibration_keeps_the_bounds_of_the_rule():
     """The other constants are unchanged."""
     rule = ampscale.LossScaleRule(init_scale=64.0, min_scale=16.0, max_scale=2.0**10, growth_interval=7)
@@ -88,12 +101,14 @@ def test_calibration_keeps_the_bounds_of_the_rule():
     [
         (np.nan, r"the gradients are not finite at any scale from 2\*\*-24 on: no scale helps"),
         (0.0, r"the gradients are zero at every scale up to 2\*\*120"),
+        (lambda scale: np.float32([0.0 if scale < 64 else np.inf]), "either zero or not finite at every scale: no scale helps"),
+        (lambda _: [], "backward must return gradients, got"),
     ],
 )
 def test_calibration_fails_if_no_scale_helps(gradient, message):
     """The error states which scales were tried."""
     with pytest.raises(ValueError, match=message):
-        calibrate(lambda scale: np.float32([gradient]) * scale, ampscale.presets.torch())
+        calibrate(gradient if callable(gradient) else lambda scale: np.float32([gradient]) * scale, ampscale.presets.torch())
 
 
 @pytest.mark.parametrize("init_scale", [2.0**-25, 2.0**121])

@@ -118,12 +118,8 @@ class Diagnoser:
         history = self._history
         history.names = names
         history.add(record)
-        stall = history.stall(record)
-        for check in _CHECKS_OF_FINITE if record.finite else _CHECKS_OF_SKIPPED:
-            result = check(record, history)
-            if result is not None:
-                return Diagnosis(record.step, *result, stall=stall)
-        raise AssertionError("the last check always has a result")
+        results = (check(record, history) for check in (_CHECKS_OF_FINITE if record.finite else _CHECKS_OF_SKIPPED))
+        return Diagnosis(record.step, *next(filter(None, results)), stall=history.stall(record))  # the last check has a result
 
 
 def _forward(record: StepRecord, _history: History) -> _Result:

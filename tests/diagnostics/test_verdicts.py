@@ -1,0 +1,65 @@
+"""Verdicts on records of steps, as far as trainings with a planted cause do not show them."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from ampscale.diagnostics import Diagnoser, StepRecord, TensorStatistics, Verdict
+
+APPLIED = StepRecord(0, 1024.0, 1024.0, finite=True, applied=True, loss=1.0)
+OVERFLOW = replace(APPLIED, next_scale=512.0, finite=False, applied=False)
+
+
+def measured(record, *statistics):
+    """Return *record* with statistics of one gradient: size, zeros, subnormals, underflows, infinities, NaNs, exponents."""
+    return replace(record, measured_scale=record.scale, tensors=(TensorStatistics(*statistics),))
+
+
+CLIPPED = [replace(APPLIED, scale=scale, norm=1 / scale) for scale in (512.0, 1024.0, 2048.0, 4096.0)]
+SMALL = measured(APPLIED, 4, 0, 4, 0, 0, 0, -20, -16)
+ZERO = measured(APPLIED, 4, 4, 0, 0, 0, 0, 32767, -32768)
+VERDICTS = {
+    "the norm of the scaled gradients is 1, and they may be constant": (CLIPPED, Verdict.HEALTHY),
+    "the norm of the scaled gradients is 1, and they vary": (
+        [measured(record, 4, 0, 0, 0, 0, 0, -power, 0) for power, record in enumerate(CLIPPED)],
+        Verdict.CLIPPED_BEFORE_UNSCALING,
+    ),
+    "the norm of the scaled gradients is 1, and they are constant": (
+        [measured(record, 4, 0, 0, 0, 0, 0, -1, -1) for record in CLIPPED],
+        Verdict.HEALTHY,
+    ),
+    "the loss is not finite, and a `where` hides this from the gradients": ([replace(APPLIED, loss=math.inf)], Verdict.FORWARD),
+    "gradients are small": ([SMALL], Verdict.UNDERFLOW),
+    "gradients are small, and twice the scale has overflowed": ([replace(OVERFLOW, scale=2048.0), SMALL], Verdict.HEALTHY),
+    "gradients are zero": ([ZERO], Verdict.UNDERFLOW),
+    "the loss and its gradients are zero": ([replace(ZERO, loss=0.0)], Verdict.HEALTHY),
+    "gradients are not finite at 1": ([replace(OVERFLOW, finite_at_one=False)], Verdict.NO_SCALE_HELPS),
+    "NaNs are gone at 1": (
+        [replace(APPLIED, scale=2048.0), replace(measured(OVERFLOW, 4, 0, 0, 0, 0, 4, 32767, -32768), finite_at_one=True)],
+        Verdict.OCCASIONAL,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", VERDICTS)
+def test_last_step_has_the_verdict(name):
+    """The steps before it are the history on which its verdict rests."""
+    records, verdict = VERDICTS[name]
+    diagnoser = Diagnoser()
+    assert [diagnoser.diagnose(record).verdict for record in records][-1] is verdict
+
+
+@pytest.mark.parametrize(
+    ("loss", "infinities", "verdict"),
+    [(1.0, 0, Verdict.NO_SCALE_HELPS), (100.0, 0, Verdict.SEARCHING), (1.0, 1, Verdict.SEARCHING)],
+)
+def test_nans_below_a_scale_that_was_finite_can_come_from_an_overflow(loss, infinities, verdict):
+    """The gradients have grown if the loss has, or if the preceding skipped step had infinities, which later became NaNs."""
+    diagnoser = Diagnoser()
+    diagnoser.diagnose(StepRecord(0, 1024.0, 1024.0, finite=True, applied=True, loss=1.0))
+    for step, scale, count in ((1, 1024.0, infinities), (2, 512.0, 0)):
+        tensors = (TensorStatistics(4, 0, 0, 0, count, 4 - count, 32767, -32768),)
+        overflow = StepRecord(step, scale, 512.0, finite=False, applied=False, loss=loss, measured_scale=scale, tensors=tensors)
+        diagnosis = diagnoser.diagnose(overflow)
+    assert diagnosis.verdict is verdict
