@@ -136,6 +136,7 @@ def test_healthy_trainings_raise_no_alarm(options):
         ({"zero": lambda step: step % 10 == 0, "growth_interval": 4, "steps": 100}, Verdict.FORGOTTEN_ZERO_GRAD, 8),
         ({"gradients": divide_by_scale}, Verdict.UNSCALED_TWICE, 36),
         ({"unscaled": divide_by_scale}, Verdict.UNSCALED_TWICE, 36),
+        ({"unscaled": divide_by_scale, "init_scale": 2.0**10}, Verdict.UNSCALED_TWICE, 38),
         ({"gradients": clip_scaled}, Verdict.CLIPPED_BEFORE_UNSCALING, 35),
         ({"gradients": clip_scaled_values}, Verdict.CLIPPED_BEFORE_UNSCALING, 35),
         ({"init_scale": 2.0**-10, "loss_factor": 1e-4, "measure_every": 1}, Verdict.UNDERFLOW, 40),
@@ -143,7 +144,7 @@ def test_healthy_trainings_raise_no_alarm(options):
     ],
     ids=[
         "nan-input", "large-loss", "nan", "infinities", "one-tensor", "zero_grad", "zero_grad-sometimes",
-        "divided", "divided-after-unscaling", "clipped", "clipped-values", "underflow", "stalled",
+        "divided", "divided-after-unscaling", "divided-without-overflow", "clipped", "clipped-values", "underflow", "stalled",
     ],
 )  # fmt: skip
 def test_planted_faults_are_named(options, verdict, min_count):
