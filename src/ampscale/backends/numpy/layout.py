@@ -44,8 +44,6 @@ def can_write(targets: Sequence[Array], sources: Sequence[Array]) -> bool:
     in_place = len(targets) == len(sources) and all(map(is_, targets, sources))
     if in_place and all(base is None for base in map(attrgetter("base"), targets)):  # each target owns its memory
         return len(set(map(id, targets))) == len(targets)
-    if not in_place and [(array.shape, array.dtype) for array in targets] != [(array.shape, array.dtype) for array in sources]:
-        return False
     # Each pair is a set, so that a source with exactly the memory of its own target counts once and does not overlap it.
     pairs = [{_memory(target), _memory(source)} for target, source in zip(targets, sources, strict=True) if target.size]
     spans = sorted(_span(*memory) for pair in pairs for memory in pair)
