@@ -22,7 +22,7 @@ Cell = dict[str, Any]
 
 
 def row(row: dict[str, Any], judge: bool = False) -> str:
-    """Return the text of a row; with *judge*, results that have targets are green, yellow or red."""
+    """Return the text of a row; if *judge* is True, results that have targets are green, yellow or red."""
     cells = row["cells"]
     ours = cells[0]
     head = f"{row['section']:12} {row['label'][:42]:42} {row['dtype']:8} {row['shape']:14} {shown(ours, row['unit']):>9}  "

@@ -32,7 +32,7 @@ def report(request):
 
 
 def test_report_describes_only_the_run_and_its_machine(report):
-    """No section failed. A member with the name of the host or a path would be a further one."""
+    """No section failed. The report has no further members, such as the name of the host or a path."""
     figures = {"version", "date", "seconds", "quick", "all", "load", "versions", "failures", "targets", "rows"}
     assert set(report) == figures | {"machine"}
     assert set(report["machine"]) == {"cpu", "cores", "caches", "memory_gib", "system"}

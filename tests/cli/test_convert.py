@@ -136,7 +136,7 @@ def test_strict_exits_with_1_if_the_scales_can_differ(run):
         (["--to", "torch", "--at", "model"], "IN contains the entries of no known format; --from FORMAT reports which keys"),
         (["--from", "paddle", "--to", "torch"], "there is no state of paddle at the top level or below it"),
         (["--from", "torch", "--to", "jmp", "--at", "model"], "there is no state of torch at 'model'"),
-        (["--from", "torch", "--to", "jmp", "--at", "nowhere"], "there must be a mapping at 'nowhere'"),
+        (["--from", "torch", "--to", "jmp", "--at", "nowhere"], "at must be the path of a mapping, got 'nowhere'"),
         (["--from", "torch", "--to", "jmp", "--set", "period"], "a setting must be written as KEY=VALUE"),
         (["--from", "torch", "--to", "jmp", "--set", "period=3"], "settings of torch must be some of []"),
         (["--from", "torch", "--to", "jmp", "--set", "period=x"], "a number must be written like"),

@@ -87,7 +87,7 @@ def test_micro_batches_are_not_steps():
 
 
 def test_nothing_is_measured_until_a_step_is_skipped():
-    """Then the unscaled gradients of that step and the scaled gradients of the next one are measured."""
+    """The unscaled gradients of the skipped step and the scaled gradients of the next one are measured."""
     sink, optimizer = Collecting(), object()
     monitor = Monitor(sinks=[sink])
     for gradients in (FINITE, INFINITE, FINITE, FINITE):
@@ -97,7 +97,7 @@ def test_nothing_is_measured_until_a_step_is_skipped():
 
 
 def test_measurements_are_made_every_n_steps():
-    """Histograms contain the exponents of the scaled gradients."""
+    """A step with histograms is measured, too. Histograms contain the exponents of the scaled gradients."""
     sink = Collecting()
     monitor, optimizer = Monitor(sinks=[sink], measure_every=2, histogram_every=3, diagnose_on_skip=False), object()
     for gradients in (FINITE, FINITE, FINITE, FINITE, INFINITE):

@@ -30,7 +30,7 @@ def train(library, inputs_of, steps, rule=RULE, *, limits=None, real_loss=False,
     """
     Train float16 parameters whose gradients are ``inputs_of(step)``, and return the diagnoses of all steps.
 
-    The reported loss is 1.0 unless *real_loss*. With *recompute*, the monitor repeats the backward pass of a skipped step.
+    The reported loss is 1.0 unless *real_loss* is True. If *recompute* is True, the monitor recomputes skipped steps.
     """
     monitor = Monitor(NAMES, on_stall=str, limits=limits)
     network = linear_network([library.array(np.ones(32), "float16") for _ in NAMES])

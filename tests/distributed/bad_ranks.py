@@ -51,7 +51,7 @@ STRUCTURES = {  # gradients of the other ranks, and of the rank that differs: th
 
 
 def gradients_that_differ(rank, engine, call, difference, late):
-    """Let gradients of one rank differ in call 1, or 3 if *late*; return earlier results, the error, and two later results."""
+    """Let gradients of one rank differ in call 1 (in 3 if *late*); return earlier results, the error, and two later results."""
     layout = {"mean": "replicated", "agree": "averaged", "norm": "sharded"}[call]
     communicator, _, make = communicator_of(engine, layout, timeout=10)
     if difference in STRUCTURES:

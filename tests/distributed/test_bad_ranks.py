@@ -148,7 +148,7 @@ def test_ranks_of_gloo_that_are_killed_hang_or_leave_are_named(programs):
 
 
 def test_a_rank_of_gloo_that_raises_an_error_ends_while_another_hangs(programs):
-    """Then torchrun ends all ranks."""
+    """If one rank ends with an error, torchrun ends all ranks."""
     assert programs["error"].wait(timeout=40) == 1
 
 

@@ -90,7 +90,7 @@ def train_step(communicator, layout, max_norm, steps, make, index, scenario):
 
 
 def cell(communicator, layout, max_norm, steps, make, index, scenario):
-    """Run `TrainOneStepWithLossScaleCell`, or with *max_norm* `MFTrainOneStepCell`, which accumulates two micro-batches."""
+    """Run `TrainOneStepWithLossScaleCell`; if *max_norm* is given, `MFTrainOneStepCell`, which accumulates two micro-batches."""
     model = network(params_of(layout, index, make, scenario))
     arguments = [model, ampscale.optimizers.SGD(model, 0.125)]
     scale = DynamicLossScaleUpdateCell(2.0**10, 2, 2)

@@ -92,7 +92,7 @@ class Torch(Communicating):
         "update()": "scaler.update()",
         "update(new_scale)": "scaler.update(4.0)",
         "get_scale": "scaler.get_scale()",
-        "copy": "copied(scaler)",
+        "copy": "deepcopy(scaler)",
     }
     paths: ClassVar = Communicating.paths | {_calls.UNPLACED: [], _calls.WRITING: ["scale", "step", "!update()"]}
 
@@ -110,7 +110,7 @@ class Torch(Communicating):
         self.parameter = torch.ones(1, requires_grad=True)
         self.optimizer = Optimizer([self.parameter], lr=0.5)
         self.scaler = TorchGradScaler("cpu", init_scale=8.0, communicator=self)
-        self.saved, self.copied = self.scaler.state_dict(), copy.deepcopy
+        self.saved, self.deepcopy = self.scaler.state_dict(), copy.deepcopy
 
     def run(self, call):
         """Run one call. Interrupt "!update()" when it writes the scale."""

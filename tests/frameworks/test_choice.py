@@ -32,7 +32,7 @@ def test_torch_dtypes_have_the_scaler_of_torch(name):
 
 
 def test_only_the_four_floating_point_dtypes_are_accepted():
-    """They can be passed as scalar types or dtypes of NumPy."""
+    """The dtypes can be passed as scalar types or dtypes of NumPy."""
     assert ampscale.scaler_for(np.float16).is_enable()
     assert not ampscale.scaler_for(np.dtype("float32")).is_enable()
     for dtype in ("float8", np.int32, np.complex64, float, 16, None, [], np.zeros(2)):

@@ -56,9 +56,9 @@ def test_arrays_round_trip_through_json(array):
     ("dtype", "shape", "bits", "message"),
     [
         ("float8", (), (0,), r"dtype must be one of \['bool', .*\], got 'float8'"),
-        ("float16", (2,), (0,), r"an array of shape \(2,\) has 2 elements, got 1"),
-        ("float16", (), (), r"an array of shape \(\) has 1 elements, got 0"),
-        ("float16", (0,), (0,), r"an array of shape \(0,\) has 0 elements, got 1"),
+        ("float16", (2,), (0,), r"an array of shape \(2,\) must have 2 elements, got 1"),
+        ("float16", (), (), r"an array of shape \(\) must have 1 elements, got 0"),
+        ("float16", (0,), (0,), r"an array of shape \(0,\) must have 0 elements, got 1"),
     ],
 )
 def test_bits_rejects_invalid_arrays(dtype, shape, bits, message):

@@ -103,5 +103,5 @@ def test_an_unknown_format_or_a_pattern_out_of_range_raises():
         with pytest.raises(ValueError, match=r"dtype must be one of .*float16.*, got "):
             call()
     for pattern in (-1, 1 << 16):
-        with pytest.raises(ValueError, match="a float16 has 16 bits, got"):
+        with pytest.raises(ValueError, match="a float16 must have 16 bits, got"):
             decode(pattern, "float16")

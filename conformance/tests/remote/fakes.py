@@ -130,7 +130,7 @@ IN_ONE_CASE = {  # name: verdict, part of the message, and fault
     "floods stdout": ("protocol-error", "expected ", floods_stdout),
     "floods stdout without newline": (
         "protocol-error",
-        "a line of more than 4194304 bytes, which begins with b'xxxx",
+        "expected a line of at most 4194304 bytes, got more: b'xxxx",
         floods_stdout_without_newline,
     ),
     "closes stdout": ("protocol-error", "the process closed its standard output, but still runs", closes_stdout),

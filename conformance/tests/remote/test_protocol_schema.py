@@ -220,8 +220,8 @@ def dialogue():
     return list(zip(texts[::2], texts[1::2], strict=True))
 
 
-def test_the_dialogue_is_that_of_the_example():
-    """plain_python.py gives the same replies. The dialogue has all outcomes but "unsupported", and all calls of level 0."""
+def test_plain_python_gives_the_replies_on_the_page():
+    """The dialogue on the page has all outcomes but "unsupported", and all calls of level 0."""
     calls = plain.Calls()
     for id_, (request_text, reply_text) in enumerate(dialogue(), start=1):
         request = json.loads(request_text)

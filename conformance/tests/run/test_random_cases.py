@@ -208,8 +208,8 @@ sys.stdout.write("".join(result.message for result in random_results(adapter, {S
 # --- errors, timeouts and unstable results ---
 
 
-def test_errors_are_minimal():
-    """The trace of the failure is a single overflow."""
+def test_the_trace_of_an_error_is_minimal():
+    """The trace is a single overflow."""
 
     class Fragile(Plain):
         def overflow_step(self, handle):

@@ -62,8 +62,8 @@ def structure(tree: Tree) -> list[Any]:
     Return a list that is equal for two trees if they have the same container types, keys and positions of arrays.
 
     Each container adds a tuple: its type, its keys, and True if all its members are arrays. If not, its members follow: a
-    container as another tuple, an array as "array", None as None. A dict key that does not consist of strings, numbers and
-    None is replaced by its type, since such keys may not compare as equal, and their `repr` may differ between ranks.
+    container as another tuple, an array as "array", None as None. A dict key that does not consist of strings, bytes, numbers
+    and None is replaced by its type, since such keys may not compare as equal, and their `repr` may differ between ranks.
     """
     parts: list[Any] = []
     _append_structure(parts, tree)
@@ -171,7 +171,7 @@ def _plain_keys(tree: Tree, count: int) -> Sequence[Any]:
 
 
 def _plain_key(key: Any) -> Any:
-    """Return *key* with every object except tuples, strings, numbers and None replaced by its type."""
+    """Return *key* with every object except tuples, strings, bytes, numbers and None replaced by its type."""
     if isinstance(key, tuple):
         return tuple(map(_plain_key, key))
     return key if key is None or isinstance(key, str | int | float | bytes) else type(key)

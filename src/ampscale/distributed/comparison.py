@@ -21,7 +21,7 @@ Settings = Mapping[str, Any]  # settings by name; JSON can represent the values
 
 
 def array_texts(arrays: Iterable[Array], *, shapes: bool) -> list[str]:
-    """Return the dtype and, with *shapes*, the shape of each array as text."""
+    """Return the dtype and, if *shapes* is True, the shape of each array as text."""
     return [f"{name_of(array.dtype)} {tuple(array.shape)}" if shapes else name_of(array.dtype) for array in arrays]
 
 

@@ -180,7 +180,7 @@ class TorchDistributed(RankCommunicator):
 
     def _unresponsive_ranks(self) -> list[int] | None:
         """
-        Record in torch's store that this rank waited in vain; return the ranks that do not do so within `GRACE` seconds.
+        Record in torch's store that this rank waited without success; return the ranks that do not do so within `GRACE` seconds.
 
         Return None if the rank that serves the store has ended.
         """

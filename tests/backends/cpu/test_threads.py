@@ -32,7 +32,7 @@ def test_results_do_not_depend_on_the_number_of_threads(monkeypatch):
     monkeypatch.setattr(fused, "THREADED", 1 << 16)
     monkeypatch.setattr(blocks, "THREADED", 1 << 18)
     tree = [random(120_000), random(300, seed=1), random(50_000, np.float16, 2), random((350, 450), np.complex64, 3)[:, ::2]]
-    tree += [random(60_000, np.float64, seed) for seed in range(16, 32)]  # some sums would differ if one thread did not cut
+    tree += [random(60_000, np.float64, seed) for seed in range(16, 32)]  # some sums would differ if one thread cut no array
     tree += [random(100, DTYPES["bfloat16"], 5), random(80_000, DTYPES["bfloat16"], 6)]
     expected = results_with(1, tree, monkeypatch)
     for count in (2, 3, 64):

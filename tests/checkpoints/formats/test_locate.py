@@ -38,7 +38,7 @@ def test_single_match_is_loaded(mapping, path):
 def test_several_matches_raise_an_error():
     """The error lists the paths of all matches, each of which can be passed as `at`."""
     mapping = {"one": SCALER, "more": [OTHER]}
-    with pytest.raises(ValueError, match=r"several states of torch; specify the path of one: \['more.0', 'one'\]"):
+    with pytest.raises(ValueError, match=r"several states of torch; at must be the path of one: \['more.0', 'one'\]"):
         path_and_scale(mapping)
     assert path_and_scale(mapping, at="more.0") == ("more.0", 16.0)
     assert path_and_scale(mapping, at="one") == ("one", 8.0)
@@ -71,11 +71,11 @@ def test_shared_object_is_searched_once():
 @pytest.mark.parametrize(
     ("mapping", "path", "message"),
     [
-        ({"a": {"b": 1}}, "c", r"there must be a mapping at 'c'; there are mappings at \['a'\]"),
-        ({"a": {"b": 1}}, "a.b", "there must be a mapping at 'a.b'"),
-        ({"a": {"b": SCALER}}, "b", "there must be a mapping at 'b'"),
-        ({"a": [SCALER]}, "a", "there must be a mapping at 'a'"),
-        ({"a": [SCALER]}, "a.1", "there must be a mapping at 'a.1'"),
+        ({"a": {"b": 1}}, "c", r"at must be the path of a mapping, got 'c'; there are mappings at \['a'\]"),
+        ({"a": {"b": 1}}, "a.b", "at must be the path of a mapping, got 'a.b'"),
+        ({"a": {"b": SCALER}}, "b", "at must be the path of a mapping, got 'b'"),
+        ({"a": [SCALER]}, "a", "at must be the path of a mapping, got 'a'"),
+        ({"a": [SCALER]}, "a.1", "at must be the path of a mapping, got 'a.1'"),
         ({"a": {"b": 1}}, "a", r"no state of torch at 'a': missing .*, unknown \['b'\]"),
         ({"a": SCALER}, "", r"no state of torch at the top level: missing .*, unknown \['a'\]"),
         ({"a": {"b": 1}}, None, "no state of torch at the top level or below it: missing"),

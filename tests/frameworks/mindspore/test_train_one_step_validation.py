@@ -30,7 +30,7 @@ def test_the_initial_scale_of_an_update_cell_must_be_positive_and_finite(value):
 
 @pytest.mark.clause("MINDSPORE-cell-scale-checked")
 def test_the_scale_must_be_of_the_library_of_the_parameters():
-    """Otherwise the first step would fail in the backward pass."""
+    """Without this check, the first step would fail in the backward pass."""
     scale = array_api_strict.asarray(8, dtype=array_api_strict.float32)
     with pytest.raises(TypeError, match=r"one library and one device, got params from numpy .*; scale_sense"):
         TrainOneStepWithLossScaleCell(linear(), Recorder(), scale)

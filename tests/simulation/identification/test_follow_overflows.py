@@ -54,7 +54,7 @@ def first_impossible(rule, overflows, steps=60):
 
 
 def overflows_of_run(rule, random, wrong):
-    """Return the overflows of a random run, with some unknown scales, and with one changed scale if *wrong*."""
+    """Return the overflows of a random run, with some unknown scales, and with one changed scale if *wrong* is True."""
     finite = random.random(60) > 0.12
     overflows = overflows_of(rule, finite)[:5]
     if wrong and overflows:

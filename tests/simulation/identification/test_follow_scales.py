@@ -126,7 +126,7 @@ def scales_from(rule, start, finite):
 
 
 def long_observations(rule, random, wrong, steps=80):
-    """Return sparse observations of a run with few overflows; if *wrong*, all scales from some step on are changed."""
+    """Return sparse observations of a run with few overflows; if *wrong* is True, all scales from some step on are changed."""
     run = simulate(rule, from_flags(random.random(steps) > random.choice([0.04, 0.1, 0.3])))
     seen, flags = run.scales.copy(), np.where(random.random(run.finite.size) < random.choice([0, 0.9]), run.finite, -1)
     if wrong:

@@ -68,7 +68,7 @@ def array_of(placement: str, first: Sequence[Any], rank: int, with_shards: bool)
     """
     Return a parameter and its backward pass. A "reduced" parameter is a DTensor if other arrays are sharded.
 
-    Each rank has one element; of a sharded parameter, only the ranks whose value in the first step is not None.
+    Each rank has one element, except that ranks whose value in the first step is None have none of a sharded parameter.
     """
     if placement in ("half", "grid") or (placement == "reduced" and with_shards):
         return dtensor(placement, rank)

@@ -27,9 +27,9 @@ from .step_drawn import draw_training
 
 Leaf = tuple[str, tuple[int, ...]]  # a dtype and a shape
 SHAPES = ((2,), (), (2, 3), (0, 3), (1,), (300,))
-NUMBERS = (8.08, -24.24, 0.0, 12.12, -0.0, 1e-9, 20.2)  # with all digits of each dtype, and one too small for float16
-FIRST = (("float32", (2,)), ("float32", ()))  # in each tree
-LARGE = {"float16": 24.0, "float64": 2.0**1023}  # of other dtypes 2**127; except in float16, they overflow when divided by 0.5
+NUMBERS = (8.08, -24.24, 0.0, 12.12, -0.0, 1e-9, 20.2)  # they use all digits of each dtype; one is too small for float16
+FIRST = (("float32", (2,)), ("float32", ()))  # the first arrays of each tree
+LARGE = {"float16": 24.0, "float64": 2.0**1023}  # 2**127 for other dtypes; except in float16, halving the scale overflows
 LEAST = 2.0**-10  # smallest scale of a step: float16 quotients of NUMBERS are finite
 TREES: dict[str, Callable[[list[Any]], Any]] = {
     "list": lambda items: items,
@@ -47,7 +47,7 @@ FLAGS = [sign == "+" for sign in "+-----++++++--+"]
 def draw_on_arrays(
     pick: Pick, info: ImplementationInfo, compiled: bool = False, top: bool = False, every: bool = False
 ) -> DrawnCase:
-    """Draw steps of two scalers, or with *every* of one for each constant, with an overflow in an element of a common tree."""
+    """Draw steps of two scalers, or of `LIMIT` scalers if *every* is True, on one tree, with an overflow in some steps."""
     claims, settings = info.capabilities, draw_rules(pick, info, STARTS, top)
     others = [pick(settings), draw_rules(pick, info, STARTS, top)[0]]
     settings = settings[: LIMIT.get(info.arrays, 3)] if every else [settings[0], pick(others)]
@@ -109,7 +109,7 @@ def _step(subject: Subject, handle: Any, scaled: Any, scale: float | None, when:
 def _tree(
     tree: Sequence[Leaf | None], number: int = 0, kind: Any = "", places: Sequence[int] = (0,), element: int = 0
 ) -> list[Bits | None]:
-    """Return the arrays of a step, with an element or all elements of the arrays at these places replaced."""
+    """Return the arrays of a step. At *places*, *kind* replaces *element*; if it is "large", all elements become large."""
     filled = [position for position, leaf in enumerate(tree) if leaf and math.prod(leaf[1])]
     replaced = {filled[place % len(filled)] for place in places}
     result: list[Bits | None] = []

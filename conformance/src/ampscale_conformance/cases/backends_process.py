@@ -18,7 +18,8 @@ def scales_elsewhere(subject: Subject, runs: Sequence[Run], seconds: float = 60.
     Return the scales after each step of each run, in another process than the one that saved.
 
     Raises:
-        Failed: The saved state is not plain data, or the other process raised an error (Raised if the adapter is a `Client`).
+        Failed: The saved state is not plain data, or the other process raised an error.
+        Raised: The other process raised an error, and the adapter is a `Client`.
         Interruption: The other process ended, or did not reply in time.
         Unsupported: The adapter cannot be imported in the other process.
     """

@@ -38,7 +38,7 @@ AT_TOP = ("set:zero", "set:zero", "set:zero", "set:inf")
 def draw_rules(
     pick: Pick, info: ImplementationInfo, starts: Sequence[float], top: bool = False, narrow: bool = False
 ) -> list[dict[str, Any]]:
-    """Draw constants that can be set, and others with one other value; with *narrow*, the scale is a power of two."""
+    """Draw settable constants of a rule, and of rules that differ in one; if *narrow* is True, the scales are powers of two."""
     factors = (1.0, 1.0, 61 / 32) if "division" in info.capabilities and not narrow else (1.0,)
     drawn = {name: pick(values) for name, values in CONSTANTS.items()}
     others = {name: pick([value for value in values if value != drawn[name]]) for name, values in CONSTANTS.items()}
@@ -52,7 +52,7 @@ def draw_rules(
 
 
 def draw_calls(pick: Pick, info: ImplementationInfo, several: bool = True, top: bool = False) -> DrawnCase:
-    """Draw scalers, with *top* near the largest scale, with one or *several* optimizers, and the calls of some iterations."""
+    """Draw scalers and their calls: with three optimizers if *several* is True, near the largest scale if *top* is True."""
     names = pick(("abc", "dac", "aed")) if several and "groups" in info.capabilities else pick("abce")
     dtype = pick(DTYPES) if "float16" in info.capabilities and not top else "float32"
     choices = (pick, info, (2.0**10, 16.0, 2.0**15, 1.0, 0.125), top, "float16" in dtype)
@@ -76,7 +76,7 @@ def draw_calls(pick: Pick, info: ImplementationInfo, several: bool = True, top: 
 def _iteration(
     pick: Pick, names: str, steps: Sequence[list[str]], kinds: Sequence[str], static: bool, resumes: bool
 ) -> Iterator[str]:
-    """Yield the calls of one iteration of one, several or all optimizers, in any order, and rejected calls before each call."""
+    """Yield the calls of an iteration in which some optimizers take part, in any order, with rejected calls between them."""
     yield from ["load"] * (resumes and pick((False, False, True)))
     acting = [name for name in names if pick((True, True, True, False))] or [pick(names)]
     calls = {name: [pick(kinds), *pick(steps)] for name in acting}
@@ -109,7 +109,7 @@ def _execute(subject: Subject, scalers: Sequence[tuple[dict[str, Any], int]], co
 
 
 def run_with_top(subject: Subject, draw: Callable[..., DrawnCase], seeds: Sequence[str]) -> None:
-    """Run the cases drawn with these seeds, and those drawn with the first four near the largest scale, if that is supported."""
+    """Run the cases drawn with *seeds*; also draw cases near the largest scale, if it is supported, with the first four seeds."""
     run_draws(subject, draw, seeds)
     with suppress(Unsupported):
         run_draws(subject, partial(draw, top=True), seeds[:4])

@@ -62,11 +62,11 @@ def new_parameters(shapes: Sequence[Shape], dtype: str = "float32", factor: floa
 
 @lru_cache(4096)
 def new_gradients(shapes: Sequence[Shape], kind: str, number: int, dtype: str = "float32") -> list[Bits | None]:
-    """Return gradients, None for missing ones, of a kind in `calls.py`, or kinds joined by "+". The values depend on *number*."""
+    """Return gradients, or None, of a kind that `calls.py` describes, or of kinds joined by "+". *number* varies the values."""
     table = EVERYWHERE.get(kind, FINITE)
     values = [table[(number + index) % len(table)] for index in range(sum(map(math.prod, shapes)))]
     for specials in (SPECIAL[part] for part in kind.split("+") if part in SPECIAL):
-        index, turn = 37 * number % len(values), number // len(values)  # each index is once in a turn
+        index, turn = 37 * number % len(values), number // len(values)  # each index occurs once in a turn
         for place in (index, index - len(values) // 2)[: 1 + ("two" in kind)]:
             values[place] = specials[(number + turn) % len(specials)]
     remaining, gradients = iter(values), list[Bits]()
@@ -108,7 +108,7 @@ class Loop:
             self.call(action, [] if action == "update" else [name], when, kind == "unread")
 
     def save(self, loads: bool) -> None:
-        """Save the scaler. With *loads*, continue with one that loaded its state, to which optimizers are added again."""
+        """Save the scaler. If *loads* is True, continue with one that loaded its state, to which optimizers are added again."""
         saved = self.subject.call("save", self.handle)
         if loads:
             self.handle = self.subject.call("load", self.rule, saved)
@@ -116,7 +116,7 @@ class Loop:
             self.oracle.optimizers.clear()
 
     def set_gradients(self, name: str, kind: str, edits: bool) -> None:
-        """Set gradients in both loops: scaled ones, or with *edits* unscaled ones. A new optimizer is added first."""
+        """Set gradients in both loops: unscaled ones if *edits* is True, else scaled ones. A new optimizer is added first."""
         if name not in self.optimizers:
             parameters = new_parameters(SHAPES[name], self.dtype)
             self.oracle.optimizers[name] = calls.Optimizer(parameters)
@@ -136,7 +136,7 @@ class Loop:
         self.subject.call("set_gradients", self.handle, self.optimizers[name], self.subject.to_arrays(gradients))
 
     def call(self, action: str, names: list[str], when: str, unread: bool) -> None:
-        """Make a call. If it is out of order, it must raise an error and change nothing. If *unread*, do not read the scale."""
+        """Make a call. If it is out of order, it must raise an error and change nothing. *unread*: do not read the scale."""
         method, optimizers = "update_scale" if action == "update" else action, [self.optimizers[name] for name in names]
         try:
             expected = getattr(self.oracle, action)(*names)
@@ -158,7 +158,7 @@ class Loop:
         self.compare(when, names or self.optimizers, action != "unscale_" or not current[0].finite, unread)
 
     def compare(self, when: str, names: Iterable[str], any_gradients: bool = False, unread: bool = False) -> None:
-        """Compare the scale and these optimizers' parameters and gradients; with *any_gradients*, only which ones are None."""
+        """Compare the scale, parameters and gradients; if *any_gradients* is True, only which gradients are None."""
         if not unread or self.oracle.is_ambiguous:
             scale = self.subject.read_scale(self.handle)
             self.oracle.observe(rounded(scale, self.rule.dtype))

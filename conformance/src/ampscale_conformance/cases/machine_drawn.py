@@ -98,7 +98,7 @@ def _draw_steps(pick: Pick, settings: dict[str, Any]) -> str:
 
 
 def _run_walk(subject: Subject, rules: Sequence[dict[str, Any]], turns: Sequence[Turn], tensors: bool) -> None:
-    """Run the turns in order, with *tensors* also scaling and unscaling, and compare the latest scalers' scales after each."""
+    """Run the turns, and compare the scales of the latest scalers after each. If *tensors* is True, also scale and unscale."""
     runs, saved = list[LockstepRun](), list[tuple[LockstepRun, Any]]()
     given, expected = ([subject.rule(**settings) for settings in rules] for _ in range(2))  # *given* must not change
     for kind, number, finite in [("new", 0, "+"), *turns, ("step", 1, "")]:
@@ -158,13 +158,13 @@ def scalers_take_turns(subject: Subject) -> None:
 
 @case("STEP-resume", 0, "lost state: a scaler continues differently after saving or loading, or changes what was saved", "resume")
 def saves_and_loads_in_turns(subject: Subject) -> None:
-    """A saved state is loaded several times, and its scaler continues. Then come a long window, infinity and other constants."""
+    """A saved state is loaded several times, and its scaler continues. A long window, infinity and other constants follow."""
     _run_drawn_walks(subject, RESUMING)
     if "growth_interval" in subject.supported.parameters:
         run = LockstepRun(subject, subject.rule(growth_interval=LONG)).advance("-" + "+" * (LONG - 3))
         for continued in (run.loaded(subject.call("save", run.handle)), run):
             continued.follow("+++++")
-    unit = 2.0 ** (-43 if subject.supported.make().dtype == "float64" else -14)  # 8 digits, or 16 of a float64, are too few
+    unit = 2.0 ** (-43 if subject.supported.make().dtype == "float64" else -14)  # 8 decimal digits, or 16 of a float64, lose it
     starts = [(2.0**127, "++"), (1000 + unit, "")] if "rounding" in subject.info.capabilities else [(2.0**127, "++")]
     for start, finite in starts:
         with suppress(Unsupported):

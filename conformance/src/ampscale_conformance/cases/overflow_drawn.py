@@ -21,14 +21,14 @@ INTEGERS = ("int32", "bool")
 
 
 def draw_check(pick: Pick, info: ImplementationInfo, layouts: Sequence[str] = ANY, **options: Any) -> DrawnCase:
-    """Draw up to six trees with the same containers and shapes, and up to two non-finite elements in each."""
+    """Draw up to six trees with the same containers and shapes, up to two non-finite elements in each; with `count`, one tree."""
     tree = draw_tree(pick, info, INTEGERS if "integers" in info.capabilities else (), layouts, **options)
     trees = [_spoiled(pick, tree.filled(pick, _draw_finite)) for _ in range(1 if options.get("count") else pick((1, 3, 6)))]
     return DrawnCase("overflow", partial(_run, tree=tree, trees=trees), {"tree": trees[0]} if len(trees) == 1 else {})
 
 
 def _draw_finite(pick: Pick, dtype: str) -> int:
-    """Draw the bit pattern of a finite number, sometimes of an edge: the largest number, the smallest subnormal, or a zero."""
+    """Draw the bit pattern of a finite number: of any, or of the largest number, the smallest subnormal number or a zero."""
     if dtype in INTEGERS:
         return pick((0, 1)) if dtype == "bool" else pick((pick(range(1 << 32)), 1 << 31, (1 << 32) - 1))
     return _drawn_part(pick, dtype, (_infinity(dtype) - 1, 1, 0)) if pick((False, True)) else draw_number(pick, dtype)

@@ -105,7 +105,7 @@ class Cell:
                 self.subject.expect(same or error == math.inf, f"{label}: expected {target!r}, got {number!r}")
 
     def _error_of_loss(self, data: Sequence[Bits]) -> float:
-        """Return the permitted error of the loss: infinity if a term may be infinite in the dtype of the data only."""
+        """Return the permitted error of the loss: infinity if a term may overflow in the data's dtype, but not in a wider one."""
         values = [abs(float(value)) for leaf in data for value in numbers(leaf)]
         largest, narrow = max((value for value in values if value < math.inf), default=0.0), "float16" in {x.dtype for x in data}
         if (2.0**9 if narrow else 2.0**122) < max(values) < math.inf:
@@ -151,7 +151,7 @@ def _take_steps(
 
 
 def draw_cells(pick: Pick, info: ImplementationInfo, top: bool, full: bool = False) -> list[dict[str, Any]]:
-    """Draw a cell, with *full* with every option, and cells that differ from it in one constant or option each."""
+    """Draw a cell, and cells that differ from it in one constant or option. If *full* is True, it has every claimed option."""
     claims, options = info.capabilities, dict[str, Any](learning_rate=pick((1.0, 0.5, 0.25)))
     for claim, option in (("schedule", {"learning_rate": RATES}), ("momentum", {"momentum": pick((0.5, 0.25))})):
         options |= option if claim in claims and pick((True, full)) else {}
@@ -180,7 +180,7 @@ def draw_cells(pick: Pick, info: ImplementationInfo, top: bool, full: bool = Fal
 
 
 def draw_training(pick: Pick, info: ImplementationInfo, top: bool = False, every: bool = False) -> DrawnCase:
-    """Draw one or two cells, or *every* one that differs in one choice, with *top* near the largest scale; and their steps."""
+    """Draw steps of one or two cells, or of `LIMIT` cells if *every* is True; near the largest scale if *top* is True."""
     cells, others = draw_cells(pick, info, top, every), draw_cells(pick, info, top)
     layout, start = pick((SHAPES["a"], SHAPES["b"], SHAPES["c"], ((3,),))), pick(range(35))
     if every:
@@ -198,7 +198,7 @@ def draw_training(pick: Pick, info: ImplementationInfo, top: bool = False, every
 def _train(
     subject: Subject, layout: Sequence[Shape], cells: Sequence[dict[str, Any]], turns: Sequence[tuple[int, str]], start: int
 ) -> None:
-    """Train the cells, which share what they are created with, in turns. For an even *start*, all are created first."""
+    """Train the cells in turns. They are created from shared arrays; if *start* is even, all of them before the first step."""
     given, trained = dict[Any, Any](), dict[int, Cell]()
     rules = [simple_rule(subject, **cell["settings"]) for cell in cells]
     results = []

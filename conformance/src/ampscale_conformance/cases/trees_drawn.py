@@ -56,8 +56,8 @@ class Tree(NamedTuple):
         """
         Convert a tree of `Bits` to arrays with the drawn layouts.
 
-        Write into the *reused* arrays if they are writable; if all are, return the *reused* tree. With *shared*, equal arrays are
-        one object.
+        Write into the *reused* arrays if they are writable; if all are, return the *reused* tree. If *shared* is True, equal
+        arrays are one object.
         """
         layouts = iter([array.layout for array in self.arrays if array is not None])
         old_arrays = iter(flat(reused))
@@ -80,8 +80,8 @@ def draw_tree(
     """
     Draw a tree of arrays of one or several dtypes: the basic ones, those that are claimed, and *dtypes*.
 
-    The arrays have these *shapes*, and those of the *layouts* that the library has. *count* is their number, and *dtype* the
-    dtype of all; 0 and "" to draw them.
+    The arrays have these *shapes*, and those of the *layouts* that the library has. *count* is the number of arrays, and *dtype*
+    their dtype; if they are 0 and "", they are drawn.
     """
     every = (*float_dtypes(info), *dtypes)
     palette = (dtype,) if dtype else pick((("float32",), (pick(every),), (pick(every),), ("float32", "float64"), every))

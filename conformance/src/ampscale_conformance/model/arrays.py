@@ -12,7 +12,7 @@ import numpy as np
 from .adapter import Unsupported
 from .bits import DIGITS, Bits, safe_repr
 
-_name = cache(str)  # NumPy composes the name of a dtype anew each time
+_name = cache(str)  # NumPy composes the name of a dtype in each call
 
 
 def from_bits(bits: Bits, library: str) -> Any:

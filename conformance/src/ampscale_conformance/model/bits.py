@@ -42,7 +42,7 @@ class Bits:
         if min(self.shape, default=0) < 0:
             raise ValueError(f"shape must have sizes of at least 0, got {self.shape}")
         if len(self.bits) != math.prod(self.shape):
-            raise ValueError(f"an array of shape {self.shape} has {math.prod(self.shape)} elements, got {len(self.bits)}")
+            raise ValueError(f"an array of shape {self.shape} must have {math.prod(self.shape)} elements, got {len(self.bits)}")
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object that represents the array in spec/vectors."""
@@ -58,7 +58,7 @@ class Bits:
                 raise ValueError(f"a shape must be a list of integers, got {shape!r}")
             digits = re.compile(f"[0-9a-f]{{{DIGITS.get(dtype, 0)}}}")
             if dtype in DIGITS and not all(digits.fullmatch(pattern) for pattern in bits):
-                raise ValueError(f"a {dtype} has {DIGITS[dtype]} hex digits in lower case, got {bits!r}")
+                raise ValueError(f"a {dtype} must have {DIGITS[dtype]} hex digits in lower case, got {bits!r}")
             return cls(dtype, tuple(shape), tuple(int(pattern, 16) for pattern in bits))
         except (KeyError, TypeError) as error:
             raise ValueError(f"an array must have a dtype, a shape, and bits as a list of strings, got {encoded!r}") from error

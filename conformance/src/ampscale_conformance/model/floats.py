@@ -16,7 +16,7 @@ def decode(pattern: int, dtype: str) -> Number:
     """Return the number with this bit pattern: a Fraction, or a float for inf, -inf, nan and -0.0. Reject extra bits."""
     exponent_bits, fraction_bits = format_of(dtype)
     if not 0 <= pattern < 1 << width(dtype):
-        raise ValueError(f"a {dtype} has {width(dtype)} bits, got {pattern:#x}")
+        raise ValueError(f"a {dtype} must have {width(dtype)} bits, got {pattern:#x}")
     negative, magnitude = divmod(pattern, 1 << exponent_bits + fraction_bits)
     exponent, fraction = divmod(magnitude, 1 << fraction_bits)
     if exponent == (1 << exponent_bits) - 1:

@@ -59,7 +59,7 @@ def significant(value: Number, dtype: str) -> Number:
 
 
 def nearest(value: Fraction, dtype: str, minus: bool) -> Number:
-    """Return an exact result rounded to a format; a zero is -0.0 with *minus*."""
+    """Return an exact result rounded to a format; if *minus* is True, a zero is -0.0."""
     if value == 0:
         return -0.0 if minus else value
     return decode(encode(value, dtype), dtype)

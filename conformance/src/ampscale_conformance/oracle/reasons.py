@@ -19,7 +19,7 @@ class Reasons:
         self.consecutive_overflows = 0  # since the last finite step or backoff
 
     def finite(self, good_steps: int, full: bool, can_grow: bool, change: ScaleChange) -> tuple[str, ...]:
-        """Count a finite step, and return its clauses, given `good_steps` before it. If *full*, it completes the window."""
+        """Count a finite step, and return its clauses, given `good_steps` before it. *full*: the step completes the window."""
         self.consecutive_overflows = 0
         self.finite_since_growth += 1
         without_offset = good_steps + 1 - (0 if self.after_growth else self.rule.initial_good_steps)

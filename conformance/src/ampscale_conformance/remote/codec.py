@@ -95,7 +95,7 @@ def read_list(encoded: Any) -> list[Any]:
 def rule_to_json(rule: LossScaleRule) -> dict[str, Any]:
     """Return a JSON object with a member for each field; floats are hex digits."""
     if not isinstance(rule, LossScaleRule):
-        raise TypeError(f"expected a LossScaleRule, got {rule!r}")
+        raise TypeError(f"rule must be a LossScaleRule, got {rule!r}")
     encoded = json.loads(rule.to_json())
     return {name: write_float(value) if name in _FLOATS and value is not None else value for name, value in encoded.items()}
 

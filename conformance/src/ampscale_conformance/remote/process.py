@@ -76,7 +76,7 @@ class Process:
         if newline < 0 and (index := self._received.find(b"\n", old_length)) >= 0:
             return index
         if newline < 0 and len(self._received) > LONGEST:
-            raise ProtocolError(f"a line of more than {LONGEST} bytes, which begins with {bytes(self._received[:60])!r}")
+            raise ProtocolError(f"expected a line of at most {LONGEST} bytes, got more: {bytes(self._received[:60])!r}")
         if newline < 0 and (self._closed or (ended and len(self._received) == old_length)):
             self._raise_end()
         return newline

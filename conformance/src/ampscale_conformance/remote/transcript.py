@@ -60,7 +60,7 @@ class Recorder:
 
 
 class Recording:
-    """Replay of the file of a `Recorder`: its replies and interruptions, in order. Raises an OSError or a ValueError."""
+    """Replay of a `Recorder`'s file, in order. Raises an OSError or a ValueError if the file is not a readable recording."""
 
     def __init__(self, file: Path) -> None:
         self._file, self._index = file, 0

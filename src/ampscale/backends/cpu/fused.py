@@ -27,10 +27,10 @@ VARIABLE = "AMPSCALE_KERNELS"
 CHOICES = ("auto", "numpy", "numba")
 SEGMENT = 1 << 22  # maximum number of values in a segment
 THREADED = 1 << 22  # bytes; below this size, threads cost more time than they save
-BLOCKS = {"float32": 256, "float64": 128}  # squares that are added in any order; so few that sums are accurate to two ulp
+BLOCKS = {"float32": 256, "float64": 128}  # squares that are added in any order: few enough for an error of at most two ulp
 ITEMSIZES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}  # bytes
 
-COUNTED = 256  # values that `measure_spans` searches or counts at a time: few such blocks have small values
+COUNTED = 256  # values that `measure_spans` searches or counts at a time: most blocks of this size need only the search
 
 Memory = tuple[Array, Array, Array]  # sources, targets and sizes of `Spans`
 Kernel = Callable[[Array, Array, Array, Array], bool]  # the last argument receives sums or statistics, a row for each array

@@ -24,7 +24,7 @@ from ...core.typing import Array, Flag, Scale
 
 THREADS = 256  # a power of two
 CHUNK = 16384  # numbers per block; a multiple of 8, so that every chunk is aligned to 16 bytes if the array is
-DEPTH = 4  # packs that a thread reads ahead; even
+DEPTH = 4  # packs that a thread reads ahead; an even number
 WARP = 32  # threads that add the sums of an array if no array is long
 # Number of rows of five int64 that fit, with the other arguments, into kernel parameters: 32,764 bytes in CUDA 13, 4096 before.
 TABLE_PART = 800 if cupy.cuda.runtime.runtimeGetVersion() >= 13000 else 96

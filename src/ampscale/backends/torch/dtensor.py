@@ -127,7 +127,7 @@ def group_of(ranks: Iterable[int]) -> "dist.ProcessGroup":
     """
     Return the process group of *ranks*: the first that the program created, or a new group, which all *ranks* must request.
 
-    Creating a group is not always safe: torch waits forever if the ranks have created different numbers of groups before.
+    Creating a group is not always safe: torch waits indefinitely if the ranks have created different numbers of groups before.
 
     Raises:
         RuntimeError: This rank is not in *ranks*. torch would return None, which stands for the group of all ranks.

@@ -33,7 +33,7 @@ def element(value: Any, key: str) -> Any:
 
 
 def number(expected: str, low: float, high: float = math.inf, *, above: bool = False) -> Converter:
-    """Return a converter to a float in [low, high], or in (low, high] with *above*. Error messages contain *expected*."""
+    """Return a converter to a float in [low, high], or in (low, high] if *above* is True. Error messages contain *expected*."""
 
     def convert(value: Any, key: str) -> float:
         item = element(value, key)

@@ -27,14 +27,14 @@ def find(format: Format | AmpscaleFormat, mapping: Mapping[str, Any], at: str | 
         inner = _value_at(mapping, at)
         if not isinstance(inner, Mapping):
             paths = sorted(path for path, _ in _inner_mappings(mapping))
-            raise ValueError(f"there must be a mapping at {excerpt(at)}; there are mappings at {_shortened(paths)}")
+            raise ValueError(f"at must be the path of a mapping, got {excerpt(at)}; there are mappings at {_shortened(paths)}")
         return at, _checked(format, inner, f"at {excerpt(at)}" if at else "at the top level")
     if _fits(format, mapping):
         return "", mapping
     matches = [(path, inner) for path, inner in _inner_mappings(mapping) if _fits(format, inner)]
     if len(matches) > 1:
         listed = excerpt([path for path, _ in matches], 400)
-        raise ValueError(f"the checkpoint has several states of {format.name}; specify the path of one: {listed}")
+        raise ValueError(f"the checkpoint has several states of {format.name}; at must be the path of one: {listed}")
     return matches[0] if matches else ("", _checked(format, mapping, "at the top level or below it"))
 
 

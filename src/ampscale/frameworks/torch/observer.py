@@ -98,7 +98,7 @@ class _Sample:
         return float(_norm(gradient) / self._norm)
 
     def reset(self, *, measures: bool) -> None:
-        """Discard the record of the accumulations so far. With *measures*, record norms from now on."""
+        """Discard the record of the accumulations so far. If *measures* is True, record norms from now on."""
         self._accumulated, self._used, self._is_stale = None, None, False
         self._measures, self._norm = self._measures or measures, None
 

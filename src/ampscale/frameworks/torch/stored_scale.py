@@ -57,7 +57,7 @@ class StoredScale:
         self._call_state, self._lock = UNPLACED, RLock()  # state in the table of calls; the lock guards the scale and the count
         _scalers.add(self)
         self._progress: dict[int, Progress] = {}
-        self._observer: Observer | None = None  # calls the monitor, which copies of the scaler do not have
+        self._observer: Observer | None = None  # calls the monitor; None in copies of the scaler
         self._updated_at: Site | None = None  # call site of the last update(); None after another call wrote the scale
 
     def get_scale(self) -> float:

@@ -29,7 +29,7 @@ def guesses(
     Return the values to try for each setting, the most likely first. Settings without values to try are omitted.
 
     *tried* maps the settings of the scaler to the values that were tried already. *rtol* is the relative error of the scales.
-    With *resumed*, the first growth window may have started before the first step.
+    If *resumed* is True, the first growth window may have started before the first step.
     """
     scales = scales_in_order(seen)
     changes, finite_scales = _changes(scales), scales[np.isfinite(scales)]

@@ -53,8 +53,8 @@ class Transitions:
         """
         Return the possible states before the first step.
 
-        With *resumed*, these are all states with the initial scale. A rule with an overflow tolerance has too many such states,
-        and is assumed to start with its initial counts.
+        If *resumed* is True, these are all states with the initial scale. A rule with an overflow tolerance has too many such
+        states, and is assumed to start with its initial counts.
         """
         scale = rounded_constants(self.rule).init
         if not resumed or self.rule.overflow_tolerance is not None:
