@@ -63,6 +63,12 @@ def in_dtype(leaf: Array, name: str) -> Array:
     return leaf if name_of(leaf.dtype) == name else xp.astype(leaf, getattr(xp, name))
 
 
+def real_parts(leaf: Array) -> list[Array]:
+    """Return the real and the imaginary part of a complex leaf, or [leaf] for a real one."""
+    xp = array_api_compat.array_namespace(leaf)
+    return [xp.real(leaf), xp.imag(leaf)] if name_of(leaf.dtype) in COMPLEX_PARTS else [leaf]
+
+
 def apply_factor(operation: Operation, leaf: Array, factor: Scale, compute: str, dtype: Any) -> Array:
     """
     Apply *operation* to *leaf* and the number *factor*: compute in the dtype *compute*, and round once to *dtype*.
@@ -73,7 +79,7 @@ def apply_factor(operation: Operation, leaf: Array, factor: Scale, compute: str,
     xp = array_api_compat.array_namespace(leaf)
     if name_of(leaf.dtype) in COMPLEX_PARTS:
         part_dtype = getattr(xp, COMPLEX_PARTS[name_of(leaf.dtype)])
-        real, imag = (apply_factor(operation, part, factor, compute, part_dtype) for part in (xp.real(leaf), xp.imag(leaf)))
+        real, imag = (apply_factor(operation, part, factor, compute, part_dtype) for part in real_parts(leaf))
         return _complex(real, imag, leaf)
     result = operation(in_dtype(leaf, compute), scalar_like(factor, leaf, getattr(xp, compute)))
     rounded = xp.astype(result, dtype, copy=False)

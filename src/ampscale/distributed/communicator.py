@@ -19,10 +19,11 @@ from typing import Any, TypeVar
 import array_api_compat
 import numpy as np
 
-from ..core.dtypes import COMPLEX_PARTS, INTEGERS, accumulation_dtype, name_of
+from ..core.dtypes import INTEGERS, name_of
 from ..core.namespaces import namespace_of, quiet
-from ..core.norms import LiftedNorm, norm_of_sums, square_sums
+from ..core.norms import LiftedNorm, norm_dtype, norm_of_sums, square_sums
 from ..core.replicas import Agreement, RankError
+from ..core.scaling import real_parts
 from ..core.trees import leaves, structure, unflatten
 from ..core.typing import Array, Flag, Tree
 from ..core.validation import check_bool, check_count, check_number
@@ -174,7 +175,7 @@ class RankCommunicator(ABC):
         if not self._are_equal(words_and_squares):
             self._compare({name: float(number) for name, number in numbers.items()})
         if with_norm and self._layout == "distinct" and 0 < ranks_with_float64 < ranks_with_gradients:
-            self._compare({"dtype of the norm": _norm_dtype(arrays) if arrays else None})
+            self._compare({"dtype of the norm": norm_dtype(arrays) if arrays else None})
         lifted = self._norm(sums, arrays, bool(ranks_with_float64)) if with_norm else None
         flag = _flag_like(not overflows, next(iter(numbers.values())))
         agreement = HostAgreement(flag, ranks_with_gradients > 0, lifted)
@@ -202,7 +203,7 @@ class RankCommunicator(ABC):
         """Return the values of this rank for `agree`: flags, words of *numbers*, and sums of squares unless *copies* is None."""
         words = self._words_and_squares(list(numbers.values()))
         xp = array_api_compat.array_namespace(words)
-        gradient_flags = _like(xp.asarray([bool(arrays), _norm_dtype(arrays) == "float64"], dtype=words.dtype), words)
+        gradient_flags = _like(xp.asarray([bool(arrays), norm_dtype(arrays) == "float64"], dtype=words.dtype), words)
         parts = [1 - _as_number(finite, words), gradient_flags, words]
         if copies is not None and not arrays:
             parts.append(xp.zeros_like(words[:3]))  # three sums, as a rank with distinct gradients has
@@ -314,10 +315,6 @@ def _numbers(state: Tree) -> dict[str, Any]:
     return {name: number for name, number in state.items() if number is not None} if isinstance(state, dict) else {"scale": state}
 
 
-def _norm_dtype(arrays: list[Array]) -> str:
-    return accumulation_dtype([name_of(array.dtype) for array in arrays])
-
-
 def _as_number(finite: Flag, like: Array) -> Array:
     """Return *finite* as 0.0 or 1.0 of shape (1,), in the library and on the device of *like*."""
     xp = array_api_compat.array_namespace(like)
@@ -339,20 +336,14 @@ def _flag_like(value: bool, number: Array | float) -> Flag:
     return xp.full((), value, dtype=xp.bool, device=array_api_compat.device(number))  # created on the device without a copy
 
 
-def _real_parts(array: Array) -> list[Array]:
-    """Return [array], or the real and the imaginary part of a complex array."""
-    xp = array_api_compat.array_namespace(array)
-    return [xp.real(array), xp.imag(array)] if name_of(array.dtype) in COMPLEX_PARTS else [array]
-
-
 def _flat(arrays: list[Array]) -> Array:
     """Return all values in one float32 or float64 vector; None without arrays."""
     if not arrays:
         return None
     xp = namespace_of(arrays)
-    dtype = getattr(xp, _norm_dtype(arrays))
+    dtype = getattr(xp, norm_dtype(arrays))
     with quiet(xp):
-        return xp.concat([xp.astype(xp.reshape(part, (-1,)), dtype) for array in arrays for part in _real_parts(array)])
+        return xp.concat([xp.astype(xp.reshape(part, (-1,)), dtype) for array in arrays for part in real_parts(array)])
 
 
 def _split(flat: Array, arrays: list[Array]) -> list[Array]:
@@ -361,7 +352,7 @@ def _split(flat: Array, arrays: list[Array]) -> list[Array]:
     results, start = [], 0
     for array in arrays:
         size = math.prod(array.shape)
-        parts = [flat[start + number * size : start + (number + 1) * size] for number in range(len(_real_parts(array)))]
+        parts = [flat[start + number * size : start + (number + 1) * size] for number in range(len(real_parts(array)))]
         start += size * len(parts)
         value = xp.astype(parts[0], array.dtype) if len(parts) == 1 else xp.astype(parts[0] + 1j * parts[1], array.dtype)
         results.append(xp.reshape(value, array.shape))

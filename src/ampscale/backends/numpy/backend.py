@@ -7,14 +7,13 @@ arrays in a foreign byte order, and targets whose memory overlaps sources that a
 
 import math
 from collections.abc import Callable
-from operator import attrgetter
 from typing import Any
 
 import array_api_compat.numpy
 import numpy as np
 
 from ...core import norms, overflow, scaling, statistics
-from ...core.dtypes import INTEGERS, accumulation_dtype, name_of
+from ...core.dtypes import INTEGERS, name_of
 from ...core.namespaces import quiet
 from ...core.trees import leaves, unflatten
 from ...core.typing import Array, Flag, Namespace, Scale, Tree
@@ -185,7 +184,7 @@ def _run(
     targets = None if sources is None else _targets(sources, tree, out, dtype)
     if sources is None or targets is None:
         return None
-    result = run_host(op._replace(square_dtype=_norm_dtype(targets) if with_sums else None), sources, targets)
+    result = run_host(op._replace(square_dtype=norms.norm_dtype(targets) if with_sums else None), sources, targets)
     return (unflatten(tree, targets) if out is None else out), result
 
 
@@ -201,13 +200,9 @@ def _number_host(scale: Scale) -> float:
     return float(scale if isinstance(scale, int | float) else scale.reshape(()))
 
 
-def _norm_dtype(arrays: list[Array]) -> str:
-    return accumulation_dtype(list(map(name_of, set(map(attrgetter("dtype"), arrays)))))
-
-
 def _square_sums(sources: list[Array]) -> Array:
     """Return the sum of the squares of each array."""
-    return run_host(FusedOp(square_dtype=_norm_dtype(sources)), sources, sources).sums
+    return run_host(FusedOp(square_dtype=norms.norm_dtype(sources)), sources, sources).sums
 
 
 def _is_accurate_host(norm: Array) -> bool:

@@ -18,8 +18,7 @@ from weakref import WeakKeyDictionary
 import torch
 import torch.distributed as dist
 
-from ...core.dtypes import accumulation_dtype, name_of
-from ...core.norms import LiftedNorm, norm_of_sums, square_sums
+from ...core.norms import LiftedNorm, norm_dtype, norm_of_sums, square_sums
 from ...core.trees import leaves, leaves_with_paths, unflatten
 from ...core.typing import Array, Flag, Tree
 
@@ -85,8 +84,7 @@ class Shards:
         return [norm_of_sums(torch.cat([row, zero]), [part, empty]) for row, part in zip(sums, leaves(self.local), strict=True)]
 
     def _norm_dtype(self) -> torch.dtype:
-        names = {name_of(dtype) for dtype in {tensor.dtype for tensor in self._tensors}}
-        dtype: torch.dtype = getattr(torch, accumulation_dtype([*names]))
+        dtype: torch.dtype = getattr(torch, norm_dtype(self._tensors))
         return dtype
 
     def _copies(self) -> list[int]:

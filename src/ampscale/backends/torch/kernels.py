@@ -11,8 +11,8 @@ from operator import attrgetter
 
 import torch
 
-from ...core.dtypes import accumulation_dtype, name_of
-from ...core.norms import LIFTS
+from ...core.dtypes import name_of
+from ...core.norms import LIFTS, norm_dtype
 from ...core.scaling import unscaled_dtype
 from ...core.typing import Array, Flag, Scale
 from ..cpu.fused import FusedOp
@@ -94,7 +94,7 @@ def unscale_and_square_(arrays: list[Array], scale: Scale) -> tuple[Array, Array
         `found_inf` and the sums. None, and nothing was written, if there are no compiled kernels for the arrays, if the arrays
         share memory, or if *scale* is on a device.
     """
-    op = FusedOp(value_host(scale), checks=True, square_dtype=accumulation_dtype_of(arrays))
+    op = FusedOp(value_host(scale), checks=True, square_dtype=norm_dtype(arrays))
     result = None if op.factor is None else compiled.run_host(op, arrays, disjoint=True)
     if result is None:
         return None
@@ -178,11 +178,6 @@ def multiply_(arrays: list[Array], factor: Array) -> None:
     value = value_host(factor)
     if value is None or compiled.run_host(FusedOp(value, divides=False), arrays) is None:
         torch._foreach_copy_(arrays, products(arrays, factor))
-
-
-def accumulation_dtype_of(arrays: list[Array]) -> str:
-    """Return the dtype in which the squares of *arrays* are taken."""
-    return accumulation_dtype(list(map(name_of, set(map(_dtype, arrays)))))
 
 
 def all_finite(arrays: list[Array]) -> Flag:
