@@ -63,6 +63,11 @@ def in_dtype(leaf: Array, name: str) -> Array:
     return leaf if name_of(leaf.dtype) == name else xp.astype(leaf, getattr(xp, name))
 
 
+def widened(leaf: Array) -> Array:
+    """Convert a 16-bit float array to float32; return any other array unchanged."""
+    return in_dtype(leaf, "float32") if name_of(leaf.dtype) in ("float16", "bfloat16") else leaf
+
+
 def real_parts(leaf: Array) -> list[Array]:
     """Return the real and the imaginary part of a complex leaf, or [leaf] for a real one."""
     xp = array_api_compat.array_namespace(leaf)

@@ -29,7 +29,7 @@ from .norms import LiftedNorm, clip_by_global_norm, coefficient_of, unlifted
 from .overflow import unscale_and_check
 from .replicas import SINGLE_REPLICA, Communicator
 from .rule import LossScaleRule
-from .scaling import in_dtype, scalar_like
+from .scaling import in_dtype, scalar_like, widened
 from .statistics import statistics
 from .trees import leaves, map_leaves, select
 from .typing import Array, Flag, Tree
@@ -176,7 +176,7 @@ def init_optimizer(optimizer: FunctionalOptimizer, params: Tree) -> Tree:
     """
     if getattr(optimizer, "keeps_master_weights", False):
         return optimizer.init(params)
-    return optimizer.init(map_leaves(lambda param: in_dtype(param, "float32") if _is_16_bit(param) else param, params))
+    return optimizer.init(map_leaves(widened, params))
 
 
 def train_step(
@@ -255,10 +255,6 @@ def clip_gradients(
 def apply_updates(params: Tree, updates: Tree) -> Tree:
     """Return *params* plus *updates*, added in the compute dtype and rounded once; an update of None changes nothing."""
     return map_leaves(lambda param, update: param if update is None else _added(param, update), params, updates)
-
-
-def _is_16_bit(param: Array) -> bool:
-    return name_of(param.dtype) in ("float16", "bfloat16")
 
 
 def _added(param: Array, update: Array) -> Array:
