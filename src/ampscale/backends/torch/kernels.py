@@ -8,6 +8,7 @@ import ctypes
 from collections.abc import Callable, Iterable, Iterator, Set
 from math import frexp, inf
 from operator import attrgetter
+from typing import Any
 
 import torch
 
@@ -183,7 +184,7 @@ def multiply_(arrays: list[Array], factor: Array) -> None:
 def all_finite(arrays: list[Array]) -> Flag:
     """Return a bool of shape (): True if all *arrays*, which the kernels must support, are finite. Each value is read once."""
     non_empty = [array for array in arrays if array.numel()]
-    extremes = [value.double() for group in _by_dtype(non_empty) for value in _extremes(group)]
+    extremes = [value.double() for group in grouped(non_empty, _dtype) for value in _extremes(group)]
     if not extremes:
         return torch.ones((), dtype=torch.bool, device=arrays[0].device)
     return torch.stack(extremes).isfinite().all()
@@ -302,22 +303,23 @@ def _compute_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
-def _by_dtype(arrays: list[Array]) -> list[list[Array]]:
-    groups = dict[torch.dtype, list[Array]]()
+def grouped(arrays: list[Array], key: Callable[[Array], Any]) -> list[list[Array]]:
+    """Return *arrays* in one list for each result of *key*, in the order of their first arrays."""
+    groups = dict[Any, list[Array]]()
     for array in arrays:
-        groups.setdefault(array.dtype, []).append(array)
+        groups.setdefault(key(array), []).append(array)
     return list(groups.values())
 
 
 def _check_and_multiply(arrays: list[Array], found_inf: Array, factor: Array) -> None:
     """Check *arrays*, set *found_inf* to 1.0 if a value is non-finite, and multiply *arrays* by *factor* in place."""
-    for group in [arrays] if found_inf.is_cpu else _by_dtype(arrays):  # on CUDA, arrays of one dtype take one launch
+    for group in [arrays] if found_inf.is_cpu else grouped(arrays, _dtype):  # on CUDA, arrays of one dtype take one launch
         torch._amp_foreach_non_finite_check_and_unscale_(group, found_inf, factor)
 
 
 def _divide(arrays: list[Array], scale: Scale) -> None:
     """Divide *arrays* by *scale* in place: in float64 for float64 arrays, else in float32, rounded once."""
-    for group in _by_dtype(arrays):
+    for group in grouped(arrays, _dtype):
         divisor = _scalar(scale, _compute_dtype(group[0].dtype), group[0])
         if group[0].is_cpu or group[0].dtype == divisor.dtype:
             torch._foreach_div_(group, divisor)
