@@ -101,7 +101,7 @@ def flag_like(scale: Array, flag: Flag) -> Flag:
 def rounded_constants(rule: RuleConstants) -> RoundedConstants[float]:
     """Return the constants of *rule* as Python floats. Factors that are applied in float64 are not rounded."""
     rounded = _rounding(rule)
-    factor = _unchanged if rule.float64_factor else rounded
+    factor = float if rule.float64_factor else rounded
     warmup = rule.growth_factor if rule.warmup_growth_factor is None else rule.warmup_growth_factor
     least, largest = rule.min_scale or 0.0, math.inf if rule.max_scale is None else rule.max_scale
     return RoundedConstants(
@@ -182,16 +182,12 @@ def _backoff(rule: RuleConstants, constants: RoundedConstants[float]) -> Callabl
 
 
 def _rounding(rule: RuleConstants) -> Callable[[float], float]:
-    """Return the function that rounds a number to the dtype of *rule*."""
-    return _to_float32 if rule.dtype == "float32" else _unchanged
+    """Return the function that converts an int or a float to the dtype of *rule*."""
+    return _to_float32 if rule.dtype == "float32" else float
 
 
 def _to_float32(value: float) -> float:
     return c_float(value).value  # faster than numpy.float32, and without its warnings at infinity
-
-
-def _unchanged(value: float) -> float:
-    return value
 
 
 def _transition(step: Step, state: LossScaleState, finite: bool) -> tuple[LossScaleState, bool]:
