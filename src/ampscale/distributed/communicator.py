@@ -20,7 +20,7 @@ import array_api_compat
 import numpy as np
 
 from ..core.dtypes import INTEGERS, name_of
-from ..core.namespaces import namespace_of, quiet
+from ..core.namespaces import as_array, namespace_of, quiet
 from ..core.norms import LiftedNorm, norm_dtype, norm_of_sums, square_sums
 from ..core.replicas import Agreement, RankError
 from ..core.scaling import real_parts
@@ -203,12 +203,12 @@ class RankCommunicator(ABC):
         """Return the values of this rank for `agree`: flags, words of *numbers*, and sums of squares unless *copies* is None."""
         words = self._words_and_squares(list(numbers.values()))
         xp = array_api_compat.array_namespace(words)
-        gradient_flags = _like(xp.asarray([bool(arrays), norm_dtype(arrays) == "float64"], dtype=words.dtype), words)
+        gradient_flags = as_array(xp.asarray([bool(arrays), norm_dtype(arrays) == "float64"], dtype=words.dtype), words)
         parts = [1 - _as_number(finite, words), gradient_flags, words]
         if copies is not None and not arrays:
             parts.append(xp.zeros_like(words[:3]))  # three sums, as a rank with distinct gradients has
         elif copies is not None:
-            sums = _like(square_sums(arrays, copies), words)
+            sums = as_array(square_sums(arrays, copies), words)
             is_sharded = self._layout == "sharded"  # ranks with distinct gradients differ in number of arrays
             parts.append(sums if is_sharded else xp.concat([sums[:2], xp.reshape(xp.sum(sums[2:]), (1,))]))
         return xp.concat(parts)
@@ -217,7 +217,7 @@ class RankCommunicator(ABC):
         """Return each word of *numbers*, followed by the square of the word."""
         words = [self._words(number) for number in numbers]
         xp = array_api_compat.array_namespace(words[0])
-        values = xp.concat([_like(word, words[0]) for word in words])
+        values = xp.concat([as_array(word, words[0]) for word in words])
         return xp.reshape(xp.stack([values, values * values], axis=1), (-1,))
 
     def _are_equal(self, totals: list[int]) -> bool:
@@ -244,7 +244,7 @@ class RankCommunicator(ABC):
         """
         settings = {"call": call, **self._settings, **arguments}
         digest = float(int(sha256(to_text(settings).encode()).hexdigest()[:12], 16))  # 48 bits, which float64 represents
-        xp, words = array_api_compat.array_namespace(values), _like(self._words_and_squares([digest]), values)
+        xp, words = array_api_compat.array_namespace(values), as_array(self._words_and_squares([digest]), values)
         vector = xp.concat([xp.zeros_like(words[:1]), words, values])
         if self._length is None:
             self._compare(settings)
@@ -320,12 +320,7 @@ def _as_number(finite: Flag, like: Array) -> Array:
     xp = array_api_compat.array_namespace(like)
     if type(finite) is not type(like):
         return xp.full_like(like[:1], float(bool(finite)))
-    return _like(xp.astype(xp.reshape(finite, (1,)), like.dtype), like)
-
-
-def _like(array: Array, like: Array) -> Array:
-    """Return *array* in the library and on the device of *like*."""
-    return array_api_compat.array_namespace(like).asarray(array, device=array_api_compat.device(like))
+    return as_array(xp.astype(xp.reshape(finite, (1,)), like.dtype), like)
 
 
 def _flag_like(value: bool, number: Array | float) -> Flag:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from .. import functional
 from ..backends import get_backend
-from ..core.namespaces import device_of, namespace_of, quiet
+from ..core.namespaces import as_array, device_of, namespace_of, quiet
 from ..core.norms import sizes
 from ..core.replicas import SINGLE_REPLICA, Communicator
 from ..core.scaling import scalar_like, widened
@@ -19,7 +19,7 @@ from ..core.step import clip_gradients
 from ..core.trees import map_leaves, select
 from ..core.typing import Array, Flag, Tree
 from ..core.validation import check_bool, check_count, check_number, check_scale_number
-from ._arrays import as_array, logical_not, logical_or, snapshot, snapshot_of
+from ._arrays import logical_not, logical_or, snapshot, snapshot_of
 from ._validation import check_keys, check_matches_params, network_of
 from .mindspore import TrainOneStepWithLossScaleCell
 from .mindspore.detectors import OverflowDetector
