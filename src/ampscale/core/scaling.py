@@ -57,6 +57,11 @@ def scalar_like(value: Scale, like: Array, dtype: Any) -> Array:
     return xp.astype(xp.reshape(value, ()), dtype)
 
 
+def number_host(value: Scale) -> float:
+    """Return a Python number, or an array of shape () or (1,), as a float. An array on a device is copied to the host."""
+    return float(value if isinstance(value, int | float) else value.reshape(()))
+
+
 def in_dtype(leaf: Array, name: str) -> Array:
     """Convert *leaf* to the real dtype *name*; return *leaf* itself if it has that dtype."""
     xp = array_api_compat.array_namespace(leaf)
