@@ -46,18 +46,7 @@ class HostAgreement(Agreement):
 
 
 class RankCommunicator(ABC):
-    """
-    Communicator of processes. A subclass implements the operations of an engine.
-
-    Args:
-        gradients: How the gradients of the ranks are related: "replicated" if all ranks have the same arrays, "sharded" if
-            each has a part of every array, "distinct" if each has its own arrays, such as the stages of a pipeline.
-        mean: True to average replicated gradients; False if they have been averaged already, as by DDP. Default: True if
-            *gradients* is "replicated".
-        copies: Number of ranks that have the same values, for the norm of sharded and distinct gradients: one number, or one
-            for each array.
-        timeout: Seconds to wait for the other ranks.
-    """
+    """Communicator of processes. A subclass implements the operations of an engine, and documents the arguments."""
 
     rank: int  # number of this rank
     ranks: list[int]  # number of each rank, in the order of the engine
