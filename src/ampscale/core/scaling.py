@@ -11,7 +11,7 @@ from typing import Any
 import array_api_compat
 
 from .dtypes import COMPLEX_PARTS, FLOATS, compute_dtype, name_of
-from .namespaces import namespace_of, quiet
+from .namespaces import as_array, namespace_of, quiet
 from .trees import map_leaves
 from .typing import Array, Scale, Tree
 
@@ -51,9 +51,9 @@ def unscaled_dtype(name: str, dtype: str | None) -> str:
 
 def scalar_like(value: Scale, like: Array, dtype: Any) -> Array:
     """Return *value* as an array of shape () and *dtype*, in the library and on the device of *like*."""
-    xp = array_api_compat.array_namespace(like)
     if isinstance(value, int | float):  # including NumPy's float64 scalars, which are accepted with any library's arrays
-        return xp.asarray(value, dtype=dtype, device=array_api_compat.device(like))
+        return as_array(value, like, dtype)
+    xp = array_api_compat.array_namespace(like)
     return xp.astype(xp.reshape(value, ()), dtype)
 
 

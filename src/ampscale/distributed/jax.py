@@ -163,8 +163,7 @@ class JaxAxis:
 
     def _mean(self, total: Array) -> Array:
         """Divide a sum over all ranks by the number of ranks, rounding once."""
-        mean: Array = kernels.unscaled(total, np.float32(jax.lax.axis_size(self._axes)), None).value
-        return mean
+        return kernels.unscaled(total, np.float32(jax.lax.axis_size(self._axes)), None).value
 
     def _check_varying(self, arrays: list[Array]) -> None:
         """Raise a ValueError if an array is equal on all ranks: JAX has added it up, or the loss is a mean over the axis."""

@@ -262,8 +262,7 @@ class TrainOneStepWithLossScaleCell:
             return overflow
         self._writes += 1
         if array_api_compat.is_writeable_array(self.scale_sense):
-            skip: Flag = self.loss_scaling_manager(self.scale_sense, overflow)
-            return skip
+            return self.loss_scaling_manager(self.scale_sense, overflow)
         self.scale_sense = self.loss_scaling_manager.next_scale(self.scale_sense, overflow)
         return overflow
 
