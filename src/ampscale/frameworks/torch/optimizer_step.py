@@ -41,7 +41,11 @@ def checked_gradients(optimizer: Optimizer, scale: Tensor) -> Gradients:
     gradients = [grad for group in optimizer.param_groups for grad in map(_grad, group["params"]) if grad is not None]
     if kernels.supports_in_one_pass(gradients, scale, _DTYPES):
         return Gradients(gradients, [], True)
-    shards = _checked_shards(gradients) if has_dtensors(gradients) else []
+    shards = []
+    if has_dtensors(gradients):
+        for gradient in gradients:
+            check_not_partial(gradient, "a gradient")
+        shards = list(map(local_part, gradients))
     for gradient in shards or gradients:
         _check_gradient(gradient)
     return Gradients(gradients, shards, bool(shards) and kernels.supports_in_one_pass(shards, scale, _DTYPES))
@@ -150,13 +154,6 @@ def _coalesced(optimizer: Optimizer) -> list[Tensor]:
         if parameter.grad.is_sparse:
             parameter.grad = parameter.grad.coalesce()
     return [parameter.grad.values() if parameter.grad.is_sparse else parameter.grad for parameter in parameters]
-
-
-def _checked_shards(gradients: list[Tensor]) -> list[Tensor]:
-    """Return the local shards of DTensors, and other tensors themselves."""
-    for gradient in gradients:
-        check_not_partial(gradient, "a gradient")
-    return list(map(local_part, gradients))
 
 
 def _check_gradient(gradient: Tensor) -> None:
