@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import array_api_compat
 
 from .backends import network_of
-from .core.dtypes import FLOATS, accumulation_dtype, compute_dtype, name_of
+from .core.dtypes import FLOATS, accumulation_dtype, name_of
 from .core.namespaces import check_one_library, device_of, namespace_of, quiet
-from .core.scaling import in_dtype, scalar_like
+from .core.scaling import in_dtype, scalar_like, widened
 from .core.step import apply_updates
 from .core.trees import leaves, leaves_with_paths, map_leaves, select, unflatten, zip_leaves
 from .core.typing import Array, Flag, Tree
@@ -314,8 +314,8 @@ def _transformation(learning_rate: LearningRate, direction: Callable[..., Any], 
         return OptimizerState(
             count=count,
             rate=rate_at(count, accumulation_dtype([name_of(leaf.dtype) for leaf in leaves(params)])),
-            master=map_leaves(lambda param: None if _widened(param) is param else _widened(param), params),
-            moments=tuple(map_leaves(lambda param: xp.zeros_like(_widened(param)), params) for _ in range(moments)),
+            master=map_leaves(lambda param: None if widened(param) is param else widened(param), params),
+            moments=tuple(map_leaves(lambda param: xp.zeros_like(widened(param)), params) for _ in range(moments)),
         )
 
     def update(gradients: Tree, state: OptimizerState, params: Tree) -> tuple[Tree, OptimizerState]:
@@ -341,15 +341,10 @@ def _update_one(
     """Return the update of one parameter, None if *gradient* is None; its new master weight; and its new moments."""
     if gradient is None:
         return None, master, *moments
-    value = _widened(param) if master is None else master
+    value = widened(param) if master is None else master
     step, new_moments = direction(in_dtype(gradient, name_of(value.dtype)), moments, value, count)
     new_value = value - in_dtype(rate, name_of(value.dtype)) * step
-    return new_value - _widened(param), (None if master is None else new_value), *new_moments
-
-
-def _widened(array: Array) -> Array:
-    """Convert *array* to its compute dtype; return *array* itself if it has that dtype."""
-    return in_dtype(array, compute_dtype(name_of(array.dtype)))
+    return new_value - widened(param), (None if master is None else new_value), *new_moments
 
 
 def _schedule(learning_rate: LearningRate) -> Callable[[Array, str], Array]:

@@ -53,10 +53,15 @@ def parse_json(text: str | bytes) -> object:
     check_length(data, LONGEST_JSON, "the JSON")
     decoded = data.decode()
     _check_depth(decoded)
-    value = json.loads(decoded, object_pairs_hook=_unique, parse_int=_number, parse_float=_number, parse_constant=_reject)
+    value = json.loads(decoded, object_pairs_hook=_unique, parse_int=_number, parse_float=_number, parse_constant=reject_constant)
     if _SURROGATE.search(decoded):  # half of a surrogate pair cannot be printed or written, so encode() raises
         json.dumps(value, ensure_ascii=False).encode()
     return value
+
+
+def reject_constant(constant: str) -> Any:
+    """Reject a NaN or an infinity. Python's JSON parser calls this function as its argument `parse_constant`."""
+    raise ValueError(f"each number must be finite, got {constant}")
 
 
 def json_text(value: object, indent: int | None = None) -> str:
@@ -184,7 +189,3 @@ def _number(text: str) -> int | float:
     if value in (math.inf, -math.inf):
         raise ValueError(f"each number must be in the range of float64, got {cut(text)}")
     return value
-
-
-def _reject(constant: str) -> Any:
-    raise ValueError(f"each number must be finite, got {constant}")

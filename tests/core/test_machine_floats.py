@@ -58,7 +58,7 @@ def test_every_preset_equals_the_reference():
 
 
 @pytest.mark.clause("MACHINE-numbers")
-@pytest.mark.parametrize("rule", [LossScaleRule(), EVERY_FIELD, LossScaleRule(dtype="float64")], ids=["plain", "all", "float64"])
+@pytest.mark.parametrize("rule", [LossScaleRule(), EVERY_FIELD, LossScaleRule(8, dtype="float64")], ids=["plain", "all", "int"])
 def test_state_of_numbers_stays_a_state_of_numbers(rule):
     """Fields that the rule does not use are None, also after a step. A step leaves its argument unchanged."""
     state = rule.init(like=0.0)

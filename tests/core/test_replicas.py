@@ -6,9 +6,9 @@ from linear import network
 from ranks import on_ranks
 from strategies import alike, same
 
+from ampscale import StepStatus, init_train_state, train_step
 from ampscale.core.replicas import SINGLE_REPLICA
 from ampscale.core.rule import LossScaleRule
-from ampscale.core.step import StepStatus, init_train_state, train_step
 from ampscale.optimizers import Momentum
 
 INF, NAN = np.inf, np.nan

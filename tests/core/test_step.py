@@ -10,9 +10,8 @@ from libraries import on, with_dtypes
 from linear import network
 from strategies import DTYPES, alike, same
 
-from ampscale import Network
+from ampscale import Network, StepStatus, init_train_state, train_step
 from ampscale.core.rule import LossScaleRule
-from ampscale.core.step import StepStatus, init_train_state, train_step
 from ampscale.core.trees import leaves
 from ampscale.optimizers import SGD, AdamW, Momentum
 
@@ -226,6 +225,6 @@ def test_status_codes_are_fixed():
 def test_optimizer_without_master_weights_is_initialized_with_float32():
     """16-bit parameters are widened like the gradients; others keep their dtype."""
     received = []
-    optimizer = SimpleNamespace(init=lambda params: received.append(params), update=None)
+    optimizer = SimpleNamespace(init=lambda params: received.append(params), update=pytest.fail)
     init_train_state([np.ones(1, np.float16), np.ones(1, np.float64)], optimizer, LossScaleRule())
     assert [leaf.dtype for leaf in received[0]] == [np.float32, np.float64]

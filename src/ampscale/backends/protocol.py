@@ -78,12 +78,7 @@ CONTENTS = ("NAME", *(name for name in vars(Backend) if not name.startswith("_")
 
 
 def check_backend(backend: Any, name: str) -> None:
-    """
-    Raise an error unless *backend* has all members of `Backend`. The message refers to the backend as *name*.
-
-    Raises:
-        TypeError: A function is missing or not callable, or NAME is not a str.
-    """
+    """Raise a TypeError unless *backend*, which the message calls *name*, has a str NAME and the functions of `Backend`."""
     missing = [item for item in CONTENTS if not _has(backend, item)]
     if missing:
         raise TypeError(

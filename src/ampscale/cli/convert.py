@@ -1,9 +1,9 @@
 """`ampscale convert`: conversion of a loss scaler's state between the checkpoints of two frameworks."""
 
-import json
 import math
 import shlex
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from ..parsing import excerpt, json_text
 from .commands import Command, Name, examples, usage_errors
 from .describe import counted, fold, power
 from .rule_arguments import constant
+from .trace_options import FILE
 
 SHOWN = 8  # maximum number of run lengths, keys or states that are printed
 INDENT = " " * 11
@@ -30,7 +31,7 @@ FORMAT = Name("format", FORMATS)
         "ampscale convert scaler.json --from megatron --to torch --set hysteresis=1",
     ),
 )
-@click.argument("file", metavar="IN", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", metavar="IN", type=FILE)
 @click.option("--from", "source", type=FORMAT, metavar="FORMAT", help="Format of the scaler in IN. [default: detect it]")
 @click.option("--to", "target", required=True, type=FORMAT, metavar="FORMAT", help="Format to convert to.")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="File to write: .json, .safetensors or .pt.")
@@ -117,7 +118,7 @@ def document(report: ConversionReport) -> dict[str, Any]:
         "dropped": {name: {"was": old, "is": new} for name, (old, new) in report.dropped.items()},
         "settings": dict(report.settings),
         "taken": report.taken,
-        "rule": json.loads(report.target.rule.to_json()),
+        "rule": asdict(report.target.rule),
         "next_growth": {"source": source_growth, "target": target_growth},
         "divergence": {
             "first": divergence.first,

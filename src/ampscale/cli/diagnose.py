@@ -10,7 +10,7 @@ import click
 from ..core.statistics import LOWEST
 from ..diagnostics.records import Histogram, TensorStatistics, histograms_of, statistics_of
 from ..diagnostics.suggest import suggest
-from ..diagnostics.window import LARGEST_EXPONENT
+from ..diagnostics.window import LARGEST_EXPONENT, lost_shares
 from ..functional import exponent_histogram, measure
 from .commands import JSON, Command, examples, usage_errors
 from .describe import counted, exact, fold, percent
@@ -30,16 +30,6 @@ class Row(NamedTuple):
     shape: tuple[int, ...]
     statistics: TensorStatistics
     histogram: Histogram
-
-    @property
-    def nonzero(self) -> int:
-        """Return the number of finite, non-zero values."""
-        return self.statistics.size - self.statistics.zeros - self.statistics.nonfinite
-
-    @property
-    def lost(self) -> float:
-        """Return the share of the finite, non-zero values that float16 rounds to zero; NaN if there are none."""
-        return self.statistics.underflows / self.nonzero if self.nonzero else math.nan
 
 
 @click.command(
@@ -107,22 +97,25 @@ def _verdict(rows: Sequence[Row], scale: float, share: float) -> tuple[str, str]
             others = f" and {counted(len(offenders) - 1, 'other array')}" if len(offenders) > 1 else ""
             text = f"{count:,} {noun if count == 1 else nouns} in {offenders[0].name}{others}"
             return verdict, f"Not finite{at}: {text}; {remedy}."
-    nonzero, lost = sum(row.nonzero for row in rows), sum(row.statistics.underflows for row in rows)
+    statistics = [row.statistics for row in rows]
+    nonzero = sum(each.size - each.zeros - each.nonfinite for each in statistics)
+    lost = sum(each.underflows for each in statistics)
     if not nonzero:
         return "zero", f"All values are zero{at}; if the true gradients are not, the scale is too small."
-    if max(row.statistics.largest for row in rows) > LARGEST_EXPONENT:
+    if max(each.largest for each in statistics) > LARGEST_EXPONENT:
         worst = max(rows, key=lambda row: row.statistics.largest)
         return "overflow", f"Overflow{at}: {worst.name} has values beyond the range of float16."
     if lost > share * nonzero:
         worst = max(rows, key=lambda row: row.statistics.underflows)
         return "underflow", f"Underflow{at}: float16 loses {percent(lost / nonzero)} of the values, most in {worst.name}."
-    imprecise = sum(row.statistics.subnormals for row in rows) - lost
+    imprecise = sum(each.subnormals for each in statistics) - lost
     digits = f", and keeps fewer digits of {percent(imprecise / nonzero)}" if imprecise else ""
     return "healthy", f"Healthy{at}: all values are finite. float16 loses {percent(lost / nonzero)} of them{digits}."
 
 
 def _document(row: Row) -> dict[str, Any]:
-    lost = None if math.isnan(row.lost) else row.lost
+    share, _ = lost_shares([row.statistics])
+    lost = None if math.isnan(share) else share
     return {"name": row.name, "dtype": row.dtype, "shape": row.shape, **row.statistics._asdict(), "lost": lost}
 
 
@@ -140,5 +133,5 @@ def _cells(row: Row) -> Iterator[str]:
     yield from (row.name, row.dtype, "x".join(map(str, row.shape)) or "()")
     yield from (f"{count:,}" for count in (statistics.infinities, statistics.nans))
     yield percent(statistics.zeros / statistics.size if statistics.size else math.nan)
-    yield from (percent(row.lost), percent(statistics.subnormals / row.nonzero if row.nonzero else math.nan))
+    yield from map(percent, lost_shares([statistics]))
     yield from ("-" if statistics.is_empty else f"2^{exponent}" for exponent in (statistics.smallest, statistics.largest))

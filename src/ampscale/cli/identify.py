@@ -1,8 +1,8 @@
 """`ampscale identify`: the published scalers that are consistent with observed scales."""
 
-import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,7 +21,7 @@ from .describe import exact
 from .progress import progress
 from .rule_arguments import number, parse_settings, value_of
 from .trace_options import FILE, LOG_FORMAT, STEP_PATTERN, read_training_log
-from .trajectories import to_json
+from .trajectories import to_json, trace_text
 
 if TYPE_CHECKING:
     from .tables import Column, Table
@@ -211,11 +211,11 @@ def _table(title: str, columns: "list[Column]", explanations: Sequence[Explanati
 def _cells(explanation: Explanation) -> tuple[str, ...]:
     inferred = "\n".join(f"{name}={_setting_text(explanation.settings[name])}" for name in explanation.changed) or "-"
     contradiction = explanation.contradiction
-    if contradiction is None:
-        ambiguous = "?" if explanation.ambiguous is None else f"{explanation.ambiguous:,}"
-        return inferred, f"{_trace(explanation).count('x'):,}", ambiguous
-    position = "start" if contradiction.step < 0 else f"{contradiction.step:,}"
-    return inferred, position, *_expected_and_observed(contradiction, explanation.rejection)
+    if contradiction is not None:
+        position = "start" if contradiction.step < 0 else f"{contradiction.step:,}"
+        return inferred, position, *_expected_and_observed(contradiction, explanation.rejection)
+    overflows = 0 if explanation.finite is None else np.count_nonzero(~explanation.finite)
+    return inferred, f"{overflows:,}", "?" if explanation.ambiguous is None else f"{explanation.ambiguous:,}"
 
 
 def _setting_text(value: Any) -> str:
@@ -243,21 +243,16 @@ def _expected_and_observed(contradiction: Contradiction, rejection: str) -> tupl
     return " or ".join(expected) or ("no further step" if observed == "-" else "others"), observed
 
 
-def _trace(explanation: Explanation) -> str:
-    """Return the consistent trace as text; "" if there is no such trace."""
-    return "" if explanation.finite is None else "".join(".x"[not finite] for finite in explanation.finite.tolist())
-
-
 def _document(explanation: Explanation) -> dict[str, Any]:
     """Return an explanation as values that JSON, which has neither NaN nor infinity, can hold."""
     contradiction = explanation.contradiction
-    trace = _trace(explanation) if explanation.explains else None
+    trace = None if explanation.finite is None else trace_text(explanation.finite)
     return {
         "name": explanation.name,
         "explains": explanation.explains,
         "settings": dict(explanation.settings),
         "changed": explanation.changed,
-        "rule": None if explanation.rule is None else json.loads(explanation.rule.to_json()),
+        "rule": None if explanation.rule is None else asdict(explanation.rule),
         "rejection": explanation.rejection or None,
         "contradiction": None
         if contradiction is None

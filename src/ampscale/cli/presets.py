@@ -9,6 +9,7 @@ import click
 
 from ..core.rule import LossScaleRule
 from ..presets import LARGEST, PRESETS, TINY, Preset
+from ..simulation.identification.identify import defaults_of
 from .commands import JSON, Command, Name, examples
 from .describe import fold, power, sentences
 
@@ -58,23 +59,20 @@ def table() -> str:
 
 def explained(preset: Preset) -> str:
     """Return a description of a preset: its source, its behavior and its parameters."""
-    settings = ", ".join(f"{name}={default}" for name, default in _defaults(preset).items())
-    notes = (inspect.getdoc(preset.rule) or "").partition(">>> ")[0].strip()
-    head = f"{preset.name}: {preset.class_name}", f"{preset.project} {preset.version}, {preset.source_file}"
-    facts, call = (f"- {sentence}" for sentence in sentences(preset.rule())), f"presets.{preset.name}({settings})"
-    paragraphs = ((head, "  "), *(([note], "") for note in notes.split("\n\n")), (facts, "  "), ([call], "  "))
-    return "\n\n".join("\n".join(fold(line, indent) for line in lines) for lines, indent in paragraphs)
-
-
-def _defaults(preset: Preset) -> dict[str, Any]:
-    return {name: parameter.default for name, parameter in inspect.signature(preset.rule).parameters.items()}
+    settings = ", ".join(f"{name}={default}" for name, default in defaults_of(preset.rule).items())
+    head = [f"{preset.name}: {preset.class_name}", f"{preset.project} {preset.version}, {preset.source_file}"]
+    notes = (inspect.getdoc(preset.rule) or "").partition(">>> ")[0].strip().split("\n\n")
+    facts = [f"- {sentence}" for sentence in sentences(preset.rule())]
+    call = fold(f"presets.{preset.name}({settings})", "  ")
+    folded_head, folded_facts = ("\n".join(fold(line, "  ") for line in lines) for lines in (head, facts))
+    return "\n\n".join([folded_head, *map(fold, notes), folded_facts, call])
 
 
 def _document(preset: Preset) -> dict[str, Any]:
     names = ("name", "project", "version", "class_name", "source_file", "summary")
     return {
         **{name: getattr(preset, name) for name in names},
-        "parameters": _defaults(preset),
+        "parameters": defaults_of(preset.rule),
         "rule": asdict(preset.rule()),
         "words": list(sentences(preset.rule())),
     }

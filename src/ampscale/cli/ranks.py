@@ -1,6 +1,5 @@
 """`ampscale simulate --ranks`: tables of the model in `ampscale.simulation.ranks`."""
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -101,7 +100,7 @@ def run_ranks(name: str, rule: LossScaleRule, options: Mapping[str, Any], pictur
         "ranks": ranks,
         "systems": [_collectives(system, ranks, model, vector) for system in SYSTEMS],
         "name": name,
-        "rule": json.loads(rule.to_json()),
+        "rule": asdict(rule),
         "steps": settings["steps"],
         "seed": settings["seed"],
         "disagreements": drift.disagreements,

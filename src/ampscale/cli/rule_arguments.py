@@ -72,18 +72,18 @@ def complete_rule(_context: click.Context, _parameter: click.Parameter, incomple
     return names or [CompletionItem(incomplete, type="file")]
 
 
-def read_rule(text: str, settings: Mapping[str, str] | None = None) -> tuple[str, LossScaleRule]:
+def read_rule(text: str, settings: Mapping[str, str] = {}) -> tuple[str, LossScaleRule]:
     """Return the name that tables show for a rule, and the rule. Settings in *text* take precedence over *settings*."""
     name, _, own_settings = text.partition(":")
     try:
         if name in PRESETS:
-            settings = {**(settings or {}), **_settings(own_settings.split(","))}
+            settings = {**settings, **_settings(own_settings.split(","))}
             preset, values = PRESETS[name], {key: value_of(key, value) for key, value in settings.items()}
             rule = preset.rule(**{key: values.pop(key) for key in preset.parameters if key in values})
             return text, replace(rule, **values)  # the remaining settings are fields that the preset does not accept
         printed = text.lstrip().startswith("LossScaleRule(")
         rule = _printed_rule(text) if printed else _rule_file(text)
-        values = {key: value_of(key, value) for key, value in (settings or {}).items()}
+        values = {key: value_of(key, value) for key, value in settings.items()}
         return "rule" if printed else Path(text).stem, replace(rule, **values)
     except (TypeError, ValueError, OSError) as error:
         raise click.UsageError(f"{cut(text)}: {cut(str(error), 1000)}") from None

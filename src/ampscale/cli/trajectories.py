@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +16,27 @@ from .extras import require
 
 def document(name: str, rule: LossScaleRule, trajectory: Trajectory) -> dict[str, Any]:
     """Return a rule and its trajectory as values that JSON can hold. An infinite scale is the string "inf"."""
-    flags = np.where(trajectory.finite, ord("."), ord("x")).astype(np.uint8).tobytes().decode()
+    trace = trace_text(trajectory.finite)
     scales = trajectory.scales.tolist()
     return {
         "name": name,
-        "rule": json.loads(rule.to_json()),
+        "rule": asdict(rule),
         "steps": trajectory.steps,
         "raised_at": trajectory.raised_at,
         "final_scale": encoded(scales[-1]),
         "growths": trajectory.growths,
         "backoffs": trajectory.backoffs,
         "overflows": trajectory.overflows,
-        "trace": flags if trajectory.raised_at is None else flags + "x",
+        "trace": trace if trajectory.raised_at is None else trace + "x",
         "scales": list(map(encoded, scales)) if np.isinf(trajectory.scales).any() else scales,
         "good_steps": trajectory.good_steps.tolist(),
         "bad_steps": trajectory.bad_steps.tolist(),
     }
+
+
+def trace_text(finite: np.ndarray) -> str:
+    """Return finite flags in the format of --trace: "." for a finite step, "x" for an overflow."""
+    return np.where(finite, b".", b"x").tobytes().decode()
 
 
 def to_json(members: Mapping[str, Any]) -> str:

@@ -22,6 +22,7 @@ from ..parsing import excerpt
 from .dtypes import name_of
 from .namespaces import check_one_library, default_namespace, device_of, quiet
 from .rule_constants import RuleConstants
+from .trees import select
 from .typing import Array, Flag, Namespace
 from .validation import check_flag
 
@@ -98,10 +99,7 @@ def transition(rule: RuleConstants, state: LossScaleState, finite: Flag) -> tupl
         pending_scale=None if state.pending_scale is None else new_scale,
     )
     raises = _raises(rule, scale, new_scale, events)
-    if not rule.can_raise:
-        return new_state, raises
-    values = (None if new is None else xp.where(raises, old, new) for old, new in zip(state, new_state, strict=True))
-    return LossScaleState(*values), raises
+    return (select(raises, state, new_state) if rule.can_raise else new_state), raises
 
 
 def _events(rule: RuleConstants, state: LossScaleState, scale: Array, finite: Array) -> Events:

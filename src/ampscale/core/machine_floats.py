@@ -101,7 +101,7 @@ def flag_like(scale: Array, flag: Flag) -> Flag:
 def rounded_constants(rule: RuleConstants) -> RoundedConstants[float]:
     """Return the constants of *rule* as Python floats. Factors that are applied in float64 are not rounded."""
     rounded = _rounding(rule)
-    factor = _unchanged if rule.float64_factor else rounded
+    factor = float if rule.float64_factor else rounded
     warmup = rule.growth_factor if rule.warmup_growth_factor is None else rule.warmup_growth_factor
     least, largest = rule.min_scale or 0.0, math.inf if rule.max_scale is None else rule.max_scale
     return RoundedConstants(
@@ -123,7 +123,6 @@ def rounded_constants(rule: RuleConstants) -> RoundedConstants[float]:
 def step_of(rule: RuleConstants) -> Step:
     """Return a function from a state and a finite flag to the next state, or to None if the published scaler raises an error."""
     constants, rounded = rounded_constants(rule), _rounding(rule)
-    grown, backed_off = _growth(rule, constants), _backoff(rule, constants)
     # Bind the constants to local names, which Python reads faster than attributes.
     blocks_backoff_at, blocks_growth_at = constants.blocks_backoff_at, constants.blocks_growth_at
     interval, hysteresis, delayed = rule.growth_interval, rule.hysteresis, rule.delayed_update
@@ -137,7 +136,8 @@ def step_of(rule: RuleConstants) -> Step:
         if finite:
             good_steps += 1
             if good_steps >= interval and not scale >= blocks_growth_at:
-                scale = grown(scale, bad_steps)
+                larger = rounded(scale * (constants.growth if bad_steps else constants.warmup_growth))
+                scale = min(scale if rule.skip_infinite_growth and math.isinf(larger) else larger, constants.upper_clamp)
                 good_steps = window_steps = 0
                 if growth_resets:
                     bad_steps = 0
@@ -152,7 +152,7 @@ def step_of(rule: RuleConstants) -> Step:
             )
             may_back_off = scale > blocks_backoff_at
             if due and may_back_off:
-                scale = backed_off(scale)
+                scale = max(rounded(scale * constants.backoff / constants.divisor), constants.lower_clamp)
             if (due and old_scale <= constants.raises_at_min) or scale <= constants.raise_at_or_below:
                 return None
             if may_back_off or not due:
@@ -164,34 +164,13 @@ def step_of(rule: RuleConstants) -> Step:
     return step
 
 
-def _growth(rule: RuleConstants, constants: RoundedConstants[float]) -> Callable[[float, int], float]:
-    """Return a function from a scale and the overflow count to the scale after a growth."""
-    rounded = _rounding(rule)
-
-    def grown(scale: float, bad_steps: int) -> float:
-        larger = rounded(scale * (constants.growth if bad_steps else constants.warmup_growth))
-        return min(scale if rule.skip_infinite_growth and math.isinf(larger) else larger, constants.upper_clamp)
-
-    return grown
-
-
-def _backoff(rule: RuleConstants, constants: RoundedConstants[float]) -> Callable[[float], float]:
-    """Return a function from a scale to the scale after a backoff."""
-    rounded = _rounding(rule)
-    return lambda scale: max(rounded(scale * constants.backoff / constants.divisor), constants.lower_clamp)
-
-
 def _rounding(rule: RuleConstants) -> Callable[[float], float]:
-    """Return the function that rounds a number to the dtype of *rule*."""
-    return _to_float32 if rule.dtype == "float32" else _unchanged
+    """Return the function that converts an int or a float to the dtype of *rule*."""
+    return _to_float32 if rule.dtype == "float32" else float
 
 
 def _to_float32(value: float) -> float:
     return c_float(value).value  # faster than numpy.float32, and without its warnings at infinity
-
-
-def _unchanged(value: float) -> float:
-    return value
 
 
 def _transition(step: Step, state: LossScaleState, finite: bool) -> tuple[LossScaleState, bool]:

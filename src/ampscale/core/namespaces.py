@@ -48,6 +48,11 @@ def device_of(tree: Tree) -> Any:
     return device.update(spec=type(device.spec)()) if hasattr(device, "spec") else device
 
 
+def as_array(value: Any, like: Array, dtype: Any = None) -> Array:
+    """Return a bool, numbers or an array as an array in the library and on the device of *like*; by default, keep the dtype."""
+    return array_api_compat.array_namespace(like).asarray(value, dtype=dtype, device=array_api_compat.device(like))
+
+
 def check_one_library(**trees: Tree) -> None:
     """
     Raise a TypeError unless all arrays in *trees* come from one library and are on one device.

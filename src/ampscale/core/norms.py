@@ -10,7 +10,7 @@ NORMS-clip-before, NORMS-clip-magnitudes, NORMS-clip-nan.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from operator import add, truediv
 from typing import NamedTuple
@@ -20,7 +20,7 @@ import array_api_compat
 from .dtypes import COMPLEX_PARTS, FLOATS, accumulation_dtype, name_of
 from .namespaces import device_of, namespace_of, quiet
 from .overflow import unscale_and_check, write
-from .scaling import Operation, in_dtype, scale
+from .scaling import Operation, in_dtype, real_parts, scale
 from .trees import leaves
 from .typing import Array, Flag, Scale, Tree
 
@@ -53,13 +53,15 @@ def global_norm(tree: Tree) -> Array:
     do not overflow. The squares of each array are summed in float64, and the sum is rounded. These rounded sums are added in the
     order of the arrays.
     """
-    return unlifted(_lifted_norm(leaves(tree), _norm_dtype(tree)))
+    arrays = leaves(tree)
+    return unlifted(_lifted_norm(arrays, norm_dtype(arrays)))
 
 
 def local_norms(tree: Tree) -> Array:
     """Compute the Euclidean norm of each array of *tree*: shape (number of arrays,), in the dtype of `global_norm`."""
-    xp, dtype = namespace_of(tree), _norm_dtype(tree)
-    norms = [unlifted(_lifted_norm([leaf], dtype)) for leaf in leaves(tree)]
+    xp, arrays = namespace_of(tree), leaves(tree)
+    dtype = norm_dtype(arrays)
+    norms = [unlifted(_lifted_norm([leaf], dtype)) for leaf in arrays]
     return xp.stack(norms) if norms else xp.zeros(0, dtype=xp.float32)
 
 
@@ -77,7 +79,8 @@ def clip_by_global_norm(tree: Tree, max_norm: float, out: Tree = None) -> tuple[
     value is infinite and none is NaN, the coefficient is 0; a NaN norm counts as *max_norm*. Finite values stay finite.
     *max_norm* may be outside the range of the norm's dtype. The arguments are those of `ampscale.clip_by_global_norm`.
     """
-    lifted = _lifted_norm(leaves(tree), _norm_dtype(tree))
+    arrays = leaves(tree)
+    lifted = _lifted_norm(arrays, norm_dtype(arrays))
     clipped = scale(tree, coefficient_of(lifted, max_norm))
     return (clipped if out is None else write(out, clipped)), unlifted(lifted)
 
@@ -111,6 +114,11 @@ def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: st
     return unscaled, finite, global_norm(unscaled)
 
 
+def norm_dtype(arrays: Iterable[Array]) -> str:
+    """Return the dtype in which the squares of *arrays* are taken and added: the dtype of their norm."""
+    return accumulation_dtype([name_of(dtype) for dtype in {array.dtype for array in arrays}])
+
+
 def root(square: Array) -> Array:
     """Return the square root, computed in float64, since torch's float32 root can differ in the last place."""
     xp = array_api_compat.array_namespace(square)
@@ -130,15 +138,14 @@ def square_sums(tree: Tree, copies: Sequence[int] = ()) -> Array:
         all numbers after multiplication by `Lifts.down`, the second value after multiplication by `Lifts.up`. Each further value
         is the sum of the squares of one real or imaginary part, without a lift.
     """
-    xp, dtype, arrays = namespace_of(tree), _norm_dtype(tree), leaves(tree)
+    xp, arrays = namespace_of(tree), leaves(tree)
     if not arrays:
         return xp.zeros(2, dtype=xp.float64)
-    counts = [
-        count for leaf, count in zip(arrays, copies or [1] * len(arrays), strict=True) for _ in range(_number_of_parts(leaf))
-    ]
+    dtype, counts = norm_dtype(arrays), copies or [1] * len(arrays)
     with quiet(xp):
-        rows = [_lifted_and_plain_sums(part, dtype) for leaf in arrays for part in _parts(leaf)]
-        shares = xp.asarray([1 / count for count in counts], dtype=xp.float64, device=device_of(tree))
+        parts = [(part, 1 / count) for leaf, count in zip(arrays, counts, strict=True) for part in real_parts(leaf)]
+        rows = [_lifted_and_plain_sums(part, dtype) for part, _ in parts]
+        shares = xp.asarray([share for _, share in parts], dtype=xp.float64, device=device_of(tree))
         down, up, plain = (xp.stack(list(column)) * shares for column in zip(*rows, strict=True))
         if dtype == "float32":  # the float64 square of a float32 number neither overflows nor underflows
             down, up = (column * lift**2 for column, lift in zip((down, up), LIFTS[dtype][:2], strict=True))
@@ -156,11 +163,12 @@ def norm_of_sums(sums: Array, tree: Tree) -> LiftedNorm:
         sums: Total of the results of `square_sums` on all ranks.
         tree: This rank's part, whose dtypes determine the dtype of the norm.
     """
-    xp = array_api_compat.array_namespace(sums)
-    dtype = getattr(xp, _norm_dtype(tree))
+    xp, arrays = array_api_compat.array_namespace(sums), leaves(tree)
+    dtype = getattr(xp, norm_dtype(arrays))
+    counts = [2 if name_of(leaf.dtype) in COMPLEX_PARTS else 1 for leaf in arrays]  # `real_parts` does not support DTensors
     with quiet(xp):
         values = iter(xp.astype(sums[2:], dtype))
-        total = reduce(add, [reduce(add, [next(values) for _ in range(_number_of_parts(leaf))]) for leaf in leaves(tree)])
+        total = reduce(add, [reduce(add, [next(values) for _ in range(count)]) for count in counts])
         plain = root(total)
         lift = _lift(plain)
         lifted = xp.astype(xp.sqrt(xp.where(xp.isinf(plain), sums[0], sums[1])), dtype)
@@ -198,10 +206,6 @@ def _lift(norm: Array) -> Array:
     return xp.where(xp.isinf(norm), xp.full_like(norm, down), lift)
 
 
-def _norm_dtype(tree: Tree) -> str:
-    return accumulation_dtype([name_of(leaf.dtype) for leaf in leaves(tree)])
-
-
 def _lifted_and_plain_sums(part: Array, dtype: str) -> tuple[Array, Array, Array]:
     """
     Return three float64 sums of squares of a real array: of the values times `Lifts.down`, of the values times `Lifts.up`, and of
@@ -219,24 +223,14 @@ def _lifted_and_plain_sums(part: Array, dtype: str) -> tuple[Array, Array, Array
     return down, up, xp.sum(_squared(in_dtype(part, dtype)), dtype=xp.float64)
 
 
-def _parts(leaf: Array) -> list[Array]:
-    """Return [leaf], or the real and the imaginary part of a complex leaf."""
-    xp = array_api_compat.array_namespace(leaf)
-    return [xp.real(leaf), xp.imag(leaf)] if name_of(leaf.dtype) in COMPLEX_PARTS else [leaf]
-
-
 def _squared(values: Array) -> Array:
     return values * values
-
-
-def _number_of_parts(leaf: Array) -> int:
-    return 2 if name_of(leaf.dtype) in COMPLEX_PARTS else 1
 
 
 def _square_sum(leaf: Array, dtype: str, lift: Array | None = None) -> Array:
     """Return the sum of the squares of *leaf* times *lift*: squared in *dtype*, summed in float64, and rounded to *dtype*."""
     xp = array_api_compat.array_namespace(leaf)
     if name_of(leaf.dtype) in COMPLEX_PARTS:
-        return reduce(add, [_square_sum(part, dtype, lift) for part in _parts(leaf)])
+        return reduce(add, [_square_sum(part, dtype, lift) for part in real_parts(leaf)])
     values = in_dtype(leaf, dtype) if lift is None else in_dtype(leaf, dtype) * lift
     return xp.astype(xp.sum(_squared(values), dtype=xp.float64), getattr(xp, dtype))

@@ -11,7 +11,7 @@ from typing import Any
 import array_api_compat
 
 from .dtypes import COMPLEX_PARTS, FLOATS, compute_dtype, name_of
-from .namespaces import namespace_of, quiet
+from .namespaces import as_array, namespace_of, quiet
 from .trees import map_leaves
 from .typing import Array, Scale, Tree
 
@@ -51,16 +51,32 @@ def unscaled_dtype(name: str, dtype: str | None) -> str:
 
 def scalar_like(value: Scale, like: Array, dtype: Any) -> Array:
     """Return *value* as an array of shape () and *dtype*, in the library and on the device of *like*."""
-    xp = array_api_compat.array_namespace(like)
     if isinstance(value, int | float):  # including NumPy's float64 scalars, which are accepted with any library's arrays
-        return xp.asarray(value, dtype=dtype, device=array_api_compat.device(like))
+        return as_array(value, like, dtype)
+    xp = array_api_compat.array_namespace(like)
     return xp.astype(xp.reshape(value, ()), dtype)
+
+
+def number_host(value: Scale) -> float:
+    """Return a Python number, or an array of shape () or (1,), as a float. An array on a device is copied to the host."""
+    return float(value if isinstance(value, int | float) else value.reshape(()))
 
 
 def in_dtype(leaf: Array, name: str) -> Array:
     """Convert *leaf* to the real dtype *name*; return *leaf* itself if it has that dtype."""
     xp = array_api_compat.array_namespace(leaf)
     return leaf if name_of(leaf.dtype) == name else xp.astype(leaf, getattr(xp, name))
+
+
+def widened(leaf: Array) -> Array:
+    """Convert a 16-bit float array to float32; return any other array unchanged."""
+    return in_dtype(leaf, "float32") if name_of(leaf.dtype) in ("float16", "bfloat16") else leaf
+
+
+def real_parts(leaf: Array) -> list[Array]:
+    """Return the real and the imaginary part of a complex leaf, or [leaf] for a real one."""
+    xp = array_api_compat.array_namespace(leaf)
+    return [xp.real(leaf), xp.imag(leaf)] if name_of(leaf.dtype) in COMPLEX_PARTS else [leaf]
 
 
 def apply_factor(operation: Operation, leaf: Array, factor: Scale, compute: str, dtype: Any) -> Array:
@@ -73,7 +89,7 @@ def apply_factor(operation: Operation, leaf: Array, factor: Scale, compute: str,
     xp = array_api_compat.array_namespace(leaf)
     if name_of(leaf.dtype) in COMPLEX_PARTS:
         part_dtype = getattr(xp, COMPLEX_PARTS[name_of(leaf.dtype)])
-        real, imag = (apply_factor(operation, part, factor, compute, part_dtype) for part in (xp.real(leaf), xp.imag(leaf)))
+        real, imag = (apply_factor(operation, part, factor, compute, part_dtype) for part in real_parts(leaf))
         return _complex(real, imag, leaf)
     result = operation(in_dtype(leaf, compute), scalar_like(factor, leaf, getattr(xp, compute)))
     rounded = xp.astype(result, dtype, copy=False)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import array_api_compat
 
 from .dtypes import COMPLEX_PARTS, FLOATS, compute_dtype, name_of
-from .namespaces import device_of, namespace_of, quiet
+from .namespaces import as_array, device_of, namespace_of, quiet
 from .overflow import unscale_and_check
 from .scaling import in_dtype
 from .trees import leaves
@@ -252,11 +252,9 @@ def _count(flags: Array) -> Array:
 
 def int32(value: Any, like: Array) -> Array:
     """Return *value*, a number or a tuple of numbers, as an int32 array in the library and on the device of *like*."""
-    xp = array_api_compat.array_namespace(like)
-    return xp.asarray(value, dtype=xp.int32, device=array_api_compat.device(like))
+    return as_array(value, like, array_api_compat.array_namespace(like).int32)
 
 
 def _code(value: Any, magnitudes: Array) -> Array:
     """Return a code, or a tuple of codes, as an array of the dtype and on the device of *magnitudes*."""
-    xp = array_api_compat.array_namespace(magnitudes)
-    return xp.asarray(value, dtype=magnitudes.dtype, device=array_api_compat.device(magnitudes))
+    return as_array(value, magnitudes, magnitudes.dtype)

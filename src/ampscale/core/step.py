@@ -21,16 +21,13 @@ from typing import Any, NamedTuple, Protocol
 
 import array_api_compat
 
-from . import scaling
 from .dtypes import compute_dtype, name_of
 from .machine import LossScaleState
 from .namespaces import check_one_library, namespace_of, quiet
-from .norms import LiftedNorm, clip_by_global_norm, coefficient_of, unlifted
-from .overflow import unscale_and_check
+from .norms import LiftedNorm, coefficient_of, unlifted
 from .replicas import SINGLE_REPLICA, Communicator
 from .rule import LossScaleRule
-from .scaling import in_dtype, scalar_like
-from .statistics import statistics
+from .scaling import in_dtype, scalar_like, widened
 from .trees import leaves, map_leaves, select
 from .typing import Array, Flag, Tree
 from .validation import check_scalable, check_type
@@ -56,16 +53,6 @@ class FunctionalOptimizer(Protocol):
 
     def update(self, updates: Tree, state: Tree, params: Tree) -> tuple[Tree, Tree]:
         """Return the updates to add to *params*, and the next state."""
-
-
-class ReferenceKernels:
-    """Kernels of a training step, written on the Array API. They define the results; a backend computes these results faster."""
-
-    scale = staticmethod(scaling.scale)
-    unscale = staticmethod(scaling.unscale)
-    unscale_and_check = staticmethod(unscale_and_check)
-    clip_by_global_norm = staticmethod(clip_by_global_norm)
-    measure = staticmethod(statistics)
 
 
 class StepStatus(IntEnum):
@@ -176,7 +163,7 @@ def init_optimizer(optimizer: FunctionalOptimizer, params: Tree) -> Tree:
     """
     if getattr(optimizer, "keeps_master_weights", False):
         return optimizer.init(params)
-    return optimizer.init(map_leaves(lambda param: in_dtype(param, "float32") if _is_16_bit(param) else param, params))
+    return optimizer.init(map_leaves(widened, params))
 
 
 def train_step(
@@ -185,18 +172,15 @@ def train_step(
     rule: LossScaleRule,
     state: TrainState,
     *inputs: Any,
+    kernels: Any,
     max_norm: float | None = None,
     communicator: Communicator = SINGLE_REPLICA,
-    kernels: Any = ReferenceKernels,
     measure: bool = False,
 ) -> tuple[TrainState, StepReport]:
     """
-    Run one training step; see `ampscale.train_step`.
+    Run one training step with *kernels*, which are a backend; see `ampscale.train_step`.
 
     16-bit gradients are unscaled to float32, so that small ones do not become zero, and stay float32 for the optimizer.
-
-    *kernels* is `ReferenceKernels` or a backend. A backend returns the results of `ReferenceKernels`, except that norms may
-    differ by 2 ulp.
     """
     loss, pullback = network.vjp(state.params, *inputs)
     scale = state.scaler.scale
@@ -241,9 +225,7 @@ def seed_like(loss: Array, scale: Array) -> Array:
         return xp.ones_like(loss, dtype=dtype) * scalar_like(scale, loss, dtype)
 
 
-def clip_gradients(
-    gradients: Tree, max_norm: float, lifted: LiftedNorm | None, kernels: Any = ReferenceKernels
-) -> tuple[Tree, Array]:
+def clip_gradients(gradients: Tree, max_norm: float, lifted: LiftedNorm | None, kernels: Any) -> tuple[Tree, Array]:
     """Return the clipped *gradients*, and the norm before clipping: *lifted*, or the norm of *gradients* if *lifted* is None."""
     if lifted is None:
         clipped, norm = kernels.clip_by_global_norm(gradients, max_norm)
@@ -255,10 +237,6 @@ def clip_gradients(
 def apply_updates(params: Tree, updates: Tree) -> Tree:
     """Return *params* plus *updates*, added in the compute dtype and rounded once; an update of None changes nothing."""
     return map_leaves(lambda param, update: param if update is None else _added(param, update), params, updates)
-
-
-def _is_16_bit(param: Array) -> bool:
-    return name_of(param.dtype) in ("float16", "bfloat16")
 
 
 def _added(param: Array, update: Array) -> Array:

@@ -32,10 +32,9 @@ def check_number(value: Any, name: str, expected: str, low: float, high: float =
 def check_count(value: Any, name: str, low: int = 1) -> None:
     """Check that *value* is an int, not a bool, in the range of int32, and at least *low*."""
     expected = f"an int from {low} to 2**31 - 1"
-    if isinstance(value, bool) or not isinstance(value, int):
+    if not isinstance(value, int):
         raise TypeError(f"{name} must be {expected}, got {excerpt(value, 500)} of type {type(value).__name__}")
-    if not low <= value < 2**31:
-        raise ValueError(f"{name} must be {expected}, got {excerpt(value, 500)}")
+    check_number(value, name, expected, low, 2**31 - 1)
 
 
 def check_methods(value: Any, name: str, *methods: str) -> None:

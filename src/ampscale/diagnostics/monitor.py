@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Any
 
 from .. import functional
+from ..core.scaling import number_host
 from ..core.statistics import LOWEST
 from ..core.step import StepReport, StepStatus
 from ..core.typing import Array, Tree
@@ -116,7 +117,7 @@ class Monitor:
         check_type(report, "report", StepReport)
         if int(report.status) == StepStatus.ACCUMULATED:
             return Diagnosis(self._run(self).step, Verdict.HEALTHY, "the call was a micro-batch of this step")
-        scale, finite, norm = _number(report.scale), bool(report.finite), report.global_norm
+        scale, finite, norm = number_host(report.scale), bool(report.finite), report.global_norm
         measured: dict[str, Any] = {}
         if report.statistics is not None:
             measured = {"measured_scale": scale, "tensors": statistics_of(report.statistics.tolist())}
@@ -127,8 +128,8 @@ class Monitor:
             measured = (measured or recomputed) | {"finite_at_one": bool(functional.all_finite(backward(1.0)))}
         return self._receive(
             self, is_local=True, **measured,
-            scale=scale, next_scale=_number(report.next_scale), finite=finite, applied=bool(report.applied),
-            loss=_loss(report.loss), norm=None if norm is None else _number(norm),
+            scale=scale, next_scale=number_host(report.next_scale), finite=finite, applied=bool(report.applied),
+            loss=_loss(report.loss), norm=None if norm is None else number_host(norm),
         )  # fmt: skip
 
     def observe_loss(self, loss: Array) -> None:
@@ -158,16 +159,16 @@ class Monitor:
             modified: As in `StepRecord`.
             change: As in `StepRecord`.
         """
-        run, number = self._run(owner), _number(scale)
+        run, number = self._run(owner), number_host(scale)
         run.names = self._names_of(owner, len(gradients))
         run.version, run.measured = _version(gradients), {"stale": stale, "modified": modified, "change": change}
         is_due = self._is_due(self._every, run.step) or self._is_due(self._histogram_every, run.step)
         if is_due or (self._on_skip and (run.last_skipped or run.step < run.measured_until)):
             run.measured |= self._measure(gradients, number, run.step)
         if change is not None:
-            run.measured["peak"] = next((_number(abs(gradient).max()) for gradient in gradients if 0 not in gradient.shape), None)
+            run.measured["peak"] = next((float(abs(gradient).max()) for gradient in gradients if 0 not in gradient.shape), None)
         if "tensors" in run.measured or change is not None or run.is_divided:
-            run.measured["norm"] = _number(functional.global_norm(gradients)) / number
+            run.measured["norm"] = number_host(functional.global_norm(gradients)) / number
 
     def end(self, scale: Any, next_scale: Any, finite: Any, applied: Any, gradients: list[Array], owner: Any) -> Diagnosis:
         """
@@ -196,15 +197,15 @@ class Monitor:
         if finite and run.version is not None and _version(gradients) != run.version:
             norm = measured.get("norm")
             if norm:  # clipping after unscaling is no fault, but a second division by the scale is
-                change = _number(functional.global_norm(gradients)) / norm
-                run.is_divided = math.isclose(change * _number(scale), 1, rel_tol=NORM_RTOL)
+                change = number_host(functional.global_norm(gradients)) / norm
+                run.is_divided = math.isclose(change * number_host(scale), 1, rel_tol=NORM_RTOL)
                 measured |= {"change": change} if run.is_divided else {}
             elif run.is_divided is None:
                 run.is_divided = True
         losses, self._has_ended = list(map(_loss, self._losses)), True
         return self._receive(
             owner, is_local, **measured,
-            scale=_number(scale), next_scale=_number(next_scale), finite=finite, applied=bool(applied),
+            scale=number_host(scale), next_scale=number_host(next_scale), finite=finite, applied=bool(applied),
             loss=sum(losses) / len(losses) if losses else None,
         )  # fmt: skip
 
@@ -350,10 +351,6 @@ def _named(names: Iterable[Any] | None) -> tuple[list[str] | None, dict[int, str
 def _version(gradients: list[Array]) -> int | None:
     """Return torch's version counter of the first gradient, or None. All writes increment the counter, except the unscaling."""
     return getattr(gradients[0], "_version", None) if gradients else None
-
-
-def _number(value: Any) -> float:
-    return float(value if isinstance(value, int | float) else value.reshape(()))
 
 
 def _loss(loss: Any) -> float:

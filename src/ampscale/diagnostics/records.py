@@ -144,9 +144,8 @@ def to_json(record: StepRecord) -> dict[str, Any]:
 
     An infinity or a NaN is the string "inf", "-inf" or "nan", since JSON has no such numbers.
     """
-    values = {field.name: getattr(record, field.name) for field in fields(record)}
-    defaults = {field.name: field.default for field in fields(record)}
-    return {name: encoded(value) for name, value in values.items() if value is not defaults[name]}
+    members = ((field.name, getattr(record, field.name), field.default) for field in fields(record))
+    return {name: encoded(value) for name, value, default in members if value is not default}
 
 
 def from_json(members: dict[str, Any]) -> StepRecord:

@@ -10,7 +10,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -78,7 +78,7 @@ def header_line(rule: LossScaleRule | None, names: Iterable[str] | None) -> str:
     >>> header_line(None, ["w", "b"])
     '{"format":"ampscale-run","version":1,"rule":null,"names":["w","b"]}\n'
     """
-    constants = None if rule is None else json.loads(rule.to_json())
+    constants = None if rule is None else asdict(rule)
     return _line({"format": FORMAT, "version": VERSION, "rule": constants, "names": None if names is None else list(names)})
 
 

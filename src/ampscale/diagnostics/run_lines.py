@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..parsing import excerpt, parse_json
+from ..parsing import excerpt, parse_json, reject_constant
 from .records import Histogram, StepRecord, from_json, statistics_of
 from .verdicts import Diagnosis, Verdict
 
@@ -165,7 +165,7 @@ def _checked(values: list[Any], name: str) -> np.ndarray:
 def _entries(lines: list[bytes]) -> list[dict[str, Any]]:
     """Return the objects of several lines, which are parsed at once."""
     text = b",".join(lines)
-    entries: list[dict[str, Any]] = json.loads(b"[" + text + b"]", parse_constant=_reject)
+    entries: list[dict[str, Any]] = json.loads(b"[" + text + b"]", parse_constant=reject_constant)
     if len(entries) != len(lines) or not set(map(type, entries)) <= {dict}:
         raise ValueError("each line must be a JSON object")
     diagnoses = [entry["diagnosis"] for entry in entries if "diagnosis" in entry]
@@ -173,10 +173,6 @@ def _entries(lines: list[bytes]) -> list[dict[str, Any]]:
     if text.count(b'":') != members:  # a duplicate key, a space before a colon, or a text that contains '":'
         return [check_line(line) for line in lines]
     return entries
-
-
-def _reject(constant: str) -> Any:
-    raise ValueError(f"each number must be finite, got {constant}")
 
 
 def _record(entry: dict[str, Any]) -> StepRecord:

@@ -159,8 +159,6 @@ def check_sinks(sinks: Any) -> None:
         raise TypeError(f"sinks must be a list or tuple, got {excerpt(sinks)} of type {type(sinks).__name__}")
     for sink in sinks:
         check_methods(sink, "each sink", "write", "close")
-        if isinstance(sink, type):
-            raise TypeError(f"each sink must be an object, got the class {sink.__name__}")
 
 
 def scalars(record: StepRecord, names: list[str] | None = None) -> dict[str, float]:

@@ -19,10 +19,11 @@ from typing import Any, TypeVar
 import array_api_compat
 import numpy as np
 
-from ..core.dtypes import COMPLEX_PARTS, INTEGERS, accumulation_dtype, name_of
-from ..core.namespaces import namespace_of, quiet
-from ..core.norms import LiftedNorm, norm_of_sums, square_sums
+from ..core.dtypes import INTEGERS, name_of
+from ..core.namespaces import as_array, namespace_of, quiet
+from ..core.norms import LiftedNorm, norm_dtype, norm_of_sums, square_sums
 from ..core.replicas import Agreement, RankError
+from ..core.scaling import real_parts
 from ..core.trees import leaves, structure, unflatten
 from ..core.typing import Array, Flag, Tree
 from ..core.validation import check_bool, check_count, check_number
@@ -45,18 +46,7 @@ class HostAgreement(Agreement):
 
 
 class RankCommunicator(ABC):
-    """
-    Communicator of processes. A subclass implements the operations of an engine.
-
-    Args:
-        gradients: How the gradients of the ranks are related: "replicated" if all ranks have the same arrays, "sharded" if
-            each has a part of every array, "distinct" if each has its own arrays, such as the stages of a pipeline.
-        mean: True to average replicated gradients; False if they have been averaged already, as by DDP. Default: True if
-            *gradients* is "replicated".
-        copies: Number of ranks that have the same values, for the norm of sharded and distinct gradients: one number, or one
-            for each array.
-        timeout: Seconds to wait for the other ranks.
-    """
+    """Communicator of processes. A subclass implements the operations of an engine, and documents the arguments."""
 
     rank: int  # number of this rank
     ranks: list[int]  # number of each rank, in the order of the engine
@@ -174,7 +164,7 @@ class RankCommunicator(ABC):
         if not self._are_equal(words_and_squares):
             self._compare({name: float(number) for name, number in numbers.items()})
         if with_norm and self._layout == "distinct" and 0 < ranks_with_float64 < ranks_with_gradients:
-            self._compare({"dtype of the norm": _norm_dtype(arrays) if arrays else None})
+            self._compare({"dtype of the norm": norm_dtype(arrays) if arrays else None})
         lifted = self._norm(sums, arrays, bool(ranks_with_float64)) if with_norm else None
         flag = _flag_like(not overflows, next(iter(numbers.values())))
         agreement = HostAgreement(flag, ranks_with_gradients > 0, lifted)
@@ -202,12 +192,12 @@ class RankCommunicator(ABC):
         """Return the values of this rank for `agree`: flags, words of *numbers*, and sums of squares unless *copies* is None."""
         words = self._words_and_squares(list(numbers.values()))
         xp = array_api_compat.array_namespace(words)
-        gradient_flags = _like(xp.asarray([bool(arrays), _norm_dtype(arrays) == "float64"], dtype=words.dtype), words)
+        gradient_flags = as_array(xp.asarray([bool(arrays), norm_dtype(arrays) == "float64"], dtype=words.dtype), words)
         parts = [1 - _as_number(finite, words), gradient_flags, words]
         if copies is not None and not arrays:
             parts.append(xp.zeros_like(words[:3]))  # three sums, as a rank with distinct gradients has
         elif copies is not None:
-            sums = _like(square_sums(arrays, copies), words)
+            sums = as_array(square_sums(arrays, copies), words)
             is_sharded = self._layout == "sharded"  # ranks with distinct gradients differ in number of arrays
             parts.append(sums if is_sharded else xp.concat([sums[:2], xp.reshape(xp.sum(sums[2:]), (1,))]))
         return xp.concat(parts)
@@ -216,7 +206,7 @@ class RankCommunicator(ABC):
         """Return each word of *numbers*, followed by the square of the word."""
         words = [self._words(number) for number in numbers]
         xp = array_api_compat.array_namespace(words[0])
-        values = xp.concat([_like(word, words[0]) for word in words])
+        values = xp.concat([as_array(word, words[0]) for word in words])
         return xp.reshape(xp.stack([values, values * values], axis=1), (-1,))
 
     def _are_equal(self, totals: list[int]) -> bool:
@@ -243,7 +233,7 @@ class RankCommunicator(ABC):
         """
         settings = {"call": call, **self._settings, **arguments}
         digest = float(int(sha256(to_text(settings).encode()).hexdigest()[:12], 16))  # 48 bits, which float64 represents
-        xp, words = array_api_compat.array_namespace(values), _like(self._words_and_squares([digest]), values)
+        xp, words = array_api_compat.array_namespace(values), as_array(self._words_and_squares([digest]), values)
         vector = xp.concat([xp.zeros_like(words[:1]), words, values])
         if self._length is None:
             self._compare(settings)
@@ -314,21 +304,12 @@ def _numbers(state: Tree) -> dict[str, Any]:
     return {name: number for name, number in state.items() if number is not None} if isinstance(state, dict) else {"scale": state}
 
 
-def _norm_dtype(arrays: list[Array]) -> str:
-    return accumulation_dtype([name_of(array.dtype) for array in arrays])
-
-
 def _as_number(finite: Flag, like: Array) -> Array:
     """Return *finite* as 0.0 or 1.0 of shape (1,), in the library and on the device of *like*."""
     xp = array_api_compat.array_namespace(like)
     if type(finite) is not type(like):
         return xp.full_like(like[:1], float(bool(finite)))
-    return _like(xp.astype(xp.reshape(finite, (1,)), like.dtype), like)
-
-
-def _like(array: Array, like: Array) -> Array:
-    """Return *array* in the library and on the device of *like*."""
-    return array_api_compat.array_namespace(like).asarray(array, device=array_api_compat.device(like))
+    return as_array(xp.astype(xp.reshape(finite, (1,)), like.dtype), like)
 
 
 def _flag_like(value: bool, number: Array | float) -> Flag:
@@ -339,20 +320,14 @@ def _flag_like(value: bool, number: Array | float) -> Flag:
     return xp.full((), value, dtype=xp.bool, device=array_api_compat.device(number))  # created on the device without a copy
 
 
-def _real_parts(array: Array) -> list[Array]:
-    """Return [array], or the real and the imaginary part of a complex array."""
-    xp = array_api_compat.array_namespace(array)
-    return [xp.real(array), xp.imag(array)] if name_of(array.dtype) in COMPLEX_PARTS else [array]
-
-
 def _flat(arrays: list[Array]) -> Array:
     """Return all values in one float32 or float64 vector; None without arrays."""
     if not arrays:
         return None
     xp = namespace_of(arrays)
-    dtype = getattr(xp, _norm_dtype(arrays))
+    dtype = getattr(xp, norm_dtype(arrays))
     with quiet(xp):
-        return xp.concat([xp.astype(xp.reshape(part, (-1,)), dtype) for array in arrays for part in _real_parts(array)])
+        return xp.concat([xp.astype(xp.reshape(part, (-1,)), dtype) for array in arrays for part in real_parts(array)])
 
 
 def _split(flat: Array, arrays: list[Array]) -> list[Array]:
@@ -361,7 +336,7 @@ def _split(flat: Array, arrays: list[Array]) -> list[Array]:
     results, start = [], 0
     for array in arrays:
         size = math.prod(array.shape)
-        parts = [flat[start + number * size : start + (number + 1) * size] for number in range(len(_real_parts(array)))]
+        parts = [flat[start + number * size : start + (number + 1) * size] for number in range(len(real_parts(array)))]
         start += size * len(parts)
         value = xp.astype(parts[0], array.dtype) if len(parts) == 1 else xp.astype(parts[0] + 1j * parts[1], array.dtype)
         results.append(xp.reshape(value, array.shape))

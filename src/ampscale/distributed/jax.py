@@ -20,9 +20,10 @@ from jax.experimental import multihost_utils
 from ..backends.jax import kernels
 from ..backends.jax.mapped_axes import varying_axes
 from ..backends.jax.norms import lifted_norm
-from ..core.dtypes import accumulation_dtype, compute_dtype
-from ..core.norms import LIFTS, LiftedNorm
+from ..core.dtypes import compute_dtype
+from ..core.norms import LIFTS, LiftedNorm, norm_dtype
 from ..core.replicas import Agreement, RankError
+from ..core.scaling import real_parts
 from ..core.trees import leaves, leaves_with_paths, unflatten
 from ..core.typing import Array, Flag, Tree
 from ..core.validation import check_scalable
@@ -126,7 +127,7 @@ class JaxAxis:
         arrays, overflow = leaves(gradients), jnp.logical_not(finite)
         if not norm or self._layout == "replicated":
             return Agreement(self._sum(overflow.astype(jnp.int32)) == 0, len(arrays) > 0)
-        dtype = accumulation_dtype([array.dtype.name for array in arrays])
+        dtype = norm_dtype(arrays)
         with jax.enable_x64(True):
             rows = self._square_sums(arrays, dtype)
             vector = jnp.concatenate([jnp.reshape(overflow.astype(jnp.float64), 1), *map(jnp.ravel, rows)])
@@ -162,8 +163,7 @@ class JaxAxis:
 
     def _mean(self, total: Array) -> Array:
         """Divide a sum over all ranks by the number of ranks, rounding once."""
-        mean: Array = kernels.unscaled(total, np.float32(jax.lax.axis_size(self._axes)), None).value
-        return mean
+        return kernels.unscaled(total, np.float32(jax.lax.axis_size(self._axes)), None).value
 
     def _check_varying(self, arrays: list[Array]) -> None:
         """Raise a ValueError if an array is equal on all ranks: JAX has added it up, or the loss is a mean over the axis."""
@@ -180,7 +180,7 @@ class JaxAxis:
     def _square_sums(self, arrays: list[Array], dtype: str) -> list[Array]:
         """Return sums of squares that ranks can add up: one per real or imaginary part, or one sum for distinct gradients."""
         counts = copies_of(arrays, self._copies)
-        pairs = [(part, 1 / count) for array, count in zip(arrays, counts, strict=True) for part in kernels.real_parts(array)]
+        pairs = [(part, 1 / count) for array, count in zip(arrays, counts, strict=True) for part in real_parts(array)]
         sums = [_scaled(kernels.squared(part, dtype).squares, share) for part, share in pairs]
         if self._layout == "distinct" and sums:  # arrays of different ranks do not correspond
             sums = [sum(sums) if dtype == "float32" else reduce(partial(kernels.plus, norm_dtype=dtype), sums)]
@@ -193,7 +193,7 @@ class JaxAxis:
         if self._layout == "distinct":
             return lifted_norm(sums, dtype)
         remaining, add = iter(sums), partial(kernels.plus, norm_dtype=dtype)
-        return lifted_norm([reduce(add, [next(remaining) for _ in kernels.real_parts(array)]) for array in arrays], dtype)
+        return lifted_norm([reduce(add, [next(remaining) for _ in real_parts(array)]) for array in arrays], dtype)
 
     def _is_traced(self) -> bool:
         """Return True inside the mapped function, or inside any other function that JAX is tracing."""

@@ -5,6 +5,7 @@ from typing import Any
 import array_api_compat
 import numpy as np
 
+from ..core.namespaces import as_array
 from ..core.typing import Array, Flag
 
 HOST = np.zeros(())  # argument *like* of `LossScaleRule.init`, for a state on the host
@@ -20,11 +21,6 @@ def logical_or(left: Flag, right: Flag) -> Flag:
     if isinstance(left, bool) and not isinstance(right, bool):
         left = as_array(left, right)
     return left | right
-
-
-def as_array(value: Any, like: Array) -> Array:
-    """Return a bool, number or array as an array in the library and on the device of *like*."""
-    return array_api_compat.array_namespace(like).asarray(value, device=array_api_compat.device(like))
 
 
 def snapshot_of(value: Any, like: Array) -> Array:

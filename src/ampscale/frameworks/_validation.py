@@ -11,6 +11,7 @@ from typing import Any
 from ..backends import network_of as known_network
 from ..core.dtypes import FLOATS, compute_dtype, name_of
 from ..core.rule import LossScaleRule
+from ..core.scaling import number_host
 from ..core.trees import leaves_with_paths, zip_leaves
 from ..core.typing import Tree
 from ..core.validation import check_count, check_number, check_scale_host
@@ -52,7 +53,7 @@ def number_of(value: Any, name: str) -> float:
     check_scale_host(value, name)
     if getattr(value, "is_meta", False):
         raise ValueError(f"{name} must have a value, got a tensor on the device meta")
-    return float(value.reshape(())) if hasattr(value, "reshape") else float(value)
+    return number_host(value)
 
 
 def is_empty(state_dict: Any) -> bool:

@@ -11,16 +11,15 @@ from typing import Any, NamedTuple
 
 from .. import functional
 from ..backends import get_backend
-from ..core.dtypes import compute_dtype, name_of
-from ..core.namespaces import device_of, namespace_of, quiet
+from ..core.namespaces import as_array, device_of, namespace_of, quiet
 from ..core.norms import sizes
 from ..core.replicas import SINGLE_REPLICA, Communicator
-from ..core.scaling import in_dtype, scalar_like
+from ..core.scaling import scalar_like, widened
 from ..core.step import clip_gradients
 from ..core.trees import map_leaves, select
 from ..core.typing import Array, Flag, Tree
 from ..core.validation import check_bool, check_count, check_number, check_scale_number
-from ._arrays import as_array, logical_not, logical_or, snapshot, snapshot_of
+from ._arrays import logical_not, logical_or, snapshot, snapshot_of
 from ._validation import check_keys, check_matches_params, network_of
 from .mindspore import TrainOneStepWithLossScaleCell
 from .mindspore.detectors import OverflowDetector
@@ -123,7 +122,7 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
         self._accumulated: Tree = None  # sum of the gradients of this step's calls, float32 or float64
         self._calls = 0
         self._ema_decay = ema_decay
-        self.ema_params: Tree = None if ema_decay is None else map_leaves(_compute_copy, self.network.params)
+        self.ema_params: Tree = None if ema_decay is None else map_leaves(_wide_copy, self.network.params)
 
     @step
     def construct(self, *inputs: Any) -> Any:
@@ -230,7 +229,7 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
         """Update the moving average of the parameters, if there is one, unless *skip* is True."""
         if self._ema_decay is None:
             return
-        params = map_leaves(_compute_copy, self.network.params)
+        params = map_leaves(_wide_copy, self.network.params)
         average = map_leaves(partial(_averaged, decay=self._ema_decay), self.ema_params, params)
         self.ema_params = select(logical_not(skip), average, self.ema_params)
 
@@ -268,6 +267,6 @@ def _averaged(average: Array, param: Array, decay: float) -> Array:
     return old_weight * average + new_weight * param
 
 
-def _compute_copy(array: Array) -> Array:
-    """Return a copy of *array* in its compute dtype."""
-    return snapshot(in_dtype(array, compute_dtype(name_of(array.dtype))))
+def _wide_copy(array: Array) -> Array:
+    """Return a copy of *array* in at least float32."""
+    return snapshot(widened(array))

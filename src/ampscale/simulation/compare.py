@@ -61,8 +61,8 @@ def compare(rules: Mapping[str, LossScaleRule], trace: Trace) -> Comparison:
     if not rules:
         raise ValueError("rules must contain at least one rule, got none")
     trajectories = {name: simulate(rule, trace) for name, rule in rules.items()}
-    pairs = combinations(trajectories, 2)
-    return Comparison(trajectories, {pair: divergence(*(trajectories[name] for name in pair)) for pair in pairs})
+    divergences = {(left, right): divergence(trajectories[left], trajectories[right]) for left, right in combinations(rules, 2)}
+    return Comparison(trajectories, divergences)
 
 
 def divergence(left: Trajectory, right: Trajectory) -> int | None:

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..core.machine import LossScaleState
 from ..core.rule import LossScaleRule
+from ..core.trees import map_leaves
 from ..core.validation import check_count, check_number, check_type
 
 VECTOR = 1024  # bytes: about the size of the flags, the scaler state, and one sum of squares for each of 100 arrays
@@ -225,7 +225,7 @@ def simulate_drift(rule: LossScaleRule, ranks: int, overflow_probability: float,
     check_count(seed, "seed", low=0)
     disagreement_probability(ranks, overflow_probability)  # checks both arguments
     random, disagreements = np.random.default_rng(seed), []
-    state = LossScaleState(*(None if value is None else np.full(ranks, value) for value in rule.init(like=np.empty(0))))
+    state = map_leaves(lambda value: np.full(ranks, value), rule.init(like=np.empty(0)))
     for step in range(steps):
         finite = random.random(ranks) >= overflow_probability
         if finite.any() and not finite.all():

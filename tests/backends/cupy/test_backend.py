@@ -16,9 +16,10 @@ from libraries import close
 from strategies import DTYPES, LARGEST, any_arrays, arrays, same, scales, shapes, trees
 
 from ampscale import LossScaleRule
+from ampscale.backends import generic
 from ampscale.backends.protocol import CONTENTS
 from ampscale.core import norms, overflow, scaling
-from ampscale.core.step import ReferenceKernels, init_train_state, train_step
+from ampscale.core.step import init_train_state, train_step
 from ampscale.core.trees import leaves, map_leaves
 from ampscale.optimizers import Momentum
 
@@ -315,7 +316,7 @@ class Run:
         self.state = self.expected = init_train_state(params, self.optimizer, self.RULE)
         self.overflows = 0
 
-    def step(self, state, batch, kernels=ReferenceKernels):
+    def step(self, state, batch, kernels=generic):
         return train_step(linear, self.optimizer, self.RULE, state, batch, max_norm=2.0, kernels=kernels)
 
     def compare(self, state, finite, batch):

@@ -111,19 +111,9 @@ def measure_spans(sources, targets, sizes, kind, like, factor, divisor, codes, f
     A value must not grow: *factor* is at most 1, or *divisor* at least 1. Then infinities and NaNs among the results are those
     of the sources, and can be counted afterwards.
 
-    Args:
-        sources: As for `run_spans`.
-        targets: As for `run_spans`.
-        sizes: As for `run_spans`.
-        kind: As for `run_spans`.
-        like: As for `run_spans`.
-        factor: As for `run_spans`.
-        divisor: As for `run_spans`.
-        codes: Magnitudes of 2**-14, 2**-25 and infinity in the dtype of the sources, as in `core.statistics.as_bits`, then 1.
-        fraction_bits: Number of fraction bits of the dtype of the sources.
-        lowest: Exponent of the smallest positive number of the dtype of the sources.
-        block: Number of values that are searched or counted at a time; at most 2**15.
-        rows: Receives the statistics.
+    The arguments up to *divisor* are those of `run_spans`. For the dtype of the sources, *codes* are the magnitudes of 2**-14,
+    2**-25 and infinity as in `core.statistics.as_bits`, then 1; *fraction_bits* is the number of fraction bits, and *lowest* the
+    exponent of the smallest positive number. At most *block* values, up to 2**15, are searched or counted at a time.
     """
     _, _, infinity, one = codes
     zero = minus(one, one)

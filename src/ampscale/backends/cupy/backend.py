@@ -19,7 +19,8 @@ import cupy
 import numpy as np
 
 from ...core import overflow, statistics
-from ...core.dtypes import INTEGERS, accumulation_dtype, name_of, part_dtype
+from ...core.dtypes import INTEGERS, name_of, part_dtype
+from ...core.norms import norm_dtype
 from ...core.scaling import unscaled_dtype
 from ...core.trees import leaves, unflatten
 from ...core.typing import Array, Flag, Namespace, Scale, Tree
@@ -85,7 +86,7 @@ def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: st
     """Implement `core.norms.unscale_check_and_norm`."""
     unscaled, finite, sums = _run(tree, scale, out, dtype, with_sums=True)
     with _device_of([sums]):
-        return unscaled, finite, launch_norms(sums, _norm_dtype(leaves(unscaled)), 1)[1]
+        return unscaled, finite, launch_norms(sums, norm_dtype(leaves(unscaled)), 1)[1]
 
 
 def global_norm(tree: Tree) -> Array:
@@ -153,7 +154,7 @@ def _run(
     with _device_of(arrays):
         sources = _contiguous(arrays)
         targets, operands, writes_to_out = _targets(sources, arrays if out is tree else leaves(out), dtype)
-        finite, sums = launch_pass(operands, factor, divides=divides, sums=_norm_dtype(targets) if with_sums else None)
+        finite, sums = launch_pass(operands, factor, divides=divides, sums=norm_dtype(targets) if with_sums else None)
         if out is not None and not writes_to_out:
             overflow.write(out, targets)
     return (unflatten(tree, targets) if out is None else out), finite, sums
@@ -174,13 +175,9 @@ def _norms(tree: Tree, limit: float) -> tuple[Array, Array, Array]:
     arrays = leaves(tree)
     with _device_of(arrays):
         sources = _contiguous(arrays)
-        dtype = _norm_dtype(sources)
+        dtype = norm_dtype(sources)
         _, totals = launch_pass(described(sources, None), 1, divides=False, sums=dtype)
         return launch_norms(totals, dtype, limit)
-
-
-def _norm_dtype(arrays: list[Array]) -> str:
-    return accumulation_dtype(list(map(name_of, {array.dtype for array in arrays})))
 
 
 def _device_of(arrays: list[Array]) -> AbstractContextManager[Any]:

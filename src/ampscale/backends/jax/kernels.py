@@ -17,7 +17,7 @@ import numpy as np
 from ...core import statistics
 from ...core.dtypes import COMPLEX_PARTS, INTEGERS, compute_dtype
 from ...core.norms import LIFTS
-from ...core.scaling import Operation, unscaled_dtype
+from ...core.scaling import Operation, real_parts, unscaled_dtype
 from ...core.typing import Array, Flag
 from .ieee754 import as_stored, divide, multiply, narrowed, widened
 from .mapped_axes import is_explicitly_sharded
@@ -89,11 +89,6 @@ def histogram(leaf: Array) -> Row:
     with jax.enable_x64(True):
         bins = statistics.bins_of_bits(_magnitudes(leaf), real_parts(leaf)[0].dtype, _bits)
         return Row(counts=jnp.zeros(statistics.BINS + 1, jnp.int32).at[bins].add(1)[:-1])  # without zeros, infinities and NaNs
-
-
-def real_parts(leaf: Array) -> list[Array]:
-    """Return the real and the imaginary part of a complex leaf, or [leaf] for a real one."""
-    return [jnp.real(leaf), jnp.imag(leaf)] if leaf.dtype.name in COMPLEX_PARTS else [leaf]
 
 
 def rounded(array: Array, dtype: str) -> Array:

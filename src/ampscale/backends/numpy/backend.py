@@ -7,15 +7,15 @@ arrays in a foreign byte order, and targets whose memory overlaps sources that a
 
 import math
 from collections.abc import Callable
-from operator import attrgetter
 from typing import Any
 
 import array_api_compat.numpy
 import numpy as np
 
 from ...core import norms, overflow, scaling, statistics
-from ...core.dtypes import INTEGERS, accumulation_dtype, name_of
+from ...core.dtypes import INTEGERS, name_of
 from ...core.namespaces import quiet
+from ...core.scaling import number_host
 from ...core.trees import leaves, unflatten
 from ...core.typing import Array, Flag, Namespace, Scale, Tree
 from ..cpu.fused import FusedOp, PassResult
@@ -75,13 +75,13 @@ def vjp(loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Arra
 
 def scale(tree: Tree, scale: Scale) -> Tree:
     """Implement `core.scaling.scale`."""
-    result = _run(FusedOp(_number_host(scale), divides=False), tree)
+    result = _run(FusedOp(number_host(scale), divides=False), tree)
     return scaling.scale(tree, scale) if result is None else result[0]
 
 
 def unscale(tree: Tree, scale: Scale, dtype: str | None = None) -> Tree:
     """Implement `core.scaling.unscale`."""
-    result = _run(FusedOp(_number_host(scale)), tree, None, dtype)
+    result = _run(FusedOp(number_host(scale)), tree, None, dtype)
     return scaling.unscale(tree, scale, dtype) if result is None else result[0]
 
 
@@ -95,7 +95,7 @@ def all_finite(tree: Tree) -> Flag:
 
 def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag]:
     """Implement `core.overflow.unscale_and_check`."""
-    result = _run(FusedOp(_number_host(scale), checks=True), tree, out, dtype)
+    result = _run(FusedOp(number_host(scale), checks=True), tree, out, dtype)
     if result is None:
         return overflow.unscale_and_check(tree, scale, out, dtype)
     return result[0], np.array(result[1].finite)
@@ -103,7 +103,7 @@ def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: str | N
 
 def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
     """Implement `core.norms.unscale_check_and_norm`."""
-    result = _run(FusedOp(_number_host(scale), checks=True), tree, out, dtype, with_sums=True)
+    result = _run(FusedOp(number_host(scale), checks=True), tree, out, dtype, with_sums=True)
     if result is None:
         return norms.unscale_check_and_norm(tree, scale, out, dtype)
     unscaled, (finite, sums, _) = result
@@ -138,7 +138,7 @@ def clip_by_global_norm(tree: Tree, max_norm: float, out: Tree = None) -> tuple[
     norm = None if sources is None else _norm_of_sums(_square_sums(sources))
     if sources is None or targets is None or norm is None or not _is_accurate_host(norm):
         return norms.clip_by_global_norm(tree, max_norm, out)
-    run_host(FusedOp(_number_host(norms.clip_coefficient(norm, max_norm)), divides=False), sources, targets)
+    run_host(FusedOp(number_host(norms.clip_coefficient(norm, max_norm)), divides=False), sources, targets)
     return (unflatten(tree, targets) if out is None else out), norm
 
 
@@ -152,7 +152,7 @@ def measure(tree: Tree) -> Array:
 
 def unscale_check_and_measure(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
     """Implement `core.statistics.unscale_check_and_measure`."""
-    result = _run(FusedOp(_number_host(scale), checks=True, measures=True), tree, out, dtype)
+    result = _run(FusedOp(number_host(scale), checks=True, measures=True), tree, out, dtype)
     if result is None:
         return statistics.unscale_check_and_measure(tree, scale, out, dtype)
     return result[0], np.array(result[1].finite), result[1].statistics
@@ -185,7 +185,7 @@ def _run(
     targets = None if sources is None else _targets(sources, tree, out, dtype)
     if sources is None or targets is None:
         return None
-    result = run_host(op._replace(square_dtype=_norm_dtype(targets) if with_sums else None), sources, targets)
+    result = run_host(op._replace(square_dtype=norms.norm_dtype(targets) if with_sums else None), sources, targets)
     return (unflatten(tree, targets) if out is None else out), result
 
 
@@ -197,17 +197,9 @@ def _targets(sources: list[Array], tree: Tree, out: Tree, dtype: str | None = No
     return targets if targets is not None and can_write(targets, sources) else None
 
 
-def _number_host(scale: Scale) -> float:
-    return float(scale if isinstance(scale, int | float) else scale.reshape(()))
-
-
-def _norm_dtype(arrays: list[Array]) -> str:
-    return accumulation_dtype(list(map(name_of, set(map(attrgetter("dtype"), arrays)))))
-
-
 def _square_sums(sources: list[Array]) -> Array:
     """Return the sum of the squares of each array."""
-    return run_host(FusedOp(square_dtype=_norm_dtype(sources)), sources, sources).sums
+    return run_host(FusedOp(square_dtype=norms.norm_dtype(sources)), sources, sources).sums
 
 
 def _is_accurate_host(norm: Array) -> bool:

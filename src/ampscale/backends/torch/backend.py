@@ -341,4 +341,4 @@ def _square_sums(arrays: list[Array]) -> Array | None:
     """Return the sum of the squares of each array in the dtype of the norm; None if the kernels do not support the arrays."""
     if not (arrays and arrays[0].is_cpu and _supports(arrays)):
         return None
-    return kernels.square_sums(arrays, getattr(torch, kernels.accumulation_dtype_of(arrays)))
+    return kernels.square_sums(arrays, getattr(torch, norms.norm_dtype(arrays)))

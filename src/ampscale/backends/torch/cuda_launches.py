@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ...core.dtypes import name_of
+from ...core.norms import norm_dtype
 from ...core.scaling import unscaled_dtype
 from ...core.typing import Array, Flag, Scale
 from ...parsing import cut
@@ -125,7 +126,7 @@ def _like(arrays: list[Array], dtype: str | None) -> list[Array]:
 def _run(launches: Any, operands: Any, values: list[Array], factor: Scale, with_norm: bool) -> Launched:
     """Divide by *factor*, check, and compute the norm, on the current stream of torch; *values* contain the results."""
     device = values[0].device
-    sums_dtype = kernels.accumulation_dtype_of(values) if with_norm else None
+    sums_dtype = norm_dtype(values) if with_norm else None
 
     def allocate(size: int) -> tuple[int, Array]:
         memory = torch.empty(size, dtype=torch.uint8, device=device)

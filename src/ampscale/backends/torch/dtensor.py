@@ -18,8 +18,7 @@ from weakref import WeakKeyDictionary
 import torch
 import torch.distributed as dist
 
-from ...core.dtypes import accumulation_dtype, name_of
-from ...core.norms import LiftedNorm, norm_of_sums, square_sums
+from ...core.norms import LiftedNorm, norm_dtype, norm_of_sums, square_sums
 from ...core.trees import leaves, leaves_with_paths, unflatten
 from ...core.typing import Array, Flag, Tree
 
@@ -76,18 +75,14 @@ class Shards:
 
     def norms(self) -> list[LiftedNorm]:
         """Return the norm of each array in the dtype of the global norm, with the same bits on all ranks."""
-        dtype, complex_dtype = self._norm_dtype(), torch.promote_types(self._norm_dtype(), torch.complex64)
+        dtype: torch.dtype = getattr(torch, norm_dtype(self._tensors))
+        complex_dtype = torch.promote_types(dtype, torch.complex64)
         parts = [part.detach().to(complex_dtype if part.is_complex() else dtype) for part in leaves(self.local)]
         rows = [square_sums([part], [copies]) for part, copies in zip(parts, self._copies(), strict=True)]
         sums = _summed(torch.cat(rows), _tree_ranks(self._tensors)).split(list(map(len, rows)))
-        empty = torch.empty(0, dtype=self._norm_dtype())  # widens each norm to the common dtype
+        empty = torch.empty(0, dtype=dtype)  # widens each norm to the common dtype
         zero = torch.zeros_like(sums[0][:1])  # sum of the squares of *empty*
         return [norm_of_sums(torch.cat([row, zero]), [part, empty]) for row, part in zip(sums, leaves(self.local), strict=True)]
-
-    def _norm_dtype(self) -> torch.dtype:
-        names = {name_of(dtype) for dtype in {tensor.dtype for tensor in self._tensors}}
-        dtype: torch.dtype = getattr(torch, accumulation_dtype([*names]))
-        return dtype
 
     def _copies(self) -> list[int]:
         """Return, for each array, the number of ranks that store a copy of each value."""

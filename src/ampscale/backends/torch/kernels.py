@@ -8,11 +8,12 @@ import ctypes
 from collections.abc import Callable, Iterable, Iterator, Set
 from math import frexp, inf
 from operator import attrgetter
+from typing import Any
 
 import torch
 
-from ...core.dtypes import accumulation_dtype, name_of
-from ...core.norms import LIFTS
+from ...core.dtypes import name_of
+from ...core.norms import LIFTS, norm_dtype
 from ...core.scaling import unscaled_dtype
 from ...core.typing import Array, Flag, Scale
 from ..cpu.fused import FusedOp
@@ -94,7 +95,7 @@ def unscale_and_square_(arrays: list[Array], scale: Scale) -> tuple[Array, Array
         `found_inf` and the sums. None, and nothing was written, if there are no compiled kernels for the arrays, if the arrays
         share memory, or if *scale* is on a device.
     """
-    op = FusedOp(value_host(scale), checks=True, square_dtype=accumulation_dtype_of(arrays))
+    op = FusedOp(value_host(scale), checks=True, square_dtype=norm_dtype(arrays))
     result = None if op.factor is None else compiled.run_host(op, arrays, disjoint=True)
     if result is None:
         return None
@@ -180,15 +181,10 @@ def multiply_(arrays: list[Array], factor: Array) -> None:
         torch._foreach_copy_(arrays, products(arrays, factor))
 
 
-def accumulation_dtype_of(arrays: list[Array]) -> str:
-    """Return the dtype in which the squares of *arrays* are taken."""
-    return accumulation_dtype(list(map(name_of, set(map(_dtype, arrays)))))
-
-
 def all_finite(arrays: list[Array]) -> Flag:
     """Return a bool of shape (): True if all *arrays*, which the kernels must support, are finite. Each value is read once."""
     non_empty = [array for array in arrays if array.numel()]
-    extremes = [value.double() for group in _by_dtype(non_empty) for value in _extremes(group)]
+    extremes = [value.double() for group in grouped(non_empty, _dtype) for value in _extremes(group)]
     if not extremes:
         return torch.ones((), dtype=torch.bool, device=arrays[0].device)
     return torch.stack(extremes).isfinite().all()
@@ -307,22 +303,23 @@ def _compute_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
-def _by_dtype(arrays: list[Array]) -> list[list[Array]]:
-    groups = dict[torch.dtype, list[Array]]()
+def grouped(arrays: list[Array], key: Callable[[Array], Any]) -> list[list[Array]]:
+    """Return *arrays* in one list for each result of *key*, in the order of their first arrays."""
+    groups = dict[Any, list[Array]]()
     for array in arrays:
-        groups.setdefault(array.dtype, []).append(array)
+        groups.setdefault(key(array), []).append(array)
     return list(groups.values())
 
 
 def _check_and_multiply(arrays: list[Array], found_inf: Array, factor: Array) -> None:
     """Check *arrays*, set *found_inf* to 1.0 if a value is non-finite, and multiply *arrays* by *factor* in place."""
-    for group in [arrays] if found_inf.is_cpu else _by_dtype(arrays):  # on CUDA, arrays of one dtype take one launch
+    for group in [arrays] if found_inf.is_cpu else grouped(arrays, _dtype):  # on CUDA, arrays of one dtype take one launch
         torch._amp_foreach_non_finite_check_and_unscale_(group, found_inf, factor)
 
 
 def _divide(arrays: list[Array], scale: Scale) -> None:
     """Divide *arrays* by *scale* in place: in float64 for float64 arrays, else in float32, rounded once."""
-    for group in _by_dtype(arrays):
+    for group in grouped(arrays, _dtype):
         divisor = _scalar(scale, _compute_dtype(group[0].dtype), group[0])
         if group[0].is_cpu or group[0].dtype == divisor.dtype:
             torch._foreach_div_(group, divisor)

@@ -77,7 +77,9 @@ def write_file(path: str | os.PathLike[str], mapping: Mapping[str, Any]) -> None
     suffix = _suffix(Path(path), is_read=False)
     if not isinstance(mapping, Mapping):
         raise TypeError(f"mapping must be a mapping, got {type(mapping).__name__}")
-    content = _content(suffix, mapping)
+    if suffix == ".ckpt":
+        raise ValueError(f"a .ckpt file can be read, not written, {_CKPT_REASON}: write .pt instead")
+    content = f"{json_text(mapping, indent=2)}\n".encode() if suffix == ".json" else _module(suffix).content(mapping)
     _read(BytesIO(content), suffix, Path(path))  # check that the content can be read before it replaces a file
     if suffix in (".json", ".safetensors"):
         _check_keys(mapping)
@@ -94,13 +96,6 @@ def _read(file: BinaryIO, suffix: str, path: Path) -> Mapping[str, Any]:
     if not isinstance(mapping, Mapping):
         raise ValueError(f"{path} must contain a mapping, got {type(mapping).__name__}")
     return mapping
-
-
-def _content(suffix: str, mapping: Mapping[str, Any]) -> bytes:
-    if suffix == ".ckpt":
-        raise ValueError(f"a .ckpt file can be read, not written, {_CKPT_REASON}: write .pt instead")
-    data: bytes = f"{json_text(mapping, indent=2)}\n".encode() if suffix == ".json" else _module(suffix).content(mapping)
-    return data
 
 
 def _check_keys(value: Any) -> None:

@@ -83,11 +83,6 @@ def dynamic(value: Any, key: str) -> bool:
     return True
 
 
-def or_none(convert: Converter) -> Converter:
-    """Return a converter that also accepts None."""
-    return lambda value, key: None if value is None else convert(value, key)
-
-
 _FLOAT32, _FLOAT64 = FLOATS["float32"], FLOATS["float64"]
 POSITIVE_FLOAT32 = number("a positive, finite number that float32 can hold", _FLOAT32.smallest_subnormal, _FLOAT32.largest)
 POSITIVE_FLOAT64 = number("a positive, finite number", _FLOAT64.smallest_subnormal)

@@ -83,7 +83,7 @@ class Format:
     def fitted(self, checkpoint: Checkpoint) -> Checkpoint:
         """Return a rule and a state that this format can store, as close to *checkpoint* as possible."""
         source, state = canonical(checkpoint)
-        scale = _rounded(state.scale if state.pending_scale is None else state.pending_scale, self._preset().dtype)
+        scale = _rounded(state.scale if state.pending_scale is None else state.pending_scale, PRESETS[self.name].rule().dtype)
         fields = {}
         for constant in (*self.saved, *self.unsaved):
             try:
@@ -108,12 +108,9 @@ class Format:
         """Return the constructor arguments that make the published scaler run *rule*, except arguments that it saves."""
         return _encoded(self.unsaved, rule)
 
-    def _preset(self) -> LossScaleRule:
-        return PRESETS[self.name].rule()
-
     def _rule(self, fields: Mapping[str, Any], scale: float) -> LossScaleRule:
         """Return the preset's rule with *fields* replaced, and with *scale*, clamped to the bounds, as its initial scale."""
-        preset = self._preset()
+        preset = PRESETS[self.name].rule()
         if self.reciprocal is not None and "growth_factor" in fields:
             fields = {**fields, "backoff_factor": self.reciprocal(fields["growth_factor"])}
         low = fields.get("min_scale", preset.min_scale) or 0.0

@@ -9,7 +9,7 @@ import numpy as np
 from ... import presets
 from ...core.rule import LossScaleRule
 from .ampscale import AmpscaleFormat
-from .entries import BACKOFF, FACTOR, GROWTH, POSITIVE_FLOAT32, POSITIVE_FLOAT64, SHARE, count, dynamic, flag, or_none, scale
+from .entries import BACKOFF, FACTOR, GROWTH, POSITIVE_FLOAT32, POSITIVE_FLOAT64, SHARE, count, dynamic, flag, scale
 from .format import Constant, Entries, Entry, Format
 
 _LOADED = "call load_state_dict(mapping)"
@@ -196,7 +196,7 @@ FLAX = Format(
         Constant(
             "growth_interval", "growth_interval", count(), lambda flax_interval: flax_interval + 1, lambda interval: interval - 1
         ),
-        Constant("minimum_scale", "min_scale", or_none(POSITIVE_FLOAT32)),
+        Constant("minimum_scale", "min_scale", lambda value, key: None if value is None else POSITIVE_FLOAT32(value, key)),
     ),
 )
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import array_api_compat
 
 from ... import functional, presets
-from ...core.namespaces import check_one_library
+from ...core.namespaces import as_array, check_one_library
 from ...core.replicas import SINGLE_REPLICA, Agreement, Communicator
 from ...core.scaling import scalar_like
 from ...core.step import StepReport, StepStatus, seed_like
@@ -18,7 +18,7 @@ from ...core.trees import leaves
 from ...core.typing import Array, Flag, Tree
 from ...core.validation import check_flag, check_loss, check_methods, check_scale_array, check_scale_host
 from ...parsing import excerpt
-from .._arrays import as_array, logical_not, snapshot, snapshot_of
+from .._arrays import logical_not, snapshot, snapshot_of
 from .._calls import Site
 from .._validation import check_keys, is_empty, network_of, number_of
 from .apply_optimizer import wrap_optimizer
@@ -262,8 +262,7 @@ class TrainOneStepWithLossScaleCell:
             return overflow
         self._writes += 1
         if array_api_compat.is_writeable_array(self.scale_sense):
-            skip: Flag = self.loss_scaling_manager(self.scale_sense, overflow)
-            return skip
+            return self.loss_scaling_manager(self.scale_sense, overflow)
         self.scale_sense = self.loss_scaling_manager.next_scale(self.scale_sense, overflow)
         return overflow
 

@@ -11,9 +11,8 @@ from typing import Any
 import array_api_compat
 
 from ... import functional
-from ...core.dtypes import name_of
 from ...core.replicas import SINGLE_REPLICA, Communicator
-from ...core.scaling import in_dtype
+from ...core.scaling import widened
 from ...core.type_names import type_name
 from ...core.typing import Array
 from ...core.validation import check_methods
@@ -118,8 +117,7 @@ class GradScaler(StoredScale):
             raise TypeError(f"var must be an array, got {excerpt(var)} of type {type_name(var)}")
         if self._monitor is not None:
             self._monitor.observe_loss(var)
-        widened = in_dtype(var, "float32") if name_of(var.dtype) in ("float16", "bfloat16") else var
-        return functional.scale(widened, self.get_loss_scaling())
+        return functional.scale(widened(var), self.get_loss_scaling())
 
     def minimize(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         """

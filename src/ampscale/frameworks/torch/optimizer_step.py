@@ -41,7 +41,11 @@ def checked_gradients(optimizer: Optimizer, scale: Tensor) -> Gradients:
     gradients = [grad for group in optimizer.param_groups for grad in map(_grad, group["params"]) if grad is not None]
     if kernels.supports_in_one_pass(gradients, scale, _DTYPES):
         return Gradients(gradients, [], True)
-    shards = _checked_shards(gradients) if has_dtensors(gradients) else []
+    shards = []
+    if has_dtensors(gradients):
+        for gradient in gradients:
+            check_not_partial(gradient, "a gradient")
+        shards = list(map(local_part, gradients))
     for gradient in shards or gradients:
         _check_gradient(gradient)
     return Gradients(gradients, shards, bool(shards) and kernels.supports_in_one_pass(shards, scale, _DTYPES))
@@ -70,11 +74,9 @@ def unscale_gradients(
         found_inf: Tensor | None = kernels.unscale_in_one_pass_(gradients.shards or gradients.arrays, scale)
         if found_inf is not None:
             return found_inf
-    groups, least = _by_device(plain_gradients(optimizer, gradients)).items(), lower_bound()
-    return reduce(
-        torch.maximum,
-        [to_device(_unscale_group(values, to_device(scale, device), least), scale.device) for device, values in groups],
-    )
+    groups, least = kernels.grouped(plain_gradients(optimizer, gradients), attrgetter("device")), lower_bound()
+    flags = [_unscale_group(values, to_device(scale, values[0].device), least) for values in groups]
+    return reduce(torch.maximum, [to_device(flag, scale.device) for flag in flags])
 
 
 def _unscale_group(gradients: list[Tensor], scale: Tensor, least: float) -> Tensor:
@@ -152,20 +154,6 @@ def _coalesced(optimizer: Optimizer) -> list[Tensor]:
         if parameter.grad.is_sparse:
             parameter.grad = parameter.grad.coalesce()
     return [parameter.grad.values() if parameter.grad.is_sparse else parameter.grad for parameter in parameters]
-
-
-def _by_device(arrays: list[Tensor]) -> dict[torch.device, list[Tensor]]:
-    by_device: dict[torch.device, list[Tensor]] = {}
-    for array in arrays:
-        by_device.setdefault(array.device, []).append(array)
-    return by_device
-
-
-def _checked_shards(gradients: list[Tensor]) -> list[Tensor]:
-    """Return the local shards of DTensors, and other tensors themselves."""
-    for gradient in gradients:
-        check_not_partial(gradient, "a gradient")
-    return list(map(local_part, gradients))
 
 
 def _check_gradient(gradient: Tensor) -> None:

@@ -150,10 +150,11 @@ def _candidates(candidates: Iterable[str] | Mapping[str, LossScaleRule] | None) 
     if unknown := [name for name in names if name not in PRESETS]:
         expected = f"presets, {', '.join(PRESETS)}, or a mapping from names to rules"
         raise ValueError(f"candidates must be {expected}; got {excerpt(unknown)}")
-    return [Candidate(name, PRESETS[name].rule, _defaults(PRESETS[name].rule)) for name in PRESETS if name in names]
+    return [Candidate(name, PRESETS[name].rule, defaults_of(PRESETS[name].rule)) for name in PRESETS if name in names]
 
 
-def _defaults(make: Callable[..., LossScaleRule]) -> dict[str, Any]:
+def defaults_of(make: Callable[..., LossScaleRule]) -> dict[str, Any]:
+    """Return the default of each parameter of a function that creates rules."""
     return {name: parameter.default for name, parameter in inspect.signature(make).parameters.items()}
 
 

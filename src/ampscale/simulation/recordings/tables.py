@@ -2,8 +2,8 @@
 
 import csv
 import math
-from collections.abc import Generator, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TextIO
@@ -101,28 +101,28 @@ def observed_from_csv(path: str | Path, scale_column: str = "scale", overflow_co
 @contextmanager
 def read_table(path: str | Path) -> Iterator[tuple[list[str], Iterator[tuple[int, list[str]]]]]:
     """Provide the names of the columns, and a lazy iterator over the rows with their line numbers; then close the file."""
-    with closing(_rows(path)) as rows:
+    check_before_opening(path, LONGEST_LOG)
+    with Path(path).open(encoding="utf-8-sig", newline="") as file:
+        rows = _rows(path, file)
         _, names = next(rows)
         yield [name.strip() for name in names], rows
 
 
-def _rows(path: str | Path) -> Generator[tuple[int, list[str]], None, None]:
+def _rows(path: str | Path, file: TextIO) -> Iterator[tuple[int, list[str]]]:
     """Yield the line number and the cells of each row of a CSV file, including the row of names. Empty lines are skipped."""
     count, width = 0, 0
-    check_before_opening(path, LONGEST_LOG)
-    with Path(path).open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(_lines(file), skipinitialspace=True)
-        try:
-            for cells in filter(None, reader):
-                count, width = count + 1, width or len(cells)
-                if count > MOST_STEPS + 1:
-                    raise ValueError(f"{path} must have at most {MOST_STEPS} rows, got more")
-                if len(cells) != width:
-                    expected = f"every row must have {width} cells like the first row"
-                    raise ValueError(f"{path}, line {reader.line_num}: {expected}, got {len(cells)}")
-                yield reader.line_num, cells
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise ValueError(f"{path} must be a CSV file in UTF-8: {error}") from None
+    reader = csv.reader(_lines(file), skipinitialspace=True)
+    try:
+        for cells in filter(None, reader):
+            count, width = count + 1, width or len(cells)
+            if count > MOST_STEPS + 1:
+                raise ValueError(f"{path} must have at most {MOST_STEPS} rows, got more")
+            if len(cells) != width:
+                expected = f"every row must have {width} cells like the first row"
+                raise ValueError(f"{path}, line {reader.line_num}: {expected}, got {len(cells)}")
+            yield reader.line_num, cells
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} must be a CSV file in UTF-8: {error}") from None
     if count < 2:
         raise ValueError(f"{path} must have a row of names and at least one row of values, got {count or 'no'} row")
 
