@@ -115,7 +115,11 @@ def _check_keys(value: Any) -> None:
 
 def _module(suffix: str) -> Any:
     """Return the module of a file type. It is imported at its first use, since the module for torch's files imports torch."""
-    return import_module(_MODULES[suffix], __package__)
+    try:
+        return import_module(_MODULES[suffix], __package__)
+    except ModuleNotFoundError as error:
+        remedy = 'pip install "ampscale[torch]"'
+        raise ModuleNotFoundError(f"a {suffix} file requires {error.name}: {remedy}", name=error.name) from error
 
 
 def _suffix(path: Path, *, is_read: bool) -> str:
