@@ -175,6 +175,7 @@ def test_trace_can_be_a_log(tmp_path):
         (["torch", "--trace", ".", "--json", "--every"], "--json prints every step"),
         (["torch", "--trace", ".", "--json", "--all"], "--json prints every step"),
         (["torhc", "--trace", "."], "torhc: a rule must be a preset, a JSON file or LossScaleRule(...); did you mean torch?"),
+        (["torch.json", "--trace", "."], "torch.json: [Errno 2] No such file or directory"),
         (["torch", "--trace", ".", "--picture", "scales.jpg"], "the file name must end in .png or .svg, got 'scales.jpg'"),
         (["torch", "--trace", ".", "--picture", "no/folder.png"], "there is no folder 'no'"),
     ],

@@ -35,3 +35,5 @@ def test_error_lists_at_most_eight_arrays_of_each_location():
         TypeError, match=r"tree\[7\] from numpy on cpu; 2 more from numpy on cpu; tree\[10\] from array_api_strict on"
     ):
         check_one_library(tree=tree)
+    with pytest.raises(TypeError, match=r"create the state of the scaler with rule.init\(like=array\)$"):
+        check_one_library(state=tree[:2], finite=tree[10])

@@ -189,10 +189,12 @@ def test_log_messages_have_the_numbers_as_fields(caplog):
     ]
     caplog.clear()
     with caplog.at_level(logging.INFO, "ampscale"):
-        observe(Monitor(sinks=[Logging()]), INFINITE, object())
+        monitor, optimizer = Monitor(sinks=[Logging()]), object()
+        monitor.begin(INFINITE, 2.0**24, optimizer)
+        monitor.end(2.0**24, 2.0**23, finite=False, applied=False, gradients=INFINITE, owner=optimizer)
     (record,) = caplog.records
-    assert (record.levelname, record.ampscale["next_scale"]) == ("INFO", 2.0)
-    assert record.getMessage() == "step 0: searching: the scale 4 is too large in gradient 0; the next one is 2"
+    assert (record.levelname, record.ampscale["next_scale"]) == ("INFO", 2.0**23)
+    assert record.getMessage() == "step 0: searching: the scale 16777216 is too large in gradient 0; the next one is 8388608"
 
 
 def test_trackers_receive_the_numbers_of_a_step():

@@ -71,6 +71,7 @@ def test_find_searches_a_given_folder(folder):
     [
         ("", "absent:ADAPTER", "absent:ADAPTER: no module absent in "),
         ("", "there.is.none:ADAPTER", "no module there.is"),
+        ("", "there.py:ADAPTER", "write the module without .py"),
         ("import unheard_of", "there:ADAPTER", "importing there raised ModuleNotFoundError: No module named 'unheard_of'"),
         ("import there.sub", "there:ADAPTER", "importing there raised ModuleNotFoundError"),
         ("x = 1\n1 / 0", "there:ADAPTER", "importing there raised ZeroDivisionError: division by zero ("),

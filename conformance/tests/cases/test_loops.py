@@ -2,6 +2,7 @@
 
 import copy
 import re
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -240,6 +241,19 @@ def test_a_host_read_fails_the_case(arrays):
         assert re.match(r"expected no read on the host, got \d+: (aten\.|numpy|The |Attempted |Traced)", result.message)
     report = check(OnArrays(arrays), cases=backends.CASES[:2])
     assert [result.verdict for result in report.results] == [Verdict.PASS, Verdict.PASS]
+
+
+@pytest.mark.parametrize("arrays", ["torch", "jax"])
+def test_a_missing_step_or_library_is_a_verdict(monkeypatch, arrays):
+    """The claimed method is missing; then the library is not installed."""
+    pytest.importorskip(arrays)
+    adapter = OnArrays(arrays)
+    adapter.step_on_arrays = None
+    result = result_of("a-step-on-arrays-reads-nothing", adapter)
+    assert result.message == "step_on_arrays is claimed but missing: the adapter has no method step_on_arrays"
+    del adapter.step_on_arrays
+    monkeypatch.setitem(sys.modules, arrays, None)
+    assert Observed(adapter, []).step_on_arrays == adapter.step_on_arrays
 
 
 def test_host_reads_of_unobservable_arrays_are_unsupported():

@@ -126,7 +126,8 @@ def load(
     path, entries = find(source_format, mapping, at)
     invalid = [key for key in settings or {} if key not in source_format.settings or key in entries]
     if invalid:
-        expected = f"some of {list(source_format.settings)} that are not in the mapping"
+        lacking = [key for key in source_format.settings if key not in entries]
+        expected = f"some of {lacking}, which the mapping lacks" if lacking else "empty, since the mapping has all constants"
         raise ValueError(f"settings of {format} must be {expected}, got {excerpt(invalid)}")
     return replace(source_format.load({**entries, **(settings or {})}, rule), at=path)
 

@@ -101,7 +101,8 @@ def choose_state(entries: Any, source: str | None, at: str | None) -> tuple[str,
     if states:
         return states[0]
     if source is None:
-        raise ValueError("IN contains the entries of no known format; --from FORMAT reports which keys are missing")
+        location = "" if at is None else f" at {excerpt(at)}"
+        raise ValueError(f"IN contains the entries of no known format{location}; --from FORMAT reports which keys are missing")
     return source, at
 
 

@@ -164,7 +164,7 @@ def _printed_rule(text: str) -> LossScaleRule:
 
 def _rule_file(text: str) -> LossScaleRule:
     path = Path(text)
-    if not path.is_file():
+    if not path.is_file() and path.suffix != ".json":
         remedy = suggestion(text.partition(":")[0], PRESETS, "ampscale presets lists the presets")
         raise ValueError(f"a rule must be a preset, a JSON file or LossScaleRule(...); {remedy}")
     return LossScaleRule.from_json(read_bounded(path, LONGEST_JSON).decode())

@@ -65,8 +65,8 @@ def check_one_library(**trees: Tree) -> None:
     locations = [(path, *_location(leaf)) for path, leaf in named]
     libraries, devices = {library for _, library, _ in locations}, {device for _, _, device in locations if device is not None}
     if len(libraries) > 1 or len(devices) > 1:
-        locations_without_scale = {(library, device) for path, library, device in locations if path != "scale"}
-        remedy = "; create the state of the scaler with rule.init(like=array)" if len(locations_without_scale) == 1 else ""
+        others = {(library, device) for path, library, device in locations if path.partition("[")[0] not in ("scale", "state")}
+        remedy = "; create the state of the scaler with rule.init(like=array)" if len(others) == 1 else ""
         raise TypeError(f"arrays must come from one library and one device, got {_listed(locations)}{remedy}")
 
 

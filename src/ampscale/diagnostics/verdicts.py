@@ -151,7 +151,7 @@ def _no_scale_helps(record: StepRecord, history: History) -> _Result:
     where = _where(record, history)
     evidence = {"scale": record.scale, **_counts(record)}
     if record.scale <= 1:
-        return Verdict.NO_SCALE_HELPS, f"the gradients{where} are not finite at a scale of {record.scale:g}", evidence
+        return Verdict.NO_SCALE_HELPS, f"the gradients{where} are not finite at a scale of {record.scale:.10g}", evidence
     if record.finite_at_one is False:
         return Verdict.NO_SCALE_HELPS, f"the gradients{where} are not finite, even at a scale of 1", evidence
     if record.finite_at_one:
@@ -168,7 +168,7 @@ def _independent_of_scale(record: StepRecord, history: History) -> _Result:
     first = history.skipped[0]
     if len(history.skipped) < REPEATS or not (_same_offenders(history.skipped) and has_headroom(record)):
         return None
-    message = f"the same values are not finite at scales from {first.scale:g} to {record.scale:g}{_where(record, history)}"
+    message = f"the same values are not finite at scales from {first.scale:.10g} to {record.scale:.10g}{_where(record, history)}"
     return Verdict.NO_SCALE_HELPS, message, {"first scale": first.scale, "scale": record.scale, **_counts(record)}
 
 
@@ -193,12 +193,12 @@ def _stalled(record: StepRecord, history: History) -> _Result:
 def _searching(record: StepRecord, history: History) -> _Result:
     if history.applied and history.in_a_row < 2:
         return None
-    message = f"the scale {record.scale:g} is too large{_where(record, history)}; the next one is {record.next_scale:g}"
+    message = f"the scale {record.scale:.10g} is too large{_where(record, history)}; the next one is {record.next_scale:.10g}"
     return Verdict.SEARCHING, message, {"scale": record.scale, "skips in a row": history.in_a_row}
 
 
 def _occasional(record: StepRecord, history: History) -> _Result:
-    message = f"a single overflow at scale {record.scale:g}{_where(record, history)}, after {history.applied} applied steps"
+    message = f"a single overflow at scale {record.scale:.10g}{_where(record, history)}, after {history.applied} applied steps"
     return Verdict.OCCASIONAL, message, {"scale": record.scale, "applied steps": history.applied}
 
 
@@ -208,7 +208,7 @@ def _unscaled_twice(record: StepRecord, history: History) -> _Result:
         return None
     if not all(_is_close(step.change or 0, 1 / step.scale) for step in steps):
         return None
-    message = f"the gradients were divided by the scale {record.scale:g} twice: divide once, with unscale_()"
+    message = f"the gradients were divided by the scale {record.scale:.10g} twice: divide once, with unscale_()"
     return Verdict.UNSCALED_TWICE, message, {"change of the norm": record.change, "scale": record.scale}
 
 
@@ -228,7 +228,7 @@ def _clipped_before(record: StepRecord, history: History) -> _Result:
         return None
     kind = "magnitude" if norm is None else "norm"
     message = (
-        f"the gradients were clipped to a {kind} of {limit:.4g} while they were scaled by {record.scale:g}: "
+        f"the gradients were clipped to a {kind} of {limit:.4g} while they were scaled by {record.scale:.10g}: "
         "call unscale_() before clipping"
     )
     return Verdict.CLIPPED_BEFORE_UNSCALING, message, {f"{kind} before unscaling": limit, "scale": record.scale}
@@ -249,8 +249,8 @@ def _underflow(record: StepRecord, history: History) -> _Result:
     shares = [lost_shares([tensor]) for tensor in record.tensors]
     worst = history.name(max((share, index) for index, (_, share) in enumerate(shares) if not math.isnan(share))[1])
     message = (
-        f"{subnormal:.0%} of the gradients are subnormal in float16 at scale {record.scale:g}, and {lost:.0%} become zero, "
-        f"most in {worst}: try scales up to {larger:g}"
+        f"{subnormal:.0%} of the gradients are subnormal in float16 at scale {record.scale:.10g}, and {lost:.0%} become zero, "
+        f"most in {worst}: try scales up to {larger:.10g}"
     )
     evidence = {"subnormal share": subnormal, "lost share": lost, "scale": record.scale}
     return Verdict.UNDERFLOW, message, {**evidence, "worst tensor": worst, "larger scale": larger}
@@ -260,7 +260,7 @@ def _all_zero(record: StepRecord, history: History) -> _Result:
     has_values = any(tensor.size for tensor in record.tensors or ())
     if not has_values or record.loss == 0 or (history.normal_scale is not None and history.normal_scale <= record.scale):
         return None
-    message = f"all gradients are zero at scale {record.scale:g}, although the loss is not: try a larger scale"
+    message = f"all gradients are zero at scale {record.scale:.10g}, although the loss is not: try a larger scale"
     return Verdict.UNDERFLOW, message, {"scale": record.scale}
 
 

@@ -192,8 +192,8 @@ def test_only_torch_files_require_torch(tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "ampscale.checkpoints.files.torch", raising=False)
     assert read_file(tmp_path / "scaler.json") == STATE
     assert read_file(tmp_path / "scaler.safetensors") == STATE
-    with pytest.raises(ImportError):
-        read_file(tmp_path / "scaler.pt")
+    with pytest.raises(ImportError, match=r'ckpt file requires torch: pip install "ampscale\[torch\]"; save files of MindSpore'):
+        read_file((tmp_path / "scaler.pt").rename(tmp_path / "scaler.ckpt"))
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,8 @@ def _imported(module: str, name: str) -> Any:
         return import_module(module)
     except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
-            raise NotFound(f"{name}: no module {error.name} in {Path.cwd()} or in the installed packages") from None
+            remedy = "; write the module without .py" if module.endswith(".py") else ""
+            raise NotFound(f"{name}: no module {error.name} in {Path.cwd()} or in the installed packages{remedy}") from None
         raise NotFound(f"{name}: importing {module} raised {_error_text(error)}") from error
 
 

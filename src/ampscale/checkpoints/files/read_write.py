@@ -19,7 +19,7 @@ from ...parsing import LONGEST_JSON, excerpt, json_text, parse_json
 _MODULES = {".json": "", ".safetensors": ".safetensors", ".pt": ".torch", ".pth": ".torch", ".bin": ".torch", ".ckpt": ".torch"}
 _SAVE_AS_JSON = "load the file with its own library, and save the scaler's entries as JSON"
 _CKPT_REASON = "since torch and MindSpore both use the suffix"
-_CKPT_REMEDY = 'save files of MindSpore with mindspore.save_checkpoint(..., format="safetensors")'
+_REMEDIES = {".ckpt": '; save files of MindSpore with mindspore.save_checkpoint(..., format="safetensors")'}
 _REASONS = dict.fromkeys((".pkl", ".pickle"), "a pickle can run code, so it is not read here: ")
 _REASONS |= dict.fromkeys((".npy", ".npz"), "such a file can contain a pickle, which can run code: ")
 
@@ -91,8 +91,7 @@ def _read(file: BinaryIO, suffix: str, path: Path) -> Mapping[str, Any]:
     try:
         mapping = parse_json(file.read(LONGEST_JSON + 1)) if suffix == ".json" else _module(suffix).read(file)
     except ValueError as problem:
-        remedy = f"; {_CKPT_REMEDY}" if suffix == ".ckpt" else ""
-        raise ValueError(f"{path} must be a valid {suffix} file: {problem}{remedy}") from problem
+        raise ValueError(f"{path} must be a valid {suffix} file: {problem}{_REMEDIES.get(suffix, '')}") from problem
     if not isinstance(mapping, Mapping):
         raise ValueError(f"{path} must contain a mapping, got {type(mapping).__name__}")
     return mapping
@@ -110,7 +109,11 @@ def _check_keys(value: Any) -> None:
 
 def _module(suffix: str) -> Any:
     """Return the module of a file type. It is imported at its first use, since the module for torch's files imports torch."""
-    return import_module(_MODULES[suffix], __package__)
+    try:
+        return import_module(_MODULES[suffix], __package__)
+    except ModuleNotFoundError as error:
+        remedy = f'pip install "ampscale[torch]"{_REMEDIES.get(suffix, "")}'
+        raise ModuleNotFoundError(f"a {suffix} file requires {error.name}: {remedy}", name=error.name) from error
 
 
 def _suffix(path: Path, *, is_read: bool) -> str:

@@ -137,7 +137,7 @@ def _lines(file: TextIO) -> Iterator[str]:
 def _index(path: str | Path, header: list[str], column: str) -> int:
     if header.count(column) != 1:
         actual = f"{header.count(column)} in {excerpt(header, 400)}"
-        raise ValueError(f"{path} must have exactly one column {excerpt(column)}, got {actual}")
+        raise ValueError(f"{path} must have exactly one column {excerpt(column)}, got {actual}; specify another column")
     return header.index(column)
 
 
