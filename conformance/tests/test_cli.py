@@ -304,6 +304,7 @@ def test_list_prints_the_shipped_adapters():
         ),
         ([ADAPTER, "--update-expectations", "--expect", "x", "--random", "0"], "got --random"),
         (["strange:Wrong"], "strange:Wrong: module strange has no Wrong; it has "),
+        (["megatron"], "Megatron DynamicGradScaler is not installed in this environment"),
         (["--replay", "absent.jsonl"], "absent.jsonl"),
         ([ADAPTER, "--case", "grows-*", "--junit", "absent/a.xml"], "absent/a.xml"),
         ([ADAPTER, "--seconds", "0"], "0.0 is not in the range"),

@@ -18,7 +18,8 @@ import click
 
 from ampscale.files import write_atomically
 
-from .adapters.loading import find, installed
+from .adapters import SHIPPED
+from .adapters.loading import NotFound, find, installed
 from .cases import every_case
 from .model.adapter import parse_level
 from .model.case import Case
@@ -207,9 +208,12 @@ def _adapter(options: Mapping[str, Any]) -> Any:
         return ReplayAdapter(options["replay"])
     if options["command"] is not None:
         return CommandAdapter(options["command"], record=options["record"], **limit)
+    name = options["implementation"]
+    if name in SHIPPED and not (info := find(name).info).version:
+        raise NotFound(f"{info.name} is not installed in this environment ({sys.prefix})")
     if options["isolate"]:
-        return CommandAdapter([sys.executable, "-m", "ampscale_conformance.remote.serve", options["implementation"]], **limit)
-    return find(options["implementation"])
+        return CommandAdapter([sys.executable, "-m", "ampscale_conformance.remote.serve", name], **limit)
+    return find(name)
 
 
 def _cases(options: Mapping[str, Any]) -> list[Case] | None:

@@ -84,7 +84,11 @@ def test_find_searches_a_given_folder(folder):
         ("def ADAPTER(name): ...", "there:ADAPTER", "there:ADAPTER: a call without arguments raised TypeError: "),
         ("", "there:", "expected an adapter as pkg.mod:NAME, got 'there:'"),
         ("", ":ADAPTER", "expected an adapter as pkg.mod:NAME, got ':ADAPTER'"),
-        ("", "there", "no installed adapter is named 'there' (installed: "),
+        (
+            "",
+            "there",
+            "no installed adapter is named 'there'; an adapter in a module is written pkg.mod:NAME (installed: ampscale-",
+        ),
     ],
 )
 def test_an_invalid_name_or_module_raises_not_found(folder, text, name, message):
@@ -130,4 +134,4 @@ def test_installed_adapters_are_listed_in_order():
     assert next(entry.value for entry in entries if entry.name == "torch") == SHIPPED["torch"]
     assert "strange" not in sys.modules
     assert find("zebra") is sys.modules["strange.inner"].ADAPTER
-    assert "ape, zebra); an adapter in a module is written pkg.mod:NAME" in error_of("zebras")
+    assert "named 'zebras'; did you mean zebra? an adapter in a module is written pkg.mod:NAME (" in error_of("zebras")

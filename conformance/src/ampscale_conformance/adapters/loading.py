@@ -6,6 +6,7 @@ A package provides an adapter by an entry point in the group `GROUP`, with "pkg.
 
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from operator import attrgetter
@@ -60,8 +61,11 @@ def _installed(name: str) -> Any:
     entries = {entry.name: entry for entry in installed()}
     if name in entries:
         return _attribute(_imported(entries[name].module, name), entries[name].attr, name)
-    known = ", ".join(entries)
-    raise NotFound(f"no installed adapter is named {name!r} (installed: {known}); an adapter in a module is written pkg.mod:NAME")
+    remedy = "".join(f"did you mean {near}? " for near in get_close_matches(name, entries, n=1))
+    raise NotFound(
+        f"no installed adapter is named {name!r}; {remedy}an adapter in a module is written pkg.mod:NAME"
+        f" (installed: {', '.join(entries)})"
+    )
 
 
 def _imported(module: str, name: str) -> Any:
