@@ -107,6 +107,7 @@ class TrainOneStepWithLossScaleCell:
         self._communicator = communicator
         self._agreement: Agreement | None = None  # overflow and norm of the current step, on which the ranks have agreed
         self._max_norm: float | None = None  # global norm at which `MFTrainOneStepCell` clips
+        self._micro_batches = 1  # number of calls per step
         self._overflow: Flag = False  # True if an earlier micro-batch of this step overflowed on this rank
         self._is_partial = False  # True during the check of a micro-batch that does not complete a step: ranks exchange no flags
         self.last_step: StepReport | None = None
@@ -181,7 +182,9 @@ class TrainOneStepWithLossScaleCell:
 
         Spec: MINDSPORE-subclasses.
         """
-        self._communicator.check_same(scale_sense=self._scale_constants(), max_norm=self._max_norm)
+        self._communicator.check_same(
+            scale_sense=self._scale_constants(), max_norm=self._max_norm, gradient_accumulation_steps=self._micro_batches
+        )
         return self._communicator.mean(gradients)
 
     def apply_gradients(self, gradients: Tree, skip: Flag) -> Flag:
