@@ -84,6 +84,7 @@ class OptimizerNumbers:
 
     Ranks compare these numbers, and so detect that they step their optimizers in different orders. Scalers that share a
     communicator of processes count together, so that ranks also detect that they step these scalers in different orders.
+    A training cell counts as an optimizer.
 
     Spec: REPLICAS-settings-compared.
     """
