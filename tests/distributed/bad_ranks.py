@@ -184,6 +184,25 @@ class OverflowInFirstMicroBatch:
         return np.asarray(not (self.deviates and self.checks == 1))
 
 
+def accumulation_that_differs(rank):
+    """Run three micro-batches, of which one rank takes another number per step; return the error and the parameter."""
+    model = network([np.ones(1, np.float32)])
+    train = MFTrainOneStepCell(
+        model, ampscale.optimizers.SGD(model, 0.5), gradient_accumulation_steps=2 + (rank == DEVIATING_RANK),
+        communicator=communicator_of("mpi", "replicated", timeout=10)[0],
+    )  # fmt: skip
+    return message_of(lambda: [train([np.ones(1, np.float32)]) for _ in range(3)]), model.params[0].item()
+
+
+def cells_in_another_order(rank):
+    """Run two cells of one communicator twice, the second time in another order on one rank; return the error."""
+    communicator, inputs = communicator_of("mpi", "replicated", timeout=10)[0], [np.ones(1, np.float32)]
+    models = [network(inputs), network(inputs)]
+    cells = [MFTrainOneStepCell(model, ampscale.optimizers.SGD(model, 0.5), communicator=communicator) for model in models]
+    order = [*cells, *cells[:: -1 if rank == DEVIATING_RANK else 1]]
+    return message_of(lambda: [cell(inputs) for cell in order])
+
+
 def micro_batches(rank, layout):
     """Return overflow flag, True if ranks communicated, parameter and scale after each of six micro-batches, three per step."""
     communicator, _, _ = communicator_of("mpi", layout, timeout=10)

@@ -12,6 +12,7 @@ Spec: REPLICAS-settings-compared, REPLICAS-scale-compared, REPLICAS-mean, REPLIC
 
 import math
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, TypeVar
@@ -59,6 +60,7 @@ class RankCommunicator(ABC):
         self._settings: dict[str, Any] = {"layout": gradients, "mean": self._averages}
         if gradients == "sharded":
             self._settings["copies"] = copies if isinstance(copies, int) else list(copies)
+        self.optimizer_counts = Counter[int]()  # shared by all scalers that use this communicator; see `OptimizerNumbers`
         self._structure: list[Any] | None = None  # structure of the gradients whose paths `_settings` contains
         self._length: int | None = None  # length of the last vector on all ranks; None before the first vector and after an error
         self._failure: str | None = None  # message of the first failed collective, with which all later ones fail

@@ -7,11 +7,13 @@ Spec: REPLICAS-settings-compared, REPLICAS-error-names-ranks.
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import Field, fields, is_dataclass
+from dataclasses import Field, fields
+from functools import lru_cache
 from itertools import zip_longest
 from typing import Any
 
 from ..core.dtypes import name_of
+from ..core.rule import LossScaleRule
 from ..core.typing import Array
 from ..parsing import cut
 
@@ -44,11 +46,16 @@ def setting_texts(settings: Settings) -> dict[str, str | list[str]]:
     """
     texts: dict[str, str | list[str]] = {}
     for name, value in settings.items():
-        if is_dataclass(value):
-            texts.update({f"{name}.{field.name}": _text(getattr(value, field.name), _is_float(field)) for field in fields(value)})
+        if isinstance(value, LossScaleRule):
+            texts.update(_rule_texts(name, value))
         else:
             texts[name] = list(map(str, value)) if isinstance(value, list) else _text(value, name == "max_norm")
     return texts
+
+
+@lru_cache
+def _rule_texts(name: str, rule: LossScaleRule) -> dict[str, str]:
+    return {f"{name}.{field.name}": _text(getattr(rule, field.name), _is_float(field)) for field in fields(rule)}
 
 
 def _text(value: Any, is_float: bool) -> str:

@@ -82,7 +82,9 @@ class OptimizerNumbers:
     """
     Numbers of optimizers, counted from 0 for each communicator, in the order of their first use.
 
-    Ranks compare these numbers, and so detect that they step their optimizers in different orders.
+    Ranks compare these numbers, and so detect that they step their optimizers in different orders. Scalers that share a
+    communicator of processes count together, so that ranks also detect that they step these scalers in different orders.
+    A training cell counts as an optimizer.
 
     Spec: REPLICAS-settings-compared.
     """
@@ -97,6 +99,7 @@ class OptimizerNumbers:
         is_new = key not in self._numbers
         if is_new:
             finalize(optimizer, self._numbers.pop, key, None)  # remove the key before another optimizer can have this id
-            self._numbers[key] = self._counts[id(communicator)]
-            self._counts[id(communicator)] += 1
+            counts = getattr(communicator, "optimizer_counts", self._counts)
+            self._numbers[key] = counts[id(communicator)]
+            counts[id(communicator)] += 1
         return self._numbers[key], is_new

@@ -20,6 +20,7 @@ from ...core.validation import check_flag, check_loss, check_methods, check_scal
 from ...parsing import excerpt
 from .._arrays import logical_not, snapshot, snapshot_of
 from .._calls import Site
+from .._grad_scaler import OptimizerNumbers
 from .._validation import check_keys, is_empty, network_of, number_of
 from .apply_optimizer import wrap_optimizer
 from .detectors import GradientScan, OverflowDetector
@@ -104,9 +105,10 @@ class TrainOneStepWithLossScaleCell:
         self.optimizer = optimizer
         self._optimizer_wrapper = wrap_optimizer(optimizer, self.network)
         self._detector = GradientScan() if detector is None else detector
-        self._communicator = communicator
+        self._communicator, self._optimizer_numbers = communicator, OptimizerNumbers()
         self._agreement: Agreement | None = None  # overflow and norm of the current step, on which the ranks have agreed
         self._max_norm: float | None = None  # global norm at which `MFTrainOneStepCell` clips
+        self._micro_batches = 1  # number of calls per step
         self._overflow: Flag = False  # True if an earlier micro-batch of this step overflowed on this rank
         self._is_partial = False  # True during the check of a micro-batch that does not complete a step: ranks exchange no flags
         self.last_step: StepReport | None = None
@@ -181,7 +183,10 @@ class TrainOneStepWithLossScaleCell:
 
         Spec: MINDSPORE-subclasses.
         """
-        self._communicator.check_same(scale_sense=self._scale_constants(), max_norm=self._max_norm)
+        self._communicator.check_same(
+            scale_sense=self._scale_constants(), max_norm=self._max_norm, gradient_accumulation_steps=self._micro_batches,
+            optimizer=self._optimizer_numbers.number(self._communicator, self)[0],
+        )  # fmt: skip
         return self._communicator.mean(gradients)
 
     def apply_gradients(self, gradients: Tree, skip: Flag) -> Flag:
