@@ -54,7 +54,7 @@ for module in (ampscale, ampscale.frameworks):
     assert not hasattr(module, "tensorflow")
 import sys, pytest
 sys.modules["torch"] = None
-for module, name in ((ampscale, "torch"), (ampscale.distributed, "TorchDistributed")):
+for module, name in ((ampscale, "torch"), (ampscale.frameworks, "torch"), (ampscale.distributed, "TorchDistributed")):
     with pytest.raises(ModuleNotFoundError, match='^[a-zA-Z.]+ requires torch: pip install "ampscale.torch."$') as error:
         getattr(module, name)
     assert error.value.name == "torch"

@@ -298,15 +298,6 @@ def test_table_with_too_many_rows_is_rejected(tmp_path, monkeypatch):
         from_csv(tmp_path / "x.csv")
 
 
-@pytest.mark.parametrize("pattern", [None, "global"])
-def test_log_with_too_many_messages_is_rejected(monkeypatch, pattern):
-    """The messages of all projects are counted together, while the log is read."""
-    monkeypatch.setattr("ampscale.simulation.recordings.log_formats.MOST_MESSAGES", 2)
-    assert len(read_log("global_step: 1\nglobal_step: 2\n", "paddle", pattern).observed.finite) == 2
-    with pytest.raises(ValueError, match="a log must have at most 2 messages, got more"):
-        read_log("global_step: 1\nglobal_step: 2\nsteps: 3 loss: global\n", "paddle", pattern)
-
-
 def test_values_that_cannot_be_read_are_not_written(tmp_path):
     """The old files are unchanged."""
     deep, circle = [], {}

@@ -176,6 +176,8 @@ def test_invalid_option_is_rejected_before_anything_is_written(tmp_path):
         (["simulate", "torch", "--zzz"], "ampscale simulate: no such option --zzz; see ampscale simulate --help"),
         (["simulate", "torch", "--every", "--events"], "ampscale simulate: --every or --events was given 2 times; give it once"),
         (["doctor", "--jsn"], "ampscale doctor: no such option or argument --jsn; did you mean --json?"),
+        (["doctor", "torch"], "ampscale doctor: no such option or argument torch; see ampscale doctor --help"),
+        (["doctor", "--json", "x"], "ampscale doctor: no such option or argument x; see ampscale doctor --help"),
         (["convert", "in.json", "--form", "torch"], "ampscale convert: no such option --form; did you mean --from?"),
         (["demo", "--sede", "1"], "ampscale demo: no such option --sede; did you mean --seed?"),
         (["identify", "--scale", "8 4"], "ampscale identify: no such option --scale; did you mean --scales?"),

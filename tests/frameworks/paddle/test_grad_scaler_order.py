@@ -20,18 +20,6 @@ def test_update_counts_the_flag_of_an_interrupted_step():
     assert (state_of(scaler), optimizer.gradients) == ((16, 0, 0), [1.0])
 
 
-@pytest.mark.clause("PADDLE-fixed-step", "PADDLE-dynamic")
-def test_with_a_fixed_scale_each_step_ends_itself():
-    """The calls may follow one another; each unscales the gradients again, and `update()` does nothing."""
-    scaler = scaler_at(8, use_dynamic_loss_scaling=False)
-    scaler.update()
-    optimizer = GradientDescent(array([8**4]))
-    for call, gradient in (("step", 8**3), ("minimize", 8**2), ("minimize", 8), ("step", 1)):
-        getattr(scaler, call)(optimizer)
-        assert optimizer.gradients == [gradient]
-    assert (optimizer.steps, state_of(scaler)) == (4, (8, 0, 0))
-
-
 @pytest.mark.clause("PADDLE-fixed-step")
 def test_with_a_fixed_scale_unscaled_gradients_stay_recorded():
     """Neither `update()` nor a step of another optimizer leads to a second division."""

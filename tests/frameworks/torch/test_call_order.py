@@ -85,25 +85,6 @@ def test_each_optimizer_has_its_own_call_order(order):
 
 
 @pytest.mark.clause("TORCH-abandon")
-def test_abandoned_gradients_count_as_nothing():
-    """The update ignores an overflow and finite gradients that were abandoned, and counts an optimizer that stepped."""
-    scaler = GradScaler("cpu", init_scale=8.0, growth_interval=2)
-    overflowed, finite, stepped = (Loop(scaler, value) for value in (float("inf"), 3.0, 3.0))
-    for loop in (overflowed, finite, stepped):
-        loop.run("scale")
-    for loop in (overflowed, finite):
-        loop.run("unscale_")
-    stepped.run("step")
-    scaler.abandon()
-    assert finite.parameter.grad.item() == 3.0
-    scaler.update()
-    assert (scaler.state_dict()["_growth_tracker"], scaler.get_scale(), finite.parameter.item()) == (1, 8.0, 1.0)
-    for call in ("scale", "step"):
-        finite.run(call)
-    assert (finite.parameter.grad.item(), finite.parameter.item()) == (3.0, -0.5)
-
-
-@pytest.mark.clause("TORCH-abandon")
 def test_only_optimizers_can_be_abandoned():
     """A module raises a TypeError. A disabled scaler accepts anything."""
     with pytest.raises(TypeError, match=r"optimizer must be a torch.optim.Optimizer, got Linear"):

@@ -28,13 +28,6 @@ def used_scaler(**settings):
     return scaler
 
 
-def test_the_module_is_imported_when_it_is_first_used():
-    """`import ampscale` does not import torch."""
-    program = "import sys, ampscale; assert 'torch' not in sys.modules; ampscale.frameworks.torch.GradScaler('cpu')"
-    program += "; assert not hasattr(ampscale.frameworks, 'jax')"
-    subprocess.run([sys.executable, "-c", program], check=True)
-
-
 @pytest.mark.clause("TORCH-device", "TORCH-never-off", "TORCH-first-scale")
 def test_a_scaler_stays_enabled_on_every_device():
     """There is no warning, and the scale is placed on the device of the first scaled tensor."""
