@@ -185,6 +185,14 @@ class ReusesItsOutputs(Loop):
         return cell.last_outputs
 
 
+@breaks("STEP-report", "planted: the scale of a cell does not grow beyond 65536")
+class GrowsTo65536(Loop):
+    def update(self, handle, finite):
+        old = handle.shown
+        super().update(handle, finite)
+        handle.shown = handle.shown if old > 65536 else min(handle.shown, np.float32(65536))
+
+
 @breaks("STEP-scale-updated-last", "Haian-Jin/LVSM#19: update is called only if the step is applied")
 class UpdatesOnlyAfterAppliedSteps(Loop):
     def train_step(self, cell, data):

@@ -29,7 +29,7 @@ STEP-skip/an-overflow-leaves-the-schedule | +-+ | learning_rate=rates
     advancing schedule: skipped steps decrease the learning rate
 STEP-report/reports-the-finite-flag | +- | outputs=finite
     wrong flag: the flag is inverted or constant
-STEP-report/reports-both-scales | ++-+ | outputs=scale,next_scale growth_interval=2
+STEP-report/reports-both-scales | ++-+ | outputs=scale,next_scale growth_interval=2 init_scale=2**16
     single scale: both scales are the same, or exchanged
 STEP-scale-updated-last/the-scale-is-updated-once-a-step | +-++--+++++++++++++++++++ |
     outputs=next_scale growth_interval=17
