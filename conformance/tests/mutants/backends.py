@@ -467,6 +467,99 @@ class LoadsNoOverflowsCompiled(_CompilesToAnotherClass):
     compiled_form = _LoadsNoOverflows
 
 
+class _MultipliesFloat16ByTheReciprocal(Loop):
+    def unscaled_leaf(self, leaf, scale):
+        if leaf.dtype != np.float16:
+            return super().unscaled_leaf(leaf, scale)
+        return (leaf.astype(np.float32) * (np.float32(1) / np.float32(scale))).astype(np.float16)
+
+
+@breaks("STEP-compiled", "planted: compiled code multiplies float16 arrays by the reciprocal of the scale")
+class MultipliesFloat16ByTheReciprocalCompiled(_CompilesToAnotherClass):
+    compiled_form = _MultipliesFloat16ByTheReciprocal
+
+
+class _MultipliesFloat64ByTheReciprocal(Loop):
+    def unscaled_leaf(self, leaf, scale):
+        if leaf.dtype != np.float64:
+            return super().unscaled_leaf(leaf, scale)
+        return leaf * (np.float64(1) / np.float64(scale))
+
+
+@breaks("STEP-compiled", "planted: compiled code multiplies float64 arrays by the reciprocal of the scale")
+class MultipliesFloat64ByTheReciprocalCompiled(_CompilesToAnotherClass):
+    compiled_form = _MultipliesFloat64ByTheReciprocal
+
+
+class _KeepsDtypesByCount(Loop):
+    def scale(self, handle, tree):
+        self.dtypes = getattr(self, "dtypes", {})
+        leaves = arrays(tree)
+        dtypes = iter(self.dtypes.setdefault(len(leaves), [leaf.dtype for leaf in leaves]))
+        return map_tree(lambda leaf: leaf.astype(next(dtypes)), super().scale(handle, tree))
+
+
+@breaks(
+    "STEP-compiled", "planted: compiled functions are kept by the number of arrays, and return the dtypes of their first call"
+)
+class KeepsDtypesByCountCompiled(_CompilesToAnotherClass):
+    compiled_form = _KeepsDtypesByCount
+
+
+class _HasNoFlagOfEmptyArrays(Loop):
+    def all_finite(self, tree):
+        return super().all_finite(tree) if any(leaf.size for leaf in arrays(tree)) else None
+
+    def step_on_arrays(self, handle, tree):
+        return Loop().step_on_arrays(handle, tree)
+
+
+@breaks("STEP-compiled", "planted: the compiled check returns None for arrays without elements")
+class HasNoFlagOfEmptyArraysCompiled(_CompilesToAnotherClass):
+    compiled_form = _HasNoFlagOfEmptyArrays
+
+
+class _MultipliesByTheReciprocalInCells(Loop):
+    def unscaled_in_cell(self, cell, gradient):
+        return gradient * (gradient.dtype.type(1) / gradient.dtype.type(cell.scaler.shown))
+
+
+@breaks("STEP-compiled", "planted: compiled cells multiply by the reciprocal of the scale")
+class MultipliesByTheReciprocalInCellsCompiled(_CompilesToAnotherClass):
+    compiled_form = _MultipliesByTheReciprocalInCells
+
+
+class _KeepsTheFirstMinimum(Loop):
+    def create(self, rule, **options):
+        self.rules = getattr(self, "rules", {})
+        return super().create(self.rules.setdefault(replace(rule, min_scale=None), rule), **options)
+
+
+@breaks("STEP-compiled", "planted: compiled updates are kept for all equal rules, and equality ignores the minimum")
+class KeepsTheFirstMinimumCompiled(_CompilesToAnotherClass):
+    compiled_form = _KeepsTheFirstMinimum
+
+
+class _ChecksOnlyBefore(Loop):
+    def step_on_arrays(self, handle, tree):
+        self.update(handle, self.all_finite(tree))
+        return handle, self.unscale(handle, tree)
+
+
+@breaks("STEP-compiled", "planted: the compiled step on arrays checks them before the division only")
+class ChecksOnlyBeforeCompiled(_CompilesToAnotherClass):
+    compiled_form = _ChecksOnlyBefore
+
+
+@breaks("BACKENDS-same-run", "planted: arrays without elements have no flag, so the scale is not updated")
+class OmitsEmptyArrays(Loop):
+    def step_on_arrays(self, handle, tree):
+        unscaled = self.unscale(handle, tree)
+        if any(leaf.size for leaf in arrays(tree)):
+            return super().step_on_arrays(handle, tree)
+        return handle, unscaled
+
+
 # --- another process ---
 
 

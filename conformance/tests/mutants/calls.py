@@ -66,6 +66,14 @@ class RoundsTheScale(Loop):
         return self.unscaled_leaf(gradient, np.float16(self.unscaling_scale(handle)))
 
 
+@breaks("CALLS-unscale", "planted: float16 gradients are multiplied by the reciprocal of the scale")
+class MultipliesFloat16ByTheReciprocal(Loop):
+    def unscaled_gradient(self, handle, gradient):
+        if gradient is None or gradient.dtype != np.float16:
+            return super().unscaled_gradient(handle, gradient)
+        return (gradient.astype(np.float32) * (np.float32(1) / np.float32(handle.shown))).astype(np.float16)
+
+
 @breaks("CALLS-edits-kept", "not observed: unscale_ makes a master copy, and clipping changes the original")
 class LosesEdits(Loop):
     def unscale_now(self, handle, optimizer):
@@ -106,6 +114,32 @@ class ChecksAgain(Loop):
 class ChecksOnlyBefore(Loop):
     def flag_of(self, scaled, unscaled):
         return super().flag_of(scaled, scaled)
+
+
+@breaks("OVERFLOW-both-sides", "planted: only the first optimizer of an iteration is checked after the division")
+class ChecksTheFirstOptimizerAfterwards(Loop):
+    def unscale_now(self, handle, optimizer):
+        scaled, later = list(optimizer.gradients), bool(handle.progress)
+        super().unscale_now(handle, optimizer)
+        if later:
+            handle.progress[optimizer].finite = self.flag_of(scaled, scaled)
+
+
+@breaks("OVERFLOW-both-sides", "planted: float16 quotients are checked in float32, and are infinite when they are stored")
+class ChecksFloat16BeforeRounding(Loop):
+    def flag_of(self, scaled, unscaled):
+        pairs = zip(scaled, unscaled, strict=True)
+        rounded = [before if before is not None and before.dtype == np.float16 else after for before, after in pairs]
+        return super().flag_of(scaled, rounded)
+
+
+@breaks("OVERFLOW-both-sides", "planted: float16 quotients saturate at the largest number")
+class SaturatesFloat16(Loop):
+    def unscaled_gradient(self, handle, gradient):
+        unscaled = super().unscaled_gradient(handle, gradient)
+        if gradient is None or gradient.dtype != np.float16:
+            return unscaled
+        return np.where(np.isfinite(gradient), np.clip(unscaled, np.float16(-65504), np.float16(65504)), unscaled)
 
 
 # --- update and use of the scale ---
@@ -395,6 +429,12 @@ class LastWithoutGradientsDecides(Loop):
     def flags_of_update(self, handle):
         flags = [progress.finite for progress in handle.progress.values()]
         return [True] if flags[-1] is None and any(flag is not None for flag in flags) else super().flags_of_update(handle)
+
+
+@breaks("CALLS-no-gradients", "planted: with a missing gradient, gradients are checked before the division only")
+class ChecksOnlyBeforeBesideMissingGradients(Loop):
+    def flag_of(self, scaled, unscaled):
+        return super().flag_of(scaled, scaled if any(leaf is None for leaf in scaled) else unscaled)
 
 
 @breaks("CALLS-one-update", "planted: from the third optimizer on, each step counts toward the growth")

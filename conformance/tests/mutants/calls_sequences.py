@@ -247,4 +247,18 @@ class DividesByTheScaleReadLast(Loop):
         return getattr(handle, "read", handle.shown)
 
 
+@breaks("CALLS-every-sequence", "planted: gradients without elements count as missing")
+class MissesEmptyGradients(Loop):
+    def flag_of(self, scaled, unscaled):
+        return super().flag_of(scaled, unscaled) if any(leaf is not None and leaf.size for leaf in scaled) else None
+
+
+@breaks("CALLS-skip", "planted: a skipped step adds zeros, so that -0.0 becomes 0.0")
+class AddsZerosInASkippedStep(Loop):
+    def mark_stepped(self, handle, optimizer, applied):
+        super().mark_stepped(handle, optimizer, applied)
+        if not applied:
+            optimizer.parameters = [parameter + np.zeros_like(parameter) for parameter in optimizer.parameters]
+
+
 MUTANTS = tuple(_TABLE)

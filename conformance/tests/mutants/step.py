@@ -1,6 +1,7 @@
 """Mutants of chapter 50: training steps."""
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 
@@ -182,6 +183,14 @@ class ReusesItsOutputs(Loop):
         cell.last_outputs = getattr(cell, "last_outputs", {})
         cell.last_outputs.update(super().outputs(cell, **numbers))
         return cell.last_outputs
+
+
+@breaks("STEP-report", "planted: the scale of a cell does not grow beyond 65536")
+class GrowsTo65536(Loop):
+    def update(self, handle, finite):
+        old = handle.shown
+        super().update(handle, finite)
+        handle.shown = handle.shown if old > 65536 else min(handle.shown, np.float32(65536))
 
 
 @breaks("STEP-scale-updated-last", "Haian-Jin/LVSM#19: update is called only if the step is applied")
@@ -428,6 +437,72 @@ class UpdatesItsGivenArrays(Loop):
         super().apply(cell, gradients, rate)
         for given, parameter in zip(cell.given, cell.parameters, strict=True):
             given[...] = parameter
+
+
+@breaks("STEP-learning-rate", "planted: the last learning rate of a list is not used")
+class OmitsTheLastRate(Loop):
+    def schedule_index(self, cell):
+        return min(super().schedule_index(cell), max(len(cell.rates) - 2, 0))
+
+
+@breaks("STEP-every-sequence", "planted: a step whose gradients have no elements does not update the scale", capabilities=())
+class OmitsEmptyGradients(OmitsZeroGradients):
+    def train_step(self, cell, data):
+        self.zero = not any(value.size for value in data)
+        outputs = Loop.train_step(self, cell, data)
+        self.zero = False
+        return outputs
+
+
+@breaks("STEP-every-sequence", "planted: beside float16 gradients, float32 gradients are not checked", capabilities=("float16",))
+class ChecksTheNarrowestDtype(Loop):
+    def finite_in_cell(self, scaled, gradients, norm):
+        narrow = [gradient for gradient in scaled if gradient.dtype == np.float16]
+        return super().finite_in_cell(narrow or scaled, narrow or gradients, norm)
+
+
+@breaks("STEP-every-sequence", "planted: float16 gradients saturate at the largest number")
+class SaturatesFloat16InCells(Loop):
+    def backward(self, data, scale):
+        scaled = super().backward(data, scale)
+        return np.where(np.isinf(data), scaled, np.nan_to_num(scaled, nan=np.nan)) if data.dtype == np.float16 else scaled
+
+
+class _KeepsCells(Loop):
+    """Cells whose rule and options are those of the first cell with the same key."""
+
+    def create_cell(self, rule, parameters, **options):
+        self.cells = getattr(self, "cells", {})
+        key = repr((self.key(rule, options), [(value.shape, value.dtype) for value in parameters]))
+        rule, options = self.cells.setdefault(key, (rule, options))
+        return super().create_cell(rule, parameters, **options)
+
+
+@breaks("STEP-every-sequence", "planted: steps are kept for all cells with equal constants, among which min_scale is missing")
+class KeepsTheFirstMinimum(_KeepsCells):
+    def key(self, rule, options):
+        return replace(rule, min_scale=None), options
+
+
+@breaks("STEP-every-sequence", "planted: steps are kept for all cells whose schedules have the same length")
+class KeepsSchedulesByLength(_KeepsCells):
+    def key(self, rule, options):
+        rates = options["learning_rate"]
+        return rule, {**options, "learning_rate": len(rates) if isinstance(rates, list) else rates}
+
+
+@breaks("STEP-clip", "planted: with a limit, a step is skipped if the norm is infinite in float32, and reported as finite")
+class SkipsAnInfiniteNorm(Loop):
+    def clip(self, cell, gradients, norm):
+        cell.infinite = cell.max_norm is not None and not np.isfinite(np.float32(norm))
+        return super().clip(cell, gradients, norm)
+
+    def apply(self, cell, gradients, rate):
+        if not cell.infinite:
+            super().apply(cell, gradients, rate)
+
+    def count(self, cell, finite):
+        super().count(cell, finite and not cell.infinite)
 
 
 MUTANTS = tuple(_TABLE)

@@ -23,7 +23,7 @@ from .calls_loop import needs_power_of_two, simple_rule
 from .machine_drawn import draw_trace
 from .machine_lockstep import LARGEST
 from .replicas import STARTS
-from .step_drawn import draw_training
+from .step_drawn import EACH, draw_training
 
 Leaf = tuple[str, tuple[int, ...]]  # a dtype and a shape
 SHAPES = ((2,), (), (2, 3), (0, 3), (1,), (300,))
@@ -37,7 +37,7 @@ TREES: dict[str, Callable[[list[Any]], Any]] = {
     "tuple": lambda items: (items[1:], items[0]),
 }
 MIXED = (("float32", (2, 3)), ("float16", (3,)), ("float32", ()))
-ODD = [array("float16", [3.0, -0.0, 2.0**-24, math.inf]), array("float32", [1.1, 2.0**-100, 3e38, math.nan])]
+ODD = [array("float16", [3.0, -0.0, 2.0**-24, math.inf, 183 * 2.0**-20]), array("float32", [1.1, 2.0**-100, 3e38, math.nan])]
 PLACES = ((0,), (1,), (2,), (3,), (4,), (5,), (6,), (0, 1), (2, 3), (4, 5), (5, 6))  # arrays that are replaced in a step
 KINDS = (math.inf, -math.inf, math.nan, "large")
 LONG = "+-++-+--+++---++++-+"
@@ -55,10 +55,10 @@ def draw_on_arrays(
     tree: list[Leaf | None] = [*FIRST, *((pick(dtypes), pick(SHAPES)) for _ in range(1 if every else pick((1, 2, 3, 6))))]
     tree += [None] * ("none" in claims)
     ways = ["update", *["arrays"] * 3 * ("stays-on-device" in claims), *["load"] * ("resume" in claims)]
-    kinds, elements = ("", "", "", *KINDS), (0, 1, -1)
+    kinds, elements = ("", "empty", "", *KINDS), (0, 1, -1)
     turns = [(pick((0, 0, 1)), pick(kinds)) for _ in range(20)]
     if every:
-        turns = [(index, "" if sign == "+" else pick(KINDS[:3])) for sign in LONG for index in range(len(settings))]
+        turns = [(index, "" if sign == "+" else pick(KINDS)) for sign in LONG for index in range(len(settings))]
     steps = [(pick(ways), index, kind, pick(PLACES), pick(elements)) for index, kind in turns]
     inputs: dict[str, Any] = {"settings": settings, "tree": tree, "layout": pick([*TREES]), "steps": steps, "compiled": compiled}
     return DrawnCase("backends", partial(_follow, **inputs), inputs)
@@ -72,8 +72,7 @@ def _follow(subject: Subject, settings: Any, tree: Sequence[Any], layout: str, s
         when, scale = f"step {number} (counted from 0) of scaler {index}, {way}", machines[index].point.scale
         if not LEAST <= scale <= LARGEST:
             return
-        if "division" not in subject.info.capabilities:
-            needs_power_of_two(scale)
+        needs_power_of_two(scale, subject)
         scaled = TREES[layout](_tree(tree, number, kind, places, element))
         finite = tensors.all_finite(scaled) and tensors.all_finite(_unscaled(scaled, scale))
         if machines[index].step(finite).stopped:
@@ -106,12 +105,11 @@ def _step(subject: Subject, handle: Any, scaled: Any, scale: float | None, when:
     return handle
 
 
-def _tree(
-    tree: Sequence[Leaf | None], number: int = 0, kind: Any = "", places: Sequence[int] = (0,), element: int = 0
-) -> list[Bits | None]:
-    """Return the arrays of a step. At *places*, *kind* replaces *element*; if it is "large", all elements become large."""
+def _tree(tree: Sequence[Leaf | None], number: int = 0, kind: Any = "", places: Any = (0,), element: int = 0) -> list[Any]:
+    """Return the arrays of a step. At *places*, *kind* replaces *element*, or all if it is "large"; "empty" empties all."""
+    tree = [leaf and (leaf[0], (0,)) for leaf in tree] if kind == "empty" else tree
     filled = [position for position, leaf in enumerate(tree) if leaf and math.prod(leaf[1])]
-    replaced = {filled[place % len(filled)] for place in places}
+    replaced = {filled[place % len(filled)] for place in places if filled}
     result: list[Bits | None] = []
     for position, leaf in enumerate(tree):
         dtype, shape = leaf or ("float32", (0,))
@@ -172,7 +170,9 @@ def compiled_it_unscales_to_the_same_bits(subject: Subject) -> None:
         with suppress(Unsupported):
             rules.append(simple_rule(subject, init_scale=scale))
     handles = [(subject.create(rule), compiled.create(rule)) for rule in rules]
-    for method, tree, (handle, other) in product(("unscale", "scale"), (ODD, _tree(MIXED), _tree(MIXED, 2)), handles):
+    wide = [[array("float64", NUMBERS)]] * (subject.info.arrays != "jax")
+    trees = (ODD, _tree(MIXED), _tree(MIXED[1:] + MIXED[:1], 2), *wide)
+    for method, tree, (handle, other) in product(("unscale", "scale"), trees, handles):
         expected = getattr(subject, method)(handle, tree)
         subject.expect_same(getattr(compiled, method)(other, tree), expected, f"{method}, compiled")
 
@@ -181,7 +181,7 @@ def compiled_it_unscales_to_the_same_bits(subject: Subject) -> None:
 def compiled_it_sees_the_same_overflows(subject: Subject) -> None:
     """Each tree has a value of one kind, at the first or the last index of one array."""
     compiled = subject.compiled()
-    for kind, leaf, element in product(("", *KINDS), range(3), (0, -1)):
+    for kind, leaf, element in product(("", "empty", *KINDS), range(3), (0, -1)):
         tree = _tree(MIXED, 0, kind, (leaf,), element)
         expected, flag = subject.all_finite(tree), compiled.all_finite(tree)
         subject.expect(flag == expected, f"all_finite, compiled: expected {expected}, got {flag}")
@@ -206,8 +206,8 @@ def another_process_goes_on(subject: Subject) -> None:
 
 def _check_compiled_steps(subject: Subject) -> None:
     """Run few drawn cases, since torch.compile compiles a function for at most 8 rules."""
-    run_with_top(subject, partial(draw_on_arrays, compiled=True, every=True), ["compiled 6"])
-    for draw, seeds in ((partial(draw_training, every=True), ["cells 52"]), (draw_trace, ["trace 48", "trace 119"])):
+    run_with_top(subject, partial(draw_on_arrays, compiled=True, every=True), ["compiled 100"])
+    for draw, seeds in (EACH, (draw_training, ["cells 20", "cells 63"]), (draw_trace, ["trace 48", "trace 119"])):
         with suppress(Unsupported):
             run_draws(subject.compiled(), draw, seeds)
 

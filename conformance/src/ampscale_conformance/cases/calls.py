@@ -6,7 +6,7 @@ that is out of order must raise an error and change nothing. `set:inf` includes 
 at all, `set:some` all but one, `set:wide` includes a very large or small value, and `set:huge` a value that is finite only
 while it is scaled. In drawn scripts, `set:inf+two` includes two infinities or NaNs, `set:zero` sets zeros and `set:large` the
 largest values, `load` continues with a scaler that loaded the saved state, `save` only saves, and nothing is read after
-`update:unread`. The suffix `/b` selects the second optimizer instead of the first.
+`update:unread`. The suffix `/b` selects the second optimizer instead of the first. `draw` stands for drawn scripts.
 """
 
 from functools import partial
@@ -16,6 +16,7 @@ from ..model.adapter import Unsupported
 from ..model.case import Case, named
 from ..model.subject import Subject
 from . import calls_drawn
+from .calls_drawn import draw_calls, drawn
 from .calls_loop import Loop, is_static, simple_rule
 from .rows import Row, rows
 
@@ -28,18 +29,18 @@ CALLS-step/step-unscales-once | set unscale_ step update
     double unscale: step divides gradients a second time
 CALLS-unscale/unscale-divides-where-they-lie | set unscale_ update
     late unscale: gradients are still scaled after unscale_, so clipping is wrong
-CALLS-unscale/unscale-divides-16-bit-gradients-by-the-whole-scale | set unscale_ update |
-    init_scale=1024.5 dtype=float16 needs=float16,division
-    narrow scale: 16-bit gradients are divided by a scale that is rounded to 16 bits
+CALLS-unscale/unscale-divides-16-bit-gradients-by-the-whole-scale | set unscale_ update set:huge+tie unscale_ update |
+    init_scale=124928 dtype=float16 needs=float16,division
+    narrow scale: 16-bit gradients are divided by a scale that is rounded to 16 bits, or multiplied by its reciprocal
 CALLS-edits-kept/edits-reach-the-optimizer | set unscale_ edit step update
     lost edit: the optimizer applies the gradients from before clipping
-CALLS-skip/step-skips-an-overflow-of-its-own | set:inf step update
-    missing check: step does not check the gradients that it unscales itself
+CALLS-skip/step-skips-an-overflow-of-its-own | set:inf step update | factor=-1
+    missing check: step does not check the gradients that it unscales itself, or adds zeros, so that -0.0 becomes 0.0
 CALLS-skip/step-skips-an-overflow-that-unscale-detected | set:inf unscale_ step update
     lost flag: the overflow found by unscale_ is ignored, and infinities are applied
 CALLS-flag-kept/repaired-gradients-are-skipped | set:inf unscale_ edit step update
     repeated check: an infinity that was replaced after unscale_ no longer counts
-OVERFLOW-both-sides/both-sides-are-checked | set:huge unscale_ step update set:huge step update | init_scale=2**-4
+OVERFLOW-both-sides/both-sides-are-checked | draw set:huge
     missing check: values that become infinite when divided by a scale below 1 are applied
 CALLS-scale-constant/the-scale-is-constant-until-update | set unscale_ step update | growth_interval=1
     early update: unscale_ or step changes the scale, so the iteration uses two scales
@@ -78,22 +79,19 @@ CALLS-one-update/two-optimizers-are-one-step | set set/b set/c step step/b step/
     repeated update: the scale is updated once per optimizer
 CALLS-none/a-parameter-without-a-gradient-is-passed-over | set:some unscale_ step update set:some+inf step update
     missing gradient: None raises an error, counts as an overflow, or becomes zeros
-CALLS-no-gradients/an-optimizer-without-gradients-is-no-overflow | set:none unscale_ unscale_ step step unscale_ update
-    set step update set:none unscale_ update set step update | growth_interval=2
-    missing gradients: an optimizer with frozen parameters raises an error, or backs off at every step
-CALLS-no-gradients/an-optimizer-without-gradients-counts-for-nothing | set:inf set/b step step/b update set:none set/b step
-    step/b update set set:none/b unscale_/b step/b step update set:inf set:none/b step step/b update | growth_interval=1
-    missing gradients: an optimizer without gradients hides or reverts the steps of the other one
+CALLS-no-gradients/an-optimizer-without-gradients-counts-for-nothing | draw set:none set:some+huge
+    missing gradients: an optimizer without gradients raises an error, backs off, or hides or reverts the steps of another
 CALLS-answer/step-returns-whether-it-stepped | set step update set:inf step update | needs=applied
     wrong result: step returns None, or always the same value
 """
 
 
-def _execute(subject: Subject, script: str, returns_applied: bool, dtype: str, settings: dict[str, Any]) -> None:
+def _execute(subject: Subject, script: str, returns_applied: bool, dtype: str, factor: float, settings: Any) -> None:
     rule, commands = simple_rule(subject, **settings), script.split()
     if is_static(rule) and "update" in commands[:-1]:
         raise Unsupported("the scale is static, so step may end the iteration: CALLS-fixed")
     loop = Loop(subject, rule, returns_applied, dtype=dtype)
+    loop.factor = factor
     for number, command in enumerate(commands * (1 if is_static(rule) else ROUNDS), start=1):
         try:
             loop.execute(command, f"after call {number}, {command}")
@@ -105,9 +103,13 @@ def _execute(subject: Subject, script: str, returns_applied: bool, dtype: str, s
 
 def _case(row: Row) -> Case:
     dtype, returns_applied = row.options.pop("dtype", "float32"), "applied" in row.needs
-    run = partial(_execute, script=row.script, returns_applied=returns_applied, dtype=dtype, settings=row.options)
+    given = {"returns_applied": returns_applied, "dtype": dtype, "factor": row.options.pop("factor", 1.0)}
+    run = partial(_execute, script=row.script, **given, settings=row.options)
     implied = {"groups": "/b" in row.script, "none": ":none" in row.script or ":some" in row.script}
-    return named(row.name, 2, row.catches, run, {*row.needs, *(need for need, holds in implied.items() if holds)})
+    needs = {*row.needs, *(need for need, holds in implied.items() if holds)}
+    if row.script.startswith("draw"):
+        return drawn(row.name, 2, partial(draw_calls, more=row.script.split()[1:] * 6), *needs, catches=row.catches)
+    return named(row.name, 2, row.catches, run, needs)
 
 
 CASES = (*map(_case, rows(SCRIPTS)), *calls_drawn.CASES)

@@ -1,6 +1,6 @@
 """Chapter 55: drawn scripts of calls, which combine optimizers, gradients, edits, rejected calls, settings and scalers."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -13,6 +13,7 @@ from ..model.supported_rules import supported_rules
 from .calls_loop import Loop, is_static, simple_rule
 from .machine_lockstep import LARGEST
 
+Draw = Callable[..., DrawnCase]
 DRAWS = 18  # in one case
 STEPS = (["unscale_", "step"], ["step"], ["unscale_", "edit", "step"])  # calls in an iteration with a static scale
 REJECTED = ["unscale_", "edit", "unscale_", "step"]  # the second unscale_ is rejected
@@ -51,16 +52,16 @@ def draw_rules(
     return [{name: value for name, value in rule.items() if name in settable} for rule in every]
 
 
-def draw_calls(pick: Pick, info: ImplementationInfo, several: bool = True, top: bool = False) -> DrawnCase:
-    """Draw scalers and their calls: with three optimizers if *several* is True, near the largest scale if *top* is True."""
-    names = pick(("abc", "dac", "aed")) if several and "groups" in info.capabilities else pick("abce")
+def draw_calls(pick: Pick, info: ImplementationInfo, several: bool = True, top: bool = False, more: Any = ()) -> DrawnCase:
+    """Draw scalers, near the largest scale if *top* is True, and calls of one or, if *several* is True, three optimizers."""
+    names = pick(("abc", "dac", "aed", "fab")) if several and "groups" in info.capabilities else pick("abcef")
     dtype = pick(DTYPES) if "float16" in info.capabilities and not top else "float32"
     choices = (pick, info, (2.0**10, 16.0, 2.0**15, 1.0, 0.125), top, "float16" in dtype)
     scalers = [(draw_rules(*choices)[0], pick(range(35))) for _ in range(pick((1, 2)))]
     static = is_static(supported_rules(info.preset).rule())
     with_none = "none" in info.capabilities
     steps = (*(STEPS if static or top else CALLS), *EDITED * with_none)
-    kinds = AT_TOP if top else KINDS + WITH_NONE * with_none
+    kinds = AT_TOP if top else (*more, *KINDS, *WITH_NONE * with_none)
     resumes = "resume" in info.capabilities
     iterations = [(pick, names[:1] if static else names, steps, kinds, static, resumes)] * pick((4, 3, 5))
     ends: tuple[list[str], ...] = ([], [*(f"{call}/{names[0]}" for call in ("set", "unscale_", "edit:inf", "step")), "update"])
@@ -80,6 +81,8 @@ def _iteration(
     yield from ["load"] * (resumes and pick((False, False, True)))
     acting = [name for name in names if pick((True, True, True, False))] or [pick(names)]
     calls = {name: [pick(kinds), *pick(steps)] for name in acting}
+    for name in acting:  # whether an optimizer without gradients steps with later ones is not specified
+        calls[name] = [call for call in calls[name] if "set:none" not in calls[name] or not call.startswith("edit")]
     earlier: dict[str, list[str]] = {name: [] for name in names}
     while True:
         if not static and pick((False, False, True)):
@@ -108,17 +111,18 @@ def _execute(subject: Subject, scalers: Sequence[tuple[dict[str, Any], int]], co
         loops[index].execute(command, f"after call {number}, {command} of scaler {index}")
 
 
-def run_with_top(subject: Subject, draw: Callable[..., DrawnCase], seeds: Sequence[str]) -> None:
-    """Run the cases drawn with *seeds*; also draw cases near the largest scale, if it is supported, with the first four seeds."""
+def run_with_top(subject: Subject, draw: Draw, seeds: Sequence[str], others: Iterable[Any] = ()) -> None:
+    """Run the drawn cases; if they are supported, also *others*, and cases near the largest scale with the first four seeds."""
     run_draws(subject, draw, seeds)
-    with suppress(Unsupported):
-        run_draws(subject, partial(draw, top=True), seeds[:4])
+    for other, its_seeds in ((partial(draw, top=True), seeds[:4]), *others):
+        with suppress(Unsupported):
+            run_draws(subject, other, its_seeds)
 
 
-def drawn(name: str, level: int, draw: Callable[..., DrawnCase], *needs: str) -> Case:
+def drawn(name: str, level: int, draw: Draw, *needs: str, catches: str = "", **others: Any) -> Case:
     """Return a case that runs the cases which are drawn with a fixed list of seeds."""
-    run = partial(run_with_top, draw=draw, seeds=numbered(name, DRAWS))
-    return named(name, level, "any bug: a value is wrong in some combination", run, needs)
+    run = partial(run_with_top, draw=draw, seeds=numbered(name, DRAWS), **others)
+    return named(name, level, catches or "any bug: a value is wrong in some combination", run, needs)
 
 
 CASES = (

@@ -18,11 +18,12 @@ SIMPLE = {"growth_factor": 2.0, "backoff_factor": 0.5, "hysteresis": 1}
 Shape = tuple[int, ...]
 # Shapes of the parameters of each optimizer. Some are equal, and some sizes are not multiples of four or eight.
 SHAPES: dict[str, tuple[Shape, ...]] = {"a": ((2,), (), (2,)), "d": ((2,), (), (2,)), "e": ((130,), (130,))}
-SHAPES |= {"b": ((), (3, 3), (3, 1, 3)), "c": ((7,), (7,), (0, 3), (1,), (7,))}
+SHAPES |= {"b": ((), (3, 3), (3, 1, 3)), "c": ((7,), (7,), (0, 3), (1,), (7,)), "f": ((0,), (0, 3))}
 FINITE = (1.0, -2.0, 0.5, 3.0, 0.0, -0.25, 1 + 2.0**-11)  # gradients; their number is prime, so each element takes each value
 SPECIAL = {
     "inf": (math.inf, math.nan, -math.inf),
     "wide": (2.0**60, 2.0**-60, -(2.0**60), -0.0, 1 + 2.0**-20),
+    "tie": (183 * 2.0**-14,),  # divided by 61 * 2**11, halfway between two float16 numbers
     "huge": (2.0**127, -(2.0**127)),  # infinite when multiplied by a scale above 1, or divided by one below 1
 }
 EVERYWHERE = {"zero": (0.0, -0.0), "large": ((2 - 2.0**-23) * 2.0**127,)}  # the sum of two large ones is infinite
@@ -65,7 +66,7 @@ def new_gradients(shapes: Sequence[Shape], kind: str, number: int, dtype: str = 
     """Return gradients, or None, of a kind that `calls.py` describes, or of kinds joined by "+". *number* varies the values."""
     table = EVERYWHERE.get(kind, FINITE)
     values = [table[(number + index) % len(table)] for index in range(sum(map(math.prod, shapes)))]
-    for specials in (SPECIAL[part] for part in kind.split("+") if part in SPECIAL):
+    for specials in (SPECIAL[part] for part in kind.split("+") if values and part in SPECIAL):
         index, turn = 37 * number % len(values), number // len(values)  # each index occurs once in a turn
         for place in (index, index - len(values) // 2)[: 1 + ("two" in kind)]:
             values[place] = specials[(number + turn) % len(specials)]
@@ -89,6 +90,7 @@ class Loop:
     ) -> None:
         self.given = {} if given is None else given
         self.subject, self.rule, self.returns_applied, self.dtype = subject, rule, returns_applied, dtype
+        self.factor = 1.0  # of the parameters; with -1, one is -0.0
         self.oracle = calls.Loop(rule, {})
         self.handle = subject.create(rule)
         self.optimizers: dict[str, Any] = {}
@@ -101,34 +103,30 @@ class Loop:
         action, _, kind = action.partition(":")
         name = name or "a"
         if action in ("save", "load"):
-            self.save(action == "load")
-        elif action in ("set", "edit"):
-            self.set_gradients(name, kind, edits=action == "edit")
-        else:
-            self.call(action, [] if action == "update" else [name], when, kind == "unread")
-
-    def save(self, loads: bool) -> None:
-        """Save the scaler. If *loads* is True, continue with one that loaded its state, to which optimizers are added again."""
-        saved = self.subject.call("save", self.handle)
-        if loads:
+            saved = self.subject.call("save", self.handle)
+        if action == "load":  # continue with a scaler that loaded the state, to which optimizers are added again
             self.handle = self.subject.call("load", self.rule, saved)
             self.optimizers.clear()
             self.oracle.optimizers.clear()
+        elif action in ("set", "edit"):
+            self.set_gradients(name, kind, edits=action == "edit")
+        elif action != "save":
+            self.call(action, [] if action == "update" else [name], when, kind == "unread")
 
     def set_gradients(self, name: str, kind: str, edits: bool) -> None:
         """Set gradients in both loops: unscaled ones if *edits* is True, else scaled ones. A new optimizer is added first."""
         if name not in self.optimizers:
-            parameters = new_parameters(SHAPES[name], self.dtype)
+            parameters = new_parameters(SHAPES[name], self.dtype, self.factor)
             self.oracle.optimizers[name] = calls.Optimizer(parameters)
             arrays = self.given.setdefault(SHAPES[name], self.subject.to_arrays(parameters))
             self.optimizers[name] = self.subject.call("add_optimizer", self.handle, arrays)
         scale, narrow = self.oracle.scale, "float16" in self.dtype
-        largest = max(abs(float(value)) for leaf in self.oracle.optimizers[name].parameters for value in numbers(leaf))
+        largest = max((abs(float(x)) for leaf in self.oracle.optimizers[name].parameters for x in numbers(leaf)), default=0.0)
         if narrow and (scale > 2.0**17 or largest > 2.0**9):  # an optimizer may keep its parameters in float32
             raise Unsupported("differences of float16 parameters and gradients are rounded at this scale or size")
         needs_power_of_two(1.0 if edits else scale, self.subject)
         limit = 1.0 if kind == "large" else 2.0**14 if narrow else scale
-        factor = 1.0 if edits or kind == "huge" else min(scale, limit)
+        factor = 1.0 if edits or "huge" in kind else min(scale, limit)
         unscaled = new_gradients(SHAPES[name], kind, next(self._numbers), self.dtype)
         gradients = [leaf and tensors.scale(leaf, factor) for leaf in unscaled]
         self.oracle.set_gradients(name, gradients)
