@@ -122,8 +122,8 @@ def _check_all(subject: Subject, method: str) -> None:
             edges += [ldexp(number * factor, lowest_exponent(part)) for number in SUBNORMAL]
         if part != dtype:  # libraries multiply infinities and negative numbers of which only the sign remains in different ways
             edges = [complex(1.5, -edge) if edge < 0 else complex(edge, 1.5) for edge in edges if isfinite(rounded(edge, part))]
-        patterns = array(dtype, edges).bits + tuple(non_finite_elements(dtype) if part == dtype else ())
-        _check_array(subject, method, scale, Bits(dtype, (len(patterns),), patterns))
+        patterns = [*array(dtype, edges).bits, *(non_finite_elements(dtype) if part == dtype else ())]
+        _check_array(subject, method, scale, Bits(dtype, (len(patterns),), tuple(patterns)))
     for scale, dtype in product(_inexact_scales(subject.info), EDGES) if "division" in subject.info.capabilities else ():
         pick, top = seeded(f"{scale} {dtype}"), max(EDGES[dtype])
         patterns = [draw_number(pick, dtype) for _ in range(45)]
