@@ -183,6 +183,22 @@ class SkipsGrowthBeyondFloat32(Plain):
 
 
 @breaks(
+    "MACHINE-skip-infinite-growth",
+    "planted: a product beyond the largest float64 raises an error, as 2.0**1024 does in Python",
+    LossScaleRule(1024.0, dtype="float64"),
+)
+class RaisesAnErrorAtAnInfiniteGrowth(Plain):
+    def skip_infinite(self, handle, grown):
+        return grown if np.isfinite(grown) else 2.0**1024
+
+
+@breaks("MACHINE-skip-infinite-growth", "planted: a growth beyond 3.4e38, almost the largest float32, is skipped", "torch")
+class SkipsGrowthsBeyondARoundedLimit(Plain):
+    def skip_infinite(self, handle, grown):
+        return grown if grown < 3.4e38 else handle.scale
+
+
+@breaks(
     "MACHINE-max-scale", "ColossalAI 0.5.0: plugins with a maximum of 2**32 or 2**24, whatever the setting of the scaler", "apex"
 )
 class HasAFixedMaximum(Plain):

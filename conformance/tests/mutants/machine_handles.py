@@ -11,7 +11,7 @@ from ampscale_conformance.model.bits import map_tree
 from ampscale.presets import PRESETS
 
 from . import table
-from .plain import Plain
+from .plain import Plain, PublishedScalerError
 
 HANDLES, breaks = table()
 
@@ -244,6 +244,29 @@ class ReadingRestartsTheWindow(Plain):
 
 
 # --- saving and loading
+
+
+@breaks("STEP-resume", "planted: a loaded scaler catches the error of its published scaler", "fairseq")
+class CatchesErrorsOnceLoaded(Plain):
+    def load(self, rule, saved):
+        handle = super().load(rule, saved)
+        handle.loaded = True
+        return handle
+
+    def update(self, handle, finite):
+        try:
+            super().update(handle, finite)
+        except PublishedScalerError:
+            if not hasattr(handle, "loaded"):
+                raise
+
+
+@breaks("STEP-resume", "planted: what was saved is saved again until the scale changes", "torch")
+class SavesAnOldState(Plain):
+    def save(self, handle):
+        if not hasattr(handle, "saved") or handle.saved["scale"] != handle.scale:
+            handle.saved = super().save(handle)
+        return handle.saved
 
 
 @breaks("STEP-resume", "planted: the count of finite steps is saved in one byte", capabilities=("resume",))

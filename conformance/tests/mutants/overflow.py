@@ -331,4 +331,32 @@ class TreatsTheLeastIntegerAsMissing(Plain):
         return not (leaf.dtype == np.int32 and (leaf == np.iinfo(np.int32).min).any()) and super().finite_leaf(leaf)
 
 
+@breaks("OVERFLOW-all-finite", "planted: the least int64 stands for a time that is missing")
+class TreatsTheLeastInt64AsMissing(Plain):
+    def finite_leaf(self, leaf):
+        return not (leaf.dtype == np.int64 and (leaf == np.iinfo(np.int64).min).any()) and super().finite_leaf(leaf)
+
+
+@breaks("OVERFLOW-all-finite", "planted: the kernel for float16 omits the elements after the last vector of eight")
+class OmitsTheLastFloat16Elements(Plain):
+    def finite_elements(self, leaf):
+        whole = leaf.dtype != np.float16 or leaf.size < 8
+        return super().finite_elements(leaf if whole else leaf.reshape(-1)[: leaf.size // 8 * 8])
+
+
+@breaks("OVERFLOW-all-finite", "planted: the kernel for float16 takes contiguous arrays only")
+class SkipsFloat16WithStrides(Plain):
+    def finite_leaf(self, leaf):
+        return (leaf.dtype == np.float16 and not leaf.flags.c_contiguous) or super().finite_leaf(leaf)
+
+
+@breaks("OVERFLOW-all-finite", "planted: vector instructions add two numbers of large arrays, and test their sum")
+class AddsPairsInLargeArrays(Plain):
+    def finite_elements(self, leaf):
+        if leaf.size < 100 or leaf.dtype != np.float32:
+            return super().finite_elements(leaf)
+        with np.errstate(all="ignore"):
+            return np.isfinite(np.add.reduceat(leaf.reshape(-1), range(0, leaf.size, 2)))
+
+
 MUTANTS = (*_TABLE, *overflow_trees.MUTANTS)

@@ -34,6 +34,18 @@ class ChecksTheLastArray(Plain):
         return flag
 
 
+@breaks("OVERFLOW-all-finite", "planted: an array without a container has no elements to iterate over")
+class SkipsABareArray(Plain):
+    def all_finite(self, tree):
+        return isinstance(tree, np.ndarray) or super().all_finite(tree)
+
+
+@breaks("OVERFLOW-all-finite", "planted: the flags of the arrays are added in one byte")
+class CountsArraysInOneByte(Plain):
+    def all_finite(self, tree):
+        return bool(np.sum([not self.finite_leaf(leaf) for leaf in _arrays(tree)], dtype=np.uint8) == 0)
+
+
 @breaks("OVERFLOW-all-finite", "facebookresearch/fairscale#890: the loop returns in its first iteration")
 class ChecksOneArray(Plain):
     def all_finite(self, tree):

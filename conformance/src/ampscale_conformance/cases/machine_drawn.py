@@ -19,12 +19,12 @@ from .machine_lockstep import LockstepRun, every_pattern, run_lockstep, supporte
 from .scaling_trees import check_products
 
 EXPONENTS = (8, 4, 12, 0, -3, 20)  # of the initial scale
-LOW = (2.0**-20, 0.375, 0.125, 0.6, 1.0)  # min_scale as a multiple of the initial scale
-HIGH = (2.0**40, 1.5, 3.0, 5.0, 1.0)
+LOW = (2.0**-20, 0.5 - 2.0**-12, 0.125, 0.6, 1.0)  # min_scale as a multiple of the initial scale
+HIGH = (2.0**40, 1.5, 2 + 2.0**-9, 5.0, 1.0)
 COUNTS = {
     "growth_interval": (1, 2, 3, 4, 7, 20),
     "hysteresis": (1, 2, 3, 4),
-    "overflow_tolerance": (0.5, 0.25),
+    "overflow_tolerance": (0.5, 0.25, 0.25 + 2.0**-30),
     "raise_at_min_scale": (False, True),
 }
 Factors = dict[str, tuple[float, ...]]
@@ -38,7 +38,7 @@ WITH_TENSORS = ("step", "new", "scale", "unscale", "all_finite", "copy")
 Turn = tuple[str, int, str]  # what is done, the number of the scaler or saved state, and the flags of the steps after it
 MOST = 3  # scalers at a time
 LONG = 2100  # number of steps of a window that a count in 8 bits or in float16 cannot reach
-LOWEST, HIGHEST = 2.0**-60, 2.0**60  # beyond them, a scaler takes no steps
+LOWEST, HIGHEST = 2.0**-60, 2.0**60  # beyond them, a scaler takes no steps and no tensors
 # A constant, steps before saving and after loading, and the values of the constant when the state is saved and when it is loaded.
 OTHER_CONSTANTS: tuple[tuple[str, str, tuple[Any, Any]], ...] = (
     ("growth_interval", "+++", (4, 2)),
@@ -81,6 +81,7 @@ def _draw_settings(pick: Pick, info: ImplementationInfo) -> dict[str, Any]:
         "init_scale": (start,),
         "min_scale": [start * ratio for ratio in LOW],
         "max_scale": [start * ratio for ratio in HIGH],
+        "raise_at_or_below": [start * ratio for ratio in LOW],
         **factors,
         **COUNTS,
     }
@@ -108,8 +109,8 @@ def _run_walk(subject: Subject, rules: Sequence[dict[str, Any]], turns: Sequence
         if kind in ("copy", "reload") and saved:
             start, state = saved[-1 if kind == "copy" else number % len(saved)]
             run = start.loaded(state)
-        if tensors:
-            scale, method = run.oracle.point.scale, kind if kind == "scale" else "unscale"
+        if tensors and LOWEST < run.oracle.point.scale < HIGHEST:
+            scale, method = run.oracle.point.scale, "scale" if kind in ("scale", "copy") else "unscale"
             for tree in number * [TREE]:
                 subject.call(method, run.handle, subject.to_arrays(tree))
             check_products(subject, run.handle, method, scale, TREE, ulps=frexp(scale)[0] != 0.5)
@@ -161,8 +162,9 @@ def saves_and_loads_in_turns(subject: Subject) -> None:
     """A saved state is loaded several times, and its scaler continues. A long window, infinity and other constants follow."""
     _run_drawn_walks(subject, RESUMING)
     if "growth_interval" in subject.supported.parameters:
-        run = LockstepRun(subject, subject.rule(growth_interval=LONG)).advance("-" + "+" * (LONG - 3))
-        for continued in (run.loaded(subject.call("save", run.handle)), run):
+        run = LockstepRun(subject, subject.rule(growth_interval=LONG))
+        saved = [subject.call("save", run.advance(finite).handle) for finite in ("-+", "+" * (LONG - 4))]
+        for continued in (run.loaded(saved[1]), run):
             continued.follow("+++++")
     unit = 2.0 ** (-43 if subject.supported.make().dtype == "float64" else -14)  # 8 decimal digits, or 16 of a float64, lose it
     starts = [(2.0**127, "++"), (1000 + unit, "")] if "rounding" in subject.info.capabilities else [(2.0**127, "++")]

@@ -17,7 +17,7 @@ from ..oracle.machine import Machine, trajectory
 
 LARGEST = 2.0**127 * (2 - 2.0**-23)  # float32
 
-# Default settings of a case, if they can be set: exact factors, and bounds out of reach.
+# Default settings of a case, if they can be set: exact factors, and bounds out of reach for a published scaler with bounds.
 DEFAULTS = {
     "growth_factor": 2.0,
     "backoff_factor": 0.5,
@@ -36,16 +36,10 @@ def supported_rule(subject: Subject, finite: str, about: str | None = None, **se
     """
     Return the supported rule with these settings, and the default ones where they can be set.
 
-    Args:
-        subject: Implementation under test.
-        finite: Overflow trace, one "+" (finite) or "-" (overflow) per step.
-        about: Clause that must determine one of the steps; None if none is required.
-        settings: Constants of the case.
-
-    Raises:
-        Unsupported: The rule cannot have these settings, or no step is determined by the clause.
+    Raises Unsupported if it cannot have them, or if the clause *about* determines no step of the trace *finite*.
     """
-    defaults = {name: value for name, value in DEFAULTS.items() if name in subject.supported.parameters}
+    own, known = subject.supported.make(), subject.supported.parameters
+    defaults = {name: value for name, value in DEFAULTS.items() if name in known and getattr(own, name) is not None}
     rule = subject.rule(**{**defaults, **settings})
     clauses = {clause for point in trajectory(rule, [sign == "+" for sign in finite]) for clause in point.clauses}
     if about is not None and about not in clauses:
@@ -135,16 +129,9 @@ def trace(
     name: str, finite: str, catches: str, *needs: str, about: str | None = "", only: Only | None = None, **settings: Any
 ) -> Case:
     """
-    Return a case that runs a scaler in lockstep with the oracle along the overflow trace *finite*.
+    Return a case named "CLAUSE/id" that runs a scaler in lockstep with the oracle along the overflow trace *finite*.
 
-    Args:
-        name: "CLAUSE/id".
-        finite: Overflow trace, one "+" (finite) or "-" (overflow) per step.
-        catches: Bug that the case detects.
-        needs: Capabilities.
-        about: Clause that must determine a step, or the case is unsupported; by default that of *name*, and None for no clause.
-        only: Condition on the rule.
-        settings: Constants, in addition to the default ones.
+    It is unsupported if the clause *about*, by default that of *name*, determines no step, or the rule does not fulfill *only*.
     """
     about = name.partition("/")[0] if about == "" else about
     run = partial(run_lockstep, finite=finite, about=about, only=only, settings=settings)

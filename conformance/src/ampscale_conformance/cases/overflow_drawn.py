@@ -1,6 +1,6 @@
 """Drawn trees with infinities and NaNs of every kind at every index, and with finite numbers that overflow in sums."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import product
@@ -17,12 +17,12 @@ from ..oracle import tensors
 from ..oracle.tensors import PARTS
 from .trees_drawn import ANY, LARGE, NESTS, SHAPES, Tree, draw_number, draw_tree, float_dtypes, views
 
-INTEGERS = ("int32", "bool")
+INTEGERS = {"int32": 32, "int64": 64, "bool": 1}  # widths in bits
 
 
 def draw_check(pick: Pick, info: ImplementationInfo, layouts: Sequence[str] = ANY, **options: Any) -> DrawnCase:
     """Draw up to six trees with the same containers and shapes, up to two non-finite elements in each; with `count`, one tree."""
-    tree = draw_tree(pick, info, INTEGERS if "integers" in info.capabilities else (), layouts, **options)
+    tree = draw_tree(pick, info, [*INTEGERS] if "integers" in info.capabilities else (), layouts, **options)
     trees = [_spoiled(pick, tree.filled(pick, _draw_finite)) for _ in range(1 if options.get("count") else pick((1, 3, 6)))]
     return DrawnCase("overflow", partial(_run, tree=tree, trees=trees), {"tree": trees[0]} if len(trees) == 1 else {})
 
@@ -30,20 +30,21 @@ def draw_check(pick: Pick, info: ImplementationInfo, layouts: Sequence[str] = AN
 def _draw_finite(pick: Pick, dtype: str) -> int:
     """Draw the bit pattern of a finite number: of any, or of the largest number, the smallest subnormal number or a zero."""
     if dtype in INTEGERS:
-        return pick((0, 1)) if dtype == "bool" else pick((pick(range(1 << 32)), 1 << 31, (1 << 32) - 1))
+        sign = 1 << INTEGERS[dtype] - 1
+        return pick((pick(range(1 << 32)) % (2 * sign), sign, sign - 1, 2 * sign - 1))
     return _drawn_part(pick, dtype, (_infinity(dtype) - 1, 1, 0)) if pick((False, True)) else draw_number(pick, dtype)
 
 
-def _non_finite(dtype: str) -> tuple[int, ...]:
+def non_finite(dtype: str) -> tuple[int, ...]:
     """Return the patterns of a quiet NaN, infinity, a signalling NaN, and the NaN of which all bits are set, without a sign."""
     infinity, fraction_bits = _infinity(dtype), FORMATS[PARTS.get(dtype, dtype)][1]
     return infinity | 1 << fraction_bits - 1, infinity, infinity | 1, infinity | (1 << fraction_bits) - 1
 
 
-def _non_finite_elements(dtype: str) -> list[int]:
+def non_finite_elements(dtype: str) -> list[int]:
     """Return elements with a non-finite value of each kind and sign; of a complex dtype, in either part."""
     part = PARTS.get(dtype, dtype)
-    signed = [sign << width(part) - 1 | pattern for sign in (0, 1) for pattern in _non_finite(dtype)]
+    signed = [sign << width(part) - 1 | pattern for sign in (0, 1) for pattern in non_finite(dtype)]
     return signed if part == dtype else [pattern << shift for shift in (0, width(part)) for pattern in signed]
 
 
@@ -75,7 +76,7 @@ def _spoil(pick: Pick, leaf: Bits, times: int) -> Bits:
     last = len(leaf.bits) - 1
     for _ in range(times):
         index = pick((0, last, max(last // 1024 * 1024 - 1, 0), last // 1024 * 1024, pick(range(last + 1))))
-        pattern = _drawn_part(pick, leaf.dtype, _non_finite(leaf.dtype))
+        pattern = _drawn_part(pick, leaf.dtype, non_finite(leaf.dtype))
         leaf = Bits(leaf.dtype, leaf.shape, (*leaf.bits[:index], pattern, *leaf.bits[index + 1 :]))
     return leaf
 
@@ -96,6 +97,10 @@ def checks_drawn_trees(subject: Subject) -> None:
     run_unrecorded(subject, _check_places)
     with suppress(Unsupported):
         run_draws(subject, partial(draw_check, count=530), numbered("many", 3))
+    for layout, dtype in product(ANY[1:], float_dtypes(subject.info)):
+        with suppress(Unsupported):  # the library has no such arrays
+            draw = partial(draw_check, count=1, layouts=[layout], dtype=dtype, shapes=[(6, 5)])
+            run_draws(subject, draw, numbered("layout", 2))
     run_draws(subject, draw_check, numbered("check", 70))
     if "layout" in subject.info.capabilities:
         values, arrays = views(subject, Bits("float32", (6,), (1, 1, 1, 1, _infinity("float32"), 1)))
@@ -107,26 +112,38 @@ def checks_drawn_trees(subject: Subject) -> None:
 
 def _check_places(subject: Subject) -> None:
     """Check trees with one non-finite element: of each kind and dtype, at each index, and in each place in the containers."""
-    values: list[tuple[str, tuple[int, ...], int, int]] = [
-        (dtype, shape, index, pattern)
-        for dtype, (shape, index) in product(float_dtypes(subject.info), (((), 0), ((3,), 0), ((3,), 1), ((3,), 2)))
-        for pattern in _non_finite_elements(dtype)
-    ]
-    values += [("float32", shape, index, _infinity("float32")) for shape in SHAPES for index in range(prod(shape))]
-    for large in LARGE:
-        last = prod(large) - 1
-        block = last // 1024 * 1024
-        values += [("float32", large, index, _infinity("float32")) for index in (0, last // 2, max(block - 1, 0), block, last)]
-    for nest, bad, missing in product(NESTS, range(5), (False, True) if "none" in subject.info.capabilities else (False,)):
-        children = [Bits("float32", (1,), (_infinity("float32") if index == bad else 1,)) for index in range(5)]
-        tree = nest([*children[: bad - 1], None, *children[bad - 1 :]] if missing else children)
-        subject.expect(not subject.all_finite(tree), f"all_finite: expected False for {tree}, got True")
-    if {"none", "empty"} <= {*subject.info.capabilities}:
-        subject.expect(subject.all_finite({"a": [None]}), "all_finite: expected True for a tree without arrays, got False")
-    beside = [Bits("bool", (1,), (1,))] if "integers" in subject.info.capabilities else []
-    for dtype, shape, index, pattern in values:
-        elements = [1] * prod(shape)
-        elements[index] = pattern
+    for text, tree in _places(subject.info):
         with suppress(Unsupported):  # the library lacks the dtype
-            flag = subject.all_finite([*beside, Bits(dtype, shape, tuple(elements))])
-            subject.expect(not flag, f"all_finite: expected False for {dtype} {pattern:x} at {index} of {shape}, got True")
+            flag, expected = subject.all_finite(tree), tensors.all_finite(tree)
+            subject.expect(flag == expected, f"all_finite: expected {expected} for {text}, got {flag}")
+
+
+def _places(info: ImplementationInfo) -> Iterator[tuple[str, Any]]:
+    """Yield trees with descriptions. Beside a non-finite element, there are only the largest numbers."""
+    for nest, bad, missing in product(NESTS, range(5), (False, True) if "none" in info.capabilities else (False,)):
+        children = [Bits("float32", (1,), (_infinity("float32") if index == bad else 1,)) for index in range(5)]
+        yield f"{children}", nest([*children[: bad - 1], None, *children[bad - 1 :]] if missing else children)
+    if {"none", "empty"} <= {*info.capabilities}:
+        yield "a tree without arrays", {"a": [None]}
+    yield "256 infinities", 256 * [Bits("float32", (1,), (_infinity("float32"),))]
+    every, ends = float_dtypes(info), (((), 0), ((3,), 0), ((3,), 1), ((3,), 2))
+    values = [(dtype, *end, pattern) for dtype, end in product(every, ends) for pattern in non_finite_elements(dtype)]
+    values += [("float32", shape, index, _infinity("float32")) for shape in SHAPES for index in range(prod(shape))]
+    values += [(dtype, shape, prod(shape) - 1, _infinity(dtype)) for dtype, shape in product(every, (*SHAPES, *LARGE[1:4:2]))]
+    values += [(dtype, LARGE[1], 0, _largest(dtype)[0]) for dtype in every]
+    for large, last in ((large, prod(large) - 1) for large in LARGE):
+        indices = (0, last // 2, max(last // 1024 * 1024 - 1, 0), last // 1024 * 1024, last)
+        values += [("float32", large, index, _infinity("float32")) for index in indices]
+    beside = [Bits("bool", (1,), (1,))] if "integers" in info.capabilities else []
+    for dtype, shape, index, pattern in values:
+        elements = (_largest(dtype) * (prod(shape) // 4 + 1))[: prod(shape)]
+        elements[index : index + 1] = [pattern][: len(elements)]
+        leaf = Bits(dtype, shape, tuple(elements))
+        yield f"{dtype} {pattern:x} at {index} of {shape}", [*beside, leaf] if index else leaf
+
+
+def _largest(dtype: str) -> list[int]:
+    """Return the largest number twice, and its negative twice, so that sums, differences and squares overflow."""
+    part = PARTS.get(dtype, dtype)
+    patterns = [sign << width(part) - 1 | _infinity(dtype) - 1 for sign in (0, 0, 1, 1)]
+    return patterns if part == dtype else [pattern << width(part) | pattern for pattern in patterns]

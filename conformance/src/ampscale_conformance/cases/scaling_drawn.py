@@ -16,6 +16,7 @@ from ..model.floats import encode, lowest_exponent, rounded
 from ..model.subject import Subject
 from ..model.supported_rules import supported_rules
 from ..oracle.tensors import PARTS, array
+from .overflow_drawn import non_finite_elements
 from .scaling_trees import check_products
 from .trees_drawn import ANY, LARGE, SPECIAL, Tree, draw_number, draw_tree, float_dtypes, overwritten, views
 
@@ -30,7 +31,6 @@ EDGES: dict[str, tuple[float, ...]] = {
     name: (2.0**top, -(2.0**top)) for name, top in (("float32", 128), ("bfloat16", 128), ("float64", 1023))
 }
 EDGES["float16"] = (65504.0, 65520.0, -(2.0**16), 2.0**-25, 2.0**-25 + 2.0**-35, -3.0 * 2.0**-25)
-EDGES = {dtype: (*edges, inf, -inf, nan) for dtype, edges in EDGES.items()}
 SUBNORMAL = (1.0, 2.5, -3.5, 1.5, 100.5)  # multiples of the smallest subnormal number, also between two of them
 SPOILED = [array("float32", [1.5, inf]), array("float32", nan)]
 
@@ -45,15 +45,9 @@ def draw_arithmetic(
     **options: Any,
 ) -> DrawnCase:
     """
-    Draw up to three trees with the same containers and shapes, and two scalers, which scale or unscale them in turns.
+    Draw one of *turns* trees with the same containers and shapes, and two scalers, which apply one of *methods* in turns.
 
-    Args:
-        pick: Function that chooses.
-        info: Description of the implementation.
-        methods: The methods to choose from.
-        memory: Check also that the arguments and earlier results are unchanged.
-        turns: Numbers of trees to choose from.
-        options: Further arguments of `draw_tree`.
+    With *memory*, the arguments and earlier results must be unchanged. *options* are further arguments of `draw_tree`.
     """
     method = pick(methods)
     tree = draw_tree(pick, info, **options)
@@ -123,14 +117,15 @@ def _check_all(subject: Subject, method: str) -> None:
         _check_complex_nans(subject, method)
     for scale, dtype in [*product((*SCALES[1:4], 2.0**100), EDGES), *product(SCALES[2:4], PARTS)]:
         factor, part = scale if method == "unscale" else 1 / scale, PARTS.get(dtype, dtype)
-        edges = [edge * factor for edge in EDGES[part]]
+        edges = [*(edge * factor for edge in EDGES[part]), 2.0**1023]
         if subject.info.arrays == "numpy":  # other libraries may flush subnormal numbers to zero
             edges += [ldexp(number * factor, lowest_exponent(part)) for number in SUBNORMAL]
         if part != dtype:  # libraries multiply infinities and negative numbers of which only the sign remains in different ways
             edges = [complex(1.5, -edge) if edge < 0 else complex(edge, 1.5) for edge in edges if isfinite(rounded(edge, part))]
-        _check_array(subject, method, scale, array(dtype, edges))
+        patterns = [*array(dtype, edges).bits, *(non_finite_elements(dtype) if part == dtype else ())]
+        _check_array(subject, method, scale, Bits(dtype, (len(patterns),), tuple(patterns)))
     for scale, dtype in product(_inexact_scales(subject.info), EDGES) if "division" in subject.info.capabilities else ():
-        pick, top = seeded(f"{scale} {dtype}"), max(filter(isfinite, EDGES[dtype]))
+        pick, top = seeded(f"{scale} {dtype}"), max(EDGES[dtype])
         patterns = [draw_number(pick, dtype) for _ in range(45)]
         largest = encode(top * scale if method == "unscale" else top / scale, dtype)
         patterns += [*TIES.get(dtype, ()), *range(largest - 2, largest + 3)]

@@ -12,19 +12,10 @@ def check_products(
     subject: Subject, handle: Any, method: str, scale: float, tree: Any, arrays: Any = None, *, ulps: int = 0
 ) -> Any:
     """
-    Call `scale` or `unscale`, and compare the result with the oracle's.
+    Call `scale` or `unscale` with a tree of `Bits`, and compare the result with the oracle's, up to *ulps* in the last place.
 
-    Args:
-        subject: Implementation under test.
-        handle: Its scaler.
-        method: "scale" or "unscale".
-        scale: The scale of the scaler.
-        tree: Tree of `Bits`.
-        arrays: The same tree as arrays; None to create them.
-        ulps: Number of units in the last place by which an element may differ.
-
-    Returns:
-        The tree of arrays that the implementation returned; None if it works in place.
+    *arrays* is the same tree as arrays; None to create them. Return the tree of arrays that the implementation returned; None if
+    it works in place.
     """
     arrays = subject.to_arrays(tree) if arrays is None else arrays
     result = subject.call(method, handle, arrays)

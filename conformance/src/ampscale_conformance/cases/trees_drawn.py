@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
+from itertools import chain
 from math import prod
 from operator import is_
 from typing import Any, NamedTuple
@@ -112,7 +113,7 @@ def views(subject: Subject, leaf: Bits) -> tuple[list[Bits], list[Any]]:
 NESTS: tuple[Callable[[list[Any]], Any], ...] = (
     list,
     list,
-    lambda arrays: {f"p{index}": array for index, array in enumerate(arrays)},
+    lambda arrays: {f"inner.{index}": array for index, array in enumerate(arrays)},
     tuple,
     lambda arrays: {"w": arrays[0], "inner": {"w": arrays[1], "rest": arrays[2:]}} if arrays[1:] else {"w": arrays[0]},
     # Every container in every other one, and empty ones.
@@ -163,9 +164,12 @@ def _array(leaf: Bits, *rows: Sequence[int], shape: tuple[int, ...] | None = Non
 
 
 def _spaced(to_array: Any, leaf: Bits, rows: Any) -> Any:
-    """Return every second row of an array whose other rows are spoiled."""
-    spoiled = _spoiled_row(leaf, rows[0])
-    return to_array(_array(leaf, *[item for row in rows for item in (row, spoiled)]))[::2]
+    """Return every second element along the first and the last axis of an array whose other elements are spoiled."""
+    first, *inner = leaf.shape
+    rows = [tuple(chain(*zip(row, _spoiled_row(leaf, row), strict=True))) if inner else row for row in rows]
+    shape = (2 * first, *inner[:-1], *(2 * size for size in inner[-1:]))
+    array = to_array(_array(leaf, *[item for row in rows for item in (row, _spoiled_row(leaf, row))], shape=shape))
+    return array[::2, ..., ::2] if inner else array[::2]
 
 
 def _offset(to_array: Any, leaf: Bits, rows: Any) -> Any:
