@@ -87,11 +87,10 @@ def row(name: str, python: str, problem: str = "", seconds: float = SECONDS) -> 
         except subprocess.TimeoutExpired:
             return not_run(name, Verdict.TIMEOUT, f"no report after {seconds:g} s")
     if process.returncode not in (0, 1) or not process.stdout:
-        return not_run(name, Verdict.CRASH, environments.last_line(process.stderr) or f"exit status {process.returncode}")
+        verdict = Verdict.UNSUPPORTED if process.returncode == 2 else Verdict.CRASH  # 2: the adapter or its package is missing
+        return not_run(name, verdict, environments.last_line(process.stderr) or f"exit status {process.returncode}")
     # Errors of call orders name files below the repository, whose own path differs between machines.
     report: dict[str, Any] = json.loads(process.stdout.replace(f"{REPOSITORY}/", ""))
-    if not report["implementation"]["version"]:
-        return not_run(name, Verdict.UNSUPPORTED, "the package is not installed in the environment of this adapter")
     for result in report["results"]:
         if result["snippet"]:
             result["reproduced"] = reproduced(result["snippet"], python)
