@@ -134,7 +134,7 @@ class ChecksFloat16BeforeRounding(Loop):
 
 
 @breaks("OVERFLOW-both-sides", "planted: float16 quotients saturate at the largest number")
-class SaturatesFloat16(Loop):
+class SaturatesUnscaledFloat16(Loop):
     def unscaled_gradient(self, handle, gradient):
         unscaled = super().unscaled_gradient(handle, gradient)
         if gradient is None or gradient.dtype != np.float16:
