@@ -51,7 +51,7 @@ def test_no_case_fails_and_some_case_requires_each_capability(name):
 @pytest.mark.parametrize("name", HEAVY)
 def test_no_long_case_fails(name):
     """The case that starts another process passes."""
-    report = check(find(name), cases=[case for case in every_case() if is_long(case)])
+    report = check(find(name), cases=[case for case in every_case() if is_long(case)], seconds=300.0)
     assert failures(report) == []
     assert "another-process-goes-on" in {case.id for case in passed_cases(report)}
 

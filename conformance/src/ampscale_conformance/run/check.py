@@ -87,8 +87,9 @@ def run(case: Case, adapter: Adapter, seconds: float = SECONDS) -> Result:
         return Result(case.clause, case.id, Verdict.UNSUPPORTED, missing, case.level, case.catches)
     subject, started = Subject(adapter), time.perf_counter()
     verdict, message = Verdict.PASS, ""
+    limit = max(seconds, RANKS_SECONDS) if {"ranks", "jit"} & case.needs else seconds  # processes start, compilers compile
     try:
-        with _limit(max(seconds, RANKS_SECONDS) if "ranks" in case.needs else seconds), np.errstate(all="ignore"):
+        with _limit(limit), np.errstate(all="ignore"):
             case.run(subject)  # cases cause overflows on purpose, and NumPy warns of each
     except tuple(_VERDICTS) as ended:
         verdict, message = _VERDICTS[type(ended)], str(ended)
