@@ -77,13 +77,13 @@ def test_calibration_finds_the_scale_without_skipped_steps(power):
 
 
 def test_calibration_tries_its_result():
-    """Intermediate values of the backward pass are 2**12 times larger than the gradients, so that they overflow first."""
+    """Intermediate values of the backward pass are 2**11 times larger than the gradients, so that they overflow first."""
 
     def backward(scale):
         with np.errstate(over="ignore"):
-            return [np.float16([scale]) * np.float16(2.0**12) * np.float16(2.0**-12)]
+            return [np.float16([scale]) * np.float16(2.0**11) * np.float16(2.0**-11)]
 
-    assert calibrate(backward, ampscale.presets.torch()).init_scale == 8.0
+    assert calibrate(backward, ampscale.presets.torch()).init_scale == 16.0
     message = r"^the gradients are not finite at the smallest scale 16: no scale helps$"
     with pytest.raises(ValueError, match=message):
         calibrate(lambda scale: np.float32([1.0 if scale < 16 else np.inf]), ampscale.LossScaleRule(16.0, min_scale=16.0))

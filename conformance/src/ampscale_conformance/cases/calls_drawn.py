@@ -53,7 +53,11 @@ def draw_rules(
 
 
 def draw_calls(pick: Pick, info: ImplementationInfo, several: bool = True, top: bool = False, more: Any = ()) -> DrawnCase:
-    """Draw scalers, near the largest scale if *top* is True, and calls of one or, if *several* is True, three optimizers."""
+    """
+    Draw scalers, near the largest scale if *top* is True, and calls of one optimizer, or of three if *several* is True.
+
+    *more* are kinds of gradients, as `calls.py` describes them, that are drawn besides `KINDS`.
+    """
     names = pick(("abc", "dac", "aed", "fab")) if several and "groups" in info.capabilities else pick("abcef")
     dtype = pick(DTYPES) if "float16" in info.capabilities and not top else "float32"
     choices = (pick, info, (2.0**10, 16.0, 2.0**15, 1.0, 0.125), top, "float16" in dtype)
