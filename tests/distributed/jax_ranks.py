@@ -229,6 +229,9 @@ def on_process(rank, port):
         JaxAxis("data", gradients="sharded", copies=1 + int(rank)).check_same()
     with pytest.raises(RankError) as error:
         JaxAxis("data").check_same(rule=LossScaleRule(growth_interval=5 + int(rank)), max_norm=1.0)
+    if int(rank) == 1:  # the other process does not make this call
+        with pytest.raises(RankError, match=r"rank 0 did not respond within 0\.5 s"):
+            JaxAxis("data", timeout=0.5).check_same(rule=RULE)
     values = faults("replicated")[0][:20, :4]
     flags, scales, state = trained(mesh_of(), "replicated", True, 1.0, values)
     results = [[flags, scales, distinct_copies(state), np.asarray(state.params).tolist()]]

@@ -87,7 +87,7 @@ def test_axes_of_pmap_are_supported():
     assert eight_devices()["pmap"] == [[28672.0] * 8, [True] * 8]
 
 
-@pytest.mark.clause("REPLICAS-same-decision", "REPLICAS-settings-compared", "REPLICAS-error-names-ranks")
+@pytest.mark.clause("REPLICAS-same-decision", "REPLICAS-settings-compared", "REPLICAS-error-names-ranks", "REPLICAS-time-limit")
 def test_two_processes_take_the_same_decisions_and_name_the_one_whose_settings_differ():
     port = free_port()
     processes = [started(2, "processes", rank, port) for rank in range(2)]

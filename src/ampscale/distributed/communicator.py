@@ -54,7 +54,7 @@ class RankCommunicator(ABC):
 
     def __init__(self, gradients: str, mean: bool | None, copies: int | Sequence[int], timeout: float) -> None:
         check_layout(gradients, mean, copies)
-        check_number(timeout, "timeout", "a positive, finite number of seconds", 0, above=True)
+        check_timeout(timeout)
         self._layout, self._copies, self._timeout = gradients, copies, timeout
         self._averages = gradients == "replicated" and mean is not False
         self._settings: dict[str, Any] = {"layout": gradients, "mean": self._averages}
@@ -90,7 +90,11 @@ class RankCommunicator(ABC):
         """Return the arrays of all ranks, which have the same shape and dtype, in the order of `ranks`: shape (ranks, *shape)."""
 
     def _exchange(self, text: str) -> list[str]:
-        return exchange_text(text, self._gather)
+        """Send *text* to all ranks, and return the text of each."""
+        data = np.frombuffer(text.encode(), np.uint8)
+        sizes = self._gather(np.asarray(len(data), np.int32))
+        rows = self._gather(np.pad(data, (0, int(sizes.max()) - len(data))))
+        return [row[:size].tobytes().decode() for row, size in zip(rows, sizes, strict=True)]
 
     @property
     def averages(self) -> bool:
@@ -284,6 +288,11 @@ def check_layout(gradients: str, mean: bool | None, copies: int | Sequence[int])
         check_count(count, "copies")
 
 
+def check_timeout(timeout: float) -> None:
+    """Raise a TypeError or ValueError unless *timeout* is a positive, finite number of seconds."""
+    check_number(timeout, "timeout", "a positive, finite number of seconds", 0, above=True)
+
+
 def copies_of(arrays: list[Array], copies: int | Sequence[int]) -> Sequence[int]:
     """Return the number of copies of each array; raise a ValueError if *copies* has another length than *arrays*."""
     if isinstance(copies, int):
@@ -291,14 +300,6 @@ def copies_of(arrays: list[Array], copies: int | Sequence[int]) -> Sequence[int]
     if arrays and len(copies) != len(arrays):
         raise ValueError(f"gradients must be {len(copies)} arrays, one for each item of copies, got {len(arrays)}")
     return copies if arrays else []
-
-
-def exchange_text(text: str, gather: Callable[[np.ndarray], np.ndarray]) -> list[str]:
-    """Send *text* to all ranks, and return the text of each; *gather* works like `RankCommunicator._gather`."""
-    data = np.frombuffer(text.encode(), np.uint8)
-    sizes = gather(np.asarray(len(data), np.int32))
-    rows = gather(np.pad(data, (0, int(sizes.max()) - len(data))))
-    return [row[:size].tobytes().decode() for row, size in zip(rows, sizes, strict=True)]
 
 
 def _numbers(state: Tree) -> dict[str, Any]:

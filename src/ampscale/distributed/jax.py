@@ -8,14 +8,16 @@ traces its own program; `JaxAxis.check_same` compares the settings of processes 
 Spec: spec/60-replicas.md.
 """
 
+import math
 from collections.abc import Sequence
 from functools import partial, reduce
+from itertools import count
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental import multihost_utils
+from jax._src.distributed import global_state  # JAX has no public way to its coordination service
 
 from ..backends.jax import kernels
 from ..backends.jax.mapped_axes import varying_axes
@@ -28,8 +30,10 @@ from ..core.trees import leaves, leaves_with_paths, unflatten
 from ..core.typing import Array, Flag, Tree
 from ..core.validation import check_scalable
 from ..parsing import excerpt
-from .communicator import check_layout, copies_of, exchange_text
-from .comparison import difference, setting_texts, to_text
+from .communicator import check_layout, check_timeout, copies_of
+from .comparison import difference, rank_names, setting_texts, to_text
+
+_exchange_numbers = count()  # one for each exchange of this process, which is part of the keys in the coordination service
 
 
 class JaxAxis:
@@ -52,6 +56,7 @@ class JaxAxis:
             "replicated".
         copies: Number of ranks that have the same values, for the norm of sharded and distinct gradients: one number, or one
             for each array.
+        timeout: Seconds that `check_same` waits for the other processes.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -72,12 +77,14 @@ class JaxAxis:
         gradients: str = "replicated",
         mean: bool | None = None,
         copies: int | Sequence[int] = 1,
+        timeout: float = 60.0,
     ) -> None:
         self._axes = (axis_name,) if isinstance(axis_name, str) else axis_name
         if not isinstance(self._axes, tuple) or not self._axes or not all(isinstance(name, str) for name in self._axes):
             raise TypeError(f"axis_name must be a str or a tuple of str, got {excerpt(axis_name)}")
         check_layout(gradients, mean, copies)
-        self._layout, self._copies = gradients, copies
+        check_timeout(timeout)
+        self._layout, self._copies, self._timeout = gradients, copies, timeout
         self._averages = gradients == "replicated" and mean is not False
 
     def mean(self, tree: Tree) -> Tree:
@@ -144,18 +151,33 @@ class JaxAxis:
             settings: Values whose `repr` shows all differences.
 
         Raises:
-            RankError: The processes differ in a setting; the message names each process by its `jax.process_index`.
+            RankError: The processes differ in a setting, or a process does not call this method within the time limit. The
+                message names each process by its `jax.process_index`.
 
-        Spec: REPLICAS-settings-compared.
+        Spec: REPLICAS-settings-compared, REPLICAS-time-limit.
         """
         if jax.process_count() == 1 or self._is_traced():
             return
         axis_settings: dict[str, Any] = {"gradients": self._layout, "mean": self._averages, "axis_name": list(self._axes)}
         if self._layout == "sharded":
             axis_settings["copies"] = self._copies if isinstance(self._copies, int) else list(self._copies)
-        texts = exchange_text(to_text(axis_settings | setting_texts(settings)), multihost_utils.process_allgather)
+        texts = self._exchanged(to_text(axis_settings | setting_texts(settings)))
         if (message := difference(texts, list(range(len(texts))))) is not None:
             raise RankError(message)
+
+    def _exchanged(self, text: str) -> list[str]:
+        """Send *text* to all processes through JAX's coordination service, and return the text of each."""
+        service: Any = global_state.client
+        key, cause = f"ampscale/{next(_exchange_numbers)}", None
+        service.key_value_set(f"{key}/{jax.process_index()}", text)
+        try:
+            service.wait_at_barrier(key, math.ceil(1000 * self._timeout))
+        except jax.errors.JaxRuntimeError as error:
+            cause = error
+        texts = {int(name.split("/")[-1]): value for name, value in service.key_value_dir_get(key)}
+        if missing := [process for process in range(jax.process_count()) if process not in texts]:
+            raise RankError(f"{rank_names(missing)} did not respond within {self._timeout:g} s") from cause
+        return [texts[process] for process in range(jax.process_count())]
 
     def _sum(self, values: Any) -> Any:
         """Return the sums of arrays over all ranks, in one collective."""
