@@ -12,7 +12,7 @@ from ..diagnostics.records import Histogram, TensorStatistics, histograms_of, st
 from ..diagnostics.suggest import suggest
 from ..diagnostics.window import LARGEST_EXPONENT, lost_shares
 from ..functional import exponent_histogram, measure
-from .commands import JSON, Command, examples, usage_errors
+from .commands import JSON, command, usage_errors
 from .describe import counted, exact, fold, percent
 from .gradient_files import Gradient, read_gradients
 from .progress import progress
@@ -32,10 +32,10 @@ class Row(NamedTuple):
     histogram: Histogram
 
 
-@click.command(
-    cls=Command,
+@command(
+    "ampscale diagnose gradients.safetensors",
+    "ampscale diagnose gradients.npz --scale 2**16",
     short_help="Describe saved gradients, and suggest a scale.",
-    epilog=examples("ampscale diagnose gradients.safetensors", "ampscale diagnose gradients.npz --scale 2**16"),
 )
 @click.argument("file", metavar="FILE", type=FILE)
 @click.option("--scale", type=NUMBER, default=1.0, help="Factor by which the gradients in FILE were scaled. [default: 1]")

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import click
 
-from ..commands import Command, examples
+from ..commands import command
 from ..extras import require
 
 SEED = "Random seed for the data split, the weights and the batches."
 
 
-@click.command(
-    cls=Command,
+@command(
+    "ampscale demo",
+    "ampscale demo --steps 50 --seed 1 --json",
     short_help="Train a float16 network in seven ways, and plot the scales.",
-    epilog=examples("ampscale demo", "ampscale demo --steps 50 --seed 1 --json"),
 )
 @click.option(
     "--out", default="demo", show_default=True, type=click.Path(file_okay=False, path_type=Path), help="Folder for the picture."
