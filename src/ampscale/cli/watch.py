@@ -82,7 +82,7 @@ def _contents(path: Path) -> Iterator[Run | None]:
                 file.seek(reader.bytes)
                 while data := file.read(2**18):
                     reader.feed(data)
-        yield reader.run() if reader.has_header else None
+        yield None if reader.header is None else reader.run()
 
 
 def _state(path: Path, run: Run) -> "Group":
