@@ -13,8 +13,6 @@ import click
 import numpy as np
 
 from ..diagnostics.run_files import Run, RunReader, read_run
-from ..files import check_before_opening
-from ..parsing import LONGEST_RUN
 from .commands import command, usage_errors
 from .describe import counted, exact, fold, percent
 from .extras import require
@@ -74,14 +72,10 @@ def _contents(path: Path) -> Iterator[Run | None]:
     reader, file_id = RunReader(), None
     while True:
         if path.exists():
-            check_before_opening(path, LONGEST_RUN)
             status = path.stat()
             if (status.st_dev, status.st_ino) != file_id or status.st_size < reader.bytes:
                 reader, file_id = RunReader(), (status.st_dev, status.st_ino)
-            with path.open("rb") as file:
-                file.seek(reader.bytes)
-                while data := file.read(2**18):
-                    reader.feed(data)
+            reader.read(path)
         yield None if reader.header is None else reader.run()
 
 

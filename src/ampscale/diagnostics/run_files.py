@@ -117,13 +117,8 @@ def read_run(path: str | os.PathLike[str], progress: Callable[[float], None] | N
     ...     read_run(file.name).scales
     array([1024.])
     """
-    check_before_opening(path, LONGEST_RUN)
-    reader, size = RunReader(), max(1, os.stat(path).st_size)
-    with open(path, "rb") as file:
-        while data := file.read(_CHUNK):
-            reader.feed(data)
-            if progress is not None:
-                progress(min(1.0, reader.bytes / size))
+    reader = RunReader()
+    reader.read(path, progress)
     return reader.run()
 
 
@@ -149,6 +144,18 @@ class RunReader:
         self._measurements: list[Measurement] = []
         self._diagnoses: list[Diagnosis] = []
         self._others: dict[int, StepRecord] = {}
+
+    def read(self, path: str | os.PathLike[str], progress: Callable[[float], None] | None = None) -> None:
+        """Process those bytes of a file that were not fed yet, and report the share of the file to *progress*. See `read_run`."""
+        check_before_opening(path, LONGEST_RUN)
+        size = max(1, os.stat(path).st_size)
+        with open(path, "rb") as file:
+            if self.bytes:  # a pipe has no positions
+                file.seek(self.bytes)
+            while data := file.read(_CHUNK):
+                self.feed(data)
+                if progress is not None:
+                    progress(min(1.0, self.bytes / size))
 
     def feed(self, data: bytes) -> None:
         """
