@@ -37,8 +37,8 @@ def demo(out: Path, steps: int, seed: int, as_json: bool) -> None:
         screen.print_setup(data)
         with screen.progress_bars(steps) as update:
             records = training.train_all(data, steps, seed, update)
-    path = picture.draw(records, out / "demo.png")
+    report = training.report(records, seed, picture.draw(records, out / "demo.png"))
     if as_json:
-        click.echo(json.dumps(training.report(records, seed, path), indent=2, allow_nan=False))
+        click.echo(json.dumps(report, indent=2, allow_nan=False))
     else:
-        screen.print_results(records, path, time.monotonic() - started)
+        screen.print_results(report, time.monotonic() - started)
