@@ -27,9 +27,6 @@ from ..core.dtypes import name_of
 from ..parsing import cut
 
 COLUMNS = ("backend", "version", "imported", "devices", "float16", "bfloat16", "gradients", "usable")
-EXAMPLES = """examples:
-  ampscale doctor
-  ampscale doctor --json"""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -43,7 +40,7 @@ def main(arguments: list[str]) -> int:
     parser = _Parser(
         "ampscale doctor",
         description="List the installed array libraries, what they can do, and the chosen one.",
-        epilog=EXAMPLES,
+        epilog="examples:\n  ampscale doctor\n  ampscale doctor --json",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
