@@ -177,21 +177,18 @@ def _pattern_edge(edges_of: Callable[[Pair], list[Edge[Pair]]], pattern: Callabl
 
 def _endless(graph: Graph[Pair]) -> tuple[RunLengths, RunLengths] | None:
     """Return a trace to a differing pair on a cycle, and a trace along this cycle; None if there is no such pair."""
-    cyclic = {pair: component for component in components(graph) if _has_cycle(graph, component) for pair in component}
-    pair = next((pair for pair in graph.edges if pair.differs and pair in cyclic), None)
-    return None if pair is None else (graph.trace(pair), _shortest_cycle(graph, cyclic[pair], pair))
-
-
-def _has_cycle(graph: Graph[Pair], component: set[Pair]) -> bool:
-    """Return True if an edge stays within the component. A component without such an edge is a single pair."""
-    return any(edge.to in component for pair in component for edge in graph.edges.get(pair, []))
+    component_of = {pair: component for component in components(graph) for pair in component}
+    for pair in filter(lambda pair: pair.differs, graph.edges):
+        if cycle := _shortest_cycle(graph, component_of[pair], pair):
+            return graph.trace(pair), cycle
+    return None
 
 
 def _shortest_cycle(graph: Graph[Pair], component: set[Pair], pair: Pair) -> RunLengths:
-    """Return a shortest trace from *pair* back to itself."""
+    """Return a shortest trace from *pair* back to itself; () if there is none, so that *pair* is alone in its *component*."""
     inner = search(pair, lambda node: [edge for edge in graph.edges.get(node, []) if edge.to in component])
     cycles = [inner.trace(node, edge.run) for node, edges in inner.edges.items() for edge in edges if edge.to == pair]
-    return min(cycles, key=lambda trace: sum(run.steps for run in trace))
+    return min(cycles, key=lambda trace: sum(run.steps for run in trace), default=())
 
 
 def _max_differing_steps(graph: Graph[Pair]) -> int:

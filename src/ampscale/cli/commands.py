@@ -57,6 +57,11 @@ class Command(click.Command):
             raise
 
 
+def command(*lines: str, short_help: str | None = None) -> Callable[[Callable[..., None]], click.Command]:
+    """Return a decorator that makes a function a `Command`. Its help ends with the examples *lines*."""
+    return click.command(cls=Command, short_help=short_help, epilog=examples(*lines))
+
+
 class Name(click.ParamType):  # type: ignore[type-arg]  # older releases of click take no argument here
     """
     Parameter type for one of several known names. Errors call the parameter *name*, such as "format".

@@ -8,7 +8,7 @@ import click
 from ..simulation.compare import Comparison
 from ..simulation.compare import compare as run
 from ..simulation.simulate import Trajectory
-from .commands import Command, examples
+from .commands import command
 from .describe import exact, fold
 from .rule_arguments import complete_rule, parse_settings, read_rules
 from .trace_options import read_trace, shared_options
@@ -20,13 +20,10 @@ counted from 0."""
 KEY = """ "-" means that the two do not diverge, and "start" that their initial scales differ."""
 
 
-@click.command(
-    cls=Command,
+@command(
+    "ampscale compare torch paddle:hysteresis=2 --trace '..x.xx..'",
+    "ampscale compare torch megatron deepspeed --overflow-above 2**15 --noise 1",
     short_help="Run several loss scalers along one overflow trace.",
-    epilog=examples(
-        "ampscale compare torch paddle:hysteresis=2 --trace '..x.xx..'",
-        "ampscale compare torch megatron deepspeed --overflow-above 2**15 --noise 1",
-    ),
 )
 @click.argument("rules", metavar="RULE RULE ...", nargs=-1, required=True, shell_complete=complete_rule)
 @shared_options()

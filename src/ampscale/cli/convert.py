@@ -13,7 +13,7 @@ from .. import checkpoints
 from ..checkpoints import FORMATS, Checkpoint, ConversionReport, Divergence, RunLengths
 from ..checkpoints.formats.locate import find_states
 from ..parsing import excerpt, json_text
-from .commands import Command, Name, examples, usage_errors
+from .commands import Name, command, usage_errors
 from .describe import counted, fold, power
 from .rule_arguments import constant
 from .trace_options import FILE
@@ -23,13 +23,10 @@ INDENT = " " * 11
 FORMAT = Name("format", FORMATS)
 
 
-@click.command(
-    cls=Command,
+@command(
+    "ampscale convert checkpoint.pt --to paddle --out scaler.json",
+    "ampscale convert scaler.json --from megatron --to torch --set hysteresis=1",
     short_help="Convert the state of a loss scaler to another framework.",
-    epilog=examples(
-        "ampscale convert checkpoint.pt --to paddle --out scaler.json",
-        "ampscale convert scaler.json --from megatron --to torch --set hysteresis=1",
-    ),
 )
 @click.argument("file", metavar="IN", type=FILE)
 @click.option("--from", "source", type=FORMAT, metavar="FORMAT", help="Format of the scaler in IN. [default: detect it]")

@@ -6,15 +6,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
+import numpy as np
 
 from ..core.statistics import LOWEST
 from ..diagnostics.records import Histogram, TensorStatistics, histograms_of, statistics_of
 from ..diagnostics.suggest import suggest
 from ..diagnostics.window import LARGEST_EXPONENT, lost_shares
 from ..functional import exponent_histogram, measure
-from .commands import JSON, Command, examples, usage_errors
+from .commands import JSON, command, usage_errors
 from .describe import counted, exact, fold, percent
-from .gradient_files import Gradient, read_gradients
+from .gradient_files import read_gradients
 from .progress import progress
 from .rule_arguments import NUMBER
 from .suggest import SHARE, interval
@@ -32,10 +33,10 @@ class Row(NamedTuple):
     histogram: Histogram
 
 
-@click.command(
-    cls=Command,
+@command(
+    "ampscale diagnose gradients.safetensors",
+    "ampscale diagnose gradients.npz --scale 2**16",
     short_help="Describe saved gradients, and suggest a scale.",
-    epilog=examples("ampscale diagnose gradients.safetensors", "ampscale diagnose gradients.npz --scale 2**16"),
 )
 @click.argument("file", metavar="FILE", type=FILE)
 @click.option("--scale", type=NUMBER, default=1.0, help="Factor by which the gradients in FILE were scaled. [default: 1]")
@@ -61,7 +62,7 @@ def diagnose(file: Path, scale: float, share: float, as_json: bool) -> None:
     if not (0 < scale < math.inf):
         raise click.UsageError(f"--scale must be a positive, finite number, got {scale:g}")
     with usage_errors(), progress("Measuring") as advance:
-        rows = [_measured(gradient) for gradient in read_gradients(file, advance)]
+        rows = [_measured(*gradient) for gradient in read_gradients(file, advance)]
         if not rows:
             raise ValueError(f"{file} must contain an array of floating-point numbers, got none")
         histograms = [row.histogram for row in rows]
@@ -78,10 +79,10 @@ def diagnose(file: Path, scale: float, share: float, as_json: bool) -> None:
         click.echo(fold(interval(suggestion, share)))
 
 
-def _measured(gradient: Gradient) -> Row:
-    (statistics,) = statistics_of(measure([gradient.values]).tolist())
-    (histogram,) = histograms_of(exponent_histogram([gradient.values]).tolist(), LOWEST)
-    return Row(gradient.name, gradient.dtype, gradient.shape, statistics, histogram)
+def _measured(name: str, dtype: str, values: np.ndarray) -> Row:
+    (statistics,) = statistics_of(measure([values]).tolist())
+    (histogram,) = histograms_of(exponent_histogram([values]).tolist(), LOWEST)
+    return Row(name, dtype, values.shape, statistics, histogram)
 
 
 def _verdict(rows: Sequence[Row], scale: float, share: float) -> tuple[str, str]:

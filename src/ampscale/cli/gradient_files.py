@@ -4,7 +4,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from zipfile import BadZipFile, ZipFile
 
 import numpy as np
@@ -17,14 +17,7 @@ LARGEST_ARRAY = 2**33  # bytes of an array in memory; a compressed entry of an a
 LONGEST_HEADER = 10_000  # bytes of the header of an array in an archive
 _HEADER_READERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
-
-class Gradient(NamedTuple):
-    """One array of a file. The values of a bfloat16 array are float32, which holds the same values."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    values: np.ndarray
+Gradient = tuple[str, str, np.ndarray]  # name, dtype and values of an array; the values of a bfloat16 array are float32
 
 
 def read_gradients(path: Path, progress: Callable[[float], None]) -> Iterator[Gradient]:
@@ -60,7 +53,7 @@ def _from_archive(path: Path, progress: Callable[[float], None]) -> Iterator[Gra
             with archive.open(entry) as file:
                 values = _array(file, entry.filename, entry.file_size)
             if values is not None:
-                yield Gradient(entry.filename.removesuffix(".npy"), values.dtype.name, values.shape, values)
+                yield entry.filename.removesuffix(".npy"), values.dtype.name, values
             progress((index + 1) / len(entries))
 
 
@@ -89,6 +82,6 @@ def _array(file: Any, name: str, size: int) -> np.ndarray | None:
 def _from_safetensors(path: Path, progress: Callable[[float], None]) -> Iterator[Gradient]:
     total = max(1, os.stat(path).st_size)
     with path.open("rb") as file:
-        for name, dtype, values in safetensors.read_floats(file, LARGEST_ARRAY):
-            yield Gradient(name, dtype, values.shape, values)
+        for gradient in safetensors.read_floats(file, LARGEST_ARRAY):
+            yield gradient
             progress(min(1.0, file.tell() / total))

@@ -16,7 +16,7 @@ from ..simulation.identification.identify import identify as search
 from ..simulation.recordings.files import read_text
 from ..simulation.recordings.logs import recognized_formats
 from ..simulation.traces import Overflow
-from .commands import JSON, Command, examples, flag, usage_errors
+from .commands import JSON, command, flag, usage_errors
 from .describe import exact
 from .progress import progress
 from .rule_arguments import number, parse_settings, value_of
@@ -39,13 +39,10 @@ class Observation(NamedTuple):
     settings: Mapping[str, Any] = {}  # settings that the log format implies
 
 
-@click.command(
-    cls=Command,
+@command(
+    "ampscale identify --scales '65536 65536 32768 32768'",
+    "ampscale identify train.log --set growth_interval=1000",
     short_help="Find the published scalers consistent with given scales.",
-    epilog=examples(
-        "ampscale identify --scales '65536 65536 32768 32768'",
-        "ampscale identify train.log --set growth_interval=1000",
-    ),
 )
 @click.argument("path", required=False, type=FILE)
 @click.option("--scales", metavar="'S S ...'", help="Scale at each step, instead of a file; '?' for an unknown one.")

@@ -10,7 +10,7 @@ import click
 from ..core.rule import LossScaleRule
 from ..presets import LARGEST, PRESETS, TINY, Preset
 from ..simulation.identification.identify import defaults_of
-from .commands import JSON, Command, Name, examples
+from .commands import JSON, Name, command
 from .describe import fold, power, sentences
 
 COLUMNS = "{:<26} {:>5} {:>8} {:>5} {:>4} {:>2} {:<5} {:>4} {:>5} {}"
@@ -29,11 +29,7 @@ also       i: can grow to infinity; l: grows later after the start and after an
 PRESET = Name("preset", PRESETS, "ampscale presets lists all")
 
 
-@click.command(
-    cls=Command,
-    short_help="List the published scalers, or describe one.",
-    epilog=examples("ampscale presets deepspeed", "ampscale presets torch --json"),
-)
+@command("ampscale presets deepspeed", "ampscale presets torch --json", short_help="List the published scalers, or describe one.")
 @click.argument("name", required=False, type=PRESET)
 @JSON
 def presets(name: str | None, as_json: bool) -> None:

@@ -6,16 +6,14 @@ import click
 
 from ..diagnostics.run_files import read_run
 from ..files import write_atomically
-from .commands import Command, examples, usage_errors
+from .commands import command, usage_errors
 from .progress import progress
 from .report_page.render import html_of
 from .trace_options import FILE
 
 
-@click.command(
-    cls=Command,
-    short_help="Write a page with pictures of a run.",
-    epilog=examples("ampscale report run.jsonl", "ampscale report run.jsonl --out report.html"),
+@command(
+    "ampscale report run.jsonl", "ampscale report run.jsonl --out report.html", short_help="Write a page with pictures of a run."
 )
 @click.argument("run", metavar="RUN", type=FILE)
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="File to write. [default: RUN with .html]")

@@ -24,7 +24,7 @@ from ..core.rule import LossScaleRule
 from ..files import read_bounded
 from ..parsing import LONGEST_JSON, LONGEST_NUMBER, LONGEST_RULE, check_length, cut, excerpt
 from ..presets import PRESETS
-from .commands import suggestion
+from .commands import suggestion, usage_errors
 
 MOST = 2000  # largest exponent: float64 needs no more, and a power with a huge exponent would take minutes
 FIELDS = tuple(field.name for field in fields(LossScaleRule))
@@ -114,10 +114,8 @@ def read_rules(texts: Sequence[str], settings: Mapping[str, str]) -> dict[str, L
 
 def parse_settings(texts: Sequence[str]) -> dict[str, str]:
     """Parse settings such as ``("init_scale=2**16", ...)`` into a mapping. The values remain text."""
-    try:
+    with usage_errors():
         return _settings(",".join(texts).split(","))
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
 
 
 def _settings(texts: Sequence[str]) -> dict[str, str]:

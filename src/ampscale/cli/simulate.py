@@ -10,7 +10,7 @@ import numpy as np
 
 from ..simulation.simulate import Trajectory
 from ..simulation.simulate import simulate as run
-from .commands import Command, examples
+from .commands import command
 from .describe import counted, exact, fold
 from .ranks import STEPS as RANK_STEPS
 from .ranks import rank_options, run_ranks, take_rank_options
@@ -21,13 +21,10 @@ from .trajectories import document, draw, to_json
 FEW = 100  # longest trace of which every step is printed by default, and largest number of printed rows
 
 
-@click.command(
-    cls=Command,
-    epilog=examples(
-        "ampscale simulate torch:growth_interval=4 --trace '....x.xx'",
-        "ampscale simulate megatron --log train.log --picture scale.png",
-        "ampscale simulate --ranks 4096 --probability 1e-5",
-    ),
+@command(
+    "ampscale simulate torch:growth_interval=4 --trace '....x.xx'",
+    "ampscale simulate megatron --log train.log --picture scale.png",
+    "ampscale simulate --ranks 4096 --probability 1e-5",
 )
 @click.argument("rule", metavar="[RULE]", required=False, shell_complete=complete_rule)
 @shared_options(

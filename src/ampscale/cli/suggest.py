@@ -10,7 +10,7 @@ from ..diagnostics.records import Histogram, encoded, histograms_of
 from ..diagnostics.run_files import Run, read_run
 from ..diagnostics.suggest import MOST_EXPONENT, Suggestion, replay
 from ..diagnostics.suggest import suggest as suggested
-from .commands import JSON, Command, examples, usage_errors
+from .commands import JSON, command, usage_errors
 from .describe import exact, fold, percent
 from .progress import progress
 from .trace_options import FILE
@@ -24,10 +24,10 @@ SHARE = click.option(
 )
 
 
-@click.command(
-    cls=Command,
+@command(
+    "ampscale suggest run.jsonl",
+    "ampscale suggest run.jsonl --share 0.001",
     short_help="Suggest a scale for a run, and replay it with all presets.",
-    epilog=examples("ampscale suggest run.jsonl", "ampscale suggest run.jsonl --share 0.001"),
 )
 @click.argument("run", metavar="RUN", type=FILE)
 @SHARE

@@ -13,9 +13,7 @@ import click
 import numpy as np
 
 from ..diagnostics.run_files import Run, RunReader, read_run
-from ..files import check_before_opening
-from ..parsing import LONGEST_RUN
-from .commands import Command, examples, usage_errors
+from .commands import command, usage_errors
 from .describe import counted, exact, fold, percent
 from .extras import require
 from .progress import progress
@@ -29,11 +27,7 @@ WIDTH, ROWS, SKIPS = 60, 10, 5  # maximum numbers of blocks in the line of scale
 BLOCKS = "▁▂▃▄▅▆▇█"
 
 
-@click.command(
-    cls=Command,
-    short_help="Follow a run in the terminal.",
-    epilog=examples("ampscale watch run.jsonl", "ampscale watch run.jsonl --once"),
-)
+@command("ampscale watch run.jsonl", "ampscale watch run.jsonl --once", short_help="Follow a run in the terminal.")
 @click.argument("run", metavar="RUN", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--once", is_flag=True, help="Print the current state and exit.")
 def watch(run: Path, once: bool) -> None:
@@ -78,15 +72,11 @@ def _contents(path: Path) -> Iterator[Run | None]:
     reader, file_id = RunReader(), None
     while True:
         if path.exists():
-            check_before_opening(path, LONGEST_RUN)
             status = path.stat()
             if (status.st_dev, status.st_ino) != file_id or status.st_size < reader.bytes:
                 reader, file_id = RunReader(), (status.st_dev, status.st_ino)
-            with path.open("rb") as file:
-                file.seek(reader.bytes)
-                while data := file.read(2**18):
-                    reader.feed(data)
-        yield reader.run() if reader.has_header else None
+            reader.read(path)
+        yield None if reader.header is None else reader.run()
 
 
 def _state(path: Path, run: Run) -> "Group":

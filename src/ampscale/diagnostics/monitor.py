@@ -93,7 +93,7 @@ class Monitor:
         self.verdicts: Counter[Verdict] = Counter()  # number of steps with each verdict
         self._on_skip, self._every, self._histogram_every = diagnose_on_skip, measure_every, histogram_every
         self._sinks, self._on_stall, self._limits, self._communicator = list(sinks), on_stall, limits, communicator
-        self._names, self._parameters = _named(names)
+        self._names = _named(names)
         self._runs: dict[int, _Run] = {}
         self._losses: list[Any] = []  # losses of the current step, which several optimizers can have in common
         self._has_ended = False  # True if an optimizer has ended its step, so that the next loss belongs to a new step
@@ -297,11 +297,11 @@ class Monitor:
 
     def _names_of(self, owner: Any, count: int) -> list[str] | None:
         """Return the names of the *count* gradients of *owner*; None if they are unknown."""
-        if self._parameters is None:
+        if not isinstance(self._names, dict):
             return self._names
         groups = getattr(owner, "param_groups", None)
         parameters = [p for group in groups for p in group["params"]] if groups is not None else getattr(owner, "parameters", [])
-        names = [self._parameters.get(id(p), "unnamed") for p in parameters if getattr(p, "grad", None) is not None]
+        names = [self._names.get(id(p), "unnamed") for p in parameters if getattr(p, "grad", None) is not None]
         return names if len(names) == count else None
 
     @staticmethod
@@ -334,17 +334,17 @@ def _level() -> int:
     return level
 
 
-def _named(names: Iterable[Any] | None) -> tuple[list[str] | None, dict[int, str] | None]:
-    """Return the names in order and None, or None and the names by the ids of the parameters."""
+def _named(names: Iterable[Any] | None) -> list[str] | dict[int, str] | None:
+    """Return the names in order, or the names by the ids of the parameters; None if there are none."""
     if names is None:
-        return None, None
+        return None
     if isinstance(names, str | Mapping) or not isinstance(names, Iterable):
         raise TypeError(f"names must be strings, or pairs of a name and a parameter, got {excerpt(names)}")
     items = list(names)
     if all(isinstance(item, str) for item in items):
-        return items, None
+        return items
     if all(isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str) for item in items):
-        return None, {id(parameter): name for name, parameter in items}
+        return {id(parameter): name for name, parameter in items}
     raise TypeError(f"names must be strings, or pairs of a name and a parameter, got {excerpt(items)}")
 
 

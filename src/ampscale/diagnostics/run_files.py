@@ -117,13 +117,8 @@ def read_run(path: str | os.PathLike[str], progress: Callable[[float], None] | N
     ...     read_run(file.name).scales
     array([1024.])
     """
-    check_before_opening(path, LONGEST_RUN)
-    reader, size = RunReader(), max(1, os.stat(path).st_size)
-    with open(path, "rb") as file:
-        while data := file.read(_CHUNK):
-            reader.feed(data)
-            if progress is not None:
-                progress(min(1.0, reader.bytes / size))
+    reader = RunReader()
+    reader.read(path, progress)
     return reader.run()
 
 
@@ -143,18 +138,24 @@ class RunReader:
     def __init__(self) -> None:
         self.bytes = 0  # number of bytes that were fed
         self._unfinished = b""  # beginning of the last line, whose line feed has not been read yet
-        self._lines = 0
         self._steps = 0
-        self._header: tuple[LossScaleRule | None, tuple[str, ...] | None] | None = None
+        self.header: tuple[LossScaleRule | None, tuple[str, ...] | None] | None = None  # rule and names; None before line 1 ends
         self._columns: list[dict[str, np.ndarray]] = []
         self._measurements: list[Measurement] = []
         self._diagnoses: list[Diagnosis] = []
         self._others: dict[int, StepRecord] = {}
 
-    @property
-    def has_header(self) -> bool:
-        """Return True if the first line is complete."""
-        return self._header is not None
+    def read(self, path: str | os.PathLike[str], progress: Callable[[float], None] | None = None) -> None:
+        """Process those bytes of a file that were not fed yet, and report the share of the file to *progress*. See `read_run`."""
+        check_before_opening(path, LONGEST_RUN)
+        size = max(1, os.stat(path).st_size)
+        with open(path, "rb") as file:
+            if self.bytes:  # a pipe has no positions
+                file.seek(self.bytes)
+            while data := file.read(_CHUNK):
+                self.feed(data)
+                if progress is not None:
+                    progress(min(1.0, self.bytes / size))
 
     def feed(self, data: bytes) -> None:
         """
@@ -169,10 +170,11 @@ class RunReader:
         end = data.rfind(b"\n") + 1
         complete, self._unfinished = (self._unfinished + data[:end], data[end:]) if end else (b"", self._unfinished + data)
         if len(self._unfinished) > LONGEST_JSON:
-            raise ValueError(f"a line must have at most {LONGEST_JSON} bytes, got more after line {self._lines}")
-        if complete and self._header is None:
+            line = 0 if self.header is None else self._steps + 1
+            raise ValueError(f"a line must have at most {LONGEST_JSON} bytes, got more after line {line}")
+        if complete and self.header is None:
             first, _, complete = complete.partition(b"\n")
-            self._header, self._lines = _header(first), 1
+            self.header = _header(first)
         if complete:
             self._add(complete.replace(b"\r\n", b"\n") if b"\r" in complete else complete)
 
@@ -183,12 +185,12 @@ class RunReader:
         Raises:
             ValueError: The header is not complete yet.
         """
-        if self._header is None:
+        if self.header is None:
             raise ValueError(f'a run file must start with a header line, {{"format": "{FORMAT}", ...}}, got no complete line')
         if len(self._columns) != 1:
             chunks = self._columns or [empty_columns(0)]
             self._columns = [{name: np.concatenate([chunk[name] for chunk in chunks]) for name in COLUMNS}]
-        rule, names = self._header
+        rule, names = self.header
         contents: list[Any] = [*self._columns[0].values(), tuple(self._measurements), tuple(self._diagnoses), self._others]
         return Run(rule, names, *contents)
 
@@ -205,12 +207,11 @@ class RunReader:
         self._measurements += measurements
         self._diagnoses += diagnoses
         self._others |= others
-        self._lines += steps
         self._steps += steps
 
     def _raise(self, text: bytes, error: Exception) -> NoReturn:
         """Raise a ValueError with the number of the first line that is not valid."""
-        for number, line in enumerate(text.split(b"\n")[:-1], start=self._lines + 1):
+        for number, line in enumerate(text.split(b"\n")[:-1], start=self._steps + 2):  # line 1 is the header
             try:
                 check_line(line)
                 parse_lines(line + b"\n", 0)
@@ -218,7 +219,7 @@ class RunReader:
                 is_too_large = isinstance(line_error, OverflowError)
                 reason = "each integer must be in the range of int64" if is_too_large else line_error
                 raise ValueError(f"line {number}: {reason}") from None
-        raise ValueError(f"lines {self._lines + 1} to {number}: {error}") from None
+        raise ValueError(f"lines {self._steps + 2} to {number}: {error}") from None
 
 
 def _line(members: dict[str, Any]) -> str:

@@ -36,18 +36,11 @@ _PLAIN = re.compile("|".join(map(_line_pattern, _SHAPES)).encode())
 
 
 class Histograms(NamedTuple):
-    """
-    Histograms of all gradients in one step.
+    """Histograms of all gradients in one step, as int64 arrays."""
 
-    Args:
-        lowest: Exponent of the first bin of each gradient: int64.
-        lengths: Number of bins of each gradient: int64.
-        counts: Bins of all gradients, one gradient after the other: int64.
-    """
-
-    lowest: np.ndarray
-    lengths: np.ndarray
-    counts: np.ndarray
+    lowest: np.ndarray  # exponent of the first bin of each gradient
+    lengths: np.ndarray  # number of bins of each gradient
+    counts: np.ndarray  # bins of all gradients, one gradient after the other
 
     def bins(self) -> tuple[np.ndarray, np.ndarray]:
         """Return two arrays with one entry for each bin in `counts`: the index of the gradient, and the exponent."""
@@ -62,19 +55,11 @@ class Histograms(NamedTuple):
 
 
 class Measurement(NamedTuple):
-    """
-    Statistics and histograms of one step.
+    """Statistics and histograms of one step; None if they were not measured."""
 
-    Args:
-        position: Index of the step in the columns of the `Run`.
-        scale: Factor by which the measured gradients were scaled; 1.0 if it is unknown.
-        statistics: One row for each gradient, with the columns of `TensorStatistics`: int64; None if they were not measured.
-        histograms: None if they were not measured.
-    """
-
-    position: int
-    scale: float
-    statistics: np.ndarray | None
+    position: int  # index of the step in the columns of the `Run`
+    scale: float  # factor by which the measured gradients were scaled; 1.0 if it is unknown
+    statistics: np.ndarray | None  # one row for each gradient, with the columns of `TensorStatistics`: int64
     histograms: Histograms | None
 
     @property

@@ -28,10 +28,10 @@ class Sink(Protocol):
         """Receive a step. *names* are the names of the gradients in `record.tensors`; None if they are unknown."""
 
     def close(self) -> None:
-        """Receive the end of the run."""
+        """Receive the end of the run. By default, do nothing."""
 
 
-class JSONLines:
+class JSONLines(Sink):
     """
     Sink that writes a run file: a header line, and a line with a JSON object for each step.
 
@@ -65,7 +65,7 @@ class JSONLines:
         self._file.close()
 
 
-class Logging:
+class Logging(Sink):
     """
     Sink that logs with Python's `logging`: a line for each diagnosis that is not "healthy", with its numbers as fields.
 
@@ -93,11 +93,8 @@ class Logging:
         message = "step %d: %s: %s", record.step, diagnosis.verdict, diagnosis.message
         self._logger.log(level, *message, extra={"ampscale": fields})
 
-    def close(self) -> None:
-        """Do nothing."""
 
-
-class TensorBoard:
+class TensorBoard(Sink):
     """
     Sink that writes to TensorBoard: the scalars scale, skipped (0 or 1), loss and norm; and diagnoses as texts.
 
@@ -127,7 +124,7 @@ class TensorBoard:
         self._writer.flush()
 
 
-class WeightsAndBiases:
+class WeightsAndBiases(Sink):
     """
     Sink that logs to Weights & Biases: metrics with the names of `TensorBoard`, and each verdict that is not "healthy".
 
@@ -148,9 +145,6 @@ class WeightsAndBiases:
         if diagnosis.verdict is not Verdict.HEALTHY:
             metrics["ampscale/verdict"] = str(diagnosis.verdict)
         self._run.log({"ampscale/step": record.step, **metrics})
-
-    def close(self) -> None:
-        """Do nothing, since the run belongs to the caller."""
 
 
 def check_sinks(sinks: Any) -> None:

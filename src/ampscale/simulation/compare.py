@@ -1,9 +1,4 @@
-"""
-Comparison of several rules along one overflow trace.
-
-Two rules diverge at the first step after which their scales differ, or at which only one of the two published scalers raises
-an error. Steps are counted from 0; rules with different initial scales diverge at -1, before the first step.
-"""
+"""Comparison of several rules along one overflow trace. Steps are counted from 0."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import click
 
-from ..commands import Command, examples
+from ..commands import command
 from ..extras import require
 
 SEED = "Random seed for the data split, the weights and the batches."
 
 
-@click.command(
-    cls=Command,
+@command(
+    "ampscale demo",
+    "ampscale demo --steps 50 --seed 1 --json",
     short_help="Train a float16 network in seven ways, and plot the scales.",
-    epilog=examples("ampscale demo", "ampscale demo --steps 50 --seed 1 --json"),
 )
 @click.option(
     "--out", default="demo", show_default=True, type=click.Path(file_okay=False, path_type=Path), help="Folder for the picture."
@@ -37,8 +37,8 @@ def demo(out: Path, steps: int, seed: int, as_json: bool) -> None:
         screen.print_setup(data)
         with screen.progress_bars(steps) as update:
             records = training.train_all(data, steps, seed, update)
-    path = picture.draw(records, out / "demo.png")
+    report = training.report(records, seed, picture.draw(records, out / "demo.png"))
     if as_json:
-        click.echo(json.dumps(training.report(records, seed, path), indent=2, allow_nan=False))
+        click.echo(json.dumps(report, indent=2, allow_nan=False))
     else:
-        screen.print_results(records, path, time.monotonic() - started)
+        screen.print_results(report, time.monotonic() - started)

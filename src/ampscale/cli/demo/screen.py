@@ -1,8 +1,8 @@
 """Terminal output of the demo: introduction, progress bars, and a table of the results."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -48,24 +48,24 @@ def progress_bars(steps: int) -> Iterator[Callable[[Record], None]]:
         yield update
 
 
-def print_results(records: list[Record], picture: Path, seconds: float) -> None:
-    """Print a table of the runs, the differences in accuracy between float16 and float32, and the path of the picture."""
+def print_results(report: Mapping[str, Any], seconds: float) -> None:
+    """Print the result of `training.report`: a table of the runs, the differences in accuracy, and the path of the picture."""
     titles = ("test\naccuracy", "under-\nflow", "overflow\nsteps", "applied\nsteps", "first\nscale", "last\nscale")
     columns = [Column("", no_wrap=True), *(Column(title, justify="right") for title in titles)]
-    console.print(table(columns, map(_cells, records)))
+    console.print(table(columns, map(_cells, report["runs"])))
     console.print(
         f"Underflow: share of the gradient values that are nonzero in a float32 backward pass but zero in the dtype and with "
         f"the scale of the run, for the same weights and images; mean over every {MEASURED_EVERY}th step.\n"
     )
-    exact, plain, *scaled = (100 * record.accuracy for record in records)
+    exact, plain, *scaled = (100 * run["test_accuracy"] for run in report["runs"])
     console.print(
         f"Without scaling, the accuracy of float16 is {exact - plain:.1f} points below that of float32. "
         f"With scaling, it differs by at most {max(abs(exact - accuracy) for accuracy in scaled):.1f} points."
     )
-    console.print(f"{picture}, after {seconds:.0f} s", soft_wrap=True)
+    console.print(f"{report['picture']}, after {seconds:.0f} s", soft_wrap=True)
 
 
-def _cells(record: Record) -> tuple[str, ...]:
-    shares = f"{record.accuracy:.1%}", f"{record.underflow_share:.2%}"
-    counts = str(record.overflow_steps), str(record.applied_steps)
-    return record.run.name, *shares, *counts, power(record.steps[0].scale), power(record.steps[-1].scale)
+def _cells(run: Mapping[str, Any]) -> tuple[str, ...]:
+    shares = f"{run['test_accuracy']:.1%}", f"{run['underflow_share']:.2%}"
+    counts = str(run["overflow_steps"]), str(run["applied_steps"])
+    return run["name"], *shares, *counts, power(run["first_scale"]), power(run["last_scale"])

@@ -27,19 +27,9 @@ class Record:
     accuracy: float = math.nan
 
     @property
-    def underflow_share(self) -> float:
-        """Return the mean share of underflow over the measured steps."""
-        return sum(self.underflow.values()) / len(self.underflow)
-
-    @property
     def overflow_steps(self) -> int:
         """Return the number of steps with a non-finite gradient."""
         return sum(step.overflow for step in self.steps)
-
-    @property
-    def applied_steps(self) -> int:
-        """Return the number of steps that updated the weights."""
-        return sum(step.applied for step in self.steps)
 
 
 def train_all(data: digits.Digits, steps: int, seed: int, after_step: Callable[[Record], None]) -> list[Record]:
@@ -70,9 +60,9 @@ def report(records: list[Record], seed: int, picture: Path) -> dict[str, Any]:
             "name": record.run.name,
             "dtype": record.run.dtype,
             "test_accuracy": record.accuracy,
-            "underflow_share": record.underflow_share,
+            "underflow_share": sum(record.underflow.values()) / len(record.underflow),
             "overflow_steps": record.overflow_steps,
-            "applied_steps": record.applied_steps,
+            "applied_steps": sum(step.applied for step in record.steps),
             "first_scale": record.steps[0].scale,
             "last_scale": record.steps[-1].scale,
             "loss": [step.loss if math.isfinite(step.loss) else None for step in record.steps],

@@ -15,24 +15,14 @@ from ...diagnostics.window import SMALLEST_NORMAL, SMALLEST_SUBNORMAL
 
 
 class Layer(NamedTuple):
-    """
-    Statistics of one gradient over the measured steps.
+    """Statistics of one gradient over the measured steps."""
 
-    Args:
-        name: Name; "gradient" and its index if names are unknown.
-        size: Number of values.
-        lost: Share of the finite, non-zero values that float16 rounds to zero at the scale of their step; NaN if unknown.
-        subnormal: Share of these values that are below 2**-14 at that scale, including lost values.
-        nonfinite: Number of measured steps in which the gradient had infinities or NaNs.
-        largest: Exponent of the smallest power of two above all finite unscaled values; None if unknown or if all are zero.
-    """
-
-    name: str
-    size: int
-    lost: float
-    subnormal: float
-    nonfinite: int
-    largest: int | None
+    name: str  # "gradient" and its index if names are unknown
+    size: int  # number of values
+    lost: float  # share of the finite, non-zero values that float16 rounds to zero at the scale of their step; NaN if unknown
+    subnormal: float  # share of these values that are below 2**-14 at that scale, including lost values
+    nonfinite: int  # number of measured steps in which the gradient had infinities or NaNs
+    largest: int | None  # exponent of the smallest power of two above all unscaled values; None if unknown or if all are zero
 
     def order(self) -> tuple[float, ...]:
         """Return a sort key that lists gradients with infinities or NaNs first, and then those that lose most."""

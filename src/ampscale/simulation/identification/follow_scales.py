@@ -22,22 +22,14 @@ TINY = 2.0**-100  # smaller scales can be near subnormal numbers, where rounding
 
 @dataclass(frozen=True)
 class Contradiction:
-    """
-    First step at which a rule contradicts an observation.
+    """First step, or first of the reported overflows, at which a rule contradicts an observation."""
 
-    Args:
-        step: Step after which the scale is contradictory, counted from 0; -1 before the first step. If only overflows were
-            reported, the index of the contradictory overflow.
-        expected: Possible scales of the rule at this point, ascending; NaN if the published scaler could have raised an error.
-            Empty if no scale is possible, or if there are too many to list.
-        seen: Observed scale; NaN if the scale is unknown but the rule has no further step.
-        undecided: True if more states were possible than are searched, so that this step and later ones are not decided.
-    """
-
-    step: int
+    step: int  # step after which the scale is contradictory, -1 before the first step; or the index of the overflow
+    # Possible scales of the rule at this point, ascending; NaN if the published scaler could have raised an error. Empty if no
+    # scale is possible, or if there are too many to list.
     expected: tuple[float, ...] = ()
-    seen: float = math.nan
-    undecided: bool = False
+    seen: float = math.nan  # observed scale; NaN if the scale is unknown but the rule has no further step
+    undecided: bool = False  # True if more states were possible than are searched, so that this and later steps are not decided
 
 
 @dataclass(frozen=True, eq=False)

@@ -166,6 +166,7 @@ class _Search:
         self.first, self.from_start = _first_scale(seen)
         if resumed and not self.from_start:
             raise ValueError("resumed=True requires a scale before the first step, got none")
+        self._follow: Callable[..., Followed] = follow if isinstance(seen, Observed) else follow_overflows
         self._followed: dict[LossScaleRule, Followed] = {}  # many presets have the same rule
 
     def best_explanation(self, candidate: Candidate) -> Explanation:
@@ -205,13 +206,8 @@ class _Search:
         except ValueError as error:
             return Explanation(candidate.name, None, settings, changed, Followed(Contradiction(-1)), str(error))
         if rule not in self._followed:
-            self._followed[rule] = self._follow(rule)
+            self._followed[rule] = self._follow(rule, self.seen, self.rtol, resumed=self.resumed)
         return Explanation(candidate.name, rule, settings, changed, self._followed[rule])
-
-    def _follow(self, rule: LossScaleRule) -> Followed:
-        if isinstance(self.seen, Observed):
-            return follow(rule, self.seen, self.rtol, resumed=self.resumed)
-        return follow_overflows(rule, self.seen, self.rtol, resumed=self.resumed)
 
 
 def _first_scale(seen: Observed | Sequence[Overflow]) -> tuple[float, bool]:

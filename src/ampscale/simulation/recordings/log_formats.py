@@ -94,13 +94,9 @@ class Event(NamedTuple):
     position: int  # index of the first character in the log
     line: int  # line number, counted from 1
     meaning: str  # "overflow"; "overflow step": step of the next overflows; "steps": steps so far; "start": steps before the run
-    groups: dict[str, str | None]
+    groups: dict[str, str]  # texts of the groups that matched
     rank: int | None  # rank of the process that printed the message; None if unknown
     number: int | None  # value of the group index, steps or updates; 0 for a start without such a group
-
-    def has(self, group: str) -> bool:
-        """Return True if *group* matched."""
-        return self.groups.get(group) is not None
 
     def overflow(self) -> Overflow:
         """Return the overflow that the message reports."""
@@ -133,7 +129,8 @@ def find_events(text: str) -> dict[str, list[Event]]:
         lines, end, events = Lines(text), 0, list[Event]()
         for match, meaning in merge(*matches, key=lambda item: item[0].start()):
             if match.start() >= end:  # keep only the first of overlapping matches
-                events.append(_event(lines, meaning, match.start(), match.groupdict()))
+                groups = {name: text for name, text in match.groupdict().items() if text is not None}
+                events.append(_event(lines, meaning, match.start(), groups))
                 end = match.end()
                 _check_messages(len(events) + sum(map(len, events_of.values())))
         if events:
@@ -163,7 +160,7 @@ def find_steps(text: str, pattern: str) -> list[Event]:
 
 def reports(events: list[Event]) -> int:
     """Return how many events report an overflow or a number of overflows, which can be 0."""
-    return sum(event.meaning == "overflow" or event.has("total") or event.has("skipped") for event in events)
+    return sum(event.meaning == "overflow" or "total" in event.groups or "skipped" in event.groups for event in events)
 
 
 class Lines:
@@ -186,7 +183,7 @@ def _check_messages(number: int) -> None:
         raise ValueError(f"a log must have at most {MOST_MESSAGES} messages, got more; use a part of the log")
 
 
-def _event(lines: Lines, meaning: str, position: int, groups: dict[str, str | None]) -> Event:
+def _event(lines: Lines, meaning: str, position: int, groups: dict[str, str]) -> Event:
     line = lines.number(position)
     launcher = LAUNCHER.match(lines.text, lines.start)
     rank = groups.get("rank") or (launcher and (launcher[1] or launcher[2]))

@@ -94,7 +94,7 @@ def _begin(marks: list[Mark]) -> int:
     first, distances = marks[0], _distances(marks)
     if first.event.meaning != "steps":
         return first.number if first.event.meaning == "start" else 0
-    if first.event.has("updates"):  # the distances between numbers of updates can vary
+    if "updates" in first.event.groups:  # the distances between numbers of updates can vary
         return 0 if first.number <= max(distances) else first.number
     if first.number == 0:
         return -1 if first.overflows else 0
@@ -118,7 +118,7 @@ def _opens_run(first: Mark, distance: int) -> bool:
     Megatron prints this line since core 0.16, and does not reset its count of overflows there. Since then, the times in its log
     have fractions of a second.
     """
-    return first.event.has("fraction") and (first.number == 1 or first.number % distance != 0)
+    return "fraction" in first.event.groups and (first.number == 1 or first.number % distance != 0)
 
 
 def _windows(marks: list[Mark], begin: int) -> Iterator[Window]:
@@ -137,11 +137,11 @@ def _windows(marks: list[Mark], begin: int) -> Iterator[Window]:
             total += overflows
         if (digits := event.groups.get("skipped")) is not None:
             unknown, overflows = max(0, steps - distance), count(digits) - counted
-            counted = count(digits) if opens_run and steps == 1 and event.has("fraction") else 0
+            counted = count(digits) if opens_run and steps == 1 and "fraction" in event.groups else 0
         opens_run = event.meaning == "start"
-        if opens_run or (mark is marks[0] and mark.number == begin and event.has("updates")):
+        if opens_run or (mark is marks[0] and mark.number == begin and "updates" in event.groups):
             unknown, overflows = steps, 0
-        covered = steps - unknown + (overflows if event.has("updates") else 0)
+        covered = steps - unknown + (overflows if "updates" in event.groups else 0)
         if not 0 <= overflows <= covered:
             window = "step" if covered == 1 else f"{covered} steps"
             raise UnknownStepsError(
@@ -158,7 +158,7 @@ def _flags(window: Window) -> np.ndarray:
     if overflows in (0, covered):
         return np.full(covered, not overflows, np.int8)
     flags = np.full(covered, -1, np.int8)
-    if window.mark.event.has("inner"):
+    if "inner" in window.mark.event.groups:
         flags[:-1] = 0 if covered == overflows + 1 else -1
         flags[-1] = 1
     return flags
@@ -166,7 +166,7 @@ def _flags(window: Window) -> np.ndarray:
 
 def _scales(window: Window, flags: np.ndarray) -> Iterator[tuple[int, float]]:
     """Yield, for each scale in the messages of *window*, the number of covered steps before it, and the scale or NaN."""
-    if not window.overflows or not window.mark.event.has("rounded") or window.mark.event.has("inner"):
+    if not window.overflows or "rounded" not in window.mark.event.groups or "inner" in window.mark.event.groups:
         # Otherwise the line has the scale of the last finite step, whose index is unknown.
         yield window.covered, window.mark.event.scale_after()
     if len(window.mark.overflows) == window.overflows and not flags[: window.overflows].any():

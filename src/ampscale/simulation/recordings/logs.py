@@ -180,7 +180,7 @@ def _one_source(events: list[Event], notes: list[str]) -> list[Event]:
         if len(ranks) > 1:
             notes.append(f"ranks {excerpt(ranks)} print messages ({meaning}); those of rank {ranks[0]} were read")
             events = [event for event in events if event.meaning != meaning or event.rank in (None, ranks[0])]
-    scalers = sorted({count(event.groups["scaler"] or "0") for event in events if event.has("scaler")})
+    scalers = sorted({count(event.groups["scaler"]) for event in events if "scaler" in event.groups})
     if len(scalers) > 1:
         notes.append(f"loss scalers {excerpt(scalers)} print messages; those of loss scaler {scalers[0]} were read")
         events = [event for event in events if event.groups.get("scaler") in (None, str(scalers[0]))]
@@ -190,10 +190,10 @@ def _one_source(events: list[Event], notes: list[str]) -> list[Event]:
 def _without_copies(events: list[Event], log_format: str, notes: list[str]) -> list[Event]:
     """Return *events* with one line for each number of steps and without copies of messages."""
 
-    def identity(event: Event) -> tuple[str | None, ...] | int:
+    def identity(event: Event) -> tuple[tuple[str, str], ...] | int:
         """Return the same value for messages that can be copies of each other."""
         has_copies = event.meaning == "overflow" and log_format in EVERY_RANK and event.rank is None and event.number is None
-        return tuple(event.groups.values()) if has_copies else event.position
+        return tuple(event.groups.items()) if has_copies else event.position
 
     runs = [list(run) for _, run in groupby(_last_of_each_number(_numbered(events)), identity)]
     messages = [run for run in runs if isinstance(identity(run[0]), tuple)]
@@ -233,9 +233,8 @@ def _last_of_each_number(events: list[Event]) -> list[Event]:
     for event in events:
         if event.meaning != "overflow":
             repeats_last = last >= 0 and unique[last].meaning == "steps" and unique[last].number == event.number
-            if repeats_last and event.meaning == "steps" and not event.has("updates"):
-                groups = unique.pop(last).groups
-                event = event._replace(groups=groups | {name: value for name, value in event.groups.items() if value is not None})
+            if repeats_last and event.meaning == "steps" and "updates" not in event.groups:
+                event = event._replace(groups=unique.pop(last).groups | event.groups)
             last = len(unique)
         unique.append(event)
     return unique
