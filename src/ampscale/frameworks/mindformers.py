@@ -78,7 +78,7 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
     Raises:
         TypeError: *scale_sense* is not a number, array or update cell, a keyword is unknown, or another argument has the
             wrong type.
-        ValueError: *scale_sense* has another shape than () or (1,), or an argument is out of range.
+        ValueError: *scale_sense* has a shape other than () or (1,), or an argument is out of range.
 
     Spec: MINDFORMERS-outputs, MINDFORMERS-clip, MINDFORMERS-accumulation, MINDFORMERS-ema.
 

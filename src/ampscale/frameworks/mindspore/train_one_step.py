@@ -63,7 +63,7 @@ class TrainOneStepWithLossScaleCell:
     Raises:
         TypeError: *scale_sense* is neither an update cell nor an array in the library and on the device of the parameters, or
             another argument has the wrong type.
-        ValueError: *scale_sense* has another shape than () or (1,), or is not positive and finite.
+        ValueError: *scale_sense* has a shape other than () or (1,), or is not positive and finite.
 
     Spec: spec/profiles/mindspore.md, MINDSPORE-cell-*, MINDSPORE-subclasses.
 
