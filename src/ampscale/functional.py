@@ -40,7 +40,7 @@ def scale(tree: Tree, scale: Scale) -> Tree:
     Raises:
         TypeError: *tree* contains an integer array or an object that is not an array, arrays come from more than one library
             or device, or *scale* has the wrong type or dtype.
-        ValueError: *scale* is not positive and finite, or is an array of another shape than () or (1,).
+        ValueError: *scale* is not positive and finite, or is an array with a shape other than () or (1,).
 
     Spec: SCALING-scale, SCALING-round-once, SCALING-dtype-kept.
 

@@ -112,7 +112,7 @@ def _edges(source: LossScaleRule, target: LossScaleRule, pair: Pair) -> list[Edg
     """
     if pair == _ONE_RAISED:
         return [Edge(Run(".", 1), _ONE_RAISED)]
-    if pair.source is None or pair.target is None:  # both scalers have raised an error, so that the run ends
+    if pair.source is None or pair.target is None:  # both scalers have raised an error, so the run ends
         return []
     idle = min(_idle_steps(source, pair.source), _idle_steps(target, pair.target))
     count = max(idle, 1) if pair.counting else 1
@@ -147,7 +147,7 @@ def _after_finite(rule: LossScaleRule, state: LossScaleState, steps: int) -> Los
 def _idle_steps(rule: LossScaleRule, state: LossScaleState) -> int:
     """Return how many of the next finite steps are idle: they only increase a count that has no effect on later overflows."""
     scale = state.scale if state.pending_scale is None else state.pending_scale
-    # A blocked backoff leaves `good_steps` unchanged, so that the number of finite steps before the overflow matters.
+    # A blocked backoff leaves `good_steps` unchanged, so the number of finite steps before the overflow matters.
     blocked = rule.block_at_bounds and rule.min_scale is not None and scale <= rule.min_scale
     return 0 if blocked or rule.overflow_tolerance is not None else rule.growth_interval - 1 - int(state.good_steps)
 

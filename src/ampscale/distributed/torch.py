@@ -126,8 +126,8 @@ class TorchDistributed(RankCommunicator):
         Return a separate group with the ranks of *group*. All communicators of *group* share this separate group.
 
         gloo matches the messages of a group by their order: if one rank misses a step and continues with another collective in
-        the same group, the rank receives wrong values, or gloo aborts the process. `dist.new_group` is no alternative: called by
-        only some ranks of the program, it fails if these ranks have created different numbers of groups.
+        the same group, the rank receives wrong values, or gloo aborts the process. `dist.new_group` is not an alternative: called
+        by only some ranks of the program, it fails if these ranks have created different numbers of groups.
         """
 
         def create(limit: timedelta) -> None:

@@ -98,7 +98,7 @@ def _read(file: BinaryIO, suffix: str, path: Path) -> Mapping[str, Any]:
 
 
 def _check_keys(value: Any) -> None:
-    """Raise a ValueError if a key is not a str: JSON has no other keys, so that the key would be read as another one."""
+    """Raise a ValueError if a key is not a str: JSON has no other keys, so the key would be read as a str."""
     members = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
     for key in value if isinstance(value, Mapping) else ():
         if not isinstance(key, str):

@@ -31,7 +31,7 @@ class Contradiction:
         expected: Possible scales of the rule at this point, ascending; NaN if the published scaler could have raised an error.
             Empty if no scale is possible, or if there are too many to list.
         seen: Observed scale; NaN if the scale is unknown but the rule has no further step.
-        undecided: True if more states were possible than are searched, so that this step and later ones are not decided.
+        undecided: True if more states were possible than are searched; this step and later ones are then not decided.
     """
 
     step: int
