@@ -183,7 +183,7 @@ ADAPTER = ["--ampscale-adapter", "strange:CONFORMING"]
     ],
 )
 def test_wrong_usage_has_a_message_and_status_4(folder, monkeypatch, capsys, arguments, message):
-    """There is no traceback, also if another test module imports the suite."""
+    """There is no traceback, even if another test module imports the suite."""
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", [*sys.path])
     (folder / "test_all.py").write_text(f"from {SUITE}.test_machine import *\n")

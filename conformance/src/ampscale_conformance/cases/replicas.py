@@ -1,4 +1,4 @@
-"""Chapter 60, replicas: several replicas take each step together. A script has a word per step with a sign per replica."""
+"""Chapter 60, replicas: several replicas take each step together. A script has one word per step, with one sign per replica."""
 
 from collections.abc import Sequence
 from functools import partial
