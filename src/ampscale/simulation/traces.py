@@ -72,7 +72,7 @@ class Observed:
         _check_array(self.scales, "scales", "float64")
         _check_array(self.finite, "finite", "int8")
         if len(self.scales) != len(self.finite) + 1:
-            raise ValueError(f"scales must have one element more than finite, got {len(self.scales)} and {len(self.finite)}")
+            raise ValueError(f"scales must have one more element than finite, got {len(self.scales)} and {len(self.finite)}")
         if (self.scales < 0).any():
             raise ValueError(f"scales must not be negative, got {self.scales.min()}")
         if ((self.finite < -1) | (self.finite > 1)).any():

@@ -223,7 +223,7 @@ def test_resumed_run_can_start_with_counted_overflows():
         (lambda: identify(RUN, ["pytorch"]), ValueError, "candidates must be presets, .*got \\['pytorch'\\]"),
         (lambda: identify(RUN, "torch"), TypeError, "candidates must be several names"),
         (lambda: identify(RUN, {"mine": 3}), TypeError, "the candidate mine must be a LossScaleRule, got 3"),
-        (lambda: identify(RUN, ["keras"], {"hysteresis": 2}), ValueError, "parameters of a candidate, got \\['hysteresis'\\]"),
+        (lambda: identify(RUN, ["keras"], {"hysteresis": 2}), ValueError, "of at least one candidate, got \\['hysteresis'\\]"),
         (lambda: identify(RUN, None, {"growth_interval": -1}), ValueError, "growth_interval must be an int from 1"),
         (lambda: identify(RUN, None, {"growth_interval": "2"}), TypeError, "growth_interval must be an int from 1"),
         (lambda: identify(without_flags([math.nan, math.nan])), ValueError, "at least one scale must be known, got none"),

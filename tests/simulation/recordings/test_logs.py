@@ -310,7 +310,7 @@ def test_decreasing_steps_of_lightning_raise_an_error():
     """The log contains several runs."""
     log = read_log("epoch,loss_scale,step\n0,8.0,5\n0,4.0,6\n0,4.0,2\n")
     assert log.overflows == ((2, 8.0, 4.0),)
-    with pytest.raises(ValueError, match="the step numbers must increase, got 2 after 6; use the part of the log of one run"):
+    with pytest.raises(ValueError, match="the step numbers must increase, got 2 after 6; use the lines of one run only"):
         log.trace()
 
 

@@ -84,7 +84,7 @@ def _marks(events: list[Event]) -> tuple[list[Mark], list[Event]]:
         if mark.number < previous.number:
             raise UnknownStepsError(
                 f"the step numbers decrease from {previous.number} in line {previous.event.line} to {mark.number} in line "
-                f"{mark.event.line}; use the part of the log of one run, or a step_pattern for the lines of one process"
+                f"{mark.event.line}; use the lines of one run only, or a step_pattern for the lines of one process"
             )
     return marks, pending
 

@@ -284,7 +284,7 @@ def _lightning(text: str) -> Log:
         notes.append(f"the log begins after step {first_step}")
     if invalid := [(step, next_step) for (_, step, _), (_, next_step, _) in pairs if next_step <= step]:
         step, next_step = invalid[0]
-        missing = f"the step numbers must increase, got {next_step} after {step}; use the part of the log of one run"
+        missing = f"the step numbers must increase, got {next_step} after {step}; use the lines of one run only"
         return Log("lightning", overflows, None, tuple(notes), missing)
     indices = np.array([step for _, step, _ in rows]) - first_step
     scales = np.full(indices[-1] + 1, np.nan)
