@@ -88,7 +88,7 @@ class Client(RemoteMethods):
 
     @property
     def info(self) -> ImplementationInfo:
-        """Return the implementation's description. Start the process if necessary. The arrays of a client are NumPy arrays."""
+        """Return the implementation's description. Start the process if necessary. Its `arrays` is "numpy"."""
         return self.start() if self._info is None else self._info
 
     def request(self, call: str, *arguments: Any, adapter: RemoteObject | None = None) -> Any:
