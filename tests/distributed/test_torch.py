@@ -106,7 +106,7 @@ def errors_of_invalid_calls(_):
 
 
 def test_wrong_groups_copies_and_sparse_means_are_rejected(gloo):
-    """The error is raised without a collective, so that no rank waits for another one."""
+    """The error is raised without a collective, so no rank waits for another one."""
     results = gloo.run(errors_of_invalid_calls)
     wrong_type = "group must be a process group, a device mesh or None, got list"
     assert [messages[0] for messages in results] == 4 * [wrong_type]

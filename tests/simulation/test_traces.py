@@ -23,7 +23,7 @@ def close_to(share, steps):
 
 
 def test_recorded_steps_have_infinite_limits():
-    """A finite step has the limit inf, an overflow -inf. Flags can be any iterable, also an empty one."""
+    """A finite step has the limit inf, an overflow -inf. Flags can be any iterable, even an empty one."""
     for make in (list, tuple, iter, np.array):
         trace = from_flags(make([True, False, np.True_]))
         assert alike(trace.limits, np.array([math.inf, -math.inf, math.inf]))

@@ -36,7 +36,7 @@ class Divergence:
     Once exactly one of the two published scalers has raised an error, the scales count as different.
 
     Args:
-        first: Shortest trace after which the scales differ; () if they differ at once, None if no such trace was found.
+        first: Shortest trace after which the scales differ; () if they differ from the start, None if no such trace was found.
         steps: Maximum number of steps of a run in which the scales differ: 0 if they never do, infinity if there is no
             maximum, None if the search did not determine the maximum.
         endless: If there is no maximum, a trace to a pair of states whose scales differ, and a trace from this pair back to
@@ -77,7 +77,7 @@ def steps_to_growth(checkpoint: Checkpoint) -> int | None:
     state, steps, visited = start, 0, set[LossScaleState]()
     while state not in visited:
         visited.add(state)
-        for count in (1, _idle_steps(rule, state) - 1):  # one step, and then all other idle steps at once
+        for count in (1, _idle_steps(rule, state) - 1):  # one step, and then all other idle steps together
             if count > 0:
                 steps += count
                 state = _after_finite(rule, state, count) or state  # a finite step never raises

@@ -172,7 +172,7 @@ class Monitor:
 
     def end(self, scale: Any, next_scale: Any, finite: Any, applied: Any, gradients: list[Array], owner: Any) -> Diagnosis:
         """
-        Receive the result of a step of an optimizer, and return the diagnosis; scalers call this after they updated the scale.
+        Receive the result of a step of an optimizer, and return the diagnosis; scalers call this after updating the scale.
 
         Args:
             scale: Loss scale of the step.

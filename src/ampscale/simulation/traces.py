@@ -28,7 +28,7 @@ class Trace:
 
     Raises:
         TypeError: *limits* is not a float64 array.
-        ValueError: *limits* has another shape, or contains a NaN.
+        ValueError: *limits* does not have one axis, or contains a NaN.
 
     >>> trace = Trace(np.array([1024.0, np.inf]))
     >>> len(trace)
@@ -58,7 +58,7 @@ class Observed:
 
     Raises:
         TypeError: *scales* is not a float64 array, or *finite* is not an int8 array.
-        ValueError: An array has another shape, or contains other values.
+        ValueError: An array has the wrong shape, or contains other values.
 
     >>> observed = Observed(np.array([8.0, np.nan, 4.0]), np.array([1, 0], np.int8))
     >>> observed.trace().limits.tolist()
@@ -132,7 +132,7 @@ def from_string(text: str) -> Trace:
 
     Raises:
         TypeError: *text* is not a str.
-        ValueError: *text* contains another character.
+        ValueError: *text* contains any other character.
 
     >>> from_string("..x .").limits.tolist()
     [inf, inf, -inf, inf]

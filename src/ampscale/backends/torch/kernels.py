@@ -214,7 +214,7 @@ def sum_in_order(sums: Array) -> Array:
     if len(sums) == 1:
         return sums.reshape(())
     total, indices = torch.zeros(1, dtype=sums.dtype), torch.zeros(len(sums), dtype=torch.int64)
-    return total.index_add_(0, indices, sums).reshape(())  # torch's `sum` adds in another order
+    return total.index_add_(0, indices, sums).reshape(())  # torch's `sum` adds in a different order
 
 
 def inaccurate_norms(norms: Array) -> list[int]:

@@ -37,7 +37,7 @@ def read_file(path: str | os.PathLike[str]) -> Mapping[str, Any]:
     Raises:
         ImportError: The file is torch's, and torch is not installed.
         OSError: The file cannot be read.
-        ValueError: The file has another suffix, is a device, is damaged, or does not contain a mapping.
+        ValueError: The file has an unsupported suffix, is a device, is damaged, or does not contain a mapping.
 
     >>> import os, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "scaler.json")
@@ -65,7 +65,7 @@ def write_file(path: str | os.PathLike[str], mapping: Mapping[str, Any]) -> None
         ImportError: The file is torch's, and torch is not installed.
         OSError: The file cannot be written.
         TypeError: *mapping* is not a mapping.
-        ValueError: The file has another suffix, its format cannot hold the mapping, or `read_file` would reject the file.
+        ValueError: The file has an unsupported suffix, its format cannot hold the mapping, or `read_file` would reject the file.
 
     >>> import os, tempfile
     >>> import numpy as np

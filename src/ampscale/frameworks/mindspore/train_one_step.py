@@ -258,7 +258,7 @@ class TrainOneStepWithLossScaleCell:
 
         Raises:
             TypeError: *overflow* is not a bool.
-            ValueError: *overflow* has another shape.
+            ValueError: *overflow* has the wrong shape.
 
         Spec: MINDSPORE-process-loss-scale.
         """
@@ -279,8 +279,8 @@ class TrainOneStepWithLossScaleCell:
             sens: Array with the shape and dtype of the current scale; positive and finite. It is copied.
 
         Raises:
-            TypeError: *sens* is not an array, or has another dtype.
-            ValueError: *sens* has another shape, or is NaN, infinite, zero or negative.
+            TypeError: *sens* is not an array, or has the wrong dtype.
+            ValueError: *sens* has the wrong shape, or is NaN, infinite, zero or negative.
 
         Spec: MINDSPORE-set-sense-scale, MINDSPORE-set-sense-scale-checked.
         """
