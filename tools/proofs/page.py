@@ -42,7 +42,7 @@ REACHED = """
 A trap is a scale that no trace changes again. The only traps are zero and infinity. Bounds, `skip_infinite_growth` and
 errors prevent these traps; a dash means that no state of the preset is a trap. Each number of steps is that of the shortest
 run into the trap, with the defaults of the scaler. [Deviations](../spec/deviations.md) lists the classes of this library that
-avoid a trap of their scaler.
+avoid a trap of the scaler that they replace.
 
 | preset | states | trap at infinity | trap at zero |
 |---|---|---|---|

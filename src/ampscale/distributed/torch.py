@@ -77,7 +77,7 @@ class TorchDistributed(RankCommunicator):
         self._group: Any = members
         self.rank, self.ranks = dist.get_rank(), dist.get_process_group_ranks(self._group)
         if self.rank not in self.ranks:
-            raise RuntimeError(f"rank {self.rank} is not in the group, which has {rank_names(self.ranks)}")
+            raise RuntimeError(f"rank {self.rank} is not in the group, which has {rank_names(self.ranks)}: use it only there")
         self._settings["communicator"] = _counts[self._group] = _counts.get(self._group, -1) + 1
         self._store = torch._C._distributed_c10d.PrefixStore(f"ampscale/{self._group.group_name}", _get_default_store())
         self._calls = 0  # number of collectives, which is part of the keys in the store
