@@ -55,7 +55,7 @@ def on(*names):
 
 
 def with_dtypes(*dtypes):
-    """Return a mark that runs a test on each library, with each of these formats that the library supports as `dtype`."""
+    """Return a mark that runs a test on each library, once for each of *dtypes* that the library supports, as `dtype`."""
     pairs = [(name, dtype) for name in NAMES for dtype in dtypes if dtype in DTYPES_OF[name]]
     return pytest.mark.parametrize(("library", "dtype"), pairs, indirect=["library"])
 

@@ -139,7 +139,7 @@ def test_folders_import_only_folders_below_them(package, folder):
 
 
 def test_no_modules_import_each_other():
-    """A cycle of any length is an error, also if one of its imports is within a function."""
+    """A cycle of any length is an error, even if one of its imports is within a function."""
     assert cycles([path for path in FILES if path.name != "__init__.py"]) == []
 
 

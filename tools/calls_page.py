@@ -8,8 +8,8 @@ from ampscale.frameworks._calls import TABLES, CallTable, Error
 PAGE = Path(__file__).parent.parent / "docs" / "calls.md"
 HEAD = """# Calls
 
-For each class whose calls have an order, a table has the result of every call in every state. The classes raise their errors
-from these tables, a test runs every pair of a state and a call on the class itself, and `make api` writes this page. The
+For each class whose calls must follow an order, a table has the result of every call in every state. The classes raise their
+errors from these tables, a test runs every pair of a state and a call on the class itself, and `make api` writes this page. The
 [specification](../spec/55-calls.md) has the reasons.
 
 Each row is a state. For a `GradScaler`, it is the state of one optimizer since the last `update()`; with a fixed scale, since
@@ -21,8 +21,8 @@ If several optimizers share a scaler, `update()` is permitted as soon as one of 
 stands for copying or pickling, requires that none of them was. `state_dict()` has the errors of `get_scale()`. A disabled
 scaler accepts all calls in any order.
 
-MindSpore's scalers, managers and update cells have no order: each of their calls is permitted at any time. So is each call of a
-communicator, but all ranks must make the same calls in the same order.
+MindSpore's scalers, managers and update cells prescribe no order: any of their calls is permitted at any time. So is each call of
+a communicator, but all ranks must make the same calls in the same order.
 """
 
 

@@ -7,7 +7,7 @@ torch    operators that reach the dispatcher; a foreach function counts as one. 
          `bool`, `float` and `item` use.
 JAX      programs that are executed, counted by JAX's profiler. Reads are accesses to an array's value from Python.
 NumPy    calls of NumPy's functions and of arrays' methods from ampscale's modules. Operators between arrays, views and
-         assignments are not counted. NumPy's arrays are on the host, so that there are no reads.
+         assignments are not counted. NumPy's arrays are on the host, so there are no reads.
 """
 
 import sys

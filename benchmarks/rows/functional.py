@@ -17,7 +17,7 @@ from ampscale.backends.cpu import fused
 
 Contenders = Iterable[Contender | Absent]
 DTYPES = ("float32", "float16", "bfloat16")
-ODD_SCALE = 49.0  # not a power of two, so that its reciprocal is not exact
+ODD_SCALE = 49.0  # not a power of two, so its reciprocal is not exact
 # JAX compiles a program for each contender, operation, dtype and list of shapes, which takes far longer than running it.
 SOME = (LARGE, SMALL, TINY, RESNET)
 JAX_SHAPES = {

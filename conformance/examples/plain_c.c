@@ -334,7 +334,7 @@ int main(void)
         if (known(call))
             answer(call, member(request, "arguments"));
         else
-            printf(",\"absent\":\"it is not written\"");
+            printf(",\"absent\":\"not implemented\"");
         printf("}\n");
         fflush(stdout);
         if (is(call, "bye"))

@@ -155,7 +155,7 @@ def reply_to(request, calls):
     """Return the reply to a request: its id and one outcome."""
     method = getattr(calls, request["call"], None)
     if method is None:
-        return {"id": request["id"], "absent": "it is not written"}
+        return {"id": request["id"], "absent": "not implemented"}
     try:
         return {"id": request["id"], "result": method(**request["arguments"])}
     except Exception as error:  # noqa: BLE001 - every error is reported

@@ -116,7 +116,7 @@ def verdicts(report):
 
 
 def test_json_output_is_the_report_alone():
-    """Output of the implementation and of libraries, and errors of wrong usage, go to stderr."""
+    """Output of the implementation and of libraries, and usage errors, go to stderr."""
     command = [sys.executable, "-m", "ampscale_conformance", "strange:Printing", *GROWS, "--json"]
     process = subprocess.run(command, capture_output=True, text=True, check=False)
     report = json.loads(process.stdout)

@@ -40,7 +40,7 @@ def scale(tree: Tree, scale: Scale) -> Tree:
     Raises:
         TypeError: *tree* contains an integer array or an object that is not an array, arrays come from more than one library
             or device, or *scale* has the wrong type or dtype.
-        ValueError: *scale* is not positive and finite, or is an array of another shape than () or (1,).
+        ValueError: *scale* is not positive and finite, or is an array with a shape other than () or (1,).
 
     Spec: SCALING-scale, SCALING-round-once, SCALING-dtype-kept.
 
@@ -205,7 +205,7 @@ def clip_by_global_norm(tree: Tree, max_norm: float, out: Tree = None) -> tuple[
         A tree of new arrays with the dtypes of *tree*, or *out* if it is given; and the `global_norm` of *tree* before clipping.
 
     Raises:
-        TypeError: As for `global_norm`; or *max_norm* is not a number, or *out* has another dtype, library or device.
+        TypeError: As for `global_norm`; or *max_norm* is not a number, or *out* has a different dtype, library or device.
         ValueError: *max_norm* is not positive and finite, or *out* is read-only or does not match *tree*. Nothing was written.
 
     Spec: NORMS-clip, NORMS-clip-under-limit, NORMS-clip-before, OVERFLOW-in-place, OVERFLOW-in-place-checked.

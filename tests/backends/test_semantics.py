@@ -65,7 +65,7 @@ def test_scaling_and_unscaling_round_once(library):
 )
 @EVERYWHERE
 def test_unscale_and_check_equals_numpy(library):
-    """Flags and values are equal, also if only unscaling gives an infinity. Immutable arrays as *out* raise an error."""
+    """Flags and values are equal, even if only unscaling gives an infinity. Immutable arrays as *out* raise an error."""
 
     @examples(library, trees(*library.dtypes), FACTORS)
     def holds(tree, factor):

@@ -31,7 +31,7 @@ def clock(monkeypatch):
 
 @pytest.mark.parametrize("seconds", [0.01, 1e-6])
 def test_reset_is_not_timed(clock, seconds):
-    """A reset that takes a hundred times as long has no effect, also if a short call is repeated."""
+    """A reset that takes a hundred times as long has no effect, even if a short call is repeated."""
     (times,) = in_turn([Contender("a", clock.takes(seconds), clock.takes(100 * seconds))], seconds=100 * seconds)
     assert list(times.values()) == pytest.approx([seconds] * len(times))
 

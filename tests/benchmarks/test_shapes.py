@@ -74,7 +74,7 @@ def test_refill_restores_the_gradients():
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_baselines_leave_the_gradients_unchanged(dtype):
-    """Baselines process all bytes and change no value, so that no refill is required after them."""
+    """Baselines process all bytes and change no value, so no refill is required after them."""
     gradients = Gradients(shapes.equal("", "", 3, 1000), dtype)
     before = [array.tobytes() for array in gradients.arrays]
     writing, reading = baselines(gradients, writes=True), baselines(gradients, writes=False)

@@ -66,7 +66,7 @@ def test_target_applies_to_all_matching_rows(monkeypatch):
 
 
 def test_reasons_belong_to_targets():
-    """No reason is left of a target that was removed or renamed."""
+    """No reason remains for a target that was removed or renamed."""
     keys = [key(target.rows, target.of, target.over) for target in targets.TARGETS]
     for name in targets.read_reasons():
         assert any(fnmatch(name, pattern) for pattern in keys), name

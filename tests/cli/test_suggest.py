@@ -20,7 +20,7 @@ def test_interval_is_that_of_all_histograms_before_scaling(tmp_path):
 
 
 def test_extreme_exponents_have_a_suggestion(tmp_path):
-    """Such exponents are treated as 1000 and -1000, so that the suggested scales are float64 numbers."""
+    """Such exponents are treated as 1000 and -1000, so the suggested scales are float64 numbers."""
     extremes = Histogram(2**62, (1,)), Histogram(-(2**62), (2,))
     record = StepRecord(0, 1.0, 1.0, finite=True, applied=True, measured_scale=1.0, histograms=extremes)
     suggestion = RUNNER.report(write_steps(tmp_path / "run.jsonl", [record]))["suggestion"]

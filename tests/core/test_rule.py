@@ -103,7 +103,7 @@ def test_would_raise_is_computed_for_each_state_of_a_batch(library):
 @pytest.mark.clause("MACHINE-pure")
 @pytest.mark.parametrize("like", [1.0, np.zeros(())], ids=["numbers", "arrays"])
 def test_threads_share_a_rule_and_its_states(like):
-    """Eight threads compute the same states as one thread. They start at once on a new rule, whose first step prepares it."""
+    """Eight threads compute the same states as one thread. They start together on a new rule, whose first step prepares it."""
     rule, barrier = LossScaleRule(growth_interval=3, hysteresis=2), Barrier(8)
     first = rule.init(like=like)
 

@@ -121,7 +121,7 @@ def test_missing_json_member_has_its_default():
 
 
 def test_rules_compare_and_hash_by_value():
-    """Rules are immutable, so that an attribute with a misspelled name raises an error."""
+    """Rules are immutable, so an attribute with a misspelled name raises an error."""
     rule = LossScaleRule(init_scale=8.0, reset_bad_steps_on=("growth",), min_scale=1.0)
     assert len({rule, dataclasses.replace(rule), LossScaleRule()}) == 2
     with pytest.raises(dataclasses.FrozenInstanceError):

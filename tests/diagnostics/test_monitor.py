@@ -117,7 +117,7 @@ def test_optimizers_are_diagnosed_separately():
 
 
 def test_gradients_are_named_by_their_parameters():
-    """A step has the names of all its gradients, also if it is not measured, or `zero_grad` is called before it ends."""
+    """A step has the names of all its gradients, even if it is not measured, or `zero_grad` is called before it ends."""
     network = ampscale.Network(lambda params: params[0], [F32([1.0]), F32([1.0, 1.0]), F32([1.0])])
     optimizer, sink = ampscale.optimizers.SGD(network, 0.5), Collecting()
     for parameter, gradient in zip(network.parameters, [None, *INFINITE], strict=True):

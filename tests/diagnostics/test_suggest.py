@@ -77,7 +77,7 @@ def test_calibration_finds_the_scale_without_skipped_steps(power):
 
 
 def test_calibration_tries_its_result():
-    """Intermediate values of the backward pass are 2**11 times larger than the gradients, so that they overflow first."""
+    """Intermediate values of the backward pass are 2**11 times larger than the gradients, so they overflow first."""
 
     def backward(scale):
         with np.errstate(over="ignore"):

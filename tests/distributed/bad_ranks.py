@@ -24,7 +24,7 @@ class Layer(NamedTuple):
 
 
 class Reversed(NamedTuple):
-    """Gradients of a layer in another order."""
+    """Gradients of a layer in a different order."""
 
     bias: object
     weight: object
@@ -185,7 +185,7 @@ class OverflowInFirstMicroBatch:
 
 
 def accumulation_that_differs(rank):
-    """Run three micro-batches, of which one rank takes another number per step; return the error and the parameter."""
+    """Run three micro-batches, of which one rank takes a different number per step; return the error and the parameter."""
     model = network([np.ones(1, np.float32)])
     train = MFTrainOneStepCell(
         model, ampscale.optimizers.SGD(model, 0.5), gradient_accumulation_steps=2 + (rank == DEVIATING_RANK),
@@ -195,7 +195,7 @@ def accumulation_that_differs(rank):
 
 
 def cells_in_another_order(rank):
-    """Run two cells of one communicator twice, the second time in another order on one rank; return the error."""
+    """Run two cells of one communicator twice, the second time in a different order on one rank; return the error."""
     communicator, inputs = communicator_of("mpi", "replicated", timeout=10)[0], [np.ones(1, np.float32)]
     models = [network(inputs), network(inputs)]
     cells = [MFTrainOneStepCell(model, ampscale.optimizers.SGD(model, 0.5), communicator=communicator) for model in models]

@@ -74,7 +74,7 @@ def gloo():
 
 
 def error():
-    """Fork into two processes, of which rank 1 hangs, so that rank 0 ends with an error."""
+    """Fork into two processes, of which rank 1 hangs, so rank 0 ends with an error."""
     from rank import fork
 
     fork(2, "torch.distributed")

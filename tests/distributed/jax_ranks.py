@@ -104,7 +104,7 @@ def distinct_copies(state):
 
 
 def run_of(name):
-    """Return the results of a run of `LAYOUTS`, as values of JSON."""
+    """Return the results of a run of `LAYOUTS`, as JSON values."""
     layout, check_vma, max_norm = LAYOUTS[name]
     flags, scales, state = trained(mesh_of(), layout, check_vma, max_norm, faults(layout)[0])
     finite = bool(np.isfinite(np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(state)])).all())
@@ -250,7 +250,7 @@ def on_process(rank, port):
 
 
 def mean_of_keys(rank):
-    """Return the mean of a dict whose keys one process inserts in another order."""
+    """Return the mean of a dict whose keys one process inserts in a different order."""
 
     def mean(values):
         keys = "wb" if rank else "bw"

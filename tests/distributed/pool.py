@@ -41,7 +41,7 @@ class Pool:
         Run ``function(rank, *args)`` on each rank, and return the results in order.
 
         Args:
-            function: Function of a module beside this one. Its result and the arguments must be values of JSON.
+            function: Function of a module beside this one. Its result and the arguments must be JSON values.
             args: Arguments after the rank.
             seconds: Time limit.
         """

@@ -50,7 +50,7 @@ def test_gradients_that_differ_on_one_rank_are_an_error_on_all(ranks, call, diff
     """
     The next call works if the gradients are equal again.
 
-    If only the structure differs, the shapes are equal, so that a mean would add gradients of different parameters.
+    If only the structure differs, the shapes are equal, so a mean would add gradients of different parameters.
     """
     results = ranks.run(bad_ranks.gradients_that_differ, ranks.engine, call, difference, late)
     assert results == [[[True, True] if late else [], message, True, True]] * 4

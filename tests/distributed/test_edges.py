@@ -84,7 +84,7 @@ def test_states_of_all_ranks_must_have_equal_lengths(mpi):
 
 
 def test_copies_must_have_one_number_for_each_array(mpi):
-    """The error precedes all communication, so that the next call works."""
+    """The error precedes all communication, so the next call works."""
     message = "gradients must be 2 arrays, one for each item of copies, got 3"
     assert mpi.run(edges.copies_of_another_length) == [[message, pytest.approx(math.sqrt(5))]] * 4
 

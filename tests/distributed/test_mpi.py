@@ -44,7 +44,7 @@ def paddle_step(rank, case):
 )
 def test_paddles_scaler_rejects_ranks_whose_gradients_or_optimizer_order_differ(mpi, case, message):
     """
-    All ranks raise one error if rank 1 lacks another gradient than the others, or its optimizers step in another order.
+    All ranks raise the same error if rank 1 lacks a different gradient, or its optimizers step in a different order.
 
     In the last case, each optimizer has its own scaler, and the scalers share a communicator.
     """

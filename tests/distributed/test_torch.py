@@ -106,11 +106,11 @@ def errors_of_invalid_calls(_):
 
 
 def test_wrong_groups_copies_and_sparse_means_are_rejected(gloo):
-    """The error is raised without a collective, so that no rank waits for another one."""
+    """The error is raised without a collective, so no rank waits for another one."""
     results = gloo.run(errors_of_invalid_calls)
     wrong_type = "group must be a process group, a device mesh or None, got list"
     assert [messages[0] for messages in results] == 4 * [wrong_type]
-    outside = ["rank 2 is not in the group, which has ranks 0, 1"]
+    outside = ["rank 2 is not in the group, which has ranks 0, 1: use it only there"]
     assert [messages[1] for messages in results][:3] == [None, None, *outside]
     copied = "TorchDistributed cannot be copied or pickled: create one on each rank"
     sparse = "gradients to be averaged must be dense, got torch.sparse_coo of shape (2,)"

@@ -216,7 +216,7 @@ def test_ranks_of_different_slices_of_a_mesh_may_have_parameters_of_different_sh
 
 
 def swapped(rank, case):
-    """Step two optimizers, then in another order on rank 1; return the error, and True if the first parameter is unchanged."""
+    """Step two optimizers, then swap them on rank 1; return the error, and True if the first parameter is unchanged."""
     if case == "averaged":
         params, settings = plain_parameters(2), {"communicator": TorchDistributed(timeout=20)}
     else:

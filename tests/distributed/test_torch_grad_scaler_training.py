@@ -25,7 +25,7 @@ OPTIMIZERS = {
 
 
 def network():
-    """Return a network with a weight of three rows, so that the last of four ranks has none of them."""
+    """Return a network with a weight of three rows, so the last of four ranks has none of them."""
     generator = torch.Generator().manual_seed(5)
     layers = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
     with torch.no_grad():

@@ -17,14 +17,14 @@ RULE = ampscale.LossScaleRule(init_scale=2.0**10, growth_interval=2)
 
 def communicator_of(engine, layout, size=4, **keywords):
     """Return a communicator, the index of this rank in it, and a function that converts NumPy arrays to the engine's library."""
-    relation = {"gradients": "replicated", "mean": False} if layout == "averaged" else {"gradients": layout}
+    options = {"gradients": "replicated", "mean": False} if layout == "averaged" else {"gradients": layout}
     if engine == "mpi":
         from mpi4py.MPI import COMM_WORLD
 
         from ampscale.distributed import MPI
 
         comm = COMM_WORLD if size == 4 else COMM_WORLD.Split(COMM_WORLD.Get_rank() // size)
-        communicator = MPI(comm, **relation, **keywords)
+        communicator = MPI(comm, **options, **keywords)
         return communicator, comm.Get_rank(), np.asarray
     import torch
     import torch.distributed as dist
@@ -32,7 +32,7 @@ def communicator_of(engine, layout, size=4, **keywords):
     from ampscale.distributed import TorchDistributed
 
     groups = [None] if size == 4 else [dist.new_group([*range(start, start + size)]) for start in range(0, 4, size)]
-    communicator = TorchDistributed(groups[dist.get_rank() // size], **relation, **keywords)
+    communicator = TorchDistributed(groups[dist.get_rank() // size], **options, **keywords)
     return communicator, dist.get_rank() % size, torch.from_numpy
 
 

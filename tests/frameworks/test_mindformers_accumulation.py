@@ -84,7 +84,7 @@ def test_a_missing_gradient_counts_as_zero(present):
 
 @pytest.mark.clause("MINDFORMERS-accumulation", "MINDFORMERS-local-norm", "MINDFORMERS-global-norm")
 def test_the_norms_are_those_of_the_mean_gradients():
-    """The mean gradient is (3, 4), so that both norms are 5."""
+    """The mean gradient is (3, 4), so both norms are 5."""
     options = {"use_clip_grad": True, "max_grad_norm": 100.0, "local_norm": True, "gradient_accumulation_steps": 2}
     cell = MFTrainOneStepCell(linear(), Recorder(), **options)
     cell(array([3, 0]))

@@ -100,7 +100,7 @@ def test_every_preset_equals_update_over_all_traces(name):
     ids=["tolerance", "raise at or below", "raise at minimum", "block at bounds", "clamp"],
 )
 def test_constants_are_rounded_to_the_dtype_before_the_simulation(constants, dtype):
-    """Scales reach the rounded constants exactly, so that unrounded constants would give other results."""
+    """Scales reach the rounded constants exactly, so unrounded constants would give other results."""
     assert_same(dataclasses.replace(LossScaleRule(growth_interval=3, dtype=dtype), **constants), PATTERNS)
 
 

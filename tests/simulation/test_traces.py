@@ -23,7 +23,7 @@ def close_to(share, steps):
 
 
 def test_recorded_steps_have_infinite_limits():
-    """A finite step has the limit inf, an overflow -inf. Flags can be any iterable, also an empty one."""
+    """A finite step has the limit inf, an overflow -inf. Flags can be any iterable, even an empty one."""
     for make in (list, tuple, iter, np.array):
         trace = from_flags(make([True, False, np.True_]))
         assert alike(trace.limits, np.array([math.inf, -math.inf, math.inf]))
@@ -51,7 +51,7 @@ def test_recorded_steps_have_infinite_limits():
         (lambda: Observed([1.0, 1.0], FLAGS), TypeError, "scales must be a NumPy array of float64, got [1.0, 1.0] of type list"),
         (lambda: Observed(np.ones(2), np.ones(1, bool)), TypeError, "finite must be a NumPy array of int8, got dtype bool"),
         (lambda: Observed(np.ones((2, 1)), FLAGS), ValueError, "scales must have one axis"),
-        (lambda: Observed(np.ones(1), FLAGS), ValueError, "scales must have one element more than finite, got 1 and 1"),
+        (lambda: Observed(np.ones(1), FLAGS), ValueError, "scales must have one more element than finite, got 1 and 1"),
         (lambda: Observed(np.array([1.0, -0.5]), FLAGS), ValueError, "scales must not be negative, got -0.5"),
         (lambda: Observed(np.ones(2), 2 * FLAGS), ValueError, "finite must contain -1, 0 and 1 only, got [2]"),
     ],

@@ -95,7 +95,7 @@ class InfiniteGrowthBacksOff(Step):
 
 
 class GrowsToNothing(Step):
-    """A growth from infinity gives a position that is no scale."""
+    """A growth from infinity gives a position that is not a scale."""
 
     def grown(self) -> Term:
         return self.logic.If(self.state.pending > self.rule.top, self.rule.top + 2, super().grown())

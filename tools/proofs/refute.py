@@ -69,7 +69,7 @@ def _count_matters(logic: Any, _: Rule, runs: Runs) -> Term:
 
 CLAIMS = (
     Claim(
-        "With `block_at_bounds`, too, the scale grows after `growth_interval` finite steps in a row only",
+        "With `block_at_bounds`, too, the scale grows only after `growth_interval` finite steps in a row",
         lambda _, rule: rule.block_at_bounds,
         _early_growth,
     ),

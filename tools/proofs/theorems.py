@@ -212,7 +212,7 @@ THEOREMS: dict[str, tuple[Callable[[Context], Term], str]] = {
     "The scale grows at the `growth_interval`-th finite step since the start, the last growth or the last overflow, "
     "counted from `initial_good_steps`, and at no other, unless `block_at_bounds`": (_growth_window, "MACHINE-growth-window"),
     "A growth resets `good_steps`, even if it leaves the scale unchanged": (_growth_resets, "MACHINE-growth-resets"),
-    "An overflow before the `hysteresis`-th counted one leaves the scale": (_hysteresis, "MACHINE-hysteresis"),
+    "An overflow before the `hysteresis`-th counted one leaves the scale unchanged": (_hysteresis, "MACHINE-hysteresis"),
     "Every counted overflow from the `hysteresis`-th on applies the backoff factor and `min_scale`, unless `block_at_bounds`": (
         _backoff,
         "MACHINE-backoff",

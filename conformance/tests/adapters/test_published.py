@@ -1,4 +1,4 @@
-"""Adapters of published scalers: they can be imported without their libraries, and their snippets require no ampscale."""
+"""Adapters of published scalers: they can be imported without their libraries, and their snippets do not require ampscale."""
 
 import subprocess
 import sys

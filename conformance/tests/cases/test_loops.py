@@ -92,7 +92,7 @@ def test_conforming_loops_fail_no_case(conforming):
 
 @pytest.mark.parametrize("claims", [(), ("groups",), ("none", "applied"), ("clip",), ("momentum", "loss"), ("schedule", "norm")])
 def test_a_loop_that_claims_less_fails_no_case(claims):
-    """Drawn cases use only the claimed capabilities, so that they run."""
+    """Drawn cases use only the claimed capabilities, so they run."""
     drawn = [case for case in CASES if case.clause.endswith("-every-sequence") and case.needs <= {*claims}]
     assert {result.verdict for result in check(Loop("torch", 5, claims), cases=drawn).results} == {Verdict.PASS}
     assert failures(check(Loop("static", 5, claims), cases=drawn)) == {}

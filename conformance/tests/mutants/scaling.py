@@ -256,7 +256,7 @@ class UnscalesNoInnerTuples(Plain):
         return tree if isinstance(tree, tuple) else super().unscale(handle, tree)
 
 
-@breaks("SCALING-structure-kept", "not observed: indices are sorted as strings, so that 10 precedes 2")
+@breaks("SCALING-structure-kept", "not observed: indices are sorted as strings, so 10 precedes 2")
 class SortsIndicesAsStrings(Plain):
     def unscale(self, handle, tree):
         result = super().unscale(handle, tree)

@@ -97,7 +97,7 @@ def test_a_conforming_adapter_passes(run, folder):
     """Warnings are errors. Cases of unclaimed capabilities are skipped with the reason, and stale expectations are reported."""
     first, second = [case.id for case in CASES if case.needs][:2]
     (folder / "expect.toml").write_text(entry(second))
-    # The second case is not run, so that its expectation is not stale.
+    # The second case is not run, so its expectation is not stale.
     assert run_machine(run, "CONFORMING", "-k", f"{first} or {THIRD}", "--ampscale-expect", "expect.toml")[0] == 0
     (folder / "expect.toml").write_text(entry("gorws") + entry(second))
     status, counts, output = run_machine(run, "CONFORMING", "-rs", "-W", "error", "--ampscale-expect", "expect.toml")
@@ -183,7 +183,7 @@ ADAPTER = ["--ampscale-adapter", "strange:CONFORMING"]
     ],
 )
 def test_wrong_usage_has_a_message_and_status_4(folder, monkeypatch, capsys, arguments, message):
-    """There is no traceback, also if another test module imports the suite."""
+    """There is no traceback, even if another test module imports the suite."""
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", [*sys.path])
     (folder / "test_all.py").write_text(f"from {SUITE}.test_machine import *\n")

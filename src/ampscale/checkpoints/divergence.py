@@ -36,7 +36,7 @@ class Divergence:
     Once exactly one of the two published scalers has raised an error, the scales count as different.
 
     Args:
-        first: Shortest trace after which the scales differ; () if they differ at once, None if no such trace was found.
+        first: Shortest trace after which the scales differ; () if they differ from the start, None if no such trace was found.
         steps: Maximum number of steps of a run in which the scales differ: 0 if they never do, infinity if there is no
             maximum, None if the search did not determine the maximum.
         endless: If there is no maximum, a trace to a pair of states whose scales differ, and a trace from this pair back to
@@ -77,7 +77,7 @@ def steps_to_growth(checkpoint: Checkpoint) -> int | None:
     state, steps, visited = start, 0, set[LossScaleState]()
     while state not in visited:
         visited.add(state)
-        for count in (1, _idle_steps(rule, state) - 1):  # one step, and then all other idle steps at once
+        for count in (1, _idle_steps(rule, state) - 1):  # one step, and then all other idle steps together
             if count > 0:
                 steps += count
                 state = _after_finite(rule, state, count) or state  # a finite step never raises
@@ -112,7 +112,7 @@ def _edges(source: LossScaleRule, target: LossScaleRule, pair: Pair) -> list[Edg
     """
     if pair == _ONE_RAISED:
         return [Edge(Run(".", 1), _ONE_RAISED)]
-    if pair.source is None or pair.target is None:  # both scalers have raised an error, so that the run ends
+    if pair.source is None or pair.target is None:  # both scalers have raised an error, so the run ends
         return []
     idle = min(_idle_steps(source, pair.source), _idle_steps(target, pair.target))
     count = max(idle, 1) if pair.counting else 1
@@ -147,7 +147,7 @@ def _after_finite(rule: LossScaleRule, state: LossScaleState, steps: int) -> Los
 def _idle_steps(rule: LossScaleRule, state: LossScaleState) -> int:
     """Return how many of the next finite steps are idle: they only increase a count that has no effect on later overflows."""
     scale = state.scale if state.pending_scale is None else state.pending_scale
-    # A blocked backoff leaves `good_steps` unchanged, so that the number of finite steps before the overflow matters.
+    # A blocked backoff leaves `good_steps` unchanged, so the number of finite steps before the overflow matters.
     blocked = rule.block_at_bounds and rule.min_scale is not None and scale <= rule.min_scale
     return 0 if blocked or rule.overflow_tolerance is not None else rule.growth_interval - 1 - int(state.good_steps)
 

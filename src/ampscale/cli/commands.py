@@ -107,7 +107,7 @@ def usage_errors(*others: type[Exception]) -> Iterator[None]:
 
 
 def with_options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a decorator that adds these options to a command, in this order."""
+    """Return a decorator that adds *options* to a command, in this order."""
     return lambda command: reduce(lambda result, option: option(result), reversed(options), command)
 
 
@@ -125,4 +125,5 @@ def _message(error: click.ClickException) -> str:
         nearest = f"did you mean {error.possibilities[0]}?" if error.possibilities else f"see {path} --help"
         return f"{path}: no such option {error.option_name}; {nearest}"
     lines = (line.strip() for line in error.format_message().splitlines())
-    return f"{path}: {' '.join(filter(None, lines)).rstrip('.')}"
+    message = " ".join(filter(None, lines))
+    return f"{path}: {message if message.endswith('...') else message.rstrip('.')}"

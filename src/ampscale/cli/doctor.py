@@ -31,7 +31,7 @@ COLUMNS = ("backend", "version", "imported", "devices", "float16", "bfloat16", "
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """Print *message* in one line on stderr, and exit with code 2."""
+        """Print *message* on one line to stderr, and exit with code 2."""
         self.exit(2, f"{self.prog}: {message}\n")
 
 
@@ -107,7 +107,7 @@ def _kernels() -> dict[str, Any]:
 
 
 def _cuda_kernels() -> dict[str, str] | None:
-    """Return the kernels for torch's CUDA tensors and the reason for them; None if torch finds no CUDA device."""
+    """Return the kernels for torch's CUDA tensors and the reason for this choice; None if torch finds no CUDA device."""
     if why_not("torch") or not any(device.startswith("cuda") for device in load("torch").devices()):
         return None
     from ..backends.torch.cuda_launches import kernel_choice_host as cuda_choice_host

@@ -30,7 +30,7 @@ def read_gradients(path: Path, progress: Callable[[float], None]) -> Iterator[Gr
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: The file has another suffix, is damaged, or an array exceeds a limit. Nothing is unpickled.
+        ValueError: The file has an unsupported suffix, is damaged, or an array exceeds a limit. Nothing is unpickled.
     """
     readers = {".npz": _from_archive, ".safetensors": _from_safetensors}
     if path.suffix not in readers:

@@ -52,7 +52,7 @@ class Observation(NamedTuple):
     metavar="NAME",
     help="Column of flags. [default: finite, overflow, found_inf or skipped, if there is one]",
 )
-@click.option("--log", is_flag=True, help="PATH is a training log. [default: unless its name ends in .csv]")
+@click.option("--log", is_flag=True, help="Read PATH as a training log. [default: unless its name ends in .csv]")
 @LOG_FORMAT
 @STEP_PATTERN
 @click.option("--resumed", is_flag=True, help="The run was resumed at the first scale, with unknown counts.")

@@ -71,7 +71,7 @@ def simulate(
     Numbers are printed so that a parser gets the same float64. An infinite
     scale, which JSON cannot hold, is the string "inf".
 
-    With --ranks, there is no trace. The command prints a model of the time in which this number of ranks agree on an overflow.
+    With --ranks, there is no trace. The command prints a model of the time that ranks need to agree on an overflow.
     It also simulates ranks that use RULE (by default torch) and decide alone.
 
     \b

@@ -38,7 +38,7 @@ def suggest(run: Path, share: float, as_json: bool) -> None:
 
     RUN is a file of `ampscale.diagnostics.JSONLines`, with histograms. The scales neither overflow nor lose more than --share of
     the values of all measured steps; they err on the safe side, by less than a factor of four. The presets are simulated on the
-    gradients of the recorded run, although the gradients would have been different after other skipped steps.
+    gradients of the recorded run, although the gradients would have been different if other steps had been skipped.
 
     \b
     With --json:
@@ -65,7 +65,7 @@ def suggest(run: Path, share: float, as_json: bool) -> None:
         return
     click.echo(fold(interval(suggestion, share)))
     if overflow is not None and overflow <= suggestion.high:
-        reason = "its non-finite values are in no histogram, so that the suggestion ignores them"
+        reason = "its non-finite values are in no histogram, so the suggestion ignores them"
         click.echo(fold(f"But a step overflowed at scale {exact(overflow)}: {reason}."))
     width = max(len(result.name) for result in replays)
     click.echo(f"\n{'preset':<{width}}  {'skipped':>9}  final scale")

@@ -27,7 +27,7 @@ STEPS = 10_000
 FORMAT = Name("log format", LOG_FORMATS)
 LOG_FORMAT = click.option("--log-format", type=FORMAT, metavar="NAME", help="Project that wrote the log. [default: detect it]")
 STEP_PATTERN = click.option(
-    "--step-pattern", metavar="REGEX", help="Matches each line of the log that ends a step; its group 'step' is the number."
+    "--step-pattern", metavar="REGEX", help="Pattern of the log lines that end a step; its group 'step' matches the step number."
 )
 OPTIONS = (
     click.option("--trace", metavar="TEXT", help="Steps: '.' for a finite step, 'x' for an overflow; whitespace is ignored."),

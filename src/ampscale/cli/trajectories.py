@@ -27,6 +27,7 @@ def document(name: str, rule: LossScaleRule, trajectory: Trajectory) -> dict[str
         "growths": trajectory.growths,
         "backoffs": trajectory.backoffs,
         "overflows": trajectory.overflows,
+        # `finite` lacks the step at which the published scaler raises an error, which is an overflow.
         "trace": trace if trajectory.raised_at is None else trace + "x",
         "scales": list(map(encoded, scales)) if np.isinf(trajectory.scales).any() else scales,
         "good_steps": trajectory.good_steps.tolist(),

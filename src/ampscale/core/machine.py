@@ -228,7 +228,7 @@ def _check_float64(rule: RuleConstants, xp: Namespace) -> None:
 def _needs_float64(rule: RuleConstants, factor: float | None) -> bool:
     """Return True if *factor* must be applied in float64."""
     # A factor that float32 represents exactly gives the same result in float32: float64 represents the product of two float32
-    # numbers exactly, and has more than twice as many digits as float32, so that rounding their quotient to float64 first
+    # numbers exactly, and has more than twice as many digits as float32, so rounding their quotient to float64 first
     # changes nothing (Figueroa 1995).
     if not rule.float64_factor or factor is None:
         return False

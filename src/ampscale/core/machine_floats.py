@@ -201,7 +201,7 @@ def _is_flag(value: Any) -> bool:
 
 
 def _like(array: Array, number: float | None) -> Array:
-    """Return an array like *array* with the value *number*, or None for None. Copying is faster than creating an array."""
+    """Return an array like *array* with the value *number*; None if it is None. Copying is faster than creating an array."""
     if array is None:
         return None
     new = array.copy()

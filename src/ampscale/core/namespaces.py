@@ -39,7 +39,7 @@ def device_of(tree: Tree) -> Any:
     If *tree* contains no array, return None, which stands for the default device.
 
     For a JAX array that is distributed over a mesh, return a sharding with a copy on each device of the mesh. Return None if
-    JAX may move the array to another device, so that JAX may move the scalar too.
+    JAX may move the array to another device, so it may move the scalar too.
     """
     array = next(iter(leaves(tree)), None)
     device = None if array is None else array_api_compat.device(array)

@@ -156,7 +156,7 @@ def norm_of_sums(sums: Array, tree: Tree) -> LiftedNorm:
     """
     Return the global norm, given the total of the `square_sums` of all ranks, added in float64.
 
-    For norms that need no lift, the result equals the norm of the whole tree bit for bit, unless adding in another order
+    For norms that need no lift, the result equals the norm of the whole tree bit for bit, unless adding in a different order
     changes how a float64 sum is rounded to float32. Other norms differ by at most one unit in the last place.
 
     Args:

@@ -96,7 +96,7 @@ class Monitor:
         self._names = _named(names)
         self._runs: dict[int, _Run] = {}
         self._losses: list[Any] = []  # losses of the current step, which several optimizers can have in common
-        self._has_ended = False  # True if an optimizer has ended its step, so that the next loss belongs to a new step
+        self._has_ended = False  # True if an optimizer has ended its step, so the next loss belongs to a new step
 
     def record(self, report: StepReport, backward: Callable[[float], Tree] | None = None) -> Diagnosis:
         """
@@ -172,7 +172,7 @@ class Monitor:
 
     def end(self, scale: Any, next_scale: Any, finite: Any, applied: Any, gradients: list[Array], owner: Any) -> Diagnosis:
         """
-        Receive the result of a step of an optimizer, and return the diagnosis; scalers call this after they updated the scale.
+        Receive the result of a step of an optimizer, and return the diagnosis; scalers call this after updating the scale.
 
         Args:
             scale: Loss scale of the step.
@@ -196,7 +196,7 @@ class Monitor:
             run.measured_until = run.step + STEPS_AFTER_NANS if nans and not infinities and not is_original else 0
         if finite and run.version is not None and _version(gradients) != run.version:
             norm = measured.get("norm")
-            if norm:  # clipping after unscaling is no fault, but a second division by the scale is
+            if norm:  # clipping after unscaling is not a fault, but a second division by the scale is
                 change = number_host(functional.global_norm(gradients)) / norm
                 run.is_divided = math.isclose(change * number_host(scale), 1, rel_tol=NORM_RTOL)
                 measured |= {"change": change} if run.is_divided else {}

@@ -46,7 +46,7 @@ class TensorStatistics(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Return True if no value is finite and non-zero, so that the exponents have no meaning."""
+        """Return True if no value is finite and non-zero; the exponents then have no meaning."""
         return self.smallest > self.largest
 
 
@@ -79,7 +79,7 @@ class StepRecord:
             was not tried.
         is_original: True if the measured gradients are those of the backward pass, scaled or unscaled; False if something else
             may have changed them, such as clipping, which turns infinities into NaNs.
-        stale: True if the gradients of the previous step were not set to zero, so that any infinities among them remained.
+        stale: True if the gradients of the previous step were not set to zero, so any infinities among them remained.
         modified: True if gradients were changed between the backward pass and unscaling.
         change: Factor by which a change of the gradients, before or after unscaling, multiplied their norm; None if unknown.
         peak: Largest magnitude in the first gradient before unscaling, if `change` was measured then; None if unknown.

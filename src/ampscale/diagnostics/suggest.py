@@ -172,7 +172,7 @@ def limits(records: Sequence[StepRecord]) -> Trace:
 
     The limit of a finite step is computed from its largest exponent, and is less than a factor of four below the true limit; it
     is inf without statistics, or if all gradients are zero. The limit of an overflow is the scale of the next finite step, but at
-    most half the scale of the overflow; it is -inf if the gradients had NaNs and no infinity, so that no scale would have helped.
+    most half the scale of the overflow; it is -inf if the gradients had NaNs and no infinity, so no scale would have helped.
 
     Args:
         records: Steps of a run, in their order.

@@ -34,7 +34,7 @@ class Verdict(StrEnum):
             several scales.
         ONE_TENSOR: In repeated skipped steps, the same gradient was the only one that was not finite.
         MEAN_ONLY: Every rank's own gradients were finite; only their mean was not.
-        FORGOTTEN_ZERO_GRAD: Gradients of a skipped step were not set to zero, so that their infinities remain.
+        FORGOTTEN_ZERO_GRAD: Gradients of a skipped step were not set to zero, so their infinities remain.
         UNSCALED_TWICE: The gradients had already been divided by the scale when they were unscaled.
         CLIPPED_BEFORE_UNSCALING: The gradients were clipped while they were scaled.
         UNDERFLOW: The scale is so small that float16 rounds a share of the gradients to few digits, or to zero.
@@ -314,7 +314,7 @@ def _have_fewer_offenders(steps: list[StepRecord]) -> bool:
 
 
 def _is_below_good_scale(record: StepRecord, history: History) -> bool:
-    """Return True if gradients were finite at this scale or a larger one, so that a smaller scale is no remedy."""
+    """Return True if gradients were finite at this scale or a larger one, so a smaller scale would not help."""
     good = history.good
     if good is None or abs(record.loss or 0) > 2**HEADROOM * abs(good.loss or math.inf):  # gradients grow with the loss
         return False
@@ -328,7 +328,7 @@ def _common(values: Sequence[float | None]) -> float | None:
 
 
 def _are_constant(steps: list[StepRecord]) -> bool:
-    """Return True unless the gradients are known to vary: constant gradients have a constant norm without clipping."""
+    """Return True unless the gradients are known to vary. If they are constant, so is their norm, even without clipping."""
     statistics = [step.tensors for step in steps]
     return None in statistics or all(tensors == statistics[0] for tensors in statistics)
 

@@ -98,7 +98,7 @@ class RankCommunicator(ABC):
 
     @property
     def averages(self) -> bool:
-        """Return True if `mean` averages gradients, so that all ranks have equal gradients afterwards."""
+        """Return True if `mean` averages gradients; all ranks then have equal gradients."""
         return self._averages
 
     def exchange(self, text: str) -> list[str]:
@@ -294,7 +294,7 @@ def check_timeout(timeout: float) -> None:
 
 
 def copies_of(arrays: list[Array], copies: int | Sequence[int]) -> Sequence[int]:
-    """Return the number of copies of each array; raise a ValueError if *copies* has another length than *arrays*."""
+    """Return the number of copies of each array; raise a ValueError if *copies* and *arrays* differ in length."""
     if isinstance(copies, int):
         return [copies] * len(arrays)
     if arrays and len(copies) != len(arrays):

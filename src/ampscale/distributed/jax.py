@@ -109,7 +109,7 @@ class JaxAxis:
         check_scalable(tree)
         self._check_varying(arrays)
         paths = [path for path, _ in leaves_with_paths(tree)]
-        order = sorted(range(len(arrays)), key=paths.__getitem__)  # processes may have inserted keys in another order
+        order = sorted(range(len(arrays)), key=paths.__getitem__)  # processes may have inserted keys in different orders
         totals = self._sum([arrays[index].astype(_sum_dtype(arrays[index])) for index in order])
         means = {index: self._mean(total).astype(arrays[index].dtype) for index, total in zip(order, totals, strict=True)}
         return unflatten(tree, [means[index] for index in range(len(arrays))])
@@ -126,8 +126,8 @@ class JaxAxis:
 
         Returns:
             An `Agreement` that is equal on all ranks; with ``check_vma=True``, JAX recognizes this. The norm equals
-            `ampscale.global_norm` of the whole arrays bit for bit, unless adding in another order changes how a float64 sum is
-            rounded. It is computed in float64 even without jax_enable_x64.
+            `ampscale.global_norm` of the whole arrays bit for bit, unless adding in a different order changes how a float64 sum
+            is rounded. It is computed in float64 even without jax_enable_x64.
 
         Spec: REPLICAS-one-flag, REPLICAS-agreed-norm.
         """

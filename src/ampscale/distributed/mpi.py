@@ -117,7 +117,7 @@ class MPI(RankCommunicator):
         raise RankError(self._failure)
 
     def _unresponsive_ranks(self, *, is_late: bool) -> list[int]:
-        """Send *is_late* to all ranks, since this rank stops waiting; return the ranks that were late or send no message."""
+        """Send *is_late* to all ranks, since this rank stops waiting; return the ranks that were late or sent no message."""
         unresponsive = set(self.ranks) - {self.rank}
         late = {self.rank} if is_late else set()
         for rank in unresponsive:

@@ -77,7 +77,7 @@ class TorchDistributed(RankCommunicator):
         self._group: Any = members
         self.rank, self.ranks = dist.get_rank(), dist.get_process_group_ranks(self._group)
         if self.rank not in self.ranks:
-            raise RuntimeError(f"rank {self.rank} is not in the group, which has {rank_names(self.ranks)}")
+            raise RuntimeError(f"rank {self.rank} is not in the group, which has {rank_names(self.ranks)}: use it only there")
         self._settings["communicator"] = _counts[self._group] = _counts.get(self._group, -1) + 1
         self._store = torch._C._distributed_c10d.PrefixStore(f"ampscale/{self._group.group_name}", _get_default_store())
         self._calls = 0  # number of collectives, which is part of the keys in the store
@@ -126,8 +126,8 @@ class TorchDistributed(RankCommunicator):
         Return a separate group with the ranks of *group*. All communicators of *group* share this separate group.
 
         gloo matches the messages of a group by their order: if one rank misses a step and continues with another collective in
-        the same group, the rank receives wrong values, or gloo aborts the process. `dist.new_group` is no alternative: called by
-        only some ranks of the program, it fails if these ranks have created different numbers of groups.
+        the same group, the rank receives wrong values, or gloo aborts the process. `dist.new_group` is not an alternative: called
+        by only some ranks of the program, it fails if these ranks have created different numbers of groups.
         """
 
         def create(limit: timedelta) -> None:

@@ -106,7 +106,7 @@ _ABANDONS = {"abandon(optimizer)": READY, "abandon()": READY}
 TORCH = CallTable(
     "ampscale.torch.GradScaler",
     {
-        UNPLACED: "no tensor was scaled yet",
+        UNPLACED: "no tensor has been scaled yet",
         **_OPTIMIZER_STATES,
         WRITING: "an error was raised while `update` or `load_state_dict` wrote the scale",
     },

@@ -78,7 +78,7 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
     Raises:
         TypeError: *scale_sense* is not a number, array or update cell, a keyword is unknown, or another argument has the
             wrong type.
-        ValueError: *scale_sense* has another shape than () or (1,), or an argument is out of range.
+        ValueError: *scale_sense* has a shape other than () or (1,), or an argument is out of range.
 
     Spec: MINDFORMERS-outputs, MINDFORMERS-clip, MINDFORMERS-accumulation, MINDFORMERS-ema.
 
@@ -196,7 +196,9 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
         for key, (name, value) in expectations.items():
             if (state_dict[key] is None) != (not value):
                 expected = f"{'not ' if value else ''}be None with {name}={value}"
-                raise ValueError(f"{key} must {expected}, got {type(state_dict[key]).__name__}")
+                raise ValueError(
+                    f"{key} must {expected}, got {'None' if state_dict[key] is None else type(state_dict[key]).__name__}"
+                )
             check_matches_params(state_dict[key], self.network.params, key)
         accumulated, ema_params = (map_leaves(snapshot, state_dict[key]) for key in ("accumulated", "ema_params"))
         super().load_state_dict({key: state_dict[key] for key in ("scale_sense", "update_cell")})

@@ -132,7 +132,7 @@ def disagreement_probability(ranks: int, overflow_probability: float) -> float:
     """
     Compute the probability that in a step some ranks overflow and others do not.
 
-    Each rank overflows independently with *overflow_probability* p, so that the result is ``1 - (1 - p)**ranks - p**ranks``.
+    Each rank overflows independently with *overflow_probability* p, so the result is ``1 - (1 - p)**ranks - p**ranks``.
 
     Args:
         ranks: Number of ranks.

@@ -28,7 +28,7 @@ class Trace:
 
     Raises:
         TypeError: *limits* is not a float64 array.
-        ValueError: *limits* has another shape, or contains a NaN.
+        ValueError: *limits* does not have one axis, or contains a NaN.
 
     >>> trace = Trace(np.array([1024.0, np.inf]))
     >>> len(trace)
@@ -58,7 +58,7 @@ class Observed:
 
     Raises:
         TypeError: *scales* is not a float64 array, or *finite* is not an int8 array.
-        ValueError: An array has another shape, or contains other values.
+        ValueError: An array has the wrong shape, or contains other values.
 
     >>> observed = Observed(np.array([8.0, np.nan, 4.0]), np.array([1, 0], np.int8))
     >>> observed.trace().limits.tolist()
@@ -72,7 +72,7 @@ class Observed:
         _check_array(self.scales, "scales", "float64")
         _check_array(self.finite, "finite", "int8")
         if len(self.scales) != len(self.finite) + 1:
-            raise ValueError(f"scales must have one element more than finite, got {len(self.scales)} and {len(self.finite)}")
+            raise ValueError(f"scales must have one more element than finite, got {len(self.scales)} and {len(self.finite)}")
         if (self.scales < 0).any():
             raise ValueError(f"scales must not be negative, got {self.scales.min()}")
         if ((self.finite < -1) | (self.finite > 1)).any():
@@ -132,7 +132,7 @@ def from_string(text: str) -> Trace:
 
     Raises:
         TypeError: *text* is not a str.
-        ValueError: *text* contains another character.
+        ValueError: *text* contains any other character.
 
     >>> from_string("..x .").limits.tolist()
     [inf, inf, -inf, inf]

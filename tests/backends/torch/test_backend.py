@@ -163,7 +163,7 @@ def test_module_gradients_equal_those_of_backward(inner):
 
 @pytest.mark.clause("STEP-vjp")
 def test_unused_parameters_have_no_gradient():
-    """The gradient is None, so that an optimizer with momentum leaves the parameter unchanged."""
+    """The gradient is None, so an optimizer with momentum leaves the parameter unchanged."""
     module = module_of(nn.ModuleList([nn.Linear(3, 2), nn.Linear(3, 2)]))
     module.forward = lambda inputs, targets: nn.functional.mse_loss(module.inner[0](inputs), targets)
     network = network_of(module)
@@ -256,7 +256,7 @@ def test_train_step_changes_neither_module_nor_state(optimizer):
 
 
 @pytest.mark.clause("STEP-network")
-def test_values_other_than_modules_are_no_networks():
+def test_values_other_than_modules_are_not_networks():
     """Examples are a function, a tensor and a module class."""
     for value in (nn.Linear(3, 2).forward, torch.ones(1), nn.Linear):
         assert get_backend(torch.ones(1)).as_network(value) is None

@@ -48,7 +48,7 @@ class Place(NamedTuple):
 
     @contextmanager
     def launching(self, calls: int) -> Iterator[None]:
-        """Check that the block has this number of calls that use the kernels: each fills one flag."""
+        """Check that the block has *calls* calls that use the kernels: each of them fills one flag."""
         before = len(self.operations or [])
         yield
         assert self.operations is None or self.operations[before:].count("fill") == calls

@@ -359,7 +359,7 @@ class Calls(TorchDispatchMode, list):
     "sizes", [[1], [4096, 4097], [131_072], [131_073, 5, 0, 400_000], [1000] * 40], ids=lambda sizes: f"{len(sizes)}x{sizes[0]}"
 )
 def test_norms_equal_the_definition_to_two_units(dtype, sizes):
-    """Values are random, or equal, so that their squares round alike; squares of 1e-30 underflow and those of 1e30 overflow."""
+    """Values are random, or equal, so their squares round alike; squares of 1e-30 underflow and those of 1e30 overflow."""
     generator, dtype = torch.Generator().manual_seed(0), getattr(torch, dtype)
     random = [torch.randn(size, generator=generator).to(dtype) for size in sizes]
     for tree in (random, *([torch.full((size,), value).to(dtype) for size in sizes] for value in (1.1, 1e-30, 1e30))):

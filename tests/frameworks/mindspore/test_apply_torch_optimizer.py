@@ -109,7 +109,7 @@ def test_a_step_synchronizes_once_and_a_fused_optimizer_never(cell, name):
 
 
 class Product(nn.Module):
-    """Network whose loss is the sum of weights times inputs, so that the gradients equal the inputs."""
+    """Network whose loss is the sum of weights times inputs, so the gradients equal the inputs."""
 
     def __init__(self, dtype=torch.float32):
         super().__init__()

@@ -33,7 +33,7 @@ def test_status_register_is_sticky_until_the_next_start(library):
 
 @pytest.mark.clause("OVERFLOW-status-register")
 def test_status_register_accepts_a_foreign_status_object(library):
-    """A foreign object records nothing, so that only the output counts."""
+    """A foreign object records nothing, so only the output counts."""
     register = StatusRegister()
     register.observe(None, library.array([NAN]))
     assert library.to_numpy(register.finite(None, library.array([1.0])))

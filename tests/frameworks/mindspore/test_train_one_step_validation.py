@@ -55,7 +55,7 @@ def test_set_sense_scale_changes_the_scale_of_the_next_step(scale_sense):
 @pytest.mark.filterwarnings("ignore:Output seems independent of input")
 @pytest.mark.parametrize("output", [lambda loss: (loss, loss), lambda loss: [loss], float])
 def test_a_network_must_return_one_array(output):
-    """Tuples, lists and numbers raise a TypeError before any change, also if the array library differentiates."""
+    """Tuples, lists and numbers raise a TypeError before any change, even if the array library differentiates."""
     network, differentiated = linear(), Network(lambda params, x: (params[0] * x, x), [array(1)])
     network.vjp = lambda _params, x: (output(np.sum(x)), lambda seed: [x * seed])
     optimizer = optimizers.SGD(network)

@@ -57,13 +57,13 @@ def test_outputs_are_scaled_on_their_devices(devices):
 
 
 @pytest.mark.clause("TORCH-devices", "TORCH-host-sync")
-@pytest.mark.parametrize("home", ["cpu", "cuda"])
+@pytest.mark.parametrize("scale_device", ["cpu", "cuda"])
 @pytest.mark.parametrize("gradients", [(8.0, 8.0), (INF, 8.0), (8.0, INF)])
-def test_gradients_on_several_devices_are_one_step(home, gradients):
+def test_gradients_on_several_devices_are_one_step(scale_device, gradients):
     """All gradients are unscaled on their devices and skipped together, and the scale is updated once."""
     parameters = [torch.zeros(2, device=device, requires_grad=True) for device in ("cpu", "cuda")]
     scaler = GradScaler(init_scale=8.0, growth_interval=1)
-    scaler.scale(torch.ones((), device=home))
+    scaler.scale(torch.ones((), device=scale_device))
     for parameter, gradient in zip(parameters, gradients, strict=True):
         parameter.grad = torch.full_like(parameter, gradient)
     applied = scaler.step(torch.optim.SGD(parameters, lr=1.0))

@@ -107,7 +107,7 @@ def test_an_interrupted_call_of_torchs_scaler_leads_to_no_wrong_result(name, eve
 
 
 class Product(torch.nn.Module):
-    """Network whose loss is a sum of products, so that the gradient equals the input."""
+    """Network whose loss is a sum of products, so the gradient equals the input."""
 
     def __init__(self):
         super().__init__()
@@ -153,5 +153,5 @@ class Cell(World):
 @pytest.mark.clause("MINDSPORE-cell-interrupted")
 @at_every_point
 def test_an_interrupted_step_of_a_cell_on_torch_leads_to_no_wrong_result(events):
-    """An optimizer of torch writes in place, so that the cell may reject further steps."""
+    """An optimizer of torch writes in place, so the cell may reject further steps."""
     assert outcomes(events, Cell, lambda world: world.cell(torch.tensor(GRADIENT)))["rejected"] > 5

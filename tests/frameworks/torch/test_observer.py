@@ -212,7 +212,7 @@ def reset_by_hand(loop):
 
 
 def dropped(loop):
-    """Reset the gradients after unscaling, so that the step has none."""
+    """Reset the gradients after unscaling, so the step has none."""
     loop.scaler.scale(loop.loss()).backward()
     loop.scaler.unscale_(loop.optimizer)
     loop.optimizer.zero_grad()

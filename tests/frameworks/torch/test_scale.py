@@ -88,7 +88,7 @@ def test_only_floating_point_tensors_are_scaled(outputs, path, actual):
     ],
 )
 def test_a_backward_pass_after_an_update_of_the_scale_raises(outputs, update):
-    """The gradients would be divided by another scale than the loss was multiplied by."""
+    """The gradients would be divided by a different scale from the one that multiplied the loss."""
     scaler, parameter = GradScaler(init_scale=8.0), torch.ones(1, requires_grad=True)
     scaled = scaler.scale(outputs((parameter * parameter).sum()))
     update(scaler)

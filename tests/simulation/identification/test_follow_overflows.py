@@ -145,7 +145,7 @@ def test_published_scaler_can_raise_only_at_the_last_overflow():
 
 
 def test_a_scale_before_a_rounded_backoff_is_found():
-    """A backoff by 0.7 rounds to float32, so that the scale before it can be above the quotient."""
+    """A backoff by 0.7 rounds to float32, so the scale before it can be above the quotient."""
     for init_scale in np.float32([5.0, 6.0, 7.0, 9.0, 11.0, 13.0, 100.0, 1000.0]).tolist():
         rule = LossScaleRule(init_scale, backoff_factor=0.7)
         after = float(rule.update(rule.init(like=0.0), False).scale)

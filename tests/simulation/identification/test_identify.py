@@ -166,7 +166,7 @@ def test_rules_can_be_candidates():
 
 
 def test_overflows_without_steps_are_identified():
-    """Any number of finite steps can lie between two overflows, so that no interval is inferred."""
+    """Any number of finite steps can lie between two overflows, so no interval is inferred."""
     overflows = [Overflow(9, 65536.0, 65536.0), Overflow(20, 65536.0, 32768.0), Overflow(70, 65536.0, 65536.0)]
     by_name = {item.name: item for item in identify(overflows, ["deepspeed", "deepspeed_consecutive", "torch"])}
     assert consistent(by_name.values()) == ["deepspeed", "deepspeed_consecutive"]
@@ -207,7 +207,7 @@ def test_resumed_run_can_start_with_counted_overflows():
     """
     The first reported overflow can be the second counted one.
 
-    Chainer's scale grows slowly after the first overflow, so that a run with slow growths cannot have started with zero counts.
+    Chainer's scale grows slowly after the first overflow, so a run with slow growths cannot have started with zero counts.
     """
     overflows = [Overflow(1, 65536.0, 32768.0), Overflow(2, 32768.0, 16384.0)]
     slow = Observed(1000 * np.cumprod(np.full(51, 2 ** (1 / 1000))), np.ones(50, np.int8))
@@ -223,7 +223,7 @@ def test_resumed_run_can_start_with_counted_overflows():
         (lambda: identify(RUN, ["pytorch"]), ValueError, "candidates must be presets, .*got \\['pytorch'\\]"),
         (lambda: identify(RUN, "torch"), TypeError, "candidates must be several names"),
         (lambda: identify(RUN, {"mine": 3}), TypeError, "the candidate mine must be a LossScaleRule, got 3"),
-        (lambda: identify(RUN, ["keras"], {"hysteresis": 2}), ValueError, "parameters of a candidate, got \\['hysteresis'\\]"),
+        (lambda: identify(RUN, ["keras"], {"hysteresis": 2}), ValueError, "of at least one candidate, got \\['hysteresis'\\]"),
         (lambda: identify(RUN, None, {"growth_interval": -1}), ValueError, "growth_interval must be an int from 1"),
         (lambda: identify(RUN, None, {"growth_interval": "2"}), TypeError, "growth_interval must be an int from 1"),
         (lambda: identify(without_flags([math.nan, math.nan])), ValueError, "at least one scale must be known, got none"),

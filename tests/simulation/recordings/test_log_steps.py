@@ -192,7 +192,7 @@ def test_message_of_an_overflow_can_contain_its_step():
     ("text", "options", "message"),
     [
         (overflow(8, 4) * 2, {}, "the log does not number its steps.*specify step_pattern"),
-        (deepspeed(10, 0) + deepspeed(9, 0), {}, "decrease from 10 in line 1 to 9 in line 2; use the part of the log with"),
+        (deepspeed(10, 0) + deepspeed(9, 0), {}, "decrease from 10 in line 1 to 9 in line 2; use the lines of one run"),
         (deepspeed(1, 0) + deepspeed(2, 2), {}, "line 2: expected 0 to 1 overflows in the step before this line, got 2;"),
         (deepspeed(1, 0) + deepspeed(2, 1) + deepspeed(3, 0), {}, "line 3: expected 0 to 1 overflows in .*, got -1;"),
         (megatron(5, 0) + megatron(10, 6), {}, "line 2: expected 0 to 5 overflows in the 5 steps before this line, got 6;"),

@@ -278,8 +278,8 @@ def test_unknown_messages_are_counted():
     unknown = "Loss overflow! skipping, new scale 4"
     log = read_log(f"{PADDLE.format(8.0, 8.0, 0.5)}{unknown}\n{unknown}\n")
     label = "lines that seem to report overflows, but match no known message"
-    assert log.notes[1] == f"{label}: 2, the first is line 2, {unknown!r}"
-    with pytest.raises(ValueError, match=rf"{label}: 2, the first is line 1, 'Loss overflow!"):
+    assert log.notes[1] == f"{label}: 2, the first is line 2: {unknown!r}"
+    with pytest.raises(ValueError, match=rf"{label}: 2, the first is line 1: 'Loss overflow!"):
         read_log(f"{unknown}\n{unknown}\n")
 
 
@@ -310,7 +310,7 @@ def test_decreasing_steps_of_lightning_raise_an_error():
     """The log contains several runs."""
     log = read_log("epoch,loss_scale,step\n0,8.0,5\n0,4.0,6\n0,4.0,2\n")
     assert log.overflows == ((2, 8.0, 4.0),)
-    with pytest.raises(ValueError, match="the step numbers must increase, got 2 after 6; use the part of the log with one run"):
+    with pytest.raises(ValueError, match="the step numbers must increase, got 2 after 6; use the lines of one run only"):
         log.trace()
 
 

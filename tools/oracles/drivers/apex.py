@@ -106,8 +106,8 @@ UTILS_SETTINGS = settings(
     *table("init_scale growth_interval growth_factor", (7000.0, 2, 3.0), (7000.0, 2, 49.0)),
     *pairs((2.0**1022, 1)),
 )
-CUT = {"how": "the class alone, cut from its file", "unpacked": True}
-COMPILED = {"how": "the kernel cut from its file and compiled for the host", "unpacked": True}
+CUT = {"how": "the class alone, extracted from its file", "unpacked": True}
+COMPILED = {"how": "the kernel extracted from its file and compiled for the host", "unpacked": True}
 ERRORS = (ZeroDivisionError,)
 KERNEL = "kernel update_scale_hysteresis"
 

@@ -86,7 +86,7 @@ SETTINGS = settings(
     *pairs((2.0**1022, 1)),
     reason="it blocks growths at infinity and keeps counting; the rule has no upper bound, and restarts the count",
 )
-HOW = "the class alone, cut from its file; its CUDA kernel and streams replaced for the CPU"
+HOW = "the class alone, extracted from its file; its CUDA kernel and streams replaced for the CPU"
 FUNCTIONS = with_saved_state(fresh, step, save, restore)
 
 SUBJECTS = (Subject("bmtrain", "bmtrain", "OptimManager", *FUNCTIONS, read, SETTINGS, how=HOW, unpacked=True),)

@@ -34,7 +34,7 @@ def step(optimizer: Any, finite: bool) -> None:
 
 
 SETTINGS = settings({}, {"growth_interval": 3}, *pairs((1024.0, 2), (16384.0, 1), (60000.0, 7), (4.0, 2)))
-HOW = "the class alone, cut from its file; an initial scale other than 1 set as an attribute"
+HOW = "the class alone, extracted from its file; an initial scale other than 1 set as an attribute"
 READ = read_attributes(scale="_loss_scale")
 
 SUBJECTS = (Subject("chainer", "chainer", "Optimizer.loss_scaling", fresh, step, READ, SETTINGS, how=HOW, unpacked=True),)

@@ -38,7 +38,7 @@ SETTINGS = settings(
     *table(HYSTERESIS, (1000.0, 2, 2), **ODD, min_scale=600.0, max_scale=1300.0),
 )
 READ_CONSTANT = read_attributes(scale="scale")
-CUT = {"how": "the classes alone, cut from their files, on the CPU", "unpacked": True}
+CUT = {"how": "the classes alone, extracted from their files, on the CPU", "unpacked": True}
 
 SUBJECTS = (
     Subject("colossalai", "colossalai", "DynamicGradScaler", fresh, step, read, SETTINGS, **CUT),

@@ -86,7 +86,7 @@ TWICE = settings(
     *pairs((1024.0, 3), (1024.0, 1)),
     reason="called like this, as in fairscale's own test, it counts an overflow as two steps, and grows at it if the window is 1",
 )
-CUT = "the class alone, cut from its file"
+CUT = "the class alone, extracted from its file"
 FINITE = f"{CUT}; update after finite steps only"
 EVERY = f"{CUT}; update after every step"
 MORE = {"raises": (FloatingPointError,), "unpacked": True}

@@ -48,7 +48,7 @@ SETTINGS = settings(
     {"init_scale": 1.04e-4, "growth_interval": 2, "growth_factor": 1.05},
     reason="it treats scales within 1e-5 of each other as equal, and then does not check its minimum",
 )
-HOW = "the classes alone, cut from their file, on the CPU; an error is raised as in its trainer"
+HOW = "the classes alone, extracted from their file, on the CPU; an error is raised as in its trainer"
 MORE = {"how": HOW, "raises": (ExplodedError,), "unpacked": True}
 
 SUBJECTS = (Subject("fairseq2", "fairseq2", "StandardFloat16LossScaler", FRESH, step, read, SETTINGS, **MORE),)

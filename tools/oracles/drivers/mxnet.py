@@ -68,7 +68,7 @@ SETTINGS = settings(
     *pairs((1024.0, 3), (65536.0, 1), (2.0**23, 2), (2.0**-1072, 2)),
     {"init_scale": 1000.1, "growth_interval": 1, "max_scale": 3000.0},
 )
-HOW = "the class alone, cut from its file; its constants are set as attributes, and its arrays are those of NumPy"
+HOW = "the class alone, extracted from its file; its constants are set as attributes, and its arrays are those of NumPy"
 READ = read_attributes(scale="loss_scale", good_steps="_unskipped")
 
 SUBJECTS = (Subject("mxnet", "mxnet", "contrib.amp LossScaler", fresh, step, READ, SETTINGS, how=HOW, unpacked=True),)

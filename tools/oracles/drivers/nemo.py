@@ -59,7 +59,7 @@ SETTINGS = settings(
     *table(HYSTERESIS, (1000.0, 2, 2), **ODD),
     *table(HYSTERESIS, (2.0**-147, 2, 1)),
 )
-CUT = {"how": "the class alone, cut from its file, on the CPU; one process, gloo", "unpacked": True}
+CUT = {"how": "the class alone, extracted from its file, on the CPU; one process, gloo", "unpacked": True}
 FILES = ("nemo/collections/nlp/parts/nlp_overrides.py", "nemo/lightning/_strategy_lib.py")
 KINDS = {f"GradScaler of {file}": extract("nemo_toolkit", file, "GradScaler", **NAMESPACE).GradScaler for file in FILES}
 

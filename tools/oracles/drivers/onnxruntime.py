@@ -23,6 +23,6 @@ SETTINGS = settings(
     *pairs((1024.0, 3), (65536.0, 1), (4.0, 2), (2.0**23, 2)),
     {"init_scale": 1000.1, "growth_interval": 1, "min_scale": 300.0, "max_scale": 3000.0},
 )
-CUT = {"how": "the classes alone, cut from their file", "unpacked": True}
+CUT = {"how": "the classes alone, extracted from their file", "unpacked": True}
 
 SUBJECTS = (Subject("onnxruntime", DISTRIBUTION, "DynamicLossScaler", FRESH, step, READ, SETTINGS, **CUT),)

@@ -65,7 +65,7 @@ SETTINGS = settings(
     *table(HYSTERESIS, (1000.0, 2, 2), (3e38, 2, 1), **ODD),
 )
 MANAGER = ("tensorflow_contrib", "tensorflow", "contrib ExponentialUpdateLossScaleManager")
-HOW = "the classes alone, cut from their file, in a session of TensorFlow 2.21.0"
+HOW = "the classes alone, extracted from their file, in a session of TensorFlow 2.21.0"
 FUNCTIONS = with_saved_state(fresh, step, save, restore)
 
 SUBJECTS = (Subject(*MANAGER, *FUNCTIONS, read_saved_state, SETTINGS, how=HOW, unpacked=True),)

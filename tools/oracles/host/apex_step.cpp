@@ -1,4 +1,4 @@
-// One step of Apex's hysteresis kernel on the host. KERNEL is the function cut from its file, which is plain C++ except for
+// One step of Apex's hysteresis kernel on the host. KERNEL is the function extracted from its file, which is plain C++ except for
 // `__global__`.
 #include <cmath>
 using std::isfinite;

@@ -141,5 +141,5 @@ class Compilable:
         return type(self)(compiles=True)
 
     def ready(self, function: Any, **options: Any) -> Any:
-        """Return the function, compiled with these options of `jax.jit` if *compiles* is set."""
+        """Return *function*, compiled by `jax.jit` with *options* if `compiles` is True."""
         return jax.jit(function, **options) if self.compiles else function

@@ -30,7 +30,7 @@ _running: "list[Ranks]" = []  # at most one
 
 def on_ranks(function: Callable[..., Any], size: int, *arguments: Any, launcher: Sequence[str] = ()) -> list[Any]:
     """
-    Return the results of ``function(rank, size, *arguments)``, which runs in a process for each rank, in the order of the ranks.
+    Run ``function(rank, size, *arguments)`` in one process for each rank, and return the results in the order of the ranks.
 
     Each process has the variables RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, and is reused by later calls for the same
     number of ranks: the function must initialize its library only once.

@@ -15,7 +15,7 @@ Run = tuple[Any, Any, Sequence[bool]]  # a rule, a saved state, and a flag per s
 
 def scales_elsewhere(subject: Subject, runs: Sequence[Run], seconds: float = 60.0) -> list[list[float]]:
     """
-    Return the scales after each step of each run, in another process than the one that saved.
+    Return the scales after each step of each run, in a different process from the one that saved.
 
     Raises:
         Failed: The saved state is not plain data, or the other process raised an error.

@@ -48,7 +48,7 @@ def needs_finite(scale: float) -> None:
 
 
 def needs_power_of_two(scale: float, subject: Subject | None = None) -> None:
-    """Raise Unsupported for a scale beyond float32 and, unless *subject* claims division, for one that is no power of two."""
+    """Raise Unsupported for a scale beyond float32 and, unless *subject* claims division, for one that is not a power of two."""
     needs_finite(scale)
     if math.frexp(scale)[0] != 0.5 and (subject is None or "division" not in subject.info.capabilities):
         raise Unsupported(f"the scale is {scale!r}, and the expected values are exact only for powers of two")

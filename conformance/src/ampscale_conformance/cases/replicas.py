@@ -1,4 +1,4 @@
-"""Chapter 60, replicas: several replicas take each step together. A script has a word per step with a sign per replica."""
+"""Chapter 60, replicas: several replicas take each step together. A script has one word per step, with one sign per replica."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -21,7 +21,7 @@ STARTS = (2.0**10, 0.25, 3.0 * 2.0**20 + 1, 2.0**17)
 
 
 def replica_case(name: str, script: str, catches: str) -> Case:
-    """Return a case that takes these steps and checks all scales after each. A word of another length starts new replicas."""
+    """Return a case that takes these steps and checks all scales after each. A word of a different length starts new replicas."""
     return named(name, 4, catches, partial(_take_steps, words=script.split()), {"replicas"})
 
 

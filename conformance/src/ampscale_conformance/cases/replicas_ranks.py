@@ -1,7 +1,8 @@
 """
 Chapter 60, replicas: real processes that share one scale, each of which has whole arrays, parts of them, or arrays of its own.
 
-A script has a word per step with a sign per rank. For several arrays, ranks are separated by commas and have a sign per array.
+A script has one word per step, with one sign per rank. For several arrays, ranks are separated by commas, and each has one sign
+per array.
 At the word `load`, all ranks save their state and load it.
 """
 
@@ -59,7 +60,7 @@ def _train(subject: Subject, placements: Sequence[str], steps: Sequence[Any], op
 
 
 def error_case(name: str, catches: str, numbers: str, *needs: str, placement: str = "distinct", **options: Any) -> Case:
-    """Return a case with these options of `train_on_ranks`, which checks that the error of each rank contains these numbers."""
+    """Return a case with these *options* of `train_on_ranks`, which checks that the error of each rank contains all *numbers*."""
     check = partial(_check_errors, numbers=set(numbers.split()), placement=placement, options=options)
     return named(name, 5, catches, check, {"ranks", _NEEDS.get(placement, "ranks"), "rank-errors", *needs})
 

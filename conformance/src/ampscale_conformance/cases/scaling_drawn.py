@@ -103,7 +103,7 @@ def _writable(array: Any) -> Any:
 
 
 def _check(subject: Subject, *methods: str, draws: int, **options: Any) -> None:
-    """Run this number of drawn cases, each of one of the *methods*, with these options of `draw_arithmetic`."""
+    """Run *draws* drawn cases, each of one of the *methods*, with these *options* of `draw_arithmetic`."""
     draw = partial(draw_arithmetic, methods=methods, **options)
     run_draws(subject, draw, numbered(f"{methods} {options}", draws))
 

@@ -48,8 +48,8 @@ def clip_coefficient(norm: Number, max_norm: float, dtype: str) -> Number:
     """
     Return the number by which clipping multiplies a tree. Each operation is rounded to *dtype*, the dtype of the norm.
 
-    *norm* has the precision of *dtype* and an unlimited exponent. If it exceeds the range of *dtype*, adding `EPSILON` would not
-    change it, and is left out. *max_norm* is positive and finite.
+    *norm* has the precision of *dtype* and an unlimited exponent. If it exceeds the range of *dtype*, `EPSILON` is not
+    added, because the sum would equal the norm. *max_norm* is positive and finite.
     """
     if norm != math.inf and rounded(norm, dtype) == math.inf:
         limit = significant(Fraction(max_norm), dtype)

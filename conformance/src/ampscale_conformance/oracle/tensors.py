@@ -99,7 +99,7 @@ def same(left: Bits, right: Bits) -> bool:
 
 
 def part_of(dtype: str) -> str:
-    """Return the floating-point format of an array's components; raise a TypeError if it contains none."""
+    """Return the floating-point format of *dtype* or, if it is complex, of its parts; raise a TypeError for other dtypes."""
     part = PARTS.get(dtype, dtype)
     if part not in FORMATS:
         raise TypeError(f"dtype must be one of {[*FORMATS, *PARTS]}, got {dtype!r}")

@@ -88,7 +88,7 @@ class Client(RemoteMethods):
 
     @property
     def info(self) -> ImplementationInfo:
-        """Return the implementation's description. Start the process if necessary. The arrays of a client are NumPy arrays."""
+        """Return the implementation's description. Start the process if necessary. Its `arrays` is "numpy"."""
         return self.start() if self._info is None else self._info
 
     def request(self, call: str, *arguments: Any, adapter: RemoteObject | None = None) -> Any:
@@ -96,7 +96,7 @@ class Client(RemoteMethods):
         Send one call and return its result.
 
         Raises Unsupported; NotImplementedError if the implementation does not have the call; for an error of the implementation,
-        an Exception with the same class name; or an `Interruption`, also if an argument belongs to an earlier case or process.
+        an Exception with the same class name; or an `Interruption`, even if an argument belongs to an earlier case or process.
         """
         takes, gives, _ = METHODS[call]
         encoded = {kind: self._codec.encode(kind, value) for kind, value in zip(takes, arguments, strict=True)}
@@ -141,7 +141,7 @@ class Client(RemoteMethods):
     # --- object numbers: codec.ObjectTable ---
 
     def number(self, kind: str, value: Any) -> int:
-        """Return the number of an object of this process and case; raise Crashed if the object is older."""
+        """Return the number of an object of this process and case; raise Crashed if the object belongs to an earlier one."""
         if not isinstance(value, RemoteObject) or value.kind != kind:
             raise TypeError(f"{kind} must be an object of this implementation, got {value!r}")
         if value.generation != self._generation:

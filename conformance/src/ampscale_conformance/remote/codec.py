@@ -117,7 +117,7 @@ def hello_to_json(info: ImplementationInfo) -> dict[str, Any]:
 
 
 def hello_from_json(encoded: Any) -> ImplementationInfo:
-    """Return the description in the result of hello. The arrays of a client are NumPy arrays."""
+    """Return the description in the result of hello. Its `arrays` is "numpy": the client receives NumPy arrays."""
     members = set(_object(encoded))
     if members != {"protocol", "implementation"} or type(encoded["protocol"]) is not int or encoded["protocol"] != PROTOCOL:
         reject(f'{{"protocol": {PROTOCOL}, "implementation": {{...}}}}', encoded)

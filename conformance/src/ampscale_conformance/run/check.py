@@ -47,9 +47,9 @@ def check(
     Args:
         adapter: Adapter of the implementation.
         level: Highest level of the cases to run, 0 to 5; None for all. Cases above the implementation's level are unsupported.
-        seconds: Time limit per case; at least 120 seconds for a case that starts ranks. In this process the limit is enforced by
-            a signal, which works only on POSIX and in the main thread. It is always enforced for an implementation in another
-            process.
+        seconds: Time limit per case; at least 120 seconds for a case that starts ranks or compiles. In this process, the limit is
+            enforced by a signal, which works only on POSIX and in the main thread. It is always enforced for an implementation
+            in another process.
         cases: Cases to run instead of the whole suite.
         min_passed: Number of passed cases below which the report is not ok; by default 10 for the whole suite, and 0 for other
             cases. A report without any case that was run is never ok.

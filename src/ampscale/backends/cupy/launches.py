@@ -167,7 +167,7 @@ def on_stream(device: int, stream: int, allocate: Callable[[int], tuple[int, Any
     Args:
         device: Number of the device.
         stream: Address of the stream.
-        allocate: Allocates this number of bytes on the device, and returns their address and an object that owns them.
+        allocate: Function that allocates a number of bytes on the device, and returns their address and an object that owns them.
     """
 
     def memory(size: int) -> Any:

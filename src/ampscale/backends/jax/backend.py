@@ -80,7 +80,7 @@ def vjp(loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Arra
     Implement `Backend.vjp`.
 
     JAX requires the seed in the dtype of the loss: with a float16 loss, a scale of 65520 or more overflows, so return a float32
-    loss. In `jax.shard_map`, the gradients are those of each rank's own loss, also with ``check_vma=True``.
+    loss. In `jax.shard_map`, the gradients are those of each rank's own loss, even with ``check_vma=True``.
     """
 
     def of_leaves(values: list[Array]) -> Array:

@@ -68,7 +68,7 @@ def spans_host(op: FusedOp, sources: Sequence[Any], targets: Sequence[Any], *, d
         op: Operation, which writes to *targets* if it has a factor.
         sources: Arrays, or any other values, for which the result is None.
         targets: The sources themselves, or one array of the same shape for each.
-        disjoint: True to return None also if two of the targets share memory.
+        disjoint: If True, None is also returned if two of the targets share memory.
     """
     kernels = fused.kernel_choice_host().module
     if not (kernels and sources and _reads_arrays_host(kernels)):

@@ -129,7 +129,8 @@ def group_of(ranks: Iterable[int]) -> "dist.ProcessGroup":
     """
     default, key = dist.distributed_c10d._get_default_group(), frozenset(ranks)
     if dist.get_rank() not in key:
-        raise RuntimeError(f"rank {dist.get_rank()} is not in the group, which has ranks {', '.join(map(str, sorted(key)))}")
+        listed = ", ".join(map(str, sorted(key)))
+        raise RuntimeError(f"rank {dist.get_rank()} is not in the group, which has ranks {listed}: use it only there")
     groups = _groups.setdefault(default, {})
     if key in groups:
         return groups[key]

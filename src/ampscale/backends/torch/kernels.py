@@ -61,7 +61,7 @@ def unscale_(arrays: list[Array], scale: Scale, *, least: float = 0.0) -> Array:
 
     In one pass, torch's kernel checks the values and then multiplies them by the reciprocal. This is enough if the reciprocal
     is exact, and the scale is at least 1, so that no finite value becomes infinite. Otherwise a second pass checks the quotients,
-    also if the scale is on a device and *least* is 0, because the scale is not copied to the host.
+    even if the scale is on a device and *least* is 0, because the scale is not copied to the host.
 
     Args:
         arrays: Disjoint arrays that the kernels support.
@@ -214,7 +214,7 @@ def sum_in_order(sums: Array) -> Array:
     if len(sums) == 1:
         return sums.reshape(())
     total, indices = torch.zeros(1, dtype=sums.dtype), torch.zeros(len(sums), dtype=torch.int64)
-    return total.index_add_(0, indices, sums).reshape(())  # torch's `sum` adds in another order
+    return total.index_add_(0, indices, sums).reshape(())  # torch's `sum` adds in a different order
 
 
 def inaccurate_norms(norms: Array) -> list[int]:

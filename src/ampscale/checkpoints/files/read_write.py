@@ -37,7 +37,7 @@ def read_file(path: str | os.PathLike[str]) -> Mapping[str, Any]:
     Raises:
         ImportError: The file is torch's, and torch is not installed.
         OSError: The file cannot be read.
-        ValueError: The file has another suffix, is a device, is damaged, or does not contain a mapping.
+        ValueError: The file has an unsupported suffix, is a device, is damaged, or does not contain a mapping.
 
     >>> import os, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "scaler.json")
@@ -65,7 +65,7 @@ def write_file(path: str | os.PathLike[str], mapping: Mapping[str, Any]) -> None
         ImportError: The file is torch's, and torch is not installed.
         OSError: The file cannot be written.
         TypeError: *mapping* is not a mapping.
-        ValueError: The file has another suffix, its format cannot hold the mapping, or `read_file` would reject the file.
+        ValueError: The file has an unsupported suffix, its format cannot hold the mapping, or `read_file` would reject the file.
 
     >>> import os, tempfile
     >>> import numpy as np
@@ -98,7 +98,7 @@ def _read(file: BinaryIO, suffix: str, path: Path) -> Mapping[str, Any]:
 
 
 def _check_keys(value: Any) -> None:
-    """Raise a ValueError if a key is not a str: JSON has no other keys, so that the key would be read as another one."""
+    """Raise a ValueError if a key is not a str: JSON has no other keys, so the key would be read as a str."""
     members = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
     for key in value if isinstance(value, Mapping) else ():
         if not isinstance(key, str):

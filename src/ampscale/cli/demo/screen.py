@@ -23,7 +23,7 @@ def print_setup(data: Digits) -> None:
     console.print(
         f"The network has six layers and is scaled badly on purpose: its hidden weights are {GAIN:.0f} times too large. A "
         f"normalization after each product hides this in the forward pass, but divides the gradients of hidden values by "
-        f"{GAIN:.0f}. The loss is a mean over {BATCH} images with ten outputs each, so that most of these gradients are about "
+        f"{GAIN:.0f}. The loss is a mean over {BATCH} images with ten outputs each, so most of these gradients are about "
         f"1e-8, while the smallest positive float16 is 6e-8: without scaling, little more than the last layer is trained.\n"
     )
     console.print(

@@ -33,7 +33,7 @@ def complete_measurements(run: Run) -> tuple[list[str], list[Measurement]]:
     """
     Return the names of the gradients, and the measurements with the most common number of gradients.
 
-    Measurements with another number of gradients are left out: some gradients were None, so that the others have unknown names.
+    Measurements with a different number are left out: some of their gradients were None, so the names of the others are unknown.
     """
     if not run.measurements:
         return [], []

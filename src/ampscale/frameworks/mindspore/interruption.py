@@ -22,7 +22,7 @@ def step(method: Method) -> Method:
 
 
 def load(method: Method) -> Method:
-    """Make *method* clear a recorded interruption of the cell if *method* succeeds, and record interruptions of *method*."""
+    """Make *method* clear a recorded interruption of the cell when it succeeds, and record one when it is interrupted itself."""
     return _guarded(method, is_step=False)
 
 

@@ -115,7 +115,7 @@ class DynamicLossScaleManager:
         Raises:
             RuntimeError: More than 1000 consecutive steps have overflowed, so a lower scale cannot help. The scale was updated.
             TypeError: *overflow* is not a bool.
-            ValueError: *overflow* has another shape.
+            ValueError: *overflow* has the wrong shape.
 
         Spec: MINDSPORE-manager-limit.
         """

@@ -244,7 +244,7 @@ class DynamicLossScaler(_PlacedScaler):
 
         Raises:
             TypeError: *grads_finite* is not a bool.
-            ValueError: *grads_finite* has another shape, or is being traced by JAX.
+            ValueError: *grads_finite* has the wrong shape, or is being traced by JAX.
 
         Spec: MINDSPORE-adjust, MINDSPORE-adjust-argument, MINDSPORE-adjust-returns.
         """

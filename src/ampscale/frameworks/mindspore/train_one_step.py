@@ -63,7 +63,7 @@ class TrainOneStepWithLossScaleCell:
     Raises:
         TypeError: *scale_sense* is neither an update cell nor an array in the library and on the device of the parameters, or
             another argument has the wrong type.
-        ValueError: *scale_sense* has another shape than () or (1,), or is not positive and finite.
+        ValueError: *scale_sense* has a shape other than () or (1,), or is not positive and finite.
 
     Spec: spec/profiles/mindspore.md, MINDSPORE-cell-*, MINDSPORE-subclasses.
 
@@ -258,7 +258,7 @@ class TrainOneStepWithLossScaleCell:
 
         Raises:
             TypeError: *overflow* is not a bool.
-            ValueError: *overflow* has another shape.
+            ValueError: *overflow* has the wrong shape.
 
         Spec: MINDSPORE-process-loss-scale.
         """
@@ -279,8 +279,8 @@ class TrainOneStepWithLossScaleCell:
             sens: Array with the shape and dtype of the current scale; positive and finite. It is copied.
 
         Raises:
-            TypeError: *sens* is not an array, or has another dtype.
-            ValueError: *sens* has another shape, or is NaN, infinite, zero or negative.
+            TypeError: *sens* is not an array, or has the wrong dtype.
+            ValueError: *sens* has the wrong shape, or is NaN, infinite, zero or negative.
 
         Spec: MINDSPORE-set-sense-scale, MINDSPORE-set-sense-scale-checked.
         """

@@ -67,7 +67,7 @@ class FixedLossScaleUpdateCell:
 
         Raises:
             TypeError: *overflow* is not a bool.
-            ValueError: *overflow* has another shape.
+            ValueError: *overflow* has the wrong shape.
         """
         check_flag(overflow, "overflow")
         return overflow
@@ -83,8 +83,8 @@ class DynamicLossScaleUpdateCell:
     MindSpore's `mindspore.nn.DynamicLossScaleUpdateCell`: the update cell of dynamic loss scaling.
 
     Works on float32 and float64 scales of all supported libraries without a host synchronization. A cell stores its counters
-    but not the scale: the caller passes an array, and the cell writes the next scale into it. A backoff never leads below 1,
-    and a growth that would make the scale non-finite is skipped.
+    but not the scale: the caller passes an array, and the cell writes the next scale into it. A backoff never leaves the scale
+    below 1, and a growth that would make the scale non-finite is skipped.
 
     Args:
         loss_scale_value: Initial scale: Python number, positive and finite.

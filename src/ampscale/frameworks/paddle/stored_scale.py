@@ -157,7 +157,7 @@ class StoredScale:
 
 
 def _check_enable(value: Any) -> None:
-    """Raise a TypeError unless *value* is a bool, with a hint if it is a device, which torch's class takes as first argument."""
+    """Raise a TypeError unless *value* is a bool, with a hint if it is a device, which torch's class takes first."""
     if isinstance(value, str) or type(value).__name__ == "device":
         hint = "This is Paddle's GradScaler; ampscale.torch.GradScaler is torch's, whose first argument is a device"
         raise TypeError(f"enable must be a bool, got {excerpt(value)}. {hint}")

@@ -200,7 +200,7 @@ class GradScaler(StoredScale):
             RuntimeError: No tensor has been scaled yet; or without *new_scale*, neither `step` nor `unscale_` has been called
                 since the last update, or `abandon` has discarded all these calls.
             TypeError: *new_scale* is not a number or a float32 or float64 tensor.
-            ValueError: *new_scale* is not a positive, finite, normal float32 number, has another shape than () or (1,), or
+            ValueError: *new_scale* is not a positive, finite, normal float32 number, has a shape other than () or (1,), or
                 requires gradients.
 
         Spec: TORCH-update, TORCH-new-scale, TORCH-several-optimizers.

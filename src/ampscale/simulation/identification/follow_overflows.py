@@ -2,7 +2,7 @@
 Consistency of a rule with overflows that a log reports without the number of finite steps between them.
 
 Before each overflow, the rule can be in any state that zero or more finite steps lead to. Overflows are counted from 0.
-A frontier is a set of possible states: in `arrived`, before these finite steps, and in `leaving`, at the overflow.
+A frontier is a set of possible states: `arrived` is the one before these finite steps, `leaving` the one at the overflow.
 """
 
 import math

@@ -130,12 +130,14 @@ def identify(
     check_bool(resumed, "resumed")
     to_try, known_settings = _candidates(candidates), dict(settings or {})
     if unknown := sorted(set(known_settings) - {name for candidate in to_try for name in candidate.defaults}):
-        raise ValueError(f"settings must be parameters of a candidate, got {excerpt(unknown)}")
+        raise ValueError(f"settings must be parameters of at least one candidate, got {excerpt(unknown)}")
     search = _Search(seen, known_settings, rtol, resumed)
     explanations = [search.best_explanation(candidate) for candidate in to_try]
     affected = [explanation for explanation in explanations if set(known_settings) & set(explanation.settings)]
     if affected and all(explanation.rule is None for explanation in affected):
-        raise ValueError(f"settings must be valid for a candidate, got {excerpt(known_settings)}: {affected[0].rejection}")
+        raise ValueError(
+            f"settings must be valid for at least one candidate, got {excerpt(known_settings)}: {affected[0].rejection}"
+        )
     return sorted(explanations, key=_sort_key)
 
 

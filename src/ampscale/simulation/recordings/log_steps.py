@@ -77,14 +77,14 @@ def _marks(events: list[Event]) -> tuple[list[Mark], list[Event]]:
             marks.append(Mark(event, event.number + 1, [event]))
     if not marks:
         raise UnknownStepsError(
-            "the log does not number its steps, so that the number of finite steps between its overflows is unknown; specify "
+            "the log does not number its steps, so the number of finite steps between its overflows is unknown; specify "
             "step_pattern, a regular expression for the lines that end a step"
         )
     for previous, mark in pairwise(marks):
         if mark.number < previous.number:
             raise UnknownStepsError(
                 f"the step numbers decrease from {previous.number} in line {previous.event.line} to {mark.number} in line "
-                f"{mark.event.line}; use the part of the log with one run, or a step_pattern for the lines of one process"
+                f"{mark.event.line}; use the lines of one run only, or a step_pattern for the lines of one process"
             )
     return marks, pending
 

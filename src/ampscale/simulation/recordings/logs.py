@@ -167,10 +167,10 @@ def _unknown_messages(events_of: dict[str, list[Event]], text: str) -> list[str]
     unmatched = (match for match in suspects if lines.number(match.start()) not in matched)
     if (first := next(unmatched, None)) is None:
         return []
-    line, message = lines.number(first.start()), excerpt(first[0].strip(), 400)
+    line, message = lines.number(first.start()), excerpt(first[0].strip(), 160)
     line_count = 1 + sum(1 for _ in unmatched)
     label = "lines that seem to report overflows, but match no known message"
-    return [f"{label}: {line_count}, the first is line {line}, {message}"]
+    return [f"{label}: {line_count}, the first is line {line}: {message}"]
 
 
 def _one_source(events: list[Event], notes: list[str]) -> list[Event]:
@@ -283,7 +283,7 @@ def _lightning(text: str) -> Log:
         notes.append(f"the log begins after step {first_step}")
     if invalid := [(step, next_step) for (_, step, _), (_, next_step, _) in pairs if next_step <= step]:
         step, next_step = invalid[0]
-        missing = f"the step numbers must increase, got {next_step} after {step}; use the part of the log with one run"
+        missing = f"the step numbers must increase, got {next_step} after {step}; use the lines of one run only"
         return Log("lightning", overflows, None, tuple(notes), missing)
     indices = np.array([step for _, step, _ in rows]) - first_step
     scales = np.full(indices[-1] + 1, np.nan)

@@ -68,7 +68,7 @@ def observed_from_csv(path: str | Path, scale_column: str = "scale", overflow_co
         The scales and flags.
 
     Raises:
-        ValueError: No column or several columns have such a name; or a cell has another value.
+        ValueError: No column or several columns have such a name; or a cell has any other value.
         OSError: The file cannot be read.
 
     >>> import tempfile
