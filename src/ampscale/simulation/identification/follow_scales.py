@@ -24,7 +24,8 @@ TINY = 2.0**-100  # smaller scales can be near subnormal numbers, where rounding
 class Contradiction:
     """First step, or first of the reported overflows, at which a rule contradicts an observation."""
 
-    step: int  # step after which the scale is contradictory, counted from 0 (-1: before it); or the index of the overflow
+    # Step after which the scale is contradictory, counted from 0; -1 before the first step. Or the index of the overflow.
+    step: int
     # Possible scales of the rule at this point, ascending; NaN if the published scaler could have raised an error. Empty if no
     # scale is possible, or if there are too many to list.
     expected: tuple[float, ...] = ()
