@@ -1,7 +1,6 @@
 """Conversion between `Bits` and the arrays of each library. A library is imported only when an adapter names it."""
 
 import sys
-import warnings
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
@@ -97,12 +96,6 @@ def _to_torch(host: np.ndarray, dtype: str) -> Any:
     return torch.from_numpy(host.copy())
 
 
-def _to_jax(host: np.ndarray, _: str) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # JAX warns if it creates float32 instead of float64; the caller checks the dtype
-        return import_module("jax.numpy").asarray(host)
-
-
 def _to_paddle(host: np.ndarray, dtype: str) -> Any:
     paddle = import_module("paddle")
     return paddle.to_tensor(host.view(np.uint16), dtype="bfloat16") if dtype == "bfloat16" else paddle.to_tensor(host)
@@ -118,7 +111,7 @@ def _to_mindspore(host: np.ndarray, dtype: str) -> Any:
 _MAKERS: dict[str, Callable[[np.ndarray, str], Any]] = {
     "numpy": lambda host, _: host,
     "torch": _to_torch,
-    "jax": _to_jax,
+    "jax": lambda host, _: import_module("jax.numpy").asarray(host),
     "cupy": lambda host, _: import_module("cupy").asarray(host),
     "paddle": _to_paddle,
     "mindspore": _to_mindspore,
