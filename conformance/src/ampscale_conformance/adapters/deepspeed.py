@@ -111,6 +111,3 @@ def train_on_rank(rank: int, _size: int, settings: dict[str, Any], placement: st
         engine.step()
         results.append([float(engine.optimizer.loss_scale), engine.skipped_steps == skipped])
     return results
-
-
-ADAPTER = DeepSpeed()

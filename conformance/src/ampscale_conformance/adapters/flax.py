@@ -86,6 +86,3 @@ def stepped(scale: Any, parameters: list[Any], data: list[Any], learning_rate: f
         gradients,
     )
     return scale, finite, loss, new_parameters
-
-
-ADAPTER = Flax()

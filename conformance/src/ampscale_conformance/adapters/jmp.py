@@ -57,6 +57,3 @@ def adjusted(scale: Any, finite: Any) -> Any:
 def unscaled_and_adjusted(scale: Any, tree: Any) -> Any:
     gradients = scale.unscale(tree)
     return scale.adjust(jmp.all_finite(gradients)), gradients
-
-
-ADAPTER = Jmp()

@@ -102,6 +102,3 @@ def value_of(name: str, state: Any) -> Any:
     """Return the value of the first variable with this name; the variables of the inner optimizer come last."""
     optimizer, _, variables, _ = state
     return {variable.name: value for variable, value in zip(optimizer.variables, variables, strict=True)}[name]
-
-
-ADAPTER = Keras()

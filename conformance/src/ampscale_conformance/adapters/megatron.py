@@ -110,6 +110,3 @@ def chained(parameters: Sequence[Any], optimizers: int, constants: Sequence[Any]
         optimizer.grad_stats_parallel_group = parallel_state.get_model_parallel_group()
         chain.append(optimizer)
     return megatron.ChainedOptimizer(chain)
-
-
-ADAPTER = Megatron()

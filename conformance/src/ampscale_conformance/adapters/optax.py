@@ -83,6 +83,3 @@ def stepped(optimizer: Any, state: dict[str, Any], data: list[Any]) -> tuple[dic
         "applied": state["applied"] + finite,
     }
     return after, {"loss": loss, "finite": finite, "norm": optax.tree.norm(gradients)}
-
-
-ADAPTER = Optax()

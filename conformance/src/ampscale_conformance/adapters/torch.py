@@ -103,6 +103,3 @@ class Torch(LoopScaler):
 def train_on_rank(rank: int, _size: int, constants: Sequence[Any], *run: Any) -> list[Any]:
     initialize()
     return train(lambda: torch.amp.GradScaler("cpu", *constants), rank, *run)
-
-
-ADAPTER = Torch()

@@ -121,6 +121,3 @@ class Accelerate(Trainer):
         """Scale the loss, and clip with accelerate, which unscales first; return the norm before clipping."""
         cell["accelerator"].backward(loss)
         return cell["accelerator"].clip_grad_norm_(cell["linear"].parameters(), max_norm)
-
-
-LIGHTNING, ACCELERATE = Lightning(), Accelerate()

@@ -94,8 +94,3 @@ def update_cell(rule: Any) -> Any:
             "ampscale's cannot"
         )
     return ampscale.DynamicLossScaleUpdateCell(rule.init_scale, rule.growth_factor, rule.growth_interval)
-
-
-UPDATE_CELL = UpdateCell()
-TRAIN_ONE_STEP = TrainOneStep()
-MF_TRAIN_ONE_STEP = MFTrainOneStep()

@@ -141,9 +141,3 @@ class PaddleGradScaler(AmpscaleGradScaler, Paddle):
         finite = scaler.step(optimizer)
         scaler.update()
         return outputs([*network.params], finite, scale, scaler.get_loss_scaling(), float(loss), learning_rate=rate)
-
-
-DYNAMIC_LOSS_SCALER = DynamicLossScaler()
-STATIC_LOSS_SCALER = StaticLossScaler()
-DYNAMIC_LOSS_SCALE_MANAGER = DynamicLossScaleManager()
-PADDLE_GRAD_SCALER = PaddleGradScaler()
