@@ -4,10 +4,7 @@ from typing import Any
 
 from ..model.adapter import ImplementationInfo
 from . import version_of
-from .base import Compilable, Library, Scaler, unavailable
-
-jmp: Any = Library("jmp")
-jnp: Any = Library("jax.numpy")
+from .base import Compilable, Scaler, jmp, jnp, unavailable
 
 
 class Jmp(Compilable, Scaler):

@@ -10,10 +10,7 @@ from typing import Any
 
 from ..model.adapter import ImplementationInfo
 from . import version_of
-from .base import Library, outputs, unavailable
-
-jax: Any = Library("jax")
-jnp: Any = Library("jax.numpy")
+from .base import jax, jnp, outputs, unavailable
 
 
 class Keras:

@@ -5,12 +5,9 @@ from typing import Any
 
 from ..model.adapter import ImplementationInfo
 from . import version_of
-from .base import Library, outputs, unavailable
+from .base import Library, jax, jmp, jnp, outputs, unavailable
 from .jmp import Jmp
 
-jax: Any = Library("jax")
-jnp: Any = Library("jax.numpy")
-jmp: Any = Library("jmp")
 optax: Any = Library("optax")
 
 

@@ -6,11 +6,9 @@ from typing import Any
 from ..model.adapter import ImplementationInfo
 from ..model.bits import arrays
 from . import version_of
-from .base import Library, LoopScaler, outputs, reject_factors_of_1
+from .base import LoopScaler, outputs, reject_factors_of_1, torch
 from .ranks import on_ranks
 from .torch_ranks import initialize, train
-
-torch: Any = Library("torch")
 
 
 class Torch(LoopScaler):

@@ -6,12 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from ..model.adapter import ImplementationInfo
-from .base import Library
+from .base import torch
 from .torch import Torch
-from .torch_ranks import data_parallel, fully_sharded, initialize, train
-
-torch: Any = Library("torch")
-fsdp: Any = Library("torch.distributed.fsdp")
+from .torch_ranks import data_parallel, fsdp, fully_sharded, initialize, train
 
 
 class ShardedTorch(Torch):

@@ -4,9 +4,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from .base import Library
+from .base import Library, torch
 
-torch: Any = Library("torch")
 fsdp: Any = Library("torch.distributed.fsdp")
 dtensors: Any = Library("torch.distributed.tensor")
 

@@ -5,10 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from . import version_of
-from .base import Library, StepCell, outputs
+from .base import Library, StepCell, outputs, torch
 from .torch import Torch
 
-torch: Any = Library("torch")
 fabric: Any = Library("lightning.fabric")
 precision: Any = Library("lightning.fabric.plugins.precision")
 accelerate: Any = Library("accelerate")
