@@ -210,9 +210,7 @@ class Client(RemoteMethods):
     def _abort(self, call: str, end: Interruption) -> NoReturn:
         """End the process, and raise the interruption with the number of the request."""
         self._recorder.end(end)
-        message = str(end)
-        dots = "..." * (len(message) > _LONGEST_MESSAGE)
-        self._end(f"{call}, request {self._request_id}: {message[:_LONGEST_MESSAGE]}{dots}")
+        self._end(f"{call}, request {self._request_id}: {cut(str(end), _LONGEST_MESSAGE)}")
         raise type(end)(self._end_reason) from None
 
     def _end(self, reason: str, grace: float = 0.0) -> None:
