@@ -5,10 +5,10 @@ An interruption ends the process and affects no other case: the next request wit
 """
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn
 
 from ampscale.parsing import cut
 
@@ -63,7 +63,7 @@ class RemoteMethods:
         return method
 
 
-class Client(RemoteMethods):
+class Client(RemoteMethods, AbstractContextManager["Client"]):
     """
     Adapter of an implementation that replies to protocol messages.
 
@@ -131,9 +131,6 @@ class Client(RemoteMethods):
             with suppress(Interruption):
                 self._control("bye", {}, min(self.seconds, _BYE_SECONDS))
         self._end("it was closed", _BYE_SECONDS)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
