@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from ..model.bits import Bits, arrays
-from ..model.floats import FORMATS, Number, decode, encode, is_negative, rounded, width
+from ..model.floats import FORMATS, Number, decode, encode, rounded, width
 from .arithmetic import product, quotient
 
 PARTS = {"complex64": "float32", "complex128": "float64"}
@@ -84,12 +84,9 @@ def from_numbers(dtype: str, shape: tuple[int, ...], values: list[Number]) -> Bi
 
 def same(left: Bits, right: Bits) -> bool:
     """Return True if two arrays have the same dtype, shape and bits. All NaNs are equal."""
-    if (left.dtype, left.shape) != (right.dtype, right.shape):
-        return False
-    if left.bits == right.bits or not _has_floats(left):
-        return left.bits == right.bits
-    pairs = zip(numbers(left), numbers(right), strict=True)
-    return all((math.isnan(x) and math.isnan(y)) or (x == y and is_negative(x) == is_negative(y)) for x, y in pairs)
+    if left != right and _has_floats(left) and _has_floats(right):  # encode all NaNs in the same way
+        left, right = (from_numbers(leaf.dtype, leaf.shape, numbers(leaf)) for leaf in (left, right))
+    return left == right
 
 
 def part_of(dtype: str) -> str:
