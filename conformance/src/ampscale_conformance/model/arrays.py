@@ -1,6 +1,5 @@
 """Conversion between `Bits` and the arrays of each library. A library is imported only when an adapter names it."""
 
-import sys
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
@@ -56,11 +55,10 @@ def dtype_name(array: Any) -> str:
 
 def _to_numpy(bits: Bits) -> np.ndarray:
     dtype = np.dtype(_bfloat16()) if bits.dtype == "bfloat16" else np.dtype(bits.dtype)
-    order = "<" if sys.byteorder == "little" else ">"
     parts = 2 if dtype.kind == "c" else 1
     width = DIGITS[bits.dtype] * 4 // parts
     patterns = [part for pattern in bits.bits for part in divmod(pattern, 1 << width)] if parts == 2 else bits.bits
-    return np.array(patterns, dtype=f"{order}u{width // 8}").view(dtype).reshape(bits.shape)
+    return np.array(patterns, dtype=f"u{width // 8}").view(dtype).reshape(bits.shape)
 
 
 def _as_numpy(array: Any) -> np.ndarray:
