@@ -18,7 +18,11 @@ class Library:
         return getattr(import_module(self._name), name)
 
 
+# Libraries of several adapters.
+torch: Any = Library("torch")
 jax: Any = Library("jax")
+jnp: Any = Library("jax.numpy")
+jmp: Any = Library("jmp")
 
 
 def unavailable(reason: str) -> Any:

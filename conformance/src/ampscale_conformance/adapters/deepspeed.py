@@ -8,11 +8,10 @@ from unittest import mock
 
 from ..model.adapter import ImplementationInfo, Unsupported
 from . import version_of
-from .base import Library, unavailable
+from .base import Library, torch, unavailable
 from .ranks import on_ranks
 from .torch_ranks import column
 
-torch: Any = Library("torch")
 deepspeed: Any = Library("deepspeed")
 loss_scaler: Any = Library("deepspeed.runtime.fp16.loss_scaler")
 
@@ -111,6 +110,3 @@ def train_on_rank(rank: int, _size: int, settings: dict[str, Any], placement: st
         engine.step()
         results.append([float(engine.optimizer.loss_scale), engine.skipped_steps == skipped])
     return results
-
-
-ADAPTER = DeepSpeed()

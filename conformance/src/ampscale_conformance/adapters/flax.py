@@ -5,10 +5,8 @@ from typing import Any
 
 from ..model.adapter import ImplementationInfo
 from . import version_of
-from .base import Compilable, Library, outputs, unavailable
+from .base import Compilable, Library, jax, jnp, outputs, unavailable
 
-jax: Any = Library("jax")
-jnp: Any = Library("jax.numpy")
 dynamic_scale: Any = Library("flax.training.dynamic_scale")
 serialization: Any = Library("flax.serialization")
 
@@ -86,6 +84,3 @@ def stepped(scale: Any, parameters: list[Any], data: list[Any], learning_rate: f
         gradients,
     )
     return scale, finite, loss, new_parameters
-
-
-ADAPTER = Flax()

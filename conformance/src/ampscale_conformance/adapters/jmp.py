@@ -4,10 +4,7 @@ from typing import Any
 
 from ..model.adapter import ImplementationInfo
 from . import version_of
-from .base import Compilable, Library, Scaler, unavailable
-
-jmp: Any = Library("jmp")
-jnp: Any = Library("jax.numpy")
+from .base import Compilable, Scaler, jmp, jnp, unavailable
 
 
 class Jmp(Compilable, Scaler):
@@ -57,6 +54,3 @@ def adjusted(scale: Any, finite: Any) -> Any:
 def unscaled_and_adjusted(scale: Any, tree: Any) -> Any:
     gradients = scale.unscale(tree)
     return scale.adjust(jmp.all_finite(gradients)), gradients
-
-
-ADAPTER = Jmp()

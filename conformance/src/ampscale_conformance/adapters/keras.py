@@ -10,10 +10,7 @@ from typing import Any
 
 from ..model.adapter import ImplementationInfo
 from . import version_of
-from .base import Library, outputs, unavailable
-
-jax: Any = Library("jax")
-jnp: Any = Library("jax.numpy")
+from .base import jax, jnp, outputs, unavailable
 
 
 class Keras:
@@ -102,6 +99,3 @@ def value_of(name: str, state: Any) -> Any:
     """Return the value of the first variable with this name; the variables of the inner optimizer come last."""
     optimizer, _, variables, _ = state
     return {variable.name: value for variable, value in zip(optimizer.variables, variables, strict=True)}[name]
-
-
-ADAPTER = Keras()

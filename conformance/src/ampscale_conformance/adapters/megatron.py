@@ -6,11 +6,10 @@ from unittest import mock
 
 from ..model.adapter import ImplementationInfo, Unsupported
 from . import version_of
-from .base import Library, StateDict, reject_factors_of_1, unavailable
+from .base import Library, StateDict, reject_factors_of_1, torch, unavailable
 from .ranks import on_ranks
 from .torch_ranks import initialize
 
-torch: Any = Library("torch")
 parallel_state: Any = Library("megatron.core.parallel_state")
 grad_scaler: Any = Library("megatron.core.optimizer.grad_scaler")
 megatron: Any = Library("megatron.core.optimizer.optimizer")
@@ -110,6 +109,3 @@ def chained(parameters: Sequence[Any], optimizers: int, constants: Sequence[Any]
         optimizer.grad_stats_parallel_group = parallel_state.get_model_parallel_group()
         chain.append(optimizer)
     return megatron.ChainedOptimizer(chain)
-
-
-ADAPTER = Megatron()

@@ -110,7 +110,3 @@ def linear(values: Sequence[Any]) -> Any:
             return loss
 
     return Linear()
-
-
-ADAPTER = MindSpore()
-CELL = MindSporeCell()

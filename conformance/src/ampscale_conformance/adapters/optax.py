@@ -5,12 +5,9 @@ from typing import Any
 
 from ..model.adapter import ImplementationInfo
 from . import version_of
-from .base import Library, outputs, unavailable
+from .base import Library, jax, jmp, jnp, outputs, unavailable
 from .jmp import Jmp
 
-jax: Any = Library("jax")
-jnp: Any = Library("jax.numpy")
-jmp: Any = Library("jmp")
 optax: Any = Library("optax")
 
 
@@ -83,6 +80,3 @@ def stepped(optimizer: Any, state: dict[str, Any], data: list[Any]) -> tuple[dic
         "applied": state["applied"] + finite,
     }
     return after, {"loss": loss, "finite": finite, "norm": optax.tree.norm(gradients)}
-
-
-ADAPTER = Optax()

@@ -113,7 +113,3 @@ def quietly(function: Callable[..., Any], *arguments: Any) -> None:
     """Call a function without the output that Paddle prints at every backoff."""
     with redirect_stdout(None):
         function(*arguments)
-
-
-ADAPTER = Paddle()
-AS_IT_IS = PaddleAsItIs()

@@ -6,11 +6,9 @@ from typing import Any
 from ..model.adapter import ImplementationInfo
 from ..model.bits import arrays
 from . import version_of
-from .base import Library, LoopScaler, outputs, reject_factors_of_1
+from .base import LoopScaler, outputs, reject_factors_of_1, torch
 from .ranks import on_ranks
 from .torch_ranks import initialize, train
-
-torch: Any = Library("torch")
 
 
 class Torch(LoopScaler):
@@ -103,6 +101,3 @@ class Torch(LoopScaler):
 def train_on_rank(rank: int, _size: int, constants: Sequence[Any], *run: Any) -> list[Any]:
     initialize()
     return train(lambda: torch.amp.GradScaler("cpu", *constants), rank, *run)
-
-
-ADAPTER = Torch()

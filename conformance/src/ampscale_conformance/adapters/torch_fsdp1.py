@@ -6,12 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from ..model.adapter import ImplementationInfo
-from .base import Library
+from .base import torch
 from .torch import Torch
-from .torch_ranks import column, initialize, train
-
-torch: Any = Library("torch")
-fsdp: Any = Library("torch.distributed.fsdp")
+from .torch_ranks import data_parallel, fsdp, fully_sharded, initialize, train
 
 
 class ShardedTorch(Torch):
@@ -47,29 +44,14 @@ def sharded(device: str, scale: float, growth_factor: float = 2.0, backoff_facto
 
 
 def wrapped(placement: str, first: Sequence[Any], rank: int, _with_shards: bool) -> tuple[Any, Callable[..., None]]:
-    """
-    Return a parameter and its backward pass. The parameter has one element; a sharded one has one for each rank with a value.
+    """Return a parameter, which FSDP1 replicates or shards unless the arrays are distinct, and its backward pass."""
 
-    *first* contains the value of each rank in the first step; None for a rank without an element.
-    """
-    is_sharded = placement == "sharded"
-    size = len(first) - first.count(None) if is_sharded else 1
-    model = column(size)
-    if placement != "distinct":
-        strategy = fsdp.ShardingStrategy.FULL_SHARD if is_sharded else fsdp.ShardingStrategy.NO_SHARD
-        model = fsdp.FullyShardedDataParallel(
-            model, sharding_strategy=strategy, use_orig_params=True, device_id=torch.device("cpu")
+    def fsdp1(module: Any) -> Any:
+        strategy = "FULL_SHARD" if placement == "sharded" else "NO_SHARD"
+        return fsdp.FullyShardedDataParallel(
+            module, sharding_strategy=fsdp.ShardingStrategy[strategy], use_orig_params=True, device_id=torch.device("cpu")
         )
-    (parameter,) = model.parameters()
 
-    def backward(scaler: Any, values: Sequence[Any]) -> None:
-        data = values[:size] if is_sharded else [1.0 if placement == "reduced" else values[rank]]
-        if None not in data:
-            scaler.scale((model(torch.ones(1)) * torch.tensor(data)).sum()).backward()
-        if placement == "reduced":
-            parameter.grad.mul_(values[rank])  # a fault after FSDP has averaged the gradients
-
-    return parameter, backward
-
-
-ADAPTER = ShardedTorch()
+    if placement == "sharded":
+        return fully_sharded(len(first) - first.count(None), fsdp1)
+    return data_parallel(placement, rank, wrap=fsdp1)

@@ -4,9 +4,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from .base import Library
+from .base import Library, torch
 
-torch: Any = Library("torch")
 fsdp: Any = Library("torch.distributed.fsdp")
 dtensors: Any = Library("torch.distributed.tensor")
 
@@ -75,10 +74,12 @@ def array_of(placement: str, first: Sequence[Any], rank: int, with_shards: bool)
     return fully_sharded(len(first) - first.count(None)) if placement == "sharded" else data_parallel(placement, rank)
 
 
-def data_parallel(placement: str, rank: int, size: int = 1) -> tuple[Any, Callable[..., None]]:
-    """Return the parameter of a module, which DDP wraps unless the arrays are distinct, and its backward pass."""
+def data_parallel(
+    placement: str, rank: int, size: int = 1, wrap: Callable[[Any], Any] | None = None
+) -> tuple[Any, Callable[..., None]]:
+    """Return the parameter of a module, which *wrap* or DDP wraps unless the arrays are distinct, and its backward pass."""
     module = column(size)
-    model = module if placement == "distinct" else torch.nn.parallel.DistributedDataParallel(module)
+    model = module if placement == "distinct" else (wrap or torch.nn.parallel.DistributedDataParallel)(module)
 
     def backward(scaler: Any, values: Sequence[Any]) -> None:
         if values[rank] is None:
@@ -86,17 +87,22 @@ def data_parallel(placement: str, rank: int, size: int = 1) -> tuple[Any, Callab
         value = 1.0 if placement == "reduced" else values[rank]
         scaler.scale((model(torch.ones(1)) * value).sum()).backward()
         if placement == "reduced":
-            module.weight.grad.mul_(values[rank])  # a fault after DDP has averaged the gradients
+            module.weight.grad.mul_(values[rank])  # a fault after the gradients were averaged
 
     return module.weight, backward
 
 
-def fully_sharded(size: int) -> tuple[Any, Callable[..., None]]:
-    """Return a parameter that FSDP2 shards over all ranks, and its backward pass. Only the first *size* ranks have an element."""
-    module = fsdp.fully_shard(column(size))
+def fully_sharded(size: int, shard: Callable[[Any], Any] | None = None) -> tuple[Any, Callable[..., None]]:
+    """
+    Return a parameter that *shard* or FSDP2 shards over all ranks, and its backward pass.
+
+    Only the first *size* ranks have an element.
+    """
+    module = column(size)
+    model = (shard or fsdp.fully_shard)(module)
 
     def backward(scaler: Any, values: Sequence[Any]) -> None:
-        scaler.scale((module(torch.ones(1)) * torch.tensor(values[:size])).sum()).backward()
+        scaler.scale((model(torch.ones(1)) * torch.tensor(values[:size])).sum()).backward()
 
     return module.weight, backward
 

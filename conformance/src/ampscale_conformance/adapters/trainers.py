@@ -5,10 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from . import version_of
-from .base import Library, StepCell, outputs
+from .base import Library, StepCell, outputs, torch
 from .torch import Torch
 
-torch: Any = Library("torch")
 fabric: Any = Library("lightning.fabric")
 precision: Any = Library("lightning.fabric.plugins.precision")
 accelerate: Any = Library("accelerate")
@@ -121,6 +120,3 @@ class Accelerate(Trainer):
         """Scale the loss, and clip with accelerate, which unscales first; return the norm before clipping."""
         cell["accelerator"].backward(loss)
         return cell["accelerator"].clip_grad_norm_(cell["linear"].parameters(), max_norm)
-
-
-LIGHTNING, ACCELERATE = Lightning(), Accelerate()

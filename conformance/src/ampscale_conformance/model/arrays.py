@@ -1,7 +1,5 @@
 """Conversion between `Bits` and the arrays of each library. A library is imported only when an adapter names it."""
 
-import sys
-import warnings
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
@@ -57,11 +55,10 @@ def dtype_name(array: Any) -> str:
 
 def _to_numpy(bits: Bits) -> np.ndarray:
     dtype = np.dtype(_bfloat16()) if bits.dtype == "bfloat16" else np.dtype(bits.dtype)
-    order = "<" if sys.byteorder == "little" else ">"
     parts = 2 if dtype.kind == "c" else 1
     width = DIGITS[bits.dtype] * 4 // parts
     patterns = [part for pattern in bits.bits for part in divmod(pattern, 1 << width)] if parts == 2 else bits.bits
-    return np.array(patterns, dtype=f"{order}u{width // 8}").view(dtype).reshape(bits.shape)
+    return np.array(patterns, dtype=f"u{width // 8}").view(dtype).reshape(bits.shape)
 
 
 def _as_numpy(array: Any) -> np.ndarray:
@@ -97,12 +94,6 @@ def _to_torch(host: np.ndarray, dtype: str) -> Any:
     return torch.from_numpy(host.copy())
 
 
-def _to_jax(host: np.ndarray, _: str) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # JAX warns if it creates float32 instead of float64; the caller checks the dtype
-        return import_module("jax.numpy").asarray(host)
-
-
 def _to_paddle(host: np.ndarray, dtype: str) -> Any:
     paddle = import_module("paddle")
     return paddle.to_tensor(host.view(np.uint16), dtype="bfloat16") if dtype == "bfloat16" else paddle.to_tensor(host)
@@ -118,7 +109,7 @@ def _to_mindspore(host: np.ndarray, dtype: str) -> Any:
 _MAKERS: dict[str, Callable[[np.ndarray, str], Any]] = {
     "numpy": lambda host, _: host,
     "torch": _to_torch,
-    "jax": _to_jax,
+    "jax": lambda host, _: import_module("jax.numpy").asarray(host),
     "cupy": lambda host, _: import_module("cupy").asarray(host),
     "paddle": _to_paddle,
     "mindspore": _to_mindspore,

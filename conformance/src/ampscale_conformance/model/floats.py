@@ -1,11 +1,13 @@
 """Exact conversion between numbers and the bit patterns of binary floating-point formats, with one rounding."""
 
 import math
+import struct
 from fractions import Fraction
 from functools import lru_cache
 
 # Widths of the exponent and of the fraction in bits; one sign bit precedes them.
 FORMATS = {"float16": (5, 10), "bfloat16": (8, 7), "float32": (8, 23), "float64": (11, 52)}
+_CODES = {"float16": ">e", "float32": ">f", "float64": ">d"}  # of the module struct
 
 Number = Fraction | float
 Roundable = Fraction | float | int
@@ -14,19 +16,12 @@ Roundable = Fraction | float | int
 @lru_cache(2**14)  # cases have few distinct patterns
 def decode(pattern: int, dtype: str) -> Number:
     """Return the number with this bit pattern: a Fraction, or a float for inf, -inf, nan and -0.0. Reject extra bits."""
-    exponent_bits, fraction_bits = format_of(dtype)
     if not 0 <= pattern < 1 << width(dtype):
         raise ValueError(f"a {dtype} must have {width(dtype)} bits, got {pattern:#x}")
-    negative, magnitude = divmod(pattern, 1 << exponent_bits + fraction_bits)
-    exponent, fraction = divmod(magnitude, 1 << fraction_bits)
-    if exponent == (1 << exponent_bits) - 1:
-        return math.nan if fraction else (-math.inf if negative else math.inf)
-    if magnitude == 0:
-        return -0.0 if negative else Fraction(0)
-    if exponent:
-        fraction += 1 << fraction_bits
-    value = fraction * Fraction(2) ** (max(exponent, 1) - 1 + lowest_exponent(dtype))
-    return -value if negative else value
+    if dtype == "bfloat16":  # the upper half of a float32
+        pattern, dtype = pattern << 16, "float32"
+    (number,) = struct.unpack(_CODES[dtype], pattern.to_bytes(width(dtype) // 8))
+    return Fraction(number) if math.isfinite(number) and (number or not is_negative(number)) else float(number)
 
 
 def encode(value: Roundable, dtype: str) -> int:

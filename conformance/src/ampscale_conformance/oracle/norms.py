@@ -7,7 +7,7 @@ from typing import Any
 from ..model.bits import Bits, arrays, map_tree
 from ..model.floats import Number, rounded
 from .arithmetic import nearest, product, quotient, root, significant, total
-from .tensors import computed_in, from_numbers, numbers
+from .tensors import computed, computed_in, numbers
 
 EPSILON = 1e-6
 LARGEST = {"float32": (2 - 2.0**-23) * 2.0**127, "float64": (2 - 2.0**-52) * 2.0**1023}
@@ -41,7 +41,7 @@ def clip(tree: Any, max_norm: float) -> tuple[Any, float]:
     """
     norm, dtype = _norm(tree, norm_dtype(tree)), norm_dtype(tree)
     coefficient = clip_coefficient(norm, max_norm, dtype)
-    return map_tree(lambda leaf: multiplied(leaf, coefficient), tree), rounded(norm, dtype)
+    return map_tree(lambda leaf: computed(leaf, coefficient, None, product), tree), rounded(norm, dtype)
 
 
 def clip_coefficient(norm: Number, max_norm: float, dtype: str) -> Number:
@@ -86,10 +86,3 @@ def _sum(terms: list[Number]) -> Number:
     """Return the exact sum of non-negative numbers. Infinities and NaN follow IEEE 754."""
     non_finite = [term for term in terms if isinstance(term, float) and term != 0]  # the square of -0.0 is a float, too
     return sum(non_finite) if non_finite else sum((Fraction(term) for term in terms), Fraction(0))
-
-
-def multiplied(leaf: Bits, factor: Number) -> Bits:
-    """Return an array times a number that is rounded to the compute dtype; the product is rounded to the array's dtype."""
-    compute_dtype = computed_in(leaf.dtype)
-    operand = rounded(factor, compute_dtype)
-    return from_numbers(leaf.dtype, leaf.shape, [product(value, operand, compute_dtype) for value in numbers(leaf)])

@@ -1,7 +1,7 @@
 """Training step of the linear network, spec/50-step.md, in exact arithmetic."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, InitVar, dataclass
 from typing import Any
 
 from ..model.bits import Bits, arrays
@@ -28,6 +28,7 @@ class Outputs:
     applied: int  # number of steps that changed the parameters
 
 
+@dataclass(eq=False)
 class Training:
     """
     Training of the linear network by `Descent`, with a *rule* as for `machine.trajectory`.
@@ -36,20 +37,17 @@ class Training:
     gradients are widened when they are unscaled; if it is None, they keep their dtype.
     """
 
-    def __init__(
-        self,
-        rule: Any,
-        parameters: Sequence[Bits],
-        *,
-        learning_rate: float | Sequence[float] = 1.0,
-        momentum: float = 0.0,
-        max_norm: float | None = None,
-        unscaled_to: str | None = "float32",
-    ) -> None:
+    rule: InitVar[Any]
+    parameters: InitVar[Sequence[Bits]]
+    _: KW_ONLY
+    learning_rate: InitVar[float | Sequence[float]] = 1.0
+    momentum: InitVar[float] = 0.0
+    max_norm: float | None = None
+    unscaled_to: str | None = "float32"
+
+    def __post_init__(self, rule: Any, parameters: Sequence[Bits], learning_rate: Any, momentum: float) -> None:
         self.machine = Machine(rule)
         self.optimizer = Descent(parameters, learning_rate, momentum)
-        self.max_norm = max_norm
-        self.unscaled_to = unscaled_to
         self.attempted = 0
 
     def step(self, data: Sequence[Bits | None]) -> Outputs:

@@ -1,13 +1,13 @@
 """Scaling, unscaling and overflow checks, element by element: spec/10-scaling.md and spec/20-overflow.md."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
 from ..model.bits import Bits, arrays
-from ..model.floats import FORMATS, Number, decode, encode, is_negative, rounded, width
+from ..model.floats import FORMATS, Number, decode, encode, rounded, width
 from .arithmetic import product, quotient
 
 PARTS = {"complex64": "float32", "complex128": "float64"}
@@ -38,10 +38,7 @@ def unscale(leaf: Bits, scale: float, dtype: str | None = None) -> Bits:
 
 def widen(leaf: Bits, dtype: str = "float32") -> Bits:
     """Return the same numbers in "float32" or "float64"; a wider or a complex array is unchanged."""
-    part, wider = part_of(leaf.dtype), widened(leaf.dtype, dtype)
-    if wider == leaf.dtype:
-        return leaf
-    return Bits(wider, leaf.shape, tuple(encode(decode(pattern, part), wider) for pattern in leaf.bits))
+    return computed(leaf, 1.0, dtype, product)
 
 
 def all_finite(tree: Any) -> bool:
@@ -57,17 +54,14 @@ def array(dtype: str, values: Any, shape: tuple[int, ...] | None = None) -> Bits
     not match the dtype: an integer dtype takes only Python integers, and bool only Python bools. Raises a ValueError if the lists
     are ragged, an integer is out of range, or the number of values does not match the shape.
     """
-    elements = list(_flat(values))
+    elements = _flat(values)
     patterns = {key: _pattern(dtype, value) for key, value in {id(value): value for value in elements}.items()}  # each once
     return Bits(dtype, _shape(values) if shape is None else tuple(shape), tuple(patterns[id(value)] for value in elements))
 
 
-def _row(dtype: str) -> Callable[..., Bits]:
-    """Return a function that makes arrays of shape (n,) of n numbers."""
-    return lambda *values: array(dtype, values)
-
-
-float16, bfloat16, float32, float64, complex64, complex128 = map(_row, (*FORMATS, *PARTS))
+def float32(*values: Any) -> Bits:
+    """Return an array of shape (n,) of n numbers."""
+    return array("float32", values)
 
 
 def numbers(leaf: Bits) -> list[Number]:
@@ -90,12 +84,9 @@ def from_numbers(dtype: str, shape: tuple[int, ...], values: list[Number]) -> Bi
 
 def same(left: Bits, right: Bits) -> bool:
     """Return True if two arrays have the same dtype, shape and bits. All NaNs are equal."""
-    if (left.dtype, left.shape) != (right.dtype, right.shape):
-        return False
-    if left.bits == right.bits or not _has_floats(left):
-        return left.bits == right.bits
-    pairs = zip(numbers(left), numbers(right), strict=True)
-    return all((math.isnan(x) and math.isnan(y)) or (x == y and is_negative(x) == is_negative(y)) for x, y in pairs)
+    if left != right and _has_floats(left) and _has_floats(right):  # encode all NaNs in the same way
+        left, right = (from_numbers(leaf.dtype, leaf.shape, numbers(leaf)) for leaf in (left, right))
+    return left == right
 
 
 def part_of(dtype: str) -> str:
@@ -127,7 +118,7 @@ def _checked(leaf: Bits, scale: float, dtype: str | None, operation: Operation) 
 
 
 @lru_cache(4096)  # cases compute with few arrays, at few scales
-def computed(leaf: Bits, factor: float, dtype: str | None, operation: Operation) -> Bits:
+def computed(leaf: Bits, factor: Number, dtype: str | None, operation: Operation) -> Bits:
     """Return the results of an operation on each element and a factor, which may be zero or infinite; see `scale`."""
     compute_dtype = computed_in(leaf.dtype)
     operand = rounded(factor, compute_dtype)
@@ -156,12 +147,8 @@ def _shape(values: Any) -> tuple[int, ...]:
     return (len(values), *next(iter(shapes), ()))
 
 
-def _flat(values: Any) -> Iterator[Any]:
-    if not isinstance(values, list | tuple):
-        yield values
-        return
-    for value in values:
-        yield from _flat(value)
+def _flat(values: Any) -> list[Any]:
+    return [inner for value in values for inner in _flat(value)] if isinstance(values, list | tuple) else [values]
 
 
 def _pattern(dtype: str, value: Any) -> int:

@@ -5,9 +5,10 @@ An interruption ends the process and affects no other case: the next request wit
 """
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from typing import Any, NoReturn, Self
+from functools import partial
+from typing import Any, NoReturn
 
 from ampscale.parsing import cut
 
@@ -40,11 +41,10 @@ class NotStarted(Exception):  # noqa: N818 - a state, reported as a verdict
 
 @dataclass(frozen=True, eq=False)
 class RemoteObject:
-    """Handle, optimizer, cell or adapter in the process. There is one such object for each number."""
+    """Handle, optimizer, cell or adapter in the process. There is one such object for each number of a case and process."""
 
     kind: str
     number: int
-    generation: int  # increases with each case and each process; objects of earlier generations are invalid
 
 
 Transport = Process | Recording
@@ -63,7 +63,7 @@ class RemoteMethods:
         return method
 
 
-class Client(RemoteMethods):
+class Client(RemoteMethods, AbstractContextManager["Client"]):
     """
     Adapter of an implementation that replies to protocol messages.
 
@@ -79,7 +79,7 @@ class Client(RemoteMethods):
         self._transport: Transport | None = None
         self._info: ImplementationInfo | None = None
         self._objects: dict[tuple[str, int], RemoteObject] = {}
-        self._generation, self._end_reason = 0, ""
+        self._end_reason = ""
         self._failed_starts: list[Interruption] = []  # in a row
         self._request_id = 0  # of the last request
         self._codec = Codec("numpy", self)
@@ -132,9 +132,6 @@ class Client(RemoteMethods):
                 self._control("bye", {}, min(self.seconds, _BYE_SECONDS))
         self._end("it was closed", _BYE_SECONDS)
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
 
@@ -144,14 +141,14 @@ class Client(RemoteMethods):
         """Return the number of an object of this process and case; raise Crashed if the object belongs to an earlier one."""
         if not isinstance(value, RemoteObject) or value.kind != kind:
             raise TypeError(f"{kind} must be an object of this implementation, got {value!r}")
-        if value.generation != self._generation:
+        if self._objects.get((kind, value.number)) is not value:
             raise Crashed(f"{kind} {value.number} is no longer valid: {self._end_reason}")
         return value.number
 
     def lookup(self, kind: str, number: int) -> Any:
         """Return the object with this number."""
-        remote = self._objects.setdefault((kind, number), RemoteObject(kind, number, self._generation))
-        return _Compiled(self, remote) if kind == "adapter" else remote
+        remote = self._objects.setdefault((kind, number), RemoteObject(kind, number))
+        return _Compiled(self.info, partial(self.request, adapter=remote)) if kind == "adapter" else remote
 
     # --- requests ---
 
@@ -210,9 +207,7 @@ class Client(RemoteMethods):
     def _abort(self, call: str, end: Interruption) -> NoReturn:
         """End the process, and raise the interruption with the number of the request."""
         self._recorder.end(end)
-        message = str(end)
-        dots = "..." * (len(message) > _LONGEST_MESSAGE)
-        self._end(f"{call}, request {self._request_id}: {message[:_LONGEST_MESSAGE]}{dots}")
+        self._end(f"{call}, request {self._request_id}: {cut(str(end), _LONGEST_MESSAGE)}")
         raise type(end)(self._end_reason) from None
 
     def _end(self, reason: str, grace: float = 0.0) -> None:
@@ -223,23 +218,15 @@ class Client(RemoteMethods):
 
     def _invalidate(self, reason: str) -> None:
         self._objects.clear()
-        self._generation, self._end_reason = self._generation + 1, reason
+        self._end_reason = reason
 
 
+@dataclass(frozen=True, eq=False)
 class _Compiled(RemoteMethods):
     """Result of `compiled`: an adapter of the same implementation."""
 
-    def __init__(self, client: Client, remote: RemoteObject) -> None:
-        self._client, self._remote = client, remote
-
-    @property
-    def info(self) -> ImplementationInfo:
-        """Return the description of the implementation."""
-        return self._client.info
-
-    def request(self, call: str, *arguments: Any) -> Any:
-        """Send one call with the number of the adapter; see `Client.request`."""
-        return self._client.request(call, *arguments, adapter=self._remote)
+    info: ImplementationInfo
+    request: Callable[..., Any]  # `Client.request` with the number of this adapter
 
 
 def _raise(outcome: str, value: Any) -> NoReturn:

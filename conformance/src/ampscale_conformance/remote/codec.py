@@ -5,7 +5,6 @@ Decoding is strict: any deviation raises a ValueError with the expected and the 
 """
 
 import json
-import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -17,12 +16,15 @@ from ampscale.parsing import cut, excerpt
 
 from ..model.adapter import LEVELS, ImplementationInfo, Unsupported
 from ..model.arrays import from_bits, is_array, to_bits
-from ..model.bits import DIGITS, Bits, tree_from_json, tree_to_json
+from ..model.bits import Bits, tree_from_json, tree_to_json
 from .jsonl import read_text, reject
 
 PROTOCOL = 1
 INFO_MEMBERS = ("name", "version", "url", "level", "capabilities", "preset")  # all of ImplementationInfo except arrays
-LISTS = {"handles": "handle", "arrays": "array or null", "flags": "finite"}  # list kinds, with the kind of their items
+# Kinds of lists, with the kind of their items, and of pairs. Some of them occur only within the kinds of METHODS.
+LISTS = {"handles": "handle", "arrays": "array or null", "flags": "finite", "placements": "text"}
+LISTS |= {"steps": "step", "step": "gradients", "gradients": "number or null", "ranks": "rank", "rank": "scale and bool"}
+PAIRS = {"handle and tree": ("handle", "tree"), "scale and bool": ("number", "finite")}
 NUMBERED = ("handle", "optimizer", "cell", "adapter")  # opaque kinds that are sent as numbers
 _DIMENSIONS = 32  # most dimensions of an array, the limit of NumPy before 2.0
 LARGEST = 2**53 - 1  # the largest integer that all JSON parsers preserve
@@ -49,20 +51,18 @@ class Codec:
         """Return the JSON form of a value of this kind; raise a TypeError if it is not of this kind."""
         if kind in LISTS:
             return [self.encode(LISTS[kind], item) for item in _check_sequence(value, kind)]
-        if kind == "handle and tree":
-            handle, tree = _check_sequence(value, kind)
-            return [self.encode("handle", handle), self.encode("tree", tree)]
+        if kind in PAIRS:
+            return [self.encode(part, item) for part, item in zip(PAIRS[kind], _check_sequence(value, kind), strict=True)]
         return self.objects.number(kind, value) if kind in NUMBERED else _CONVERTERS[kind][0](value)
 
     def decode(self, kind: str, encoded: Any) -> Any:
         """Return the value that `encode` encoded; raise a ValueError if the JSON violates the protocol."""
         if kind in LISTS:
             return [self.decode(LISTS[kind], item) for item in read_list(encoded)]
-        if kind == "handle and tree":
-            pair = read_list(encoded)
-            if len(pair) != 2:
-                reject("a handle and a tree", encoded)
-            return self.decode("handle", pair[0]), self.decode("tree", pair[1])
+        if kind in PAIRS:
+            if len(read_list(encoded)) != 2:
+                reject(f"a {kind.replace(' and ', ' and a ')}", encoded)
+            return tuple(map(self.decode, PAIRS[kind], encoded))
         if kind in NUMBERED:
             return self.objects.lookup(kind, read_number(encoded, kind))
         return _CONVERTERS[kind][1](encoded, self.library)
@@ -139,25 +139,8 @@ def hello_from_json(encoded: Any) -> ImplementationInfo:
 _FLOATS = frozenset(field.name for field in fields(LossScaleRule) if field.type in (float, float | None))
 
 
-def _read_steps(encoded: Any, _library: str) -> list[list[list[float | None]]]:
-    return [[[_or_null(read_float, value) for value in read_list(row)] for row in read_list(step)] for step in read_list(encoded)]
-
-
 def _read_count(encoded: Any) -> int:
     return encoded if type(encoded) is int and 0 < encoded <= LARGEST else reject("an integer from 1 to 2**53 - 1", encoded)
-
-
-def _write_ranks(ranks: Any) -> Any:
-    runs = _check_sequence(ranks, "ranks")
-    return [[[write_float(float(scale)), _write_bool(applied)] for scale, applied in steps] for steps in runs]
-
-
-def _read_ranks(encoded: Any, _library: str) -> list[list[tuple[float, bool]]]:
-    return [[_read_result(*read_list(result)) for result in read_list(steps)] for steps in read_list(encoded)]
-
-
-def _read_result(scale: Any = None, applied: Any = None, *more: Any) -> tuple[float, bool]:
-    return (read_float(scale), _read_bool(applied)) if not more else reject("a scale and a bool", [scale, applied, *more])
 
 
 def _object(encoded: Any) -> dict[str, Any]:
@@ -173,6 +156,10 @@ def _or_null(function: Callable[..., Any], value: Any, *more: Any) -> Any:
 
 def _write_array(value: Any) -> Any:
     return to_bits(value).to_json()
+
+
+def _write_number(value: Any) -> str:
+    return write_float(float(value))
 
 
 def _write_bool(value: Any) -> bool:
@@ -229,8 +216,12 @@ def _check_containers(tree: Any) -> None:
 # --- decoding ---
 
 
-def _read_bool(encoded: Any) -> bool:
+def _read_bool(encoded: Any, _library: str) -> bool:
     return encoded if isinstance(encoded, bool) else reject("true or false", encoded)
+
+
+def _read_number(encoded: Any, _library: str) -> float:
+    return read_float(encoded)
 
 
 def _read_tree(encoded: Any, library: str) -> Any:
@@ -239,19 +230,18 @@ def _read_tree(encoded: Any, library: str) -> Any:
 
 def read_array(encoded: Any, library: str) -> Any:
     """Decode an array in canonical form: lower-case digits, integer sizes, and bools of 00 or 01."""
-    if not isinstance(encoded, dict) or set(encoded) != {"dtype", "shape", "bits"} or encoded["dtype"] not in list(DIGITS):
-        reject(f"an array with dtype, shape and bits, and a dtype of {', '.join(DIGITS)}", encoded)
-    digits = re.compile("0[01]" if encoded["dtype"] == "bool" else f"[0-9a-f]{{{DIGITS[encoded['dtype']]}}}")
-    if not all(isinstance(item, str) and digits.fullmatch(item) for item in read_list(encoded["bits"])):
-        reject(f"bit patterns that match {digits.pattern}", encoded["bits"])
+    if not isinstance(encoded, dict) or set(encoded) != {"dtype", "shape", "bits"} or not isinstance(encoded["bits"], list):
+        reject("an array with dtype, shape, and bits as a list", encoded)
     shape = read_list(encoded["shape"])
     if len(shape) > _DIMENSIONS or not all(type(size) is int and size <= LARGEST for size in shape):
         reject(f"at most {_DIMENSIONS} integer sizes up to 2**53 - 1", shape)
-    bits = Bits(encoded["dtype"], tuple(shape), tuple(int(item, 16) for item in encoded["bits"]))
     try:
+        bits = Bits.from_json(encoded)
+        if bits.dtype == "bool" and not set(bits.bits) <= {0, 1}:
+            raise ValueError(f"the bits of a bool must be 00 or 01, got {excerpt(encoded['bits'])}")
         return from_bits(bits, library)
     except (ValueError, OverflowError) as error:
-        raise ValueError(f"expected a valid array, got shape {excerpt(shape)}: {cut(str(error))}") from None
+        raise ValueError(f"expected a valid array: {cut(str(error))}") from None
 
 
 def _read_flag(encoded: Any, library: str) -> Any:
@@ -273,18 +263,17 @@ def _read_value(encoded: Any, library: str) -> Any:
 # The encoder and the decoder of each kind; a decoder takes the library of its arrays.
 _CONVERTERS: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any, str], Any]]] = {
     "rule": (rule_to_json, lambda encoded, _: rule_from_json(encoded)),
-    "finite": (_write_bool, lambda encoded, _: _read_bool(encoded)),
-    "number": (lambda value: write_float(float(value)), lambda encoded, _: read_float(encoded)),
+    "finite": (_write_bool, _read_bool),
+    "number": (_write_number, _read_number),
+    "number or null": (partial(_or_null, _write_number), partial(_or_null, _read_number)),
     "tree": (_write_tree, _read_tree),
     "array or null": (partial(_or_null, _write_array), partial(_or_null, read_array)),
     "options": (_write_named, _read_named),
     "outputs": (_write_named, _read_named),
     "flag": (_write_flag, _read_flag),
     "answer": (partial(_or_null, _write_flag), partial(_or_null, _read_flag)),
-    "placements": (list, lambda encoded, _: [read_text(name) for name in read_list(encoded)]),
-    "steps": (_write_value, _read_steps),
+    "text": (lambda text: text, lambda encoded, _: read_text(encoded)),
     "optimizers": (lambda count: count, lambda encoded, _: _read_count(encoded)),
-    "ranks": (_write_ranks, _read_ranks),
     "nothing": (lambda _: None, partial(_or_null, lambda encoded, _: reject("null", encoded))),
     "saved": (lambda value: value, lambda encoded, _: encoded),
     "hello": (hello_to_json, lambda encoded, _: hello_from_json(encoded)),

@@ -64,8 +64,7 @@ class Server:
             return {"raised": {"type": type(error).__name__, "message": str(error)}}
 
     def _result(self, request: dict[str, Any]) -> Any:
-        unknown = sorted(set(request) - {"id", "call", "adapter", "arguments"})
-        if unknown or not isinstance(request.get("arguments"), dict):
+        if set(request) - {"id", "call", "adapter", "arguments"} or not isinstance(request.get("arguments"), dict):
             reject("a request with id, call, an object of arguments, and optionally adapter", request)
         call, arguments = request.get("call"), request["arguments"]
         if call == "hello":

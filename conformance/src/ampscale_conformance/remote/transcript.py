@@ -8,7 +8,7 @@ Each line is a JSON object with one member: `request` or `reply`, the unchanged 
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from ampscale.files import read_bounded
 from ampscale.parsing import excerpt
@@ -76,21 +76,18 @@ class Recording:
 
     def start(self) -> "Recording":
         """Replay the start of a process, and return this object as its transport."""
-        self._expect("start", True)
+        self._take("start")
         self._raise_end()
         return self
 
     def exchange(self, line: bytes, _seconds: float) -> bytes:
         """Return the recorded reply, or raise the recorded interruption; the request must be the recorded one."""
         self._raise_end()
-        self._expect("request", _text(line))
-        entry = self._next()
-        if "reply" in entry:
-            self._index += 1
-            self._raise_end()
-            return str(entry["reply"]).encode("utf-8", "surrogateescape")
+        self._take("request", _text(line))
         self._raise_end()
-        return self._reject("a reply", entry)
+        reply = str(self._take("reply"))
+        self._raise_end()
+        return reply.encode("utf-8", "surrogateescape")
 
     def end(self, _grace: float = 0.0) -> None:
         """Do nothing: there is no process."""
@@ -103,18 +100,18 @@ class Recording:
                 self._index += 1
                 raise cls(entry[verdict])
 
-    def _expect(self, member: str, value: object) -> None:
+    def _take(self, member: str, value: str | None = None) -> Any:
+        """Return this member of the next entry, which must be *value* unless that is None."""
         entry = self._next()
-        if entry != {member: value}:
-            self._reject(excerpt({member: value}), entry)
+        if entry.get(member) is None or value not in (None, entry[member]):
+            expected = f"a {member}" if value is None else excerpt({member: value})
+            actual = excerpt(entry) if entry else "the end of the file"
+            raise ProtocolError(f"{self._file}:{self._index + 2} belongs to another run: expected {expected}, got {actual}")
         self._index += 1
+        return entry[member]
 
     def _next(self) -> dict[str, Any]:
         return self._entries[self._index] if self._index < len(self._entries) else {}
-
-    def _reject(self, expected: str, entry: dict[str, Any]) -> NoReturn:
-        actual = excerpt(entry) if entry else "the end of the file"
-        raise ProtocolError(f"{self._file}:{self._index + 2} belongs to another run: expected {expected}, got {actual}")
 
 
 def _text(line: bytes) -> str:

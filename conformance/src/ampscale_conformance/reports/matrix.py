@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
+from itertools import chain, count
 from typing import Any
 
 from ampscale import __version__
@@ -142,11 +143,7 @@ def _id(report: Mapping[str, Any], known_ids: set[str]) -> str:
     """Return the name and version of the implementation with dashes, and a number if this id is known."""
     info = report["implementation"]
     slug = re.sub(r"[^\w.]+", "-", f"{info['name']} {info['version']}").strip("-") or "implementation"
-    id, number = slug, 1
-    while id in known_ids:
-        number += 1
-        id = f"{slug}-{number}"
-    return id
+    return next(id for id in chain([slug], (f"{slug}-{number}" for number in count(2))) if id not in known_ids)
 
 
 def _sort_key(clause_id: str) -> tuple[int, int]:

@@ -18,6 +18,8 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..model.adapter import Adapter
 from ..model.bits import Bits, tree_from_json, values_of
 from ..model.clauses import clauses
@@ -136,7 +138,7 @@ def _ending(last: Call, results: Sequence[Any], message: str) -> str:
         return f"raise AssertionError({message!r})"
     if isinstance(result, bool) or (isinstance(result, str) and result != "nan"):
         return f"assert got != {_literal(result)}, {message!r}"
-    expected = comparable(_value(result, lambda bits: _Code(f"{bits.dtype} {_nested(values_of(bits), bits.shape)}")))
+    expected = comparable(_value(result, lambda bits: _Code(f"{bits.dtype} {_nested(bits)}")))
     return f"assert comparable(got) != {expected!r}, {message!r}"
 
 
@@ -279,11 +281,8 @@ def _array(bits: Bits) -> str:
     if bits.dtype.startswith("complex"):
         parts = [f"complex({value.real}, {value.imag})" for value in values_of(bits)]
         return f"np.array([{', '.join(parts)}], {dtype}).reshape({bits.shape})"
-    return f"np.array({_nested(values_of(bits), bits.shape)!r}, {dtype})"
+    return f"np.array({_nested(bits)!r}, {dtype})"
 
 
-def _nested(values: list[Any], shape: tuple[int, ...]) -> Any:
-    if not shape:
-        return values[0]
-    size = len(values) // shape[0] if shape[0] else 0
-    return [_nested(values[index * size : (index + 1) * size], shape[1:]) for index in range(shape[0])]
+def _nested(bits: Bits) -> Any:
+    return np.array(values_of(bits), object).reshape(bits.shape).tolist()

@@ -76,11 +76,9 @@ class Run:
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Deselect the cases above the level, and those that are newer than the selected version of the suite."""
-        selected = {id(item): self._selects(item) for item in items}
-        deselected = [item for item in items if not selected[id(item)]]
-        if deselected:
-            config.hook.pytest_deselected(items=deselected)
-            items[:] = [item for item in items if selected[id(item)]]
+        selected = [item for item in items if self._selects(item)]
+        config.hook.pytest_deselected(items=[item for item in items if item not in selected])
+        items[:] = selected
 
     def _selects(self, item: pytest.Item) -> bool:
         case = getattr(item, "callspec", None) and item.callspec.params.get("case")  # type: ignore[attr-defined]  # pytest.Function

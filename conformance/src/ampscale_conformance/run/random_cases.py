@@ -6,8 +6,10 @@ vector that can be added to spec/vectors, where it no longer depends on randomne
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
@@ -63,10 +65,6 @@ def random_results(
     return [_Search(template, adapter, seed, seconds).result(examples) for template in templates]
 
 
-class _FoundError(Exception):
-    """Raised to signal a failing case to Hypothesis."""
-
-
 class _Search:
     """Search for a failing case of one template."""
 
@@ -93,7 +91,7 @@ class _Search:
 
     def _search(self, examples: int) -> str:
         """Generate and shrink cases. Return a note if the same case gave different results."""
-        from hypothesis import HealthCheck, Phase, Verbosity, errors, given, seed, settings
+        from hypothesis import Phase, Verbosity, errors, find, settings
         from hypothesis.configuration import set_hypothesis_home_dir
         from hypothesis.strategies import composite, sampled_from
 
@@ -101,32 +99,30 @@ class _Search:
         def cases(draw: Callable[[Any], Any]) -> DrawnCase:
             return self.template.draw(lambda values: draw(sampled_from(values)), self.adapter.info)
 
-        configure = settings(
+        configured = settings(
             max_examples=examples,
             database=None,
             deadline=None,
             derandomize=False,
             phases=[Phase.generate, Phase.shrink],
-            suppress_health_check=list(HealthCheck),
-            report_multiple_bugs=False,
             print_blob=False,
             verbosity=Verbosity.quiet,
         )
         with TemporaryDirectory() as folder:
             set_hypothesis_home_dir(folder)  # so that Hypothesis leaves no files in the current directory
             try:
-                configure(seed(self.seed)(given(cases())(self._run)))()
-            except _FoundError:  # `suppress` would also remove it from the group of errors that a flaky case raises
-                pass
+                with suppress(errors.NoSuchExample):
+                    find(cases(), self._fails, settings=configured, random=Random(self.seed))
             except errors.Flaky:
                 return "; not reproducible: the same case gave another result when repeated"
             finally:
                 set_hypothesis_home_dir(None)
         return ""
 
-    def _run(self, generated: DrawnCase) -> None:
+    def _fails(self, generated: DrawnCase) -> bool:
+        """Run a case; return True for a verdict that is worth shrinking."""
         if self.last is not None and self.last.verdict in (Verdict.TIMEOUT, Verdict.CRASH, Verdict.PROTOCOL_ERROR):
-            return  # do not shrink these: each attempt could take the full time limit again
+            return False  # do not shrink these: each attempt could take the full time limit again
         template = self.template
         catches = "random case: a combination that no other case checks"
         case = Case(template.id, template.clause, template.level, catches, generated.run, template.needs)
@@ -135,5 +131,4 @@ class _Search:
         self.passed += result.verdict is Verdict.PASS
         if result.verdict not in (Verdict.PASS, Verdict.UNSUPPORTED):
             self.failure = result, generated
-        if result.verdict in (Verdict.FAIL, Verdict.ERROR):
-            raise _FoundError
+        return result.verdict in (Verdict.FAIL, Verdict.ERROR)

@@ -7,10 +7,9 @@ import numpy as np
 
 import ampscale
 
-from ...model.adapter import Unsupported
 from ..base import StateDict, StepCell, outputs
 from .backends import info_of, network_with_optimizer
-from .scalers import EDGE
+from .scalers import EDGE, beyond_edge
 
 
 class UpdateCell:
@@ -89,13 +88,5 @@ class MFTrainOneStep(TrainOneStep):
 def update_cell(rule: Any) -> Any:
     """Return an update cell for a rule; raise Unsupported for an initial scale above `EDGE`."""
     if rule.init_scale > EDGE:
-        raise Unsupported(
-            f"init_scale must be at most 2**100, got {rule.init_scale}: the published scale can become infinite, "
-            "ampscale's cannot"
-        )
+        raise beyond_edge(rule, "at most 2**100", "infinite")
     return ampscale.DynamicLossScaleUpdateCell(rule.init_scale, rule.growth_factor, rule.growth_interval)
-
-
-UPDATE_CELL = UpdateCell()
-TRAIN_ONE_STEP = TrainOneStep()
-MF_TRAIN_ONE_STEP = MFTrainOneStep()

@@ -71,6 +71,3 @@ def arrays_of(placement: str, values: Sequence[float | None], size: int) -> list
     if placement == "distinct":
         values = [value for value in values if value is not None]
     return [np.full(0 if value is None else size, value or 0.0, np.float32) for value in values]
-
-
-ADAPTER = OnMPI()

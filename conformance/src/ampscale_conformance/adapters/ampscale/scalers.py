@@ -20,6 +20,12 @@ SCALERS = ("resume", "rounding", "division")  # capabilities of dynamic scalers
 TREES = ("float16", "bfloat16", "complex", "integers")  # capabilities of functions on trees
 
 
+def beyond_edge(rule: Any, expected: str, becomes: str) -> Unsupported:
+    """Return the error for an initial scale from which ampscale's scale can deviate."""
+    reason = f"the published scale can become {becomes}, ampscale's cannot"
+    return Unsupported(f"init_scale must be {expected}, got {rule.init_scale}: {reason}")
+
+
 class DynamicLossScaler(StateDict, MindSpore):
     """`ampscale.DynamicLossScaler`, on NumPy."""
 
@@ -57,10 +63,7 @@ class DynamicLossScaleManager:
 
     def create(self, rule: Any) -> Any:
         if not 1 <= rule.init_scale <= EDGE:
-            raise Unsupported(
-                f"init_scale must be from 1 to 2**100, got {rule.init_scale}: the published scale can become infinite, "
-                "ampscale's cannot"
-            )
+            raise beyond_edge(rule, "from 1 to 2**100", "infinite")
         return ampscale.DynamicLossScaleManager(rule.init_scale, rule.growth_factor, rule.growth_interval)
 
     def update(self, manager: Any, finite: bool) -> None:
@@ -79,10 +82,7 @@ class AmpscaleGradScaler:
         """Raise Unsupported if the published scale could leave the normal float32 numbers, which ampscale's scale never does."""
         scaler = super().create(rule)  # type: ignore[misc]  # defined by the published scaler's adapter
         if not 1 / EDGE <= rule.init_scale <= EDGE:
-            raise Unsupported(
-                f"init_scale must be from 2**-100 to 2**100, got {rule.init_scale}: the published scale can become subnormal or "
-                "infinite, ampscale's cannot"
-            )
+            raise beyond_edge(rule, "from 2**-100 to 2**100", "subnormal or infinite")
         return scaler
 
     def all_finite(self, tree: Any) -> bool:
@@ -141,9 +141,3 @@ class PaddleGradScaler(AmpscaleGradScaler, Paddle):
         finite = scaler.step(optimizer)
         scaler.update()
         return outputs([*network.params], finite, scale, scaler.get_loss_scaling(), float(loss), learning_rate=rate)
-
-
-DYNAMIC_LOSS_SCALER = DynamicLossScaler()
-STATIC_LOSS_SCALER = StaticLossScaler()
-DYNAMIC_LOSS_SCALE_MANAGER = DynamicLossScaleManager()
-PADDLE_GRAD_SCALER = PaddleGradScaler()

@@ -77,6 +77,3 @@ def train_on_rank(
 
     ignored = RankError if options.get("returns") else ()
     return train(make_scaler, rank, placements, steps, optimizers, sizes and make_array, before_last, ignored)
-
-
-ADAPTER = TorchGradScaler()
