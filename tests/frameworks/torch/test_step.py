@@ -185,17 +185,6 @@ def test_an_optimizer_without_gradients_is_not_called_and_does_not_count(make, u
     assert scaler.step(optimizer) is False
 
 
-@pytest.mark.clause("TORCH-no-gradients", "TORCH-several-optimizers")
-@pytest.mark.parametrize(("gradient", "scale"), [(8.0, 16.0), (INF, 4.0)])
-def test_other_optimizers_count_next_to_one_without_gradients(gradient, scale):
-    """The scale changes as if the optimizer without gradients did not exist."""
-    scaler = scaler_at(8.0)
-    for optimizer in (optimizer_with(None), optimizer_with(gradient, None)):
-        scaler.step(optimizer)
-    scaler.update()
-    assert scaler.get_scale() == scale
-
-
 @pytest.mark.clause("TORCH-no-gradients")
 def test_gradients_computed_after_unscale_are_unscaled_by_the_step():
     """The optimizer had no gradients when `unscale_` was called."""
