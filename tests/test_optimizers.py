@@ -31,11 +31,7 @@ def momentum_loop(value, learning_rate, momentum=0.9, weight_decay=0.0, nesterov
         value -= learning_rate * (gradient + momentum * velocity if nesterov else velocity)
 
 
-def sgd_loop(value, learning_rate, weight_decay=0.0):
-    """Run gradient descent on one number."""
-    while True:
-        gradient = yield value
-        value -= learning_rate * (gradient + weight_decay * value)
+sgd_loop = partial(momentum_loop, momentum=0.0)
 
 
 def adamw_loop(value, learning_rate, beta1=0.9, beta2=0.999, epsilon=1e-8, weight_decay=0.01):

@@ -1,11 +1,9 @@
 """Limits of the parsers: hostile input raises an error of one line within a second."""
 
-import io
 import json
 import math
 import struct
 import time
-import zipfile
 from contextlib import suppress
 from functools import partial
 from types import SimpleNamespace
@@ -70,18 +68,6 @@ def safetensors(header):
     return struct.pack("<Q", len(text)) + text + b"\0" * 4
 
 
-def bomb(compression=zipfile.ZIP_DEFLATED):
-    """Return a torch file with 10 MB of zeros, which compression reduces to a thousandth."""
-    file = io.BytesIO()
-    torch.save({"scale": torch.ones(())}, file)
-    packed = io.BytesIO()
-    with zipfile.ZipFile(file) as source, zipfile.ZipFile(packed, "w") as target:
-        for entry in source.infolist():
-            content = bytes(10**7) if entry.filename.endswith("data/0") else source.read(entry)
-            target.writestr(entry.filename, content, compression)
-    return packed.getvalue()
-
-
 CELL = TrainOneStepWithLossScaleCell(linear(), Recorder(), array(8))
 RULE, ONES, TWOS = LossScaleRule(), array([1.0, 1.0]), array([2.0, 2.0])
 META, PADDLE = torch.ones((), device="meta"), GradScaler().state_dict()
@@ -93,7 +79,6 @@ FILES = {
     "deep.json": (brackets(100_000).encode(), "nested too deeply"),
     "sizes.safetensors": (safetensors({"a": LARGE_SIZES}), "lists of at most 32 ints"),
     "quoted.safetensors": (safetensors({"a": "x" * 1_000_000}), "got 'xxx"),
-    "bomb.pt": (bomb(), "without compression"),
     "disks.pt": (b"PK\6\7" + struct.pack("<LQL", 0, 0, 9) + b"PK\5\6" + bytes(18), "(multiple disks|weights_only)"),
     "bytearray.bin": (BYTEARRAY, "a bytearray"),
 }
@@ -210,15 +195,13 @@ def test_hostile_input_is_rejected_within_a_second():
 
 
 def test_hostile_files_are_rejected_within_a_second(tmp_path):
-    """The torch file with 10 MB of zeros is read if the zeros are not compressed."""
+    """The message quotes only an excerpt of the file."""
     cases = []
     for name, (content, message) in {**FILES, "long.json": (b" " * (LONGEST_JSON + 1), "at most")}.items():
         (tmp_path / name).write_bytes(content)
         read = partial(within_a_second, partial(read_file, tmp_path / name))
         cases.append((name, read, ValueError, f"{name} .*{message}"))
     assert unexpected(cases) == []
-    (tmp_path / "stored.pt").write_bytes(bomb(zipfile.ZIP_STORED))
-    assert read_file(tmp_path / "stored.pt")["scale"].shape == ()
 
 
 @pytest.mark.slow

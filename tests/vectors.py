@@ -3,8 +3,9 @@
 import json
 from pathlib import Path
 
-import ml_dtypes
 import numpy as np
+from ampscale_conformance.model.arrays import from_bits
+from ampscale_conformance.model.bits import Bits
 
 VECTORS = Path(__file__).parent.parent / "spec" / "vectors"
 
@@ -17,10 +18,7 @@ def cases():
 
 def array(encoded):
     """Decode an array that is written as dtype, shape and big-endian bits."""
-    dtype = np.dtype({"bfloat16": ml_dtypes.bfloat16}.get(encoded["dtype"], encoded["dtype"]))
-    data = b"".join(bytes.fromhex(bits) for bits in encoded["bits"])
-    size = dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize
-    return np.frombuffer(data, f">u{size}").astype(f"u{size}").view(dtype).reshape(encoded["shape"])
+    return from_bits(Bits.from_json(encoded), "numpy")
 
 
 def argument(value):

@@ -9,11 +9,10 @@ from linear import network
 from strategies import same
 
 import ampscale
-from ampscale.core.step import StepStatus
 
-STEPS = 60
-OVERFLOWS = dict(zip((0, 3, 4, 17, 18, 19, 30, 41, 42, 59), 5 * (np.inf, np.nan), strict=True))
-RULE = ampscale.LossScaleRule(2.0**20, growth_interval=5, hysteresis=2, min_scale=2.0**10, max_scale=2.0**22)
+STEPS = 32
+OVERFLOWS = dict(zip((0, 3, 4, 10, 11, 12, 23, 29, 30, 31), 5 * (np.inf, np.nan), strict=True))
+RULE = ampscale.LossScaleRule(2.0**19, growth_interval=5, hysteresis=2, min_scale=2.0**10, max_scale=2.0**20)
 PAIRS = [("strict", "float32"), ("strict16", "bfloat16"), *product(("torch", "jax"), ("float16", "float64"))]
 PAIRS += [pytest.param("cupy", dtype, marks=pytest.mark.device) for dtype in DTYPES_OF["cupy"]]
 OTHERS = pytest.mark.parametrize(("library", "dtype"), PAIRS, indirect=["library"])
@@ -66,15 +65,3 @@ def test_runs_equal_those_of_numpy(library, make, run, dtype):
     (expected, expected_params), (actual, params) = run(load("numpy"), make, dtype), run(library, make, dtype)
     assert actual == expected
     assert same(params, expected_params)
-
-
-def test_the_run_overflows_ten_times():
-    """The scale grows and backs off. Each step uses the next scale of the previous report."""
-    reports, _ = pure(load("numpy"), ampscale.optimizers.SGD, "float32")
-    finite, applied, scale, next_scale, status, attempted, applied_count = zip(*reports, strict=True)
-    assert [step for step, is_finite in enumerate(finite) if not is_finite] == sorted(OVERFLOWS)
-    assert applied == finite
-    assert {StepStatus.APPLIED, StepStatus.OVERFLOW} == set(status)
-    assert (attempted[-1], applied_count[-1]) == (STEPS, STEPS - 10)
-    assert next_scale[:-1] == scale[1:]
-    assert len({*scale}) >= 3

@@ -258,6 +258,5 @@ def test_shell_completes_names(line, expected):
 def test_help_documents_shell_completion(shell):
     """The source command that the help shows prints a script for the shell."""
     assert f"_AMPSCALE_COMPLETE={shell}_source ampscale" in invoke("--help")[1]
-    code = "import sys\nsys.argv = ['ampscale']\nfrom ampscale.cli import main\nmain()"
-    done = python("-c", code, env={**os.environ, "_AMPSCALE_COMPLETE": f"{shell}_source"})
-    assert "_AMPSCALE_COMPLETE" in done.stdout
+    result = CliRunner().invoke(main, env={"_AMPSCALE_COMPLETE": f"{shell}_source"}, prog_name="ampscale")
+    assert "_AMPSCALE_COMPLETE" in result.stdout

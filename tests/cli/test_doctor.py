@@ -135,15 +135,6 @@ def test_imported_is_true_for_earlier_imports_only(bare, pebbles, tmp_path):
     assert imported == {"numpy": True, "cupy": False, "torch": False, "jax": False, "generic": None, "pebbles": True}
 
 
-def test_source_of_the_choice_is_reported(bare, tmp_path):
-    """The source is the environment variable, which takes precedence, or the path of the file."""
-    file = tmp_path / "ampscale.toml"
-    file.write_text('backend = "numpy"')
-    for variables, source in (({}, str(file)), ({"AMPSCALE_BACKEND": "numpy"}, "AMPSCALE_BACKEND")):
-        facts, status = examined(folder=tmp_path, **variables, **bare)
-        assert (facts["chosen"], status) == ({"name": "numpy", "source": source}, 0)
-
-
 @pytest.mark.clause("BACKENDS-wrong-value")
 def test_unusable_choice_is_a_problem(bare, tmp_path):
     """The exit code is 1, and the problem is the error that a program would get. An invalid file is a problem, too."""

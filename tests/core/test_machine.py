@@ -1,4 +1,4 @@
-"""States of the state machine; `test_machine_patterns.py` compares the transitions with a loop."""
+"""States of the state machine; `test_machine_patterns.py` compares the transitions with an oracle."""
 
 from dataclasses import astuple
 

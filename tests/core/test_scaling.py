@@ -12,17 +12,6 @@ from ampscale.core.trees import leaves
 CALLS = (Library.scale, Library.unscale)
 
 
-@pytest.mark.clause("SCALING-scale", "SCALING-unscale-divides")
-def test_scaling_multiplies_and_unscaling_divides(library):
-    """Every leaf is scaled. 5 / 3 is rounded once, so it differs from 5 * (1 / 3)."""
-    tree = {"w": library.array([1.0, -2.0]), "b": [library.array(3.0, "float64")]}
-    scaled = library.to_numpy(library.scale(tree, 4.0))
-    assert alike(scaled["w"], np.asarray([4, -8], np.float32))
-    assert alike(scaled["b"][0], np.asarray(12.0))
-    quotient = library.to_numpy(library.unscale(library.array([5.0]), 3.0))
-    assert alike(quotient, np.asarray([float.fromhex("0x1.aaaaaap+0")], np.float32))
-
-
 @pytest.mark.clause("SCALING-scale-type")
 @pytest.mark.parametrize("call", CALLS)
 def test_all_types_of_scale_give_the_same_result(library, call):

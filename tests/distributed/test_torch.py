@@ -129,21 +129,6 @@ def test_communicators_of_one_group_are_not_mixed_up(gloo):
     assert gloo.run(crossed) == ["communicator"] * 4
 
 
-def parameter_after_step(rank, mean):
-    """Return the parameter after a step of the scaler with rank + 1 as the gradient."""
-    weight = torch.nn.Parameter(torch.ones(1))
-    scaler = ampscale.torch.GradScaler("cpu", init_scale=16.0, communicator=TorchDistributed(mean=mean))
-    scaler.scale((weight * (rank + 1)).sum()).backward()
-    scaler.step(torch.optim.SGD([weight], lr=1.0))
-    return weight.item()
-
-
-@pytest.mark.clause("TORCH-communicator", "REPLICAS-mean-before-check")
-def test_a_scaler_averages_gradients_if_its_communicator_does(gloo):
-    assert gloo.run(parameter_after_step, None) == 4 * [-1.5]
-    assert gloo.run(parameter_after_step, False) == [0.0, -1.0, -2.0, -3.0]
-
-
 def step_with_other_gradients(rank):
     """Return the error of a scaler: of two parameters, rank 1 has a gradient of the second, and other ranks of the first."""
     weights = [torch.nn.Parameter(torch.ones(1)) for _ in range(2)]

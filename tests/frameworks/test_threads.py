@@ -91,7 +91,7 @@ def test_readers_wait_while_torchs_scaler_writes_its_state(monkeypatch):
             weight.grad = scaler.scale(torch.ones(1))
             scaler.step(optimizer)
             updated = pool.submit(scaler.update)
-            begun.wait()
+            assert begun.wait(30)
             assert (scaler.state_dict()["_growth_tracker"], scaler.get_scale()) == (count, scale)
             updated.result()
             begun.clear()

@@ -30,13 +30,10 @@ class GradScaler(Loop):
         return self._scale
 
 
-class ShardedGradScaler(Loop):
+class ShardedGradScaler(GradScaler):
     """Subclass for sharded models on CPU, torch 2.13.0, torch/distributed/fsdp/sharded_grad_scaler.py: multiplies in float32."""
 
     settings = "init_scale backoff_factor growth_factor growth_interval"
-
-    def start(self):
-        self._scale, self._growth_tracker = f32(self.init_scale), 0
 
     def _step(self, finite):
         if finite:

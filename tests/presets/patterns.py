@@ -10,6 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from presets.loop import ScalerError
 
+from ampscale.core.trees import map_leaves
+
 STEPS = 10
 
 
@@ -47,19 +49,15 @@ def _after(loop, scale, finite):
 
 def tree_of_rule(rule):
     """Return the tree of a rule as a list of levels without the root. Every level is one update of a batch."""
-    state, levels, ended = _map(rule.init(), lambda array: array.reshape(1)), [], np.zeros(1, bool)
+    state, levels, ended = map_leaves(lambda array: array.reshape(1), rule.init()), [], np.zeros(1, bool)
     for level in range(STEPS):
-        state, ended = _map(state, lambda array: np.repeat(array, 2)), np.repeat(ended, 2)
+        state, ended = map_leaves(lambda array: np.repeat(array, 2), state), np.repeat(ended, 2)
         finite = np.tile([True, False], 2**level)
         raised = rule.would_raise(state, finite) & ~ended
         state = rule.update(state, finite)
         levels.append(Level(state.scale, raised, ended))
         ended = ended | raised
     return levels
-
-
-def _map(state, function):
-    return type(state)(*(None if array is None else function(array) for array in state))
 
 
 def differing(levels, others):

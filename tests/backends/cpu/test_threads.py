@@ -12,6 +12,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 from backends.numpy.test_backend import random
+from backends.third_party.wheels import python
 from strategies import DTYPES, same
 
 from ampscale.backends.cpu import fused, threads
@@ -125,10 +126,8 @@ def test_fused_passes_run_during_interpreter_shutdown(last_lines):
             run()
         {last_lines}
     """
-    completed = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert (set(completed.stdout.split()), completed.stderr) == ({"ran"}, "")
+    completed = python(textwrap.dedent(code))
+    assert (completed.returncode, set(completed.stdout.split()), completed.stderr) == (0, {"ran"}, "")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -11,14 +11,13 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 from unittest import mock
 
-import numpy as np
 import pytest
 from backends.cupy import host_cupy
 from backends.places import device, host
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from libraries import close, load
-from strategies import DTYPES, LARGEST, any_arrays, bit_patterns, same, scales, trees
+from strategies import DTYPES, any_arrays, bit_patterns, same, scales, trees
 
 import ampscale
 from ampscale.backends import cupy as package
@@ -142,20 +141,6 @@ def test_scales_can_be_numbers_or_tensors(place, name):
             for scale in (number, tensor):
                 with place.launching(1):
                     assert same(place.get(ampscale.unscale(place.put(values), scale)), expected), scale
-
-
-@pytest.mark.clause("OVERFLOW-all-finite", "OVERFLOW-both-sides")
-@pytest.mark.parametrize("name", DTYPES)
-def test_one_non_finite_number_is_detected(place, name):
-    """An infinity or NaN is in any of three arrays, at either end or in the middle. A quotient can overflow."""
-    for array, index, bad in ((0, 0, np.inf), (1, 299, -np.inf), (2, 599, np.nan), (1, 0, np.nan), (2, 256, np.inf)):
-        tree = [np.ones(size, DTYPES[name]) for size in (1, 300, 600)]
-        tree[array][index] = bad
-        assert not ampscale.all_finite(place.put(tree))
-        assert not ampscale.unscale_and_check(place.put(tree), 3.0)[1]
-    largest = place.put([np.asarray([LARGEST[name]])])
-    assert ampscale.all_finite(largest)
-    assert not ampscale.unscale_and_check(largest, 0.5)[1]
 
 
 def dense(values):

@@ -80,6 +80,12 @@ def test_load_reads_the_entries_of_all_frameworks():
     assert numbers(checkpoints.load("flax", {"fin_steps": [7], "scale": [8.0]})) == (8.0, 7, 0)
 
 
+def test_factors_keep_all_digits():
+    """Only the scale is a float32 number."""
+    entries = {**REAL["torch"][0], "growth_factor": 1.1, "backoff_factor": 0.7}
+    assert checkpoints.save("torch", checkpoints.load("torch", entries)).mapping == entries
+
+
 def test_missing_constants_are_those_of_the_preset():
     """Constants that the file lacks are listed in `assumed`."""
     checkpoint = checkpoints.load("paddle", REAL["paddle"][0])

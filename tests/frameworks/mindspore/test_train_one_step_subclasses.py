@@ -70,7 +70,7 @@ def test_a_step_calls_each_of_the_three_methods_once(detector):
     assert bits([seed, *output]) == bits([array(8), FINE])
 
 
-@pytest.mark.clause("MINDSPORE-get-overflow-status", "MINDSPORE-detectors", "MINDSPORE-status-token")
+@pytest.mark.clause("MINDSPORE-get-overflow-status", "MINDSPORE-detectors", "MINDSPORE-status-token", "OVERFLOW-gradient-scan")
 @both_detectors
 @pytest.mark.parametrize(
     ("compute_output", "overflow"),

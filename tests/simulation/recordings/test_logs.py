@@ -343,18 +343,6 @@ def test_log_must_be_text():
             read_log(log)
 
 
-@given(
-    st.text(max_size=300) | st.lists(st.sampled_from([APEX, PADDLE, ZERO, "step 1", "num_updates=3", METRICS, "\n"])).map("".join)
-)
-def test_any_text_is_read_or_raises_a_value_error(text):
-    """Texts are random characters and fragments of logs."""
-    try:
-        log = read_log(text)
-    except ValueError:
-        return
-    assert log.log_format in recognized_formats(text)
-
-
 def test_first_note_names_the_log_format():
     """Notes on unknown messages follow the first note."""
     assert read_log(METRICS).notes[0].startswith("read as a log of lightning")
