@@ -21,9 +21,10 @@ from .scaling_trees import check_products
 from .trees_drawn import ANY, LARGE, SHAPES, Array, Tree, draw_number, draw_tree, float_dtypes, overwritten, views
 
 SCALES = (2.0**10, 1.0, 2.0**-2, 2.0**17, 2.0**24)
-# At the first scale and a quarter of it, a product with the reciprocal gives another 16-bit quotient of each of `TIES`.
-INEXACT_SCALES = (3.0024211406707764, 1001.5, 2.0**12 + 2.0**-7, 3.0024211406707764 / 4)
-TIES = {"float16": (0x3973,), "bfloat16": (0x3F9B,)}
+# At the first scale and a quarter of it, a product with the reciprocal gives another 16-bit quotient of each of `TIES`. At no
+# scale does a 16-bit result depend on whether it is computed in float32 or in float64.
+INEXACT_SCALES = (2.9974684715270996, 1001.5, 2.0**12 + 2.0**-7, 2.9974684715270996 / 4)
+TIES = {"float16": (0x3934,), "bfloat16": (0x3F94,)}
 FLOAT64_SCALES = (2.0**12 + 2.0**-12 - 2.0**-27,)  # rounded to float32, it changes the results of float32 arrays
 METHODS = ("scale", "unscale")
 # Results near and beyond the largest number of a dtype; in float16 also ties between subnormals, and a result above a tie.
