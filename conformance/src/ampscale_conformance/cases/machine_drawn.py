@@ -146,7 +146,7 @@ def _run_walk(subject: Subject, rules: Sequence[dict[str, Any]], turns: Sequence
 
 
 def _follow_to_limits(subject: Subject, reloads: bool = False) -> None:
-    """Take steps to the edges of ranges, and beyond; with *reloads*, a loaded scaler takes each step too."""
+    """Take steps to the edges of ranges, and beyond; with *reloads*, also with scalers that were saved on the way."""
     for settings, finite in LIMITS[:-1] if subject.supported.make().max_scale is None else LIMITS:
         if frexp(settings.get("init_scale", 1.0))[0] == 0.5 or "rounding" in subject.info.capabilities:
             with suppress(Unsupported):
@@ -155,7 +155,7 @@ def _follow_to_limits(subject: Subject, reloads: bool = False) -> None:
                     for run in runs:
                         run.advance(steps).compare()
                     if reloads:
-                        runs[1:] = [runs[0].loaded(subject.call("save", runs[0].handle))]
+                        runs.append(runs[0].loaded(subject.call("save", runs[0].handle)))
 
 
 @case("MACHINE-state", 0, "unusable claim: a scaler cannot be created with the constants that it claims, so no other case runs")
