@@ -246,7 +246,7 @@ class ReadingRestartsTheWindow(Plain):
 # --- saving and loading
 
 
-@breaks("STEP-resume", "planted: a loaded scaler catches the error of its published scaler", "fairseq")
+@breaks("STEP-resume", "planted: a loaded scaler catches the error of its published scaler", "deepspeed")
 class CatchesErrorsOnceLoaded(Plain):
     def load(self, rule, saved):
         handle = super().load(rule, saved)
@@ -410,3 +410,40 @@ class SavingRestartsALongWindow(Plain):
         saved = super().save(handle)
         handle.good = 0 if 1000 < self.window(handle) < 2 * handle.good else handle.good
         return saved
+
+
+@breaks("STEP-resume", "planted: the counts are moved into what is saved, and copied back by the next step", "torch")
+class SavesTheCountsOnce(Plain):
+    def save(self, handle):
+        saved = super().save(handle) | ({"good": 0} if getattr(handle, "moved", False) else {})
+        handle.moved = True
+        return saved
+
+    def update(self, handle, finite):
+        handle.moved = False
+        return super().update(handle, finite)
+
+
+@breaks("MACHINE-pure", "planted: the counts of all scalers are in a table of 32 rows")
+class ReusesRows(Plain):
+    def create(self, rule, **options):
+        handle = super().create(rule, **options)
+        self.created = getattr(self, "created", 0) + 1
+        handle.row = self.created % 32
+        self.rows = getattr(self, "rows", {}) | {handle.row: handle.good}
+        return handle
+
+    def update(self, handle, finite):
+        handle.good = self.rows[handle.row]
+        super().update(handle, finite)
+        self.rows[handle.row] = handle.good
+
+
+@breaks("MACHINE-next-step", "planted: unscaling the result of the last scaling returns its argument, after a step as well")
+class RemembersTheUnscaledTree(Plain):
+    def scale(self, handle, tree):
+        handle.argument, handle.result = tree, super().scale(handle, tree)
+        return handle.result
+
+    def unscale(self, handle, tree):
+        return handle.argument if tree is getattr(handle, "result", None) else super().unscale(handle, tree)

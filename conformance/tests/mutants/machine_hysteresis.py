@@ -98,3 +98,11 @@ class ResetsOverflowsAtABackoff(Plain):
 class KeepsOverflowsOverABackoff(Plain):
     def bad_after_backoff(self, handle):
         return int(handle.rule.hysteresis)
+
+
+@breaks("STEP-resume", "planted: a scaler that is loaded at its minimum counts as exhausted", "deepspeed")
+class LoadsTheMinimumAsExhausted(Plain):
+    def load(self, rule, saved):
+        handle = super().load(rule, saved)
+        handle.bad = max(handle.bad, rule.hysteresis - 1) if handle.scale <= rule.min_scale else handle.bad
+        return handle

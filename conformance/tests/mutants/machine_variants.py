@@ -206,3 +206,33 @@ class BacksOffAndRaises(Plain):
         raises = super().would_raise(handle, due, scale)
         handle.shown = handle.scale = scale if raises else handle.scale
         return raises
+
+
+# --- the edges of a range
+
+
+@breaks("MACHINE-every-sequence", "planted: a scale of zero is taken for a missing one", "torch")
+class RestartsFromZero(Plain):
+    def reduced(self, handle):
+        return super().reduced(handle) or self.rounded(handle.rule, handle.rule.init_scale)
+
+
+@breaks("MACHINE-every-sequence", "planted: a product is compared with the largest float32 before it is rounded", "torch")
+class SkipsAGrowthToTheLargestScale(Plain):
+    def grown(self, handle):
+        exact = float(handle.scale) * handle.rule.growth_factor
+        return super().grown(handle) if exact <= float(np.finfo(np.float32).max) else handle.scale
+
+
+@breaks("MACHINE-every-sequence", "planted: the steps of a share of overflows are counted in one byte", "fairseq_tolerance")
+class CountsTheStepsOfAShareInOneByte(Plain):
+    def backoff_due(self, handle, bad, since):
+        return super().backoff_due(handle, bad, since % 256 or 1)
+
+
+@breaks("STEP-resume", "planted: a saved scale of zero is taken for a missing one", "torch")
+class LoadsNoZero(Plain):
+    def load(self, rule, saved):
+        handle = super().load(rule, saved)
+        handle.scale = handle.scale or self.rounded(rule, rule.init_scale)
+        return handle

@@ -396,4 +396,29 @@ class FlattensFloat16InMemoryOrder(Plain):
         return super().scaled_leaf(flat, scale)
 
 
+@breaks("SCALING-scale", "planted: results are kept by the joined keys of their paths, which two leaves can share")
+class ScalesByJoinedPaths(Plain):
+    def scale(self, handle, tree):
+        names = [path.replace("']['", "/").replace("']", "'") for path, _ in leaves(tree)]
+        results = {
+            name: self.scaled_leaf(leaf, handle.shown)
+            for name, (_, leaf) in zip(names, leaves(tree), strict=True)
+            if leaf is not None
+        }
+        remaining = iter([name for name, (_, leaf) in zip(names, leaves(tree), strict=True) if leaf is not None])
+        return map_tree(lambda _: results[next(remaining)], tree)
+
+
+@breaks("SCALING-unscale-divides", "planted: equal arrays are divided once, and arrays with equal beginnings are taken for equal")
+class ComparesBeginnings(Plain):
+    def unscale(self, handle, tree):
+        results = {}
+
+        def unscaled(leaf):
+            key = leaf.dtype, leaf.shape, leaf.tobytes()[:8]
+            return results.setdefault(key, self.unscaled_leaf(leaf, handle.shown)).copy()
+
+        return map_tree(unscaled, tree)
+
+
 MUTANTS = (*_TABLE, *scaling_numbers.MUTANTS)

@@ -111,7 +111,7 @@ def _trees(subject):
         "bias": (array("float32", [0.1, np.inf]),),
     }
     handle = subject.create(subject.rule(init_scale=2.0**3))
-    subject.scale(handle, tree)
+    subject.scaled("scale", handle, tree)
     subject.expect(not subject.all_finite(tree), "expected False of a tree with an infinity, got True")
 
 

@@ -53,7 +53,7 @@ def strip_future(script):
 def expect_another_product(subject):
     """Expect a product that differs from the correct one in the last bit."""
     handle = subject.create(subject.rule(init_scale=16.0))
-    subject.expect_same(subject.scale(handle, [ONE]), [Bits("float16", (2,), (0x4C01, 0x7C00))], "scale")
+    subject.expect_same(subject.scaled("scale", handle, [ONE]), [Bits("float16", (2,), (0x4C01, 0x7C00))], "scale")
 
 
 @pytest.mark.parametrize("adapter", [GrowsLate(), ScaleAsFloat64()], ids=["in-place", "subclass"])

@@ -173,8 +173,8 @@ def compiled_it_unscales_to_the_same_bits(subject: Subject) -> None:
     wide = [[array("float64", NUMBERS)]] * (subject.info.arrays != "jax")
     trees = (ODD, _tree(MIXED), _tree(MIXED[1:] + MIXED[:1], 2), *wide)
     for method, tree, (handle, other) in product(("unscale", "scale"), trees, handles):
-        expected = getattr(subject, method)(handle, tree)
-        subject.expect_same(getattr(compiled, method)(other, tree), expected, f"{method}, compiled")
+        expected = subject.scaled(method, handle, tree)
+        subject.expect_same(compiled.scaled(method, other, tree), expected, f"{method}, compiled")
 
 
 @case("STEP-compiled", 4, "different flag: the compiler assumes finite numbers, or replaces the check by a sum", "jit")

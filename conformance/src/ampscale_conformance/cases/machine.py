@@ -27,13 +27,9 @@ CONDITIONS: dict[str, Only] = {
         lambda rule: "growth" in rule.reset_bad_steps_on and "finite" not in rule.reset_bad_steps_on,
         "a growth does not reset its overflow count, or a finite step does",
     ),
-    "skipped-growth-resets": (
-        lambda rule: all(CONDITIONS[name][0](rule) for name in ("growth-resets", "no-cap")),
-        "a growth does not reset its overflow count, or its max_scale keeps the scale from the largest float32",
-    ),
 }
 
-# The script is an overflow trace: "+" (finite) or "-" (overflow). `only` names one of `CONDITIONS`; the other options
+# The script is an overflow trace: "+" (finite) or "-" (overflow). `only` names some of `CONDITIONS`; the other options
 # are constants of the rule, and options of `trace`.
 TRACES = """
 MACHINE-state/starts-at-its-initial-scale | | init_scale=2**8
@@ -98,7 +94,7 @@ MACHINE-reset-bad-steps/keeps-or-resets-overflows-at-a-finite-step | -+-+ | hyst
 MACHINE-reset-bad-steps/keeps-or-resets-overflows-at-a-growth | -++++-+ | hysteresis=2
     wrong reset: a growth resets the overflow count, or keeps it, unlike the published rule
 MACHINE-reset-bad-steps/keeps-or-resets-overflows-at-a-skipped-growth | -++++-+
-    | about=MACHINE-skip-infinite-growth only=skipped-growth-resets init_scale=2**127 hysteresis=2
+    | about=MACHINE-skip-infinite-growth only=growth-resets,no-cap init_scale=2**127 hysteresis=2
     incomplete growth: a skipped infinite growth does not reset the overflow count
 MACHINE-reset-bad-steps/keeps-or-resets-overflows-at-a-clamped-growth | -++++-+
     | about=MACHINE-max-scale only=growth-resets max_scale=2**10 hysteresis=2
@@ -170,8 +166,8 @@ def _follow_to_own_bound(subject: Subject, name: str, finite: str, start: Callab
 
 
 def _case(row: Row) -> Case:
-    options = row.options | {"only": CONDITIONS.get(row.options.get("only", ""))}
-    return trace(row.name, row.script, row.catches, *row.needs, **options)
+    only = [CONDITIONS[name] for name in row.options.pop("only", "").split(",") if name]
+    return trace(row.name, row.script, row.catches, *row.needs, only=only, **row.options)
 
 
 CASES = (*map(_case, rows(TRACES)), stays_at_its_own_floor, stays_at_its_own_cap, *DRAWN)

@@ -24,7 +24,7 @@ HIGH = (2.0**40, 1.5, 2 + 2.0**-9, 5.0, 1.0)
 COUNTS = {
     "growth_interval": (1, 2, 3, 4, 7, 20),
     "hysteresis": (1, 2, 3, 4),
-    "overflow_tolerance": (0.5, 0.25, 0.25 + 2.0**-30),
+    "overflow_tolerance": (0.5, 0.25, 0.25 + 2.0**-30, 0.33333333333333337),  # the last one is above 1 / 3 in float64
     "raise_at_min_scale": (False, True),
 }
 Factors = dict[str, tuple[float, ...]]
@@ -37,8 +37,25 @@ RESUMING = ("step", "copy", "save", "reload")  # "copy" goes on with a loaded sc
 WITH_TENSORS = ("step", "new", "scale", "unscale", "all_finite", "copy")
 Turn = tuple[str, int, str]  # what is done, the number of the scaler or saved state, and the flags of the steps after it
 MOST = 3  # scalers at a time
-LONG = 2100  # number of steps of a window that a count in 8 bits or in float16 cannot reach
+LONG = 2185  # steps of a window; 8 bits or float16 can represent neither 2177 steps nor their share of the window
 LOWEST, HIGHEST = 2.0**-60, 2.0**60  # beyond them, a scaler takes no steps and no tensors
+# Constants and steps to the edge of a range. Libraries may flush subnormal float32 numbers to zero.
+LIMITS: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"init_scale": 1000 + 2.0**-14}, ""),  # 8 decimal digits lose it, and 16 digits the next one
+    ({"init_scale": 1000 + 2.0**-43}, ""),
+    ({"growth_factor": 2.0**20, "growth_interval": 20}, 20 * "+"),
+    ({"init_scale": 2.0**127}, "++"),
+    ({"init_scale": 2.0**-110}, 60 * "-"),
+    ({"init_scale": 2.0**-1020}, 20 * "-"),
+    ({"init_scale": 2.0**-1020}, 60 * "-"),
+    # The product rounds to the largest float32 or to infinity, with one rounding or with two.
+    ({"init_scale": float.fromhex("0x1.d1745cp127"), "growth_factor": 1.1}, "+"),
+    ({"init_scale": float.fromhex("0x1.30c30cp127"), "growth_factor": 1.68}, "+"),
+    ({"growth_interval": 20, "hysteresis": 3, "min_scale": 2.0**10}, "-"),
+    ({"growth_interval": LONG}, "-" + (LONG - 8) * "+"),
+    ({"growth_interval": LONG, "overflow_tolerance": 1 / 16}, 300 * "+" + 20 * "-"),
+    ({"growth_factor": 2.0**120}, "+"),  # infinite in float32; only for rules with a max_scale, which is above the scale
+)
 # A constant, steps before saving and after loading, and the values of the constant when the state is saved and when it is loaded.
 OTHER_CONSTANTS: tuple[tuple[str, str, tuple[Any, Any]], ...] = (
     ("growth_interval", "+++", (4, 2)),
@@ -100,20 +117,23 @@ def _draw_steps(pick: Pick, settings: dict[str, Any]) -> str:
 
 def _run_walk(subject: Subject, rules: Sequence[dict[str, Any]], turns: Sequence[Turn], tensors: bool) -> None:
     """Run the turns, and compare the scales of the latest scalers after each. If *tensors* is True, also scale and unscale."""
-    runs, saved = list[LockstepRun](), list[tuple[LockstepRun, Any]]()
+    runs, saved, products = list[LockstepRun](), list[tuple[LockstepRun, Any]](), None
     given, expected = ([subject.rule(**settings) for settings in rules] for _ in range(2))  # *given* must not change
     for kind, number, finite in [("new", 0, "+"), *turns, ("step", 1, "")]:
         run = runs[number % len(runs)] if runs and kind != "new" else LockstepRun(subject, given[number % 2])
-        if kind in ("copy", "save"):
+        for _ in range(1 + number % 2 if kind in ("copy", "save") else 0):
             saved.append((run.with_handle(run.handle), subject.call("save", run.handle)))
         if kind in ("copy", "reload") and saved:
             start, state = saved[-1 if kind == "copy" else number % len(saved)]
             run = start.loaded(state)
         if tensors and LOWEST < run.oracle.point.scale < HIGHEST:
             scale, method = run.oracle.point.scale, "scale" if kind in ("scale", "copy") else "unscale"
-            for tree in number * [TREE]:
+            for tree in number // 2 * [TREE]:
                 subject.call(method, run.handle, subject.to_arrays(tree))
-            check_products(subject, run.handle, method, scale, TREE, ulps=frexp(scale)[0] != 0.5)
+            arrays = subject.to_arrays(TREE) if method == "scale" or products is None else products
+            values, ulps = subject.to_bits(arrays, "a result of scale"), frexp(scale)[0] != 0.5
+            result = check_products(subject, run.handle, method, scale, values, arrays, ulps=ulps)
+            products = result if method == "scale" else None
             subject.call("unscale", run.handle, subject.to_arrays([*TREE, OVERFLOW]))
         if kind == "all_finite":
             subject.all_finite([*TREE, array("float32", 1.0) if number % 2 else OVERFLOW])
@@ -125,8 +145,17 @@ def _run_walk(subject: Subject, rules: Sequence[dict[str, Any]], turns: Sequence
     subject.expect(given == expected, f"expected the rules {expected} to be unchanged, got {given}")
 
 
-def _run_drawn_walks(subject: Subject, kinds: Sequence[str]) -> None:
-    run_draws(subject, partial(draw_walk, kinds=kinds), numbered(" ".join(kinds), 25))
+def _follow_to_limits(subject: Subject, reloads: bool = False) -> None:
+    """Take steps to the edges of ranges, and beyond; with *reloads*, also with scalers that were saved on the way."""
+    for settings, finite in LIMITS[:-1] if subject.supported.make().max_scale is None else LIMITS:
+        if frexp(settings.get("init_scale", 1.0))[0] == 0.5 or "rounding" in subject.info.capabilities:
+            with suppress(Unsupported):
+                runs = [LockstepRun(subject, supported_rule(subject, "", **{"growth_interval": 1} | settings))]
+                for steps in (finite, *"++++++++-"):
+                    for run in runs:
+                        run.advance(steps).compare()
+                    if reloads:
+                        runs.append(runs[0].loaded(subject.call("save", runs[0].handle)))
 
 
 @case("MACHINE-state", 0, "unusable claim: a scaler cannot be created with the constants that it claims, so no other case runs")
@@ -149,29 +178,24 @@ def follows_every_pattern_of_six_steps(subject: Subject) -> None:
 def follows_drawn_traces(subject: Subject) -> None:
     """The traces reach windows, bounds between powers of two, and a hysteresis, each several times."""
     run_draws(subject, draw_trace, numbered("trace", 40))
+    run_unrecorded(subject, _follow_to_limits)
 
 
 @case("MACHINE-pure", 0, "shared state: scalers change each other, reading changes the scale, or unread steps are lost")
 def scalers_take_turns(subject: Subject) -> None:
-    """Some scalers have the same constants."""
-    _run_drawn_walks(subject, TURNS)
+    """Some scalers have the same constants. Later, many scalers are created between the steps of one."""
+    run_draws(subject, partial(draw_walk, kinds=TURNS), numbered("step step new", 25))
+    with suppress(Unsupported):
+        run = LockstepRun(subject, supported_rule(subject, "")).advance("++")
+        _others = [subject.create(run.rule) for _ in range(40)]
+        run.follow("++")
 
 
 @case("STEP-resume", 0, "lost state: a scaler continues differently after saving or loading, or changes what was saved", "resume")
 def saves_and_loads_in_turns(subject: Subject) -> None:
     """A saved state is loaded several times, and its scaler continues. A long window, infinity and other constants follow."""
-    _run_drawn_walks(subject, RESUMING)
-    if "growth_interval" in subject.supported.parameters:
-        run = LockstepRun(subject, subject.rule(growth_interval=LONG))
-        saved = [subject.call("save", run.advance(finite).handle) for finite in ("-+", "+" * (LONG - 4))]
-        for continued in (run.loaded(saved[1]), run):
-            continued.follow("+++++")
-    unit = 2.0 ** (-43 if subject.supported.make().dtype == "float64" else -14)  # 8 decimal digits, or 16 of a float64, lose it
-    starts = [(2.0**127, "++"), (1000 + unit, "")] if "rounding" in subject.info.capabilities else [(2.0**127, "++")]
-    for start, finite in starts:
-        with suppress(Unsupported):
-            run = LockstepRun(subject, supported_rule(subject, "", init_scale=start, growth_interval=1)).advance(finite)
-            run.loaded(subject.call("save", run.handle)).compare()
+    run_draws(subject, draw_walk, numbered("resuming", 25))
+    run_unrecorded(subject, partial(_follow_to_limits, reloads=True))
     for name, finite, constants in OTHER_CONSTANTS:
         if name in subject.supported.parameters:
             with suppress(Unsupported):
@@ -202,7 +226,7 @@ def _load_with_other_constant(subject: Subject, finite: str, *rules: LossScaleRu
 @case("MACHINE-next-step", 1, "wrong time: tensors are scaled by another scale than the present one, or count as a step")
 def tensors_and_updates_take_turns(subject: Subject) -> None:
     """Scaling, unscaling and checks between the updates of several scalers."""
-    _run_drawn_walks(subject, WITH_TENSORS)
+    run_draws(subject, partial(draw_walk, kinds=WITH_TENSORS), numbered("tensors", 14))
 
 
 @case("MACHINE-growth-window", 0, "other constants: with the published ones, the scale starts, backs off or grows differently")

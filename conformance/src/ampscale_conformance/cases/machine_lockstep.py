@@ -1,7 +1,7 @@
 """Lockstep runs: a scaler and the oracle take the same steps, and their scales are compared after each."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
 from typing import Any
@@ -126,7 +126,7 @@ def every_pattern(rule: LossScaleRule, length: int) -> str:
 
 
 def trace(
-    name: str, finite: str, catches: str, *needs: str, about: str | None = "", only: Only | None = None, **settings: Any
+    name: str, finite: str, catches: str, *needs: str, about: str | None = "", only: Sequence[Only] = (), **settings: Any
 ) -> Case:
     """
     Return a case named "CLAUSE/id" that runs a scaler in lockstep with the oracle along the overflow trace *finite*.
@@ -139,10 +139,11 @@ def trace(
 
 
 def run_lockstep(
-    subject: Subject, finite: str, settings: dict[str, Any], about: str | None = None, only: Only | None = None
+    subject: Subject, finite: str, settings: dict[str, Any], about: str | None = None, only: Sequence[Only] = ()
 ) -> None:
     """Run the case that `trace` describes."""
     rule = supported_rule(subject, finite, about, **settings)
-    if only is not None and not only[0](rule):
-        raise Unsupported(f"does not apply to {subject.supported.name}: {only[1]}")
+    for holds, reason in only:
+        if not holds(rule):
+            raise Unsupported(f"does not apply to {subject.supported.name}: {reason}")
     LockstepRun(subject, rule).compare().follow(finite)

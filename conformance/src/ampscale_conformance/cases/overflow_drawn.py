@@ -96,7 +96,7 @@ def checks_drawn_trees(subject: Subject) -> None:
     """Non-finite values of every kind at every index, between numbers whose sums, squares and differences overflow."""
     run_unrecorded(subject, _check_places)
     with suppress(Unsupported):
-        run_draws(subject, partial(draw_check, count=530), numbered("many", 3))
+        run_draws(subject, partial(draw_check, count=530), numbered("many", 2))
     for layout, dtype in product(ANY[1:], float_dtypes(subject.info)):
         with suppress(Unsupported):  # the library has no such arrays
             draw = partial(draw_check, count=1, layouts=[layout], dtype=dtype, shapes=[(6, 5)])
@@ -105,9 +105,7 @@ def checks_drawn_trees(subject: Subject) -> None:
     if "layout" in subject.info.capabilities:
         values, arrays = views(subject, Bits("float32", (6,), (1, 1, 1, 1, _infinity("float32"), 1)))
         flags = [subject.flag(subject.call("all_finite", tree), "all_finite") for tree in (arrays[:1], arrays)]
-        subject.expect(
-            flags == [True, False], f"all_finite: expected True for {values[0]}, and False with {values[1]}, got {flags}"
-        )
+        subject.expect(flags == [True, False], f"all_finite: expected True for {values[0]}, False with {values[1]}, got {flags}")
 
 
 def _check_places(subject: Subject) -> None:
@@ -133,7 +131,7 @@ def _places(info: ImplementationInfo) -> Iterator[tuple[str, Any]]:
     values += [(dtype, LARGE[1], 0, _largest(dtype)[0]) for dtype in every]
     for large, last in ((large, prod(large) - 1) for large in LARGE):
         indices = (0, last // 2, max(last // 1024 * 1024 - 1, 0), last // 1024 * 1024, last)
-        values += [("float32", large, index, _infinity("float32")) for index in indices]
+        values += [("float32", large, index, _infinity("float32")) for index in indices[:: 2 if last > 2**16 else 1]]
     beside = [Bits("bool", (1,), (1,))] if "integers" in info.capabilities else []
     for dtype, shape, index, pattern in values:
         elements = (_largest(dtype) * (prod(shape) // 4 + 1))[: prod(shape)]

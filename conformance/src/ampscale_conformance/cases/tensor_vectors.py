@@ -58,6 +58,6 @@ def check_arithmetic(subject: Subject, tree: Any, method: str, scale: float, ulp
     if all_finite(tree):
         check_products(subject, handle, method, scale, tree, ulps=ulps)
         return
-    result = getattr(subject, method)(handle, tree)
+    result = subject.scaled(method, handle, tree)
     finite = [path for path, leaf in leaves(result) if not isinstance(leaf, Bits) or any(map(math.isfinite, numbers(leaf)))]
     subject.expect(not finite, f"{method}: expected no finite value, got some at {finite} of {to_record(result)}")

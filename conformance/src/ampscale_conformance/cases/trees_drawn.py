@@ -20,11 +20,11 @@ from ..oracle.tensors import PARTS
 COUNTS = (1, 2, 3) * 9 + (12, 100)  # numbers of arrays
 SHAPES = ((1,), (), (3,), (2, 2), (0, 3), (2, 1, 1, 3, 1), (1, 3), (0,), (33, 2), (21,))
 MATRICES = ((2, 3), (4, 5), (5, 2), (2, 3, 4), (5,))  # for layouts with another order of axes, or with repeated rows
-LARGE = ((1024,), (1030,), (34, 65), (4099,), (100_003,))
-SPECIAL: tuple[dict[str, Any], ...] = ({"count": 530}, *({"count": 1, "shapes": [shape]} for shape in LARGE))  # for `draw_tree`
+LARGE = ((1024,), (1030,), (34, 65), (4099,), (66_003,))
 CLAIMS = {"bfloat16": "bfloat16", **dict.fromkeys(PARTS, "complex")}  # capabilities of dtypes
 REACH = 30  # range of exponents around 0: scaled values stay normal, since some libraries flush subnormal ones to zero
 PERIOD = 7  # number of elements after which arrays repeat themselves
+ORDERS = (range(PERIOD), (*range(1, PERIOD), 0), (0, 1, 3, 2, 4, 5, 6))  # of these elements; some arrays have equal beginnings
 LAYOUTS = {
     "numpy": ("plain", "strided", "transposed", "broadcast", "reversed", "read-only", "offset", "unaligned"),
     "torch": ("plain", "strided", "transposed", "broadcast", "offset"),
@@ -47,11 +47,10 @@ class Tree(NamedTuple):
     nest: Callable[[list[Any]], Any]
 
     def filled(self, pick: Pick, draw_pattern: Callable[[Pick, str], int]) -> Any:
-        """Return the tree with drawn elements. Arrays repeat a few elements of their dtype, from the first or second one on."""
+        """Return the tree with drawn elements. Arrays repeat a few elements of their dtype, in one of `ORDERS`."""
         dtypes = dict.fromkeys(array.dtype for array in self.arrays if array is not None)
         pools = {dtype: [draw_pattern(pick, dtype) for _ in range(PERIOD)] for dtype in dtypes}
-        filled = [None if array is None else _filled(array, pools[array.dtype], n % 2) for n, array in enumerate(self.arrays)]
-        return self.nest(filled)
+        return self.nest([array and _filled(array, pools[array.dtype], ORDERS[n % 3]) for n, array in enumerate(self.arrays)])
 
     def create(self, subject: Subject, tree: Any, reused: Any = None, shared: bool = False) -> Any:
         """
@@ -115,15 +114,16 @@ NESTS: tuple[Callable[[list[Any]], Any], ...] = (
     list,
     lambda arrays: {f"inner.{index}": array for index, array in enumerate(arrays)},
     tuple,
-    lambda arrays: {"w": arrays[0], "inner": {"w": arrays[1], "rest": arrays[2:]}} if arrays[1:] else {"w": arrays[0]},
+    # Different paths, which are equal if their keys are joined.
+    lambda arrays: {"a.w": arrays[:1], "a/w": arrays[1:2], "a": {"w": arrays[2:3], "rest": arrays[4:]}, "w": arrays[3:4]},
     # Every container in every other one, and empty ones.
     lambda arrays: [[], (), {}, (arrays[0],), {"a": (tuple(arrays[1:2]), arrays[2:3]), "b": [[{"a": ({"c": arrays[3:]},)}]]}],
 )
 
 
-def _filled(array: Array, pool: Sequence[int], start: int) -> Bits:
-    """Return an array that repeats the pool; in a broadcast array, all rows are equal."""
-    size, patterns = prod(array.shape), (*pool[start % PERIOD :], *pool[: start % PERIOD])
+def _filled(array: Array, pool: Sequence[int], order: Sequence[int]) -> Bits:
+    """Return an array that repeats the pool in this order; in a broadcast array, all rows are equal."""
+    size, patterns = prod(array.shape), tuple(pool[index] for index in order)
     length = prod(array.shape[1:]) if array.layout == "broadcast" else size
     row = (patterns * (length // PERIOD + 1))[:length]
     return Bits(array.dtype, array.shape, (row * size)[:size] if length != size else row)

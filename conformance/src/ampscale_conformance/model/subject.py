@@ -65,14 +65,13 @@ class Subject:
             raise Failed(message)
 
     def expect_same(self, got: Any, expected: Any, label: str) -> None:
-        """Fail unless two trees of `Bits` are equal. A list equals a tuple, and all NaNs are equal."""
+        """Fail unless two trees of `Bits` are equal. A list equals a tuple, all NaNs are equal, and dict keys have any order."""
         if got == expected:  # as almost always
             return
-        actual_leaves, expected_leaves = dict(leaves(got)), dict(leaves(expected))
-        paths = list(expected_leaves)
-        self.expect(list(actual_leaves) == paths, f"{label}: expected leaves at {paths}, got {list(actual_leaves)}")
-        for path, leaf in expected_leaves.items():
-            difference = _difference(actual_leaves[path], leaf)
+        actual, target = dict(leaves(got)), dict(leaves(expected))
+        self.expect(actual.keys() == target.keys(), f"{label}: expected leaves at {list(target)}, got {list(actual)}")
+        for path, leaf in target.items():
+            difference = _difference(actual[path], leaf)
             self.expect(not difference, f"{label}{path}: {difference}")
 
     def raises(self, method: str, *arguments: Any) -> bool:
@@ -102,13 +101,11 @@ class Subject:
         """Return the scale as a float."""
         return self.number(self.call("read_scale", handle), "read_scale")
 
-    def scale(self, handle: Any, tree: Any) -> Any:
-        """Return a tree of `Bits` times the scale."""
-        return self._on_tree("scale", tree, handle)
-
-    def unscale(self, handle: Any, tree: Any) -> Any:
-        """Return a tree of `Bits` divided by the scale."""
-        return self._on_tree("unscale", tree, handle)
+    def scaled(self, method: str, handle: Any, tree: Any) -> Any:
+        """Return the result of `scale` or `unscale` for a tree of `Bits`, also if the implementation works in place."""
+        argument = self.to_arrays(tree)
+        result = self.call(method, handle, argument)
+        return self.to_bits(argument if result is None else result, method)
 
     def all_finite(self, tree: Any) -> bool:
         """Return the result of `all_finite` for a tree of `Bits` as a bool."""
@@ -163,11 +160,6 @@ class Subject:
     def _append(self, call: Call) -> None:
         if self.records:
             self.calls.append(call)
-
-    def _on_tree(self, method: str, tree: Any, handle: Any) -> Any:
-        argument = self.to_arrays(tree)
-        result = self.call(method, handle, argument)
-        return self.to_bits(argument if result is None else result, method)
 
     def _bits(self, leaf: Any, label: str) -> Bits:
         try:
