@@ -560,6 +560,87 @@ class OmitsEmptyArrays(Loop):
         return handle, unscaled
 
 
+class _RoundsRates(Loop):
+    def rate(self, cell):
+        return float(np.float16(super().rate(cell)))
+
+
+@breaks("STEP-compiled", "planted: learning rates are compiled in as float16 numbers")
+class RoundsRatesCompiled(_CompilesToAnotherClass):
+    compiled_form = _RoundsRates
+
+
+class _SquaresInFloat32(Loop):
+    def euclidean(self, arrays):
+        with np.errstate(all="ignore"):
+            return float(np.sqrt(sum(np.sum(array.astype(np.float32) ** 2) for array in arrays)))
+
+
+@breaks("STEP-compiled", "planted: the compiled norm is computed in float32, in which large squares are infinite")
+class SquaresInFloat32Compiled(_CompilesToAnotherClass):
+    compiled_form = _SquaresInFloat32
+
+
+class _UsesItsOwnFlag(Loop):
+    def agreed_flag(self, finite, rank):
+        return finite[rank]
+
+
+@breaks("STEP-compiled", "planted: compiled replicas do not agree on the flag")
+class UsesItsOwnFlagCompiled(_CompilesToAnotherClass):
+    compiled_form = _UsesItsOwnFlag
+
+
+class _HasNoFlagOfEmptyTrees(Loop):
+    def all_finite(self, tree):
+        return super().all_finite(tree) if arrays(tree) else None
+
+
+@breaks("STEP-compiled", "planted: the compiled check returns None for a tree without arrays")
+class HasNoFlagOfEmptyTreesCompiled(_CompilesToAnotherClass):
+    compiled_form = _HasNoFlagOfEmptyTrees
+
+
+class _ChecksFloat64InFloat32(Loop):
+    def all_finite(self, tree):
+        with np.errstate(all="ignore"):
+            return super().all_finite([leaf.astype(np.float32) if leaf.dtype == np.float64 else leaf for leaf in arrays(tree)])
+
+    def step_on_arrays(self, handle, tree):
+        return Loop().step_on_arrays(handle, tree)
+
+
+@breaks("STEP-compiled", "planted: the compiled check casts float64 arrays to float32, in which large numbers are infinite")
+class ChecksFloat64InFloat32Compiled(_CompilesToAnotherClass):
+    compiled_form = _ChecksFloat64InFloat32
+
+
+class _FlushesSubnormals(Loop):
+    def unscaled_leaf(self, leaf, scale):
+        unscaled = super().unscaled_leaf(leaf, scale)
+        return np.where(np.abs(unscaled) < 2.0**-126, 0 * unscaled, unscaled) if leaf.dtype == np.float32 else unscaled
+
+
+@breaks("STEP-compiled", "planted: compiled arithmetic replaces subnormal float32 numbers by zero")
+class FlushesSubnormalsCompiled(_CompilesToAnotherClass):
+    compiled_form = _FlushesSubnormals
+
+
+@breaks("BACKENDS-same-run", "planted: the step on arrays multiplies float16 arrays by the reciprocal of the scale")
+class MultipliesFloat16ByTheReciprocalOnArrays(Loop):
+    def step_on_arrays(self, handle, tree):
+        scale = np.float32(handle.shown)
+        handle, unscaled = super().step_on_arrays(handle, tree)
+        products = iter([(leaf * (1 / scale)).astype(leaf.dtype) for leaf in arrays(tree)])
+        return handle, map_tree(lambda leaf: leaf if leaf.dtype != np.float16 else next(products), unscaled)
+
+
+@breaks("BACKENDS-same-run", "planted: in the step on arrays, float16 quotients saturate at the largest number")
+class SaturatesFloat16OnArrays(_FlagOnArrays):
+    def flag_on_arrays(self, scaled, unscaled):
+        return self.all_finite([leaf for leaf in (*scaled, *unscaled) if leaf.dtype != np.float16 or np.any(np.isnan(leaf))])
+
+
 # --- another process ---
 
 

@@ -261,4 +261,37 @@ class AddsZerosInASkippedStep(Loop):
             optimizer.parameters = [parameter + np.zeros_like(parameter) for parameter in optimizer.parameters]
 
 
+@breaks("CALLS-every-sequence", "planted: an optimizer with an infinite or NaN parameter does not step")
+class ChecksParameters(Loop):
+    def decision(self, handle, optimizer):
+        return super().decision(handle, optimizer) and self.all_finite(optimizer.parameters)
+
+
+@breaks("CALLS-every-sequence", "planted: scaling a second loss begins a new iteration")
+class BeginsAnIterationInScale(Loop):
+    def scale(self, handle, tree):
+        handle.progress = {}
+        return super().scale(handle, tree)
+
+
+@breaks("CALLS-every-sequence", "planted: unscaling other arrays ends the iteration")
+class EndsTheIterationInUnscale(Loop):
+    def unscale(self, handle, tree):
+        handle.progress = {}
+        return super().unscale(handle, tree)
+
+
+@breaks("CALLS-every-sequence", "planted: a check of other arrays is stored in the flag that the next update reads")
+class StoresEveryCheck(Loop):
+    stored = True
+
+    def all_finite(self, tree):
+        self.stored = self.stored and bool(super().all_finite(tree))
+        return super().all_finite(tree)
+
+    def flags_of_update(self, handle):
+        flags, self.stored = [flag and self.stored for flag in super().flags_of_update(handle)], True
+        return flags
+
+
 MUTANTS = tuple(_TABLE)

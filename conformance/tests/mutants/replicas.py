@@ -356,4 +356,13 @@ class NamesNoLateRank(Loop):
         return f"timed out waiting for {time_limit * 1000:g} ms"
 
 
+@breaks("REPLICAS-same-scale", "planted: with more than three replicas, a finite step counts twice unless the scale then grows")
+class CountsFiniteStepsTwice(Loop):
+    def update_replicas(self, handles, finite):
+        handles = super().update_replicas(handles, finite)
+        for handle in handles if len(handles) > 3 and all(finite) else ():
+            handle.good += 0 < handle.good < handle.rule.growth_interval - 1
+        return handles
+
+
 MUTANTS = tuple(_TABLE)

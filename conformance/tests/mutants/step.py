@@ -505,4 +505,37 @@ class SkipsAnInfiniteNorm(Loop):
         super().count(cell, finite and not cell.infinite)
 
 
+@breaks("STEP-every-sequence", "planted: a step multiplies its data by the scale in place")
+class ScalesItsData(Loop):
+    def train_step(self, cell, data):
+        outputs = super().train_step(cell, data)
+        for value in data:
+            value[...] = self.scaled_leaf(value, np.float32(outputs["scale"]))
+        return outputs
+
+
+@breaks("STEP-every-sequence", "planted: initial parameters are kept for all cells with equal shapes, rules and rates")
+class KeepsInitialParameters(Loop):
+    def create_cell(self, rule, parameters, **options):
+        self.parameters = getattr(self, "parameters", {})
+        key = repr((rule, options["learning_rate"], [(value.shape, value.dtype) for value in parameters]))
+        return super().create_cell(rule, self.parameters.setdefault(key, parameters), **options)
+
+
+@breaks("STEP-every-sequence", "planted: a learning rate of zero is the default of 1")
+class ReplacesAZeroRate(Loop):
+    def create_cell(self, rule, parameters, learning_rate=1.0, **options):
+        return super().create_cell(rule, parameters, learning_rate=learning_rate or 1.0, **options)
+
+
+@breaks("STEP-every-sequence", "planted: a step is skipped if a parameter is infinite or NaN")
+class ChecksItsParameters(Loop):
+    def train_step(self, cell, data):
+        self.checked = list(cell.parameters)
+        return super().train_step(cell, data)
+
+    def finite_in_cell(self, scaled, gradients, norm):
+        return super().finite_in_cell(scaled, gradients, norm) and self.all_finite(self.checked)
+
+
 MUTANTS = tuple(_TABLE)

@@ -18,18 +18,20 @@ from ..oracle.machine import Machine, trajectory
 from ..oracle.tensors import array
 from .backends_host_reads import Observed
 from .backends_process import scales_elsewhere
-from .calls_drawn import LIMIT, draw_rules, run_with_top
+from .calls_drawn import LIMIT, Draw, draw_calls, draw_rules, run_with_top
 from .calls_loop import needs_power_of_two, simple_rule
 from .machine_drawn import draw_trace
 from .machine_lockstep import LARGEST
-from .replicas import STARTS
-from .step_drawn import EACH, draw_training
+from .replicas import STARTS, draw_replicas
+from .step_drawn import EACH, NARROW_CELLS, draw_training
 
 Leaf = tuple[str, tuple[int, ...]]  # a dtype and a shape
-SHAPES = ((2,), (), (2, 3), (0, 3), (1,), (300,))
-NUMBERS = (8.08, -24.24, 0.0, 12.12, -0.0, 1e-9, 20.2)  # they use all digits of each dtype; one is too small for float16
-FIRST = (("float32", (2,)), ("float32", ()))  # the first arrays of each tree
-LARGE = {"float16": 24.0, "float64": 2.0**1023}  # 2**127 for other dtypes; except in float16, halving the scale overflows
+SHAPES = ((300,), (), (2, 3), (0, 3), (1,), (300,))
+TINY = 1e-9  # in float16 arrays, a number whose quotient lies halfway between two subnormal ones
+NUMBERS = (8.08, -24.24, 0.0, 12.12, -0.0, TINY, 20.2)  # they use all digits of each dtype
+FIRST: tuple[Leaf, ...] = (("float32", (2,)), ("float32", ()))  # the first arrays of each tree
+NARROW: Leaf = ("float16", (7,))  # another array, with all NUMBERS
+LARGE = {"float16": 2.0**15, "float64": 2.0**1023}  # 2**127 for other dtypes; divided by a scale of 0.5, they are infinite
 LEAST = 2.0**-10  # smallest scale of a step: float16 quotients of NUMBERS are finite
 TREES: dict[str, Callable[[list[Any]], Any]] = {
     "list": lambda items: items,
@@ -37,7 +39,10 @@ TREES: dict[str, Callable[[list[Any]], Any]] = {
     "tuple": lambda items: (items[1:], items[0]),
 }
 MIXED = (("float32", (2, 3)), ("float16", (3,)), ("float32", ()))
-ODD = [array("float16", [3.0, -0.0, 2.0**-24, math.inf, 183 * 2.0**-20]), array("float32", [1.1, 2.0**-100, 3e38, math.nan])]
+ODD = [
+    array("float16", [3.0, -0.0, 2.0**-24, math.inf, 183 * 2.0**-20]),
+    array("float32", [1.1, 2.0**-100, 2.0**-120, 3e38, math.nan]),
+]
 PLACES = ((0,), (1,), (2,), (3,), (4,), (5,), (6,), (0, 1), (2, 3), (4, 5), (5, 6))  # arrays that are replaced in a step
 KINDS = (math.inf, -math.inf, math.nan, "large")
 LONG = "+-++-+--+++---++++-+"
@@ -49,13 +54,13 @@ def draw_on_arrays(
 ) -> DrawnCase:
     """Draw steps of two scalers, or of `LIMIT` scalers if *every* is True, on one tree, with an overflow in some steps."""
     claims, settings = info.capabilities, draw_rules(pick, info, STARTS, top)
-    others = [pick(settings), draw_rules(pick, info, STARTS, top)[0]]
-    settings = settings[: LIMIT.get(info.arrays, 3)] if every else [settings[0], pick(others)]
+    other = pick([pick(settings), draw_rules(pick, info, STARTS, top)[0]])
+    settings = settings[: LIMIT.get(info.arrays, 3)] if every else [settings[0], other]
     dtypes = ["float32", "float16"] + ["bfloat16"] * ("bfloat16" in claims) + ["float64"] * (info.arrays != "jax")
-    tree: list[Leaf | None] = [*FIRST, *((pick(dtypes), pick(SHAPES)) for _ in range(1 if every else pick((1, 2, 3, 6))))]
-    tree += [None] * ("none" in claims)
+    others = [(pick(dtypes), pick(SHAPES)) for _ in range(1 if every else pick((1, 2, 3, 6)))]
+    tree: list[Leaf | None] = [*FIRST, *[NARROW] * ("float16" in claims), *others, *[None] * ("none" in claims)]
     ways = ["update", *["arrays"] * 3 * ("stays-on-device" in claims), *["load"] * ("resume" in claims)]
-    kinds, elements = ("", "empty", "", *KINDS), (0, 1, -1)
+    kinds, elements = ("", "empty", "", *KINDS), (-1, 0, 1, -1)
     turns = [(pick((0, 0, 1)), pick(kinds)) for _ in range(20)]
     if every:
         turns = [(index, "" if sign == "+" else pick(KINDS)) for sign in LONG for index in range(len(settings))]
@@ -68,13 +73,15 @@ def _follow(subject: Subject, settings: Any, tree: Sequence[Any], layout: str, s
     """Take the steps, compiled or not. To load a compiled scaler, load its state uncompiled, save that, and load it compiled."""
     rules, forms = [subject.rule(**constants) for constants in settings], [subject.compiled(), subject] if compiled else [subject]
     form, machines, handles = forms[0], [Machine(rule) for rule in rules], [forms[0].create(rule) for rule in rules]
+    widens = any(leaf and leaf[0] == "float16" for leaf in tree) and _widens(subject, rules[0])
     for number, (way, index, kind, places, element) in enumerate(steps):
         when, scale = f"step {number} (counted from 0) of scaler {index}, {way}", machines[index].point.scale
         if not LEAST <= scale <= LARGEST:
             return
         needs_power_of_two(scale, subject)
-        scaled = TREES[layout](_tree(tree, number, kind, places, element))
-        finite = tensors.all_finite(scaled) and tensors.all_finite(_unscaled(scaled, scale))
+        scaled = TREES[layout](_tree(tree, number, kind, places, element, scale))
+        unscaled = [tensors.unscale(leaf, scale, "float32" if widens else None) for leaf in arrays(scaled)]
+        finite = tensors.all_finite(scaled) and tensors.all_finite(unscaled)
         if machines[index].step(finite).stopped:
             return
         if way == "load":
@@ -88,6 +95,15 @@ def _follow(subject: Subject, settings: Any, tree: Sequence[Any], layout: str, s
         scales = [rounded(form.read_scale(handle), rule.dtype) for handle, rule in zip(handles, rules, strict=True)]
         expected = [machine.point.scale for machine in machines]
         subject.expect(scales == expected, f"after {when}: expected the scales {expected} of both scalers, got {scales}")
+
+
+def _widens(subject: Subject, rule: Any) -> bool:
+    """Return True if a step on arrays returns float16 arrays in float32, in which their quotients can be finite."""
+    if "stays-on-device" not in subject.info.capabilities:
+        return False
+    tree = subject.to_arrays([array("float16", [1.0])])
+    _, unscaled = subject.call("step_on_arrays", subject.create(rule), tree)
+    return "float32" in [leaf.dtype for leaf in arrays(subject.to_bits(unscaled, "step_on_arrays"))]
 
 
 def _step(subject: Subject, handle: Any, scaled: Any, scale: float | None, when: str) -> Any:
@@ -105,7 +121,9 @@ def _step(subject: Subject, handle: Any, scaled: Any, scale: float | None, when:
     return handle
 
 
-def _tree(tree: Sequence[Leaf | None], number: int = 0, kind: Any = "", places: Any = (0,), element: int = 0) -> list[Any]:
+def _tree(
+    tree: Sequence[Leaf | None], number: int = 0, kind: Any = "", places: Any = (0,), element: int = 0, scale: float = 1.0
+) -> list[Any]:
     """Return the arrays of a step. At *places*, *kind* replaces *element*, or all if it is "large"; "empty" empties all."""
     tree = [leaf and (leaf[0], (0,)) for leaf in tree] if kind == "empty" else tree
     filled = [position for position, leaf in enumerate(tree) if leaf and math.prod(leaf[1])]
@@ -114,6 +132,8 @@ def _tree(tree: Sequence[Leaf | None], number: int = 0, kind: Any = "", places: 
     for position, leaf in enumerate(tree):
         dtype, shape = leaf or ("float32", (0,))
         values: list[Any] = [*islice(cycle(NUMBERS), number % 7, number % 7 + math.prod(shape))]
+        if dtype == "float16":
+            values = [min(3 * 2.0**-25 * scale, 1.0) if value == TINY else value for value in values]
         if kind and position in replaced:
             values[element % len(values)] = kind
         values = [LARGE.get(dtype, 2.0**127)] * len(values) if "large" in values else values
@@ -121,7 +141,7 @@ def _tree(tree: Sequence[Leaf | None], number: int = 0, kind: Any = "", places: 
     return result
 
 
-def _unscaled(tree: Any, scale: float, actual: Any = None) -> Any:
+def _unscaled(tree: Any, scale: float, actual: Any) -> Any:
     """Return the expected tree, with an array in float32 if the implementation returned it in float32."""
     dtypes = {path: getattr(leaf, "dtype", None) for path, leaf in leaves(actual)}
     widened = iter(["float32" if dtypes.get(path) == "float32" else None for path, leaf in leaves(tree) if leaf is not None])
@@ -179,10 +199,14 @@ def compiled_it_unscales_to_the_same_bits(subject: Subject) -> None:
 
 @case("STEP-compiled", 4, "different flag: the compiler assumes finite numbers, or replaces the check by a sum", "jit")
 def compiled_it_sees_the_same_overflows(subject: Subject) -> None:
-    """Each tree has a value of one kind, at the first or the last index of one array."""
-    compiled = subject.compiled()
-    for kind, leaf, element in product(("", "empty", *KINDS), range(3), (0, -1)):
-        tree = _tree(MIXED, 0, kind, (leaf,), element)
+    """Each tree has a value of one kind, at the first or the last index of one array, or no arrays."""
+    compiled, claims = subject.compiled(), subject.info.capabilities
+    mixed = (*MIXED, *[("float64", (2,))] * (subject.info.arrays != "jax"))
+    choices = product(("", "empty", *KINDS), range(len(mixed)), (0, -1))
+    trees = [_tree(mixed, 0, kind, (leaf,), element) for kind, leaf, element in choices]
+    if subject.info.arrays != "torch":  # which does not compile functions without tensors
+        trees += [[]] * ("empty" in claims) + [[None]] * ("none" in claims)
+    for tree in trees:
         expected, flag = subject.all_finite(tree), compiled.all_finite(tree)
         subject.expect(flag == expected, f"all_finite, compiled: expected {expected}, got {flag}")
 
@@ -206,8 +230,10 @@ def another_process_goes_on(subject: Subject) -> None:
 
 def _check_compiled_steps(subject: Subject) -> None:
     """Run few drawn cases, since torch.compile compiles a function for at most 8 rules."""
-    run_with_top(subject, partial(draw_on_arrays, compiled=True, every=True), ["compiled 100"])
-    for draw, seeds in (EACH, (draw_training, ["cells 20", "cells 63"]), (draw_trace, ["trace 48", "trace 119"])):
+    run_with_top(subject, partial(draw_on_arrays, compiled=True, every=True), ["compiled 4"])
+    draws: list[tuple[Draw, list[str]]] = [(partial(draw_training, every=True, end="h"), EACH[1]), NARROW_CELLS]
+    draws += [(draw_trace, ["trace 48", "trace 119"]), (draw_replicas, ["replicas 1"]), (draw_calls, ["calls 78"])]
+    for draw, seeds in draws:
         with suppress(Unsupported):
             run_draws(subject.compiled(), draw, seeds)
 
@@ -218,7 +244,7 @@ CASES = (
         "BACKENDS-same-run/a-step-on-arrays-is-the-same-step",
         4,
         "different step: on arrays, the gradients, the flag or the scale differ from the rule's",
-        partial(run_with_top, draw=draw_on_arrays, seeds=numbered("steps on arrays", 8)),
+        partial(run_with_top, draw=draw_on_arrays, seeds=numbered("steps on arrays", 10)),
         {"stays-on-device"},
     ),
     a_step_on_arrays_sees_both_parts,

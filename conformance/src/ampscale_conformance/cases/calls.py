@@ -5,8 +5,9 @@ Chapter 55, calls: hand-written loops, each a script of calls, which is repeated
 that is out of order must raise an error and change nothing. `set:inf` includes an infinity or NaN, `set:none` sets no gradient
 at all, `set:some` all but one, `set:wide` includes a very large or small value, and `set:huge` a value that is finite only
 while it is scaled. In drawn scripts, `set:inf+two` includes two infinities or NaNs, `set:zero` sets zeros and `set:large` the
-largest values, `load` continues with a scaler that loaded the saved state, `save` only saves, and nothing is read after
-`update:unread`. The suffix `/b` selects the second optimizer instead of the first. `draw` stands for drawn scripts.
+largest values, `load` continues with a scaler that loaded the saved state, `save` only saves, nothing is read after
+`update:unread`, and `scale`, `unscale` and `all_finite` take other arrays. The suffix `/b` selects the second optimizer instead
+of the first. `draw` stands for drawn scripts.
 """
 
 from functools import partial

@@ -10,11 +10,11 @@ from ..model.case import Case, named
 from ..model.draw import DrawnCase, Pick, numbered, run_draws
 from ..model.subject import Subject
 from ..model.supported_rules import supported_rules
-from .calls_loop import Loop, is_static, simple_rule
+from .calls_loop import ON_TREES, Loop, is_static, simple_rule
 from .machine_lockstep import LARGEST
 
 Draw = Callable[..., DrawnCase]
-DRAWS = 18  # in one case
+DRAWS = 22  # in one case
 STEPS = (["unscale_", "step"], ["step"], ["unscale_", "edit", "step"])  # calls in an iteration with a static scale
 REJECTED = ["unscale_", "edit", "unscale_", "step"]  # the second unscale_ is rejected
 UNSTEPPED = (["unscale_"], ["unscale_", "edit"], ["unscale_", "edit:inf"])
@@ -94,6 +94,7 @@ def _iteration(
         if not any(calls.values()):
             break
         yield from ["save"] * (resumes and pick((False, False, False, True)))
+        yield from [pick(ON_TREES)] * pick((0, 0, 0, 1))
         name = pick([name for name in acting if calls[name]])
         earlier[name].append(calls[name].pop(0))
         yield f"{earlier[name][-1]}/{name}"

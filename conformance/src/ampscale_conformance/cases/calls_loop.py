@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from itertools import count, cycle, islice, product
 from typing import Any
@@ -26,6 +27,7 @@ SPECIAL = {
     "tie": (183 * 2.0**-14,),  # divided by 61 * 2**11, halfway between two float16 numbers
     "huge": (2.0**127, -(2.0**127)),  # infinite when multiplied by a scale above 1, or divided by one below 1
 }
+ON_TREES = ("scale", "unscale", "all_finite")  # calls that affect no later call
 EVERYWHERE = {"zero": (0.0, -0.0), "large": ((2 - 2.0**-23) * 2.0**127,)}  # the sum of two large ones is infinite
 # Values of float16 arrays instead of those: subnormal, infinite when divided by a scale below 1, and the largest one
 NARROW = {2.0**-60: 3 * 2.0**-24, 2.0**127: 1.5 * 2.0**15, -(2.0**127): -1.5 * 2.0**15, EVERYWHERE["large"][0]: 65504.0}
@@ -54,9 +56,13 @@ def needs_power_of_two(scale: float, subject: Subject | None = None) -> None:
         raise Unsupported(f"the scale is {scale!r}, and the expected values are exact only for powers of two")
 
 
-def new_parameters(shapes: Sequence[Shape], dtype: str = "float32", factor: float = 1.0) -> list[Bits]:
-    """Return parameters of these shapes, times *factor*. *dtype* can name two dtypes, which alternate: "float16,float32"."""
-    values = cycle(factor * value for value in (8.0, -4.0, 0.0, 6.0, 2.0))
+def new_parameters(shapes: Sequence[Shape], dtype: str = "float32", factor: float = 1.0, other: float = 7.0) -> list[Bits]:
+    """
+    Return parameters of these shapes, times *factor*; if there are more than five elements, *other* is among them.
+
+    *dtype* can name two dtypes, which alternate: "float16,float32".
+    """
+    values = cycle(factor * value for value in (8.0, -4.0, 0.0, 6.0, 2.0, other))
     pairs = zip(cycle(dtype.split(",")), shapes, strict=False)
     return [array(dtype, list(islice(values, math.prod(shape))), shape) for dtype, shape in pairs]
 
@@ -110,18 +116,23 @@ class Loop:
             self.oracle.optimizers.clear()
         elif action in ("set", "edit"):
             self.set_gradients(name, kind, edits=action == "edit")
+        elif action in ON_TREES:
+            with suppress(Unsupported):
+                arguments = () if action == "all_finite" else (self.handle,)
+                getattr(self.subject, action)(*arguments, [array("float32", [1.0, math.inf])])
         elif action != "save":
             self.call(action, [] if action == "update" else [name], when, kind == "unread")
 
     def set_gradients(self, name: str, kind: str, edits: bool) -> None:
         """Set gradients in both loops: unscaled ones if *edits* is True, else scaled ones. A new optimizer is added first."""
         if name not in self.optimizers:
-            parameters = new_parameters(SHAPES[name], self.dtype, self.factor)
+            parameters = new_parameters(SHAPES[name], self.dtype, self.factor, other=math.nan)
             self.oracle.optimizers[name] = calls.Optimizer(parameters)
             arrays = self.given.setdefault(SHAPES[name], self.subject.to_arrays(parameters))
             self.optimizers[name] = self.subject.call("add_optimizer", self.handle, arrays)
         scale, narrow = self.oracle.scale, "float16" in self.dtype
-        largest = max((abs(float(x)) for leaf in self.oracle.optimizers[name].parameters for x in numbers(leaf)), default=0.0)
+        values = [abs(float(x)) for leaf in self.oracle.optimizers[name].parameters for x in numbers(leaf)]
+        largest = max(filter(math.isfinite, values), default=0.0)
         if narrow and (scale > 2.0**17 or largest > 2.0**9):  # an optimizer may keep its parameters in float32
             raise Unsupported("differences of float16 parameters and gradients are rounded at this scale or size")
         needs_power_of_two(1.0 if edits else scale, self.subject)

@@ -16,7 +16,7 @@ from .calls_loop import simple_rule
 from .machine_lockstep import LARGEST
 from .replicas_ranks import CASES as RANK_CASES
 
-SIZES = (3, 2, 5, 3, 1, 2, 8)
+SIZES = (3, 2, 5, 4, 1, 2, 8)
 STARTS = (2.0**10, 0.25, 3.0 * 2.0**20 + 1, 2.0**17)
 
 
@@ -38,7 +38,7 @@ def draw_replicas(pick: Pick, info: ImplementationInfo, top: bool = False) -> Dr
         group, overflows = pick((0, 0, 1)), pick((0, 0, 0, 1, 2, 8))
         ranks = range(sizes[group]) if overflows == 8 else [pick(range(sizes[group])) for _ in range(overflows)]  # 8: all of them
         signs = "".join("-" if rank in ranks else "+" for rank in range(sizes[group]))
-        steps += [(pick(ways), group, signs), *[("agree", group, signs)] * pick((0, 1, 2))]
+        steps += [(pick(ways), group, signs), *[("agree", group, signs)] * pick((0, 1, 3))]
     steps += [("last", 0, "-")] * 4
     inputs = {"settings": settings, "sizes": sizes, "steps": steps}
     return DrawnCase("replicas", lambda subject: _follow(subject, subject.rule(**settings), sizes, steps), inputs)

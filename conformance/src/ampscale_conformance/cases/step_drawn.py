@@ -30,9 +30,10 @@ FACTORS = {"t": 2.0**-60, "l": 2.0**60, "0": 0.0, "h": 2.0**70, "s": 2.0**8, "u"
 OUTPUTS = {"loss": "loss", "global_norm": "norm", "learning_rate": "schedule", "attempted": "counters", "applied": "counters"}
 CLAIMS = OUTPUTS | {"max_norm": "clip", "momentum": "momentum"}  # capabilities that outputs and options require
 RATES = (0.5, 0.25, 0.0, 0.125, 0.5, 1.0, 0.25, 0.5, 0.125, 1.0)  # one for each step, since further rates are not specified
-OTHERS = (*(("learning_rate", rate) for rate in (0.125, 0.0625, RATES[::-1])), ("momentum", 0.75), ("max_norm", 2.0))
+FINE = tuple(rate * (1 + 2.0**-12) for rate in RATES)  # rates of 13 bits
+OTHERS = (*(("learning_rate", rate) for rate in (0.0, 0.0625, RATES[::-1])), ("momentum", 0.75), ("max_norm", 2.0))
 LIMITS = (1.0, 16.0, 0.25, 3.0, 6.0, 2.0**-10)
-SCHEDULES = {"rates": RATES[:7], "fine": tuple(rate * (1 + 2.0**-12) for rate in RATES[:7])}  # rates of 13 bits in "fine"
+SCHEDULES = {"rates": RATES[:7], "fine": FINE[:7]}
 
 
 class Cell:
@@ -64,7 +65,9 @@ class Cell:
         expected = [training.step(data) for training in self.trainings]
         if expected[0].status == "WOULD_RAISE":
             raise Unsupported("the published scaler raises an error at this overflow")
-        returned = self.subject.call("train_step", self._cell, self.subject.to_arrays(list(data)))
+        arrays = self.subject.to_arrays(list(data))
+        returned = self.subject.call("train_step", self._cell, arrays)
+        self.subject.expect_same(self.subject.to_bits(arrays, "the data"), list(data), "the data after train_step")
         outputs = returned if isinstance(returned, Mapping) else {}
         if expected[0].parameters != expected[-1].parameters:
             agreeing = [index for index, item in enumerate(expected) if self.parameters(outputs, item) == item.parameters] or [0]
@@ -84,7 +87,10 @@ class Cell:
             return False
         pairs = zip(numbers(actual), numbers(expected), strict=True)
         relative, absolute = (2.0**-8, 2.0**-4) if expected.dtype == "float16" else (NEAR, self.tolerance)
-        return all(math.isclose(left, right, rel_tol=relative, abs_tol=absolute) for left, right in pairs)
+        return all(
+            math.isclose(left, right, rel_tol=relative, abs_tol=absolute) or (math.isnan(left) and math.isnan(right))
+            for left, right in pairs
+        )
 
     def expect(
         self, outputs: Mapping[str, Any], expected: Outputs, names: Iterable[str], data: Sequence[Bits], when: str
@@ -159,9 +165,10 @@ def draw_cells(pick: Pick, info: ImplementationInfo, top: bool, full: bool = Fal
         options |= option if claim in claims and pick((True, full)) else {}
     clips = "clip" in claims and pick((True, full))
     options |= {"max_norm": pick(LIMITS)} if clips else {}
-    wide = top or "float16" not in claims or ("momentum" in options and not clips)
+    wide = top or full or "float16" not in claims or ("momentum" in options and not clips)
     dtype = "float32" if wide else pick(("float32", *DTYPES))
     narrow, tiny = "float16" in dtype, "float16" in dtype and pick((False, False, True))
+    options |= {"learning_rate": FINE} if clips and not narrow and options["learning_rate"] is RATES else {}
     factor = pick((1.0, 1.0 if narrow or "momentum" in options else 2.0**80))
     names = ["parameters", "finite", "scale", "next_scale", *(name for name, claim in OUTPUTS.items() if claim in claims)]
     without = ["loss"] * (factor > 1) + ["global_norm"] * ("clip" in claims and not clips)  # the loss can be infinite
@@ -172,22 +179,28 @@ def draw_cells(pick: Pick, info: ImplementationInfo, top: bool, full: bool = Fal
     letters = "++-+-!0=" + "wl" * clips + "t" * (not narrow) + "sss-=u" * (narrow and clips) + "lll" * (factor > 1)
     cell = {
         "settings": rules[0],
-        "parameters": {"dtype": dtype, "factor": factor},
         "options": options,
         "letters": "000-" if top else "uuuu-" if tiny else letters,
         "names": [name for name in names if name not in without],
     }
     others = [options | {key: x} for key, x in OTHERS if key in options and type(x) in (float, type(options[key]))]
-    return [cell, *(cell | {"settings": rule} for rule in rules[1:]), *(cell | {"options": item} for item in others)]
+    cells = [cell, *(cell | {"settings": rule} for rule in rules[1:]), *(cell | {"options": item} for item in others)]
+    parameters = {"dtype": dtype, "other": math.nan if factor > 1 else 7.0}
+    return [item | {"parameters": parameters | {"factor": factor * pick((1.0, 0.5))}} for item in cells]
 
 
-def draw_training(pick: Pick, info: ImplementationInfo, top: bool = False, every: bool = False) -> DrawnCase:
-    """Draw steps of one or two cells, or of `LIMIT` cells if *every* is True; near the largest scale if *top* is True."""
+def draw_training(pick: Pick, info: ImplementationInfo, top: bool = False, every: bool = False, end: str = "+") -> DrawnCase:
+    """
+    Draw steps of one or two cells, near the largest scale if *top* is True.
+
+    If *every* is True, draw steps of `LIMIT` cells; *end* is the letter of the last step of each cell that clips.
+    """
     cells, others = draw_cells(pick, info, top, every), draw_cells(pick, info, top)
     layout, start = pick((*(SHAPES[name] for name in "abcff"), ((3,),))), pick(range(35))
     if every:
-        cells, layout = cells[: LIMIT.get(info.arrays, 3)], ((2,), ())
-        turns = [(index, letter) for letter in "+-+---++-++" for index in range(len(cells))]
+        cells, layout = cells[: LIMIT.get(info.arrays, 3)], ((), ())
+        turns = [(index, letter) for letter in "+-+---++-+" for index in range(len(cells))]
+        turns += [(index, end if "max_norm" in cell["options"] else "+") for index, cell in enumerate(cells)]
     else:
         cells = [cells[0], *pick(([], [others[0]], [pick(cells)]))]
         indices = [pick(range(len(cells))) for _ in range(STEPS)]
@@ -223,5 +236,6 @@ def _train(
     trained[turns[0][0]].expect(*results[0], "step 0 (counted from 0), compared after the last step")
 
 
-EACH = (partial(draw_training, every=True), ["cells 5"])
-CASES = (drawn("STEP-every-sequence/cells-train-with-every-option", 3, draw_training, others=[EACH]),)
+EACH = (partial(draw_training, every=True), ["cells 10"])
+NARROW_CELLS = (draw_training, ["cells 1", "cells 50"])  # cells with float16 parameters, some beside float32 ones
+CASES = (drawn("STEP-every-sequence/cells-train-with-every-option", 3, draw_training, others=[EACH, NARROW_CELLS]),)

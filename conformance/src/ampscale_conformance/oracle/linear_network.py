@@ -5,6 +5,7 @@ The gradients of the loss are the data, so that a case can choose them.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from ..model.bits import Bits
 from ..model.floats import Number, format_of, rounded
@@ -16,22 +17,15 @@ def loss_of(parameters: Sequence[Bits], data: Sequence[Bits | None]) -> float:
     """Return sum(parameter * data) in float32. Each product and each partial sum is rounded, in order; None is skipped."""
     loss: Number = 0.0
     for parameter, leaf in zip(parameters, data, strict=True):
-        if leaf is None:
-            continue
-        partial_sum: Number = 0.0
-        for value, entry in zip(numbers(parameter), numbers(leaf), strict=True):
-            partial_sum = total([partial_sum, _times(value, entry)], "float32")
-        loss = total([loss, partial_sum], "float32")
+        if leaf is not None:
+            loss = total([loss, _loss_of(parameter, leaf)], "float32")
     return float(loss)
 
 
 def gradients_of(parameters: Sequence[Bits], data: Sequence[Bits | None], seed: float) -> list[Bits | None]:
     """Return the data times the seed in float32, rounded to the dtypes of the parameters; None stays None."""
-    factor = rounded(seed, "float32")
-    return [
-        None if leaf is None else from_numbers(parameter.dtype, parameter.shape, [_times(x, factor) for x in numbers(leaf)])
-        for parameter, leaf in zip(parameters, data, strict=True)
-    ]
+    pairs = zip(parameters, data, strict=True)
+    return [None if leaf is None else _gradient_of(parameter.dtype, leaf, seed) for parameter, leaf in pairs]
 
 
 class Descent:
@@ -81,6 +75,19 @@ class Descent:
             self._velocities[index], self._masters[index] = velocities, masters
             self.parameters[index] = from_numbers(parameter.dtype, parameter.shape, masters)
         self.applied += 1
+
+
+@lru_cache(1024)  # cells take the same steps
+def _loss_of(parameter: Bits, leaf: Bits) -> Number:
+    loss: Number = 0.0
+    for value, entry in zip(numbers(parameter), numbers(leaf), strict=True):
+        loss = total([loss, _times(value, entry)], "float32")
+    return loss
+
+
+@lru_cache(1024)
+def _gradient_of(dtype: str, leaf: Bits, seed: float) -> Bits:
+    return from_numbers(dtype, leaf.shape, [_times(value, seed) for value in numbers(leaf)])
 
 
 def _times(value: Number, entry: Number) -> Number:

@@ -2,6 +2,7 @@
 
 import math
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 from ..model.bits import Bits, arrays, map_tree
@@ -64,6 +65,7 @@ def norm_dtype(tree: Any) -> str:
     return "float64" if any(computed_in(leaf.dtype) == "float64" for leaf in arrays(tree)) else "float32"
 
 
+@lru_cache(256)  # a step needs each sum for the norm and for clipping
 def square_sum(leaf: Bits, dtype: str) -> Number:
     """Return the sum of an array's squares. Each square is rounded to *dtype*, and their sum to float64 and then to *dtype*."""
     squares = [significant(value * value, dtype) for value in numbers(leaf)]

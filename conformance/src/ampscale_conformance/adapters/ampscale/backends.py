@@ -139,8 +139,8 @@ class Core:
         """Run a training step of each replica in a thread, with a gradient that is finite or not."""
         if len(handles) != len(finite):
             raise ValueError(f"finite must have one flag for each of the {len(handles)} handles, got {len(finite)}")
-        barrier, slots = Barrier(len(handles), timeout=20), [None] * len(handles)
-        replicas = [Replica(rank, barrier, slots) for rank in range(len(handles))]
+        barrier, sent = Barrier(len(handles), timeout=20), [list[Any]() for _ in handles]
+        replicas = [Replica(rank, barrier, sent) for rank in range(len(handles))]
         return list(threads(len(handles)).map(self._stepped, handles, finite, replicas))
 
     def step_on_arrays(self, handle: Any, tree: Any) -> tuple[Any, Any]:
@@ -158,20 +158,17 @@ class Core:
 
     def _stepped(self, handle: Any, finite: bool, communicator: Any) -> Any:
         rule, state = handle
-        with ampscale.use_backend(self.info.arrays) as xp:
-            parameters, data = [xp.zeros(1)], [xp.asarray([1.0 if finite else xp.inf])]
-        network = linear(parameters, self.info.arrays)
-        optimizer = ampscale.optimizers.SGD(network, 1.0)
-        train_state = ampscale.init_train_state(network.params, optimizer, rule)._replace(scaler=state)
-        train_state, _ = ampscale.train_step(network, optimizer, rule, train_state, *data, communicator=communicator)
+        network, optimizer, start, data = training_of(self.info.arrays)
+        train_state = start._replace(scaler=state)
+        train_state, _ = ampscale.train_step(network, optimizer, rule, train_state, data[finite], communicator=communicator)
         return rule, train_state.scaler
 
 
 class Replica:
-    """Communicator of one replica. Replicas run in threads, exchange values through slots, and meet at a barrier."""
+    """Communicator of one replica. Replicas run in threads, meet at a barrier, and send values by appending to a list each."""
 
-    def __init__(self, rank: int, barrier: Barrier, slots: list[Any]) -> None:
-        self._rank, self._barrier, self._slots = rank, barrier, slots
+    def __init__(self, rank: int, barrier: Barrier, sent: list[list[Any]]) -> None:
+        self._own, self._barrier, self._sent = sent[rank], barrier, sent
 
     def mean(self, tree: Any) -> Any:
         """Return the mean over the replicas of each item of a flat list; the items are added in rank order."""
@@ -185,11 +182,9 @@ class Replica:
         """Do nothing: all replicas have the same rule."""
 
     def _gathered(self, value: Any) -> list[Any]:
-        self._slots[self._rank] = value
+        self._own.append(value)
         self._barrier.wait()
-        values = list(self._slots)
-        self._barrier.wait()
-        return values
+        return [values[len(self._own) - 1] for values in self._sent]
 
 
 def linear(parameters: list[Any], arrays: str) -> Any:
@@ -217,6 +212,15 @@ def network_with_optimizer(values: Sequence[Any], arrays: str, learning_rate: An
     """Return the linear network with these parameters, and its optimizer."""
     network = linear(list(values), arrays)
     return network, ampscale.optimizers.Momentum(network, learning_rate, momentum)
+
+
+@cache
+def training_of(library: str) -> tuple[Any, Any, Any, dict[bool, Any]]:
+    """Return a network of one parameter, its optimizer and initial state, and data by whether their gradient is finite."""
+    with ampscale.use_backend(library) as xp:
+        network, optimizer = network_with_optimizer([xp.zeros(1)], library, 1.0)
+        data = {finite: xp.asarray([1.0 if finite else xp.inf]) for finite in (True, False)}
+        return network, optimizer, ampscale.init_train_state(network.params, optimizer, EVERY_CONSTANT), data
 
 
 NUMPY = Core("numpy")
