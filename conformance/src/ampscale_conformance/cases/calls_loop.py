@@ -119,7 +119,7 @@ class Loop:
         elif action in ON_TREES:
             with suppress(Unsupported):
                 arguments = () if action == "all_finite" else (self.handle,)
-                getattr(self.subject, action)(*arguments, [array("float32", [1.0, math.inf])])
+                self.subject.call(action, *arguments, self.subject.to_arrays([array("float32", [1.0, math.inf])]))
         elif action != "save":
             self.call(action, [] if action == "update" else [name], when, kind == "unread")
 
