@@ -159,14 +159,14 @@ def scalers_take_turns(subject: Subject) -> None:
 
 @case("STEP-resume", 0, "lost state: a scaler continues differently after saving or loading, or changes what was saved", "resume")
 def saves_and_loads_in_turns(subject: Subject) -> None:
-    """A saved state is loaded several times, and its scaler continues. A long window, infinity and other constants follow."""
+    """A saved state is loaded several times while the original scaler continues, even at infinity or with other constants."""
     _run_drawn_walks(subject, RESUMING)
     if "growth_interval" in subject.supported.parameters:
         run = LockstepRun(subject, subject.rule(growth_interval=LONG))
         saved = [subject.call("save", run.advance(finite).handle) for finite in ("-+", "+" * (LONG - 4))]
         for continued in (run.loaded(saved[1]), run):
             continued.follow("+++++")
-    unit = 2.0 ** (-43 if subject.supported.make().dtype == "float64" else -14)  # 8 decimal digits, or 16 of a float64, lose it
+    unit = 2.0 ** (-43 if subject.supported.make().dtype == "float64" else -14)  # lost in 8 decimal digits, or 16 for float64
     starts = [(2.0**127, "++"), (1000 + unit, "")] if "rounding" in subject.info.capabilities else [(2.0**127, "++")]
     for start, finite in starts:
         with suppress(Unsupported):
