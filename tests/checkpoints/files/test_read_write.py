@@ -231,7 +231,7 @@ GOOD = whole_files()
 
 @st.composite
 def damaged(draw):
-    """Draw the suffix and the bytes of a valid file that was cut, or some of whose bytes were changed, removed or inserted."""
+    """Draw the suffix and bytes of a corrupted file: a valid one was truncated, or bytes were changed, removed or inserted."""
     suffix = draw(st.sampled_from(sorted(GOOD)))
     data = bytearray(GOOD[suffix])
     for _ in range(draw(st.integers(1, 4))):
