@@ -104,7 +104,7 @@ def old_deepspeed(run, every):
 
 
 def megatron(run, every):
-    """Yield no message and the line of Megatron for each step: a line contains the number of overflows since the line before."""
+    """Yield an empty message and the line of Megatron for each step: it contains the number of overflows since the last line."""
     skipped = 0
     for step, (finite, _, after) in enumerate(run, 1):
         skipped += not finite
