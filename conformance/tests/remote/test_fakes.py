@@ -1,4 +1,4 @@
-"""Faulty implementations: each fault has its verdict in its own case and within a time limit, and leaves no process behind."""
+"""Faulty implementations: each fault gets its verdict, in its own case and within a time limit, and leaves no process behind."""
 
 import re
 

@@ -107,7 +107,7 @@ class Monitor:
         Args:
             report: Report of the step. Its values are copied to the host.
             backward: ``backward(scale) -> gradients``: computes the scaled gradients of this step again. It is called only if the
-                step was skipped: with the scale of the step, and with a scale of 1, which shows if a smaller scale would help.
+                step was skipped: with its scale, and with a scale of 1, which shows whether a smaller scale would help.
 
         Raises:
             TypeError: *report* is not a `StepReport`.
