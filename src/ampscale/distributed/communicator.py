@@ -63,7 +63,7 @@ class RankCommunicator(ABC):
         self.optimizer_counts = Counter[int]()  # shared by all scalers that use this communicator; see `OptimizerNumbers`
         self._structure: list[Any] | None = None  # structure of the gradients whose paths `_settings` contains
         self._length: int | None = None  # length of the last vector on all ranks; None before the first vector and after an error
-        self._failure: str | None = None  # message of the first failed collective, with which all later ones fail
+        self._failure: str | None = None  # message of the first failed collective; all later ones fail with it
 
     def __reduce__(self) -> Any:
         """Reject copies and pickles, since the other ranks would have no counterpart."""

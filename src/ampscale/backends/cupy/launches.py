@@ -256,7 +256,7 @@ def _new_table(operands: Operands, transfer: Callable[[Plan], Array]) -> Table:
     """
     Return the table for *operands*.
 
-    *transfer* returns one int64 array on the device: the rows, followed by the owners, of which each element holds two.
+    *transfer* returns one int64 array on the device: the rows, followed by the owners, two in each element.
     """
     plan = plan_of(operands)
     memory = transfer(plan)
