@@ -1,7 +1,7 @@
 """
 Run the tests and benchmarks that require a GPU: `python gpu_check.py [FOLDER]` writes one JSON file into the folder.
 
-Each library has a share of the time and a process of its own, so that no library occupies memory that another needs. Failures,
+Each library has a share of the time and a separate process, so that no library occupies memory that another needs. Failures,
 and rows for which no time remained, are recorded with the results.
 """
 

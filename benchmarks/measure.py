@@ -114,13 +114,13 @@ def cells(contenders: Iterable[Contender | Absent], seconds: float | None, thoro
 
 
 def _cell(contender: Contender, times: dict[str, dict[int, float]], baseline: dict[int, float] | None) -> Cell:
-    own = times[contender.name]
-    cell: Cell = {"name": contender.name, "kind": contender.kind, "median": _median(own), "quartiles": quartiles(own.values())}
-    cell["samples"] = len(own)
+    runs = times[contender.name]
+    cell: Cell = {"name": contender.name, "kind": contender.kind, "median": _median(runs), "quartiles": quartiles(runs.values())}
+    cell["samples"] = len(runs)
     if baseline is not None:
-        cell["over_baseline"] = ratio(own, baseline)
+        cell["over_baseline"] = ratio(runs, baseline)
     if contender.kind == "ours":
-        cell["over"] = {name: ratio(own, other) for name, other in times.items() if name != contender.name}
+        cell["over"] = {name: ratio(runs, other) for name, other in times.items() if name != contender.name}
     return cell
 
 

@@ -1,5 +1,5 @@
 """
-Sections of rows. Each runs in a process of its own, which prints its results as JSON lines.
+Sections of rows. Each runs in a separate process, which prints its results as JSON lines.
 
 Each process has one core and one thread, except in the section that measures two threads. Sections share no memory.
 """

@@ -3,7 +3,7 @@ Training of the demo's digits in float16 on several devices: `python examples/ra
 
 Without accelerators, JAX divides the CPU into virtual devices. Each batch of 256 images consists of four micro-batches, which 1,
 2 or 4 devices share. The number of devices therefore changes neither the scales nor the applied steps, and a saved run can be
-resumed on another number of devices. Requires ampscale[demo,jax].
+resumed on a different number of devices. Requires ampscale[demo,jax].
 """
 
 import argparse

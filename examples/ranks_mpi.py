@@ -2,7 +2,7 @@
 Training of the demo's digits in float16 on several MPI ranks: `mpiexec -n 4 python examples/ranks_mpi.py`.
 
 Each batch of 256 images consists of four micro-batches, which 1, 2 or 4 ranks share. The number of ranks therefore changes
-neither the scales nor the applied steps, and a saved run can be resumed on another number of ranks. Requires ampscale[demo,mpi]
+neither the scales nor the applied steps, and a saved run can be resumed on fewer or more ranks. Requires ampscale[demo,mpi]
 and an MPI library, such as the one of `pip install mpich`.
 """
 

@@ -44,7 +44,7 @@ def close(left, right):
 
 
 def unit_of(norm):
-    """Return the unit in the last place, also of the largest number, for which `np.spacing` returns infinity."""
+    """Return the unit in the last place, even of the largest number, for which `np.spacing` returns infinity."""
     with np.errstate(over="ignore"):
         return np.where(norm > 1, 2 * np.spacing(norm / norm.dtype.type(2)), np.spacing(norm))
 

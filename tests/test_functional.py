@@ -177,7 +177,7 @@ def step_arguments(**changed):
 
 @pytest.mark.clause("NORMS-limit-checked")
 def test_invalid_max_norm_raises():
-    """A number that is not positive and finite raises a ValueError, and any other type a TypeError, also in `train_step`."""
+    """A number that is not positive and finite raises a ValueError, and any other type a TypeError, even in `train_step`."""
     message = r"^max_norm must be a positive, finite number, got "
     limits = [(value, ValueError) for value in (math.nan, math.inf, -math.inf, 0, -1.0, 10**400)]
     limits += [(value, TypeError) for value in (True, "1", [1.0], F32(1))]

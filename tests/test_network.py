@@ -30,7 +30,7 @@ def model(dtype="float64"):
 
 @pytest.mark.clause("STEP-network")
 def test_calling_a_network_returns_the_loss():
-    """The loss is computed with the current parameters, also after `params` was rebound."""
+    """The loss is computed with the current parameters, even after `params` was rebound."""
     network, batch = model()
     assert network(*batch) == squared_error(network.params, *batch)
     network.params = {"w": np.zeros(3), "b": np.zeros(())}
@@ -85,7 +85,7 @@ def test_gradients_are_new_arrays():
 
 @pytest.mark.clause("STEP-vjp")
 def test_missing_differentiation_raises(monkeypatch):
-    """The message has a remedy for a library that does not differentiate, and for NumPy without autograd."""
+    """The message contains a remedy for a library that does not differentiate, and for NumPy without autograd."""
     network = Network(sum, array_api_strict.ones(2))
     with pytest.raises(TypeError, match=r"differentiates.*, got array_api_strict\..*Array; pass .*nnx\.as_pure.*vjp="):
         network.vjp(network.params)
@@ -98,7 +98,7 @@ def test_missing_differentiation_raises(monkeypatch):
 @pytest.mark.clause("STEP-single-output", "STEP-vjp")
 @pytest.mark.filterwarnings("ignore:Output seems independent of input")
 def test_network_must_return_one_array():
-    """Tuples, lists, dicts and strings raise a TypeError, also from the user's vjp. A constant loss has zero gradients."""
+    """Tuples, lists, dicts and strings raise a TypeError, even from the user's vjp. A constant loss has zero gradients."""
     params = np.ones(2)
     outputs = [lambda value: (value, value), lambda value: [value], lambda value: {"loss": value}, str]
     calls = [partial(Network(lambda params, output=output: output(anp.sum(params)), params).vjp, params) for output in outputs]

@@ -8,7 +8,7 @@ from ampscale.frameworks._calls import TABLES, CallTable, Error
 PAGE = Path(__file__).parent.parent / "docs" / "calls.md"
 HEAD = """# Calls
 
-For each class whose calls must follow an order, a table has the result of every call in every state. The classes raise their
+For each class whose calls must follow an order, a table shows the result of every call in every state. The classes raise their
 errors from these tables, a test runs every pair of a state and a call on the class itself, and `make api` writes this page. The
 [specification](../spec/55-calls.md) has the reasons.
 

@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "cases": {"remote", "oracle", "model"},
     "run": {"cases", "reports", "remote", "adapters", "oracle", "model"},
 }
-# Calls and imports that run code from data, also in programs within strings.
+# Calls and imports that run code from data, including in programs within strings.
 CODE_FROM_DATA = re.compile(
     r"\b(from |import\b.*)(pickle|_pickle|cloudpickle|marshal|shelve|dill|joblib)\b"
     r"|(?<![.\w])(eval|exec)\(|allow_pickle=True|torch\.load\((?!.*weights_only=True)"

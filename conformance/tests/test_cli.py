@@ -89,7 +89,7 @@ def invoke(*arguments):
 
 
 def output_of(status, *arguments):
-    """Run the command, check its exit status, and return what it prints."""
+    """Run the command, check its exit status, and return its output."""
     result = invoke(*arguments)
     assert result.exit_code == status, result.output[-400:]
     return result.stdout
@@ -190,7 +190,7 @@ def test_too_few_passed_cases_are_not_ok():
 
 
 def test_the_same_failure_is_printed_once():
-    """Another line has the number and the names of the other cases."""
+    """Another line contains the number and the names of the other cases."""
     output = output_of(1, "strange:Raising", "--level", "0")
     assert output.count("Result: update raised RuntimeError: broken") == 1
     assert "more cases: " in output
@@ -279,7 +279,7 @@ def test_a_crash_is_a_verdict():
 
 
 def test_list_prints_the_shipped_adapters():
-    """Each line has the name and the location. The name selects the adapter."""
+    """Each line contains the name and the location. The name selects the adapter."""
     lines = output_of(0, "--list").splitlines()
     assert [line.split() for line in lines[: len(SHIPPED)]] == [list(item) for item in SHIPPED.items()]
     assert report_of(0, "ampscale-numpy", *GROWS)["implementation"]["name"].startswith("ampscale")
@@ -320,7 +320,7 @@ def test_wrong_usage_exits_with_status_2(arguments, message):
 
 @pytest.mark.slow
 def test_random_adds_one_result_for_each_kind(monkeypatch):
-    """The message has the seed. Without Hypothesis, the option is an error."""
+    """The message contains the seed. Without Hypothesis, the option is an error."""
     results = report_of(0, ADAPTER, *GROWS, "--random", "7")["results"]
     rows = [result for result in results if result["case"].startswith("random-")]
     assert [result["verdict"] for result in rows] == ["pass"] * 2 + ["unsupported"] * 8

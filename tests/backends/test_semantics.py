@@ -35,7 +35,7 @@ def trees(*formats):
 
 
 def examples(library, *strategies):
-    """Return `given` for these strategies; with fewer examples for JAX, which compiles a program for each structure."""
+    """Return hypothesis's `given` for these strategies. JAX, which compiles a program for each structure, gets fewer examples."""
     return lambda test: settings(max_examples=20 if library.name == "jax" else 60)(given(*strategies)(test))
 
 
@@ -90,7 +90,7 @@ def test_unscale_and_check_equals_numpy(library):
 )
 @EVERYWHERE
 def test_norms_agree_to_two_units(library):
-    """Global and local norms are compared. Clipped values equal those of NumPy for the same norm, also in place."""
+    """Global and local norms are compared. Clipped values equal those of NumPy for the same norm, even in place."""
 
     @examples(library, trees(*library.dtypes) | trees(*set(library.dtypes) - {"float64"}), st.floats(2.0**-10, 2.0**10))
     def holds(tree, limit):

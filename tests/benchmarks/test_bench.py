@@ -55,7 +55,7 @@ def test_each_cell_has_figures_or_a_reason_for_its_absence(report):
 
 
 def test_report_has_each_row_once(report):
-    """The newest report has all rows, or those that have targets, in the order of the table. Older ones may lack some."""
+    """The newest report contains all rows, or those that have targets, in the order of the table. Older ones may lack some."""
     ids = [spec.id for spec in sections.all_specs() if report["all"] or targets.compared_contenders(spec.id)]
     present = [row["id"] for row in report["rows"]]
     assert present == (ids if report["date"] >= NEWEST else [name for name in ids if name in present])

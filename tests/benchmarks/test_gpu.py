@@ -140,7 +140,7 @@ def test_smaller_chunks_are_measured(bench, cupy_rows):
     with mock.patch.dict(cupy_rows.func.rows.__globals__, CHUNKED="1x10", CHUNKS=(8,)):
         *_, row = measured.rows(*bench("cupy").shapes[-1])
     assert row["function"] == "unscale_and_check, chunk 8"
-    assert kernels.plan.cache_info().currsize == 0
+    assert kernels.plan_of.cache_info().currsize == 0
     assert kernels.CHUNK == 256
 
 

@@ -31,7 +31,7 @@ def differ(pair):
 
 
 def stepped(rules, pair, finite):
-    """Return the pair of states after a step. A pair of which only one scaler has raised an error is left unchanged."""
+    """Return the pair of states after a step. A pair in which only one scaler has raised an error is left unchanged."""
     if (pair[0] is None) != (pair[1] is None):
         return pair
     return tuple(after(rule, state, finite) for rule, state in zip(rules, pair, strict=True))

@@ -31,7 +31,7 @@ class Runner:
         return json.loads("\n".join(self.printed(*arguments, "--json", code=code)), parse_constant=pytest.fail)
 
     def error(self, *arguments):
-        """Return what is printed to stderr on a usage error: notes on a log, and one line with the message."""
+        """Return the text printed to stderr on a usage error: any notes on a log, then one line with the message."""
         result = self.invoke(*arguments)
         assert (result.exit_code, result.stdout) == (2, "")
         assert result.stderr.splitlines()[-1].startswith(f"{self.command.name}: ")

@@ -102,7 +102,7 @@ def test_usage_error_has_a_message(arguments, message):
 
 
 def test_picture_has_a_line_for_each_rule(tmp_path):
-    """In the SVG, each rule has its own colour."""
+    """In the SVG, each rule has its own color."""
     svg = tmp_path / "scales.svg"
     printed("torch", "flax", "paddle", *SHARED, "--picture", svg)
-    assert all(colour in svg.read_text() for colour in ("#0072b2", "#d55e00", "#009e73"))
+    assert all(color in svg.read_text() for color in ("#0072b2", "#d55e00", "#009e73"))

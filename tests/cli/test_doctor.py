@@ -82,7 +82,7 @@ def test_report_has_all_installed_libraries(tmp_path):
 
 
 def test_doctor_requires_no_optional_package(bare):
-    """The text has the facts of the JSON in 80 columns: a table, and a remark on each backend that is not usable."""
+    """The text contains the facts of the JSON in 80 columns: a table, and a remark on each backend that is not usable."""
     facts, status = examined(**bare)
     assert status == 0
     assert list(facts) == ["ampscale", "python", "chosen", "kernels", "cuda_kernels", "backends", "problems"]
@@ -113,7 +113,7 @@ def test_doctor_requires_no_optional_package(bare):
 
 
 def test_kernels_for_cuda_tensors_are_reported(monkeypatch):
-    """The text has the library whose kernels are used, and the reason for this choice."""
+    """The text names the library whose kernels are used, and the reason for this choice."""
     pytest.importorskip("torch")
     from ampscale.backends.torch import cuda_launches
 

@@ -209,8 +209,8 @@ def test_rounded_scales_require_a_tolerance():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "the scales must come from a file or --scales, got neither"),
-        ((__file__, "--scales", "64 32"), "the scales must come from a file or --scales, got both"),
+        ((), "the scales must come from either a file or --scales, got neither"),
+        ((__file__, "--scales", "64 32"), "the scales must come from either a file or --scales, got both"),
         (("--scales", "64"), "--scales must have at least two scales, got 1"),
         (("--scales", "64 x"), "a number must be written like"),
         (("--scales", "? ?"), "at least one scale must be known, got none"),

@@ -67,7 +67,7 @@ def test_page_cannot_load_anything(path):
 
 @pytest.mark.parametrize("steps", [40, 5000])
 def test_every_skipped_step_is_drawn(path, steps):
-    """Each skipped step has a dot at its scale, and is counted in a bar. The line has the scale of every step."""
+    """Each skipped step has a dot at its scale, and is counted in a bar. The line shows the scale of every step."""
     skipped = (0, 1, 20, steps - 1)
     page = page_of(write_run(path, steps=steps, skipped=skipped))
     dots = [float(x) for x, _ in DOT.findall(page)]
@@ -79,7 +79,7 @@ def test_every_skipped_step_is_drawn(path, steps):
 
 
 def test_line_of_many_steps_shows_all_extremes(path):
-    """The line has the smallest and the largest scale of each thousandth of the run, even if only one step has it."""
+    """The line shows the smallest and the largest scale of each thousandth of the run, even if only one step has it."""
     scales = np.where(np.arange(10_000) % 2, 2.0**8, 2.0**10)
     scales[[2_469, 8_000]] = 2.0**20, 2.0**2
     records = (StepRecord(step, scale, scale, finite=True, applied=True) for step, scale in enumerate(scales.tolist()))

@@ -73,7 +73,7 @@ def test_setting_that_a_preset_lacks_is_reported(capsys):
 
 
 def test_unused_setting_or_repeated_rule_raises_a_usage_error():
-    """Each setting must apply to at least one rule, and each rule must have a name of its own."""
+    """Each setting must apply to at least one rule, and each rule must have a unique name."""
     with pytest.raises(click.UsageError, match="hysteresis"):
         read_rules(["torch", "keras"], {"hysteresis": "2"})
     with pytest.raises(click.UsageError, match="twice"):

@@ -64,7 +64,7 @@ def test_overlapping_crosses_are_thinned_out():
 
 
 def test_zero_and_infinity_have_their_own_heights():
-    """Zero is below and infinity above all other scales, and both are labelled."""
+    """Zero is below and infinity above all other scales, and both are labeled."""
     heights = Heights([trajectory([0.0, 2.0**-3, 2.0**5, np.inf])])
     positions = heights.of(np.array([0.0, 2.0**-3, 2.0**5, np.inf]), 0)
     assert all(one < other for one, other in pairwise(positions))

@@ -60,7 +60,7 @@ def test_every_preset_equals_the_reference():
 @pytest.mark.clause("MACHINE-numbers")
 @pytest.mark.parametrize("rule", [LossScaleRule(), EVERY_FIELD, LossScaleRule(8, dtype="float64")], ids=["plain", "all", "int"])
 def test_state_of_numbers_stays_a_state_of_numbers(rule):
-    """Fields that the rule does not use are None, also after a step. A step leaves its argument unchanged."""
+    """Fields that the rule does not use are None, even after a step. A step leaves its argument unchanged."""
     state = rule.init(like=0.0)
     values = tuple(state)
     new_state = rule.update(state, np.True_)

@@ -144,7 +144,7 @@ def test_scale_stays_finite_and_within_its_bounds(rule):
 @settings(max_examples=30)
 @given(st.sampled_from(sorted(RULES.keys() - SUBNORMAL)), st.lists(st.booleans(), min_size=1, max_size=6))
 def test_update_is_pure(library, name, pattern):
-    """No argument is changed, and equal arguments give equal results, also for each state of a batch."""
+    """No argument is changed, and equal arguments give equal results; the same holds for each state of a batch."""
     rule = RULES[name]
     state, states = rule.init(like=library.array(0)), batch(rule, 3, library)
     for step in pattern:

@@ -87,7 +87,7 @@ def test_state_of_another_rule_raises():
 
 @pytest.mark.clause("MACHINE-would-raise")
 def test_would_raise_is_computed_for_each_state_of_a_batch(library):
-    """The result has the shape of the state, also for a single flag. Without a `raise_at_...` constant it is False."""
+    """The result has the shape of the state, even for a single flag. Without a `raise_at_...` constant it is False."""
     constants = ({}, {"raise_at_or_below": 1.0}, {"block_at_bounds": True, "min_scale": 1.0})
     assert [LossScaleRule(**values).can_raise for values in constants] == [False, True, False]
     rule = LossScaleRule(init_scale=4.0, min_scale=2.0, raise_at_min_scale=True)

@@ -78,7 +78,7 @@ def test_complex_parts_are_counted_and_missing_leaves_are_skipped():
 @pytest.mark.clause("STATISTICS-same-everywhere", "STATISTICS-before-unscaling")
 @pytest.mark.parametrize(("name", "tree"), list(trees()), ids=lambda value: value if isinstance(value, str) else "")
 def test_libraries_equal_the_definition(library, each_kernel, name, tree):
-    """One pass gives the results of `measure` and `unscale_and_check`, also with a scale below 1, and in place if possible."""
+    """One pass gives the results of `measure` and `unscale_and_check`, even with a scale below 1, and in place if possible."""
     if name in DTYPES and name not in library.dtypes:
         pytest.skip(f"{library.name} has no {name}")
     if each_kernel == "library" and library.name not in ("numpy", "torch"):
@@ -155,7 +155,7 @@ def test_step_reports_the_scaled_gradients_of_its_rank():
 
 @pytest.mark.clause("STATISTICS-no-host-sync")
 def test_jax_traces_the_measurement():
-    """Traced functions return the same results, also for subnormal numbers."""
+    """Traced functions return the same results, even for subnormal numbers."""
     jax = pytest.importorskip("jax", reason="needs jax")
     tree = [jax.numpy.asarray(patterns("float32")), jax.numpy.asarray(patterns("bfloat16"))]
     functions = (ampscale.measure, ampscale.exponent_histogram, lambda tree: ampscale.unscale_check_and_measure(tree, 2.0)[2])

@@ -115,7 +115,7 @@ def test_a_search_for_the_scale_of_one_gradient_raises_no_alarm(library, names):
     assert unhealthy_verdicts(train(library, inputs_of, 8)) == [Verdict.SEARCHING] * 5
 
 
-def test_an_overflow_that_no_scale_changes_is_recognised(library):
+def test_an_overflow_that_no_scale_changes_is_recognized(library):
     """The scale backs off in each step, and the same values remain infinite."""
     diagnoses = train(library, partial(gradients, attention=np.inf, head=np.inf), 4)
     assert unhealthy_verdicts(diagnoses) == [Verdict.SEARCHING] * 3 + [Verdict.NO_SCALE_HELPS]

@@ -53,7 +53,7 @@ def test_suggestion_requires_a_finite_nonzero_value():
 def test_exponents_are_limited():
     """For larger exponents, float64 could not hold the scale."""
     assert suggest([Histogram(-1000, (1,)), Histogram(1000, (1,))]).high == 2.0**-986
-    message = "histograms must have exponents from -1000 to 1000, also after unscaling, got"
+    message = "histograms must have exponents from -1000 to 1000, both before and after unscaling, got"
     with pytest.raises(ValueError, match=f"^{message} -3 to 1001 at a scale of 1$"):
         suggest([Histogram(-3, (1,)), Histogram(1001, (1,))])
     for exponent, scale in ((-150, 1e308), (127, 5e-324)):

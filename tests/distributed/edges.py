@@ -123,7 +123,7 @@ CASES = {
 
 
 def step_on_float16(rank, max_norm):
-    """Return True if a step is applied, and True if it changes a float16 parameter. Unscaled, one gradient exceeds float16."""
+    """Return True if a step is applied, and True if it changes a float16 parameter. One unscaled gradient exceeds float16."""
     import torch
 
     communicator, _, _ = communicator_of("gloo", "distinct", timeout=10)

@@ -1,5 +1,5 @@
 """
-Ranks that are killed, hang or leave: a program of its own, since a pool would not survive these faults.
+Ranks that are killed, hang or leave: a separate program, since a pool would not survive these faults.
 
 `python ending.py gloo`: of four ranks, rank 3 kills itself while rank 2 waits for it. Rank 1 hangs in another collective while
 rank 0 waits for it; rank 1 then calls too late, and leaves while ranks 0 and 2 wait. `python ending.py mpi`: rank 1 hangs for a

@@ -104,7 +104,7 @@ def test_a_call_that_one_rank_skips_or_repeats_is_an_error_on_all(ranks, layout,
 
 
 def test_a_rank_that_raises_an_error_while_the_others_wait_is_named(mpi):
-    """All ranks raise at most three seconds after the limit, also the late rank, and every later call raises too."""
+    """All ranks, including the late one, raise at most three seconds after the limit, and every later call raises too."""
     for rank, (type_error, first, second, seconds) in enumerate(mpi.run(bad_ranks.late_after_error)):
         assert (type_error is not None) == (rank == bad_ranks.DEVIATING_RANK)
         assert first == second == "rank 2 did not respond within 1 s"

@@ -9,7 +9,7 @@ from ampscale.diagnostics import Monitor
 
 
 def diagnoses(rank, engine, values, losses=(1.0, 1.0, 1.0, 1.0)):
-    """Train with gradients of which the first contains ``values[step][rank]``; return the verdict and message of each step."""
+    """Train so that the first gradient contains ``values[step][rank]``; return the verdict and message of each step."""
     communicator, _, make = communicator_of(engine, "replicated", timeout=10)
     monitor, rule = Monitor(["w", "b"], communicator=communicator), ampscale.LossScaleRule(init_scale=1.5)
     network = linear_network([make(np.full(4, 1e-30, np.float32)), make(np.ones(2, np.float32))])

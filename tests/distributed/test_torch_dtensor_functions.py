@@ -84,7 +84,7 @@ def flags(_, values):
 @pytest.mark.clause("REPLICAS-mixed-placements", "REPLICAS-mixed-meshes", "REPLICAS-nan-survives", "TORCH-dtensor-functions")
 @pytest.mark.parametrize("name", BAD)
 def test_all_ranks_get_the_flag_of_all_shards(gloo, name):
-    """The flag is a plain bool tensor of shape (), also for opposite infinities in two shards."""
+    """The flag is a plain bool tensor of shape (), even for opposite infinities in two shards."""
     expected = [True] + 4 * [name == "none"]
     assert gloo.run(flags, BAD[name]) == 4 * [[["Tensor", True, [], flag] for flag in expected]]
 

@@ -260,7 +260,7 @@ def of_two_ranks(rank):
 
 @pytest.mark.clause("TORCH-dtensor-ranks")
 def test_ranks_may_have_different_numbers_of_optimizers_on_different_meshes(gloo):
-    """Optimizers are numbered for each set of ranks."""
+    """Optimizers are numbered separately for each set of ranks."""
     assert gloo.run(of_two_ranks) == 4 * [0.9375]
 
 

@@ -121,7 +121,7 @@ def test_an_overflow_on_another_replica_skips_the_step():
 
 @pytest.mark.clause("MINDFORMERS-accumulation-scale", "MINDSPORE-subclasses")
 def test_an_overflow_reported_by_a_subclass_skips_the_step():
-    """The overflow counts although all gradients are finite, also after the state was saved and loaded."""
+    """The overflow counts although all gradients are finite, even after the state was saved and loaded."""
 
     class Subclass(MFTrainOneStepCell):
         def get_overflow_status(self, status, compute_output):

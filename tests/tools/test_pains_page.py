@@ -24,7 +24,7 @@ def test_named_tests_exist():
 
 
 def test_every_report_has_threads_and_tests_or_a_reason():
-    """Each report has an id of its own."""
+    """Each report has a unique id."""
     for report in reports():
         assert report["threads"], report["id"]
         assert report.get("tests") or report.get("reason"), report["id"]

@@ -60,7 +60,7 @@ def test_links_of_clauses_to_cases_and_tests_lead_to_headings():
 
 
 @pytest.mark.parametrize(
-    ("link", "leads"),
+    ("link", "is_valid"),
     [
         ("https://github.com/a/b#c", True),
         ("https://github", False),
@@ -69,7 +69,7 @@ def test_links_of_clauses_to_cases_and_tests_lead_to_headings():
         ("a.html#c", False),
     ],
 )
-def test_broken_links_are_found(link, leads, tmp_path):
-    """A link to another site must have a host with a domain. A link within the site must lead to a page and an anchor."""
+def test_broken_links_are_found(link, is_valid, tmp_path):
+    """A link to another site must have a host with a domain. A link within the site must lead to an existing page and anchor."""
     (tmp_path / "a.html").write_text(f'<p id="b"><a href="{link}">x</a></p>')
-    assert check_links.main(tmp_path) == (not leads)
+    assert check_links.main(tmp_path) == (not is_valid)

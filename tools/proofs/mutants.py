@@ -109,7 +109,7 @@ class NoGrowthAfterOverflows(Step):
 
 
 class BackoffSubtracts(Step):
-    """A backoff lowers the product by one position, also with a factor of 1."""
+    """A backoff lowers the product by one position, even with a factor of 1."""
 
     def backed_off(self) -> Term:
         return self.products.backed_off - 1

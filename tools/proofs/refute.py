@@ -85,13 +85,13 @@ CLAIMS = (
         lambda _, __, runs: runs.states[0][-1].bad > runs.states[0][-1].window,
     ),
     Claim(
-        "On equal flags, the larger of two scales stays at least as large, also with `block_at_bounds`",
+        "On equal flags, the larger of two scales stays at least as large, even with `block_at_bounds`",
         lambda logic, rule: logic.And(rule.block_at_bounds, logic.Not(rule.skip_infinite_growth)),
         _order_broken,
         runs=2,
     ),
     Claim(
-        "On equal flags, the larger of two scales stays at least as large, also with `skip_infinite_growth` and a factor of 4",
+        "On equal flags, the larger of two scales stays at least as large, even with `skip_infinite_growth` and a factor of 4",
         lambda logic, rule: logic.And(rule.skip_infinite_growth, logic.Not(rule.block_at_bounds)),
         _order_broken,
         runs=2,

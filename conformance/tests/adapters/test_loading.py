@@ -92,7 +92,7 @@ def test_find_searches_a_given_folder(folder):
     ],
 )
 def test_an_invalid_name_or_module_raises_not_found(folder, text, name, message):
-    """The message has the expected and the actual value."""
+    """The message contains the expected and the actual value."""
     (folder / "there.py").write_text(text)
     assert message in error_of(name)
 

@@ -39,7 +39,7 @@ def _end_ranks():
 
 
 def test_results_are_in_the_order_of_the_ranks_and_processes_are_reused():
-    """A call with another number of ranks ends the processes."""
+    """A call with a different number of ranks ends the processes."""
     first, second = on_ranks(describe, 2, "a", [1.5, None]), on_ranks(describe, 2)
     assert [[rank, size, world, other_arguments] for rank, size, _, world, other_arguments in first] == [
         [0, 2, 2, ["a", [1.5, None]]],

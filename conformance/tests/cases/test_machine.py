@@ -139,8 +139,8 @@ def test_a_wider_scale_fails_only_with_the_capability_rounding():
         ("never-changes", "torch", "MACHINE-static has no effect on these steps with torch"),
         ("follows-every-pattern-of-six-steps", "static", "static has no growth_interval to set"),
         ("follows-the-published-constants", "fairseq", "the published growth_interval is 16384, above the limit of 3000"),
-        ("stays-at-its-own-floor", "torch", "torch sets no min_scale"),
-        ("stays-at-its-own-cap", "jmp", "jmp sets no max_scale"),
+        ("stays-at-its-own-floor", "torch", "torch has no min_scale"),
+        ("stays-at-its-own-cap", "jmp", "jmp has no max_scale"),
         (
             "grows-by-its-own-factor-after-an-overflow",
             "chainer",

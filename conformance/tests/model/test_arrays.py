@@ -151,7 +151,7 @@ def test_jax_arrays_are_read_but_tracers_are_rejected():
 
 
 def test_unsupported_arrays_raise_a_type_error():
-    """The message has the value, or the dtype."""
+    """The message contains the value, or the dtype."""
     for value, message in (
         (1.5, "expected an array, got 1.5 of type float"),
         (None, "expected an array, got None of type NoneType"),

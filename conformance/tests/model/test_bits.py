@@ -62,7 +62,7 @@ def test_arrays_round_trip_through_json(array):
     ],
 )
 def test_bits_rejects_invalid_arrays(dtype, shape, bits, message):
-    """The message has the expected and the actual value."""
+    """The message contains the expected and the actual value."""
     with pytest.raises(ValueError, match=message):
         Bits(dtype, shape, bits)
 

@@ -55,7 +55,7 @@ def test_decode_agrees_with_numpy_and_encode_inverts_it(name, count):
 
 @pytest.mark.parametrize("name", SHORT)
 def test_encode_rounds_to_nearest_even(name):
-    """The values are midpoints between neighbors, also between the largest number and infinity, and values next to midpoints."""
+    """The values are midpoints between neighbors, even between the largest number and infinity, and values next to midpoints."""
     exponent_bits, fraction_bits = FORMATS[name]
     infinity = (1 << exponent_bits) - 1 << fraction_bits
     above_the_last = Fraction(2) ** (1 << exponent_bits - 1)
@@ -89,7 +89,7 @@ def test_rounding_overflows_half_a_unit_above_the_largest_number(name):
 
 
 def test_rounding_keeps_infinities_nan_and_the_sign_of_zero():
-    """The result is a Python float, also for an int."""
+    """The result is a Python float, even for an int."""
     assert [rounded(value, "float32") for value in (math.inf, -math.inf)] == [math.inf, -math.inf]
     assert math.isnan(rounded(math.nan, "float32"))
     assert math.copysign(1, rounded(-0.0, "float32")) == -1

@@ -94,10 +94,10 @@ class BacksOffForEachReplica(Loop):
 @breaks("REPLICAS-same-scale", "planted: a replica without an overflow of its own keeps its count of finite steps")
 class KeepsItsOwnCount(Loop):
     def update_replicas(self, handles, finite):
-        for handle, own in zip(handles, finite, strict=True):
+        for handle, is_finite in zip(handles, finite, strict=True):
             good = handle.good
             self.update(handle, all(finite))
-            handle.good = good if own and not all(finite) else handle.good
+            handle.good = good if is_finite and not all(finite) else handle.good
         return list(handles)
 
 

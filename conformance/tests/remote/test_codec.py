@@ -115,7 +115,7 @@ def test_invalid_rules_are_rejected():
 
 @pytest.mark.parametrize("dtype", DIGITS)
 def test_arrays_of_every_dtype_round_trip(dtype):
-    """Bits and shapes are kept, also those of empty arrays and of shape ()."""
+    """Bits and shapes are kept, including those of empty arrays and of shape ()."""
     if dtype == "bfloat16":
         pytest.importorskip("ml_dtypes")
     patterns = (0, 1) if dtype == "bool" else (0, 16 ** DIGITS[dtype] - 1, int("9abcdef0" * 4, 16) % 16 ** DIGITS[dtype])
@@ -191,7 +191,7 @@ def test_values_of_another_kind_are_rejected():
         ("outputs", {"words": "many"}),
     ],
 )
-def test_encode_converts_no_types(kind, value):
+def test_encode_does_not_convert_types(kind, value):
     """Keys do not become strings, arrays do not become lists, and numbers do not become bools."""
     with pytest.raises(TypeError):
         CODEC.encode(kind, value)
@@ -246,7 +246,7 @@ def test_read_reply_returns_the_outcome_and_its_value():
     ids=range(15),
 )
 def test_read_line_rejects_invalid_json(text):
-    """A ValueError is raised in less than a second, also for JSON that some parsers accept. NaN is not written either."""
+    """A ValueError is raised in less than a second, even for JSON that some parsers accept. NaN is not written either."""
     started = time.process_time()
     with pytest.raises(ValueError, match="expected a JSON object, got ") as caught:
         read_line(f'{{"id": 3, "result": {{"saved": {text}}}}}'.encode())

@@ -79,7 +79,7 @@ def test_invalid_commands_and_limits_raise():
     ],
 )
 def test_a_failed_start_reports_the_end_of_stderr(program, message):
-    """The message has the last five lines, including those written after stdout is closed."""
+    """The message contains the last five lines, including those written after stdout is closed."""
     with pytest.raises(NotStarted, match=message):
         CommandAdapter([*PYTHON, "-c", program]).start()
 

@@ -1,4 +1,4 @@
-"""Faulty implementations: each fault has its verdict in its own case and within a time limit, and leaves no process behind."""
+"""Faulty implementations: each fault gets its verdict, in its own case and within a time limit, and leaves no process behind."""
 
 import re
 
@@ -13,7 +13,7 @@ from remote.fakes import AT_HELLO, IN_ONE_CASE
 
 @pytest.mark.parametrize("name", IN_ONE_CASE)
 def test_a_fault_affects_only_its_own_case(name, tmp_path):
-    """The message has the request and the fault, and a replay gives the same report."""
+    """The message contains the request and the fault, and a replay gives the same report."""
     verdict, message, _ = IN_ONE_CASE[name]
     with fake(name, tmp_path / "pids", record=tmp_path / "recording") as adapter:
         report = check(adapter, cases=CASES)

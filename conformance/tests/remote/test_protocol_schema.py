@@ -186,7 +186,7 @@ def test_schema_and_code_accept_the_same_replies(call):
 
 
 def test_the_page_lists_every_call():
-    """Each row has the arguments, the result, and the level or capability."""
+    """Each row contains the arguments, the result, and the level or capability."""
     rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|([^|\n]*)\|([^|\n]*)\|([^|\n]*)\|$", PAGE, re.MULTILINE)
     rows = [[cell.strip() for cell in row] for row in rows]
     row_of = {call: row for row in rows for call in re.findall(r"`(\w+)`", row[0])}
@@ -221,7 +221,7 @@ def dialogue():
 
 
 def test_plain_python_gives_the_replies_on_the_page():
-    """The dialogue on the page has all outcomes but "unsupported", and all calls of level 0."""
+    """The dialogue on the page contains all outcomes but "unsupported", and all calls of level 0."""
     calls = plain.Calls()
     for id_, (request_text, reply_text) in enumerate(dialogue(), start=1):
         request = json.loads(request_text)

@@ -134,7 +134,7 @@ ADAPTER = Loud()
 @pytest.mark.parametrize(("end", "line"), [("os._exit(1)", "on import"), ('sys.exit("I quit")', "I quit")])
 def test_output_of_an_adapter_goes_to_stderr(end, line, tmp_path):
     """
-    Python, libraries and child processes write the output; an exit is a crash, and its error has the last five lines of stderr.
+    Python, libraries and child processes write the output. An exit is a crash; the error contains the last five lines of stderr.
 
     The adapter's stdin is empty.
     """

@@ -77,7 +77,7 @@ def test_a_recording_keeps_every_byte(tmp_path):
     ],
 )
 def test_an_invalid_recording_is_rejected(text, message, tmp_path):
-    """The message has the file, and the expected and the actual first line."""
+    """The message contains the file, and the expected and the actual first line."""
     (tmp_path / "recording").write_text(text)
     with pytest.raises(ValueError, match=message):
         ReplayAdapter(tmp_path / "recording")

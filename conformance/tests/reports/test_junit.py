@@ -83,7 +83,7 @@ def test_a_case_has_its_chapter_as_class_name():
     assert classes["capability-time travel"] == "claims"
 
 
-def test_the_first_line_of_a_message_is_the_attribute():
+def test_the_message_attribute_is_the_first_line_of_the_message():
     """The text of the element has the message, the clause, the bug and the script."""
     result = Result("MACHINE-max-scale", "a", Verdict.FAIL, "one\ntwo", 0, "late: three", snippet="print(4)\n")
     (failure,) = parsed(Report(ImplementationInfo(name="x"), (result,))).iter("failure")

@@ -175,6 +175,6 @@ def test_the_last_report_determines_the_bug_that_a_case_detects():
     ],
 )
 def test_invalid_and_inconsistent_reports_are_rejected(reports, message):
-    """The message has the number of the report and the reason."""
+    """The message contains the number of the report and the reason."""
     with pytest.raises(ValueError, match=message):
         matrix.of(reports)

@@ -68,7 +68,7 @@ def test_the_script_can_be_copied(browser, page_of_six):
     assert browser.eval("String(getSelection())").strip() == samples.SNIPPET.strip()
 
 
-def test_the_page_states_if_the_script_was_run(browser, page_of_six):
+def test_the_page_states_whether_the_script_was_run(browser, page_of_six):
     """A script reproduced the failure, did not reproduce it, or was not run."""
     browser.show_once(page_of_six)
     texts = {None: "not run", False: "run, and did not reproduce the failure", True: "run, and reproduced the failure"}

@@ -40,7 +40,7 @@ def test_the_matrix_is_one_tab_stop(browser, page_of_six):
 
 
 def test_details_open_and_close_by_keyboard_and_mouse(browser, page_of_six):
-    """The focus stays in the dialog and returns to the cell, also after a link."""
+    """The focus stays in the dialog and returns to the cell, even after a link."""
     from selenium.webdriver import ActionChains
 
     browser.show(page_of_six)
@@ -133,7 +133,7 @@ def test_the_color_scheme_is_that_of_the_system_or_of_the_choice(browser, page_o
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_text_has_enough_contrast(browser, page_of_six, scheme):
-    """The contrast ratio is at least 4.5, as WCAG's level AA requires, also on hatched backgrounds."""
+    """The contrast ratio is at least 4.5, as WCAG's level AA requires, even on hatched backgrounds."""
     browser.show(page_of_six, prefers_color_scheme=scheme)
     details = [("trace-gggg", "late-1.0"), ("trees-are-scaled", "conforming-1.0"), ("case-fail", None), (None, "every-2")]
     for target in [None, *details]:

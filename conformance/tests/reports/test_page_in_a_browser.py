@@ -22,7 +22,7 @@ def test_the_page_requests_the_file_only(browser, which, request):
 
 
 def test_a_committed_page_has_its_style_and_matrix(browser, committed):
-    """The policy of the page blocks neither its style nor its script."""
+    """The content security policy of the page blocks neither its style nor its script."""
     browser.discard_logs()
     browser.show(committed)
     assert browser.errors() == []

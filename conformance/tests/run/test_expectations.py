@@ -73,7 +73,7 @@ def read_entries(file):
     ids=lambda text: text[:40],
 )
 def test_an_invalid_file_is_rejected(read_entries, file, text, message):
-    """The message has the file, the entry, and the expected and actual values."""
+    """The message contains the file, the entry, and the expected and actual values."""
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - the message is compared below
         read_entries(text)
     assert str(caught.value).startswith(str(file))
@@ -88,7 +88,7 @@ def test_an_invalid_file_is_rejected(read_entries, file, text, message):
 
 
 def test_an_expected_failure_is_an_xfail(read_entries):
-    """The message has the reason and the original message."""
+    """The message contains the reason and the original message."""
     for verdict in EXPECTABLE:
         expected = read_entries(table(case="grows", verdict=str(verdict), reason="late")).applied(result("grows", verdict))
         assert (expected.verdict, expected.message) == (Verdict.XFAIL, f"late; {verdict}: actual message")

@@ -237,7 +237,7 @@ def test_a_hang_ends_the_search():
 
 
 def test_an_unstable_result_is_a_failure():
-    """The message has a note that the failure is not reproducible."""
+    """The message contains a note that the failure is not reproducible."""
     answers = iter([False])
 
     class Unstable(Plain):

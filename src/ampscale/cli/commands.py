@@ -40,7 +40,7 @@ class Command(click.Command):
             sys.exit(1)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse *args*. Reject an option that is given twice, of which click would use the last value only."""
+        """Parse *args*. Reject an option that is given twice, because click would use only its last value."""
         given = Counter(self.make_parser(ctx).parse_args(list(args))[2])
         for param, count in given.items():
             if count > 1 and not param.multiple:

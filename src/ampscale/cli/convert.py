@@ -104,7 +104,7 @@ def choose_state(entries: Any, source: str | None, at: str | None) -> tuple[str,
 
 
 def document(report: ConversionReport) -> dict[str, Any]:
-    """Return a report as values that JSON can hold. An unlimited number of steps is the string "without end"."""
+    """Return a report as JSON-serializable values. An unlimited number of steps is the string "without end"."""
     divergence, (source_growth, target_growth) = report.divergence, report.growth
     endless = None if divergence.endless is None else {"lead": divergence.endless[0], "cycle": divergence.endless[1]}
     return {

@@ -57,7 +57,7 @@ def main(arguments: list[str]) -> int:
 
 
 def examine() -> dict[str, Any]:
-    """Import the installed libraries and return the report, as values that JSON can hold."""
+    """Import the installed libraries and return the report, as JSON-serializable values."""
     imported = {name: is_imported(name) for name in list_backends()}
     rows = [_backend(name, imported[name]) for name in imported]
     choice, kernels = _choice(), _kernels()

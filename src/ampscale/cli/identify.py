@@ -110,7 +110,7 @@ def identify(settings: tuple[str, ...], resumed: bool, rtol: float, as_json: boo
 def _observe(source: Mapping[str, Any], resumed: bool) -> Observation:
     """Read the observation that the options specify. Notes on a log are printed to stderr."""
     if (source["path"] is None) == (source["scales"] is None):
-        raise ValueError(f"the scales must come from a file or --scales, got {'both' if source['path'] else 'neither'}")
+        raise ValueError(f"the scales must come from either a file or --scales, got {'both' if source['path'] else 'neither'}")
     options = {file_type: [name for name in names if source[name]] for file_type, names in FILE_OPTIONS.items()}
     file_types = [file_type for file_type, names in options.items() if names]
     if len(file_types) > 1 or (file_types and source["path"] is None):
@@ -241,7 +241,7 @@ def _expected_and_observed(contradiction: Contradiction, rejection: str) -> tupl
 
 
 def _document(explanation: Explanation) -> dict[str, Any]:
-    """Return an explanation as values that JSON, which has neither NaN nor infinity, can hold."""
+    """Return an explanation as JSON-serializable values; JSON has neither NaN nor infinity."""
     contradiction = explanation.contradiction
     trace = None if explanation.finite is None else trace_text(explanation.finite)
     return {

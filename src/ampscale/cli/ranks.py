@@ -118,7 +118,7 @@ def run_ranks(name: str, rule: LossScaleRule, options: Mapping[str, Any], pictur
 
 
 def _costs(ranks: int, model: RankModel, vector: int, probability: float) -> dict[str, Any]:
-    """Return the seconds of a collective of *ranks*, and how often these ranks disagree, as values that JSON can hold."""
+    """Return the duration of a collective on *ranks* ranks, and how likely they are to disagree, as JSON-serializable values."""
     return {
         "ranks": ranks,
         **asdict(agreement_cost(ranks, vector, model)),

@@ -18,7 +18,7 @@ from .rule_arguments import complete_rule, parse_settings, read_rule
 from .trace_options import STEPS, read_trace, shared_options
 from .trajectories import document, draw, to_json
 
-FEW = 100  # longest trace of which every step is printed by default, and largest number of printed rows
+FEW = 100  # longest trace whose steps are all printed by default, and largest number of printed rows
 
 
 @command(

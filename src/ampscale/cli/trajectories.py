@@ -15,7 +15,7 @@ from .extras import require
 
 
 def document(name: str, rule: LossScaleRule, trajectory: Trajectory) -> dict[str, Any]:
-    """Return a rule and its trajectory as values that JSON can hold. An infinite scale is the string "inf"."""
+    """Return a rule and its trajectory as JSON-serializable values. An infinite scale is the string "inf"."""
     trace = trace_text(trajectory.finite)
     scales = trajectory.scales.tolist()
     return {

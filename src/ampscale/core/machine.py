@@ -31,7 +31,7 @@ class LossScaleState(NamedTuple):
     """
     State of a loss scaler between two steps: arrays of shape (), or of one common shape for a batch of scalers.
 
-    `LossScaleRule.init` creates it, also with Python numbers instead of arrays. As a NamedTuple, it is a pytree in every library.
+    `LossScaleRule.init` creates it with arrays or with Python numbers. As a NamedTuple, it is a pytree in every library.
 
     Args:
         scale: Factor by which the next loss is multiplied; float32 or float64, as the rule specifies.

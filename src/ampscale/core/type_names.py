@@ -6,7 +6,7 @@ _TO_NUMPY = {"paddle": "numpy", "mindspore": "asnumpy", "tensorflow": "numpy"}  
 
 
 def type_name(value: Any) -> str:
-    """Return the name of the type of *value*; for a tensor of an unsupported framework, also the call that converts it."""
+    """Return the type name of *value*; for a tensor of an unsupported framework, followed by the call that converts it."""
     cls = type(value)
     framework = cls.__module__.partition(".")[0]
     if framework not in _TO_NUMPY:

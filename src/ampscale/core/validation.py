@@ -85,7 +85,7 @@ def check_scale_array(value: Any, name: str) -> None:
 
 def check_scale_host(value: Scale, name: str = "scale") -> None:
     """
-    Check that *value* is a Python number or an array that is a valid loss scale: positive and finite, also in float32.
+    Check that *value* is a Python number or an array that is a valid loss scale: positive and finite, even in float32.
 
     Only values that are already in host memory are read: Python numbers and NumPy arrays.
     """
@@ -102,7 +102,7 @@ def check_scale_host(value: Scale, name: str = "scale") -> None:
 
 
 def check_scale_number(value: Any, name: str) -> None:
-    """Check that *value* is a Python number that is positive and finite, also after rounding to float32."""
+    """Check that *value* is a Python number that is positive and finite, even after rounding to float32."""
     expected = "a positive, finite number that float32 can hold"
     check_number(value, name, expected, FLOATS["float32"].smallest_subnormal, FLOATS["float32"].largest)
 
@@ -137,7 +137,7 @@ def check_scalable(tree: Tree, name: str = "tree") -> None:
 
 
 def check_out(out: Tree, tree: Tree) -> None:
-    """Check that *out* has a writable array of its own for each array of *tree*, of the same path, shape and dtype."""
+    """Check that *out* has a separate writable array for each array of *tree*, of the same path, shape and dtype."""
     if out is tree and _are_writable(leaves(tree)):
         return
     check_alike(out, tree, "out")

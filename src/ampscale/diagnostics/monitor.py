@@ -107,7 +107,7 @@ class Monitor:
         Args:
             report: Report of the step. Its values are copied to the host.
             backward: ``backward(scale) -> gradients``: computes the scaled gradients of this step again. It is called only if the
-                step was skipped: with the scale of the step, and with a scale of 1, which shows if a smaller scale would help.
+                step was skipped: with its scale, and with a scale of 1, which shows whether a smaller scale would help.
 
         Raises:
             TypeError: *report* is not a `StepReport`.
@@ -278,8 +278,8 @@ class Monitor:
         if finite:
             return None, {}
         # Ranks exchange their statistics if a gradient is not finite, () if all are finite, and None if they are unknown.
-        own = tensors and (tensors if any(tensor.nonfinite for tensor in tensors) else ())
-        messages = [json.loads(text) for text in self._communicator.exchange(json.dumps([own, loss]))]
+        own_statistics = tensors and (tensors if any(tensor.nonfinite for tensor in tensors) else ())
+        messages = [json.loads(text) for text in self._communicator.exchange(json.dumps([own_statistics, loss]))]
         losses = [(rank, value) for rank, (_, value) in enumerate(messages) if value is not None and not math.isfinite(value)]
         at_fault: dict[str, Any] = {"rank": losses[0][0], "loss": losses[0][1]} if losses else {}
         rows_of_ranks = [rows for rows, _ in messages]

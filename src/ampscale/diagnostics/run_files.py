@@ -108,7 +108,7 @@ def read_run(path: str | os.PathLike[str], progress: Callable[[float], None] | N
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: The file has no header yet, or a line is not valid. The message has the number of the line, counted from 1.
+        ValueError: The file has no header yet, or a line is not valid. The message contains the line number, counted from 1.
 
     >>> from tempfile import NamedTemporaryFile
     >>> with NamedTemporaryFile("w+") as file:

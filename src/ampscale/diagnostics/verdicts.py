@@ -134,7 +134,7 @@ def _forgotten_zero_grad(record: StepRecord, history: History) -> _Result:
     if not record.stale or history.is_stale_refuted or len(history.skipped) < REPEATS or _have_fewer_offenders(history.skipped):
         return None
     message = (
-        "the gradients of the preceding skipped step were not set to zero: call zero_grad() in every iteration, also after a skip"
+        "the gradients of the preceding skipped step were not set to zero: call zero_grad() in every iteration, even after a skip"
     )
     return Verdict.FORGOTTEN_ZERO_GRAD, message, {"skips in a row": history.in_a_row}
 

@@ -63,7 +63,7 @@ class RankCommunicator(ABC):
         self.optimizer_counts = Counter[int]()  # shared by all scalers that use this communicator; see `OptimizerNumbers`
         self._structure: list[Any] | None = None  # structure of the gradients whose paths `_settings` contains
         self._length: int | None = None  # length of the last vector on all ranks; None before the first vector and after an error
-        self._failure: str | None = None  # message of the first failed collective, with which all later ones fail
+        self._failure: str | None = None  # message of the first failed collective; all later ones fail with it
 
     def __reduce__(self) -> Any:
         """Reject copies and pickles, since the other ranks would have no counterpart."""
@@ -191,8 +191,8 @@ class RankCommunicator(ABC):
     def _record_gradients(self, tree: Tree, arrays: list[Array], *, shapes: bool) -> None:
         """Record the dtypes, the paths and, if *shapes* is True, the shapes of gradients, which must be equal on all ranks."""
         self._settings["gradients"] = array_texts(arrays, shapes=shapes)
-        if (parts := structure(tree)) != self._structure:
-            self._structure, self._settings[STRUCTURE] = parts, list(array_paths(iter(parts)))
+        if (new_structure := structure(tree)) != self._structure:
+            self._structure, self._settings[STRUCTURE] = new_structure, list(array_paths(iter(new_structure)))
 
     def _values(self, finite: Flag, numbers: Mapping[str, Any], arrays: list[Array], copies: Sequence[int] | None) -> Array:
         """Return the values of this rank for `agree`: flags, words of *numbers*, and sums of squares unless *copies* is None."""
@@ -243,15 +243,15 @@ class RankCommunicator(ABC):
         vector = xp.concat([xp.zeros_like(words[:1]), words, values])
         if self._length is None:
             self._compare(settings)
-        is_new = self._length not in (None, len(vector))
-        total = self._run(self._sum, self._announcement() if is_new else vector)
-        announced, *integers = map(int, total[: START + int_count].tolist())
+        length_changes = self._length not in (None, len(vector))
+        totals = self._run(self._sum, self._announcement() if length_changes else vector)
+        announced, *integers = map(int, totals[: START + int_count].tolist())
         if announced or not self._are_equal(integers[: START - 1]):
             self._compare(settings)
-            total = self._run(self._sum, vector)
-            integers = list(map(int, total[1 : START + int_count].tolist()))
+            totals = self._run(self._sum, vector)
+            integers = list(map(int, totals[1 : START + int_count].tolist()))
         self._length = len(vector)
-        return integers[START - 1 :], total[START + int_count :]
+        return integers[START - 1 :], totals[START + int_count :]
 
     def _announcement(self) -> Array:
         """Return a vector of the length that the other ranks expect, which makes all of them exchange their settings."""
@@ -339,7 +339,7 @@ def _split(flat: Array, arrays: list[Array]) -> list[Array]:
     results, start = [], 0
     for array in arrays:
         size = math.prod(array.shape)
-        parts = [flat[start + number * size : start + (number + 1) * size] for number in range(len(real_parts(array)))]
+        parts = [flat[start + index * size : start + (index + 1) * size] for index in range(len(real_parts(array)))]
         start += size * len(parts)
         value = xp.astype(parts[0], array.dtype) if len(parts) == 1 else xp.astype(parts[0] + 1j * parts[1], array.dtype)
         results.append(xp.reshape(value, array.shape))

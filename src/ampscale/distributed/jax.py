@@ -41,7 +41,7 @@ class JaxAxis:
     Ranks along one or more mapped axes of JAX.
 
     Call `ampscale.train_step` inside the mapped function. A `TrainState` that enters with ``in_specs=P()`` has the same bits on
-    all ranks after every step and leaves with ``out_specs=P()``. Each rank's report has the loss of that rank.
+    all ranks after every step and leaves with ``out_specs=P()``. Each rank's report contains the loss of that rank.
 
     The states of the ranks are not compared, since a compiled program cannot raise an error. With ``check_vma=True``, JAX
     rejects a state that leaves with ``P()`` but can differ between ranks. Otherwise, ranks whose scales differ compute wrong

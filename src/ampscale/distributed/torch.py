@@ -145,8 +145,8 @@ class TorchDistributed(RankCommunicator):
         """
         Run a collective.
 
-        If it fails or exceeds the time limit, raise a RankError that names the ranks that do not wait. If this rank has come too
-        late for the others, name those that waited.
+        If it fails or exceeds the time limit, raise a RankError that names the unresponsive ranks. If the other ranks stopped
+        waiting before this rank made the call, the error names them instead.
         """
         self._calls += 1
         began = time.monotonic()

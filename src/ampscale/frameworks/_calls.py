@@ -91,7 +91,7 @@ _OPTIMIZER_STATES = {
     READY: "the optimizer was neither unscaled nor stepped",
     UNSCALED: "the optimizer's gradients were unscaled",
     STEPPED: "the optimizer stepped, or its step was skipped",
-    UNSCALING: "an error was raised while the optimizer's gradients were unscaled",
+    UNSCALING: "an error was raised while the optimizer's gradients were being unscaled",
     STEPPING: "an error was raised during the optimizer's step",
 }
 

@@ -34,7 +34,7 @@ def defined(values, factor, divides=True, dtype=None):
 
 
 def check_pass(values, factor, divides=True, dtype=None):
-    """Assert that a pass gives the definition's results and flag, in new arrays and, if *dtype* is None, also in place."""
+    """Assert that a pass gives the definition's results and flag, in new arrays and, if *dtype* is None, in place as well."""
     expected = defined(values, factor, divides, dtype)
     op, target = FusedOp(factor, divides, checks=True), np.empty(values.shape, dtype or values.dtype)
     assert run_host(op, [values], [target]).finite == np.isfinite(expected.astype(np.float64)).all()
@@ -194,7 +194,7 @@ def test_kernels_are_compiled_if_no_folder_can_be_written():
 @needs_numba
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_forked_processes_use_kernels_of_their_parent():
-    """The parent process has already used the kernels, also in threads."""
+    """The parent process has already used the kernels, including in threads."""
     code = """
         big = np.ones(9_000_000, np.float32)
         results = norm(), float(backend.global_norm([big]))

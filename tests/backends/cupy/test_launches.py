@@ -93,7 +93,7 @@ def test_plan_assigns_every_number_to_one_chunk(place):
     chunk = place.kernels.CHUNK
     sizes = [(1, np.float32), (0, np.float16), (chunk, np.float16), (chunk + 1, np.complex64), (0, np.float32)]
     arrays = place.put([np.zeros(size, dtype) for size, dtype in sizes])
-    rows, owners, launches, _ = place.kernels.plan(place.kernels.described(arrays, None))
+    rows, owners, launches, _ = place.kernels.plan_of(place.kernels.described(arrays, None))
     assert rows[:, 2:].tolist() == [[0, 0, 1], [chunk, 0, 2], [1, 1, 0], [2 * chunk + 2, 2, 3], [0, 5, 4]]
     assert owners.tolist() == [1, 2, 3, 3, 3]
     assert launches == [("pass_float16_float16", 0, 1), ("pass_float32_float32", 1, 4)]

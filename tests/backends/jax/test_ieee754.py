@@ -119,7 +119,7 @@ def test_opaque_bits_differ_in_one_nan(dtype):
 
 @pytest.mark.parametrize(("name", "dtype"), [("multiply", "float64"), ("divide", "float32")])
 def test_derivatives_equal_those_of_the_plain_operation(name, dtype):
-    """Forward and reverse mode are tested for both operands, also at zero and subnormal numbers, and one second derivative."""
+    """Forward and reverse mode are tested for both operands, even at zero and subnormal numbers, and one second derivative."""
     operation = getattr(exact, name)
     values = np.asarray([0.0, -0.0, np.finfo(dtype).smallest_subnormal, -np.finfo(dtype).smallest_normal / 2, 1.0, -3.0], dtype)
     for derivative in (jax.jit(jax.grad(operation, (0, 1))), jax.jit(jax.jacfwd(operation, (0, 1)))):

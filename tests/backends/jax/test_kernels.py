@@ -20,7 +20,7 @@ REAL = pytest.mark.parametrize("dtype", DTYPES)
 SCALES = [2.0**-149, 3 * 2.0**-149, 2.0**-126, 2.0**-126 / 3, 1e-3, 0.1, 1.0, 3.0, 2.0**16, 1e5, 2.0**100, 1.9 * 2.0**127]
 ROUND = kernels.LANES * kernels.PIECES
 LARGE = 3 * ROUND - 5
-LONG = 2 * kernels.STRAIGHT + 3  # cut into several pieces
+LONG = 2 * kernels.MIN_LOOP_SIZE + 3  # cut into several pieces
 
 
 def numbers(dtype, size, seed):
@@ -75,7 +75,7 @@ def test_ties_between_subnormal_quotients_go_to_even():
 
 
 @pytest.mark.clause("OVERFLOW-all-finite", "OVERFLOW-elementwise", "OVERFLOW-both-sides", "OVERFLOW-edges")
-@pytest.mark.parametrize(("dtype", "size"), [("float16", LARGE), ("float32", kernels.STRAIGHT - 1), ("float64", LARGE)])
+@pytest.mark.parametrize(("dtype", "size"), [("float16", LARGE), ("float32", kernels.MIN_LOOP_SIZE - 1), ("float64", LARGE)])
 def test_one_non_finite_value_is_detected_at_all_boundaries(dtype, size):
     """Positions are the ends of the array and of its pieces. The value is non-finite before or only after unscaling."""
     piece = -(-size // kernels.PIECES)
@@ -164,7 +164,7 @@ def programs(monkeypatch):
 @pytest.mark.clause("BACKENDS-no-host-sync", "OVERFLOW-no-host-sync")
 def test_frequent_calls_run_one_program(programs):
     """The first calls run at most three programs for each array, and three more."""
-    shapes = {"float16": (), "float32": (2, 2), "bfloat16": kernels.STRAIGHT + 1}
+    shapes = {"float16": (), "float32": (2, 2), "bfloat16": kernels.MIN_LOOP_SIZE + 1}
     tree, scale = LIBRARY.from_numpy([np.ones(shape, DTYPES[name]) for name, shape in shapes.items()]), jnp.float32(3)
     for function in (backend.scale, backend.unscale_check_and_norm, lambda tree, _: backend.clip_by_global_norm(tree, 1.0)):
         for _ in range(backend._OFTEN - 1):

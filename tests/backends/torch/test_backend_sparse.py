@@ -63,8 +63,8 @@ def test_values_with_the_same_index_overflow_in_their_sum(dtype):
         tree = [torch.ones(1), sparse(rows, [large, large], dtype)]
         assert bool(ampscale.all_finite(tree)) == finite
         assert bool(ampscale.unscale_and_check(tree, 2.0**20)[1]) == finite
-    cancelled = [sparse([2, 2], [large, -large], dtype)]
-    assert bool(ampscale.all_finite(cancelled))
+    canceled = [sparse([2, 2], [large, -large], dtype)]
+    assert bool(ampscale.all_finite(canceled))
 
 
 @pytest.mark.clause("OVERFLOW-in-place")

@@ -164,7 +164,7 @@ def test_the_reported_rate_is_that_of_the_step(rate):
     ids=["same", "different", "unknown", "mixed"],
 )
 def test_equal_rates_of_all_groups_are_reported_as_one(rates, reported):
-    """If rates differ, the report has one rate for each group. The values of tensors are not compared."""
+    """If rates differ, the report contains one rate for each group. The values of tensors are not compared."""
     model = Product()
     groups = [{"params": [parameter], "lr": rate} for parameter, rate in zip(model.parameters(), rates, strict=True)]
     output = cell_of(model, torch.optim.SGD(groups, foreach=False))([1.0, 0.0], [1.0])

@@ -28,7 +28,7 @@ def test_scale_returns_a_new_tensor_of_the_same_shape(dtype):
 
 @pytest.mark.clause("TORCH-scale", "TORCH-arithmetic")
 def test_the_product_equals_torchs():
-    """Products are equal bit for bit, also for scales that are not powers of two."""
+    """Products are equal bit for bit, even for scales that are not powers of two."""
     for dtype in KEPT:
         outputs = torch.linspace(-3, 3, 17, dtype=dtype)
         for scale in (2.0**16, 3.0, 0.1):

@@ -187,7 +187,7 @@ def test_an_optimizer_without_gradients_is_not_called_and_does_not_count(make, u
 
 @pytest.mark.clause("TORCH-no-gradients", "TORCH-several-optimizers")
 @pytest.mark.parametrize(("gradient", "scale"), [(8.0, 16.0), (INF, 4.0)])
-def test_other_optimizers_count_next_to_one_without_gradients(gradient, scale):
+def test_other_optimizers_count_besides_one_without_gradients(gradient, scale):
     """The scale changes as if the optimizer without gradients did not exist."""
     scaler = scaler_at(8.0)
     for optimizer in (optimizer_with(None), optimizer_with(gradient, None)):

@@ -212,7 +212,7 @@ def test_two_scales_of_2000_steps_are_enough_for_factors_of_two():
     assert simulate(rule, from_flags(follow(rule, observed).finite)).scales[-1] == 4
 
 
-def test_scales_out_of_the_float32_range_contradict():
+def test_scales_outside_the_float32_range_contradict_the_rule():
     """1e39 is not rounded to infinity, and 1e-60 not to zero."""
     grows = LossScaleRule(init_scale=2.0**127, growth_interval=1, skip_infinite_growth=False)
     falls = LossScaleRule(init_scale=2.0**-149)

@@ -89,7 +89,7 @@ def paddle(run, every):
 
 
 def deepspeed(run, every):
-    """Yield the message and the line of DeepSpeed's ZeRO for each step: a message has a rank, and a line the overflow count."""
+    """Yield the message and the line of DeepSpeed's ZeRO for each step: the message names a rank, the line the overflow count."""
     skipped = 0
     for step, (finite, before, after) in enumerate(run, 1):
         skipped += not finite
@@ -104,7 +104,7 @@ def old_deepspeed(run, every):
 
 
 def megatron(run, every):
-    """Yield no message and the line of Megatron for each step: a line has the number of overflows since the line before."""
+    """Yield an empty message and the line of Megatron for each step: it contains the number of overflows since the last line."""
     skipped = 0
     for step, (finite, _, after) in enumerate(run, 1):
         skipped += not finite
@@ -134,7 +134,7 @@ def fairseq(run, every):
 
 
 def old_fairseq(run, every):
-    """Yield the message and the line of fairseq 0.9 for each step; its lines have the values after the last finite step."""
+    """Yield the message and the line of fairseq 0.9 for each step; its lines contain the values after the last finite step."""
     yield "", "| no existing checkpoint found checkpoint_last.pt\n"
     updates, shown = 0, ""
     for step, (finite, _, after) in enumerate(run, 1):

@@ -84,7 +84,7 @@ class Paddle(LoopScaler):
         return self.create(rule), self.sgd([*map(self.parameter_from, parameters)], learning_rate, momentum)
 
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
-        """Run the documented loop. Only a private attribute shows if the step was skipped."""
+        """Run the documented loop. Only a private attribute shows whether the step was skipped."""
         scaler, optimizer = cell
         scale = self.read_scale(scaler)
         loss = sum((parameter * values).sum() for parameter, values in zip(self.parameters_of(optimizer), data, strict=True))

@@ -1,5 +1,5 @@
 """
-Runs of a function of an adapter's module in real processes, one for each rank.
+Runs of an adapter's function in real processes, one for each rank.
 
 Importing a library takes seconds. Therefore the processes wait for the next call, until a call requires other processes or
 fails, or this process ends. Jobs and results are JSON files.
@@ -76,7 +76,7 @@ class Ranks:
         variables = [{"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)} for rank in range(size)]
         with (self.folder / "output").open("wb") as output:
             streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output}
-            environments = [shared] if launcher else [shared | own for own in variables]
+            environments = [shared] if launcher else [shared | rank_variables for rank_variables in variables]
             self.processes = [subprocess.Popen(command, env=environment, **streams) for environment in environments]
 
     def run(self, name: str, arguments: Sequence[Any]) -> list[Any]:

@@ -44,13 +44,13 @@ def is_static(rule: Any) -> bool:
 
 
 def needs_finite(scale: float) -> None:
-    """Raise Unsupported for a scale beyond float32, by which no gradient can be divided."""
+    """Raise Unsupported for a scale that is infinite in float32, by which no gradient can be divided."""
     if scale > LARGEST:
         raise Unsupported(f"the scale is {scale!r}, which is infinite in float32")
 
 
 def needs_power_of_two(scale: float, subject: Subject | None = None) -> None:
-    """Raise Unsupported for a scale beyond float32 and, unless *subject* claims division, for one that is not a power of two."""
+    """Raise Unsupported if the scale is infinite in float32, or is not a power of two and *subject* does not claim division."""
     needs_finite(scale)
     if math.frexp(scale)[0] != 0.5 and (subject is None or "division" not in subject.info.capabilities):
         raise Unsupported(f"the scale is {scale!r}, and the expected values are exact only for powers of two")
@@ -134,10 +134,11 @@ class Loop:
         values = [abs(float(x)) for leaf in self.oracle.optimizers[name].parameters for x in numbers(leaf)]
         largest = max(filter(math.isfinite, values), default=0.0)
         if narrow and (scale > 2.0**17 or largest > 2.0**9):  # an optimizer may keep its parameters in float32
-            raise Unsupported("differences of float16 parameters and gradients are rounded at this scale or size")
+            raise Unsupported("float16 would round the updated parameters at this scale, or with parameters of this size")
         needs_power_of_two(1.0 if edits else scale, self.subject)
         limit = 1.0 if kind == "large" else 2.0**14 if narrow else scale
-        factor = 1.0 if edits or "huge" in kind else min(scale, limit)
+        keeps = "huge" in kind and (scale < 1 or not narrow)  # the other float16 gradients would be lost in the parameters
+        factor = 1.0 if edits or keeps else min(scale, limit)
         unscaled = new_gradients(SHAPES[name], kind, next(self._numbers), self.dtype)
         gradients = [leaf and tensors.scale(leaf, factor) for leaf in unscaled]
         self.oracle.set_gradients(name, gradients)

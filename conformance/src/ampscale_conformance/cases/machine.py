@@ -159,9 +159,9 @@ def _follow_to_own_bound(subject: Subject, name: str, finite: str, start: Callab
     """Follow a trace towards the preset's own bound called *name*. *start* returns the initial scale for the bound."""
     bound = getattr(subject.rule(), name)
     if bound is None:
-        raise Unsupported(f"{subject.supported.name} sets no {name}")
-    own = {name: bound} if name in subject.supported.parameters else {}
-    rule = supported_rule(subject, finite, f"MACHINE-{name.replace('_', '-')}", init_scale=start(bound), **settings, **own)
+        raise Unsupported(f"{subject.supported.name} has no {name}")
+    bounds = {name: bound} if name in subject.supported.parameters else {}
+    rule = supported_rule(subject, finite, f"MACHINE-{name.replace('_', '-')}", init_scale=start(bound), **settings, **bounds)
     LockstepRun(subject, rule).follow(finite)
 
 

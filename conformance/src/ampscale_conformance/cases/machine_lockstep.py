@@ -38,8 +38,8 @@ def supported_rule(subject: Subject, finite: str, about: str | None = None, **se
 
     Raises Unsupported if it cannot have them, or if the clause *about* determines no step of the trace *finite*.
     """
-    own, known = subject.supported.make(), subject.supported.parameters
-    defaults = {name: value for name, value in DEFAULTS.items() if name in known and getattr(own, name) is not None}
+    default_rule, known = subject.supported.make(), subject.supported.parameters
+    defaults = {name: value for name, value in DEFAULTS.items() if name in known and getattr(default_rule, name) is not None}
     rule = subject.rule(**{**defaults, **settings})
     clauses = {clause for point in trajectory(rule, [sign == "+" for sign in finite]) for clause in point.clauses}
     if about is not None and about not in clauses:

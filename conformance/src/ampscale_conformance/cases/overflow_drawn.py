@@ -36,7 +36,7 @@ def _draw_finite(pick: Pick, dtype: str) -> int:
 
 
 def non_finite(dtype: str) -> tuple[int, ...]:
-    """Return the patterns of a quiet NaN, infinity, a signalling NaN, and the NaN of which all bits are set, without a sign."""
+    """Return the patterns of a quiet NaN, infinity, a signalling NaN, and the NaN with all bits set, without the sign."""
     infinity, fraction_bits = _infinity(dtype), FORMATS[PARTS.get(dtype, dtype)][1]
     return infinity | 1 << fraction_bits - 1, infinity, infinity | 1, infinity | (1 << fraction_bits) - 1
 

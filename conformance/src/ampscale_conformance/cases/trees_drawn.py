@@ -80,8 +80,8 @@ def draw_tree(
     """
     Draw a tree of arrays of one or several dtypes: the basic ones, those that are claimed, and *dtypes*.
 
-    The arrays have these *shapes*, and those of the *layouts* that the library has. *count* is the number of arrays, and *dtype*
-    their dtype; if they are 0 and "", they are drawn.
+    Each array has one of these *shapes*, and one of the *layouts* that the library supports. *count* is the number of arrays, and
+    *dtype* their dtype; if they are 0 and "", they are drawn.
     """
     every = (*float_dtypes(info), *dtypes)
     palette = (dtype,) if dtype else pick((("float32",), (pick(every),), (pick(every),), ("float32", "float64"), every))

@@ -34,7 +34,7 @@ class Descent:
 
     Args:
         parameters: Floating-point arrays.
-        learning_rate: A number; or one for each applied step, of which the last also applies to further steps.
+        learning_rate: A number; or one for each applied step, the last of which also applies to further steps.
         momentum: In [0, 1).
 
     Raises:

@@ -51,7 +51,7 @@ class Reasons:
         return ("MACHINE-backoff", *counting, *change.clauses) if due else counting
 
     def _no_growth(self, without_offset: int) -> str:
-        """Return the clause because of which the scale does not grow in a finite step."""
+        """Return the clause that explains why the scale does not grow in a finite step."""
         if self.after_growth:
             return "MACHINE-growth-resets"
         if without_offset >= self.rule.growth_interval:
@@ -61,7 +61,7 @@ class Reasons:
         return WINDOW
 
     def _counting(self, due: bool) -> tuple[str, ...]:
-        """Return the clauses because of which a backoff is due at this overflow and not earlier, or is not due yet."""
+        """Return the clauses that explain why a backoff is due at this overflow and not earlier, or is not due yet."""
         if self.rule.overflow_tolerance is not None:
             return ("MACHINE-overflow-tolerance",)
         hysteresis = self.rule.hysteresis

@@ -80,7 +80,7 @@ class Client(RemoteMethods, AbstractContextManager["Client"]):
         self._info: ImplementationInfo | None = None
         self._objects: dict[tuple[str, int], RemoteObject] = {}
         self._end_reason = ""
-        self._failed_starts: list[Interruption] = []  # in a row
+        self._failed_starts: list[Interruption] = []  # since the last successful start
         self._request_id = 0  # of the last request
         self._codec = Codec("numpy", self)
 
@@ -110,7 +110,7 @@ class Client(RemoteMethods, AbstractContextManager["Client"]):
     # --- process ---
 
     def start(self) -> ImplementationInfo:
-        """Start the process unless it runs, send hello, and return the description; raise NotStarted without a valid reply."""
+        """Start the process unless it is running, and return its description; raise NotStarted if there is no valid reply."""
         if self._transport is None:
             try:
                 self._open()

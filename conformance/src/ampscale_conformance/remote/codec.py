@@ -81,7 +81,7 @@ def read_float(encoded: Any) -> float:
 
 
 def read_number(encoded: Any, kind: str) -> int:
-    """Return the number of an object."""
+    """Return the decoded number of an object of this *kind*; reject any other value."""
     if type(encoded) is not int or not 0 <= encoded <= LARGEST:
         reject(f"the number of {'an' if kind[0] in 'ao' else 'a'} {kind}, an integer from 0 to 2**53 - 1", encoded)
     return encoded

@@ -10,7 +10,7 @@ def json_of(report: Report) -> str:
     """
     Return the report as JSON in the schema of the endpoint badge of shields.io.
 
-    The message has the number of passed cases and the number of cases that were run, which includes expected failures.
+    The message contains the number of passed cases and the number of cases that were run, which includes expected failures.
 
     >>> from ..model.adapter import ImplementationInfo
     >>> print(json_of(Report(ImplementationInfo(name="mine"))))

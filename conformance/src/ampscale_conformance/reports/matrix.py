@@ -122,7 +122,7 @@ class _Tables:
         return cell
 
     def _add_case(self, result: Mapping[str, Any]) -> None:
-        """Add the case, or check that its clause and level are those of earlier reports; the last `catches` is kept."""
+        """Add the case. If an earlier report has it, check that clause and level are equal, and replace `catches`."""
         case = {name: result[name] for name in ("clause", "level", "catches")}
         known = self.cases.setdefault(result["case"], case)
         for name in ("clause", "level"):

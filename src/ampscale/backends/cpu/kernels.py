@@ -237,7 +237,7 @@ def run_spans(sources, targets, sizes, kind, like, factor, divisor, square, bloc
 @compiled
 def survey(addresses, sizes, itemsize):
     """
-    Find out how much memory contiguous arrays fill, and in which order.
+    Return the sizes of contiguous arrays, and whether they are in the order of their addresses.
 
     Args:
         addresses: Addresses of contiguous values: int64, shape (n,).

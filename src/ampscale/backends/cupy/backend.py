@@ -24,7 +24,7 @@ from ...core.norms import norm_dtype
 from ...core.scaling import unscaled_dtype
 from ...core.trees import leaves, unflatten
 from ...core.typing import Array, Flag, Namespace, Scale, Tree
-from .launches import Operands, described, launch_norms, launch_pass, plan
+from .launches import Operands, described, launch_norms, launch_pass, plan_of
 
 NAME = "cupy"
 
@@ -164,7 +164,7 @@ def _targets(sources: list[Array], out_arrays: list[Array], dtype: str | None) -
     """Return arrays for the results, the operands of a launch that writes them, and True if the arrays are *out_arrays*."""
     if out_arrays and all(map(_is_contiguous, out_arrays)):
         operands = described(sources, out_arrays)
-        if plan(operands).writable:
+        if plan_of(operands).writable:
             return out_arrays, operands, True
     targets = _like(sources, dtype)
     return targets, described(sources, targets), False

@@ -93,19 +93,19 @@ def launch_pass(operands: Operands, factor: Scale, *, divides: bool, sums: str |
         arrays, 2): for each array, the sum of the squares, rounded to the precision of *sums*, and the power of two by which its
         values were multiplied before they were squared.
     """
-    contents, device_rows, device_owners = _prepared(operands)
+    plan, device_rows, device_owners = _prepared(operands)
     finite = _true()
-    partials = None if sums is None else cupy.empty((len(contents.owners), 3), dtype=np.float64)
+    partials = None if sums is None else cupy.empty((len(plan.owners), 3), dtype=np.float64)
     bits = np.int32({None: 0, "float32": 32, "float64": 64}[sums])
     arguments = *_as_arguments(factor), np.bool_(divides), bits, finite, partials
-    for launch in contents.launches:
+    for launch in plan.launches:
         _launch(launch.kernel, launch.blocks, device_rows, device_owners, np.int64(launch.first), *arguments)
     if sums is None:
         return finite, None
-    totals = cupy.empty((len(contents.rows), 2), dtype=np.float64)
-    threads = WARP if contents.rows[:, 2].max(initial=0) <= 4 * WARP * CHUNK else THREADS  # a warp is enough for few chunks
-    blocks = -(-len(contents.rows) * threads // THREADS)
-    _launch(f"square_sums_{sums}", blocks, device_rows, np.int32(len(contents.rows)), np.int32(threads), partials, totals)
+    totals = cupy.empty((len(plan.rows), 2), dtype=np.float64)
+    threads = WARP if plan.rows[:, 2].max(initial=0) <= 4 * WARP * CHUNK else THREADS  # a warp is enough for few chunks
+    blocks = -(-len(plan.rows) * threads // THREADS)
+    _launch(f"square_sums_{sums}", blocks, device_rows, np.int32(len(plan.rows)), np.int32(threads), partials, totals)
     return finite, totals
 
 
@@ -142,7 +142,7 @@ def described(sources: list[Array], targets: list[Array] | None) -> Operands:
 
 
 @lru_cache(CACHED)
-def plan(operands: Operands) -> Plan:
+def plan_of(operands: Operands) -> Plan:
     """Return the plan for a call with these *operands*."""
     kernels = list(map(_kernel_for, operands.dtypes, operands.target_dtypes))
     order = np.asarray(sorted(range(len(kernels)), key=kernels.__getitem__), np.int64)
@@ -256,27 +256,27 @@ def _new_table(operands: Operands, transfer: Callable[[Plan], Array]) -> Table:
     """
     Return the table for *operands*.
 
-    *transfer* returns one int64 array on the device: the rows, followed by the owners, of which each element holds two.
+    *transfer* returns one int64 array on the device: the rows, followed by the owners, two in each element.
     """
-    contents = plan(operands)
-    memory = transfer(contents)
-    return Table(contents, memory, memory[contents.rows.size :])
+    plan = plan_of(operands)
+    memory = transfer(plan)
+    return Table(plan, memory, memory[plan.rows.size :])
 
 
-def _copy_rows_and_owners(contents: Plan) -> Array:
+def _copy_rows_and_owners(plan: Plan) -> Array:
     """Copy the rows and owners of a plan to the device, and return them as `_new_table` requires."""
-    owners = np.zeros(-(-len(contents.owners) // 2) * 2, np.int32)
-    owners[: len(contents.owners)] = contents.owners
-    packed = np.concatenate([contents.rows.reshape(-1), owners.view(np.int64)])
+    owners = np.zeros(-(-len(plan.owners) // 2) * 2, np.int32)
+    owners[: len(plan.owners)] = plan.owners
+    packed = np.concatenate([plan.rows.reshape(-1), owners.view(np.int64)])
     return cupy.asarray(packed)  # asynchronous; CuPy keeps the pinned memory until it has been read
 
 
-def _write_rows_and_owners(contents: Plan) -> Array:
+def _write_rows_and_owners(plan: Plan) -> Array:
     """Return the array of `_copy_rows_and_owners`, written by kernels that receive the rows as arguments."""
-    count = contents.rows.size
-    memory = cupy.empty((count + -(-len(contents.owners) // 2),), dtype=np.int64)
-    for first in range(0, len(contents.rows), TABLE_PART):
-        rows = contents.rows[first : first + TABLE_PART]
+    count = plan.rows.size
+    memory = cupy.empty((count + -(-len(plan.owners) // 2),), dtype=np.int64)
+    for first in range(0, len(plan.rows), TABLE_PART):
+        rows = plan.rows[first : first + TABLE_PART]
         part = np.zeros((TABLE_PART, 5), np.int64)
         part[: len(rows)] = rows
         _launch("write_rows", len(rows), part.reshape(-1).view(f"V{part.nbytes}"), memory, memory[count:], np.int32(first))

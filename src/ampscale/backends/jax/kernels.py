@@ -25,7 +25,7 @@ from .mapped_axes import is_explicitly_sharded
 PIECES = 4  # pieces of an array that one iteration of a loop processes; in a sum, each has one value per lane
 SLICES = 8  # parts into which a bfloat16 array is cut before the loop, see `_sum_in_lanes`
 LANES = 2**12  # maximum number of lanes, of eight bytes each
-STRAIGHT = 2**11  # number of values below which an array needs no loop
+MIN_LOOP_SIZE = 2**11  # minimum number of values of an array that is processed in a loop
 # Part of the lift `up` that is applied first and removed last, by operations that support subnormal numbers: it makes the
 # smallest float64 normal. XLA's CPU code flushes subnormal numbers to zero.
 LAST_LIFT = 2.0**150
@@ -159,7 +159,7 @@ def _still_finite(leaf: Array, scale: Array, value: Array) -> Flag:
 
     def on_cpu(leaf: Array, scale: Array, value: Array) -> Flag:
         """Check *value* in a branch, because XLA would otherwise compute it again for the check."""
-        if value.size < STRAIGHT:
+        if value.size < MIN_LOOP_SIZE:
             return _finite_in_pieces(value)
         return jax.lax.cond(scale >= 1, lambda: _finite_in_pieces(leaf), lambda: _finite_in_pieces(value))
 
@@ -179,7 +179,7 @@ def _finite_in_pieces(array: Array) -> Flag:
     flags = []
     for part in real_parts(array):
         flat = part.reshape(-1)
-        pieces = PIECES if flat.size >= STRAIGHT else 1
+        pieces = PIECES if flat.size >= MIN_LOOP_SIZE else 1
         size = -(-flat.size // pieces)
         starts = [min(piece * size, flat.size - size) for piece in range(pieces)]  # the last piece can overlap the previous one
         flags.append(jnp.all(reduce(and_, [jnp.isfinite(flat[start : start + size]) for start in starts])))
@@ -273,7 +273,7 @@ def _sum_in_lanes(array: Array, function: Callable[[Array], Array]) -> Array:
     if is_explicitly_sharded(array):
         return jnp.sum(function(array))
     flat = array.reshape(-1)
-    if flat.size < STRAIGHT:
+    if flat.size < MIN_LOOP_SIZE:
         return jnp.sum(function(flat))
     if flat.dtype != jnp.bfloat16:
         return jnp.sum(_lane_sums(flat, function))

@@ -239,7 +239,7 @@ def _unscaled(
     """
     Return the unscaled tree, the finite flag, the arrays that contain the unscaled values, and their global norm.
 
-    The norm is None unless *with_norm* is set and the pass computes it.
+    The norm is None unless *with_norm* is True and a CUDA launch computes it along with the quotients.
     """
     tensors = leaves(tree)
     if out is tree and kernels.supports_in_one_pass(tensors, scale):
@@ -302,7 +302,7 @@ def _check_layouts(out: Tree, targets: list[Array], arrays: list[Array]) -> None
 
 def _fill(targets: list[Array], arrays: list[Array]) -> bool:
     """
-    Copy *arrays* into *targets*, so that *targets* can be unscaled in place. In place, nothing is copied.
+    Copy *arrays* into *targets*, so that *targets* can be unscaled in place. If both are the same arrays, nothing is copied.
 
     Returns:
         True; or False, and nothing was written, if arrays share memory or the kernels do not support *targets*.

@@ -79,7 +79,7 @@ def unscaled(
     if list(map(torch.Tensor.stride, targets)) != list(map(torch.Tensor.stride, arrays)):
         return None
     operands = _described(launches, arrays, targets)
-    if out is not None and not (launches.plan(operands).writable and increment_versions(out)):
+    if out is not None and not (launches.plan_of(operands).writable and increment_versions(out)):
         return None
     return _run(launches, operands, targets, scale if factor is None else factor, with_norm)
 

@@ -115,8 +115,8 @@ def unscale_and_measure_(arrays: list[Array], scale: Scale) -> tuple[Flag, Array
     if not _are_plain(arrays if isinstance(scale, int | float) else [*arrays, scale]):
         return None
     op = FusedOp(value_host(scale), checks=True, measures=True)
-    is_plain = op.factor is not None and not any(map(torch.Tensor.is_neg, arrays))
-    result = compiled.run_host(op, arrays, disjoint=True) if is_plain else None
+    is_supported = op.factor is not None and not any(map(torch.Tensor.is_neg, arrays))
+    result = compiled.run_host(op, arrays, disjoint=True) if is_supported else None
     if result is None:
         return None
     return torch.full((), result.finite), torch.from_numpy(result.statistics)
@@ -225,7 +225,7 @@ def inaccurate_norms(norms: Array) -> list[int]:
 
 
 def _are_plain(arrays: list[Array]) -> bool:
-    """Return True if *arrays* are plain tensors, at least one, without autograd and in eager mode."""
+    """Return True if *arrays* has at least one tensor, all are plain and without autograd, and torch is in eager mode."""
     return (
         _is_eager()
         and set(map(type, arrays)) in _CLASS_SETS

@@ -54,7 +54,7 @@ def train(run: Run, data: digits.Digits, steps: int, seed: int, after_step: Call
 
 
 def report(records: list[Record], seed: int, picture: Path) -> dict[str, Any]:
-    """Return the results as values that JSON can hold."""
+    """Return the results as JSON-serializable values."""
     runs = [
         {
             "name": record.run.name,

@@ -38,7 +38,7 @@ def short(number: int) -> str:
 def step_ticks(steps: np.ndarray) -> list[tuple[float, str]]:
     """Return at most six ticks of the axis of steps: the position in percent, and the label."""
     power_of_ten = 10 ** math.floor(math.log10(steps.size))
-    # The smallest round distance of which five cover all steps, in percent of the power of ten.
+    # The smallest round distance such that five of them cover all steps, in percent of the power of ten.
     percent = next(percent for percent in (10, 20, 50, 100, 200) if 100 * steps.size <= 5 * power_of_ten * percent)
     positions = range(0, steps.size, max(1, power_of_ten * percent // 100))
     return [(100 * (position + 0.5) / steps.size, short(int(steps[position]))) for position in positions]

@@ -334,7 +334,7 @@ class TrainOneStepWithLossScaleCell:
         return {"scale": self.scale_sense, **dict(zip(("calls", "good_steps"), counts, strict=False))}
 
     def _scale_constants(self) -> Any:
-        """Return what must be equal on all ranks: the rule of the update cell, or without a rule, the name of its class."""
+        """Return the rule of the update cell, or the name of its class if it has no rule: this must be equal on all ranks."""
         return getattr(self.loss_scaling_manager, "_rule", type(self.loss_scaling_manager).__name__)
 
     def _initial_scale(self, scale_sense: Any) -> Array:

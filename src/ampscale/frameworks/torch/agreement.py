@@ -67,7 +67,7 @@ class RankAgreement:
         return found_inf_of(agreement.finite), getattr(agreement, "is_finite", None)
 
     def _record_settings(self, communicator: Communicator, optimizer: Optimizer, rule: LossScaleRule) -> None:
-        """Record what must be equal on all ranks: rule, number of *optimizer*, and at the first use, its shared parameters."""
+        """Record the settings that ranks compare: rule, number of *optimizer*, and at its first use, its shared parameters."""
         number, is_new = self._numbers.number(communicator, optimizer)
         parameters = _shared_parameters(communicator, optimizer) if is_new else []
         communicator.check_same(rule=rule, optimizer=number, parameters=parameters)

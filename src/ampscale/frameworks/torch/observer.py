@@ -28,7 +28,7 @@ class Observer:
         self._monitor.observe_loss(output.detach())
 
     def begin(self, optimizer: Optimizer, gradients: Gradients, scale: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Report the scaled gradients of *optimizer*, and return what `end` will report: a copy of the scale, and the arrays."""
+        """Report the scaled gradients of *optimizer*, and return a copy of the scale and the arrays, which `end` will report."""
         scale, arrays = scale.clone(), plain_gradients(optimizer, gradients)
         samples = self._samples.get(optimizer) or self._samples.setdefault(optimizer, _samples_of(optimizer))
         stale = any(sample.is_stale() for sample in samples)

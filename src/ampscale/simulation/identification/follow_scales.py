@@ -95,7 +95,7 @@ class Stride(NamedTuple):
 
 
 def _contradiction(view: "_View", strides: list[Stride], reached: Frontier, index: int) -> Contradiction:
-    """Return the contradiction, given that at *index* no state has the known scale or can reach the next known scale."""
+    """Return the contradiction. At *index*, no state has the known scale, or none can reach the next known scale."""
     end = min(view.next_known[index], len(view.scales) - 1)
     if np.isnan(view.scales[max(0, index - 1) : index + 1]).any():  # states that cannot reach the next known scale were left out
         first = index

@@ -167,7 +167,7 @@ def _flags(window: Window) -> np.ndarray:
 def _scales(window: Window, flags: np.ndarray) -> Iterator[tuple[int, float]]:
     """Yield, for each scale in the messages of *window*, the number of covered steps before it, and the scale or NaN."""
     if not window.overflows or "rounded" not in window.mark.event.groups or "inner" in window.mark.event.groups:
-        # Otherwise the line has the scale of the last finite step, whose index is unknown.
+        # Otherwise the line contains the scale of the last finite step, whose index is unknown.
         yield window.covered, window.mark.event.scale_after()
     if len(window.mark.overflows) == window.overflows and not flags[: window.overflows].any():
         for index, event in enumerate(window.mark.overflows):

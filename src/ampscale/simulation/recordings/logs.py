@@ -268,7 +268,8 @@ def _lightning(text: str) -> Log:
         first_step = rows[0][1]
     except (TypeError, ValueError, KeyError, csv.Error) as error:
         expected = f"1 to {MOST_STEPS + 1} rows with numbers in the columns 'step' and {excerpt(columns[0])}"
-        raise ValueError(f"Lightning's metrics.csv must have {expected}, at line {line}: {cut(str(error))}") from None
+        actual = f"an error at line {line}: {cut(str(error))}"
+        raise ValueError(f"Lightning's metrics.csv must have {expected}, got {actual}") from None
     notes = [
         f"read as a log of lightning, with {excerpt(columns[0])} as the scale at each step",
         "if the scale was logged at the end of a batch, as in on_train_batch_end, all scales are one step late",

@@ -40,10 +40,11 @@ class OnMPI(Core):
 def train_on_rank(
     rank: int, _size: int, rule_text: str, placements: Sequence[str], steps: Sequence[Any], options: Mapping[str, Any]
 ) -> list[Any]:
-    own = {name: values[rank] for name, values in options.items() if isinstance(values, list)}
-    max_norm, size, scale = (own.pop(name, default) for name, default in (("max_norm", None), ("elements", 1), ("scale", None)))
+    rank_options = {name: values[rank] for name, values in options.items() if isinstance(values, list)}
+    defaults = {"max_norm": None, "elements": 1, "scale": None}
+    max_norm, size, scale = (rank_options.pop(name, default) for name, default in defaults.items())
     seconds = options.get("time_limit", 60.0)
-    rule, placement = replace(LossScaleRule.from_json(rule_text), **own), placements[0]
+    rule, placement = replace(LossScaleRule.from_json(rule_text), **rank_options), placements[0]
     layout = {"reduced": "replicated"}.get(placement, placement)
     communicator = ampscale.distributed.MPI(gradients=layout, mean=placement == "replicated", timeout=seconds)
     network, optimizer = network_with_optimizer(arrays_of(placement, steps[0][rank], size), "numpy", 1.0)
