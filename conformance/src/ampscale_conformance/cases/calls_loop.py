@@ -137,8 +137,9 @@ class Loop:
             raise Unsupported("float16 would round the updated parameters at this scale, or with parameters of this size")
         needs_power_of_two(1.0 if edits else scale, self.subject)
         limit = 1.0 if kind == "large" else 2.0**14 if narrow else scale
-        keeps = "huge" in kind and (scale < 1 or not narrow)  # the other float16 gradients would be lost in the parameters
-        factor = 1.0 if edits or keeps else min(scale, limit)
+        # Steps with unscaled float16 gradients would be rounded if the scale is above 1.
+        is_unscaled = edits or "tie" in kind or ("huge" in kind and (scale < 1 or not narrow))
+        factor = 1.0 if is_unscaled else min(scale, limit)
         unscaled = new_gradients(SHAPES[name], kind, next(self._numbers), self.dtype)
         gradients = [leaf and tensors.scale(leaf, factor) for leaf in unscaled]
         self.oracle.set_gradients(name, gradients)

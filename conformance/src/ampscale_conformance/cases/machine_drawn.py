@@ -6,6 +6,8 @@ from functools import partial
 from math import frexp, inf
 from typing import Any
 
+import numpy as np
+
 from ampscale import LossScaleRule
 
 from ..model.adapter import ImplementationInfo, Unsupported
@@ -133,7 +135,8 @@ def _run_walk(subject: Subject, rules: Sequence[dict[str, Any]], turns: Sequence
             arrays = subject.to_arrays(TREE) if method == "scale" or products is None else products
             values, ulps = subject.to_bits(arrays, "a result of scale"), frexp(scale)[0] != 0.5
             result = check_products(subject, run.handle, method, scale, values, arrays, ulps=ulps)
-            products = result[:1] if result is not None and method == "scale" else None  # NumPy makes a scalar of the second one
+            can_unscale = method == "scale" and not any(isinstance(leaf, np.generic) for leaf in result or ())
+            products = result if can_unscale else None  # NumPy scalars cannot be divided in place
             subject.call("unscale", run.handle, subject.to_arrays([*TREE, OVERFLOW]))
         if kind == "all_finite":
             subject.all_finite([*TREE, array("float32", 1.0) if number % 2 else OVERFLOW])
