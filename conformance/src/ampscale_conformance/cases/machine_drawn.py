@@ -46,7 +46,6 @@ LIMITS: tuple[tuple[dict[str, Any], str], ...] = (
     ({"init_scale": 1000 + 2.0**-14}, ""),  # 8 decimal digits lose it, and 16 digits the next one
     ({"init_scale": 1000 + 2.0**-43}, ""),
     ({"growth_factor": 2.0**20, "growth_interval": 20}, 20 * "+"),
-    ({"init_scale": 2.0**127}, "++"),
     ({"init_scale": 2.0**-110}, 60 * "-"),
     ({"init_scale": 2.0**-1020}, 20 * "-"),
     ({"init_scale": 2.0**-1020}, 60 * "-"),
@@ -58,6 +57,7 @@ LIMITS: tuple[tuple[dict[str, Any], str], ...] = (
     ({"growth_interval": LONG, "overflow_tolerance": 1 / 16}, 300 * "+" + 20 * "-"),
     ({"growth_factor": 2.0**120}, "+"),  # infinite in float32; only for rules with a max_scale, which is above the scale
 )
+TOP = ({"init_scale": 2.0**127}, "++")
 # A constant, steps before saving and after loading, and the values of the constant when the state is saved and when it is loaded.
 OTHER_CONSTANTS: tuple[tuple[str, str, tuple[Any, Any]], ...] = (
     ("growth_interval", "+++", (4, 2)),
@@ -150,7 +150,8 @@ def _run_walk(subject: Subject, rules: Sequence[dict[str, Any]], turns: Sequence
 
 def _follow_to_limits(subject: Subject, reloads: bool = False) -> None:
     """Take steps to the edges of ranges, and beyond; with *reloads*, also with scalers that were saved on the way."""
-    for settings, finite in LIMITS[:-1] if subject.supported.make().max_scale is None else LIMITS:
+    limits = LIMITS[:-1] if subject.supported.make().max_scale is None else LIMITS
+    for settings, finite in (*limits, TOP) if reloads else limits:
         if frexp(settings.get("init_scale", 1.0))[0] == 0.5 or "rounding" in subject.info.capabilities:
             with suppress(Unsupported):
                 runs = [LockstepRun(subject, supported_rule(subject, "", **{"growth_interval": 1} | settings))]
