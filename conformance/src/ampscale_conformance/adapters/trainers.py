@@ -53,9 +53,9 @@ class Trainer(StepCell, Torch):
         model, steps, scaler = Linear(), list[bool](), super().create(rule)
         rate, max_norm = options.pop("learning_rate", 1.0), options.pop("max_norm", None)
         rates = rate if isinstance(rate, list) else [rate]
-        optimizer = self.sgd(list(model.parameters()), rates[0], **options)
+        optimizer = self.sgd(list(model.parameters()), 1.0, **options)
         optimizer.register_step_post_hook(lambda *_: steps.append(True))
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rates[min(step, len(rates) - 1)] / rates[0])
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rates[min(step, len(rates) - 1)])
         wrapped = self.wrapped(scaler, model, optimizer, schedule)
         return {**wrapped, "linear": model, "scaler": scaler, "steps": steps, "max_norm": max_norm}
 

@@ -20,7 +20,7 @@ from ..oracle.tensors import PARTS
 COUNTS = (1, 2, 3) * 9 + (12, 100)  # numbers of arrays
 SHAPES = ((1,), (), (3,), (2, 2), (0, 3), (2, 1, 1, 3, 1), (1, 3), (0,), (33, 2), (21,))
 MATRICES = ((2, 3), (4, 5), (5, 2), (2, 3, 4), (5,))  # for layouts with another order of axes, or with repeated rows
-LARGE = ((1024,), (1030,), (34, 65), (4099,), (66_003,))
+LARGE = ((1024,), (1030,), (34, 65), (4099,), (100_003,))
 CLAIMS = {"bfloat16": "bfloat16", **dict.fromkeys(PARTS, "complex")}  # capabilities of dtypes
 REACH = 30  # range of exponents around 0: scaled values stay normal, since some libraries flush subnormal ones to zero
 PERIOD = 7  # number of elements after which arrays repeat themselves
@@ -116,8 +116,8 @@ NESTS: tuple[Callable[[list[Any]], Any], ...] = (
     tuple,
     # Different paths, which are equal if their keys are joined.
     lambda arrays: {"a.w": arrays[:1], "a/w": arrays[1:2], "a": {"w": arrays[2:3], "rest": arrays[4:]}, "w": arrays[3:4]},
-    # Every container in every other one, and empty ones.
-    lambda arrays: [[], (), {}, (arrays[0],), {"a": (tuple(arrays[1:2]), arrays[2:3]), "b": [[{"a": ({"c": arrays[3:]},)}]]}],
+    # Every container in every other one, and empty ones, in six levels, the limit of MindSpore.
+    lambda arrays: [[], (), {}, (arrays[0],), {"a": (tuple(arrays[1:2]), arrays[2:3]), "b": ({"c": [arrays[3:]]},)}],
 )
 
 
