@@ -71,7 +71,7 @@ class Measured:
     @contextmanager
     def _chunk(self, size: int) -> Iterator[None]:
         """Return a context manager in which the kernels process this many numbers per block."""
-        caches = [getattr(self._kernels, name) for name in ("plan", "_cached_table", "_kernel", "_module")]
+        caches = [getattr(self._kernels, name) for name in ("plan_of", "_cached_table", "_kernel", "_module")]
         with mock.patch.object(self._kernels, "CHUNK", size):
             for cached in caches:
                 cached.cache_clear()
