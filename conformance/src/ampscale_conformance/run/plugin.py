@@ -76,9 +76,8 @@ class Run:
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Deselect the cases above the level, and those that are newer than the selected version of the suite."""
-        selected = [item for item in items if self._selects(item)]
-        config.hook.pytest_deselected(items=[item for item in items if item not in selected])
-        items[:] = selected
+        config.hook.pytest_deselected(items=[item for item in items if not self._selects(item)])
+        items[:] = filter(self._selects, items)
 
     def _selects(self, item: pytest.Item) -> bool:
         case = getattr(item, "callspec", None) and item.callspec.params.get("case")  # type: ignore[attr-defined]  # pytest.Function

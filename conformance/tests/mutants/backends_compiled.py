@@ -1,0 +1,361 @@
+"""Mutants of chapter 70, backends: compiled functions that differ from the uncompiled ones."""
+
+from dataclasses import replace
+
+import numpy as np
+from ampscale_conformance.model.bits import arrays, map_tree
+
+from . import table
+from .loop import Loop
+
+_TABLE, breaks = table()
+
+
+class _CompilesToAnotherClass(Loop):
+    """Implementation whose compiled form is another class."""
+
+    def compiled(self):
+        return self.compiled_form(self.info.preset, self.info.level, self.info.capabilities)
+
+    compiled_form: type[Loop] = Loop
+
+
+class _MinimumOfOne(Loop):
+    def constants(self, rule):
+        return rule if rule.min_scale is None else replace(rule, min_scale=1.0)
+
+
+class _NoSignedZeros(Loop):
+    def quotient(self, part, scale):
+        return super().quotient(part, scale) + part.dtype.type(0)
+
+
+class _NoInfinities(Loop):
+    def finite_elements(self, leaf):
+        return leaf == leaf
+
+
+@breaks("STEP-compiled", "jmp 0.0.4: the minimum is not part of the pytree, and becomes the default")
+class LosesMinimumCompiled(_CompilesToAnotherClass):
+    compiled_form = _MinimumOfOne
+
+
+@breaks("STEP-compiled", "not observed: the compiler treats -0.0 as 0.0, as fast math permits")
+class LosesSignsOfZerosCompiled(_CompilesToAnotherClass):
+    compiled_form = _NoSignedZeros
+
+
+@breaks("STEP-compiled", "AMReX-Codes/amrex#5667, opencv/opencv#23881: the compiler assumes that every number is finite")
+class TreatsInfinityAsFiniteCompiled(_CompilesToAnotherClass):
+    compiled_form = _NoInfinities
+
+
+class _LosesHysteresis(Loop):
+    def backoff_due(self, handle, bad, since):
+        return True
+
+
+class _UsesTheFirstConstants(Loop):
+    """Loop whose constants, except the initial scale and the bounds, are those of its first scaler."""
+
+    first = None
+
+    def constants(self, rule):
+        self.first = self.first or rule
+        return replace(self.first, init_scale=rule.init_scale, min_scale=rule.min_scale, max_scale=rule.max_scale)
+
+
+class _SavesNoCount(Loop):
+    def save(self, handle):
+        return {**super().save(handle), "good": 0}
+
+
+class _KeepsTheFirstScale(Loop):
+    first_handle = None
+
+    def scale(self, handle, tree):
+        self.first_handle = self.first_handle or replace(handle)
+        return super().scale(self.first_handle, tree)
+
+
+class _SumsInTheCheck(Loop):
+    def all_finite(self, tree):
+        with np.errstate(all="ignore"):
+            return all(bool(np.isfinite(leaf.sum())) for leaf in arrays(tree))
+
+    def step_on_arrays(self, handle, tree):
+        return Loop().step_on_arrays(handle, tree)
+
+
+@breaks("STEP-compiled", "planted: the compiled update backs off at each overflow")
+class LosesHysteresisCompiled(_CompilesToAnotherClass):
+    compiled_form = _LosesHysteresis
+
+
+@breaks("STEP-compiled", "planted: the constants of the first scaler are compiled into the function that all scalers share")
+class SharesConstantsCompiled(_CompilesToAnotherClass):
+    compiled_form = _UsesTheFirstConstants
+
+
+@breaks("STEP-compiled", "planted: the compiled state has no count, which a loaded scaler then lacks")
+class SavesNoCountCompiled(_CompilesToAnotherClass):
+    compiled_form = _SavesNoCount
+
+
+@breaks("STEP-compiled", "planted: losses are multiplied by the scale at the time of compilation")
+class KeepsTheFirstScaleCompiled(_CompilesToAnotherClass):
+    compiled_form = _KeepsTheFirstScale
+
+
+@breaks("STEP-compiled", "planted: the compiled check tests the sum of each array")
+class SumsInTheCheckCompiled(_CompilesToAnotherClass):
+    compiled_form = _SumsInTheCheck
+
+
+class _AppliesToVelocities(Loop):
+    def skip(self, cell, gradients, rate):
+        parameters = cell.parameters
+        self.apply(cell, gradients, rate)
+        cell.parameters = parameters
+
+
+@breaks("STEP-compiled", "planted: a compiled cell selects the parameters by the flag, and not the velocities")
+class SpoilsVelocitiesCompiled(_CompilesToAnotherClass):
+    compiled_form = _AppliesToVelocities
+
+
+class _KeepsItsFirstWindow(Loop):
+    first = None
+
+    def window(self, handle):
+        self.first = self.first or super().window(handle)
+        return self.first
+
+
+@breaks("STEP-compiled", "planted: the growth interval of the first scaler is compiled into the update")
+class KeepsTheFirstWindowCompiled(_CompilesToAnotherClass):
+    compiled_form = _KeepsItsFirstWindow
+
+
+class _BacksOffTwice(Loop):
+    def reduced(self, handle):
+        reduced = super().reduced(handle)
+        return reduced if handle.bad < 2 else self.rounded(handle.rule, reduced * handle.rule.backoff_factor)
+
+
+@breaks("STEP-compiled", "planted: the compiled update backs off once more at the third overflow of a hysteresis")
+class BacksOffTwiceCompiled(_CompilesToAnotherClass):
+    compiled_form = _BacksOffTwice
+
+
+class _KeepsThreeOverflowsOverAFiniteStep(Loop):
+    def resets_overflows(self, handle, event):
+        return super().resets_overflows(handle, event) and (event == "growth" or handle.bad < 3)
+
+
+class _KeepsOverflowsOverAGrowth(Loop):
+    def resets_overflows(self, handle, event):
+        return super().resets_overflows(handle, event) and event == "finite"
+
+
+class _ResetsOverflowsAtAFiniteStep(Loop):
+    def resets_overflows(self, handle, event):
+        return True
+
+
+class _ResetsOverflowsAtABackoff(Loop):
+    def bad_after_backoff(self, handle):
+        return 0
+
+
+class _HasAHysteresisOfAtMostThree(Loop):
+    def backoff_due(self, handle, bad, since):
+        return super().backoff_due(handle, bad, since) or bad >= 3
+
+
+@breaks("STEP-compiled", "planted: the compiled update resets the overflow count at a finite step only if it is less than three")
+class KeepsThreeOverflowsOverAFiniteStepCompiled(_CompilesToAnotherClass):
+    compiled_form = _KeepsThreeOverflowsOverAFiniteStep
+
+
+@breaks("STEP-compiled", "planted: the branch of the compiled update that grows does not reset the overflow count")
+class KeepsOverflowsOverAGrowthCompiled(_CompilesToAnotherClass):
+    compiled_form = _KeepsOverflowsOverAGrowth
+
+
+@breaks("STEP-compiled", "planted: the compiled update resets the overflow count at each finite step", "paddle_document")
+class ResetsOverflowsAtAFiniteStepCompiled(_CompilesToAnotherClass):
+    compiled_form = _ResetsOverflowsAtAFiniteStep
+
+
+@breaks("STEP-compiled", "planted: the compiled update resets the overflow count at a backoff", "megatron")
+class ResetsOverflowsAtABackoffCompiled(_CompilesToAnotherClass):
+    compiled_form = _ResetsOverflowsAtABackoff
+
+
+@breaks("STEP-compiled", "planted: the compiled update backs off at the third overflow of a longer hysteresis")
+class HasAHysteresisOfAtMostThreeCompiled(_CompilesToAnotherClass):
+    compiled_form = _HasAHysteresisOfAtMostThree
+
+
+class _LoadsNoOverflows(Loop):
+    def load(self, rule, saved):
+        return super().load(rule, {**saved, "bad": 0})
+
+
+@breaks("STEP-compiled", "planted: the count of overflows of a loaded state is not passed to the compiled update")
+class LoadsNoOverflowsCompiled(_CompilesToAnotherClass):
+    compiled_form = _LoadsNoOverflows
+
+
+class _MultipliesFloat16ByTheReciprocal(Loop):
+    def unscaled_leaf(self, leaf, scale):
+        if leaf.dtype != np.float16:
+            return super().unscaled_leaf(leaf, scale)
+        return (leaf.astype(np.float32) * (np.float32(1) / np.float32(scale))).astype(np.float16)
+
+
+@breaks("STEP-compiled", "planted: compiled code multiplies float16 arrays by the reciprocal of the scale")
+class MultipliesFloat16ByTheReciprocalCompiled(_CompilesToAnotherClass):
+    compiled_form = _MultipliesFloat16ByTheReciprocal
+
+
+class _MultipliesFloat64ByTheReciprocal(Loop):
+    def unscaled_leaf(self, leaf, scale):
+        if leaf.dtype != np.float64:
+            return super().unscaled_leaf(leaf, scale)
+        return leaf * (np.float64(1) / np.float64(scale))
+
+
+@breaks("STEP-compiled", "planted: compiled code multiplies float64 arrays by the reciprocal of the scale")
+class MultipliesFloat64ByTheReciprocalCompiled(_CompilesToAnotherClass):
+    compiled_form = _MultipliesFloat64ByTheReciprocal
+
+
+class _KeepsDtypesByCount(Loop):
+    def scale(self, handle, tree):
+        self.dtypes = getattr(self, "dtypes", {})
+        leaves = arrays(tree)
+        dtypes = iter(self.dtypes.setdefault(len(leaves), [leaf.dtype for leaf in leaves]))
+        return map_tree(lambda leaf: leaf.astype(next(dtypes)), super().scale(handle, tree))
+
+
+@breaks(
+    "STEP-compiled", "planted: compiled functions are kept by the number of arrays, and return the dtypes of their first call"
+)
+class KeepsDtypesByCountCompiled(_CompilesToAnotherClass):
+    compiled_form = _KeepsDtypesByCount
+
+
+class _HasNoFlagOfEmptyArrays(Loop):
+    def all_finite(self, tree):
+        return super().all_finite(tree) if any(leaf.size for leaf in arrays(tree)) else None
+
+    def step_on_arrays(self, handle, tree):
+        return Loop().step_on_arrays(handle, tree)
+
+
+@breaks("STEP-compiled", "planted: the compiled check returns None for arrays without elements")
+class HasNoFlagOfEmptyArraysCompiled(_CompilesToAnotherClass):
+    compiled_form = _HasNoFlagOfEmptyArrays
+
+
+class _MultipliesByTheReciprocalInCells(Loop):
+    def unscaled_in_cell(self, cell, gradient):
+        return gradient * (gradient.dtype.type(1) / gradient.dtype.type(cell.scaler.shown))
+
+
+@breaks("STEP-compiled", "planted: compiled cells multiply by the reciprocal of the scale")
+class MultipliesByTheReciprocalInCellsCompiled(_CompilesToAnotherClass):
+    compiled_form = _MultipliesByTheReciprocalInCells
+
+
+class _KeepsTheFirstMinimum(Loop):
+    def create(self, rule, **options):
+        self.rules = getattr(self, "rules", {})
+        return super().create(self.rules.setdefault(replace(rule, min_scale=None), rule), **options)
+
+
+@breaks("STEP-compiled", "planted: compiled updates are kept for all equal rules, and equality ignores the minimum")
+class KeepsTheFirstMinimumCompiled(_CompilesToAnotherClass):
+    compiled_form = _KeepsTheFirstMinimum
+
+
+class _ChecksOnlyBefore(Loop):
+    def step_on_arrays(self, handle, tree):
+        self.update(handle, self.all_finite(tree))
+        return handle, self.unscale(handle, tree)
+
+
+@breaks("STEP-compiled", "planted: the compiled step on arrays checks them before the division only")
+class ChecksOnlyBeforeCompiled(_CompilesToAnotherClass):
+    compiled_form = _ChecksOnlyBefore
+
+
+class _RoundsRates(Loop):
+    def rate(self, cell):
+        return float(np.float16(super().rate(cell)))
+
+
+@breaks("STEP-compiled", "planted: learning rates are compiled in as float16 numbers")
+class RoundsRatesCompiled(_CompilesToAnotherClass):
+    compiled_form = _RoundsRates
+
+
+class _SquaresInFloat32(Loop):
+    def euclidean(self, arrays):
+        with np.errstate(all="ignore"):
+            return float(np.sqrt(sum(np.sum(array.astype(np.float32) ** 2) for array in arrays)))
+
+
+@breaks("STEP-compiled", "planted: the compiled norm is computed in float32, in which large squares are infinite")
+class SquaresInFloat32Compiled(_CompilesToAnotherClass):
+    compiled_form = _SquaresInFloat32
+
+
+class _UsesItsOwnFlag(Loop):
+    def agreed_flag(self, finite, rank):
+        return finite[rank]
+
+
+@breaks("STEP-compiled", "planted: compiled replicas do not agree on the flag")
+class UsesItsOwnFlagCompiled(_CompilesToAnotherClass):
+    compiled_form = _UsesItsOwnFlag
+
+
+class _HasNoFlagOfEmptyTrees(Loop):
+    def all_finite(self, tree):
+        return super().all_finite(tree) if arrays(tree) else None
+
+
+@breaks("STEP-compiled", "planted: the compiled check returns None for a tree without arrays")
+class HasNoFlagOfEmptyTreesCompiled(_CompilesToAnotherClass):
+    compiled_form = _HasNoFlagOfEmptyTrees
+
+
+class _ChecksFloat64InFloat32(Loop):
+    def all_finite(self, tree):
+        with np.errstate(all="ignore"):
+            return super().all_finite([leaf.astype(np.float32) if leaf.dtype == np.float64 else leaf for leaf in arrays(tree)])
+
+    def step_on_arrays(self, handle, tree):
+        return Loop().step_on_arrays(handle, tree)
+
+
+@breaks("STEP-compiled", "planted: the compiled check casts float64 arrays to float32, in which large numbers are infinite")
+class ChecksFloat64InFloat32Compiled(_CompilesToAnotherClass):
+    compiled_form = _ChecksFloat64InFloat32
+
+
+class _FlushesSubnormals(Loop):
+    def unscaled_leaf(self, leaf, scale):
+        unscaled = super().unscaled_leaf(leaf, scale)
+        return np.where(np.abs(unscaled) < 2.0**-126, 0 * unscaled, unscaled) if leaf.dtype == np.float32 else unscaled
+
+
+@breaks("STEP-compiled", "planted: compiled arithmetic replaces subnormal float32 numbers by zero")
+class FlushesSubnormalsCompiled(_CompilesToAnotherClass):
+    compiled_form = _FlushesSubnormals
+
+
+MUTANTS = tuple(_TABLE)
