@@ -191,6 +191,9 @@ def test_a_copy_is_independent(copied, make):
     with pytest.raises(RuntimeError, match=r"after scale\(\)"):
         twin.update()
     assert twin.state_dict() == PUBLISHED
+    twin.load_state_dict(PUBLISHED)
+    with pytest.raises(RuntimeError, match=r"after scale\(\)"):
+        twin.update()
     assert twin.scale(torch.ones(())) == 1024.0
     run_step(twin, INF)
     assert (twin.get_scale(), scaler.state_dict()) == (256.0, PUBLISHED)

@@ -11,7 +11,7 @@ import array_api_compat
 
 from ... import functional, presets
 from ...core.namespaces import as_array, check_one_library
-from ...core.replicas import SINGLE_REPLICA, Agreement, Communicator
+from ...core.replicas import SINGLE_REPLICA, Agreement, Communicator, SingleReplica
 from ...core.scaling import scalar_like
 from ...core.step import StepReport, StepStatus, seed_like
 from ...core.trees import leaves
@@ -238,7 +238,7 @@ class TrainOneStepWithLossScaleCell:
         finite = self._detector.finite(status, compute_output)
         if self._is_partial:
             return as_array(logical_not(finite), self.scale_sense)
-        if self._communicator is not SINGLE_REPLICA:
+        if not isinstance(self._communicator, SingleReplica):
             finite = as_array(finite, self.scale_sense) & logical_not(self._overflow)
             if hasattr(self._optimizer_wrapper, "fits"):  # the wrapper of torch's optimizers, which casts the gradients
                 finite = finite & self._optimizer_wrapper.fits(compute_output, self._max_norm)

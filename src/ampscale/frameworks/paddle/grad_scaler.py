@@ -11,7 +11,7 @@ from typing import Any
 import array_api_compat
 
 from ... import functional
-from ...core.replicas import SINGLE_REPLICA, Communicator
+from ...core.replicas import SINGLE_REPLICA, Communicator, SingleReplica
 from ...core.scaling import widened
 from ...core.type_names import type_name
 from ...core.typing import Array
@@ -287,7 +287,7 @@ class GradScaler(StoredScale):
 
     def _average(self, optimizer: Any) -> None:
         """Replace the gradients of *optimizer* by their means over all ranks, if the communicator averages them."""
-        if self._communicator is SINGLE_REPLICA:
+        if isinstance(self._communicator, SingleReplica):
             return
         self._communicator.check_same(rule=self._rule, optimizer=self._numbers.number(self._communicator, optimizer)[0])
         parameters = parameters_of(optimizer)
