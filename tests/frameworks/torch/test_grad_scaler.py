@@ -184,8 +184,8 @@ COPIES = {"pickle": lambda scaler: pickle.loads(pickle.dumps(scaler)), "deepcopy
 @pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)
 @pytest.mark.parametrize("make", [GradScaler, used_scaler])
 def test_a_copy_is_independent(copied, make):
-    """The copy continues from the same state after its first `scale`; the original is unchanged."""
-    scaler = make()
+    """The copy continues from the same state after its first `scale`. Neither scaler sees the steps of the other."""
+    scaler, optimizer = make(), torch.optim.SGD([torch.zeros(1, requires_grad=True)])
     scaler.load_state_dict(PUBLISHED)
     twin = copied(scaler)
     with pytest.raises(RuntimeError, match=r"after scale\(\)"):
@@ -194,7 +194,11 @@ def test_a_copy_is_independent(copied, make):
     twin.load_state_dict(PUBLISHED)
     with pytest.raises(RuntimeError, match=r"after scale\(\)"):
         twin.update()
-    assert twin.scale(torch.ones(())) == 1024.0
+    assert twin.scale(torch.ones(())) == scaler.scale(torch.ones(())) == 1024.0
+    scaler.unscale_(optimizer)
+    with pytest.raises(RuntimeError, match=r"after step\(\)"):
+        twin.update()
+    scaler.abandon()
     run_step(twin, INF)
     assert (twin.get_scale(), scaler.state_dict()) == (256.0, PUBLISHED)
 

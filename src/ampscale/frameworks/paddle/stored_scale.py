@@ -151,6 +151,10 @@ class StoredScale:
         """Return the attributes for a copy, without the monitor, and without the call site, which cannot be pickled."""
         return {**self.__dict__, "_updated_at": None, "_monitor": None}
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore the attributes that `__getstate__` returned. Copied optimizers have other ids."""
+        self.__dict__.update(state, _progress={id(step.optimizer): step for step in state["_progress"].values()})
+
     def _unscaled_only(self) -> dict[int, Progress]:
         """Return the progress of optimizers that were unscaled but not stepped: a fixed scale keeps no other progress."""
         return {key: progress for key, progress in self._progress.items() if progress.stage == UNSCALED}

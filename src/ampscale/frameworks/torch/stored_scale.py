@@ -142,7 +142,7 @@ class StoredScale:
             TORCH.check("copy", self._call_state, self._updated_at)
             state = map_leaves(lambda value: value.to("cpu", copy=True), self._state)
             unshared = {"_lock": None, "_updated_at": None, "_observer": None}  # locks and call sites cannot be pickled
-            return {**self.__dict__, **unshared, "_state": state}
+            return {**self.__dict__, **unshared, "_state": state, "_progress": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore the attributes that `__getstate__` returned, with a new lock, and without a device for the scale."""
