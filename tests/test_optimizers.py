@@ -8,7 +8,7 @@ import pytest
 from errors import unexpected
 from strategies import DTYPES, alike, same
 
-from ampscale import Network, optimizers
+from ampscale import LossScaleRule, Network, init_train_state, optimizers, train_step
 from ampscale.core.trees import leaves
 from ampscale.optimizers import SGD, AdamW, Momentum
 
@@ -89,6 +89,24 @@ def test_small_updates_of_16_bit_parameters_accumulate(create, dtype):
     assert float(1 - float32_model.params[0][0]) > 2.0**-9
     assert alike(model.params[0], float32_model.params[0].astype(DTYPES[dtype]))
     assert alike(optimizer.state.master[0], float32_model.params[0])
+
+
+@pytest.mark.clause("STEP-master-weights")
+@pytest.mark.parametrize("runs_train_step", [False, True])
+def test_an_infinite_16_bit_parameter_is_finite_again_with_its_weight(runs_train_step):
+    """Only after the first step does the weight exceed the largest float16. A float32 parameter stays infinite."""
+    gradients = iter([-(2.0**16), 2.0**16])
+    params = [np.float16([2.0]), np.float32([np.inf])]
+    model = Network(sum, params, vjp=lambda _: (np.float32(0), lambda _: [np.float32([next(gradients)])] * 2))
+    optimizer, rule = SGD(model, learning_rate=1.0), LossScaleRule(init_scale=1.0)
+    state = init_train_state(params, optimizer, rule)
+    for expected in (np.inf, 2.0):
+        if runs_train_step:
+            state, _ = train_step(model, optimizer, rule, state)
+        else:
+            optimizer(model.vjp(model.params)[1](1.0))
+        result = state.params if runs_train_step else model.params
+        assert [float(param[0]) for param in result] == [expected, np.inf]
 
 
 @pytest.mark.clause("STEP-master-weights")

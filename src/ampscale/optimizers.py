@@ -178,7 +178,7 @@ class Optimizer:
         """Return the updated parameters and the next state of the optimizer."""
         updates, state = self.update(gradients, self.state, self._network.params)
         check_one_library(params=self._network.params, gradients=gradients)
-        return apply_updates(self._network.params, updates), state
+        return apply_updates(self._network.params, updates, state.master), state
 
 
 def SGD(network: Network, learning_rate: LearningRate = 0.01, weight_decay: float = 0.0) -> Optimizer:  # noqa: N802
@@ -343,8 +343,10 @@ def _update_one(
         return None, master, *moments
     value = widened(param) if master is None else master
     step, new_moments = direction(in_dtype(gradient, name_of(value.dtype)), moments, value, count)
-    new_value = value - in_dtype(rate, name_of(value.dtype)) * step
-    return new_value - widened(param), (None if master is None else new_value), *new_moments
+    update = -in_dtype(rate, name_of(value.dtype)) * step
+    if master is None:
+        return update, None, *new_moments
+    return master + update - widened(param), master + update, *new_moments
 
 
 def _schedule(learning_rate: LearningRate) -> Callable[[Array, str], Array]:

@@ -45,7 +45,8 @@ class FunctionalOptimizer(Protocol):
     Optimizer with the interface of an optax transformation.
 
     Two members are optional. `learning_rate_at(state)` returns the learning rate of the next step, for the report. If
-    `keeps_master_weights` is True, `init` receives 16-bit parameters in their own dtype instead of float32.
+    `keeps_master_weights` is True, `init` receives 16-bit parameters in their own dtype instead of float32, and a state has their
+    float32 weights in its attribute `master`. After a step, these parameters are the new weights, rounded.
     """
 
     def init(self, params: Tree) -> Tree:
@@ -161,9 +162,7 @@ def init_optimizer(optimizer: FunctionalOptimizer, params: Tree) -> Tree:
 
     Unless the optimizer keeps master weights, it receives 16-bit parameters in float32.
     """
-    if getattr(optimizer, "keeps_master_weights", False):
-        return optimizer.init(params)
-    return optimizer.init(map_leaves(widened, params))
+    return optimizer.init(params if _keeps_master_weights(optimizer) else map_leaves(widened, params))
 
 
 def train_step(
@@ -202,10 +201,11 @@ def train_step(
     if max_norm is not None:
         gradients, norm = clip_gradients(gradients, max_norm, lifted, kernels)
     updates, optimizer_state = optimizer.update(gradients, state.optimizer, state.params)
+    master = optimizer_state.master if _keeps_master_weights(optimizer) else None
     scaler, would_raise = rule.transition(state.scaler, finite)
     one = xp.ones_like(state.applied)
     new_state = TrainState(
-        params=select(finite, apply_updates(state.params, updates), state.params),
+        params=select(finite, apply_updates(state.params, updates, master), state.params),
         optimizer=select(finite, optimizer_state, state.optimizer),
         scaler=scaler,
         attempted=xp.asarray(state.attempted + one),
@@ -234,17 +234,28 @@ def clip_gradients(gradients: Tree, max_norm: float, lifted: LiftedNorm | None, 
     return kernels.scale(gradients, coefficient_of(lifted, max_norm, kernels.unscale)), unlifted(lifted)
 
 
-def apply_updates(params: Tree, updates: Tree) -> Tree:
-    """Return *params* plus *updates*, added in the compute dtype and rounded once; an update of None changes nothing."""
-    return map_leaves(lambda param, update: param if update is None else _added(param, update), params, updates)
+def apply_updates(params: Tree, updates: Tree, master: Tree = None) -> Tree:
+    """
+    Return *params* plus *updates*, added in the compute dtype and rounded once; an update of None changes nothing.
+
+    A parameter that has a weight in *master* becomes this weight, rounded: the sum would be NaN for a 16-bit parameter that has
+    become infinite, even if its weight is finite again.
+    """
+    return map_leaves(_updated, params, updates, master)
 
 
-def _added(param: Array, update: Array) -> Array:
-    """Return *param* plus *update* as in `apply_updates`."""
+def _updated(param: Array, update: Array | None, weight: Array | None) -> Array:
+    if update is None:
+        return param
     xp = array_api_compat.array_namespace(param)
     dtype = compute_dtype(name_of(param.dtype))
     with quiet(xp):
-        return xp.asarray(xp.astype(in_dtype(param, dtype) + in_dtype(update, dtype), param.dtype, copy=False))
+        value = in_dtype(param, dtype) + in_dtype(update, dtype) if weight is None else weight
+        return xp.asarray(xp.astype(value, param.dtype, copy=False))
+
+
+def _keeps_master_weights(optimizer: FunctionalOptimizer) -> bool:
+    return getattr(optimizer, "keeps_master_weights", False)
 
 
 def _without_gradients(
