@@ -17,6 +17,7 @@ RUNNER = Runner(identify)
 invoke, printed, error = RUNNER.invoke, RUNNER.printed, RUNNER.error
 
 LOGS = Path(__file__).parent.parent / "simulation" / "recordings" / "logs"
+EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 STEPS = "....x.xxxx....x"
 MEGATRON = "64 64 64 128 128 128 128 64 32 16 8 8 8 16 16 16"  # scales of Megatron in STEPS, with a growth interval of 3
 
@@ -221,6 +222,7 @@ def test_rounded_scales_require_a_tolerance():
             "-column requires a CSV file as PATH and --step-pattern requires a log as PATH",
         ),
         ((pytest.__file__,), "the log has no known messages of"),
+        ((EXAMPLES / "run.jsonl",), "run.jsonl is a run file, not a log: use ampscale watch"),
         ((LOGS / "lightning_2.6_metrics.csv", "--scale-column", "S"), "; specify another column"),
         (("--scales", "64 32", "--set", "interval=2"), "a rule has no field 'interval'; did you mean"),
         (("--scales", "64 32", "--set", "delayed_update=true"), "parameters of at least one candidate, got ['delayed_update']"),

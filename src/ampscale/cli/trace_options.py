@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from ..diagnostics.run_files import FORMAT as RUN_FORMAT
 from ..parsing import MOST_STEPS, excerpt
 from ..simulation import Log, Trace, from_csv, from_model, from_string, read_log
 from ..simulation.recordings.files import read_text
@@ -24,6 +25,7 @@ SOURCES: dict[str, tuple[str, ...]] = {  # sources of a trace, each with the opt
     "overflow_above": ("noise", "drift", "steps", "seed"),
 }
 STEPS = 10_000
+RUN_FILE = f'{{"format":"{RUN_FORMAT}",'  # beginning of a file that `ampscale.diagnostics.JSONLines` wrote
 FORMAT = Name("log format", LOG_FORMATS)
 LOG_FORMAT = click.option("--log-format", type=FORMAT, metavar="NAME", help="Project that wrote the log. [default: detect it]")
 STEP_PATTERN = click.option(
@@ -133,7 +135,10 @@ def _read(source: str, options: Mapping[str, Any]) -> Trace:
 
 def read_training_log(path: Path, options: Mapping[str, Any]) -> Log:
     """Read a training log as *options* specify, and print its notes to stderr."""
-    log = read_log(read_text(path), options["log_format"], options["step_pattern"])
+    text = read_text(path)
+    if text.startswith(RUN_FILE):
+        raise ValueError(f"{path} is a run file, not a log: use ampscale watch, ampscale report or ampscale suggest")
+    log = read_log(text, options["log_format"], options["step_pattern"])
     for note in log.notes:
         click.echo(fold(note, "  "), err=True)
     return log
