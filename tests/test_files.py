@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from ampscale import presets
-from ampscale.checkpoints import read_file, write_file
+from ampscale.checkpoints import write_file
 from ampscale.cli.scale_plot import draw
 from ampscale.files import read_bounded, write_atomically
 from ampscale.simulation import from_csv, from_string, simulate
@@ -194,10 +194,10 @@ def test_read_bounded_rejects_larger_files(tmp_path):
         read_bounded(tmp_path / "x", 4)
 
 
-@pytest.mark.parametrize("read", [partial(read_bounded, limit=9), read_text, from_csv, read_file])
+@pytest.mark.parametrize("read", [partial(read_bounded, limit=9), read_text, from_csv])
 def test_device_is_not_read(tmp_path, read):
     """Reading a device such as /dev/zero may never end."""
-    device = tmp_path / "device.pt"
+    device = tmp_path / "device.csv"
     device.symlink_to("/dev/zero")
     with pytest.raises(ValueError, match=f"{device} must be a file or a pipe, got a device"):
         read(device)

@@ -271,13 +271,11 @@ def test_invalid_arrays_raise(create):
     model = network([1.0, 2.0])
     optimizer = create(model)
     shapes = [(shape, partial(optimizer, [np.ones(shape, np.float32)]), ValueError, "shape") for shape in ((3, 2), (1,), ())]
-    number = ("number", partial(optimizer, [1.0]), TypeError, r"^gradients\[0\] must be an array, got 1.0 of type float$")
     complex_one = ("complex", partial(create, Network(sum, [np.ones(1, "c8")])), TypeError, "complex64")
-    dtypes = [(dtype, partial(optimizer, [np.ones(2, dtype)]), TypeError, "must have one of") for dtype in ("c8", "i4")]
     flag = ("flag", partial(optimizer.apply, [np.ones(2, np.float32)], "x"), TypeError, "^finite must be a bool")
     states = [(bad, partial(setattr, optimizer, "state", bad), TypeError, "^state must be") for bad in (None, "x")]
     value = ("value", partial(setattr, model.parameters[0], "value", np.ones(3)), ValueError, "^value must have shape")
-    assert unexpected([*shapes, number, complex_one, *dtypes, flag, *states, value]) == []
+    assert unexpected([*shapes, complex_one, flag, *states, value]) == []
     assert model.params[0].tolist() == [1, 2]
 
 

@@ -89,6 +89,13 @@ def test_check_reachable_rejects_all_other_states(interval, hysteresis, offset, 
         check_reachable(rule, LossScaleState(4.0, interval, 0))
 
 
+def test_the_error_states_the_number_of_finite_steps_since_the_overflow():
+    """An overflow sets the count of finite steps to the negative initial count."""
+    rule = LossScaleRule(growth_interval=3, hysteresis=2, initial_good_steps=-1)
+    with pytest.raises(ValueError, match="must be 0 after 2 finite steps"):
+        check_reachable(rule, LossScaleState(4.0, 1, 1))
+
+
 def _is_reachable(rule, good, bad):
     try:
         check_reachable(rule, LossScaleState(4.0, good, bad))

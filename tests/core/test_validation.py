@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ampscale.core.validation import check_methods, check_out, check_scale_array, check_scale_host
+from ampscale.core.validation import check_gradients, check_methods, check_out, check_scale_array, check_scale_host
 
 
 def test_object_without_a_method_raises():
@@ -45,3 +45,16 @@ def test_out_with_another_shape_raises():
     """The error is raised even if NumPy could broadcast a result to the shape of *out*."""
     with pytest.raises(ValueError, match=r"^out\[1\] must have shape \(1,\), got \(3,\)$"):
         check_out([np.ones(2), np.ones(3)], [np.ones(2), np.ones(1)])
+
+
+def test_gradient_is_none_or_a_float_array_of_the_shape_of_its_parameter():
+    """The message names the path of the gradient."""
+    params = {"b": np.ones(()), "w": np.ones(2)}
+    check_gradients(params, [(params["b"], None), (params["w"], np.ones(2, np.float16))])
+    for gradient, error, message in (
+        (1.0, TypeError, "an array, got 1.0 of type float"),
+        (np.ones(2, np.int32), TypeError, r"have one of the dtypes .*, got int32"),
+        (np.ones((1, 2)), ValueError, r"have shape \(2,\), got \(1, 2\)"),
+    ):
+        with pytest.raises(error, match=rf"^gradients\['w'\] must (be )?{message}$"):
+            check_gradients(params, [(params["b"], None), (params["w"], gradient)])

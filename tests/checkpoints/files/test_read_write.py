@@ -152,6 +152,13 @@ def test_other_suffixes_raise_an_error_with_a_remedy(tmp_path, names, advice):
         assert (tmp_path / name).read_bytes() == pickle.dumps(RunsCode())
 
 
+def test_device_is_not_read(tmp_path):
+    """Reading a device such as /dev/zero may never end."""
+    (tmp_path / "device.pt").symlink_to("/dev/zero")
+    with pytest.raises(ValueError, match=r"device.pt must be a file or a pipe, got a device$"):
+        read_file(tmp_path / "device.pt")
+
+
 def test_ckpt_is_read_as_a_torch_file(tmp_path):
     """Lightning saves with torch. A file of MindSpore raises an error with a remedy, and no .ckpt file is written."""
     file = tmp_path / "epoch=1-step=9.ckpt"

@@ -289,6 +289,14 @@ def test_a_skipped_step_does_not_hide_a_forgotten_zero_grad():
 
 
 @pytest.mark.clause("TORCH-monitor")
+def test_a_second_step_without_a_backward_pass_is_stale():
+    loop = Loop(zeroing="forgotten")
+    plain(loop)
+    loop.finish()
+    assert [begin.stale for begin in loop.monitor.begins] == [False, True]
+
+
+@pytest.mark.clause("TORCH-monitor")
 def test_abandoned_gradients_that_are_not_reset_are_reported():
     """Gradients of the next backward pass are added to the abandoned ones."""
     loop = Loop(zeroing="forgotten")
