@@ -2,8 +2,16 @@
 
 import numpy as np
 import pytest
+from numpy.lib.stride_tricks import as_strided
 
-from ampscale.core.validation import check_gradients, check_methods, check_out, check_scale_array, check_scale_host
+from ampscale.core.validation import (
+    check_gradients,
+    check_methods,
+    check_out,
+    check_scale_array,
+    check_scale_host,
+    check_writable,
+)
 
 
 def test_object_without_a_method_raises():
@@ -30,6 +38,13 @@ def test_scale_array_has_one_element():
             check_scale_array(value, "scale")
 
 
+def test_scale_is_dense():
+    """The error names the layout before the shape is read."""
+    torch = pytest.importorskip("torch", reason="needs torch")
+    with pytest.raises(TypeError, match=r"^scale must be a dense tensor, got a sparse one; pass scale.item\(\)$"):
+        check_scale_array(torch.ones(1).to_sparse(), "scale")
+
+
 def test_scale_is_a_number_or_an_array():
     for value in (2, 0.5, np.ones(1)):
         check_scale_host(value)
@@ -45,6 +60,15 @@ def test_out_with_another_shape_raises():
     """The error is raised even if NumPy could broadcast a result to the shape of *out*."""
     with pytest.raises(ValueError, match=r"^out\[1\] must have shape \(1,\), got \(3,\)$"):
         check_out([np.ones(2), np.ones(3)], [np.ones(2), np.ones(1)])
+
+
+def test_writable_array_has_memory_for_each_value():
+    """One value may have any stride."""
+    value = np.ones(1)
+    for size in (0, 1):
+        check_writable(as_strided(value, (size,), (0,)), "out")
+    with pytest.raises(ValueError, match=r"^out must have memory for each value, got an expanded array; copy it$"):
+        check_writable(as_strided(value, (2,), (0,)), "out")
 
 
 def test_gradient_is_none_or_a_float_array_of_the_shape_of_its_parameter():
