@@ -39,7 +39,7 @@ def test_scale_array_has_one_element():
 
 
 def test_scale_is_dense():
-    """torch's tensors have flags for other layouts."""
+    """Tensors of torch have a flag for each other layout."""
     sparse = np.ones(1).view(type("Sparse", (np.ndarray,), {"is_sparse": True}))
     with pytest.raises(TypeError, match=r"^scale must be a dense tensor, got a sparse one; pass scale.item\(\)$"):
         check_scale_array(sparse, "scale")

@@ -101,6 +101,14 @@ def test_two_processes_take_the_same_decisions_and_name_the_one_whose_settings_d
     assert results[0][0].count(False) >= 2
 
 
+@pytest.mark.clause("REPLICAS-settings-compared")
+def test_processes_that_jax_does_not_connect_cannot_be_compared(monkeypatch):
+    """`jax.distributed.initialize` was not called, so there is no coordination service."""
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    with pytest.raises(RuntimeError, match=r"requires jax.distributed.initialize\(\)"):
+        JaxAxis("data").check_same(rule=RULE)
+
+
 @pytest.mark.parametrize(
     ("gradients", "max_norm", "collectives"),
     [("replicated", None, 3), ("replicated", 1.0, 3), ("sharded", None, 1), ("sharded", 1.0, 1), ("distinct", 1.0, 1)],

@@ -153,6 +153,7 @@ class JaxAxis:
         Raises:
             RankError: The processes differ in a setting, or a process does not call this method within the time limit. The
                 message names each process by its `jax.process_index`.
+            RuntimeError: `jax.distributed.initialize` was not called.
 
         Spec: REPLICAS-settings-compared, REPLICAS-time-limit.
         """
@@ -168,6 +169,8 @@ class JaxAxis:
     def _exchanged(self, text: str) -> list[str]:
         """Send *text* to all processes through JAX's coordination service, and return the text of each."""
         service: Any = global_state.client
+        if service is None:
+            raise RuntimeError("check_same() of several processes requires jax.distributed.initialize(), which was not called")
         key, cause = f"ampscale/{next(_exchange_numbers)}", None
         service.key_value_set(f"{key}/{jax.process_index()}", text)
         try:
