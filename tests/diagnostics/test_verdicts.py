@@ -38,7 +38,12 @@ VERDICTS = {
     "gradients are small": ([SMALL], Verdict.UNDERFLOW),
     "gradients are small, and twice the scale has overflowed": ([replace(OVERFLOW, scale=2048.0), SMALL], Verdict.HEALTHY),
     "gradients are zero": ([ZERO], Verdict.UNDERFLOW),
+    "gradients are zero, and twice the scale has overflowed": ([replace(OVERFLOW, scale=2048.0), ZERO], Verdict.HEALTHY),
     "the loss and its gradients are zero": ([replace(ZERO, loss=0.0)], Verdict.HEALTHY),
+    "gradients are not finite at 1/2, and were finite at 1/4": (
+        [replace(APPLIED, scale=0.25), replace(OVERFLOW, scale=0.5, finite_at_one=False)],
+        Verdict.OCCASIONAL,
+    ),
     "gradients are not finite at 1": ([replace(OVERFLOW, finite_at_one=False)], Verdict.NO_SCALE_HELPS),
     "NaNs are gone at 1": (
         [replace(APPLIED, scale=2048.0), replace(measured(OVERFLOW, 4, 0, 0, 0, 0, 4, 32767, -32768), finite_at_one=True)],
@@ -62,3 +67,13 @@ def test_last_step_has_the_verdict(name):
     records, verdict = VERDICTS[name]
     diagnoser = Diagnoser()
     assert [diagnoser.diagnose(record).verdict for record in records][-1] is verdict
+
+
+def test_gradients_are_compared_by_name():
+    """Two of three gradients are None in each step, as those of idle experts. A different one overflows in each step."""
+    diagnoser = Diagnoser()
+    statistics = TensorStatistics(4, 0, 0, 0, 0, 0, -1, 1), TensorStatistics(4, 0, 0, 0, 1, 0, -1, 1)
+    for step in range(8):
+        overflow = replace(OVERFLOW, scale=2.0 ** (20 - step), next_scale=2.0 ** (19 - step))
+        record = replace(overflow, step=step, measured_scale=overflow.scale, tensors=statistics)
+        assert diagnoser.diagnose(record, ["router", f"expert {step % 3}"]).verdict is Verdict.SEARCHING
