@@ -54,6 +54,10 @@ VERDICTS = {
         [APPLIED, nans(1024.0, loss=100.0), nans(512.0, loss=100.0)],
         Verdict.SEARCHING,
     ),
+    "NaNs occur at a smaller scale, and the loss had grown in the step before": (
+        [APPLIED, nans(1024.0, loss=100.0), nans(512.0)],
+        Verdict.SEARCHING,
+    ),
     "NaNs occur at a smaller scale, after infinities": (
         [APPLIED, nans(1024.0, infinities=1), nans(512.0)],
         Verdict.SEARCHING,

@@ -320,7 +320,8 @@ def _have_fewer_offenders(steps: list[StepRecord]) -> bool:
 def _is_below_good_scale(record: StepRecord, history: History) -> bool:
     """Return True if gradients were finite at this scale or a larger one, so a smaller scale would not help."""
     good = history.good
-    if good is None or abs(record.loss or 0) > 2**HEADROOM * abs(good.loss or math.inf):  # gradients grow with the loss
+    losses = [abs(step.loss) for step in history.skipped if step.loss is not None and math.isfinite(step.loss)]
+    if good is None or max(losses, default=0.0) > 2**HEADROOM * abs(good.loss or math.inf):  # gradients grow with the loss
         return False
     return record.scale < good.scale or (record.scale == good.scale and has_headroom(record))
 
