@@ -81,3 +81,24 @@ def test_gradients_are_compared_by_name():
         overflow = replace(OVERFLOW, scale=2.0 ** (20 - step), next_scale=2.0 ** (19 - step))
         record = replace(overflow, step=step, measured_scale=overflow.scale, tensors=statistics)
         assert diagnoser.diagnose(record, ["router", f"expert {step % 3}"]).verdict is Verdict.SEARCHING
+
+
+@pytest.mark.parametrize(
+    ("finite_ranks", "on_ranks", "rank"),
+    [
+        ([(True, False)] * 3, " on rank 1", 1),
+        ([(False, False)] * 3, " on ranks 0, 1", None),
+        ([(True, False), (False, True), (True, False)], " on ranks 0, 1", None),
+        ([None] * 3, "", None),
+    ],
+    ids=["one rank", "all ranks, as after DDP's mean", "different ranks", "unknown"],
+)
+def test_one_tensor_names_the_ranks_that_are_known_to_be_at_fault(finite_ranks, on_ranks, rank):
+    """The rank whose monitor diagnoses the step is not at fault for that reason."""
+    diagnoser = Diagnoser()
+    statistics = TensorStatistics(4, 0, 0, 0, 0, 0, -1, 1), TensorStatistics(4, 0, 0, 0, 1, 0, -1, 1)
+    for step, flags in enumerate(finite_ranks):
+        overflow = replace(OVERFLOW, scale=2.0 ** (20 - step), next_scale=2.0 ** (19 - step), finite_ranks=flags, rank=0)
+        diagnosis = diagnoser.diagnose(replace(overflow, step=step, measured_scale=overflow.scale, tensors=statistics))
+    assert diagnosis.message.startswith(f"only gradient 1 is not finite{on_ranks}, in all 3 skipped steps")
+    assert diagnosis.evidence["rank"] == rank

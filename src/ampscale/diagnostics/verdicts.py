@@ -178,9 +178,9 @@ def _one_tensor(record: StepRecord, history: History) -> _Result:
     if history.only_offender is None or record.tensors is None or len(steps) < REPEATS - 1:
         return None
     name, first, count = history.only_offender, steps[0].step, len(steps)
-    rank = next(iter(_ranks_at_fault(record)), record.rank)
-    on_rank = "" if rank is None else f" on rank {rank}"
-    message = f"only {name} is not finite{on_rank}, in all {count} skipped steps since step {first}, at ever smaller scales"
+    ranks = sorted({rank for step in steps for rank in _ranks_at_fault(step)})
+    rank = ranks[0] if len(ranks) == 1 else None
+    message = f"only {name} is not finite{_on(ranks)}, in all {count} skipped steps since step {first}, at ever smaller scales"
     return Verdict.ONE_TENSOR, message, {"tensor": name, "rank": rank, "since step": first, "skips": count}
 
 
@@ -289,9 +289,11 @@ def _where(record: StepRecord, history: History) -> str:
     offenders = record.nonfinite_tensors()
     others = f" and {len(offenders) - 1} others" if len(offenders) > 2 else ""
     names = [history.name(index) for index in offenders[: 2 if len(offenders) == 2 else 1]]
-    ranks = _ranks_at_fault(record)
-    on_ranks = f" on rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}" if ranks else ""
-    return (f" in {' and '.join(names)}{others}" if names else "") + on_ranks
+    return (f" in {' and '.join(names)}{others}" if names else "") + _on(_ranks_at_fault(record))
+
+
+def _on(ranks: list[int]) -> str:
+    return f" on rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}" if ranks else ""
 
 
 def _ranks_at_fault(record: StepRecord) -> list[int]:
