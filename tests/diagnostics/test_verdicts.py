@@ -73,14 +73,17 @@ def test_last_step_has_the_verdict(name):
     assert [diagnoser.diagnose(record).verdict for record in records][-1] is verdict
 
 
-def test_gradients_are_compared_by_name():
-    """Two of three gradients are None in each step, as those of idle experts. A different one overflows in each step."""
+@pytest.mark.parametrize("are_named", [True, False])
+def test_one_tensor_is_the_same_in_each_step(are_named):
+    """A different expert overflows in each step: all gradients of other experts are None, or the experts have no names."""
     diagnoser = Diagnoser()
-    statistics = TensorStatistics(4, 0, 0, 0, 0, 0, -1, 1), TensorStatistics(4, 0, 0, 0, 1, 0, -1, 1)
+    finite, overflow = TensorStatistics(4, 0, 0, 0, 0, 0, -1, 1), TensorStatistics(4, 0, 0, 0, 1, 0, -1, 1)
     for step in range(8):
-        overflow = replace(OVERFLOW, scale=2.0 ** (20 - step), next_scale=2.0 ** (19 - step))
-        record = replace(overflow, step=step, measured_scale=overflow.scale, tensors=statistics)
-        assert diagnoser.diagnose(record, ["router", f"expert {step % 3}"]).verdict is Verdict.SEARCHING
+        record = replace(OVERFLOW, step=step, scale=2.0 ** (20 - step), next_scale=2.0 ** (19 - step))
+        tensors = (finite, overflow) if are_named else tuple(overflow if step % 3 == index else finite for index in range(3))
+        names = ["router", f"expert {step % 3}"] if are_named else ["unnamed"] * 3
+        diagnosis = diagnoser.diagnose(replace(record, measured_scale=record.scale, tensors=tensors), names)
+        assert diagnosis.verdict is Verdict.SEARCHING
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ class History:
     with_norm: list[StepRecord] = field(default_factory=list)  # latest finite steps with a norm, at most `REPEATS`
     changed: list[StepRecord] = field(default_factory=list)  # latest steps whose gradients were changed, at most `REPEATS`
     is_change_constant: bool = False  # True if gradients were changed by the same factor at two scales
-    only_offender: str | None = None  # name of the only gradient that was not finite in the steps of `only_offender_steps`
+    only_offender: tuple[int, str] | None = None  # index and name of the only gradient not finite in `only_offender_steps`
     only_offender_steps: list[StepRecord] = field(default_factory=list)  # skipped steps at ever smaller scales
 
     def add(self, record: StepRecord) -> None:
@@ -131,9 +131,10 @@ class History:
             return
         offenders = record.nonfinite_tensors()
         is_only = len(offenders) == 1 and len(record.tensors) > 1 and has_headroom(record)
-        name = self.name(offenders[0]) if is_only else None  # indices differ between steps in which other gradients are None
-        continues = is_only and self.only_offender == name and record.scale < self.only_offender_steps[-1].scale
-        self.only_offender = name
+        # An index alone can be a different gradient in each step, if others are None; and several gradients can be unnamed.
+        offender = (offenders[0], self.name(offenders[0])) if is_only else None
+        continues = is_only and self.only_offender == offender and record.scale < self.only_offender_steps[-1].scale
+        self.only_offender = offender
         self.only_offender_steps = [*(self.only_offender_steps if continues else []), record] if is_only else []
 
 

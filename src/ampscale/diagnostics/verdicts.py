@@ -177,7 +177,7 @@ def _one_tensor(record: StepRecord, history: History) -> _Result:
     steps = history.only_offender_steps
     if history.only_offender is None or record.tensors is None or len(steps) < REPEATS - 1:
         return None
-    name, first, count = history.only_offender, steps[0].step, len(steps)
+    (_, name), first, count = history.only_offender, steps[0].step, len(steps)
     ranks = sorted({rank for step in steps for rank in _ranks_at_fault(step)})
     rank = ranks[0] if len(ranks) == 1 else None
     message = f"only {name} is not finite{_on(ranks)}, in all {count} skipped steps since step {first}, at ever smaller scales"
