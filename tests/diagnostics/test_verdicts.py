@@ -44,7 +44,11 @@ VERDICTS = {
         [replace(APPLIED, scale=0.25), replace(OVERFLOW, scale=0.5, finite_at_one=False)],
         Verdict.OCCASIONAL,
     ),
-    "gradients are not finite at 1": ([replace(OVERFLOW, finite_at_one=False)], Verdict.NO_SCALE_HELPS),
+    "gradients are not finite at 1, and were finite at 1": (
+        [replace(APPLIED, scale=1.0), replace(OVERFLOW, scale=1.0)],
+        Verdict.NO_SCALE_HELPS,
+    ),
+    "gradients are not finite when they are computed at 1": ([replace(OVERFLOW, finite_at_one=False)], Verdict.NO_SCALE_HELPS),
     "NaNs are gone at 1": (
         [replace(APPLIED, scale=2048.0), replace(measured(OVERFLOW, 4, 0, 0, 0, 0, 4, 32767, -32768), finite_at_one=True)],
         Verdict.OCCASIONAL,
