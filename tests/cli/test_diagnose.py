@@ -49,8 +49,8 @@ def test_statistics_are_those_of_measure(tmp_path, suffix):
     [
         ([1, 2.0**-20], [], "healthy", "float16 loses 0 % of them, and keeps fewer digits of 50 %."),
         ([1, 2, 3], [], "healthy", "Healthy at scale 2^0: all values are finite. float16 loses 0 % of them."),
-        ([1, np.nan, np.inf], [], "nan", "Not finite at scale 2^0: 1 NaN in w; no scale helps, since NaNs come from"),
-        ([1, np.inf, -np.inf], ["--scale", "2**16"], "overflow", "Not finite at scale 2^16: 2 infinities in w; if they were"),
+        ([1, np.nan, np.inf], [], "nan", "Not finite at scale 2^0: 1 NaN in w; if all values are finite without scaling, the"),
+        ([1, np.inf, -np.inf], ["--scale", "2**16"], "overflow", "Not finite at scale 2^16: 2 infinities in w; if all values"),
         ([1, 1e6], [], "overflow", "Overflow at scale 2^0: w has values beyond the range of float16."),
         ([1, 1e-9], [], "underflow", "Underflow at scale 2^0: float16 loses 50 % of the values, most in w."),
         ([1, 1e-9], ["--share", "0.5"], "healthy", "float16 loses 50 % of them"),

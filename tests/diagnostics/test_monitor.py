@@ -127,6 +127,26 @@ def test_gradients_are_named_by_their_parameters():
     diagnosis = observe(monitor, INFINITE, optimizer, lambda: [setattr(p, "grad", None) for p in network.parameters])
     assert diagnosis.message.startswith("a single overflow at scale 4 in b,")
     assert [names for _, _, names in sink.rows] == [["b", "c"]] * 2
+    (report,) = reports([INFINITE], measure=True)
+    monitor = Monitor([("w", object()), ("b", object())], sinks=[sink])
+    monitor.record(report._replace(statistics=None))
+    monitor.record(report)
+    assert [names for _, _, names in sink.rows[2:]] == [["w", "b"]] * 2
+
+
+def test_losses_of_a_step_that_does_not_end_are_discarded():
+    """A loop abandons the second and third step of an optimizer. Another optimizer shares all steps but the third."""
+    sink, first, second = Collecting(), object(), object()
+    monitor = Monitor(sinks=[sink])
+    for loss, other_loss, is_abandoned in [(1.0, 2.0, False), (math.nan, 3.0, True), (math.nan, None, True), (4.0, 5.0, False)]:
+        monitor.observe_loss(loss)
+        monitor.begin(FINITE, 4.0, first)
+        if other_loss is not None:
+            monitor.observe_loss(other_loss)
+            monitor.begin(FINITE, 4.0, second)
+        for optimizer in (first, second) if not is_abandoned else ():
+            monitor.end(4.0, 4.0, finite=True, applied=True, gradients=FINITE, owner=optimizer)
+    assert [record.loss for record, *_ in sink.rows] == [1.5, 1.5, 4.5, 4.5]
 
 
 @pytest.mark.parametrize(
@@ -249,5 +269,8 @@ def test_invalid_arguments_raise(arguments, error, message):
         Monitor(**arguments)
     with pytest.raises(TypeError, match="report must be a StepReport, got None"):
         Monitor().record(None)
+    (report,) = reports([FINITE])
+    with pytest.raises(ValueError, match=r"report must be of one step and rank, got arrays of shape \(3,\): record each"):
+        Monitor().record(report._replace(status=np.ones(3, np.int32)))
     with pytest.raises(ValueError, match="backward must return gradients, got none"):
         Monitor().record(next(reports([INFINITE])), lambda _: [])

@@ -137,6 +137,12 @@ def test_limits_follow_from_exponents():
     assert limits(records).limits.tolist() == [2.0**21, np.inf, 256.0, 256.0, -np.inf]
 
 
+def test_nans_at_the_first_scales_have_the_limit_of_an_overflow():
+    """A backward pass in float16 that overflows everywhere produces NaNs and no infinity."""
+    records = [step(0, 1024.0, largest=9, infinities=0, finite=False), step(1, 512.0)]
+    assert limits(records).limits.tolist() == [512.0, np.inf]
+
+
 def test_limit_after_an_overflow_on_another_rank_is_half_the_scale():
     """The gradients of this rank have neither infinities nor NaNs."""
     tensors = (TensorStatistics(4, 0, 0, 0, 0, 0, -3, 9),)

@@ -88,10 +88,9 @@ def _measured(name: str, dtype: str, values: np.ndarray) -> Row:
 def _verdict(rows: Sequence[Row], scale: float, share: float) -> tuple[str, str]:
     """Return the verdict in a word and in a sentence."""
     at = f" at scale {exact(scale)}"
-    for column, noun, nouns, verdict, remedy in (
-        ("nans", "NaN", "NaNs", "nan", "no scale helps, since NaNs come from the forward or the backward pass"),
-        ("infinities", "infinity", "infinities", "overflow", "if they were finite without scaling, the scale is too large"),
-    ):
+    # A backward pass in float16 that overflows produces NaNs, too, so they do not prove that a smaller scale would not help.
+    remedy = "if all values are finite without scaling, the scale is too large; otherwise no scale helps"
+    for column, noun, nouns, verdict in (("nans", "NaN", "NaNs", "nan"), ("infinities", "infinity", "infinities", "overflow")):
         offenders = [row for row in rows if getattr(row.statistics, column)]
         if offenders:
             count = sum(getattr(row.statistics, column) for row in offenders)

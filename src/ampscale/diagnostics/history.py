@@ -60,6 +60,7 @@ class History:
     window: deque[StepRecord]  # latest steps, at most `limits.stall_window`, without statistics
     names: Sequence[str] | None = None
     skipped: list[StepRecord] = field(default_factory=list)  # latest skipped steps in a row, at most `REPEATS`
+    skipped_names: list[Sequence[str] | None] = field(default_factory=list)  # `names` at each of these steps
     in_a_row: int = 0  # number of skipped steps since the last finite step
     backoffs: int = 0  # number of backoffs since the last finite step
     skips_since_backoff: int = 0  # number of skipped steps since the last finite step or backoff
@@ -70,7 +71,7 @@ class History:
     with_norm: list[StepRecord] = field(default_factory=list)  # latest finite steps with a norm, at most `REPEATS`
     changed: list[StepRecord] = field(default_factory=list)  # latest steps whose gradients were changed, at most `REPEATS`
     is_change_constant: bool = False  # True if gradients were changed by the same factor at two scales
-    only_offender: int | None = None  # index of the only gradient that was not finite in the steps of `only_offender_steps`
+    only_offender: tuple[int, str] | None = None  # index and name of the only gradient not finite in `only_offender_steps`
     only_offender_steps: list[StepRecord] = field(default_factory=list)  # skipped steps at ever smaller scales
 
     def add(self, record: StepRecord) -> None:
@@ -112,7 +113,7 @@ class History:
 
     def _add_finite(self, record: StepRecord) -> None:
         self.is_stale_refuted |= bool(self.skipped) and record.stale
-        self.skipped, self.in_a_row, self.backoffs, self.skips_since_backoff = [], 0, 0, 0
+        self.skipped, self.skipped_names, self.in_a_row, self.backoffs, self.skips_since_backoff = [], [], 0, 0, 0
         self.good = record.without_tensors()
         self.applied += record.applied
         if record.norm is not None and math.isfinite(record.norm) and record.norm > 0:
@@ -122,6 +123,7 @@ class History:
 
     def _add_skipped(self, record: StepRecord) -> None:
         self.skipped, self.in_a_row = [*self.skipped, record][-REPEATS:], self.in_a_row + 1
+        self.skipped_names = [*self.skipped_names, self.names][-REPEATS:]
         decreases = record.next_scale < record.scale
         self.backoffs += decreases
         self.skips_since_backoff = 0 if decreases else self.skips_since_backoff + 1
@@ -129,8 +131,10 @@ class History:
             return
         offenders = record.nonfinite_tensors()
         is_only = len(offenders) == 1 and len(record.tensors) > 1 and has_headroom(record)
-        continues = is_only and self.only_offender == offenders[0] and record.scale < self.only_offender_steps[-1].scale
-        self.only_offender = offenders[0] if is_only else None
+        # An index alone can be a different gradient in each step, if others are None; and several gradients can be unnamed.
+        offender = (offenders[0], self.name(offenders[0])) if is_only else None
+        continues = is_only and self.only_offender == offender and record.scale < self.only_offender_steps[-1].scale
+        self.only_offender = offender
         self.only_offender_steps = [*(self.only_offender_steps if continues else []), record] if is_only else []
 
 

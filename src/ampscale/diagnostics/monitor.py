@@ -96,6 +96,7 @@ class Monitor:
         self._names = _named(names)
         self._runs: dict[int, _Run] = {}
         self._losses: list[Any] = []  # losses of the current step, which several optimizers can have in common
+        self._begun_losses = 0  # number of these losses at the last `begin`
         self._has_ended = False  # True if an optimizer has ended its step, so the next loss belongs to a new step
 
     def record(self, report: StepReport, backward: Callable[[float], Tree] | None = None) -> Diagnosis:
@@ -111,10 +112,13 @@ class Monitor:
 
         Raises:
             TypeError: *report* is not a `StepReport`.
-            ValueError: *backward* returned no gradients.
+            ValueError: *report* has the values of several steps or ranks, or *backward* returned no gradients.
             StalledError: The run has stalled, and *on_stall* is "raise". The step has been recorded.
         """
         check_type(report, "report", StepReport)
+        if report.status.shape:
+            shape = tuple(report.status.shape)
+            raise ValueError(f"report must be of one step and rank, got arrays of shape {shape}: record each step by itself")
         if int(report.status) == StepStatus.ACCUMULATED:
             return Diagnosis(self._run(self).step, Verdict.HEALTHY, "the call was a micro-batch of this step")
         scale, finite, norm = number_host(report.scale), bool(report.finite), report.global_norm
@@ -160,6 +164,9 @@ class Monitor:
             change: As in `StepRecord`.
         """
         run, number = self._run(owner), number_host(scale)
+        if run.losses is self._losses:  # the last step of this optimizer has not ended: it was abandoned, for example
+            self._losses = self._losses[self._begun_losses :]
+        run.losses, self._begun_losses = self._losses, len(self._losses)
         run.names = self._names_of(owner, len(gradients))
         run.version, run.measured = _version(gradients), {"stale": stale, "modified": modified, "change": change}
         is_due = self._is_due(self._every, run.step) or self._is_due(self._histogram_every, run.step)
@@ -299,6 +306,8 @@ class Monitor:
         """Return the names of the *count* gradients of *owner*; None if they are unknown."""
         if not isinstance(self._names, dict):
             return self._names
+        if owner is self:  # `record` has no optimizer
+            return list(self._names.values())
         groups = getattr(owner, "param_groups", None)
         parameters = [p for group in groups for p in group["params"]] if groups is not None else getattr(owner, "parameters", [])
         names = [self._names.get(id(p), "unnamed") for p in parameters if getattr(p, "grad", None) is not None]
@@ -319,6 +328,7 @@ class _Run:
     last_skipped: bool = False
     measured_until: int = 0  # `begin` measures the gradients of steps before this one, while nothing can have changed them
     stalled: bool = False
+    losses: list[Any] | None = None  # `Monitor._losses` at the last `begin`
     names: list[str] | None = None  # names of the gradients of the current step, which a loop can delete before `end`
     measured: dict[str, Any] = field(default_factory=dict)  # known fields of the `StepRecord` of the current step
     version: int | None = None  # `_version` of the gradients of the current step before unscaling

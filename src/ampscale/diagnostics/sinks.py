@@ -36,7 +36,8 @@ class JSONLines(Sink):
     Sink that writes a run file: a header line, and a line with a JSON object for each step.
 
     Each line is written immediately, so that other processes can read the file during the run. The file does not distinguish the
-    steps of several optimizers: the commands show them as steps of one, with the names of the first.
+    steps of several optimizers: the commands show them as steps of one. They name gradients as in the first step, which can be
+    wrong if different gradients are None in later steps, and number them if there are more or fewer.
 
     Args:
         path: Path of the file; an existing file is replaced.

@@ -23,6 +23,7 @@ from ..parsing import excerpt
 from ..simulation.simulate import simulate
 from ..simulation.traces import Trace
 from .records import Histogram, StepRecord, statistics_of
+from .verdicts import Diagnoser, Verdict
 from .window import LARGEST_EXPONENT, SMALLEST_SUBNORMAL
 
 MOST_EXPONENT = 1000  # largest absolute value of an exponent, so that the suggested scales are finite
@@ -172,7 +173,7 @@ def limits(records: Sequence[StepRecord]) -> Trace:
 
     The limit of a finite step is computed from its largest exponent, and is less than a factor of four below the true limit; it
     is inf without statistics, or if all gradients are zero. The limit of an overflow is the scale of the next finite step, but at
-    most half the scale of the overflow; it is -inf if the gradients had NaNs and no infinity, so no scale would have helped.
+    most half the scale of the overflow; it is -inf if the verdict of `Diagnoser` is NO_SCALE_HELPS or FORWARD.
 
     Args:
         records: Steps of a run, in their order.
@@ -186,16 +187,17 @@ def limits(records: Sequence[StepRecord]) -> Trace:
     """
     for record in records:
         check_type(record, "each record", StepRecord)
-    values: list[float] = []
+    diagnoser, values = Diagnoser(), list[float]()
+    verdicts = [diagnoser.diagnose(record).verdict for record in records]
     next_finite = math.inf
-    for record in reversed(records):
+    for record, verdict in zip(reversed(records), reversed(verdicts), strict=True):
         if record.finite:
             next_finite = record.scale
             exponent = record.largest_exponent()
             values.append(math.inf if exponent is None else max(record.scale, 2.0 ** (LARGEST_EXPONENT - exponent)))
         else:
-            infinities, nans = (sum(getattr(row, name) for row in record.tensors or ()) for name in ("infinities", "nans"))
-            values.append(-math.inf if nans and not infinities else min(next_finite, record.scale / 2))
+            is_helpless = verdict in (Verdict.NO_SCALE_HELPS, Verdict.FORWARD)
+            values.append(-math.inf if is_helpless else min(next_finite, record.scale / 2))
     return Trace(np.array(values[::-1], np.float64))
 
 

@@ -150,9 +150,10 @@ def _mean_only(record: StepRecord, _history: History) -> _Result:
 def _no_scale_helps(record: StepRecord, history: History) -> _Result:
     where = _where(record, history)
     evidence = {"scale": record.scale, **_counts(record)}
-    if record.scale <= 1:
+    is_below_one = history.good is not None and history.good.scale < 1  # large losses were finite only at such scales
+    if record.scale <= 1 and not is_below_one:
         return Verdict.NO_SCALE_HELPS, f"the gradients{where} are not finite at a scale of {record.scale:.10g}", evidence
-    if record.finite_at_one is False:
+    if record.finite_at_one is False and not is_below_one:
         return Verdict.NO_SCALE_HELPS, f"the gradients{where} are not finite, even at a scale of 1", evidence
     if record.finite_at_one:
         return None
@@ -166,7 +167,7 @@ def _no_scale_helps(record: StepRecord, history: History) -> _Result:
 
 def _independent_of_scale(record: StepRecord, history: History) -> _Result:
     first = history.skipped[0]
-    if len(history.skipped) < REPEATS or not (_same_offenders(history.skipped) and has_headroom(record)):
+    if len(history.skipped) < REPEATS or not (_same_offenders(history) and has_headroom(record)):
         return None
     message = f"the same values are not finite at scales from {first.scale:.10g} to {record.scale:.10g}{_where(record, history)}"
     return Verdict.NO_SCALE_HELPS, message, {"first scale": first.scale, "scale": record.scale, **_counts(record)}
@@ -176,10 +177,10 @@ def _one_tensor(record: StepRecord, history: History) -> _Result:
     steps = history.only_offender_steps
     if history.only_offender is None or record.tensors is None or len(steps) < REPEATS - 1:
         return None
-    name, first, count = history.name(history.only_offender), steps[0].step, len(steps)
-    rank = next(iter(_ranks_at_fault(record)), record.rank)
-    on_rank = "" if rank is None else f" on rank {rank}"
-    message = f"only {name} is not finite{on_rank}, in all {count} skipped steps since step {first}, at ever smaller scales"
+    (_, name), first, count = history.only_offender, steps[0].step, len(steps)
+    ranks = sorted({rank for step in steps for rank in _ranks_at_fault(step)})
+    rank = ranks[0] if len(ranks) == 1 else None
+    message = f"only {name} is not finite{_on(ranks)}, in all {count} skipped steps since step {first}, at ever smaller scales"
     return Verdict.ONE_TENSOR, message, {"tensor": name, "rank": rank, "since step": first, "skips": count}
 
 
@@ -258,7 +259,8 @@ def _underflow(record: StepRecord, history: History) -> _Result:
 
 def _all_zero(record: StepRecord, history: History) -> _Result:
     has_values = any(tensor.size for tensor in record.tensors or ())
-    if not has_values or record.loss == 0 or (history.normal_scale is not None and history.normal_scale <= record.scale):
+    had_normal = history.normal_scale is not None and history.normal_scale <= record.scale
+    if not has_values or record.loss == 0 or had_normal or history.lowest_overflow() / 2 <= record.scale:
         return None
     message = f"all gradients are zero at scale {record.scale:.10g}, although the loss is not: try a larger scale"
     return Verdict.UNDERFLOW, message, {"scale": record.scale}
@@ -287,9 +289,11 @@ def _where(record: StepRecord, history: History) -> str:
     offenders = record.nonfinite_tensors()
     others = f" and {len(offenders) - 1} others" if len(offenders) > 2 else ""
     names = [history.name(index) for index in offenders[: 2 if len(offenders) == 2 else 1]]
-    ranks = _ranks_at_fault(record)
-    on_ranks = f" on rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}" if ranks else ""
-    return (f" in {' and '.join(names)}{others}" if names else "") + on_ranks
+    return (f" in {' and '.join(names)}{others}" if names else "") + _on(_ranks_at_fault(record))
+
+
+def _on(ranks: list[int]) -> str:
+    return f" on rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}" if ranks else ""
 
 
 def _ranks_at_fault(record: StepRecord) -> list[int]:
@@ -301,10 +305,12 @@ def _counts(record: StepRecord) -> dict[str, int]:
     return {"infinities": sum(t.infinities for t in tensors), "nans": sum(t.nans for t in tensors)} if tensors else {}
 
 
-def _same_offenders(records: list[StepRecord]) -> bool:
-    """Return True if each gradient has the same number of non-finite values in all *records*, at decreasing scales."""
+def _same_offenders(history: History) -> bool:
+    """Return True if each gradient has the same number of non-finite values in the last skipped steps, at decreasing scales."""
+    records = history.skipped
     counts = {tuple(tensor.nonfinite for tensor in record.tensors or ()) for record in records}
-    return len(counts) == 1 and any(next(iter(counts))) and records[-1].scale < records[0].scale
+    has_same_gradients = all(names == history.names for names in history.skipped_names)
+    return has_same_gradients and len(counts) == 1 and any(next(iter(counts))) and records[-1].scale < records[0].scale
 
 
 def _have_fewer_offenders(steps: list[StepRecord]) -> bool:
@@ -316,7 +322,8 @@ def _have_fewer_offenders(steps: list[StepRecord]) -> bool:
 def _is_below_good_scale(record: StepRecord, history: History) -> bool:
     """Return True if gradients were finite at this scale or a larger one, so a smaller scale would not help."""
     good = history.good
-    if good is None or abs(record.loss or 0) > 2**HEADROOM * abs(good.loss or math.inf):  # gradients grow with the loss
+    losses = [abs(step.loss) for step in history.skipped if step.loss is not None and math.isfinite(step.loss)]
+    if good is None or max(losses, default=0.0) > 2**HEADROOM * abs(good.loss or math.inf):  # gradients grow with the loss
         return False
     return record.scale < good.scale or (record.scale == good.scale and has_headroom(record))
 
