@@ -18,7 +18,7 @@ from ampscale_conformance.model.verdicts import BAD
 from ampscale_conformance.run.check import run
 from mutants import mutants_of
 from mutants.backends import OnArrays
-from mutants.loop import EVERY_LOOP, Loop
+from mutants.loop import EVERY_LOOP, Loop, OutOfOrderError
 
 from ampscale import LossScaleRule
 from ampscale.presets import PRESETS, torch
@@ -40,7 +40,16 @@ def result_of(name, adapter):
 
 
 class OtherFormulas(Loop):
-    """Loop that computes in float64, with other formulas that are permitted, and drops gradients that it no longer needs."""
+    """
+    Loop that computes in float64, with other formulas that are permitted, and drops gradients that it no longer needs.
+
+    Like pickling torch's scaler, saving raises an error within an iteration.
+    """
+
+    def save(self, handle):
+        if handle.progress:
+            raise OutOfOrderError("save must be called before the first call of an iteration, or after update_scale")
+        return super().save(handle)
 
     def backward(self, data, scale):
         """Round the scale to the dtype of the data, as automatic differentiation of a float16 loss does."""
@@ -128,7 +137,18 @@ class Widening(Loop):
         return handle, unscaled if self.all_finite(unscaled) else map_tree(np.zeros_like, unscaled)
 
 
-@pytest.mark.parametrize("style", [NewHandles, Widening])
+class PartlyInPlace(Widening):
+    """Style that overwrites the arrays whose dtype it keeps."""
+
+    def step_on_arrays(self, handle, tree):
+        handle, unscaled = super().step_on_arrays(handle, tree)
+        for array, result in zip(arrays(tree), arrays(unscaled), strict=True):
+            if array.dtype == result.dtype:
+                array[...] = result
+        return handle, unscaled
+
+
+@pytest.mark.parametrize("style", [NewHandles, Widening, PartlyInPlace])
 def test_other_styles_of_replicas_and_of_steps_on_arrays_pass(style):
     """The arrays that a skipped step returns are not specified."""
     cases = [
@@ -229,6 +249,17 @@ def test_the_case_that_backs_off_until_gradients_fit_requires_a_scale_of_at_most
 READERS = [mutant for mutant in MUTANTS.values() if mutant.clause == "BACKENDS-no-host-sync"]
 
 
+class ChangesItsHandle(OnArrays):
+    """Style whose handle is a list that is changed in place."""
+
+    def create(self, rule):
+        return [*super().create(rule)]
+
+    def next_state(self, handle, finite):
+        handle[:] = super().next_state(handle, finite)
+        return handle
+
+
 @pytest.mark.parametrize("arrays", ["torch", "jax"])
 def test_a_host_read_fails_the_case(arrays):
     """Mutants read by item(), in an `if`, through NumPy, or in a value-dependent shape. The message names the operation."""
@@ -239,8 +270,9 @@ def test_a_host_read_fails_the_case(arrays):
         result = result_of("a-step-on-arrays-reads-nothing", mutant.make())
         assert result.verdict == Verdict.FAIL, mutant.name
         assert re.match(r"expected no read on the host, got \d+: (aten\.|numpy|The |Attempted |Traced)", result.message)
-    report = check(OnArrays(arrays), cases=backends.CASES[:2])
-    assert [result.verdict for result in report.results] == [Verdict.PASS, Verdict.PASS]
+    for conforming in (OnArrays, ChangesItsHandle):
+        report = check(conforming(arrays), cases=backends.CASES[:2])
+        assert [result.verdict for result in report.results] == [Verdict.PASS, Verdict.PASS]
 
 
 @pytest.mark.parametrize("arrays", ["torch", "jax"])

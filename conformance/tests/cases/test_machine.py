@@ -15,12 +15,14 @@ from ampscale_conformance.run.check import run
 from drawn_rules import RULES
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from mutants import mutants_of
 from mutants.plain import EVERY_SETTING, EVERYTHING, Plain
 
 from ampscale import LossScaleRule
 from ampscale.presets import PRESETS
 
 CLAIMS = [*PRESETS, EVERY_SETTING]
+MUTANTS = {mutant.name: mutant for mutant in mutants_of("machine")}
 
 
 @cache
@@ -118,6 +120,32 @@ def test_a_wider_scale_fails_only_with_the_capability_rounding():
         assert counts["pass"] >= 3
     failures, _ = failures_and_counts(ScaleAsPythonFloat("megatron", 0, ("rounding",)))
     assert "rounds-the-factor-and-then-the-product" in dict(failures)
+
+
+class SavesRemainingSteps(RuleAdapter):
+    """Implementation that saves the number of finite steps until the next growth."""
+
+    def save(self, handle):
+        rule, state = handle
+        return state._replace(good_steps=rule.growth_interval - state.good_steps)
+
+    def load(self, rule, saved):
+        return rule, saved._replace(good_steps=rule.growth_interval - saved.good_steps)
+
+
+@pytest.mark.parametrize("claim", ["torch", "flax", "deepspeed"])
+def test_a_scaler_may_save_the_remaining_steps(claim):
+    """The number is right even if the state is loaded with another growth interval."""
+    assert run(find_case("saves-and-loads-in-turns"), SavesRemainingSteps(claim)).verdict is Verdict.PASS
+
+
+def test_a_state_that_is_loaded_with_another_constant_fails_with_both():
+    """The loaded count exceeds the interval, and a comparison for equality misses it."""
+    result = run(find_case("saves-and-loads-in-turns"), MUTANTS["compares-counts-for-equality"].make())
+    assert result.message == (
+        "step 0 (counted from 0) after loading with growth_interval=2 what was saved after +++ with growth_interval=4: "
+        "expected scale 2048.0 (MACHINE-growth-window), got 1024.0"
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """Detection of host reads during a step on arrays: counted on torch, and found by jit tracing on JAX."""
 
 from collections.abc import Callable
+from copy import deepcopy
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -64,12 +66,12 @@ def _under_jax(step: Callable[[Any, Any], Any], reads: list[str]) -> Callable[[A
     read_errors = tuple(getattr(jax.errors, name) for name in names)
 
     def observed(handle: Any, tree: Any) -> Any:
-        def twice(tree: Any) -> Any:
-            after, unscaled = step(handle, tree)
+        def twice(start: Any, tree: Any) -> Any:
+            after, unscaled = step(start, tree)
             return step(after, unscaled)[1]
 
         try:
-            jax.make_jaxpr(twice)(tree)
+            jax.make_jaxpr(partial(twice, deepcopy(handle)))(tree)  # a handle that changes in place keeps traced arrays
         except read_errors as error:
             reads.append(str(error).partition("\n")[0])
         return step(handle, tree)

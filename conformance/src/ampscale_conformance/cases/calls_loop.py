@@ -108,10 +108,10 @@ class Loop:
         action, _, name = command.partition("/")
         action, _, kind = action.partition(":")
         name = name or "a"
-        if action in ("save", "load"):
-            saved = self.subject.call("save", self.handle)
-        if action == "load":  # continue with a scaler that loaded the state, to which optimizers are added again
-            self.handle = self.subject.call("load", self.rule, saved)
+        if action == "save":  # like pickling torch's scaler, saving may raise an error within an iteration
+            self.subject.raises("save", self.handle)
+        elif action == "load":  # continue with a scaler that loaded the state, to which optimizers are added again
+            self.handle = self.subject.call("load", self.rule, self.subject.call("save", self.handle))
             self.optimizers.clear()
             self.oracle.optimizers.clear()
         elif action in ("set", "edit"):
@@ -120,7 +120,7 @@ class Loop:
             with suppress(Unsupported):
                 arguments = () if action == "all_finite" else (self.handle,)
                 self.subject.call(action, *arguments, self.subject.to_arrays([array("float32", [1.0, math.inf])]))
-        elif action != "save":
+        else:
             self.call(action, [] if action == "update" else [name], when, kind == "unread")
 
     def set_gradients(self, name: str, kind: str, edits: bool) -> None:
@@ -171,12 +171,10 @@ class Loop:
     def compare(self, when: str, names: Iterable[str], any_gradients: bool = False, unread: bool = False) -> None:
         """Compare the scale, parameters and gradients; if *any_gradients* is True, only which gradients are None."""
         if not unread or self.oracle.is_ambiguous:
-            scale = self.subject.read_scale(self.handle)
-            self.oracle.observe(rounded(scale, self.rule.dtype))
+            scale = rounded(self.subject.read_scale(self.handle), self.rule.dtype)
+            self.oracle.observe(scale)
             expected = self.oracle.scale
-            self.subject.expect(
-                rounded(scale, self.rule.dtype) == expected, f"{when}: expected scale {expected!r}, got {scale!r}"
-            )
+            self.subject.expect(scale == expected, f"{when}: expected scale {expected!r}, got {scale!r}")
         for name, attribute in product(names, ("parameters", "gradients")):
             values = self.subject.call(f"get_{attribute}", self.handle, self.optimizers[name])
             actual = self.subject.to_bits(values, f"get_{attribute}")
