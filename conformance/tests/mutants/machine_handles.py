@@ -89,6 +89,19 @@ class DeclinesEverySetting(Plain):
         return self.multiplied(handle, 0.25)
 
 
+@breaks("MACHINE-every-sequence", "planted: an integer stores the scale, and factors are powers of two", "torch", 0, ["resume"])
+class TruncatesTheFirstScale(Plain):
+    def create(self, rule, **options):
+        return super().create(replace(rule, init_scale=max(1.0, float(int(rule.init_scale)))))
+
+
+@breaks("MACHINE-every-sequence", "planted: the processor is in a mode in which subnormal results are zero", "torch")
+class FlushesASubnormalScale(Plain):
+    def reduced(self, handle):
+        reduced = super().reduced(handle)
+        return reduced if reduced >= 2.0**-126 else self.rounded(handle.rule, 0.0)
+
+
 # --- tensors between updates
 
 
@@ -447,3 +460,15 @@ class RemembersTheUnscaledTree(Plain):
 
     def unscale(self, handle, tree):
         return handle.argument if tree is getattr(handle, "result", None) else super().unscale(handle, tree)
+
+
+@breaks("MACHINE-next-step", "planted: a loss that overflows when it is scaled counts as an overflow of the step")
+class CountsAnInfiniteLoss(Plain):
+    def scale(self, handle, tree):
+        result = super().scale(handle, tree)
+        handle.infinite = getattr(handle, "infinite", False) or not self.all_finite(result)
+        return result
+
+    def was_finite(self, handle, finite):
+        infinite, handle.infinite = getattr(handle, "infinite", False), False
+        return finite and not infinite

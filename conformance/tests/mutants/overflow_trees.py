@@ -274,4 +274,40 @@ class ChecksTheRealPartOfScalars(Plain):
         return super().finite_leaf(leaf if leaf.ndim else leaf.real)
 
 
+@breaks("OVERFLOW-all-finite", "planted: a table of pointers ends at 512 arrays")
+class ChecksFiveHundredAndTwelveArrays(Plain):
+    def all_finite(self, tree):
+        return all(map(self.finite_leaf, _arrays(tree)[:512]))
+
+
+@breaks("OVERFLOW-all-finite", "planted: the array after 320 others is left out, as one that begins a launch")
+class SkipsTheFirstArrayOfALaunch(Plain):
+    def all_finite(self, tree):
+        return all(map(self.finite_leaf, [leaf for index, leaf in enumerate(_arrays(tree)) if index != 320]))
+
+
+@breaks("OVERFLOW-all-finite", "planted: the blocks of 65536 elements after the first begin one element late")
+class SkipsTheFirstOfALaterBlock(Plain):
+    def finite_leaf(self, leaf):
+        return super().finite_leaf(np.delete(leaf, slice(2**16, None, 2**16)) if leaf.size > 2**16 else leaf)
+
+
+@breaks("OVERFLOW-all-finite", "planted: a last block of a single element is not checked")
+class SkipsALastBlockOfOne(Plain):
+    def finite_leaf(self, leaf):
+        return super().finite_leaf(leaf.reshape(-1)[:-1] if leaf.size > 256 and leaf.size % 256 == 1 else leaf)
+
+
+@breaks("OVERFLOW-all-finite", "planted: a kernel for float16 checks one block of 65536 elements")
+class ChecksOneBlockOfFloat16(Plain):
+    def finite_leaf(self, leaf):
+        return super().finite_leaf(leaf.reshape(-1)[: 2**16] if leaf.dtype == np.float16 else leaf)
+
+
+@breaks("OVERFLOW-all-finite", "planted: of an array that is not contiguous, only one buffer of 256 elements is checked")
+class ChecksOneBufferOfAView(Plain):
+    def finite_leaf(self, leaf):
+        return super().finite_leaf(leaf if leaf.flags.c_contiguous else leaf.reshape(-1)[:256])
+
+
 MUTANTS = tuple(_TABLE)

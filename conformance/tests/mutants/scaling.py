@@ -421,4 +421,25 @@ class ComparesBeginnings(Plain):
         return map_tree(unscaled, tree)
 
 
+@breaks("SCALING-unscale-divides", "planted: a list is stored as a dict with its indices as keys, and such a dict becomes a list")
+class ReturnsAListForIndices(Plain):
+    def unscale(self, handle, tree):
+        result = super().unscale(handle, tree)
+        indices = map(str, range(len(result)))
+        return list(result.values()) if isinstance(result, dict) and [*result] == [*indices] else result
+
+
+@breaks("SCALING-unscale-divides", "planted: keys with a leading underscore are private, and their arrays are not divided")
+class KeepsPrivateArrays(Plain):
+    def unscale(self, handle, tree):
+        private = iter(["['_" in path for path, leaf in leaves(tree) if leaf is not None])
+        return map_tree(lambda leaf: leaf.copy() if next(private) else self.unscaled_leaf(leaf, handle.shown), tree)
+
+
+@breaks("SCALING-layout", "planted: a parallel loop over more than 4096 elements takes them in the order of the memory")
+class UnscalesLargeMatricesInMemoryOrder(Plain):
+    def unscaled_leaf(self, leaf, scale):
+        return super().unscaled_leaf(leaf.ravel(order="K").reshape(leaf.shape) if leaf.size > 4096 else leaf, scale)
+
+
 MUTANTS = (*_TABLE, *scaling_numbers.MUTANTS)

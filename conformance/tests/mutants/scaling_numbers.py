@@ -300,4 +300,50 @@ class RemovesImaginaryNans(Plain):
         return scaled
 
 
+@breaks("SCALING-scale", "planted: bfloat16 stores the scale, of an implementation that divides inexactly", "torch", 1, ["none"])
+class ScalesByEightBits(Plain):
+    def product(self, part, scale):
+        return super().product(part, (np.float32(scale).view(np.uint32) >> 16 << 16).view(np.float32))
+
+
+@breaks("SCALING-scale", "planted: a power of two is added to the exponent, which carries into the sign")
+class AddsToTheExponent(Plain):
+    def product(self, part, scale):
+        product = super().product(part, scale)
+        if part.dtype != np.float32 or math.frexp(scale)[0] != 0.5:
+            return product
+        with np.errstate(over="ignore"):
+            bits = part.view(np.uint32) + np.uint32(round(math.log2(scale)) << 23 & 0xFFFFFFFF)
+        return np.where(np.isfinite(part) & np.isinf(product), bits.view(np.float32), product)
+
+
+@breaks("SCALING-scale", "planted: a product that bfloat16 rounds to infinity becomes its largest number")
+class SaturatesBfloat16Losses(Plain):
+    def narrowed(self, result, dtype):
+        narrow = super().narrowed(result, dtype)
+        if dtype.name != "bfloat16":
+            return narrow
+        largest = np.copysign(np.float32(2.0**128 - 2.0**120), result).astype(dtype)
+        return np.where(np.isfinite(result) & np.isinf(narrow), largest, narrow)
+
+
+@breaks("SCALING-scale", "planted: a scaler rounds its float64 scale to the compute dtype of the first array", "apex")
+class RoundsTheScaleForTheFirstArray(Plain):
+    def scale(self, handle, tree):
+        self.first = None
+        return super().scale(handle, tree)
+
+    def scale_for(self, part, scale):
+        self.first = getattr(self, "first", None) or part.dtype
+        return part.dtype.type(self.first.type(scale))
+
+
+@breaks("SCALING-scale", "planted: a fused kernel for large float16 arrays takes a float16 scale")
+class ScalesLargeArraysInFloat16(Plain):
+    def scaled_leaf(self, leaf, scale):
+        large = leaf.dtype == np.float16 and leaf.size > 2**16
+        with np.errstate(all="ignore"):
+            return leaf * np.float16(scale) if large else super().scaled_leaf(leaf, scale)
+
+
 MUTANTS = tuple(_TABLE)

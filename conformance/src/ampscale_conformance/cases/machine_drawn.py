@@ -41,7 +41,7 @@ Turn = tuple[str, int, str]  # what is done, the number of the scaler or saved s
 MOST = 3  # scalers at a time
 LONG = 2185  # steps of a window; 8 bits or float16 can represent neither 2177 steps nor their share of the window
 LOWEST, HIGHEST = 2.0**-60, 2.0**60  # beyond them, a scaler takes no steps and no tensors
-# Constants and steps to the edge of a range. Libraries may flush subnormal float32 numbers to zero.
+# Constants and steps to the edge of a range.
 LIMITS: tuple[tuple[dict[str, Any], str], ...] = (
     ({"init_scale": 1000 + 2.0**-14}, ""),  # 8 decimal digits lose it, and 16 digits the next one
     ({"init_scale": 1000 + 2.0**-43}, ""),
@@ -58,6 +58,7 @@ LIMITS: tuple[tuple[dict[str, Any], str], ...] = (
     ({"growth_factor": 2.0**120}, "+"),  # infinite in float32; only for rules with a max_scale, which is above the scale
 )
 TOP = ({"init_scale": 2.0**127}, "++")
+SUBNORMAL = ({"init_scale": 2.0**-126}, 10 * "-")  # libraries may flush subnormal float32 numbers to zero
 # A constant, steps before saving and after loading, and the values of the constant when the state is saved and when it is loaded.
 OTHER_CONSTANTS: tuple[tuple[str, str, tuple[Any, Any]], ...] = (
     ("growth_interval", "+++", (4, 2)),
@@ -75,8 +76,7 @@ def draw_trace(pick: Pick, info: ImplementationInfo) -> DrawnCase:
     """Draw a rule and an overflow trace, whose scales stay far from the limits of float32."""
     settings = _draw_settings(pick, info)
     finite = "".join(_draw_steps(pick, settings) for _ in range(pick(range(1, 13))))
-    run = partial(run_lockstep, finite=finite, settings=settings)
-    return DrawnCase("machine", run, {"finite": finite, "settings": settings})
+    return DrawnCase("machine", partial(run_lockstep, finite=finite, settings=settings), {"finite": finite, "settings": settings})
 
 
 def draw_walk(pick: Pick, info: ImplementationInfo, kinds: Sequence[str] = RESUMING) -> DrawnCase:
@@ -88,13 +88,13 @@ def draw_walk(pick: Pick, info: ImplementationInfo, kinds: Sequence[str] = RESUM
 
 
 def _draw_settings(pick: Pick, info: ImplementationInfo) -> dict[str, Any]:
-    rounding, supported = "rounding" in info.capabilities, supported_rules(info.preset)
+    supported = supported_rules(info.preset)
     digits = (1.0, 1 + 2.0**-19, 1 + 2.0 ** (-40 if supported.make().dtype == "float64" else -23))
-    start = 2.0 ** pick(EXPONENTS) * pick(digits if rounding else (1.0,))
+    start = 2.0 ** pick(EXPONENTS) * pick(digits)
     factors = WITHIN_BOUNDS if {"min_scale", "max_scale"} <= supported.parameters else FACTORS
     if isinstance(info.preset, LossScaleRule) and pick((False, False, False, True)):
         factors = {"growth_factor": (1.0, 2.0), "backoff_factor": (0.5, 1.0)}
-    elif rounding and pick((False, True)):
+    elif "rounding" in info.capabilities and pick((False, True)):
         factors = {name: values + INEXACT_FACTORS[name] for name, values in factors.items()}
     table: dict[str, Sequence[Any]] = {
         "init_scale": (start,),
@@ -130,7 +130,7 @@ def _run_walk(subject: Subject, rules: Sequence[dict[str, Any]], turns: Sequence
             run = start.loaded(state)
         if tensors and LOWEST < run.oracle.point.scale < HIGHEST:
             scale, method = run.oracle.point.scale, "scale" if kind in ("scale", "copy") else "unscale"
-            for tree in number // 2 * [TREE]:
+            for tree in (*number // 2 * [TREE], [*TREE, OVERFLOW]):
                 subject.call(method, run.handle, subject.to_arrays(tree))
             arrays = subject.to_arrays(TREE) if method == "scale" or products is None else products
             values, ulps = subject.to_bits(arrays, "a result of scale"), frexp(scale)[0] != 0.5
@@ -151,8 +151,9 @@ def _run_walk(subject: Subject, rules: Sequence[dict[str, Any]], turns: Sequence
 def _follow_to_limits(subject: Subject, reloads: bool = False) -> None:
     """Take steps to the edges of ranges, and beyond; with *reloads*, also with scalers that were saved on the way."""
     limits = LIMITS[:-1] if subject.supported.make().max_scale is None else LIMITS
+    limits += (SUBNORMAL,) if subject.info.arrays == "numpy" else ()
     for settings, finite in (*limits, TOP) if reloads else limits:
-        if frexp(settings.get("init_scale", 1.0))[0] == 0.5 or "rounding" in subject.info.capabilities:
+        if frexp(settings.get("growth_factor", 2.0))[0] == 0.5 or "rounding" in subject.info.capabilities:
             with suppress(Unsupported):
                 runs = [LockstepRun(subject, supported_rule(subject, "", **{"growth_interval": 1} | settings))]
                 for steps in (finite, *"++++++++-"):

@@ -20,7 +20,7 @@ from ..oracle.tensors import PARTS
 COUNTS = (1, 2, 3) * 9 + (12, 100)  # numbers of arrays
 SHAPES = ((1,), (), (3,), (2, 2), (0, 3), (2, 1, 1, 3, 1), (1, 3), (0,), (33, 2), (21,))
 MATRICES = ((2, 3), (4, 5), (5, 2), (2, 3, 4), (5,))  # for layouts with another order of axes, or with repeated rows
-LARGE = ((1024,), (1030,), (34, 65), (4099,), (100_003,))
+LARGE = ((1024,), (1030,), (34, 65), (4097,), (100_003,))  # also a block of one element after others
 CLAIMS = {"bfloat16": "bfloat16", **dict.fromkeys(PARTS, "complex")}  # capabilities of dtypes
 REACH = 30  # range of exponents around 0: scaled values stay normal, since some libraries flush subnormal ones to zero
 PERIOD = 7  # number of elements after which arrays repeat themselves
@@ -91,7 +91,8 @@ def draw_tree(
     count, arrays = count or pick(COUNTS), list[Array | None]()
     for _ in range(min(count, 4)):
         layout = pick(available)
-        arrays.append(Array(pick(palette), pick(MATRICES if layout in ("transposed", "broadcast") else shapes), layout))
+        matrices = layout in ("transposed", "broadcast") and len(shapes[0]) < 2
+        arrays.append(Array(pick(palette), pick(MATRICES if matrices else shapes), layout))
     arrays += [Array(palette[0], (3,), "plain")] * (count - 4)
     if "none" in info.capabilities and pick((False, False, True)):
         arrays.insert(pick(range(len(arrays) + 1)), None)
@@ -112,12 +113,12 @@ def views(subject: Subject, leaf: Bits) -> tuple[list[Bits], list[Any]]:
 NESTS: tuple[Callable[[list[Any]], Any], ...] = (
     list,
     list,
-    lambda arrays: {f"inner.{index}": array for index, array in enumerate(arrays)},
+    lambda arrays: {str(index): array for index, array in enumerate(arrays)},  # the keys are those of a list
     tuple,
-    # Different paths, which are equal if their keys are joined.
-    lambda arrays: {"a.w": arrays[:1], "a/w": arrays[1:2], "a": {"w": arrays[2:3], "rest": arrays[4:]}, "w": arrays[3:4]},
+    # Different paths, which are equal if their keys are joined, or in lower case.
+    lambda arrays: {"a.w": arrays[:1], "a/w": arrays[1:2], "a": {"w": arrays[2:3], "rest": arrays[4:]}, "A": {"w": arrays[3:4]}},
     # Every container in every other one, and empty ones, in six levels, the limit of MindSpore.
-    lambda arrays: [[], (), {}, (arrays[0],), {"a": (tuple(arrays[1:2]), arrays[2:3]), "b": ({"c": [arrays[3:]]},)}],
+    lambda arrays: [[], (), {}, (arrays[0],), {"_a": (tuple(arrays[1:2]), arrays[2:3]), "b": ({"c": [arrays[3:]]},)}],
 )
 
 
@@ -201,19 +202,13 @@ def _unaligned(to_array: Any, leaf: Bits, _: Any) -> Any:
     return view
 
 
-def _read_only(to_array: Any, leaf: Bits, _: Any) -> Any:
-    array = to_array(leaf)
-    array.flags.writeable = False
-    return array
-
-
 _MAKERS: dict[str, Callable[[Any, Bits, Any], Any]] = {
     "strided": _spaced,
     "offset": _offset,
     "transposed": _transposed,
     "broadcast": _broadcast,
     "reversed": lambda to_array, leaf, _: np.flip(to_array(Bits(leaf.dtype, leaf.shape, leaf.bits[::-1]))),
-    "read-only": _read_only,
+    "read-only": lambda to_array, leaf, _: np.broadcast_to(to_array(leaf), leaf.shape),  # a view of the whole array
     "unaligned": _unaligned,
 }
 
