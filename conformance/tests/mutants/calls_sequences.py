@@ -294,4 +294,30 @@ class StoresEveryCheck(Loop):
         return flags
 
 
+@breaks("CALLS-no-gradients", "planted: an iteration in which no optimizer has a gradient restarts the growth window")
+class RestartsTheWindowWithoutGradients(Loop):
+    def flags_of_update(self, handle):
+        flags = super().flags_of_update(handle)
+        handle.good = handle.good if flags else 0
+        return flags
+
+
+@breaks("CALLS-unscale", "planted: one launch of a kernel takes 110 arrays, and the others are neither divided nor checked")
+class UnscalesInOneLaunch(Loop):
+    def unscale_now(self, handle, optimizer):
+        others, optimizer.gradients = optimizer.gradients[110:], optimizer.gradients[:110]
+        super().unscale_now(handle, optimizer)
+        optimizer.gradients += others
+
+
+@breaks("CALLS-skip", "planted: an error is raised at the eleventh skipped step in a row")
+class RaisesAtTheEleventhSkip(Loop):
+    def decision(self, handle, optimizer):
+        applied = super().decision(handle, optimizer)
+        optimizer.skips = 0 if applied else getattr(optimizer, "skips", 0) + 1
+        if optimizer.skips > 10:
+            raise FloatingPointError("the training diverges")
+        return applied
+
+
 MUTANTS = tuple(_TABLE)

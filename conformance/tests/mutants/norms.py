@@ -110,4 +110,21 @@ class ClipRemovesHuge(Loop):
         return super().coefficient(max_norm, norm) if norm < 2.0**64 else np.float32(0)
 
 
+@breaks("NORMS-magnitudes", "planted: the norm of scaled gradients is divided by the scale, and is infinite before that")
+class DividesTheNormByTheScale(Loop):
+    def norm_of(self, scaled, gradients):
+        with np.errstate(all="ignore"):
+            return float(np.float32(super().norm_of(gradients, scaled)))
+
+    def reported_norm(self, norm, clipped):
+        return norm / self.last_scale
+
+    def backward(self, data, scale):
+        self.last_scale = float(scale)
+        return super().backward(data, scale)
+
+    def coefficient(self, max_norm, norm):
+        return super().coefficient(max_norm, norm / self.last_scale)
+
+
 MUTANTS = tuple(_TABLE)

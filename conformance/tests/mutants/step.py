@@ -538,4 +538,46 @@ class ChecksItsParameters(Loop):
         return super().finite_in_cell(scaled, gradients, norm) and self.all_finite(self.checked)
 
 
+@breaks("OVERFLOW-all-finite", "planted: a block of a kernel checks 1024 elements, and the others of an array are not checked")
+class ChecksOneBlockOfAGradient(Loop):
+    def finite_in_cell(self, scaled, gradients, norm):
+        return self.all_finite([gradient.reshape(-1)[:1024] for gradient in scaled])
+
+
+@breaks("STEP-scale-updated-last", "planted: an error is raised at the eleventh overflow in a row")
+class RaisesAtTheEleventhOverflow(Loop):
+    def count(self, cell, finite):
+        super().count(cell, finite)
+        cell.row = 0 if finite else getattr(cell, "row", 0) + 1
+        if cell.row > 10:
+            raise FloatingPointError("the training diverges")
+
+
+@breaks("STEP-report", "planted: an update that is infinite counts as an overflow")
+class ChecksTheUpdate(Loop):
+    def rate(self, cell):
+        self.last_rate = super().rate(cell)
+        return self.last_rate
+
+    def finite_in_cell(self, scaled, gradients, norm):
+        with np.errstate(all="ignore"):
+            updates = [np.float32(self.last_rate) * gradient.astype(np.float32) for gradient in gradients]
+        return super().finite_in_cell(scaled, gradients, norm) and self.all_finite(updates)
+
+
+@breaks("STEP-every-sequence", "planted: gradients are checked in the dtype of the first one")
+class ChecksGradientsInTheFirstDtype(Loop):
+    def finite_in_cell(self, scaled, gradients, norm):
+        with np.errstate(all="ignore"):
+            return self.all_finite([gradient.astype(scaled[0].dtype) for gradient in scaled])
+
+
+@breaks("STEP-every-sequence", "planted: the sum of a float16 gradient is checked, which large finite elements overflow")
+class ChecksTheSumOfAFloat16Gradient(Loop):
+    def finite_in_cell(self, scaled, gradients, norm):
+        with np.errstate(all="ignore"):
+            sums = [np.sum(gradient, dtype=np.float16) for gradient in scaled if gradient.dtype == np.float16]
+        return super().finite_in_cell(scaled, gradients, norm) and self.all_finite(sums)
+
+
 MUTANTS = tuple(_TABLE)

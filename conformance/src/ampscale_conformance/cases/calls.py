@@ -3,11 +3,11 @@ Chapter 55, calls: hand-written loops, each a script of calls, which is repeated
 
 `set` sets scaled gradients, and `edit` other gradients without the scale; `unscale_`, `step` and `update` are the calls. A call
 that is out of order must raise an error and change nothing. `set:inf` includes an infinity or NaN, `set:none` sets no gradient
-at all, `set:some` all but one, `set:wide` includes a very large or small value, and `set:huge` a value that is finite only
-while it is scaled. In drawn scripts, `set:inf+two` includes two infinities or NaNs, `set:zero` sets zeros and `set:large` the
-largest values, `load` continues with a scaler that loaded the saved state, `save` only saves, nothing is read after
-`update:unread`, and `scale`, `unscale` and `all_finite` take other arrays. The suffix `/b` selects the second optimizer instead
-of the first. `draw` stands for drawn scripts.
+at all, `set:some` all but one, `set:inf+last` an infinity in the last element, `set:wide` includes a very large or small value,
+and `set:huge` a value that is finite only while it is scaled. In drawn scripts, `set:inf+two` includes two infinities or NaNs,
+`set:zero` sets zeros and `set:large` the largest values, `load` continues with a scaler that loaded the saved state, `save` only
+saves, nothing is read after `update:unread`, and `scale`, `unscale` and `all_finite` take other arrays. The suffix `/b` selects
+the second optimizer instead of the first. `draw` stands for drawn scripts.
 """
 
 from functools import partial
@@ -21,7 +21,7 @@ from .calls_drawn import draw_calls, drawn
 from .calls_loop import Loop, is_static, simple_rule
 from .rows import Row, rows
 
-ROUNDS = 5  # the number of elements of the first optimizer, so that each element is infinite or NaN once
+ROUNDS = 5  # by default: the number of elements of the first optimizer, so that each element is infinite or NaN once
 
 SCRIPTS = """
 CALLS-step/step-unscales | set step update
@@ -30,12 +30,14 @@ CALLS-step/step-unscales-once | set unscale_ step update
     double unscale: step divides gradients a second time
 CALLS-unscale/unscale-divides-where-they-lie | set unscale_ update
     late unscale: gradients are still scaled after unscale_, so clipping is wrong
+CALLS-unscale/unscales-and-checks-many-gradients | set/g step/g update set:inf+last/g step/g update |
+    partial pass: the arrays or elements beyond those of one kernel launch stay scaled, or are not checked
 CALLS-unscale/unscale-divides-16-bit-gradients-by-the-whole-scale | set unscale_ update set:huge+tie unscale_ update |
     init_scale=124928 dtype=float16 needs=float16,division
     narrow scale: 16-bit gradients are divided by a scale that is rounded to 16 bits, or multiplied by its reciprocal
 CALLS-edits-kept/edits-reach-the-optimizer | set unscale_ edit step update
     lost edit: the optimizer applies the gradients from before clipping
-CALLS-skip/step-skips-an-overflow-of-its-own | set:inf step update | factor=-1
+CALLS-skip/step-skips-an-overflow-of-its-own | set:inf step update | factor=-1 rounds=15
     missing check: step does not check the gradients that it unscales itself, or adds zeros, so that -0.0 becomes 0.0
 CALLS-skip/step-skips-an-overflow-that-unscale-detected | set:inf unscale_ step update
     lost flag: the overflow found by unscale_ is ignored, and infinities are applied
@@ -87,13 +89,12 @@ CALLS-answer/step-returns-whether-it-stepped | set step update set:inf step upda
 """
 
 
-def _execute(subject: Subject, script: str, returns_applied: bool, dtype: str, factor: float, settings: Any) -> None:
-    rule, commands = simple_rule(subject, **settings), script.split()
+def _execute(subject: Subject, row: Row, rounds: int, dtype: str, factor: float, **settings: Any) -> None:
+    rule, commands = simple_rule(subject, **settings), row.script.split()
     if is_static(rule) and "update" in commands[:-1]:
         raise Unsupported("the scale is static, so step may end the iteration: CALLS-fixed")
-    loop = Loop(subject, rule, returns_applied, dtype=dtype)
-    loop.factor = factor
-    for number, command in enumerate(commands * (1 if is_static(rule) else ROUNDS), start=1):
+    loop = Loop(subject, rule, "applied" in row.needs, dtype, factor=factor)
+    for number, command in enumerate(commands * (1 if is_static(rule) else rounds), start=1):
         try:
             loop.execute(command, f"after call {number}, {command}")
         except Unsupported:
@@ -103,14 +104,12 @@ def _execute(subject: Subject, script: str, returns_applied: bool, dtype: str, f
 
 
 def _case(row: Row) -> Case:
-    dtype, returns_applied = row.options.pop("dtype", "float32"), "applied" in row.needs
-    given = {"returns_applied": returns_applied, "dtype": dtype, "factor": row.options.pop("factor", 1.0)}
-    run = partial(_execute, script=row.script, **given, settings=row.options)
+    options: dict[str, Any] = {"rounds": ROUNDS, "dtype": "float32", "factor": 1.0} | row.options
     implied = {"groups": "/b" in row.script, "none": ":none" in row.script or ":some" in row.script}
     needs = {*row.needs, *(need for need, holds in implied.items() if holds)}
     if row.script.startswith("draw"):
         return drawn(row.name, 2, partial(draw_calls, more=row.script.split()[1:] * 6), *needs, catches=row.catches)
-    return named(row.name, 2, row.catches, run, needs)
+    return named(row.name, 2, row.catches, partial(_execute, row=row, **options), needs)
 
 
 CASES = (*map(_case, rows(SCRIPTS)), *calls_drawn.CASES)

@@ -84,6 +84,7 @@ def _iteration(
     """Yield the calls of an iteration in which some optimizers take part, in any order, with rejected calls between them."""
     yield from ["load"] * (resumes and pick((False, False, True)))
     acting = [name for name in names if pick((True, True, True, False))] or [pick(names)]
+    kinds = pick((kinds, kinds, ["set:none"])) if "set:none" in kinds else kinds
     calls = {name: [pick(kinds), *pick(steps)] for name in acting}
     for name in acting:  # whether an optimizer without gradients steps with later ones is not specified
         calls[name] = [call for call in calls[name] if "set:none" not in calls[name] or not call.startswith("edit")]

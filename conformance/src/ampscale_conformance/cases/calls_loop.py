@@ -17,9 +17,9 @@ from .machine_lockstep import LARGEST
 
 SIMPLE = {"growth_factor": 2.0, "backoff_factor": 0.5, "hysteresis": 1}
 Shape = tuple[int, ...]
-# Shapes of the parameters of each optimizer. Some are equal, and some sizes are not multiples of four or eight.
+# Shapes of each optimizer's parameters. Some are equal, some sizes are odd, and g has more than one launch of a kernel takes.
 SHAPES: dict[str, tuple[Shape, ...]] = {"a": ((2,), (), (2,)), "d": ((2,), (), (2,)), "e": ((130,), (130,))}
-SHAPES |= {"b": ((), (3, 3), (3, 1, 3)), "c": ((7,), (7,), (0, 3), (1,), (7,)), "f": ((0,), (0, 3))}
+SHAPES |= {"b": ((), (3, 3), (3, 1, 3)), "c": ((7,), (7,), (0, 3), (1,), (7,)), "f": ((0,), (0, 3)), "g": (*[()] * 130, (1100,))}
 FINITE = (1.0, -2.0, 0.5, 3.0, 0.0, -0.25, 1 + 2.0**-11)  # gradients; their number is prime, so each element takes each value
 SPECIAL = {
     "inf": (math.inf, math.nan, -math.inf),
@@ -74,7 +74,7 @@ def new_gradients(shapes: Sequence[Shape], kind: str, number: int, dtype: str = 
     values = [table[(number + index) % len(table)] for index in range(sum(map(math.prod, shapes)))]
     for specials in (SPECIAL[part] for part in kind.split("+") if values and part in SPECIAL):
         index, turn = 37 * number % len(values), number // len(values)  # each index occurs once in a turn
-        for place in (index, index - len(values) // 2)[: 1 + ("two" in kind)]:
+        for place in (-1,) if "last" in kind else (index, index - len(values) // 2)[: 1 + ("two" in kind)]:
             values[place] = specials[(number + turn) % len(specials)]
     remaining, gradients = iter(values), list[Bits]()
     for item, shape in zip(cycle(dtype.split(",")), shapes, strict=False):
@@ -92,11 +92,11 @@ class Loop:
     """
 
     def __init__(
-        self, subject: Subject, rule: Any, returns_applied: bool, start: int = 0, dtype: str = "float32", given: Any = None
+        self, subject: Subject, rule: Any, returns_applied: bool, dtype: str, start: int = 0, factor: float = 1, given: Any = None
     ) -> None:
         self.given = {} if given is None else given
         self.subject, self.rule, self.returns_applied, self.dtype = subject, rule, returns_applied, dtype
-        self.factor = 1.0  # of the parameters; with -1, one is -0.0
+        self.factor = factor  # of the parameters; with -1, one is -0.0
         self.oracle = calls.Loop(rule, {})
         self.handle = subject.create(rule)
         self.optimizers: dict[str, Any] = {}

@@ -1,11 +1,12 @@
 """Chapter 40, norms: the reported gradient norm, and the clipped gradients."""
 
-from .step_drawn import step_cases
+from .rows import rows
+from .step_drawn import step_case
 
 TRACES = """
 NORMS-global/the-norm-is-of-all-gradients-unscaled | +t0lw-+ | outputs=global_norm
     wrong norm: the norm of scaled gradients or of one array, or a sum of norms
-NORMS-magnitudes/large-and-small-gradients-have-a-norm | +hv-+ | outputs=global_norm
+NORMS-magnitudes/large-and-small-gradients-have-a-norm | +hvx-+ | outputs=global_norm
     squares in float32: they overflow or underflow, so the norm is infinite or zero
 NORMS-clip-before/the-norm-is-the-one-before-clipping | +t0lw-+ | outputs=global_norm max_norm=1.0
     late norm: the norm after clipping, which always equals the limit
@@ -19,4 +20,4 @@ STEP-clip/an-infinite-norm-is-no-overflow | hx | outputs=finite max_norm=1.0 ini
     overflow of the norm: finite gradients with an infinite norm skip the step, and the scale backs off
 """
 
-CASES = tuple(step_cases(TRACES))
+CASES = tuple(map(step_case, rows(TRACES)))

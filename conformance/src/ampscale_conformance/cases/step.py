@@ -8,7 +8,8 @@ from ..model.subject import Subject
 from ..oracle.tensors import array
 from . import step_drawn
 from .calls_loop import SHAPES, new_parameters, simple_rule
-from .step_drawn import Cell, data_of, step_cases
+from .rows import rows
+from .step_drawn import Cell, data_of, step_case
 
 TRACES = """
 STEP-apply/applies-the-unscaled-gradient | +
@@ -19,6 +20,8 @@ STEP-order/each-step-uses-one-scale | + | growth_interval=1
     early update: gradients are divided by the scale after the growth in this step
 STEP-skip/an-overflow-changes-nothing | -+
     applied overflow: parameters become infinite or NaN
+OVERFLOW-all-finite/the-last-of-many-gradients-is-checked | +e | layout=g steps=2
+    partial check: the arrays or elements beyond those of one kernel launch are not checked
 STEP-skip/an-overflow-leaves-the-momentum | +-+ | momentum=0.5
     changing momentum: a skipped step decays or corrupts the momentum, or applies it
 STEP-skip/an-overflow-at-the-minimum-leaves-the-momentum | +-+--- | momentum=0.5 init_scale=2**4 min_scale=2**3
@@ -27,12 +30,12 @@ STEP-skip/a-skipped-step-keeps-every-bit | ! | factor=-1
     rewritten parameters: a skipped step adds zeros to them, and one is -0.0
 STEP-skip/an-overflow-leaves-the-schedule | +-+ | learning_rate=rates
     advancing schedule: skipped steps decrease the learning rate
-STEP-report/reports-the-finite-flag | +- | outputs=finite
+STEP-report/reports-the-finite-flag | +-x | outputs=finite learning_rate=2**100
     wrong flag: the flag is inverted or constant
 STEP-report/reports-both-scales | ++-+ | outputs=scale,next_scale growth_interval=2 init_scale=2**16
     single scale: both scales are the same, or exchanged
-STEP-scale-updated-last/the-scale-is-updated-once-a-step | +-++--+++++++++++++++++++ |
-    outputs=next_scale growth_interval=17
+STEP-scale-updated-last/the-scale-is-updated-once-a-step | +-++--+++++++++++++++++++----------- |
+    outputs=next_scale growth_interval=17 init_scale=2**15
     wrong update: the scale is updated only in applied steps, or twice
 STEP-loss-unscaled/the-loss-is-unscaled | +-! | outputs=loss
     scaled loss: the loss is reported scaled, computed after the update, or missing in a skipped step
@@ -68,7 +71,7 @@ def outputs_are_snapshots(subject: Subject) -> None:
 
 
 CASES = (
-    *step_cases(TRACES),
+    *map(step_case, rows(TRACES)),
     the_scale_backs_off_until_the_gradients_fit,
     outputs_are_snapshots,
     *step_drawn.CASES,

@@ -17,15 +17,15 @@ from ..oracle.step import Outputs, Training
 from ..oracle.tensors import array, numbers
 from .calls_drawn import DTYPES, LIMIT, draw_rules, drawn
 from .calls_loop import SHAPES, Shape, needs_finite, needs_power_of_two, new_gradients, new_parameters, simple_rule
-from .rows import Row, rows
+from .rows import Row
 
 NEAR = 1e-5  # relative tolerance, for different formulas and roundings of published implementations
 CLIPPED = 1e-4  # absolute tolerance of clipped parameters, for the epsilon of the formulas in each step
 STEPS = 10  # of a run, in which the trace is repeated
-# The letters of a trace besides "+", a finite step: an overflow in one element ("-") or two ("="), finite data that just overflow
-# when they are multiplied by the scale ("!"), and gradients of which one element ("w") or all elements have another magnitude,
-# the largest one for "x".
-KINDS = {"-": "inf", "=": "inf+two", "!": "huge", "w": "wide", "x": "large"}
+# The letters of a trace besides "+", a finite step: an overflow in one element ("-"), the last ("e") or two ("="), finite data
+# that just overflow when they are multiplied by the scale ("!"), and gradients of which one element ("w") or all have another
+# magnitude; the sum of two gradients of "x" overflows while they are scaled, and "l" leaves float16 gradients as they are.
+KINDS = {"-": "inf", "=": "inf+two", "!": "huge", "w": "wide", "x": "large", "e": "inf+last"}
 FACTORS = {"t": 2.0**-60, "l": 2.0**60, "0": 0.0, "h": 2.0**70, "s": 2.0**8, "u": 2.0**-16, "v": 2.0**-80}
 OUTPUTS = {"loss": "loss", "global_norm": "norm", "learning_rate": "schedule", "attempted": "counters", "applied": "counters"}
 CLAIMS = OUTPUTS | {"max_norm": "clip", "momentum": "momentum"}  # capabilities that outputs and options require
@@ -124,37 +124,34 @@ def data_of(layout: Sequence[Shape], letter: str, number: int, scale: float, dty
     """Return the data for a letter of a trace at this scale. The order of the values depends on *number*."""
     gradients = [leaf for leaf in new_gradients(layout, KINDS.get(letter, ""), number) if leaf]
     limit = 2.0**16 if "float16" in dtype else 2.0**128  # the gradient of "!", for which new_gradients returns 2**127
-    factors = FACTORS | {"!": limit / 2.0 ** (126 + math.frexp(scale)[1]), "x": 1.0 / scale}
-    factor = factors.get(letter, 1.0)
-    pairs = zip(cycle(dtype.split(",")), gradients, strict=False)
-    return [array(dtype, [float(value) * factor for value in numbers(leaf)], leaf.shape) for dtype, leaf in pairs]
+    factors = FACTORS | {"!": limit / 2.0 ** (126 + math.frexp(scale)[1]), "x": 0.75 * limit / 2.0**128 / scale}
+    factor = {item: 1.0 if letter + item == "lfloat16" else factors.get(letter, 1.0) for item in dtype.split(",")}
+    pairs = zip(cycle(factor), gradients, strict=False)
+    return [array(item, [float(value) * factor[item] for value in numbers(leaf)], leaf.shape) for item, leaf in pairs]
 
 
-def step_cases(table: str) -> list[Case]:
-    """Return a case for each row of a table: a trace, which is repeated, with the `outputs` to compare, and other options."""
-    return list(map(_case, rows(table)))
-
-
-def _case(row: Row) -> Case:
+def step_case(row: Row) -> Case:
+    """Return the case of a row: a trace, which is repeated, with the `outputs` to compare, and other options."""
     options: dict[str, Any] = {name: SCHEDULES.get(value, value) for name, value in row.options.items()}
     names = options.pop("outputs", "parameters").split(",")
-    arrays = {"dtype": options.pop("dtype", "float32"), "factor": options.pop("factor", 1.0)}
+    dtype, trace = options.pop("dtype", "float32"), islice(cycle(row.script), max(options.pop("steps", STEPS), len(row.script)))
+    arrays = {"shapes": SHAPES[options.pop("layout", "a")], "dtype": dtype, "factor": options.pop("factor", 1.0)}
     constants = ("growth_interval", "init_scale", "min_scale")
     settings: dict[str, Any] = {name: options.pop(name) for name in constants if name in options}
-    run = partial(_take_steps, trace=row.script, names=names, settings=settings, arrays=arrays, options=options)
+    run = partial(_take_steps, trace=[*trace], names=names, settings=settings, arrays=arrays, options=options)
     claims = {CLAIMS[name] for name in (*names, *row.options) if name in CLAIMS}
-    return named(row.name, 3, row.catches, run, claims | {arrays["dtype"]} & {"float16"})
+    return named(row.name, 3, row.catches, run, claims | {dtype} & {"float16"})
 
 
 def _take_steps(
-    subject: Subject, trace: str, names: Sequence[str], settings: dict[str, Any], arrays: dict[str, Any], options: dict[str, Any]
+    subject: Subject, trace: Any, names: Sequence[str], settings: dict[str, Any], arrays: dict[str, Any], options: dict[str, Any]
 ) -> None:
     reports = "global_norm" in names and "clip" in subject.info.capabilities  # some cells report a norm only if they clip
     options = {"learning_rate": 0.5} | ({"max_norm": 64.0} if reports else {}) | options
     names = [*names, *["applied"] * ("finite" in names and "counters" in subject.info.capabilities)]
-    cell = Cell(subject, simple_rule(subject, **settings), new_parameters(SHAPES["a"], **arrays), **options)
-    for number, letter in enumerate(islice(cycle(trace), max(STEPS, len(trace)))):
-        data = data_of(SHAPES["a"], letter, number, cell.scale, arrays["dtype"])
+    cell = Cell(subject, simple_rule(subject, **settings), new_parameters(**arrays), **options)
+    for number, letter in enumerate(trace):
+        data = data_of(arrays["shapes"], letter, number, cell.scale, arrays["dtype"])
         cell.expect(*cell.train(data), names, data, f"step {number} (counted from 0)")
 
 
@@ -176,7 +173,7 @@ def draw_cells(pick: Pick, info: ImplementationInfo, top: bool, full: bool = Fal
     rules = draw_rules(pick, info, [2.0**exponent for exponent in exponents], top, narrow)
     if isinstance(info.preset, LossScaleRule) and pick((False,) * 5 + (True,)):
         rules[0] |= {"growth_factor": 1.0, "backoff_factor": 1.0}
-    letters = "++-+-!0=" + "wl" * clips + "t" * (not narrow) + "sss-=u" * (narrow and clips) + "lll" * (factor > 1)
+    letters = "++-+-!0=" + "wl" * clips + "t" * (not narrow) + "sssllx-=u" * (narrow and clips) + "lll" * (factor > 1)
     cell = {
         "settings": rules[0],
         "options": options,
