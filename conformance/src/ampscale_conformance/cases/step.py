@@ -17,7 +17,7 @@ STEP-apply/updates-16-bit-parameters | + | dtype=float16
     missing dtype: the optimizer does not accept float16 gradients, or the scale overflows float16
 STEP-order/each-step-uses-one-scale | + | growth_interval=1
     early update: gradients are divided by the scale after the growth in this step
-STEP-skip/an-overflow-changes-nothing | -+
+STEP-skip/an-overflow-changes-nothing | -+ | shapes=g
     applied overflow: parameters become infinite or NaN
 STEP-skip/an-overflow-leaves-the-momentum | +-+ | momentum=0.5
     changing momentum: a skipped step decays or corrupts the momentum, or applies it
