@@ -199,7 +199,7 @@ def test_other_styles_of_replicas_and_of_steps_on_arrays_pass(style):
             "replicas-apply-or-skip-together",
             r"step 1 \(counted from 0\): expected every rank to skip it, got applied \[True, False\]",
         ),
-        ("ends-after-the-last-stage", "the-last-stage-decides-for-all", r"expected 14 steps on each rank, got \[13, 14\]"),
+        ("ends-after-the-last-stage", "the-last-stage-decides-for-all", r"expected 12 steps on each rank, got \[11, 12, 12\]"),
         (
             "loses-hysteresis-compiled",
             "compiled-it-moves-to-the-same-scales",
@@ -262,14 +262,15 @@ class ChangesItsHandle(OnArrays):
 
 @pytest.mark.parametrize("arrays", ["torch", "jax"])
 def test_a_host_read_fails_the_case(arrays):
-    """Mutants read by item(), in an `if`, through NumPy, or in a value-dependent shape. The message names the operation."""
+    """Mutants read by item(), in an `if`, through NumPy, in a callback, or in a shape. The message names the operation."""
     pytest.importorskip(arrays)
     readers = [mutant for mutant in READERS if mutant.make().info.arrays == arrays]
     assert len(readers) > 1
+    read = r"(aten\.|numpy|cpu|debug_callback|The |Attempted |Traced)"
     for mutant in readers:
         result = result_of("a-step-on-arrays-reads-nothing", mutant.make())
         assert result.verdict == Verdict.FAIL, mutant.name
-        assert re.match(r"expected no read on the host, got \d+: (aten\.|numpy|The |Attempted |Traced)", result.message)
+        assert re.match(rf"expected no read on the host, got \d+: {read}", result.message)
     for conforming in (OnArrays, ChangesItsHandle):
         report = check(conforming(arrays), cases=backends.CASES[:2])
         assert [result.verdict for result in report.results] == [Verdict.PASS, Verdict.PASS]

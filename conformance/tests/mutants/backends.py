@@ -113,6 +113,25 @@ class KeepsTheScaleInNumpy(OnArrays):
         return super().step_on_arrays((rule, self.xp.asarray(np.asarray(scale)), good), tree)
 
 
+@breaks("BACKENDS-no-host-sync", "planted: the flag is copied to the host, where the next step needs it", "torch")
+class CopiesTheFlagToTheHost(OnArrays):
+    def flag(self, arrays):
+        return super().flag(arrays).cpu()
+
+
+@breaks("BACKENDS-no-host-sync", "planted: arrays with more than two dimensions are checked one by one on the host", "torch")
+class ReadsFlagsOfLargeRanks(OnArrays):
+    def flag(self, arrays):
+        return super().flag([array if array.ndim < 3 else self.xp.asarray(array.sum().item()) for array in arrays])
+
+
+@breaks("BACKENDS-no-host-sync", "planted: a callback counts the skipped steps on the host", "jax")
+class CallsBackToTheHost(OnArrays):
+    def next_state(self, handle, finite):
+        import_module("jax").debug.callback(lambda _: None, finite)
+        return super().next_state(handle, finite)
+
+
 # --- the step on arrays ---
 
 
@@ -288,6 +307,24 @@ class MultipliesFloat16ByTheReciprocalOnArrays(Loop):
 class SaturatesFloat16OnArrays(_FlagOnArrays):
     def flag_on_arrays(self, scaled, unscaled):
         return self.all_finite([leaf for leaf in (*scaled, *unscaled) if leaf.dtype != np.float16 or np.any(np.isnan(leaf))])
+
+
+@breaks("BACKENDS-same-run", "planted: steps on arrays of the same shapes return the same arrays, as a CUDA graph does")
+class ReturnsTheSameArraysAgain(Loop):
+    def step_on_arrays(self, handle, tree):
+        handle, unscaled = super().step_on_arrays(handle, tree)
+        self.returned = getattr(self, "returned", {})
+        old = self.returned.setdefault(tuple((leaf.shape, leaf.dtype) for leaf in arrays(unscaled)), arrays(unscaled))
+        for leaf, new in zip(old, arrays(unscaled), strict=True):
+            leaf[...] = new
+        remaining = iter(old)
+        return handle, map_tree(lambda _: next(remaining), unscaled)
+
+
+@breaks("BACKENDS-same-run", "planted: the fused step reads the elements of an array in the order of its memory")
+class ReadsArraysInMemoryOrder(Loop):
+    def step_on_arrays(self, handle, tree):
+        return super().step_on_arrays(handle, map_tree(lambda leaf: leaf.ravel(order="K").reshape(leaf.shape), tree))
 
 
 # --- another process ---

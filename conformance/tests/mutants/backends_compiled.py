@@ -358,4 +358,69 @@ class FlushesSubnormalsCompiled(_CompilesToAnotherClass):
     compiled_form = _FlushesSubnormals
 
 
+class _KeepsContainersByArrays(Loop):
+    def unscale(self, handle, tree):
+        self.trees = getattr(self, "trees", {})
+        unscaled = arrays(super().unscale(handle, tree))
+        first = self.trees.setdefault(tuple((leaf.shape, leaf.dtype) for leaf in unscaled), tree)
+        remaining = iter(unscaled)
+        return map_tree(lambda _: next(remaining), first)
+
+
+@breaks(
+    "STEP-compiled", "planted: compiled functions are kept by shapes and dtypes, and return the containers of their first call"
+)
+class KeepsContainersByArraysCompiled(_CompilesToAnotherClass):
+    compiled_form = _KeepsContainersByArrays
+
+
+class _RoundsTheScaleToFloat16(Loop):
+    def scaled_leaf(self, leaf, scale):
+        narrow = leaf.dtype == np.float16 and scale <= 65504
+        return super().scaled_leaf(leaf, np.float32(np.float16(scale)) if narrow else scale)
+
+
+@breaks("STEP-compiled", "planted: compiled code casts the scale to float16 for float16 arrays")
+class RoundsTheScaleToFloat16Compiled(_CompilesToAnotherClass):
+    compiled_form = _RoundsTheScaleToFloat16
+
+
+class _ChecksRealParts(Loop):
+    def all_finite(self, tree):
+        return super().all_finite([leaf.real for leaf in arrays(tree)])
+
+
+@breaks("STEP-compiled", "planted: the compiled check casts complex arrays to real ones")
+class ChecksRealPartsCompiled(_CompilesToAnotherClass):
+    compiled_form = _ChecksRealParts
+
+
+class _MultipliesArraysByTheReciprocal(Loop):
+    def step_on_arrays(self, handle, tree):
+        scale = handle.shown
+        handle, unscaled = super().step_on_arrays(handle, tree)
+        products = iter([self.computed(leaf, lambda part: part * (1 / part.dtype.type(scale))) for leaf in arrays(tree)])
+        return handle, map_tree(lambda _: next(products), unscaled)
+
+
+@breaks("STEP-compiled", "planted: the compiled step on arrays multiplies by the reciprocal of the scale")
+class MultipliesArraysByTheReciprocalCompiled(_CompilesToAnotherClass):
+    compiled_form = _MultipliesArraysByTheReciprocal
+
+
+class _ChecksCellsInFloat32(Loop):
+    def train_step(self, cell, data):
+        with np.errstate(all="ignore"):
+            self.wide = [leaf.astype(np.float32) * np.float32(cell.scaler.shown) for leaf in data]
+        return super().train_step(cell, data)
+
+    def finite_in_cell(self, scaled, gradients, norm):
+        return self.all_finite(self.wide)
+
+
+@breaks("STEP-compiled", "planted: the compiler removes the rounding of float16 gradients, which are then finite beyond float16")
+class ChecksCellsInFloat32Compiled(_CompilesToAnotherClass):
+    compiled_form = _ChecksCellsInFloat32
+
+
 MUTANTS = tuple(_TABLE)

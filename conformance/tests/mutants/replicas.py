@@ -1,6 +1,7 @@
 """Mutants of chapter 60: agreement of replicas, and of ranks, which share one process here."""
 
 import numpy as np
+from ampscale_conformance.model.adapter import Unsupported
 from ampscale_conformance.model.subject import TimedOut
 
 from . import table
@@ -178,6 +179,11 @@ class StepsBeforeTheReduction(Loop):
 
 @breaks("REPLICAS-same-decision", "facebookresearch/fairscale#179: each rank checks only its own shard")
 class ChecksItsOwnShard(UsesFlagsOfSomeRanks):
+    def train_on_ranks(self, rule, placements, steps, optimizers, **options):
+        if optimizers > 1:
+            raise Unsupported("it has a single optimizer")
+        return super().train_on_ranks(rule, placements, steps, optimizers, **options)
+
     def peers(self, placements, placement, rank):
         return {rank} if placement == "sharded" else {0, 1, 2, 3}
 
@@ -186,6 +192,22 @@ class ChecksItsOwnShard(UsesFlagsOfSomeRanks):
 class ChecksItsOwnStage(UsesFlagsOfSomeRanks):
     def peers(self, placements, placement, rank):
         return {rank} if placement == "distinct" else {0, 1, 2, 3}
+
+
+@breaks("REPLICAS-same-decision", "planted: a stage of a pipeline sends its flag to the stages before and after it")
+class AsksNeighboringStages(UsesFlagsOfSomeRanks):
+    def peers(self, placements, placement, rank):
+        return {rank - 1, rank, rank + 1} if placement == "distinct" else {0, 1, 2, 3}
+
+
+@breaks("REPLICAS-same-decision", "planted: the flag of the first optimizer is agreed on, and the others step by their own")
+class AgreesForTheFirstOptimizer(Loop):
+    def applies_on_rank(self, placements, step, gradients, rank):
+        agreed = super().applies_on_rank(placements, step, gradients, rank)
+        return agreed or (placements == ["sharded", "sharded"] and self.rank_is_finite(gradients[rank][1:]))
+
+    def update_on_rank(self, handle, applied, gradients, rank, optimizers):
+        self.update(handle, all(map(self.rank_is_finite, gradients)))
 
 
 @breaks("REPLICAS-same-decision", "not observed: a rank ends its loop after an overflow in the last stage")
@@ -278,6 +300,18 @@ class UsesTheLastMesh(UsesFlagsOfSomeRanks):
         return {rank, (rank + 2) % 4} if placements[-1] == "half" else {0, 1, 2, 3}
 
 
+@breaks("REPLICAS-mixed-meshes", "planted: flags are combined along the first row and the first column of the mesh")
+class LeavesOutTheLastRankOfTheMesh(UsesFlagsOfSomeRanks):
+    def peers(self, placements, placement, rank):
+        return {0, 1, 2}
+
+
+@breaks("REPLICAS-load-keeps-scale", "planted: the count of overflows is not loaded on ranks")
+class LoadsNoOverflowsOnRanks(Loop):
+    def loaded_on_rank(self, rule, saved):
+        return super().loaded_on_rank(rule, {**saved, "bad": 0})
+
+
 @breaks("REPLICAS-load-keeps-scale", "huggingface/accelerate#4289: a step without gradients during loading changed the scale")
 class CountsLoadingAsAStep(Loop):
     def loaded_on_rank(self, rule, saved):
@@ -330,6 +364,12 @@ class StepsAndThenAgrees(Loop):
 class ComparesTheRuleAlone(Loop):
     def differs(self, name, values):
         return name != "max_norm" and super().differs(name, values)
+
+
+@breaks("REPLICAS-settings-compared", "planted: the first rank compares its rule with that of the second one")
+class ComparesTwoRanks(Loop):
+    def differs(self, name, values):
+        return super().differs(name, values[:2] if name == "growth_interval" else values)
 
 
 @breaks("REPLICAS-error-names-ranks", "not observed: only a rank that differs from the first one raises an error")

@@ -580,4 +580,11 @@ class ChecksTheSumOfAFloat16Gradient(Loop):
         return super().finite_in_cell(scaled, gradients, norm) and self.all_finite(sums)
 
 
+@breaks("STEP-skip", "planted: a kernel checks blocks of eight elements, and not the rest of a larger array")
+class ChecksWholeBlocks(Loop):
+    def finite_in_cell(self, scaled, gradients, norm):
+        blocks = [array.ravel()[: array.size // 8 * 8 or array.size] for array in (*scaled, *gradients)]
+        return bool(self.all_finite(blocks))
+
+
 MUTANTS = tuple(_TABLE)

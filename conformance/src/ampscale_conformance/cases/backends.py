@@ -24,6 +24,7 @@ from .machine_drawn import draw_trace
 from .machine_lockstep import LARGEST
 from .replicas import STARTS, draw_replicas
 from .step_drawn import EACH, NARROW_CELLS, draw_training
+from .trees_drawn import ANY, LAYOUTS, with_layout
 
 Leaf = tuple[str, tuple[int, ...]]  # a dtype and a shape
 SHAPES = ((300,), (), (2, 3), (0, 3), (1,), (300,))
@@ -35,7 +36,7 @@ LARGE = {"float16": 2.0**15, "float64": 2.0**1023}  # 2**127 for other dtypes; d
 LEAST = 2.0**-10  # smallest scale of a step: float16 quotients of NUMBERS are finite
 TREES: dict[str, Callable[[list[Any]], Any]] = {
     "list": lambda items: items,
-    "dict": lambda items: {"a": items[:1], "b": {"c": items[1:]}},
+    "dict": lambda items: {"b": items[:1], "a": {"c": items[1:]}},
     "tuple": lambda items: (items[1:], items[0]),
 }
 MIXED = (("float32", (2, 3)), ("float16", (3,)), ("float32", ()))
@@ -74,6 +75,10 @@ def _follow(subject: Subject, settings: Any, tree: Sequence[Any], layout: str, s
     rules, forms = [subject.rule(**constants) for constants in settings], [subject.compiled(), subject] if compiled else [subject]
     form, machines, handles = forms[0], [Machine(rule) for rule in rules], [forms[0].create(rule) for rule in rules]
     widens = any(leaf and leaf[0] == "float16" for leaf in tree) and _widens(subject, rules[0])
+    varies = "layout" in subject.info.capabilities and not compiled  # torch compiles a function for each order of the elements
+    known = LAYOUTS.get(subject.info.arrays, ANY[:1]) if varies else ANY[:1]
+    layouts = cycle([layout for layout in known if layout not in ("broadcast", "read-only")])  # a step may work in place
+    kept: Any = ([], [])
     for number, (way, index, kind, places, element) in enumerate(steps):
         when, scale = f"step {number} (counted from 0) of scaler {index}, {way}", machines[index].point.scale
         if not LEAST <= scale <= LARGEST:
@@ -89,7 +94,10 @@ def _follow(subject: Subject, settings: Any, tree: Sequence[Any], layout: str, s
                 handles[index] = loader.call("load", rules[index], saver.call("save", handles[index]))
         if way == "arrays":
             comparable = finite and scale <= 2.0**96  # divided by a larger scale, the smallest of NUMBERS is subnormal
-            handles[index] = _step(form, handles[index], scaled, scale if comparable else None, when)
+            arguments = map_tree(lambda leaf: with_layout(subject, leaf, next(layouts)), scaled)
+            handles[index], *returned = _step(form, handles[index], arguments, scaled, scale if comparable else None, when)
+            subject.expect(subject.to_bits(kept[0], when) == kept[1], f"{when}: the result of an earlier step has changed")
+            kept = returned
         else:
             handles[index] = form.update(handles[index], finite)
         scales = [rounded(form.read_scale(handle), rule.dtype) for handle, rule in zip(handles, rules, strict=True)]
@@ -105,9 +113,8 @@ def _widens(subject: Subject, rule: Any) -> bool:
     return "float32" in [leaf.dtype for leaf in arrays(subject.to_bits(unscaled, "step_on_arrays"))]
 
 
-def _step(subject: Subject, handle: Any, scaled: Any, scale: float | None, when: str) -> Any:
-    """Return the next handle; compare the unscaled tree unless *scale* is None, and the argument unless it was deleted."""
-    tree = subject.to_arrays(scaled)
+def _step(subject: Subject, handle: Any, tree: Any, scaled: Any, scale: float | None, when: str) -> tuple[Any, Any, Any]:
+    """Return the next handle and the unscaled tree, which is compared unless *scale* is None, as arrays and as `Bits`."""
     handle, unscaled = subject.call("step_on_arrays", handle, tree)
     result = subject.to_bits(unscaled, "step_on_arrays")
     if scale is not None:
@@ -118,7 +125,7 @@ def _step(subject: Subject, handle: Any, scaled: Any, scale: float | None, when:
         permitted = {*leaves(scaled), *leaves(result)}  # arrays may be written in place, all or some
         changed = [path for path, leaf in leaves(subject.to_bits(tree, when)) if (path, leaf) not in permitted]
         subject.expect(not changed, f"{when}: the argument at {changed} is neither unchanged nor the result")
-    return handle
+    return handle, unscaled, result
 
 
 def _tree(
@@ -137,6 +144,7 @@ def _tree(
         if kind and position in replaced:
             values[element % len(values)] = kind
         values = [LARGE.get(dtype, 2.0**127)] * len(values) if "large" in values else values
+        values = [complex(1.0, value) for value in values] if dtype == "complex64" else values
         result.append(leaf and array(dtype, values, shape))
     return result
 
@@ -153,9 +161,10 @@ def a_step_on_arrays_reads_nothing(subject: Subject) -> None:
     """Growths, an infinity, a NaN, and steps after them, on two trees."""
     reads: list[str] = []
     observed = Subject(Observed(subject.adapter, reads), "", subject.calls)
-    handle = observed.create(simple_rule(observed, growth_interval=1))
+    handle, claims = observed.create(simple_rule(observed, growth_interval=1)), observed.info.capabilities
+    mixed = (*MIXED, ("float32", (2, 1, 3)), *[("bfloat16", (2,))] * ("bfloat16" in claims))
     for number, kind in enumerate(("", "", math.inf, "", math.nan, "")):
-        tree = TREES["list" if number % 2 else "dict"](_tree(MIXED, number, kind, (number,), 0))
+        tree = TREES["list" if number % 2 else "dict"](_tree(mixed, number, kind, (number,), 0))
         handle, _ = observed.call("step_on_arrays", handle, observed.to_arrays(tree))
     subject.expect(not reads, f"expected no read on the host, got {len(reads)}: {', '.join(reads)}")
 
@@ -186,12 +195,12 @@ def _rules(subject: Subject, first: Any, *seeds: str) -> list[Any]:
 def compiled_it_unscales_to_the_same_bits(subject: Subject) -> None:
     """Special values in several dtypes and shapes, at the scales of two scalers."""
     rules, compiled = _rules(subject, simple_rule(subject), "scales 1"), subject.compiled()
-    for scale in (3.0 * 2.0**20 + 1, 1952.0):
+    for scale in (3.0 * 2.0**20 + 1, 1952.0, 4098.0):
         with suppress(Unsupported):
             rules.append(simple_rule(subject, init_scale=scale))
     handles = [(subject.create(rule), compiled.create(rule)) for rule in rules]
-    wide = [[array("float64", NUMBERS)]] * (subject.info.arrays != "jax")
-    trees = (ODD, _tree(MIXED), _tree(MIXED[1:] + MIXED[:1], 2), *wide)
+    wide = [array("float64", NUMBERS)] * (subject.info.arrays != "jax")
+    trees = ([*ODD, *wide], _tree(MIXED), _tree(MIXED[1:] + MIXED[:1], 2), TREES["dict"](_tree(MIXED)))
     for method, tree, (handle, other) in product(("unscale", "scale"), trees, handles):
         expected = subject.scaled(method, handle, tree)
         subject.expect_same(compiled.scaled(method, other, tree), expected, f"{method}, compiled")
@@ -201,7 +210,7 @@ def compiled_it_unscales_to_the_same_bits(subject: Subject) -> None:
 def compiled_it_sees_the_same_overflows(subject: Subject) -> None:
     """Each tree has a value of one kind, at the first or the last index of one array, or no arrays."""
     compiled, claims = subject.compiled(), subject.info.capabilities
-    mixed = (*MIXED, *[("float64", (2,))] * (subject.info.arrays != "jax"))
+    mixed = (*MIXED, *[("float64", (2,))] * (subject.info.arrays != "jax"), *[("complex64", (2,))] * ("complex" in claims))
     choices = product(("", "empty", *KINDS), range(len(mixed)), (0, -1))
     trees = [_tree(mixed, 0, kind, (leaf,), element) for kind, leaf, element in choices]
     if subject.info.arrays != "torch":  # which does not compile functions without tensors
@@ -230,7 +239,7 @@ def another_process_goes_on(subject: Subject) -> None:
 
 def _check_compiled_steps(subject: Subject) -> None:
     """Run few drawn cases, since torch.compile compiles a function for at most 8 rules."""
-    run_with_top(subject, partial(draw_on_arrays, compiled=True, every=True), ["compiled 4"])
+    run_with_top(subject, partial(draw_on_arrays, compiled=True, every=True), ["compiled 274"])
     draws: list[tuple[Draw, list[str]]] = [(partial(draw_training, every=True, end="h"), EACH[1]), NARROW_CELLS]
     draws += [(draw_trace, ["trace 48", "trace 119"]), (draw_replicas, ["replicas 1"]), (draw_calls, ["calls 78"])]
     for draw, seeds in draws:

@@ -1,5 +1,6 @@
 """Detection of host reads during a step on arrays: counted on torch, and found by jit tracing on JAX."""
 
+import re
 from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
@@ -35,10 +36,10 @@ _UNOBSERVABLE = {"numpy": "NumPy arrays are in host memory, so host reads cannot
 
 
 def _under_torch(step: Callable[[Any, Any], Any], reads: list[str]) -> Callable[[Any, Any], Any]:
-    """Return a step that reports operations which torch tags as data-dependent, and four methods that it does not dispatch."""
+    """Return a step that reports operations which torch tags as data-dependent, and five methods that it does not dispatch."""
     torch = import_module("torch")
     tags = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
-    methods = [getattr(torch.Tensor, name) for name in ("numpy", "tolist", "__array__", "__dlpack__")]
+    methods = [getattr(torch.Tensor, name) for name in ("numpy", "tolist", "cpu", "__array__", "__dlpack__")]
 
     class Operations(import_module("torch.utils._python_dispatch").TorchDispatchMode):  # type: ignore[misc]  # torch is not imported here
         def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -60,7 +61,7 @@ def _under_torch(step: Callable[[Any, Any], Any], reads: list[str]) -> Callable[
 
 
 def _under_jax(step: Callable[[Any, Any], Any], reads: list[str]) -> Callable[[Any, Any], Any]:
-    """Return a step that first traces two steps, the second with a traced state: reading a traced array raises an error."""
+    """Return a step that first traces two steps, the second with a traced state: a read raises an error or is a callback."""
     jax = import_module("jax")
     names = ("ConcretizationTypeError", "TracerArrayConversionError", "TracerIntegerConversionError")
     read_errors = tuple(getattr(jax.errors, name) for name in names)
@@ -71,7 +72,8 @@ def _under_jax(step: Callable[[Any, Any], Any], reads: list[str]) -> Callable[[A
             return step(after, unscaled)[1]
 
         try:
-            jax.make_jaxpr(partial(twice, deepcopy(handle)))(tree)  # a handle that changes in place keeps traced arrays
+            jaxpr = jax.make_jaxpr(partial(twice, deepcopy(handle)))(tree)  # a handle that changes in place keeps traced arrays
+            reads.extend(re.findall(r"(\w*callback|debug_print)\[", str(jaxpr)))
         except read_errors as error:
             reads.append(str(error).partition("\n")[0])
         return step(handle, tree)

@@ -6,6 +6,7 @@ per array.
 At the word `load`, all ranks save their state and load it.
 """
 
+import json
 import math
 import re
 from collections.abc import Sequence
@@ -17,29 +18,31 @@ from ..model.floats import rounded
 from ..model.subject import Raised, Subject
 from ..oracle.machine import Machine
 from .calls_loop import simple_rule
-from .rows import rows
+from .rows import Row, rows
 
 _VALUES = {"+": 1.0, "i": math.inf, "m": -math.inf, "n": math.nan, ".": None}
-_PAIR = "replicated replicated"
-_NEEDS = {"sharded": "sharded", "distinct": "distinct", "grid half": "mixed-meshes", "half grid": "mixed-meshes"}
-_NEEDS |= {"reduced sharded": "mixed-placements", "sharded reduced": "mixed-placements"}
+_NEEDS = {"sharded": "sharded", "distinct": "distinct", "grid half": "mixed-meshes", "reduced sharded": "mixed-placements"}
 
 
-def rank_case(name: str, script: str, catches: str) -> Case:
+def rank_case(row: Row) -> Case:
     """
     Return a case that trains on ranks and checks all scales and steps. The script begins with the placement of each array.
 
-    Two replicated arrays have an optimizer each.
+    Two arrays with the same placement have an optimizer each. Options are constants; those that cannot be set are left out.
     """
-    arrays, _, words = script.partition(": ")
+    arrays, _, words = row.script.partition(": ")
+    placements, kinds = arrays.split(), sorted({*arrays.split()})
     signs = [word.replace("load", "") for word in words.split()]
     steps = [[[_VALUES[sign] for sign in rank] for rank in (word.split(",") if "," in word else word)] for word in signs]
-    check = partial(_train, placements=arrays.split(), steps=steps, optimizers=1 + (arrays == _PAIR))
-    return named(name, 5, catches, check, {"ranks", _NEEDS.get(arrays, "ranks"), "ranks" if all(steps) else "resume"})
+    optimizers = 1 + len(placements) - len(kinds)
+    check = partial(_train, placements=placements, steps=steps, optimizers=optimizers, constants=row.options)
+    claims = {"ranks", _NEEDS.get(" ".join(kinds), "ranks"), "ranks" if all(steps) else "resume"}
+    return named(row.name, 5, row.catches, check, claims)
 
 
-def _train(subject: Subject, placements: Sequence[str], steps: Sequence[Any], optimizers: int) -> None:
-    rule = simple_rule(subject, init_scale=1024.0, growth_interval=2)
+def _train(subject: Subject, placements: Sequence[str], steps: Sequence[Any], optimizers: int, constants: dict[str, Any]) -> None:
+    settings = {name: value for name, value in constants.items() if name in subject.supported.parameters}
+    rule = simple_rule(subject, init_scale=1024.0, growth_interval=2, **settings)
     results = subject.call("train_on_ranks", rule, placements, steps, optimizers)
     lengths = [len(result) for result in results]
     subject.expect(lengths == [len(steps)] * len(steps[0]), f"expected {len(steps)} steps on each rank, got {lengths}")
@@ -59,10 +62,12 @@ def _train(subject: Subject, placements: Sequence[str], steps: Sequence[Any], op
         subject.expect(len(finite) > 1 or set(applied) == finite, message)
 
 
-def error_case(name: str, catches: str, numbers: str, *needs: str, placement: str = "distinct", **options: Any) -> Case:
-    """Return a case with these *options* of `train_on_ranks`, which checks that the error of each rank contains all *numbers*."""
-    check = partial(_check_errors, numbers=set(numbers.split()), placement=placement, options=options)
-    return named(name, 5, catches, check, {"ranks", _NEEDS.get(placement, "ranks"), "rank-errors", *needs})
+def error_case(row: Row) -> Case:
+    """Return a case with the options of `train_on_ranks` in a row of `_ERRORS`, in which the ranks must raise errors."""
+    options = {name: json.loads(f"[{value}]") if isinstance(value, str) else value for name, value in row.options.items()}
+    numbers = set(re.findall(r"\d+", str(options.pop("numbers", ""))))
+    check = partial(_check_errors, numbers=numbers, placement=row.script, options=options)
+    return named(row.name, 5, row.catches, check, {"ranks", _NEEDS.get(row.script, "ranks"), "rank-errors", *row.needs})
 
 
 def _check_errors(subject: Subject, numbers: set[str], placement: str, options: dict[str, Any]) -> None:
@@ -91,7 +96,8 @@ def _check_unchanged(subject: Subject) -> None:
 _SCRIPTS = """
 REPLICAS-same-scale/real-ranks-have-the-same-scale | replicated: ++ i+ +m ++ ++ n+ ++ ++ +n ii ++ m+ +i ++ ++ mn ++ ++ ++
     late agreement: each rank updates its scale from its own flag, so the scales diverge
-REPLICAS-load-keeps-scale/loading-is-no-step | replicated: ++ load ++ load i+ load ++ load ++ +n ++ load load ++ ++
+REPLICAS-load-keeps-scale/loading-is-no-step | replicated: ++ load ++ load i+ load ++ load ++ +n i+ ++ load load ++ ++ +n load i+
+    | hysteresis=2
     step while loading: a step without gradients changes the scale or the counts
 REPLICAS-same-decision/replicas-apply-or-skip-together | replicated: ++ +i ++ i+ ++ +n m+ n+ +m ii ++
     early check: a rank checks its own gradients instead of the averaged ones, so one steps and another does not
@@ -105,6 +111,8 @@ REPLICAS-one-update/an-overflow-of-any-optimizer-counts | replicated replicated:
     divided scale: an optimizer updates the scale from its own gradients, whatever the others found
 REPLICAS-same-decision/shards-decide-together | sharded: ++ i+ ++ +i m+ +m ii ++ ++
     own flag: each rank checks its own shard
+REPLICAS-same-decision/every-optimizer-of-shards-decides-for-all | sharded sharded: ++,++ ++,ii ++,++ nn,++ ++,mm ++,++
+    own flag: a rank checks its own shards of the second optimizer
 REPLICAS-nan-survives/a-nan-in-any-shard-reaches-all-ranks | sharded: ++ n+ ++ +n nn ++
     lost NaN: a maximum or a minimum of the flags drops the NaN of some ranks
 REPLICAS-every-call/an-overflow-on-one-rank-blocks-no-rank | sharded: i+ +i m+ ++ +m ++
@@ -115,62 +123,39 @@ REPLICAS-mixed-placements/a-replicated-array-can-be-first | reduced sharded: ++,
     first placement: the placement of the first gradient is used for all
 REPLICAS-mixed-placements/a-replicated-array-can-be-last | sharded reduced: ++,++ ++,i+ ++,++ i+,++ +i,++ ++,+i ++,++
     last placement: the placement of the last gradient is used for all
-REPLICAS-same-decision/the-last-stage-decides-for-all | distinct: ++ +i ++ i+ ++ +n ++ m+ n+ +m ++ ii ++ ++
-    local flag: each stage of a pipeline checks its own gradients only
 REPLICAS-empty-ranks/a-stage-without-parameters-follows | distinct: .+ .i .+ .+ .n .m .+ .+
     absent rank: a stage without gradients keeps its scale, or fails
-REPLICAS-mixed-meshes/a-smaller-mesh-can-be-first | half grid: ++,++,++,++ ++,+i,++,++ ++,++,++,++ i+,i+,++,++
+REPLICAS-mixed-meshes/a-smaller-mesh-can-be-first | half grid: ++,++,++,++ ++,+i,++,++ ++,++,++,++ i+,i+,++,++ ++,++,++,+n
     first mesh: the device mesh of the first gradient is used for all
-REPLICAS-mixed-meshes/a-smaller-mesh-can-be-last | grid half: ++,++,++,++ i+,++,++,++ ++,++,++,++ ++,++,+i,+i
+REPLICAS-mixed-meshes/a-smaller-mesh-can-be-last | grid half: ++,++,++,++ i+,++,++,++ ++,++,++,++ ++,++,+i,+i ++,++,m+,++
     last mesh: the device mesh of the last gradient is used for all
+REPLICAS-same-decision/the-last-stage-decides-for-all | distinct: +++ ++i +++ i++ +++ +n+ ++m +++ n+n iii +++ +++
+    local flag: each stage of a pipeline checks its own gradients only
+"""
+# The script is the placement of the array. A list has a value for each rank; each error must contain the `numbers`.
+_ERRORS = """
+REPLICAS-settings-compared/another-rule-on-one-rank-is-an-error | distinct | growth_interval=17,17,19
+    missing comparison: ranks with different constants take different decisions, possibly days later
+REPLICAS-settings-compared/another-limit-on-one-rank-is-an-error | distinct | max_norm=2.0,1.0,1.0 needs=clip
+    missing comparison: ranks that clip to different norms have different parameters
+REPLICAS-scale-compared/another-scale-on-one-rank-is-an-error | distinct | scale=1024.0,512.0,1024.0
+    single comparison: ranks compare their scales only at the first step or not at all, and a loaded one can differ
+REPLICAS-sizes-compared/another-size-on-one-rank-is-an-error | replicated | elements=17,19,17
+    missing comparison: the sum of arrays of several sizes is wrong, or a rank waits for the others
+REPLICAS-error-names-ranks/every-rank-names-the-one-that-differs | distinct | growth_interval=17,19,17 numbers=1,17,19
+    silent ranks: only one rank raises an error, or the errors do not name the rank that differs and its value
+REPLICAS-time-limit/a-rank-that-does-not-respond-is-named | distinct | time_limit=1.5 late=2 numbers=2
+    endless wait: a rank that hangs stops all others without an error
 """
 
 CASES = (
-    *(rank_case(row.name, row.script, row.catches) for row in rows(_SCRIPTS)),
-    error_case(
-        "REPLICAS-settings-compared/another-rule-on-one-rank-is-an-error",
-        "missing comparison: ranks with different constants take different decisions, possibly days later",
-        "",
-        growth_interval=[17, 19, 17],
-    ),
-    error_case(
-        "REPLICAS-settings-compared/another-limit-on-one-rank-is-an-error",
-        "missing comparison: ranks that clip to different norms have different parameters",
-        "",
-        "clip",
-        max_norm=[1.0, 2.0, 1.0],
-    ),
-    error_case(
-        "REPLICAS-scale-compared/another-scale-on-one-rank-is-an-error",
-        "single comparison: ranks compare their scales only at the first step or not at all, and a loaded one can differ",
-        "",
-        scale=[1024.0, 512.0, 1024.0],
-    ),
-    error_case(
-        "REPLICAS-sizes-compared/another-size-on-one-rank-is-an-error",
-        "missing comparison: the sum of arrays of several sizes is wrong, or a rank waits for the others",
-        "",
-        placement="replicated",
-        elements=[17, 19, 17],
-    ),
+    *map(rank_case, rows(_SCRIPTS)),
+    *map(error_case, rows(_ERRORS)),
     named(
         "REPLICAS-agreement-first/an-error-leaves-all-ranks-as-they-were",
         5,
         "early change: a rank has stepped, or has another scale, although the ranks did not agree",
         _check_unchanged,
         {"ranks", "distinct", "rank-errors"},
-    ),
-    error_case(
-        "REPLICAS-error-names-ranks/every-rank-names-the-one-that-differs",
-        "silent ranks: only one rank raises an error, or the errors do not name the rank that differs and its value",
-        "1 17 19",
-        growth_interval=[17, 19, 17],
-    ),
-    error_case(
-        "REPLICAS-time-limit/a-rank-that-does-not-respond-is-named",
-        "endless wait: a rank that hangs stops all others without an error",
-        "2",
-        time_limit=1.5,
-        late=2,
     ),
 )

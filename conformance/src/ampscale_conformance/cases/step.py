@@ -18,7 +18,7 @@ STEP-apply/updates-16-bit-parameters | + | dtype=float16
     missing dtype: the optimizer does not accept float16 gradients, or the scale overflows float16
 STEP-order/each-step-uses-one-scale | + | growth_interval=1
     early update: gradients are divided by the scale after the growth in this step
-STEP-skip/an-overflow-changes-nothing | -+
+STEP-skip/an-overflow-changes-nothing | -+ | layout=h
     applied overflow: parameters become infinite or NaN
 OVERFLOW-all-finite/the-last-of-many-gradients-is-checked | +e | layout=g steps=2
     partial check: the arrays or elements beyond those of one kernel launch are not checked

@@ -61,7 +61,7 @@ class Tree(NamedTuple):
         """
         layouts = iter([array.layout for array in self.arrays if array is not None])
         old_arrays = iter(flat(reused))
-        new_array: Callable[[Bits, str], Any] = partial(_created, subject)
+        new_array: Callable[[Bits, str], Any] = partial(with_layout, subject)
         if shared:
             new_array = cache(new_array)
         created = map_tree(lambda leaf: overwritten(next(old_arrays, None), new_array(leaf, next(layouts))), tree)
@@ -144,7 +144,7 @@ def draw_number(pick: Pick, dtype: str) -> int:
     return int(negative << exponent_bits + fraction_bits | exponent << fraction_bits | fraction)
 
 
-def _created(subject: Subject, leaf: Bits, layout: str) -> Any:
+def with_layout(subject: Subject, leaf: Bits, layout: str) -> Any:
     """Return an array with this layout, or a plain array if the layout does not apply to it."""
     if layout == "plain" or not leaf.bits or not leaf.shape or (layout == "transposed" and len(leaf.shape) < 2):
         return subject.to_arrays(leaf)
