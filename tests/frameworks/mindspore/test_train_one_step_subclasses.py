@@ -167,6 +167,14 @@ def test_a_subclass_may_decide_which_steps_are_skipped(skip, make, functional):
     assert bits(network.params) == bits([array([1, 2] if skip else [float("-inf"), 2.5])])
 
 
+def test_the_decision_to_skip_a_step_is_a_bool():
+    """The error is raised before the optimizer runs."""
+    cell = cell_of(subclass(process_loss_scale=lambda *_: 1))
+    with pytest.raises(TypeError, match=r"^skip must be a bool or a bool array, got 1 of type int$"):
+        cell(FINE)
+    assert not cell.optimizer.calls
+
+
 @pytest.mark.clause("MINDSPORE-subclasses", "MINDSPORE-get-overflow-status", "MINDSPORE-start-overflow-check")
 @both_detectors
 def test_a_subclass_may_write_its_own_construct(detector):

@@ -4,7 +4,7 @@
 Spec: MINDSPORE-cell-*.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import array_api_compat
@@ -135,6 +135,7 @@ class TrainOneStepWithLossScaleCell:
 
         Raises:
             TypeError: The network returned something other than one array. Nothing was changed.
+            TypeError: `process_loss_scale` of a subclass returned something other than a bool. The parameters are unchanged.
             RuntimeError: The previous step was interrupted while writing its results.
 
         Spec: MINDSPORE-cell-outputs, MINDSPORE-cell-skip.
@@ -144,9 +145,7 @@ class TrainOneStepWithLossScaleCell:
         gradients = self.reduce_gradients(functional.unscale(scaled, scale))
         overflow = self.get_overflow_status(status, gradients)
         apply = self._optimizer_wrapper.prepare(gradients)
-        skip = self.process_loss_scale(overflow)
-        self._writes += 1
-        applied = apply(logical_not(skip))
+        applied = self._apply_unless(self.process_loss_scale(overflow), apply)
         output = TrainOneStepWithLossScaleOutput(loss, as_array(overflow, loss), snapshot(self.scale_sense))
         self.last_step = step_report(output, applied, old_scale, learning_rate)
         return output
@@ -202,10 +201,7 @@ class TrainOneStepWithLossScaleCell:
 
         Spec: MINDSPORE-subclasses, MINDSPORE-cell-skip.
         """
-        check_flag(skip, "skip")
-        apply = self._optimizer_wrapper.prepare(gradients)
-        self._writes += 1
-        return apply(logical_not(skip))
+        return self._apply_unless(skip, self._optimizer_wrapper.prepare(gradients))
 
     def start_overflow_check(self, pre_cond: Array, compute_input: Any) -> tuple[Any, Any]:
         """
@@ -320,6 +316,11 @@ class TrainOneStepWithLossScaleCell:
                 f"{excerpt(state_dict['update_cell'])}; create the cell with an update cell as scale_sense"
             )
         self.scale_sense = scale_sense
+
+    def _apply_unless(self, skip: Flag, apply: Callable[[Flag], Flag]) -> Flag:
+        check_flag(skip, "skip")
+        self._writes += 1
+        return apply(logical_not(skip))
 
     def _learning_rate(self, like: Array) -> Array | None:
         """Return the learning rate of the next step as an array; None if the optimizer does not report it."""
