@@ -139,7 +139,8 @@ def step_case(row: Row) -> Case:
     constants = ("growth_interval", "init_scale", "min_scale")
     settings: dict[str, Any] = {name: options.pop(name) for name in constants if name in options}
     run = partial(_take_steps, trace=[*trace], names=names, settings=settings, arrays=arrays, options=options)
-    claims = {CLAIMS[name] for name in (*names, *row.options) if name in CLAIMS}
+    given = [name for name, value in options.items() if name != "learning_rate" or isinstance(value, tuple)]
+    claims = {CLAIMS[name] for name in (*names, *given) if name in CLAIMS}
     return named(row.name, 3, row.catches, run, claims | {dtype} & {"float16"})
 
 
