@@ -98,9 +98,9 @@ def test_torch_fails_four_clauses():
             [
                 "a-fault-after-the-reduction-reaches-all-ranks",
                 "a-replicated-array-can-be-first",
-                "the-last-stage-decides-for-all",
                 "a-stage-without-parameters-follows",
                 "a-smaller-mesh-can-be-first",
+                "the-last-stage-decides-for-all",
             ],
         ),
         ("torch-fsdp1", []),
