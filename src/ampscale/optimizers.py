@@ -346,7 +346,8 @@ def _update_one(
     update = -in_dtype(rate, name_of(value.dtype)) * step
     if master is None:
         return update, None, *new_moments
-    return master + update - widened(param), master + update, *new_moments
+    new_master = master + update
+    return new_master - widened(param), new_master, *new_moments
 
 
 def _schedule(learning_rate: LearningRate) -> Callable[[Array, str], Array]:

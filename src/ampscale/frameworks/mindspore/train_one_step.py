@@ -136,6 +136,7 @@ class TrainOneStepWithLossScaleCell:
         Raises:
             TypeError: The network returned something other than one array. Nothing was changed.
             TypeError: `process_loss_scale` of a subclass returned something other than a bool. The parameters are unchanged.
+            ValueError: `process_loss_scale` of a subclass returned a bool array of another shape. The parameters are unchanged.
             RuntimeError: The previous step was interrupted while writing its results.
 
         Spec: MINDSPORE-cell-outputs, MINDSPORE-cell-skip.
@@ -198,6 +199,10 @@ class TrainOneStepWithLossScaleCell:
 
         Returns:
             A bool of shape (): True if the parameters were updated.
+
+        Raises:
+            TypeError: *skip* is not a bool, or a gradient is not an array of a supported dtype. Nothing was changed.
+            ValueError: *skip* or a gradient has the wrong shape. Nothing was changed.
 
         Spec: MINDSPORE-subclasses, MINDSPORE-cell-skip.
         """
