@@ -22,7 +22,12 @@ REQUIRED_BY_TESTS = ("pytest", "hypothesis", "xdist", "array_api_strict", "autog
 SECONDS = {"cupy": 80, "torch": 80, "jax": 130}  # for the rows of each library
 ANSWER, LAST_ROW = 30, 30  # seconds for reporting the device, and for finishing a row that was started before the deadline
 TESTS, ALL = 150, 470  # seconds for the tests, and for everything
-TESTED = ("tests/backends", "tests/frameworks/torch", "conformance/tests/model/test_arrays.py")
+TESTED = (
+    "tests/backends",
+    "tests/frameworks/torch",
+    "tests/distributed/test_devices.py",
+    "conformance/tests/model/test_arrays.py",
+)
 NO_DEVICE = "gpu_check: neither CuPy nor torch nor JAX finds a CUDA device here; nothing was run or written"
 
 
@@ -64,7 +69,8 @@ def rows_command(*arguments: str) -> list[str]:
 
 def tests_command(missing: list[str]) -> list[str]:
     """Return the command that runs the tests marked `device`, in eight processes if pytest-xdist is installed."""
-    options = ["-m", "device", "-v", "-rN", "--tb=short", "-p", "no:cacheprovider", "--continue-on-collection-errors"]
+    options = ["-m", "device", "-v", "-rN", "--tb=short", "--continue-on-collection-errors"]
+    options += ["-p", "no:cacheprovider", "-p", "no:benchmark"]  # pytest-benchmark warns if there are several processes
     return [sys.executable, "-m", "pytest", *TESTED, *options, *([] if "xdist" in missing else ["-n", "8"])]
 
 

@@ -369,6 +369,8 @@ def _schedule(learning_rate: LearningRate) -> Callable[[Array, str], Array]:
             elif tuple(rate.shape):
                 raise ValueError(f"the result of learning_rate must have shape (), got {tuple(rate.shape)}")
             return xp.asarray(rate, dtype=getattr(xp, dtype), device=device)
+        if len(rates) == 1:  # a CUDA graph cannot capture the copy of a table
+            return xp.asarray(rates[0], dtype=getattr(xp, dtype), device=device)
         table = xp.asarray(rates, dtype=getattr(xp, dtype), device=device)
         last = xp.full_like(count, len(rates) - 1)
         return xp.reshape(xp.take(table, xp.reshape(xp.minimum(count, last), (1,)), axis=0), ())

@@ -20,7 +20,7 @@ class Place(NamedTuple):
     library: Any
 
     def put(self, tree):
-        return map_leaves(self.library.asarray, tree)
+        return map_leaves(lambda array: self.library.asarray(array.reshape(-1)).reshape(array.shape), tree)
 
     def to_numpy(self, tree):
         return map_leaves(self.library.asnumpy, tree)

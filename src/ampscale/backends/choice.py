@@ -15,9 +15,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from ..core.namespaces import check_one_library, provide_default
+from ..core.namespaces import check_one_library, provide_default, provide_division
 from ..core.trees import leaves
-from ..core.typing import Namespace, Tree
+from ..core.typing import Array, Namespace, Tree
 from ..files import read_bounded
 from ..parsing import LONGEST_TOML, cut, excerpt, parse_toml
 from .protocol import Backend
@@ -208,4 +208,12 @@ def _table(path: Path, keys: tuple[str, ...]) -> dict[str, Any]:
     return table
 
 
+def _divide_on_jax(left: Array, right: Array) -> Array:
+    """Return *left* divided by *right*, rounded once. The module is imported only for JAX arrays."""
+    from .jax.ieee754 import divide
+
+    return divide(left, right)
+
+
 provide_default(get_namespace)
+provide_division("jax.numpy", _divide_on_jax)

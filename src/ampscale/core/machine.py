@@ -20,7 +20,7 @@ import array_api_compat
 
 from ..parsing import excerpt
 from .dtypes import name_of
-from .namespaces import check_one_library, default_namespace, device_of, quiet
+from .namespaces import check_one_library, default_namespace, device_of, divide, quiet
 from .rule_constants import RuleConstants
 from .trees import select
 from .typing import Array, Flag, Namespace
@@ -110,7 +110,7 @@ def _events(rule: RuleConstants, state: LossScaleState, scale: Array, finite: Ar
         due = ~finite & (state.bad_steps >= rule.hysteresis - 1)
     else:
         overflows, steps = (xp.astype(count + 1, scale.dtype) for count in (state.bad_steps, state.window_steps))
-        due = ~finite & (xp.full_like(scale, rule.overflow_tolerance) <= overflows / steps)
+        due = ~finite & (xp.full_like(scale, rule.overflow_tolerance) <= divide(overflows, steps))
     if rule.block_at_bounds and rule.max_scale is not None:
         grows = grows & (scale < xp.full_like(scale, rule.max_scale))
     backs_off = due
@@ -175,7 +175,7 @@ def _backed_off(rule: RuleConstants, scale: Array) -> Array:
     """Return the scale after a backoff."""
     xp = array_api_compat.array_namespace(scale)
     if rule.divide_on_backoff:
-        backed_off = _scaled(rule, operator.truediv, scale, rule.backoff_divisor)
+        backed_off = _scaled(rule, divide, scale, rule.backoff_divisor)
     else:
         backed_off = _scaled(rule, operator.mul, scale, rule.backoff_factor)
     unclamped = rule.min_scale is None or rule.block_at_bounds

@@ -1,8 +1,8 @@
 """Array API namespaces: the namespace of the arrays in a tree, and a default for trees without arrays."""
 
+import operator
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from operator import attrgetter
 from typing import Any
 
 import array_api_compat
@@ -14,6 +14,7 @@ from .typing import Array, Namespace, Tree
 MOST_PATHS = 8  # paths per library and device, in an error message
 
 _providers: list[Callable[[], Namespace]] = [lambda: array_api_compat.numpy]
+_divisions: dict[str, Callable[[Array, Array], Array]] = {}  # by name of the namespace
 
 
 def default_namespace() -> Namespace:
@@ -24,6 +25,16 @@ def default_namespace() -> Namespace:
 def provide_default(provider: Callable[[], Namespace]) -> None:
     """Set the function that returns the default namespace. `ampscale.backends` registers the user's choice here."""
     _providers.append(provider)
+
+
+def provide_division(namespace: str, divide: Callable[[Array, Array], Array]) -> None:
+    """Set the division of a namespace, given its name, whose operator does not always round correctly."""
+    _divisions[namespace] = divide
+
+
+def divide(left: Array, right: Array) -> Array:
+    """Return *left* divided by *right*, rounded once. Both are float32 or both float64, and their shapes broadcast."""
+    return _divisions.get(array_api_compat.array_namespace(left).__name__, operator.truediv)(left, right)
 
 
 def namespace_of(tree: Tree) -> Namespace:
@@ -91,7 +102,7 @@ def _share_location(arrays: list[Array]) -> bool:
     # For thousands of arrays, the attribute `device` is ten times faster than array_api_compat's function. JAX tracers lack it.
     are_torch = all(map(array_api_compat.is_torch_array, representatives))
     has_device = are_torch or all(type(array).__module__.startswith("cupy") for array in representatives)
-    get_device = attrgetter("device") if has_device else array_api_compat.device
+    get_device = operator.attrgetter("device") if has_device else array_api_compat.device
     devices = list(map(get_device, arrays))  # a list, since CuPy's devices are not hashable
     if devices.count(devices[0]) != len(devices):  # JAX arrays may be distributed over the same devices in several ways
         devices = [getattr(device, "device_set", device) for device in devices]

@@ -211,9 +211,9 @@ def train_step(
         attempted=xp.asarray(state.attempted + one),
         applied=xp.where(finite, state.applied + one, state.applied),
     )
-    status = xp.where(finite, xp.full_like(one, StepStatus.APPLIED), xp.full_like(one, StepStatus.OVERFLOW))
+    status = xp.where(finite, _status(StepStatus.APPLIED, one), _status(StepStatus.OVERFLOW, one))
     if rule.can_raise:
-        status = xp.where(would_raise, xp.full_like(one, StepStatus.WOULD_RAISE), status)
+        status = xp.where(would_raise, _status(StepStatus.WOULD_RAISE, one), status)
     return new_state, StepReport(loss, finite, finite, scale, scaler.scale, learning_rate, norm, status, measured)
 
 
@@ -254,6 +254,10 @@ def _updated(param: Array, update: Array | None, weight: Array | None) -> Array:
         return xp.asarray(xp.astype(value, param.dtype, copy=False))
 
 
+def _status(status: StepStatus, like: Array) -> Array:
+    return array_api_compat.array_namespace(like).full_like(like, status.value)  # CuPy rejects an IntEnum
+
+
 def _keeps_master_weights(optimizer: FunctionalOptimizer) -> bool:
     return getattr(optimizer, "keeps_master_weights", False)
 
@@ -265,5 +269,5 @@ def _without_gradients(
     xp = array_api_compat.array_namespace(state.attempted)
     scale = state.scaler.scale
     new_state = state._replace(attempted=xp.asarray(state.attempted + xp.ones_like(state.attempted)))
-    status = xp.full_like(state.applied, StepStatus.NO_GRADIENTS)
+    status = _status(StepStatus.NO_GRADIENTS, state.applied)
     return new_state, StepReport(loss, finite, xp.zeros_like(finite), scale, scale, learning_rate, None, status, statistics)

@@ -4,8 +4,10 @@ Communicator of MPI processes, on mpi4py, for NumPy and CuPy arrays.
 Spec: spec/60-replicas.md.
 """
 
+import ctypes
 import time
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import array_api_compat
@@ -24,6 +26,8 @@ STOPPED = 1  # tag of the message of a rank that no longer waits
 class MPI(RankCommunicator):
     """
     Ranks of an MPI communicator, for NumPy and CuPy arrays; start them with ``mpiexec -n 4 python -m mpi4py train.py``.
+
+    CuPy arrays stay on the device if the MPI library supports CUDA; otherwise they are reduced in host memory.
 
     With ``-m mpi4py``, an error on one rank ends all ranks; without this option, MPI waits for the other ranks when one ends.
     Error messages use the rank numbers of *comm*.
@@ -85,8 +89,10 @@ class MPI(RankCommunicator):
 
     def _sum(self, vector: Array) -> Array:
         xp = array_api_compat.array_namespace(vector)
-        if array_api_compat.is_cupy_array(vector):  # MPI reads the memory without waiting for the device
-            xp.cuda.get_current_stream().synchronize()
+        if array_api_compat.is_cupy_array(vector):
+            if not _supports_cuda():
+                return xp.asarray(self._sum(vector.get()))
+            xp.cuda.get_current_stream().synchronize()  # MPI reads the memory without waiting for the device
         vector, total = xp.ascontiguousarray(vector), xp.empty_like(vector)
         self._await(self._comm.Iallreduce(vector, total))
         return total
@@ -138,6 +144,13 @@ class MPI(RankCommunicator):
 
 _ANSWERS = np.zeros(1, np.uint8), np.ones(1, np.uint8)  # buffers of the messages of ranks that were not late, and were late
 _unfinished: list[Any] = []  # keeps references to requests whose buffers MPI may still write
+
+
+@cache
+def _supports_cuda() -> bool:
+    """Return True if the MPI library reports that it can read the memory of CUDA devices."""
+    query = getattr(ctypes.CDLL(mpi.__file__), "MPIX_Query_cuda_support", None)  # mpi4py has no function for this
+    return query is not None and query() == 1
 
 
 def _done_within(test: Callable[[], bool], seconds: float) -> bool:

@@ -25,6 +25,9 @@ static void __syncthreads() { block.arrive_and_wait(); }
 
 static float __uint_as_float(unsigned bits) { return std::bit_cast<float>(bits); }
 static unsigned __float_as_uint(float number) { return std::bit_cast<unsigned>(number); }
+static int __clz(unsigned bits) { return std::countl_zero(bits); }
+static int __clzll(unsigned long long bits) { return std::countl_zero(bits); }
+static void atomicAdd(int* count, int number) { std::atomic_ref<int>(*count) += number; }
 static long long __double_as_longlong(double number) { return std::bit_cast<long long>(number); }
 static double __longlong_as_double(long long bits) { return std::bit_cast<double>(bits); }
 

@@ -169,7 +169,7 @@ def stand_in():
     module.asnumpy = np.asarray
     runtime = SimpleNamespace(device=0, getDevice=lambda: runtime.device, runtimeGetVersion=lambda: 13000)
     module.cuda = SimpleNamespace(get_current_stream=lambda: stream, is_available=lambda: False, runtime=runtime)
-    module.cuda.Device = module.cuda.ExternalStream = lambda _: nullcontext()
+    module.cuda.Device, module.cuda.Stream = lambda _: nullcontext(), SimpleNamespace(from_external=nullcontext)
     module.cuda.using_allocator, module.cuda.UnownedMemory = using_allocator, UnownedMemory
     module.cuda.MemoryPointer = lambda memory, _: memory
     return module

@@ -18,7 +18,7 @@ from strategies import DTYPES, LARGEST, any_arrays, arrays, same, scales, shapes
 from ampscale import LossScaleRule
 from ampscale.backends import generic
 from ampscale.backends.protocol import CONTENTS
-from ampscale.core import norms, overflow, scaling
+from ampscale.core import norms, overflow, scaling, statistics
 from ampscale.core.step import init_train_state, train_step
 from ampscale.core.trees import leaves, map_leaves
 from ampscale.optimizers import Momentum
@@ -64,7 +64,7 @@ def test_backend_owns_cupy_arrays_and_has_no_networks(place):
 
 @pytest.mark.clause(
     *("OVERFLOW-same-everywhere", "OVERFLOW-fused", "OVERFLOW-all-finite", "SCALING-round-once", "SCALING-scale"),
-    *("NORMS-fused", "NORMS-global", "NORMS-local"),
+    *("NORMS-fused", "NORMS-global", "NORMS-local", "STATISTICS-columns", "STATISTICS-thresholds", "STATISTICS-histogram"),
 )
 @settings(max_examples=25)
 @given(trees(any_arrays | complex_arrays), scales, widths)
@@ -81,6 +81,9 @@ def test_functions_equal_their_definitions(place, tree, factor, dtype):
     assert same(place.to_numpy(backend.all_finite(inputs)), overflow.all_finite(tree))
     assert close(place.to_numpy(backend.global_norm(inputs)), norms.global_norm(tree))
     assert close(place.to_numpy(backend.local_norms(inputs)), norms.local_norms(tree))
+    measured = statistics.unscale_check_and_measure(tree, factor, dtype=dtype)
+    assert same(place.to_numpy(backend.unscale_check_and_measure(inputs, factor, dtype=dtype)), measured)
+    assert same(place.to_numpy(backend.exponent_histogram(inputs)), statistics.exponent_histogram(tree))
     assert same(place.to_numpy(inputs), tree)
 
 
@@ -275,7 +278,7 @@ def test_functions_need_no_host_synchronization(gpu, name):
     """Each function can be captured in a graph: CuPy does not allow a device-to-host copy during a capture."""
     tree = [np.ones(size, dtype) for dtype in DTYPES.values() for size in (1, 1000)] * 40
     inputs, factor = gpu.put(tree), gpu.put(np.asarray(3, np.float32))
-    arguments = {"clip_by_global_norm": (2.0,), "all_finite": (), "global_norm": (), "local_norms": ()}.get(name, (factor,))
+    arguments = {"clip_by_global_norm": (2.0,)}.get(name, (factor,) if "scale" in name else ())
     results = []
     graph = captured(gpu, lambda: results.append(getattr(gpu.backend, name)(inputs, *arguments)))
     eager = gpu.to_numpy(getattr(gpu.backend, name)(inputs, *arguments))

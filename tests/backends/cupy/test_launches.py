@@ -32,8 +32,13 @@ def ptx(tmp_path_factory):
     if shutil.which("nvcc") is None:
         pytest.skip("needs nvcc")
     target, text = tmp_path_factory.mktemp("ptx") / "kernels.ptx", ""
-    constants = ("THREADS=256", "CHUNK=16384", "DEPTH=4", "TABLE_PART=800", "DOWN=1e-180", "UP=1e180", "LEAST=1e-120")
-    passes = [("-DPASS=pass_" + "_".join(pair), f"-DIN={pair[0]}", f"-DOUT={pair[1]}") for pair in PAIRS]
+    constants = ["THREADS=256", "CHUNK=16384", "DEPTH=4", "TABLE_PART=800", "DOWN=1e-180", "UP=1e180", "LEAST=1e-120"]
+    constants += ["BINS=278", "LOWEST=-150", "NO_SMALLEST=32767", "NO_LARGEST=-32768"]
+    passes = [
+        (f"-DPASS={kind}_{source}_{target}", f"-DIN={source}", f"-DOUT={target}", *macros)
+        for kind, macros in (("pass", ()), ("measure", ["-DSTATISTICS"]), ("histogram", ["-DEXPONENTS"]))
+        for source, target in PAIRS
+    ]
     for options in ((), *passes):
         definitions = [*(f"-D{constant}" for constant in constants), *options]
         subprocess.run(["nvcc", "-ptx", "-fmad=false", *definitions, "-ftz=true", str(SOURCE), "-o", str(target)], check=True)
@@ -44,12 +49,12 @@ def ptx(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.clause("SCALING-round-once")
 def test_device_arithmetic_conforms_to_ieee_754(ptx):
-    """No instruction flushes subnormal numbers, approximates or is atomic. Only quotients fuse multiplications with additions."""
+    """No instruction flushes or approximates. Only quotients fuse multiplications with additions; only histograms are atomic."""
     for kernel in re.split(r"\.entry ", ptx)[1:]:
-        assert ("fma." in kernel) == (kernel.startswith("pass_") and not kernel.startswith("pass_float64")), kernel.partition(
-            "("
-        )[0]
-    assert re.findall(r"\.ftz|\.approx|\bmad\.\w*\.f|\.full|\b(?:atom|red)\.", ptx) == []
+        name = kernel.partition("(")[0]
+        assert ("fma." in kernel) == bool(re.match(r"(pass|measure|histogram)_(?!float64)", name)), name
+        assert bool(re.search(r"\b(?:atom|red)\.", kernel)) == name.startswith("histogram"), name
+    assert re.findall(r"\.ftz|\.approx|\bmad\.\w*\.f|\.full", ptx) == []
     assert {"div.rn.f32", "div.rn.f64", "mul.rn.f32", "sqrt.rn.f64", "cvt.rn.f16.f32"} <= set(
         re.findall(r"[a-z]+\.rn[.\w]+", ptx)
     )
@@ -59,7 +64,7 @@ def test_device_arithmetic_conforms_to_ieee_754(ptx):
 def test_kernels_read_and_write_16_bytes_at_a_time(ptx):
     """A thread reads four packs of 16 bytes before it writes the first, or two if it divides."""
     for kernel in re.split(r"\.entry ", ptx)[1:]:
-        if kernel.startswith("pass_"):
+        if kernel.startswith(("pass_", "measure_")):
             assert re.search(r"\bld\S*\.v(4\.u32|4\.f32|2\.f64)", kernel), kernel.partition("(")[0]
             assert re.search(r"\bst\S*\.v(4\.u32|4\.f32|2\.f64)", kernel), kernel.partition("(")[0]
             order = "".join(re.findall(r"\b([ls])[dt]\S*\.v[24]\.", kernel))
@@ -89,14 +94,14 @@ def test_bfloat16_is_rounded_to_nearest(place):
 
 
 def test_plan_assigns_every_number_to_one_chunk(place):
-    """Rows are grouped by kernel, and chunks are numbered across all rows. A complex number counts as two."""
+    """Rows are grouped by dtypes, and chunks are numbered across all rows. A complex number counts as two."""
     chunk = place.kernels.CHUNK
     sizes = [(1, np.float32), (0, np.float16), (chunk, np.float16), (chunk + 1, np.complex64), (0, np.float32)]
     arrays = place.put([np.zeros(size, dtype) for size, dtype in sizes])
     rows, owners, launches, _ = place.kernels.plan_of(place.kernels.described(arrays, None))
     assert rows[:, 2:].tolist() == [[0, 0, 1], [chunk, 0, 2], [1, 1, 0], [2 * chunk + 2, 2, 3], [0, 5, 4]]
     assert owners.tolist() == [1, 2, 3, 3, 3]
-    assert launches == [("pass_float16_float16", 0, 1), ("pass_float32_float32", 1, 4)]
+    assert launches == [("float16_float16", 0, 1), ("float32_float32", 1, 4)]
     assert rows[:, 0].tolist() == [arrays[position].data.ptr for position in rows[:, 4]]
 
 

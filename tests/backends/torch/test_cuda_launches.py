@@ -7,7 +7,6 @@ The tests run with the kernels compiled for the host, where tensors on the CPU c
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -23,7 +22,7 @@ import ampscale
 from ampscale.backends import cupy as package
 from ampscale.backends.cpu import fused
 from ampscale.backends.cpu.fused import KernelChoice
-from ampscale.core import norms, overflow, scaling
+from ampscale.core import norms, overflow, scaling, statistics
 from ampscale.core.trees import leaves, map_leaves
 
 torch = pytest.importorskip("torch", reason="needs torch")
@@ -33,7 +32,7 @@ from ampscale.frameworks.torch import optimizer_step  # noqa: E402
 LIBRARY = load("torch")
 widths = st.sampled_from([None, "float32"])
 lists = trees(any_arrays).filter(leaves)
-STREAM = 7
+STREAM = object()
 
 
 class Place(NamedTuple):
@@ -66,7 +65,7 @@ def on_host():
         patch.setattr(compiled, "run_host", lambda *_, **__: None)
         patch.setattr(backend, "_plain_norm", lambda _: None)
         patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-        patch.setattr(torch.cuda, "current_stream", lambda _: SimpleNamespace(cuda_stream=STREAM))
+        patch.setattr(torch.cuda, "current_stream", lambda _: STREAM)
         yield Place("cpu", host_cupy.operations)
 
 
@@ -101,7 +100,7 @@ def test_functions_equal_their_definitions(place, tree, factor, dtype):
     """Values have random bits, and some arrays are empty or of shape (). The arguments are unchanged."""
     inputs = place.put(tree)
     *expected, norm = norms.unscale_check_and_norm(tree, factor, dtype=dtype)
-    with place.launching(5):
+    with place.launching(6):
         *actual, actual_norm = place.get(ampscale.unscale_check_and_norm(inputs, factor, dtype=dtype))
         assert same(actual, expected)
         assert close(actual_norm, norm)
@@ -109,6 +108,7 @@ def test_functions_equal_their_definitions(place, tree, factor, dtype):
         assert same(place.get(ampscale.unscale(inputs, factor, dtype)), expected[0])
         assert same(place.get(ampscale.all_finite(inputs)), overflow.all_finite(tree))
         assert close(place.get(ampscale.global_norm(inputs)), norms.global_norm(tree))
+        assert same(place.get(ampscale.measure(inputs)), statistics.statistics(tree))
     assert same(place.get(inputs), tree)
 
 
@@ -165,7 +165,7 @@ def test_a_call_takes_one_launch_for_each_dtype(operations):
     cuda, gradients = host().library.cuda, [torch.ones(5, dtype=dtype) for dtype in (torch.float32, torch.float16) * 50]
     gradients[0].requires_grad_()
     passes = ["pass_float16_float16", "pass_float32_float32"]
-    stream = mock.patch.object(cuda, "ExternalStream", wraps=cuda.ExternalStream)
+    stream = mock.patch.object(cuda.Stream, "from_external", wraps=cuda.Stream.from_external)
     with torch.no_grad(), stream as streams, mock.patch.object(torch, "empty", wraps=torch.empty) as empty:
         ampscale.unscale_and_check(gradients, torch.tensor(3.0), out=gradients)
         assert operations == ["copy", "fill", *passes]

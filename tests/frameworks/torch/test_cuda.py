@@ -30,6 +30,7 @@ def test_two_hundred_steps_equal_torchs(loop, optimizer):
 
 
 @pytest.mark.clause("TORCH-host-sync")
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 @pytest.mark.usefixtures("no_synchronization")
 @pytest.mark.parametrize("gradient", [8.0, INF])
 @pytest.mark.parametrize("unscale_first", [True, False])

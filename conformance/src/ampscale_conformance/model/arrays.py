@@ -110,7 +110,7 @@ _MAKERS: dict[str, Callable[[np.ndarray, str], Any]] = {
     "numpy": lambda host, _: host,
     "torch": _to_torch,
     "jax": lambda host, _: import_module("jax.numpy").asarray(host),
-    "cupy": lambda host, _: import_module("cupy").asarray(host),
+    "cupy": lambda host, _: import_module("cupy").asarray(host.reshape(-1)).reshape(host.shape),  # keeps the -0.0 of shape ()
     "paddle": _to_paddle,
     "mindspore": _to_mindspore,
     "tensorflow": lambda host, _: import_module("tensorflow").constant(host),

@@ -1,7 +1,9 @@
 /*
- * One pass over many arrays: each number is read once, divided or multiplied, rounded, checked, squared, and written once.
+ * One pass over many arrays: each number is read once, divided or multiplied, rounded, checked, squared or measured, and
+ * written once.
  *
- * The results equal core/scaling and core/overflow bit for bit, and core/norms within 2 ulp. Launched by cupy/launches.py.
+ * The results equal core/scaling, core/overflow and core/statistics bit for bit, and core/norms within 2 ulp. Launched by
+ * cupy/launches.py.
  *
  * arrays      Of one dtype and any length, including 0; contiguous, and aligned to their elements. A complex number counts as
  *             two real ones. If source and target are aligned to 16 bytes, 16 bytes are read at a time.
@@ -13,11 +15,12 @@
  * finite      One byte, which the caller has set to 1. Every thread that finds an infinity or a NaN among the rounded numbers
  *             writes 0. No thread reads the byte or writes 1, so the order of the writes does not matter.
  * square_bits Bits of the dtype in which squares are taken: 32 or 64; 0 for no sums.
- * partials    One Sums for each chunk of all launches of a call; null if `square_bits` is 0. All are written, so they need
- *             no initialization.
+ * collected   One record for each chunk of all launches of a call: Sums of squares, null if `square_bits` is 0; or, if STATISTICS
+ *             is defined, Statistics. All are written, so they need no initialization. If EXPONENTS is defined: the counts of
+ *             all arrays, BINS for each, which the caller has set to 0.
  *
  * Squares are added in a fixed order, by thread, chunk and array, without atomic operations: equal memory gives equal bits on
- * every run and every device. The order depends on the alignment of arrays, not on the number of multiprocessors.
+ * every run and every device. (Only counts, whose order does not matter, are added atomically.) The order depends on the alignment of arrays, not on the number of multiprocessors.
  *
  * The launches of one call run in order on one stream and need no other synchronization. All arguments are addresses and
  * numbers, so a graph can capture the launches; a replay reads what the memory at these addresses contains at that time.
@@ -163,6 +166,39 @@ struct Sums {
     }
 };
 
+/* Encoding of magnitudes in a compute dtype, as bit patterns without the sign, in the order of the magnitudes. */
+template <class Number> struct Encoding;
+template <> struct Encoding<float32> {
+    typedef unsigned Pattern;
+
+    static __device__ Pattern of(float32 a) { return __float_as_uint(a) & 0x7fffffffu; }
+    static __device__ Pattern infinity() { return 0x7f800000u; }
+    static __device__ int exponent(Pattern a) { return a >> 23 ? (int)(a >> 23) - 127 : -118 - __clz(a); }  // of a positive number
+};
+template <> struct Encoding<float64> {
+    typedef unsigned long long Pattern;
+
+    static __device__ Pattern of(float64 a) { return __double_as_longlong(a) & 0x7fffffffffffffffll; }
+    static __device__ Pattern infinity() { return 0x7ffull << 52; }
+    static __device__ int exponent(Pattern a) { return a >> 52 ? (int)(a >> 52) - 1023 : -1011 - __clzll(a); }
+};
+
+/* One row of core/statistics: the columns of COLUMNS. */
+struct Statistics {
+    int size, zeros, subnormals, underflows, infinities, nans, smallest, largest;
+
+    __device__ void add(const Statistics& other) {
+        size += other.size;
+        zeros += other.zeros;
+        subnormals += other.subnormals;
+        underflows += other.underflows;
+        infinities += other.infinities;
+        nans += other.nans;
+        smallest = other.smallest < smallest ? other.smallest : smallest;
+        largest = other.largest > largest ? other.largest : largest;
+    }
+};
+
 /* `square`: sum of the squares of numbers that were multiplied by `lift`, a power of two. */
 struct Lifted { float64 square, lift; };
 
@@ -172,15 +208,18 @@ __device__ Lifted lifted(const Sums& sums) {
     return {sums.small, UP};
 }
 
-/* Summation of squares that are taken in the precision of Number. NoSquares computes no sum. */
-struct NoSquares {
-    template <class Out> __device__ void add(Out) {}
+/*
+ * What a thread collects besides the results, from each number that it reads, and the number that it has rounded: nothing; sums
+ * of squares that are taken in the precision of Number; statistics; or the counts of a histogram in shared memory.
+ */
+struct Nothing {
+    template <class In, class Out> __device__ void add(In, Out) {}
 };
 template <class Number> struct Squares;
 template <> struct Squares<float32> {
     Sums sums{0, 0, 0};
 
-    template <class Out> __device__ void add(Out rounded) {
+    template <class In, class Out> __device__ void add(In, Out rounded) {
         const float32 number = as<float32>(rounded), square = times(number, number);
         if (is_normal(square)) sums.plain += as<float64>(square);
         else sums.plain += times(as<float64>(number), as<float64>(number));
@@ -189,7 +228,7 @@ template <> struct Squares<float32> {
 template <> struct Squares<float64> {
     Sums sums{0, 0, 0};
 
-    template <class Out> __device__ void add(Out rounded) {
+    template <class In, class Out> __device__ void add(In, Out rounded) {
         const float64 number = as<float64>(rounded), magnitude = number < 0 ? -number : number;
         if (magnitude > 1 / LEAST) sums.large += times(number * DOWN, number * DOWN);
         else if (magnitude < LEAST) sums.small += times(number * UP, number * UP);
@@ -197,17 +236,53 @@ template <> struct Squares<float64> {
     }
 };
 
+template <class Number> struct Measured {
+    typedef Encoding<Number> Code;
+    typename Code::Pattern least = Code::infinity(), most = 0;  // of the non-zero, finite magnitudes
+    Statistics counts{0, 0, 0, 0, 0, 0, 0, 0};
+
+    template <class In, class Out> __device__ void add(In number, Out) {
+        const typename Code::Pattern pattern = Code::of(as<Number>(number));
+        counts.size += 1;
+        counts.zeros += pattern == 0;
+        counts.subnormals += pattern != 0 && pattern < Code::of((Number)0x1p-14);
+        counts.underflows += pattern != 0 && pattern <= Code::of((Number)0x1p-25);
+        counts.infinities += pattern == Code::infinity();
+        counts.nans += pattern > Code::infinity();
+        if (pattern == 0 || pattern >= Code::infinity()) return;
+        least = pattern < least ? pattern : least;
+        most = pattern > most ? pattern : most;
+    }
+    __device__ Statistics statistics() const {
+        Statistics result = counts;
+        result.smallest = most == 0 ? NO_SMALLEST : Code::exponent(least);
+        result.largest = most == 0 ? NO_LARGEST : Code::exponent(most);
+        return result;
+    }
+};
+template <class Number> struct Exponents {
+    typedef Encoding<Number> Code;
+    int* bins;
+
+    template <class In, class Out> __device__ void add(In number, Out) {
+        const typename Code::Pattern pattern = Code::of(as<Number>(number));
+        if (pattern == 0 || pattern >= Code::infinity()) return;
+        const int bin = Code::exponent(pattern) - LOWEST;
+        atomicAdd(&bins[bin < 0 ? 0 : bin < BINS ? bin : BINS - 1], 1);
+    }
+};
+
 /* State of one thread, which processes one number after the other. */
-template <class In, class Out, class Operation, class Sum> struct Worker {
+template <class In, class Out, class Operation, class Collector> struct Worker {
     enum { AT_ONCE = Operation::AT_ONCE };
     Operation operation;
-    Sum squares;
+    Collector collector;
     bool finite = true;
 
     __device__ Out operator()(In number) {
         const Out rounded = as<Out>(operation(as<typename ComputeDtype<In>::type>(number)));
         finite = finite && is_finite(rounded);
-        squares.add(rounded);
+        collector.add(number, rounded);
         return rounded;
     }
 };
@@ -239,15 +314,15 @@ template <class In, class Out, class Work> __device__ int pass_packs(Work& worke
     return packs * size;
 }
 
-/* Return the sum over each group of `size` threads. The result is valid in the first thread of the group. */
-__device__ Sums group_sum(const Sums& mine, unsigned size) {
-    __shared__ Sums sums[THREADS];
-    sums[threadIdx.x] = mine;
+/* Return the sum of the records of each group of `size` threads. The result is valid in the first thread of the group. */
+template <class Record> __device__ Record group_sum(const Record& mine, unsigned size) {
+    __shared__ Record records[THREADS];
+    records[threadIdx.x] = mine;
     for (unsigned half = size / 2; half > 0; half /= 2) {
         __syncthreads();
-        if (threadIdx.x % size < half) sums[threadIdx.x].add(sums[threadIdx.x + half]);
+        if (threadIdx.x % size < half) records[threadIdx.x].add(records[threadIdx.x + half]);
     }
-    return sums[threadIdx.x];
+    return records[threadIdx.x];
 }
 
 /* Assure the compiler that an address is in global memory: shared and local memory would need other instructions. */
@@ -261,10 +336,12 @@ template <class In, class Out> struct Chunk {
     const In* source;
     Out* target;
     int length;
-    long long index;  // index among the chunks of all rows of the call
+    long long index;     // index among the chunks of all rows of the call
+    long long position;  // index of the array in the tree
 
     __device__ Chunk(const Row* rows, const int* owners, long long first) : index(first + blockIdx.x) {
         const Row row = rows[owners[index]];
+        position = row.position;
         const long long begin = (index - row.first_chunk) * CHUNK, left = row.length - begin;
         source = global((const In*)row.source + begin);
         target = row.target == nullptr ? nullptr : global((Out*)row.target + begin);
@@ -286,21 +363,39 @@ __device__ void pass_chunk(const Chunk<In, Out>& chunk, Work& worker, unsigned c
 }
 
 template <class Number, class In, class Out, class Operation>
-__device__ void pass_squared(const Chunk<In, Out>& chunk, Operation operation, unsigned char* finite, Sums* partials) {
+__device__ void pass_squared(const Chunk<In, Out>& chunk, Operation operation, unsigned char* finite, Sums* collected) {
     Worker<In, Out, Operation, Squares<Number>> worker{operation};
     pass_chunk(chunk, worker, finite);
-    const Sums sum = group_sum(worker.squares.sums, THREADS);
-    if (threadIdx.x == 0) partials[chunk.index] = sum;
+    const Sums sum = group_sum(worker.collector.sums, THREADS);
+    if (threadIdx.x == 0) collected[chunk.index] = sum;
 }
 
 template <class In, class Out, class Operation>
-__device__ void pass(const Chunk<In, Out>& chunk, Operation operation, int square_bits, unsigned char* finite, Sums* partials) {
-    if (square_bits == 32) pass_squared<float32>(chunk, operation, finite, partials);
-    else if (square_bits == 64) pass_squared<float64>(chunk, operation, finite, partials);
+__device__ void pass(const Chunk<In, Out>& chunk, Operation operation, int square_bits, unsigned char* finite, void* collected) {
+    typedef typename ComputeDtype<In>::type Number;
+#if defined(STATISTICS)
+    Worker<In, Out, Operation, Measured<Number>> worker{operation};
+    pass_chunk(chunk, worker, finite);
+    const Statistics sum = group_sum(worker.collector.statistics(), THREADS);
+    if (threadIdx.x == 0) ((Statistics*)collected)[chunk.index] = sum;
+#elif defined(EXPONENTS)
+    __shared__ int bins[BINS];
+    for (int bin = threadIdx.x; bin < BINS; bin += THREADS) bins[bin] = 0;
+    __syncthreads();
+    Worker<In, Out, Operation, Exponents<Number>> worker{operation, {bins}};
+    pass_chunk(chunk, worker, finite);
+    __syncthreads();
+    int* counts = (int*)collected + chunk.position * BINS;
+    for (int bin = threadIdx.x; bin < BINS; bin += THREADS)
+        if (bins[bin] != 0) atomicAdd(&counts[bin], bins[bin]);
+#else
+    if (square_bits == 32) pass_squared<float32>(chunk, operation, finite, (Sums*)collected);
+    else if (square_bits == 64) pass_squared<float64>(chunk, operation, finite, (Sums*)collected);
     else {
-        Worker<In, Out, Operation, NoSquares> worker{operation};
+        Worker<In, Out, Operation, Nothing> worker{operation};
         pass_chunk(chunk, worker, finite);
     }
+#endif
 }
 
 template <class Number> __device__ Number value_of(const void* factor, bool is_float64, double number) {
@@ -315,12 +410,12 @@ template <class Number> __device__ Number value_of(const void* factor, bool is_f
 #ifdef PASS
 extern "C" __global__ void __launch_bounds__(THREADS) PASS(
     const Row* rows, const int* owners, long long first, const void* factor, bool factor_is_float64, double number, bool divides,
-    int square_bits, unsigned char* finite, Sums* partials) {
+    int square_bits, unsigned char* finite, void* collected) {
     typedef ComputeDtype<IN>::type Number;
     const Chunk<IN, OUT> chunk(rows, owners, first);
     const Number value = value_of<Number>(factor, factor_is_float64, number);
-    if (divides && !has_reciprocal(value)) pass(chunk, Quotient<Number>{value}, square_bits, finite, partials);
-    else pass(chunk, Product<Number>{divides ? over((Number)1, value) : value}, square_bits, finite, partials);
+    if (divides && !has_reciprocal(value)) pass(chunk, Quotient<Number>{value}, square_bits, finite, collected);
+    else pass(chunk, Product<Number>{divides ? over((Number)1, value) : value}, square_bits, finite, collected);
 }
 #else
 
@@ -352,16 +447,34 @@ template <class Number> __device__ Number root(const Lifted& sum, float64 lift =
     return as<Number>(sqrt(sum.square) * (lift / sum.lift));
 }
 
-/* square_sums_<dtype>: `size` threads for each row of the call; writes `sums` in the order of the tree, each rounded once. */
-template <class Number>
-__device__ void square_sum(const Row* rows, int count, int size, const Sums* partials, Lifted* sums) {
+/* Sum of the records of the chunks of a row, by `size` threads for each of `count` rows; true in the thread that has the sum. */
+template <class Record>
+__device__ bool total(const Row* rows, int count, int size, const Record* collected, Record& sum, long long& position) {
     const long long index = (blockIdx.x * (long long)THREADS + threadIdx.x) / size;
     const Row row = rows[index < count ? index : 0];
-    Sums mine{0, 0, 0};
 #pragma unroll 4
-    for (long long i = threadIdx.x % size; i < row.chunks(); i += size) mine.add(partials[row.first_chunk + i]);
-    const Lifted sum = lifted(group_sum(mine, size));
-    if (threadIdx.x % size == 0 && index < count) sums[row.position] = {in_digits<Number>(sum.square), sum.lift};
+    for (long long i = threadIdx.x % size; i < row.chunks(); i += size) sum.add(collected[row.first_chunk + i]);
+    sum = group_sum(sum, size);
+    position = row.position;
+    return threadIdx.x % size == 0 && index < count;
+}
+
+/* square_sums_<dtype>: `size` threads for each row of the call; writes `sums` in the order of the tree, each rounded once. */
+template <class Number>
+__device__ void square_sum(const Row* rows, int count, int size, const Sums* collected, Lifted* sums) {
+    Sums mine{0, 0, 0};
+    long long position;
+    if (!total(rows, count, size, collected, mine, position)) return;
+    const Lifted sum = lifted(mine);
+    sums[position] = {in_digits<Number>(sum.square), sum.lift};
+}
+
+/* statistics: `size` threads for each row of the call; writes `sums` in the order of the tree. */
+extern "C" __global__ void __launch_bounds__(THREADS) statistics(
+    const Row* rows, int count, int size, const Statistics* collected, Statistics* sums) {
+    Statistics sum{0, 0, 0, 0, 0, 0, NO_SMALLEST, NO_LARGEST};
+    long long position;
+    if (total(rows, count, size, collected, sum, position)) sums[position] = sum;
 }
 
 /* Return the coefficient that clips to `limit`, which must be finite as a Number. A NaN norm counts as `limit`. */
@@ -402,8 +515,8 @@ __device__ void roots(
 
 #define NORMS(Sum)                                                                                                          \
     extern "C" __global__ void __launch_bounds__(THREADS) square_sums_##Sum(                                                \
-        const Row* rows, int count, int size, const Sums* partials, Lifted* sums) {                                         \
-        square_sum<Sum>(rows, count, size, partials, sums);                                                                 \
+        const Row* rows, int count, int size, const Sums* collected, Lifted* sums) {                                        \
+        square_sum<Sum>(rows, count, size, collected, sums);                                                                \
     }                                                                                                                       \
     extern "C" __global__ void __launch_bounds__(THREADS) norms_##Sum(                                                      \
         const Lifted* sums, int count, double limit, double lifted_limit, double down, double epsilon,                      \

@@ -1,6 +1,5 @@
 """
-CuPy backend. No function needs a host synchronization. Fused passes process all arrays on the current stream; only statistics
-and histograms are computed array by array.
+CuPy backend. No function needs a host synchronization. Fused passes process all arrays on the current stream.
 
 The backend does not use the definitions of the core, because CuPy's arithmetic flushes subnormal float32 numbers to zero.
 
@@ -16,15 +15,14 @@ from typing import Any
 
 import array_api_compat.cupy
 import cupy
-import numpy as np
 
 from ...core import overflow, statistics
-from ...core.dtypes import INTEGERS, name_of, part_dtype
+from ...core.dtypes import INTEGERS, name_of
 from ...core.norms import norm_dtype
 from ...core.scaling import unscaled_dtype
 from ...core.trees import leaves, unflatten
 from ...core.typing import Array, Flag, Namespace, Scale, Tree
-from .launches import Operands, described, launch_norms, launch_pass, plan_of
+from .launches import Operands, described, launch_histograms, launch_measuring_pass, launch_norms, launch_pass, plan_of
 
 NAME = "cupy"
 
@@ -61,12 +59,12 @@ def vjp(loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Arra
 
 def scale(tree: Tree, scale: Scale) -> Tree:
     """Implement `core.scaling.scale`."""
-    return _run(tree, scale, divides=False)[0]
+    return _run(tree, lambda operands, _: launch_pass(operands, scale, divides=False))[0]
 
 
 def unscale(tree: Tree, scale: Scale, dtype: str | None = None) -> Tree:
     """Implement `core.scaling.unscale`."""
-    return _run(tree, scale, None, dtype)[0]
+    return _run(tree, lambda operands, _: launch_pass(operands, scale, divides=True), None, dtype)[0]
 
 
 def all_finite(tree: Tree) -> Flag:
@@ -79,12 +77,16 @@ def all_finite(tree: Tree) -> Flag:
 
 def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag]:
     """Implement `core.overflow.unscale_and_check`."""
-    return _run(tree, scale, out, dtype)[:2]
+    return _run(tree, lambda operands, _: launch_pass(operands, scale, divides=True), out, dtype)[:2]
 
 
 def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
     """Implement `core.norms.unscale_check_and_norm`."""
-    unscaled, finite, sums = _run(tree, scale, out, dtype, with_sums=True)
+
+    def launch(operands: Operands, targets: list[Array]) -> tuple[Flag, Array | None]:
+        return launch_pass(operands, scale, divides=True, sums=norm_dtype(targets))
+
+    unscaled, finite, sums = _run(tree, launch, out, dtype)
     with _device_of([sums]):
         return unscaled, finite, launch_norms(sums, norm_dtype(leaves(unscaled)), 1)[1]
 
@@ -102,7 +104,7 @@ def local_norms(tree: Tree) -> Array:
 def clip_by_global_norm(tree: Tree, max_norm: float, out: Tree = None) -> tuple[Tree, Array]:
     """Implement `core.norms.clip_by_global_norm`."""
     _, norm, coefficient = _norms(tree, max_norm)
-    return _run(tree, coefficient, out, divides=False)[0], norm
+    return _run(tree, lambda operands, _: launch_pass(operands, coefficient, divides=False), out)[0], norm
 
 
 def measure(tree: Tree) -> Array:
@@ -110,14 +112,13 @@ def measure(tree: Tree) -> Array:
     arrays = leaves(tree)
     statistics.check_sizes(arrays)
     with _device_of(arrays):
-        rows = [statistics.row_of(_magnitudes(array), statistics.as_bits(_part_dtype(array).name)) for array in arrays]
-        return statistics.stacked(rows, tree, len(statistics.COLUMNS))
+        return launch_measuring_pass(described(_contiguous(arrays), None), 1)[1]
 
 
 def unscale_check_and_measure(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
     """Implement `core.statistics.unscale_check_and_measure`."""
-    measured = measure(tree)
-    return *unscale_and_check(tree, scale, out, dtype), measured
+    statistics.check_sizes(leaves(tree))
+    return _run(tree, lambda operands, _: launch_measuring_pass(operands, scale), out, dtype)
 
 
 def exponent_histogram(tree: Tree) -> Array:
@@ -125,39 +126,32 @@ def exponent_histogram(tree: Tree) -> Array:
     arrays = leaves(tree)
     statistics.check_sizes(arrays)
     with _device_of(arrays):
-        return statistics.stacked([_histogram(array) for array in arrays], tree, statistics.BINS)
-
-
-def _histogram(array: Array) -> Array:
-    dtype = _part_dtype(array)
-    bins = statistics.bins_of_bits(_magnitudes(array), dtype, lambda values: values.view(f"int{8 * dtype.itemsize}"))
-    counts = cupy.zeros(statistics.BINS + 1, dtype=np.int32)
-    cupy.add.at(counts, bins, 1)
-    return counts[:-1]  # without the count of zeros, infinities and NaNs
-
-
-def _part_dtype(array: Array) -> Any:
-    return np.dtype(part_dtype(name_of(array.dtype)))
-
-
-def _magnitudes(array: Array) -> Array:
-    """Return the bit patterns of the real numbers of *array*, without the sign."""
-    bits = 8 * _part_dtype(array).itemsize
-    return array.reshape(-1).view(f"int{bits}") & (2 ** (bits - 1) - 1)
+        return launch_histograms(described(_contiguous(arrays), None))
 
 
 def _run(
-    tree: Tree, factor: Scale, out: Tree = None, dtype: str | None = None, *, divides: bool = True, with_sums: bool = False
-) -> tuple[Tree, Flag, Array | None]:
-    """Return the tree of the results, the finite flag and, if *with_sums* is True, the sum of the squares of each array."""
+    tree: Tree, launch: Callable[[Operands, list[Array]], tuple[Flag, Any]], out: Tree = None, dtype: str | None = None
+) -> tuple[Tree, Flag, Any]:
+    """
+    Run a fused pass over *tree*.
+
+    Args:
+        tree: Sources.
+        launch: Function of the operands and the targets, which launches the pass and returns the finite flag and another result.
+        out: Tree for the results; None for new arrays.
+        dtype: As for `unscale`.
+
+    Returns:
+        The tree of the results, and what *launch* returned.
+    """
     arrays = leaves(tree)
     with _device_of(arrays):
         sources = _contiguous(arrays)
         targets, operands, writes_to_out = _targets(sources, arrays if out is tree else leaves(out), dtype)
-        finite, sums = launch_pass(operands, factor, divides=divides, sums=norm_dtype(targets) if with_sums else None)
+        finite, result = launch(operands, targets)
         if out is not None and not writes_to_out:
             overflow.write(out, targets)
-    return (unflatten(tree, targets) if out is None else out), finite, sums
+    return (unflatten(tree, targets) if out is None else out), finite, result
 
 
 def _targets(sources: list[Array], out_arrays: list[Array], dtype: str | None) -> tuple[list[Array], Operands, bool]:

@@ -20,6 +20,7 @@ import numpy as np
 
 from ...core.dtypes import COMPLEX_PARTS, FLOATS, name_of, part_dtype
 from ...core.norms import CLIP_EPSILON, LIFTS
+from ...core.statistics import BINS, COLUMNS, LOWEST, NO_LARGEST, NO_SMALLEST
 from ...core.typing import Array, Flag, Scale
 
 THREADS = 256  # a power of two
@@ -28,6 +29,7 @@ DEPTH = 4  # packs that a thread reads ahead; an even number
 WARP = 32  # threads that add the sums of an array if no array is long
 # Number of rows of five int64 that fit, with the other arguments, into kernel parameters: 32,764 bytes in CUDA 13, 4096 before.
 TABLE_PART = 800 if cupy.cuda.runtime.runtimeGetVersion() >= 13000 else 96
+KINDS: dict[str, dict[str, int]] = {"pass": {}, "measure": {"STATISTICS": 1}, "histogram": {"EXPONENTS": 1}}  # macros by kind
 CACHED = 32  # maximum number of cached plans, and of cached tables
 
 
@@ -46,9 +48,9 @@ class Operands(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """One launch of a fused pass: the kernel, the index of its first chunk, and its number of blocks, one for each chunk."""
+    """One launch of a fused pass: its dtypes, the index of its first chunk, and its number of blocks, one for each chunk."""
 
-    kernel: str
+    dtypes: str
     first: int
     blocks: int
 
@@ -58,9 +60,9 @@ class Plan(NamedTuple):
     Launches of a call.
 
     Args:
-        rows: int64 of shape (number of arrays, 5), with the fields of `Row` in cuda/kernels.cu; grouped by kernel.
+        rows: int64 of shape (number of arrays, 5), with the fields of `Row` in cuda/kernels.cu; grouped by dtypes.
         owners: For each chunk, the index of its row, as int32.
-        launches: One launch of a fused pass for each kernel.
+        launches: One launch of a fused pass for each pair of dtypes.
         writable: True if there are targets, and each is its own source or shares no memory with other arrays.
     """
 
@@ -93,20 +95,29 @@ def launch_pass(operands: Operands, factor: Scale, *, divides: bool, sums: str |
         arrays, 2): for each array, the sum of the squares, rounded to the precision of *sums*, and the power of two by which its
         values were multiplied before they were squared.
     """
-    plan, device_rows, device_owners = _prepared(operands)
-    finite = _true()
-    partials = None if sums is None else cupy.empty((len(plan.owners), 3), dtype=np.float64)
-    bits = np.int32({None: 0, "float32": 32, "float64": 64}[sums])
-    arguments = *_as_arguments(factor), np.bool_(divides), bits, finite, partials
-    for launch in plan.launches:
-        _launch(launch.kernel, launch.blocks, device_rows, device_owners, np.int64(launch.first), *arguments)
+    table = _prepared(operands)
     if sums is None:
-        return finite, None
-    totals = cupy.empty((len(plan.rows), 2), dtype=np.float64)
-    threads = WARP if plan.rows[:, 2].max(initial=0) <= 4 * WARP * CHUNK else THREADS  # a warp is enough for few chunks
-    blocks = -(-len(plan.rows) * threads // THREADS)
-    _launch(f"square_sums_{sums}", blocks, device_rows, np.int32(len(plan.rows)), np.int32(threads), partials, totals)
-    return finite, totals
+        return _launch_all("pass", table, factor, divides, None), None
+    partials = cupy.empty((len(table.plan.owners), 3), dtype=np.float64)
+    finite = _launch_all("pass", table, factor, divides, partials, {"float32": 32, "float64": 64}[sums])
+    return finite, _total(f"square_sums_{sums}", table, partials, 2)
+
+
+def launch_measuring_pass(operands: Operands, factor: Scale) -> tuple[Flag, Array]:
+    """Divide as `launch_pass` does; return the flag, and the statistics of the sources, int32 of shape (number of arrays, 8)."""
+    table = _prepared(operands)
+    partials = cupy.empty((len(table.plan.owners), len(COLUMNS)), dtype=np.int32)
+    finite = _launch_all("measure", table, factor, True, partials)
+    return finite, _total("statistics", table, partials, len(COLUMNS))
+
+
+def launch_histograms(operands: Operands) -> Array:
+    """Return the exponent histograms of the sources, int32 of shape (number of arrays, `BINS`). *operands* has no targets."""
+    table = _prepared(operands)
+    counts = cupy.empty((len(table.plan.rows), BINS), dtype=np.int32)
+    counts.data.memset_async(0, counts.nbytes)
+    _launch_all("histogram", table, 1, True, counts)
+    return counts
 
 
 def launch_norms(sums: Array, dtype: str, limit: float) -> tuple[Array, Array, Array]:
@@ -144,8 +155,8 @@ def described(sources: list[Array], targets: list[Array] | None) -> Operands:
 @lru_cache(CACHED)
 def plan_of(operands: Operands) -> Plan:
     """Return the plan for a call with these *operands*."""
-    kernels = list(map(_kernel_for, operands.dtypes, operands.target_dtypes))
-    order = np.asarray(sorted(range(len(kernels)), key=kernels.__getitem__), np.int64)
+    dtypes = list(map(_part_dtypes, operands.dtypes, operands.target_dtypes))
+    order = np.asarray(sorted(range(len(dtypes)), key=dtypes.__getitem__), np.int64)
     lengths = [
         size * (2 if name_of(dtype) in COMPLEX_PARTS else 1) for size, dtype in zip(operands.sizes, operands.dtypes, strict=True)
     ]
@@ -156,17 +167,17 @@ def plan_of(operands: Operands) -> Plan:
     rows[:, 3] = np.cumsum(chunks) - chunks
     rows[:, 4] = order
     owners = np.repeat(np.arange(len(rows), dtype=np.int32), chunks)
-    return Plan(rows, owners, _launches([kernels[index] for index in order], chunks), _is_writable(operands))
+    return Plan(rows, owners, _launches([dtypes[index] for index in order], chunks), _is_writable(operands))
 
 
 @contextmanager
-def on_stream(device: int, stream: int, allocate: Callable[[int], tuple[int, Any]]) -> Iterator[None]:
+def on_stream(device: int, stream: Any, allocate: Callable[[int], tuple[int, Any]]) -> Iterator[None]:
     """
     Return a context manager in which kernels run on another library's stream, and memory is allocated by that library.
 
     Args:
         device: Number of the device.
-        stream: Address of the stream.
+        stream: Stream with the method `__cuda_stream__`.
         allocate: Function that allocates a number of bytes on the device, and returns their address and an object that owns them.
     """
 
@@ -174,7 +185,7 @@ def on_stream(device: int, stream: int, allocate: Callable[[int], tuple[int, Any
         address, owner = allocate(size)
         return cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(address, size, owner, device), 0)
 
-    with cupy.cuda.Device(device), cupy.cuda.ExternalStream(stream), cupy.cuda.using_allocator(memory):
+    with cupy.cuda.Device(device), cupy.cuda.Stream.from_external(stream), cupy.cuda.using_allocator(memory):
         yield
 
 
@@ -205,19 +216,38 @@ def _spans(addresses: tuple[int, ...], sizes: tuple[int, ...], dtypes: tuple[Any
     return np.stack([starts, starts + sizes_in_bytes], axis=1)
 
 
-def _launches(kernels: list[str], chunks: np.ndarray) -> list[Launch]:
-    """Return a launch for each kernel, given the kernel and the number of chunks of each row; rows are grouped by kernel."""
+def _launches(dtypes: list[str], chunks: np.ndarray) -> list[Launch]:
+    """Return a launch for each pair of dtypes, given the pair and the number of chunks of each row; rows are grouped by pair."""
     launches, first = [], 0
-    for kernel, group in groupby(zip(kernels, chunks, strict=True), key=itemgetter(0)):
+    for pair, group in groupby(zip(dtypes, chunks, strict=True), key=itemgetter(0)):
         blocks = sum(count for _, count in group)
-        launches.append(Launch(kernel, first, blocks))
+        launches.append(Launch(pair, first, blocks))
         first += blocks
     return launches
 
 
 @cache
-def _kernel_for(source: Any, target: Any) -> str:
-    return "_".join(["pass", *(part_dtype(name_of(dtype)) for dtype in (source, target))])
+def _part_dtypes(source: Any, target: Any) -> str:
+    return "_".join(part_dtype(name_of(dtype)) for dtype in (source, target))
+
+
+def _launch_all(kind: str, table: Table, factor: Scale, divides: bool, collected: Array | None, square_bits: int = 0) -> Flag:
+    """Launch the fused passes of *kind*, a key of `KINDS`, and return the finite flag."""
+    finite = _true()
+    arguments = *_as_arguments(factor), np.bool_(divides), np.int32(square_bits), finite, collected
+    for launch in table.plan.launches:
+        _launch(f"{kind}_{launch.dtypes}", launch.blocks, table.rows, table.owners, np.int64(launch.first), *arguments)
+    return finite
+
+
+def _total(kernel: str, table: Table, partials: Array, fields: int) -> Array:
+    """Return the sum of the records of each array: *partials* has one for each chunk, and a sum has a number of *fields*."""
+    lengths = table.plan.rows[:, 2]
+    totals = cupy.empty((len(lengths), fields), dtype=partials.dtype)
+    threads = WARP if lengths.max(initial=0) <= 4 * WARP * CHUNK else THREADS  # a warp is enough for few chunks
+    blocks = -(-len(lengths) * threads // THREADS)
+    _launch(kernel, blocks, table.rows, np.int32(len(lengths)), np.int32(threads), partials, totals)
+    return totals
 
 
 def _as_arguments(factor: Scale) -> tuple[Array | None, np.bool_, np.float64]:
@@ -290,7 +320,7 @@ def _launch(kernel: str, blocks: int, *arguments: Any) -> None:
 
 @cache
 def _kernel(name: str) -> Any:
-    return _module(name if name.startswith("pass") else None).get_function(name)
+    return _module(name if name.partition("_")[0] in KINDS else None).get_function(name)
 
 
 @cache
@@ -298,7 +328,9 @@ def _module(name: str | None) -> Any:
     """Compile the fused pass *name*, or the other kernels if *name* is None. Compiling all at once takes six times as long."""
     source = files("ampscale.backends").joinpath("cuda/kernels.cu").read_text("utf-8")
     constants: dict[str, Any] = {"THREADS": THREADS, "CHUNK": CHUNK, "DEPTH": DEPTH, "TABLE_PART": TABLE_PART}
+    constants |= {"BINS": BINS, "LOWEST": LOWEST, "NO_SMALLEST": NO_SMALLEST, "NO_LARGEST": NO_LARGEST}
     constants |= {lift.upper(): value for lift, value in LIFTS["float64"]._asdict().items()}
     if name is not None:
-        constants |= dict(zip(("PASS", "IN", "OUT"), (name, *name.split("_")[1:]), strict=True))
+        kind, source_dtype, target_dtype = name.split("_")
+        constants |= {"PASS": name, "IN": source_dtype, "OUT": target_dtype, **KINDS[kind]}
     return cupy.RawModule(code=source, options=("-fmad=false", *(f"-D{key}={value}" for key, value in constants.items())))

@@ -4,10 +4,11 @@ Kernels of cuda/kernels.cu for torch's CUDA tensors: one launch for all arrays o
 CuPy compiles and launches them on torch's current stream, with memory of torch. torch's own `torch.cuda._compile_kernel` is
 private, and passes integers in 32 bits, which addresses and sizes exceed.
 
-Spec: BACKENDS-bit-identical, OVERFLOW-fused, OVERFLOW-no-host-sync, NORMS-fused.
+Spec: BACKENDS-bit-identical, OVERFLOW-fused, OVERFLOW-no-host-sync, NORMS-fused, STATISTICS-same-everywhere.
 """
 
 import os
+from contextlib import AbstractContextManager
 from functools import cache
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ import torch
 from ...core.dtypes import name_of
 from ...core.norms import norm_dtype
 from ...core.scaling import unscaled_dtype
+from ...core.statistics import check_sizes
 from ...core.typing import Array, Flag, Scale
 from ...parsing import cut
 from ..cpu.fused import VARIABLE, KernelChoice
@@ -96,6 +98,17 @@ def checked(arrays: list[Array], *, with_norm: bool = False) -> Launched | None:
     return None if launches is None else _run(launches, _described(launches, arrays, None), arrays, 1, with_norm)
 
 
+def measured(arrays: list[Array]) -> Array | None:
+    """Return the statistics of *arrays*, int32 of shape (number of arrays, 8); None in the cases of `checked`."""
+    launches = _launches_for(arrays)
+    if launches is None:
+        return None
+    check_sizes(arrays)
+    with _on_stream(launches, arrays[0].device):
+        _, statistics = launches.launch_measuring_pass(_described(launches, arrays, None), 1)
+        return torch.as_tensor(statistics, device=arrays[0].device)
+
+
 def _launches_for(arrays: list[Array]) -> Any:
     """Return the module that launches the kernels if they are used for *arrays*; else None."""
     if not _is_cuda(arrays[0]) or torch.cuda.is_current_stream_capturing():
@@ -125,17 +138,22 @@ def _like(arrays: list[Array], dtype: str | None) -> list[Array]:
 
 def _run(launches: Any, operands: Any, values: list[Array], factor: Scale, with_norm: bool) -> Launched:
     """Divide by *factor*, check, and compute the norm, on the current stream of torch; *values* contain the results."""
-    device = values[0].device
     sums_dtype = norm_dtype(values) if with_norm else None
+    with _on_stream(launches, values[0].device):
+        if isinstance(factor, torch.Tensor):
+            factor = launches.cupy.asarray(factor.detach())  # shares the memory
+        finite, sums = launches.launch_pass(operands, factor, divides=True, sums=sums_dtype)
+        norm = launches.launch_norms(sums, sums_dtype, 1)[1] if with_norm else None
+        results = (None if result is None else torch.as_tensor(result, device=values[0].device) for result in (finite, norm))
+        return Launched(values, *results)
+
+
+def _on_stream(launches: Any, device: torch.device) -> AbstractContextManager[None]:
+    """Return a context manager in which *launches* uses the current stream and the memory of torch on *device*."""
 
     def allocate(size: int) -> tuple[int, Array]:
         memory = torch.empty(size, dtype=torch.uint8, device=device)
         return memory.data_ptr(), memory
 
-    with launches.on_stream(device.index, torch.cuda.current_stream(device).cuda_stream, allocate):
-        if isinstance(factor, torch.Tensor):
-            factor = launches.cupy.asarray(factor.detach())  # shares the memory
-        finite, sums = launches.launch_pass(operands, factor, divides=True, sums=sums_dtype)
-        norm = launches.launch_norms(sums, sums_dtype, 1)[1] if with_norm else None
-        results = (None if result is None else torch.as_tensor(result, device=device) for result in (finite, norm))
-        return Launched(values, *results)
+    context: AbstractContextManager[None] = launches.on_stream(device.index, torch.cuda.current_stream(device), allocate)
+    return context
