@@ -161,7 +161,7 @@ def test_dense_tensors_are_processed_in_any_layout(operations):
 
 @pytest.mark.clause("OVERFLOW-fused", "OVERFLOW-in-place", "NORMS-fused")
 def test_a_call_takes_one_launch_for_each_dtype(operations):
-    """The norm takes two more. The kernels run on torch's stream, in torch's memory, and autograd detects the write."""
+    """The norm takes two more, and statistics one. The stream and the memory are torch's, and autograd detects the write."""
     cuda, gradients = host().library.cuda, [torch.ones(5, dtype=dtype) for dtype in (torch.float32, torch.float16) * 50]
     gradients[0].requires_grad_()
     passes = ["pass_float16_float16", "pass_float32_float32"]
@@ -171,10 +171,13 @@ def test_a_call_takes_one_launch_for_each_dtype(operations):
         assert operations == ["copy", "fill", *passes]
         ampscale.unscale_check_and_norm(gradients, torch.tensor(3.0), out=gradients)
         ampscale.all_finite(gradients)
-    assert operations[4:] == ["fill", *passes, "square_sums_float32", "norms_float32", "copy", "fill", *passes]
-    assert [call.args for call in streams.call_args_list] == [(STREAM,)] * 3
-    assert empty.call_count == 10  # two tables, three flags, and the partial sums, sums and results of the norm
-    assert [gradient._version for gradient in gradients] == [2] * 100
+        ampscale.unscale_check_and_measure(gradients, torch.tensor(3.0), out=gradients)
+    measures = ["measure_float16_float16", "measure_float32_float32", "statistics"]
+    norm = ["square_sums_float32", "norms_float32"]
+    assert operations[4:] == ["fill", *passes, *norm, "copy", "fill", *passes, "fill", *measures]
+    assert [call.args for call in streams.call_args_list] == [(STREAM,)] * 4
+    assert empty.call_count == 13  # two tables, four flags, the partial sums, sums and results of the norm, and the statistics
+    assert [gradient._version for gradient in gradients] == [3] * 100
 
 
 def overlapping(tensor):

@@ -211,6 +211,21 @@ def test_shared_memory_is_divided_once(factor):
         assert equal(actual, expected), case
 
 
+@pytest.mark.clause("OVERFLOW-both-sides", "SCALING-round-once")
+@pytest.mark.parametrize("scale", [4.0, 3.0, 0.5])
+@pytest.mark.parametrize("value", [1.0, 3e38, -float("inf")])
+def test_bfloat16_is_unscaled_without_torchs_kernel(monkeypatch, scale, value):
+    """On CUDA, torch's kernel rejects bfloat16, and torch's scaler raises an error."""
+    monkeypatch.delattr(torch, "_amp_foreach_non_finite_check_and_unscale_")
+    monkeypatch.setattr(kernels, "_amp_rejects", lambda _: True)
+    tree = [torch.tensor([2.0, value], dtype=torch.bfloat16)] * 2
+    tree[1] = tree[0].clone().unsqueeze(0)
+    expected, finite = overflow.unscale_and_check(copied(tree), scale)
+    found_inf = kernels.unscale_(tree, torch.tensor(scale), least=0.0 if scale == 3 else scale)
+    assert bool(found_inf == 0) == bool(finite)
+    assert equal(tree, expected)
+
+
 @pytest.mark.clause("TORCH-unscale")
 @pytest.mark.parametrize("scale", [4.0, 3.0])
 def test_gradients_with_shared_memory_are_divided_once(scale):
@@ -328,7 +343,7 @@ def test_traced_functions_take_the_scale_as_an_argument():
 def test_devices_need_no_host_synchronization(scale, least, passes, divides):
     """The device is fake: reading a value would raise an error. Each pass of checks is one kernel call for each dtype."""
     with FakeTensorMode(), Calls() as calls:
-        values = [torch.ones(3, device="cuda", dtype=dtype) for dtype in (torch.float32, torch.bfloat16, torch.float64)]
+        values = [torch.ones(3, device="cuda", dtype=dtype) for dtype in (torch.float32, torch.float16, torch.float64)]
         divisor = torch.full((), 4.0, device="cuda") if scale is None else scale
         calls.clear()
         found_inf = kernels.unscale_(values, divisor, least=least)

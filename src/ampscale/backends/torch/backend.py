@@ -164,9 +164,14 @@ def measure(tree: Tree) -> Array:
 
 def unscale_check_and_measure(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
     """Implement `core.statistics.unscale_check_and_measure`, measuring like `measure`. Sparse arrays are returned coalesced."""
-    result = kernels.unscale_and_measure_(leaves(tree), scale) if out is tree else None
-    if result is not None:
-        return out, *result
+    if out is tree:
+        arrays = leaves(tree)
+        result = kernels.unscale_and_measure_(arrays, scale)
+        if result is not None:
+            return out, *result
+        launched = statistics.unscaled(arrays, scale) if _supports(arrays, scale) else None
+        if launched is not None:
+            return out, launched.finite, launched.collected
     measured = measure(tree)
     return *unscale_and_check(tree, scale, out, dtype), measured
 
@@ -255,10 +260,11 @@ def _unscaled(
         return _unscaled_shards(tree, scale, out, dtype)
     targets = arrays if out_tensors is tensors else _values(out_tensors)
     outputs = None if out is None else targets
-    launched = cuda_launches.unscaled(arrays, scale, outputs, dtype, with_norm=with_norm) if supported else None
+    collects = "norm" if with_norm else None
+    launched = cuda_launches.unscaled(arrays, scale, outputs, dtype, collects=collects) if supported else None
     if launched is not None:
         result = _rebuilt(tree, tensors, launched.values) if out is None else out
-        return result, launched.finite, launched.values, launched.norm
+        return result, launched.finite, launched.values, launched.collected
     if supported and out is not None and not any_frozen(targets) and _fill(targets, arrays):
         return out, kernels.unscale_(targets, scale).logical_not(), targets, None
     if out is not None and not torch.compiler.is_compiling():  # compiled code writes to copies
@@ -318,8 +324,8 @@ def _fill(targets: list[Array], arrays: list[Array]) -> bool:
 def _global_norm(arrays: list[Array]) -> Array:
     norm = _plain_norm(arrays)
     if norm is None and _supports(arrays):
-        launched = cuda_launches.checked(arrays, with_norm=True)
-        norm = None if launched is None else launched.norm
+        launched = cuda_launches.checked(arrays, collects="norm")
+        norm = None if launched is None else launched.collected
     if norm is not None:
         return norm
     return norms.unlifted(Shards(arrays).norm()) if has_dtensors(arrays) else norms.global_norm(_rounded(arrays))

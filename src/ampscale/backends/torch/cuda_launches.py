@@ -8,7 +8,6 @@ Spec: BACKENDS-bit-identical, OVERFLOW-fused, OVERFLOW-no-host-sync, NORMS-fused
 """
 
 import os
-from contextlib import AbstractContextManager
 from functools import cache
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -18,7 +17,6 @@ import torch
 from ...core.dtypes import name_of
 from ...core.norms import norm_dtype
 from ...core.scaling import unscaled_dtype
-from ...core.statistics import check_sizes
 from ...core.typing import Array, Flag, Scale
 from ...parsing import cut
 from ..cpu.fused import VARIABLE, KernelChoice
@@ -29,11 +27,11 @@ _dtype, _is_cuda = attrgetter("dtype"), attrgetter("is_cuda")
 
 
 class Launched(NamedTuple):
-    """Results of a call: the arrays that contain the values, the finite flag, and the global norm if it was requested."""
+    """Results of a call: the arrays that contain the values, the finite flag, and what the call collected, or None."""
 
     values: list[Array]
     finite: Flag
-    norm: Array | None
+    collected: Array | None
 
 
 @cache
@@ -53,7 +51,7 @@ def kernel_choice_host() -> KernelChoice:
 
 
 def unscaled(
-    arrays: list[Array], scale: Scale, out: list[Array] | None = None, dtype: str | None = None, *, with_norm: bool = False
+    arrays: list[Array], scale: Scale, out: list[Array] | None = None, dtype: str | None = None, *, collects: str | None = None
 ) -> Launched | None:
     """
     Divide *arrays* by *scale* as `core.scaling.unscale` does, and check the results.
@@ -63,7 +61,7 @@ def unscaled(
         scale: Python number, or float32 or float64 of shape () or (1,), which `kernels.supports` supports.
         out: Tensors of the same shapes that receive the results, *arrays* itself to divide in place; None for new tensors.
         dtype: As for `core.scaling.unscale`, for new tensors.
-        with_norm: True to compute the global norm of the results.
+        collects: "norm" for the global norm of the results, "statistics" for the statistics of *arrays*; None for neither.
 
     Returns:
         None, and nothing was written, in the cases of `checked`, or if *scale* is on another device, or if tensors of *out* have
@@ -83,30 +81,19 @@ def unscaled(
     operands = _described(launches, arrays, targets)
     if out is not None and not (launches.plan_of(operands).writable and increment_versions(out)):
         return None
-    return _run(launches, operands, targets, scale if factor is None else factor, with_norm)
+    return _run(launches, operands, targets, scale if factor is None else factor, collects)
 
 
-def checked(arrays: list[Array], *, with_norm: bool = False) -> Launched | None:
+def checked(arrays: list[Array], *, collects: str | None = None) -> Launched | None:
     """
-    Check *arrays*, which `kernels.supports` must support, and compute their global norm if *with_norm* is set.
+    Check *arrays*, which `kernels.supports` must support, and collect what `unscaled` does.
 
     Returns:
         None if the kernels are not used, *arrays* are not on a CUDA device or not dense, or a graph is being captured: the first
         launch of a kernel compiles it, which a capture does not allow.
     """
     launches = _launches_for(arrays)
-    return None if launches is None else _run(launches, _described(launches, arrays, None), arrays, 1, with_norm)
-
-
-def measured(arrays: list[Array]) -> Array | None:
-    """Return the statistics of *arrays*, int32 of shape (number of arrays, 8); None in the cases of `checked`."""
-    launches = _launches_for(arrays)
-    if launches is None:
-        return None
-    check_sizes(arrays)
-    with _on_stream(launches, arrays[0].device):
-        _, statistics = launches.launch_measuring_pass(_described(launches, arrays, None), 1)
-        return torch.as_tensor(statistics, device=arrays[0].device)
+    return None if launches is None else _run(launches, _described(launches, arrays, None), arrays, 1, collects)
 
 
 def _launches_for(arrays: list[Array]) -> Any:
@@ -136,24 +123,22 @@ def _like(arrays: list[Array], dtype: str | None) -> list[Array]:
     return [torch.empty_like(array, dtype=dtypes[array.dtype]) for array in arrays]
 
 
-def _run(launches: Any, operands: Any, values: list[Array], factor: Scale, with_norm: bool) -> Launched:
-    """Divide by *factor*, check, and compute the norm, on the current stream of torch; *values* contain the results."""
-    sums_dtype = norm_dtype(values) if with_norm else None
-    with _on_stream(launches, values[0].device):
-        if isinstance(factor, torch.Tensor):
-            factor = launches.cupy.asarray(factor.detach())  # shares the memory
-        finite, sums = launches.launch_pass(operands, factor, divides=True, sums=sums_dtype)
-        norm = launches.launch_norms(sums, sums_dtype, 1)[1] if with_norm else None
-        results = (None if result is None else torch.as_tensor(result, device=values[0].device) for result in (finite, norm))
-        return Launched(values, *results)
-
-
-def _on_stream(launches: Any, device: torch.device) -> AbstractContextManager[None]:
-    """Return a context manager in which *launches* uses the current stream and the memory of torch on *device*."""
+def _run(launches: Any, operands: Any, values: list[Array], factor: Scale, collects: str | None) -> Launched:
+    """Divide by *factor*, check, and collect, on the current stream of torch; *values* contain the results."""
+    device = values[0].device
 
     def allocate(size: int) -> tuple[int, Array]:
         memory = torch.empty(size, dtype=torch.uint8, device=device)
         return memory.data_ptr(), memory
 
-    context: AbstractContextManager[None] = launches.on_stream(device.index, torch.cuda.current_stream(device), allocate)
-    return context
+    with launches.on_stream(device.index, torch.cuda.current_stream(device), allocate):
+        if isinstance(factor, torch.Tensor):
+            factor = launches.cupy.asarray(factor.detach())  # shares the memory
+        if collects == "statistics":
+            finite, collected = launches.launch_measuring_pass(operands, factor)
+        else:
+            dtype = norm_dtype(values) if collects else None
+            finite, sums = launches.launch_pass(operands, factor, divides=True, sums=dtype)
+            collected = launches.launch_norms(sums, dtype, 1)[1] if collects else None
+        results = (None if result is None else torch.as_tensor(result, device=device) for result in (finite, collected))
+        return Launched(values, *results)

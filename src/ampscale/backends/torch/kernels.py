@@ -314,7 +314,16 @@ def grouped(arrays: list[Array], key: Callable[[Array], Any]) -> list[list[Array
 def _check_and_multiply(arrays: list[Array], found_inf: Array, factor: Array) -> None:
     """Check *arrays*, set *found_inf* to 1.0 if a value is non-finite, and multiply *arrays* by *factor* in place."""
     for group in [arrays] if found_inf.is_cpu else grouped(arrays, _dtype):  # on CUDA, arrays of one dtype take one launch
-        torch._amp_foreach_non_finite_check_and_unscale_(group, found_inf, factor)
+        if _amp_rejects(group):
+            found_inf.copy_(torch.maximum(found_inf, all_finite(group).logical_not()))
+            torch._foreach_copy_(group, products(group, factor))
+        else:
+            torch._amp_foreach_non_finite_check_and_unscale_(group, found_inf, factor)
+
+
+def _amp_rejects(arrays: list[Array]) -> bool:
+    """Return True if torch's kernel does not support the dtype: bfloat16 on CUDA."""
+    return bool(arrays[0].is_cuda) and arrays[0].dtype == torch.bfloat16
 
 
 def _divide(arrays: list[Array], scale: Scale) -> None:

@@ -116,7 +116,7 @@ class GradScaler(StoredScale):
         tensors = checked_outputs(outputs)
         TORCH.check("scale", self._call_state, self._updated_at)
         if tensors and self._call_state is not READY:
-            state = map_leaves(lambda value: value.to(tensors[0].device), self._state)
+            state = map_leaves(lambda value: to_device(value, tensors[0].device), self._state)
             self._state, self._call_state = state, READY
         return map_leaves(self._scaled, outputs)
 
