@@ -34,8 +34,8 @@ the library, from transcriptions of published code, and from the published packa
 
 ## What is not tested
 
-- **GPUs.** No GPU has run this code. The CUDA kernels are compiled for the CPU and run there, and tests that need a device are
-  skipped: [CuPy](cupy.md).
+- **GPUs.** The tests that need a device ran once, [on an NVIDIA H200](cupy.md#on-an-nvidia-h200). Where they are skipped, the
+  CUDA kernels are compiled for the CPU and run there.
 - **Other systems and packages.** [Supported versions](supported.md) lists what has been run, and what has not.
 - **Speed.** Benchmarks measure it, and no test depends on it.
 """

@@ -188,7 +188,7 @@ class Replica:
 
 
 def linear(parameters: list[Any], arrays: str) -> Any:
-    """Return the network with loss sum(parameter * data) in float32, with an explicit vjp for NumPy."""
+    """Return the network with loss sum(parameter * data) in float32, with an explicit vjp for NumPy and CuPy."""
     with ampscale.use_backend(arrays) as namespace:
         xp = namespace  # it stays valid after the context
 
@@ -199,13 +199,13 @@ def linear(parameters: list[Any], arrays: str) -> Any:
     def vjp(params: Any, *data: Any) -> Any:
         def pullback(seed: Any) -> Any:
             with np.errstate(all="ignore"):
-                scaled = [np.asarray(leaf.astype(np.float32) * seed) for leaf in data]  # NumPy makes a scalar of a 0-d array
-                return [leaf.astype(param.dtype) for param, leaf in zip(params, scaled, strict=True)]
+                scaled = [xp.asarray(xp.astype(leaf, xp.float32) * seed) for leaf in data]  # NumPy makes a scalar of a 0-d array
+                return [xp.astype(leaf, param.dtype) for param, leaf in zip(params, scaled, strict=True)]
 
         with np.errstate(all="ignore"):
             return loss_of(params, *data), pullback
 
-    return ampscale.Network(loss_of, parameters, vjp=vjp if arrays == "numpy" else None)
+    return ampscale.Network(loss_of, parameters, vjp=vjp if arrays in ("numpy", "cupy") else None)
 
 
 def network_with_optimizer(values: Sequence[Any], arrays: str, learning_rate: Any, momentum: float = 0.0) -> tuple[Any, Any]:
