@@ -299,6 +299,8 @@ def _checked_targets(out: Tree, tensors: list[Array]) -> list[Array]:
 
 def _check_layouts(out: Tree, targets: list[Array], arrays: list[Array]) -> None:
     """Check that each target is strided, or is the sparse source itself, coalesced: another array may have other indices."""
+    if {array.layout for array in [*targets, *arrays]} <= {torch.strided}:
+        return
     for index, (target, array) in enumerate(zip(targets, arrays, strict=True)):
         if target.layout not in WRITABLE:
             check_target(target, leaves_with_paths(out, "out")[index][0])

@@ -76,7 +76,7 @@ def unscaled(
     if out is not None and not (out is arrays or kernels.supports([*arrays, *out])):
         return None
     targets = _like(arrays, dtype) if out is None else out
-    if list(map(torch.Tensor.stride, targets)) != list(map(torch.Tensor.stride, arrays)):
+    if targets is not arrays and list(map(torch.Tensor.stride, targets)) != list(map(torch.Tensor.stride, arrays)):
         return None
     operands = _described(launches, arrays, targets)
     if out is not None and not (launches.plan_of(operands).writable and increment_versions(out)):
@@ -102,15 +102,16 @@ def _launches_for(arrays: list[Array]) -> Any:
         return None
     if 0 in map(torch.Tensor.data_ptr, arrays) and any(array.numel() and not array.data_ptr() for array in arrays):
         return None  # torch's zero tensors have no memory
-    return kernel_choice_host().module if all(map(kernels.is_dense, arrays)) else None
+    are_dense = all(map(torch.Tensor.is_contiguous, arrays)) or all(map(kernels.is_dense, arrays))
+    return kernel_choice_host().module if are_dense else None
 
 
 def _described(launches: Any, sources: list[Array], targets: list[Array] | None) -> Any:
     """Do for torch tensors what `described` in the module *launches* does for CuPy arrays."""
     addresses, sizes = (tuple(map(method, sources)) for method in (torch.Tensor.data_ptr, torch.Tensor.numel))
     dtypes = tuple(map(_dtype, sources))
-    if targets is None:
-        return launches.Operands(addresses, sizes, dtypes, None, dtypes)
+    if targets is None or targets is sources:
+        return launches.Operands(addresses, sizes, dtypes, None if targets is None else addresses, dtypes)
     return launches.Operands(addresses, sizes, dtypes, tuple(map(torch.Tensor.data_ptr, targets)), tuple(map(_dtype, targets)))
 
 
