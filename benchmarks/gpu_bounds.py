@@ -1,6 +1,7 @@
 """Performance bounds for a GPU, each with its measured value and a flag: True if it is met, None if it was not measured."""
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 from gpu_rows import DTYPES, LARGEST, NORM, UNSCALE
@@ -10,8 +11,13 @@ Row = dict[str, Any]
 Bound = dict[str, Any]
 
 OURS = {"cupy": "ampscale", "torch": "ampscale", "jax": "ampscale, jitted"}
+SCALER = "ampscale, GradScaler"
 OTHERS = {"torch": ("torch foreach", "torch.amp"), "jax": ("jax.numpy, jitted",)}
-REJECTED = ("torch.amp", "float16")  # torch.amp does not unscale float16 gradients
+# torch.amp rejects float16 gradients; on CUDA, its kernel rejects bfloat16. ampscale's scaler is measured beside torch.amp.
+REJECTED = {
+    *product(("torch.amp", SCALER), ("float16", "bfloat16")),
+    ("torch foreach", "bfloat16"),
+}
 STEP = "test_cuda_graphs_capture_train_step"
 
 
@@ -67,11 +73,11 @@ def _others(rows: dict[tuple[str, ...], Row]) -> Iterator[Bound]:
 def _comparisons(rows: dict[tuple[str, ...], Row], library: str, measurement: tuple[str, str, str]) -> Iterator[Bound]:
     """Yield the bounds of ampscale against other implementations on *library*; on CuPy, against those on torch and JAX."""
     _, dtype, _ = measurement  # function, dtype and shape
-    ours = rows.get((library, OURS[library], *measurement), {})
     for other_library in OTHERS if library == "cupy" else (library,):
         for other in OTHERS[other_library]:
-            if (other, dtype) == REJECTED:
+            if (other, dtype) in REJECTED:
                 continue
+            ours = rows.get((library, SCALER if (library, other) == ("torch", "torch.amp") else OURS[library], *measurement), {})
             theirs = rows.get((other_library, other, *measurement), {})
             for timing in ("ms", "replayed_ms") if other == "torch foreach" else ("ms",):
                 ratio = ours[timing] / theirs[timing] if timing in ours and timing in theirs else None

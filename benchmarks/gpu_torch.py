@@ -1,6 +1,7 @@
-"""Rows of torch on a GPU: ampscale, `torch.amp.GradScaler`, and torch's foreach kernel and norms."""
+"""Rows of torch on a GPU: ampscale's functions and scaler, `torch.amp.GradScaler`, and torch's foreach kernel and norms."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ import ampscale
 from ampscale.backends.cpu.fused import KernelChoice
 from ampscale.backends.torch import cuda_launches
 
-OURS, PLAIN, KERNEL, AMP = "ampscale", "ampscale, no CuPy", "torch foreach", "torch.amp"
+OURS, PLAIN, SCALER, KERNEL, AMP = "ampscale", "ampscale, no CuPy", "ampscale, GradScaler", "torch foreach", "torch.amp"
 Tensors = list[torch.Tensor]
 
 
@@ -44,13 +45,17 @@ def measured(bench: Bench, shape: Shape, dtype: str) -> Iterator[Row]:
     yield bench.row(shape, dtype, "copy", "device to device", copy, copy["ms"], bytes=size)
     one = torch.ones((), device=bench.device)
     for operation in (UNSCALE, NORM):
-        for implementation, run in {OURS: ours(operation, tree, one), KERNEL: foreach(operation, tree, one)}.items():
+        runs = {OURS: ours(operation, tree, one)}
+        if dtype != "bfloat16":  # torch's kernel rejects it on CUDA
+            runs[KERNEL] = foreach(operation, tree, one)
+        for implementation, run in runs.items():
             replayed = bench.replayed(graph, run) if bench.device == "cuda" else {}
             counted = operations(bench, run, dtype)
             yield bench.row(shape, dtype, operation, implementation, bench.ms(run), copy["ms"], **replayed, operations=counted)
-        if dtype != "float16":  # torch.amp rejects float16 gradients
-            run = amp(operation, tree, bench.device)
-            yield bench.row(shape, dtype, operation, AMP, bench.ms(run), copy["ms"], operations=operations(bench, run, dtype))
+        if dtype == "float32":  # torch.amp rejects float16 gradients, and on CUDA bfloat16 ones
+            for implementation, run in scalers(operation, tree, bench.device).items():
+                counted = operations(bench, run, dtype)
+                yield bench.row(shape, dtype, operation, implementation, bench.ms(run), copy["ms"], operations=counted)
     if shape.name == LARGEST:
         for operation, run in kernel_runs(tree, one).items():
             for implementation, call in {OURS: run, PLAIN: without_kernels(run)}.items():
@@ -105,20 +110,26 @@ def foreach(operation: str, tree: Tensors, one: torch.Tensor) -> Run:
     return run
 
 
-def amp(operation: str, tree: Tensors, device: str) -> Run:
-    """Return a function that calls `unscale_` and, for `NORM`, torch's norm, after it has cleared the scaler's state."""
+def scalers(operation: str, tree: Tensors, device: str) -> dict[str, Run]:
+    """Return functions that call `unscale_` of both scalers and, for `NORM`, torch's norm, after they have reset the scaler."""
     params = [torch.nn.Parameter(gradient) for gradient in tree]
     for param, gradient in zip(params, tree, strict=True):
         param.grad = gradient.detach()
-    optimizer, scaler = torch.optim.SGD(params), torch.amp.GradScaler(device, init_scale=1.0, growth_interval=2**31 - 1)
-    scaler.scale(torch.ones((), device=device))
+    optimizer, runs = torch.optim.SGD(params), dict[str, Run]()
+    for name, make in {SCALER: ampscale.torch.GradScaler, AMP: torch.amp.GradScaler}.items():
+        scaler = make(device, init_scale=1.0, growth_interval=2**31 - 1)
+        scaler.scale(torch.ones((), device=device))
+        reset = scaler.abandon if name == SCALER else scaler._per_optimizer_states.clear
+        runs[name] = partial(unscaled, operation, scaler, reset, optimizer)
+    return runs
 
-    def run() -> object:
-        scaler._per_optimizer_states.clear()
-        scaler.unscale_(optimizer)
-        return torch.nn.utils.get_total_norm([param.grad for param in params]) if operation == NORM else None
 
-    return run
+def unscaled(operation: str, scaler: Any, reset: Run, optimizer: torch.optim.Optimizer) -> object:
+    """Reset the scaler, unscale the gradients, and return torch's norm of them for `NORM`."""
+    reset()
+    scaler.unscale_(optimizer)
+    params = optimizer.param_groups[0]["params"]
+    return torch.nn.utils.get_total_norm([param.grad for param in params]) if operation == NORM else None
 
 
 def operations(bench: Bench, run: Run, dtype: str) -> int | None:

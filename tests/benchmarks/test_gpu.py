@@ -33,7 +33,7 @@ def bench():
 
 
 def check(rows, implementations, dtypes=tuple(SMALL)):
-    """Check that each implementation has a row for each function and dtype (torch.amp: not float16) with consistent numbers."""
+    """Check that each implementation has a consistent row for each function, and each dtype that torch does not reject."""
     assert [row for row in rows if "failure" in row] == []
     by_key = {(row["implementation"], row["function"], row["dtype"], row["shape"]): row for row in rows}
     assert len(by_key) == len(rows)
@@ -42,7 +42,7 @@ def check(rows, implementations, dtypes=tuple(SMALL)):
         copy = next(row for row in rows if (row["function"], row["dtype"], row["shape"]) == ("copy", dtype, shape))
         assert copy["bytes"] == values * (4 if dtype == "float32" else 2)
         for implementation, operation in product(implementations, OPERATIONS):
-            if (implementation, dtype) == ("torch.amp", "float16"):
+            if (implementation, dtype) in gpu_bounds.REJECTED:
                 assert (implementation, operation, dtype, shape) not in by_key
                 continue
             row = by_key[implementation, operation, dtype, shape]
@@ -52,12 +52,12 @@ def check(rows, implementations, dtypes=tuple(SMALL)):
 
 
 def test_rows_of_torch_run(bench):
-    """torch.amp has no rows of float16, which it rejects."""
+    """Dtypes that torch's scaler or kernel rejects on CUDA have no rows."""
     pytest.importorskip("torch")
     import gpu_torch
 
     rows = list(gpu_torch.rows(bench("torch")))
-    check(rows, ("ampscale", "torch foreach", "torch.amp"))
+    check(rows, ("ampscale", "torch foreach", "ampscale, GradScaler", "torch.amp"))
     without_cupy = [row["function"] for row in rows if row["implementation"] == "ampscale, no CuPy"]
     elsewhere = (f"{operation}, by 3, elsewhere" for operation in OPERATIONS)
     assert without_cupy == ["all_finite", "global_norm", *elsewhere] * 2
@@ -76,7 +76,8 @@ def test_torch_implementations_compute_the_same_results():
         assert [array.tolist() for array in tree] == [[2, 2, 2], [8, 8]]
         assert implementations.foreach(operation, tree, scale)() == (pytest.approx(35**0.5) if norm else None)
         assert [array.tolist() for array in tree] == [[1, 1, 1], [4, 4]]
-        assert implementations.amp(operation, tree, "cpu")() == (pytest.approx(35**0.5) if norm else None)
+        for run in implementations.scalers(operation, tree, "cpu").values():
+            assert run() == (pytest.approx(35**0.5) if norm else None)
 
 
 def test_rows_of_jax_run(bench):
@@ -180,6 +181,7 @@ def result_rows(library=None, **changed):
     """Return rows that just meet all bounds, with changed values for one library."""
     implementations = [
         *gpu_bounds.OURS.items(),
+        ("torch", gpu_bounds.SCALER),
         *((home, implementation) for home, others in gpu_bounds.OTHERS.items() for implementation in others),
     ]
     good = {"ms": 1.0, "replayed_ms": 1.0, "over_copy": 1.5, "operations": {"kernels": 1, "fills": 1}}
