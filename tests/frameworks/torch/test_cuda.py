@@ -73,3 +73,20 @@ def test_gradients_on_several_devices_are_one_step(scale_device, gradients):
     assert bits([parameter.grad for parameter in parameters]) == bits([torch.full((2,), value / 8) for value in gradients])
     assert bits(parameters) == bits([torch.full((2,), -1.0 if applied else 0.0)] * 2)
     assert scaler.get_scale() == (16.0 if applied else 4.0)
+
+
+@pytest.mark.clause("TORCH-unscale", "TORCH-step")
+@pytest.mark.parametrize("gradient", [8.0, 1e38, INF])
+def test_bfloat16_gradients_are_unscaled(gradient):
+    """torch's scaler raises an error, because its kernel rejects them on CUDA. The scale is a power of two, and then is not."""
+    states = []
+    for device in ("cpu", "cuda"):
+        parameter = torch.zeros(3, dtype=torch.bfloat16, device=device, requires_grad=True)
+        optimizer, scaler = torch.optim.SGD([parameter], lr=1.0), GradScaler(init_scale=8.0, growth_factor=1.5, growth_interval=1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            scaler.scale((parameter * gradient).sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        states.append((bits([parameter.grad, parameter]), scaler.get_scale()))
+    assert states[0] == states[1]
