@@ -78,7 +78,7 @@ def test_gradients_on_several_devices_are_one_step(scale_device, gradients):
 @pytest.mark.clause("TORCH-unscale", "TORCH-step")
 @pytest.mark.parametrize("gradient", [8.0, 1e38, INF])
 def test_bfloat16_gradients_are_unscaled(gradient):
-    """torch's scaler raises an error, because its kernel rejects them on CUDA. The scale is a power of two, and then is not."""
+    """Torch's scaler raises an error, because its kernel rejects them on CUDA. The scale is a power of two, and then is not."""
     states = []
     for device in ("cpu", "cuda"):
         parameter = torch.zeros(3, dtype=torch.bfloat16, device=device, requires_grad=True)
