@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
 from itertools import cycle, islice, pairwise, product
 from typing import Any
 
@@ -23,6 +23,7 @@ from .calls_loop import needs_power_of_two, simple_rule
 from .machine_drawn import draw_trace
 from .machine_lockstep import LARGEST
 from .replicas import STARTS, draw_replicas
+from .scaling_trees import expected_tree
 from .step_drawn import EACH, NARROW_CELLS, draw_training
 from .trees_drawn import ANY, LAYOUTS, with_layout
 
@@ -118,7 +119,7 @@ def _step(subject: Subject, handle: Any, tree: Any, scaled: Any, scale: float | 
     handle, unscaled = subject.call("step_on_arrays", handle, tree)
     result = subject.to_bits(unscaled, "step_on_arrays")
     if scale is not None:
-        subject.expect_same(result, _unscaled(scaled, scale, result), f"{when}: unscaled")
+        subject.expect_same(result, expected_tree(tensors.unscale, scale, scaled, result), f"{when}: unscaled")
         structures = [map_tree(lambda _: None, structure) for structure in (result, scaled)]
         subject.expect(structures[0] == structures[1], f"{when}: a list became a tuple, or a tuple a list")
     if not any(getattr(leaf, "is_deleted", bool)() for leaf in arrays(tree)):
@@ -134,26 +135,19 @@ def _tree(
     """Return the arrays of a step. At *places*, *kind* replaces *element*, or all if it is "large"; "empty" empties all."""
     tree = [leaf and (leaf[0], (0,)) for leaf in tree] if kind == "empty" else tree
     filled = [position for position, leaf in enumerate(tree) if leaf and math.prod(leaf[1])]
-    replaced = {filled[place % len(filled)] for place in places if filled}
-    result: list[Bits | None] = []
-    for position, leaf in enumerate(tree):
-        dtype, shape = leaf or ("float32", (0,))
-        values: list[Any] = [*islice(cycle(NUMBERS), number % 7, number % 7 + math.prod(shape))]
-        if dtype == "float16":
-            values = [min(3 * 2.0**-25 * scale, 1.0) if value == TINY else value for value in values]
-        if kind and position in replaced:
-            values[element % len(values)] = kind
-        values = [LARGE.get(dtype, 2.0**127)] * len(values) if "large" in values else values
-        values = [complex(1.0, value) for value in values] if dtype == "complex64" else values
-        result.append(leaf and array(dtype, values, shape))
-    return result
+    replaced, tiny = {filled[place % len(filled)] for place in places if filled}, min(3 * 2.0**-25 * scale, 1.0)
+    choices = [(number % 7, kind if position in replaced else "", element) for position in range(len(tree))]
+    pairs = zip(tree, choices, strict=True)
+    return [leaf and _array(*leaf, *choice, tiny if leaf[0] == "float16" else TINY) for leaf, choice in pairs]
 
 
-def _unscaled(tree: Any, scale: float, actual: Any) -> Any:
-    """Return the expected tree, with an array in float32 if the implementation returned it in float32."""
-    dtypes = {path: getattr(leaf, "dtype", None) for path, leaf in leaves(actual)}
-    widened = iter(["float32" if dtypes.get(path) == "float32" else None for path, leaf in leaves(tree) if leaf is not None])
-    return map_tree(lambda leaf: tensors.unscale(leaf, scale, next(widened)), tree)
+@lru_cache(1024)  # trees have arrays in common
+def _array(dtype: str, shape: tuple[int, ...], start: int, kind: Any, element: int, tiny: float) -> Bits:
+    values: list[Any] = [tiny if value == TINY else value for value in islice(cycle(NUMBERS), start, start + math.prod(shape))]
+    if kind:
+        values[element % len(values)] = kind
+    values = [LARGE.get(dtype, 2.0**127)] * len(values) if "large" in values else values
+    return array(dtype, [complex(1.0, value) for value in values] if dtype == "complex64" else values, shape)
 
 
 @case("BACKENDS-no-host-sync", 4, "hidden synchronization: a flag or a scale is copied to the host", "stays-on-device")

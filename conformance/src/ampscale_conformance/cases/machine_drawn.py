@@ -89,7 +89,7 @@ def draw_walk(pick: Pick, info: ImplementationInfo, kinds: Sequence[str] = RESUM
 
 def _draw_settings(pick: Pick, info: ImplementationInfo) -> dict[str, Any]:
     supported = supported_rules(info.preset)
-    digits = (1.0, 1 + 2.0**-19, 1 + 2.0 ** (-40 if supported.make().dtype == "float64" else -23))
+    digits = (1.0, 1 + 2.0**-19, 1 + 2.0 ** (-40 if supported.default.dtype == "float64" else -23))
     start = 2.0 ** pick(EXPONENTS) * pick(digits)
     factors = WITHIN_BOUNDS if {"min_scale", "max_scale"} <= supported.parameters else FACTORS
     if isinstance(info.preset, LossScaleRule) and pick((False, False, False, True)):
@@ -150,7 +150,7 @@ def _run_walk(subject: Subject, rules: Sequence[dict[str, Any]], turns: Sequence
 
 def _follow_to_limits(subject: Subject, reloads: bool = False) -> None:
     """Take steps to the edges of ranges, and beyond; with *reloads*, also with scalers that were saved on the way."""
-    limits = LIMITS[:-1] if subject.supported.make().max_scale is None else LIMITS
+    limits = LIMITS[:-1] if subject.supported.default.max_scale is None else LIMITS
     limits += (SUBNORMAL,) if subject.info.arrays == "numpy" else ()
     for settings, finite in (*limits, TOP) if reloads else limits:
         if frexp(settings.get("growth_factor", 2.0))[0] == 0.5 or "rounding" in subject.info.capabilities:

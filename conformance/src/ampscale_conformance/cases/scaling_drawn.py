@@ -61,7 +61,7 @@ def draw_arithmetic(
 
 
 def _inexact_scales(info: ImplementationInfo) -> tuple[float, ...]:
-    return INEXACT_SCALES + (FLOAT64_SCALES if supported_rules(info.preset).make().dtype == "float64" else ())
+    return INEXACT_SCALES + (FLOAT64_SCALES if supported_rules(info.preset).default.dtype == "float64" else ())
 
 
 def _draw_pattern(pick: Pick, dtype: str) -> int:

@@ -20,7 +20,7 @@ def check_products(
     arrays = subject.to_arrays(tree) if arrays is None else arrays
     result = subject.call(method, handle, arrays)
     actual = subject.to_bits(arrays if result is None else result, method)
-    expected = _expected(getattr(tensors, method), scale, tree, actual, ulps)
+    expected = expected_tree(getattr(tensors, method), scale, tree, actual, ulps)
     subject.expect_same(actual, expected, f"{method} at {scale!r}")
     if actual != expected:  # an array has other NaNs, or a container another type
         structures = [map_tree(lambda _: None, structure) for structure in (actual, expected)]
@@ -28,7 +28,7 @@ def check_products(
     return result
 
 
-def _expected(compute: Callable[..., Bits], scale: float, tree: Any, result: Any, ulps: int) -> Any:
+def expected_tree(compute: Callable[..., Bits], scale: float, tree: Any, result: Any, ulps: int = 0) -> Any:
     """
     Return the expected tree.
 

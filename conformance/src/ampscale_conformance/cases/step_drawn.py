@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from itertools import chain, cycle, islice
 from typing import Any
 
@@ -120,6 +120,7 @@ class Cell:
         return (16 if narrow else 10 * self.tolerance) * largest  # in float16, each term and each sum are rounded
 
 
+@lru_cache(1024)  # cells take steps with the same data
 def data_of(layout: Sequence[Shape], letter: str, number: int, scale: float, dtype: str = "float32") -> list[Bits]:
     """Return the data for a letter of a trace at this scale. The order of the values depends on *number*."""
     gradients = [leaf for leaf in new_gradients(layout, KINDS.get(letter, ""), number) if leaf]

@@ -30,6 +30,7 @@ LAYOUTS = {
     "torch": ("plain", "strided", "transposed", "broadcast", "offset"),
 }
 ANY = LAYOUTS["numpy"]
+_INFINITIES = {dtype: encode(float("inf"), dtype) for dtype in FORMATS}
 
 
 class Array(NamedTuple):
@@ -60,12 +61,15 @@ class Tree(NamedTuple):
         arrays are one object.
         """
         layouts = iter([array.layout for array in self.arrays if array is not None])
-        old_arrays = iter(flat(reused))
         new_array: Callable[[Bits, str], Any] = partial(with_layout, subject)
         if shared:
             new_array = cache(new_array)
-        created = map_tree(lambda leaf: overwritten(next(old_arrays, None), new_array(leaf, next(layouts))), tree)
-        return reused if reused is not None and all(map(is_, flat(created), flat(reused))) else created
+        created = map_tree(lambda leaf: new_array(leaf, next(layouts)), tree)
+        if reused is None:
+            return created
+        old_arrays = iter(flat(reused))
+        written = map_tree(lambda new: overwritten(next(old_arrays), new), created)
+        return reused if all(map(is_, flat(written), flat(reused))) else written
 
 
 def draw_tree(
@@ -161,7 +165,7 @@ def _copied(array: Any) -> Any:
 
 
 def _array(leaf: Bits, *rows: Sequence[int], shape: tuple[int, ...] | None = None) -> Bits:
-    return Bits(leaf.dtype, shape or (len(rows), *leaf.shape[1:]), tuple(pattern for row in rows for pattern in row))
+    return Bits(leaf.dtype, shape or (len(rows), *leaf.shape[1:]), tuple(chain.from_iterable(rows)))
 
 
 def _spaced(to_array: Any, leaf: Bits, rows: Any) -> Any:
@@ -180,7 +184,7 @@ def _offset(to_array: Any, leaf: Bits, rows: Any) -> Any:
 
 def _spoiled_row(leaf: Bits, row: Sequence[int]) -> list[int]:
     """Return infinities, or zeros if the dtype is complex, an integer or bool."""
-    return [encode(float("inf"), leaf.dtype) if leaf.dtype in FORMATS else 0] * len(row)
+    return [_INFINITIES.get(leaf.dtype, 0)] * len(row)
 
 
 def _transposed(to_array: Any, leaf: Bits, rows: Any) -> Any:

@@ -1,6 +1,7 @@
 """Conversion between `Bits` and the arrays of each library. A library is imported only when an adapter names it."""
 
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -11,6 +12,7 @@ from .adapter import Unsupported
 from .bits import DIGITS, Bits, safe_repr
 
 _name = cache(str)  # NumPy composes the name of a dtype in each call
+_CODES = {1: "B", 2: "H", 4: "I", 8: "Q"}  # of the module struct, by the width of a pattern in bytes
 
 
 def from_bits(bits: Bits, library: str) -> Any:
@@ -20,11 +22,13 @@ def from_bits(bits: Bits, library: str) -> Any:
     Raises Unsupported if the library is not installed, or lacks the dtype, such as float64 on JAX without jax_enable_x64.
     """
     host = _to_numpy(bits)
+    if library == "numpy":
+        return host
     try:
         created = _MAKERS[library](host, bits.dtype)
     except ModuleNotFoundError as error:
         raise Unsupported(f"{library} is not installed: {error}") from None
-    if library != "numpy" and dtype_name(created) != bits.dtype:
+    if dtype_name(created) != bits.dtype:
         raise Unsupported(f"{library} creates {dtype_name(created)} instead of {bits.dtype}")
     return created
 
@@ -35,12 +39,11 @@ def to_bits(array: Any) -> Bits:
     name = _name(host.dtype)
     if name not in DIGITS:
         raise TypeError(f"expected an array with a dtype of {list(DIGITS)}, got dtype {name}")
-    parts = 2 if host.dtype.kind == "c" else 1
-    patterns = np.ascontiguousarray(host).reshape(-1).view(f"u{host.dtype.itemsize // parts}").tolist()
-    if parts == 2:
+    patterns = struct.unpack(_format(name, host.size), host.tobytes())
+    if name.startswith("complex"):
         width = 2 * DIGITS[name]
-        patterns = [real << width | imaginary for real, imaginary in zip(patterns[::2], patterns[1::2], strict=True)]
-    return Bits(name, host.shape, tuple(patterns))
+        patterns = tuple(real << width | imaginary for real, imaginary in zip(patterns[::2], patterns[1::2], strict=True))
+    return Bits(name, host.shape, patterns)
 
 
 def is_array(value: Any) -> bool:
@@ -54,15 +57,22 @@ def dtype_name(array: Any) -> str:
 
 
 def _to_numpy(bits: Bits) -> np.ndarray:
-    dtype = np.dtype(_bfloat16()) if bits.dtype == "bfloat16" else np.dtype(bits.dtype)
-    parts = 2 if dtype.kind == "c" else 1
-    width = DIGITS[bits.dtype] * 4 // parts
-    patterns = [part for pattern in bits.bits for part in divmod(pattern, 1 << width)] if parts == 2 else bits.bits
-    return np.array(patterns, dtype=f"u{width // 8}").view(dtype).reshape(bits.shape)
+    dtype = _bfloat16() if bits.dtype == "bfloat16" else bits.dtype
+    patterns: Sequence[int] = bits.bits
+    if bits.dtype.startswith("complex"):
+        patterns = [part for pattern in bits.bits for part in divmod(pattern, 1 << 2 * DIGITS[bits.dtype])]
+    return np.ndarray(bits.shape, dtype, bytearray(struct.pack(_format(bits.dtype, len(bits.bits)), *patterns)))
+
+
+@cache
+def _format(dtype: str, size: int) -> str:
+    """Return the format of *size* elements for the module struct; the two parts of a complex element are separate patterns."""
+    parts = 2 if dtype.startswith("complex") else 1
+    return f"={size * parts}{_CODES[DIGITS[dtype] // 2 // parts]}"
 
 
 def _as_numpy(array: Any) -> np.ndarray:
-    if isinstance(array, np.ndarray | np.generic):
+    if isinstance(array, (np.ndarray, np.generic)):
         return np.asarray(array)
     if not is_array(array):
         raise TypeError(f"expected an array, got {safe_repr(array)} of type {type(array).__name__}")
@@ -107,7 +117,6 @@ def _to_mindspore(host: np.ndarray, dtype: str) -> Any:
 
 
 _MAKERS: dict[str, Callable[[np.ndarray, str], Any]] = {
-    "numpy": lambda host, _: host,
     "torch": _to_torch,
     "jax": lambda host, _: import_module("jax.numpy").asarray(host),
     "cupy": lambda host, _: import_module("cupy").asarray(host.reshape(-1)).reshape(host.shape),  # keeps the -0.0 of shape ()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from .floats import decode
+from .floats import decode_float
 
 # Hex digits of one element. A complex element consists of two patterns, the real part first.
 DIGITS = {
@@ -46,8 +46,7 @@ class Bits:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object that represents the array in spec/vectors."""
-        hex_of = {pattern: f"{pattern:0{DIGITS[self.dtype]}x}" for pattern in {*self.bits}}  # large arrays repeat few patterns
-        return {"dtype": self.dtype, "shape": list(self.shape), "bits": [hex_of[pattern] for pattern in self.bits]}
+        return {"dtype": self.dtype, "shape": list(self.shape), "bits": [*map(_Texts(DIGITS[self.dtype]).__getitem__, self.bits)]}
 
     @classmethod
     def from_json(cls, encoded: Mapping[str, Any]) -> "Bits":
@@ -62,6 +61,17 @@ class Bits:
             return cls(dtype, tuple(shape), tuple(int(pattern, 16) for pattern in bits))
         except (KeyError, TypeError) as error:
             raise ValueError(f"an array must have a dtype, a shape, and bits as a list of strings, got {encoded!r}") from error
+
+
+class _Texts(dict[int, str]):
+    """Hex digits of patterns. Each text is created once, since large arrays repeat few patterns."""
+
+    def __init__(self, digits: int) -> None:
+        self._digits = digits
+
+    def __missing__(self, pattern: int) -> str:
+        text = self[pattern] = f"{pattern:0{self._digits}x}"
+        return text
 
 
 def map_tree(function: Callable[[Any], Any], tree: Any) -> Any:
@@ -135,11 +145,11 @@ def values_of(bits: Bits) -> list[Any]:
     """Return one float, complex number, int or bool per element, in row-major order. Floats are exact."""
     if bits.dtype.startswith("complex"):
         part, width = ("float32", 32) if bits.dtype == "complex64" else ("float64", 64)
-        return [complex(float(decode(item >> width, part)), float(decode(item & (1 << width) - 1, part))) for item in bits.bits]
+        return [complex(decode_float(item >> width, part), decode_float(item & (1 << width) - 1, part)) for item in bits.bits]
     if bits.dtype.startswith("int"):
         width = int(bits.dtype.removeprefix("int"))
         return [item - (1 << width) if item >> width - 1 else item for item in bits.bits]
-    return [bool(item) for item in bits.bits] if bits.dtype == "bool" else [float(decode(item, bits.dtype)) for item in bits.bits]
+    return [bool(item) for item in bits.bits] if bits.dtype == "bool" else [decode_float(item, bits.dtype) for item in bits.bits]
 
 
 def element_text(bits: Bits, index: int) -> str:

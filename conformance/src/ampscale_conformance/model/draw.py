@@ -40,10 +40,11 @@ def seeded(seed: str) -> Pick:
     >>> "".join(pick("+-") for _ in range(8))
     '-+-+++++'
     """
-    numbers = (int.from_bytes(sha256(f"{seed} {number}".encode()).digest()[:8]) for number in count())
+    numbers = count()
 
     def pick(values: Sequence[T], /) -> T:
-        return values[next(numbers) % len(values)]
+        digest = sha256(f"{seed} {next(numbers)}".encode()).digest()
+        return values[int.from_bytes(digest[:8]) % len(values)]
 
     return pick
 

@@ -16,12 +16,19 @@ Roundable = Fraction | float | int
 @lru_cache(2**14)  # cases have few distinct patterns
 def decode(pattern: int, dtype: str) -> Number:
     """Return the number with this bit pattern: a Fraction, or a float for inf, -inf, nan and -0.0. Reject extra bits."""
+    number = decode_float(pattern, dtype)
+    return Fraction(number) if math.isfinite(number) and (number or not is_negative(number)) else number
+
+
+@lru_cache(2**14)
+def decode_float(pattern: int, dtype: str) -> float:
+    """Return the number with this bit pattern as a Python float, which represents every number of every format exactly."""
     if not 0 <= pattern < 1 << width(dtype):
         raise ValueError(f"a {dtype} must have {width(dtype)} bits, got {pattern:#x}")
     if dtype == "bfloat16":  # the upper half of a float32
         pattern, dtype = pattern << 16, "float32"
     (number,) = struct.unpack(_CODES[dtype], pattern.to_bytes(width(dtype) // 8))
-    return Fraction(number) if math.isfinite(number) and (number or not is_negative(number)) else float(number)
+    return float(number)
 
 
 def encode(value: Roundable, dtype: str) -> int:
@@ -30,21 +37,27 @@ def encode(value: Roundable, dtype: str) -> int:
 
     Values at least half a unit beyond the largest number become infinities. NaN becomes the quiet NaN with sign bit 0.
     """
+    if is_finite(value):
+        numerator, denominator = value.as_integer_ratio()
+        return encode_ratio(numerator, denominator, dtype, not numerator and is_negative(value))
     exponent_bits, fraction_bits = format_of(dtype)
     infinity = (1 << exponent_bits) - 1 << fraction_bits
-    sign = 1 << exponent_bits + fraction_bits
-    if isinstance(value, float) and not math.isfinite(value):
-        if math.isnan(value):
-            return infinity | 1 << fraction_bits - 1
-        return infinity if value > 0 else infinity | sign
-    numerator, denominator = value.as_integer_ratio()
+    if math.isnan(value):
+        return infinity | 1 << fraction_bits - 1
+    return infinity if value > 0 else infinity | 1 << exponent_bits + fraction_bits
+
+
+def encode_ratio(numerator: int, denominator: int, dtype: str, minus: bool) -> int:
+    """Return the bit pattern of a quotient of integers, rounded as by `encode`; if *minus* is True, a zero is -0.0."""
+    exponent_bits, fraction_bits = format_of(dtype)
+    infinity = (1 << exponent_bits) - 1 << fraction_bits
     magnitude = min(_magnitude(abs(numerator), denominator, dtype), infinity)
-    return magnitude | sign if is_negative(value) else magnitude
+    return magnitude | 1 << exponent_bits + fraction_bits if numerator < 0 or (minus and not numerator) else magnitude
 
 
 def rounded(value: Roundable, dtype: str) -> float:
-    """Return *value* rounded once to a format, as a Python float, which represents every number of every format exactly."""
-    return float(decode(encode(value, dtype), dtype))
+    """Return *value* rounded once to a format."""
+    return decode_float(encode(value, dtype), dtype)
 
 
 def format_of(dtype: str) -> tuple[int, int]:
@@ -66,6 +79,11 @@ def lowest_exponent(dtype: str) -> int:
     return 2 - (1 << exponent_bits - 1) - fraction_bits
 
 
+def is_finite(value: Roundable) -> bool:
+    """Return True for a number other than inf, -inf and nan."""
+    return not isinstance(value, float) or math.isfinite(value)
+
+
 def is_negative(value: Roundable) -> bool:
     """Return True if the sign is negative, as it is for -0.0."""
     return math.copysign(1.0, value) < 0 if isinstance(value, float) else value.numerator < 0
@@ -81,11 +99,7 @@ def _magnitude(numerator: int, denominator: int, dtype: str) -> int:
         exponent -= 1
     last_exponent = max(exponent - fraction_bits, lowest)  # exponent of the last fraction bit
     # The leading bit is added to the exponent field, so a fraction that rounds up to the next power of two carries correctly.
-    fraction = _nearest(numerator << max(-last_exponent, 0), denominator << max(last_exponent, 0))
-    return (last_exponent - lowest << fraction_bits) + fraction
-
-
-def _nearest(numerator: int, denominator: int) -> int:
-    """Return the integer nearest to a quotient; ties go to the even one."""
-    whole, remainder = divmod(numerator, denominator)
-    return whole + (2 * remainder > denominator or (2 * remainder == denominator and whole % 2 == 1))
+    divisor = denominator << max(last_exponent, 0)
+    fraction, remainder = divmod(numerator << max(-last_exponent, 0), divisor)
+    rounds_up = 2 * remainder > divisor or (2 * remainder == divisor and fraction % 2 == 1)
+    return (last_exponent - lowest << fraction_bits) + fraction + rounds_up

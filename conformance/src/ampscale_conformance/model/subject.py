@@ -1,6 +1,7 @@
 """Implementation under test as cases use it: calls are checked, converted and recorded."""
 
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
@@ -136,7 +137,8 @@ class Subject:
         float16 and the capability "float16" is not claimed; and Raised for any other Exception.
         """
         takes, gives, _ = METHODS[method]
-        self._check_float16(method, arguments)
+        if method != "scale" and "float16" not in self.info.capabilities:
+            self._reject_float16(takes, arguments)
         passed = (*arguments, options) if options else arguments
         recorded = [self._record(kind, value) for kind, value in zip(takes, passed, strict=False)] if self.records else []
         try:
@@ -145,21 +147,17 @@ class Subject:
                 raise NotImplementedError(f"the adapter has no method {method}")
             result = function(*arguments, **options)
         except (Exception, Interruption) as error:  # noqa: BLE001 - any error of the implementation is a result
-            self._append(Call(self._prefix + method, recorded, None, _error_text(error)))
+            if self.records:
+                self.calls.append(Call(self._prefix + method, recorded, None, _error_text(error)))
             _raise_outcome(error, method)
-        self._append(Call(self._prefix + method, recorded, self._record(gives, result) if self.records else None))
+        if self.records:
+            self.calls.append(Call(self._prefix + method, recorded, self._record(gives, result)))
         return result
 
-    def _check_float16(self, method: str, arguments: tuple[Any, ...]) -> None:
-        if "float16" in self.info.capabilities or method == "scale":
-            return
-        trees = [value for kind, value in zip(METHODS[method].takes, arguments, strict=False) if kind in ("tree", "arrays")]
+    def _reject_float16(self, kinds: Sequence[str], arguments: Sequence[Any]) -> None:
+        trees = [value for kind, value in zip(kinds, arguments, strict=False) if kind in ("tree", "arrays")]
         if "float16" in map(dtype_name, arrays(trees)):
             raise Unsupported("does not claim float16")
-
-    def _append(self, call: Call) -> None:
-        if self.records:
-            self.calls.append(call)
 
     def _bits(self, leaf: Any, label: str) -> Bits:
         try:

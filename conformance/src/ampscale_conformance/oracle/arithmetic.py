@@ -4,21 +4,24 @@ import math
 from collections.abc import Iterable
 from fractions import Fraction
 
-from ..model.floats import Number, decode, encode, is_negative
+from ..model.floats import Number, decode, encode_ratio, is_finite, is_negative
 
 
 def product(left: Number, right: Number, dtype: str) -> Number:
     """Return the product, rounded once to a format."""
-    if not (math.isfinite(left) and math.isfinite(right)):
+    if not (is_finite(left) and is_finite(right)):
         return float(left) * float(right)
-    return nearest(Fraction(left) * Fraction(right), dtype, is_negative(left) != is_negative(right))
+    (top, bottom), (other_top, other_bottom) = left.as_integer_ratio(), right.as_integer_ratio()
+    return _nearest(top * other_top, bottom * other_bottom, dtype, is_negative(left) != is_negative(right))
 
 
 def quotient(left: Number, right: Number, dtype: str) -> Number:
     """Return the quotient, rounded once to a format. A division by zero gives an infinity or NaN."""
     minus = is_negative(left) != is_negative(right)
-    if math.isfinite(left) and math.isfinite(right) and right != 0:
-        return nearest(Fraction(left) / Fraction(right), dtype, minus)
+    if is_finite(left) and is_finite(right) and right != 0:
+        (top, bottom), (other_top, other_bottom) = left.as_integer_ratio(), right.as_integer_ratio()
+        numerator = abs(top * other_bottom)
+        return _nearest(-numerator if minus else numerator, abs(bottom * other_top), dtype, minus)
     if right != 0:
         return float(left) / float(right)
     return math.nan if left == 0 or math.isnan(left) else math.copysign(math.inf, -1 if minus else 1)
@@ -27,9 +30,16 @@ def quotient(left: Number, right: Number, dtype: str) -> Number:
 def total(numbers: Iterable[Number], dtype: str) -> Number:
     """Return the sum, rounded once to a format, without intermediate rounding. Zeros of different signs add up to +0."""
     terms = list(numbers)
-    if not all(map(math.isfinite, terms)):
-        return sum(float(term) for term in terms if not math.isfinite(term))
-    return nearest(sum((Fraction(term) for term in terms), Fraction(0)), dtype, bool(terms) and all(map(is_negative, terms)))
+    if not all(map(is_finite, terms)):
+        return sum(float(term) for term in terms if not is_finite(term))
+    return _nearest(*sum_of(terms), dtype, bool(terms) and all(map(is_negative, terms)))
+
+
+def sum_of(terms: Iterable[Number]) -> tuple[int, int]:
+    """Return the exact sum of finite numbers as a numerator and a denominator, which may have common factors."""
+    ratios = [term.as_integer_ratio() for term in terms]
+    denominator = math.lcm(*(bottom for _, bottom in ratios))
+    return sum(top * (denominator // bottom) for top, bottom in ratios), denominator
 
 
 def difference(left: Number, right: Number, dtype: str) -> Number:
@@ -39,7 +49,7 @@ def difference(left: Number, right: Number, dtype: str) -> Number:
 
 def root(square: Number, dtype: str) -> Number:
     """Return the square root of a non-negative number, rounded once to a format."""
-    if square == 0 or not math.isfinite(square):
+    if square == 0 or not is_finite(square):
         return square
     numerator, denominator = Fraction(square).as_integer_ratio()
     # Compute at least 128 bits. A remainder adds half a unit of the last bit, so that the result is not mistaken for a tie.
@@ -52,14 +62,18 @@ def root(square: Number, dtype: str) -> Number:
 
 def significant(value: Number, dtype: str) -> Number:
     """Return *value* rounded to the precision of a format with an unlimited exponent; infinities, NaN and zeros are unchanged."""
-    if value == 0 or not isinstance(value, Fraction):
+    if isinstance(value, float) or value == 0:
         return value
-    power = Fraction(2) ** (abs(value.numerator).bit_length() - value.denominator.bit_length())
-    return Fraction(nearest(value / power, dtype, value < 0)) * power
+    numerator, denominator = value.as_integer_ratio()
+    exponent = abs(numerator).bit_length() - denominator.bit_length()
+    mantissa = _nearest(numerator << max(-exponent, 0), denominator << max(exponent, 0), dtype, False)
+    return Fraction(mantissa) * Fraction(2) ** exponent
 
 
 def nearest(value: Fraction, dtype: str, minus: bool) -> Number:
     """Return an exact result rounded to a format; if *minus* is True, a zero is -0.0."""
-    if value == 0:
-        return -0.0 if minus else value
-    return decode(encode(value, dtype), dtype)
+    return _nearest(*value.as_integer_ratio(), dtype, minus)
+
+
+def _nearest(numerator: int, denominator: int, dtype: str, minus: bool) -> Number:
+    return decode(encode_ratio(numerator, denominator, dtype, minus), dtype)

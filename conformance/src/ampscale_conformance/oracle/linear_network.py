@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from ..model.bits import Bits
-from ..model.floats import Number, format_of, rounded
+from ..model.floats import Number, decode, encode, format_of, rounded
 from .arithmetic import difference, product, total
 from .tensors import computed_in, from_numbers, numbers
 
@@ -49,8 +49,9 @@ class Descent:
         self.momentum = momentum
         self.rate_first = False  # True for v = momentum * v + rate * gradient, which differs if the rate changes
         self.applied = 0
-        self._masters = [numbers(parameter) for parameter in parameters]
-        self._velocities: list[list[Number]] = [[0.0] * len(parameter.bits) for parameter in parameters]
+        # Bit patterns of the compute dtype, in which 0 is 0.0.
+        self._masters = [_patterns(parameter, computed_in(parameter.dtype)) for parameter in parameters]
+        self._velocities = [[0] * len(parameter.bits) for parameter in parameters]
 
     @property
     def learning_rate(self) -> float:
@@ -60,29 +61,46 @@ class Descent:
 
     def apply(self, gradients: Sequence[Bits | None]) -> None:
         """Update all parameters that have a gradient."""
+        learning_rate = self.learning_rate
         for index, (parameter, gradient) in enumerate(zip(self.parameters, gradients, strict=True)):
             if gradient is None:
                 continue
             dtype = computed_in(parameter.dtype)
-            rate = rounded(self.learning_rate, dtype)
-            gradient_factor, velocity_factor = (rate, 1.0) if self.rate_first else (1.0, rate)
-            terms = [product(gradient_factor, rounded(value, dtype), dtype) for value in numbers(gradient)]
-            momentum = rounded(self.momentum, dtype)
-            decayed = [product(momentum, velocity, dtype) for velocity in self._velocities[index]]
-            velocities = [total(pair, dtype) for pair in zip(decayed, terms, strict=True)]
-            steps = [product(velocity_factor, velocity, dtype) for velocity in velocities]
-            masters = [difference(master, step, dtype) for master, step in zip(self._masters[index], steps, strict=True)]
-            self._velocities[index], self._masters[index] = velocities, masters
+            rate, momentum = rounded(learning_rate, dtype), rounded(self.momentum, dtype)
+            factors = (rate, momentum, 1.0) if self.rate_first else (1.0, momentum, rate)
+            rows = zip(_patterns(gradient, dtype), self._velocities[index], self._masters[index], strict=True)
+            moved = [_moved(dtype, factors, row) for row in rows]
+            self._velocities[index], self._masters[index] = [velocity for velocity, _ in moved], [master for _, master in moved]
+            masters = [decode(master, dtype) for master in self._masters[index]]
             self.parameters[index] = from_numbers(parameter.dtype, parameter.shape, masters)
         self.applied += 1
+
+
+def _patterns(leaf: Bits, dtype: str) -> list[int]:
+    return [encode(value, dtype) for value in numbers(leaf)]
+
+
+@lru_cache(4096)  # arrays have few distinct elements
+def _moved(dtype: str, factors: tuple[float, float, float], patterns: tuple[int, int, int]) -> tuple[int, int]:
+    """Return the patterns of the next velocity and master weight. *factors* are those of gradient, velocity and step."""
+    gradient, velocity, master = (decode(pattern, dtype) for pattern in patterns)
+    terms = [product(factor, value, dtype) for factor, value in zip(factors, (gradient, velocity), strict=False)]
+    new_velocity = total(terms, dtype)
+    new_master = difference(master, product(factors[2], new_velocity, dtype), dtype)
+    return encode(new_velocity, dtype), encode(new_master, dtype)
 
 
 @lru_cache(1024)  # cells take the same steps
 def _loss_of(parameter: Bits, leaf: Bits) -> Number:
     loss: Number = 0.0
-    for value, entry in zip(numbers(parameter), numbers(leaf), strict=True):
-        loss = total([loss, _times(value, entry)], "float32")
+    for value, entry in zip(parameter.bits, leaf.bits, strict=True):
+        loss = total([loss, _term(value, parameter.dtype, entry, leaf.dtype)], "float32")
     return loss
+
+
+@lru_cache(4096)
+def _term(value: int, dtype: str, entry: int, entry_dtype: str) -> Number:
+    return _times(decode(value, dtype), decode(entry, entry_dtype))
 
 
 @lru_cache(1024)

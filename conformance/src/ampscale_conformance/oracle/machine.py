@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..model.floats import rounded
 from .reasons import Reasons
@@ -37,8 +37,7 @@ class Constants:
     delayed_update: bool = False
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     """State of a scaler after a step."""
 
     scale: float  # factor for the next loss

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..model.bits import Bits, arrays, map_tree
 from ..model.floats import Number, rounded
-from .arithmetic import nearest, product, quotient, root, significant, total
+from .arithmetic import nearest, product, quotient, root, significant, sum_of, total
 from .tensors import computed, computed_in, numbers
 
 EPSILON = 1e-6
@@ -87,4 +87,4 @@ def _norm(tree: Any, dtype: str) -> Number:
 def _sum(terms: list[Number]) -> Number:
     """Return the exact sum of non-negative numbers. Infinities and NaN follow IEEE 754."""
     non_finite = [term for term in terms if isinstance(term, float) and term != 0]  # the square of -0.0 is a float, too
-    return sum(non_finite) if non_finite else sum((Fraction(term) for term in terms), Fraction(0))
+    return sum(non_finite) if non_finite else Fraction(*sum_of(terms))

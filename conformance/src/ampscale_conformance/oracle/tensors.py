@@ -1,13 +1,13 @@
 """Scaling, unscaling and overflow checks, element by element: spec/10-scaling.md and spec/20-overflow.md."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
 from ..model.bits import Bits, arrays
-from ..model.floats import FORMATS, Number, decode, encode, rounded, width
+from ..model.floats import FORMATS, Number, decode, encode, is_finite, rounded, width
 from .arithmetic import product, quotient
 
 PARTS = {"complex64": "float32", "complex128": "float64"}
@@ -43,7 +43,7 @@ def widen(leaf: Bits, dtype: str = "float32") -> Bits:
 
 def all_finite(tree: Any) -> bool:
     """Return True if a tree of `Bits` contains no infinity and no NaN. Integers, bools and None are finite."""
-    return all(math.isfinite(number) for leaf in arrays(tree) if _has_floats(leaf) for number in numbers(_distinct(leaf)))
+    return all(is_finite(number) for leaf in arrays(tree) if _has_floats(leaf) for number in _numbers({*leaf.bits}, leaf.dtype))
 
 
 def array(dtype: str, values: Any, shape: tuple[int, ...] | None = None) -> Bits:
@@ -66,10 +66,14 @@ def float32(*values: Any) -> Bits:
 
 def numbers(leaf: Bits) -> list[Number]:
     """Return the exact numbers of an array; of a complex array, the real and the imaginary part of each element."""
-    part = part_of(leaf.dtype)
-    if leaf.dtype not in PARTS:
-        return [decode(pattern, part) for pattern in leaf.bits]
-    return [decode(half, part) for pattern in leaf.bits for half in divmod(pattern, 1 << width(part))]
+    return _numbers(leaf.bits, leaf.dtype)
+
+
+def _numbers(patterns: Iterable[int], dtype: str) -> list[Number]:
+    part = part_of(dtype)
+    if dtype not in PARTS:
+        return [decode(pattern, part) for pattern in patterns]
+    return [decode(half, part) for pattern in patterns for half in divmod(pattern, 1 << width(part))]
 
 
 def from_numbers(dtype: str, shape: tuple[int, ...], values: list[Number]) -> Bits:
@@ -112,9 +116,14 @@ def widened(dtype: str, target: str | None) -> str:
 
 
 def _checked(leaf: Bits, scale: float, dtype: str | None, operation: Operation) -> Bits:
-    if not 0 < rounded(scale, computed_in(leaf.dtype)) < math.inf:
+    if not _is_scale(scale, computed_in(leaf.dtype)):
         raise ValueError(f"scale must be positive and finite in {computed_in(leaf.dtype)}, got {scale!r}")
     return computed(leaf, scale, dtype, operation)
+
+
+@lru_cache(1024)
+def _is_scale(scale: float, dtype: str) -> bool:
+    return 0 < rounded(scale, dtype) < math.inf
 
 
 @lru_cache(4096)  # cases compute with few arrays, at few scales
@@ -122,16 +131,10 @@ def computed(leaf: Bits, factor: Number, dtype: str | None, operation: Operation
     """Return the results of an operation on each element and a factor, which may be zero or infinite; see `scale`."""
     compute_dtype = computed_in(leaf.dtype)
     operand = rounded(factor, compute_dtype)
-    distinct, result_dtype = _distinct(leaf), widened(leaf.dtype, dtype)
-    results = [operation(value, operand, compute_dtype) for value in numbers(distinct)]
-    result_of = dict(zip(distinct.bits, from_numbers(result_dtype, distinct.shape, results).bits, strict=True))
-    return Bits(result_dtype, leaf.shape, tuple(result_of[pattern] for pattern in leaf.bits))
-
-
-def _distinct(leaf: Bits) -> Bits:
-    """Return the distinct elements of an array, which are few in the large arrays of the cases."""
-    patterns = tuple(dict.fromkeys(leaf.bits))
-    return Bits(leaf.dtype, (len(patterns),), patterns)
+    distinct, result_dtype = (*{*leaf.bits},), widened(leaf.dtype, dtype)  # large arrays repeat few elements
+    results = [operation(value, operand, compute_dtype) for value in _numbers(distinct, leaf.dtype)]
+    result_of = dict(zip(distinct, from_numbers(result_dtype, (len(distinct),), results).bits, strict=True))
+    return Bits(result_dtype, leaf.shape, tuple(map(result_of.__getitem__, leaf.bits)))
 
 
 def _has_floats(leaf: Bits) -> bool:
@@ -139,7 +142,7 @@ def _has_floats(leaf: Bits) -> bool:
 
 
 def _shape(values: Any) -> tuple[int, ...]:
-    if not isinstance(values, list | tuple):
+    if not isinstance(values, (list, tuple)):
         return ()
     shapes = {_shape(value) for value in values}
     if len(shapes) > 1:
@@ -148,7 +151,7 @@ def _shape(values: Any) -> tuple[int, ...]:
 
 
 def _flat(values: Any) -> list[Any]:
-    return [inner for value in values for inner in _flat(value)] if isinstance(values, list | tuple) else [values]
+    return [inner for value in values for inner in _flat(value)] if isinstance(values, (list, tuple)) else [values]
 
 
 def _pattern(dtype: str, value: Any) -> int:

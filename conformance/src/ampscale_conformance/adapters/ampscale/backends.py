@@ -6,6 +6,7 @@ from functools import cache, reduce
 from importlib import import_module
 from operator import add, and_
 from threading import Barrier
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -216,9 +217,10 @@ def network_with_optimizer(values: Sequence[Any], arrays: str, learning_rate: An
 
 @cache
 def training_of(library: str) -> tuple[Any, Any, Any, dict[bool, Any]]:
-    """Return a network of one parameter, its optimizer and initial state, and data by whether their gradient is finite."""
+    """Return a network of one parameter, an optimizer without state, the initial state, and data by whether they are finite."""
     with ampscale.use_backend(library) as xp:
-        network, optimizer = network_with_optimizer([xp.zeros(1)], library, 1.0)
+        network = linear([xp.zeros(1)], library)
+        optimizer = SimpleNamespace(init=lambda _: (), update=lambda gradients, state, _: (gradients, state))
         data = {finite: xp.asarray([1.0 if finite else xp.inf]) for finite in (True, False)}
         return network, optimizer, ampscale.init_train_state(network.params, optimizer, EVERY_CONSTANT), data
 
