@@ -49,6 +49,8 @@ def test_only_numpy_and_array_api_compat_are_imported():
 LAZY = """
 import ampscale
 assert "paddle" in dir(ampscale)
+for module in (ampscale.optimizers, ampscale.presets):
+    assert set(dir(module)) == set(module.__all__)
 assert ampscale.frameworks.paddle.GradScaler is ampscale.GradScaler is ampscale.paddle.GradScaler
 for module in (ampscale, ampscale.frameworks):
     assert not hasattr(module, "tensorflow")

@@ -17,8 +17,7 @@ SUBMODULES = (
 )  # fmt: skip
 HEAD = """# API
 
-Public names by module, with their docstrings. `make api` writes this page, and a test compares it with the docstrings. Examples
-may use `np` (NumPy), `anp` (autograd.numpy) and `ampscale`.
+Public names by module, with their docstrings. Examples may use `np` (NumPy), `anp` (autograd.numpy) and `ampscale`.
 """
 
 

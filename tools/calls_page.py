@@ -8,13 +8,12 @@ from ampscale.frameworks._calls import TABLES, CallTable, Error
 PAGE = Path(__file__).parent.parent / "docs" / "calls.md"
 HEAD = """# Calls
 
-For each class whose calls must follow an order, a table shows the result of every call in every state. The classes raise their
-errors from these tables, a test runs every pair of a state and a call on the class itself, and `make api` writes this page. The
+For each class whose calls must follow an order, a table shows the result of every call in every state. The
 [specification](../spec/55-calls.md) has the reasons.
 
-Each row is a state. For a `GradScaler`, it is the state of one optimizer since the last `update()`; with a fixed scale, since
-its last step. Each column is a call: → leads to a state, an empty cell leaves the state as it is, and "error 3" is a
-RuntimeError with the third message below the table. A rejected call changes nothing. In the messages, `{at}` stands for the
+Each row is a state. For a `GradScaler`, it is the state of one optimizer since the last `update()` or, with a fixed scale, since
+the last step of this optimizer. Each column is a call: → leads to a state, an empty cell leaves the state as it is, and "error 3"
+is a RuntimeError with the third message below the table. A rejected call changes nothing. In the messages, `{at}` stands for the
 line of the earlier call, such as " at train.py:31".
 
 If several optimizers share a scaler, `update()` is permitted as soon as one of them was unscaled or stepped, while `copy`, which

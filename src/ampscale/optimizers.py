@@ -28,6 +28,11 @@ __all__ = ["SGD", "AdamW", "Momentum", "Optimizer", "OptimizerState"]
 LearningRate = float | list[float] | tuple[float, ...] | Callable[[Array], Any]
 
 
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return __all__
+
+
 class OptimizerState(NamedTuple):
     """
     State of an optimizer between two steps.

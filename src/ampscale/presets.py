@@ -686,3 +686,8 @@ def _on_the_host(init_scale: float, growth_factor: float, growth_interval: int, 
 
 
 __all__ = ["PRESETS", "Preset", *PRESETS]
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return __all__

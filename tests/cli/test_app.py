@@ -64,6 +64,13 @@ def test_help_imports_no_optional_package():
     assert done.stdout.splitlines()[-1] == "imported set()"
 
 
+def test_conform_without_click_names_the_suite():
+    """The suite installs click, so the extra is not needed."""
+    code = "import sys\nsys.modules['click'], sys.argv = None, ['ampscale', 'conform', '--list']\nimport ampscale.cli.app"
+    done = python("-c", code)
+    assert (done.returncode, done.stderr) == (2, "ampscale: conform is not installed: pip install ampscale-conformance\n")
+
+
 @pytest.mark.parametrize(("module", "command", "extra"), [("click", "--help", "cli"), ("sklearn", "demo", "demo")])
 def test_missing_package_exits_with_2_and_names_the_extra(module, command, extra):
     """One line states what to install, without a traceback."""

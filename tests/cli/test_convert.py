@@ -35,7 +35,7 @@ def test_entries_and_report_are_printed(run):
     assert result.stderr.splitlines() == [
         "torch, at optimizer.0.scaler -> jmp",
         "carried    scale 2^16, 1,234 finite steps, 0 overflows",
-        "dropped    min_scale: was None, is 1.0",
+        "changed    min_scale: was None, is 1.0",
         "construct  period=2000, factor=2, min_loss_scale=1.0",
         "load       construct jmp.DynamicLossScale with the entries; under jax.jit it",
         "           replaces min_loss_scale by 1",
@@ -78,8 +78,8 @@ def test_assumed_constants_are_reported_unless_they_are_set(run):
     assert json.loads(result.stdout)["decr_every_n_nan_or_inf"] == 3
     assert json.loads(result.stdout)["decr_count"] == 2
     assert "assumed    growth_interval" not in result.stderr
-    assert "dropped    min_scale: was 0.0625, is None" in result.stderr
-    assert "dropped    reset_bad_steps_on: was ('growth',), is ('finite', 'backoff')" in result.stderr
+    assert "changed    min_scale: was 0.0625, is None" in result.stderr
+    assert "changed    reset_bad_steps_on: was ('growth',), is ('finite', 'backoff')" in result.stderr
     result = run({"fin_steps": 1, "scale": 8.0}, "--from", "flax", "--to", "keras", "--set", "minimum_scale=none")
     assert "min_scale" not in result.stderr
 
@@ -133,12 +133,12 @@ def test_strict_exits_with_1_if_the_scales_can_differ(run):
     [
         (["--from", "numpy", "--to", "torch"], "unknown format 'numpy'; known formats are ampscale, torch, paddle,"),
         (["--from", "torch", "--to", "padle"], "unknown format 'padle'; did you mean paddle?"),
-        (["--to", "torch", "--at", "model"], "IN contains the entries of no known format at 'model'; --from FORMAT reports"),
+        (["--to", "torch", "--at", "model"], "IN contains the entries of no known format at 'model' (a disabled scaler saves"),
         (["--from", "paddle", "--to", "torch"], "there is no state of paddle at the top level or below it"),
         (["--from", "torch", "--to", "jmp", "--at", "model"], "there is no state of torch at 'model'"),
         (["--from", "torch", "--to", "jmp", "--at", "nowhere"], "at must be the path of a mapping, got 'nowhere'"),
         (["--from", "torch", "--to", "jmp", "--set", "period"], "a setting must be written as KEY=VALUE"),
-        (["--from", "torch", "--to", "jmp", "--set", "period=3"], "settings of torch must be empty, since the mapping has all"),
+        (["--from", "torch", "--to", "jmp", "--set", "period=3"], "the constants to set for torch must be none, since the"),
         (["--from", "torch", "--to", "jmp", "--set", "period=x"], "a number must be written like"),
         (["--from", "torch", "--to", "jmp", "--out", "{}/out.txt"], "must end in one of"),
         (["--from", "torch", "--to", "jmp", "--out", "{}/in.json"], "--out must not be IN itself"),

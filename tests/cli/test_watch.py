@@ -77,7 +77,7 @@ def test_run_without_steps_is_described(tmp_path):
 @pytest.mark.parametrize(
     ("text", "arguments", "message"),
     [
-        (None, ["--once"], "No such file or directory"),
+        (None, ["--once"], "run.jsonl' does not exist"),
         ("", ["--once"], "must start with a header line"),
         (header_line(None, None) + "x\n", ["--once"], "line 2: "),
         ("", [], "stdout must be a terminal, unless --once is given, which prints the current state"),

@@ -253,8 +253,8 @@ def test_trackers_receive_the_numbers_of_a_step():
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"names": "w"}, TypeError, "names must be strings, or pairs of a name and a parameter, got 'w'"),
-        ({"names": [1]}, TypeError, r"names must be strings, or pairs of a name and a parameter, got \[1\]"),
+        ({"names": "w"}, TypeError, r"names must be strings, or model.named_parameters\(\), got 'w'"),
+        ({"names": [1]}, TypeError, r"names must be strings, or model.named_parameters\(\), got \[1\]"),
         ({"measure_every": 0}, ValueError, "measure_every must be .* got 0"),
         ({"histogram_every": 1.5}, TypeError, "histogram_every must be .* got 1.5"),
         ({"on_stall": "stop"}, ValueError, r"on_stall must be one of \['warn', 'raise'\] or a function, got 'stop'"),

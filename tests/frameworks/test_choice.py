@@ -38,3 +38,9 @@ def test_only_the_four_floating_point_dtypes_are_accepted():
     for dtype in ("float8", np.int32, np.complex64, float, 16, None, [], np.zeros(2)):
         with pytest.raises(TypeError, match=r"dtype must be one of float16, .* got "):
             ampscale.scaler_for(dtype)
+
+
+@pytest.mark.parametrize("keyword", ["enable", "enabled"])
+def test_only_the_dtype_enables_a_scaler(keyword):
+    with pytest.raises(TypeError, match=f"enables the scaler by the dtype, got {keyword}; leave it out"):
+        ampscale.scaler_for("float16", **{keyword: True})

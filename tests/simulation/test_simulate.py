@@ -168,8 +168,8 @@ def test_step_is_finite_up_to_its_limit():
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: simulate("torch", EMPTY), TypeError, "rule must be a LossScaleRule, got 'torch' of type str"),
-        (lambda: simulate(SMALL, ".."), TypeError, "trace must be a Trace, got '..' of type str"),
+        (lambda: simulate("torch", EMPTY), TypeError, "rule must be a LossScaleRule, such as presets.torch(), got 'torch'"),
+        (lambda: simulate(SMALL, ".."), TypeError, "trace must be a Trace, such as from_string('..x'), got '..' of type str"),
         (lambda: sweep(["torch"], EMPTY), TypeError, "each rule must be a LossScaleRule, got 'torch' of type str"),
         (lambda: sweep([SMALL], ".."), TypeError, "trace must be a Trace, got '..' of type str"),
         (lambda: sweep([SMALL, SMALL], [EMPTY, ".."]), TypeError, "each trace must be a Trace, got '..' of type str"),

@@ -4,6 +4,7 @@ Command line. A command imports packages other than click and NumPy when it runs
 Other packages add commands with an entry point of the group `GROUP`, as `ampscale-conformance` does.
 """
 
+import sys
 from importlib.metadata import EntryPoint, entry_points
 
 from .. import __version__
@@ -12,7 +13,9 @@ from .extras import exit_without
 try:
     import click
 except ModuleNotFoundError:
-    exit_without("click", "cli")
+    if sys.argv[1:2] == ["conform"]:
+        exit_without("conform", "ampscale-conformance")  # which also installs click
+    exit_without("click")
 
 # These modules import click, so they must be imported after the check above.
 from .commands import Command, examples, suggestion

@@ -56,7 +56,7 @@ def convert(
     megatron, deepspeed, deepspeed_fp16_optimizer, keras, flax, jmp.
 
     The command prints the entries for the target, unless --out is given, and a report: what was carried over, assumed and
-    dropped, which arguments the target requires, and from when and in how many steps the two scales can differ, over all overflow
+    changed, which arguments the target requires, and from when and in how many steps the two scales can differ, over all overflow
     traces. --set specifies constants that IN does not contain, under the names of the source: --set period=500 for jmp.
     """
     with usage_errors(ImportError, TypeError):
@@ -99,7 +99,8 @@ def choose_state(entries: Any, source: str | None, at: str | None) -> tuple[str,
         return states[0]
     if source is None:
         location = "" if at is None else f" at {excerpt(at)}"
-        raise ValueError(f"IN contains the entries of no known format{location}; --from FORMAT reports which keys are missing")
+        remedy = "--from FORMAT reports which keys are missing"
+        raise ValueError(f"IN contains the entries of no known format{location} (a disabled scaler saves none); {remedy}")
     return source, at
 
 
@@ -135,7 +136,7 @@ def _lines(source: str, target: str, report: ConversionReport) -> Iterator[str]:
     good, bad = counted(state["good_steps"], "finite step"), counted(state["bad_steps"], "overflow")
     yield f"carried    scale {power(state['scale'])}, {good}, {bad}"
     yield from (f"assumed    {name} = {value!r}" for name, value in report.source.assumed.items())
-    yield from (f"dropped    {name}: was {old!r}, is {new!r}" for name, (old, new) in report.dropped.items())
+    yield from (f"changed    {name}: was {old!r}, is {new!r}" for name, (old, new) in report.dropped.items())
     if report.source.ignored:
         shown, more = report.source.ignored[:SHOWN], len(report.source.ignored) - SHOWN
         yield f"ignored    {', '.join(map(str, shown))}{f' and {more} more' if more > 0 else ''}: outside the scaler"

@@ -11,10 +11,10 @@ def require(*modules: str, extra: str = "cli") -> None:
         try:
             import_module(module)
         except ModuleNotFoundError as error:
-            exit_without(error.name or module, extra)
+            exit_without(error.name or module, f'"ampscale[{extra}]"')
 
 
-def exit_without(module: str, extra: str) -> NoReturn:
-    """Exit with code 2 and one line on stderr that states that *extra* installs *module*."""
-    sys.stderr.write(f'ampscale: {module} is not installed: pip install "ampscale[{extra}]"\n')
+def exit_without(module: str, requirement: str = '"ampscale[cli]"') -> NoReturn:
+    """Exit with code 2 and one line on stderr that states that *requirement* installs *module*."""
+    sys.stderr.write(f"ampscale: {module} is not installed: pip install {requirement}\n")
     raise SystemExit(2)

@@ -54,8 +54,8 @@ def simulate(
     RULE is a preset (torch), a preset with settings (paddle:hysteresis=2,init_scale=2**16), a JSON file with a rule, or
     'LossScaleRule(...)' as Python prints it. Steps are counted from 0.
 
-    A row of the table shows the state before a step, which is the scale and the counts of finite steps and of overflows; the
-    gradients of the step, finite or overflow; and the change of the scale after it.
+    A row of the table shows the state before a step, which is the scale and the counts of finite steps (good) and of overflows
+    (bad); and the outcome of the step, finite or overflow, with the change of the scale after it.
 
     \b
     With --json:
@@ -129,7 +129,9 @@ def _table(trajectory: Trajectory, every: bool | None, unlimited: bool) -> Itera
         yield f"... {counted(excess, 'more row')}; --all prints them ..."
     yield from rows
     if selected.size < steps:
-        yield f"Omitted: {counted(steps - selected.size, 'step')} without overflow or scale change; --every prints them."
+        options = "--every --all" if steps > FEW and not unlimited else "--every"
+        omitted = counted(steps - selected.size, "step")
+        yield fold(f"Omitted: {omitted} without overflow or scale change; {options} prints them.", "  ")
 
 
 def _eventful(trajectory: Trajectory) -> np.ndarray:
@@ -155,7 +157,7 @@ def _rows(trajectory: Trajectory, selected: np.ndarray) -> Iterator[str]:
         change = "" if new_scale == scale else f": {'grows' if new_scale > scale else 'backs off'} to {labels[new_scale]}"
         return ("  finite" if trajectory.finite[step] else "  overflow") + change
 
-    yield pattern.format("step", "scale", "good", "bad") + "  gradients"
+    yield pattern.format("step", "scale", "good", "bad") + "  outcome"
     for step, scale, new_scale, *counts in zip(steps.tolist(), scales, new_scales, good, bad, strict=True):
         if step == last and trajectory.raised_at is None:
             yield pattern.format("end", labels[scale], *counts)

@@ -12,7 +12,7 @@ try:
     from rich.console import Console
     from rich.table import Column, Table
 except ModuleNotFoundError as error:
-    exit_without(error.name or "rich", "cli")
+    exit_without(error.name or "rich")
 
 __all__ = ["Column", "Table", "number_columns", "table", "trimmed_console"]
 

@@ -137,7 +137,8 @@ def read_training_log(path: Path, options: Mapping[str, Any]) -> Log:
     """Read a training log as *options* specify, and print its notes to stderr."""
     text = read_text(path)
     if text.startswith(RUN_FILE):
-        raise ValueError(f"{path} is a run file, not a log: use ampscale watch, ampscale report or ampscale suggest")
+        remedy = "use ampscale watch, report or suggest, or write its scales to a CSV file for this command"
+        raise ValueError(f"{path} is a run file, not a log: {remedy}")
     log = read_log(text, options["log_format"], options["step_pattern"])
     for note in log.notes:
         click.echo(fold(note, "  "), err=True)

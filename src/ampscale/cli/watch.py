@@ -41,6 +41,8 @@ def watch(run: Path, once: bool) -> None:
     if not once and not sys.stdout.isatty():
         raise click.UsageError("stdout must be a terminal, unless --once is given, which prints the current state")
     with suppress(KeyboardInterrupt), usage_errors():
+        if once and not run.exists():
+            raise ValueError(f"File {str(run)!r} does not exist")
         if once:
             _print(run)
         else:

@@ -5,7 +5,6 @@ Spec: MACHINE-defaults, MACHINE-rule-checked, MACHINE-rule-json.
 """
 
 import json
-import math
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from typing import Any, Self
@@ -145,10 +144,10 @@ def _check_bounds(rule: RuleConstants) -> None:
     for name in ("init_scale", "min_scale", "max_scale", "raise_at_or_below"):
         if name == "init_scale" or getattr(rule, name) is not None:
             check_number(getattr(rule, name), name, expected, smallest, largest)
-    low, high = rule.min_scale or 0.0, math.inf if rule.max_scale is None else rule.max_scale
-    if not low <= rule.init_scale <= high:
-        bounds = f"min_scale {rule.min_scale} and max_scale {rule.max_scale}"
-        raise ValueError(f"init_scale must be between {bounds}, got {rule.init_scale!r}")
+    if rule.min_scale is not None and rule.init_scale < rule.min_scale:
+        raise ValueError(f"init_scale must be at least min_scale {rule.min_scale}, got {rule.init_scale!r}")
+    if rule.max_scale is not None and rule.init_scale > rule.max_scale:
+        raise ValueError(f"init_scale must be at most max_scale {rule.max_scale}, got {rule.init_scale!r}")
 
 
 def _check_requirements(rule: RuleConstants) -> None:

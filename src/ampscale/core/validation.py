@@ -56,10 +56,11 @@ def check_bool(value: Any, name: str) -> None:
         raise TypeError(f"{name} must be a bool, got {excerpt(value)} of type {type(value).__name__}")
 
 
-def check_type(value: Any, name: str, expected: type) -> None:
-    """Raise a TypeError if *value* is not an instance of *expected*."""
+def check_type(value: Any, name: str, expected: type, example: str = "") -> None:
+    """Raise a TypeError, whose message contains *example*, if *value* is not an instance of *expected*."""
     if not isinstance(value, expected):
-        raise TypeError(f"{name} must be a {expected.__name__}, got {excerpt(value)} of type {type(value).__name__}")
+        such_as = f", such as {example}" if example else ""
+        raise TypeError(f"{name} must be a {expected.__name__}{such_as}, got {excerpt(value)} of type {type(value).__name__}")
 
 
 def check_result_dtype(dtype: str | None, out: Tree = None) -> None:

@@ -349,13 +349,13 @@ def _named(names: Iterable[Any] | None) -> list[str] | dict[int, str] | None:
     if names is None:
         return None
     if isinstance(names, str | Mapping) or not isinstance(names, Iterable):
-        raise TypeError(f"names must be strings, or pairs of a name and a parameter, got {excerpt(names)}")
+        raise TypeError(f"names must be strings, or model.named_parameters(), got {excerpt(names)}")
     items = list(names)
     if all(isinstance(item, str) for item in items):
         return items
     if all(isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str) for item in items):
         return {id(parameter): name for name, parameter in items}
-    raise TypeError(f"names must be strings, or pairs of a name and a parameter, got {excerpt(items)}")
+    raise TypeError(f"names must be strings, or model.named_parameters(), got {excerpt(items)}")
 
 
 def _version(gradients: list[Array]) -> int | None:

@@ -85,7 +85,10 @@ _NO_UPDATE = Error("{call}() must be called after update(): step() was called{at
 _NOT_ABANDONED = Error("{call}() must be called instead of step(), which was called{at} since the last update(): call update()")
 _WAS_INTERRUPTED = "of this optimizer was interrupted{at}: call update() or abandon(), and compute new gradients"
 _UNSCALING = Error(f"{{call}}() requires new gradients, since unscaling those {_WAS_INTERRUPTED}")
-_STEPPING = Error(f"{{call}}() requires new gradients, since the step {_WAS_INTERRUPTED}")
+_STEPPING = Error(
+    f"{{call}}() requires new gradients, since the step {_WAS_INTERRUPTED}; "
+    "or restore a checkpoint, if the optimizer may have changed parameters"
+)
 
 _OPTIMIZER_STATES = {
     READY: "the optimizer was neither unscaled nor stepped",

@@ -21,7 +21,7 @@ def scaler_for(dtype: Any, **kwargs: Any) -> Any:
             arguments except `enabled` and `enable` are allowed.
 
     Raises:
-        TypeError: *dtype* is not one of the four dtypes, or a keyword is unknown.
+        TypeError: *dtype* is not one of the four dtypes, or a keyword is unknown or not allowed.
         ValueError: An argument is out of range.
 
     Spec: CALLS-disabled.
@@ -32,6 +32,8 @@ def scaler_for(dtype: Any, **kwargs: Any) -> Any:
     >>> scaler_for(np.float16, init_loss_scaling=1024.0).scale(np.float32(3.0)).item()
     3072.0
     """
+    if given := kwargs.keys() & {"enabled", "enable"}:
+        raise TypeError(f"scaler_for enables the scaler by the dtype, got {given.pop()}; leave it out")
     try:
         name = dtype.__name__ if isinstance(dtype, type) else name_of(dtype)  # a scalar type such as `numpy.float16`, or a dtype
     except TypeError:

@@ -80,8 +80,8 @@ def simulate(rule: LossScaleRule, trace: Trace) -> Trajectory:
     >>> simulate(presets.torch(8.0, growth_interval=2), from_string("..x.")).scales.tolist()
     [8.0, 8.0, 16.0, 8.0, 8.0]
     """
-    check_type(rule, "rule", LossScaleRule)
-    check_type(trace, "trace", Trace)
+    check_type(rule, "rule", LossScaleRule, "presets.torch()")
+    check_type(trace, "trace", Trace, "from_string('..x')")
     step, scale = step_of(rule), rounded_constants(rule).init
     state: HostState = (scale, rule.initial_good_steps, 0, 0, scale)
     scales, good_steps, bad_steps = [scale], [rule.initial_good_steps], [0]

@@ -35,6 +35,11 @@ def test_getters_return_arguments_and_set_values():
         assert scaler.state_dict().get(name, value) == value
 
 
+def test_repr_has_the_scale_and_the_counts():
+    assert repr(GradScaler(init_loss_scaling=8.0)) == "GradScaler(scale=8.0, incr_count=0, decr_count=0)"
+    assert repr(GradScaler(enable=False)) == "GradScaler(enable=False)"
+
+
 @pytest.mark.clause("PADDLE-scale-argument")
 def test_only_arrays_can_be_scaled():
     """A number and a list are rejected."""

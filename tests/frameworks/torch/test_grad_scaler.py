@@ -48,6 +48,16 @@ def test_getters_return_constructor_arguments(enabled):
         assert getattr(scaler, f"get_{name}")() == value
 
 
+def test_repr_has_the_scale_in_every_state():
+    """A debugger can print a scaler before its first step, and after one."""
+    scaler = GradScaler("cpu", init_scale=8.0)
+    assert repr(scaler) == "GradScaler(scale=8.0, growth_interval=2000, good_steps=0)"
+    scaler.scale(torch.ones(()))
+    run_step(scaler, 1.0)
+    assert repr(scaler) == "GradScaler(scale=8.0, growth_interval=2000, good_steps=1)"
+    assert repr(GradScaler("cpu", enabled=False)) == "GradScaler(enabled=False)"
+
+
 @pytest.mark.clause("TORCH-getters", "MACHINE-at-least")
 def test_set_values_apply_at_the_next_update():
     """An interval that is set or loaded applies even if the count already exceeds it."""

@@ -247,5 +247,5 @@ def test_settings_that_form_no_rule_contradict_before_the_first_step():
     """The first observed scale exceeds the maximum of mpx, which no setting changes."""
     (explanation,) = identify(Observed(np.array([2.0**20] * 2), np.full(1, -1, np.int8)), ["mpx"])
     assert explanation.rule is None
-    assert explanation.rejection.startswith("init_scale must be between min_scale 1.0 and max_scale 65504.0")
+    assert explanation.rejection.startswith("init_scale must be at most max_scale 65504.0")
     assert explanation.contradiction.step == -1

@@ -112,6 +112,7 @@ def test_observed_may_have_unknown_scales_and_flags(written, text, options, scal
     [
         ("Scale,overflow\n8,1\n", "one column 'scale', got 0"),
         ("scale,overflow\nbig,1\n", "line 2: 'scale' must be a number of at least 0, or empty, got 'big'"),
+        ("scale,overflow\nnan,1\n", "line 2: 'scale' must be a number of at least 0, or empty, got 'nan'"),
         ("scale,overflow\n8,1\n-1,1\n", "line 3: 'scale' must be a number of at least 0, or empty, got '-1'"),
         ("scale,overflow\n8,maybe\n", "line 2: 'overflow' must be one of .*, got 'maybe'"),
         ("scale,overflow,finite\n8,1,0\n", "one column of .*, got .'overflow', 'finite'."),

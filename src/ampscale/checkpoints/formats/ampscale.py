@@ -23,7 +23,7 @@ class AmpscaleFormat:
     """Format of ampscale itself, with the attributes and methods of `Format` that other modules use."""
 
     name = "ampscale"
-    taken = 'call checkpoints.load("ampscale", mapping)'
+    taken = 'call checkpoints.load("ampscale", entries)'
     required = ("format", "version", "rule", "state")
     settings: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ from .ampscale import AmpscaleFormat
 from .entries import BACKOFF, FACTOR, GROWTH, POSITIVE_FLOAT32, POSITIVE_FLOAT64, SHARE, count, dynamic, flag, scale
 from .format import Constant, Entries, Entry, Format
 
-_LOADED = "call load_state_dict(mapping)"
+_LOADED = "call load_state_dict with the entries"
 
 
 def _inverse(factor: float) -> float:
@@ -115,7 +115,7 @@ MEGATRON = Format(
         "hysteresis_tracker": REMAINING._replace(convert=count(-(2**31))),
     },
     read=lambda entries, rule: (entries["growth_tracker"], min(rule.hysteresis - entries["hysteresis_tracker"], rule.hysteresis)),
-    taken="make its scale a torch tensor, and call load_state_dict(mapping)",
+    taken="make the scale a torch tensor, and call load_state_dict with the entries",
     unsaved=(
         Constant("growth_factor", "growth_factor", GROWTH),
         Constant("backoff_factor", "backoff_factor", BACKOFF),
@@ -138,7 +138,7 @@ DEEPSPEED = Format(
         "dynamic": DYNAMIC,
     },
     read=lambda entries, rule: (_good_steps(entries, rule), rule.hysteresis - entries["cur_hysteresis"]),
-    taken="call vars(scaler).update(mapping)",
+    taken="call vars(scaler).update with the entries",
     saved=(
         SCALE_FACTOR,
         SCALE_WINDOW,
@@ -189,7 +189,7 @@ FLAX = Format(
     scale="scale",
     state={"fin_steps": GOOD_STEPS_ARRAY, "scale": SCALE_ARRAY},
     read=lambda entries, _rule: (entries["fin_steps"], 0),
-    taken="call flax.serialization.from_state_dict(dynamic_scale, mapping)",
+    taken="call flax.serialization.from_state_dict(dynamic_scale, entries)",
     unsaved=(
         Constant("growth_factor", "growth_factor", FACTOR),
         Constant("backoff_factor", "backoff_factor", SHARE),

@@ -51,6 +51,13 @@ class StoredScale:
         self._updated_at: Site | None = None  # call site of the last update()
         self._monitor: Monitor | None = None
 
+    def __repr__(self) -> str:
+        """Return the scale and the counts of finite steps and of overflows."""
+        if not self._enable:
+            return "GradScaler(enable=False)"
+        scale, good_steps, bad_steps = self._state[:3]
+        return f"GradScaler(scale={float(scale)}, incr_count={int(good_steps)}, decr_count={int(bad_steps)})"
+
     def is_enable(self) -> bool:
         """Return True if scaling is enabled."""
         return self._enable

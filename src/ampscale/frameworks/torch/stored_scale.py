@@ -60,6 +60,14 @@ class StoredScale:
         self._observer: Observer | None = None  # calls the monitor; None in copies of the scaler
         self._updated_at: Site | None = None  # call site of the last update(); None after another call wrote the scale
 
+    def __repr__(self) -> str:
+        """Return the scale, which requires a host synchronization, the growth interval and the count of finite steps."""
+        if not self._enabled:
+            return "GradScaler(enabled=False)"
+        with self._lock:
+            scale, good_steps = float(self._state.scale), int(self._state.good_steps)
+        return f"GradScaler(scale={scale}, growth_interval={self._rule.growth_interval}, good_steps={good_steps})"
+
     def get_scale(self) -> float:
         """Return the current scale, which requires a host synchronization; 1.0 if scaling is disabled."""
         if not self._enabled:

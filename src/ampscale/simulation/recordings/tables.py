@@ -174,10 +174,12 @@ def _flag(path: str | Path, line: int, column: str, cell: str) -> bool:
 
 
 def _scale(path: str | Path, line: int, column: str, cell: str) -> float:
+    if not cell.strip():
+        return math.nan
     try:
-        value = float(cell.strip() or math.nan)
+        value = float(cell)
     except ValueError:
-        value = -1.0
-    if value < 0:
+        value = math.nan
+    if not value >= 0:
         raise ValueError(f"{path}, line {line}: {excerpt(column)} must be a number of at least 0, or empty, got {excerpt(cell)}")
     return value
