@@ -66,8 +66,8 @@ class Name(click.ParamType):  # type: ignore[type-arg]  # older releases of clic
     """
     Parameter type for one of several known names. Errors call the parameter *name*, such as "format".
 
-    An error suggests the nearest known name or, if none is near, ends with *otherwise*; by default with all known names. The keys of
-    *nearest* are names for which its values are suggested instead.
+    An error suggests the nearest known name or, if none is near, ends with *otherwise*; by default with all known names. The keys
+    of *nearest* are names for which its values are suggested instead.
     """
 
     def __init__(self, name: str, known: Iterable[str], otherwise: str = "", nearest: Mapping[str, str] | None = None) -> None:
