@@ -5,6 +5,7 @@ An error is one line on stderr that suggests the nearest name, the help of a com
 completes names.
 """
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -97,6 +98,11 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
+def with_flags(message: str) -> str:
+    """Replace the arguments that a message of the library names, as in "specify scale_column", by the options of the command."""
+    return re.sub(r"(?<=specify )\w+|\bstep_pattern\b", lambda match: flag(match[0]), message)
+
+
 @contextmanager
 def usage_errors(*others: type[Exception]) -> Iterator[None]:
     """Report an OSError, a ValueError or one of *others* that the block raises as a usage error."""
@@ -104,7 +110,7 @@ def usage_errors(*others: type[Exception]) -> Iterator[None]:
     try:
         yield
     except types as error:
-        raise click.UsageError(str(error)) from None
+        raise click.UsageError(with_flags(str(error))) from None
 
 
 def with_options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
