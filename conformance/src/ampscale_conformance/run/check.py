@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from types import FrameType
 from typing import NoReturn
 
@@ -105,10 +106,11 @@ def run(case: Case, adapter: Adapter, seconds: float = SECONDS) -> Result:
 
 
 def _unknown_capabilities(info: ImplementationInfo) -> Iterator[Result]:
-    """Yield an unsupported result for each capability that is not in `CAPABILITIES`."""
+    """Yield an error for each capability that is not in `CAPABILITIES`: a misspelled claim would leave out cases unnoticed."""
     for claim in sorted(set(info.capabilities) - set(CAPABILITIES)):
-        message = f"unknown capability {claim!r}; known are {', '.join(CAPABILITIES)}"
-        yield Result("", f"capability-{claim}", Verdict.UNSUPPORTED, message)
+        nearest = get_close_matches(claim.lower(), CAPABILITIES, n=1)
+        remedy = f"did you mean {nearest[0]}?" if nearest else f"known are {', '.join(CAPABILITIES)}"
+        yield Result("", f"capability-{claim}", Verdict.ERROR, f"unknown capability {claim!r}; {remedy}")
 
 
 def _missing(case: Case, info: ImplementationInfo) -> str:
