@@ -150,6 +150,18 @@ def test_cases_above_the_claimed_level_are_unsupported():
     assert (report.results[-1].calls, report.ok) == ((), True)
 
 
+def test_globs_select_cases():
+    """They match ids and clauses, as in the command."""
+    report = check(Scaler(), case="grows-*", clause="MACHINE-*")
+    assert report.results
+    assert all(result.case.startswith("grows-") for result in report.results)
+    assert report.min_passed == 0
+    with pytest.raises(ValueError, match=r"^no case matches id 'grow' and clause '\*'$"):
+        check(Scaler(), case="grow")
+    with pytest.raises(TypeError, match=r"pass case='grows-\*' to select cases by their ids$"):
+        check(Scaler(), cases="grows-*")
+
+
 def test_an_unknown_capability_is_an_error():
     """The message suggests the nearest known capability, if there is one."""
     report = check(Scaler(capabilities=["telepathy", "Bfloat"]), cases=[doubles])
