@@ -56,13 +56,34 @@ for module in (ampscale, ampscale.frameworks):
     assert not hasattr(module, "tensorflow")
 import sys, pytest
 sys.modules["torch"] = None
-for module, name in ((ampscale, "torch"), (ampscale.frameworks, "torch"), (ampscale.distributed, "TorchDistributed")):
-    with pytest.raises(ModuleNotFoundError, match='^[a-zA-Z.]+ requires torch: pip install "ampscale.torch."$') as error:
-        getattr(module, name)
+message = '^[a-zA-Z.]+ requires torch: pip install "ampscale.torch."$'
+for statement in ("from ampscale import torch", "from ampscale.frameworks import torch", "ampscale.distributed.TorchDistributed"):
+    with pytest.raises(ModuleNotFoundError, match=message) as error:
+        exec(statement)
     assert error.value.name == "torch"
+with pytest.raises(AttributeError, match=message):
+    ampscale.torch
+"""
+HELP = """
+import sys
+sys.modules.update(torch=None, mpi4py=None, jax=None)
+import ampscale
+assert not hasattr(ampscale, "torch")
+from ampscale.distributed import *
+assert SingleReplica is ampscale.SingleReplica
+assert dir(ampscale.distributed) == ["Agreement", "Communicator", "RankError", "SingleReplica"]
+help(ampscale)
+help(ampscale.distributed)
 """
 
 
 def test_modules_of_frameworks_are_imported_when_they_are_first_used():
     """`dir` lists their names before the import. An unknown name raises an AttributeError."""
     subprocess.run([sys.executable, "-c", LAZY], check=True)
+
+
+def test_help_needs_no_engine():
+    """`help`, `dir`, `hasattr` and `import *` work if torch, mpi4py and JAX are missing."""
+    result = subprocess.run([sys.executable, "-c", HELP], capture_output=True, check=True, text=True)
+    assert "train_step(" in result.stdout
+    assert "class SingleReplica" in result.stdout

@@ -273,6 +273,7 @@ def test_a_crash_is_a_verdict():
     report = report_of(1, "--command", "./absent")
     assert verdicts(report) == {"hello": "crash"}
     assert "./absent" in report["results"][0]["message"]
+    assert output_of(1, "--command", "./absent").startswith("./absent: not started\n")
     report = report_of(1, "strange:Crashing", "--isolate", "--clause", "MACHINE-growth-*")
     assert set(verdicts(report).values()) == {"pass", "crash"}
     assert any("3" in result["message"] for result in report["results"] if result["verdict"] == "crash")

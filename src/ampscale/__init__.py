@@ -101,7 +101,10 @@ def __getattr__(name: str) -> ModuleType:
     """Import a module of the package when it is first used."""
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return import_module(f".{name}", __name__)
+    try:
+        return import_module(f".{name}", __name__)
+    except ModuleNotFoundError as error:  # hasattr() and help() expect an AttributeError
+        raise AttributeError(str(error)) from error
 
 
 def __dir__() -> list[str]:

@@ -27,6 +27,8 @@ __all__ = ["SGD", "AdamW", "Momentum", "Optimizer", "OptimizerState"]
 
 LearningRate = float | list[float] | tuple[float, ...] | Callable[[Array], Any]
 
+_SIZE = "a finite number of at least 0 that float32 can hold"
+
 
 def __dir__() -> list[str]:
     """Return the public names."""
@@ -241,7 +243,7 @@ def Momentum(  # noqa: N802
     0.75
     """
     _check_decay(momentum, "momentum")
-    _check_size(weight_decay, "weight_decay", "a finite number of at least 0")
+    _check_size(weight_decay, "weight_decay", _SIZE)
     check_bool(nesterov, "nesterov")
 
     def direction(gradient: Array, moments: tuple[Array, ...], value: Array, _: Array) -> tuple[Array, tuple[Array, ...]]:
@@ -284,8 +286,8 @@ def AdamW(  # noqa: N802
     """
     _check_decay(beta1, "beta1")
     _check_decay(beta2, "beta2")
-    _check_size(epsilon, "epsilon", "a positive, finite number", FLOATS["float32"].smallest_subnormal)
-    _check_size(weight_decay, "weight_decay", "a finite number of at least 0")
+    _check_size(epsilon, "epsilon", "a positive, finite number that float32 can hold", FLOATS["float32"].smallest_subnormal)
+    _check_size(weight_decay, "weight_decay", _SIZE)
 
     def direction(gradient: Array, moments: tuple[Array, ...], value: Array, count: Array) -> tuple[Array, tuple[Array, ...]]:
         xp = array_api_compat.array_namespace(value)
@@ -362,7 +364,7 @@ def _schedule(learning_rate: LearningRate) -> Callable[[Array, str], Array]:
         raise ValueError(f"learning_rate must contain at least one rate, got {learning_rate!r}")
     if not callable(learning_rate):
         for rate in rates:
-            _check_size(rate, "learning_rate", "a finite number of at least 0, a list of such numbers or a function")
+            _check_size(rate, "learning_rate", f"{_SIZE}, a list of such numbers or a function")
 
     def rate_at(count: Array, dtype: str) -> Array:
         xp = array_api_compat.array_namespace(count)
@@ -370,7 +372,7 @@ def _schedule(learning_rate: LearningRate) -> Callable[[Array, str], Array]:
         if callable(learning_rate):
             rate = learning_rate(count)
             if not array_api_compat.is_array_api_obj(rate):
-                _check_size(rate, "the result of learning_rate", "an array of shape (), or a finite number of at least 0")
+                _check_size(rate, "the result of learning_rate", f"an array of shape (), or {_SIZE}")
             elif tuple(rate.shape):
                 raise ValueError(f"the result of learning_rate must have shape (), got {tuple(rate.shape)}")
             return xp.asarray(rate, dtype=getattr(xp, dtype), device=device)
@@ -392,7 +394,7 @@ def _check_params(params: Tree) -> None:
 
 
 def _check_size(value: Any, name: str, expected: str, low: float = 0) -> None:
-    check_number(value, name, f"{expected} that float32 can hold", low, FLOATS["float32"].largest)
+    check_number(value, name, expected, low, FLOATS["float32"].largest)
 
 
 def _check_decay(value: Any, name: str) -> None:

@@ -41,8 +41,8 @@ def test_entries_and_report_are_printed(run):
         "           replaces min_loss_scale by 1",
         "growth     without overflows the scale grows after 766 steps, as before",
         "divergence earliest after 17 overflows",
-        "divergence in an unlimited number of steps: for example after 17 overflows, then",
-        "           repeatedly 2,000 finite steps, 1 overflow",
+        "differing  without end: for example after 17 overflows, then repeatedly 2,000",
+        "           finite steps, 1 overflow",
     ]
 
 
@@ -82,6 +82,16 @@ def test_assumed_constants_are_reported_unless_they_are_set(run):
     assert "changed    reset_bad_steps_on: was ('growth',), is ('finite', 'backoff')" in result.stderr
     result = run({"fin_steps": 1, "scale": 8.0}, "--from", "flax", "--to", "keras", "--set", "minimum_scale=none")
     assert "min_scale" not in result.stderr
+
+
+def test_dropped_value_is_not_carried(run):
+    """A count that the target does not have is listed under dropped only."""
+    saved = {"scale": np.array([2.0**12], np.float32), "growth_tracker": 1, "hysteresis_tracker": 1}
+    result = run(saved, "--from", "megatron", "--to", "torch", name="in.safetensors")
+    assert "carried    scale 2^12, 1 finite step\n" in result.stderr
+    assert "dropped    bad_steps: was 1, is 0" in result.stderr
+    report = json.loads(run(saved, "--from", "megatron", "--to", "torch", "--json", name="in.safetensors").stdout)["report"]
+    assert report["carried"] == {"scale": 4096.0, "good_steps": 1}
 
 
 def test_next_growth_is_reported_in_steps(run):
@@ -132,6 +142,7 @@ def test_strict_exits_with_1_if_the_scales_can_differ(run):
     ("arguments", "message"),
     [
         (["--from", "numpy", "--to", "torch"], "unknown format 'numpy'; known formats are ampscale, torch, paddle,"),
+        (["--from", "torch", "--to", "mindformers"], "unknown format 'mindformers'; did you mean mindspore_update_cell?"),
         (["--from", "torch", "--to", "padle"], "unknown format 'padle'; did you mean paddle?"),
         (["--to", "torch", "--at", "model"], "IN contains the entries of no known format at 'model' (a disabled scaler saves"),
         (["--from", "paddle", "--to", "torch"], "there is no state of paddle at the top level or below it"),

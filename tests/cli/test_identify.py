@@ -223,7 +223,7 @@ def test_rounded_scales_require_a_tolerance():
         ),
         ((pytest.__file__,), "the log has no known messages of"),
         ((EXAMPLES / "run.jsonl",), "run.jsonl is a run file, not a log: use ampscale watch"),
-        ((LOGS / "lightning_2.6_metrics.csv", "--scale-column", "S"), "; specify another column"),
+        ((LOGS / "lightning_2.6_metrics.csv", "--scale-column", "S"), "; specify --scale-column"),
         (("--scales", "64 32", "--set", "interval=2"), "a rule has no field 'interval'; did you mean"),
         (("--scales", "64 32", "--set", "delayed_update=true"), "parameters of at least one candidate, got ['delayed_update']"),
         (("--scales", "64 32", "--set", "growth_interval=-1"), "settings must be valid for at least one candidate"),

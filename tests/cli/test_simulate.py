@@ -140,8 +140,10 @@ def test_trace_can_be_a_column_of_a_csv_file(tmp_path):
     assert report("torch", "--csv", path)["trace"] == ".x."
     assert report("torch", "--csv", path, "--column", "ok", "--means", "finite")["trace"] == ".xx"
     assert report("torch", "--csv", path, "--column", "ok", "--means", "overflow")["trace"] == "x.."
-    assert "--csv" in error("torch", "--csv", path, "--column", "ok")
+    assert "specify --means, 'finite' or 'overflow'" in error("torch", "--csv", path, "--column", "ok")
     assert "run.csv must have exactly one column 'nan'" in error("torch", "--csv", path, "--column", "nan")
+    path.write_text("step,ok\n0,yes\n")
+    assert "; specify --column" in error("torch", "--csv", path)
 
 
 MESSAGE = "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, reducing to 32768"
@@ -155,6 +157,8 @@ def test_trace_can_be_a_log(tmp_path):
     assert json.loads(result.stdout)["trace"] == ".x."
     assert "deepspeed" in result.stderr
     assert "--log" in error("torch", "--log", path, "--log-format", "fairseq")
+    path.write_text(f"{MESSAGE}\n")
+    assert "specify --step-pattern, a regular expression" in error("torch", "--log", path)
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def test_an_overflow_at_a_suggested_scale_is_reported(tmp_path, overflow, is_rep
 def test_every_preset_is_replayed(tmp_path):
     """The results are those of `replay`."""
     path = write_run(tmp_path / "run.jsonl")
-    results = [result._asdict() for result in replay(list(read_run(path).records()))]
+    results = [result._asdict() for result in replay(read_run(path).records())]
     assert RUNNER.report(path)["presets"] == results
     lines = RUNNER.printed(path)
     assert len(results) == len(presets.PRESETS)
@@ -51,4 +51,4 @@ def test_every_preset_is_replayed(tmp_path):
 def test_run_without_histograms_is_rejected(tmp_path, measured):
     """Statistics alone do not determine how many values are lost."""
     path = write_steps(tmp_path / "run.jsonl", [StepRecord(0, 1.0, 1.0, finite=True, applied=True, **measured)])
-    assert "must have histograms with finite, non-zero values: create the monitor with histogram_every" in RUNNER.error(path)
+    assert "only a GradScaler whose monitor has histogram_every records them" in RUNNER.error(path)

@@ -73,8 +73,13 @@ def test_state_of_another_rule_raises():
                 for method in (target.update, target.would_raise):
                     call, message = partial(method, state, True), f"^state.{name} must be {expected} for this rule"
                     cases.append(((name, expected, like), call, ValueError, message))
-    message = "^state must be a LossScaleState of .*, got {}$"
+    message, scale_message = "^state must be a LossScaleState of .*, got {}$", "^state.scale must be float32 or float64, got "
     wrong = [(None, "NoneType"), (LossScaleState(None, None, None), r"\(None, .*"), (LossScaleState(1, 0, 0), r"\(1, 0, 0, .*")]
+    cases += [
+        (dtype, partial(method, plain.init(like=np.zeros(()))._replace(scale=np.ones((), dtype)), True), TypeError, scale_message)
+        for dtype in ("float16", "int32")
+        for method in (plain.update, plain.would_raise, plain.transition)
+    ]
     wrong += [(LossScaleState("a", 1, 2), r"\('a', 1, 2, .*"), (LossScaleState(1.0, None, 0), r"\(1.0, None, 0, .*")]
     cases += [
         (state, partial(method, state, flag), TypeError, message.format(passed))

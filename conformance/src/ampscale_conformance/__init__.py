@@ -8,6 +8,7 @@ lines instead: see spec/conformance/protocol.md.
 from .adapters.ranks import on_ranks
 from .model.adapter import CAPABILITIES, LEVELS, Adapter, ImplementationInfo, Unsupported
 from .model.bits import leaves, map_tree
+from .model.subject import TimedOut
 from .model.verdicts import Report, Result, Verdict
 from .run.check import check
 
@@ -20,6 +21,7 @@ __all__ = [
     "ImplementationInfo",
     "Report",
     "Result",
+    "TimedOut",
     "Unsupported",
     "Verdict",
     "check",

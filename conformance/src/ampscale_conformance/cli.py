@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -25,14 +24,14 @@ from .model.adapter import parse_level
 from .model.case import Case
 from .model.clauses import clauses
 from .model.verdicts import Report, Result
-from .model.versions import RENAMED, SUITE, belongs
+from .model.versions import SUITE, belongs
 from .remote.client import Client, NotStarted
 from .remote.command_adapter import CommandAdapter, ReplayAdapter
 from .reports import badge, junit, markdown, matrix
 from .reports.page import render
 from .reports.snippet import reproduced, snippet_of
 from .reports.text import text
-from .run.check import MIN_PASSED, SECONDS, check
+from .run.check import MIN_PASSED, SECONDS, check, matches
 from .run.expectations import read
 from .run.expectations_update import updated
 from .run.random_cases import CLAUSES, random_results
@@ -222,8 +221,7 @@ def _cases(options: Mapping[str, Any]) -> list[Case] | None:
     cases = [
         case
         for case in every_case()
-        if fnmatchcase(case.id, RENAMED.get(case_glob, case_glob))
-        and fnmatchcase(case.clause, clause_glob)
+        if matches(case, case_glob, clause_glob)
         and belongs(case.id, suite)
         and (options["sources"] != "observed" or clauses()[case.clause].basis != "decision")
     ]

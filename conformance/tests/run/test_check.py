@@ -141,16 +141,35 @@ def test_cases_above_the_level_are_not_reported():
 
 
 def test_cases_above_the_claimed_level_are_unsupported():
-    """No method of the adapter is called. An unknown capability is unsupported as well. Neither of these is a failure."""
-    report = check(Scaler(capabilities=["telepathy", "resume", "astral"]), cases=[doubles, checks_an_empty_tree])
-    message = f"unknown capability 'astral'; known are {', '.join(CAPABILITIES)}"
+    """No method of the adapter is called. This is not a failure."""
+    report = check(Scaler(capabilities=["resume"]), cases=[doubles, checks_an_empty_tree])
     assert [(result.case, result.verdict, result.message) for result in report.results] == [
-        ("capability-astral", "unsupported", message),
-        ("capability-telepathy", "unsupported", message.replace("astral", "telepathy")),
         ("doubles", "pass", ""),
         ("checks-an-empty-tree", "unsupported", "claims level 0; requires level 1"),
     ]
     assert (report.results[-1].calls, report.ok) == ((), True)
+
+
+def test_globs_select_cases():
+    """They match ids and clauses, as in the command."""
+    report = check(Scaler(), case="grows-*", clause="MACHINE-*")
+    assert report.results
+    assert all(result.case.startswith("grows-") for result in report.results)
+    assert report.min_passed == 0
+    with pytest.raises(ValueError, match=r"^no case matches id 'grow' and clause '\*'$"):
+        check(Scaler(), case="grow")
+    with pytest.raises(TypeError, match=r"pass case='grows-\*' to select cases by their ids$"):
+        check(Scaler(), cases="grows-*")
+
+
+def test_an_unknown_capability_is_an_error():
+    """The message suggests the nearest known capability, if there is one."""
+    report = check(Scaler(capabilities=["telepathy", "Bfloat"]), cases=[doubles])
+    assert [(result.case, result.verdict, result.message) for result in report.results[:2]] == [
+        ("capability-Bfloat", "error", "unknown capability 'Bfloat'; did you mean bfloat16?"),
+        ("capability-telepathy", "error", f"unknown capability 'telepathy'; known are {', '.join(CAPABILITIES)}"),
+    ]
+    assert not report.ok
 
 
 def test_capabilities_are_any_iterable_of_strings():

@@ -5,9 +5,10 @@ An error is one line on stderr that suggests the nearest name, the help of a com
 completes names.
 """
 
+import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import reduce
@@ -66,17 +67,18 @@ class Name(click.ParamType):  # type: ignore[type-arg]  # older releases of clic
     """
     Parameter type for one of several known names. Errors call the parameter *name*, such as "format".
 
-    An error suggests the nearest known name or, if none is near, ends with *otherwise*; by default with all known names.
+    An error suggests the nearest known name or, if none is near, ends with *otherwise*; by default with all known names. The keys
+    of *nearest* are names for which its values are suggested instead.
     """
 
-    def __init__(self, name: str, known: Iterable[str], otherwise: str = "") -> None:
-        self.name, self.known = name, tuple(known)
+    def __init__(self, name: str, known: Iterable[str], otherwise: str = "", nearest: Mapping[str, str] | None = None) -> None:
+        self.name, self.known, self.nearest = name, tuple(known), nearest or {}
         self.otherwise = otherwise or f"known {name}s are {', '.join(self.known)}"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return *value* if it is a known name."""
         if value not in self.known:
-            remedy = suggestion(value, self.known, self.otherwise)
+            remedy = suggestion(self.nearest.get(value, value), self.known, self.otherwise)
             raise click.UsageError(f"unknown {self.name} {excerpt(value)}; {remedy}", ctx)
         return value
 
@@ -96,6 +98,11 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
+def with_flags(message: str) -> str:
+    """Replace the arguments that a message of the library names, as in "specify scale_column", by the options of the command."""
+    return re.sub(r"(?<=specify )\w+|\bstep_pattern\b", lambda match: flag(match[0]), message)
+
+
 @contextmanager
 def usage_errors(*others: type[Exception]) -> Iterator[None]:
     """Report an OSError, a ValueError or one of *others* that the block raises as a usage error."""
@@ -103,7 +110,7 @@ def usage_errors(*others: type[Exception]) -> Iterator[None]:
     try:
         yield
     except types as error:
-        raise click.UsageError(str(error)) from None
+        raise click.UsageError(with_flags(str(error))) from None
 
 
 def with_options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from .. import checkpoints
-from ..checkpoints import FORMATS, Checkpoint, ConversionReport, Divergence, RunLengths
+from ..checkpoints import FORMATS, ConversionReport, Divergence, RunLengths
 from ..checkpoints.formats.locate import find_states
 from ..parsing import excerpt, json_text
 from .commands import Name, command, usage_errors
@@ -20,7 +20,8 @@ from .trace_options import FILE
 
 SHOWN = 8  # maximum number of run lengths, keys or states that are printed
 INDENT = " " * 11
-FORMAT = Name("format", FORMATS)
+COUNTS = {"good_steps": "finite step", "bad_steps": "overflow"}
+FORMAT = Name("format", FORMATS, nearest={"mindformers": "mindspore_update_cell"})
 
 
 @command(
@@ -111,7 +112,7 @@ def document(report: ConversionReport) -> dict[str, Any]:
     return {
         "lossless": report.lossless,
         "at": report.source.at,
-        "carried": _state(report.source),
+        "carried": _state(report),
         "assumed": dict(report.source.assumed),
         "ignored": list(report.source.ignored),
         "dropped": {name: {"was": old, "is": new} for name, (old, new) in report.dropped.items()},
@@ -132,9 +133,7 @@ def _lines(source: str, target: str, report: ConversionReport) -> Iterator[str]:
     """Yield the lines of a report."""
     path = f", at {report.source.at}" if report.source.at else ""
     yield f"{source}{path} -> {target}"
-    state = _state(report.source)
-    good, bad = counted(state["good_steps"], "finite step"), counted(state["bad_steps"], "overflow")
-    yield f"carried    scale {power(state['scale'])}, {good}, {bad}"
+    yield f"carried    {', '.join(_carried(report)) or 'nothing'}"
     yield from (f"assumed    {name} = {value!r}" for name, value in report.source.assumed.items())
     yield from (f"changed    {name}: was {old!r}, is {new!r}" for name, (old, new) in report.dropped.items())
     if report.source.ignored:
@@ -144,7 +143,15 @@ def _lines(source: str, target: str, report: ConversionReport) -> Iterator[str]:
         yield f"construct  {', '.join(f'{name}={value!r}' for name, value in report.settings.items())}"
     yield f"load       {report.taken}"
     yield f"growth     {_growth(*report.growth)}"
-    yield from (f"divergence {line}" for line in _divergence(report.divergence))
+    yield from _divergence(report.divergence)
+
+
+def _carried(report: ConversionReport) -> Iterator[str]:
+    """Yield the values of the state that source and target share."""
+    state = _state(report)
+    if "scale" in state:
+        yield f"scale {power(state['scale'])}"
+    yield from (counted(state[name], what) for name, what in COUNTS.items() if name in state)
 
 
 def _growth(source: int | None, target: int | None) -> str:
@@ -159,21 +166,21 @@ def _growth(source: int | None, target: int | None) -> str:
 
 
 def _divergence(divergence: Divergence) -> Iterator[str]:
-    """Describe when, and for how many steps, the two scales can differ."""
+    """Yield lines that describe when, and in how many steps, the two scales can differ."""
     if divergence.steps == 0:
-        yield "none: both scales are equal for every overflow trace"
+        yield "divergence none: both scales are equal for every overflow trace"
         return
     if divergence.first is None:
-        yield f"unknown; none up to step {divergence.searched:,} for any overflow trace"
+        yield f"divergence unknown; none up to step {divergence.searched:,} for any overflow trace"
         return
-    yield f"earliest after {spelled(divergence.first) or 'no step'}"
+    yield f"divergence earliest after {spelled(divergence.first) or 'no step'}"
     if divergence.endless is not None:
         lead, cycle = divergence.endless
-        yield f"in an unlimited number of steps: for example after {spelled(lead) or 'no step'}, then repeatedly {spelled(cycle)}"
+        yield f"differing  without end: for example after {spelled(lead) or 'no step'}, then repeatedly {spelled(cycle)}"
     elif divergence.steps is None:
-        yield "in an unknown number of steps"
+        yield "differing  an unknown number of steps"
     else:
-        yield f"in at most {counted(int(divergence.steps), 'step')} of a run"
+        yield f"differing  at most {counted(int(divergence.steps), 'step')} of a run"
 
 
 def spelled(trace: RunLengths) -> str:
@@ -183,8 +190,9 @@ def spelled(trace: RunLengths) -> str:
     return ", ".join([*texts, *([f"and {counted(more, 'more step')}"] if more else [])])
 
 
-def _state(checkpoint: Checkpoint) -> dict[str, Any]:
-    return {name: value.item() for name, value in checkpoint.state._asdict().items() if value is not None}
+def _state(report: ConversionReport) -> dict[str, Any]:
+    state = report.source.state._asdict()
+    return {name: value.item() for name, value in state.items() if value is not None and name not in report.dropped}
 
 
 def _setting(text: str) -> tuple[str, Any]:

@@ -54,10 +54,11 @@ def suggest(run: Path, share: float, as_json: bool) -> None:
         content = read_run(run, advance)
         histogram = unscaled(content)
         if not histogram.counts:
-            raise ValueError(f"{run} must have histograms with finite, non-zero values: create the monitor with histogram_every")
+            remedy = "only a GradScaler whose monitor has histogram_every records them"
+            raise ValueError(f"{run} must have histograms with finite, non-zero values: {remedy}")
         suggestion = suggested([histogram], share=share)
     with progress("Replaying"):
-        replays = replay(list(content.records()))
+        replays = replay(content.records())
     overflow = None if content.finite.all() else float(content.scales[~content.finite].min())
     if as_json:
         document = [result._asdict() | {"final_scale": encoded(result.final_scale)} for result in replays]

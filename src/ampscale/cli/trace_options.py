@@ -11,7 +11,7 @@ from ..parsing import MOST_STEPS, excerpt
 from ..simulation import Log, Trace, from_csv, from_model, from_string, read_log
 from ..simulation.recordings.files import read_text
 from ..simulation.recordings.log_formats import LOG_FORMATS
-from .commands import JSON, Name, flag, with_options
+from .commands import JSON, Name, flag, with_flags, with_options
 from .describe import fold
 from .rule_arguments import NUMBER
 
@@ -114,7 +114,7 @@ def read_trace(options: Mapping[str, Any]) -> Trace:
             raise ValueError("the overflow trace must have at least one step, such as '..x.', got none")
         return trace
     except (ValueError, OSError) as error:
-        raise click.BadParameter(str(error), param_hint=[flag(name) for name in (sources[0], *required)]) from None
+        raise click.BadParameter(with_flags(str(error)), param_hint=[flag(name) for name in (sources[0], *required)]) from None
 
 
 def _read(source: str, options: Mapping[str, Any]) -> Trace:

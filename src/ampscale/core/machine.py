@@ -80,6 +80,8 @@ def transition(rule: RuleConstants, state: LossScaleState, finite: Flag) -> tupl
     """Return the next state, and True if the published scaler would raise an error; see `LossScaleRule.transition`."""
     check_optional_arrays(rule, state)
     check_flag(finite, "finite", shape=tuple(state.scale.shape))
+    if (dtype := name_of(state.scale.dtype)) not in ("float32", "float64"):
+        raise TypeError(f"state.scale must be float32 or float64, got {dtype}")
     xp = array_api_compat.array_namespace(state.scale)
     _check_float64(rule, xp)
     if not isinstance(finite, bool):

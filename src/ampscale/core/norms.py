@@ -122,7 +122,8 @@ def norm_dtype(arrays: Iterable[Array]) -> str:
 def root(square: Array) -> Array:
     """Return the square root, computed in float64, since torch's float32 root can differ in the last place."""
     xp = array_api_compat.array_namespace(square)
-    return xp.asarray(xp.astype(xp.sqrt(xp.astype(square, xp.float64)), square.dtype))
+    value = xp.astype(xp.sqrt(xp.astype(square, xp.float64)), square.dtype)
+    return xp.reshape(value, square.shape)  # in NumPy, *value* can be a scalar instead of an array
 
 
 def square_sums(tree: Tree, copies: Sequence[int] = ()) -> Array:
@@ -185,7 +186,7 @@ def unlifted(lifted: LiftedNorm) -> Array:
     dtype = xp.result_type(xp.float64)  # float32 on JAX without jax_enable_x64, where subnormal norms are not lifted
     with quiet(xp):
         quotient = xp.astype(xp.astype(value, dtype) / xp.astype(lifted.lift, dtype), value.dtype)
-        return xp.asarray(xp.where(lifted.lift == xp.ones_like(lifted.lift), value, quotient))
+        return xp.where(lifted.lift == xp.ones_like(lifted.lift), value, quotient)
 
 
 def _lifted_norm(arrays: list[Array], dtype: str) -> LiftedNorm:

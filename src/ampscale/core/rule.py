@@ -123,7 +123,7 @@ class LossScaleRule(RuleConstants):
             next state equals *state*.
 
         Raises:
-            TypeError: *finite* is not a bool, or *state* is not a `LossScaleState`.
+            TypeError: *finite* is not a bool, or *state* is not a `LossScaleState` whose scale is float32 or float64.
             ValueError: *finite* has a wrong shape, or *state* lacks an array that the rule requires or has an unused one.
 
         Spec: MACHINE-pure.
@@ -148,7 +148,7 @@ class LossScaleRule(RuleConstants):
             A bool array of the state's shape, or a Python bool.
 
         Raises:
-            TypeError: *finite* is not a bool, or *state* is not a `LossScaleState`.
+            TypeError: *finite* is not a bool, or *state* is not a `LossScaleState` whose scale is float32 or float64.
             ValueError: *finite* has a wrong shape, or *state* lacks an array that the rule requires or has an unused one.
 
         Spec: MACHINE-would-raise.
@@ -171,7 +171,7 @@ class LossScaleRule(RuleConstants):
             The next state, and the result of `would_raise`: a bool array of the state's shape, or a Python bool.
 
         Raises:
-            TypeError: *finite* is not a bool, or *state* is not a `LossScaleState`.
+            TypeError: *finite* is not a bool, or *state* is not a `LossScaleState` whose scale is float32 or float64.
             ValueError: *finite* has a wrong shape, or *state* lacks an array that the rule requires or has an unused one.
 
         Spec: MACHINE-pure, MACHINE-would-raise.

@@ -7,7 +7,7 @@ factor of four.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import NamedTuple
@@ -167,7 +167,7 @@ def _largest_host(gradients: Tree) -> int | None:
     return None if any(row.nonfinite for row in rows) else max(row.largest for row in rows)
 
 
-def limits(records: Sequence[StepRecord]) -> Trace:
+def limits(records: Iterable[StepRecord]) -> Trace:
     """
     Return the overflow trace of a run: for each step, the largest scale at which it would have been finite.
 
@@ -185,6 +185,7 @@ def limits(records: Sequence[StepRecord]) -> Trace:
     >>> limits([overflow, StepRecord(1, 512.0, 512.0, finite=True, applied=True)]).limits.tolist()
     [512.0, inf]
     """
+    records = list(records)
     for record in records:
         check_type(record, "each record", StepRecord)
     diagnoser, values = Diagnoser(), list[float]()
@@ -201,14 +202,14 @@ def limits(records: Sequence[StepRecord]) -> Trace:
     return Trace(np.array(values[::-1], np.float64))
 
 
-def replay(records: Sequence[StepRecord], rules: dict[str, LossScaleRule] | None = None) -> list[Replay]:
+def replay(records: Iterable[StepRecord], rules: dict[str, LossScaleRule] | None = None) -> list[Replay]:
     """
     Simulate rules on the gradients of a recorded run, and return the results, those with the fewest skipped steps first.
 
     The results compare rules and do not predict a run: with other skipped steps, the gradients would have been different.
 
     Args:
-        records: Steps of a run, in their order.
+        records: Steps of a run, in their order, such as ``read_run("run.jsonl").records()``.
         rules: Rules by name; by default every preset.
 
     Raises:

@@ -12,6 +12,7 @@ Spec: spec/60-replicas.md.
 """
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from ..core.replicas import Agreement, Communicator, RankError, SingleReplica
@@ -21,19 +22,22 @@ if TYPE_CHECKING:
     from .mpi import MPI
     from .torch import TorchDistributed
 
-_ENGINES = {"TorchDistributed": "torch", "MPI": "mpi", "JaxAxis": "jax"}
+_ENGINES = {"TorchDistributed": "torch", "MPI": "mpi4py", "JaxAxis": "jax"}
+_MODULES = {"TorchDistributed": "torch", "MPI": "mpi", "JaxAxis": "jax"}  # also the extras that install the engines
 
 __all__ = ["MPI", "Agreement", "Communicator", "JaxAxis", "RankError", "SingleReplica", "TorchDistributed"]
+# help() and `import *` read every listed name, so only communicators whose engine is installed are listed.
+__all__[:] = [name for name in __all__ if name not in _ENGINES or find_spec(_ENGINES[name])]
 
 
 def __getattr__(name: str) -> Any:
     """Import the module of a communicator when it is first used."""
-    if name not in _ENGINES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        return getattr(import_module(f".{_ENGINES[name]}", __name__), name)
+        return getattr(import_module(f".{_MODULES[name]}", __name__), name)
     except ModuleNotFoundError as error:
-        remedy = f'pip install "ampscale[{_ENGINES[name]}]"'
+        remedy = f'pip install "ampscale[{_MODULES[name]}]"'
         raise ModuleNotFoundError(f"{name} requires {error.name}: {remedy}", name=error.name) from error
 
 

@@ -1,5 +1,8 @@
 """torch backend: differentiation, and modules as networks."""
 
+import subprocess
+import sys
+
 import pytest
 from libraries import load
 from strategies import alike
@@ -106,6 +109,28 @@ def test_seeds_are_rounded_to_the_dtype_of_the_loss():
     network = ampscale.Network(lambda w, x: (w * x).sum().to(torch.float16), params)
     gradients = [network.vjp(params, inputs)[1](torch.tensor(seed)).tolist() for seed in (2049.0, 65519.0, 65520.0)]
     assert gradients == [[2048, -4096], [65504, -131008], [float("inf"), float("-inf")]]
+
+
+def test_params_of_a_module_must_be_a_dict():
+    """The error shows how to create it."""
+    module = nn.Linear(1, 1)
+    sgd, rule = ampscale.optimizers.SGD(module, 0.5), ampscale.LossScaleRule()
+    state = ampscale.init_train_state([param.detach() for param in module.parameters()], sgd, rule)
+    with pytest.raises(TypeError, match=r"^params must be a dict for a module, {name: value.detach\(\) .*, got list$"):
+        ampscale.train_step(module, sgd, rule, state, torch.ones(1))
+
+
+NORMS_OF_A_GRAPH = """
+import ampscale, torch
+gradient = torch.tensor([3.0, 4.0], requires_grad=True)
+norms = [ampscale.clip_by_global_norm(gradient, 5.0)[1], ampscale.local_norms(gradient)[0]]
+assert [float(norm.detach()) for norm in norms] == [5.0, 5.0]
+"""
+
+
+def test_norms_of_tensors_that_require_gradients_do_not_warn():
+    """A new process is required, since torch warns only once in each."""
+    subprocess.run([sys.executable, "-W", "error::UserWarning", "-c", NORMS_OF_A_GRAPH], check=True)
 
 
 @pytest.mark.clause("STEP-single-output")

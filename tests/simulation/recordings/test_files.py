@@ -43,7 +43,7 @@ def test_file_type_is_detected(tmp_path, name, text, options, expected):
         ("trace.txt", " \n", {}, "is empty"),
         ("trace.txt", "..x\n.o", {}, "no known messages of apex.* read as an overflow trace, it has 'o' in line 2, column 2"),
         ("trace.txt", b"..\xff", {}, "column 3"),
-        ("flags.csv", "bad\n1\n", {}, "must have exactly one column of .*specify the column"),
+        ("flags.csv", "bad\n1\n", {}, "must have exactly one column of .*specify column"),
         ("flags.csv", "", {"column": "finite"}, "is empty"),
         ("m.csv", "epoch,finite,scale,step\n0,1,8.0,0\n", {}, "the flag columns .'finite'. and also .*; choose one with column="),
         ("train.log", MESSAGE * 2, {}, "read as a training log: the log does not number its steps.*step_pattern"),

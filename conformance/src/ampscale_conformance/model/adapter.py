@@ -70,7 +70,7 @@ class ImplementationInfo:
         version: Version of the implementation.
         url: Address of its documentation or source.
         level: Highest level that it claims, an int from 0 to 5 or "L0" to "L5"; see `LEVELS`.
-        capabilities: Optional features that it claims; see `CAPABILITIES`. The report lists unknown ones as unsupported.
+        capabilities: Optional features that it claims; see `CAPABILITIES`. In a report, an unknown one is an error.
         preset: Published scaler that it implements: a name in `ampscale.presets.PRESETS`, which determines the constants that can
             be set; or a `LossScaleRule`. With a rule, the implementation must accept any `init_scale`, `growth_factor`,
             `backoff_factor` and `growth_interval`, and any `hysteresis`, `min_scale` and `max_scale` that the rule sets.

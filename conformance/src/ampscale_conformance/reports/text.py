@@ -32,7 +32,8 @@ def _preset(info: ImplementationInfo) -> str:
 
 def text(report: Report, width: int = 80) -> str:
     """Return the report as text, with lines of at most *width* characters where a word boundary allows it."""
-    parts = [[heading(report.info)], list(_chapters(report))]
+    is_started = [result.case for result in report.results] != ["hello"]
+    parts = [[heading(report.info) if is_started else f"{report.info.name}: not started"], list(_chapters(report))]
     parts += [_group(results, width) for results in same_failures(report.results)]
     reason = f"; {report.too_little}" if report.too_little else ""
     parts += [list(_unsupported(report, width)), [f"{'ok' if report.ok else 'not ok'}: {_counts(report.results)}{reason}"]]

@@ -5,6 +5,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from types import FrameType
 from typing import NoReturn
 
@@ -16,6 +18,7 @@ from ..model.case import Case
 from ..model.methods import RANKS_SECONDS
 from ..model.subject import Absent, Failed, Interruption, Raised, Subject, TimedOut
 from ..model.verdicts import Report, Result, Verdict, environment
+from ..model.versions import RENAMED
 from ..remote.client import Client
 from ..remote.transcript import ENDS
 
@@ -36,6 +39,8 @@ def check(
     adapter: Adapter,
     level: int | None = None,
     *,
+    case: str = "*",
+    clause: str = "*",
     seconds: float = SECONDS,
     cases: Iterable[Case] | None = None,
     min_passed: int | None = None,
@@ -47,11 +52,13 @@ def check(
     Args:
         adapter: Adapter of the implementation.
         level: Highest level of the cases to run, 0 to 5; None for all. Cases above the implementation's level are unsupported.
+        case: Run only cases whose id matches this glob, as `--case` of the command.
+        clause: Run only cases whose clause matches this glob, as `--clause` of the command.
         seconds: Time limit per case; at least 120 seconds for a case that starts ranks or compiles. In this process, the limit is
             enforced by a signal, which works only on POSIX and in the main thread. It is always enforced for an implementation
             in another process.
-        cases: Cases to run instead of the whole suite.
-        min_passed: Number of passed cases below which the report is not ok; by default 10 for the whole suite, and 0 for other
+        cases: `Case` objects to run instead of the whole suite.
+        min_passed: Number of passed cases below which the report is not ok; by default 10 for the whole suite, and 0 for selected
             cases. A report without any case that was run is never ok.
         on_result: Called with the result of each case as soon as it is known.
 
@@ -60,8 +67,8 @@ def check(
         other BaseExceptions, such as KeyboardInterrupt, propagate.
 
     Raises:
-        TypeError: *adapter* is a class or lacks an `info`, or *level* is not an int.
-        ValueError: *level* is not a level.
+        TypeError: *adapter* is a class or lacks an `info`, *level* is not an int, or *cases* is a str.
+        ValueError: *level* is not a level, or no case matches *case* and *clause*.
 
     >>> from ampscale_conformance.adapters.loading import find
     >>> check(find("ampscale-numpy"), level=0).ok
@@ -71,14 +78,24 @@ def check(
         raise TypeError(f"adapter must be an object, got the class {adapter.__name__}; pass {adapter.__name__}()")
     if not isinstance(getattr(adapter, "info", None), ImplementationInfo):
         raise TypeError(f"adapter.info must be an ImplementationInfo, got {getattr(adapter, 'info', None)!r}")
+    if isinstance(cases, str):
+        raise TypeError(f"cases must be Case objects, got {cases!r}; pass case={cases!r} to select cases by their ids")
     highest = max(LEVELS) if level is None else level_of(level)
-    selected = [case for case in (every_case() if cases is None else cases) if case.level <= highest]
+    selected = [each for each in (every_case() if cases is None else cases) if matches(each, case, clause)]
+    if not selected and (case, clause) != ("*", "*"):
+        raise ValueError(f"no case matches id {case!r} and clause {clause!r}")
     results = list(_unknown_capabilities(adapter.info))
-    for case in selected:
-        results.append(run(case, adapter, seconds))
-        on_result(results[-1])
-    default = MIN_PASSED if cases is None else 0
+    for each in selected:
+        if each.level <= highest:
+            results.append(run(each, adapter, seconds))
+            on_result(results[-1])
+    default = MIN_PASSED if cases is None and (case, clause) == ("*", "*") else 0
     return Report(adapter.info, tuple(results), environment(), default if min_passed is None else min_passed)
+
+
+def matches(case: Case, case_glob: str, clause_glob: str) -> bool:
+    """Return True if the id and the clause of a case match these globs. A glob can be the former id of a case."""
+    return fnmatchcase(case.id, RENAMED.get(case_glob, case_glob)) and fnmatchcase(case.clause, clause_glob)
 
 
 def run(case: Case, adapter: Adapter, seconds: float = SECONDS) -> Result:
@@ -105,10 +122,11 @@ def run(case: Case, adapter: Adapter, seconds: float = SECONDS) -> Result:
 
 
 def _unknown_capabilities(info: ImplementationInfo) -> Iterator[Result]:
-    """Yield an unsupported result for each capability that is not in `CAPABILITIES`."""
+    """Yield an error for each capability that is not in `CAPABILITIES`: a misspelled claim would leave out cases unnoticed."""
     for claim in sorted(set(info.capabilities) - set(CAPABILITIES)):
-        message = f"unknown capability {claim!r}; known are {', '.join(CAPABILITIES)}"
-        yield Result("", f"capability-{claim}", Verdict.UNSUPPORTED, message)
+        nearest = get_close_matches(claim.lower(), CAPABILITIES, n=1)
+        remedy = f"did you mean {nearest[0]}?" if nearest else f"known are {', '.join(CAPABILITIES)}"
+        yield Result("", f"capability-{claim}", Verdict.ERROR, f"unknown capability {claim!r}; {remedy}")
 
 
 def _missing(case: Case, info: ImplementationInfo) -> str:

@@ -46,7 +46,7 @@ class ModuleNetwork:
         """Return the `torch.nn.Parameter` objects, in the order of `params`."""
         return [param for param in self.module.parameters() if param.requires_grad]
 
-    def vjp(self, params: dict[str, Array], *inputs: Any) -> tuple[Array, Callable[[Array], Tree]]:
+    def vjp(self, params: Tree, *inputs: Any) -> tuple[Array, Callable[[Array], Tree]]:
         """
         Return the loss for *params*, and a function that maps an output cotangent to gradients and can be called once.
 
@@ -55,8 +55,12 @@ class ModuleNetwork:
         ``torch._dynamo.config.trace_autograd_ops``.
 
         Raises:
-            TypeError: The module returned something other than one array, or it was sharded by `fully_shard`.
+            TypeError: *params* is not a dict, the module returned something other than one array, or it was sharded by
+                `fully_shard`.
         """
+        if not isinstance(params, dict):
+            expected = "a dict for a module, {name: value.detach() for name, value in module.named_parameters()}"
+            raise TypeError(f"params must be {expected}, got {type(params).__name__}")
         _check_not_fully_sharded(self.module)
         originals = [(submodule, dict(submodule._parameters)) for submodule in self.module.modules()]
         try:

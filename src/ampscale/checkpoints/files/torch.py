@@ -1,5 +1,6 @@
 """Reader and writer of torch's files, based on `torch.load(weights_only=True)`. Importing this module imports torch."""
 
+import re
 from collections.abc import Mapping
 from io import BytesIO
 from typing import Any, BinaryIO
@@ -9,6 +10,9 @@ import numpy as np
 import torch
 
 from ...parsing import LONGEST_PICKLE, MOST_ENTRIES, cut, excerpt
+
+_OBJECT = re.compile(r"GLOBAL (\S+) was not an allowed global")  # in the message of the weights-only loader
+_SAVE_STATE = "save {'scaler': scaler.state_dict()} with torch.save, and convert that file"
 
 
 def read(file: BinaryIO) -> Any:
@@ -22,7 +26,10 @@ def read(file: BinaryIO) -> Any:
     try:
         return torch.load(file.name if mapped else file, map_location="cpu", weights_only=True, mmap=mapped)
     except Exception as problem:  # on a damaged file the loader can raise any exception, OSError among them
-        reason = (str(problem) or type(problem).__name__).splitlines()[0]
+        original = problem.__context__ or problem  # torch wraps it in advice to unpickle the file anyway
+        if found := _OBJECT.search(str(original)):
+            raise ValueError(f"it contains a pickled {cut(found[1], 100)}, which is not loaded: {_SAVE_STATE}") from problem
+        reason = (str(original).strip() or type(original).__name__).splitlines()[0]
         raise ValueError(f"torch.load(weights_only=True) fails: {cut(reason, 200)}") from problem
 
 

@@ -46,8 +46,8 @@ def from_csv(path: str | Path, column: str | None = None, means: str | None = No
     [ inf -inf]
     """
     with read_table(path) as (header, rows):
-        column = _flag_column(path, header) if column is None else column
-        index, true_is_finite = _index(path, header, column), _meaning(column, means) == "finite"
+        column = _flag_column(path, header, "column") if column is None else column
+        index, true_is_finite = _index(path, header, column, "column"), _meaning(column, means) == "finite"
         return from_flags(_flag(path, line, column, cells[index]) is true_is_finite for line, cells in rows)
 
 
@@ -81,11 +81,11 @@ def observed_from_csv(path: str | Path, scale_column: str = "scale", overflow_co
     """
     scales, finite = list[float](), list[int]()
     with read_table(path) as (header, rows):
-        scale_index = _index(path, header, scale_column)
+        scale_index = _index(path, header, scale_column, "scale_column")
         if overflow_column is None and flag_columns(header):
-            overflow_column = _flag_column(path, header)
+            overflow_column = _flag_column(path, header, "overflow_column")
         column = overflow_column or ""
-        index = None if overflow_column is None else _index(path, header, column)
+        index = None if overflow_column is None else _index(path, header, column, "overflow_column")
         true_is_finite = FLAG_COLUMNS.get(column.lower()) == "finite"
         for line, cells in rows:
             scales.append(_scale(path, line, scale_column, cells[scale_index]))
@@ -134,10 +134,11 @@ def _lines(file: TextIO) -> Iterator[str]:
         yield line
 
 
-def _index(path: str | Path, header: list[str], column: str) -> int:
+def _index(path: str | Path, header: list[str], column: str, argument: str) -> int:
+    """Return the index of *column*. An error names *argument*, which specified the column."""
     if header.count(column) != 1:
         actual = f"{header.count(column)} in {excerpt(header, 400)}"
-        raise ValueError(f"{path} must have exactly one column {excerpt(column)}, got {actual}; specify another column")
+        raise ValueError(f"{path} must have exactly one column {excerpt(column)}, got {actual}; specify {argument}")
     return header.index(column)
 
 
@@ -146,11 +147,11 @@ def flag_columns(header: list[str]) -> list[str]:
     return [name for name in header if name.lower() in FLAG_COLUMNS]
 
 
-def _flag_column(path: str | Path, header: list[str]) -> str:
+def _flag_column(path: str | Path, header: list[str], argument: str) -> str:
     columns = flag_columns(header)
     if len(columns) != 1:
         actual = f"{excerpt(columns)} in {excerpt(header, 400)}"
-        raise ValueError(f"{path} must have exactly one column of {list(FLAG_COLUMNS)}, got {actual}; specify the column")
+        raise ValueError(f"{path} must have exactly one column of {list(FLAG_COLUMNS)}, got {actual}; specify {argument}")
     return columns[0]
 
 
@@ -160,7 +161,7 @@ def _meaning(column: str, means: str | None) -> str:
         raise ValueError(f"means must be 'finite' or 'overflow', got {excerpt(means)}")
     meaning = FLAG_COLUMNS.get(column.lower(), means)
     if meaning is None:
-        remedy = "specify means='finite' or means='overflow'"
+        remedy = "specify means, 'finite' or 'overflow'"
         raise ValueError(f"the meaning of a true cell of {excerpt(column)} is unknown; {remedy}")
     if means not in (None, meaning):
         raise ValueError(f"a true cell of {excerpt(column)} means {meaning!r}, got means={excerpt(means)}")
