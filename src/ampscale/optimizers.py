@@ -368,19 +368,18 @@ def _schedule(learning_rate: LearningRate) -> Callable[[Array, str], Array]:
 
     def rate_at(count: Array, dtype: str) -> Array:
         xp = array_api_compat.array_namespace(count)
-        device = device_of(count)
+        create = partial(xp.asarray, dtype=getattr(xp, dtype), device=device_of(count))
         if callable(learning_rate):
             rate = learning_rate(count)
             if not array_api_compat.is_array_api_obj(rate):
                 _check_size(rate, "the result of learning_rate", f"an array of shape (), or {_SIZE}")
             elif tuple(rate.shape):
                 raise ValueError(f"the result of learning_rate must have shape (), got {tuple(rate.shape)}")
-            return xp.asarray(rate, dtype=getattr(xp, dtype), device=device)
+            return create(rate)
         if len(rates) == 1:  # a CUDA graph cannot capture the copy of a table
-            return xp.asarray(rates[0], dtype=getattr(xp, dtype), device=device)
-        table = xp.asarray(rates, dtype=getattr(xp, dtype), device=device)
-        last = xp.full_like(count, len(rates) - 1)
-        return xp.reshape(xp.take(table, xp.reshape(xp.minimum(count, last), (1,)), axis=0), ())
+            return create(rates[0])
+        index = xp.minimum(count, xp.full_like(count, len(rates) - 1))
+        return xp.reshape(xp.take(create(rates), xp.reshape(index, (1,)), axis=0), ())
 
     return rate_at
 
