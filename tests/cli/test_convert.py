@@ -89,7 +89,7 @@ def test_dropped_value_is_not_carried(run):
     saved = {"scale": np.array([2.0**12], np.float32), "growth_tracker": 1, "hysteresis_tracker": 1}
     result = run(saved, "--from", "megatron", "--to", "torch", name="in.safetensors")
     assert "carried    scale 2^12, 1 finite step\n" in result.stderr
-    assert "dropped    bad_steps: was 1, is 0" in result.stderr
+    assert "changed    bad_steps: was 1, is 0" in result.stderr
     report = json.loads(run(saved, "--from", "megatron", "--to", "torch", "--json", name="in.safetensors").stdout)["report"]
     assert report["carried"] == {"scale": 4096.0, "good_steps": 1}
 
