@@ -32,7 +32,7 @@ def test_invalid_rules_raise_an_error():
     assert compare({"only": SMALL}, from_string("..")).divergences == {}
     with pytest.raises(ValueError, match="rules must contain at least one rule, got none"):
         compare({}, from_string(".."))
-    with pytest.raises(TypeError, match="rule must be a LossScaleRule, such as presets.torch(), got 'torch'"):
+    with pytest.raises(TypeError, match=r"rule must be a LossScaleRule, such as presets\.torch\(\), got .torch. of type str"):
         compare({"one": SMALL, "torch": "torch"}, from_string(".."))
     with pytest.raises(TypeError, match="trace must be a Trace"):
         compare({"one": SMALL}, "..")
