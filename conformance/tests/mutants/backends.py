@@ -1,6 +1,7 @@
 """Mutants of chapter 70, backends: host synchronization, steps on arrays and other processes."""
 
 import copy
+from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
 from typing import Any
@@ -123,6 +124,13 @@ class CopiesTheFlagToTheHost(OnArrays):
 class ReadsFlagsOfLargeRanks(OnArrays):
     def flag(self, arrays):
         return super().flag([array if array.ndim < 3 else self.xp.asarray(array.sum().item()) for array in arrays])
+
+
+@breaks("BACKENDS-no-host-sync", "planted: the flags of many arrays are combined on the host", "torch")
+class CombinesManyFlagsOnTheHost(OnArrays):
+    def flag(self, arrays):
+        flag = super().flag(arrays)
+        return flag if len(arrays) <= 16 else self.xp.asarray(bool(flag))
 
 
 @breaks("BACKENDS-no-host-sync", "planted: a callback counts the skipped steps on the host", "jax")
@@ -276,6 +284,20 @@ class ReadsTheScaleBeforeTheArrays(Loop):
 
     def read_scale(self, handle):
         return vars(handle).pop("copied", None) or super().read_scale(handle)
+
+
+@breaks("BACKENDS-same-run", "planted: fused steps are cached by all constants but the hysteresis")
+class CachesStepsOnArraysOfAnyHysteresis(Loop):
+    @cached_property
+    def rules(self):
+        return {}
+
+    def step_on_arrays(self, handle, tree):
+        own = handle.rule
+        handle.rule = self.rules.setdefault(replace(own, hysteresis=1), own)
+        handle, unscaled = super().step_on_arrays(handle, tree)
+        handle.rule = own
+        return handle, unscaled
 
 
 @breaks("BACKENDS-same-run", "planted: a tuple of gradients is returned as a list")

@@ -289,6 +289,24 @@ class SavesLongCountsInOneByte(Plain):
         return {**saved, "good": saved["good"] % 256}
 
 
+@breaks("STEP-resume", "planted: after a load, finite steps are counted from zero, and only this count is saved")
+class SavesTheCountSinceTheLoad(Plain):
+    def load(self, rule, saved):
+        handle = super().load(rule, saved)
+        handle.loaded = handle.good
+        return handle
+
+    def update(self, handle, finite):
+        good = handle.good
+        super().update(handle, finite)
+        if handle.good <= good:
+            handle.loaded = 0
+
+    def save(self, handle):
+        saved = super().save(handle)
+        return {**saved, "good": saved["good"] - getattr(handle, "loaded", 0) if saved["good"] > 0 else saved["good"]}
+
+
 @breaks("STEP-resume", "ColossalAI 0.5.0, BMTrain 1.0.1: the checkpoint does not contain the count of finite steps")
 class LosesTheFiniteSteps(Plain):
     def saved_fields(self, handle):

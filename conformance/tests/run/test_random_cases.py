@@ -29,6 +29,17 @@ from ampscale.presets import PRESETS
 SEED = 5
 
 
+@pytest.fixture(scope="module", autouse=True)
+def same_examples_in_every_process():
+    """Hypothesis prefers the constants of imported modules, which depend on the tests that ran before."""
+    providers = pytest.importorskip("hypothesis.internal.conjecture.providers")
+    with pytest.MonkeyPatch.context() as patch:
+        if hasattr(providers, "_get_local_constants"):
+            patch.setattr(providers, "_get_local_constants", providers.Constants)
+            patch.setattr(providers, "CONSTANTS_CACHE", {})
+        yield
+
+
 class Widening(Plain):
     """Implementation that unscales 16-bit arrays to float32, but rounds to 16 bits in between."""
 

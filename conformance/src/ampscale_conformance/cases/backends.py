@@ -152,12 +152,13 @@ def _array(dtype: str, shape: tuple[int, ...], start: int, kind: Any, element: i
 
 @case("BACKENDS-no-host-sync", 4, "hidden synchronization: a flag or a scale is copied to the host", "stays-on-device")
 def a_step_on_arrays_reads_nothing(subject: Subject) -> None:
-    """Growths, an infinity, a NaN, and steps after them, on two trees."""
+    """Growths, an infinity, a NaN, and steps after them, on two trees; then steps on many arrays."""
     reads: list[str] = []
     observed = Subject(Observed(subject.adapter, reads), "", subject.calls)
     handle, claims = observed.create(simple_rule(observed, growth_interval=1)), observed.info.capabilities
     mixed = (*MIXED, ("float32", (2, 1, 3)), *[("bfloat16", (2,))] * ("bfloat16" in claims))
-    for number, kind in enumerate(("", "", math.inf, "", math.nan, "")):
+    for number, kind in enumerate(("", "", math.inf, "", math.nan, *[""] * 6)):
+        mixed = 3 * mixed if number == 5 else mixed
         tree = TREES["list" if number % 2 else "dict"](_tree(mixed, number, kind, (number,), 0))
         handle, _ = observed.call("step_on_arrays", handle, observed.to_arrays(tree))
     subject.expect(not reads, f"expected no read on the host, got {len(reads)}: {', '.join(reads)}")
@@ -247,7 +248,12 @@ CASES = (
         "BACKENDS-same-run/a-step-on-arrays-is-the-same-step",
         4,
         "different step: on arrays, the gradients, the flag or the scale differ from the rule's",
-        partial(run_with_top, draw=draw_on_arrays, seeds=numbered("steps on arrays", 10)),
+        partial(
+            run_with_top,
+            draw=draw_on_arrays,
+            seeds=numbered("steps on arrays", 10),
+            others=[(partial(draw_on_arrays, every=True), ["arrays 26"])],
+        ),
         {"stays-on-device"},
     ),
     a_step_on_arrays_sees_both_parts,

@@ -198,9 +198,13 @@ def scalers_take_turns(subject: Subject) -> None:
 
 @case("STEP-resume", 0, "lost state: a scaler continues differently after saving or loading, or changes what was saved", "resume")
 def saves_and_loads_in_turns(subject: Subject) -> None:
-    """A saved state is loaded several times while the original scaler continues, even at infinity or with other constants."""
+    """States are loaded several times, after each step, at infinity, with other constants, and while the original goes on."""
     run_draws(subject, draw_walk, numbered("resuming", 25))
     run_unrecorded(subject, partial(_follow_to_limits, reloads=True))
+    with suppress(Unsupported):
+        run = LockstepRun(subject, supported_rule(subject, "", growth_interval=5))
+        for sign in 2 * "++++++-++++++++++++-":
+            run = run.advance(sign).compare().loaded(subject.call("save", run.handle))
     for name, finite, constants in OTHER_CONSTANTS:
         with suppress(Unsupported):
             _load_with_other(subject, name, finite, *(supported_rule(subject, "", **{name: value}) for value in constants))
