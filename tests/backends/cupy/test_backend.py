@@ -87,6 +87,23 @@ def test_functions_equal_their_definitions(place, tree, factor, dtype):
     assert same(place.to_numpy(inputs), tree)
 
 
+@pytest.mark.clause("STATISTICS-thresholds", "STATISTICS-exponents", "STATISTICS-histogram")
+@pytest.mark.parametrize("name", DTYPES)
+def test_statistics_are_exact_at_every_power_of_two(place, name):
+    """All powers of two that the dtype represents, and their neighbours; of the 16-bit dtypes, all patterns."""
+    dtype = np.dtype(DTYPES[name])
+    if dtype.itemsize == 2:
+        values = np.arange(1 << 16, dtype=np.uint16).view(dtype)
+    else:
+        with np.errstate(over="ignore", under="ignore"):
+            powers = np.ldexp(dtype.type(1), np.arange(-1075, 1026))
+            values = np.concatenate([np.nextafter(powers, 0), powers, np.nextafter(powers, np.inf), [np.nan, -0.0]]).astype(dtype)
+    tree = [values, *values[:: len(values) // 50]]  # arrays of shape () have their own smallest and largest exponents
+    inputs = place.put(tree)
+    assert same(place.to_numpy(place.backend.measure(inputs)), statistics.statistics(tree))
+    assert same(place.to_numpy(place.backend.exponent_histogram(inputs)), statistics.exponent_histogram(tree))
+
+
 @pytest.mark.clause("NORMS-clip", "NORMS-clip-round-once", "NORMS-clip-under-limit", "NORMS-clip-magnitudes", "NORMS-magnitudes")
 @given(st.lists(any_arrays, max_size=2), limits)
 def test_clipping_equals_its_definition(place, tree, limit):

@@ -75,6 +75,15 @@ def test_states_of_all_patterns_equal_numpy(name, x64):
         assert same(LIBRARY.to_numpy(states_on_jax), states(rule, PATTERNS))
 
 
+@pytest.mark.clause("MACHINE-divide-on-backoff", "BACKENDS-bit-identical")
+def test_subnormal_scales_are_divided_as_on_numpy():
+    """XLA's own division flushes them to zero on CPUs; on CUDA, it does not round every quotient correctly."""
+    rule = replace(presets.mindspore(1.0, 3, 2000), init_scale=2.0**-125, min_scale=None)
+    expected, actual = (rule.update(rule.init(like=xp.zeros(())), False).scale for xp in (np, jnp))
+    assert 0 < expected < 2.0**-126
+    assert same(LIBRARY.get(actual), expected)
+
+
 @pytest.mark.clause("MACHINE-float64-factor")
 def test_float32_presets_need_no_x64():
     """States of all patterns equal those of NumPy."""

@@ -20,7 +20,8 @@
  *             all arrays, BINS for each, which the caller has set to 0.
  *
  * Squares are added in a fixed order, by thread, chunk and array, without atomic operations: equal memory gives equal bits on
- * every run and every device. (Only counts, whose order does not matter, are added atomically.) The order depends on the alignment of arrays, not on the number of multiprocessors.
+ * every run and every device. The order depends on the alignment of arrays, not on the number of multiprocessors. The counts of
+ * histograms are integers, whose sum does not depend on the order, and are added atomically.
  *
  * The launches of one call run in order on one stream and need no other synchronization. All arguments are addresses and
  * numbers, so a graph can capture the launches; a replay reads what the memory at these addresses contains at that time.

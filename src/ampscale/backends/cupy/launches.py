@@ -97,9 +97,9 @@ def launch_pass(operands: Operands, factor: Scale, *, divides: bool, sums: str |
     """
     table = _prepared(operands)
     if sums is None:
-        return _launch_all("pass", table, factor, divides, None), None
+        return _launch_all("pass", table, factor, None, divides=divides), None
     partials = cupy.empty((len(table.plan.owners), 3), dtype=np.float64)
-    finite = _launch_all("pass", table, factor, divides, partials, {"float32": 32, "float64": 64}[sums])
+    finite = _launch_all("pass", table, factor, partials, divides=divides, square_bits={"float32": 32, "float64": 64}[sums])
     return finite, _total(f"square_sums_{sums}", table, partials, 2)
 
 
@@ -107,7 +107,7 @@ def launch_measuring_pass(operands: Operands, factor: Scale) -> tuple[Flag, Arra
     """Divide as `launch_pass` does; return the flag, and the statistics of the sources, int32 of shape (number of arrays, 8)."""
     table = _prepared(operands)
     partials = cupy.empty((len(table.plan.owners), len(COLUMNS)), dtype=np.int32)
-    finite = _launch_all("measure", table, factor, True, partials)
+    finite = _launch_all("measure", table, factor, partials)
     return finite, _total("statistics", table, partials, len(COLUMNS))
 
 
@@ -116,7 +116,7 @@ def launch_histograms(operands: Operands) -> Array:
     table = _prepared(operands)
     counts = cupy.empty((len(table.plan.rows), BINS), dtype=np.int32)
     counts.data.memset_async(0, counts.nbytes)
-    _launch_all("histogram", table, 1, True, counts)
+    _launch_all("histogram", table, 1, counts)
     return counts
 
 
@@ -231,7 +231,9 @@ def _part_dtypes(source: Any, target: Any) -> str:
     return "_".join(part_dtype(name_of(dtype)) for dtype in (source, target))
 
 
-def _launch_all(kind: str, table: Table, factor: Scale, divides: bool, collected: Array | None, square_bits: int = 0) -> Flag:
+def _launch_all(
+    kind: str, table: Table, factor: Scale, collected: Array | None, *, divides: bool = True, square_bits: int = 0
+) -> Flag:
     """Launch the fused passes of *kind*, a key of `KINDS`, and return the finite flag."""
     finite = _true()
     arguments = *_as_arguments(factor), np.bool_(divides), np.int32(square_bits), finite, collected

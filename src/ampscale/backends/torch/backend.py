@@ -169,7 +169,8 @@ def unscale_check_and_measure(tree: Tree, scale: Scale, out: Tree = None, dtype:
         result = kernels.unscale_and_measure_(arrays, scale)
         if result is not None:
             return out, *result
-        launched = statistics.unscaled(arrays, scale) if _supports(arrays, scale) else None
+        supported = _supports(arrays, scale)
+        launched = cuda_launches.unscaled(arrays, scale, arrays, collects="statistics") if supported else None
         if launched is not None:
             return out, launched.finite, launched.collected
     measured = measure(tree)

@@ -17,6 +17,7 @@ import torch
 from ...core.dtypes import name_of
 from ...core.norms import norm_dtype
 from ...core.scaling import unscaled_dtype
+from ...core.statistics import check_sizes
 from ...core.typing import Array, Flag, Scale
 from ...parsing import cut
 from ..cpu.fused import VARIABLE, KernelChoice
@@ -67,7 +68,7 @@ def unscaled(
         None, and nothing was written, in the cases of `checked`, or if *scale* is on another device, or if tensors of *out* have
         other strides than their sources, share memory with other tensors, or are inference tensors that cannot be written to.
     """
-    launches = _launches_for(arrays)
+    launches = _launches_for(arrays, collects)
     if launches is None:
         return None
     factor = kernels.value_host(scale)
@@ -92,16 +93,18 @@ def checked(arrays: list[Array], *, collects: str | None = None) -> Launched | N
         None if the kernels are not used, *arrays* are not on a CUDA device or not dense, or a graph is being captured: the first
         launch of a kernel compiles it, which a capture does not allow.
     """
-    launches = _launches_for(arrays)
+    launches = _launches_for(arrays, collects)
     return None if launches is None else _run(launches, _described(launches, arrays, None), arrays, 1, collects)
 
 
-def _launches_for(arrays: list[Array]) -> Any:
-    """Return the module that launches the kernels if they are used for *arrays*; else None."""
+def _launches_for(arrays: list[Array], collects: str | None) -> Any:
+    """Return the module that launches the kernels if they are used for *arrays*, else None; check sizes before measuring."""
     if not _is_cuda(arrays[0]) or torch.cuda.is_current_stream_capturing():
         return None
     if 0 in map(torch.Tensor.data_ptr, arrays) and any(array.numel() and not array.data_ptr() for array in arrays):
         return None  # torch's zero tensors have no memory
+    if collects == "statistics":
+        check_sizes(arrays)
     are_dense = all(map(torch.Tensor.is_contiguous, arrays)) or all(map(kernels.is_dense, arrays))
     return kernel_choice_host().module if are_dense else None
 

@@ -8,7 +8,7 @@ import torch
 
 from ...core.dtypes import name_of, part_dtype
 from ...core.statistics import BINS, COLUMNS, as_bits, bins_of_bits, check_sizes, row_of
-from ...core.typing import Array, Scale
+from ...core.typing import Array
 from ..cpu.fused import FusedOp
 from . import compiled, cuda_launches, kernels
 from .dtensor import local_part
@@ -30,19 +30,12 @@ def measured(arrays: list[Array]) -> Array:
         result = compiled.run_host(FusedOp(measures=True), arrays)
         if result is not None:
             return torch.from_numpy(result.statistics)
-        check_sizes(arrays)
         launched = cuda_launches.checked(arrays, collects="statistics")
         if launched is not None:
             return launched.collected
     arrays = _local(arrays)
     rows = [row_of(_magnitudes(array), as_bits(part_dtype(name_of(array.dtype)))) for array in arrays]
     return torch.stack(rows) if rows else torch.zeros((0, len(COLUMNS)), dtype=torch.int32)
-
-
-def unscaled(arrays: list[Array], scale: Scale) -> cuda_launches.Launched | None:
-    """Divide *arrays* in place, and measure them in the same launch; None in the cases of `cuda_launches.unscaled`."""
-    check_sizes(arrays)
-    return cuda_launches.unscaled(arrays, scale, arrays, collects="statistics")
 
 
 def exponent_histogram(arrays: list[Array]) -> Array:
