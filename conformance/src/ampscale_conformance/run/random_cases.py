@@ -1,8 +1,8 @@
 """
 Random test generation with Hypothesis: draws cases as the suite does, with other choices, and shrinks those that fail.
 
-The seed and the version of Hypothesis determine the cases. The failure of a single trace or tree is also reported as a test
-vector that can be added to spec/vectors, where it no longer depends on randomness.
+The seed, the version of Hypothesis and the constants in the user's modules, such as the adapter, determine the cases. The failure
+of a single trace or tree is also reported as a test vector that can be added to spec/vectors, where it depends on none of these.
 """
 
 from collections.abc import Callable
