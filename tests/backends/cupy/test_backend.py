@@ -115,6 +115,16 @@ def test_clipping_equals_its_definition(place, tree, limit):
         assert same(clipped, expected)
 
 
+@pytest.mark.clause("NORMS-fused", "NORMS-global", "NORMS-magnitudes")
+@pytest.mark.parametrize(("least", "most"), [(-8, 8), (-75, -64), (-63, -60), (58, 64), (-149, 128)])
+def test_norms_of_single_values_are_exact(place, least, most):
+    """700 squares are added in order. Some are outside the range of float32, or leave it when they are added."""
+    values = np.random.default_rng(0).uniform(-2, 2, 700) * 2.0 ** np.linspace(least, most - 1, 700)
+    tree = [np.float32(value).reshape(1) for value in np.random.default_rng(1).permutation(values)]
+    assert same(place.to_numpy(place.backend.global_norm(place.put(tree))), norms.global_norm(tree))
+    assert same(place.to_numpy(place.backend.global_norm(place.put(tree[::-1]))), norms.global_norm(tree[::-1]))
+
+
 @pytest.mark.clause("SCALING-unscale-divides", "SCALING-reciprocal", "SCALING-scale-type")
 @pytest.mark.parametrize("name", DTYPES)
 def test_scales_can_be_numbers_or_arrays(place, name):

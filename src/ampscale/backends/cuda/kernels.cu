@@ -444,6 +444,24 @@ template <class Number> __device__ Lifted plus(const Lifted& a, const Lifted& b)
     return {in_digits<Number>(a.square * left * left + b.square * right * right), lift};
 }
 
+/* A sum of squares of float32 numbers, whose lift is 1 unless it is 0, as a float32 if it is 0 or normal; else infinity. */
+__device__ float32 in_range(const Lifted& sum) {
+    return sum.square == 0 || sum.square >= 0x1p-126 ? as<float32>(sum.square) : __uint_as_float(0x7f800000u);
+}
+
+/*
+ * Add sums to `total` in order, in float32, which rounds to the same digits with fewer instructions. `squares` has the
+ * `in_range` of each sum. False, and nothing is added, if Number is not float32, or if the result is not finite.
+ */
+template <class Number> __device__ bool add_in_float32(Lifted&, const float32*, int) { return false; }
+template <> __device__ bool add_in_float32<float32>(Lifted& total, const float32* squares, int count) {
+    float32 sum = in_range(total);
+#pragma unroll 8
+    for (int i = 0; i < count; ++i) sum = plus(sum, squares[i]);
+    if (is_finite(sum)) total = {as<float64>(sum), 1};
+    return is_finite(sum);
+}
+
 template <class Number> __device__ Number root(const Lifted& sum, float64 lift = 1) {
     return as<Number>(sqrt(sum.square) * (lift / sum.lift));
 }
@@ -494,17 +512,19 @@ __device__ void roots(
     const Lifted* sums, int count, float64 limit, float64 lifted_limit, float64 down, float64 epsilon,
     Number* local, Number* norm, Number* coefficient) {
     __shared__ Lifted loaded[THREADS];
+    __shared__ float32 squares[THREADS];
     Lifted total{0, UP};
     for (int first = 0; first < count; first += THREADS) {
         const int index = first + threadIdx.x;
         __syncthreads();
         if (index < count) {
             loaded[threadIdx.x] = sums[index];
+            squares[threadIdx.x] = in_range(sums[index]);
             local[index] = root<Number>(sums[index]);
         }
         __syncthreads();
         const int additions = threadIdx.x != 0 ? 0 : count - first < THREADS ? count - first : THREADS;
-#pragma unroll 8
+        if (add_in_float32<Number>(total, squares, additions)) continue;
         for (int i = 0; i < additions; ++i) total = plus<Number>(total, loaded[i]);
     }
     if (threadIdx.x != 0) return;
