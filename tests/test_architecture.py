@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from imports import CODE_FROM_DATA, code_from_data, imported, modules_in_cycles
 
 SOURCE = Path(__file__).parent.parent / "src" / "ampscale"
 
@@ -48,57 +49,16 @@ FOLDERS = {
 }
 # Packages that may read array values.
 HOST = BASE | {"distributed", "frameworks", "simulation", "checkpoints", "diagnostics", "cli", "__main__"}
-# Modules and calls that execute code from data. Programs within strings are searched, too.
-CODE_FROM_DATA = re.compile(
-    r"\b(from |import\b.*)(pickle|_pickle|cloudpickle|marshal|shelve|dill|joblib)\b"
-    r"|(?<![.\w])(eval|exec)\(|allow_pickle=True|torch\.load\((?!.*weights_only=True)"
-)
 
 
 def package_of(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
-def imported(path: Path) -> Iterator[str]:
-    """Yield every module or name that a file imports, as an absolute name."""
-    package = ("ampscale", *path.relative_to(SOURCE).parts[:-1])
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = list(package[: len(package) - node.level + 1]) if node.level else []
-            module = ".".join([*base, *filter(None, [node.module])])
-            yield from (f"{module}.{alias.name}" for alias in node.names)
-
-
-def imported_packages(path: Path) -> set[str]:
-    """Return the packages of ampscale that a file imports; "__init__" stands for a name imported from `ampscale` itself."""
-    names = (module.split(".")[1:2] for module in imported(path) if module.split(".")[0] == "ampscale")
+def packages_in(modules: list[str]) -> set[str]:
+    """Return the packages of ampscale among imported modules; "__init__" stands for a name imported from `ampscale` itself."""
+    names = (module.split(".")[1:2] for module in modules if module.split(".")[0] == "ampscale")
     return {name[0] if name and name[0] in MAY_IMPORT else "__init__" for name in names}
-
-
-def cycles(files: list[Path]) -> list[list[str]]:
-    """Return a list of module names for each import, also within a function, that closes a cycle in a depth-first search."""
-    modules = {
-        ".".join(("ampscale", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__"): path for path in files
-    }
-    targets = {}
-    for name, path in modules.items():
-        names = {module if module in modules else module.rpartition(".")[0] for module in imported(path)}
-        targets[name] = (names & set(modules)) - {name}
-    cycles, done = [], set()
-
-    def visit(name: str, trail: list[str]) -> None:
-        if name in trail:
-            cycles.append([*trail[trail.index(name) :], name])
-        elif name not in done:
-            for target in sorted(targets[name]):
-                visit(target, [*trail, name])
-            done.add(name)
-
-    for name in sorted(modules):
-        visit(name, [])
-    return cycles
 
 
 def host_reads(path: Path) -> Iterator[str]:
@@ -118,6 +78,7 @@ def host_reads(path: Path) -> Iterator[str]:
 
 
 FILES = sorted(SOURCE.rglob("*.py"))
+IMPORTED = {path: [*imported(path, SOURCE)] for path in FILES}
 
 
 @pytest.mark.parametrize("package", MAY_IMPORT)
@@ -125,7 +86,7 @@ def test_packages_import_only_packages_below_them(package):
     """`MAY_IMPORT` lists the packages that each package may import."""
     files = [path for path in FILES if package_of(path) == package]
     assert files
-    wrong = {path: imported_packages(path) - {package} - MAY_IMPORT[package] for path in files}
+    wrong = {path: packages_in(IMPORTED[path]) - {package} - MAY_IMPORT[package] for path in files}
     assert {path: packages for path, packages in wrong.items() if packages} == {}
 
 
@@ -135,37 +96,37 @@ def test_folders_import_only_folders_below_them(package, folder):
     others = (set(FOLDERS[package]) - {folder}) - FOLDERS[package][folder]
     files = (SOURCE / package / folder).rglob("*.py")
     wrong = {f"ampscale.{package}.{other}" for other in others}
-    assert [(path.name, module) for path in files for module in imported(path) if ".".join(module.split(".")[:3]) in wrong] == []
+    assert [(path.name, module) for path in files for module in IMPORTED[path] if ".".join(module.split(".")[:3]) in wrong] == []
 
 
 def test_no_modules_import_each_other():
     """A cycle of any length is an error, even if one of its imports is within a function."""
-    assert cycles([path for path in FILES if path.name != "__init__.py"]) == []
+    assert modules_in_cycles([path for path in FILES if path.name != "__init__.py"], SOURCE) == []
 
 
 def test_core_imports_only_the_standard_library_and_array_api_compat():
     """The core imports no array library."""
-    modules = {module.split(".")[0] for path in FILES if package_of(path) == "core" for module in imported(path)}
+    modules = {module.split(".")[0] for path in FILES if package_of(path) == "core" for module in IMPORTED[path]}
     assert modules - sys.stdlib_module_names - {"ampscale"} == {"array_api_compat"}
 
 
 @pytest.mark.parametrize("library", ["torch", "jax", "cupy"])
 def test_libraries_are_imported_only_in_files_or_folders_of_their_name(library):
     """Other modules work without the library."""
-    importing = [path for path in FILES if library in {module.partition(".")[0] for module in imported(path)}]
+    importing = [path for path in FILES if library in {module.partition(".")[0] for module in IMPORTED[path]}]
     assert importing
     assert [path for path in importing if library not in f"{path.parent.name}/{path.stem}"] == []
 
 
 def test_numba_is_imported_by_the_kernels_only():
     """Other modules work without numba."""
-    importing = [path for path in FILES if {"numba", "llvmlite"} & {module.partition(".")[0] for module in imported(path)}]
+    importing = [path for path in FILES if {"numba", "llvmlite"} & {module.partition(".")[0] for module in IMPORTED[path]}]
     assert importing == [SOURCE / "backends/cpu/kernels.py", SOURCE / "backends/cpu/measuring.py"]
 
 
 def test_the_library_does_not_import_the_suite():
     """The suite is another distribution, which may not be installed."""
-    assert [path for path in FILES if any(module.startswith("ampscale_conformance") for module in imported(path))] == []
+    assert [path for path in FILES if any(module.startswith("ampscale_conformance") for module in IMPORTED[path])] == []
 
 
 @pytest.mark.clause("STEP-two-modes")
@@ -182,20 +143,31 @@ def test_modules_have_at_most_400_lines():
 
 def test_no_code_runs_from_data():
     """Nothing is unpickled, evaluated or executed; torch files are read with the weights-only loader."""
-    assert [(path.name, match[0]) for path in FILES for match in CODE_FROM_DATA.finditer(path.read_text("utf-8"))] == []
+    assert code_from_data(FILES) == []
 
 
-def test_violations_are_detected(tmp_path, monkeypatch):
-    """The violations are relative and absolute imports of a package above, an import cycle, and host reads."""
-    monkeypatch.setattr(f"{__name__}.SOURCE", tmp_path)
-    file, other = tmp_path / "core" / "machine.py", tmp_path / "core" / "rule.py"
-    file.parent.mkdir()
-    file.write_text("from .. import backends\nfrom ..frameworks.paddle import GradScaler\nimport ampscale.cli\n")
-    assert list(imported(file)) == ["ampscale.backends", "ampscale.frameworks.paddle.GradScaler", "ampscale.cli"]
-    assert imported_packages(file) == {"backends", "frameworks", "cli"}
-    file.write_text("from .rule import Rule\n")
-    other.write_text("def f():\n    from . import machine\n")
-    assert cycles([file, other]) == [["ampscale.core.machine", "ampscale.core.rule", "ampscale.core.machine"]]
+@pytest.mark.parametrize(
+    "line", ["import os, pickle", 'X = """import dill', "eval(x)", "torch.load(f)", "np.load(f, allow_pickle=True)"]
+)
+def test_code_from_data_is_detected(line):
+    """The pattern also matches indented code, and programs within strings."""
+    assert CODE_FROM_DATA.search(f"def f():\n    {line}\n")
+
+
+def test_violations_are_detected(tmp_path):
+    """The violations are relative and absolute imports of a package above, import cycles, and host reads."""
+    source = tmp_path / "ampscale"
+    file, other = source / "core" / "machine.py", source / "core" / "rule.py"
+    file.parent.mkdir(parents=True)
+    file.write_text(
+        "from .. import backends\nfrom ..frameworks.paddle import GradScaler\nimport ampscale.cli\nfrom . import rule\n"
+    )
+    other.write_text("def f():\n    from .machine import Machine\n")
+    modules = [*imported(file, source)]
+    assert modules == ["ampscale.backends", "ampscale.frameworks.paddle.GradScaler", "ampscale.cli", "ampscale.core.rule"]
+    assert packages_in(modules) == {"backends", "frameworks", "cli", "core"}
+    assert modules_in_cycles([file, other], source) == ["ampscale.core.machine", "ampscale.core.rule"]
+    assert modules_in_cycles([file], source) == []
     file.write_text("def f(x):\n    return bool(x) and x.item()\ndef g_host(x):\n    return float(x)\n")
     assert len(list(host_reads(file))) == 2
 
