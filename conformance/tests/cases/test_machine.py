@@ -12,11 +12,11 @@ from ampscale_conformance.model.clauses import clauses
 from ampscale_conformance.model.subject import Failed, Subject
 from ampscale_conformance.oracle.machine import trajectory
 from ampscale_conformance.run.check import run
-from drawn_rules import RULES
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from mutants import mutants_of
 from mutants.plain import EVERY_SETTING, EVERYTHING, Plain
+from strategies import rules
 
 from ampscale import LossScaleRule
 from ampscale.presets import PRESETS
@@ -76,7 +76,7 @@ def test_every_case_passes_for_some_rule():
     assert {result.case for result in results if result.verdict is Verdict.PASS} == {case.id for case in CASES}
 
 
-@given(rule=RULES, capabilities=st.sets(st.sampled_from(["resume", "rounding"])))
+@given(rule=rules(), capabilities=st.sets(st.sampled_from(["resume", "rounding"])))
 @example(LossScaleRule(init_scale=1.0, raise_at_or_below=100.0), {"resume"})  # every overflow is an error
 @settings(max_examples=8, deadline=None)
 def test_no_rule_makes_a_conforming_implementation_fail(rule, capabilities):

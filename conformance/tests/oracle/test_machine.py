@@ -3,9 +3,9 @@
 import dataclasses
 
 from ampscale_conformance.oracle.machine import Constants, Machine, trajectory
-from drawn_rules import RULES
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from strategies import rules
 
 from ampscale import LossScaleRule
 
@@ -31,7 +31,7 @@ def assert_same(rule, flags):
 
 
 @settings(max_examples=200, deadline=None)
-@given(RULES, TRACES)
+@given(rules(), TRACES)
 def test_random_rules_agree_with_ampscale(rule, flags):
     """The rules combine all fields."""
     assert_same(rule, flags)
