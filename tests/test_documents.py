@@ -17,7 +17,7 @@ from ampscale.cli.app import main
 ROOT = Path(__file__).parent.parent
 DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FURTHER = ("CONTRIBUTING", "CHANGELOG", "GOVERNANCE", "SECURITY", "changes/README", "conformance/README")
-PAGES = [*DOCS, *(ROOT / f"{name}.md" for name in FURTHER)]
+PAGES = [*DOCS, *(ROOT / f"{name}.md" for name in FURTHER), *sorted((ROOT / "conformance" / "docs").glob("*.md"))]
 CODE = re.compile(r"^```(pycon|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CONSOLE = re.compile(r"```console\n\$ ampscale (.+)\n((?:(?!```).*\n)*)```")
 # docs/api.md shows signatures; its examples run as the docstrings' doctests.

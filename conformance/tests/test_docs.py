@@ -164,12 +164,6 @@ def test_tables_equal_those_of_the_suite():
     assert GROUP in tomllib.loads(blocks("toml")[1])["project"]["entry-points"]
 
 
-def test_links_have_existing_targets():
-    """Links are relative to the page."""
-    for target in re.findall(r"\]\(([^)#]+)\)", PAGE):
-        assert (PAGE_FILE.parent / target).exists(), target
-
-
 @pytest.mark.parametrize("module", ["model.adapter", "model.bits", "model.verdicts", "run.check"])
 def test_doctests_pass(module):
     """The examples are those of the public functions and classes."""
