@@ -1,6 +1,5 @@
 """Command `ampscale conform`: options, reports, expectations, processes and errors. test_docs.py compares its output."""
 
-import importlib
 import json
 import os
 import subprocess
@@ -18,69 +17,18 @@ from ampscale_conformance.model import versions
 from ampscale_conformance.model.clauses import clauses
 from click.testing import CliRunner
 
-MODULE = """
-import os
-
-from ampscale_conformance import ImplementationInfo
-from mutants.plain import Plain
-
-
-class Conforming(Plain):
-    def __init__(self):
-        super().__init__("torch", 0, ())
-
-
-class Late(Conforming):
-    "Every growth window is one step too long."
-
-    def window(self, handle):
-        return super().window(handle) + 1
-
-
-class Raising(Conforming):
-    def update(self, handle, finite):
-        raise RuntimeError("broken")
-
-
-class Printing(Conforming):
-    def create(self, rule):
-        print("created")
-        os.write(1, b"created by a library")
-        return super().create(rule)
-
-
-class Crashing(Conforming):
-    def overflow_step(self, handle):
-        os._exit(3)
-
-
-class Bare:
-    info = ImplementationInfo(name="Bare")
-
-    def create(self, rule):
-        return [rule.init_scale]
-
-    def update(self, scale, finite):
-        scale[0] *= 1.0 if finite else 0.5
-
-    def read_scale(self, scale):
-        return scale[0]
-"""
 ADAPTER = "strange:Conforming"
 GROWS = ("--case", "grows-*")
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    """Create a current directory with one module, which is unloaded afterwards."""
+    """Return the current directory, which is empty. Processes import the adapters of strange.py, too."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)  # processes import the mutants
-    (tmp_path / "strange.py").write_text(MODULE)
-    yield tmp_path
-    sys.modules.pop("strange", None)
-    importlib.invalidate_caches()
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
+    return tmp_path
 
 
 def invoke(*arguments):
@@ -259,12 +207,12 @@ def serve_command(name):
     return f"{sys.executable} -m ampscale_conformance.remote.serve strange:{name}"
 
 
-def test_a_served_adapter_has_the_same_verdicts(folder):
+def test_a_served_adapter_has_the_same_verdicts(folder, monkeypatch):
     """The replay of its recording has the same verdicts, too, and does not require the module."""
     direct = verdicts(report_of(1, "strange:Late", "--level", "0"))
     assert verdicts(report_of(1, "--command", serve_command("Late"), "--level", "0", "--record", "run.jsonl")) == direct
     assert '"reset"' in (folder / "run.jsonl").read_text().replace("\\", "")
-    (folder / "strange.py").unlink()
+    monkeypatch.setitem(sys.modules, "strange", None)  # an import of the module now raises an error
     assert verdicts(report_of(1, "--replay", "run.jsonl", "--level", "0")) == direct
 
 

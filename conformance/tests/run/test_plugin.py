@@ -17,27 +17,6 @@ from ampscale_conformance.cases.machine import CASES
 from ampscale_conformance.model.case import CHAPTERS
 
 SUITE = "ampscale_conformance.suite"
-MODULE = """
-from mutants.plain import Plain
-
-
-class Conforming(Plain):
-    def __init__(self):
-        super().__init__("torch", 0, ())
-
-    def create(self, rule):
-        import warnings
-        warnings.warn("overflow encountered")
-        return super().create(rule)
-
-
-class Late(Conforming):
-    def window(self, handle):
-        return super().window(handle) + 1
-
-
-CONFORMING, LATE = Conforming(), Late()
-"""
 THIRD = "grows-in-the-third-step"
 
 
@@ -47,21 +26,14 @@ def entry(case, reason="x"):
 
 
 @pytest.fixture
-def folder(tmp_path):
-    """Create a folder that contains only the module with the adapters."""
-    (tmp_path / "strange.py").write_text(MODULE)
-    return tmp_path
-
-
-@pytest.fixture
-def run(folder):
-    """Return a function that runs pytest in the folder of the adapter, and returns its status and its output."""
+def run(tmp_path):
+    """Return a function that runs pytest in an empty folder, and returns its status and its output."""
 
     def run_pytest(*arguments):
         paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
         process = subprocess.run(
             [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
-            cwd=folder,
+            cwd=tmp_path,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "COLUMNS": "120"},
             capture_output=True,
             text=True,
@@ -93,14 +65,14 @@ def test_each_chapter_has_its_module():
     assert counts == Counter(case.id for case in every_case())
 
 
-def test_a_conforming_adapter_passes(run, folder):
+def test_a_conforming_adapter_passes(run, tmp_path):
     """Warnings are errors. Cases of unclaimed capabilities are skipped with the reason, and stale expectations are reported."""
     first, second = [case.id for case in CASES if case.needs][:2]
-    (folder / "expect.toml").write_text(entry(second))
+    (tmp_path / "expect.toml").write_text(entry(second))
     # The second case is not run, so its expectation is not stale.
-    assert run_machine(run, "CONFORMING", "-k", f"{first} or {THIRD}", "--ampscale-expect", "expect.toml")[0] == 0
-    (folder / "expect.toml").write_text(entry("gorws") + entry(second))
-    status, counts, output = run_machine(run, "CONFORMING", "-rs", "-W", "error", "--ampscale-expect", "expect.toml")
+    assert run_machine(run, "Conforming", "-k", f"{first} or {THIRD}", "--ampscale-expect", "expect.toml")[0] == 0
+    (tmp_path / "expect.toml").write_text(entry("gorws") + entry(second))
+    status, counts, output = run_machine(run, "Conforming", "-rs", "-W", "error", "--ampscale-expect", "expect.toml")
     assert status == 1
     assert set(counts) == {"passed", "skipped"}
     assert sum(counts.values()) == len(CASES)
@@ -120,27 +92,27 @@ def test_the_package_collects_the_whole_suite(run):
     assert f"{len(cases)}/{total} tests collected ({total - len(cases)} deselected)" in output
 
 
-def test_a_failure_has_the_clause_and_no_traceback(run, folder):
+def test_a_failure_has_the_clause_and_no_traceback(run, tmp_path):
     """The output has the expected and actual values. The XML has case, clause and verdict as properties."""
-    status, counts, output = run_machine(run, "LATE", "-k", THIRD, "--junit-xml", "a.xml")
+    status, counts, output = run_machine(run, "Late", "-k", THIRD, "--junit-xml", "a.xml")
     assert (status, counts["failed"]) == (1, 1)
     assert f"FAIL {THIRD}" in output
     assert "MACHINE-growth-window: " in output
     assert "Result: after step 2 (counted from 0): expected scale 2048.0, got" in output
     assert "plugin.py" not in output
     assert "Error" not in output
-    (test_case,) = ElementTree.parse(folder / "a.xml").iter("testcase")
+    (test_case,) = ElementTree.parse(tmp_path / "a.xml").iter("testcase")
     assert [property_.get("value") for property_ in test_case.iter("property")] == [THIRD, "MACHINE-growth-window", "fail"]
 
 
-def test_expectations_are_strict(run, folder):
+def test_expectations_are_strict(run, tmp_path):
     """An expected failure is an xfail with its reason, and an unexpected pass is a failure."""
-    (folder / "expect.toml").write_text(entry(THIRD, "a step late"))
+    (tmp_path / "expect.toml").write_text(entry(THIRD, "a step late"))
     chosen = ("-k", THIRD, "--ampscale-expect", "expect.toml", "-rx")
-    status, counts, output = run_machine(run, "LATE", *chosen)
+    status, counts, output = run_machine(run, "Late", *chosen)
     assert (status, counts) == (0, {"deselected": len(CASES) - 1, "xfailed": 1})
     assert "a step late; fail: after step 2" in output
-    status, counts, output = run_machine(run, "CONFORMING", *chosen)
+    status, counts, output = run_machine(run, "Conforming", *chosen)
     assert (status, counts["failed"]) == (1, 1)
     assert f"XPASS {THIRD}" in output
     assert "passes, but expect.toml expects fail: a step late" in output
@@ -148,24 +120,23 @@ def test_expectations_are_strict(run, folder):
 
 def test_a_run_without_any_case_fails(run):
     """Unsupported cases prove nothing."""
-    status, output = run("--pyargs", SUITE, "--ampscale-adapter", "strange:CONFORMING", "-k", "unscales-by-1001-and-a-half")
+    status, output = run("--pyargs", SUITE, "--ampscale-adapter", "strange:Conforming", "-k", "unscales-by-1001-and-a-half")
     assert (status, "no case was run" in output) == (1, True)
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:overflow encountered")
-def test_workers_share_the_cases(run, folder, monkeypatch):
+def test_workers_share_the_cases(run, tmp_path):
     """With xdist, the counts are those of `check`, and stale expectations are reported."""
-    monkeypatch.syspath_prepend(folder)
-    counts = check(find("strange:LATE", folder), cases=CASES).counts
-    (folder / "expect.toml").write_text(entry("gorws"))
-    status, outcomes, output = run_machine(run, "LATE", "-n", "2", "--ampscale-expect", "expect.toml")
+    counts = check(find("strange:Late"), cases=CASES).counts
+    (tmp_path / "expect.toml").write_text(entry("gorws"))
+    status, outcomes, output = run_machine(run, "Late", "-n", "2", "--ampscale-expect", "expect.toml")
     assert (status, outcomes) == (1, {"failed": counts["fail"], "passed": counts["pass"], "skipped": counts["unsupported"]})
     assert "expect.toml, entry 1 (case = 'gorws') is stale: no case matches; remove it" in output
 
 
 MISSING = "an adapter is required: pytest --pyargs ampscale_conformance.suite --ampscale-adapter"
-ADAPTER = ["--ampscale-adapter", "strange:CONFORMING"]
+ADAPTER = ["--ampscale-adapter", "strange:Conforming"]
 
 
 @pytest.mark.parametrize(
@@ -175,28 +146,27 @@ ADAPTER = ["--ampscale-adapter", "strange:CONFORMING"]
         ([os.path.join(suite.__path__[0], "test_machine.py")], MISSING),
         (["--ampscale-level", "0"], MISSING),
         (["test_all.py"], MISSING),
-        (["--ampscale-adapter", "strange:WRONG"], "strange:WRONG: module strange has no WRONG; it has Plain, Conforming, Late"),
+        (["--ampscale-adapter", "strange:WRONG"], "strange:WRONG: module strange has no WRONG; it has "),
         ([*ADAPTER, "--ampscale-level", "7"], "level must be an int from 0 to 5, got 7"),
         ([*ADAPTER, "--ampscale-level", "top"], "level must be an int from 0 to 5, got 'top'"),
         ([*ADAPTER, "--ampscale-seconds", "long"], "argument --ampscale-seconds: invalid float value: 'long'"),
         ([*ADAPTER, "--ampscale-expect", "absent.toml"], "absent.toml"),
     ],
 )
-def test_wrong_usage_has_a_message_and_status_4(folder, monkeypatch, capsys, arguments, message):
+def test_wrong_usage_has_a_message_and_status_4(tmp_path, monkeypatch, capsys, arguments, message):
     """There is no traceback, even if another test module imports the suite."""
-    monkeypatch.chdir(folder)
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    (folder / "test_all.py").write_text(f"from {SUITE}.test_machine import *\n")
+    (tmp_path / "test_all.py").write_text(f"from {SUITE}.test_machine import *\n")
     status = pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:xdist", *arguments])
     output = "".join(capsys.readouterr())
-    sys.modules.pop("strange", None)
     assert (status, "Traceback" in output) == (4, False)
     assert message in output
 
 
-def test_the_plugin_does_not_affect_other_projects(run, folder):
+def test_the_plugin_does_not_affect_other_projects(run, tmp_path):
     """Without an adapter, the plugin imports nothing, warns about nothing and prints nothing."""
-    (folder / "test_it.py").write_text(
+    (tmp_path / "test_it.py").write_text(
         "import sys\n\n\ndef test_it():\n"
         "    assert 'ampscale_conformance_pytest' in sys.modules\n"
         "    assert {'ampscale', 'numpy', 'hypothesis'} & set(sys.modules) <= {'hypothesis'}\n"
