@@ -3,11 +3,11 @@
 import ast
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ampscale_conformance.model.clauses import Clause, chapter_files, clauses_in
+from website.clauses import marked_tests
 
 ROOT = Path(__file__).parents[2]
 SPEC = ROOT / "spec"
@@ -26,11 +26,6 @@ def clauses() -> list[Clause]:
     return [clause for file in chapter_files() for clause in clauses_in(file)]
 
 
-def vector_files() -> list[Path]:
-    """Return the files of test vectors, without their schema."""
-    return sorted(file for file in SPEC.glob("vectors/*.json") if file.name != "schema.json")
-
-
 def load(file: Path) -> dict[str, Any]:
     """Return the JSON object in a file of test vectors."""
     return json.loads(file.read_text("utf-8"))
@@ -45,20 +40,17 @@ def ids_in(text: str) -> set[str]:
 def ids_in_docstrings(file: Path) -> set[str]:
     """Return the ids that the "Spec:" paragraphs of the docstrings in *file* cite."""
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    docstrings = (ast.get_docstring(node) or "" for node in _nodes(file) if isinstance(node, documented))
+    docstrings = (
+        ast.get_docstring(node) or "" for node in ast.walk(ast.parse(file.read_text("utf-8"))) if isinstance(node, documented)
+    )
     return {id for text in docstrings for paragraph in _SPEC_PARAGRAPH.findall(text) for id in ids_in(paragraph)}
 
 
 def ids_in_marks(file: Path) -> set[str]:
-    """Return the ids that `pytest.mark.clause` cites in *file*."""
-    calls = (node for node in _nodes(file) if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.clause")
-    return {node.value for call in calls for node in ast.walk(call) if isinstance(node, ast.Constant)}
+    """Return the ids that the tests of *file* cite by `pytest.mark.clause`."""
+    return {cited for _, ids in marked_tests(file) for cited in ids}
 
 
 def ids_in_vectors(file: Path) -> set[str]:
     """Return the ids that the test vectors of *file* cite."""
     return {cited for case in load(file)["cases"] for cited in case["clauses"]}
-
-
-def _nodes(file: Path) -> Iterator[ast.AST]:
-    return ast.walk(ast.parse(file.read_text("utf-8")))

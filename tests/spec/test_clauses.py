@@ -15,8 +15,8 @@ from spec.clauses import (
     ids_in_marks,
     ids_in_vectors,
     prefix_of,
-    vector_files,
 )
+from website.clauses import vector_files
 
 CLAUSES = clauses()
 IDS = {clause.id for clause in CLAUSES}

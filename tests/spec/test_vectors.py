@@ -7,7 +7,8 @@ from math import prod
 
 import jsonschema
 import pytest
-from spec.clauses import SPEC, chapter_files, load, prefix_of, vector_files
+from spec.clauses import SPEC, chapter_files, load, prefix_of
+from website.clauses import vector_files
 
 SCHEMA = load(SPEC / "vectors" / "schema.json")
 FILES = pytest.mark.parametrize("file", vector_files(), ids=lambda file: file.stem)
