@@ -24,7 +24,7 @@ SOURCE = re.compile(
     r"(MindSpore `mindspore\.\w+` page"
     r"|MindSpore `nn\.TrainOneStepWithLossScaleCell`, (earlier|later) page"
     r"|Paddle `paddle\.amp\.GradScaler` page"
-    r"|MindFormers 1\.3\.0 `MFTrainOneStepCell` page): 「.+」"
+    r'|MindFormers 1\.3\.0 `MFTrainOneStepCell` page): 「.+」( \(".+"\))?'
     r"|observed in \w.*\."
     r"|reported in [\w-]+/[\w.-]+#\d+: .+\."
     r"|decision: .+\."
@@ -56,6 +56,13 @@ def test_every_source_is_a_quotation_an_observation_or_a_decision():
     assert [(name, source) for name, source in sources if not SOURCE.fullmatch(source)] == []
     observed = [(name, source) for name, source in sources if source.startswith("observed")]
     assert [(name, source) for name, source in observed if not re.search(r"\d", source)] == []
+
+
+def test_every_chinese_quotation_has_a_translation():
+    """The translation follows in parentheses. A quoted signature needs none."""
+    quotations = [source for clause in CLAUSES for source in clause.sources if re.search("「.*[一-鿿].*」", source)]
+    assert len(quotations) > 100
+    assert [source for source in quotations if not source.endswith('")')] == []
 
 
 def cited():
