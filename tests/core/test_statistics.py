@@ -96,6 +96,20 @@ def test_libraries_equal_the_definition(library, each_kernel, name, tree):
         assert same(library.to_numpy([finite, unscaled]), library.to_numpy([quotients_finite, quotients])), scale
 
 
+@pytest.mark.clause("STATISTICS-before-unscaling", "SCALING-widen")
+@pytest.mark.usefixtures("each_kernel")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_values_are_measured_in_their_own_dtype_if_results_are_wider(library, dtype):
+    """The compiled kernels measure in a pass of their own then."""
+    values = {"float16": np.float16([2.0**-24, 0.0, np.inf]), "float32": np.float32([3.0, 2.0**-30])}
+    tree = [array for name, array in values.items() if name in library.dtypes]
+    arrays = [library.from_numpy(array) for array in tree]
+    expected, finite = ampscale.unscale_and_check(arrays, 4.0, dtype=dtype)
+    unscaled, measured_finite, measured = ampscale.unscale_check_and_measure(arrays, 4.0, dtype=dtype)
+    assert library.to_numpy(measured).tolist() == statistics.statistics(tree).tolist()
+    assert same(library.to_numpy([finite, expected]), library.to_numpy([measured_finite, unscaled]))
+
+
 @pytest.mark.clause("STATISTICS-histogram")
 @pytest.mark.parametrize(("name", "tree"), list(trees()), ids=lambda value: value if isinstance(value, str) else "")
 def test_histograms_equal_the_definition(library, name, tree):

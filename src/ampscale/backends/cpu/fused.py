@@ -114,7 +114,7 @@ def run_spans_host(op: FusedOp, spans: Spans, thread_count: int | None = None) -
     if op.measures:
         check_size(spans.largest)
     may_grow = op.factor is not None and (op.factor < 1 if op.divides else op.factor >= 1)
-    if op.measures and may_grow:  # `measure_spans` requires that values do not grow
+    if op.measures and (may_grow or spans.source_dtype != spans.target_dtype):  # `measure_spans` supports neither
         measured = run_spans_host(
             FusedOp(measures=True), spans._replace(targets=spans.sources, target_dtype=spans.source_dtype), thread_count
         )
