@@ -102,11 +102,22 @@ def test_invalid_leaf_raises():
 def test_invalid_dtype_raises():
     """Only float32 and float64 are valid, and only without `out`."""
     tree = np.ones(1, DTYPES["bfloat16"])
-    dtypes = ["float16", "bfloat16", "int32", "double", F32, np.zeros(2)]
-    wrong = r"^dtype must be 'float32', 'float64' or None, got "
+    dtypes = ["float16", "bfloat16", "int32", "double", np.float16, float, np.zeros(2)]
+    wrong = "^dtype must be float32 or float64, its name, or None, got "
     assert_rejected([ampscale.unscale, *WITH_OUT], [((tree, 2.0), {"dtype": dtype}, ValueError, wrong) for dtype in dtypes])
     both = {"out": [tree], "dtype": "float32"}
     assert_rejected(WITH_OUT, [(([tree], 2.0), both, ValueError, r"^dtype must be None if out is given")])
+
+
+@pytest.mark.clause("SCALING-widen")
+@pytest.mark.parametrize("dtype", [F32, np.dtype("float32"), ">f4", np.single], ids=repr)
+def test_a_dtype_can_be_passed_instead_of_its_name(dtype):
+    """The byte order of a dtype is ignored."""
+    dtype = np.dtype(dtype) if dtype == ">f4" else dtype
+    tree = np.ones(1, np.float16)
+    assert ampscale.unscale(tree, 2.0, dtype).dtype == F32
+    assert [function(tree, 2.0, dtype=dtype)[0].dtype for function in WITH_OUT] == [F32, F32]
+    assert ampscale.unscale_check_and_measure(tree, 2.0, dtype=dtype)[0].dtype == F32
 
 
 @pytest.mark.clause("OVERFLOW-in-place-checked")

@@ -11,16 +11,16 @@ from .core import step, trees
 from .core.replicas import SINGLE_REPLICA, Communicator
 from .core.rule import LossScaleRule
 from .core.step import StepReport, TrainState
-from .core.typing import Array, Flag, Scale, Tree
+from .core.typing import Array, DType, Flag, Scale, Tree
 from .core.validation import (
     check_bool,
     check_methods,
     check_number,
     check_out,
-    check_result_dtype,
     check_scalable,
     check_scale_host,
     check_type,
+    result_dtype,
 )
 
 
@@ -50,14 +50,14 @@ def scale(tree: Tree, scale: Scale) -> Tree:
     return backend_for_scaling(tree, scale).scale(tree, scale)
 
 
-def unscale(tree: Tree, scale: Scale, dtype: str | None = None) -> Tree:
+def unscale(tree: Tree, scale: Scale, dtype: DType | None = None) -> Tree:
     """
     Divide the arrays of *tree* by *scale*. This is a true division, whose result is rounded once.
 
     Args:
         tree: Floating-point or complex arrays in nested tuples, lists, dicts and NamedTuples; None is kept.
         scale: Positive, finite Python number, or float32 or float64 array of shape () or (1,).
-        dtype: Dtype to which narrower real arrays are widened, "float32" or "float64"; other arrays keep their dtype.
+        dtype: Dtype to which narrower real arrays are widened: float32 or float64, or its name. Other arrays keep their dtype.
 
     Returns:
         A tree of new arrays.
@@ -72,8 +72,8 @@ def unscale(tree: Tree, scale: Scale, dtype: str | None = None) -> Tree:
     >>> unscale(gradient, 2.0**12), unscale(gradient, 2.0**12, dtype="float32")  # 2**-26 is below the range of float16
     (array([0.], dtype=float16), array([1.4901161e-08], dtype=float32))
     """
-    check_result_dtype(dtype)
-    return backend_for_scaling(tree, scale).unscale(tree, scale, dtype)
+    name = result_dtype(dtype)
+    return backend_for_scaling(tree, scale).unscale(tree, scale, name)
 
 
 def all_finite(tree: Tree) -> Flag:
@@ -97,7 +97,7 @@ def all_finite(tree: Tree) -> Flag:
     return get_backend(tree).all_finite(tree)
 
 
-def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag]:
+def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: DType | None = None) -> tuple[Tree, Flag]:
     """
     Divide the arrays of *tree* by *scale*, and check them for infinities and NaNs.
 
@@ -106,7 +106,7 @@ def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: str | N
         scale: Positive, finite Python number, or float32 or float64 array of shape () or (1,).
         out: Arrays that receive the result, with the shapes and dtypes of *tree*; pass *tree* itself to unscale in place. After
             a KeyboardInterrupt they may be partly overwritten: compute the gradients again.
-        dtype: Dtype to which narrower real arrays are widened, "float32" or "float64". Cannot be combined with *out*.
+        dtype: Dtype to which narrower real arrays are widened: float32 or float64, or its name. Cannot be combined with *out*.
 
     Returns:
         The unscaled tree, and a bool of shape (): True if all values are finite before and after the division.
@@ -121,11 +121,11 @@ def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: str | N
     >>> unscaled["w"], bool(finite)
     (array([2. , 0.5], dtype=float32), False)
     """
-    check_result_dtype(dtype, out)
-    return backend_for_scaling(tree, scale, out).unscale_and_check(tree, scale, out, dtype)
+    name = result_dtype(dtype, out)
+    return backend_for_scaling(tree, scale, out).unscale_and_check(tree, scale, out, name)
 
 
-def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
+def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: DType | None = None) -> tuple[Tree, Flag, Array]:
     """
     Return the results of `unscale_and_check`, and the `global_norm` of the unscaled values.
 
@@ -143,8 +143,8 @@ def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: st
     >>> bool(finite), float(norm)
     (True, 5.0)
     """
-    check_result_dtype(dtype, out)
-    return backend_for_scaling(tree, scale, out).unscale_check_and_norm(tree, scale, out, dtype)
+    name = result_dtype(dtype, out)
+    return backend_for_scaling(tree, scale, out).unscale_check_and_norm(tree, scale, out, name)
 
 
 def global_norm(tree: Tree) -> Array:
@@ -251,7 +251,7 @@ def measure(tree: Tree) -> Array:
     return _validated_backend(tree).measure(tree)
 
 
-def unscale_check_and_measure(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
+def unscale_check_and_measure(tree: Tree, scale: Scale, out: Tree = None, dtype: DType | None = None) -> tuple[Tree, Flag, Array]:
     """
     Return the results of `unscale_and_check`, and the statistics of `measure` for the values before the division.
 
@@ -271,8 +271,8 @@ def unscale_check_and_measure(tree: Tree, scale: Scale, out: Tree = None, dtype:
     >>> unscaled, bool(finite), statistics[0, -2:]
     ([array([3., 0.], dtype=float32)], True, array([11, 11], dtype=int32))
     """
-    check_result_dtype(dtype, out)
-    return backend_for_scaling(tree, scale, out).unscale_check_and_measure(tree, scale, out, dtype)
+    name = result_dtype(dtype, out)
+    return backend_for_scaling(tree, scale, out).unscale_check_and_measure(tree, scale, out, name)
 
 
 def exponent_histogram(tree: Tree) -> Array:

@@ -34,7 +34,7 @@ WRONG_TYPES = [
     *[(name, value) for name in COUNTS for value in (2.0, "2", True, None, np.int32(2))],
     *[(name, value) for name in FLAGS for value in (0, 1, None, "yes")],
     *[("reset_bad_steps_on", value) for value in ("finite", ["finite"], {"finite"}, None, ([],), ("finite", 3))],
-    ("dtype", np.float32),
+    ("dtype", np.float16),
 ]
 
 
@@ -47,6 +47,13 @@ def test_invalid_constant_raises(error, fields):
         for name, value in fields
     ]
     assert unexpected(cases) == []
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.dtype("float64")], ids=repr)
+def test_a_dtype_is_stored_as_its_name(dtype):
+    """The rule equals the one that was created with the name, and has the same JSON."""
+    rule, expected = RuleConstants(dtype=dtype), RuleConstants(dtype="float64")
+    assert (rule, rule.dtype, rule.to_json()) == (expected, "float64", expected.to_json())
 
 
 @pytest.mark.clause("MACHINE-rule-checked")

@@ -61,6 +61,13 @@ def plain_name(dtype: Any) -> str:
     return str(getattr(dtype, "name", dtype)).rpartition(".")[2]
 
 
+def argument_name(dtype: Any) -> str:
+    """Return the name of a *dtype* that a caller passes: a name, a dtype, or a scalar type such as ``numpy.float32``."""
+    if isinstance(dtype, str):
+        return dtype
+    return dtype.__name__ if isinstance(dtype, type) else plain_name(dtype)
+
+
 @lru_cache(typed=True)
 def is_scalable(dtype: Any) -> bool:
     """Return True if *dtype* is a supported floating-point or complex dtype."""

@@ -10,7 +10,8 @@ from functools import lru_cache
 from typing import Any, Self
 
 from ..parsing import excerpt, parse_json
-from .dtypes import FLOATS
+from .dtypes import FLOATS, argument_name
+from .typing import DType
 from .validation import check_bool, check_count, check_number
 
 EVENTS = ("finite", "growth", "backoff")  # possible values of `reset_bad_steps_on`
@@ -41,7 +42,7 @@ class RuleConstants:
     delayed_update: bool = False
 
     def __post_init__(self) -> None:
-        _check_dtype(self.dtype)
+        object.__setattr__(self, "dtype", _dtype_name(self.dtype))
         _check_factors_and_tolerance(self)
         for name in ("growth_interval", "hysteresis"):
             check_count(getattr(self, name), name)
@@ -112,11 +113,13 @@ def _reciprocal_host(factor: float) -> float:
     return next((number for number in candidates if 1 / number == factor), 1 / factor)
 
 
-def _check_dtype(dtype: Any) -> None:
+def _dtype_name(dtype: DType) -> str:
+    name = argument_name(dtype)
+    if name in ("float32", "float64"):
+        return name
     if not isinstance(dtype, str):
-        raise TypeError(f"dtype must be 'float32' or 'float64', got {excerpt(dtype)} of type {type(dtype).__name__}")
-    if dtype not in ("float32", "float64"):
-        raise ValueError(f"dtype must be 'float32' or 'float64', got {excerpt(dtype)}")
+        raise TypeError(f"dtype must be float32 or float64, or its name, got {excerpt(dtype)} of type {type(dtype).__name__}")
+    raise ValueError(f"dtype must be float32 or float64, or its name, got {excerpt(dtype)}")
 
 
 def _check_factors_and_tolerance(rule: RuleConstants) -> None:

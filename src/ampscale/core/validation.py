@@ -13,10 +13,10 @@ from typing import Any
 import array_api_compat
 
 from ..parsing import excerpt
-from .dtypes import COMPLEX_PARTS, FLOATS, INTEGERS, is_scalable, name_of, plain_name
+from .dtypes import COMPLEX_PARTS, FLOATS, INTEGERS, argument_name, is_scalable, name_of, plain_name
 from .trees import leaves, leaves_with_paths, one_of_each_type
 from .type_names import type_name
-from .typing import Array, Flag, Scale, Tree
+from .typing import Array, DType, Flag, Scale, Tree
 
 _UNPACK = "; unpack the result of unscale_and_check: gradients, finite = ..."
 
@@ -63,12 +63,16 @@ def check_type(value: Any, name: str, expected: type, example: str = "") -> None
         raise TypeError(f"{name} must be a {expected.__name__}{such_as}, got {excerpt(value)} of type {type(value).__name__}")
 
 
-def check_result_dtype(dtype: str | None, out: Tree = None) -> None:
-    """Raise a ValueError if *dtype*, to which unscaled arrays are widened, is invalid or is combined with *out*."""
-    if dtype is not None and not (isinstance(dtype, str) and dtype in ("float32", "float64")):
-        raise ValueError(f"dtype must be 'float32', 'float64' or None, got {excerpt(dtype)}")
-    if dtype is not None and out is not None:
-        raise ValueError(f"dtype must be None if out is given, since out has its own dtypes, got {dtype!r}")
+def result_dtype(dtype: DType | None, out: Tree = None) -> str | None:
+    """Return the name of the *dtype* to which unscaled arrays are widened; reject another dtype, and any dtype with *out*."""
+    if dtype is None:
+        return None
+    name = argument_name(dtype)
+    if name not in ("float32", "float64"):
+        raise ValueError(f"dtype must be float32 or float64, its name, or None, got {excerpt(dtype)}")
+    if out is not None:
+        raise ValueError(f"dtype must be None if out is given, since out has its own dtypes, got {excerpt(dtype)}")
+    return name
 
 
 def check_scale_array(value: Any, name: str) -> None:

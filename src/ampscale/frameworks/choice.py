@@ -3,7 +3,7 @@
 import sys
 from typing import Any
 
-from ..core.dtypes import FLOATS, name_of
+from ..core.dtypes import FLOATS, argument_name
 from ..parsing import excerpt
 from .paddle import GradScaler
 
@@ -34,10 +34,7 @@ def scaler_for(dtype: Any, **kwargs: Any) -> Any:
     """
     if given := kwargs.keys() & {"enabled", "enable"}:
         raise TypeError(f"scaler_for enables the scaler by the dtype, got {given.pop()}; leave it out")
-    try:
-        name = dtype.__name__ if isinstance(dtype, type) else name_of(dtype)  # a scalar type such as `numpy.float16`, or a dtype
-    except TypeError:
-        name = None
+    name = argument_name(dtype)
     if name not in FLOATS:
         expected = f"{', '.join(FLOATS)}, as a dtype or a name"
         raise TypeError(f"dtype must be one of {expected}, got {excerpt(dtype)} of type {type(dtype).__name__}")
