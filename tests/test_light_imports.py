@@ -57,18 +57,21 @@ for module in (ampscale, ampscale.frameworks):
 import sys, pytest
 sys.modules["torch"] = None
 message = '^[a-zA-Z.]+ requires torch: pip install "ampscale.torch."$'
-for statement in ("from ampscale import torch", "from ampscale.frameworks import torch", "ampscale.distributed.TorchDistributed"):
+for statement in ("from ampscale import torch", "from ampscale.frameworks import torch"):
     with pytest.raises(ModuleNotFoundError, match=message) as error:
         exec(statement)
     assert error.value.name == "torch"
-with pytest.raises(AttributeError, match=message):
-    ampscale.torch
+for expression in ("ampscale.torch", "ampscale.distributed.TorchDistributed"):
+    with pytest.raises(AttributeError, match=message):
+        eval(expression)
 """
 HELP = """
 import sys
 sys.modules.update(torch=None, mpi4py=None, jax=None)
 import ampscale
 assert not hasattr(ampscale, "torch")
+for name in ("MPI", "TorchDistributed", "JaxAxis"):
+    assert not hasattr(ampscale.distributed, name)
 from ampscale.distributed import *
 assert SingleReplica is ampscale.SingleReplica
 assert dir(ampscale.distributed) == ["Agreement", "Communicator", "RankError", "SingleReplica"]
