@@ -118,6 +118,7 @@ def test_globs_select_cases():
     both = report_of(0, ADAPTER, "--case", "*s*", "--clause", "MACHINE-backoff")["results"]
     assert {result["clause"] for result in both} == {"MACHINE-backoff"}
     assert "no case of suite 1.0 matches id 'gorws' and clause '*'" in usage_error(ADAPTER, "--case", "gorws")
+    assert "clause: pass --clause MACHINE-backoff" in usage_error(ADAPTER, "--case", "MACHINE-backoff")
 
 
 def test_a_version_and_the_sources_select_cases(monkeypatch):
@@ -262,6 +263,12 @@ def test_list_prints_the_shipped_adapters():
 def test_wrong_usage_exits_with_status_2(arguments, message):
     """The message names the options, the argument or the file at fault."""
     assert message in usage_error(*arguments)
+
+
+def test_an_adapter_requires_the_library_of_its_arrays(monkeypatch):
+    """Otherwise almost every case would be an error."""
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert "torch is not installed in this environment" in usage_error("ampscale-torch")
 
 
 # --- random tests ---

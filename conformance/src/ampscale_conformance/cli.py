@@ -208,8 +208,11 @@ def _adapter(options: Mapping[str, Any]) -> Any:
     if options["command"] is not None:
         return CommandAdapter(options["command"], record=options["record"], **limit)
     name = options["implementation"]
-    if name in SHIPPED and not (info := find(name).info).version:
-        raise NotFound(f"{info.name} is not installed in this environment ({sys.prefix})")
+    if name in SHIPPED:
+        info = find(name).info
+        for requirement, is_installed in ((info.name, info.version), (info.arrays, find_spec(info.arrays))):
+            if not is_installed:
+                raise NotFound(f"{requirement} is not installed in this environment ({sys.prefix})")
     if options["isolate"]:
         return CommandAdapter([sys.executable, "-m", "ampscale_conformance.remote.serve", name], **limit)
     return find(name)
@@ -227,7 +230,8 @@ def _cases(options: Mapping[str, Any]) -> list[Case] | None:
     ]
     if not cases:
         sources = " with --sources observed" if options["sources"] == "observed" else ""
-        raise ValueError(f"no case of suite {suite} matches id {case_glob!r} and clause {clause_glob!r}{sources}")
+        remedy = f"; {case_glob} is a clause: pass --clause {case_glob}" if case_glob in clauses() else ""
+        raise ValueError(f"no case of suite {suite} matches id {case_glob!r} and clause {clause_glob!r}{sources}{remedy}")
     return None if len(cases) == len(every_case()) else cases
 
 
