@@ -249,7 +249,7 @@ def torch_sharded_cpu(
     return LossScaleRule(init_scale, growth_factor, backoff_factor, growth_interval, skip_infinite_growth=False)
 
 
-@published("Apex", "last before 2025-05-08", "apex.amp's LossScaler", "apex/amp/scaler.py")
+@published("Apex", "before 2025-05-08", "apex.amp's LossScaler", "apex/amp/scaler.py")
 def apex(
     init_scale: float = 2.0**16, growth_interval: int = 2000, min_scale: float | None = None, max_scale: float = 2.0**24
 ) -> LossScaleRule:
@@ -281,7 +281,7 @@ def apex_hysteresis(
     )
 
 
-@published("Apex", "last before 2025-05-08", "apex.fp16_utils' DynamicLossScaler", "apex/fp16_utils/loss_scaler.py")
+@published("Apex", "before 2025-05-08", "apex.fp16_utils' DynamicLossScaler", "apex/fp16_utils/loss_scaler.py")
 def apex_fp16_utils(init_scale: float = 2.0**32, growth_factor: float = 2.0, growth_interval: int = 1000) -> LossScaleRule:
     """
     Backs off by dividing by the growth factor in float64 on the host, never below 1.

@@ -36,8 +36,10 @@ def test_registered_backends_can_provide_networks(make_backend):
     """A value that no backend accepts raises a TypeError."""
     register_backend(make_backend(as_network=lambda value: "network" if value == "mine" else None))
     assert network_of("mine") == "network"
-    with pytest.raises(TypeError, match=r"network must be a Network \(not its parameters\), .*, got 'yours' of type str"):
+    with pytest.raises(TypeError, match=r"network must be a Network \(not its parameters\), .*, got 'yours' of type str$"):
         network_of("yours")
+    with pytest.raises(TypeError, match=r"of type function; pass ampscale.Network\(function, params\)$"):
+        network_of(lambda params: params)
 
 
 @pytest.mark.usefixtures("known_backends")

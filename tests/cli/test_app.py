@@ -188,7 +188,7 @@ def test_invalid_option_is_rejected_before_anything_is_written(tmp_path):
         (["convert", "in.json", "--form", "torch"], "ampscale convert: no such option --form; did you mean --from?"),
         (["demo", "--sede", "1"], "ampscale demo: no such option --sede; did you mean --seed?"),
         (["identify", "--scale", "8 4"], "ampscale identify: no such option --scale; did you mean --scales?"),
-        (["simulate"], "ampscale simulate: Missing argument 'RULE'"),
+        (["simulate"], "ampscale simulate: Missing argument 'RULE'; see ampscale simulate --help"),
     ],
     ids=" ".join,
 )

@@ -144,7 +144,10 @@ def test_strict_exits_with_1_if_the_scales_can_differ(run):
         (["--from", "numpy", "--to", "torch"], "unknown format 'numpy'; known formats are ampscale, torch, paddle,"),
         (["--from", "torch", "--to", "mindformers"], "unknown format 'mindformers'; did you mean mindspore_update_cell?"),
         (["--from", "torch", "--to", "padle"], "unknown format 'padle'; did you mean paddle?"),
-        (["--to", "torch", "--at", "model"], "IN contains the entries of no known format at 'model' (a disabled scaler saves"),
+        (
+            ["--to", "torch", "--at", "model"],
+            "the file contains the entries of no known format at 'model' (a disabled scaler saves",
+        ),
         (["--from", "paddle", "--to", "torch"], "there is no state of paddle at the top level or below it"),
         (["--from", "torch", "--to", "jmp", "--at", "model"], "there is no state of torch at 'model'"),
         (["--from", "torch", "--to", "jmp", "--at", "nowhere"], "at must be the path of a mapping, got 'nowhere'"),
@@ -152,7 +155,7 @@ def test_strict_exits_with_1_if_the_scales_can_differ(run):
         (["--from", "torch", "--to", "jmp", "--set", "period=3"], "the constants to set for torch must be none, since the"),
         (["--from", "torch", "--to", "jmp", "--set", "period=x"], "a number must be written like"),
         (["--from", "torch", "--to", "jmp", "--out", "{}/out.txt"], "must end in one of"),
-        (["--from", "torch", "--to", "jmp", "--out", "{}/in.json"], "--out must not be IN itself"),
+        (["--from", "torch", "--to", "jmp", "--out", "{}/in.json"], "--out must not be the file that is read"),
         (["--from", "torch", "--to", "ampscale", "--out", "{}/out.safetensors"], "each value in a safetensors file must be"),
         (["--from", "torch"], "Missing option '--to'"),
     ],
@@ -218,7 +221,7 @@ def test_several_states_are_listed_with_the_options_that_choose_them(run, mappin
     """With the options of any choice in the message, the conversion succeeds."""
     result = run(mapping, "--to", "jmp", *arguments)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert f"IN contains 2 scaler states; choose one with {choices}\n" in result.stderr
+    assert f"the file contains 2 scaler states; choose one with {choices}\n" in result.stderr
     for choice in choices.split(", or "):
         assert run(mapping, "--to", "jmp", *arguments, *shlex.split(choice)).exit_code == 0
 
@@ -226,5 +229,5 @@ def test_several_states_are_listed_with_the_options_that_choose_them(run, mappin
 def test_many_states_are_counted():
     """Eight choices are listed."""
     mapping = {f"scaler{number}": SCALER | {"scale": 2.0**number} for number in range(10)}
-    with pytest.raises(ValueError, match=r"IN contains 10 scaler states; .* --at scaler7, and 2 more$"):
+    with pytest.raises(ValueError, match=r"the file contains 10 scaler states; .* --at scaler7, and 2 more$"):
         choose_state(mapping, None, None)

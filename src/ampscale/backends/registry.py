@@ -8,6 +8,7 @@ top-level module, and is loaded only after that module has been imported, or if 
 Spec: BACKENDS-never-unasked, BACKENDS-third-party, BACKENDS-failure-reported.
 """
 
+import inspect
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -96,7 +97,8 @@ def network_of(value: Any) -> Any:
     network = _first_result(lambda backend: backend.as_network(value))
     if network is None:
         expected = "a Network (not its parameters), a torch.nn.Module that returns its loss, or an object with params and vjp"
-        raise TypeError(f"network must be {expected}, got {excerpt(value, 200)} of type {type(value).__name__}")
+        remedy = "; pass ampscale.Network(function, params)" if inspect.isroutine(value) else ""
+        raise TypeError(f"network must be {expected}, got {excerpt(value, 200)} of type {type(value).__name__}{remedy}")
     return network
 
 

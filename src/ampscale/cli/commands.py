@@ -133,4 +133,6 @@ def _message(error: click.ClickException) -> str:
         return f"{path}: no such option {error.option_name}; {nearest}"
     lines = (line.strip() for line in error.format_message().splitlines())
     message = " ".join(filter(None, lines))
+    if isinstance(error, click.MissingParameter):
+        return f"{path}: {message.rstrip('.')}; see {path} --help"
     return f"{path}: {message if message.endswith('...') else message.rstrip('.')}"

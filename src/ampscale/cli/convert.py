@@ -66,7 +66,7 @@ def convert(
         saved = checkpoints.convert(entries, source, target, settings=dict(map(_setting, settings)), at=at)
         if out is not None:
             if out.exists() and out.samefile(file):
-                raise ValueError(f"--out must not be IN itself, got {out}")
+                raise ValueError(f"--out must not be the file that is read, got {out}")
             checkpoints.write_file(out, saved.mapping)
     if as_json:
         click.echo(json_text({"mapping": saved.mapping, "report": document(saved.report)}, indent=2))
@@ -95,13 +95,13 @@ def choose_state(entries: Any, source: str | None, at: str | None) -> tuple[str,
             options = "--at {1}"
         choices = [options.format(name, shlex.quote(path)) for name, path in states[:SHOWN]]
         more = f", and {len(states) - SHOWN} more" if len(states) > SHOWN else ""
-        raise ValueError(f"IN contains {len(states)} scaler states; choose one with {', or '.join(choices)}{more}")
+        raise ValueError(f"the file contains {len(states)} scaler states; choose one with {', or '.join(choices)}{more}")
     if states:
         return states[0]
     if source is None:
         location = "" if at is None else f" at {excerpt(at)}"
         remedy = "--from FORMAT reports which keys are missing"
-        raise ValueError(f"IN contains the entries of no known format{location} (a disabled scaler saves none); {remedy}")
+        raise ValueError(f"the file contains the entries of no known format{location} (a disabled scaler saves none); {remedy}")
     return source, at
 
 

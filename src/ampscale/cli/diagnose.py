@@ -109,7 +109,7 @@ def _verdict(rows: Sequence[Row], scale: float, share: float) -> tuple[str, str]
         worst = max(rows, key=lambda row: row.statistics.underflows)
         return "underflow", f"Underflow{at}: float16 loses {percent(lost / nonzero)} of the values, most in {worst.name}."
     imprecise = sum(each.subnormals for each in statistics) - lost
-    digits = f", and keeps fewer digits of {percent(imprecise / nonzero)}" if imprecise else ""
+    digits = f", and represents {percent(imprecise / nonzero)} with fewer digits" if imprecise else ""
     return "healthy", f"Healthy{at}: all values are finite. float16 loses {percent(lost / nonzero)} of them{digits}."
 
 

@@ -1,6 +1,7 @@
 """Options that `simulate` and `compare` share: the source of the overflow trace, settings, and output."""
 
 from collections.abc import Callable, Mapping
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +120,10 @@ def read_trace(options: Mapping[str, Any]) -> Trace:
 
 def _read(source: str, options: Mapping[str, Any]) -> Trace:
     if source == "trace":
-        return from_string(options["trace"])
+        try:
+            return from_string(options["trace"])
+        except ValueError as error:
+            raise ValueError(f"{error}{'; pass a file with --file' if isfile(options['trace']) else ''}") from None
     if source == "file":
         try:
             return from_string(read_text(options["file"]))
