@@ -68,6 +68,14 @@ def test_scale_value_is_a_float32_copy(scaler_of):
         assert scaler.scale_value in (np.float32(value), max(1, np.float32(value) / 2))  # a dynamic scale has backed off
 
 
+def test_repr_has_the_class_and_the_scale():
+    """The scale is that of the next step."""
+    scaler = DynamicLossScaler(1024, 2, 3)
+    scaler.adjust(False)
+    assert repr(scaler) == "DynamicLossScaler(scale_value=512.0)"
+    assert repr(StaticLossScaler(8)) == "StaticLossScaler(scale_value=8.0)"
+
+
 @pytest.mark.clause("MINDSPORE-scale-value-attribute")
 def test_scale_and_counter_of_a_dynamic_scaler_can_be_set():
     """A checkpoint can be restored this way. With a counter beyond the window, the scale grows at the next finite step."""

@@ -127,6 +127,10 @@ class _PlacedScaler(LossScaler):
         self._state = state
         self._is_placed = False
 
+    def __repr__(self) -> str:
+        """Return the scale, which requires a host synchronization."""
+        return f"{type(self).__name__}(scale_value={float(self._state.scale)})"
+
     def scale(self, inputs: Tree) -> Tree:
         """Multiply *inputs* by the scale; see `LossScaler.scale`."""
         return functional.scale(inputs, self._state_beside(inputs).scale)
