@@ -71,7 +71,7 @@ def test_text_is_parsed(text):
 def test_observed_converts_to_a_trace_if_all_flags_are_known():
     """The error for unknown flags gives their number and the first of these steps."""
     assert as_text(Observed(np.ones(5), np.array([1, 0, 0, 1], np.int8)).trace()) == ".xx."
-    unknown = "an overflow trace requires the flag of every step, got 2 unknown flags of 4, the first at step 1"
+    unknown = "an overflow trace requires the flag of every step, but 2 of 4 flags are unknown, the first at step 1"
     with pytest.raises(ValueError, match=unknown):
         Observed(np.ones(5), np.array([1, -1, -1, 1], np.int8)).trace()
 

@@ -261,7 +261,8 @@ class RankCommunicator(ABC):
 
     def _compare(self, settings: dict[str, Any]) -> None:
         """Raise a RankError unless all ranks have the same *settings*. The settings are exchanged only if their hashes differ."""
-        text, self._length = to_text(settings), None
+        text = to_text(settings)
+        self._length = None  # stays None if the comparison fails
         if len(set(self._run(self._exchange, sha256(text.encode()).hexdigest()))) > 1:
             raise RankError(difference(self._run(self._exchange, text), self.ranks))
 

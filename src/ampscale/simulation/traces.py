@@ -88,8 +88,8 @@ class Observed:
         unknown = np.flatnonzero(self.finite == -1)
         if len(unknown):
             raise ValueError(
-                f"an overflow trace requires the flag of every step, got {len(unknown)} unknown flags of {len(self.finite)}, the "
-                f"first at step {unknown[0]}; use a log with a line for each step"
+                f"an overflow trace requires the flag of every step, but {len(unknown)} of {len(self.finite)} flags are unknown, "
+                f"the first at step {unknown[0]}; use a log with a line for each step"
             )
         return from_flags(self.finite == 1)
 

@@ -145,3 +145,9 @@ def test_all_finite_requires_a_flat_tuple_or_list_of_arrays():
     ):
         with rejects(error, name, actual):
             all_finite(inputs)
+
+
+def test_an_error_does_not_suggest_a_conversion():
+    """`ampscale convert` writes the entries of MindSpore's checkpoints, which this class does not load."""
+    with pytest.raises(ValueError, match=r"unknown \['scale'\]$"):
+        DynamicLossScaler(8, 2, 3).load_state_dict({"scale": 8.0})

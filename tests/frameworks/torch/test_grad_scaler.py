@@ -150,7 +150,12 @@ def test_an_invalid_state_dict_changes_nothing(make):
             scaler.load_state_dict({name: value for name, value in PUBLISHED.items() if name != missing})
     with pytest.raises(ValueError, match=r"unknown \['hysteresis'\]"):
         scaler.load_state_dict({**PUBLISHED, "hysteresis": 2})
-    for other, remedy in (({"scaler": 1}, r"pass state_dict\['scaler'\]$"), ({"scale": 8.0}, "`ampscale convert` converts")):
+    remedies = {
+        "scaler": r"pass state_dict\['scaler'\]$",
+        "scale": "`ampscale convert` converts",
+        "loss_scale": "`ampscale convert`",
+    }
+    for other, remedy in (({key: 8.0}, remedy) for key, remedy in remedies.items()):
         with pytest.raises(ValueError, match=remedy):
             scaler.load_state_dict(other)
     with pytest.raises(RuntimeError, match="a disabled GradScaler returned it"):
