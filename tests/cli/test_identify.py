@@ -151,10 +151,18 @@ def test_scaler_that_wrote_a_log_is_consistent(file, name, interval):
     assert (document[name]["explains"], document[name]["changed"]) == (True, [])
 
 
+def test_a_single_step_or_overflow_is_singular(tmp_path):
+    """One step has two scales."""
+    assert printed("--scales", "2 4")[0].startswith("1 step, 2 scales from 2^1 to 2^2, ")
+    log = tmp_path / "apex.log"
+    log.write_text("Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to 32768.0\n")
+    assert printed(log)[0] == "1 overflow. The number of finite steps before each is unknown."
+
+
 def test_log_without_step_numbers_is_identified_by_its_overflows():
     """Any number of finite steps can lie between two overflows."""
     lines = printed(LOGS / "apex_amp.log")
-    assert re.fullmatch(r"\d+ overflows, with an unknown number of finite steps between them\.", lines[0])
+    assert re.fullmatch(r"\d+ overflows\. The number of finite steps before each is unknown\.", lines[0])
     document = report(LOGS / "apex_amp.log")
     assert document["counted"] == "overflows"
     assert {"torch", "apex_hysteresis"} <= set(consistent(document))

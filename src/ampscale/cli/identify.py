@@ -17,7 +17,7 @@ from ..simulation.recordings.files import read_text
 from ..simulation.recordings.logs import recognized_formats
 from ..simulation.traces import Overflow
 from .commands import JSON, command, flag, usage_errors
-from .describe import exact
+from .describe import counted, exact
 from .progress import progress
 from .rule_arguments import number, parse_settings, value_of
 from .trace_options import FILE, LOG_FORMAT, STEP_PATTERN, read_training_log
@@ -144,7 +144,7 @@ def _from_log(source: Mapping[str, Any], resumed: bool) -> Observation:
         click.echo("the counts are assumed to be zero before the log; --resumed allows any counts", err=True)
     observed = log.observed
     if observed is None or np.count_nonzero(~np.isnan(observed.scales)) < len(log.overflows):
-        summary = f"{len(log.overflows):,} overflows, with an unknown number of finite steps between them."
+        summary = f"{counted(len(log.overflows), 'overflow')}. The number of finite steps before each is unknown."
         # Paddle reports only backoffs, and any number of unreported overflows can precede each backoff.
         implied = {"hysteresis": 1} if log.log_format == "paddle" else {}
         return Observation(log.overflows, "overflows", summary, implied)
@@ -162,9 +162,10 @@ def _of_steps(observed: Observed, resumed: bool) -> Observation:
     scales, steps = observed.scales[known - first], len(observed.finite)
     flag_count = np.count_nonzero(observed.finite != -1)
     spread = f" from {exact(float(scales.min()))} to {exact(float(scales.max()))}" if known.size else ""
-    flagged = "all steps" if flag_count == steps else f"{flag_count:,} steps" if flag_count else "no step"
-    start = f"the first scale, {first:,} steps after the beginning" if first else "0"
-    summary = f"{steps:,} steps, {known.size:,} scales{spread}, overflow flags for {flagged}. Steps are counted from {start}."
+    flagged = "all steps" if flag_count == steps else counted(int(flag_count), "step") if flag_count else "no step"
+    start = f"the first scale, {counted(first, 'step')} after the beginning" if first else "0"
+    numbers = f"{counted(steps, 'step')}, {counted(known.size, 'scale')}{spread}, overflow flags for {flagged}"
+    summary = f"{numbers}. Steps are counted from {start}."
     return Observation(observed, "steps", summary)
 
 
