@@ -80,6 +80,14 @@ def test_load_reads_the_entries_of_all_frameworks():
     assert numbers(checkpoints.load("flax", {"fin_steps": [7], "scale": [8.0]})) == (8.0, 7, 0)
 
 
+def test_accumulated_overflows_of_paddle_load_with_their_rule():
+    """The documented class counts them across finite steps. Its entries do not contain this choice."""
+    entries = {**REAL["paddle"][0], "incr_count": 3}
+    with pytest.raises(ValueError, match="must be 0 after 3 finite steps"):
+        checkpoints.load("paddle", entries)
+    assert int(checkpoints.load("paddle", entries, presets.paddle_document()).state.bad_steps) == 1
+
+
 def test_factors_keep_all_digits():
     """Only the scale is a float32 number."""
     entries = {**REAL["torch"][0], "growth_factor": 1.1, "backoff_factor": 0.7}
