@@ -177,7 +177,7 @@ def test_usage_error_has_a_message(text, message, path):
 def test_run_is_not_overwritten(tmp_path):
     """The run file has the name that its page has by default."""
     path = write_run(tmp_path / "run.html")
-    assert "--out must not be RUN itself" in RUNNER.error(path)
+    assert "--out must not be the file that is read" in RUNNER.error(path)
     assert read_run(path).steps.size == 40
 
 

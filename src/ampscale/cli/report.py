@@ -26,7 +26,7 @@ def report(run: Path, out: Path | None) -> None:
     target = out or run.with_suffix(".html")
     with usage_errors():
         if target.exists() and target.samefile(run):
-            raise ValueError(f"--out must not be RUN itself, got {target}")
+            raise ValueError(f"--out must not be the file that is read, got {target}")
         with progress("Reading") as advance:
             content = read_run(run, advance)
         write_atomically(target, html_of(content, f"Loss scale of {run.name}"))

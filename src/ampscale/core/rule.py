@@ -39,7 +39,7 @@ class LossScaleRule(RuleConstants):
         skip_infinite_growth: Keep the scale if a growth would make it non-finite.
         initial_good_steps: Value of `good_steps` at the start and after an overflow; a negative value delays the next
             growth.
-        dtype: Dtype of the scale: float32 or float64, or its name. The rule stores the name.
+        dtype: Dtype of the scale, float32 or float64, as a dtype or a name. The rule stores the name.
         float64_factor: Apply the factor in float64 and round once, so that a factor such as 1.1 is not rounded to float32
             first. On JAX such a factor requires jax_enable_x64; a factor that float32 represents exactly does not.
         warmup_growth_factor: Replaces `growth_factor` while the overflow count is zero; None for no replacement. With an

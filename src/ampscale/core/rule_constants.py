@@ -117,9 +117,10 @@ def _dtype_name(dtype: DType) -> str:
     name = argument_name(dtype)
     if name in ("float32", "float64"):
         return name
-    if not isinstance(dtype, str):
-        raise TypeError(f"dtype must be float32 or float64, or its name, got {excerpt(dtype)} of type {type(dtype).__name__}")
-    raise ValueError(f"dtype must be float32 or float64, or its name, got {excerpt(dtype)}")
+    expected = "dtype must be float32 or float64, as a dtype or a name"
+    if isinstance(dtype, str):
+        raise ValueError(f"{expected}, got {excerpt(dtype)}")
+    raise TypeError(f"{expected}, got {excerpt(dtype)} of type {type(dtype).__name__}")
 
 
 def _check_factors_and_tolerance(rule: RuleConstants) -> None:

@@ -69,7 +69,7 @@ def result_dtype(dtype: DType | None, out: Tree = None) -> str | None:
         return None
     name = argument_name(dtype)
     if name not in ("float32", "float64"):
-        raise ValueError(f"dtype must be float32 or float64, its name, or None, got {excerpt(dtype)}")
+        raise ValueError(f"dtype must be None, or float32 or float64 as a dtype or a name, got {excerpt(dtype)}")
     if out is not None:
         raise ValueError(f"dtype must be None if out is given, since out has its own dtypes, got {excerpt(dtype)}")
     return name
