@@ -57,8 +57,7 @@ def unscale(tree: Tree, scale: Scale, dtype: DType | None = None) -> Tree:
     Args:
         tree: Floating-point or complex arrays in nested tuples, lists, dicts and NamedTuples; None is kept.
         scale: Positive, finite Python number, or float32 or float64 array of shape () or (1,).
-        dtype: Dtype to which narrower real arrays are widened: float32 or float64, as a dtype or a name. Other arrays keep
-            their dtype.
+        dtype: float32 or float64, as a dtype or a name: widen narrower real arrays to it. Other arrays keep their dtype.
 
     Returns:
         A tree of new arrays.
@@ -107,8 +106,7 @@ def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: DType |
         scale: Positive, finite Python number, or float32 or float64 array of shape () or (1,).
         out: Arrays that receive the result, with the shapes and dtypes of *tree*; pass *tree* itself to unscale in place. After
             a KeyboardInterrupt they may be partly overwritten: compute the gradients again.
-        dtype: Dtype to which narrower real arrays are widened: float32 or float64, as a dtype or a name. Cannot be combined
-            with *out*.
+        dtype: float32 or float64, as a dtype or a name: widen narrower real arrays to it. Cannot be combined with *out*.
 
     Returns:
         The unscaled tree, and a bool of shape (): True if all values are finite before and after the division.
