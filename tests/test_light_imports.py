@@ -61,7 +61,7 @@ for statement in ("from ampscale import torch", "from ampscale.frameworks import
     with pytest.raises(ModuleNotFoundError, match=message) as error:
         exec(statement)
     assert error.value.name == "torch"
-for expression in ("ampscale.torch", "ampscale.distributed.TorchDistributed"):
+for expression in ("ampscale.torch", "ampscale.frameworks.torch", "ampscale.distributed.TorchDistributed"):
     with pytest.raises(AttributeError, match=message):
         eval(expression)
 """

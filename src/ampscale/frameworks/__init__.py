@@ -12,4 +12,7 @@ def __getattr__(name: str) -> ModuleType:
     """Import `torch` at its first use, so that only its use requires torch."""
     if name != "torch":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return import_module(".torch", __name__)
+    try:
+        return import_module(".torch", __name__)
+    except ModuleNotFoundError as error:  # hasattr() expects an AttributeError
+        raise AttributeError(str(error)) from error
