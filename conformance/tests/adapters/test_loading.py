@@ -98,9 +98,13 @@ def test_an_invalid_name_or_module_raises_not_found(folder, text, name, message)
 
 
 def test_an_error_names_the_line_that_raised_it(folder):
-    """The line is the last one outside Python's import machinery. A KeyboardInterrupt propagates."""
+    """The line is the last one outside Python's import machinery and the suite. A KeyboardInterrupt propagates."""
     (folder / "failing.py").write_text("\n\nraise OSError('no device')\n")
     assert error_of("failing:ADAPTER").endswith(f"OSError: no device ({folder / 'failing.py'}, line 3)")
+    (folder / "invalid.py").write_text(
+        "import ampscale_conformance\n\nampscale_conformance.ImplementationInfo(name='a', level=7)\n"
+    )
+    assert error_of("invalid:ADAPTER").endswith(f"got 7 ({folder / 'invalid.py'}, line 3)")
     (folder / "stopped.py").write_text("raise KeyboardInterrupt\n")
     with pytest.raises(KeyboardInterrupt):
         find("stopped:ADAPTER")

@@ -18,6 +18,7 @@ from ..model.adapter import Adapter, ImplementationInfo
 from . import SHIPPED
 
 GROUP = "ampscale.conformance"
+_SUITE = (__file__, str(Path(__file__).parents[1] / "model"))  # code of the suite that raises errors of an adapter
 _loaded: dict[str, Adapter] = {}  # by the names that `find` was called with
 
 
@@ -102,8 +103,8 @@ def _adapter(value: Any, name: str) -> Adapter:
 
 
 def _error_text(error: BaseException) -> str:
-    """Return the type and message of an error, with the last line of its traceback outside of the import machinery."""
+    """Return the type and message of an error, with the last line of its traceback outside of Python's imports and this suite."""
     frames = [frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
-    outside = [frame for frame in frames if frame.filename != __file__ and "importlib" not in frame.filename]
+    outside = [frame for frame in frames if not frame.filename.startswith(_SUITE) and "importlib" not in frame.filename]
     location = f" ({outside[-1].filename}, line {outside[-1].lineno})" if outside else ""
     return f"{type(error).__name__}: {error}{location}"
