@@ -68,6 +68,13 @@ def test_scale_value_is_a_float32_copy(scaler_of):
         assert scaler.scale_value in (np.float32(value), max(1, np.float32(value) / 2))  # a dynamic scale has backed off
 
 
+def test_an_error_has_the_name_of_mindspores_argument():
+    """A number is not an array."""
+    for function in (StaticLossScaler(8).scale, DynamicLossScaler(8, 2, 3).unscale):
+        with pytest.raises(TypeError, match=r"^inputs\[0\] must be an array, .*, got float$"):
+            function([1.0])
+
+
 def test_repr_has_the_class_and_the_scale():
     """The scale is that of the next step."""
     scaler = DynamicLossScaler(1024, 2, 3)

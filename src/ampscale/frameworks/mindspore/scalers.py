@@ -139,9 +139,9 @@ class _PlacedScaler(LossScaler):
         """Divide *inputs* by the scale; see `LossScaler.unscale`."""
         return functional.unscale(inputs, self._state_beside(inputs).scale)
 
-    def _state_beside(self, tree: Tree) -> LossScaleState:
-        """Return the state, after moving it to the library and device of the first array in *tree* if it is still unplaced."""
-        like = next(iter(leaves(tree)), None)
+    def _state_beside(self, inputs: Tree) -> LossScaleState:
+        """Return the state, after moving it to the library and device of the first array in *inputs* if it is still unplaced."""
+        like = next(iter(leaves(inputs, "inputs")), None)
         if like is not None and not self._is_placed:
             xp, device = array_api_compat.array_namespace(like), array_api_compat.device(like)
             placed: LossScaleState = map_leaves(
