@@ -216,6 +216,12 @@ def test_invalid_argument_of_a_step_raises():
         (([1.0], optimizer, rule), {}, TypeError, r"^params\[0\] must be an array"),
         ((model, optimizer, rule), {}, TypeError, r"^params must be an array, .*, got Network; pass network.params$"),
         ((type("M", (), {"named_parameters": 1})(), optimizer, rule), {}, TypeError, "; pass {name: value.detach.. for name, "),
+        (
+            (type("PytreeState", (), {"trace_state": 1})(), optimizer, rule),
+            {},
+            TypeError,
+            r"pass nnx.as_pure\(nnx.state\(model, ",
+        ),
         ((type("Iterator", (), {"__next__": 1})(), optimizer, rule), {}, TypeError, "; pass a list of its arrays$"),
         (({"f": max}, optimizer, rule), {}, TypeError, r"got builtin_function_or_method; for equinox, pass eqx.filter"),
         ((model.params, max, rule), {}, TypeError, r"^optimizer must have the methods \['init', 'update'\], got"),

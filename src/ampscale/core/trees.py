@@ -18,9 +18,10 @@ Flattened = tuple[list[Tree], Callable[[list[Tree]], Tree]]
 
 MOST_LEVELS = 300  # levels of nested containers; two calls for each of them stay within Python's recursion limit
 
-_REMEDIES = {  # what to pass instead of an object with this attribute: a network, a torch module, an iterator, or a function
+_REMEDIES = {  # what to pass instead of an object with this attribute: a network, a module, an iterator, or a function
     "params": "; pass network.params",
     "named_parameters": "; pass {name: value.detach() for name, value in module.named_parameters() if value.requires_grad}",
+    "trace_state": "; for flax nnx, pass nnx.as_pure(nnx.state(model, nnx.Param))",
     "__next__": "; pass a list of its arrays",
     "__name__": "; for equinox, pass eqx.filter(model, eqx.is_inexact_array)",
 }
