@@ -36,8 +36,9 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         return getattr(import_module(f".{_MODULES[name]}", __name__), name)
-    except ModuleNotFoundError as error:  # hasattr() and getattr() with a default expect an AttributeError
-        raise AttributeError(f'{name} requires {error.name}: pip install "ampscale[{_MODULES[name]}]"') from error
+    except ModuleNotFoundError as error:  # not an AttributeError, whose message `from ampscale.distributed import MPI` would hide
+        remedy = f'pip install "ampscale[{_MODULES[name]}]"'
+        raise ModuleNotFoundError(f"{name} requires {error.name}: {remedy}", name=error.name) from error
 
 
 def __dir__() -> list[str]:
