@@ -216,10 +216,15 @@ class RunReader:
                 check_line(line)
                 parse_lines(line + b"\n", 0)
             except _INVALID_LINE as line_error:
-                is_too_large = isinstance(line_error, OverflowError)
-                reason = "each integer must be in the range of int64" if is_too_large else line_error
-                raise ValueError(f"line {number}: {reason}") from None
+                raise ValueError(f"line {number}: {_reason(line_error)}") from None
         raise ValueError(f"lines {self._steps + 2} to {number}: {error}") from None
+
+
+def _reason(error: Exception) -> str:
+    """Return the message of an error in one line, without a line number."""
+    if isinstance(error, OverflowError):
+        return "each integer must be in the range of int64"
+    return f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
 
 
 def _line(members: dict[str, Any]) -> str:

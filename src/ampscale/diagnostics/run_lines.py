@@ -110,6 +110,8 @@ def check_line(line: bytes) -> dict[str, Any]:
     entry = parse_json(line)
     if not isinstance(entry, dict):
         raise ValueError(f"a step must be a JSON object, got {excerpt(entry)}")
+    if "format" in entry:
+        raise ValueError("a run file must have one header, in line 1: write each run to a file of its own")
     from_json({name: value for name, value in entry.items() if name != "diagnosis"})
     if "diagnosis" in entry:
         _diagnosis(entry)
