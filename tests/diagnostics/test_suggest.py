@@ -103,6 +103,10 @@ def test_calibration_keeps_the_bounds_of_the_rule():
         (0.0, r"the gradients are zero at every scale up to 2\*\*120"),
         (lambda scale: np.float32([0.0 if scale < 64 else np.inf]), "either zero or not finite at every scale: no scale helps"),
         (lambda _: [], "backward must return gradients, got"),
+        (
+            lambda _: np.float32([1.0]),
+            r"backward must multiply the loss by its argument, got .* same size at scales 65536 and 5.*e\+08",
+        ),
     ],
 )
 def test_calibration_fails_if_no_scale_helps(gradient, message):

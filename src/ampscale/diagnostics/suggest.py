@@ -79,7 +79,8 @@ def suggest(histograms: Sequence[Histogram], scale: float = 1.0, share: float = 
     """
     check_number(scale, "scale", "a positive, finite number", 0, above=True)
     check_number(share, "share", "a number from 0 to 1", 0, 1)
-    if isinstance(histograms, Histogram) or not all(isinstance(histogram, Histogram) for histogram in histograms):
+    is_sequence = isinstance(histograms, Sequence) and not isinstance(histograms, Histogram)
+    if not (is_sequence and all(isinstance(histogram, Histogram) for histogram in histograms)):
         raise TypeError(f"histograms must be a sequence of Histogram, got {excerpt(histograms)}")
     counts = Counter[int]()
     for lowest, row in histograms:
@@ -121,7 +122,7 @@ def calibrate(backward: Callable[[float], Tree], rule: LossScaleRule, headroom: 
     Raises:
         TypeError: *rule* is not a `LossScaleRule`, or *headroom* is not an int.
         ValueError: *headroom* is negative; or the initial scale of *rule* is not from 2**-24 to 2**120; or the gradients
-            are not finite at any scale from 2**-24 on, or are zero at every scale up to 2**120.
+            are not finite at any scale from 2**-24 on, are zero at every scale up to 2**120, or do not grow with the scale.
 
     >>> rule = calibrate(lambda scale: np.float32([3.0]) * np.float32(scale), LossScaleRule(init_scale=2.0**24))
     >>> rule.init_scale
@@ -132,12 +133,15 @@ def calibrate(backward: Callable[[float], Tree], rule: LossScaleRule, headroom: 
     if not LEAST_SCALE <= rule.init_scale <= MOST_SCALE:
         raise ValueError(f"rule must have an init_scale from 2**-24 to 2**120, got {rule.init_scale:g}")
     low, high = rule.min_scale or LEAST_SCALE, rule.max_scale or MOST_SCALE
-    scale, largest = _first_finite_host(backward, rule.init_scale)
-    scale = min(max(2.0 ** (math.floor(math.log2(scale)) + LARGEST_EXPONENT - headroom - largest), low), high)
-    while _largest_host(backward(scale)) is None:
+    first, largest = _first_finite_host(backward, rule.init_scale)
+    scale = min(max(2.0 ** (math.floor(math.log2(first)) + LARGEST_EXPONENT - headroom - largest), low), high)
+    while (largest_now := _largest_host(backward(scale))) is None:
         if scale <= low:
             raise ValueError(f"the gradients are not finite at the smallest scale {scale:g}: no scale helps")
         scale = max(scale / 2, low)
+    if largest_now == largest and not 0.25 < scale / first < 4:
+        scales = f"{first:g} and {scale:g}"
+        raise ValueError(f"backward must multiply the loss by its argument, got gradients of the same size at scales {scales}")
     return replace(rule, init_scale=scale)
 
 
