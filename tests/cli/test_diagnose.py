@@ -47,7 +47,13 @@ def test_statistics_are_those_of_measure(tmp_path, suffix):
 @pytest.mark.parametrize(
     ("values", "arguments", "verdict", "message"),
     [
-        ([1, 2.0**-20], [], "healthy", "float16 loses 0 % of them, and represents 50 % with fewer digits."),
+        ([1] * 9 + [2.0**-20], [], "healthy", "float16 loses 0 % of them, and represents 10 % with fewer digits."),
+        (
+            [1, 2.0**-20],
+            [],
+            "underflow",
+            "Underflow at scale 2^0: float16 represents 50 % of the values with fewer digits, most in w.",
+        ),
         ([1, 2, 3], [], "healthy", "Healthy at scale 2^0: all values are finite. float16 loses 0 % of them."),
         ([1, np.nan, np.inf], [], "nan", "Not finite at scale 2^0: 1 NaN in w; if all values are finite without scaling, the"),
         ([1, np.inf, -np.inf], ["--scale", "2**16"], "overflow", "Not finite at scale 2^16: 2 infinities in w; if all values"),

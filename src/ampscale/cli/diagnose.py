@@ -9,6 +9,7 @@ import click
 import numpy as np
 
 from ..core.statistics import LOWEST
+from ..diagnostics.history import Limits
 from ..diagnostics.records import Histogram, TensorStatistics, histograms_of, statistics_of
 from ..diagnostics.suggest import suggest
 from ..diagnostics.window import LARGEST_EXPONENT, lost_shares
@@ -47,7 +48,8 @@ def diagnose(file: Path, scale: float, share: float, as_json: bool) -> None:
     Describe how float16 represents the gradients in a file, and print the scales that suit them.
 
     FILE is .npz or .safetensors, with arrays of float16, bfloat16, float32, float64 or complex numbers; other arrays are
-    ignored. A value is lost if float16 rounds it to zero. The suggested scales neither overflow nor lose more than --share of
+    ignored. A value is lost if float16 rounds it to zero. The verdict is "underflow" if float16 loses more than --share of the
+    values, or keeps fewer digits of more than 10 % of them. The suggested scales neither overflow nor lose more than --share of
     the values; they err on the safe side, by less than a factor of four.
 
     \b
@@ -109,6 +111,10 @@ def _verdict(rows: Sequence[Row], scale: float, share: float) -> tuple[str, str]
         worst = max(rows, key=lambda row: row.statistics.underflows)
         return "underflow", f"Underflow{at}: float16 loses {percent(lost / nonzero)} of the values, most in {worst.name}."
     imprecise = sum(each.subnormals for each in statistics) - lost
+    if imprecise > Limits().subnormal_share * nonzero:
+        worst = max(rows, key=lambda row: row.statistics.subnormals - row.statistics.underflows)
+        few_digits = f"float16 represents {percent(imprecise / nonzero)} of the values with fewer digits, most in {worst.name}"
+        return "underflow", f"Underflow{at}: {few_digits}."
     digits = f", and represents {percent(imprecise / nonzero)} with fewer digits" if imprecise else ""
     return "healthy", f"Healthy{at}: all values are finite. float16 loses {percent(lost / nonzero)} of them{digits}."
 
