@@ -108,12 +108,57 @@ def test_measurements_are_made_every_n_steps():
     assert records[0].norm == pytest.approx(math.sqrt(5.25))
 
 
+def test_loss_of_a_step_is_the_mean_over_its_micro_batches():
+    """An infinite loss of the first micro-batch is diagnosed, even if that of the last one is finite."""
+    (report,) = reports([FINITE])
+    micro_batch = report._replace(status=np.int32(ampscale.StepStatus.ACCUMULATED))
+    sink = Collecting()
+    monitor = Monitor(sinks=[sink])
+    for loss in (1.0, math.inf, 2.0):
+        monitor.record(micro_batch._replace(loss=F32(loss)))
+        monitor.record(report._replace(loss=F32(3.0)))
+    assert [record.loss for record, *_ in sink.rows] == [2.0, math.inf, 2.5]
+    assert monitor.verdicts[Verdict.FORWARD] == 1
+
+
+def test_a_sink_that_raises_does_not_disturb_the_others():
+    """All other sinks receive each step, and are closed."""
+
+    class Full(Collecting):
+        def write(self, record, diagnosis, names):
+            raise OSError("disk full")
+
+        def close(self):
+            raise OSError("disk full")
+
+    class Closing(Collecting):
+        def close(self):
+            self.rows.append("closed")
+
+    sinks = [Closing(), Full(), Closing()]
+    monitor = Monitor(sinks=sinks)
+    (report,) = reports([FINITE])
+    with pytest.raises(OSError, match="disk full"):
+        monitor.record(report)
+    with pytest.raises(OSError, match="disk full"):
+        monitor.close()
+    assert [len(sink.rows) for sink in sinks] == [2, 0, 2]
+
+
 def test_optimizers_are_diagnosed_separately():
     """Each optimizer has its own step numbers and its own history."""
     monitor, first, second = Monitor(), object(), object()
     assert [observe(monitor, FINITE, first).step, observe(monitor, FINITE, second).step] == [0, 0]
     assert observe(monitor, INFINITE, first).verdict is Verdict.OCCASIONAL
     assert monitor.verdicts == {Verdict.HEALTHY: 2, Verdict.OCCASIONAL: 1}
+
+
+def test_a_scale_at_which_another_optimizer_overflows_is_not_too_small():
+    """Both optimizers share the scale, so that a larger one would not help the first."""
+    monitor, first, second, small = Monitor(measure_every=1), object(), object(), [F32([2.0**-22])]
+    assert observe(monitor, small, first).verdict is Verdict.UNDERFLOW
+    observe(monitor, INFINITE, second)
+    assert observe(monitor, small, first).verdict is Verdict.HEALTHY
 
 
 def test_gradients_are_named_by_their_parameters():

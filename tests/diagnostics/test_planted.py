@@ -101,7 +101,7 @@ def test_the_only_gradient_that_overflows_is_named(library):
     """The verdict ONE_TENSOR is given from the third overflow on, since two overflows can have other causes."""
     diagnoses = train(library, every(5, attention=1e30), 15)
     assert unhealthy_verdicts(diagnoses) == [Verdict.OCCASIONAL, Verdict.OCCASIONAL, Verdict.ONE_TENSOR]
-    assert diagnoses[14].message == "only attention is not finite, in all 3 skipped steps since step 4, at ever smaller scales"
+    assert diagnoses[14].message == "only attention is not finite, in all 3 skipped steps since step 4, while the scale decreased"
     assert diagnoses[14].evidence == {"tensor": "attention", "rank": None, "since step": 4, "skips": 3}
 
 

@@ -24,6 +24,8 @@ def nans(scale, *, infinities=0, loss=1.0):
 CLIPPED = [replace(APPLIED, scale=scale, norm=1 / scale) for scale in (512.0, 1024.0, 2048.0, 4096.0)]
 SMALL = measured(APPLIED, 4, 0, 4, 0, 0, 0, -20, -16)
 ZERO = measured(APPLIED, 4, 4, 0, 0, 0, 0, 32767, -32768)
+DIVIDED = replace(APPLIED, modified=True, change=1 / 1024)
+FINITE, NEAR_LIMIT, FAR_BELOW_LIMIT = ((4, 0, 0, 0, n, 0, -1, largest) for n, largest in ((0, 1), (1, 14), (1, 1)))
 VERDICTS = {
     "the norm of the scaled gradients is 1, and they may be constant": (CLIPPED, Verdict.HEALTHY),
     "the norm of the scaled gradients is 1, and they vary": (
@@ -39,6 +41,23 @@ VERDICTS = {
     "gradients are small, and twice the scale has overflowed": ([replace(OVERFLOW, scale=2048.0), SMALL], Verdict.HEALTHY),
     "gradients are zero": ([ZERO], Verdict.UNDERFLOW),
     "gradients are zero, and twice the scale has overflowed": ([replace(OVERFLOW, scale=2048.0), ZERO], Verdict.HEALTHY),
+    "gradients are zero, and the scaled loss is so large that float16 cannot lose them": (
+        [replace(ZERO, loss=2.0)],
+        Verdict.HEALTHY,
+    ),
+    "gradients are small after the loop divided the scaled ones by various factors": (
+        [replace(SMALL, modified=True, change=1 / divisor) for divisor in (8, 9)],
+        Verdict.HEALTHY,
+    ),
+    "gradients are small after the loop divided the scaled ones by 8": (
+        [replace(SMALL, modified=True, change=1 / 8)] * 2,
+        Verdict.UNDERFLOW,
+    ),
+    "gradients are divided by the scale": ([DIVIDED] * 2, Verdict.UNSCALED_TWICE),
+    "gradients of a summed loss are divided by a count that equals the scale": (
+        [replace(DIVIDED, loss=700.0)] * 2,
+        Verdict.HEALTHY,
+    ),
     "the loss and its gradients are zero": ([replace(ZERO, loss=0.0)], Verdict.HEALTHY),
     "gradients are not finite at 1/2, and were finite at 1/4": (
         [replace(APPLIED, scale=0.25), replace(OVERFLOW, scale=0.5, finite_at_one=False)],
@@ -88,6 +107,60 @@ def test_one_tensor_is_the_same_in_each_step(are_named):
         names = ["router", f"expert {step % 3}"] if are_named else ["unnamed"] * 3
         diagnosis = diagnoser.diagnose(replace(record, measured_scale=record.scale, tensors=tensors), names)
         assert diagnosis.verdict is Verdict.SEARCHING
+
+
+def test_a_gradient_with_one_infinity_at_all_scales_is_searched_before_it_is_named():
+    """The first two overflows can be due to the scale, because other values are near the limit."""
+    diagnoser, verdicts = Diagnoser(), []
+    for step, statistics in enumerate([NEAR_LIMIT] * 2 + [FAR_BELOW_LIMIT] * 3):
+        scale = 2.0 ** (20 - step)
+        tensors = TensorStatistics(*FINITE), TensorStatistics(*statistics)
+        overflow = replace(OVERFLOW, step=step, scale=scale, next_scale=scale / 2, measured_scale=scale, tensors=tensors)
+        verdicts.append(diagnoser.diagnose(overflow).verdict)
+    assert verdicts == [Verdict.SEARCHING] * 4 + [Verdict.ONE_TENSOR]
+
+
+def test_one_tensor_is_named_although_the_scale_backs_off_at_every_second_overflow():
+    """With `hysteresis=2`, two skipped steps have the same scale; three scales are needed for the verdict."""
+    diagnoser, verdicts = Diagnoser(), []
+    for step in range(6):
+        scale = 2.0 ** (20 - step // 2)
+        tensors = TensorStatistics(*FINITE), TensorStatistics(*FAR_BELOW_LIMIT)
+        next_scale = scale / (1 + step % 2)
+        overflow = replace(OVERFLOW, step=step, scale=scale, next_scale=next_scale, measured_scale=scale, tensors=tensors)
+        verdicts.append(diagnoser.diagnose(overflow).verdict)
+    assert verdicts == [Verdict.SEARCHING] * 4 + [Verdict.ONE_TENSOR] * 2
+
+
+def test_a_scale_that_does_not_back_off_is_called_the_same():
+    """A fixed scale never backs off, and a rule with hysteresis not at every overflow."""
+    diagnosis = Diagnoser().diagnose(replace(OVERFLOW, next_scale=1024.0))
+    assert diagnosis.message == "the scale 1024 is too large; the next one is the same"
+
+
+@pytest.mark.parametrize(("statistics", "remedy"), [(NEAR_LIMIT, "so reduce the loss"), (FAR_BELOW_LIMIT, "scale of 1")])
+def test_gradients_beyond_float16_are_told_from_infinities_of_another_cause(statistics, remedy):
+    """Finite values near the limit show that the loss is too large; otherwise, it is a division by zero, for example."""
+    diagnosis = Diagnoser().diagnose(measured(replace(OVERFLOW, scale=1.0, next_scale=0.5), *statistics))
+    assert diagnosis.verdict is Verdict.NO_SCALE_HELPS
+    assert diagnosis.message.endswith(remedy)
+
+
+def test_values_that_are_all_clipped_have_a_magnitude():
+    """Their norm is the same in each step, too, but is not what the loop has set."""
+    diagnoser = Diagnoser()
+    for change in (0.1, 0.2, 0.2):
+        clipped = replace(APPLIED, modified=True, change=change, norm=math.sqrt(577) / 1024, peak=1.0)
+        diagnosis = diagnoser.diagnose(clipped)
+    assert diagnosis.message.startswith("the gradients were clipped to a magnitude of 1 while")
+
+
+def test_underflow_does_not_claim_that_no_value_becomes_zero():
+    """After a backward pass in float16, lost values are zeros already."""
+    small = "are subnormal in float16 at scale 1024, most in gradient 0: try"
+    assert small in Diagnoser().diagnose(SMALL).message
+    lost = measured(APPLIED, 4, 0, 4, 1, 0, 0, -30, -16)
+    assert "at scale 1024, and 25% become zero, most" in Diagnoser().diagnose(lost).message
 
 
 @pytest.mark.parametrize(

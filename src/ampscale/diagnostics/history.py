@@ -53,12 +53,35 @@ class Limits:
 
 
 @dataclass
+class OnlyOffender:
+    """Gradient that was the only one with infinities or NaNs, in consecutive skipped steps while the scale decreased."""
+
+    gradient: tuple[int, str]  # index and name
+    first_step: int
+    skips: int = 0
+    next_scale: float = 0.0  # scale after the last of these steps
+    scales: set[float] = field(default_factory=set)
+    ranks: set[int] = field(default_factory=set)  # ranks that are known to be at fault
+
+    def includes(self, gradient: tuple[int, str], scale: float) -> bool:
+        """Return True if the next skipped step belongs to these steps. With hysteresis, it can have the scale of the last one."""
+        return gradient == self.gradient and (scale < min(self.scales) or scale == self.next_scale)
+
+    def add(self, record: StepRecord) -> None:
+        """Add the next of these steps."""
+        self.skips, self.next_scale = self.skips + 1, record.next_scale
+        self.scales.add(record.scale)
+        self.ranks.update(record.ranks_at_fault())
+
+
+@dataclass
 class History:
     """Facts that the checks use, about all steps of a run up to the current one."""
 
     limits: Limits
     window: deque[StepRecord]  # latest steps, at most `limits.stall_window`, without statistics
     names: Sequence[str] | None = None
+    others: Sequence["History"] = ()  # histories of other optimizers, whose gradients have the same scale
     skipped: list[StepRecord] = field(default_factory=list)  # latest skipped steps in a row, at most `REPEATS`
     skipped_names: list[Sequence[str] | None] = field(default_factory=list)  # `names` at each of these steps
     in_a_row: int = 0  # number of skipped steps since the last finite step
@@ -71,8 +94,7 @@ class History:
     with_norm: list[StepRecord] = field(default_factory=list)  # latest finite steps with a norm, at most `REPEATS`
     changed: list[StepRecord] = field(default_factory=list)  # latest steps whose gradients were changed, at most `REPEATS`
     is_change_constant: bool = False  # True if gradients were changed by the same factor at two scales
-    only_offender: tuple[int, str] | None = None  # index and name of the only gradient not finite in `only_offender_steps`
-    only_offender_steps: list[StepRecord] = field(default_factory=list)  # skipped steps at ever smaller scales
+    only_offender: OnlyOffender | None = None  # the only gradient not finite in the last skipped steps
 
     def add(self, record: StepRecord) -> None:
         """Add the next step."""
@@ -108,8 +130,9 @@ class History:
         return f"{share:.0%} of the last {limits.stall_window} steps were skipped" if longest >= LONG_ROW else None
 
     def lowest_overflow(self) -> float:
-        """Return the smallest scale of a skipped step in the window; inf without one."""
-        return min((step.scale for step in self.window if not step.finite), default=math.inf)
+        """Return the smallest scale of a skipped step, also of other optimizers, in the window; inf without one."""
+        windows = (history.window for history in (self, *self.others))
+        return min((step.scale for window in windows for step in window if not step.finite), default=math.inf)
 
     def _add_finite(self, record: StepRecord) -> None:
         self.is_stale_refuted |= bool(self.skipped) and record.stale
@@ -130,12 +153,14 @@ class History:
         if record.tensors is None:
             return
         offenders = record.nonfinite_tensors()
-        is_only = len(offenders) == 1 and len(record.tensors) > 1 and has_headroom(record)
+        if len(offenders) != 1 or len(record.tensors) == 1 or not has_headroom(record):
+            self.only_offender = None
+            return
         # An index alone can be a different gradient in each step, if others are None; and several gradients can be unnamed.
-        offender = (offenders[0], self.name(offenders[0])) if is_only else None
-        continues = is_only and self.only_offender == offender and record.scale < self.only_offender_steps[-1].scale
-        self.only_offender = offender
-        self.only_offender_steps = [*(self.only_offender_steps if continues else []), record] if is_only else []
+        gradient = offenders[0], self.name(offenders[0])
+        if self.only_offender is None or not self.only_offender.includes(gradient, record.scale):
+            self.only_offender = OnlyOffender(gradient, record.step)
+        self.only_offender.add(record)
 
 
 def has_headroom(record: StepRecord) -> bool:

@@ -11,6 +11,7 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any
@@ -49,7 +50,7 @@ class Monitor:
         measure_every: Measure the gradients of every n-th step of a `GradScaler`; None for no step. `train_step` has the
             argument `measure` instead.
         histogram_every: Measure the exponents of the gradients of every n-th step of a `GradScaler`; None for no step.
-        sinks: Receivers of every step, such as `JSONLines`.
+        sinks: Receivers of every step, such as `JSONLines`. An error in one is raised after all have received the step.
         on_stall: Reaction to the first step of each stall: "warn" for a RuntimeWarning, "raise" for a `StalledError`, or a
             function that is called with the `Diagnosis`.
         limits: Thresholds of the checks.
@@ -103,7 +104,7 @@ class Monitor:
         """
         Receive the report of `train_step`, or the `last_step` of a cell, and return the diagnosis.
 
-        A micro-batch that does not complete a step is not recorded.
+        A micro-batch that does not complete a step is not recorded, but its loss counts for the loss of the step.
 
         Args:
             report: Report of the step. Its values are copied to the host.
@@ -119,6 +120,7 @@ class Monitor:
         if report.status.shape:
             shape = tuple(report.status.shape)
             raise ValueError(f"report must be of one step and rank, got arrays of shape {shape}: record each step by itself")
+        self.observe_loss(report.loss)
         if int(report.status) == StepStatus.ACCUMULATED:
             return Diagnosis(self._run(self).step, Verdict.HEALTHY, "the call was a micro-batch of this step")
         scale, finite, norm = number_host(report.scale), bool(report.finite), report.global_norm
@@ -133,7 +135,7 @@ class Monitor:
         return self._receive(
             self, is_local=True, **measured,
             scale=scale, next_scale=number_host(report.next_scale), finite=finite, applied=bool(report.applied),
-            loss=_loss(report.loss), norm=None if norm is None else number_host(norm),
+            loss=self._mean_loss(), norm=None if norm is None else number_host(norm),
         )  # fmt: skip
 
     def observe_loss(self, loss: Array) -> None:
@@ -209,17 +211,17 @@ class Monitor:
                 measured |= {"change": change} if run.is_divided else {}
             elif run.is_divided is None:
                 run.is_divided = True
-        losses, self._has_ended = list(map(_loss, self._losses)), True
         return self._receive(
             owner, is_local, **measured,
             scale=number_host(scale), next_scale=number_host(next_scale), finite=finite, applied=bool(applied),
-            loss=sum(losses) / len(losses) if losses else None,
+            loss=self._mean_loss(),
         )  # fmt: skip
 
     def close(self) -> None:
-        """Close the sinks."""
-        for sink in self._sinks:
-            sink.close()
+        """Close the sinks: all of them, even if one raises an error."""
+        with ExitStack() as calls:
+            for sink in reversed(self._sinks):
+                calls.callback(sink.close)
 
     def __enter__(self) -> "Monitor":
         """Return the monitor, whose sinks are closed at the end of the block."""
@@ -243,13 +245,20 @@ class Monitor:
             own_tensors = tensors if is_local or not communicator.averages else None
             fields["finite_ranks"], at_fault = self._compare_ranks(own_tensors, fields["loss"], fields["finite"])
         record = StepRecord(run.step, **fields)
-        diagnosis = run.diagnoser.diagnose(replace(record, **at_fault) if at_fault else record, names)
+        others = [other.diagnoser for other in self._runs.values() if other is not run]
+        diagnosis = run.diagnoser.diagnose(replace(record, **at_fault) if at_fault else record, names, others)
         run.step, run.last_skipped, run.measured = run.step + 1, not record.finite, {}
         self.verdicts[diagnosis.verdict] += 1
-        for sink in self._sinks:
-            sink.write(record, diagnosis, names)
+        with ExitStack() as calls:  # calls every sink, even if one raises an error
+            for sink in reversed(self._sinks):
+                calls.callback(sink.write, record, diagnosis, names)
         self._report_stall(run, diagnosis)
         return diagnosis
+
+    def _mean_loss(self) -> float | None:
+        """Return the mean loss of the micro-batches of this step, which ends; None if it is unknown."""
+        losses, self._has_ended = list(map(_loss, self._losses)), True
+        return sum(losses) / len(losses) if losses else None
 
     def _report_stall(self, run: "_Run", diagnosis: Diagnosis) -> None:
         """At the first step of a stall, warn, raise a `StalledError` or call the function *on_stall*."""

@@ -117,6 +117,10 @@ class StepRecord:
         """Return the indices of the gradients with infinities or NaNs."""
         return [index for index, tensor in enumerate(self.tensors or ()) if tensor.nonfinite]
 
+    def ranks_at_fault(self) -> list[int]:
+        """Return the ranks whose own gradients were not finite; none if they are unknown."""
+        return [rank for rank, finite in enumerate(self.finite_ranks or ()) if not finite]
+
     def largest_exponent(self) -> float | None:
         """Return log2 of an upper bound of the unscaled finite gradients; None if unknown or if all are zero."""
         exponents = [tensor.largest for tensor in self.tensors or () if not tensor.is_empty]

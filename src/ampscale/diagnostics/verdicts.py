@@ -19,6 +19,7 @@ from .window import HEADROOM, LARGEST_EXPONENT, NORM_RTOL, lost_shares
 
 LARGEST_CLIP = 0.25  # a larger factor does not come from clipping: scaled gradients are far above every usual limit
 LARGEST_COUNT = 256  # a divisor up to this number can be the number of ranks or of micro-batches
+LARGEST_LOST_LOSS = 2.0**10  # float16 does not round all gradients of a larger scaled loss to zero: they are zero without scaling
 
 
 class Verdict(StrEnum):
@@ -106,17 +107,18 @@ class Diagnoser:
         check_type(limits, "limits", Limits)
         self._history = History(limits, deque(maxlen=limits.stall_window))
 
-    def diagnose(self, record: StepRecord, names: Sequence[str] | None = None) -> Diagnosis:
+    def diagnose(self, record: StepRecord, names: Sequence[str] | None = None, others: Sequence["Diagnoser"] = ()) -> Diagnosis:
         """
         Return the verdict on the next step of the run.
 
         Args:
             record: Numbers of the step.
             names: Names of the gradients in `record.tensors`, for messages; by default they are numbered.
+            others: Diagnosers of other optimizers that share the scale: it is not too small if their gradients overflow.
         """
         check_type(record, "record", StepRecord)
         history = self._history
-        history.names = names
+        history.names, history.others = names, [other._history for other in others]
         history.add(record)
         results = (check(record, history) for check in (_CHECKS_OF_FINITE if record.finite else _CHECKS_OF_SKIPPED))
         return Diagnosis(record.step, *next(filter(None, results)), stall=history.stall(record))  # the last check has a result
@@ -152,7 +154,8 @@ def _no_scale_helps(record: StepRecord, history: History) -> _Result:
     evidence = {"scale": record.scale, **_counts(record)}
     is_below_one = history.good is not None and history.good.scale < 1  # large losses were finite only at such scales
     if record.scale <= 1 and not is_below_one:
-        return Verdict.NO_SCALE_HELPS, f"the gradients{where} are not finite at a scale of {record.scale:.10g}", evidence
+        remedy = ": their finite values are near the limit of float16, too, so reduce the loss" if _are_too_large(record) else ""
+        return Verdict.NO_SCALE_HELPS, f"the gradients{where} are not finite at a scale of {record.scale:.10g}{remedy}", evidence
     if record.finite_at_one is False and not is_below_one:
         return Verdict.NO_SCALE_HELPS, f"the gradients{where} are not finite, even at a scale of 1", evidence
     if record.finite_at_one:
@@ -166,21 +169,20 @@ def _no_scale_helps(record: StepRecord, history: History) -> _Result:
 
 
 def _independent_of_scale(record: StepRecord, history: History) -> _Result:
-    first = history.skipped[0]
-    if len(history.skipped) < REPEATS or not (_same_offenders(history) and has_headroom(record)):
+    first, may_be_one_tensor = history.skipped[0], history.only_offender is not None
+    if may_be_one_tensor or len(history.skipped) < REPEATS or not (_same_offenders(history) and has_headroom(record)):
         return None
     message = f"the same values are not finite at scales from {first.scale:.10g} to {record.scale:.10g}{_where(record, history)}"
     return Verdict.NO_SCALE_HELPS, message, {"first scale": first.scale, "scale": record.scale, **_counts(record)}
 
 
 def _one_tensor(record: StepRecord, history: History) -> _Result:
-    steps = history.only_offender_steps
-    if history.only_offender is None or record.tensors is None or len(steps) < REPEATS - 1:
+    offender = history.only_offender
+    if offender is None or record.tensors is None or len(offender.scales) < REPEATS - 1:
         return None
-    (_, name), first, count = history.only_offender, steps[0].step, len(steps)
-    ranks = sorted({rank for step in steps for rank in _ranks_at_fault(step)})
+    (_, name), first, count, ranks = offender.gradient, offender.first_step, offender.skips, sorted(offender.ranks)
     rank = ranks[0] if len(ranks) == 1 else None
-    message = f"only {name} is not finite{_on(ranks)}, in all {count} skipped steps since step {first}, at ever smaller scales"
+    message = f"only {name} is not finite{_on(ranks)}, in all {count} skipped steps since step {first}, while the scale decreased"
     return Verdict.ONE_TENSOR, message, {"tensor": name, "rank": rank, "since step": first, "skips": count}
 
 
@@ -194,7 +196,8 @@ def _stalled(record: StepRecord, history: History) -> _Result:
 def _searching(record: StepRecord, history: History) -> _Result:
     if history.applied and history.in_a_row < 2:
         return None
-    message = f"the scale {record.scale:.10g} is too large{_where(record, history)}; the next one is {record.next_scale:.10g}"
+    next_scale = "the same" if record.next_scale == record.scale else f"{record.next_scale:.10g}"
+    message = f"the scale {record.scale:.10g} is too large{_where(record, history)}; the next one is {next_scale}"
     return Verdict.SEARCHING, message, {"scale": record.scale, "skips in a row": history.in_a_row}
 
 
@@ -207,7 +210,8 @@ def _unscaled_twice(record: StepRecord, history: History) -> _Result:
     steps = history.changed
     if record.change is None or history.is_change_constant or record.scale <= LARGEST_COUNT or len(steps) < 2:
         return None
-    if not all(_is_close(step.change or 0, 1 / step.scale) for step in steps):
+    is_sum = abs(record.loss or 0) * 2**HEADROOM > record.scale  # a loss that the loop divides by a count, perhaps the scale
+    if is_sum or not all(_is_close(step.change or 0, 1 / step.scale) for step in steps):
         return None
     message = f"the gradients were divided by the scale {record.scale:.10g} twice: divide once, with unscale_()"
     return Verdict.UNSCALED_TWICE, message, {"change of the norm": record.change, "scale": record.scale}
@@ -216,18 +220,19 @@ def _unscaled_twice(record: StepRecord, history: History) -> _Result:
 def _clipped_before(record: StepRecord, history: History) -> _Result:
     """Detect scaled gradients whose norm, or else whose largest magnitude, is the same in several steps."""
     steps = history.changed if record.change is not None else history.with_norm
-    norm = limit = _common([None if step.norm is None else step.norm * step.scale for step in steps])
+    norm = _common([None if step.norm is None else step.norm * step.scale for step in steps])
+    peak = _common([step.peak for step in steps])
+    has_norm = norm is not None and (_is_round(norm) or not _is_round(peak))  # if all values are clipped, both are the same
+    kind, limit = ("norm", norm) if has_norm else ("magnitude", peak)
     if record.change is None:
         is_clipped = len(steps) == REPEATS and _is_round(norm) and record.scale > LARGEST_COUNT and not _are_constant(steps)
     else:
         changes = [step.change or 0 for step in steps]
-        limit = _common([step.peak for step in steps]) if norm is None else norm
         # Valid changes are a mean over ranks, by the same factor in each step, and clipping to a round limit times the scale.
         is_valid = _are_close(changes) or _is_round(limit and limit / record.scale)
         is_clipped = len(steps) >= 3 and max(changes) <= LARGEST_CLIP and record.scale > 1 and (_is_round(limit) or not is_valid)
     if limit is None or not is_clipped:
         return None
-    kind = "magnitude" if norm is None else "norm"
     message = (
         f"the gradients were clipped to a {kind} of {limit:.4g} while they were scaled by {record.scale:.10g}: "
         "call unscale_() before clipping"
@@ -236,7 +241,7 @@ def _clipped_before(record: StepRecord, history: History) -> _Result:
 
 
 def _underflow(record: StepRecord, history: History) -> _Result:
-    if not record.tensors or record.measured_scale != record.scale:
+    if not record.tensors or record.measured_scale != record.scale or _may_be_clipped(record, history):
         return None
     lost, subnormal = lost_shares(record.tensors)
     if math.isnan(subnormal):
@@ -249,9 +254,10 @@ def _underflow(record: StepRecord, history: History) -> _Result:
         return None
     shares = [lost_shares([tensor]) for tensor in record.tensors]
     worst = history.name(max((share, index) for index, (_, share) in enumerate(shares) if not math.isnan(share))[1])
+    zeros = f", and {lost:.0%} become zero" if lost else ""  # after a backward pass in float16, they are zeros already
     message = (
-        f"{subnormal:.0%} of the gradients are subnormal in float16 at scale {record.scale:.10g}, and {lost:.0%} become zero, "
-        f"most in {worst}: try scales up to {larger:.10g}"
+        f"{subnormal:.0%} of the gradients are subnormal in float16 at scale {record.scale:.10g}{zeros}, most in {worst}: "
+        f"try scales up to {larger:.10g}"
     )
     evidence = {"subnormal share": subnormal, "lost share": lost, "scale": record.scale}
     return Verdict.UNDERFLOW, message, {**evidence, "worst tensor": worst, "larger scale": larger}
@@ -259,11 +265,18 @@ def _underflow(record: StepRecord, history: History) -> _Result:
 
 def _all_zero(record: StepRecord, history: History) -> _Result:
     has_values = any(tensor.size for tensor in record.tensors or ())
+    can_be_lost = record.loss is None or 0 < abs(record.loss) * record.scale <= LARGEST_LOST_LOSS
     had_normal = history.normal_scale is not None and history.normal_scale <= record.scale
-    if not has_values or record.loss == 0 or had_normal or history.lowest_overflow() / 2 <= record.scale:
+    if not has_values or not can_be_lost or had_normal or history.lowest_overflow() / 2 <= record.scale:
         return None
     message = f"all gradients are zero at scale {record.scale:.10g}, although the loss is not: try a larger scale"
     return Verdict.UNDERFLOW, message, {"scale": record.scale}
+
+
+def _may_be_clipped(record: StepRecord, history: History) -> bool:
+    """Return True if the loop changed the scaled gradients, unless by the same factor in several steps, as for a mean."""
+    changes = [step.change or 0 for step in history.changed]
+    return record.modified and (record.change is None or len(changes) < 2 or not _are_close(changes))
 
 
 def _healthy(record: StepRecord, _history: History) -> _Result:
@@ -289,20 +302,21 @@ def _where(record: StepRecord, history: History) -> str:
     offenders = record.nonfinite_tensors()
     others = f" and {len(offenders) - 1} others" if len(offenders) > 2 else ""
     names = [history.name(index) for index in offenders[: 2 if len(offenders) == 2 else 1]]
-    return (f" in {' and '.join(names)}{others}" if names else "") + _on(_ranks_at_fault(record))
+    return (f" in {' and '.join(names)}{others}" if names else "") + _on(record.ranks_at_fault())
 
 
 def _on(ranks: list[int]) -> str:
     return f" on rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}" if ranks else ""
 
 
-def _ranks_at_fault(record: StepRecord) -> list[int]:
-    return [rank for rank, finite in enumerate(record.finite_ranks or ()) if not finite]
-
-
 def _counts(record: StepRecord) -> dict[str, int]:
     tensors = record.tensors or ()
     return {"infinities": sum(t.infinities for t in tensors), "nans": sum(t.nans for t in tensors)} if tensors else {}
+
+
+def _are_too_large(record: StepRecord) -> bool:
+    """Return True if gradients that are not finite also have finite values near the largest float16 number."""
+    return any(tensor.nonfinite and not tensor.is_empty for tensor in record.tensors or ()) and not has_headroom(record)
 
 
 def _same_offenders(history: History) -> bool:
