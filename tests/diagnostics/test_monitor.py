@@ -145,6 +145,18 @@ def test_a_sink_that_raises_does_not_disturb_the_others():
     assert [len(sink.rows) for sink in sinks] == [2, 0, 2]
 
 
+@pytest.mark.parametrize(
+    ("changed", "verdict"), [(False, Verdict.NO_SCALE_HELPS), (True, Verdict.OCCASIONAL), (None, Verdict.OCCASIONAL)]
+)
+def test_nans_are_no_proof_if_the_loop_may_have_clipped_the_gradients(changed, verdict):
+    """Clipping turns infinities into NaNs."""
+    monitor, optimizer, nans = Monitor(), object(), [F32([np.nan, 2.0]), F32([0.5])]
+    observe(monitor, FINITE, optimizer)
+    monitor.begin(nans, 4.0, optimizer)
+    diagnosis = monitor.end(4.0, 2.0, finite=False, applied=False, gradients=nans, owner=optimizer, changed=changed)
+    assert diagnosis.verdict is verdict
+
+
 def test_optimizers_are_diagnosed_separately():
     """Each optimizer has its own step numbers and its own history."""
     monitor, first, second = Monitor(), object(), object()

@@ -130,6 +130,7 @@ def test_healthy_trainings_raise_no_alarm(options):
         ({"inputs": put_nan}, Verdict.FORWARD, 8),
         ({"loss_factor": 1e38, "init_scale": 1.0}, Verdict.FORWARD, 40),
         ({"gradients": put(float("nan"), 5, 2)}, Verdict.NO_SCALE_HELPS, 6),
+        ({"gradients": put(float("nan"), 5, 2), "init_scale": 2.0**12, "steps": 150}, Verdict.NO_SCALE_HELPS, 30),
         ({"gradients": put(float("inf"), 1)}, Verdict.NO_SCALE_HELPS, 30),
         ({"gradients": put(float("inf"), 5, 2)}, Verdict.ONE_TENSOR, 4),
         ({"zero": lambda _: False, "init_scale": 2.0**24}, Verdict.FORGOTTEN_ZERO_GRAD, 36),
@@ -143,7 +144,7 @@ def test_healthy_trainings_raise_no_alarm(options):
         ({"loss_factor": 1e3, "clip": 1.0, "limits": Limits(stall_after=3)}, Verdict.STALLED, 5),
     ],
     ids=[
-        "nan-input", "large-loss", "nan", "infinities", "one-tensor", "zero_grad", "zero_grad-sometimes",
+        "nan-input", "large-loss", "nan", "nan-at-all-scales", "infinities", "one-tensor", "zero_grad", "zero_grad-sometimes",
         "divided", "divided-after-unscaling", "divided-without-overflow", "clipped", "clipped-values", "underflow", "stalled",
     ],
 )  # fmt: skip

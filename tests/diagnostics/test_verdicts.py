@@ -132,6 +132,17 @@ def test_one_tensor_is_named_although_the_scale_backs_off_at_every_second_overfl
     assert verdicts == [Verdict.SEARCHING] * 4 + [Verdict.ONE_TENSOR] * 2
 
 
+def test_a_division_by_the_loop_does_not_make_an_overflow_one_tensor():
+    """The loop has divided the scaled gradients by the scale, so their finite values are small, but infinities remain."""
+    diagnoser = Diagnoser()
+    for step in range(4):
+        scale = 2.0 ** (20 - step)
+        tensors = TensorStatistics(*FINITE), TensorStatistics(*FAR_BELOW_LIMIT)
+        overflow = replace(OVERFLOW, step=step, scale=scale, next_scale=scale / 2, measured_scale=scale, tensors=tensors)
+        diagnosis = diagnoser.diagnose(replace(overflow, modified=True, change=1 / scale))
+        assert diagnosis.verdict is Verdict.SEARCHING
+
+
 def test_a_scale_that_does_not_back_off_is_called_the_same():
     """A fixed scale never backs off, and a rule with hysteresis not at every overflow."""
     diagnosis = Diagnoser().diagnose(replace(OVERFLOW, next_scale=1024.0))

@@ -36,7 +36,7 @@ class RecordingMonitor:
     """Monitor that stores its arguments, with gradients as lists of numbers."""
 
     def __init__(self):
-        self.losses, self.begins, self.ends = [], [], []
+        self.losses, self.begins, self.ends, self.changes = [], [], [], []
 
     def observe_loss(self, loss):
         self.losses.append(loss)
@@ -44,7 +44,8 @@ class RecordingMonitor:
     def begin(self, gradients, scale, owner, *, stale, modified, change=None):
         self.begins.append(Begin([gradient.tolist() for gradient in gradients], scale, owner, stale, modified, change))
 
-    def end(self, scale, next_scale, finite, applied, gradients, owner):
+    def end(self, scale, next_scale, finite, applied, gradients, owner, *, changed):
+        self.changes.append(changed)
         self.ends.append(End(scale, next_scale, finite, applied, [gradient.tolist() for gradient in gradients], owner))
 
 

@@ -170,7 +170,7 @@ class Monitor:
             self._losses = self._losses[self._begun_losses :]
         run.losses, self._begun_losses = self._losses, len(self._losses)
         run.names = self._names_of(owner, len(gradients))
-        run.version, run.measured = _version(gradients), {"stale": stale, "modified": modified, "change": change}
+        run.measured = {"stale": stale, "modified": modified, "change": change}
         is_due = self._is_due(self._every, run.step) or self._is_due(self._histogram_every, run.step)
         if is_due or (self._on_skip and (run.last_skipped or run.step < run.measured_until)):
             run.measured |= self._measure(gradients, number, run.step)
@@ -179,7 +179,10 @@ class Monitor:
         if "tensors" in run.measured or change is not None or run.is_divided:
             run.measured["norm"] = number_host(functional.global_norm(gradients)) / number
 
-    def end(self, scale: Any, next_scale: Any, finite: Any, applied: Any, gradients: list[Array], owner: Any) -> Diagnosis:
+    def end(
+        self, scale: Any, next_scale: Any, finite: Any, applied: Any, gradients: list[Array], owner: Any,
+        *, changed: bool | None = None,
+    ) -> Diagnosis:  # fmt: skip
         """
         Receive the result of a step of an optimizer, and return the diagnosis; scalers call this after updating the scale.
 
@@ -190,6 +193,7 @@ class Monitor:
             applied: True if the optimizer stepped.
             gradients: Unscaled gradients, with all changes since the unscaling, such as clipping.
             owner: The optimizer.
+            changed: True if there were such changes; None if that is unknown.
 
         Raises:
             StalledError: The run has stalled, and *on_stall* is "raise". The scaler has been updated.
@@ -199,11 +203,11 @@ class Monitor:
         if not finite and self._on_skip and not is_local:
             measured |= self._measure(gradients, 1.0)
             # A change of the gradients before unscaling is detected from the second step on.
-            is_original = run.step > 0 and run.version is not None and _version(gradients) == run.version
+            is_original = run.step > 0 and changed is False
             infinities, nans = (sum(getattr(tensor, name) for tensor in measured["tensors"]) for name in ("infinities", "nans"))
             measured["is_original"] = is_original
             run.measured_until = run.step + STEPS_AFTER_NANS if nans and not infinities and not is_original else 0
-        if finite and run.version is not None and _version(gradients) != run.version:
+        if finite and changed:
             norm = measured.get("norm")
             if norm:  # clipping after unscaling is not a fault, but a second division by the scale is
                 change = number_host(functional.global_norm(gradients)) / norm
@@ -340,7 +344,6 @@ class _Run:
     losses: list[Any] | None = None  # `Monitor._losses` at the last `begin`
     names: list[str] | None = None  # names of the gradients of the current step, which a loop can delete before `end`
     measured: dict[str, Any] = field(default_factory=dict)  # known fields of the `StepRecord` of the current step
-    version: int | None = None  # `_version` of the gradients of the current step before unscaling
     is_divided: bool | None = None  # True if unscaled gradients are, or may be, divided again; None before the first change
 
 
@@ -365,11 +368,6 @@ def _named(names: Iterable[Any] | None) -> list[str] | dict[int, str] | None:
     if all(isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str) for item in items):
         return {id(parameter): name for name, parameter in items}
     raise TypeError(f"names must be strings, or model.named_parameters(), got {excerpt(items)}")
-
-
-def _version(gradients: list[Array]) -> int | None:
-    """Return torch's version counter of the first gradient, or None. All writes increment the counter, except the unscaling."""
-    return getattr(gradients[0], "_version", None) if gradients else None
 
 
 def _loss(loss: Any) -> float:

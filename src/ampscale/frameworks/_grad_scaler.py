@@ -40,7 +40,10 @@ class Monitor(Protocol):
                 first step with a modified gradient.
         """
 
-    def end(self, scale: Any, next_scale: Any, finite: Flag, applied: Flag, gradients: list[Array], owner: Any) -> None:
+    def end(
+        self, scale: Any, next_scale: Any, finite: Flag, applied: Flag, gradients: list[Array], owner: Any,
+        *, changed: bool | None,
+    ) -> None:  # fmt: skip
         """
         Observe the end of an iteration, once for each call of `begin` whose gradients count.
 
@@ -53,6 +56,7 @@ class Monitor(Protocol):
             applied: True if the optimizer stepped.
             gradients: The unscaled gradients, with all changes since the unscaling, such as clipping.
             owner: The optimizer.
+            changed: True if there were such changes; None if that is unknown, as on libraries other than torch.
         """
 
 
@@ -72,10 +76,17 @@ class Progress:
     applied: Any = False  # True if the optimizer stepped; a bool, or a bool tensor on the device
     found_inf: Any = None  # only for torch's scaler: float32, shape (), on the scale's device; None without gradients
     gradients: Any = None  # only for torch's scaler: gradients as passed to the monitor
+    versions: list[int] | None = None  # only with a monitor: `versions_of` the unscaled gradients
 
     def __getstate__(self) -> Any:
         """Return the attributes for a copy, without the call site, which cannot be pickled."""
         return None, {**{name: getattr(self, name) for name in self.__slots__}, "site": None}
+
+
+def versions_of(gradients: list[Array]) -> list[int] | None:
+    """Return torch's version counters, which all writes in place increment; None if there are none."""
+    have_versions = all(hasattr(gradient, "_version") for gradient in gradients)
+    return [gradient._version for gradient in gradients] if have_versions else None
 
 
 class OptimizerNumbers:

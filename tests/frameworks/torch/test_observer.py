@@ -334,6 +334,21 @@ def test_changes_before_unscaling_are_reported(change, zeroing, unscales):
     assert Loop(zeroing=zeroing).flags(iteration) == [(False, False), *3 * [(False, True)]]
 
 
+@pytest.mark.clause("TORCH-monitor")
+@pytest.mark.parametrize("init_scale", [8.0, 0.5, 3.0])
+@pytest.mark.parametrize("change", CHANGES)
+def test_changes_after_unscaling_are_reported(change, init_scale):
+    """The division by the scale is no change, although it writes twice at some scales. The loop spares the first gradient."""
+    loop = Loop(init_scale=init_scale)
+    for changes in (False, True):
+        loop.scaler.scale(loop.loss()).backward()
+        loop.scaler.unscale_(loop.optimizer)
+        if changes:
+            CHANGES[change](loop.params[1:])
+        loop.finish()
+    assert loop.monitor.changes == [False, True]
+
+
 @pytest.fixture
 def _process_group(tmp_path):
     store = torch.distributed.FileStore(str(tmp_path / "store"), 1)

@@ -18,7 +18,7 @@ from ...core.typing import Array
 from ...core.validation import check_methods
 from ...parsing import excerpt
 from .._calls import OTHER_UNSCALED, PADDLE, PADDLE_FIXED, READY, STEPPED, STEPPING, UNSCALED, UNSCALING, Site, call_site
-from .._grad_scaler import Monitor, OptimizerNumbers, Progress
+from .._grad_scaler import Monitor, OptimizerNumbers, Progress, versions_of
 from .optimizer_access import checked_gradients, minimize_of, parameters_of, step_of, unscale_gradients
 from .stored_scale import StoredScale
 
@@ -282,6 +282,8 @@ class GradScaler(StoredScale):
         progress = self._progress[id(optimizer)] = Progress(optimizer, site, scale=scale)
         self._average(optimizer)
         finite, arrays = unscale_gradients(gradients, scale), [parameter.grad for parameter in gradients.parameters]
+        if self._monitor is not None:
+            progress.versions = versions_of(_gradients_of(gradients.parameters))
         progress.finite = bool(self._communicator.agree(finite, self._state._asdict(), arrays).finite)
         return progress
 
@@ -311,7 +313,9 @@ class GradScaler(StoredScale):
             return
         for step in steps:
             gradients = _gradients_of(parameters_of(step.optimizer))
-            self._monitor.end(step.scale, self.get_loss_scaling(), step.finite, step.applied, gradients, step.optimizer)
+            changed = None if step.versions is None else versions_of(gradients) != step.versions
+            outcome = step.finite, step.applied, gradients, step.optimizer
+            self._monitor.end(step.scale, self.get_loss_scaling(), *outcome, changed=changed)
 
 
 def _gradients_of(parameters: list[Any]) -> list[Array]:

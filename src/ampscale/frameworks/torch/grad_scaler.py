@@ -15,7 +15,7 @@ from ...core.replicas import Communicator
 from ...core.trees import map_leaves
 from ...core.validation import check_scale_host
 from .._calls import READY, STEPPED, STEPPING, TORCH, UNSCALED, Site, call_site
-from .._grad_scaler import Monitor, Progress
+from .._grad_scaler import Monitor, Progress, versions_of
 from .agreement import RankAgreement
 from .observer import Observer
 from .optimizer_step import checked_gradients, step_if_finite, to_device, unscale_gradients
@@ -286,6 +286,8 @@ class GradScaler(StoredScale):
             if may_agree:
                 self._agreement.average(optimizer, gradients, self._rule)
             found_inf, finite = unscale_gradients(optimizer, gradients, scale, self._scale_lower_bound), None
+            if self._observer is not None:
+                progress.versions = versions_of(progress.gradients)
             if may_agree:  # record nothing before the ranks agree: after an error, no rank updates its scale
                 found_inf, finite = self._agreement.found_inf(optimizer, gradients, found_inf, self._state, self._rule)
             progress.found_inf, progress.finite, progress.stage = found_inf, finite, stage

@@ -11,7 +11,7 @@ from torch.utils.weak import WeakIdRef
 from ...core.typing import Flag
 from ...core.validation import check_methods
 from .._calls import STEPPED
-from .._grad_scaler import Monitor, Progress
+from .._grad_scaler import Monitor, Progress, versions_of
 from .optimizer_step import Gradients, plain_gradients
 
 
@@ -50,7 +50,9 @@ class Observer:
         next_scale = next_scale.clone()
         for step in steps:
             if step.scale is not None and step.found_inf is not None:
-                self._monitor.end(step.scale, next_scale, _finite(step), step.applied, step.gradients, step.optimizer)
+                changed = versions_of(step.gradients) != step.versions
+                outcome = _finite(step), step.applied, step.gradients, step.optimizer
+                self._monitor.end(step.scale, next_scale, *outcome, changed=changed)
 
 
 class _Sample:
