@@ -72,7 +72,7 @@ class OtherFormulas(Loop):
         return float(np.linalg.norm([np.linalg.norm(array.astype(np.float64)) for array in arrays[::-1]]))
 
     def coefficient(self, max_norm, norm):
-        return min(1.0, max_norm / norm) if norm else 1.0
+        return np.float64(min(1.0, max_norm / norm) if norm else 1.0)
 
     def loss(self, old_parameters, cell, data, finite):
         with np.errstate(all="ignore"):

@@ -58,6 +58,27 @@ class UnscaleOnlyChecks(Loop):
         return [self.unscaled_gradient(handle, gradient) for gradient in optimizer.gradients]
 
 
+@breaks("CALLS-step", "not observed: float32 gradients count as master gradients, which are unscaled already")
+class StepLeavesFloat32Scaled(Loop):
+    def unscale_in_step(self, handle, optimizer):
+        is_float32 = optimizer.gradients[0].dtype == np.float32
+        (_check_only if is_float32 else Loop.unscale_now)(self, handle, optimizer)
+
+
+@breaks("CALLS-step", "planted: the kernel has no branch for bfloat16, whose gradients stay scaled")
+class LeavesBfloat16GradientsScaled(Loop):
+    def unscaled_gradient(self, handle, gradient):
+        is_bfloat16 = gradient is not None and gradient.dtype.name == "bfloat16"
+        return gradient if is_bfloat16 else super().unscaled_gradient(handle, gradient)
+
+
+@breaks("CALLS-step", "Paddle 3.3.1: float64 gradients are left out of the lists that are unscaled")
+class LeavesFloat64GradientsScaled(Loop):
+    def unscaled_gradient(self, handle, gradient):
+        is_float64 = gradient is not None and gradient.dtype == np.float64
+        return gradient if is_float64 else super().unscaled_gradient(handle, gradient)
+
+
 @breaks("CALLS-unscale", "planted: float16 gradients are divided by a scale that is rounded to float16")
 class RoundsTheScale(Loop):
     def unscaled_gradient(self, handle, gradient):
@@ -431,10 +452,27 @@ class LastWithoutGradientsDecides(Loop):
         return [True] if flags[-1] is None and any(flag is not None for flag in flags) else super().flags_of_update(handle)
 
 
+@breaks(
+    "CALLS-no-gradients",
+    "planted: the same, in an implementation for which only a few cases apply",
+    "torch",
+    capabilities=("none", "groups", "resume"),
+)
+class LastWithoutGradientsDecidesAlone(LastWithoutGradientsDecides):
+    pass
+
+
 @breaks("CALLS-no-gradients", "planted: with a missing gradient, gradients are checked before the division only")
 class ChecksOnlyBeforeBesideMissingGradients(Loop):
     def flag_of(self, scaled, unscaled):
         return super().flag_of(scaled, scaled if any(leaf is None for leaf in scaled) else unscaled)
+
+
+@breaks("CALLS-one-update", "planted: an array holds the flags of at most three optimizers")
+class CountsThreeFlags(Loop):
+    def flags_of_update(self, handle):
+        flags = [progress.finite for progress in list(handle.progress.values())[:3] if progress.finite is not None]
+        return [all(flags)] if flags else []
 
 
 @breaks("CALLS-one-update", "planted: from the third optimizer on, each step counts toward the growth")

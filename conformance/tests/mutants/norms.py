@@ -24,6 +24,19 @@ class ReportsTheSquaredNorm(Loop):
         return float(sum(np.sum(np.square(gradient.astype(np.float64))) for gradient in clipped))
 
 
+@breaks("NORMS-global", "planted: the norm of the first step is reported in all steps, as by a captured graph")
+class ReportsTheFirstNorm(Loop):
+    def outputs(self, cell, **numbers):
+        cell.norm = getattr(cell, "norm", numbers["global_norm"])
+        return super().outputs(cell, **{**numbers, "global_norm": cell.norm})
+
+
+@breaks("NORMS-global", "planted: a table of partial sums ends at 64 arrays")
+class AddsAtMost64Arrays(Loop):
+    def euclidean(self, arrays):
+        return super().euclidean(arrays[:64])
+
+
 @breaks(
     "NORMS-clip-before",
     "not observed: the norm is computed again after clipping, as requested in verl-project/verl#2282",
@@ -84,6 +97,36 @@ class ChecksTheNormInTheStep(Loop):
     def finite_in_cell(self, scaled, gradients, norm):
         with np.errstate(all="ignore"):
             return bool(np.isfinite(sum(np.sum(np.square(gradient), dtype=np.float32) for gradient in gradients)))
+
+
+@breaks("NORMS-clip", "planted: an epsilon of 1e-5, as optimizers have, is added to the norm")
+class AddsALargeEpsilon(Loop):
+    def coefficient(self, max_norm, norm):
+        return np.float32(max_norm / (max(norm, max_norm) + 1e-5))
+
+
+@breaks("NORMS-clip", "planted: a limit above 1 is taken for a percentage, and becomes 1")
+class ClipsToAtMostOne(Loop):
+    def coefficient(self, max_norm, norm):
+        return super().coefficient(min(max_norm, 1.0), norm)
+
+
+@breaks("NORMS-clip", "planted: gradients are clipped only during a warmup of ten steps")
+class ClipsDuringAWarmup(Loop):
+    def clip(self, cell, gradients, norm):
+        return super().clip(cell, gradients, norm) if cell.attempted < 10 else list(gradients)
+
+
+@breaks(
+    "NORMS-clip-round-once", "torch 2.13.0, with a ShardedGradScaler: the coefficient of float16 gradients is a float16 number"
+)
+class RoundsTheCoefficientToFloat16(Loop):
+    def clip(self, cell, gradients, norm):
+        with np.errstate(all="ignore"):
+            narrow = np.float16(super().coefficient(cell.max_norm or 1.0, norm))
+        pairs = zip(gradients, super().clip(cell, gradients, norm), strict=True)
+        narrows = cell.max_norm is not None and np.isfinite(norm)
+        return [before * narrow if narrows and before.dtype == np.float16 else after for before, after in pairs]
 
 
 @breaks("NORMS-clip", "planted: gradients are clipped from one and a half times the limit on")

@@ -286,6 +286,31 @@ class SkipsTheFirstArrayOfALaunch(Plain):
         return all(map(self.finite_leaf, [leaf for index, leaf in enumerate(_arrays(tree)) if index != 320]))
 
 
+@breaks("OVERFLOW-all-finite", "planted: a kernel for large arrays does not test for -inf")
+class MissesMinusInfinityInLargeArrays(Plain):
+    def finite_elements(self, leaf):
+        finite = super().finite_elements(leaf)
+        return finite | (leaf == -np.inf) if leaf.size > 2000 else finite
+
+
+@breaks("OVERFLOW-all-finite", "planted: a kernel for large arrays compares their largest element, a NaN or not")
+class MissesNaNInLargeArrays(Plain):
+    def finite_elements(self, leaf):
+        return super().finite_elements(leaf) | np.isnan(leaf) if leaf.size > 1500 else super().finite_elements(leaf)
+
+
+@breaks("OVERFLOW-all-finite", "planted: a table of pointers to the arrays of a dict ends at 512")
+class ChecksTheFirst512KeysOfADict(Plain):
+    def all_finite(self, tree):
+        return super().all_finite(dict(list(tree.items())[:512]) if isinstance(tree, dict) else tree)
+
+
+@breaks("OVERFLOW-all-finite", "planted: a kernel for matrices checks one tile of 64 rows")
+class ChecksOneTileOfRows(Plain):
+    def finite_leaf(self, leaf):
+        return super().finite_leaf(leaf[:64] if leaf.ndim == 2 and leaf.shape[1] < 64 else leaf)
+
+
 @breaks("OVERFLOW-all-finite", "planted: the blocks of 65536 elements after the first begin one element late")
 class SkipsTheFirstOfALaterBlock(Plain):
     def finite_leaf(self, leaf):

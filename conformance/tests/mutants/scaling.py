@@ -129,6 +129,15 @@ class UnscalesSixtyFourArrays(Plain):
         return map_tree(lambda leaf: self.unscaled_leaf(leaf, handle.shown) if next(numbers) < 64 else np.copy(leaf), tree)
 
 
+@breaks("SCALING-unscale-divides", "planted: a kernel for matrices divides one tile of 64 rows")
+class DividesOneTileOfRows(Plain):
+    def unscaled_leaf(self, leaf, scale):
+        result = super().unscaled_leaf(leaf, scale)
+        if result.ndim == 2 and result.shape[1] < 64:
+            result[64:] = leaf[64:]
+        return result
+
+
 @breaks("SCALING-unscale-divides", "planted: a kernel for blocks of 4096 elements omits the rest")
 class UnscalesOneBlock(Plain):
     def unscaled_leaf(self, leaf, scale):

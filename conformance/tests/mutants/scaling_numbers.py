@@ -306,6 +306,15 @@ class ScalesByEightBits(Plain):
         return super().product(part, (np.float32(scale).view(np.uint32) >> 16 << 16).view(np.float32))
 
 
+@breaks("SCALING-scale", "planted: float16 losses are divided by the reciprocal of the scale, which is infinite for small scales")
+class DividesByAnInfiniteReciprocal(Plain):
+    def scaled_leaf(self, leaf, scale):
+        with np.errstate(all="ignore"):
+            reciprocal = np.float16(1 / np.float32(scale))
+            is_lost = np.asarray(leaf).dtype == np.float16 and np.isinf(reciprocal)
+            return np.asarray(leaf / reciprocal) if is_lost else super().scaled_leaf(leaf, scale)
+
+
 @breaks("SCALING-scale", "planted: a power of two is added to the exponent, which carries into the sign")
 class AddsToTheExponent(Plain):
     def product(self, part, scale):

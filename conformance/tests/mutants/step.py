@@ -42,9 +42,9 @@ class UnscalesOnlyFloat32(Loop):
 
 
 @breaks("STEP-apply", "not observed: float32 gradients count as master gradients, which are unscaled already")
-class UnscalesOnlyFloat16(Loop):
+class LeavesFloat32Scaled(Loop):
     def unscaled_in_cell(self, cell, gradient):
-        return super().unscaled_in_cell(cell, gradient) if gradient.dtype == np.float16 else gradient
+        return gradient if gradient.dtype == np.float32 else super().unscaled_in_cell(cell, gradient)
 
 
 @breaks("STEP-apply", "pytorch/pytorch#74739: float16 gradients are rejected")
@@ -53,6 +53,21 @@ class RejectsFloat16(Loop):
         if data.dtype == np.float16:
             raise ValueError("attempted to unscale float16 gradients")
         return super().backward(data, scale)
+
+
+@breaks("STEP-apply", "planted: the kernel has no branch for bfloat16, whose gradients stay scaled")
+class LeavesBfloat16Scaled(Loop):
+    def unscaled_in_cell(self, cell, gradient):
+        return gradient if gradient.dtype.name == "bfloat16" else super().unscaled_in_cell(cell, gradient)
+
+
+@breaks("STEP-apply", "planted: the optimizer computes in float32, and converts its results to the dtypes of the parameters")
+class UpdatesFloat64InFloat32(Loop):
+    def apply(self, cell, gradients, rate):
+        dtypes = [parameter.dtype for parameter in cell.parameters]
+        cell.parameters = [parameter.astype(np.float32) for parameter in cell.parameters]
+        super().apply(cell, gradients, rate)
+        cell.parameters = [parameter.astype(dtype) for parameter, dtype in zip(cell.parameters, dtypes, strict=True)]
 
 
 @breaks("STEP-seed", "pytorch/pytorch#55562: a captured graph keeps the scale that it was captured with")

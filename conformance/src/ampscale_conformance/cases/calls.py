@@ -4,10 +4,10 @@ Chapter 55, calls: hand-written loops, each a script of calls, which is repeated
 `set` sets scaled gradients, and `edit` other gradients without the scale; `unscale_`, `step` and `update` are the calls. A call
 that is out of order must raise an error and change nothing. `set:inf` includes an infinity or NaN, `set:none` sets no gradient
 at all, `set:some` all but one, `set:inf+last` an infinity in the last element, `set:wide` includes a very large or small value,
-and `set:huge` a value that is finite only while it is scaled. In drawn scripts, `set:inf+two` includes two infinities or NaNs,
-`set:zero` sets zeros and `set:large` the largest values, `load` continues with a scaler that loaded the saved state, `save` only
-saves, nothing is read after `update:unread`, and `scale`, `unscale` and `all_finite` take other arrays. The suffix `/b` selects
-the second optimizer instead of the first. `draw` stands for drawn scripts.
+`set:long` one of 41 bits, and `set:huge` a value that is finite only while it is scaled. In drawn scripts, `set:inf+two`
+includes two infinities or NaNs, `set:zero` sets zeros and `set:large` the largest values, `load` continues with a scaler that
+loaded the saved state, `save` only saves, nothing is read after `update:unread`, and `scale`, `unscale` and `all_finite` take
+other arrays. The suffix `/b` selects the second optimizer instead of the first. `draw` stands for drawn scripts.
 """
 
 from functools import partial
@@ -28,6 +28,10 @@ CALLS-step/step-unscales | set step update
     missing unscale: the optimizer applies scaled gradients
 CALLS-step/step-unscales-once | set unscale_ step update
     double unscale: step divides gradients a second time
+CALLS-step/step-unscales-bfloat16 | set step update set:inf step update | dtype=bfloat16 needs=bfloat16
+    missing dtype: bfloat16 gradients stay scaled, or are not checked
+CALLS-step/step-unscales-float64 | set:long step update set:inf step update | dtype=float64 factor=1.1
+    missing dtype: float64 gradients stay scaled, are not checked, or are rounded to float32
 CALLS-unscale/unscale-divides-where-they-lie | set unscale_ update
     late unscale: gradients are still scaled after unscale_, so clipping is wrong
 CALLS-unscale/unscales-and-checks-many-gradients | set/g step/g update set:inf+last/g step/g update |
@@ -77,13 +81,17 @@ CALLS-own-flag/each-optimizer-is-unscaled-separately | set set/b unscale_ step s
 CALLS-one-update/an-overflow-of-the-first-counts | set:inf set/b step step/b update
     last flag only: the scale depends on the last optimizer alone
 CALLS-one-update/an-overflow-of-the-last-counts | set set:inf/b step step/b update
-    first flag only: the scale depends on the first optimizer alone
+    set set/b set/c set:inf/d step step/b step/c step/d update
+    first flag only: the scale depends on the first optimizer, or the first three, alone
 CALLS-one-update/two-optimizers-are-one-step | set set/b set/c step step/b step/c update | growth_interval=3
     repeated update: the scale is updated once per optimizer
 CALLS-none/a-parameter-without-a-gradient-is-passed-over | set:some unscale_ step update set:some+inf step update
     missing gradient: None raises an error, counts as an overflow, or becomes zeros
 CALLS-no-gradients/an-optimizer-without-gradients-counts-for-nothing | draw set:none set:some+huge
     missing gradients: an optimizer without gradients raises an error, backs off, or hides or reverts the steps of another
+CALLS-no-gradients/an-overflow-beside-an-optimizer-without-gradients-counts | set:inf set:none/b step step/b update
+    set:none set:inf/b step step/b update
+    cleared flag: an optimizer without gradients clears the overflow of another one
 CALLS-answer/step-returns-whether-it-stepped | set step update set:inf step update | needs=applied
     wrong result: step returns None, or always the same value
 """

@@ -25,6 +25,7 @@ FINITE = (1.0, -2.0, 0.5, 3.0, 0.0, -0.25, 1 + 2.0**-11)  # gradients; their num
 SPECIAL = {
     "inf": (math.inf, math.nan, -math.inf),
     "wide": (2.0**60, 2.0**-60, -(2.0**60), -0.0, 1 + 2.0**-20),
+    "long": (1 + 2.0**-40,),
     "tie": (183 * 2.0**-14,),  # divided by 61 * 2**11, halfway between two float16 numbers
     "huge": (2.0**127, -(2.0**127)),  # infinite when multiplied by a scale above 1, or divided by one below 1
 }

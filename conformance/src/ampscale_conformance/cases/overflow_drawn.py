@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import product
+from itertools import cycle, product
 from math import prod
 from typing import Any
 
@@ -124,18 +124,19 @@ def _places(info: ImplementationInfo) -> Iterator[tuple[str, Any]]:
         yield "a tree without arrays", {"a": [None]}
     one, infinite = (Bits("float32", (1,), (pattern,)) for pattern in (1, _infinity("float32")))
     yield "256 infinities", 256 * [infinite]
-    for nest, bad in zip(NESTS, (64, 110, 256, 320, 512, 529), strict=True):
+    for nest, bad in zip(2 * NESTS, (64, 110, 256, 320, 512, 529, 529, 511, 528, 527, 257, 63), strict=True):
         yield f"an infinity in array {bad} of 530", nest([*bad * [one], infinite, *(529 - bad) * [one]])
     every, ends = float_dtypes(info), (((), 0), ((3,), 0), ((3,), 1), ((3,), 2))
     values = [(dtype, *end, pattern) for dtype, end in product(every, ends) for pattern in non_finite_elements(dtype)]
+    kinds = {dtype: cycle(non_finite_elements(dtype)) for dtype in every}
     values += [("float32", shape, index, _infinity("float32")) for shape in SHAPES for index in range(prod(shape))]
-    values += [(dtype, shape, prod(shape) - 1, _infinity(dtype)) for dtype, shape in product(every, (*SHAPES, *LARGE[1:4:2]))]
+    values += [(dtype, shape, prod(shape) - 1, next(kinds[dtype])) for dtype, shape in product(every, (*SHAPES, *LARGE[1:4:2]))]
     values += [(dtype, LARGE[1], 0, _largest(dtype)[0]) for dtype in every]
     for dtype, large in (*product(["float32"], LARGE), ("float16", LARGE[-1])):
         last = prod(large) - 1
         edge = min(last // 1024 * 1024, 2**16)
         indices = (0, last // 2, max(edge - 1, 0), edge, last)
-        values += [(dtype, large, index, _infinity(dtype)) for index in indices[2 if edge == 2**16 else 0 :]]
+        values += [(dtype, large, index, next(kinds[dtype])) for index in indices[2 if edge == 2**16 else 0 :]]
     beside = [Bits("bool", (1,), (1,))] if "integers" in info.capabilities else []
     for dtype, shape, index, pattern in values:
         elements = (_largest(dtype) * (prod(shape) // 4 + 1))[: prod(shape)]

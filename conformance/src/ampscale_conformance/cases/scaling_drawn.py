@@ -115,7 +115,7 @@ def _check_all(subject: Subject, method: str) -> None:
     for dtype in float_dtypes(subject.info):
         with suppress(Unsupported):
             _check_shapes(subject, method, dtype)
-    for scale, dtype in [*product((*SCALES[1:4], 2.0**100), EDGES), *product(SCALES[2:4], PARTS)]:
+    for scale, dtype in [*product((*SCALES[1:4], 2.0**-17, 2.0**100), EDGES), *product(SCALES[2:4], PARTS)]:
         factor, part = scale if method == "unscale" else 1 / scale, PARTS.get(dtype, dtype)
         edges = [*(edge * factor for edge in EDGES[part]), float(decode(non_finite(part)[1] - 1, part))]  # the largest number
         if subject.info.arrays == "numpy":  # other libraries may flush subnormal numbers to zero

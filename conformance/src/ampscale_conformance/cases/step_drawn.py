@@ -142,7 +142,7 @@ def step_case(row: Row) -> Case:
     run = partial(_take_steps, trace=[*trace], names=names, settings=settings, arrays=arrays, options=options)
     given = [name for name, value in options.items() if name != "learning_rate" or isinstance(value, tuple)]
     claims = {CLAIMS[name] for name in (*names, *given) if name in CLAIMS}
-    return named(row.name, 3, row.catches, run, claims | {dtype} & {"float16"})
+    return named(row.name, 3, row.catches, run, claims | {dtype} & {"float16", "bfloat16"})
 
 
 def _take_steps(

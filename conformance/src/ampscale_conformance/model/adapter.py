@@ -28,7 +28,7 @@ CAPABILITIES = {
     "rounding": (0, "the scale has the specified bits even if a factor is not a power of two"),
     "division": (1, "unscale returns the rounded quotient even if the scale is not a power of two"),
     "float16": (1, "gradients and parameters may be float16; losses may be float16 in any case"),
-    "bfloat16": (1, "trees may contain bfloat16"),
+    "bfloat16": (1, "trees, gradients and parameters may be bfloat16"),
     "complex": (1, "trees may contain complex64 and complex128"),
     "integers": (1, "trees passed to all_finite may contain integers and bools"),
     "none": (1, "trees may contain None, and a parameter may have no gradient"),
