@@ -157,11 +157,13 @@ def test_other_kinds_round_trip(kind, value):
 
 
 def test_scalar_arrays_stay_arrays():
-    """A float32 output or flag of shape () keeps its dtype; a NumPy float64 becomes a Python float."""
+    """A float32 output or flag of shape () keeps its dtype; a NumPy float64 becomes a Python float, except in a list."""
     scale = round_trip("outputs", {"scale": np.float32(0.1)})["scale"]
     assert (scale.dtype, scale.shape, float(scale)) == (np.float32, (), float(np.float32(0.1)))
     assert to_bits(round_trip("flag", np.bool_(True))) == Bits("bool", (), (1,))
     assert type(round_trip("outputs", {"scale": np.float64(0.1)})["scale"]) is float
+    (parameter,) = round_trip("outputs", {"parameters": [np.float64(0.1)]})["parameters"]
+    assert (parameter.dtype, parameter.shape) == (np.float64, ())
 
 
 def test_values_of_another_kind_are_rejected():
