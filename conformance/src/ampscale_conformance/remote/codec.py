@@ -192,10 +192,8 @@ def _write_value(value: Any) -> Any:
         return write_float(value)
     if value is None or isinstance(value, int):
         return value
-    if isinstance(value, list | tuple):
-        return [
-            _write_array(item) if is_array(item) else _write_value(item) for item in value
-        ]  # a float64 of NumPy is a float, too
+    if isinstance(value, list | tuple):  # a float64 of NumPy is an array and a float
+        return [_write_array(item) if is_array(item) else _write_value(item) for item in value]
     return _write_array(value)
 
 
