@@ -3,7 +3,8 @@ Ranks that are killed, hang or leave: a separate program, since a pool would not
 
 `python ending.py gloo`: of four ranks, rank 3 kills itself while rank 2 waits for it. Rank 1 hangs in another collective while
 rank 0 waits for it; rank 1 then calls too late, and leaves while ranks 0 and 2 wait. `python ending.py mpi`: rank 1 hangs for a
-minute. Each rank prints the errors that it observed, with seconds.
+minute. `python ending.py late`: ranks that are only late are not named. Each rank prints the errors that it observed, with
+seconds.
 """
 
 import json
@@ -73,6 +74,52 @@ def gloo():
     os._exit(0)
 
 
+def late():
+    """
+    Fork into four processes. Ranks that are only late must not be named.
+
+    Rank 3 kills itself, and rank 2 is late. Then rank 2 creates a communicator too late. Then rank 1 is late, and rank 2 hangs.
+    At the end, rank 0, which serves the store, is stopped.
+    """
+    from rank import fork
+
+    fork(4, "torch.distributed")
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    rank, pids = dist.get_rank(), [None] * 4
+    three, new, pair = (dist.new_group(ranks) for ranks in ([0, 1, 2], [0, 1, 2], [0, 1]))
+    everyone = ampscale.distributed.TorchDistributed(timeout=20.0)
+    if rank < 3:
+        hanging = ampscale.distributed.TorchDistributed(three, timeout=2.5)
+    if rank < 2:
+        stopped = ampscale.distributed.TorchDistributed(pair, timeout=LIMIT)
+    dist.all_gather_object(pids, os.getpid())
+    if rank == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep([0, 0, 2.2][rank])
+    killed = observed(everyone, torch.from_numpy)
+    dist.barrier(three)
+    time.sleep([0, 0, LIMIT + 2.2][rank])
+    start = time.monotonic()
+    try:
+        ampscale.distributed.TorchDistributed(new, timeout=LIMIT)
+    except RankError as error:
+        created = str(error), time.monotonic() - start
+    dist.barrier(three)
+    time.sleep([0, 2.3, 8][rank])
+    print_line(rank, killed, created, observed(hanging, torch.from_numpy))
+    time.sleep([5, 3.5, 0][rank])  # rank 0 is stopped after all errors, and before rank 1 waits again
+    if rank == 0:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    if rank == 1:
+        print_line(rank, observed(stopped, torch.from_numpy))
+        os.kill(pids[0], signal.SIGKILL)
+    os._exit(0)
+
+
 def error():
     """Fork into two processes, of which rank 1 hangs, so rank 0 ends with an error."""
     from rank import fork
@@ -99,4 +146,4 @@ def mpi():
 
 
 if __name__ == "__main__":
-    {"mpi": mpi, "gloo": gloo, "error": error}[sys.argv[1]]()
+    {"mpi": mpi, "gloo": gloo, "late": late, "error": error}[sys.argv[1]]()

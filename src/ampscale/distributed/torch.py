@@ -4,9 +4,12 @@ Communicator of torch.distributed's process groups and device meshes.
 Spec: spec/60-replicas.md.
 """
 
+import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
+from traceback import clear_frames
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -21,7 +24,9 @@ from ..core.replicas import RankError
 from ..core.typing import Array
 from .communicator import GRACE, RankCommunicator
 from .comparison import rank_names
+from .torch_records import Records
 
+PATIENCE = 1.0  # seconds after which a rank that still waits records this in torch's store
 # Separate group for ampscale's collectives, by the group that the caller passed; see `TorchDistributed._own_group`.
 _own_groups: "WeakKeyDictionary[dist.ProcessGroup, dist.ProcessGroup]" = WeakKeyDictionary()
 # Number of communicators that this rank has created, by the group that the caller passed.
@@ -80,13 +85,14 @@ class TorchDistributed(RankCommunicator):
             raise RuntimeError(f"rank {self.rank} is not in the group, which has {rank_names(self.ranks)}: use it only there")
         self._settings["communicator"] = _counts[self._group] = _counts.get(self._group, -1) + 1
         self._store = torch._C._distributed_c10d.PrefixStore(f"ampscale/{self._group.group_name}", _get_default_store())
-        self._calls = 0  # number of collectives, which is part of the keys in the store
-        self._ended = time.monotonic()  # time at which the last collective ended
+        self._records = Records(self._store, self.rank, self.ranks)
+        self._ended = -math.inf  # time at which the last collective ended
         self._is_nccl = dist.get_backend(self._group) == "nccl"
         self._callers_group, self._engine = self._group, None
         if dist.get_backend(self._group) == "gloo":
             self._group = self._own_group(self._group)
             self._engine = self._group._get_backend(torch.device("cpu"))
+        self._ended = time.monotonic()
 
     def _check(self, arrays: list[Array]) -> None:
         for array in arrays:
@@ -105,13 +111,13 @@ class TorchDistributed(RankCommunicator):
 
     def _sum(self, vector: Array) -> Array:
         total = vector.to(self._device(vector.device), copy=True)
-        self._await(lambda limit: self._group.allreduce([total]).wait(limit))
+        self._await(lambda limit: self._wait(self._group.allreduce([total]), limit))
         return total.to(vector.device)
 
     def _gather(self, array: np.ndarray) -> np.ndarray:
         value = torch.from_numpy(array).to(self._device(torch.device("cpu")))
         rows = [torch.empty_like(value) for _ in self.ranks]
-        self._await(lambda limit: self._group.allgather([rows], [value]).wait(limit))
+        self._await(lambda limit: self._wait(self._group.allgather([rows], [value]), limit))
         return torch.stack(rows).cpu().numpy()
 
     def _words(self, number: Array | float) -> Array:
@@ -130,9 +136,10 @@ class TorchDistributed(RankCommunicator):
         by only some ranks of the program, it fails if these ranks have created different numbers of groups.
         """
 
-        def create(limit: timedelta) -> None:
+        def create(limit: float) -> None:
+            self._records.add_waiting()
             new_group = dist.ProcessGroup(self._store, index := self.ranks.index(self.rank), len(self.ranks))
-            engine = dist.ProcessGroupGloo(self._store, index, len(self.ranks), limit)
+            engine = dist.ProcessGroupGloo(self._store, index, len(self.ranks), timedelta(seconds=limit))
             for device in ("cpu", "cuda"):
                 new_group._register_backend(torch.device(device), dist.ProcessGroup.BackendType.GLOO, engine)
             _own_groups[group] = new_group
@@ -141,58 +148,49 @@ class TorchDistributed(RankCommunicator):
             self._await(create)
         return _own_groups[group]
 
-    def _await(self, collective: Callable[[timedelta], Any]) -> None:
+    def _await(self, collective: Callable[[float], Any]) -> None:
         """
         Run a collective.
 
-        If it fails or exceeds the time limit, raise a RankError that names the unresponsive ranks. If the other ranks stopped
-        waiting before this rank made the call, the error names them instead.
+        If it fails or exceeds the time limit, raise a RankError that names the absent ranks. If other ranks stopped waiting
+        before this rank made the call, the error names them instead.
         """
-        self._calls += 1
+        self._records.call += 1
+        self._raise_if_late()
         began = time.monotonic()
         if self._engine is not None:  # let the collective end soon after the wait for it, since a process cannot exit before
             self._engine._set_default_timeout(timedelta(seconds=self._timeout + GRACE + 1))
         try:
-            collective(timedelta(seconds=self._timeout))
+            collective(self._timeout)
         except RuntimeError as error:
-            if (waited := time.monotonic() - began) < self._timeout and self._engine is not None:
+            if time.monotonic() - began < self._timeout and self._engine is not None:
                 # Close all connections, so that ranks that wait for this rank also learn now that a rank has ended.
+                clear_frames(error.__traceback__)  # they refer to the collective, which keeps the connections open
                 _own_groups.pop(self._callers_group, None)
                 self._group = self._engine = None
-            unresponsive = self._unresponsive_ranks()
-            names = rank_names(unresponsive) if unresponsive else "a rank"
-            if waited >= self._timeout:
-                self._failure = f"{names} did not respond within {self._timeout:g} s"
-            elif unresponsive == [] and began - self._ended >= self._timeout:  # the others have closed their connections
-                self._failure = self._too_late(set(self.ranks) - {self.rank})
-            else:
-                self._failure = f"{names} ended or closed the connection"
+            absent = self._records.absent_ranks(began + self._timeout)
+            names = rank_names(sorted(absent)) if absent else "a rank"
+            is_in_time = time.monotonic() - began < self._timeout
+            ended, late = "ended or closed the connection", f"did not respond within {self._timeout:g} s"
+            self._failure = f"{names} {ended if is_in_time else late}"
             raise RankError(self._failure) from error
-        # Other ranks may have waited since the end of the last collective, and give up when the time limit has passed.
-        if time.monotonic() - self._ended >= self._timeout and (others := set(self.ranks) - self._not_waiting()):
-            self._failure = self._too_late(others)
-            raise RankError(self._failure)
+        self._raise_if_late()
         self._ended = time.monotonic()
 
-    def _too_late(self, others: set[int]) -> str:
-        """Return the error of a rank that came later than the time limit of the ranks *others*."""
-        return f"{rank_names(sorted(others))} waited only {self._timeout:g} s, and rank {self.rank} came later"
+    def _wait(self, work: dist.Work, limit: float) -> None:
+        """Wait for a collective. With gloo, record after a while that this rank waits, so that it is not taken for absent."""
+        if self._engine is not None:
+            patience = min(PATIENCE, limit / 2)
+            with suppress(RuntimeError):  # the second wait raises an error of the collective again
+                work.wait(timedelta(seconds=patience))
+                return
+            self._records.add_waiting()
+            limit -= patience
+        work.wait(timedelta(seconds=limit))
 
-    def _unresponsive_ranks(self) -> list[int] | None:
-        """
-        Record in torch's store that this rank waited without success; return the ranks that do not do so within `GRACE` seconds.
-
-        Return None if the rank that serves the store has ended.
-        """
-        end = time.monotonic() + GRACE
-        try:
-            self._store.set(f"{self._calls}/{self.rank}", "waits")
-            while (unresponsive := self._not_waiting()) and time.monotonic() < end:
-                time.sleep(0.02)
-        except RuntimeError:
-            return None
-        return sorted(unresponsive)
-
-    def _not_waiting(self) -> set[int]:
-        """Return the ranks that have not recorded in torch's store that they waited for this collective without success."""
-        return {rank for rank in self.ranks if not self._store.check([f"{self._calls}/{rank}"])}
+    def _raise_if_late(self) -> None:
+        """Raise a RankError if other ranks have stopped waiting; they may have waited since the end of the last collective."""
+        if time.monotonic() - self._ended >= self._timeout and (others := self._records.stopped_ranks()):
+            waited = f"{rank_names(sorted(others))} waited only {self._timeout:g} s"
+            self._failure = f"{waited}, and rank {self.rank} came later"
+            raise RankError(self._failure)

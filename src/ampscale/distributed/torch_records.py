@@ -1,0 +1,76 @@
+"""
+Records in torch's store of the ranks that wait for a collective or have stopped waiting, which name the absent ranks.
+
+If the rank that serves the store hangs, every call of the store blocks. Therefore only other threads make these calls.
+
+Spec: REPLICAS-time-limit, REPLICAS-error-names-ranks.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from threading import Thread
+
+from torch._C._distributed_c10d import Store
+
+from .communicator import GRACE
+
+
+class Records:
+    """Records of the ranks *ranks* for the collective number *call*; this rank is *rank*."""
+
+    def __init__(self, store: Store, rank: int, ranks: list[int]) -> None:
+        self.store, self.rank, self.ranks, self.call = store, rank, set(ranks), 0
+        # Without torchrun, rank 0 serves the store: if the store does not answer, rank 0 has ended or hangs.
+        is_served_by_torchrun = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+        self._servers = set[int]() if is_served_by_torchrun else {0} & self.ranks
+
+    def add_waiting(self) -> None:
+        """Record that this rank waits for the current collective, without waiting for the store."""
+        Thread(target=self._add, args=(self.call, "waits"), daemon=True).start()
+
+    def stopped_ranks(self) -> set[int]:
+        """Return the ranks that have recorded that they stopped waiting; none if the store does not answer."""
+        return _last((self._ranks_that(word) for word in ["stopped"]), 0.25, set())
+
+    def absent_ranks(self, limit: float) -> set[int]:
+        """
+        Record that this rank stopped waiting, and return the ranks that do not record within `GRACE` seconds that they wait.
+
+        Before the time *limit*, this rank stops because another one has ended. If several are absent, some of them may only be
+        late, so they have until the limit.
+        """
+        grace = time.monotonic() + GRACE
+        end = max(grace, limit)
+        return _last(self._observations(grace, end), end - time.monotonic() + 0.3, self._servers)
+
+    def _observations(self, grace: float, end: float) -> Iterator[set[int]]:
+        """Yield the absent ranks until the time *grace*, or until *end* as long as there are several."""
+        self._add(self.call, "waits")
+        self._add(self.call, "stopped")
+        absent = self.ranks
+        while absent and time.monotonic() < (grace if len(absent) == 1 else end):
+            yield (absent := self.ranks - self._ranks_that("waits"))
+            time.sleep(0.02)
+
+    def _add(self, call: int, word: str) -> None:
+        with suppress(RuntimeError):  # the rank that serves the store has ended
+            self.store.set(f"{call}/{self.rank}/{word}", "")
+
+    def _ranks_that(self, word: str) -> set[int]:
+        return {rank for rank in self.ranks if self.store.check([f"{self.call}/{rank}/{word}"])}
+
+
+def _last(answers: Iterator[set[int]], seconds: float, default: set[int]) -> set[int]:
+    """Return the last of the *answers* of torch's store that arrive within *seconds*; *default* if there is none."""
+    received = [default]
+
+    def receive() -> None:
+        with suppress(RuntimeError):  # the rank that serves the store has ended
+            received.extend(answers)
+
+    receiver = Thread(target=receive, daemon=True)
+    receiver.start()
+    receiver.join(seconds)
+    return received[-1]
