@@ -158,6 +158,19 @@ def late_after_error(rank):
     return type_error, first, message_of(communicator.agree, True, STATE, arrays_of(make, (2,))), seconds
 
 
+def late_constructor(rank):
+    """Let one rank create its communicator too late, and return the error."""
+    time.sleep(1.3 if rank == DEVIATING_RANK else 0)
+    return message_of(communicator_of, "mpi", "replicated", timeout=1)
+
+
+def late_agreement(rank):
+    """Let one rank agree after the errors of the others, and return the error."""
+    communicator, _, make = communicator_of("mpi", "distinct", timeout=1)
+    time.sleep(3.3 if rank == DEVIATING_RANK else 0)
+    return message_of(communicator.agree, True, STATE, arrays_of(make, (2,)))
+
+
 def masked(rank):
     """Average a masked array, and then an array without a mask; return the error and the mean."""
     communicator, _, _ = communicator_of("mpi", "replicated", timeout=10)

@@ -111,12 +111,21 @@ def test_a_rank_that_raises_an_error_while_the_others_wait_is_named(mpi):
         assert seconds < 4
 
 
+@pytest.mark.clause("REPLICAS-same-decision", "REPLICAS-time-limit")
+def test_a_rank_that_calls_after_the_others_have_stopped_waiting_is_named_and_takes_no_step(mpi):
+    """MPI delivers the values of the other ranks before the messages that they have stopped. Constructors are compared too."""
+    message = "rank 2 did not respond within 1 s"
+    assert mpi.run(bad_ranks.late_constructor) == [message] * 4
+    assert mpi.run(bad_ranks.late_agreement) == [message] * 4
+
+
 @pytest.fixture(scope="module", autouse=True)
 def programs():
     """Start `ending.py` for both engines before the first test of this module, since their ranks mostly wait."""
     mpiexec = [str(Path(sys.executable).with_name("mpiexec")), "-n", "3"]
     started = {
         "gloo": start([sys.executable, str(HERE / "ending.py"), "gloo"], **gloo_environment(4)),
+        "late": start([sys.executable, str(HERE / "ending.py"), "late"], **gloo_environment(4)),
         "error": start([sys.executable, str(HERE / "ending.py"), "error"], **gloo_environment(2)),
         "mpi": start([*mpiexec, sys.executable, "-m", "mpi4py", str(HERE / "ending.py"), "mpi"]),
     }
@@ -152,6 +161,28 @@ def test_ranks_of_gloo_that_are_killed_hang_or_leave_are_named(programs):
     assert LIMIT <= hung[1] < LIMIT + 3
     assert killed[1] < LIMIT + 3
     assert left[0] == left[2] == also_left[0] == also_left[2] == "rank 1 ended or closed the connection"
+
+
+@pytest.mark.clause("REPLICAS-time-limit", "REPLICAS-error-names-ranks")
+def test_ranks_of_gloo_that_are_only_late_are_not_named(programs):
+    """A rank that serves torch's store is named although the store does not answer, and a late constructor ends too."""
+    pytest.importorskip("torch")
+    lines = [line for line in programs["late"].communicate(timeout=60)[0].splitlines() if line.startswith("[")]
+    *reports, (rank, stopped) = sorted(map(json.loads, lines), key=len, reverse=True)
+    assert rank == 1
+    assert stopped[0] == stopped[2] == f"rank 0 did not respond within {LIMIT:g} s"
+    assert stopped[1] < LIMIT + 3
+    for rank, killed, (creation, seconds), hung in reports:
+        assert killed[0] == killed[2] == "rank 3 ended or closed the connection"
+        assert seconds < LIMIT + 3
+        if rank == 2:
+            assert creation == f"ranks 0, 1 waited only {LIMIT:g} s, and rank 2 came later"
+            assert hung[0] == "ranks 0, 1 waited only 2.5 s, and rank 2 came later"
+        else:
+            assert creation == f"rank 2 did not respond within {LIMIT:g} s"
+            assert hung[0] == "rank 2 did not respond within 2.5 s"
+            assert hung[1] < 2.5 + 3
+    assert [rank for rank, *_ in reports] == [0, 1, 2]
 
 
 def test_a_rank_of_gloo_that_raises_an_error_ends_while_another_hangs(programs):

@@ -20,7 +20,7 @@ from .communicator import GRACE, RankCommunicator
 from .comparison import rank_names
 
 LATE = 0.1  # seconds; a rank that stops after having waited less than this was late itself, so the error names it too
-STOPPED = 1  # tag of the message of a rank that no longer waits
+STOPPED = 27183  # tag of the message of a rank that no longer waits; rarely used, since the constructor sends it on *comm*
 
 
 class MPI(RankCommunicator):
@@ -71,8 +71,11 @@ class MPI(RankCommunicator):
         if comm == mpi.COMM_NULL:
             raise ValueError("comm must contain this rank, got COMM_NULL")
         self.rank, self.ranks = comm.Get_rank(), list(range(comm.Get_size()))
-        self._comm, request = comm.Idup()
+        self._ended = time.monotonic()  # time at which the last collective ended
+        duplicate, request = comm.Idup()
+        self._comm = comm  # until the duplicate can send messages
         self._await(request)
+        self._comm = duplicate
 
     def _check(self, arrays: list[Array]) -> None:
         for array in arrays:
@@ -115,7 +118,10 @@ class MPI(RankCommunicator):
         """
         start = time.monotonic()
         _done_within(lambda: request.Test() or self._comm.Iprobe(tag=STOPPED), self._timeout)
-        if request.Test() and not self._comm.Iprobe(tag=STOPPED):  # if another rank has stopped, this one must not continue
+        # If another rank has stopped, this one must not continue. The message can arrive later than the values of the collective.
+        probing = LATE if start - self._ended >= self._timeout else 0.0
+        if request.Test() and not _done_within(lambda: self._comm.Iprobe(tag=STOPPED), probing):
+            self._ended = time.monotonic()
             return
         _unfinished.append(request)
         unresponsive = self._unresponsive_ranks(is_late=time.monotonic() - start < LATE)
