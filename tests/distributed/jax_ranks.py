@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax._src.distributed import global_state
 from jax.experimental.multihost_utils import process_allgather
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -224,14 +225,18 @@ def on_process(rank, port):
     """
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(f"127.0.0.1:{port}", 2, int(rank))
+    if int(rank) == 1:  # the other process makes this call too late, and JAX's backend has not started yet
+        with pytest.raises(RankError, match=r"rank 0 did not respond within 0\.5 s"):
+            JaxAxis("data", timeout=0.5).check_same(rule=RULE)
+        global_state.client.key_value_set("is named", "")
+    else:
+        global_state.client.blocking_key_value_get("is named", 60_000)
+        JaxAxis("data", timeout=0.5).check_same(rule=RULE)
     JaxAxis("data").check_same(rule=RULE, max_norm=1.0)
     with pytest.raises(RankError, match="copies differs: 2 on rank 1; 1 on rank 0"):
         JaxAxis("data", gradients="sharded", copies=1 + int(rank)).check_same()
     with pytest.raises(RankError) as error:
         JaxAxis("data").check_same(rule=LossScaleRule(growth_interval=5 + int(rank)), max_norm=1.0)
-    if int(rank) == 1:  # the other process does not make this call
-        with pytest.raises(RankError, match=r"rank 0 did not respond within 0\.5 s"):
-            JaxAxis("data", timeout=0.5).check_same(rule=RULE)
     values = faults("replicated")[0][:20, :4]
     flags, scales, state = trained(mesh_of(), "replicated", True, 1.0, values)
     results = [[flags, scales, distinct_copies(state), np.asarray(state.params).tolist()]]

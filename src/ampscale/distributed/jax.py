@@ -17,6 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax._src.core import trace_state_clean  # JAX has no public function that tells whether it is tracing
 from jax._src.distributed import global_state  # JAX has no public way to its coordination service
 
 from ..backends.jax import kernels
@@ -157,7 +158,8 @@ class JaxAxis:
 
         Spec: REPLICAS-settings-compared, REPLICAS-time-limit.
         """
-        if jax.process_count() == 1 or self._is_traced():
+        # `jax.process_count` can start JAX's backend, which waits for the other processes without this time limit.
+        if not trace_state_clean() or (global_state.client is None and jax.process_count() == 1):
             return
         axis_settings: dict[str, Any] = {"gradients": self._layout, "mean": self._averages, "axis_name": list(self._axes)}
         if self._layout == "sharded":
@@ -172,15 +174,15 @@ class JaxAxis:
         if service is None:
             raise RuntimeError("check_same() of several processes requires jax.distributed.initialize(), which was not called")
         key, cause = f"ampscale/{next(_exchange_numbers)}", None
-        service.key_value_set(f"{key}/{jax.process_index()}", text)
+        service.key_value_set(f"{key}/{global_state.process_id}", text)
         try:
             service.wait_at_barrier(key, math.ceil(1000 * self._timeout))
         except jax.errors.JaxRuntimeError as error:
             cause = error
         texts = {int(name.split("/")[-1]): value for name, value in service.key_value_dir_get(key)}
-        if missing := [process for process in range(jax.process_count()) if process not in texts]:
+        if missing := [process for process in range(global_state.num_processes or 1) if process not in texts]:
             raise RankError(f"{rank_names(missing)} did not respond within {self._timeout:g} s") from cause
-        return [texts[process] for process in range(jax.process_count())]
+        return [texts[process] for process in sorted(texts)]
 
     def _sum(self, values: Any) -> Any:
         """Return the sums of arrays over all ranks, in one collective."""
@@ -219,14 +221,6 @@ class JaxAxis:
             return lifted_norm(sums, dtype)
         remaining, add = iter(sums), partial(kernels.plus, norm_dtype=dtype)
         return lifted_norm([reduce(add, [next(remaining) for _ in real_parts(array)]) for array in arrays], dtype)
-
-    def _is_traced(self) -> bool:
-        """Return True inside the mapped function, or inside any other function that JAX is tracing."""
-        try:
-            jax.lax.axis_index(self._axes)
-        except NameError:
-            return isinstance(jnp.zeros(()), jax.core.Tracer)
-        return True
 
 
 def _sum_dtype(array: Array) -> Any:
