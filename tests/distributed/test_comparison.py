@@ -16,6 +16,11 @@ def test_of_equally_rare_values_that_of_the_later_ranks_is_named_first(settings,
     assert difference([*map(to_text, settings)], [*range(len(settings))]) == message
 
 
+def test_an_argument_of_the_communicator_is_named_before_the_call_that_follows_from_it():
+    settings = [{"call": "agree", "mean": False, "a": "1"}, {"call": "mean", "mean": True}]
+    assert difference([*map(to_text, settings)], [0, 1]) == "mean differs: True on rank 1; False on rank 0"
+
+
 def test_equal_constants_of_different_types_have_equal_texts():
     numbers = (8, 8.0, np.float64(8))
     texts = [setting_texts({"rule": ampscale.LossScaleRule(8.0, max_scale=x), "max_norm": x}) for x in numbers]

@@ -17,7 +17,7 @@ from ..core.rule import LossScaleRule
 from ..core.typing import Array
 from ..parsing import cut
 
-FIRST_NAMES = ("call", "layout")  # settings to report first, since they explain differences in other settings
+FIRST_NAMES = ("layout", "mean", "call")  # settings to report first, since each explains differences in those after it
 STRUCTURE = "gradients structure"  # setting whose items are paths: messages leave out the index of an item
 Settings = Mapping[str, Any]  # settings by name; JSON can represent the values
 
@@ -83,12 +83,17 @@ def difference(texts: list[str], ranks: list[int]) -> str | None:
     if len(set(texts)) == 1:
         return None
     settings = [json.loads(text) for text in texts]
-    names = sorted(set[str]().union(*settings), key=lambda name: (name not in FIRST_NAMES, name))
+    names = sorted(set[str]().union(*settings), key=_order)
     name = next(name for name in names if _differ(rank_settings.get(name) for rank_settings in settings))
     values = [rank_settings.get(name) for rank_settings in settings]
     if all(isinstance(value, list) for value in values):
         name, values = _first_difference(name, values)
     return _sentence(name, list(map(str, values)), ranks)
+
+
+def _order(name: str) -> tuple[int, str]:
+    """Return the sort key of a setting: `FIRST_NAMES` come first, then the other names in alphabetical order."""
+    return FIRST_NAMES.index(name) if name in FIRST_NAMES else len(FIRST_NAMES), name
 
 
 def _differ(values: Iterable[Any]) -> bool:
