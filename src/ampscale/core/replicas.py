@@ -28,7 +28,8 @@ class Agreement(NamedTuple):
     Args:
         finite: True if the gradients of all ranks are finite; bool, shape ().
         has_gradients: True if any rank has a gradient: a bool, or a bool array of shape ().
-        norm: Global norm of the gradients of all ranks; None if not requested, or if every rank has all gradients.
+        norm: Global norm of the gradients of all ranks, as the pair `value` and `lift`: ``norm.value / norm.lift`` is the norm,
+            and `lift` a power of two. None if not requested, or if every rank has all gradients.
     """
 
     finite: Flag
