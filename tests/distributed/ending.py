@@ -33,6 +33,15 @@ def observed(communicator, make):
     return results
 
 
+def creation_of(group):
+    """Return the error of creating a communicator of torch, and its seconds."""
+    start = time.monotonic()
+    try:
+        ampscale.distributed.TorchDistributed(group, timeout=LIMIT)
+    except RankError as error:
+        return str(error), time.monotonic() - start
+
+
 def print_line(*results):
     """Print results in a single write, so that lines of different ranks do not mix."""
     os.write(1, json.dumps(results).encode() + b"\n")
@@ -79,7 +88,7 @@ def late():
     Fork into four processes. Ranks that are only late must not be named.
 
     Rank 3 kills itself, and rank 2 is late. Then rank 2 creates a communicator too late. Then rank 1 is late, and rank 2 hangs.
-    At the end, rank 0, which serves the store, is stopped.
+    At the end, rank 0, which serves the store, is stopped, and rank 1 creates another communicator.
     """
     from rank import fork
 
@@ -90,7 +99,7 @@ def late():
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank, pids = dist.get_rank(), [None] * 4
-    three, new, pair = (dist.new_group(ranks) for ranks in ([0, 1, 2], [0, 1, 2], [0, 1]))
+    three, new, pair, new_pair = (dist.new_group(ranks) for ranks in ([0, 1, 2], [0, 1, 2], [0, 1], [0, 1]))
     everyone = ampscale.distributed.TorchDistributed(timeout=20.0)
     if rank < 3:
         hanging = ampscale.distributed.TorchDistributed(three, timeout=2.5)
@@ -103,11 +112,7 @@ def late():
     killed = observed(everyone, torch.from_numpy)
     dist.barrier(three)
     time.sleep([0, 0, LIMIT + 2.2][rank])
-    start = time.monotonic()
-    try:
-        ampscale.distributed.TorchDistributed(new, timeout=LIMIT)
-    except RankError as error:
-        created = str(error), time.monotonic() - start
+    created = creation_of(new)
     dist.barrier(three)
     time.sleep([0, 2.3, 8][rank])
     print_line(rank, killed, created, observed(hanging, torch.from_numpy))
@@ -115,7 +120,7 @@ def late():
     if rank == 0:
         os.kill(os.getpid(), signal.SIGSTOP)
     if rank == 1:
-        print_line(rank, observed(stopped, torch.from_numpy))
+        print_line(rank, observed(stopped, torch.from_numpy), creation_of(new_pair))
         os.kill(pids[0], signal.SIGKILL)
     os._exit(0)
 

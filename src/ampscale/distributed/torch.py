@@ -24,7 +24,7 @@ from ..core.replicas import RankError
 from ..core.typing import Array
 from .communicator import GRACE, RankCommunicator
 from .comparison import rank_names
-from .torch_records import Records
+from .torch_records import Records, within
 
 PATIENCE = 1.0  # seconds after which a rank that still waits records this in torch's store
 # Separate group for ampscale's collectives, by the group that the caller passed; see `TorchDistributed._own_group`.
@@ -136,13 +136,17 @@ class TorchDistributed(RankCommunicator):
         by only some ranks of the program, it fails if these ranks have created different numbers of groups.
         """
 
-        def create(limit: float) -> None:
-            self._records.add_waiting()
-            new_group = dist.ProcessGroup(self._store, index := self.ranks.index(self.rank), len(self.ranks))
+        def new_group(limit: float) -> dist.ProcessGroup:
+            own_group = dist.ProcessGroup(self._store, index := self.ranks.index(self.rank), len(self.ranks))
             engine = dist.ProcessGroupGloo(self._store, index, len(self.ranks), timedelta(seconds=limit))
             for device in ("cpu", "cuda"):
-                new_group._register_backend(torch.device(device), dist.ProcessGroup.BackendType.GLOO, engine)
-            _own_groups[group] = new_group
+                own_group._register_backend(torch.device(device), dist.ProcessGroup.BackendType.GLOO, engine)
+            return own_group
+
+        def create(limit: float) -> None:
+            self._records.add_waiting()
+            # gloo does not limit the time in which it connects to the store.
+            _own_groups[group] = within(limit + 0.3, lambda: new_group(limit))
 
         if group not in _own_groups:
             self._await(create)
@@ -162,7 +166,7 @@ class TorchDistributed(RankCommunicator):
             self._engine._set_default_timeout(timedelta(seconds=self._timeout + GRACE + 1))
         try:
             collective(self._timeout)
-        except RuntimeError as error:
+        except (RuntimeError, TimeoutError) as error:
             if time.monotonic() - began < self._timeout and self._engine is not None:
                 # Close all connections, so that ranks that wait for this rank also learn now that a rank has ended.
                 clear_frames(error.__traceback__)  # they refer to the collective, which keeps the connections open

@@ -8,13 +8,17 @@ Spec: REPLICAS-time-limit, REPLICAS-error-names-ranks.
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import suppress
 from threading import Thread
+from typing import TypeVar
 
 from torch._C._distributed_c10d import Store
 
 from .communicator import GRACE
+
+T = TypeVar("T")
 
 
 class Records:
@@ -60,6 +64,20 @@ class Records:
 
     def _ranks_that(self, word: str) -> set[int]:
         return {rank for rank in self.ranks if self.store.check([f"{self.call}/{rank}/{word}"])}
+
+
+def within(seconds: float, function: Callable[[], T]) -> T:
+    """Return the result of *function*, called on another thread; raise a TimeoutError if there is none within *seconds*."""
+    result = Future[T]()
+
+    def call() -> None:
+        try:
+            result.set_result(function())
+        except Exception as error:  # noqa: BLE001 - `result` raises it
+            result.set_exception(error)
+
+    Thread(target=call, daemon=True).start()
+    return result.result(seconds)
 
 
 def _last(answers: Iterator[set[int]], seconds: float, default: set[int]) -> set[int]:
