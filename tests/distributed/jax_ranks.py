@@ -225,13 +225,12 @@ def on_process(rank, port):
     """
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(f"127.0.0.1:{port}", 2, int(rank))
-    if int(rank) == 1:  # the other process makes this call too late, and JAX's backend has not started yet
-        with pytest.raises(RankError, match=r"rank 0 did not respond within 0\.5 s"):
-            JaxAxis("data", timeout=0.5).check_same(rule=RULE)
-        global_state.client.key_value_set("is named", "")
-    else:
+    if int(rank) == 0:  # this process makes the next call too late, and JAX's backend has not started yet
         global_state.client.blocking_key_value_get("is named", 60_000)
+    with pytest.raises(RankError, match=r"rank 0 did not respond within 0\.5 s"):
         JaxAxis("data", timeout=0.5).check_same(rule=RULE)
+    if int(rank) == 1:
+        global_state.client.key_value_set("is named", "")
     JaxAxis("data").check_same(rule=RULE, max_norm=1.0)
     with pytest.raises(RankError, match="copies differs: 2 on rank 1; 1 on rank 0"):
         JaxAxis("data", gradients="sharded", copies=1 + int(rank)).check_same()

@@ -180,8 +180,10 @@ class JaxAxis:
         except jax.errors.JaxRuntimeError as error:
             cause = error
         texts = {int(name.split("/")[-1]): value for name, value in service.key_value_dir_get(key)}
-        if missing := [process for process in range(global_state.num_processes or 1) if process not in texts]:
-            raise RankError(f"{rank_names(missing)} did not respond within {self._timeout:g} s") from cause
+        if cause is not None:  # if no text is missing, this process was late, and the others have raised an error
+            missing = [process for process in range(global_state.num_processes or 1) if process not in texts]
+            absent = rank_names(missing or [global_state.process_id])
+            raise RankError(f"{absent} did not respond within {self._timeout:g} s") from cause
         return [texts[process] for process in sorted(texts)]
 
     def _sum(self, values: Any) -> Any:
