@@ -57,7 +57,7 @@ class RankCommunicator(ABC):
         check_timeout(timeout)
         self._layout, self._copies, self._timeout = gradients, copies, timeout
         self._averages = gradients == "replicated" and mean is not False
-        self._settings: dict[str, Any] = {"layout": gradients, "mean": self._averages}
+        self._settings: dict[str, Any] = {"argument gradients": gradients, "mean": self._averages}
         if gradients == "sharded":
             self._settings["copies"] = copies if isinstance(copies, int) else list(copies)
         self.optimizer_counts = Counter[int]()  # shared by all scalers that use this communicator; see `OptimizerNumbers`
