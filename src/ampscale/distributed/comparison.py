@@ -17,7 +17,7 @@ from ..core.rule import LossScaleRule
 from ..core.typing import Array
 from ..parsing import cut
 
-FIRST_NAMES = ("argument gradients", "mean", "call")  # settings to report first, since each explains differences in those after it
+FIRST_NAMES = ("argument gradients", "mean", "call")  # reported first: each explains differences in those after it
 STRUCTURE = "gradients structure"  # setting whose items are paths: messages leave out the index of an item
 Settings = Mapping[str, Any]  # settings by name; JSON can represent the values
 
