@@ -18,7 +18,7 @@ from strategies import DTYPES, LARGEST, SMALLEST, SMALLEST_NORMAL, alike, arrays
 
 import ampscale
 from ampscale.core import norms, overflow, scaling
-from ampscale.core.dtypes import compute_dtype, name_of
+from ampscale.core.dtypes import name_of
 from ampscale.core.trees import leaves, map_leaves
 
 SHAPES = st.sampled_from([(), (0,), (5,), (2, 3)])  # few, because JAX compiles for each shape
@@ -180,9 +180,7 @@ def coefficient_of(norm, limit):
 def clip_one(coefficient, leaf):
     """Return *leaf* times the coefficient, in its compute dtype, rounded once."""
     with np.errstate(all="ignore"):
-        return np.asarray(
-            scaling.apply_factor(operator.mul, leaf, np.asarray(coefficient), compute_dtype(name_of(leaf.dtype)), leaf.dtype)
-        )
+        return np.asarray(scaling.apply_factor(operator.mul, leaf, np.asarray(coefficient), leaf.dtype))
 
 
 def test_same_detects_one_bit():

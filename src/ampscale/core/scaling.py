@@ -26,7 +26,7 @@ def scale(tree: Tree, scale: Scale, *, multiply: Operation = operator.mul) -> Tr
     scale of 2**16 would be infinite. *multiply* is a multiplication of float32 or float64 arrays that follows IEEE 754.
     """
     with quiet(namespace_of(tree)):
-        return map_leaves(lambda leaf: apply_factor(multiply, leaf, scale, compute_dtype(name_of(leaf.dtype)), leaf.dtype), tree)
+        return map_leaves(lambda leaf: apply_factor(multiply, leaf, scale, leaf.dtype), tree)
 
 
 def unscale(tree: Tree, scale: Scale, dtype: str | None = None, *, divide: Operation = operator.truediv) -> Tree:
@@ -37,9 +37,7 @@ def unscale(tree: Tree, scale: Scale, dtype: str | None = None, *, divide: Opera
     once, to the `unscaled_dtype`. *divide* is a division of float32 or float64 arrays that follows IEEE 754.
     """
     with quiet(namespace_of(tree)):
-        return map_leaves(
-            lambda leaf: apply_factor(divide, leaf, scale, compute_dtype(name_of(leaf.dtype)), _unscaled_dtype(leaf, dtype)), tree
-        )
+        return map_leaves(lambda leaf: apply_factor(divide, leaf, scale, _unscaled_dtype(leaf, dtype)), tree)
 
 
 def unscaled_dtype(name: str, dtype: str | None) -> str:
@@ -79,17 +77,17 @@ def real_parts(leaf: Array) -> list[Array]:
     return [xp.real(leaf), xp.imag(leaf)] if name_of(leaf.dtype) in COMPLEX_PARTS else [leaf]
 
 
-def apply_factor(operation: Operation, leaf: Array, factor: Scale, compute: str, dtype: Any) -> Array:
+def apply_factor(operation: Operation, leaf: Array, factor: Scale, dtype: Any) -> Array:
     """
-    Apply *operation* to *leaf* and the number *factor*: compute in the dtype *compute*, and round once to *dtype*.
+    Apply *operation* to *leaf* and the number *factor* in the compute dtype of *leaf*, and round once to *dtype*.
 
     The real and imaginary parts of a complex leaf are computed separately: in a complex product, an infinity in one part
     would make the other part NaN.
     """
-    xp = array_api_compat.array_namespace(leaf)
-    if name_of(leaf.dtype) in COMPLEX_PARTS:
-        part_dtype = getattr(xp, COMPLEX_PARTS[name_of(leaf.dtype)])
-        real, imag = (apply_factor(operation, part, factor, compute, part_dtype) for part in real_parts(leaf))
+    xp, name = array_api_compat.array_namespace(leaf), name_of(leaf.dtype)
+    compute = compute_dtype(name)
+    if name in COMPLEX_PARTS:
+        real, imag = (apply_factor(operation, part, factor, getattr(xp, compute)) for part in real_parts(leaf))
         return _complex(real, imag, leaf)
     result = operation(in_dtype(leaf, compute), scalar_like(factor, leaf, getattr(xp, compute)))
     rounded = xp.astype(result, dtype, copy=False)

@@ -28,9 +28,8 @@ needs_numba = pytest.mark.skipif(fused.kernel_choice_host().module is None, reas
 
 def defined(values, factor, divides=True, dtype=None):
     """Return *values* divided or multiplied by *factor*, as the core defines it."""
-    compute = "float64" if values.dtype == np.float64 else "float32"
     with np.errstate(all="ignore"):
-        return apply_factor(operator.truediv if divides else operator.mul, values, factor, compute, dtype or values.dtype)
+        return apply_factor(operator.truediv if divides else operator.mul, values, factor, dtype or values.dtype)
 
 
 def check_pass(values, factor, divides=True, dtype=None):

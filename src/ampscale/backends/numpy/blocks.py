@@ -189,7 +189,7 @@ def _table(dtype: Any, divides: bool, factor: float) -> Array:
 def _by_definition(values: Array, divides: bool, factor: float) -> Array:
     """Return the quotients or products of the core's definition for 16-bit *values*."""
     with quiet(np):
-        return scaling.apply_factor(operator.truediv if divides else operator.mul, values, factor, "float32", values.dtype)
+        return scaling.apply_factor(operator.truediv if divides else operator.mul, values, factor, values.dtype)
 
 
 def _are_finite_host(values: Array) -> bool:
