@@ -41,9 +41,8 @@ def check_methods(value: Any, name: str, *methods: str) -> None:
     """Raise a TypeError if *value* lacks one of *methods*, or is a class instead of an object."""
     missing = [method for method in methods if not callable(getattr(value, method, None))]
     if missing:
-        remedy = (
-            "; use ampscale.optimizers, or a training cell, which accepts torch.optim" if hasattr(value, "param_groups") else ""
-        )
+        alternative = "; use ampscale.optimizers, or a training cell, which accepts torch.optim"
+        remedy = alternative if hasattr(value, "param_groups") else ""
         actual = f"{excerpt(value)} of type {type(value).__name__}"
         raise TypeError(f"{name} must have the methods {list(methods)}, got {actual}{remedy}")
     if isinstance(value, type):
