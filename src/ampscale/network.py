@@ -81,13 +81,14 @@ class Network:
     def __init__(
         self, loss_fn: Callable[..., Array], params: Tree, vjp: Callable[..., tuple[Array, Pullback]] | None = None
     ) -> None:
-        for value, name in ((loss_fn, "loss_fn"), (vjp, "vjp")):
-            if not callable(value) and not (name == "vjp" and value is None):
+        functions = {"loss_fn": loss_fn} if vjp is None else {"loss_fn": loss_fn, "vjp": vjp}
+        for name, value in functions.items():
+            if not callable(value):
                 raise TypeError(f"{name} must be callable, got {excerpt(value, 200)} of type {type(value).__name__}")
         self.parameters = [Parameter(self, index) for index in range(len(leaves(params, "params")))]
-        self._backend = get_backend(params)
+        backend = get_backend(params)
         self._loss_fn = loss_fn
-        self._vjp = vjp
+        self._differentiate = vjp or partial(backend.vjp, loss_fn)
         self.params = params
 
     def __call__(self, *inputs: Any) -> Array:
@@ -101,8 +102,7 @@ class Network:
         Raises:
             TypeError: The loss is not one array.
         """
-        differentiate = self._vjp or partial(self._backend.vjp, self._loss_fn)
-        loss, pullback = differentiate(params, *inputs)
+        loss, pullback = self._differentiate(params, *inputs)
         check_loss(loss)
         return loss, pullback
 
