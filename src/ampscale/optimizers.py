@@ -243,7 +243,7 @@ def Momentum(  # noqa: N802
     0.75
     """
     _check_decay(momentum, "momentum")
-    _check_size(weight_decay, "weight_decay", _SIZE)
+    _check_size(weight_decay, "weight_decay")
     check_bool(nesterov, "nesterov")
 
     def direction(gradient: Array, moments: tuple[Array, ...], value: Array, _: Array) -> tuple[Array, tuple[Array, ...]]:
@@ -287,7 +287,7 @@ def AdamW(  # noqa: N802
     _check_decay(beta1, "beta1")
     _check_decay(beta2, "beta2")
     _check_size(epsilon, "epsilon", "a positive, finite number that float32 can hold", FLOATS["float32"].smallest_subnormal)
-    _check_size(weight_decay, "weight_decay", _SIZE)
+    _check_size(weight_decay, "weight_decay")
 
     def direction(gradient: Array, moments: tuple[Array, ...], value: Array, count: Array) -> tuple[Array, tuple[Array, ...]]:
         xp = array_api_compat.array_namespace(value)
@@ -392,7 +392,7 @@ def _check_params(params: Tree) -> None:
             raise ValueError(f"{path} must be detached, since torch would record every step: pass {path}.detach()")
 
 
-def _check_size(value: Any, name: str, expected: str, low: float = 0) -> None:
+def _check_size(value: Any, name: str, expected: str = _SIZE, low: float = 0) -> None:
     check_number(value, name, expected, low, FLOATS["float32"].largest)
 
 
