@@ -135,8 +135,7 @@ def clip_by_global_norm(tree: Tree, max_norm: float, out: Tree = None) -> tuple[
     """Implement `core.norms.clip_by_global_norm`."""
     sources = plain(leaves(tree))
     targets = None if sources is None else _targets(sources, tree, out)
-    norm = None if sources is None else _norm_of_sums(_square_sums(sources))
-    if sources is None or targets is None or norm is None or not _is_accurate_host(norm):
+    if sources is None or targets is None or not _is_accurate_host(norm := _norm_of_sums(_square_sums(sources))):
         return norms.clip_by_global_norm(tree, max_norm, out)
     run_host(FusedOp(number_host(norms.clip_coefficient(norm, max_norm)), divides=False), sources, targets)
     return (unflatten(tree, targets) if out is None else out), norm
@@ -182,8 +181,7 @@ def _run(
     if out is tree and (result := run_in_place_host(op, arrays, with_sums)) is not None:
         return out, result
     sources = plain(arrays)
-    targets = None if sources is None else _targets(sources, tree, out, dtype)
-    if sources is None or targets is None:
+    if sources is None or (targets := _targets(sources, tree, out, dtype)) is None:
         return None
     result = run_host(op._replace(square_dtype=norms.norm_dtype(targets) if with_sums else None), sources, targets)
     return (unflatten(tree, targets) if out is None else out), result
