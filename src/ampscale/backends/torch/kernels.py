@@ -33,15 +33,11 @@ _dtype, _layout, _device = attrgetter("dtype"), attrgetter("layout"), attrgetter
 _is_cpu, _ndim, _requires_grad = attrgetter("is_cpu"), attrgetter("ndim"), attrgetter("requires_grad")
 
 
-def supports(arrays: list[Array], dtypes: Set[torch.dtype] = FLOATS) -> bool:
-    """
-    Return True if the kernels support *arrays*.
-
-    The kernels support plain strided tensors of *dtypes* on the CPU or on one CUDA device, without autograd, in eager mode.
-    """
+def supports(arrays: list[Array]) -> bool:
+    """Return True if *arrays* are plain strided float tensors on the CPU or one CUDA device, without autograd, in eager mode."""
     return (
         _are_plain(arrays)
-        and set(map(_dtype, arrays)) <= dtypes
+        and set(map(_dtype, arrays)) <= FLOATS
         and set(map(_layout, arrays)) == {torch.strided}
         and (all(map(_is_cpu, arrays)) or (arrays[0].is_cuda and len(set(map(_device, arrays))) == 1))
         and not any(map(torch.Tensor.is_neg, arrays))
