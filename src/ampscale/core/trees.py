@@ -126,9 +126,9 @@ def select(flag: Flag, new: Tree, old: Tree) -> Tree:
     """
 
     def choose(old_leaf: Array, new_leaf: Array | None) -> Array:
-        xp = array_api_compat.array_namespace(old_leaf)
         if new_leaf is None:
             return old_leaf
+        xp = array_api_compat.array_namespace(old_leaf)
         return xp.astype(xp.where(flag, new_leaf, old_leaf), old_leaf.dtype, copy=False)  # CuPy returns bfloat16 as float32
 
     return map_leaves(choose, old, new)
