@@ -20,5 +20,5 @@ def lost_shares(tensors: Sequence[TensorStatistics]) -> tuple[float, float]:
     Below 2**-14, float16 keeps at most ten binary digits. Both shares are NaN if no value is finite and non-zero.
     """
     values = sum(tensor.size - tensor.zeros - tensor.nonfinite for tensor in tensors)
-    lost, subnormal = (sum(getattr(tensor, name) for tensor in tensors) for name in ("underflows", "subnormals"))
+    lost, subnormal = sum(tensor.underflows for tensor in tensors), sum(tensor.subnormals for tensor in tensors)
     return (lost / values, subnormal / values) if values else (math.nan, math.nan)
