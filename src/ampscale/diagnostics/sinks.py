@@ -166,6 +166,6 @@ def scalars(record: StepRecord, names: list[str] | None = None) -> dict[str, flo
     values = {name: value for name, value in numbers.items() if value is not None}
     for index, tensor in enumerate(record.tensors or ()):
         if not tensor.is_empty:
-            shares = zip(("lost", "subnormal"), lost_shares([tensor]), strict=True)
-            values |= {f"{name}/{names[index] if names else index}": share for name, share in shares}
+            name = names[index] if names else index
+            values[f"lost/{name}"], values[f"subnormal/{name}"] = lost_shares([tensor])
     return values
