@@ -171,7 +171,7 @@ class Monitor:
         run.losses, self._begun_losses = self._losses, len(self._losses)
         run.names = self._names_of(owner, len(gradients))
         run.measured = {"stale": stale, "modified": modified, "change": change}
-        is_due = self._is_due(self._every, run.step) or self._is_due(self._histogram_every, run.step)
+        is_due = _is_due(self._every, run.step) or _is_due(self._histogram_every, run.step)
         if is_due or (self._on_skip and (run.last_skipped or run.step < run.measured_until)):
             run.measured |= self._measure(gradients, number, run.step)
         if change is not None:
@@ -203,10 +203,10 @@ class Monitor:
         if not finite and self._on_skip and not is_local:
             measured |= self._measure(gradients, 1.0)
             # A change of the gradients before unscaling is detected from the second step on.
-            is_original = run.step > 0 and changed is False
-            infinities, nans = (sum(getattr(tensor, name) for tensor in measured["tensors"]) for name in ("infinities", "nans"))
-            measured["is_original"] = is_original
-            run.measured_until = run.step + STEPS_AFTER_NANS if nans and not infinities and not is_original else 0
+            measured["is_original"] = run.step > 0 and changed is False
+            tensors = measured["tensors"]
+            has_only_nans = any(tensor.nans for tensor in tensors) and not any(tensor.infinities for tensor in tensors)
+            run.measured_until = run.step + STEPS_AFTER_NANS if has_only_nans and not measured["is_original"] else 0
         if finite and changed:
             norm = measured.get("norm")
             if norm:  # clipping after unscaling is not a fault, but a second division by the scale is
@@ -281,7 +281,7 @@ class Monitor:
     def _measure(self, gradients: Tree, scale: float, step: int | None = None) -> dict[str, Any]:
         """Return fields of a `StepRecord` about gradients scaled by *scale*; `histograms` only if these are due at *step*."""
         measured: dict[str, Any] = {"measured_scale": scale, "tensors": statistics_of(functional.measure(gradients).tolist())}
-        if step is not None and self._is_due(self._histogram_every, step):
+        if step is not None and _is_due(self._histogram_every, step):
             measured["histograms"] = histograms_of(functional.exponent_histogram(gradients).tolist(), LOWEST)
         return measured
 
@@ -326,10 +326,6 @@ class Monitor:
         names = [self._names.get(id(p), "unnamed") for p in parameters if getattr(p, "grad", None) is not None]
         return names if len(names) == count else None
 
-    @staticmethod
-    def _is_due(every: int | None, step: int) -> bool:
-        return every is not None and step % every == 0
-
 
 @dataclass
 class _Run:
@@ -345,6 +341,10 @@ class _Run:
     names: list[str] | None = None  # names of the gradients of the current step, which a loop can delete before `end`
     measured: dict[str, Any] = field(default_factory=dict)  # known fields of the `StepRecord` of the current step
     is_divided: bool | None = None  # True if unscaled gradients are, or may be, divided again; None before the first change
+
+
+def _is_due(every: int | None, step: int) -> bool:
+    return every is not None and step % every == 0
 
 
 def _level() -> int:
