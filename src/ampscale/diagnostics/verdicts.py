@@ -187,8 +187,7 @@ def _one_tensor(record: StepRecord, history: History) -> _Result:
 
 
 def _stalled(record: StepRecord, history: History) -> _Result:
-    stall = history.stall(record)
-    if stall is None:
+    if (stall := history.stall(record)) is None:
         return None
     return Verdict.STALLED, f"{stall}{_where(record, history)}", {"skips in a row": history.in_a_row, "scale": record.scale}
 
@@ -300,9 +299,10 @@ _CHECKS_OF_FINITE: tuple[_Check, ...] = (_forward, _unscaled_twice, _clipped_bef
 def _where(record: StepRecord, history: History) -> str:
     """Return " in layers.0.weight and 3 others on rank 1", without the parts that are unknown."""
     offenders = record.nonfinite_tensors()
-    others = f" and {len(offenders) - 1} others" if len(offenders) > 2 else ""
-    names = [history.name(index) for index in offenders[: 2 if len(offenders) == 2 else 1]]
-    return (f" in {' and '.join(names)}{others}" if names else "") + _on(record.ranks_at_fault())
+    names = [history.name(index) for index in offenders[:2]]
+    if len(offenders) > 2:
+        names[1] = f"{len(offenders) - 1} others"
+    return (f" in {' and '.join(names)}" if names else "") + _on(record.ranks_at_fault())
 
 
 def _on(ranks: list[int]) -> str:
