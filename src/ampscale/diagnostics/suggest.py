@@ -89,7 +89,7 @@ def suggest(histograms: Sequence[Histogram], scale: float = 1.0, share: float = 
         raise ValueError("histograms must contain a value that is finite and not zero, got none")
     exponents = sorted(counts)
     power = math.frexp(scale)[1] - 1
-    if max(-exponents[0], exponents[-1], power - exponents[0], exponents[-1] - power) > MOST_EXPONENT:
+    if any(abs(exponent - shift) > MOST_EXPONENT for exponent in (exponents[0], exponents[-1]) for shift in (0, power)):
         got = f"{exponents[0]} to {exponents[-1]} at a scale of {scale:g}"
         raise ValueError(f"histograms must have exponents from -1000 to 1000, both before and after unscaling, got {got}")
     high = scale * 2.0 ** (LARGEST_EXPONENT - 1 - exponents[-1])
