@@ -242,13 +242,13 @@ def _header(line: bytes) -> tuple[LossScaleRule | None, tuple[str, ...] | None]:
         raise ValueError(f'line 1 must be the header of a run file, {{"format": "{FORMAT}", ...}}, got {text}')
     if header.get("version") != VERSION:
         raise ValueError(f"line 1: the version of the run file must be {VERSION}, got {excerpt(header.get('version'))}")
-    rule, names = header.get("rule"), header.get("names")
+    constants, names = header.get("rule"), header.get("names")
     if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
         raise ValueError(f"line 1: names must be a list of strings or null, got {excerpt(names)}")
     if names is not None and len(names) > MOST_ENTRIES:
         raise ValueError(f"line 1: there must be at most {MOST_ENTRIES} names, got {len(names)}")
     try:
-        constants = None if rule is None else LossScaleRule.from_json(json.dumps(rule))
+        rule = None if constants is None else LossScaleRule.from_json(json.dumps(constants))
     except (TypeError, ValueError) as error:
         raise ValueError(f"line 1: {error}") from None
-    return constants, None if names is None else tuple(names)
+    return rule, None if names is None else tuple(names)
