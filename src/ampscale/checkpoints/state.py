@@ -59,14 +59,13 @@ def check_reachable(rule: LossScaleRule, state: LossScaleState) -> None:
     if state.good_steps < least or (state.good_steps > largest and not rule.block_at_bounds):
         expected = f"from {least} to {largest}, since the growth interval is {interval}"
         raise ValueError(f"the count of finite steps must be {expected}, got {state.good_steps}")
-    # With "backoff" among the events that reset the count, the overflow that reaches the hysteresis sets the count to 0.
-    most_bad_steps, reason = rule.hysteresis - ("backoff" in rule.reset_bad_steps_on), f"the hysteresis is {rule.hysteresis}"
-    if state.window_steps is not None:
-        # The count of overflows can exceed `window_steps` if a growth or a backoff begins a window without resetting this count.
-        never_exceeds = "backoff" in rule.reset_bad_steps_on and {"growth", "finite"} & set(rule.reset_bad_steps_on)
+    if state.window_steps is None:
+        # With "backoff" among the events that reset the count, the overflow that reaches the hysteresis sets the count to 0.
+        most_bad_steps, reason = rule.hysteresis - ("backoff" in rule.reset_bad_steps_on), f"the hysteresis is {rule.hysteresis}"
+    elif "backoff" in rule.reset_bad_steps_on and {"growth", "finite"} & set(rule.reset_bad_steps_on):
+        most_bad_steps, reason = state.window_steps, "window_steps counts all steps"
+    else:  # a growth or a backoff begins a window without resetting this count, which can then exceed `window_steps`
         most_bad_steps, reason = 2**31 - 1, "it is an int32"
-        if never_exceeds:
-            most_bad_steps, reason = state.window_steps, "window_steps counts all steps"
     if not 0 <= state.bad_steps <= most_bad_steps:
         raise ValueError(f"the count of overflows must be from 0 to {most_bad_steps}, since {reason}, got {state.bad_steps}")
     follows_finite_step = state.good_steps != rule.initial_good_steps and not rule.block_at_bounds
