@@ -3,7 +3,6 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,10 +45,8 @@ def guesses(
         "max_scale": finite_scales.max(initial=0.0, keepdims=True).tolist(),
         "raise_at_min_scale": (False,),
     }
-    untried: dict[str, list[Any]] = {}
-    for name, values in candidates.items():
-        if name in tried:
-            untried[name] = [value for value in dict.fromkeys(values) if value != tried[name]]
+    names = [name for name in candidates if name in tried]
+    untried = {name: [value for value in dict.fromkeys(candidates[name]) if value != tried[name]] for name in names}
     return {name: values for name, values in untried.items() if values}
 
 
@@ -78,12 +75,14 @@ def _intervals(observed: Observed, changes: list[Change], resumed: bool, factor:
     overflows = [Change(step, step, 0.0) for step in np.flatnonzero(observed.finite == 0).tolist()]
     events = sorted([*changes, *overflows] if resumed else [Change(-1, -1, 0.0), *changes, *overflows])
     upper_bounds, lower_bounds = [], [1]
-    for previous, event in pairwise([None, *events]):
-        if event is not None and event.ratio > 1:
+    for previous, event in zip([None, *events], events, strict=False):
+        if event.ratio > 1:
             growths = min(max(1, round(math.log(event.ratio, factor))), event.last - event.first + 1)
-            upper_bounds += [(event.last - event.first) // (growths - 1)] if growths > 1 else []
-            upper_bounds += [] if previous is None else [(event.last - previous.first) // growths]
-            lower_bounds += [] if previous is None else [event.first - previous.last]
+            if growths > 1:
+                upper_bounds.append((event.last - event.first) // (growths - 1))
+            if previous is not None:
+                upper_bounds.append((event.last - previous.first) // growths)
+                lower_bounds.append(event.first - previous.last)
     if not upper_bounds:
         return []
     high = max(1, min(upper_bounds))

@@ -190,10 +190,10 @@ class _Search:
     def _changes(self, candidate: Candidate, base: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """Yield {}, and then all combinations of inferred settings, from one setting up to `MOST_CHANGES`."""
         yield {}
-        guessed = {} if self.from_start else {"init_scale": [self.first, 2 * self.first]}
+        first_scales = [self.first, 2 * self.first]
         if not isinstance(self.seen, Observed):
-            # The first known scale follows an overflow, which may have halved the scale: try the double first.
-            guessed = {name: values[::-1] for name, values in guessed.items()}
+            first_scales.reverse()  # the first known scale follows an overflow, which may have halved the scale
+        guessed = {} if self.from_start else {"init_scale": first_scales}
         guessed |= guesses(self.seen, {**candidate.defaults, **base}, rtol=self.rtol, resumed=self.resumed)
         free = [name for name in guessed if name not in base]
         for size in range(1, min(len(free), MOST_CHANGES) + 1):
