@@ -89,8 +89,8 @@ def observed_from_csv(path: str | Path, scale_column: str = "scale", overflow_co
         true_is_finite = FLAG_COLUMNS.get(column.lower()) == "finite"
         for line, cells in rows:
             scales.append(_scale(path, line, scale_column, cells[scale_index]))
-            empty = index is None or not cells[index].strip()
-            finite.append(-1 if empty else int(_flag(path, line, column, cells[index or 0]) is true_is_finite))
+            cell = "" if index is None else cells[index]
+            finite.append(int(_flag(path, line, column, cell) is true_is_finite) if cell.strip() else -1)
     if finite[-1] == -1:
         finite.pop()
     else:
