@@ -192,14 +192,12 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
         if state_dict["overflow"] and not state_dict["calls"]:
             raise ValueError("overflow must be False with calls=0, got True")
         # `accumulated` is None if and only if `calls` is 0, and `ema_params` if and only if `ema_decay` is None.
-        expectations = {"accumulated": ("calls", state_dict["calls"]), "ema_params": ("ema_decay", self._ema_decay)}
-        for key, (name, value) in expectations.items():
-            if (state_dict[key] is None) != (not value):
+        for key, name, value in (("accumulated", "calls", state_dict["calls"]), ("ema_params", "ema_decay", self._ema_decay)):
+            tree = state_dict[key]
+            if (tree is None) != (not value):
                 expected = f"{'not ' if value else ''}be None with {name}={value}"
-                raise ValueError(
-                    f"{key} must {expected}, got {'None' if state_dict[key] is None else type(state_dict[key]).__name__}"
-                )
-            check_matches_params(state_dict[key], self.network.params, key)
+                raise ValueError(f"{key} must {expected}, got {'None' if tree is None else type(tree).__name__}")
+            check_matches_params(tree, self.network.params, key)
         accumulated, ema_params = (map_leaves(snapshot, state_dict[key]) for key in ("accumulated", "ema_params"))
         super().load_state_dict({key: state_dict[key] for key in ("scale_sense", "update_cell")})
         self._accumulated, self._overflow, self._calls = accumulated, state_dict["overflow"], state_dict["calls"]
