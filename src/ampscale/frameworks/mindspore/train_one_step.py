@@ -375,10 +375,9 @@ def step_report(
     loss, overflow, next_scale = output[:3]
     xp = array_api_compat.array_namespace(loss)
     applied = as_array(applied, loss)
-    # A complete step has the status APPLIED, which is 0, or OVERFLOW, which is 1.
-    status = (
-        xp.full_like(overflow, StepStatus.ACCUMULATED.value, dtype=xp.int32) if accumulated else xp.astype(~applied, xp.int32)
-    )
+    status = xp.astype(~applied, xp.int32)  # APPLIED, which is 0, or OVERFLOW, which is 1
+    if accumulated:
+        status = xp.full_like(status, StepStatus.ACCUMULATED.value)
     return StepReport(loss, ~overflow, applied, scale, next_scale, rate, norm, status)
 
 
