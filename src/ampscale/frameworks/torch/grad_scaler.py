@@ -258,10 +258,10 @@ class GradScaler(StoredScale):
                 del self._progress[key]
 
     def _scaled(self, output: torch.Tensor) -> torch.Tensor:
-        # Multiply by the scale tensor itself: autograd then raises an error if the scale is updated before the backward pass.
-        scale = self._state.scale
         if self._observer is not None:
             self._observer.observe_loss(output)
+        # Multiply by the scale tensor itself: autograd then raises an error if the scale is updated before the backward pass.
+        scale = self._state.scale
         scale = scale if output.device == scale.device else to_device(scale, output.device)
         return (output.float() if output.dtype in _16_BIT else output) * scale
 

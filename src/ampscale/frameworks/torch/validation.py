@@ -20,10 +20,10 @@ def checked_outputs(outputs: Any) -> list[torch.Tensor]:
     """Return the tensors in *outputs*, which must all be floating-point or complex."""
     if outputs is None:
         raise TypeError("outputs must be a tensor, or a tuple, list or dict of tensors, got None")
-    tensors = leaves_with_paths(outputs, "outputs")
-    for path, value in tensors:
+    pairs = leaves_with_paths(outputs, "outputs")
+    for path, value in pairs:
         check_output(value, path)
-    return [value for _, value in tensors]
+    return [value for _, value in pairs]
 
 
 def check_output(value: Any, path: str) -> None:
