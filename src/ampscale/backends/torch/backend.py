@@ -259,14 +259,13 @@ def _unscaled(
     supported = _supports(arrays, scale)
     if not supported and has_dtensors([*arrays, *out_tensors]):
         return _unscaled_shards(tree, scale, out, dtype)
-    targets = arrays if out_tensors is tensors else _values(out_tensors)
-    outputs = None if out is None else targets
+    targets = None if out is None else arrays if out_tensors is tensors else _values(out_tensors)
     collects = "norm" if with_norm else None
-    launched = cuda_launches.unscaled(arrays, scale, outputs, dtype, collects=collects) if supported else None
+    launched = cuda_launches.unscaled(arrays, scale, targets, dtype, collects=collects) if supported else None
     if launched is not None:
         result = _rebuilt(tree, tensors, launched.values) if out is None else out
         return result, launched.finite, launched.values, launched.collected
-    if supported and out is not None and not any_frozen(targets) and _fill(targets, arrays):
+    if supported and targets is not None and not any_frozen(targets) and _fill(targets, arrays):
         return out, kernels.unscale_(targets, scale).logical_not(), targets, None
     if out is not None and not torch.compiler.is_compiling():  # compiled code writes to copies
         for path, target in leaves_with_paths(out, "out"):
