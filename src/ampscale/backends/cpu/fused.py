@@ -164,10 +164,10 @@ def _operands_host(op: FusedOp, dtype: Any) -> tuple[Any, Any]:
         return None, None
     with np.errstate(over="ignore", under="ignore"):
         number = dtype.type(op.factor)
-    mantissa, exponent = frexp(float(number))
-    largest_exponent = int(np.finfo(dtype).maxexp) - 1
     if not op.divides:
         return number, None
+    mantissa, exponent = frexp(float(number))
+    largest_exponent = int(np.finfo(dtype).maxexp) - 1
     if mantissa == 0.5 and -largest_exponent < exponent - 1 < largest_exponent:
         return dtype.type(ldexp(1.0, 1 - exponent)), None  # multiplying by the exact reciprocal of a power of two is faster
     return None, number
