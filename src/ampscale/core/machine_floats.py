@@ -103,18 +103,18 @@ def rounded_constants(rule: RuleConstants) -> RoundedConstants[float]:
     rounded = _rounding(rule)
     factor = float if rule.float64_factor else rounded
     warmup = rule.growth_factor if rule.warmup_growth_factor is None else rule.warmup_growth_factor
-    least, largest = rule.min_scale or 0.0, math.inf if rule.max_scale is None else rule.max_scale
+    least, largest = rounded(rule.min_scale or 0.0), rounded(math.inf if rule.max_scale is None else rule.max_scale)
     return RoundedConstants(
         init=rounded(rule.init_scale),
         growth=factor(rule.growth_factor),
         warmup_growth=factor(warmup),
         backoff=1.0 if rule.divide_on_backoff else factor(rule.backoff_factor),
         divisor=factor(rule.backoff_divisor) if rule.divide_on_backoff else 1.0,
-        lower_clamp=0.0 if rule.block_at_bounds else rounded(least),
-        upper_clamp=math.inf if rule.block_at_bounds else rounded(largest),
-        blocks_backoff_at=rounded(least) if rule.block_at_bounds and rule.min_scale is not None else -math.inf,
-        blocks_growth_at=rounded(largest) if rule.block_at_bounds and rule.max_scale is not None else math.nan,
-        raises_at_min=rounded(least) if rule.raise_at_min_scale else -math.inf,
+        lower_clamp=0.0 if rule.block_at_bounds else least,
+        upper_clamp=math.inf if rule.block_at_bounds else largest,
+        blocks_backoff_at=least if rule.block_at_bounds and rule.min_scale is not None else -math.inf,
+        blocks_growth_at=largest if rule.block_at_bounds and rule.max_scale is not None else math.nan,
+        raises_at_min=least if rule.raise_at_min_scale else -math.inf,
         raise_at_or_below=-math.inf if rule.raise_at_or_below is None else rounded(rule.raise_at_or_below),
         overflow_tolerance=math.nan if rule.overflow_tolerance is None else rounded(rule.overflow_tolerance),
     )
