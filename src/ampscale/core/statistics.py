@@ -30,39 +30,22 @@ SUBNORMAL, UNDERFLOW = -14, -25  # exponents of the smallest normal float16, and
 
 
 class Codes(NamedTuple):
-    """
-    Encoding of the magnitudes of a floating-point format: as numbers, or as bit patterns without the sign.
+    """Encoding of the magnitudes of a floating-point format: as numbers, or as bit patterns without the sign."""
 
-    Args:
-        subnormal: Code of 2**-14.
-        underflow: Code of 2**-25; 0 if all non-zero values of the format are larger.
-        infinity: Code of infinity. The codes of NaNs are larger, or are not comparable.
-        lowest: Exponent of the first of *powers*.
-        powers: Codes of all powers of two that the format represents, in ascending order; at most 2098.
-    """
-
-    subnormal: float
-    underflow: float
-    infinity: float
-    lowest: int
-    powers: tuple[float, ...]
+    subnormal: float  # code of 2**-14
+    underflow: float  # code of 2**-25; 0 if all non-zero values of the format are larger
+    infinity: float  # code of infinity; the codes of NaNs are larger, or are not comparable
+    lowest: int  # exponent of the first of `powers`
+    powers: tuple[float, ...]  # codes of all powers of two that the format represents, in ascending order; at most 2098
 
 
 class Reductions(NamedTuple):
-    """
-    Reductions that return one value for one array, or one value for each of several concatenated arrays.
+    """Reductions that return one value for one array, or one value for each of several concatenated arrays."""
 
-    Args:
-        sizes: Number of values of each array: int32.
-        count: Takes bools, and returns the number of those that are True: int32, of the shape of *sizes*.
-        smallest: Takes magnitudes, and returns the smallest.
-        largest: Takes magnitudes, and returns the largest.
-    """
-
-    sizes: Array
-    count: Callable[[Array], Array]
-    smallest: Callable[[Array], Array]
-    largest: Callable[[Array], Array]
+    sizes: Array  # number of values of each array: int32
+    count: Callable[[Array], Array]  # from bools to the number of those that are True: int32, of the shape of `sizes`
+    smallest: Callable[[Array], Array]  # from magnitudes to the smallest
+    largest: Callable[[Array], Array]  # from magnitudes to the largest
 
 
 def statistics(tree: Tree) -> Array:
@@ -161,14 +144,7 @@ def row_of(magnitudes: Array, codes: Codes) -> Array:
 
 
 def rows_of(magnitudes: Array, codes: Codes, reductions: Reductions) -> Array:
-    """
-    Return the statistics of one array, or of several concatenated ones: int32, shape (8,) or (number of arrays, 8).
-
-    Args:
-        magnitudes: Magnitudes of all values.
-        codes: Encoding of the magnitudes.
-        reductions: Functions that reduce values like *magnitudes* to one value for each array.
-    """
+    """Return the statistics of one array, or of several concatenated ones: int32, shape (8,) or (number of arrays, 8)."""
     xp = array_api_compat.array_namespace(magnitudes)
     # Arrays of shape (), since libraries disagree on operations with Python numbers.
     zero, subnormal, underflow, infinity = (_code(code, magnitudes) for code in (0, *codes[:3]))
@@ -204,10 +180,7 @@ def bins_of_bits(bits: Array, dtype: Any, bits_of: Callable[[Array], Array]) -> 
     """
     Return the index of the histogram bin of each number, int32; `BINS` for zeros, infinities and NaNs.
 
-    Args:
-        bits: Bit patterns of numbers of *dtype*, without the sign.
-        dtype: Real dtype of the numbers, an object of the array library.
-        bits_of: Returns the bit patterns of an array of *dtype*.
+    *bits* are patterns, without the sign, of numbers of the array library's *dtype*; *bits_of* returns those of an array.
     """
     xp = array_api_compat.array_namespace(bits)
     codes, fraction_bits = as_bits(name_of(dtype)), FLOATS[name_of(dtype)].fraction_bits
@@ -230,6 +203,11 @@ def stacked(rows: list[Array], tree: Tree, columns: int) -> Array:
     return xp.stack(rows) if rows else xp.zeros((0, columns), dtype=xp.int32, device=device_of(tree))
 
 
+def int32(value: Any, like: Array) -> Array:
+    """Return *value*, a number or a tuple of numbers, as an int32 array in the library and on the device of *like*."""
+    return as_array(value, like, array_api_compat.array_namespace(like).int32)
+
+
 def _exponent_range(name: str) -> tuple[int, int]:
     """Return the exponents of the smallest and the largest power of two of the dtype *name*."""
     float_format = FLOATS[name]
@@ -248,11 +226,6 @@ def _exponents_of(magnitudes: Array, codes: Codes, default: int) -> Array:
 def _count(flags: Array) -> Array:
     xp = array_api_compat.array_namespace(flags)
     return xp.sum(xp.astype(flags, xp.int32), dtype=xp.int32)
-
-
-def int32(value: Any, like: Array) -> Array:
-    """Return *value*, a number or a tuple of numbers, as an int32 array in the library and on the device of *like*."""
-    return as_array(value, like, array_api_compat.array_namespace(like).int32)
 
 
 def _code(value: Any, magnitudes: Array) -> Array:
