@@ -180,14 +180,6 @@ def check_gradients(params: Tree, rows: list[tuple[Any, ...]]) -> None:
         raise ValueError(f"{path} must have shape {tuple(param.shape)}, got {tuple(gradient.shape)}")
 
 
-def _are_writable(arrays: list[Array]) -> bool:
-    """Return True if all arrays are writable. In libraries other than NumPy, this depends only on the type of an array."""
-    representatives = one_of_each_type(arrays)
-    if any(map(array_api_compat.is_numpy_array, representatives)):
-        return all(array.flags.writeable for array in arrays)
-    return all(map(array_api_compat.is_writeable_array, representatives))
-
-
 def check_writable(value: Array, name: str) -> None:
     """Check that *value* is a writable array; NumPy scalars are not."""
     if array_api_compat.is_writeable_array(value):
@@ -198,3 +190,11 @@ def check_writable(value: Array, name: str) -> None:
     if array_api_compat.is_numpy_array(value) and hasattr(value, "__setitem__"):
         raise ValueError(f"{name} must be writable, got a read-only array")
     raise TypeError(f"{name} must be a mutable array, got {type(value).__name__}")
+
+
+def _are_writable(arrays: list[Array]) -> bool:
+    """Return True if all arrays are writable. In libraries other than NumPy, this depends only on the type of an array."""
+    representatives = one_of_each_type(arrays)
+    if any(map(array_api_compat.is_numpy_array, representatives)):
+        return all(array.flags.writeable for array in arrays)
+    return all(map(array_api_compat.is_writeable_array, representatives))
