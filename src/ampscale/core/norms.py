@@ -158,11 +158,8 @@ def norm_of_sums(sums: Array, tree: Tree) -> LiftedNorm:
     Return the global norm, given the total of the `square_sums` of all ranks, added in float64.
 
     For norms that need no lift, the result equals the norm of the whole tree bit for bit, unless adding in a different order
-    changes how a float64 sum is rounded to float32. Other norms differ by at most one unit in the last place.
-
-    Args:
-        sums: Total of the results of `square_sums` on all ranks.
-        tree: This rank's part, whose dtypes determine the dtype of the norm.
+    changes how a float64 sum is rounded to float32. Other norms differ by at most one unit in the last place. *tree* is this
+    rank's part, whose dtypes determine the dtype of the norm.
     """
     xp, arrays = array_api_compat.array_namespace(sums), leaves(tree)
     dtype = getattr(xp, norm_dtype(arrays))
