@@ -48,28 +48,20 @@ class Operands(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """One launch of a fused pass: its dtypes, the index of its first chunk, and its number of blocks, one for each chunk."""
+    """One launch of a fused pass."""
 
-    dtypes: str
-    first: int
-    blocks: int
+    dtypes: str  # names of the dtypes of the sources and of the targets, such as "float16_float32"
+    first: int  # index of the first chunk
+    blocks: int  # one for each chunk
 
 
 class Plan(NamedTuple):
-    """
-    Launches of a call.
+    """Launches of a call."""
 
-    Args:
-        rows: int64 of shape (number of arrays, 5), with the fields of `Row` in cuda/kernels.cu; grouped by dtypes.
-        owners: For each chunk, the index of its row, as int32.
-        launches: One launch of a fused pass for each pair of dtypes.
-        writable: True if there are targets, and each is its own source or shares no memory with other arrays.
-    """
-
-    rows: np.ndarray
-    owners: np.ndarray
-    launches: list[Launch]
-    writable: bool
+    rows: np.ndarray  # int64 of shape (number of arrays, 5), with the fields of `Row` in cuda/kernels.cu; grouped by dtypes
+    owners: np.ndarray  # for each chunk, the index of its row: int32
+    launches: list[Launch]  # one launch of a fused pass for each pair of dtypes
+    writable: bool  # True if there are targets, and each is its own source or shares no memory with other arrays
 
 
 class Table(NamedTuple):
@@ -138,11 +130,9 @@ def launch_norms(sums: Array, dtype: str, limit: float) -> tuple[Array, Array, A
 
 def described(sources: list[Array], targets: list[Array] | None) -> Operands:
     """
-    Describe the arrays of a call.
+    Describe the arrays of a call: C-contiguous, floating-point or complex.
 
-    Args:
-        sources: Floating-point or complex arrays, C-contiguous.
-        targets: C-contiguous arrays with the shapes of *sources*, in the same or wider dtypes; None to write no results.
+    *targets* have the shapes of *sources*, in the same or wider dtypes; they are None to write no results.
     """
     addresses, sizes, dtypes = (_attributes(sources, name) for name in ("data.ptr", "size", "dtype"))
     if targets is None:
