@@ -195,14 +195,7 @@ def _run_in_threads_host(run: Kernel, arguments: tuple[Array, ...], count: int) 
 
 
 def merged(op: FusedOp, count: int, results: Iterable[tuple[Any, PassResult]]) -> PassResult:
-    """
-    Combine the results of passes over groups of arrays.
-
-    Args:
-        op: Operation of the passes.
-        count: Number of arrays in all groups together.
-        results: Pairs: the indices of the arrays of a group, and the result of the pass over the group.
-    """
+    """Combine the results of passes over groups of *count* arrays: pairs of the indices of a group and the result of its pass."""
     finite, sums, statistics = True, np.empty(count, op.square_dtype), np.empty((count, len(COLUMNS)), np.int32)
     for indices, result in results:
         finite &= result.finite

@@ -120,12 +120,9 @@ def unscale_and_measure_(arrays: list[Array], scale: Scale) -> tuple[Flag, Array
 
 def supports_in_one_pass(arrays: list[Array], scale: Scale, dtypes: Set[torch.dtype] = FLOATS) -> bool:
     """
-    Return True if `unscale_in_one_pass_` supports *arrays* and *scale*. Every step calls this, so it makes few checks.
+    Return True if `unscale_in_one_pass_` supports *scale* and *arrays*: any tensors, which must have one of *dtypes*.
 
-    Args:
-        arrays: Any tensors.
-        scale: As for `unscale_`.
-        dtypes: Dtypes that *arrays* may have.
+    Every step calls this, so it makes few checks.
     """
     return (
         type(scale) is torch.Tensor
@@ -188,13 +185,10 @@ def all_finite(arrays: list[Array]) -> Flag:
 
 def square_sums(arrays: list[Array], dtype: torch.dtype) -> Array:
     """
-    Return the sum of the squares of each of *arrays*: shape (number of arrays,).
+    Return the sum of the squares of each of *arrays*, which the kernels support on the host: shape (number of arrays,).
 
-    For contiguous arrays, scratch memory is allocated only for one block.
-
-    Args:
-        arrays: Arrays on the host that the kernels support, no wider than *dtype*.
-        dtype: Dtype of the squares and of the result, float32 or float64; each sum is taken in float64 and rounded.
+    *dtype*, float32 or float64, is that of the squares and the result, and no narrower than the arrays; each sum is taken in
+    float64 and rounded. For contiguous arrays, scratch memory is allocated only for one block.
     """
     result = compiled.run_host(FusedOp(square_dtype=name_of(dtype)), arrays)
     if result is not None:

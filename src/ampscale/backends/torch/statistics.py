@@ -18,10 +18,7 @@ _HISTOGRAM_BLOCK = 1 << 22  # values whose bins are in memory at a time
 
 def measured(arrays: list[Array]) -> Array:
     """
-    Return the statistics of *arrays*: int32, shape (number of arrays, 8). This is one pass if there are compiled kernels.
-
-    Args:
-        arrays: Strided tensors and DTensors. For a DTensor, the local shard is measured.
+    Return the statistics of strided tensors, or of the local shards of DTensors: int32, shape (number of arrays, 8).
 
     Raises:
         ValueError: A tensor has 2**31 or more real numbers.
