@@ -12,12 +12,9 @@ def write_atomically(path: str | os.PathLike[str], data: bytes | str) -> None:
     """
     Write a file atomically: at every moment, even after a crash, *path* is either the old file or the complete new one.
 
-    The data are written to a temporary file in the same folder, which then replaces *path*. The mode of an existing file is
-    kept, and a symbolic link is followed. A device or a pipe, which cannot be replaced, is written directly.
-
-    Args:
-        path: Path of the file.
-        data: Bytes, or text that is encoded in UTF-8.
+    The data are written to a temporary file in the same folder, which then replaces *path*; text is encoded in UTF-8. The mode
+    of an existing file is kept, and a symbolic link is followed. A device or a pipe, which cannot be replaced, is written
+    directly.
 
     Raises:
         OSError: The file cannot be written. It is unchanged, and the temporary file is removed.
