@@ -22,10 +22,8 @@ def check_target(target: Array, name: str) -> None:
     """
     if target.layout not in WRITABLE:
         raise TypeError(f"{name} must be strided or torch.sparse_coo to be written in place, got {target.layout}")
-    shares_memory = target.layout == torch.strided and any(
-        size > 1 and not stride for size, stride in zip(target.shape, target.stride(), strict=True)
-    )
-    if shares_memory and target.numel():
+    strides = zip(target.shape, target.stride(), strict=True) if target.layout == torch.strided else ()
+    if target.numel() and any(size > 1 and not stride for size, stride in strides):
         raise ValueError(f"{name} must have memory for each value to be written in place, got an expanded tensor; clone it")
     if torch.is_grad_enabled() and target.requires_grad:
         try:
