@@ -41,10 +41,8 @@ class StoredScale:
             raise ValueError(f"decr_count must be one of {list(_RESET_BAD_STEPS_ON)}, got {excerpt(decr_count)}")
         self._enable = enable
         self._dynamic = use_dynamic_loss_scaling
-        reset_bad_steps_on = _RESET_BAD_STEPS_ON[decr_count]
-        rule = replace(
-            presets.paddle_document(), min_scale=FLOOR, skip_infinite_growth=True, reset_bad_steps_on=reset_bad_steps_on
-        )
+        rule = replace(presets.paddle_document(), min_scale=FLOOR, skip_infinite_growth=True)
+        rule = replace(rule, reset_bad_steps_on=_RESET_BAD_STEPS_ON[decr_count])
         self._rule = rule_with(rule, _FIELDS, **constants)
         self._state = self._rule.init(like=HOST)
         self._progress: dict[int, Progress] = {}
@@ -149,8 +147,9 @@ class StoredScale:
         scale = number_of(state_dict["scale"], "scale")
         constants = {name: state_dict[name] for name in _CONSTANTS}
         rule = rule_with(self._rule, _FIELDS, init_loss_scaling=scale, **constants)
-        counts = (np.asarray(state_dict[key], np.int32) for key in ("incr_count", "decr_count"))
-        state, dynamic = type(self._state)(rule.init(like=HOST).scale, *counts), state_dict["use_dynamic_loss_scaling"]
+        good_steps, bad_steps = (np.asarray(state_dict[key], np.int32) for key in ("incr_count", "decr_count"))
+        state = rule.init(like=HOST)._replace(good_steps=good_steps, bad_steps=bad_steps)
+        dynamic = state_dict["use_dynamic_loss_scaling"]
         progress = self._progress if dynamic else self._unscaled_only()
         self._rule, self._state, self._dynamic, self._progress = rule, state, dynamic, progress
 
