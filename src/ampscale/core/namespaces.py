@@ -115,7 +115,8 @@ def _listed(locations: list[tuple[str, str, str | None]]) -> str:
     parts = []
     for location, paths in paths_at.items():
         parts += [f"{path} from {location}" for path in paths[:MOST_PATHS]]
-        parts += [f"{len(paths) - MOST_PATHS} more from {location}"] if len(paths) > MOST_PATHS else []
+        if len(paths) > MOST_PATHS:
+            parts.append(f"{len(paths) - MOST_PATHS} more from {location}")
     return "; ".join(parts)
 
 
