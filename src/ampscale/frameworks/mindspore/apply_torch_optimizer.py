@@ -29,7 +29,8 @@ class TorchOptimizer:
     def __init__(self, optimizer: torch.optim.Optimizer, network: Any) -> None:
         self._optimizer = optimizer
         self._network = network
-        network_ids = {id(parameter) for parameter in _all_parameters(network)}
+        all_parameters = network.module.parameters() if isinstance(network, ModuleNetwork) else leaves(network.params)
+        network_ids = {id(parameter) for parameter in all_parameters}
         others = sum(id(parameter) not in network_ids for group in optimizer.param_groups for parameter in group["params"])
         if others:
             raise ValueError(f"optimizer must hold only parameters of the network, got {others} that do not belong to it")
@@ -81,11 +82,6 @@ class TorchOptimizer:
 def _trainable_parameters(network: Any) -> list[torch.Tensor]:
     """Return the parameters that the network computes gradients for: the objects themselves, not detached copies."""
     return list(network.parameters) if isinstance(network, ModuleNetwork) else leaves(network.params)
-
-
-def _all_parameters(network: Any) -> list[torch.Tensor]:
-    """Return all parameters of the network, including those that are frozen at present."""
-    return list(network.module.parameters()) if isinstance(network, ModuleNetwork) else leaves(network.params)
 
 
 def _are_known_equal(left: Any, right: Any) -> bool:
