@@ -64,20 +64,13 @@ def transition_host(rule: Any, state: LossScaleState, finite: Flag) -> tuple[Los
     """
     Return the next state, and True if the published scaler raises an error; see `LossScaleRule.transition`.
 
-    Args:
-        rule: The `LossScaleRule`. Its `_step` is read only for a supported state, because torch.compile cannot trace a
-            cached property.
-        state: State before the step.
-        finite: Python or NumPy bool, or NumPy array of shape ().
-
-    Returns:
-        As described; or None if *state* does not consist of Python numbers or of NumPy arrays of shape (), if *finite* is an
-        array of another kind, or if *state* lacks a field that the rule requires or has an extra one, for which
-        `machine.transition` raises an error.
+    Return None if `machine.transition` must be used: *state* consists of neither Python numbers nor NumPy arrays of shape (),
+    *finite* is an array of another kind, or *state* lacks a field that *rule* requires or has an extra one, which is an error.
 
     Raises:
         TypeError: *state* consists of Python numbers and *finite* is not a bool.
     """
+    # Read `rule._step` only after all checks, because torch.compile cannot trace a cached property.
     has_window, has_pending = state.window_steps is not None, state.pending_scale is not None
     if has_window != (rule.overflow_tolerance is not None) or has_pending != rule.delayed_update:
         return None
