@@ -115,10 +115,9 @@ def run_spans_host(op: FusedOp, spans: Spans, thread_count: int | None = None) -
         check_size(spans.largest)
     may_grow = op.factor is not None and (op.factor < 1 if op.divides else op.factor >= 1)
     if op.measures and (may_grow or spans.source_dtype != spans.target_dtype):  # `measure_spans` supports neither
-        measured = run_spans_host(
-            FusedOp(measures=True), spans._replace(targets=spans.sources, target_dtype=spans.source_dtype), thread_count
-        )
-        return run_spans_host(op._replace(measures=False), spans, thread_count)._replace(statistics=measured.statistics)
+        sources = spans._replace(targets=spans.sources, target_dtype=spans.source_dtype)
+        statistics = run_spans_host(FusedOp(measures=True), sources, thread_count).statistics
+        return run_spans_host(op._replace(measures=False), spans, thread_count)._replace(statistics=statistics)
     run = _kernel(op, spans.source_dtype, spans.target_dtype)
     count = 1 if spans.total * ITEMSIZES[spans.source_dtype] < THREADED else (thread_count or thread_count_host())
     cuts = spans.largest > SEGMENT and (count > 1 or op.square_dtype is not None)  # sums must not depend on the number of threads
@@ -130,9 +129,10 @@ def run_spans_host(op: FusedOp, spans: Spans, thread_count: int | None = None) -
         finite = run(*memory, collected)
     else:
         finite = _run_in_threads_host(run, (*memory, collected), count)
-    if owners is not None:
-        sums = sums if op.square_dtype is None else added(sums.tolist(), owners.tolist(), len(spans.sizes))
-        statistics = joined(statistics, owners, len(spans.sizes)) if op.measures else statistics
+    if owners is not None and op.square_dtype is not None:
+        sums = added(sums.tolist(), owners.tolist(), len(spans.sizes))
+    if owners is not None and op.measures:
+        statistics = joined(statistics, owners, len(spans.sizes))
     return PassResult(finite or not op.checks, rounded(sums, op.square_dtype), statistics)
 
 
