@@ -79,13 +79,9 @@ CONTENTS = ("NAME", *(name for name in vars(Backend) if not name.startswith("_")
 
 def check_backend(backend: Any, name: str) -> None:
     """Raise a TypeError unless *backend*, which the message calls *name*, has a str NAME and the functions of `Backend`."""
-    missing = [item for item in CONTENTS if not _has(backend, item)]
+    missing = [] if isinstance(getattr(backend, "NAME", None), str) else ["NAME"]
+    missing += [function for function in CONTENTS[1:] if not callable(getattr(backend, function, None))]
     if missing:
         raise TypeError(
             f"{name} must have a str NAME and the functions of a backend; {excerpt(backend, 200)} lacks {', '.join(missing)}"
         )
-
-
-def _has(backend: Any, item: str) -> bool:
-    value = getattr(backend, item, None)
-    return isinstance(value, str) if item == "NAME" else callable(value)
