@@ -350,8 +350,7 @@ class TrainOneStepWithLossScaleCell:
             check_scale_host(scale_sense, "scale_sense")
             check_one_library(params=like, scale_sense=scale_sense)
             return snapshot(scale_sense)
-        value = self.loss_scaling_manager.get_loss_scale()
-        number = number_of(value, "scale_sense.get_loss_scale()")
+        number = number_of(self.loss_scaling_manager.get_loss_scale(), "scale_sense.get_loss_scale()")
         scale = presets.static(number).init(like=like).scale
         if not array_api_compat.is_writeable_array(scale):
             check_methods(self.loss_scaling_manager, "scale_sense, for a network with immutable arrays,", "next_scale")
