@@ -170,8 +170,8 @@ def has_headroom(record: StepRecord) -> bool:
     If the non-finite gradients have no finite values, the values of all other gradients are compared. This comparison proves
     nothing about infinities: the scale can be too large for one gradient, such as that of a bias with one element.
     """
-    change = record.change or 1.0  # a division by the loop, for example, which does not change infinities
-    shift = math.log2(record.scale / (record.measured_scale or 1) / (change if math.isfinite(change) else 1.0))
+    change = record.change if record.change and math.isfinite(record.change) else 1.0  # a division by the loop keeps infinities
+    shift = math.log2(record.scale / (record.measured_scale or 1) / change)
     with_values = [tensor for tensor in record.tensors or () if not tensor.is_empty]
     offenders = [tensor for tensor in with_values if tensor.nonfinite]
     if not offenders and any(tensor.infinities for tensor in record.tensors or ()):
