@@ -158,7 +158,7 @@ def quotients(arrays: list[Array], scale: Scale, dtype: str | None = None) -> li
     if dtype is None:
         return _applied(torch._foreach_div, arrays, scale)
     results = _applied(torch._foreach_div, [array.float() if array.itemsize == 2 else array for array in arrays], scale)
-    dtypes = {source: getattr(torch, unscaled_dtype(name_of(source), dtype)) for source in {array.dtype for array in arrays}}
+    dtypes = {source: getattr(torch, unscaled_dtype(name_of(source), dtype)) for source in set(map(_dtype, arrays))}
     return [result.to(dtypes[array.dtype]) for array, result in zip(arrays, results, strict=True)]
 
 
