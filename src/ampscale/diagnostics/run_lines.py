@@ -95,7 +95,7 @@ def parse_lines(
         values = [getattr(record, name) for record in records.values()]
         column[list(records)] = [math.nan if value is None else value for value in values]
     records_of_run = {first + index: record for index, record in records.items()}
-    measurements = map(_measurement, records_of_run.items(), entries)
+    measurements = map(_measurement, records_of_run, records.values(), entries)
     diagnoses = [_diagnosis(entry) for entry in entries if "diagnosis" in entry]
     return columns, records_of_run, [measurement for measurement in measurements if measurement.gradient_count], diagnoses
 
@@ -168,9 +168,9 @@ def _record(entry: dict[str, Any]) -> StepRecord:
     return from_json({name: value for name, value in entry.items() if name not in omitted})
 
 
-def _measurement(step: tuple[int, StepRecord], entry: dict[str, Any]) -> Measurement:
+def _measurement(position: int, record: StepRecord, entry: dict[str, Any]) -> Measurement:
     """Return the measurement of a step, given its index and record, and its JSON object *entry*."""
-    (position, record), rows, histograms = step, entry.get("tensors") or None, entry.get("histograms") or None
+    rows, histograms = entry.get("tensors") or None, entry.get("histograms") or None
     scale = 1.0 if record.measured_scale is None else record.measured_scale
     statistics = None if rows is None else _integers(chain.from_iterable(rows)).reshape(len(rows), 8)
     if rows is not None and not set(map(len, rows)) <= {8}:
