@@ -120,10 +120,7 @@ def _described(launches: Any, sources: list[Array], targets: list[Array] | None)
 
 def _like(arrays: list[Array], dtype: str | None) -> list[Array]:
     """Return new, uninitialized tensors with the layouts of *arrays* and the `unscaled_dtype` of each."""
-    dtypes = {
-        source: source if dtype is None else getattr(torch, unscaled_dtype(name_of(source), dtype))
-        for source in set(map(_dtype, arrays))
-    }
+    dtypes = {source: getattr(torch, unscaled_dtype(name_of(source), dtype)) for source in set(map(_dtype, arrays))}
     return [torch.empty_like(array, dtype=dtypes[array.dtype]) for array in arrays]
 
 
