@@ -72,8 +72,8 @@ def unscale(tree: Tree, scale: Scale, dtype: DType | None = None) -> Tree:
     >>> unscale(gradient, 2.0**12), unscale(gradient, 2.0**12, dtype="float32")  # 2**-26 is below the range of float16
     (array([0.], dtype=float16), array([1.4901161e-08], dtype=float32))
     """
-    name = result_dtype(dtype)
-    return backend_for_scaling(tree, scale).unscale(tree, scale, name)
+    dtype = result_dtype(dtype)
+    return backend_for_scaling(tree, scale).unscale(tree, scale, dtype)
 
 
 def all_finite(tree: Tree) -> Flag:
@@ -121,8 +121,8 @@ def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: DType |
     >>> unscaled["w"], bool(finite)
     (array([2. , 0.5], dtype=float32), False)
     """
-    name = result_dtype(dtype, out)
-    return backend_for_scaling(tree, scale, out).unscale_and_check(tree, scale, out, name)
+    dtype = result_dtype(dtype, out)
+    return backend_for_scaling(tree, scale, out).unscale_and_check(tree, scale, out, dtype)
 
 
 def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: DType | None = None) -> tuple[Tree, Flag, Array]:
@@ -143,8 +143,8 @@ def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: DT
     >>> bool(finite), float(norm)
     (True, 5.0)
     """
-    name = result_dtype(dtype, out)
-    return backend_for_scaling(tree, scale, out).unscale_check_and_norm(tree, scale, out, name)
+    dtype = result_dtype(dtype, out)
+    return backend_for_scaling(tree, scale, out).unscale_check_and_norm(tree, scale, out, dtype)
 
 
 def global_norm(tree: Tree) -> Array:
@@ -271,8 +271,8 @@ def unscale_check_and_measure(tree: Tree, scale: Scale, out: Tree = None, dtype:
     >>> unscaled, bool(finite), statistics[0, -2:]
     ([array([3., 0.], dtype=float32)], True, array([11, 11], dtype=int32))
     """
-    name = result_dtype(dtype, out)
-    return backend_for_scaling(tree, scale, out).unscale_check_and_measure(tree, scale, out, name)
+    dtype = result_dtype(dtype, out)
+    return backend_for_scaling(tree, scale, out).unscale_check_and_measure(tree, scale, out, dtype)
 
 
 def exponent_histogram(tree: Tree) -> Array:
