@@ -142,7 +142,7 @@ def test_nothing_in_the_picture_is_cut_off(ranks, probability):
         ("--ranks 8 --noise 1", "--ranks cannot be combined with --noise"),
         ("torch --latency 1 --trace x", "--latency requires --ranks"),
         ("--ranks 8 --all", "--ranks cannot be combined with --every, --events or --all"),
-        ("--trace x", "Missing argument 'RULE'"),
+        ("--trace x", "Missing argument 'RULE'; see simulate --help"),
     ],
 )
 def test_usage_error_is_one_line(arguments, message):

@@ -86,10 +86,11 @@ def test_incompatible_constants_raise():
 
 @pytest.mark.clause("MACHINE-divide-on-backoff")
 def test_divisor_is_the_number_whose_reciprocal_was_given():
-    """For 1 / 49 the divisor is 49, although 1 / (1 / 49) is larger; 0.9 has no short reciprocal."""
+    """For 1 / 49 the divisor is 49, although 1 / (1 / 49) is larger. 0.9 has no short reciprocal, and the last factor has two."""
     factors = [*range(1, 200), 1.1, 1.5, 1.8, 2.25, 1.0625, 4.7, 10**6 + 3]
     assert [factor for factor in factors if RuleConstants(backoff_factor=1 / factor).backoff_divisor != factor] == []
     assert RuleConstants(backoff_factor=0.9).backoff_divisor == 1 / 0.9
+    assert RuleConstants(backoff_factor=0.14374113870935637).backoff_divisor == 6.956950591729994
 
 
 @pytest.mark.clause("MACHINE-rule-json")

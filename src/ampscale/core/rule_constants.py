@@ -6,6 +6,7 @@ Spec: MACHINE-defaults, MACHINE-rule-checked, MACHINE-rule-json.
 
 import json
 from dataclasses import asdict, dataclass, fields
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from functools import lru_cache
 from typing import Any, Self
 
@@ -59,7 +60,8 @@ class RuleConstants:
         """
         Return the number whose reciprocal is `backoff_factor`: the divisor of a backoff if `divide_on_backoff` is True.
 
-        If several numbers have this reciprocal, return the one with the fewest decimal digits, which the user most likely wrote.
+        If several numbers have this reciprocal, return the one with the fewest decimal digits, which the user most likely wrote;
+        of those, the nearest to the exact reciprocal of the factor.
         The result can differ from `1 / backoff_factor`: in float64, 1 / (1 / 49) is not 49.
         """
         return _reciprocal_host(self.backoff_factor)
@@ -109,8 +111,10 @@ class RuleConstants:
 
 @lru_cache
 def _reciprocal_host(factor: float) -> float:
-    candidates = (float(f"{1 / factor:.{digits}g}") for digits in range(1, 18))
-    return next((number for number in candidates if 1 / number == factor), 1 / factor)
+    """Search the decimal numbers around the exact reciprocal, the nearest one first; 17 digits represent all float64 numbers."""
+    roundings = (ROUND_HALF_EVEN, ROUND_FLOOR, ROUND_CEILING)
+    decimals = (Context(digits, rounding).divide(1, Decimal(factor)) for digits in range(1, 17) for rounding in roundings)
+    return next((number for number in map(float, decimals) if 1 / number == factor), 1 / factor)
 
 
 def _dtype_name(dtype: DType) -> str:
