@@ -11,13 +11,14 @@ import pytest
 ROOT = Path(__file__).parent
 LIBRARIES = os.environ.get("AMPSCALE_TEST_LIBRARIES", "numpy torch jax").split()
 MEMORY = 2 << 30  # bytes of physical memory for each worker, which uses about half of it
-LARGE = 900 << 20  # bytes; a larger process drops compiled programs
+LARGE = 800 << 20  # bytes; a larger process drops compiled programs
 GROWTH = 40 << 20  # bytes that a process must have grown by since it last dropped them
 
 # Workers, runs and the processes that tests start share the programs that JAX compiles, in a format of each Python version.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".pytest_cache" / f"jax-3.{sys.version_info.minor}"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+os.environ.setdefault("MALLOC_ARENA_MAX", "2")  # in workers, let threads share the memory that others have freed
 
 _size_after_drop = 0
 
