@@ -423,4 +423,14 @@ class ChecksCellsInFloat32Compiled(_CompilesToAnotherClass):
     compiled_form = _ChecksCellsInFloat32
 
 
+class _ChecksEightArrays(Loop):
+    def all_finite(self, tree):
+        return super().all_finite(arrays(tree)[:8])
+
+
+@breaks("STEP-compiled", "planted: the compiled check has eight arguments, and leaves out further arrays")
+class ChecksEightArraysCompiled(_CompilesToAnotherClass):
+    compiled_form = _ChecksEightArrays
+
+
 MUTANTS = tuple(_TABLE)

@@ -320,4 +320,11 @@ class RaisesAtTheEleventhSkip(Loop):
         return applied
 
 
+@breaks("CALLS-one-update", "planted: the flags of the optimizers are the bits of one byte")
+class CountsEightOptimizers(Loop):
+    def flags_of_update(self, handle):
+        flags = [progress.finite for progress in handle.progress.values() if progress.finite is not None]
+        return [all(flags[:8])] if flags else []
+
+
 MUTANTS = tuple(_TABLE)

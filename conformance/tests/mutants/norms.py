@@ -170,4 +170,11 @@ class DividesTheNormByTheScale(Loop):
         return super().coefficient(max_norm, norm / self.last_scale)
 
 
+@breaks("STEP-every-sequence", "planted: float64 gradients are not clipped if there are others")
+class ClipsNoFloat64(Loop):
+    def clip(self, cell, gradients, norm):
+        pairs = zip(gradients, super().clip(cell, gradients, norm), strict=True)
+        return [gradient if gradient.dtype == np.float64 and len(gradients) > 1 else clipped for gradient, clipped in pairs]
+
+
 MUTANTS = tuple(_TABLE)

@@ -335,4 +335,10 @@ class ChecksOneBufferOfAView(Plain):
         return super().finite_leaf(leaf if leaf.flags.c_contiguous else leaf.reshape(-1)[:256])
 
 
+@breaks("OVERFLOW-all-finite", "planted: a kernel for float64 checks one block of 65536 elements")
+class ChecksOneBlockOfFloat64(Plain):
+    def finite_leaf(self, leaf):
+        return super().finite_leaf(leaf.reshape(-1)[: 2**16] if leaf.dtype == np.float64 else leaf)
+
+
 MUTANTS = tuple(_TABLE)

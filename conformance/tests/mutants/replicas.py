@@ -405,4 +405,30 @@ class CountsFiniteStepsTwice(Loop):
         return handles
 
 
+@breaks("REPLICAS-one-flag", "planted: the flags of the replicas are the bits of an int32")
+class ReadsThirtyTwoFlags(Loop):
+    def agreed_flag(self, finite, rank):
+        return all(finite[:32])
+
+
+@breaks("REPLICAS-same-scale", "planted: the replicas other than the first keep their count of overflows in a finite step")
+class KeepsOverflowsOfOthers(Loop):
+    def update_replicas(self, handles, finite):
+        counts = [handle.bad for handle in handles]
+        updated = super().update_replicas(handles, finite)
+        for handle, bad in list(zip(updated, counts, strict=True))[1:]:
+            handle.bad = bad if all(finite) and handle.good else handle.bad
+        return updated
+
+
+@breaks("REPLICAS-same-scale", "planted: the replicas other than the first keep their window if an overflow keeps the scale")
+class KeepsTheWindowOfOthers(Loop):
+    def update_replicas(self, handles, finite):
+        before = [(handle.good, handle.scale) for handle in handles]
+        updated = super().update_replicas(handles, finite)
+        for handle, (good, scale) in list(zip(updated, before, strict=True))[1:]:
+            handle.good = handle.good if all(finite) or handle.scale != scale else good
+        return updated
+
+
 MUTANTS = tuple(_TABLE)

@@ -451,4 +451,21 @@ class UnscalesLargeMatricesInMemoryOrder(Plain):
         return super().unscaled_leaf(leaf.ravel(order="K").reshape(leaf.shape) if leaf.size > 4096 else leaf, scale)
 
 
+@breaks("SCALING-inputs", "planted: a NamedTuple in a dict is returned as a tuple")
+class ReturnsTuplesInDicts(Plain):
+    def unscale(self, handle, tree):
+        return self.without_names(super().unscale(handle, tree))
+
+    def without_names(self, tree):
+        if isinstance(tree, dict):
+            return {key: tuple(child) if isinstance(child, tuple) else child for key, child in tree.items()}
+        return type(tree)(*map(self.without_names, tree)) if hasattr(tree, "_fields") else tree
+
+
+@breaks("SCALING-layout", "planted: the elements of an array with three axes are flattened in memory order")
+class FlattensThreeAxesInMemoryOrder(Plain):
+    def unscaled_leaf(self, leaf, scale):
+        return super().unscaled_leaf(leaf.ravel(order="K").reshape(leaf.shape) if leaf.ndim == 3 else leaf, scale)
+
+
 MUTANTS = (*_TABLE, *scaling_numbers.MUTANTS)

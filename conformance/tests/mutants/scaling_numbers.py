@@ -355,4 +355,11 @@ class ScalesLargeArraysInFloat16(Plain):
             return leaf * np.float16(scale) if large else super().scaled_leaf(leaf, scale)
 
 
+@breaks("SCALING-unscale-divides", "planted: float32 arrays are multiplied by the reciprocal, which is zero if it is subnormal")
+class MultipliesByAFlushedReciprocal(Plain):
+    def quotient(self, part, scale):
+        quotient = super().quotient(part, scale)
+        return quotient * np.float32(0) if part.dtype == np.float32 and scale > 2.0**126 else quotient
+
+
 MUTANTS = tuple(_TABLE)

@@ -24,7 +24,7 @@ from .machine_drawn import draw_trace
 from .machine_lockstep import LARGEST
 from .replicas import STARTS, draw_replicas
 from .scaling_trees import expected_tree
-from .step_drawn import EACH, NARROW_CELLS, draw_training
+from .step_drawn import NARROW_CELLS, draw_training
 from .trees_drawn import ANY, LAYOUTS, with_layout
 
 Leaf = tuple[str, tuple[int, ...]]  # a dtype and a shape
@@ -208,6 +208,7 @@ def compiled_it_sees_the_same_overflows(subject: Subject) -> None:
     mixed = (*MIXED, *[("float64", (2,))] * (subject.info.arrays != "jax"), *[("complex64", (2,))] * ("complex" in claims))
     choices = product(("", "empty", *KINDS), range(len(mixed)), (0, -1))
     trees = [_tree(mixed, 0, kind, (leaf,), element) for kind, leaf, element in choices]
+    trees += [_tree(3 * mixed, 0, math.inf, (3 * len(mixed) - 1,))]
     if subject.info.arrays != "torch":  # which does not compile functions without tensors
         trees += [[]] * ("empty" in claims) + [[None]] * ("none" in claims)
     for tree in trees:
@@ -235,7 +236,7 @@ def another_process_goes_on(subject: Subject) -> None:
 def _check_compiled_steps(subject: Subject) -> None:
     """Run few drawn cases, since torch.compile compiles a function for at most 8 rules."""
     run_with_top(subject, partial(draw_on_arrays, compiled=True, every=True), ["compiled 28"])
-    draws: list[tuple[Draw, list[str]]] = [(partial(draw_training, every=True, end="h"), EACH[1]), NARROW_CELLS]
+    draws: list[tuple[Draw, list[str]]] = [(partial(draw_training, every=True, end="h"), ["cells 19"]), NARROW_CELLS]
     draws += [(draw_trace, ["trace 48", "trace 119"]), (draw_replicas, ["replicas 1"]), (draw_calls, ["calls 78"])]
     for draw, seeds in draws:
         with suppress(Unsupported):

@@ -81,8 +81,8 @@ CALLS-own-flag/each-optimizer-is-unscaled-separately | set set/b unscale_ step s
 CALLS-one-update/an-overflow-of-the-first-counts | set:inf set/b step step/b update
     last flag only: the scale depends on the last optimizer alone
 CALLS-one-update/an-overflow-of-the-last-counts | set set:inf/b step step/b update
-    set set/b set/c set:inf/d step step/b step/c step/d update
-    first flag only: the scale depends on the first optimizer, or the first three, alone
+    set set/b set/c set/d set/e set/f set/h set/i set:inf/j step step/b step/c step/d step/e step/f step/h step/i step/j update
+    first flag only: the scale depends on the first optimizer, or the first eight, alone
 CALLS-one-update/two-optimizers-are-one-step | set set/b set/c step step/b step/c update | growth_interval=3
     repeated update: the scale is updated once per optimizer
 CALLS-none/a-parameter-without-a-gradient-is-passed-over | set:some unscale_ step update set:some+inf step update

@@ -20,6 +20,7 @@ Shape = tuple[int, ...]
 # Shapes of each optimizer's parameters. Some are equal, some sizes are odd, and g has more than one launch of a kernel takes.
 SHAPES: dict[str, tuple[Shape, ...]] = {"a": ((2,), (), (2,)), "d": ((2,), (), (2,)), "e": ((130,), (130,))}
 SHAPES |= {"b": ((), (3, 3), (3, 1, 3)), "c": ((7,), (7,), (0, 3), (1,), (7,)), "f": ((0,), (0, 3)), "g": (*[()] * 130, (1100,))}
+SHAPES |= {"i": ((1,),), "j": ((3,),)}
 SHAPES |= {"h": ((17,), (), (2,), (1,), (), (11,))}  # in ten steps "-+", overflows are in its elements 0, 8, 16, 24 and 32
 FINITE = (1.0, -2.0, 0.5, 3.0, 0.0, -0.25, 1 + 2.0**-11)  # gradients; their number is prime, so each element takes each value
 SPECIAL = {

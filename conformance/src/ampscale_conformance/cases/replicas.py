@@ -76,7 +76,8 @@ CASES = (
     replica_case(
         "REPLICAS-one-flag/each-rank-decides-for-all",
         "-+ +- -- ++ -++ +-+ ++- -+- +-- --- +++ -++++ +-+++ ++-++ +++-+ ++++- -+++- +---- +++++ "
-        "-+++++++ +-++++++ ++-+++++ +++-++++ ++++-+++ +++++-++ ++++++-+ +++++++- -+++++-- ---+-+-- -------- ++++++++",
+        "-+++++++ +-++++++ ++-+++++ +++-++++ ++++-+++ +++++-++ ++++++-+ +++++++- -+++++-- ---+-+-- -------- ++++++++ "
+        f"{32 * '+'}-",
         "lost flag: the reduction leaves out the flag of a replica, or a replica does not use the result",
     ),
     replica_case("REPLICAS-single/a-rank-alone-decides-for-itself", "+ - + + - - + + +", "missing group: a single replica fails"),
@@ -84,7 +85,7 @@ CASES = (
         "REPLICAS-same-scale/all-ranks-have-the-same-scale",
         4,
         "local state: a replica uses a flag, a count or a constant of its own or of another group, so the scales diverge",
-        partial(run_with_top, draw=draw_replicas, seeds=numbered("replicas", 8)),
+        partial(run_with_top, draw=draw_replicas, seeds=[*numbered("replicas", 8), "replicas 9", "replicas 35"]),
         {"replicas"},
     ),
     *RANK_CASES,

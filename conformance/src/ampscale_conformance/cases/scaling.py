@@ -59,14 +59,14 @@ class Layer(NamedTuple):
 
 @case("SCALING-inputs", 1, "wrong container: a NamedTuple raises an error, or becomes a tuple", "namedtuple")
 def unscales_in_named_tuples(subject: Subject) -> None:
-    """A NamedTuple contains another one, and None if that is claimed. An infinity in any member is found."""
+    """A NamedTuple contains others, one of them in a dict, and None if that is claimed. An infinity in any member is found."""
     bias = None if "none" in subject.info.capabilities else float32(2.5)
-    tree = Layer(Layer(float32(1.5), bias), float32(3.5, 4.5))
+    tree = Layer(Layer(float32(1.5), bias), {"w": Layer(float32(3.5, 4.5), bias)})
     argument, handle = subject.to_arrays(tree), subject.create(subject.rule(init_scale=SCALE))
     result = check_products(subject, handle, "unscale", SCALE, tree, argument)
     actual = argument if result is None else result
-    kinds = [type(node).__name__ for node in (actual, actual[0])]
-    subject.expect(kinds == ["Layer", "Layer"], f"unscale: expected a Layer, which is a NamedTuple, in another one, got {kinds}")
+    kinds = [type(node).__name__ for node in (actual, actual[0], actual[1]["w"])]
+    subject.expect(kinds == 3 * ["Layer"], f"unscale: expected three of Layer, which is a NamedTuple, got {kinds}")
     one, bad = float32(1.0), float32(inf)
     members = ((one, one, one), (bad, one, one), (one, bad, one), (one, one, bad))
     for nest in (lambda layer: [layer], lambda layer: {"w": layer}):

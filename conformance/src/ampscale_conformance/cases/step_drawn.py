@@ -166,6 +166,7 @@ def draw_cells(pick: Pick, info: ImplementationInfo, top: bool, full: bool = Fal
     options |= {"max_norm": pick(LIMITS)} if clips else {}
     wide = top or full or "float16" not in claims or ("momentum" in options and not clips)
     dtype = "float32" if wide else pick(("float32", *DTYPES))
+    dtype = "float64,float32" if full and info.arrays != "jax" else dtype
     narrow, tiny = "float16" in dtype, "float16" in dtype and pick((False, False, True))
     options |= {"learning_rate": FINE} if clips and not narrow and options["learning_rate"] is RATES else {}
     factor = pick((1.0, 1.0 if narrow or "momentum" in options else 2.0**80))
