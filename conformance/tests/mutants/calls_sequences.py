@@ -327,4 +327,47 @@ class CountsEightOptimizers(Loop):
         return [all(flags[:8])] if flags else []
 
 
+class _LosesEdits(Loop):
+    """Loop whose optimizer receives the gradients of one dtype as they were before they were edited."""
+
+    dtype = ""
+
+    def unscale_now(self, handle, optimizer):
+        super().unscale_now(handle, optimizer)
+        optimizer.unedited = list(optimizer.gradients)
+
+    def gradients_of_step(self, handle, optimizer):
+        pairs = zip(super().gradients_of_step(handle, optimizer), optimizer.unedited, strict=True)
+        return [old if new is not None and old is not None and new.dtype.name == self.dtype else new for new, old in pairs]
+
+
+@breaks("CALLS-every-sequence", "planted: bfloat16 gradients are copied when they are unscaled, and the copies are applied")
+class LosesEditsOfBfloat16(_LosesEdits):
+    dtype = "bfloat16"
+
+
+@breaks("CALLS-every-sequence", "planted: float64 gradients are copied when they are unscaled, and the copies are applied")
+class LosesEditsOfFloat64(_LosesEdits):
+    dtype = "float64"
+
+
+@breaks("CALLS-every-sequence", "planted: unscale_, but not step, divides float64 gradients in float32")
+class UnscalesFloat64InFloat32(Loop):
+    def unscale_in_unscale(self, handle, optimizer):
+        for gradient in optimizer.gradients:
+            if gradient is not None and gradient.dtype == np.float64:
+                with np.errstate(all="ignore"):
+                    gradient[...] = gradient.astype(np.float32)
+        super().unscale_in_unscale(handle, optimizer)
+
+
+@breaks("CALLS-step", "planted: a skipped step adds zeros to bfloat16 parameters, so that -0.0 becomes 0.0")
+class AddsZerosToBfloat16(Loop):
+    def mark_stepped(self, handle, optimizer, applied):
+        super().mark_stepped(handle, optimizer, applied)
+        if not applied:
+            parameters = optimizer.parameters
+            optimizer.parameters = [leaf + leaf.dtype.type(0) if leaf.dtype.name == "bfloat16" else leaf for leaf in parameters]
+
+
 MUTANTS = tuple(_TABLE)

@@ -177,4 +177,11 @@ class ClipsNoFloat64(Loop):
         return [gradient if gradient.dtype == np.float64 and len(gradients) > 1 else clipped for gradient, clipped in pairs]
 
 
+@breaks("STEP-every-sequence", "planted: bfloat16 gradients are not clipped")
+class ClipsNoBfloat16(Loop):
+    def clip(self, cell, gradients, norm):
+        triples = zip(cell.parameters, gradients, super().clip(cell, gradients, norm), strict=True)
+        return [old if parameter.dtype.name == "bfloat16" else new for parameter, old, new in triples]
+
+
 MUTANTS = tuple(_TABLE)

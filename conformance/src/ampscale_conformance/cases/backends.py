@@ -236,7 +236,7 @@ def another_process_goes_on(subject: Subject) -> None:
 def _check_compiled_steps(subject: Subject) -> None:
     """Run few drawn cases, since torch.compile compiles a function for at most 8 rules."""
     run_with_top(subject, partial(draw_on_arrays, compiled=True, every=True), ["compiled 28"])
-    draws: list[tuple[Draw, list[str]]] = [(partial(draw_training, every=True, end="h"), ["cells 19"]), NARROW_CELLS]
+    draws: list[tuple[Draw, list[str]]] = [(partial(draw_training, every="float64,float32", end="h"), ["cells 19"]), NARROW_CELLS]
     draws += [(draw_trace, ["trace 48", "trace 119"]), (draw_replicas, ["replicas 1"]), (draw_calls, ["calls 78"])]
     for draw, seeds in draws:
         with suppress(Unsupported):

@@ -28,9 +28,9 @@ CALLS-step/step-unscales | set step update
     missing unscale: the optimizer applies scaled gradients
 CALLS-step/step-unscales-once | set unscale_ step update
     double unscale: step divides gradients a second time
-CALLS-step/step-unscales-bfloat16 | set step update set:inf step update | dtype=bfloat16 needs=bfloat16
+CALLS-step/step-unscales-bfloat16 | set:inf step update set step update | dtype=bfloat16 factor=-1 needs=bfloat16
     missing dtype: bfloat16 gradients stay scaled, or are not checked
-CALLS-step/step-unscales-float64 | set:long step update set:inf step update | dtype=float64 factor=1.1
+CALLS-step/step-unscales-float64 | set:inf step update set:long step update | dtype=float64 factor=-1.1
     missing dtype: float64 gradients stay scaled, are not checked, or are rounded to float32
 CALLS-unscale/unscale-divides-where-they-lie | set unscale_ update
     late unscale: gradients are still scaled after unscale_, so clipping is wrong

@@ -52,14 +52,18 @@ def draw_rules(
     return [{name: value for name, value in rule.items() if name in settable} for rule in every]
 
 
-def draw_calls(pick: Pick, info: ImplementationInfo, several: bool = True, top: bool = False, more: Any = ()) -> DrawnCase:
+def draw_calls(
+    pick: Pick, info: ImplementationInfo, several: bool = True, top: bool = False, more: Any = (), dtype: str = ""
+) -> DrawnCase:
     """
     Draw scalers, near the largest scale if *top* is True, and calls of one optimizer, or of three if *several* is True.
 
-    *more* are kinds of gradients, as `calls.py` describes them, that are drawn besides `KINDS`.
+    *more* are kinds of gradients, as `calls.py` describes them, that are drawn besides `KINDS`. *dtype* is drawn if it is "".
     """
     names = pick(("abc", "dac", "aed", "fab")) if several and "groups" in info.capabilities else pick("abcef")
-    dtype = pick(DTYPES) if "float16" in info.capabilities and not top else "float32"
+    if "bfloat16" in dtype and "bfloat16" not in info.capabilities:
+        raise Unsupported("it does not claim bfloat16")
+    dtype = dtype or (pick(DTYPES) if "float16" in info.capabilities and not top else "float32")
     choices = (pick, info, (2.0**10, 16.0, 2.0**15, 1.0, 0.125), top, "float16" in dtype)
     scalers = [(draw_rules(*choices)[0], pick(range(35))) for _ in range(pick((1, 2)))]
     static = is_static(supported_rules(info.preset).default)
@@ -131,7 +135,10 @@ def drawn(name: str, level: int, draw: Draw, *needs: str, catches: str = "", **o
     return named(name, level, catches or "any bug: a value is wrong in some combination", run, needs)
 
 
+ONE = partial(draw_calls, several=False)
+WIDE = {"float64": 6, "float64,bfloat16": 9}  # numbers of draws with these dtypes
+OTHERS = [(partial(ONE, dtype=name, more=3 * ["set:long"]), numbered(name, draws)) for name, draws in WIDE.items()]
 CASES = (
-    drawn("CALLS-every-sequence/one-optimizer-in-every-order", 2, partial(draw_calls, several=False)),
+    drawn("CALLS-every-sequence/one-optimizer-in-every-order", 2, ONE, others=OTHERS),
     drawn("CALLS-every-sequence/three-optimizers-in-every-order", 2, draw_calls, "groups"),
 )

@@ -85,7 +85,7 @@ CASES = (
         "REPLICAS-same-scale/all-ranks-have-the-same-scale",
         4,
         "local state: a replica uses a flag, a count or a constant of its own or of another group, so the scales diverge",
-        partial(run_with_top, draw=draw_replicas, seeds=[*numbered("replicas", 8), "replicas 9", "replicas 35"]),
+        partial(run_with_top, draw=draw_replicas, seeds=[*numbered("replicas", 8), "replicas 35", "replicas 126"]),
         {"replicas"},
     ),
     *RANK_CASES,

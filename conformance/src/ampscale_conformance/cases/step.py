@@ -14,11 +14,11 @@ from .step_drawn import Cell, data_of, step_case
 TRACES = """
 STEP-apply/applies-the-unscaled-gradient | +
     wrong update: the gradient is still scaled, or not multiplied by the learning rate
-STEP-apply/updates-16-bit-parameters | + | dtype=float16
+STEP-apply/updates-16-bit-parameters | -+ | dtype=float16 factor=-1
     missing dtype: the optimizer does not accept float16 gradients, or the scale overflows float16
-STEP-apply/updates-bfloat16-parameters | +- | dtype=bfloat16
+STEP-apply/updates-bfloat16-parameters | -+ | dtype=bfloat16 factor=-1
     missing dtype: the optimizer does not accept bfloat16 gradients, or bfloat16 overflows are applied
-STEP-apply/updates-float64-parameters | +- | dtype=float64 factor=1.1
+STEP-apply/updates-float64-parameters | -+ | dtype=float64 factor=-1.1
     missing dtype: the optimizer does not accept float64 gradients, or rounds parameters to float32
 STEP-order/each-step-uses-one-scale | + | growth_interval=1
     early update: gradients are divided by the scale after the growth in this step

@@ -21,6 +21,7 @@ from .rows import Row
 
 NEAR = 1e-5  # relative tolerance, for different formulas and roundings of published implementations
 CLIPPED = 1e-4  # absolute tolerance of clipped parameters, for the epsilon of the formulas in each step
+ROUNDED = {"float16": (2.0**-8, 2.0**-4), "bfloat16": (2.0**-5, 2.0**-3)}  # the same of parameters rounded in each step
 STEPS = 10  # of a run, in which the trace is repeated
 # The letters of a trace besides "+", a finite step: an overflow in one element ("-"), the last ("e") or two ("="), finite data
 # that just overflow when they are multiplied by the scale ("!"), and gradients of which one element ("w") or all have another
@@ -86,7 +87,7 @@ class Cell:
         if not isinstance(actual, Bits) or (actual.dtype, actual.shape) != (expected.dtype, expected.shape):
             return False
         pairs = zip(numbers(actual), numbers(expected), strict=True)
-        relative, absolute = (2.0**-8, 2.0**-4) if expected.dtype == "float16" else (NEAR, self.tolerance)
+        relative, absolute = ROUNDED.get(expected.dtype, (NEAR, self.tolerance))
         return all(
             math.isclose(left, right, rel_tol=relative, abs_tol=absolute) or (math.isnan(left) and math.isnan(right))
             for left, right in pairs
@@ -113,7 +114,8 @@ class Cell:
     def _error_of_loss(self, data: Sequence[Bits]) -> float:
         """Return the permitted error of the loss: infinity if a term may be infinite or NaN for one formula or dtype only."""
         values = [abs(float(value)) for leaf in data for value in numbers(leaf)]
-        largest, narrow = max((value for value in values if value < math.inf), default=0.0), "float16" in {x.dtype for x in data}
+        largest = max((value for value in values if value < math.inf), default=0.0)
+        narrow = any("float16" in leaf.dtype for leaf in data)
         uncertain = self.tolerance and not all(map(math.isfinite, values))  # 0 times infinity is NaN: one formula may give 0
         if uncertain or (2.0**9 if narrow else 2.0**122) < max(values, default=0.0) < math.inf:
             return math.inf
@@ -157,21 +159,24 @@ def _take_steps(
         cell.expect(*cell.train(data), names, data, f"step {number} (counted from 0)")
 
 
-def draw_cells(pick: Pick, info: ImplementationInfo, top: bool, full: bool = False) -> list[dict[str, Any]]:
-    """Draw a cell, and cells that differ from it in one constant or option. If *full* is True, it has every claimed option."""
+def draw_cells(pick: Pick, info: ImplementationInfo, top: bool, full: str = "") -> list[dict[str, Any]]:
+    """Draw a cell, and cells that differ from it in one constant or option. With a dtype *full*, it has every claimed option."""
+    if "bfloat16" in full and not {"bfloat16", "clip"} <= {*info.capabilities}:
+        raise Unsupported("it does not claim bfloat16, or clip, with which parameters may be rounded")
     claims, options = info.capabilities, dict[str, Any](learning_rate=pick((1.0, 0.5, 0.25)))
     for claim, option in (("schedule", {"learning_rate": RATES}), ("momentum", {"momentum": pick((0.5, 0.25))})):
-        options |= option if claim in claims and pick((True, full)) else {}
-    clips = "clip" in claims and pick((True, full))
+        options |= option if claim in claims and pick((True, bool(full))) else {}
+    clips = "clip" in claims and pick((True, bool(full)))
     options |= {"max_norm": pick(LIMITS)} if clips else {}
-    wide = top or full or "float16" not in claims or ("momentum" in options and not clips)
-    dtype = "float32" if wide else pick(("float32", *DTYPES))
-    dtype = "float64,float32" if full and info.arrays != "jax" else dtype
+    wide = top or "float16" not in claims or ("momentum" in options and not clips)
+    dtype = full or ("float32" if wide else pick(("float32", *DTYPES)))
+    dtype = dtype.removeprefix("float64,") if info.arrays == "jax" else dtype
     narrow, tiny = "float16" in dtype, "float16" in dtype and pick((False, False, True))
     options |= {"learning_rate": FINE} if clips and not narrow and options["learning_rate"] is RATES else {}
     factor = pick((1.0, 1.0 if narrow or "momentum" in options else 2.0**80))
     names = ["parameters", "finite", "scale", "next_scale", *(name for name, claim in OUTPUTS.items() if claim in claims)]
-    without = ["loss"] * (factor > 1) + ["global_norm"] * ("clip" in claims and not clips)  # the loss can be infinite
+    # The loss can be infinite, and the norm of bfloat16 gradients can be a bfloat16.
+    without = ["loss"] * (factor > 1) + ["global_norm"] * (("clip" in claims and not clips) or full == "bfloat16")
     exponents = (17,) if tiny else (4, 0) if narrow and clips else (4, 0, 8, 11) if narrow else (10, 4, 15, 0, 40)
     rules = draw_rules(pick, info, [2.0**exponent for exponent in exponents], top, narrow)
     if isinstance(info.preset, LossScaleRule) and pick((False,) * 5 + (True,)):
@@ -189,16 +194,16 @@ def draw_cells(pick: Pick, info: ImplementationInfo, top: bool, full: bool = Fal
     return [item | {"parameters": parameters | {"factor": factor * pick((1.0, 0.5))}} for item in cells]
 
 
-def draw_training(pick: Pick, info: ImplementationInfo, top: bool = False, every: bool = False, end: str = "+") -> DrawnCase:
+def draw_training(pick: Pick, info: ImplementationInfo, top: bool = False, every: str = "", end: str = "+") -> DrawnCase:
     """
     Draw steps of one or two cells, near the largest scale if *top* is True.
 
-    If *every* is True, draw steps of `LIMIT` cells; *end* is the letter of the last step of each cell that clips.
+    With *every*, draw steps of `LIMIT` cells of this dtype; *end* is the letter of the last step of each cell that clips.
     """
     cells, others = draw_cells(pick, info, top, every), draw_cells(pick, info, top)
     layout, start = pick((*(SHAPES[name] for name in "abcff"), ((3,),))), pick(range(35))
     if every:
-        cells, layout = cells[: LIMIT.get(info.arrays, 3)], ((), ())
+        cells, layout = cells[: 2 if every == "bfloat16" else LIMIT.get(info.arrays, 3)], ((), ())
         turns = [(index, letter) for letter in "+-+---++-+" for index in range(len(cells))]
         turns += [(index, end if "max_norm" in cell["options"] else "+") for index, cell in enumerate(cells)]
     else:
@@ -236,6 +241,6 @@ def _train(
     trained[turns[0][0]].expect(*results[0], "step 0 (counted from 0), compared after the last step")
 
 
-EACH = (partial(draw_training, every=True), ["cells 10"])
+EACH = [(partial(draw_training, every="float64,float32"), ["cells 10"]), (partial(draw_training, every="bfloat16"), ["cells 21"])]
 NARROW_CELLS = (draw_training, ["cells 45", "cells 50"])  # cells with float16 parameters, some beside float32 ones
-CASES = (drawn("STEP-every-sequence/cells-train-with-every-option", 3, draw_training, others=[EACH, NARROW_CELLS]),)
+CASES = (drawn("STEP-every-sequence/cells-train-with-every-option", 3, draw_training, others=[*EACH, NARROW_CELLS]),)
