@@ -150,13 +150,6 @@ class AddsZeros(Loop):
         cell.parameters = [parameter + np.zeros_like(parameter) for parameter in cell.parameters]
 
 
-@breaks("STEP-skip", "planted: a skipped step multiplies the parameters by 1 in a mode that flushes subnormal numbers to zero")
-class FlushesParameters(Loop):
-    def skip(self, cell, gradients, rate):
-        pairs = [(parameter, abs(parameter) < np.finfo(np.float32).tiny) for parameter in cell.parameters]
-        cell.parameters = [np.where(tiny, 0 * parameter, parameter) for parameter, tiny in pairs]
-
-
 @breaks("STEP-skip", "Lightning-AI/pytorch-lightning#18828: the scheduler steps even if the optimizer did not")
 class SchedulesSkippedSteps(Loop):
     def schedule_index(self, cell):

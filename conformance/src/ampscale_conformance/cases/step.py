@@ -30,8 +30,8 @@ STEP-skip/an-overflow-leaves-the-momentum | +-+ | momentum=0.5
     changing momentum: a skipped step decays or corrupts the momentum, or applies it
 STEP-skip/an-overflow-at-the-minimum-leaves-the-momentum | +-+--- | momentum=0.5 init_scale=2**4 min_scale=2**3
     changing momentum: a skipped step that leaves the scale unchanged decays or resets the momentum
-STEP-skip/a-skipped-step-keeps-every-bit | ! | factor=-2**-131
-    rewritten parameters: a skipped step adds zeros to them, and one is -0.0, or flushes subnormal ones
+STEP-skip/a-skipped-step-keeps-every-bit | ! | factor=-1
+    rewritten parameters: a skipped step adds zeros to them, and one is -0.0
 STEP-skip/an-overflow-leaves-the-schedule | +-+ | learning_rate=rates
     advancing schedule: skipped steps decrease the learning rate
 STEP-report/reports-the-finite-flag | +-x | outputs=finite learning_rate=2**100
