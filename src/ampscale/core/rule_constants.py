@@ -41,6 +41,7 @@ class RuleConstants:
     raise_at_min_scale: bool = False
     raise_at_or_below: float | None = None
     delayed_update: bool = False
+    _backoff_divisor = 2.0  # no field; computed when a rule is created, since torch.compile cannot trace decimal numbers
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtype", _dtype_name(self.dtype))
@@ -54,6 +55,7 @@ class RuleConstants:
         _check_reset_bad_steps_on(self.reset_bad_steps_on)
         _check_bounds(self)
         _check_requirements(self)
+        object.__setattr__(self, "_backoff_divisor", _reciprocal_host(self.backoff_factor))
 
     @property
     def backoff_divisor(self) -> float:
@@ -64,7 +66,7 @@ class RuleConstants:
         of those, the nearest to the exact reciprocal of the factor.
         The result can differ from `1 / backoff_factor`: in float64, 1 / (1 / 49) is not 49.
         """
-        return _reciprocal_host(self.backoff_factor)
+        return self._backoff_divisor
 
     @property
     def can_raise(self) -> bool:
