@@ -1,7 +1,7 @@
 """Functions that load, save and convert the state of a scaler, and the report of a conversion."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -49,7 +49,7 @@ class ConversionReport:
         Fields without an effect on later steps are omitted.
         """
         pairs = canonical(self.source), canonical(self.target)
-        source, target = ({**vars(rule), **state._asdict()} for rule, state in pairs)
+        source, target = ({**asdict(rule), **state._asdict()} for rule, state in pairs)
         return {name: (source[name], target[name]) for name in source if source[name] != target[name] and name != "init_scale"}
 
     @cached_property
