@@ -82,7 +82,7 @@ class LossScaleRule(RuleConstants):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the constants without the cached `_step`, since a closure cannot be pickled."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in vars(self).items() if name != "_step"}
 
     def init(self, like: Array | float | None = None) -> LossScaleState:
         """

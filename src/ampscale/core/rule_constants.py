@@ -8,6 +8,7 @@ import json
 from dataclasses import asdict, dataclass, fields
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from functools import lru_cache
+from math import nan
 from typing import Any, Self
 
 from ..parsing import excerpt, parse_json
@@ -41,7 +42,7 @@ class RuleConstants:
     raise_at_min_scale: bool = False
     raise_at_or_below: float | None = None
     delayed_update: bool = False
-    _backoff_divisor = 2.0  # no field; computed when a rule is created, since torch.compile cannot trace decimal numbers
+    _backoff_divisor = nan  # no field; computed when a rule is created, since torch.compile cannot trace decimal numbers
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtype", _dtype_name(self.dtype))
