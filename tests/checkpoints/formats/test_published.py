@@ -310,6 +310,12 @@ def test_counts_are_limited_to_the_range_of_the_target():
         assert (saved.mapping["incr_count"], saved.mapping["decr_count"]) == (good, bad)
 
 
+def test_only_fields_are_dropped():
+    """A rule also stores what it has computed from its fields."""
+    saved = checkpoints.convert({**REAL["torch"][0], "backoff_factor": 0.3}, "torch", "keras")
+    assert set(saved.report.dropped) == {"backoff_factor", "skip_infinite_growth", "float64_factor"}
+
+
 def test_fields_without_effect_are_not_dropped():
     """With `hysteresis=1` there is no count to reset, and dividing by a power of two equals multiplying by its reciprocal."""
     saved = checkpoints.save("jmp", Checkpoint(presets.oneflow(), STATE))

@@ -5,7 +5,7 @@
 Compiled kernel that collects the statistics of the values that it divides or multiplies.
 
 Counters are as wide as the values, so that LLVM counts in all lanes of a vector. The loop that writes the results also counts the
-values: for arrays in main memory, the memory takes longer than the counting.
+values: for arrays in main memory, most of the counting takes place while the loop waits for memory.
 
 Spec: BACKENDS-bit-identical, STATISTICS-columns, STATISTICS-before-unscaling.
 """

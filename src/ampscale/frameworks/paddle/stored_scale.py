@@ -41,8 +41,8 @@ class StoredScale:
             raise ValueError(f"decr_count must be one of {list(_RESET_BAD_STEPS_ON)}, got {excerpt(decr_count)}")
         self._enable = enable
         self._dynamic = use_dynamic_loss_scaling
-        rule = replace(presets.paddle_document(), min_scale=FLOOR, skip_infinite_growth=True)
-        rule = replace(rule, reset_bad_steps_on=_RESET_BAD_STEPS_ON[decr_count])
+        resets = _RESET_BAD_STEPS_ON[decr_count]
+        rule = replace(presets.paddle_document(), min_scale=FLOOR, skip_infinite_growth=True, reset_bad_steps_on=resets)
         self._rule = rule_with(rule, _FIELDS, **constants)
         self._state = self._rule.init(like=HOST)
         self._progress: dict[int, Progress] = {}
