@@ -30,7 +30,7 @@ THREADED = 1 << 22  # bytes; below this size, threads cost more time than they s
 BLOCKS = {"float32": 256, "float64": 128}  # squares that are added in any order: few enough for an error of at most two ulp
 ITEMSIZES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}  # bytes
 
-COUNTED = 2**14  # values that `measure_spans` counts at a time, in counters that are as wide as the values
+COUNTED = 512  # values that `measure_spans` counts at a time, in counters that are as wide as the values
 
 Memory = tuple[Array, Array, Array]  # sources, targets and sizes of `Spans`
 Kernel = Callable[[Array, Array, Array, Array], bool]  # the last argument receives sums or statistics, a row for each array

@@ -27,10 +27,12 @@ if numba.version_info.short < (0, 61):
 if numba.config.DISABLE_JIT:
     raise ImportError("NUMBA_DISABLE_JIT is set")
 
+AHEAD = 3072  # bytes between the values that are processed and those that are requested; multiples of 4096 are slower
+LINE = 64  # bytes of a cache line
 CONTIGUOUS, ALIGNED, WRITEABLE = 0x3, 0x100, 0x400  # flags of NumPy's C API; CONTIGUOUS means C or Fortran order
 
 HALF, SINGLE, DOUBLE = ir.HalfType(), ir.FloatType(), ir.DoubleType()
-I16, I32, I64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)
+BYTE, I16, I32, I64 = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64)
 OF_DTYPE = {"float16": np.uint16(0), "bfloat16": np.int16(0), "float32": np.float32(0), "float64": np.float64(0)}
 
 _triple, _, _features = cpu_target.target_context.codegen().magic_tuple()
@@ -135,6 +137,37 @@ def word(typingctx, address):
     return types.int64(types.int64), lambda c, b, s, a: b.load(b.inttoptr(a[0], I64.as_pointer()))
 
 
+@intrinsic
+def prefetch(typingctx, address):
+    """Request the cache line at *address* from memory. Any address is allowed."""
+
+    def request(context, builder, signature, arguments):
+        line = builder.inttoptr(arguments[0], BYTE.as_pointer())
+        form = ir.FunctionType(ir.VoidType(), [line.type, I32, I32, I32])
+        instruction = builder.module.declare_intrinsic("llvm.prefetch", [line.type], form)
+        builder.call(instruction, [line, I32(0), I32(3), I32(1)])  # to read, into all levels of the data cache
+        return context.get_dummy_value()
+
+    return types.none(types.int64), request
+
+
+@njit(nogil=True, inline="always")
+def prefetch_block(address, size, next_address, next_size, start, count, itemsize):
+    """
+    Request *count* values that lie `AHEAD` bytes after value *start* of an array, or of the next array if this one ends before.
+
+    Processors request memory early by themselves, but too little of it if a loop has many instructions per value: without
+    this, norms took 1.4 times as long on an Intel Xeon, and those of float16 values 2.3 times. The arguments are numbers because
+    numba would count references to arrays here, with atomic instructions.
+    """
+    first = start + AHEAD // itemsize
+    if first >= size:
+        address, size, first = next_address, next_size, first - size
+    if first < size:
+        for line in range(0, count * itemsize, LINE):
+            prefetch(address + first * itemsize + line)
+
+
 @njit(nogil=True, inline="always")
 def result_of(x, like, factor, divisor):
     """Return *x* times *factor* or divided by *divisor*, rounded to the dtype of *like*; *x* itself if both are None."""
@@ -207,6 +240,7 @@ def run_spans(sources, targets, sizes, kind, like, factor, divisor, square, bloc
         if sizes[k] == 0:
             continue
         source, target = carray(pointer(sources[k], 0, kind), sizes[k]), carray(pointer(targets[k], 0, like), sizes[k])
+        next_source, next_size = (sources[k + 1], sizes[k + 1]) if k + 1 < sources.size else (0, 0)
         in_place = sources[k] == targets[k]  # LLVM vectorizes an in-place loop only if source and target are one array
         if square is None:
             if in_place:
@@ -218,6 +252,7 @@ def run_spans(sources, targets, sizes, kind, like, factor, divisor, square, bloc
             total, lost = 0.0, 0.0  # sum over the blocks, and the sum of its rounding errors
             for start in range(0, sizes[k], block):
                 count = min(sizes[k] - start, block)
+                prefetch_block(sources[k], sizes[k], next_source, next_size, start, count, source.itemsize)
                 out = carray(pointer(targets[k], start, like), count)
                 if in_place:
                     square_sum = _square_sum(out, out, like, factor, divisor, square)

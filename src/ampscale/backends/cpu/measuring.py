@@ -14,7 +14,7 @@ import numpy as np
 from numba import carray, njit, types
 from numba.extending import intrinsic
 
-from .kernels import as_stored, compiled, magnitude, narrow, pointer, result_of, widen
+from .kernels import as_stored, compiled, magnitude, narrow, pointer, prefetch_block, result_of, widen
 
 
 @intrinsic
@@ -89,10 +89,12 @@ def measure_spans(sources, targets, sizes, kind, like, factor, divisor, codes, f
     finite = True
     for k in range(sources.size):
         row = rows[k]
+        next_source, next_size = (sources[k + 1], sizes[k + 1]) if k + 1 < sources.size else (0, 0)
         smallest_minus_1, largest_minus_infinity, largest = minus(zero, one), zero, zero
         for start in range(0, sizes[k], block):
             count = min(sizes[k] - start, block)
             target = carray(pointer(targets[k], start, like), count)
+            prefetch_block(sources[k], sizes[k], next_source, next_size, start, count, target.itemsize)
             if sources[k] == targets[k]:  # pass one array twice, for the reason given in `run_spans`
                 counts = _count(target, target, like, factor, divisor, codes)
             else:
