@@ -74,6 +74,15 @@ def test_restored_state_continues(library):
         assert scales(library, LossScaleRule(**fields), steps, **changed) == expected, (fields, steps)
 
 
+@pytest.mark.clause("MACHINE-pure")
+def test_constants_may_be_ints_of_more_than_64_bits(library):
+    """A rule with ints has the same transitions as the equal rule with floats."""
+    fields = {"init_scale": 2**100, "growth_factor": 2**70, "min_scale": 2**99, "max_scale": 2**110, "raise_at_or_below": 2**70}
+    for steps in ("+", "-"):
+        runs = [LossScaleRule(growth_interval=1, **{name: kind(fields[name]) for name in fields}) for kind in (int, float)]
+        assert len({*(tuple(scales(library, rule, steps)) for rule in runs)}) == 1
+
+
 @pytest.mark.clause("MACHINE-settles")
 @pytest.mark.parametrize("limit", [2.0**20, 3.0e6, 1.0])
 def test_scale_settles_within_a_factor_of_two_of_the_limit(limit):

@@ -7,9 +7,22 @@ from hypothesis import strategies as st
 from libraries import SIXTEEN_BITS, Library, on, with_dtypes
 from strategies import DTYPES, SMALLEST_NORMAL, alike, arrays, same, scales
 
+import ampscale
 from ampscale.core.trees import leaves
 
 CALLS = (Library.scale, Library.unscale)
+
+
+@pytest.mark.clause("SCALING-inputs")
+@pytest.mark.parametrize("call", [ampscale.scale, ampscale.unscale])
+def test_complex_masked_arrays_keep_their_mask(call):
+    """A masked value is left unchanged."""
+    masked = np.ma.masked_array([2 + 4j, np.nan, 6j], [False, True, False], np.complex64)
+    result = call(masked, 2.0)
+    assert type(result) is np.ma.MaskedArray
+    assert result.dtype == np.complex64
+    assert result.mask.tolist() == [False, True, False]
+    assert result.compressed().tolist() == call(masked.compressed(), 2.0).tolist()
 
 
 @pytest.mark.clause("SCALING-scale-type")
@@ -21,6 +34,14 @@ def test_all_types_of_scale_give_the_same_result(library, call):
     expected = library.to_numpy(call(library, values, 8.0))
     assert expected.shape == (1, 2)
     assert all(alike(library.to_numpy(call(library, values, factor)), expected) for factor in [8, *others])
+
+
+@pytest.mark.clause("SCALING-scale-type")
+@pytest.mark.parametrize("call", CALLS)
+def test_a_scale_may_be_an_int_of_more_than_64_bits(library, call):
+    """The int 2**100 equals the float 2.0**100."""
+    values = library.array([2.0**20, 3.0])
+    assert same(*(library.to_numpy(call(library, values, scale)) for scale in (2**100, 2.0**100)))
 
 
 @pytest.mark.clause("SCALING-dtype-kept", "SCALING-new-arrays", "SCALING-nonfinite")

@@ -75,6 +75,15 @@ def test_complex_parts_are_counted_and_missing_leaves_are_skipped():
     assert ampscale.exponent_histogram([]).shape == (0, BINS)
 
 
+@pytest.mark.clause("STATISTICS-columns", "STATISTICS-histogram")
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+def test_masked_values_are_not_counted(dtype):
+    """The row and the histogram are those of the other values."""
+    masked = np.ma.masked_array([2.0, np.nan, 2.0**100, 0.0], [False, True, True, False], dtype)
+    for call in (ampscale.measure, ampscale.exponent_histogram):
+        assert call([masked]).tolist() == call([masked.compressed()]).tolist()
+
+
 @pytest.mark.clause("STATISTICS-same-everywhere", "STATISTICS-before-unscaling")
 @pytest.mark.parametrize(("name", "tree"), list(trees()), ids=lambda value: value if isinstance(value, str) else "")
 def test_libraries_equal_the_definition(library, each_kernel, name, tree):

@@ -112,12 +112,12 @@ def _events(rule: RuleConstants, state: LossScaleState, scale: Array, finite: Ar
         due = ~finite & (state.bad_steps >= rule.hysteresis - 1)
     else:
         overflows, steps = (xp.astype(count + 1, scale.dtype) for count in (state.bad_steps, state.window_steps))
-        due = ~finite & (xp.full_like(scale, rule.overflow_tolerance) <= divide(overflows, steps))
+        due = ~finite & (_constant(rule.overflow_tolerance, scale) <= divide(overflows, steps))
     if rule.block_at_bounds and rule.max_scale is not None:
-        grows = grows & (scale < xp.full_like(scale, rule.max_scale))
+        grows = grows & (scale < _constant(rule.max_scale, scale))
     backs_off = due
     if rule.block_at_bounds and rule.min_scale is not None:
-        backs_off = due & (xp.full_like(scale, rule.min_scale) < scale)
+        backs_off = due & (_constant(rule.min_scale, scale) < scale)
     return Events(finite, grows, due, backs_off)
 
 
@@ -155,9 +155,9 @@ def _raises(rule: RuleConstants, scale: Array, new_scale: Array, events: Events)
     xp = array_api_compat.array_namespace(scale)
     raises = xp.zeros_like(events.due)
     if rule.raise_at_min_scale:
-        raises = raises | (events.due & (scale <= xp.full_like(scale, rule.min_scale)))
+        raises = raises | (events.due & (scale <= _constant(rule.min_scale, scale)))
     if rule.raise_at_or_below is not None:
-        raises = raises | (~events.finite & (new_scale <= xp.full_like(scale, rule.raise_at_or_below)))
+        raises = raises | (~events.finite & (new_scale <= _constant(rule.raise_at_or_below, scale)))
     return raises
 
 
@@ -170,7 +170,7 @@ def _grown(rule: RuleConstants, scale: Array, bad_steps: Array) -> Array:
     if rule.skip_infinite_growth:
         grown = xp.where(xp.isfinite(grown), grown, scale)
     unclamped = rule.max_scale is None or rule.block_at_bounds
-    return grown if unclamped else xp.minimum(grown, xp.full_like(scale, rule.max_scale))
+    return grown if unclamped else xp.minimum(grown, _constant(rule.max_scale, scale))
 
 
 def _backed_off(rule: RuleConstants, scale: Array) -> Array:
@@ -181,7 +181,7 @@ def _backed_off(rule: RuleConstants, scale: Array) -> Array:
     else:
         backed_off = _scaled(rule, operator.mul, scale, rule.backoff_factor)
     unclamped = rule.min_scale is None or rule.block_at_bounds
-    return backed_off if unclamped else xp.maximum(backed_off, xp.full_like(scale, rule.min_scale))
+    return backed_off if unclamped else xp.maximum(backed_off, _constant(rule.min_scale, scale))
 
 
 def _scaled(rule: RuleConstants, operation: Callable[[Array, Array], Array], scale: Array, factor: float) -> Array:
@@ -190,8 +190,13 @@ def _scaled(rule: RuleConstants, operation: Callable[[Array, Array], Array], sca
     operand = xp.astype(scale, xp.float64) if _needs_float64(rule, factor) else scale
     # Hide the constant from compilers, which would replace the division by a multiplication with the reciprocal and so
     # round twice.
-    hidden = xp.where(xp.isnan(operand), operand, xp.full_like(operand, factor))
+    hidden = xp.where(xp.isnan(operand), operand, _constant(factor, operand))
     return xp.astype(operation(operand, hidden), scale.dtype, copy=False)
+
+
+def _constant(value: Any, like: Array) -> Array:
+    """Return *value*, a number, as an array like *like*. It becomes a float, since torch rejects ints of more than 64 bits."""
+    return array_api_compat.array_namespace(like).full_like(like, 1.0 * value)
 
 
 def check_state(state: Any) -> None:

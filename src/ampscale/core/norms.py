@@ -102,8 +102,7 @@ def clip_coefficient(norm: Array, max_norm: float, divide: Operation = truediv) 
     number, so the coefficient is 1 for every finite norm.
     """
     xp = array_api_compat.array_namespace(norm)
-    # Convert max_norm to a float, since torch rejects ints of more than 64 bits.
-    limit = xp.full_like(norm, min(1.0 * max_norm, FLOATS[name_of(norm.dtype)].largest))
+    limit = xp.full_like(norm, min(1.0 * max_norm, FLOATS[name_of(norm.dtype)].largest))  # torch rejects ints beyond 64 bits
     with quiet(xp):
         return divide(limit, xp.where(norm > limit, norm, limit) + xp.full_like(norm, CLIP_EPSILON))
 
@@ -122,8 +121,7 @@ def norm_dtype(arrays: Iterable[Array]) -> str:
 def root(square: Array) -> Array:
     """Return the square root, computed in float64, since torch's float32 root can differ in the last place."""
     xp = array_api_compat.array_namespace(square)
-    value = xp.astype(xp.sqrt(xp.astype(square, xp.float64)), square.dtype)
-    return xp.reshape(value, square.shape)  # in NumPy, *value* can be a scalar instead of an array
+    return xp.astype(xp.sqrt(xp.astype(square, xp.float64)), square.dtype)
 
 
 def square_sums(tree: Tree, copies: Sequence[int] = ()) -> Array:

@@ -50,14 +50,14 @@ def unscaled_dtype(name: str, dtype: str | None) -> str:
 def scalar_like(value: Scale, like: Array, dtype: Any) -> Array:
     """Return *value* as an array of shape () and *dtype*, in the library and on the device of *like*."""
     if isinstance(value, int | float):  # including NumPy's float64 scalars, which are accepted with any library's arrays
-        return as_array(value, like, dtype)
+        return as_array(1.0 * value, like, dtype)  # torch rejects ints of more than 64 bits
     xp = array_api_compat.array_namespace(like)
     return xp.astype(xp.reshape(value, ()), dtype)
 
 
 def number_host(value: Scale) -> float:
     """Return a Python number, or an array of shape () or (1,), as a float. An array on a device is copied to the host."""
-    return float(value if isinstance(value, int | float) else value.reshape(()))
+    return float(value if isinstance(value, int | float) or not value.shape else value[0])
 
 
 def in_dtype(leaf: Array, name: str) -> Array:
@@ -99,7 +99,7 @@ def _complex(real: Array, imag: Array, like: Array) -> Array:
     """Combine real and imaginary parts, if possible as a view of pairs of numbers. The Array API has no function for this."""
     xp = array_api_compat.array_namespace(like)
     pairs = xp.stack([real, imag], axis=-1)
-    if hasattr(pairs, "view"):
+    if hasattr(pairs, "view") and not hasattr(like, "mask"):  # pairs of masked arrays would have lost the mask
         native = getattr(xp, name_of(like.dtype))  # the parts have native byte order, but *like* may have another
         return xp.astype(xp.reshape(pairs.view(native), like.shape), like.dtype, copy=False)
     return xp.astype(real, like.dtype) + xp.astype(imag, like.dtype) * xp.full_like(like, 1j)

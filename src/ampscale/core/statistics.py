@@ -129,6 +129,8 @@ def as_bits(name: str) -> Codes:
 def magnitudes_of(array: Array) -> Array:
     """Return the absolute values of the real numbers of *array* in its compute dtype, float32 or float64."""
     xp = array_api_compat.array_namespace(array)
+    if hasattr(array, "compressed"):  # a masked array of NumPy, whose masked values do not count
+        array = array.compressed()
     if name_of(array.dtype) in COMPLEX_PARTS:
         array = xp.stack([xp.real(array), xp.imag(array)])
     return xp.abs(in_dtype(array, compute_dtype(name_of(array.dtype))))

@@ -91,7 +91,7 @@ def check_scale_host(value: Scale, name: str = "scale") -> None:
     """
     Check that *value* is a Python number or an array that is a valid loss scale: positive and finite, even in float32.
 
-    Only values that are already in host memory are read: Python numbers and NumPy arrays.
+    The values of arrays other than NumPy's are not read: this could require a host synchronization, or fail during tracing.
     """
     if type(value) not in (int, float) and array_api_compat.is_array_api_obj(value):
         check_scale_array(value, name)

@@ -203,6 +203,18 @@ def test_arrays_with_their_own_arithmetic_use_it():
         assert type(actual[0]) is type(backend.unscale([leaf], 3.0)[0]) is type(expected[0])
 
 
+@pytest.mark.clause("NORMS-global", "NORMS-clip-before")
+def test_norms_are_arrays():
+    """NumPy's own reductions return scalars, which cannot be written to."""
+    tree = [np.float32([3.0, 4.0])]
+    results = backend.global_norm(tree), backend.clip_by_global_norm(tree, 1.0)[1], backend.unscale_check_and_norm(tree, 2.0)[2]
+    assert [(type(norm), norm.shape, norm.item()) for norm in results] == [
+        (np.ndarray, (), 5),
+        (np.ndarray, (), 5),
+        (np.ndarray, (), 2.5),
+    ]
+
+
 def test_memory_maps_are_written_in_place(tmp_path):
     """The file contains the results; new arrays are not memory maps."""
     mapped = np.memmap(tmp_path / "values", np.float32, "w+", shape=300_000)

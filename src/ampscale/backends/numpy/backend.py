@@ -207,6 +207,6 @@ def _is_accurate_host(norm: Array) -> bool:
 
 
 def _norm_of_sums(sums: Array) -> Array:
-    """Return the square root of the sum of *sums*, added in their order."""
+    """Return the square root of the sum of *sums*, added in their order: an array of shape ()."""
     with quiet(np):
-        return norms.root(np.add.accumulate(sums)[-1])
+        return norms.root(np.add.accumulate(sums)[-1:]).reshape(())

@@ -285,7 +285,7 @@ def _reciprocal(scale: Array) -> Array:
 def _scalar(value: Scale, dtype: torch.dtype, like: Array) -> Array:
     """Return *value* in *dtype* with shape () on the device of *like*."""
     if isinstance(value, int | float):
-        return torch.full((), value, dtype=dtype, device=like.device)
+        return torch.full((), 1.0 * value, dtype=dtype, device=like.device)  # torch rejects ints of more than 64 bits
     return value.reshape(()).to(dtype)
 
 
