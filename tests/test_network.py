@@ -142,6 +142,15 @@ def test_parameters_read_and_write_the_network():
 
 
 @pytest.mark.clause("STEP-network")
+def test_a_value_of_another_library_raises():
+    """The shape and the dtype are those of the parameter."""
+    network = Network(loss, np.ones(2, F32))
+    with pytest.raises(TypeError, match=r"one library .* got params\[0\] from numpy on cpu; value from array_api_strict"):
+        network.parameters[0].value = array_api_strict.ones(2, dtype=array_api_strict.float32)
+    assert network.params.tolist() == [1, 1]
+
+
+@pytest.mark.clause("STEP-network")
 def test_backward_sets_gradients():
     """`backward` returns the loss. A parameter without a gradient has None."""
     network = Network(loss, [np.ones(2, DTYPES["float16"]), np.ones(1, F32)], vjp=vjp)

@@ -3,6 +3,7 @@
 import math
 from functools import partial
 
+import array_api_strict
 import numpy as np
 import pytest
 from errors import unexpected
@@ -157,7 +158,7 @@ def test_an_interrupted_step_is_not_continued(create):
     optimizer = create(Interrupted(sum, [np.ones(1, np.float32)]))
     with pytest.raises(KeyboardInterrupt):
         optimizer([np.ones(1, np.float32)])
-    with pytest.raises(RuntimeError, match=r"^a step was interrupted while writing the parameters: restore network\.params"):
+    with pytest.raises(RuntimeError, match=r"^an earlier step was interrupted: restore network\.params"):
         optimizer([np.ones(1, np.float32)])
     optimizer.state = optimizer.state
     with pytest.raises(KeyboardInterrupt):
@@ -274,8 +275,12 @@ def test_invalid_arrays_raise(create):
     complex_one = ("complex", partial(create, Network(sum, [np.ones(1, "c8")])), TypeError, "complex64")
     flag = ("flag", partial(optimizer.apply, [np.ones(2, np.float32)], "x"), TypeError, "^finite must be a bool")
     states = [(bad, partial(setattr, optimizer, "state", bad), TypeError, "^state must be") for bad in (None, "x")]
+    ones = [array_api_strict.ones(2, dtype=array_api_strict.float32)]
+    strict_state = create(Network(sum, ones)).state
+    states += [("library", partial(setattr, optimizer, "state", strict_state), TypeError, "one library .* optimizer_state")]
+    library = ("gradients", partial(optimizer, ones), TypeError, "one library .* gradients\\[0\\] from array_api_strict")
     value = ("value", partial(setattr, model.parameters[0], "value", np.ones(3)), ValueError, "^value must have shape")
-    assert unexpected([*shapes, complex_one, flag, *states, value]) == []
+    assert unexpected([*shapes, complex_one, flag, *states, library, value]) == []
     assert model.params[0].tolist() == [1, 2]
 
 

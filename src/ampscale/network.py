@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from .backends import get_backend
+from .core.namespaces import check_one_library
 from .core.trees import leaves, unflatten, zip_leaves
 from .core.typing import Array, Tree
 from .core.validation import check_alike, check_loss
@@ -39,12 +40,13 @@ class Parameter:
 
     @property
     def value(self) -> Array:
-        """Return the current value. It can be set to an array of the same shape and dtype."""
+        """Return the current value. It can be set to an array of the same shape, dtype, library and device."""
         return leaves(self._network.params)[self._index]
 
     @value.setter
     def value(self, value: Array) -> None:
         values = leaves(self._network.params)
+        check_one_library(params=values, value=value)
         check_alike(value, values[self._index], "value")
         values[self._index] = value
         self._network.params = unflatten(self._network.params, values)

@@ -104,6 +104,7 @@ class Optimizer:
     @state.setter
     def state(self, state: OptimizerState) -> None:
         check_type(state, "state", OptimizerState)
+        check_one_library(params=self._network.params, optimizer_state=state)
         check_alike(state, self._state, "state")
         self._state, self._is_committing = state, False
 
@@ -174,18 +175,17 @@ class Optimizer:
         """Store *params* and *state*, unless an earlier call was interrupted."""
         # A network may write its parameters array by array: after an interruption, another step would mix old and new values.
         if self._is_committing:
-            raise RuntimeError(
-                "a step was interrupted while writing the parameters: restore network.params, then assign optimizer.state"
-            )
+            raise RuntimeError("an earlier step was interrupted: restore network.params, then assign optimizer.state")
         self._is_committing = True
         self._network.params, self._state = params, state
         self._is_committing = False
 
     def _next(self, gradients: Tree) -> tuple[Tree, OptimizerState]:
         """Return the updated parameters and the next state of the optimizer."""
-        updates, state = self.update(gradients, self.state, self._network.params)
-        check_one_library(params=self._network.params, gradients=gradients)
-        return apply_updates(self._network.params, updates, state.master), state
+        params = self._network.params
+        check_one_library(params=params, gradients=gradients)
+        updates, state = self.update(gradients, self.state, params)
+        return apply_updates(params, updates, state.master), state
 
 
 def SGD(network: Network, learning_rate: LearningRate = 0.01, weight_decay: float = 0.0) -> Optimizer:  # noqa: N802
