@@ -5,10 +5,12 @@ import dataclasses
 import inspect
 from functools import partial
 
+import numpy as np
 import pytest
 from errors import unexpected
 
 from ampscale import LossScaleRule, presets
+from ampscale.presets import TINY
 
 EACH = pytest.mark.parametrize("preset", presets.PRESETS.values(), ids=presets.PRESETS)
 
@@ -62,3 +64,12 @@ def test_invalid_setting_raises(preset):
         if (name, value) not in valid
     ]
     assert unexpected(cases) == []
+
+
+@pytest.mark.clause("PRESETS-fairseq2")
+@pytest.mark.parametrize("minimum", [TINY, 2.0**-120, 1e-4, 16.0, 0.1])
+def test_fairseq2_raises_below_its_minimum_only(minimum):
+    """The threshold of the rule is the largest float32 below the minimum, also at the smallest normal number."""
+    rounded = np.float32(minimum)
+    expected = rounded if float(rounded) < minimum else np.nextafter(rounded, np.float32(0))
+    assert presets.fairseq2(min_scale=minimum).raise_at_or_below == expected

@@ -469,8 +469,9 @@ def fairseq2(
 ) -> LossScaleRule:
     """Follows the rule of `torch`, but raises an error if an overflow would leave the scale below `min_scale`."""
     check_number(min_scale, "min_scale", "a number in the range of normal float32 numbers", TINY, LARGEST)
-    mantissa, exponent = math.frexp(math.nextafter(min_scale, 0.0))
-    largest_below = math.ldexp(math.floor(mantissa * 2**24), exponent - 24)  # the largest float32 below min_scale
+    below = math.nextafter(min_scale, 0.0)
+    spacing = math.ldexp(1.0, max(math.frexp(below)[1] - 24, -149))  # distance between float32 numbers
+    largest_below = below // spacing * spacing  # the largest float32 below min_scale
     return LossScaleRule(
         init_scale, growth_factor, _inverse(growth_factor), growth_interval, float64_factor=True, raise_at_or_below=largest_below
     )
@@ -675,7 +676,7 @@ def chainer(init_scale: float = 1.0, growth_interval: int = 1000) -> LossScaleRu
 
 def _inverse(growth_factor: float, *, rounded: bool = False) -> float:
     """Return the backoff factor of a scaler with a single factor; *rounded* rounds that factor to float32 first."""
-    check_number(growth_factor, "growth_factor", "a finite number of at least 1 that float32 can hold", 1, LARGEST)
+    check_number(growth_factor, "growth_factor", "a number from 1 to 2**126", 1, 1 / TINY)  # the inverse is a normal float32
     return 1 / (c_float(growth_factor).value if rounded else growth_factor)
 
 
