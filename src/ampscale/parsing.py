@@ -107,7 +107,9 @@ def check_length(text: str | bytes, limit: int, name: str) -> None:
 
 def excerpt(value: object, limit: int = 80) -> str:
     """
-    Return the `repr` of *value* for a message, cut to *limit* characters; parts beyond the limit are not formatted.
+    Return the `repr` of *value* for a message, cut to *limit* characters.
+
+    Members of lists, tuples and dicts beyond the limit are not formatted.
 
     >>> excerpt([1, "two"]), excerpt("x" * 10**6, 10)
     ("[1, 'two']", "'xxxxxx...")

@@ -14,7 +14,7 @@ from ..core.rule import LossScaleRule
 from ..core.scaling import number_host
 from ..core.trees import leaves_with_paths, zip_leaves
 from ..core.typing import Tree
-from ..core.validation import check_count, check_number, check_scale_host
+from ..core.validation import check_count, check_number, check_scale_host, check_scale_number
 from ..parsing import excerpt
 
 FLOOR = FLOATS["float32"].smallest_normal  # lower bound of the scale of each `GradScaler`
@@ -53,7 +53,9 @@ def number_of(value: Any, name: str) -> float:
     check_scale_host(value, name)
     if getattr(value, "is_meta", False):
         raise ValueError(f"{name} must have a value, got a tensor on the device meta")
-    return number_host(value)
+    number = number_host(value)
+    check_scale_number(number, name)
+    return number
 
 
 def is_empty(state_dict: Any) -> bool:
@@ -84,6 +86,11 @@ def check_keys(state_dict: Any, keys: tuple[str, ...]) -> None:
 def check_scale_value(value: Any, name: str, dtype: str = "float32") -> None:
     """Raise an error unless *value* is a scale for MindSpore's scalers and managers: from 1 to the largest number of *dtype*."""
     check_number(value, name, f"a finite int or float of at least 1 that {dtype} can hold", 1, FLOATS[dtype].largest)
+
+
+def check_scale_factor(value: Any) -> None:
+    """Raise an error unless *value* is a growth factor of MindSpore's classes, whose reciprocal is a normal float32."""
+    check_number(value, "scale_factor", "a number from 1 to 2**126", 1, 1 / FLOOR)
 
 
 def check_matches_params(tree: Any, params: Tree, name: str) -> None:

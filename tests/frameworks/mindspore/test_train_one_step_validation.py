@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from frameworks.networks import FINE, Recorder, array, bits, input_of, linear
 from frameworks.rejections import rejects
+from libraries import on
 
 from ampscale import Network, optimizers
 from ampscale.frameworks.mindspore import DynamicLossScaleUpdateCell, TrainOneStepWithLossScaleCell
@@ -26,6 +27,22 @@ def test_the_initial_scale_of_an_update_cell_must_be_positive_and_finite(value):
 
     with rejects(ValueError, "scale_sense", repr(value)):
         TrainOneStepWithLossScaleCell(linear(), Recorder(), Custom())
+
+
+@pytest.mark.clause("MINDSPORE-cell-scale-checked")
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 0.0, -8.0])
+@on("numpy", "strict", "torch", "jax")
+def test_a_scale_array_must_be_positive_and_finite(library, value):
+    """The constructor, `set_sense_scale` and `load_state_dict` raise, on every library."""
+    network = Network(sum, library.array([1.0]), vjp=sum)
+    cell, scale = TrainOneStepWithLossScaleCell(network, Recorder(), library.array(8.0)), library.array(value)
+    with rejects(ValueError, "scale_sense", repr(value)):
+        TrainOneStepWithLossScaleCell(network, Recorder(), scale)
+    with rejects(ValueError, "sens", repr(value)):
+        cell.set_sense_scale(scale)
+    with rejects(ValueError, "scale_sense", repr(value)):
+        cell.load_state_dict({"scale_sense": scale, "update_cell": {}})
+    assert float(library.to_numpy(cell.scale_sense)) == 8
 
 
 @pytest.mark.clause("MINDSPORE-cell-scale-checked")

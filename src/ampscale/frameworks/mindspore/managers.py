@@ -9,9 +9,9 @@ from dataclasses import replace
 from ... import presets
 from ...core.machine import LossScaleState
 from ...core.typing import Flag
-from ...core.validation import check_bool, check_count, check_flag, check_number
+from ...core.validation import check_bool, check_count, check_flag
 from .._arrays import HOST
-from .._validation import check_scale_value
+from .._validation import check_scale_factor, check_scale_value
 from .update_cells import DynamicLossScaleUpdateCell, FixedLossScaleUpdateCell
 
 MAX_CONSECUTIVE_OVERFLOWS = 1000
@@ -70,7 +70,7 @@ class DynamicLossScaleManager:
 
     Args:
         init_loss_scale: Initial scale: Python number, at least 1.
-        scale_factor: The scale grows by this factor and backs off by its reciprocal; at least 1.
+        scale_factor: The scale grows by this factor and backs off by its reciprocal; from 1 to 2**126.
         scale_window: Number of consecutive finite steps after which the scale grows.
 
     Raises:
@@ -90,7 +90,7 @@ class DynamicLossScaleManager:
 
     def __init__(self, init_loss_scale: float = 2**24, scale_factor: float = 2, scale_window: int = 2000) -> None:
         check_scale_value(init_loss_scale, "init_loss_scale", "float64")
-        check_number(scale_factor, "scale_factor", "a finite number of at least 1", 1)
+        check_scale_factor(scale_factor)
         check_count(scale_window, "scale_window")
         published = presets.mindspore_manager(float(init_loss_scale), scale_factor, scale_window)
         self._rule = replace(published, skip_infinite_growth=True)

@@ -16,7 +16,7 @@ from ...core.scaling import scalar_like
 from ...core.step import StepReport, StepStatus, seed_like
 from ...core.trees import leaves
 from ...core.typing import Array, Flag, Tree
-from ...core.validation import check_flag, check_loss, check_methods, check_scale_array, check_scale_host
+from ...core.validation import check_flag, check_loss, check_methods, check_scale_array
 from ...parsing import excerpt
 from .._arrays import logical_not, snapshot, snapshot_of
 from .._calls import Site
@@ -347,7 +347,7 @@ class TrainOneStepWithLossScaleCell:
         """Return a copy of the array *scale_sense*, or the initial scale of the update cell as an array."""
         like = next(iter(leaves(self.network.params)), None)
         if self.loss_scaling_manager is None:
-            check_scale_host(scale_sense, "scale_sense")
+            number_of(scale_sense, "scale_sense")  # checks the value
             check_one_library(params=like, scale_sense=scale_sense)
             return snapshot(scale_sense)
         number = number_of(self.loss_scaling_manager.get_loss_scale(), "scale_sense.get_loss_scale()")
@@ -363,7 +363,7 @@ class TrainOneStepWithLossScaleCell:
             raise ValueError(f"{name} must have shape {tuple(self.scale_sense.shape)}, got {tuple(scale.shape)}")
         if scale.dtype != self.scale_sense.dtype:
             raise TypeError(f"{name} must be {self.scale_sense.dtype}, got {scale.dtype}")
-        check_scale_host(scale, name)
+        number_of(scale, name)  # checks the value
         return snapshot(scale)
 
 

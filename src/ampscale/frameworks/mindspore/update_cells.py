@@ -13,9 +13,9 @@ import array_api_compat
 from ... import presets
 from ...core.machine import LossScaleState
 from ...core.typing import Array, Flag
-from ...core.validation import check_count, check_flag, check_number, check_scale_array, check_scale_number, check_writable
+from ...core.validation import check_count, check_flag, check_scale_array, check_scale_number, check_writable
 from .._arrays import logical_not
-from .._validation import check_keys
+from .._validation import check_keys, check_scale_factor
 
 
 @runtime_checkable
@@ -88,7 +88,7 @@ class DynamicLossScaleUpdateCell:
 
     Args:
         loss_scale_value: Initial scale: Python number, positive and finite.
-        scale_factor: The scale grows by this factor and backs off by its reciprocal; at least 1.
+        scale_factor: The scale grows by this factor and backs off by its reciprocal; from 1 to 2**126.
         scale_window: Number of consecutive finite steps after which the scale grows.
 
     Raises:
@@ -105,7 +105,7 @@ class DynamicLossScaleUpdateCell:
 
     def __init__(self, loss_scale_value: float, scale_factor: float, scale_window: int) -> None:
         check_scale_number(loss_scale_value, "loss_scale_value")
-        check_number(scale_factor, "scale_factor", "a finite number of at least 1", 1)
+        check_scale_factor(scale_factor)
         check_count(scale_window, "scale_window")
         self.loss_scale_value = loss_scale_value
         self.scale_factor = scale_factor
