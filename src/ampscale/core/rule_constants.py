@@ -61,11 +61,11 @@ class RuleConstants:
     @property
     def backoff_divisor(self) -> float:
         """
-        Return the number whose reciprocal is `backoff_factor`: the divisor of a backoff if `divide_on_backoff` is True.
+        Return the divisor of a backoff if `divide_on_backoff` is True: a number whose reciprocal is `backoff_factor`.
 
         If several numbers have this reciprocal, return the one with the fewest decimal digits, which the user most likely wrote;
-        of those, the nearest to the exact reciprocal of the factor.
-        The result can differ from `1 / backoff_factor`: in float64, 1 / (1 / 49) is not 49.
+        of those, the nearest to the exact reciprocal of the factor. If no number has it, return `1 / backoff_factor`, from which
+        other results can differ: in float64, 1 / (1 / 49) is not 49.
         """
         return self._backoff_divisor
 
@@ -106,7 +106,7 @@ class RuleConstants:
             raise ValueError(f"a rule must be a JSON object, got {excerpt(text)}")
         known = [field.name for field in fields(cls)]
         if unknown := sorted(set(values) - set(known)):
-            raise ValueError(f"unknown rule fields {excerpt(unknown)}; known fields are {known}")
+            raise ValueError(f"the keys of a rule must be among {known}, got {excerpt(unknown)}")
         if isinstance(values.get("reset_bad_steps_on"), list):
             values["reset_bad_steps_on"] = tuple(values["reset_bad_steps_on"])
         return cls(**values)
@@ -114,7 +114,11 @@ class RuleConstants:
 
 @lru_cache
 def _reciprocal_host(factor: float) -> float:
-    """Search the decimal numbers around the exact reciprocal, the nearest one first; 17 digits represent all float64 numbers."""
+    """
+    Return the `RuleConstants.backoff_divisor` for *factor*.
+
+    Search the decimal numbers around the exact reciprocal, from one digit on, the nearest one first.
+    """
     roundings = (ROUND_HALF_EVEN, ROUND_FLOOR, ROUND_CEILING)
     decimals = (Context(digits, rounding).divide(1, Decimal(factor)) for digits in range(1, 17) for rounding in roundings)
     return next((number for number in map(float, decimals) if 1 / number == factor), 1 / factor)

@@ -103,13 +103,21 @@ class OptimizerNumbers:
     def __init__(self) -> None:
         self._numbers: dict[tuple[int, int], int] = {}  # number of each optimizer, by the ids of communicator and optimizer
         self._counts = Counter[int]()  # number of optimizers, by the id of the communicator
+        self._kept: list[Any] = []  # optimizers that cannot be weakly referenced
+
+    def __reduce__(self) -> Any:
+        """Return a new object for a copy, since copied optimizers have other ids."""
+        return OptimizerNumbers, ()
 
     def number(self, communicator: Communicator, optimizer: Any) -> tuple[int, bool]:
         """Return the number of *optimizer*, and True if *communicator* uses this optimizer for the first time."""
         key = id(communicator), id(optimizer)
         is_new = key not in self._numbers
         if is_new:
-            finalize(optimizer, self._numbers.pop, key, None)  # remove the key before another optimizer can have this id
+            try:
+                finalize(optimizer, self._numbers.pop, key, None)  # remove the key before another optimizer can have this id
+            except TypeError:
+                self._kept.append(optimizer)
             counts = getattr(communicator, "optimizer_counts", self._counts)
             self._numbers[key] = counts[id(communicator)]
             counts[id(communicator)] += 1

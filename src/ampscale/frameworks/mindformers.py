@@ -19,6 +19,7 @@ from ..core.step import clip_gradients
 from ..core.trees import map_leaves, select
 from ..core.typing import Array, Flag, Tree
 from ..core.validation import check_bool, check_count, check_number, check_scale_number
+from ..parsing import excerpt
 from ._arrays import logical_not, logical_or, snapshot, snapshot_of
 from ._validation import check_keys, check_matches_params, network_of
 from .mindspore import TrainOneStepWithLossScaleCell
@@ -106,8 +107,8 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
         **kwargs: Any,
     ) -> None:
         if kwargs:
-            _, _, *known, _ = signature(MFTrainOneStepCell).parameters  # without network, optimizer and kwargs
-            raise TypeError(f"unknown keywords {sorted(kwargs)}; known keywords are {known}")
+            known = list(signature(MFTrainOneStepCell).parameters)[2:-1]  # without network, optimizer and kwargs
+            raise TypeError(f"keywords must be among {known}, got {excerpt(sorted(kwargs))}")
         check_bool(use_clip_grad, "use_clip_grad")
         check_bool(local_norm, "local_norm")
         check_number(max_grad_norm, "max_grad_norm", "a positive, finite number", 0, above=True)

@@ -48,7 +48,7 @@ def test_entries_have_the_documented_keys():
         ({"version": 2}, "must have format 'ampscale.scaler' and version 1, got 'ampscale.scaler' and 2"),
         ({"format": "other"}, "must have format 'ampscale.scaler' and version 1, got 'other' and 1"),
         ({"rule": [1]}, "rule: a rule must be a JSON object"),
-        ({"rule": {"growth": 2}}, "rule: unknown rule fields"),
+        ({"rule": {"growth": 2}}, "rule: the keys of a rule must be"),
         ({"rule": {"growth_factor": 0.5}}, "rule: growth_factor must be a finite number of at least 1"),
         ({"rule": {"growth_factor": "2"}}, "rule: growth_factor must be"),
         ({"state": 3}, "state must have the members"),

@@ -244,7 +244,7 @@ class TrainOneStepWithLossScaleCell:
             if hasattr(self._optimizer_wrapper, "fits"):  # the wrapper of torch's optimizers, which casts the gradients
                 finite = finite & self._optimizer_wrapper.fits(compute_output, self._max_norm)
         agree = self._communicator.agree
-        self._agreement = agree(finite, self._numbers(), compute_output, norm=self._max_norm is not None)
+        self._agreement = agree(finite, self._compared_numbers(), compute_output, norm=self._max_norm is not None)
         return as_array(logical_not(self._agreement.finite), self.scale_sense)
 
     def process_loss_scale(self, overflow: Flag) -> Flag:
@@ -334,7 +334,7 @@ class TrainOneStepWithLossScaleCell:
             return scalar_like(rate, like, array_api_compat.array_namespace(like).float32)
         return snapshot(rate) if array_api_compat.is_array_api_obj(rate) else None
 
-    def _numbers(self) -> dict[str, Any]:
+    def _compared_numbers(self) -> dict[str, Any]:
         """Return numbers that must be equal on all ranks: the scale, and the counts of the update cell if it has any."""
         counts = getattr(self.loss_scaling_manager, "_counts", ())
         return {"scale": self.scale_sense, **dict(zip(("calls", "good_steps"), counts, strict=False))}

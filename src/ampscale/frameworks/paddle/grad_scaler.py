@@ -88,7 +88,7 @@ class GradScaler(StoredScale):
             decr_every_n_nan_or_inf=decr_every_n_nan_or_inf,
         )
         check_methods(communicator, "communicator", "mean", "agree", "check_same")
-        self._communicator, self._numbers = communicator, OptimizerNumbers()
+        self._communicator, self._optimizer_numbers = communicator, OptimizerNumbers()
         if monitor is not None:
             check_methods(monitor, "monitor", "observe_loss", "begin", "end")
         self._monitor = monitor
@@ -291,7 +291,7 @@ class GradScaler(StoredScale):
         """Replace the gradients of *optimizer* by their means over all ranks, if the communicator averages them."""
         if isinstance(self._communicator, SingleReplica):
             return
-        self._communicator.check_same(rule=self._rule, optimizer=self._numbers.number(self._communicator, optimizer)[0])
+        self._communicator.check_same(rule=self._rule, optimizer=self._optimizer_numbers.number(self._communicator, optimizer)[0])
         parameters = parameters_of(optimizer)
         gradients = [parameter.grad for parameter in parameters]  # including None, which ranks compare
         means = self._communicator.mean(gradients)

@@ -28,11 +28,11 @@ class RankAgreement:
         if self.is_given:
             check_methods(communicator, "communicator", "mean", "agree", "check_same")
         self._created: dict[Ranks, Communicator] = {}  # communicators for DTensors, by the ranks that share them
-        self._numbers = OptimizerNumbers()
+        self._optimizer_numbers = OptimizerNumbers()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the attributes for a copy. The copy creates its own communicators, and numbers its optimizers from 0."""
-        return {**self.__dict__, "_created": {}, "_numbers": OptimizerNumbers()}
+        """Return the attributes for a copy, which creates its own communicators."""
+        return {**self.__dict__, "_created": {}}
 
     def average(self, optimizer: Optimizer, gradients: Gradients, rule: LossScaleRule) -> None:
         """
@@ -68,7 +68,7 @@ class RankAgreement:
 
     def _record_settings(self, communicator: Communicator, optimizer: Optimizer, rule: LossScaleRule) -> None:
         """Record the settings that ranks compare: rule, number of *optimizer*, and at its first use, its shared parameters."""
-        number, is_new = self._numbers.number(communicator, optimizer)
+        number, is_new = self._optimizer_numbers.number(communicator, optimizer)
         parameters = _shared_parameters(communicator, optimizer) if is_new else []
         communicator.check_same(rule=rule, optimizer=number, parameters=parameters)
 

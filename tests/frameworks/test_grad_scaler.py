@@ -1,0 +1,33 @@
+"""`OptimizerNumbers`: ranks number their optimizers in the order of their first use."""
+
+from copy import deepcopy
+
+from ampscale import SingleReplica
+from ampscale.frameworks._grad_scaler import OptimizerNumbers
+
+
+class Optimizer:
+    """Optimizer that can be weakly referenced."""
+
+
+class Slotted:
+    """Optimizer that cannot be weakly referenced."""
+
+    __slots__ = ()
+
+
+def test_optimizers_are_numbered_in_the_order_of_their_first_use():
+    """An optimizer that cannot be weakly referenced is kept alive, so that no other one has its id."""
+    numbers, communicator = OptimizerNumbers(), SingleReplica()
+    first, second = Optimizer(), Optimizer()
+    assert [numbers.number(communicator, optimizer) for optimizer in (first, second, first)] == [(0, True), (1, True), (0, False)]
+    results = [numbers.number(communicator, Slotted()) for _ in range(3)]
+    assert results == [(2, True), (3, True), (4, True)]
+
+
+def test_a_copy_numbers_its_optimizers_from_0():
+    """The ids in the original are those of other objects than the copied optimizers."""
+    numbers, communicator, optimizer = OptimizerNumbers(), SingleReplica(), Optimizer()
+    numbers.number(communicator, Optimizer())
+    numbers.number(communicator, optimizer)
+    assert deepcopy(numbers).number(communicator, optimizer) == (0, True)
