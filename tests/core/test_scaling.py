@@ -8,6 +8,7 @@ from libraries import SIXTEEN_BITS, Library, on, with_dtypes
 from strategies import DTYPES, SMALLEST_NORMAL, alike, arrays, same, scales
 
 import ampscale
+from ampscale.core.scaling import from_real_parts, real_parts
 from ampscale.core.trees import leaves
 
 CALLS = (Library.scale, Library.unscale)
@@ -23,6 +24,17 @@ def test_complex_masked_arrays_keep_their_mask(call):
     assert result.dtype == np.complex64
     assert result.mask.tolist() == [False, True, False]
     assert result.compressed().tolist() == call(masked.compressed(), 2.0).tolist()
+
+
+@pytest.mark.clause("SCALING-complex")
+@on("numpy", "torch")  # other libraries combine the parts by a complex product; JAX's backend has its own code
+def test_parts_can_be_separated_and_joined(library):
+    """Signs of zeros and infinities are kept. Flat parts in float64 are joined to an array of complex64."""
+    array = library.array([[complex(-0.0, 2.0), complex(1.0, np.inf), complex(-np.inf, -0.0)]], "complex64")
+    values = library.to_numpy(array)
+    parts = [library.array(part.reshape(-1), "float64") for part in (values.real, values.imag)]
+    for result in (from_real_parts(real_parts(array), array), from_real_parts(parts, array)):
+        assert alike(library.to_numpy(result), values)
 
 
 @pytest.mark.clause("SCALING-scale-type")

@@ -77,6 +77,20 @@ def real_parts(leaf: Array) -> list[Array]:
     return [xp.real(leaf), xp.imag(leaf)] if name_of(leaf.dtype) in COMPLEX_PARTS else [leaf]
 
 
+def from_real_parts(parts: list[Array], like: Array) -> Array:
+    """Return an array with the shape and dtype of *like*, given its `real_parts`, which may be flat or in a wider dtype."""
+    xp, name = array_api_compat.array_namespace(like), name_of(like.dtype)
+    if name not in COMPLEX_PARTS:
+        return xp.reshape(xp.astype(parts[0], like.dtype), like.shape)
+    # Attributes of the namespace have native byte order; *like* may have another.
+    pairs = xp.stack([xp.astype(part, getattr(xp, COMPLEX_PARTS[name]), copy=False) for part in parts], axis=-1)
+    if hasattr(pairs, "view") and not hasattr(like, "mask"):  # pairs of masked arrays would have lost the mask
+        return xp.astype(xp.reshape(pairs.view(getattr(xp, name)), like.shape), like.dtype, copy=False)
+    # The Array API has no function that combines two parts. This product changes some zeros and infinities.
+    real, imag = (xp.astype(part, like.dtype) for part in parts)
+    return xp.reshape(real + imag * xp.full_like(imag, 1j), like.shape)
+
+
 def apply_factor(operation: Operation, leaf: Array, factor: Scale, dtype: Any) -> Array:
     """
     Apply *operation* to *leaf* and the number *factor* in the compute dtype of *leaf*, and round once to *dtype*.
@@ -87,22 +101,11 @@ def apply_factor(operation: Operation, leaf: Array, factor: Scale, dtype: Any) -
     xp, name = array_api_compat.array_namespace(leaf), name_of(leaf.dtype)
     compute = compute_dtype(name)
     if name in COMPLEX_PARTS:
-        real, imag = (apply_factor(operation, part, factor, getattr(xp, compute)) for part in real_parts(leaf))
-        return _complex(real, imag, leaf)
+        return from_real_parts([apply_factor(operation, part, factor, part.dtype) for part in real_parts(leaf)], leaf)
     result = operation(in_dtype(leaf, compute), scalar_like(factor, leaf, getattr(xp, compute)))
     rounded = xp.astype(result, dtype, copy=False)
     # NumPy's operations return a scalar instead of an array of shape (), and so does reshaping a scalar to ().
     return rounded if leaf.shape else xp.reshape(xp.reshape(rounded, (1,)), ())
-
-
-def _complex(real: Array, imag: Array, like: Array) -> Array:
-    """Combine real and imaginary parts, if possible as a view of pairs of numbers. The Array API has no function for this."""
-    xp = array_api_compat.array_namespace(like)
-    pairs = xp.stack([real, imag], axis=-1)
-    if hasattr(pairs, "view") and not hasattr(like, "mask"):  # pairs of masked arrays would have lost the mask
-        native = getattr(xp, name_of(like.dtype))  # the parts have native byte order, but *like* may have another
-        return xp.astype(xp.reshape(pairs.view(native), like.shape), like.dtype, copy=False)
-    return xp.astype(real, like.dtype) + xp.astype(imag, like.dtype) * xp.full_like(like, 1j)
 
 
 def _unscaled_dtype(leaf: Array, dtype: str | None) -> Any:

@@ -24,7 +24,7 @@ from ..core.dtypes import INTEGERS, name_of
 from ..core.namespaces import as_array, namespace_of, quiet
 from ..core.norms import LiftedNorm, norm_dtype, norm_of_sums, square_sums
 from ..core.replicas import Agreement, RankError
-from ..core.scaling import real_parts
+from ..core.scaling import from_real_parts, real_parts
 from ..core.trees import leaves, structure, unflatten
 from ..core.typing import Array, Flag, Tree
 from ..core.validation import check_bool, check_count, check_number
@@ -144,13 +144,7 @@ class RankCommunicator(ABC):
 
     def agree(self, finite: Flag, state: Tree, gradients: Tree, *, norm: bool = False) -> Agreement:
         """
-        Combine the finite flags of all ranks, and the norms of their gradients, in one small collective.
-
-        Args:
-            finite: Flag of this rank's gradients; bool, shape ().
-            state: Loss scale of this rank, or a dict with the scale, the counts and other numbers: arrays of shape () or (1,).
-            gradients: Unscaled gradients of this rank; there may be none.
-            norm: True if the global norm is needed.
+        Implement `Communicator.agree`.
 
         Raises:
             RankError: Ranks differ in state, gradients or settings; or a rank does not respond.
@@ -179,10 +173,7 @@ class RankCommunicator(ABC):
 
     def check_same(self, **settings: Any) -> None:
         """
-        Record settings that must be equal on all ranks, such as the rule. The next collective compares them.
-
-        Args:
-            settings: Values whose `repr` shows all differences.
+        Implement `Communicator.check_same`: record the settings, which the next collective compares.
 
         Spec: REPLICAS-settings-compared.
         """
@@ -336,12 +327,11 @@ def _flat(arrays: list[Array]) -> Array:
 
 def _split(flat: Array, arrays: list[Array]) -> list[Array]:
     """Return *flat* in pieces with the shapes and dtypes of *arrays*."""
-    xp = array_api_compat.array_namespace(flat)
     results, start = [], 0
     for array in arrays:
-        size = math.prod(array.shape)
-        parts = [flat[start + index * size : start + (index + 1) * size] for index in range(len(real_parts(array)))]
-        start += size * len(parts)
-        value = xp.astype(parts[0], array.dtype) if len(parts) == 1 else xp.astype(parts[0] + 1j * parts[1], array.dtype)
-        results.append(xp.reshape(value, array.shape))
+        size, parts = math.prod(array.shape), []
+        for _ in real_parts(array):
+            parts.append(flat[start : start + size])
+            start += size
+        results.append(from_real_parts(parts, array))
     return results

@@ -117,13 +117,7 @@ class JaxAxis:
 
     def agree(self, finite: Flag, state: Tree, gradients: Tree, *, norm: bool = False) -> Agreement:
         """
-        Combine the finite flags of all ranks, and the norms of their gradients, in one small collective.
-
-        Args:
-            finite: Flag of this rank's gradients; bool, shape ().
-            state: Loss scale and counts; they are not compared.
-            gradients: Unscaled gradients of this rank; there may be none.
-            norm: True if the global norm is needed.
+        Implement `Communicator.agree`, without comparing the states of the ranks.
 
         Returns:
             An `Agreement` that is equal on all ranks; with ``check_vma=True``, JAX recognizes this. The norm equals
