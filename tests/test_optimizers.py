@@ -256,7 +256,7 @@ def test_invalid_constants_raise():
         *[(SGD, "learning_rate", bad, TypeError) for bad in (None, "0.1", True, [0.1, "0.2"], np.ones(()))],
         *[(create, "weight_decay", bad, ValueError) for create in optimizers for bad in (-1.0, nan)],
         *[(Momentum, "momentum", bad, ValueError) for bad in (1.0, -0.1, nan)],
-        *[(AdamW, beta, bad, ValueError) for beta in ("beta1", "beta2") for bad in (1.0, -0.1, nan)],
+        *[(AdamW, beta, bad, ValueError) for beta in ("beta1", "beta2") for bad in (1.0, 1 - 2**-25, -0.1, nan)],
         *[(AdamW, "epsilon", bad, ValueError) for bad in (0.0, -1.0, nan, 1e-50)],
         *[(AdamW, name, "0.1", TypeError) for name in ("beta1", "beta2", "epsilon", "weight_decay")],
         (Momentum, "nesterov", 1, TypeError),

@@ -6,7 +6,6 @@ A `Transformation` consists of pure functions; an `Optimizer` binds a transforma
 Spec: STEP-optimizer, STEP-master-weights, STEP-learning-rate.
 """
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -227,7 +226,7 @@ def Momentum(  # noqa: N802
     Args:
         network: A `Network`, or a `torch.nn.Module` that returns its loss.
         learning_rate: As for `SGD`.
-        momentum: Factor of the velocity in each step, in [0, 1).
+        momentum: Factor of the velocity in each step, in [0, 1 - 2**-24].
         weight_decay: The product of this number and the parameter is added to the gradient.
         nesterov: Use ``g + momentum * v`` instead of ``v`` in the update.
 
@@ -270,8 +269,8 @@ def AdamW(  # noqa: N802
     Args:
         network: A `Network`, or a `torch.nn.Module` that returns its loss.
         learning_rate: As for `SGD`.
-        beta1: Decay of the moving average of the gradients, in [0, 1).
-        beta2: Decay of the moving average of the squared gradients, in [0, 1).
+        beta1: Decay of the moving average of the gradients, in [0, 1 - 2**-24].
+        beta2: Decay of the moving average of the squared gradients, in [0, 1 - 2**-24].
         epsilon: Added to the square root of the second average; positive and finite.
         weight_decay: The product of this number, the learning rate and the parameter is subtracted from the parameter.
 
@@ -397,4 +396,4 @@ def _check_size(value: Any, name: str, expected: str = _SIZE, low: float = 0) ->
 
 
 def _check_decay(value: Any, name: str) -> None:
-    check_number(value, name, "a number of at least 0 and below 1", 0, math.nextafter(1, 0))
+    check_number(value, name, "a number from 0 to 1 - 2**-24", 0, 1 - 2**-24)  # a larger one can be 1 in float32
