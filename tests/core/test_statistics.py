@@ -204,3 +204,13 @@ def test_sparse_tensors_are_measured_by_their_coalesced_values():
     torch = pytest.importorskip("torch", reason="needs torch")
     sparse = torch.sparse_coo_tensor([[0, 0, 2]], [1.0, -1.0, 6.0], (5,), check_invariants=True)
     assert ampscale.measure([sparse]).tolist() == [[2, 1, 0, 0, 0, 0, 2, 2]]
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_jagged_tensors_are_measured_by_their_values():
+    """The row and the histogram are those of all values together."""
+    torch = pytest.importorskip("torch", reason="needs torch")
+    rows = [torch.tensor([1.0, 0.0]), torch.tensor([6.0, -1.0, 2.0])]
+    jagged = torch.nested.nested_tensor(rows, layout=torch.jagged)
+    for call in (ampscale.measure, ampscale.exponent_histogram):
+        assert call([jagged]).tolist() == call([torch.cat(rows)]).tolist()

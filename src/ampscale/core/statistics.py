@@ -30,7 +30,7 @@ SUBNORMAL, UNDERFLOW = -14, -25  # exponents of the smallest normal float16, and
 
 
 class Codes(NamedTuple):
-    """Encoding of the magnitudes of a floating-point format: as numbers, or as bit patterns without the sign."""
+    """Codes of some magnitudes, which are encoded as numbers of a floating-point format, or as bit patterns without the sign."""
 
     subnormal: float  # code of 2**-14
     underflow: float  # code of 2**-25; 0 if all non-zero values of the format are larger
@@ -62,7 +62,7 @@ def statistics(tree: Tree) -> Array:
     arrays = leaves(tree)
     check_sizes(arrays)
     with quiet(namespace_of(tree)):
-        rows = [row_of(magnitudes_of(array), as_numbers(compute_dtype(name_of(array.dtype)))) for array in arrays]
+        rows = [row_of(magnitudes_of(array), number_codes(compute_dtype(name_of(array.dtype)))) for array in arrays]
     return stacked(rows, tree, len(COLUMNS))
 
 
@@ -103,16 +103,16 @@ def check_size(size: int) -> None:
 
 
 @lru_cache
-def as_numbers(name: str) -> Codes:
-    """Return the encoding of magnitudes as numbers of the dtype *name*, float32 or float64."""
+def number_codes(name: str) -> Codes:
+    """Return the codes of magnitudes that are encoded as numbers of the dtype *name*, float32 or float64."""
     lowest, highest = _exponent_range(name)
     powers = tuple(math.ldexp(1.0, exponent) for exponent in range(lowest, highest + 1))
     return Codes(2.0**SUBNORMAL, 2.0**UNDERFLOW, math.inf, lowest, powers)
 
 
 @lru_cache
-def as_bits(name: str) -> Codes:
-    """Return the encoding of magnitudes of the real dtype *name* as bit patterns: non-negative signed integers."""
+def bit_codes(name: str) -> Codes:
+    """Return the codes of magnitudes of the real dtype *name* that are encoded as bit patterns: non-negative signed integers."""
     fraction_bits = FLOATS[name].fraction_bits
     lowest, highest = _exponent_range(name)
     normal = lowest + fraction_bits  # exponent of the smallest normal number, whose pattern is 1 << fraction_bits
@@ -185,7 +185,7 @@ def bins_of_bits(bits: Array, dtype: Any, bits_of: Callable[[Array], Array]) -> 
     *bits* are patterns, without the sign, of numbers of the array library's *dtype*; *bits_of* returns those of an array.
     """
     xp = array_api_compat.array_namespace(bits)
-    codes, fraction_bits = as_bits(name_of(dtype)), FLOATS[name_of(dtype)].fraction_bits
+    codes, fraction_bits = bit_codes(name_of(dtype)), FLOATS[name_of(dtype)].fraction_bits
     normal = codes.lowest + fraction_bits  # exponent of the smallest normal number
 
     def exponents(patterns: Array) -> Array:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...core.dtypes import FLOATS, compute_dtype
-from ...core.statistics import COLUMNS, EMPTY, as_bits, check_size
+from ...core.statistics import COLUMNS, EMPTY, bit_codes, check_size
 from ...core.typing import Array
 from ...parsing import excerpt
 from .threads import in_threads, thread_count_host
@@ -146,7 +146,7 @@ def _kernel(op: FusedOp, source_dtype: str, target_dtype: str) -> Kernel:
     if op.measures:
         from .measuring import measure_spans
 
-        codes, dtype_of_bits = as_bits(source_dtype), np.dtype(f"uint{8 * ITEMSIZES[source_dtype]}").type
+        codes, dtype_of_bits = bit_codes(source_dtype), np.dtype(f"uint{8 * ITEMSIZES[source_dtype]}").type
         kernel_codes = tuple(map(dtype_of_bits, (codes.subnormal, codes.underflow, codes.infinity, 1)))
         fraction_bits = FLOATS[source_dtype].fraction_bits
         return lambda sources, targets, sizes, rows: measure_spans(

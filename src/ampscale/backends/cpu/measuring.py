@@ -79,9 +79,9 @@ def measure_spans(sources, targets, sizes, kind, like, factor, divisor, codes, f
     A value must not grow: *factor* is at most 1, or *divisor* at least 1. Then infinities and NaNs among the results are those
     of the sources, and can be counted afterwards. Sources and targets must have the same dtype.
 
-    The arguments up to *divisor* are those of `run_spans`. For the dtype of the sources, *codes* are the magnitudes of 2**-14,
-    2**-25 and infinity as in `core.statistics.as_bits`, then 1; *fraction_bits* is the number of fraction bits, and *lowest* the
-    exponent of the smallest positive number. At most *block* values, up to 2**15, are counted at a time.
+    The arguments up to *divisor* are those of `run_spans`. For the dtype of the sources, *codes* are those of 2**-14, 2**-25 and
+    infinity as in `core.statistics.bit_codes`, then 1; *fraction_bits* is the number of fraction bits, and *lowest* the exponent
+    of the smallest positive number. At most *block* values, up to 2**15, are counted at a time.
     """
     _, _, infinity, one = codes
     zero = minus(one, one)

@@ -81,7 +81,7 @@ def squared(leaf: Array, norm_dtype: str) -> Row:
 def counted(leaf: Array) -> Row:
     """Count the values of *leaf* as `core.statistics.statistics` does."""
     with jax.enable_x64(True):
-        return Row(counts=statistics.row_of(_magnitudes(leaf), statistics.as_bits(real_parts(leaf)[0].dtype.name)))
+        return Row(counts=statistics.row_of(_magnitudes(leaf), statistics.bit_codes(real_parts(leaf)[0].dtype.name)))
 
 
 def histogram(leaf: Array) -> Row:

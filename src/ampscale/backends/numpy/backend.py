@@ -135,7 +135,10 @@ def clip_by_global_norm(tree: Tree, max_norm: float, out: Tree = None) -> tuple[
     """Implement `core.norms.clip_by_global_norm`."""
     sources = plain(leaves(tree))
     targets = None if sources is None else _targets(sources, tree, out)
-    if sources is None or targets is None or not _is_accurate_host(norm := _norm_of_sums(_square_sums(sources))):
+    if sources is None or targets is None:
+        return norms.clip_by_global_norm(tree, max_norm, out)
+    norm = _norm_of_sums(_square_sums(sources))
+    if not _is_accurate_host(norm):
         return norms.clip_by_global_norm(tree, max_norm, out)
     run_host(FusedOp(number_host(norms.clip_coefficient(norm, max_norm)), divides=False), sources, targets)
     return (unflatten(tree, targets) if out is None else out), norm

@@ -19,7 +19,7 @@ import numpy as np
 from ...core import scaling
 from ...core.dtypes import name_of, part_dtype
 from ...core.namespaces import quiet
-from ...core.statistics import COLUMNS, Reductions, as_bits, check_sizes, rows_of
+from ...core.statistics import COLUMNS, Reductions, bit_codes, check_sizes, rows_of
 from ...core.typing import Array
 from ..cpu.fused import FusedOp, PassResult, added, joined, rounded
 from ..cpu.threads import in_threads, thread_count_host
@@ -155,7 +155,7 @@ def _statistics(values: Array, block: Block) -> Array:
         return lambda numbers: operation.reduceat(numbers.reshape(-1), starts, **options)
 
     count = reduced(np.add, dtype=np.int32)
-    codes = as_bits(name_of(values.dtype))
+    codes = bit_codes(name_of(values.dtype))
     return rows_of(magnitudes(values), codes, Reductions(sizes, count, reduced(np.minimum), reduced(np.maximum)))
 
 
@@ -195,4 +195,4 @@ def _by_definition(values: Array, divides: bool, factor: float) -> Array:
 def _are_finite_host(values: Array) -> bool:
     if values.itemsize > 2:
         return bool(np.isfinite(values).all())
-    return bool(magnitudes(values).max() < as_bits(name_of(values.dtype)).infinity)  # NumPy's own check converts 16-bit values
+    return bool(magnitudes(values).max() < bit_codes(name_of(values.dtype)).infinity)  # NumPy's own check converts 16-bit values

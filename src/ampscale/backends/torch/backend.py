@@ -103,7 +103,7 @@ def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: str | N
 
 def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
     """Implement `core.norms.unscale_check_and_norm`. Sparse arrays are returned coalesced."""
-    if out is tree and out is not None:
+    if out is tree:
         arrays = leaves(tree)
         result = kernels.unscale_and_square_(arrays, scale) if _supports(arrays, scale) else None
         if result is not None:

@@ -7,7 +7,7 @@ Spec: STATISTICS-same-everywhere, STATISTICS-shards, STATISTICS-no-host-sync.
 import torch
 
 from ...core.dtypes import name_of, part_dtype
-from ...core.statistics import BINS, COLUMNS, as_bits, bins_of_bits, check_sizes, row_of
+from ...core.statistics import BINS, COLUMNS, bins_of_bits, bit_codes, check_sizes, row_of
 from ...core.typing import Array
 from ..cpu.fused import FusedOp
 from . import compiled, cuda_launches, kernels
@@ -31,7 +31,7 @@ def measured(arrays: list[Array]) -> Array:
         if launched is not None:
             return launched.collected
     arrays = _local(arrays)
-    rows = [row_of(_magnitudes(array), as_bits(part_dtype(name_of(array.dtype)))) for array in arrays]
+    rows = [row_of(_magnitudes(array), bit_codes(part_dtype(name_of(array.dtype)))) for array in arrays]
     return torch.stack(rows) if rows else torch.zeros((0, len(COLUMNS)), dtype=torch.int32)
 
 
@@ -48,8 +48,13 @@ def exponent_histogram(arrays: list[Array]) -> Array:
 
 
 def _local(arrays: list[Array]) -> list[Array]:
-    """Return *arrays* without autograd, and with the local shards of DTensors. Raise a ValueError if one is too large."""
+    """
+    Return *arrays* without autograd, with the local shards of DTensors and the values of jagged tensors.
+
+    Raise a ValueError if one is too large.
+    """
     arrays = [local_part(array.detach()) for array in arrays]
+    arrays = [array.values() if array.layout == torch.jagged else array for array in arrays]
     check_sizes(arrays)
     return arrays
 
