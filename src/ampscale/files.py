@@ -19,7 +19,11 @@ def write_atomically(path: str | os.PathLike[str], data: bytes | str) -> None:
     Raises:
         OSError: The file cannot be written. It is unchanged, and the temporary file is removed.
 
-    >>> write_atomically("/dev/null", "text")
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     write_atomically(f"{folder}/scale.json", "1024.0")
+    ...     read_bounded(f"{folder}/scale.json", limit=100)
+    b'1024.0'
     """
     target = Path(os.path.realpath(path))
     content = data.encode() if isinstance(data, str) else data

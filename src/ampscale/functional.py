@@ -15,8 +15,8 @@ from .core.typing import Array, DType, Flag, Scale, Tree
 from .core.validation import (
     check_bool,
     check_methods,
-    check_number,
     check_out,
+    check_positive,
     check_scalable,
     check_scale_host,
     check_type,
@@ -214,7 +214,7 @@ def clip_by_global_norm(tree: Tree, max_norm: float, out: Tree = None) -> tuple[
     >>> clipped[0].round(3), float(norm)
     (array([0.6, 0.8], dtype=float32), 5.0)
     """
-    check_number(max_norm, "max_norm", "a positive, finite number", 0, above=True)
+    check_positive(max_norm, "max_norm")
     return _validated_backend(tree, out).clip_by_global_norm(tree, max_norm, out)
 
 
@@ -378,7 +378,7 @@ def train_step(
     step.check_train_state(state)
     check_bool(measure, "measure")
     if max_norm is not None:
-        check_number(max_norm, "max_norm", "a positive, finite number", 0, above=True)
+        check_positive(max_norm, "max_norm")
     return step.train_step(
         network, optimizer, rule, state, *inputs,
         max_norm=max_norm, communicator=communicator, kernels=get_backend(state.params), measure=measure,

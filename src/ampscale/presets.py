@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 from .core.dtypes import FLOATS
 from .core.rule import LossScaleRule
-from .core.validation import check_count, check_number
+from .core.validation import check_count, check_number, check_positive
 
 TINY, LARGEST = FLOATS["float32"].smallest_normal, FLOATS["float32"].largest
 Rule = TypeVar("Rule", bound=Callable[..., LossScaleRule])
@@ -441,7 +441,7 @@ def fairseq_tolerance(
 
     The tolerance is 0 in fairseq unless the user sets it; 0.25 is an example.
     """
-    check_number(overflow_tolerance, "overflow_tolerance", "a positive, finite number", 0, above=True)
+    check_positive(overflow_tolerance, "overflow_tolerance")
     fairseq_rule = fairseq(init_scale, growth_factor, growth_interval, min_scale, raise_at_or_below)
     return replace(fairseq_rule, overflow_tolerance=overflow_tolerance, reset_bad_steps_on=("backoff",))
 

@@ -138,18 +138,14 @@ class LossScaleRule(RuleConstants):
         """
         Return True if the published scaler would raise an error in this step.
 
-        See `raise_at_min_scale` and `raise_at_or_below`; without them the result is always False.
-
-        Args:
-            state: State before the step: arrays of shape () or of one common shape, or Python numbers.
-            finite: Bool of shape () or of the state's shape, or a Python bool: True if all gradients of the step were finite.
+        See `raise_at_min_scale` and `raise_at_or_below`; without them the result is always False. The arguments are those of
+        `update`.
 
         Returns:
             A bool array of the state's shape, or a Python bool.
 
         Raises:
-            TypeError: *finite* is not a bool, or *state* is not a `LossScaleState` whose scale is float32 or float64.
-            ValueError: *finite* has a wrong shape, or *state* lacks an array that the rule requires or has an unused one.
+            TypeError, ValueError: As for `update`.
 
         Spec: MACHINE-would-raise.
 
@@ -161,18 +157,10 @@ class LossScaleRule(RuleConstants):
 
     def transition(self, state: LossScaleState, finite: Flag) -> tuple[LossScaleState, Flag]:
         """
-        Return the results of `update` and `would_raise` from one computation.
-
-        Args:
-            state: State before the step: arrays of shape () or of one common shape, or Python numbers.
-            finite: Bool of shape () or of the state's shape, or a Python bool: True if all gradients of the step were finite.
-
-        Returns:
-            The next state, and the result of `would_raise`: a bool array of the state's shape, or a Python bool.
+        Return the results of `update` and `would_raise` from one computation. The arguments are those of `update`.
 
         Raises:
-            TypeError: *finite* is not a bool, or *state* is not a `LossScaleState` whose scale is float32 or float64.
-            ValueError: *finite* has a wrong shape, or *state* lacks an array that the rule requires or has an unused one.
+            TypeError, ValueError: As for `update`.
 
         Spec: MACHINE-pure, MACHINE-would-raise.
 

@@ -14,7 +14,7 @@ from typing import Any, Self
 from ..parsing import excerpt, parse_json
 from .dtypes import FLOATS, argument_name
 from .typing import DType
-from .validation import check_bool, check_count, check_number
+from .validation import check_bool, check_count, check_number, check_positive
 
 EVENTS = ("finite", "growth", "backoff")  # possible values of `reset_bad_steps_on`
 
@@ -143,7 +143,7 @@ def _check_factors_and_tolerance(rule: RuleConstants) -> None:
     expected = f"a number of at most 1 and at least the smallest normal {rule.dtype}"
     check_number(rule.backoff_factor, "backoff_factor", expected, smallest, 1)
     if rule.overflow_tolerance is not None:
-        check_number(rule.overflow_tolerance, "overflow_tolerance", "a positive, finite number", 0, above=True)
+        check_positive(rule.overflow_tolerance, "overflow_tolerance")
 
 
 def _check_reset_bad_steps_on(events: Any) -> None:

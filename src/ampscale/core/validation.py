@@ -29,6 +29,11 @@ def check_number(value: Any, name: str, expected: str, low: float, high: float =
         raise ValueError(f"{name} must be {expected}, got {excerpt(value, 500)}")
 
 
+def check_positive(value: Any, name: str) -> None:
+    """Check that *value* is a positive, finite Python number, not a bool."""
+    check_number(value, name, "a positive, finite number", 0, above=True)
+
+
 def check_count(value: Any, name: str, low: int = 1) -> None:
     """Check that *value* is an int, not a bool, in the range of int32, and at least *low*."""
     expected = f"an int from {low} to 2**31 - 1"

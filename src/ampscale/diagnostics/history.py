@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from ..core.validation import check_count, check_number
+from ..core.validation import check_count, check_number, check_positive
 from .records import StepRecord
 from .window import HEADROOM, LARGEST_EXPONENT, NORM_RTOL, SMALLEST_NORMAL
 
@@ -49,7 +49,7 @@ class Limits:
         check_number(self.stall_share, "stall_share", "a number from 0 to 1", 0, 1)
         check_number(self.subnormal_share, "subnormal_share", "a number from 0 to 1", 0, 1)
         if self.min_scale is not None:
-            check_number(self.min_scale, "min_scale", "a positive, finite number", 0, above=True)
+            check_positive(self.min_scale, "min_scale")
 
 
 @dataclass

@@ -18,7 +18,7 @@ from .. import functional, presets
 from ..core.rule import LossScaleRule
 from ..core.statistics import NO_LARGEST
 from ..core.typing import Tree
-from ..core.validation import check_count, check_number, check_type
+from ..core.validation import check_count, check_number, check_positive, check_type
 from ..parsing import excerpt
 from ..simulation.simulate import simulate
 from ..simulation.traces import Trace
@@ -77,7 +77,7 @@ def suggest(histograms: Sequence[Histogram], scale: float = 1.0, share: float = 
     >>> suggest([Histogram(-30, (1, 0, 99))])
     Suggestion(low=16.0, high=4398046511104.0, recommended=1099511627776.0, lost_share=0.0)
     """
-    check_number(scale, "scale", "a positive, finite number", 0, above=True)
+    check_positive(scale, "scale")
     check_number(share, "share", "a number from 0 to 1", 0, 1)
     is_sequence = isinstance(histograms, Sequence) and not isinstance(histograms, Histogram)
     if not (is_sequence and all(isinstance(histogram, Histogram) for histogram in histograms)):

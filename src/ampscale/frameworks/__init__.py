@@ -9,7 +9,7 @@ from types import ModuleType
 
 
 def __getattr__(name: str) -> ModuleType:
-    """Import `torch` at its first use, so that only its use requires torch."""
+    """Import the module `torch` of this package when it is first used, since it requires the package torch."""
     if name != "torch":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:

@@ -32,8 +32,8 @@ def scaler_for(dtype: Any, **kwargs: Any) -> Any:
     >>> scaler_for(np.float16, init_loss_scaling=1024.0).scale(np.float32(3.0)).item()
     3072.0
     """
-    if given := kwargs.keys() & {"enabled", "enable"}:
-        raise TypeError(f"scaler_for enables the scaler by the dtype, got {given.pop()}; leave it out")
+    for keyword in kwargs.keys() & {"enabled", "enable"}:
+        raise TypeError(f"{keyword} must be left out, since the dtype determines it, got {excerpt(kwargs[keyword])}")
     name = argument_name(dtype)
     if name not in FLOATS:
         expected = f"{', '.join(FLOATS)}, as a dtype or a name"

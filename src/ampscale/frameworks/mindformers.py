@@ -18,7 +18,7 @@ from ..core.scaling import scalar_like, widened
 from ..core.step import clip_gradients
 from ..core.trees import map_leaves, select
 from ..core.typing import Array, Flag, Tree
-from ..core.validation import check_bool, check_count, check_number, check_scale_number
+from ..core.validation import check_bool, check_count, check_number, check_positive, check_scale_number
 from ..parsing import excerpt
 from ._arrays import logical_not, logical_or, snapshot, snapshot_of
 from ._validation import check_keys, check_matches_params, network_of
@@ -111,7 +111,7 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
             raise TypeError(f"keywords must be among {known}, got {excerpt(sorted(kwargs))}")
         check_bool(use_clip_grad, "use_clip_grad")
         check_bool(local_norm, "local_norm")
-        check_number(max_grad_norm, "max_grad_norm", "a positive, finite number", 0, above=True)
+        check_positive(max_grad_norm, "max_grad_norm")
         check_count(gradient_accumulation_steps, "gradient_accumulation_steps")
         if ema_decay is not None:
             check_number(ema_decay, "ema_decay", "a number above 0 and below 1", 0, 1 - 2**-53, above=True)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.validation import check_count, check_number
+from ..core.validation import check_count, check_number, check_positive
 from ..parsing import excerpt
 
 
@@ -168,7 +168,7 @@ def from_model(steps: int, above: float, noise: float = 0.0, seed: int = 0, drif
     [8.0, 4.0, 2.0]
     """
     check_count(steps, "steps")
-    check_number(above, "above", "a positive, finite number", 0, above=True)
+    check_positive(above, "above")
     check_number(noise, "noise", "a number from 0 to 1000", 0, 1000)
     check_number(drift, "drift", "a number from -1000 to 1000", -1000, 1000)
     check_count(seed, "seed", low=0)

@@ -22,7 +22,7 @@ class OptimizerWrapper(Protocol):
 
     @property
     def learning_rate(self) -> Any:
-        """Learning rate of the next step; None if the optimizer does not report it."""
+        """Return the learning rate of the next step; None if the optimizer does not report it."""
 
     def prepare(self, gradients: Tree) -> Callable[[Flag], Flag]:
         """

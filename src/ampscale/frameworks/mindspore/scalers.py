@@ -22,7 +22,7 @@ from .._validation import check_keys, check_scale_value, number_of
 
 def all_finite(inputs: tuple[Array, ...] | list[Array]) -> Flag:
     """
-    MindSpore's `mindspore.amp.all_finite`: return True if no array in *inputs* contains an infinity or a NaN.
+    Return True if no array in *inputs* contains an infinity or a NaN, like MindSpore's `mindspore.amp.all_finite`.
 
     Works on arrays of all supported libraries without a host synchronization.
 
@@ -180,7 +180,7 @@ class StaticLossScaler(_PlacedScaler):
 
     @property
     def scale_value(self) -> Array:
-        """Copy of the scale: float32, shape ()."""
+        """Return a copy of the scale: float32, shape ()."""
         return snapshot(self._state.scale)
 
     def adjust(self, grads_finite: Flag) -> bool:
@@ -222,7 +222,7 @@ class DynamicLossScaler(_PlacedScaler):
 
     @property
     def scale_value(self) -> Array:
-        """Copy of the scale: float32, shape (). Can be set to a positive, finite number, or to an array with one element."""
+        """Return a copy of the scale: float32, shape (). Can be set to a positive, finite number or an array of one element."""
         return snapshot(self._state.scale)
 
     @scale_value.setter
@@ -231,7 +231,7 @@ class DynamicLossScaler(_PlacedScaler):
 
     @property
     def counter(self) -> Array:
-        """Copy of the number of finite steps since the last growth or overflow: int32, shape (). Can be set to an int."""
+        """Return a copy of the count of finite steps since the last growth or overflow: int32, shape (). Can be set to an int."""
         return snapshot(self._state.good_steps)
 
     @counter.setter

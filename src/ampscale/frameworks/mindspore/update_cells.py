@@ -117,12 +117,12 @@ class DynamicLossScaleUpdateCell:
 
     @property
     def cur_iter(self) -> int:
-        """MindSpore's step counter: the number of the next step, counted from 1."""
+        """Return MindSpore's step counter: the number of the next step, counted from 1."""
         return self._counts[0] + 1
 
     @property
     def last_overflow_iter(self) -> int:
-        """Number of the last step at which a growth was due or an overflow occurred; 0 before the first such step."""
+        """Return the number of the last step at which a growth was due or an overflow occurred; 0 before the first such step."""
         calls, good_steps = self._counts
         return calls - int(good_steps)
 
@@ -152,15 +152,9 @@ class DynamicLossScaleUpdateCell:
 
     def next_scale(self, loss_scale: Array, overflow: Flag) -> Array:
         """
-        Return the scale of the next step as a new array; for libraries with immutable arrays, such as JAX.
+        Return the scale of the next step as a new array; for arguments and errors see `__call__`.
 
-        Args:
-            loss_scale: float32 or float64, shape () or (1,).
-            overflow: Bool, shape (), or Python bool: True if a gradient was non-finite.
-
-        Raises:
-            TypeError: An argument has the wrong type or dtype. Nothing was changed.
-            ValueError: An argument has the wrong shape. Nothing was changed.
+        Libraries with immutable arrays, such as JAX, require this method.
 
         >>> DynamicLossScaleUpdateCell(2.0**12, 2, 1000).next_scale(np.float32(4096.0), True).item()
         2048.0
