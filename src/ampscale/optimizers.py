@@ -1,8 +1,6 @@
 """
 Optimizers with the interface of optax and float32 master weights, for array libraries that have no optimizers.
 
-A `Transformation` consists of pure functions; an `Optimizer` binds a transformation to a network and stores the state.
-
 Spec: STEP-optimizer, STEP-master-weights, STEP-learning-rate.
 """
 
@@ -25,6 +23,7 @@ from .network import Network, Parameter
 __all__ = ["SGD", "AdamW", "Momentum", "Optimizer", "OptimizerState"]
 
 LearningRate = float | list[float] | tuple[float, ...] | Callable[[Array], Any]
+Direction = Callable[[Array, tuple[Array, ...], Array, Array], tuple[Array, tuple[Array, ...]]]
 
 _SIZE = "a finite number of at least 0 that float32 can hold"
 
@@ -55,14 +54,6 @@ class OptimizerState(NamedTuple):
     moments: tuple[Tree, ...]
 
 
-class Transformation(NamedTuple):
-    """Optimizer as pure functions: `init` and `update` as in optax, and `rate_at`, the learning rate for a count and a dtype."""
-
-    init: Callable[[Tree], OptimizerState]
-    update: Callable[[Tree, OptimizerState, Tree], tuple[Tree, OptimizerState]]
-    rate_at: Callable[[Array, str], Array]
-
-
 class Optimizer:
     """
     Optimizer that is bound to a network and stores its state. Calling it with gradients updates the network's parameters.
@@ -72,7 +63,10 @@ class Optimizer:
 
     Args:
         network: A `Network`, or a `torch.nn.Module` that returns its loss.
-        make: Function from a learning rate to a `Transformation`.
+        direction: Function of the gradient, the moments and the value of a parameter, and of the number of applied steps,
+            which includes the current step. It returns the direction, whose product with the learning rate is
+            subtracted from the parameter, and the new moments.
+        moments: Number of moments for each parameter.
         learning_rate: As for `SGD`.
 
     Raises:
@@ -88,12 +82,12 @@ class Optimizer:
 
     keeps_master_weights = True
 
-    def __init__(self, network: Any, make: Callable[[LearningRate], Transformation], learning_rate: LearningRate) -> None:
-        self._network = network_of(network)
-        self._make = make
-        self._transformation = make(learning_rate)
+    def __init__(self, network: Any, direction: Direction, moments: int, learning_rate: LearningRate) -> None:
+        self._network: Any = network_of(network)
+        self._direction, self._moments = direction, moments
+        self._rate_at = _schedule(learning_rate)
         self._is_committing = False
-        self._state = self._transformation.init(self._network.params)
+        self._state = self.init(self._network.params)
 
     @property
     def state(self) -> OptimizerState:
@@ -153,17 +147,37 @@ class Optimizer:
 
     @learning_rate.setter
     def learning_rate(self, learning_rate: LearningRate) -> None:
-        transformation = self._make(learning_rate)
-        rate = transformation.rate_at(self.state.count, name_of(self.state.rate.dtype))
-        self._transformation, self._state = transformation, self._state._replace(rate=rate)
+        rate_at = _schedule(learning_rate)
+        rate = rate_at(self.state.count, name_of(self.state.rate.dtype))
+        self._rate_at, self._state = rate_at, self._state._replace(rate=rate)
 
     def init(self, params: Tree) -> OptimizerState:
         """Create the state before the first step."""
-        return self._transformation.init(params)
+        _check_params(params)
+        xp = namespace_of(params)
+        count = xp.asarray(0, dtype=xp.int32, device=device_of(params))
+        return OptimizerState(
+            count=count,
+            rate=self._rate_at(count, accumulation_dtype([name_of(leaf.dtype) for leaf in leaves(params)])),
+            master=map_leaves(lambda param: None if widened(param) is param else widened(param), params),
+            moments=tuple(map_leaves(lambda param: xp.zeros_like(widened(param)), params) for _ in range(self._moments)),
+        )
 
     def update(self, gradients: Tree, state: OptimizerState, params: Tree) -> tuple[Tree, OptimizerState]:
         """Return the updates to add to *params*, and the next state."""
-        return self._transformation.update(gradients, state, params)
+        check_type(state, "state", OptimizerState)
+        if len(state.moments) != self._moments:
+            remedy = "create the state with init()"
+            raise ValueError(f"state.moments must have {self._moments} trees, got {len(state.moments)}; {remedy}")
+        xp = array_api_compat.array_namespace(state.count)
+        count = xp.asarray(state.count + xp.ones_like(state.count))
+        rows = zip_leaves(params, gradients, state.master, *state.moments)
+        check_gradients(params, rows)
+        with quiet(xp):
+            results = [_update_one(self._direction, *row, count=count, rate=state.rate) for row in rows]
+        columns = zip(*results, strict=True) if results else [()] * (2 + self._moments)
+        updates, master, *moments = (unflatten(params, column) for column in columns)
+        return updates, OptimizerState(count, self._rate_at(count, name_of(state.rate.dtype)), master, tuple(moments))
 
     def learning_rate_at(self, state: OptimizerState) -> Array:
         """Return the learning rate of the step that follows *state*."""
@@ -252,7 +266,7 @@ def Momentum(  # noqa: N802
         new_direction = gradient + factor * velocity if nesterov else velocity
         return new_direction, ((velocity,) if moments else ())
 
-    return Optimizer(network, lambda rate: _transformation(rate, direction, moments=1 if momentum else 0), learning_rate)
+    return Optimizer(network, direction, 1 if momentum else 0, learning_rate)
 
 
 def AdamW(  # noqa: N802
@@ -298,51 +312,11 @@ def AdamW(  # noqa: N802
         root = xp.sqrt(square / (number(1) - number(beta2) ** steps))
         return unbiased / (root + number(epsilon)) + number(weight_decay) * value, (mean, square)
 
-    return Optimizer(network, lambda rate: _transformation(rate, direction, moments=2), learning_rate)
-
-
-def _transformation(learning_rate: LearningRate, direction: Callable[..., Any], moments: int) -> Transformation:
-    """
-    Return a transformation that subtracts the product of the learning rate and a direction from each parameter.
-
-    Args:
-        learning_rate: As for `SGD`.
-        direction: Function of the gradient, the moments and the value of a parameter, and of the number of applied steps,
-            which includes the current step. It returns the direction and the new moments.
-        moments: Number of moments.
-    """
-    rate_at = _schedule(learning_rate)
-
-    def init(params: Tree) -> OptimizerState:
-        _check_params(params)
-        xp = namespace_of(params)
-        count = xp.asarray(0, dtype=xp.int32, device=device_of(params))
-        return OptimizerState(
-            count=count,
-            rate=rate_at(count, accumulation_dtype([name_of(leaf.dtype) for leaf in leaves(params)])),
-            master=map_leaves(lambda param: None if widened(param) is param else widened(param), params),
-            moments=tuple(map_leaves(lambda param: xp.zeros_like(widened(param)), params) for _ in range(moments)),
-        )
-
-    def update(gradients: Tree, state: OptimizerState, params: Tree) -> tuple[Tree, OptimizerState]:
-        check_type(state, "state", OptimizerState)
-        if len(state.moments) != moments:
-            raise ValueError(f"state.moments must have {moments} trees, got {len(state.moments)}; create the state with init()")
-        xp = array_api_compat.array_namespace(state.count)
-        count = xp.asarray(state.count + xp.ones_like(state.count))
-        rows = zip_leaves(params, gradients, state.master, *state.moments)
-        check_gradients(params, rows)
-        with quiet(xp):
-            results = [_update_one(direction, *row, count=count, rate=state.rate) for row in rows]
-        columns = zip(*results, strict=True) if results else [()] * (2 + moments)
-        updates, master, *new_moments = (unflatten(params, column) for column in columns)
-        return updates, OptimizerState(count, rate_at(count, name_of(state.rate.dtype)), master, tuple(new_moments))
-
-    return Transformation(init, update, rate_at)
+    return Optimizer(network, direction, 2, learning_rate)
 
 
 def _update_one(
-    direction: Callable[..., Any], param: Array, gradient: Array, master: Array, *moments: Array, count: Array, rate: Array
+    direction: Direction, param: Array, gradient: Array, master: Array, *moments: Array, count: Array, rate: Array
 ) -> tuple[Any, ...]:
     """Return the update of one parameter, None if *gradient* is None; its new master weight; and its new moments."""
     if gradient is None:
