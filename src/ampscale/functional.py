@@ -38,9 +38,9 @@ def scale(tree: Tree, scale: Scale) -> Tree:
         A tree of new arrays with the dtypes of *tree*.
 
     Raises:
-        TypeError: *tree* contains an integer array or an object that is not an array, arrays come from more than one library
-            or device, or *scale* has the wrong type or dtype.
-        ValueError: *scale* is not positive and finite, or is an array with a shape other than () or (1,).
+        TypeError: *tree* contains an array of another dtype or an object that is not an array, arrays come from more than one
+            library or device, or *scale* has the wrong type or dtype.
+        ValueError: *scale* is a number or NumPy array that is not positive and finite, or has a shape other than () or (1,).
 
     Spec: SCALING-scale, SCALING-round-once, SCALING-dtype-kept.
 
@@ -63,8 +63,8 @@ def unscale(tree: Tree, scale: Scale, dtype: DType | None = None) -> Tree:
         A tree of new arrays.
 
     Raises:
-        TypeError: As for `scale`.
-        ValueError: As for `scale`; or *dtype* is invalid.
+        TypeError: As for `scale`; or *dtype* is not a dtype, or is float64 on JAX without jax_enable_x64.
+        ValueError: As for `scale`; or *dtype* is another dtype.
 
     Spec: SCALING-unscale-divides, SCALING-round-once, SCALING-widen.
 
@@ -81,13 +81,14 @@ def all_finite(tree: Tree) -> Flag:
     Return a bool of shape (): True if no array in *tree* contains an infinity or a NaN.
 
     Args:
-        tree: Arrays of any shape and dtype. Integers are finite; a complex number is finite if both its parts are.
+        tree: Floating-point, complex, integer or bool arrays. Integers are finite; a complex number is finite if both parts are.
 
     Returns:
         A bool array of shape () on the device of the arrays. True for a tree without arrays.
 
     Raises:
-        TypeError: *tree* contains an object that is not an array, or arrays from more than one library or device.
+        TypeError: *tree* contains an array of another dtype or an object that is not an array, or arrays from more than one
+            library or device.
 
     Spec: OVERFLOW-all-finite, OVERFLOW-empty, OVERFLOW-integers, OVERFLOW-complex.
 
@@ -158,8 +159,8 @@ def global_norm(tree: Tree) -> Array:
         An array of shape (): float32, or float64 if *tree* contains float64 or complex128. Zero for a tree without arrays.
 
     Raises:
-        TypeError: *tree* contains an integer array or an object that is not an array, or arrays from more than one library
-            or device.
+        TypeError: *tree* contains an array of another dtype or an object that is not an array, or arrays from more than one
+            library or device.
 
     Spec: NORMS-global, NORMS-accumulation-dtype.
 
@@ -238,8 +239,7 @@ def measure(tree: Tree) -> Array:
         For a sparse torch tensor, the coalesced values are counted; for a DTensor, the values of the local shard.
 
     Raises:
-        TypeError: *tree* contains an integer array or an object that is not an array, or arrays from more than one library
-            or device.
+        TypeError: As for `global_norm`.
         ValueError: An array has 2**31 or more values.
 
     Spec: STATISTICS-columns, STATISTICS-thresholds, STATISTICS-exponents, STATISTICS-limit, STATISTICS-shards.

@@ -25,7 +25,7 @@ WRONG_VALUES = [
     *[(name, value) for name in COUNTS[:2] for value in (0, -1)],
     *[("growth_factor", 0.999), ("warmup_growth_factor", 0.999), ("backoff_factor", 1.001)],
     *[("reset_bad_steps_on", value) for value in (("finit",), ("finite", "overflow"), ("",))],
-    *[("dtype", "float16"), ("dtype", "double")],
+    *[("dtype", "float16"), ("dtype", "double"), ("dtype", np.float16)],
     *[(name, value) for name in SCALES for value in (1e300, 1e-300)],
 ]
 WRONG_TYPES = [
@@ -34,7 +34,7 @@ WRONG_TYPES = [
     *[(name, value) for name in COUNTS for value in (2.0, "2", True, None, np.int32(2))],
     *[(name, value) for name in FLAGS for value in (0, 1, None, "yes")],
     *[("reset_bad_steps_on", value) for value in ("finite", ["finite"], {"finite"}, None, ([],), ("finite", 3))],
-    ("dtype", np.float16),
+    ("dtype", float),
 ]
 
 

@@ -12,9 +12,8 @@ from math import nan
 from typing import Any, Self
 
 from ..parsing import excerpt, parse_json
-from .dtypes import FLOATS, argument_name
-from .typing import DType
-from .validation import check_bool, check_count, check_number, check_positive
+from .dtypes import FLOATS
+from .validation import check_bool, check_count, check_number, check_positive, float_dtype_name
 
 EVENTS = ("finite", "growth", "backoff")  # possible values of `reset_bad_steps_on`
 
@@ -45,7 +44,7 @@ class RuleConstants:
     _backoff_divisor = nan  # no field; computed when a rule is created, since torch.compile cannot trace decimal numbers
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dtype", _dtype_name(self.dtype))
+        object.__setattr__(self, "dtype", float_dtype_name(self.dtype))
         _check_factors_and_tolerance(self)
         for name in ("growth_interval", "hysteresis"):
             check_count(getattr(self, name), name)
@@ -122,16 +121,6 @@ def _reciprocal_host(factor: float) -> float:
     roundings = (ROUND_HALF_EVEN, ROUND_FLOOR, ROUND_CEILING)
     decimals = (Context(digits, rounding).divide(1, Decimal(factor)) for digits in range(1, 17) for rounding in roundings)
     return next((number for number in map(float, decimals) if 1 / number == factor), 1 / factor)
-
-
-def _dtype_name(dtype: DType) -> str:
-    name = argument_name(dtype)
-    if name in ("float32", "float64"):
-        return name
-    expected = "dtype must be float32 or float64, as a dtype or a name"
-    if isinstance(dtype, str):
-        raise ValueError(f"{expected}, got {excerpt(dtype)}")
-    raise TypeError(f"{expected}, got {excerpt(dtype)} of type {type(dtype).__name__}")
 
 
 def _check_factors_and_tolerance(rule: RuleConstants) -> None:

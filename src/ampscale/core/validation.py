@@ -67,13 +67,21 @@ def check_type(value: Any, name: str, expected: type, example: str = "") -> None
         raise TypeError(f"{name} must be a {expected.__name__}{such_as}, got {excerpt(value)} of type {type(value).__name__}")
 
 
+def float_dtype_name(dtype: DType) -> str:
+    """Return the name of *dtype*: float32 or float64, as a dtype or a name. Raise a TypeError or ValueError for any other."""
+    name = argument_name(dtype)
+    if name in ("float32", "float64"):
+        return name
+    is_dtype = isinstance(dtype, str) or name in FLOATS or name in COMPLEX_PARTS or name in INTEGERS
+    actual = f"{excerpt(dtype)} of type {type(dtype).__name__}"
+    raise (ValueError if is_dtype else TypeError)(f"dtype must be float32 or float64, as a dtype or a name, got {actual}")
+
+
 def result_dtype(dtype: DType | None, out: Tree = None) -> str | None:
     """Return the name of the *dtype* to which unscaled arrays are widened; reject another dtype, and any dtype with *out*."""
     if dtype is None:
         return None
-    name = argument_name(dtype)
-    if name not in ("float32", "float64"):
-        raise ValueError(f"dtype must be None, or float32 or float64 as a dtype or a name, got {excerpt(dtype)}")
+    name = float_dtype_name(dtype)
     if out is not None:
         raise ValueError(f"dtype must be None if out is given, since out has its own dtypes, got {excerpt(dtype)}")
     return name
