@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Records:
-    """Records of the ranks *ranks* for the collective number *call*; this rank is *rank*."""
+    """Access of one rank, *rank* of *ranks*, to the records of all ranks. `call` is the number of the current collective."""
 
     def __init__(self, store: Store, rank: int, ranks: list[int]) -> None:
         self.store, self.rank, self.ranks, self.call = store, rank, set(ranks), 0

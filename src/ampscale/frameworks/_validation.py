@@ -8,7 +8,7 @@ from functools import partial
 from math import nextafter
 from typing import Any
 
-from ..backends import network_of as known_network
+from ..backends import network_of
 from ..core.dtypes import FLOATS, compute_dtype, name_of
 from ..core.rule import LossScaleRule
 from ..core.scaling import number_host
@@ -112,9 +112,9 @@ def is_torch_optimizer(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.optim.Optimizer)
 
 
-def network_of(network: Any) -> Any:
+def callable_network(network: Any) -> Any:
     """Return *network* as a callable object with `params` and `vjp`; a `torch.nn.Module` is wrapped."""
-    result = known_network(network)
+    result = network_of(network)
     if not callable(result):
         raise TypeError(f"network must be callable, got {excerpt(network, 200)} of type {type(network).__name__}")
     return result

@@ -21,7 +21,7 @@ from ..core.typing import Array, Flag, Tree
 from ..core.validation import check_bool, check_count, check_number, check_positive, check_scale_number
 from ..parsing import excerpt
 from ._arrays import logical_not, logical_or, snapshot, snapshot_of
-from ._validation import check_keys, check_matches_params, network_of
+from ._validation import callable_network, check_keys, check_matches_params
 from .mindspore import TrainOneStepWithLossScaleCell
 from .mindspore.detectors import OverflowDetector
 from .mindspore.interruption import load, step
@@ -115,7 +115,7 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
         check_count(gradient_accumulation_steps, "gradient_accumulation_steps")
         if ema_decay is not None:
             check_number(ema_decay, "ema_decay", "a number above 0 and below 1", 0, 1 - 2**-53, above=True)
-        network = network_of(network)
+        network = callable_network(network)
         super().__init__(network, optimizer, _scale_array(scale_sense, network), detector=detector, communicator=communicator)
         self._max_norm = max_grad_norm if use_clip_grad else None
         self._local_norm = local_norm

@@ -27,13 +27,13 @@ def all_finite(inputs: tuple[Array, ...] | list[Array]) -> Flag:
     Works on arrays of all supported libraries without a host synchronization.
 
     Args:
-        inputs: Tuple or list of arrays of any shapes and dtypes; integers are finite.
+        inputs: Tuple or list of arrays of any shapes: floating-point, complex, integers or bools. Integers are finite.
 
     Returns:
         A bool array of shape ().
 
     Raises:
-        TypeError: *inputs* is not a tuple or list, or an element is not an array.
+        TypeError: *inputs* is not a tuple or list, or an element is not an array, or has another dtype.
         ValueError: *inputs* is empty.
 
     Spec: MINDSPORE-all-finite, MINDSPORE-all-finite-empty, MINDSPORE-all-finite-flat.

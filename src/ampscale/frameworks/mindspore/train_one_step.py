@@ -21,7 +21,7 @@ from ...parsing import excerpt
 from .._arrays import logical_not, snapshot, snapshot_of
 from .._calls import Site
 from .._grad_scaler import OptimizerNumbers
-from .._validation import check_keys, is_empty, network_of, number_of
+from .._validation import callable_network, check_keys, is_empty, number_of
 from .apply_optimizer import wrap_optimizer
 from .detectors import GradientScan, OverflowDetector
 from .interruption import check_not_interrupted, load, step
@@ -99,7 +99,7 @@ class TrainOneStepWithLossScaleCell:
         detector: OverflowDetector | None = None,
         communicator: Communicator = SINGLE_REPLICA,
     ) -> None:
-        self.network = network_of(network)
+        self.network = callable_network(network)
         self.loss_scaling_manager: Any = None if array_api_compat.is_array_api_obj(scale_sense) else _checked_cell(scale_sense)
         self.scale_sense = self._initial_scale(scale_sense)
         self.optimizer = optimizer

@@ -19,7 +19,7 @@ from ...core.validation import check_methods
 from ...parsing import excerpt
 from .._calls import OTHER_UNSCALED, PADDLE, PADDLE_FIXED, READY, STEPPED, STEPPING, UNSCALED, UNSCALING, Site, call_site
 from .._grad_scaler import Monitor, OptimizerNumbers, Progress, versions_of
-from .optimizer_access import checked_gradients, minimize_of, parameters_of, step_of, unscale_gradients
+from .optimizer_access import checked_gradients, minimize_method, parameters_of, step_method, unscale_gradients
 from .stored_scale import StoredScale
 
 
@@ -138,7 +138,7 @@ class GradScaler(StoredScale):
 
         Spec: PADDLE-minimize, PADDLE-minimize-skips, PADDLE-minimize-passes, PADDLE-minimize-returns, PADDLE-call-order.
         """
-        minimize = minimize_of(optimizer)
+        minimize = minimize_method(optimizer)
         # Reject unsupported arguments before the gradients are unscaled. A compiled function may have no signature.
         with suppress(ValueError):
             inspect.signature(minimize).bind(*args, **kwargs)
@@ -191,7 +191,7 @@ class GradScaler(StoredScale):
 
         Spec: PADDLE-step, PADDLE-fixed-step, PADDLE-call-order.
         """
-        optimizer_step = step_of(optimizer)
+        optimizer_step = step_method(optimizer)
         if not self._enable:
             optimizer_step()
             return True

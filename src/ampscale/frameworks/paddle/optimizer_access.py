@@ -23,7 +23,7 @@ def parameters_of(optimizer: Any) -> list[Any]:
     return list(parameters)
 
 
-def step_of(optimizer: Any) -> Callable[[], Any]:
+def step_method(optimizer: Any) -> Callable[[], Any]:
     """Return the method `step` of *optimizer*. Raise a TypeError if it has no parameters or no such method."""
     parameters_of(optimizer)
     step: Callable[[], Any] | None = getattr(optimizer, "step", None)
@@ -32,13 +32,13 @@ def step_of(optimizer: Any) -> Callable[[], Any]:
     return step
 
 
-def minimize_of(optimizer: Any) -> Callable[..., Any]:
+def minimize_method(optimizer: Any) -> Callable[..., Any]:
     """Return the method `minimize` of *optimizer*; if it has none, a function that ignores its arguments and calls `step`."""
     parameters_of(optimizer)
     if callable(getattr(optimizer, "minimize", None)):
         minimize: Callable[..., Any] = optimizer.minimize
         return minimize
-    step = step_of(optimizer)
+    step = step_method(optimizer)
     return lambda *_, **__: step()
 
 
