@@ -467,7 +467,11 @@ def fairscale(
 def fairseq2(
     init_scale: float = 2.0**16, growth_factor: float = 2.0, growth_interval: int = 2000, min_scale: float = 1e-4
 ) -> LossScaleRule:
-    """Follows the rule of `torch`, but raises an error if an overflow would leave the scale below `min_scale`."""
+    """
+    Follows the rule of `torch`, but raises an error if an overflow would leave the scale below `min_scale`.
+
+    The class raises no error if the scale changes by at most 1e-5, which is not part of the rule.
+    """
     check_number(min_scale, "min_scale", "a number in the range of normal float32 numbers", TINY, LARGEST)
     below = math.nextafter(min_scale, 0.0)
     spacing = math.ldexp(1.0, max(math.frexp(below)[1] - 24, -149))  # distance between float32 numbers

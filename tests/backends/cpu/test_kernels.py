@@ -241,3 +241,9 @@ def test_an_unusable_choice_of_kernels_raises(value, error):
             print(f"{{type(error).__name__}}: {{error}}")
     """
     assert output_of(code, AMPSCALE_KERNELS=value).startswith(error)
+
+
+@pytest.mark.parametrize(("squares", "expected"), [([1e308] * 3, np.inf), ([1e308, 1e308, np.nan], np.nan), ([3.0, 4.0], 7.0)])
+def test_a_nan_in_one_part_survives_an_overflow_in_another(squares, expected):
+    """The parts are those of one array, and their sums of squares are added."""
+    assert alike(fused.added(squares, [0] * len(squares), 1), np.array([expected]))

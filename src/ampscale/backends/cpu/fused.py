@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterable
 from functools import cache, lru_cache
 from itertools import pairwise
-from math import frexp, fsum, inf, ldexp
+from math import frexp, fsum, ldexp
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -231,9 +231,9 @@ def rounded(sums: Array, dtype: str | None) -> Array:
         return sums.astype(dtype)
 
 
-def _total(squares: Iterable[float]) -> float:
-    """Return the sum of non-negative numbers, rounded once."""
+def _total(squares: list[float]) -> float:
+    """Return the sum of non-negative numbers, rounded once; infinity if it overflows, and NaN if a number is NaN."""
     try:
         return fsum(squares)
     except OverflowError:
-        return inf
+        return sum(squares)
