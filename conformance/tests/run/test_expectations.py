@@ -203,6 +203,16 @@ def test_new_failures_are_added_with_a_placeholder_reason(file):
     assert updated(file, [result("grows", "fail"), result("backs-off", "crash")]) == (text, [])
 
 
+def test_line_ends_stay(file):
+    """A file from Windows keeps its line ends, whether entries change or not."""
+    windows = EXISTING.replace("\n", "\r\n").encode()
+    file.write_bytes(windows)
+    assert updated(file, [result("grows", "fail")]) == (windows.decode(), [])
+    text, _ = updated(file, [result("grows", "fail"), result("backs-off", "crash")])
+    assert text.startswith(windows.decode())
+    assert text.count("\r\n") == text.count("\n") > windows.count(b"\n")
+
+
 def test_a_long_comment_is_rewritten_in_linear_time(file):
     """The comment has 500,000 lines."""
     file.write_text("#\n" * 500_000 + "\n" + table(**ENTRY))

@@ -22,13 +22,13 @@ def updated(file: Path, results: Iterable[Result]) -> tuple[str, list[str]]:
     Return the updated text of *file*, which need not exist, and a description of each change.
 
     The results are those of the whole suite, before expectations are applied. Entries that still apply keep their text and the
-    comment directly above them. An entry that applies only to some of its cases is split into one per case with the same reason
-    and issue. New entries get the reason `NEW_REASON`, which fails the run until it is replaced.
+    comment directly above them, and line ends stay. An entry that applies only to some of its cases is split into one per case
+    with the same reason and issue. New entries get the reason `NEW_REASON`, which fails the run until it is replaced.
 
     Raises a ValueError if the file is invalid, or does not have a separate [[expect]] table for each entry.
     """
-    entries = read(file).entries if file.exists() else []
-    start, blocks = _split(file)
+    entries, old_text = (read(file).entries, file.read_bytes().decode()) if file.exists() else ([], "")
+    start, blocks = _split(old_text.replace("\r\n", "\n"), file)
     remaining = {result.case: result for result in results if result.verdict is not Verdict.UNSUPPORTED}
     texts, changes = [start], list[str]()
     for entry, block in zip(entries, blocks, strict=True):
@@ -37,9 +37,10 @@ def updated(file: Path, results: Iterable[Result]) -> tuple[str, list[str]]:
         if result.verdict in EXPECTABLE:
             texts.append(_to_toml(Expectation("case", result.case, result.verdict, NEW_REASON)))
             changes.append(f"added: case = {result.case!r}, {result.verdict}; write its reason")
-    if not changes and file.exists():
-        return file.read_text("utf-8"), []
-    return "\n".join(text.strip("\n") + "\n" for text in texts if text.strip()), changes
+    if not changes:
+        return old_text, []
+    new_text = "\n".join(text.strip("\n") + "\n" for text in texts if text.strip())
+    return new_text.replace("\n", "\r\n" if "\r\n" in old_text else "\n"), changes
 
 
 def _updated_entry(entry: Expectation, block: str, remaining: dict[str, Result], changes: list[str]) -> str:
@@ -59,11 +60,8 @@ def _updated_entry(entry: Expectation, block: str, remaining: dict[str, Result],
     return comment + "\n".join(_to_toml(replace(entry, by="case", glob=case)) for case in confirmed)
 
 
-def _split(file: Path) -> tuple[str, list[str]]:
+def _split(text: str, file: Path) -> tuple[str, list[str]]:
     """Return the text before the first entry, and the text of each entry with the comment directly above it."""
-    if not file.exists():
-        return "", []
-    text = file.read_text("utf-8")
     starts = [match.start() for match in _ENTRY.finditer(text) if match["table"]]
     blocks = [text[start:end] for start, end in pairwise([*starts, len(text)])]
     try:
