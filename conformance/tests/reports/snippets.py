@@ -1,5 +1,7 @@
 """Faulty adapters from which the tests make scripts. They are in a file, so that their source can be read."""
 
+import json
+import os
 from dataclasses import dataclass
 
 import numpy as np
@@ -111,3 +113,30 @@ class IgnoresTheLearningRate:
 
     def train_step(self, cell, data):
         return {"parameters": [parameter - slope for parameter, slope in zip(cell, data, strict=True)], "finite": True}
+
+
+class RaisesOfALibrary(GrowsLate):
+    """Adapter that raises an error whose class a traceback writes with its module, after output that is not UTF-8."""
+
+    def create(self, rule, **options):
+        os.write(2, b"\xff\n")
+        raise json.JSONDecodeError("no state", "", 0)
+
+
+class RaisesASurrogate(GrowsLate):
+    """Adapter whose error quotes a file name that is not UTF-8."""
+
+    def create(self, rule, **options):
+        raise ValueError("no file \udcff")
+
+
+class KeepsTensors:
+    """Adapter of torch that does not scale."""
+
+    info = ImplementationInfo(name="keeps", level=1, capabilities={"bfloat16"}, arrays="torch")
+
+    def create(self, rule):
+        return rule.init_scale
+
+    def scale(self, handle, tree):
+        return tree

@@ -12,7 +12,17 @@ from ampscale_conformance.model.verdicts import Verdict
 from ampscale_conformance.reports.snippet import reproduced, snippet_of
 from ampscale_conformance.reports.snippet_source import source_of
 from ampscale_conformance.run.check import run
-from reports.snippets import BacksOffOnArrays, Configured, GrowsLate, IgnoresTheLearningRate, RequiresAmpscale, ScaleAsFloat64
+from reports.snippets import (
+    BacksOffOnArrays,
+    Configured,
+    GrowsLate,
+    IgnoresTheLearningRate,
+    KeepsTensors,
+    RaisesASurrogate,
+    RaisesOfALibrary,
+    RequiresAmpscale,
+    ScaleAsFloat64,
+)
 
 ONE = Bits("float16", (2,), (0x3C00, 0x7C00))
 WINDOW = trace("MACHINE-growth-window/window", "-+++-", "late: by one step", growth_interval=3)
@@ -92,6 +102,27 @@ def test_the_script_of_an_error_raises_it():
         script = snippet_of(replace(result, message=message), GrowsLate())
         assert last_line(script) == "OverflowError: too large"
         assert reproduced(script)
+
+
+@pytest.mark.parametrize("adapter", [RaisesOfALibrary(), RaisesASurrogate()], ids=["module", "surrogate"])
+def test_errors_are_recognized_in_any_traceback(adapter):
+    """A traceback names the module of the error and escapes surrogates. Other output need not be UTF-8."""
+    script = script_of(START, adapter, Verdict.ERROR)
+    assert reproduced(script)
+    assert not reproduced(script.replace("raise ", "return "))
+
+
+def test_bfloat16_tensors_of_torch_are_written():
+    """NumPy has no bfloat16 of its own, and torch does not take that of ml_dtypes."""
+    tree = [Bits("bfloat16", (2,), (0x3F80, 0x4000))]
+
+    def expect_a_product(subject):
+        got = subject.scaled("scale", subject.create(subject.rule()), tree)
+        subject.expect(got != tree, "expected other numbers")
+
+    script = script_of(case_of(expect_a_product), KeepsTensors())
+    assert "torch.from_numpy(np.array([1.0, 2.0], ml_dtypes.bfloat16).view(np.int16)).view(torch.bfloat16)" in script
+    assert reproduced(script)
 
 
 def test_scalers_of_a_compiled_form_have_names_of_their_own():

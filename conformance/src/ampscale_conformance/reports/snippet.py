@@ -13,7 +13,6 @@ import sys
 import tempfile
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -91,19 +90,20 @@ def snippet_of(result: Result, adapter: Adapter) -> str:
 def reproduced(snippet: str, python: str = sys.executable, seconds: float = SECONDS) -> bool:
     """Return True if the script, run with that interpreter, ends as its heading states."""
     paths = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, [os.curdir, *paths]))}
-    with tempfile.TemporaryDirectory() as folder:
+    path = os.pathsep.join(map(os.path.abspath, [os.curdir, *paths]))
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONIOENCODING": "utf-8"}
+    with tempfile.TemporaryDirectory() as folder:  # also the current directory, so that files which the script writes are removed
         script = Path(folder, "snippet.py")  # a file, since some compilers read the source of what they compile
         script.write_text(snippet, encoding="utf-8")
-        run = partial(subprocess.run, cwd=folder, env=environment)  # so that files which the script writes are removed
+        command = [python, "-W", "ignore", str(script)]
         try:
-            process = run([python, "-W", "ignore", str(script)], capture_output=True, text=True, timeout=seconds, check=False)
+            process = subprocess.run(command, cwd=folder, env=environment, capture_output=True, timeout=seconds, check=False)
         except subprocess.TimeoutExpired:
             return False
-    # torch.distributed prefixes the lines of an error with the rank.
     ending = next(line for line in snippet.splitlines() if line.startswith(ENDS)).removeprefix(ENDS)
-    lines = [line.removeprefix("[rank0]: ") for line in process.stderr.splitlines()]
-    return process.returncode != 0 and any(line.startswith(ending) for line in lines)
+    # torch.distributed prefixes the lines of an error with the rank, and a traceback the name of an error with its module.
+    expected = re.compile(rf"(\[rank0\]: )?([\w.]+\.)?{re.escape(ending)}")
+    return process.returncode != 0 and any(map(expected.match, process.stderr.decode("utf-8", "replace").splitlines()))
 
 
 def _heading(result: Result, adapter: Adapter) -> str:
@@ -113,7 +113,8 @@ def _heading(result: Result, adapter: Adapter) -> str:
     lines = [f"# {line}" for text in texts for line in textwrap.wrap(text, 110)]
     last = result.calls[-1]
     end = last.raised if _raises(last, result.message) else f"AssertionError: {result.message}"
-    return "\n".join([*lines, f"{ENDS}{end.splitlines()[0]}"])
+    # A traceback escapes surrogates in the same way.
+    return "\n".join([*lines, f"{ENDS}{end.splitlines()[0]}"]).encode("utf-8", "backslashreplace").decode()
 
 
 def _raises(last: Call, message: str) -> bool:
@@ -257,7 +258,7 @@ class _Code(str):
 
 def _literal(recorded: Any, library: str = "numpy") -> str:
     """Return a recorded argument as source code."""
-    return repr(_value(recorded, lambda bits: _Code(_MAKE[library].format(array=_array(bits)))))
+    return repr(_value(recorded, lambda bits: _Code(_creation(bits, library))))
 
 
 def _value(recorded: Any, array: Callable[[Bits], Any]) -> Any:
@@ -272,6 +273,12 @@ def _leaf(recorded: Any, array: Callable[[Bits], Any]) -> Any:
         return _Code(name)
     is_float = isinstance(recorded, str) and re.fullmatch(r"-?(0x[0-9a-f.]+p[+-]\d+|inf)|nan", recorded)
     return float.fromhex(recorded) if is_float else recorded
+
+
+def _creation(bits: Bits, library: str) -> str:
+    if library == "torch" and bits.dtype == "bfloat16":  # which `torch.from_numpy` rejects
+        return f"torch.from_numpy({_array(bits)}.view(np.int16)).view(torch.bfloat16)"
+    return _MAKE[library].format(array=_array(bits))
 
 
 def _array(bits: Bits) -> str:
