@@ -26,8 +26,10 @@ class Late(Conforming):
 
 
 class Raising(Conforming):
+    MESSAGE = "broken"
+
     def update(self, handle, finite):
-        raise RuntimeError("broken")
+        raise RuntimeError(self.MESSAGE)
 
 
 class Printing(Conforming):

@@ -94,6 +94,13 @@ def test_reports_are_written(folder):
     assert (folder / "a.md").read_text().count("when run, it did") == len(failed)
 
 
+def test_text_of_an_implementation_is_printable(monkeypatch):
+    """Control characters, which a terminal would execute, and surrogates, which UTF-8 lacks, are escaped."""
+    monkeypatch.setattr("strange.Raising.MESSAGE", "\x1b[2J\udc80")
+    output = output_of(1, "strange:Raising", *GROWS)
+    assert "update raised RuntimeError: \\x1b[2J\\udc80" in output
+
+
 # --- chosen cases ---
 
 
@@ -256,8 +263,13 @@ def test_list_prints_the_shipped_adapters():
         (["strange:Wrong"], "strange:Wrong: module strange has no Wrong; it has "),
         (["megatron"], "Megatron DynamicGradScaler is not installed in this environment"),
         (["--replay", "absent.jsonl"], "absent.jsonl"),
-        ([ADAPTER, "--case", "grows-*", "--junit", "absent/a.xml"], "absent/a.xml"),
-        ([ADAPTER, "--seconds", "0"], "0.0 is not in the range"),
+        ([ADAPTER, "--junit", "absent/a.xml"], "--junit requires an existing folder, got absent/a.xml"),
+        ([ADAPTER, "--json", "absent/a.json"], "--json requires an existing folder, got absent/a.json"),
+        ([ADAPTER, "--case", ""], "no case of suite 1.0 matches id '' and clause '*'"),
+        ([ADAPTER, "--clause", ""], "no case of suite 1.0 matches id '*' and clause ''"),
+        ([ADAPTER, "--suite", ""], "a version of the suite must be MAJOR.MINOR"),
+        ([ADAPTER, "--seconds", "0"], "--seconds must be positive and at most 100,000,000, got 0.0"),
+        ([ADAPTER, "--seconds", "nan"], "--seconds must be positive and at most 100,000,000, got nan"),
     ],
 )
 def test_wrong_usage_exits_with_status_2(arguments, message):

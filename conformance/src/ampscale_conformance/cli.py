@@ -23,6 +23,7 @@ from .cases import every_case
 from .model.adapter import parse_level
 from .model.case import Case
 from .model.clauses import clauses
+from .model.subject import check_seconds
 from .model.verdicts import Report, Result
 from .model.versions import SUITE, belongs
 from .remote.client import Client, NotStarted
@@ -56,7 +57,7 @@ LIMITS = "Time limit per case, and per reply of another process. [default: 60 pe
 @click.option("--suite", metavar="VERSION", help="Run only the cases of this version of the suite, such as 1.0.")
 @click.option("--sources", type=click.Choice(("all", "observed")), help=SOURCES)
 @click.option("--min-passed", type=click.IntRange(min=0), metavar="N", help=LEAST)
-@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), metavar="S", help=LIMITS)
+@click.option("--seconds", type=float, metavar="S", help=LIMITS)
 @click.option("--isolate", is_flag=True, help="Run a Python adapter in its own process: a crash or a hang becomes a verdict.")
 @click.option("--record", type=FILE, metavar="FILE", help="With --command: write all messages to a file for --replay.")
 @click.option("--random", type=click.IntRange(min=0), metavar="SEED", help="Add random cases; requires hypothesis.")
@@ -131,6 +132,9 @@ def _check_usage(options: Mapping[str, Any]) -> None:
             raise click.UsageError(f"{_option_name(option)} requires {_option_name(required)}")
     if "update_expectations" in used and (selecting := [name for name in _SELECTING if name in used]):
         raise click.UsageError(f"--update-expectations requires the whole suite, got {_option_name(selecting[0])}")
+    for name in _FORMATS:
+        if options[name] not in (None, STDOUT) and not Path(options[name]).parent.is_dir():
+            raise click.UsageError(f"--{name} requires an existing folder, got {options[name]}")
 
 
 def _option_name(name: str) -> str:
@@ -175,11 +179,12 @@ def _run(options: Mapping[str, Any]) -> Report:
     """Return the report, with a snippet for each failure of an adapter in this process."""
     if options["random"] is not None and find_spec("hypothesis") is None:
         raise click.UsageError('--random requires hypothesis: pip install "ampscale-conformance[random]"')
+    seconds = SECONDS if options["seconds"] is None else options["seconds"]
     with _usage_errors(), _redirected_output():
+        check_seconds(**{"--seconds": seconds})
         level = None if options["level"] is None else parse_level(options["level"])
         cases = [] if options["only_random"] else _cases(options)
         adapter = _adapter(options)
-    seconds = options["seconds"] or SECONDS
     with _redirected_output(), adapter if isinstance(adapter, Client) else nullcontext():
         try:
             report = check(adapter, level, seconds=seconds, cases=cases, min_passed=options["min_passed"])
@@ -220,7 +225,8 @@ def _adapter(options: Mapping[str, Any]) -> Any:
 
 def _cases(options: Mapping[str, Any]) -> list[Case] | None:
     """Return the selected cases, or None for the whole suite."""
-    case_glob, clause_glob, suite = options["case"] or "*", options["clause"] or "*", options["suite"] or SUITE
+    given = {name: value for name, value in options.items() if value is not None}
+    case_glob, clause_glob, suite = given.get("case", "*"), given.get("clause", "*"), given.get("suite", SUITE)
     cases = [
         case
         for case in every_case()

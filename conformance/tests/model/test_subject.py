@@ -220,6 +220,8 @@ def test_handles_in_lists_and_tuples_are_numbered():
     target.records = False
     target.compiled().read_scale(object())
     assert len(target.calls) == 2
+    with pytest.raises(Absent, match=r"^compiled must return an adapter, got namespace"):
+        subject(compiled=lambda: SimpleNamespace(info=None)).compiled()
 
 
 def test_an_error_is_recorded_and_chained():

@@ -52,9 +52,10 @@ def test_invalid_commands_and_limits_raise():
         (([],), ValueError, "command must name a program"),
         (("'a",), ValueError, "quotation"),
         (([1],), TypeError, "command must be a string or a sequence of strings"),
-        (("a", 0), ValueError, "seconds must be positive, got 0"),
-        (("a", float("nan")), ValueError, "seconds must be positive"),
-        (("a", 1, None, -1), ValueError, "start_seconds must be positive, got -1"),
+        (("a", 0), ValueError, "seconds must be positive and at most 100,000,000, got 0"),
+        (("a", float("inf")), ValueError, "seconds must be positive and at most 100,000,000, got inf"),
+        (("a", "1"), TypeError, "seconds must be a number, got '1'"),
+        (("a", 1, None, -1), ValueError, "start_seconds must be positive and at most 100,000,000, got -1"),
     ):
         with pytest.raises(error, match=message):
             CommandAdapter(*arguments)

@@ -17,7 +17,7 @@ from ampscale_conformance.remote.codec import Codec
 from ampscale_conformance.remote.command_adapter import CommandAdapter
 from ampscale_conformance.remote.jsonl import LONGEST, read_line, read_reply, write_line
 from ampscale_conformance.remote.serve import Server
-from ampscale_conformance.run.check import check
+from ampscale_conformance.run.check import check, run
 from remote.commands import RULE, SERVE, verdicts
 
 from ampscale import LossScaleRule
@@ -106,6 +106,32 @@ def test_compiled_adapters_and_saved_objects_stay_in_their_process(tmp_path):
         adapter.close()
         with pytest.raises(Exception, match="there is no saved "):
             adapter.load(RULE, saved)
+
+
+UNPRINTABLE = """
+from mutants.plain import Plain
+
+class Unprintable(Exception):
+    def __str__(self):
+        raise RuntimeError
+
+class Raising(Plain):
+    def update(self, handle, finite):
+        raise Unprintable
+
+ADAPTER = Raising()
+"""
+
+
+def test_an_error_without_a_message_does_not_end_the_process(tmp_path):
+    """The error has the text that it has in the same process."""
+    case = next(case for case in every_case() if case.id == "grows-by-4")
+    with served(UNPRINTABLE, tmp_path) as adapter:
+        result = run(case, adapter)
+    assert (result.verdict, result.message) == (
+        "error",
+        "update raised Unprintable: its message cannot be formatted: RuntimeError",
+    )
 
 
 # --- stdin and stdout ---

@@ -5,6 +5,7 @@ import signal
 import time
 from contextlib import suppress
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from ampscale_conformance import CAPABILITIES, Report, Result, Unsupported, Verdict, check
@@ -89,6 +90,29 @@ def test_each_method_determines_the_verdict(method):
     assert outcome(with_methods(**{method: raising(Unsupported("no such scaler"))})) == (Verdict.UNSUPPORTED, "no such scaler")
 
 
+def test_errors_of_own_types_have_verdicts():
+    """A subclass of Unsupported counts as Unsupported. A message that cannot be formatted is replaced by a note."""
+
+    class TooOld(Unsupported):
+        pass
+
+    class UnprintableError(Exception):
+        __str__ = raising(RuntimeError())
+
+    note = "its message cannot be formatted: RuntimeError"
+    assert outcome(with_methods(create=raising(TooOld("needs 2.0")))) == (Verdict.UNSUPPORTED, "needs 2.0")
+    assert outcome(with_methods(create=raising(UnprintableError()))) == (Verdict.ERROR, f"create raised UnprintableError: {note}")
+
+
+def test_an_unreadable_array_is_a_failure():
+    """JAX deletes arrays that are donated to a compiled function."""
+    deleted = jnp.ones(2)
+    deleted.delete()
+    verdict, message = outcome(with_flag(deleted), checks_an_empty_tree)
+    assert verdict is Verdict.FAIL
+    assert message.startswith("all_finite: expected a readable array, got RuntimeError: Array has been deleted")
+
+
 def test_read_scale_must_return_a_number():
     """The number may be a NumPy number or an array of shape (). The message is empty if the case passes."""
     assert outcome(Scaler()) == (Verdict.PASS, "")
@@ -148,6 +172,13 @@ def test_cases_above_the_claimed_level_are_unsupported():
         ("checks-an-empty-tree", "unsupported", "claims level 0; requires level 1"),
     ]
     assert (report.results[-1].calls, report.ok) == ((), True)
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), "1"])
+def test_a_time_limit_must_be_positive_and_finite(seconds):
+    """A timer of 0 seconds would never fire."""
+    with pytest.raises((TypeError, ValueError), match=r"^seconds must be "):
+        check(Scaler(), cases=[doubles], seconds=seconds)
 
 
 def test_globs_select_cases():

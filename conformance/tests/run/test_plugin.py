@@ -150,6 +150,8 @@ ADAPTER = ["--ampscale-adapter", "strange:Conforming"]
         ([*ADAPTER, "--ampscale-level", "7"], "level must be an int from 0 to 5, got 7"),
         ([*ADAPTER, "--ampscale-level", "top"], "level must be an int from 0 to 5, got 'top'"),
         ([*ADAPTER, "--ampscale-seconds", "long"], "argument --ampscale-seconds: invalid float value: 'long'"),
+        ([*ADAPTER, "--ampscale-seconds", "0"], "--ampscale-seconds must be positive and at most 100,000,000, got 0.0"),
+        ([*ADAPTER, "--ampscale-suite", ""], "a version of the suite must be MAJOR.MINOR"),
         ([*ADAPTER, "--ampscale-expect", "absent.toml"], "absent.toml"),
     ],
 )

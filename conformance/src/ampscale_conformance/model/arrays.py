@@ -34,8 +34,15 @@ def from_bits(bits: Bits, library: str) -> Any:
 
 
 def to_bits(array: Any) -> Bits:
-    """Return the bits of a NumPy scalar or of an array of any known library; raise a TypeError for anything else."""
-    host = _as_numpy(array)
+    """Return the bits of a NumPy scalar or of a readable array of any known library; raise a TypeError for anything else."""
+    if not is_array(array):
+        raise TypeError(f"expected an array, got {safe_repr(array)} of type {type(array).__name__}")
+    try:
+        host = _as_numpy(array)
+    except (Unsupported, TypeError):
+        raise
+    except Exception as error:  # such as that of JAX for a deleted array
+        raise TypeError(f"expected a readable array, got {type(error).__name__}: {error}") from error
     name = _name(host.dtype)
     if name not in DIGITS:
         raise TypeError(f"expected an array with a dtype of {list(DIGITS)}, got dtype {name}")
@@ -74,8 +81,6 @@ def _format(dtype: str, size: int) -> str:
 def _as_numpy(array: Any) -> np.ndarray:
     if isinstance(array, (np.ndarray, np.generic)):
         return np.asarray(array)
-    if not is_array(array):
-        raise TypeError(f"expected an array, got {safe_repr(array)} of type {type(array).__name__}")
     module = type(array).__module__.partition(".")[0]
     if module == "torch":
         return _from_torch(array)

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from ampscale import LossScaleRule
 
-from .adapter import Adapter, Unsupported
+from .adapter import Adapter, ImplementationInfo, Unsupported
 from .arrays import dtype_name, from_bits, is_array, to_bits
 from .bits import Bits, arrays, element_text, leaves, map_tree, safe_repr, tree_to_json, values_of
 from .methods import METHODS, OPAQUE
@@ -37,6 +37,18 @@ class Interruption(BaseException):
 
 class TimedOut(Interruption):
     """No reply within the time limit."""
+
+
+LONGEST_SECONDS = 1e8  # three years; some systems accept no longer timer
+
+
+def check_seconds(**limits: float) -> None:
+    """Raise a TypeError or ValueError unless these time limits in seconds, given by name, are positive and finite."""
+    for name, seconds in limits.items():
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+            raise TypeError(f"{name} must be a number, got {seconds!r}")
+        if not 0 < seconds <= LONGEST_SECONDS:
+            raise ValueError(f"{name} must be positive and at most {LONGEST_SECONDS:,.0f}, got {seconds!r}")
 
 
 class Crashed(Interruption):
@@ -115,7 +127,7 @@ class Subject:
     def compiled(self) -> "Subject":
         """Return the compiled form of the same implementation. Its calls are recorded with those of this object."""
         adapter = self.call("compiled")
-        if not hasattr(adapter, "info"):
+        if not isinstance(getattr(adapter, "info", None), ImplementationInfo):
             raise Absent(f"compiled must return an adapter, got {safe_repr(adapter)}")
         compiled = Subject(adapter, f"{self._prefix}compiled().", self.calls)
         compiled.records, compiled._objects = self.records, self._objects
@@ -218,17 +230,20 @@ def _raise_outcome(error: BaseException, method: str) -> NoReturn:
     if isinstance(error, Unsupported | Interruption):
         raise error
     if isinstance(error, NotImplementedError):
-        _, _, reason = _error_text(error).partition(": ")
-        raise Absent(f"{method} is claimed but missing: {reason}") from error
+        raise Absent(f"{method} is claimed but missing: {message_of(error)}") from error
     raise Raised(f"{method} raised {_error_text(error)}") from error
 
 
 def _error_text(error: BaseException) -> str:
-    """Return the type and message of an error; only the type if the message cannot be formatted."""
+    return f"{type(error).__name__}: {message_of(error)}"
+
+
+def message_of(error: BaseException) -> str:
+    """Return the message of an error; a note if the implementation's own error type fails to format it."""
     try:
-        return f"{type(error).__name__}: {error}"
-    except Exception:  # noqa: BLE001 - the implementation's own error type
-        return type(error).__name__
+        return str(error)
+    except Exception as failure:  # noqa: BLE001 - any error of the implementation's code
+        return f"its message cannot be formatted: {type(failure).__name__}"
 
 
 def _difference(got: Any, expected: Bits | None) -> str:

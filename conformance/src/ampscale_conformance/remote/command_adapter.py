@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ..adapters.loading import name_of
 from ..model.adapter import Adapter
+from ..model.subject import check_seconds
 from .client import Client
 from .process import Process
 from .transcript import Recorder, Recording
@@ -31,8 +32,8 @@ class CommandAdapter(Client):
         start_seconds: Time limit of the reply to hello.
 
     Raises:
-        TypeError: The command is neither a string nor a sequence of strings.
-        ValueError: The command is empty, or a time limit is not positive.
+        TypeError: The command is neither a string nor a sequence of strings, or a time limit is not a number.
+        ValueError: The command is empty, or a time limit is not positive and finite.
         OSError: The file cannot be written.
     """
 
@@ -48,9 +49,7 @@ class CommandAdapter(Client):
             raise TypeError(f"command must be a string or a sequence of strings, got {command!r}")
         if not words:
             raise ValueError(f"command must name a program, got {command!r}")
-        for name, value in (("seconds", seconds), ("start_seconds", start_seconds)):
-            if not value > 0:
-                raise ValueError(f"{name} must be positive, got {value!r}")
+        check_seconds(seconds=seconds, start_seconds=start_seconds)
         super().__init__(shlex.join(words), lambda: Process(words), seconds, start_seconds, Recorder(record, words))
 
 

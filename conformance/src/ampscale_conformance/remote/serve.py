@@ -16,6 +16,7 @@ from ampscale.parsing import cut, excerpt
 from ..adapters.loading import NotFound, find
 from ..model.adapter import Adapter, Unsupported
 from ..model.methods import METHODS
+from ..model.subject import message_of
 from .codec import PROTOCOL, Codec, hello_to_json, read_number
 from .jsonl import LONGEST, read_line, reject, write_line
 from .saved import saved_from_json, saved_to_json
@@ -57,11 +58,11 @@ class Server:
         try:
             return {"result": self._result(request)}
         except Unsupported as reason:
-            return {"unsupported": str(reason)}
+            return {"unsupported": message_of(reason)}
         except NotImplementedError as reason:
-            return {"absent": str(reason)}
+            return {"absent": message_of(reason)}
         except Exception as error:  # noqa: BLE001 - any error of the adapter is a reply
-            return {"raised": {"type": type(error).__name__, "message": str(error)}}
+            return {"raised": {"type": type(error).__name__, "message": message_of(error)}}
 
     def _result(self, request: dict[str, Any]) -> Any:
         if set(request) - {"id", "call", "adapter", "arguments"} or not isinstance(request.get("arguments"), dict):

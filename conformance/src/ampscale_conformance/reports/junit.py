@@ -5,8 +5,8 @@ from collections import Counter
 from xml.etree import ElementTree
 
 from ..model.verdicts import Report, Result, Verdict
-from .matrix import clause, escaped
-from .text import facts
+from .matrix import clause
+from .text import escaped, facts
 
 # XML element of each verdict; a pass has none.
 _ELEMENTS = {

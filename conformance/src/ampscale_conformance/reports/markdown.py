@@ -6,10 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from ..model.adapter import LEVELS
 from ..model.verdicts import BAD, Report, Result, Verdict
-from .matrix import clause, escaped
-from .text import facts
-
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")  # control characters, and surrogates, which UTF-8 lacks
+from .matrix import clause
+from .text import facts, printable
 
 
 def of(report: Report) -> str:
@@ -98,7 +96,7 @@ def _unsupported(results: Sequence[Result]) -> Iterator[str]:
 
 def _fenced(text: str, language: str) -> Iterator[str]:
     """Yield *text* between fences longer than any in the text."""
-    text = _UNPRINTABLE.sub(escaped, text)
+    text = printable(text)
     if text:
         fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
         yield f"{fence}{language}\n{text.rstrip()}\n{fence}"
@@ -106,4 +104,4 @@ def _fenced(text: str, language: str) -> Iterator[str]:
 
 def _plain(text: str) -> str:
     """Return *text* on one line, with Markdown's special characters escaped."""
-    return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", " ".join(_UNPRINTABLE.sub(escaped, text).split()))
+    return re.sub(r"([\\`*_\[\]<>|#&~])", r"\\\1", " ".join(printable(text).split()))

@@ -79,11 +79,6 @@ def clause(id: str, spec: str = "spec") -> dict[str, Any]:
     return {**members, "sources": list(known.sources), "link": link}
 
 
-def escaped(match: re.Match[str]) -> str:
-    """Return matched text as Python escapes."""
-    return match[0].encode("unicode_escape").decode("ascii")
-
-
 class _Tables:
     """Tables of the data that reports share."""
 

@@ -1,5 +1,6 @@
 """Plain-text report: counts per chapter, each failure with its clause, and the unsupported cases."""
 
+import re
 import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,6 +10,18 @@ from ..model.case import CHAPTERS
 from ..model.clauses import clauses
 from ..model.verdicts import BAD, Report, Result, Verdict
 from ..model.versions import SUITE, spec_version
+
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # control characters, and surrogates, which UTF-8 lacks
+
+
+def printable(text: str) -> str:
+    """Return *text* with control characters other than tabs and newlines, and with surrogates, as Python escapes."""
+    return _UNPRINTABLE.sub(escaped, text)
+
+
+def escaped(match: re.Match[str]) -> str:
+    """Return matched text as Python escapes."""
+    return match[0].encode("unicode_escape").decode("ascii")
 
 
 def facts(report: Report) -> dict[str, str]:
@@ -31,13 +44,13 @@ def _preset(info: ImplementationInfo) -> str:
 
 
 def text(report: Report, width: int = 80) -> str:
-    """Return the report as text, with lines of at most *width* characters where a word boundary allows it."""
+    """Return the report as printable text, with lines of at most *width* characters where a word boundary allows it."""
     is_started = [result.case for result in report.results] != ["hello"]
     parts = [[heading(report.info) if is_started else f"{report.info.name}: not started"], list(_chapters(report))]
     parts += [_group(results, width) for results in same_failures(report.results)]
     reason = f"; {report.too_little}" if report.too_little else ""
     parts += [list(_unsupported(report, width)), [f"{'ok' if report.ok else 'not ok'}: {_counts(report.results)}{reason}"]]
-    return "\n\n".join("\n".join(lines) for lines in parts if lines)
+    return printable("\n\n".join("\n".join(lines) for lines in parts if lines))
 
 
 def same_failures(results: Iterable[Result]) -> list[list[Result]]:

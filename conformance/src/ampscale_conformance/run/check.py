@@ -16,7 +16,7 @@ from ..cases import every_case
 from ..model.adapter import CAPABILITIES, LEVELS, Adapter, ImplementationInfo, Unsupported, level_of
 from ..model.case import Case
 from ..model.methods import RANKS_SECONDS
-from ..model.subject import Absent, Failed, Interruption, Raised, Subject, TimedOut
+from ..model.subject import Absent, Failed, Interruption, Raised, Subject, TimedOut, check_seconds, message_of
 from ..model.verdicts import Report, Result, Verdict, environment
 from ..model.versions import RENAMED
 from ..remote.client import Client
@@ -67,8 +67,8 @@ def check(
         other BaseExceptions, such as KeyboardInterrupt, propagate.
 
     Raises:
-        TypeError: *adapter* is a class or lacks an `info`, *level* is not an int, or *cases* is a str.
-        ValueError: *level* is not a level, or no case matches *case* and *clause*.
+        TypeError: *adapter* is a class or lacks an `info`, *level* is not an int, *seconds* is not a number, or *cases* is a str.
+        ValueError: *level* is not a level, *seconds* is not a time limit, or no case matches *case* and *clause*.
 
     >>> from ampscale_conformance.adapters.loading import find
     >>> check(find("ampscale-numpy"), level=0).ok
@@ -80,6 +80,7 @@ def check(
         raise TypeError(f"adapter.info must be an ImplementationInfo, got {getattr(adapter, 'info', None)!r}")
     if isinstance(cases, str):
         raise TypeError(f"cases must be Case objects, got {cases!r}; pass case={cases!r} to select cases by their ids")
+    check_seconds(seconds=seconds)
     highest = max(LEVELS) if level is None else level_of(level)
     selected = [each for each in (every_case() if cases is None else cases) if matches(each, case, clause)]
     if not selected and (case, clause) != ("*", "*"):
@@ -109,16 +110,20 @@ def run(case: Case, adapter: Adapter, seconds: float = SECONDS) -> Result:
         with _limit(limit), np.errstate(all="ignore"):
             case.run(subject)  # cases cause overflows on purpose, and NumPy warns of each
     except tuple(_VERDICTS) as ended:
-        verdict, message = _VERDICTS[type(ended)], str(ended)
+        verdict, message = _verdict_of(ended), message_of(ended)
     duration = time.perf_counter() - started
     if isinstance(adapter, Client):
         try:
             adapter.reset()
         except Interruption as ended:  # a fault of the process after its last reply still belongs to this case
             if verdict is Verdict.PASS:
-                verdict, message = _VERDICTS[type(ended)], str(ended)
+                verdict, message = _verdict_of(ended), str(ended)
     calls, message = tuple(subject.calls), message.replace(f" ({case.clause})", "")  # a report names the clause itself
     return Result(case.clause, case.id, verdict, message, case.level, case.catches, calls, subject.trajectory, duration)
+
+
+def _verdict_of(ended: BaseException) -> Verdict:
+    return next(verdict for cls, verdict in _VERDICTS.items() if isinstance(ended, cls))
 
 
 def _unknown_capabilities(info: ImplementationInfo) -> Iterator[Result]:

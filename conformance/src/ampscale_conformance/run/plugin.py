@@ -15,9 +15,10 @@ from .. import cases
 from ..adapters.loading import NotFound, find
 from ..model.adapter import LEVELS, parse_level
 from ..model.case import Case
+from ..model.subject import check_seconds
 from ..model.verdicts import BAD, Result, Verdict
 from ..model.versions import SUITE, belongs
-from ..reports.text import heading, lines_of
+from ..reports.text import heading, lines_of, printable
 from .check import SECONDS, run
 from .expectations import Expectations, read
 
@@ -40,7 +41,7 @@ def chapter_test(chapter: str) -> Callable[[Case, pytest.FixtureRequest], None]:
         if result.verdict is Verdict.XFAIL:
             pytest.xfail(result.message)
         if result.verdict in BAD:
-            pytest.fail("\n".join(lines_of(result)), pytrace=False)
+            pytest.fail(printable("\n".join(lines_of(result))), pytrace=False)
 
     return test
 
@@ -56,9 +57,10 @@ class Run:
         try:
             self.adapter = find(options["adapter"], folder)
             self.level = max(LEVELS) if options["level"] is None else parse_level(options["level"])
-            self.suite = options["suite"] or SUITE
+            self.suite = SUITE if options["suite"] is None else options["suite"]
             belongs("", self.suite)  # raises a ValueError for a version that does not exist
             self.seconds = SECONDS if options["seconds"] is None else options["seconds"]
+            check_seconds(**{"--ampscale-seconds": self.seconds})
             self.expectations = Expectations(Path()) if options["expect"] is None else read(folder / options["expect"])
         except (NotFound, OSError, ValueError) as error:
             raise pytest.UsageError(str(error)) from None
