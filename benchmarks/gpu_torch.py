@@ -35,7 +35,7 @@ def rows(bench: Bench) -> Iterator[Row]:
 
 def measured(bench: Bench, shape: Shape, dtype: str) -> Iterator[Row]:
     """
-    Yield the rows of a copy, and of three implementations in place, with a scale of 1, which leaves the values unchanged.
+    Yield the rows of a copy, and of all implementations in place, with a scale of 1, which leaves the values unchanged.
 
     For the shape `LARGEST`, also yield the rows of ampscale with and without its kernels.
     """

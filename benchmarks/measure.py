@@ -3,8 +3,8 @@ Measurement of times. The contenders of a row run alternately in one process, in
 
 A contender is called as users would call it. State that must be reset between two calls is reset outside of the timed part.
 
-A ratio is a ratio of medians; its spread is the interquartile range of the ratios within the rounds. A disturbance of a whole
-round therefore affects neither the ratio nor its spread.
+A ratio is a ratio of medians; its spread is half the interquartile range of the ratios within the rounds. A disturbance of a
+whole round therefore affects neither the ratio nor its spread.
 """
 
 import gc

@@ -3,7 +3,7 @@ FSDP2 with float16 and ampscale's scaler, in the manner of torchtitan: `torchrun
 
 Parameters, their average and the moments of the optimizer are float32 and sharded; FSDP2 casts parameters to float16. All ranks
 skip the same steps. The distributed checkpoint stores all shards, and the scaler's state once. The first scale is too large on
-purpose.
+purpose. Requires ampscale[torch].
 """
 
 import tempfile

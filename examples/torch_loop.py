@@ -3,7 +3,7 @@ A training loop in torch with a loss scaler, a schedule, an average and a checkp
 
 Each step accumulates the gradients of two batches and clips them. A skipped step changes neither the learning-rate schedule nor
 the average of the weights, and a resumed run ends with the same state as an uninterrupted one. The first scale is too large on
-purpose.
+purpose. Requires ampscale[torch].
 """
 
 import io

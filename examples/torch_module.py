@@ -2,7 +2,7 @@
 A torch module trained in float16 by MindFormers' training cell: `python examples/torch_module.py`.
 
 A module that returns its loss can be the network of a training cell, with an optimizer of torch. The first scale is too large on
-purpose: steps that overflow are skipped, and change neither the parameters nor the optimizer state.
+purpose: steps that overflow are skipped, and change neither the parameters nor the optimizer state. Requires ampscale[torch].
 """
 
 import torch

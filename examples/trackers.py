@@ -1,7 +1,7 @@
 """
 Loss scale, skipped steps and diagnoses in TensorBoard, and in Weights & Biases without a connection.
 
-    pip install ampscale[torch] tensorboard wandb
+    pip install "ampscale[torch]" tensorboard wandb
     python examples/trackers.py
 
 The script reads the logs of both trackers, and asserts that they have every step.

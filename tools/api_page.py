@@ -23,7 +23,7 @@ Public names by module, with their docstrings. Examples may use `np` (NumPy), `a
 
 def main() -> None:
     """Write the page."""
-    PAGE.write_text(page())
+    PAGE.write_text(page(), "utf-8")
 
 
 def page() -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ampscale_conformance.model.verdicts import BAD
 from pains_page import reports
 
 ROOT = Path(__file__).parent.parent
@@ -141,8 +142,8 @@ def conformance(matrix: dict[str, Any]) -> str:
 
 
 def failed(counts: dict[str, int]) -> int:
-    """Return the number of cases that failed or ended with an error."""
-    return counts.get("fail", 0) + counts.get("error", 0)
+    """Return the number of cases that did not pass as they should."""
+    return sum(counts.get(verdict, 0) for verdict in BAD)
 
 
 def benchmarks() -> str:

@@ -2,12 +2,15 @@
 
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
+from ampscale_conformance import ImplementationInfo
+from ampscale_conformance.remote.serve import Server
 
 pytest.importorskip("torch", reason="needs torch")
 
-from fuzz import run
+from fuzz import run, suite
 from fuzz.parser import Parser
 
 
@@ -34,6 +37,12 @@ def test_mutated_inputs_are_parsed_or_rejected():
     assert [failure for _, _, failures in results for failure in failures] == []
     assert {name for name, _, _ in results} == set(run.PARSERS)
     assert [name for name, counts, _ in results if not 0 < counts.get("results", 0) < counts["inputs"]] == []
+
+
+def test_the_request_that_is_mutated_is_valid():
+    """A server reads its arguments, and replies with the number of a handle."""
+    adapter = SimpleNamespace(info=ImplementationInfo(name="any"), create=lambda rule, **_: rule)
+    assert Server(adapter).answer(suite.REQUEST.encode()) == b'{"id":3,"result":0}\n'
 
 
 @pytest.mark.parametrize("message", FAULTS)

@@ -1,5 +1,6 @@
 """Tests of the sources of the documentation site, which need no Sphinx."""
 
+import json
 import re
 
 import pytest
@@ -9,6 +10,7 @@ from website import clauses as website_clauses
 from website.clauses import slug
 
 SOURCES, LINKED = layout.read_pages()
+MATRIX = json.loads((layout.ROOT / "conformance/docs/matrix.json").read_text("utf-8"))
 
 
 def test_the_navigation_lists_every_page_of_docs():
@@ -57,6 +59,14 @@ def test_links_of_clauses_to_cases_and_tests_lead_to_headings():
         page = pages.source_page(file.relative_to(layout.ROOT).as_posix())
         marked = {name for name, ids in website_clauses.marked_tests(file) if ids}
         assert marked <= set(re.findall(r"^## (.+)$", page, re.MULTILINE))
+
+
+def test_the_page_of_the_matrix_lists_every_case_that_did_not_pass():
+    """Errors are listed like failures."""
+    listed = re.findall(r"^- [A-Z]+-[\w-]+: [\w-]+, ([\w-]+)$", pages.matrix_page(), re.MULTILINE)
+    results = [result["verdict"] for column in MATRIX["implementations"] for result in column["results"].values()]
+    assert sorted(listed) == sorted(verdict for verdict in results if verdict not in ("pass", "xfail", "unsupported"))
+    assert {"fail", "error"} <= set(listed)
 
 
 @pytest.mark.parametrize(

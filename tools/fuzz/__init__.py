@@ -1,1 +1,1 @@
-"""Fuzzing of all parsers of the library: `python -m fuzz --help`."""
+"""Fuzzing of all parsers of the library and of the conformance suite: `python -m fuzz --help`."""

@@ -24,16 +24,16 @@ VALUES: dict[str, Any] = {
     "options": CODEC.encode("options", {"max_norm": 1.5, "out": np.zeros(3, np.float32)}),
     "array or null": CODEC.encode("array or null", np.ones((1, 2), np.int32)),
     "number": CODEC.encode("number", 65536.0),
-    "hello": {"protocol": 1, "implementation": {"name": "x", "level": 1, "capabilities": ["core"], "preset": "torch"}},
+    "hello": {"protocol": 1, "implementation": {"name": "x", "level": 1, "capabilities": ["resume"], "preset": "torch"}},
 }
-REQUEST = json.dumps({"id": 3, "method": "update", "arguments": [1, VALUES["rule"], True]})
+REQUEST = json.dumps({"id": 3, "call": "create", "arguments": {"rule": VALUES["rule"], "options": VALUES["options"]}})
 RECORDING = "\n".join(
     json.dumps(entry)
     for entry in (
         {"format": "ampscale conformance recording", "version": 1, "command": ["python", "x.py"]},
         {"start": True},
         {"request": REQUEST},
-        {"reply": '{"id": 3, "result": null}'},
+        {"reply": '{"id": 3, "result": 1}'},
         {"timeout": "after 3 s"},
     )
 )

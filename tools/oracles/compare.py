@@ -89,17 +89,18 @@ def run(name: str, driver: str, error: str) -> list[dict[str, Any]]:
     error = error or environments.by_hand(driver)
     if error:
         return [{"driver": driver, "error": error}]
-    out = Path(tempfile.mkdtemp()) / "rows.json"
     variables = {"PYTHONPATH": PATHS, "AMPSCALE_ORACLE_SOURCES": str(environments.SOURCES)}
-    command = [str(environments.python_of(name)), "-W", "ignore", str(HERE / "runner.py"), str(out), driver]
-    try:
-        environment = os.environ | variables
-        process = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=SECONDS)
-    except subprocess.TimeoutExpired:
-        return [{"driver": driver, "error": f"not done after {SECONDS} s"}]
-    sys.stdout.write(f"{driver}\n")
-    if out.exists():
-        return json.loads(out.read_text(encoding="utf-8"))
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder, "rows.json")
+        command = [str(environments.python_of(name)), "-W", "ignore", str(HERE / "runner.py"), str(out), driver]
+        try:
+            environment = os.environ | variables | {"TMPDIR": folder}  # so that what drivers compile is removed, too
+            process = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            return [{"driver": driver, "error": f"not done after {SECONDS} s"}]
+        sys.stdout.write(f"{driver}\n")
+        if out.exists():
+            return json.loads(out.read_text(encoding="utf-8"))
     return [{"driver": driver, "error": environments.last_line(process.stderr)}]
 
 

@@ -37,7 +37,7 @@ def of(result: dict[str, Any]) -> str:
 def totals(result: dict[str, Any]) -> str:
     """Return a summary of all comparisons."""
     rows = [row for row in result["rows"] if "mismatching" in row]
-    known = sum(row["mismatching"] for row in rows if row["reason"])
+    known = sum(mismatching(row) for row in rows if row["reason"])
     unknown = sum(mismatching(row) for row in rows if not row["reason"])
     presets = len({row["preset"] for row in rows})
     classes = len({(row["package"], row["class"], row["how"]) for row in rows})

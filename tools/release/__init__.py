@@ -1,1 +1,1 @@
-"""Release tools: the check of a release, the table of supported versions, and the changes between two matrices."""
+"""Release tools: check of a release, table of supported versions, history of the matrix, coverage, and interruptions."""

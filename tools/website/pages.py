@@ -10,6 +10,7 @@ from textwrap import dedent
 
 import click
 from ampscale_conformance.model.clauses import clauses
+from ampscale_conformance.model.verdicts import BAD
 from click.testing import CliRunner
 
 from ampscale.cli.app import main as program
@@ -90,13 +91,14 @@ def matrix_page() -> str:
     matrix = json.loads((ROOT / "conformance/docs/matrix.json").read_text("utf-8"))
     names = ("pass", "fail", "unsupported")
     lines = ["# Matrix", "", _MATRIX, "", "| implementation | pass | fail | unsupported | other |", "|---|---:|---:|---:|---:|"]
-    details = ["", "## Failed cases", ""]
+    details = ["", "## Cases that did not pass", ""]
     for implementation in matrix["implementations"]:
         counts = Counter(result["verdict"] for result in implementation["results"].values())
         cells = [counts[name] for name in names] + [counts.total() - sum(counts[name] for name in names)]
         lines.append(f"| {implementation['id']} | {' | '.join(map(str, cells))} |")
-        failed = [name for name, result in implementation["results"].items() if result["verdict"] == "fail"]
-        items = [f"- {matrix['cases'][name]['clause']}: {name}" for name in failed]
+        results = implementation["results"].items()
+        failed = {name: result["verdict"] for name, result in results if result["verdict"] in BAD}
+        items = [f"- {matrix['cases'][name]['clause']}: {name}, {verdict}" for name, verdict in failed.items()]
         details += [f"### {implementation['id']}", "", *(items or ["None."]), ""]
     return "\n".join([*lines, *details, f"Created on {matrix['date'][:10]} by `make conform-matrix`.", ""])
 
