@@ -145,7 +145,7 @@ def test_invalid_arrays_are_rejected():
 @pytest.mark.parametrize(
     ("kind", "value"),
     [
-        ("answer", None),
+        ("flag or null", None),
         ("saved", {"any": [1, 0.1, None, "text"]}),
         ("options", {"learning_rate": [0.1, 1e-9], "max_norm": math.inf, "on": True, "none": None, "count": 3}),
         ("outputs", {"scale": 8.0, "attempted": 2**60}),

@@ -195,7 +195,7 @@ def test_the_page_lists_every_call():
         _, arguments, result, requirement = row_of[call]
         assert tuple(re.sub(r" \(.*?\)", "", arguments).split(", ")) == (method.takes or ("",))
         assert requirement == (f"level {method.needs}" if isinstance(method.needs, int) else method.needs)
-        text_of = {"number": "float", "nothing": "null", "answer": "null; with `applied`", "flag": "true or false"}
+        text_of = {"number": "float", "nothing": "null", "flag or null": "null; with `applied`", "flag": "true or false"}
         text_of |= {"handle and tree": "a list of the handle and the tree"}
         assert result.startswith(text_of.get(method.gives, method.gives))
 

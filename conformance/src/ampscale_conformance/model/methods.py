@@ -2,8 +2,8 @@
 Table of the adapter's methods: the kinds of their arguments and results, which determine how calls are recorded and sent.
 
 Kinds: `rule`; `finite`, a bool; `number`, a float; `tree`, of arrays; `arrays`, a list that may contain None; `options` and
-`outputs`, dicts of numbers, bools, lists and arrays; `flag`, a bool or a bool array of shape (); `answer`, a flag or None;
-`flags`, bools; `nothing`; and those of `Adapter.train_on_ranks`: `placements`, `steps`, `optimizers` and its result, `ranks`.
+`outputs`, dicts of numbers, bools, lists and arrays; `flag`, a bool or a bool array of shape (); `flag or null`; `flags`, bools;
+`nothing`; and those of `Adapter.train_on_ranks`: `placements`, `steps`, `optimizers` and its result, `ranks`.
 Opaque kinds: `handle`, `optimizer`, `cell` and `adapter`, which are sent as numbers, and `saved`, which is sent as JSON or, if it
 is not plain data, as a number. `handles` is a list of handles, and `handle and tree` a pair.
 """
@@ -36,7 +36,7 @@ METHODS = {
     "get_gradients": Method(("handle", "optimizer"), "arrays", 2),
     "get_parameters": Method(("handle", "optimizer"), "arrays", 2),
     "unscale_": Method(("handle", "optimizer"), "nothing", 2),
-    "step": Method(("handle", "optimizer"), "answer", 2),
+    "step": Method(("handle", "optimizer"), "flag or null", 2),
     "update_scale": Method(("handle",), "nothing", 2),
     "create_cell": Method(("rule", "arrays", "options"), "cell", 3),
     "train_step": Method(("cell", "arrays"), "outputs", 3),

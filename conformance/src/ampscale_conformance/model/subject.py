@@ -12,7 +12,7 @@ from .arrays import dtype_name, from_bits, is_array, to_bits
 from .bits import Bits, arrays, element_text, leaves, map_tree, safe_repr, tree_to_json, values_of
 from .methods import METHODS, OPAQUE
 from .supported_rules import SupportedRules, supported_rules
-from .verdicts import Call, Trajectory
+from .verdicts import Call, Trajectory, Verdict
 
 
 class Failed(Exception):  # noqa: N818 - a verdict, not an error
@@ -57,6 +57,21 @@ class Crashed(Interruption):
 
 class ProtocolError(Interruption):
     """Reply that violates the protocol."""
+
+
+VERDICTS: dict[type[BaseException], Verdict] = {
+    **dict.fromkeys((Failed, Absent), Verdict.FAIL),
+    Raised: Verdict.ERROR,
+    Unsupported: Verdict.UNSUPPORTED,
+    TimedOut: Verdict.TIMEOUT,
+    Crashed: Verdict.CRASH,
+    ProtocolError: Verdict.PROTOCOL_ERROR,
+}
+
+
+def verdict_of(end: BaseException) -> Verdict:
+    """Return the verdict on a case that ended with this exception."""
+    return next(verdict for cls, verdict in VERDICTS.items() if isinstance(end, cls))
 
 
 class Subject:

@@ -14,12 +14,12 @@ from ampscale.parsing import cut
 
 from ..model.adapter import ImplementationInfo, Unsupported
 from ..model.methods import METHODS, RANKS_SECONDS
-from ..model.subject import Crashed, Interruption, ProtocolError
+from ..model.subject import Crashed, Interruption, ProtocolError, verdict_of
 from ..model.verdicts import Report, Result, environment
 from .codec import PROTOCOL, Codec
 from .jsonl import read_reply, write_line
 from .process import Process
-from .transcript import Recorder, Recording, verdict_of
+from .transcript import Recorder, Recording
 
 _BYE_SECONDS = 2.0
 _STARTS = 3  # consecutive failures to start, after which the implementation is not started again

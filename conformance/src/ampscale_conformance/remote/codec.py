@@ -8,7 +8,6 @@ import json
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import partial
 from typing import Any, Protocol
 
 from ampscale import LossScaleRule
@@ -25,6 +24,7 @@ INFO_MEMBERS = ("name", "version", "url", "level", "capabilities", "preset")  # 
 LISTS = {"handles": "handle", "arrays": "array or null", "flags": "finite", "placements": "text"}
 LISTS |= {"steps": "step", "step": "gradients", "gradients": "number or null", "ranks": "rank", "rank": "scale and bool"}
 PAIRS = {"handle and tree": ("handle", "tree"), "scale and bool": ("number", "finite")}
+_OR_NULL = " or null"  # end of a kind whose value can be None
 NUMBERED = ("handle", "optimizer", "cell", "adapter")  # opaque kinds that are sent as numbers
 _DIMENSIONS = 32  # most dimensions of an array, the limit of NumPy before 2.0
 LARGEST = 2**53 - 1  # the largest integer that all JSON parsers preserve
@@ -49,6 +49,8 @@ class Codec:
 
     def encode(self, kind: str, value: Any) -> Any:
         """Return the JSON form of a value of this kind; raise a TypeError if it is not of this kind."""
+        if kind.endswith(_OR_NULL):
+            return None if value is None else self.encode(kind.removesuffix(_OR_NULL), value)
         if kind in LISTS:
             return [self.encode(LISTS[kind], item) for item in _check_sequence(value, kind)]
         if kind in PAIRS:
@@ -57,6 +59,8 @@ class Codec:
 
     def decode(self, kind: str, encoded: Any) -> Any:
         """Return the value that `encode` encoded; raise a ValueError if the JSON violates the protocol."""
+        if kind.endswith(_OR_NULL):
+            return None if encoded is None else self.decode(kind.removesuffix(_OR_NULL), encoded)
         if kind in LISTS:
             return [self.decode(LISTS[kind], item) for item in read_list(encoded)]
         if kind in PAIRS:
@@ -147,19 +151,11 @@ def _object(encoded: Any) -> dict[str, Any]:
     return encoded if isinstance(encoded, dict) else reject("an object", encoded)
 
 
-def _or_null(function: Callable[..., Any], value: Any, *more: Any) -> Any:
-    return None if value is None else function(value, *more)
-
-
 # --- encoding ---
 
 
 def _write_array(value: Any) -> Any:
     return to_bits(value).to_json()
-
-
-def _write_number(value: Any) -> str:
-    return write_float(float(value))
 
 
 def _write_bool(value: Any) -> bool:
@@ -220,10 +216,6 @@ def _read_bool(encoded: Any, _library: str) -> bool:
     return encoded if isinstance(encoded, bool) else reject("true or false", encoded)
 
 
-def _read_number(encoded: Any, _library: str) -> float:
-    return read_float(encoded)
-
-
 def _read_tree(encoded: Any, library: str) -> Any:
     return tree_from_json(encoded, lambda leaf: read_array(leaf, library))
 
@@ -264,17 +256,15 @@ def _read_value(encoded: Any, library: str) -> Any:
 _CONVERTERS: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any, str], Any]]] = {
     "rule": (rule_to_json, lambda encoded, _: rule_from_json(encoded)),
     "finite": (_write_bool, _read_bool),
-    "number": (_write_number, _read_number),
-    "number or null": (partial(_or_null, _write_number), partial(_or_null, _read_number)),
+    "number": (lambda value: write_float(float(value)), lambda encoded, _: read_float(encoded)),
     "tree": (_write_tree, _read_tree),
-    "array or null": (partial(_or_null, _write_array), partial(_or_null, read_array)),
+    "array": (_write_array, read_array),
     "options": (_write_named, _read_named),
     "outputs": (_write_named, _read_named),
     "flag": (_write_flag, _read_flag),
-    "answer": (partial(_or_null, _write_flag), partial(_or_null, _read_flag)),
     "text": (lambda text: text, lambda encoded, _: read_text(encoded)),
     "optimizers": (lambda count: count, lambda encoded, _: _read_count(encoded)),
-    "nothing": (lambda _: None, partial(_or_null, lambda encoded, _: reject("null", encoded))),
+    "nothing": (lambda _: None, lambda encoded, _: None if encoded is None else reject("null", encoded)),
     "saved": (lambda value: value, lambda encoded, _: encoded),
     "hello": (hello_to_json, lambda encoded, _: hello_from_json(encoded)),
 }

@@ -13,23 +13,13 @@ from typing import Any
 from ampscale.files import read_bounded
 from ampscale.parsing import excerpt
 
-from ..model.subject import Crashed, Interruption, ProtocolError, TimedOut
-from ..model.verdicts import Verdict
+from ..model.subject import VERDICTS, Interruption, ProtocolError, verdict_of
 from .jsonl import read_line
 
 FORMAT = "ampscale conformance recording"
 VERSION = 1
 LONGEST = 2**28  # bytes of a recording; a run of all cases has about 2**22
-ENDS: dict[Verdict, type[Interruption]] = {
-    Verdict.TIMEOUT: TimedOut,
-    Verdict.CRASH: Crashed,
-    Verdict.PROTOCOL_ERROR: ProtocolError,
-}
-
-
-def verdict_of(end: Interruption) -> Verdict:
-    """Return the verdict for an interruption."""
-    return next(verdict for verdict, cls in ENDS.items() if isinstance(end, cls))
+INTERRUPTIONS = {verdict: cls for cls, verdict in VERDICTS.items() if issubclass(cls, Interruption)}
 
 
 class Recorder:
@@ -95,7 +85,7 @@ class Recording:
     def _raise_end(self) -> None:
         """Raise the interruption that comes next in the recording, if there is one."""
         entry = self._next()
-        for verdict, cls in ENDS.items():
+        for verdict, cls in INTERRUPTIONS.items():
             if verdict in entry:
                 self._index += 1
                 raise cls(entry[verdict])

@@ -13,26 +13,17 @@ from typing import NoReturn
 import numpy as np
 
 from ..cases import every_case
-from ..model.adapter import CAPABILITIES, LEVELS, Adapter, ImplementationInfo, Unsupported, level_of
+from ..model.adapter import CAPABILITIES, LEVELS, Adapter, ImplementationInfo, level_of
 from ..model.case import Case
 from ..model.methods import RANKS_SECONDS
-from ..model.subject import Absent, Failed, Interruption, Raised, Subject, TimedOut, check_seconds, message_of
+from ..model.subject import VERDICTS, Interruption, Subject, TimedOut, check_seconds, message_of, verdict_of
 from ..model.verdicts import Report, Result, Verdict, environment
 from ..model.versions import RENAMED
 from ..remote.client import Client
-from ..remote.transcript import ENDS
 
 SECONDS = 60.0
 AGAIN = 10.0  # seconds between further alarms, since Python ignores errors in some places, such as weakref callbacks
 MIN_PASSED = 10  # in the whole suite: fewer passed cases prove nothing; the simplest adapter of this package passes 20
-
-_VERDICTS: dict[type[BaseException], Verdict] = {
-    Failed: Verdict.FAIL,
-    Absent: Verdict.FAIL,
-    Raised: Verdict.ERROR,
-    Unsupported: Verdict.UNSUPPORTED,
-    **{end: verdict for verdict, end in ENDS.items()},
-}
 
 
 def check(
@@ -109,21 +100,17 @@ def run(case: Case, adapter: Adapter, seconds: float = SECONDS) -> Result:
     try:
         with _limit(limit), np.errstate(all="ignore"):
             case.run(subject)  # cases cause overflows on purpose, and NumPy warns of each
-    except tuple(_VERDICTS) as ended:
-        verdict, message = _verdict_of(ended), message_of(ended)
+    except tuple(VERDICTS) as end:
+        verdict, message = verdict_of(end), message_of(end)
     duration = time.perf_counter() - started
     if isinstance(adapter, Client):
         try:
             adapter.reset()
-        except Interruption as ended:  # a fault of the process after its last reply still belongs to this case
+        except Interruption as end:  # a fault of the process after its last reply still belongs to this case
             if verdict is Verdict.PASS:
-                verdict, message = _verdict_of(ended), str(ended)
+                verdict, message = verdict_of(end), str(end)
     calls, message = tuple(subject.calls), message.replace(f" ({case.clause})", "")  # a report names the clause itself
     return Result(case.clause, case.id, verdict, message, case.level, case.catches, calls, subject.trajectory, duration)
-
-
-def _verdict_of(ended: BaseException) -> Verdict:
-    return next(verdict for cls, verdict in _VERDICTS.items() if isinstance(ended, cls))
 
 
 def _unknown_capabilities(info: ImplementationInfo) -> Iterator[Result]:
