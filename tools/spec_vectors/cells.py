@@ -8,9 +8,9 @@ from ampscale_conformance.model.floats import rounded
 from ampscale_conformance.oracle.arithmetic import product, total
 from ampscale_conformance.oracle.linear_network import loss_of
 from ampscale_conformance.oracle.machine import Constants
-from ampscale_conformance.oracle.norms import local_norms, norm_dtype, sizes
+from ampscale_conformance.oracle.norms import local_norms, norm_dtype
 from ampscale_conformance.oracle.step import Outputs, Training
-from ampscale_conformance.oracle.tensors import array, from_numbers, numbers, widen
+from ampscale_conformance.oracle.tensors import array, computed, from_numbers, numbers
 
 from .encoding import argument, arguments, number, rule, scalar
 from .profiles import constants, fixed
@@ -97,7 +97,7 @@ def _mindformers(chapter: str, case: Mapping[str, Any], data: Sequence[list[Bits
             "learning_rate": scalar(rate, "float32"),
             "global_norm": norm,
             "local_norm": array(norm_dtype(gradients), local_norms(gradients)).to_json(),
-            "size": array("int64", sizes(gradients)).to_json(),
+            "size": array("int64", [len(leaf.bits) for leaf in gradients]).to_json(),
             "parameters": [leaf.to_json() for leaf in training.optimizer.parameters],
             "ema_params": [leaf.to_json() for leaf in average.parameters],
         }
@@ -125,12 +125,17 @@ class _MovingAverage:
 
     def __init__(self, training: Training, decay: float | None) -> None:
         self._training, self._decay = training, decay
-        self.parameters = [widen(leaf) for leaf in training.optimizer.parameters]
+        self.parameters = [_widened(leaf) for leaf in training.optimizer.parameters]
 
     def update(self, applied: bool) -> None:
         if applied and self._decay is not None:
             pairs = zip(self.parameters, self._training.optimizer.parameters, strict=True)
-            self.parameters = [_interpolated(average, widen(leaf), self._decay) for average, leaf in pairs]
+            self.parameters = [_interpolated(average, _widened(leaf), self._decay) for average, leaf in pairs]
+
+
+def _widened(leaf: Bits) -> Bits:
+    """Return the same numbers in float32; a wider or a complex array is unchanged."""
+    return computed(leaf, 1.0, "float32", product)
 
 
 def _interpolated(average: Bits, leaf: Bits, decay: float) -> Bits:

@@ -6,7 +6,7 @@ from typing import Any
 from ampscale_conformance.model.bits import Bits, arrays, map_tree, tree_from_json, tree_to_json
 from ampscale_conformance.oracle.calls import Loop, Rejected
 from ampscale_conformance.oracle.machine import Constants, Machine
-from ampscale_conformance.oracle.norms import clip, global_norm, local_norms, norm_dtype, sizes
+from ampscale_conformance.oracle.norms import clip, global_norm, local_norms, norm_dtype
 from ampscale_conformance.oracle.tensors import all_finite, array, scale, unscale
 
 from . import replicas, statistics
@@ -77,8 +77,8 @@ def _global_norm(_: str, case: Case) -> dict[str, Any]:
 
 def _local_norms(_: str, case: Case) -> dict[str, Any]:
     tree = tree_from_json(case["input"])
-    norms = array(norm_dtype(tree), local_norms(tree))
-    return {"norm": norms.to_json(), "sizes": array("int64", sizes(tree)).to_json()}
+    norms, sizes = array(norm_dtype(tree), local_norms(tree)), array("int64", [len(leaf.bits) for leaf in arrays(tree)])
+    return {"norm": norms.to_json(), "sizes": sizes.to_json()}
 
 
 def _clip(_: str, case: Case) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from .remote.command_adapter import CommandAdapter, ReplayAdapter
 from .reports import badge, junit, markdown, matrix
 from .reports.page import render
 from .reports.snippet import reproduced, snippet_of
-from .reports.text import text
+from .reports.text import text_of
 from .run.check import MIN_PASSED, SECONDS, check, matches
 from .run.expectations import read
 from .run.expectations_update import updated
@@ -93,7 +93,7 @@ def conform(listed: bool, **options: Any) -> None:
         click.echo(report.to_json())
     else:
         width = min(shutil.get_terminal_size().columns, MAX_WIDTH)
-        click.echo("\n\n".join(filter(None, [text(report, width), "\n".join([*changes, *files])])))
+        click.echo("\n\n".join(filter(None, [text_of(report, width), "\n".join([*changes, *files])])))
     raise SystemExit(0 if report.ok else 1)
 
 
@@ -252,7 +252,7 @@ def _write(report: Report, options: Mapping[str, Any]) -> Iterator[str]:
 _FORMATS: dict[str, tuple[str, Callable[[Report], str]]] = {
     "json": ("JSON", lambda report: report.to_json() + "\n"),
     "junit": ("JUnit", junit.xml_of),
-    "markdown": ("Markdown", markdown.of),
+    "markdown": ("Markdown", markdown.markdown_of),
     "badge": ("badge", badge.json_of),
     "html": ("HTML", lambda report: render.html_of(matrix.of([json.loads(report.to_json())]))),
 }

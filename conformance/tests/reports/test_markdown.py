@@ -18,12 +18,12 @@ def table(text, title):
 def markdown_with(**members):
     """Return the Markdown of a report with one result."""
     values = {"clause": "MACHINE-max-scale", "case": "a-case", "verdict": Verdict.FAIL, "message": "m", "catches": "c", **members}
-    return markdown.of(Report(ImplementationInfo(name="x"), (Result(**values),)))
+    return markdown.markdown_of(Report(ImplementationInfo(name="x"), (Result(**values),)))
 
 
 def test_totals_are_by_chapter_and_by_level():
     """Verdicts that do not occur have no column."""
-    text = markdown.of(samples.report_of(samples.Late(level=0)))
+    text = markdown.markdown_of(samples.report_of(samples.Late(level=0)))
     assert table(text, "Chapter") == {
         "machine": {"pass": "8", "fail": "8", "unsupported": ""},
         "scaling": {"pass": "", "fail": "", "unsupported": "1"},
@@ -37,7 +37,7 @@ def test_totals_are_by_chapter_and_by_level():
 
 def test_every_result_that_did_not_pass_is_listed():
     """Expected failures have a section of their own, and unsupported cases are collapsed."""
-    text = markdown.of(samples.every_verdict())
+    text = markdown.markdown_of(samples.every_verdict())
     failed, remainder = text.partition("## Expected failures")[::2]
     expected, collapsed = remainder.partition("<details>")[::2]
     for verdict in Verdict:
@@ -71,7 +71,7 @@ def test_a_failure_has_its_clause_and_sources_and_script():
 
 def test_a_report_without_failures_has_totals_only():
     """There are no further sections."""
-    text = markdown.of(samples.report_of(samples.Conforming()))
+    text = markdown.markdown_of(samples.report_of(samples.Conforming()))
     assert "**17 of 17 cases passed**. 0 more are unsupported" in text
     assert "##" not in text.replace("# Conformance", "", 1)
     assert "<details>" not in text
@@ -79,7 +79,7 @@ def test_a_report_without_failures_has_totals_only():
 
 def test_unsupported_cases_are_grouped_by_reason():
     """Each reason has its number of cases."""
-    text = markdown.of(samples.report_of(samples.Fixed(level=0)))
+    text = markdown.markdown_of(samples.report_of(samples.Fixed(level=0)))
     assert "17 unsupported: not run, and not counted as passed" in text
     assert "16 × its constants are fixed: trace-gggg, " in text
     assert "1 × claims level 0; requires level 1: trees-are-scaled" in text

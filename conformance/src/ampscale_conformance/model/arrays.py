@@ -79,8 +79,6 @@ def _format(dtype: str, size: int) -> str:
 
 
 def _as_numpy(array: Any) -> np.ndarray:
-    if isinstance(array, (np.ndarray, np.generic)):
-        return np.asarray(array)
     module = type(array).__module__.partition(".")[0]
     if module == "torch":
         return _from_torch(array)
@@ -88,7 +86,7 @@ def _as_numpy(array: Any) -> np.ndarray:
         return np.asarray(array.get())
     if module == "mindspore":
         return np.asarray(array.asnumpy())
-    if hasattr(array, "numpy") and module in ("paddle", "tensorflow"):
+    if module in ("paddle", "tensorflow"):
         host = np.asarray(array.numpy())
         return host.view(_bfloat16()) if dtype_name(array) == "bfloat16" and host.dtype == np.uint16 else host
     return np.asarray(array)

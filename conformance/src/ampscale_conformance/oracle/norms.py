@@ -29,11 +29,6 @@ def local_norms(tree: Any) -> list[float]:
     return [rounded(_norm([leaf], dtype), dtype) for leaf in arrays(tree)]
 
 
-def sizes(tree: Any) -> list[int]:
-    """Return the number of elements of each array in tree order."""
-    return [len(leaf.bits) for leaf in arrays(tree)]
-
-
 def clip(tree: Any, max_norm: float) -> tuple[Any, float]:
     """
     Clip a tree of `Bits` by its global norm; return the result and the norm before clipping.

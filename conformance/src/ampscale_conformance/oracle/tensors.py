@@ -36,11 +36,6 @@ def unscale(leaf: Bits, scale: float, dtype: str | None = None) -> Bits:
     return _checked(leaf, scale, dtype, quotient)
 
 
-def widen(leaf: Bits, dtype: str = "float32") -> Bits:
-    """Return the same numbers in "float32" or "float64"; a wider or a complex array is unchanged."""
-    return computed(leaf, 1.0, dtype, product)
-
-
 def all_finite(tree: Any) -> bool:
     """Return True if a tree of `Bits` contains no infinity and no NaN. Integers, bools and None are finite."""
     return all(is_finite(number) for leaf in arrays(tree) if _has_floats(leaf) for number in _numbers({*leaf.bits}, leaf.dtype))

@@ -212,14 +212,6 @@ def _check_containers(tree: Any) -> None:
 # --- decoding ---
 
 
-def _read_bool(encoded: Any, _library: str) -> bool:
-    return encoded if isinstance(encoded, bool) else reject("true or false", encoded)
-
-
-def _read_tree(encoded: Any, library: str) -> Any:
-    return tree_from_json(encoded, lambda leaf: read_array(leaf, library))
-
-
 def read_array(encoded: Any, library: str) -> Any:
     """Decode an array in canonical form: lower-case digits, integer sizes, and bools of 00 or 01."""
     if not isinstance(encoded, dict) or set(encoded) != {"dtype", "shape", "bits"} or not isinstance(encoded["bits"], list):
@@ -234,10 +226,6 @@ def read_array(encoded: Any, library: str) -> Any:
         return from_bits(bits, library)
     except (ValueError, OverflowError) as error:
         raise ValueError(f"expected a valid array: {cut(str(error))}") from None
-
-
-def _read_flag(encoded: Any, library: str) -> Any:
-    return encoded if isinstance(encoded, bool) else read_array(encoded, library)
 
 
 def _read_named(encoded: Any, library: str) -> dict[str, Any]:
@@ -255,13 +243,13 @@ def _read_value(encoded: Any, library: str) -> Any:
 # The encoder and the decoder of each kind; a decoder takes the library of its arrays.
 _CONVERTERS: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any, str], Any]]] = {
     "rule": (rule_to_json, lambda encoded, _: rule_from_json(encoded)),
-    "finite": (_write_bool, _read_bool),
+    "finite": (_write_bool, lambda encoded, _: encoded if isinstance(encoded, bool) else reject("true or false", encoded)),
     "number": (lambda value: write_float(float(value)), lambda encoded, _: read_float(encoded)),
-    "tree": (_write_tree, _read_tree),
+    "tree": (_write_tree, lambda encoded, library: tree_from_json(encoded, lambda leaf: read_array(leaf, library))),
     "array": (_write_array, read_array),
     "options": (_write_named, _read_named),
     "outputs": (_write_named, _read_named),
-    "flag": (_write_flag, _read_flag),
+    "flag": (_write_flag, lambda encoded, library: encoded if isinstance(encoded, bool) else read_array(encoded, library)),
     "text": (lambda text: text, lambda encoded, _: read_text(encoded)),
     "optimizers": (lambda count: count, lambda encoded, _: _read_count(encoded)),
     "nothing": (lambda _: None, lambda encoded, _: None if encoded is None else reject("null", encoded)),

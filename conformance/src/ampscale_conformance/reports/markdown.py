@@ -10,7 +10,7 @@ from .matrix import clause
 from .text import facts, printable
 
 
-def of(report: Report) -> str:
+def markdown_of(report: Report) -> str:
     """
     Return the report as Markdown: totals by chapter and level, and each result that did not pass with its clause and message.
 

@@ -26,7 +26,7 @@ class Matrix:
     """Results of several implementations. Data that results share is stored once, in a table, in the encoding of `tables`."""
 
     date: str  # of its creation, in ISO 8601
-    ampscale: str  # version of the package with these clauses
+    ampscale: str  # version of the library
     clauses: dict[str, dict[str, Any]]  # by id: chapter, level, basis, sentence, sources, link
     cases: dict[str, dict[str, Any]]  # by id, in reading order: clause, level, catches
     calls: list[dict[str, Any]]  # distinct calls: `method`, `arguments`, and `result` or `raised` if present

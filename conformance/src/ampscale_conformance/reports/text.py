@@ -25,7 +25,7 @@ def escaped(match: re.Match[str]) -> str:
 
 
 def facts(report: Report) -> dict[str, str]:
-    """Return the facts that a reader needs to repeat the run: versions, claims of the implementation, and the environment."""
+    """Return the versions, the claims of the implementation and the environment, by name."""
     info = report.info
     claims = {"level": str(info.level), "capabilities": ", ".join(sorted(info.capabilities)) or "none"}
     versions = {"suite": SUITE, "spec": spec_version()}
@@ -43,7 +43,7 @@ def _preset(info: ImplementationInfo) -> str:
     return info.preset if isinstance(info.preset, str) else "its own rule"
 
 
-def text(report: Report, width: int = 80) -> str:
+def text_of(report: Report, width: int = 80) -> str:
     """Return the report as printable text, with lines of at most *width* characters where a word boundary allows it."""
     is_started = [result.case for result in report.results] != ["hello"]
     parts = [[heading(report.info) if is_started else f"{report.info.name}: not started"], list(_chapters(report))]

@@ -33,7 +33,7 @@ WIDE: dict[str, Any] = {"layouts": ANY, "shapes": (*SHAPES * 5, *LARGE)}
 
 
 class Template(NamedTuple):
-    """Kind of generated case, and the clause that it checks."""
+    """Kind of drawn case, and the clause that it checks."""
 
     id: str
     clause: str
@@ -75,7 +75,7 @@ class _Search:
         self.failure: tuple[Result, DrawnCase] | None = None  # the last one; other cases are not kept, since they can be large
 
     def result(self, examples: int) -> Result:
-        """Run the generated cases and return one result for all of them."""
+        """Run the drawn cases and return one result for all of them."""
         flaky = self._search(examples)
         if self.failure is None:
             assert self.last is not None
@@ -90,7 +90,7 @@ class _Search:
         return replace(last, message=message, seconds=self.duration)
 
     def _search(self, examples: int) -> str:
-        """Generate and shrink cases. Return a note if the same case gave different results."""
+        """Draw and shrink cases. Return a note if the same case gave different results."""
         from hypothesis import Phase, Verbosity, errors, find, settings
         from hypothesis.configuration import set_hypothesis_home_dir
         from hypothesis.strategies import composite, sampled_from
@@ -119,16 +119,16 @@ class _Search:
                 set_hypothesis_home_dir(None)
         return ""
 
-    def _fails(self, generated: DrawnCase) -> bool:
+    def _fails(self, drawn: DrawnCase) -> bool:
         """Run a case; return True for a verdict that is worth shrinking."""
         if self.last is not None and self.last.verdict in (Verdict.TIMEOUT, Verdict.CRASH, Verdict.PROTOCOL_ERROR):
             return False  # do not shrink these: each attempt could take the full time limit again
         template = self.template
         catches = "random case: a combination that no other case checks"
-        case = Case(template.id, template.clause, template.level, catches, generated.run, template.needs)
+        case = Case(template.id, template.clause, template.level, catches, drawn.run, template.needs)
         self.last = result = run(case, self.adapter, self.seconds)
         self.duration += result.seconds
         self.passed += result.verdict is Verdict.PASS
         if result.verdict not in (Verdict.PASS, Verdict.UNSUPPORTED):
-            self.failure = result, generated
+            self.failure = result, drawn
         return result.verdict in (Verdict.FAIL, Verdict.ERROR)
