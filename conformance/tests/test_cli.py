@@ -101,6 +101,12 @@ def test_text_of_an_implementation_is_printable(monkeypatch):
     assert "update raised RuntimeError: \\x1b[2J\\udc80" in output
 
 
+def test_an_output_without_chinese_characters_gets_escapes():
+    """On Windows, a redirected output often has such an encoding."""
+    result = CliRunner(charset="latin-1").invoke(conform, ["strange:Bare", "--case", "grows-by-4"], catch_exceptions=False)
+    assert "\\u300c" in result.stdout_bytes.decode("latin-1")
+
+
 # --- chosen cases ---
 
 

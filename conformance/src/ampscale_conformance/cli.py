@@ -93,7 +93,9 @@ def conform(listed: bool, **options: Any) -> None:
         click.echo(report.to_json())
     else:
         width = min(shutil.get_terminal_size().columns, MAX_WIDTH)
-        click.echo("\n\n".join(filter(None, [text_of(report, width), "\n".join([*changes, *files])])))
+        text = "\n\n".join(filter(None, [text_of(report, width), "\n".join([*changes, *files])]))
+        encoding = sys.stdout.encoding or "utf-8"
+        click.echo(text.encode(encoding, "backslashreplace").decode(encoding))  # the sources quote Chinese documents
     raise SystemExit(0 if report.ok else 1)
 
 
