@@ -140,3 +140,10 @@ class KeepsTensors:
 
     def scale(self, handle, tree):
         return tree
+
+
+class ScalesInALambda(GrowsLate):
+    """Adapter with a method whose source lines are not valid Python alone."""
+
+    read_scale, unused = (
+        lambda _, state: state.scale * 2, None)  # fmt: skip

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from ampscale_conformance.cases.machine import trace
@@ -22,6 +23,7 @@ from reports.snippets import (
     RaisesOfALibrary,
     RequiresAmpscale,
     ScaleAsFloat64,
+    ScalesInALambda,
 )
 
 ONE = Bits("float16", (2,), (0x3C00, 0x7C00))
@@ -181,10 +183,11 @@ def test_a_script_contains_the_attributes_of_the_adapter():
 
 
 def test_adapters_without_self_contained_source_have_no_script():
-    """One adapter uses ampscale, and the other has no source."""
+    """The adapters use ampscale, have a method that is a part of a statement, or have no class of their own."""
     adapter = RequiresAmpscale()
-    typed = type("Typed", (), {"info": GrowsLate.info, "create": lambda *_: 1, "read_scale": lambda *_: 3.0})()
-    assert [script_of(START, adapter_) for adapter_ in (adapter, typed)] == ["", ""]
+    members = {"info": GrowsLate.info, "create": lambda *_: 1, "read_scale": lambda *_: 3.0}
+    adapters = (adapter, ScalesInALambda(), type("Typed", (), members)(), SimpleNamespace(**members))
+    assert [script_of(START, adapter_) for adapter_ in adapters] == [""] * 4
     assert source_of(adapter, {"read_scale"}) != ""
 
 

@@ -69,7 +69,8 @@ def comparable(value: Any) -> Any:
 
 def snippet_of(result: Result, adapter: Adapter) -> str:
     """Return a script that reproduces a fail, error or xfail; "" if there is none, or the adapter's source is unavailable."""
-    if result.verdict not in _REPRODUCIBLE or not result.calls:
+    own = [getattr(type(adapter), call.method, None) for call in result.calls if call.method in METHODS]  # without compiled forms
+    if result.verdict not in _REPRODUCIBLE or not result.calls or not all(map(callable, own)):
         return ""
     source = source_of(adapter, set(map(_method, result.calls)))
     if not source:

@@ -26,14 +26,14 @@ def source_of(adapter: object, methods: Set[str]) -> str:
     """
     Return source code that defines `adapter`: imports, helpers, the class with these methods and those that they call.
 
-    Return "" if the adapter was not defined in a file, contains objects that have no literal, or requires ampscale.
+    Return "" if the adapter is no object of a class in a file, contains objects that have no literal, or requires ampscale.
     """
     try:
         classes = [cls for cls in reversed(type(adapter).__mro__) if cls.__module__ not in _EXCLUDED_MODULES]
         source = _Source(classes, _with_called_methods(classes, methods))
         imports = ["\n".join(sorted(source.imports))] if source.imports else []
         return "\n\n\n".join([*imports, *source.pieces.values(), _construction(adapter)])
-    except (OSError, TypeError, _Unwritable):
+    except (OSError, TypeError, SyntaxError, _Unwritable):  # a method can be a part of a statement, such as a lambda
         return ""
 
 
