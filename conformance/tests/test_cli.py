@@ -213,6 +213,14 @@ def test_update_expectations_adds_keeps_and_removes_entries(folder):
     output_of(0, ADAPTER, "--expect", "expect.toml")
 
 
+def test_expectations_stay_if_the_implementation_does_not_start(folder):
+    """No case was run, so no entry is known to be fixed."""
+    old_text = '[[expect]]\ncase = "MACHINE-*"\nverdict = "fail"\nreason = "x"\n'
+    (folder / "expect.toml").write_text(old_text)
+    output_of(1, "--command", "./absent", "--expect", "expect.toml", "--update-expectations")
+    assert (folder / "expect.toml").read_text() == old_text
+
+
 # --- processes and shipped adapters ---
 
 

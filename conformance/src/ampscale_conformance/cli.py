@@ -167,7 +167,7 @@ def _report(options: Mapping[str, Any]) -> tuple[Report, list[str]]:
         updated(file, ()) if update else read(file)
     report = _run(options)
     with _usage_errors():
-        if update:
+        if update and any(result.clause for result in report.results):  # otherwise, the implementation did not start
             entries, changes = updated(file, report.results)
             write_atomically(file, entries)
             changes = [f"{file}: {change}" for change in changes or ["nothing changed"]]

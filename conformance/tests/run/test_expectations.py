@@ -203,6 +203,11 @@ def test_new_failures_are_added_with_a_placeholder_reason(file):
     assert updated(file, [result("grows", "fail"), result("backs-off", "crash")]) == (text, [])
 
 
+def test_an_unknown_capability_gets_no_entry(file):
+    """Its result has no clause, so an entry for it would be stale."""
+    assert updated(file, [Result("", "capability-telepathy", Verdict.ERROR)]) == ("", [])
+
+
 def test_line_ends_stay(file):
     """A file from Windows keeps its line ends, whether entries change or not."""
     windows = EXISTING.replace("\n", "\r\n").encode()

@@ -21,15 +21,16 @@ def updated(file: Path, results: Iterable[Result]) -> tuple[str, list[str]]:
     """
     Return the updated text of *file*, which need not exist, and a description of each change.
 
-    The results are those of the whole suite, before expectations are applied. Entries that still apply keep their text and the
-    comment directly above them, and line ends stay. An entry that applies only to some of its cases is split into one per case
-    with the same reason and issue. New entries get the reason `NEW_REASON`, which fails the run until it is replaced.
+    The results are those of the whole suite, before expectations are applied; those without a clause are not of cases. Entries
+    that still apply keep their text and the comment directly above them, and line ends stay. An entry that applies only to some
+    of its cases is split into one per case with the same reason and issue. New entries get the reason `NEW_REASON`, which fails
+    the run until it is replaced.
 
     Raises a ValueError if the file is invalid, or does not have a separate [[expect]] table for each entry.
     """
     entries, old_text = (read(file).entries, file.read_bytes().decode()) if file.exists() else ([], "")
     start, blocks = _split(old_text.replace("\r\n", "\n"), file)
-    remaining = {result.case: result for result in results if result.verdict is not Verdict.UNSUPPORTED}
+    remaining = {result.case: result for result in results if result.clause and result.verdict is not Verdict.UNSUPPORTED}
     texts, changes = [start], list[str]()
     for entry, block in zip(entries, blocks, strict=True):
         texts.append(_updated_entry(entry, block, remaining, changes))
