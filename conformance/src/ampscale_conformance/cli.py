@@ -183,7 +183,7 @@ def _run(options: Mapping[str, Any]) -> Report:
         raise click.UsageError('--random requires hypothesis: pip install "ampscale-conformance[random]"')
     seconds = SECONDS if options["seconds"] is None else options["seconds"]
     with _usage_errors(), _redirected_output():
-        check_seconds(**{"--seconds": seconds})
+        check_seconds("--seconds", seconds)
         level = None if options["level"] is None else parse_level(options["level"])
         cases = [] if options["only_random"] else _cases(options)
         adapter = _adapter(options)

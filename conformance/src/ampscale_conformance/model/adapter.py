@@ -55,6 +55,8 @@ CAPABILITIES = {
     "rank-errors": (5, "each rank raises an error that names a rank which differs or does not respond"),
 }
 
+ARRAYS = ("numpy", "torch", "jax", "cupy", "paddle", "mindspore", "tensorflow")  # libraries whose arrays the suite converts
+
 
 class Unsupported(Exception):  # noqa: N818 - a verdict, not an error
     """Raised by an adapter if the implementation lacks a feature or cannot be given these constants."""
@@ -109,9 +111,6 @@ class ImplementationInfo:
             raise ValueError(f"preset must be one of {sorted(presets.PRESETS)}, or a LossScaleRule, got {excerpt(self.preset)}")
         if self.arrays not in ARRAYS:
             raise ValueError(f"arrays must be one of {list(ARRAYS)}, got {excerpt(self.arrays)}")
-
-
-ARRAYS = ("numpy", "torch", "jax", "cupy", "paddle", "mindspore", "tensorflow")
 
 
 def level_of(value: object) -> int:

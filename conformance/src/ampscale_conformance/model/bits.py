@@ -46,7 +46,9 @@ class Bits:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object that represents the array in spec/vectors."""
-        return {"dtype": self.dtype, "shape": list(self.shape), "bits": [*map(_Texts(DIGITS[self.dtype]).__getitem__, self.bits)]}
+        digits = DIGITS[self.dtype]
+        texts = {pattern: f"{pattern:0{digits}x}" for pattern in {*self.bits}}  # large arrays repeat few patterns
+        return {"dtype": self.dtype, "shape": list(self.shape), "bits": [texts[pattern] for pattern in self.bits]}
 
     @classmethod
     def from_json(cls, encoded: Mapping[str, Any]) -> "Bits":
@@ -61,17 +63,6 @@ class Bits:
             return cls(dtype, tuple(shape), tuple(int(pattern, 16) for pattern in bits))
         except (KeyError, TypeError) as error:
             raise ValueError(f"an array must have a dtype, a shape, and bits as a list of strings, got {encoded!r}") from error
-
-
-class _Texts(dict[int, str]):
-    """Hex digits of patterns. Each text is created once, since large arrays repeat few patterns."""
-
-    def __init__(self, digits: int) -> None:
-        self._digits = digits
-
-    def __missing__(self, pattern: int) -> str:
-        text = self[pattern] = f"{pattern:0{self._digits}x}"
-        return text
 
 
 def map_tree(function: Callable[[Any], Any], tree: Any) -> Any:

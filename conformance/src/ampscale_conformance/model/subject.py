@@ -14,6 +14,8 @@ from .methods import METHODS, OPAQUE
 from .supported_rules import SupportedRules, supported_rules
 from .verdicts import Call, Trajectory, Verdict
 
+LONGEST_SECONDS = 1e8  # three years; some systems accept no longer timer
+
 
 class Failed(Exception):  # noqa: N818 - a verdict, not an error
     """Raised if an expectation is not met; the message states the expected and the actual value."""
@@ -39,18 +41,6 @@ class TimedOut(Interruption):
     """No reply within the time limit."""
 
 
-LONGEST_SECONDS = 1e8  # three years; some systems accept no longer timer
-
-
-def check_seconds(**limits: float) -> None:
-    """Raise a TypeError or ValueError unless these time limits in seconds, given by name, are positive and finite."""
-    for name, seconds in limits.items():
-        if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-            raise TypeError(f"{name} must be a number, got {seconds!r}")
-        if not 0 < seconds <= LONGEST_SECONDS:
-            raise ValueError(f"{name} must be positive and at most {LONGEST_SECONDS:,.0f}, got {seconds!r}")
-
-
 class Crashed(Interruption):
     """End of the implementation's process."""
 
@@ -72,6 +62,14 @@ VERDICTS: dict[type[BaseException], Verdict] = {
 def verdict_of(end: BaseException) -> Verdict:
     """Return the verdict on a case that ended with this exception."""
     return next(verdict for cls, verdict in VERDICTS.items() if isinstance(end, cls))
+
+
+def check_seconds(name: str, seconds: float) -> None:
+    """Raise a TypeError or ValueError unless the time limit with this name is positive and at most `LONGEST_SECONDS`."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise TypeError(f"{name} must be a number, got {seconds!r}")
+    if not 0 < seconds <= LONGEST_SECONDS:
+        raise ValueError(f"{name} must be positive and at most {LONGEST_SECONDS:,.0f}, got {seconds!r}")
 
 
 class Subject:

@@ -33,7 +33,7 @@ class CommandAdapter(Client):
 
     Raises:
         TypeError: The command is neither a string nor a sequence of strings, or a time limit is not a number.
-        ValueError: The command is empty, or a time limit is not positive and finite.
+        ValueError: The command is empty, or a time limit is not positive or exceeds three years.
         OSError: The file cannot be written.
     """
 
@@ -49,7 +49,8 @@ class CommandAdapter(Client):
             raise TypeError(f"command must be a string or a sequence of strings, got {command!r}")
         if not words:
             raise ValueError(f"command must name a program, got {command!r}")
-        check_seconds(seconds=seconds, start_seconds=start_seconds)
+        check_seconds("seconds", seconds)
+        check_seconds("start_seconds", start_seconds)
         super().__init__(shlex.join(words), lambda: Process(words), seconds, start_seconds, Recorder(record, words))
 
 

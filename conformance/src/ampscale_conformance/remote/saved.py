@@ -47,7 +47,11 @@ def saved_from_json(encoded: Any, library: str) -> Any:
     if len(encoded) != 1 or form not in (*_CONTAINERS, "float", "bytes", "scalar", "numpy", library):
         reject(f"an object with one member of {', '.join(_CONTAINERS)}, float, bytes, scalar, numpy or {library}", encoded)
     if form in _CONTAINERS:
-        return _CONTAINERS[form](saved_from_json(read_list(content), library))
+        items = saved_from_json(read_list(content), library)
+        try:
+            return _CONTAINERS[form](items)
+        except (TypeError, ValueError):  # items that are not pairs, or a key that cannot be hashed
+            reject(f"the items of a value of type {form}", content)
     if form in ("float", "bytes"):
         return read_float(content) if form == "float" else bytes.fromhex(read_text(content))
     return read_array(content, "numpy")[()] if form == "scalar" else read_array(content, form)

@@ -71,7 +71,7 @@ def check(
         raise TypeError(f"adapter.info must be an ImplementationInfo, got {getattr(adapter, 'info', None)!r}")
     if isinstance(cases, str):
         raise TypeError(f"cases must be Case objects, got {cases!r}; pass case={cases!r} to select cases by their ids")
-    check_seconds(seconds=seconds)
+    check_seconds("seconds", seconds)
     highest = max(LEVELS) if level is None else level_of(level)
     selected = [each for each in (every_case() if cases is None else cases) if matches(each, case, clause)]
     if not selected and (case, clause) != ("*", "*"):

@@ -60,7 +60,7 @@ class Run:
             self.suite = SUITE if options["suite"] is None else options["suite"]
             belongs("", self.suite)  # raises a ValueError for a version that does not exist
             self.seconds = SECONDS if options["seconds"] is None else options["seconds"]
-            check_seconds(**{"--ampscale-seconds": self.seconds})
+            check_seconds("--ampscale-seconds", self.seconds)
             self.expectations = Expectations(Path()) if options["expect"] is None else read(folder / options["expect"])
         except (NotFound, OSError, ValueError) as error:
             raise pytest.UsageError(str(error)) from None
