@@ -142,6 +142,14 @@ def test_damaged_file_has_a_message(tmp_path, name, data, message):
     assert message in RUNNER.error(path)
 
 
+@pytest.mark.skipif(np.dtype(np.longdouble) == np.float64, reason="NumPy's long double is float64 on this machine")
+def test_arrays_of_long_double_are_ignored(tmp_path):
+    """NumPy calls them floating-point, but `measure` does not support them. The suffix can be in upper case."""
+    path = tmp_path / "G.NPZ"
+    path.write_bytes(saved(tmp_path / "g.npz", w=SMALL, long=SMALL.astype(np.longdouble)).read_bytes())
+    assert [row["name"] for row in RUNNER.report(path)["tensors"]] == ["w"]
+
+
 def test_array_above_the_size_limit_is_rejected(tmp_path, monkeypatch):
     """A compressed entry can be a thousand times smaller than its array."""
     monkeypatch.setattr("ampscale.cli.gradient_files.LARGEST_ARRAY", 1000)

@@ -15,6 +15,7 @@ from ..parsing import MOST_ENTRIES, cut, excerpt
 
 LARGEST_ARRAY = 2**33  # bytes of an array in memory; a compressed entry of an archive can expand a thousand times
 LONGEST_HEADER = 10_000  # bytes of the header of an array in an archive
+_DTYPES = ("float16", "float32", "float64", "complex64", "complex128")
 _HEADER_READERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 Gradient = tuple[str, str, np.ndarray]  # name, dtype and values of an array; the values of a bfloat16 array are float32
@@ -33,11 +34,12 @@ def read_gradients(path: Path, progress: Callable[[float], None]) -> Iterator[Gr
         ValueError: The file has an unsupported suffix, is damaged, or an array exceeds a limit. Nothing is unpickled.
     """
     readers = {".npz": _from_archive, ".safetensors": _from_safetensors}
-    if path.suffix not in readers:
+    suffix = path.suffix.lower()
+    if suffix not in readers:
         raise ValueError(f"{path} must end in {' or '.join(readers)}, got {excerpt(path.suffix)}")
     check_before_opening(path)
     try:
-        yield from readers[path.suffix](path, progress)
+        yield from readers[suffix](path, progress)
     except (BadZipFile, NotImplementedError, EOFError, RuntimeError) as error:
         raise ValueError(f"{path} cannot be read: {error}") from None
 
@@ -58,7 +60,7 @@ def _from_archive(path: Path, progress: Callable[[float], None]) -> Iterator[Gra
 
 
 def _array(file: Any, name: str, size: int) -> np.ndarray | None:
-    """Return the array of an entry, which has *size* bytes; None if it has no floating-point numbers."""
+    """Return the array of an entry, which has *size* bytes; None if its dtype is not in `_DTYPES`."""
     try:
         version = np.lib.format.read_magic(file)
         if version not in _HEADER_READERS:
@@ -66,7 +68,7 @@ def _array(file: Any, name: str, size: int) -> np.ndarray | None:
         shape, is_fortran, dtype = _HEADER_READERS[version](file, max_header_size=LONGEST_HEADER)
     except ValueError as error:
         raise ValueError(f"{cut(name)} must be an array in NumPy's format 1.0 or 2.0: {cut(str(error))}") from None
-    if dtype.kind not in "fc":
+    if dtype.name not in _DTYPES:
         return None
     if any(length < 0 for length in shape):
         raise ValueError(f"{cut(name)} must have a shape without negative lengths, got {shape}")
