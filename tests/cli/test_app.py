@@ -3,6 +3,7 @@
 import importlib.metadata
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from click.testing import CliRunner
 from safetensors.numpy import save_file
 
 import ampscale
+from ampscale import cli
 from ampscale.cli import app
 from ampscale.cli.app import main
 
@@ -102,6 +104,22 @@ def test_failed_write_is_reported_in_one_line(command, message):
     assert done.returncode == 1
     assert done.stderr.startswith(message)
     assert (done.stderr.count("\n"), done.stdout) == (1 if message else 0, "")
+
+
+def test_interrupt_outside_of_a_command_is_reported_in_one_line(monkeypatch):
+    """Imports take most of the time of a short command, and `doctor` does not use click."""
+    monkeypatch.setattr(cli, "_run", lambda: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(SystemExit, match=r"^Aborted!$"):
+        cli.main()
+
+
+def test_characters_that_stdout_cannot_encode_are_escaped(tmp_path):
+    """On Windows, files and pipes have an encoding such as cp1252, which lacks the blocks of `watch`."""
+    write_run(tmp_path / "run.jsonl", 40)
+    environment = os.environ | {"PYTHONIOENCODING": "cp1252"}
+    done = python("-m", "ampscale", "watch", str(tmp_path / "run.jsonl"), "--once", env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert r"\u2588" in done.stdout
 
 
 def test_commands_of_other_packages_are_listed_and_run(third_party):

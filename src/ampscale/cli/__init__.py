@@ -2,17 +2,22 @@
 
 import sys
 from errno import EPIPE
+from io import TextIOWrapper
 
 
 def main() -> None:
-    """Run the command line. An operating-system error, such as a full disk, ends it with one line and exit code 1."""
+    """Run the command line. Ctrl-C and an operating-system error, such as a full disk, end it with one line and exit code 1."""
     if sys.stdout is None:
         sys.exit("ampscale: stdout must be open")
+    if isinstance(sys.stdout, TextIOWrapper):  # a file or a pipe on Windows cannot encode all characters
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         try:
             _run()
         finally:
             sys.stdout.flush()
+    except KeyboardInterrupt:  # click handles Ctrl-C, but not during imports and in `doctor`
+        sys.exit("Aborted!")
     except OSError as error:
         sys.stdout = None  # Python would flush it at exit, and fail again
         sys.exit(1 if error.errno == EPIPE else f"ampscale: {error}")
