@@ -1,6 +1,7 @@
 """Reader and writer of torch's files, based on `torch.load(weights_only=True)`. Importing this module imports torch."""
 
 import re
+import warnings
 from collections.abc import Mapping
 from io import BytesIO
 from typing import Any, BinaryIO
@@ -12,7 +13,7 @@ import torch
 from ...parsing import LONGEST_PICKLE, MOST_ENTRIES, cut, excerpt
 
 _OBJECT = re.compile(r"GLOBAL (\S+) was not an allowed global")  # in the message of the weights-only loader
-_SAVE_STATE = "save {'scaler': scaler.state_dict()} with torch.save, and convert that file"
+_REMEDY = "load the file with the code that wrote it, and save the scaler's entries with torch.save or as JSON"
 
 
 def read(file: BinaryIO) -> Any:
@@ -24,11 +25,12 @@ def read(file: BinaryIO) -> Any:
     mapped = zipped and not isinstance(file, BytesIO)  # files of torch before 1.6 are not zip files and cannot be mapped
     file.seek(0)
     try:
-        return torch.load(file.name if mapped else file, map_location="cpu", weights_only=True, mmap=mapped)
+        with warnings.catch_warnings(action="ignore"):  # such as the one about a new pickle protocol, which precedes an error
+            return torch.load(file.name if mapped else file, map_location="cpu", weights_only=True, mmap=mapped)
     except Exception as problem:  # on a damaged file the loader can raise any exception, OSError among them
         original = problem.__context__ or problem  # torch wraps it in advice to unpickle the file anyway
         if found := _OBJECT.search(str(original)):
-            raise ValueError(f"it contains a pickled {cut(found[1], 100)}, which is not loaded: {_SAVE_STATE}") from problem
+            raise ValueError(f"it contains a pickled {cut(found[1], 100)}, which is not loaded: {_REMEDY}") from problem
         reason = (str(original).strip() or type(original).__name__).splitlines()[0]
         raise ValueError(f"torch.load(weights_only=True) fails: {cut(reason, 200)}") from problem
 
