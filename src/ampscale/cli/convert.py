@@ -63,7 +63,7 @@ def convert(
     with usage_errors(ImportError, TypeError):
         entries = checkpoints.read_file(file)
         source, at = choose_state(entries, source, at)
-        saved = checkpoints.convert(entries, source, target, settings=dict(map(_setting, settings)), at=at)
+        saved = checkpoints.convert(entries, source, target, settings=_settings(settings), at=at)
         if out is not None:
             if out.exists() and out.samefile(file):
                 raise ValueError(f"--out must not be the file that is read, got {out}")
@@ -195,9 +195,12 @@ def _state(report: ConversionReport) -> dict[str, Any]:
     return {name: value.item() for name, value in state.items() if value is not None and name not in report.dropped}
 
 
-def _setting(text: str) -> tuple[str, Any]:
-    """Parse ``period=500`` into ``("period", 500)``."""
-    key, equals, value = text.partition("=")
-    if not equals:
-        raise ValueError(f"a setting must be written as KEY=VALUE, got {excerpt(text)}")
-    return key.strip(), constant(value.strip())
+def _settings(texts: tuple[str, ...]) -> dict[str, Any]:
+    """Parse ``("period=500",)`` into ``{"period": 500}``."""
+    settings = dict[str, Any]()
+    for text in texts:
+        key, equals, value = (part.strip() for part in text.partition("="))
+        if not equals or key in settings:
+            raise ValueError(f"a setting must be given once as KEY=VALUE, got {excerpt(text)}")
+        settings[key] = constant(value)
+    return settings

@@ -79,6 +79,7 @@ def test_shared_object_is_searched_once():
         ({"a": {"b": 1}}, "a", r"no state of torch at 'a': missing .*, unknown \['b'\]"),
         ({"a": SCALER}, "", r"no state of torch at the top level: missing .*, unknown \['a'\]"),
         ({"a": {"b": 1}}, None, "no state of torch at the top level or below it: missing"),
+        ({"a": {"b": 1}, "c": [{**SCALER, "d": 1}]}, None, r"the nearest mapping is at 'c\.0': unknown \['d'\]$"),
         ({str(number): 1 for number in range(20)}, None, "and 12 more"),
         ({str(number): 1 for number in range(8)}, None, r"'7'\]$"),
         ({}, None, "got an empty mapping, which is what a disabled scaler saves"),

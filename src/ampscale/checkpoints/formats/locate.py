@@ -31,11 +31,16 @@ def find(format: Format | AmpscaleFormat, mapping: Mapping[str, Any], at: str | 
         return at, _checked(format, inner, f"at {excerpt(at)}" if at else "at the top level")
     if _fits(format, mapping):
         return "", mapping
-    matches = [(path, inner) for path, inner in _inner_mappings(mapping) if _fits(format, inner)]
+    mappings = [("", mapping), *_inner_mappings(mapping)]
+    matches = [(path, inner) for path, inner in mappings if _fits(format, inner)]
     if len(matches) > 1:
         listed = excerpt([path for path, _ in matches], 400)
         raise ValueError(f"the checkpoint has several states of {format.name}; at must be the path of one: {listed}")
-    return matches[0] if matches else ("", _checked(format, mapping, "at the top level or below it"))
+    if matches:
+        return matches[0]
+    path, nearest = max(mappings, key=lambda match: sum(key in match[1] for key in format.required))
+    location = f"in the checkpoint; the nearest mapping is at {excerpt(path)}" if path else "at the top level or below it"
+    return path, _checked(format, nearest, location)
 
 
 def find_states(formats: Iterable[Format | AmpscaleFormat], mapping: Any, at: str | None) -> list[tuple[str, str]]:
