@@ -156,19 +156,30 @@ def test_a_single_step_or_overflow_is_singular(tmp_path):
     assert printed("--scales", "2 4")[0].startswith("1 step, 2 scales from 2^1 to 2^2, ")
     log = tmp_path / "apex.log"
     log.write_text("Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to 32768.0\n")
-    assert printed(log)[0] == "1 overflow. The number of finite steps before each is unknown."
+    assert printed(log)[0].startswith("1 overflow: ")
 
 
 def test_log_without_step_numbers_is_identified_by_its_overflows():
     """Any number of finite steps can lie between two overflows."""
     lines = printed(LOGS / "apex_amp.log")
-    assert re.fullmatch(r"\d+ overflows\. The number of finite steps before each is unknown\.", lines[0])
+    reason = "the log does not number its steps, so the number of finite steps between its overflows is unknown"
+    assert re.search(rf"\d+ overflows: {reason}; specify --step-pattern, a regular .* a step\.", " ".join(lines))
     document = report(LOGS / "apex_amp.log")
     assert document["counted"] == "overflows"
     assert {"torch", "apex_hysteresis"} <= set(consistent(document))
     assert not document["static"]["explains"]
     assert document["torch"]["ambiguous"] is None
     assert document["torch"]["overflows"] == int(lines[0].split()[0])
+
+
+@pytest.mark.parametrize(("file", "code"), [("megatron_core_0.16.log", 2), ("deepspeed_0.16.log", 0)])
+def test_log_of_two_runs_is_reported(tmp_path, file, code):
+    """DeepSpeed's log has messages about overflows, which are identified without their steps; Megatron's has no messages."""
+    log = tmp_path / "two.log"
+    log.write_text(2 * (LOGS / file).read_text())
+    result = RUNNER.invoke(log)
+    assert result.exit_code == code
+    assert "the step numbers decrease from" in " ".join(result.output.split())
 
 
 def test_step_pattern_numbers_the_steps():

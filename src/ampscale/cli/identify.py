@@ -16,7 +16,7 @@ from ..simulation.identification.identify import identify as search
 from ..simulation.recordings.files import read_text
 from ..simulation.recordings.logs import recognized_formats
 from ..simulation.traces import Overflow
-from .commands import JSON, command, flag, usage_errors
+from .commands import JSON, command, flag, usage_errors, with_flags
 from .describe import counted, exact
 from .progress import progress
 from .rule_arguments import number, parse_settings, value_of
@@ -143,8 +143,11 @@ def _from_log(source: Mapping[str, Any], resumed: bool) -> Observation:
     if not resumed and any("begins after step" in note for note in log.notes):
         click.echo("the counts are assumed to be zero before the log; --resumed allows any counts", err=True)
     observed = log.observed
+    if observed is None and not log.overflows:
+        raise ValueError(log.missing)
     if observed is None or np.count_nonzero(~np.isnan(observed.scales)) < len(log.overflows):
-        summary = f"{counted(len(log.overflows), 'overflow')}. The number of finite steps before each is unknown."
+        reason = with_flags(log.missing) or "the number of finite steps before each is unknown"
+        summary = f"{counted(len(log.overflows), 'overflow')}: {reason}."
         # Paddle reports only backoffs, and any number of unreported overflows can precede each backoff.
         implied = {"hysteresis": 1} if log.log_format == "paddle" else {}
         return Observation(log.overflows, "overflows", summary, implied)
