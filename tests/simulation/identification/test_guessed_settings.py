@@ -19,8 +19,10 @@ def observed(scales, flags=None):
 
 
 def test_guesses_are_other_values_of_the_given_settings():
-    """Small numbers are guessed for the hysteresis, intervals only after a growth, and factors only if no ratio equals them."""
+    """Hysteresis and tolerance have usual values. Intervals require a growth, and factors that most ratios differ."""
     assert guesses(observed([64, 64]), {"hysteresis": 2, "init_scale": 64.0}) == {"hysteresis": [1, 3, 4]}
+    assert guesses(observed([64, 64]), {"overflow_tolerance": 0.05}) == {"overflow_tolerance": [0.1, 0.2, 0.25, 0.3, 0.5]}
+    assert guesses(observed([64, 64]), {"overflow_tolerance": None}) == {}
     values = guesses(observed([64, 32, 16]), SETTINGS)
     assert values == {"hysteresis": [2, 3, 4], "min_scale": [16.0], "max_scale": [64.0]}
     assert guesses(observed([64, 32]), {"raise_at_min_scale": True}) == {"raise_at_min_scale": [False]}
@@ -35,6 +37,7 @@ def test_guesses_are_other_values_of_the_given_settings():
         ([64, 64, 64, 64, 128], [1, 0, 1, 1], [2, 1]),  # from an overflow that left the scale
         ([64] + [64] * 7 + [32, 32, 32, 32, 64], None, [4, 3]),  # from a backoff
         ([64, 128, 256], None, [1]),
+        ([64, 64, 64, 128], [1, 1, 0], [3, 2]),  # a delayed growth at a step that overflows
     ],
 )
 def test_an_interval_is_the_number_of_steps_from_an_event_to_a_growth(scales, flags, intervals):
@@ -70,9 +73,9 @@ def test_sparse_scales_give_a_range_of_intervals():
     ],
 )
 def test_several_growths_between_two_scales_limit_the_interval(scales, factor, resumed, longest):
-    """The growth factor determines the number of growths."""
+    """The growth factor determines the number of growths. The longest interval is the first guess."""
     tried = {"growth_interval": 2000, "growth_factor": factor}
-    assert max(guesses(observed(scales, np.ones(len(scales) - 1)), tried, resumed=resumed)["growth_interval"]) == longest
+    assert guesses(observed(scales, np.ones(len(scales) - 1)), tried, resumed=resumed)["growth_interval"][0] == longest
 
 
 def test_the_tolerance_of_a_ratio_is_twice_that_of_a_scale():
@@ -96,6 +99,14 @@ def test_factors_have_few_digits(factor, dtype):
     assert guesses(observed(scales[::-1]), {"backoff_factor": 0.5})["backoff_factor"][0] == 1 / factor
     assert "growth_factor" not in guesses(observed(scales), {"growth_factor": factor})
     assert "growth_factor" not in guesses(observed(scales[::-1]), {"growth_factor": 2.0, "backoff_factor": 0.5})
+    assert guesses(observed([*scales, 2 * scales[-1]]), {"growth_factor": 2.0})["growth_factor"][0] == factor  # a bound
+
+
+def test_intervals_are_guessed_for_the_most_common_ratio_as_well():
+    """With a factor of 4, there is one growth in the last four steps; with a factor of 2, there would be two."""
+    scales = [1, 1, 1, 4, 4, 4, 16, math.nan, math.nan, math.nan, 64]
+    assert set(guesses(observed(scales), {"growth_interval": 2000, "growth_factor": 2.0})["growth_interval"]) == {3, 2, 1}
+    assert set(guesses(observed(scales), {"growth_interval": 2000})["growth_interval"]) == {3, 2, 1}
 
 
 def test_slow_growth_gives_the_steps_of_a_doubling():

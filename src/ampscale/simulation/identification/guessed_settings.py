@@ -9,7 +9,7 @@ import numpy as np
 
 from ..traces import Observed, Overflow
 
-HYSTERESIS = (1, 2, 3, 4)  # values to try
+HYSTERESIS, TOLERANCES = (1, 2, 3, 4), (0.05, 0.1, 0.2, 0.25, 0.3, 0.5)  # values to try
 RATIO_RTOL = 1e-6  # relative tolerance of the ratio of two float32 scales
 
 
@@ -35,11 +35,17 @@ def guesses(
     growths = [change.ratio for change in changes if change.ratio > 1]
     backoffs = [change.ratio for change in changes if change.ratio <= 1]
     inverted = [] if "backoff_factor" in tried else [1 / ratio for ratio in backoffs]
-    factor = max(tried.get("growth_factor", 2.0), 1.01)
+    growth_factors = _factors(growths or inverted, tried.get("growth_factor"), RATIO_RTOL + 2 * rtol)
+    intervals = list[int]()
+    if isinstance(seen, Observed):
+        for factor in (tried.get("growth_factor", 2.0), *growth_factors[:1]):
+            intervals += _intervals(seen, changes, resumed, max(factor, 1.01))
+        intervals += _gradual(growths)
     candidates: dict[str, Iterable[Any]] = {
         "hysteresis": HYSTERESIS,
-        "growth_interval": _intervals(seen, changes, resumed, factor) + _gradual(growths) if isinstance(seen, Observed) else (),
-        "growth_factor": _factors(growths or inverted, tried.get("growth_factor"), RATIO_RTOL + 2 * rtol),
+        "overflow_tolerance": TOLERANCES if tried.get("overflow_tolerance") else (),
+        "growth_interval": intervals,
+        "growth_factor": growth_factors,
         "backoff_factor": _factors(backoffs, tried.get("backoff_factor"), RATIO_RTOL + 2 * rtol),
         "min_scale": finite_scales.min(initial=math.inf, keepdims=True).tolist(),
         "max_scale": finite_scales.max(initial=0.0, keepdims=True).tolist(),
@@ -72,7 +78,9 @@ def _intervals(observed: Observed, changes: list[Change], resumed: bool, factor:
     Several growths between two known scales bound the interval, too. Each interval minus one is returned as well, because some
     scalers grow one step later than their interval, always or only in the first window.
     """
-    overflows = [Change(step, step, 0.0) for step in np.flatnonzero(observed.finite == 0).tolist()]
+    # A delayed growth can take effect at a step that overflows, which does not limit the interval.
+    growth_steps = {change.last for change in changes if change.ratio > 1 and change.first == change.last}
+    overflows = [Change(step, step, 0.0) for step in np.flatnonzero(observed.finite == 0).tolist() if step not in growth_steps]
     events = sorted([*changes, *overflows] if resumed else [Change(-1, -1, 0.0), *changes, *overflows])
     upper_bounds, lower_bounds = [], [1]
     for previous, event in zip([None, *events], events, strict=False):
@@ -104,8 +112,8 @@ def _gradual(growths: list[float]) -> list[int]:
 
 
 def _factors(ratios: list[float], tried: float | None, rtol: float) -> list[float]:
-    """Return the most common ratios, rounded to few digits; [] if the factor *tried* is among the ratios."""
-    if any(math.isclose(ratio, tried or 0.0, rel_tol=rtol) for ratio in ratios):
+    """Return the most common ratios, rounded to few digits; [] if at least half of the ratios equal the factor *tried*."""
+    if 2 * sum(math.isclose(ratio, tried or 0.0, rel_tol=rtol) for ratio in ratios) >= len(ratios):
         return []
     pairs = Counter((_shortest(ratio, rtol), _shortest(1 / ratio, rtol)) for ratio in ratios).most_common(2)
     # Try the number with fewer digits first, either the factor or its reciprocal: 1/3 rather than 0.333333.
