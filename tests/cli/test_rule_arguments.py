@@ -19,7 +19,7 @@ def test_numbers_are_parsed():
 
 def test_invalid_number_raises_an_error():
     """The message shows valid numbers. A huge power is rejected before it is computed."""
-    for text in ("", "x", "2**", "**2", "2**3**4", "9**999999", "1e999999**2", "0**-1", "0x", "2^15"):
+    for text in ("", "x", "2**", "**2", "2**3**4", "9**999999", "1e999999**2", "0**-1", "0x", "2^15", "-2**2"):
         with pytest.raises(ValueError, match=r"^a number must be written like"):
             number(text)
         with pytest.raises(click.BadParameter):
@@ -72,10 +72,11 @@ def test_setting_that_a_preset_lacks_is_reported(capsys):
     assert capsys.readouterr().err == "keras has no parameter growth_factor; the setting is ignored\n"
 
 
-def test_unused_setting_or_repeated_rule_raises_a_usage_error():
-    """Each setting must apply to at least one rule, and each rule must have a unique name."""
+def test_unused_setting_or_repeated_rule_raises_a_usage_error(capsys):
+    """Each setting must apply to at least one rule, and each rule must have a unique name. No note precedes the error."""
     with pytest.raises(click.UsageError, match="hysteresis"):
         read_rules(["torch", "keras"], {"hysteresis": "2"})
+    assert capsys.readouterr().err == ""
     with pytest.raises(click.UsageError, match="twice"):
         read_rules(["torch", "torch"], {})
 

@@ -59,7 +59,8 @@ def number(text: str) -> float:
     try:
         check_length(text, LONGEST_NUMBER, "a number")
         base_number, exponent_number = _plain(base), _plain(exponent) if power else 1
-        if abs(exponent_number) > MOST or not math.isfinite(float(base_number) ** exponent_number):
+        # Python reads -2**2 as -(2**2), which a base of -2 would not give.
+        if (power and base_number < 0) or abs(exponent_number) > MOST or not math.isfinite(float(base_number) ** exponent_number):
             raise OverflowError
     except (TypeError, ValueError, OverflowError, ZeroDivisionError):  # a power can be complex: TypeError
         raise ValueError(f"a number must be written like 32768, 2**15, 1e-4 or 0x1p15, got {excerpt(text)}") from None
@@ -95,9 +96,12 @@ def read_rules(texts: Sequence[str], settings: Mapping[str, str]) -> dict[str, L
 
     If a preset lacks a parameter in *settings*, a note on stderr names the parameter, and the preset ignores this setting.
     """
-    rules, used = dict[str, LossScaleRule](), set[str]()
-    for text in texts:
-        preset = PRESETS.get(text.partition(":")[0])
+    presets = [PRESETS.get(text.partition(":")[0]) for text in texts]
+    parameters = {name for preset in presets for name in (FIELDS if preset is None else preset.parameters)}
+    if unused := sorted(set(settings) - parameters):
+        raise click.UsageError(f"--set must name a parameter of at least one rule, got {', '.join(unused)}")
+    rules = dict[str, LossScaleRule]()
+    for text, preset in zip(texts, presets, strict=True):
         applicable = {key: value for key, value in settings.items() if preset is None or key in preset.parameters}
         for key in sorted(set(settings) - set(applicable)):
             click.echo(f"{cut(text)} has no parameter {key}; the setting is ignored", err=True)
@@ -106,9 +110,6 @@ def read_rules(texts: Sequence[str], settings: Mapping[str, str]) -> dict[str, L
             remedy = "a rule in a JSON file is named after the file"
             raise click.UsageError(f"the rules must have different names, got {cut(label)} twice; {remedy}")
         rules[label] = rule
-        used |= set(applicable)
-    if unused := sorted(set(settings) - used):
-        raise click.UsageError(f"--set must name a parameter of at least one rule, got {', '.join(unused)}")
     return rules
 
 
