@@ -24,7 +24,9 @@ BOTH = "epoch,finite,loss_scale,step\n0,1,8.0,0\n0,1,4.0,1\n0,1,4.0,2\n"
         ("train.log", LOG, {"step_pattern": r"step (?P<step>\d+)"}, "x."),
         ("train.csv", LOG, {"step_pattern": "^step"}, "x."),
         ("train.log", LOG, {"log_format": "paddle", "step_pattern": "^step"}, "x."),
-        ("train.log", b"\xff\xfe 12%|\x96\n" + LOG.encode(), {"step_pattern": "^step"}, "x."),  # some bytes are not UTF-8
+        ("train.log", b" 12%|\x96\xff\xfe\n" + LOG.encode(), {"step_pattern": "^step"}, "x."),  # some bytes are not UTF-8
+        ("train.log", LOG.encode("utf-16"), {"step_pattern": "^step"}, "x."),
+        ("train.log", b"\xfe\xff" + LOG.replace("\n", "\r\n").encode("utf-16-be"), {"step_pattern": "^step"}, "x."),
         ("train.log", MESSAGE + "global_step: 1\nglobal_step: 2\n", {}, "x."),
         ("metrics.csv", METRICS, {}, "x."),
         ("metrics.csv", BOTH, {"log_format": "lightning"}, "x."),

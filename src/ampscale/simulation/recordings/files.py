@@ -1,5 +1,6 @@
 """Reader of a recorded run in any file type: overflow trace as text, CSV file, or training log."""
 
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from pathlib import Path
 
 from ...files import read_bounded
@@ -61,9 +62,14 @@ def from_file(
 
 
 def read_text(path: str | Path) -> str:
-    """Return the text of a file, with line feeds as line ends. Bytes that are not UTF-8 become replacement characters."""
-    data = read_bounded(path, LONGEST_LOG).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    return data.decode("utf-8-sig", errors="replace")
+    """
+    Return the text of a file, with line feeds as line ends. Bytes that cannot be decoded become replacement characters.
+
+    The file is in UTF-8, or starts with the byte order mark of UTF-16, in which PowerShell writes redirected output.
+    """
+    data = read_bounded(path, LONGEST_LOG)
+    encoding = "utf-16" if data.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "utf-8-sig"
+    return data.decode(encoding, errors="replace").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _is_metrics(path: str | Path, text: str) -> bool:
