@@ -69,6 +69,8 @@ def test_unknown_column_requires_a_meaning(written):
         ("finite\n1\n\n0,1\n", {}, "line 4: every row must have 1 cells"),
         ("finite\n1\n2\n", {}, "line 3: 'finite' must be one of 1, 1.0, true, yes, 0, 0.0, false, no, got '2'"),
         ("step,finite\n1,1\n2,\n", {}, "line 3: 'finite' must be one of .*, got ''"),
+        ("Step,finite\n0,1\n10.0,1\n", {}, "line 3: 'Step' must increase by 1, .* got '10.0' after '0'"),
+        ("step,finite\n0,1\nx,1\n7,1\n7,1\n", {}, "line 5: 'step' must increase by 1, .* got '7' after '7'"),
         ("a,a\n1,1\n", {"column": "bad"}, r"one column 'bad', got 0 in \['a', 'a'\]"),
         ("a,a\n1,1\n", {"column": "a", "means": "finite"}, r"one column 'a', got 2 in \['a', 'a'\]"),
         (b"finite\n\xff\n", {}, " must be a CSV file in UTF-8"),

@@ -34,8 +34,8 @@ def from_csv(path: str | Path, column: str | None = None, means: str | None = No
         The overflow trace.
 
     Raises:
-        ValueError: No column or several columns have this name; the meaning of a true cell is unknown; or a cell has another
-            value.
+        ValueError: No column or several columns have this name; the meaning of a true cell is unknown; a cell has another
+            value; or there is a column `step` whose numbers do not increase by one.
         OSError: The file cannot be read.
 
     >>> import tempfile
@@ -68,7 +68,8 @@ def observed_from_csv(path: str | Path, scale_column: str = "scale", overflow_co
         The scales and flags.
 
     Raises:
-        ValueError: No column or several columns have such a name; or a cell has any other value.
+        ValueError: No column or several columns have such a name; a cell has any other value; or there is a column `step` whose
+            numbers do not increase by one.
         OSError: The file cannot be read.
 
     >>> import tempfile
@@ -105,7 +106,8 @@ def read_table(path: str | Path) -> Iterator[tuple[list[str], Iterator[tuple[int
     with Path(path).open(encoding="utf-8-sig", newline="") as file:
         rows = _rows(path, file)
         _, names = next(rows)
-        yield [name.strip() for name in names], rows
+        header = [name.strip() for name in names]
+        yield header, _numbered(path, header, rows)
 
 
 def _rows(path: str | Path, file: TextIO) -> Iterator[tuple[int, list[str]]]:
@@ -125,6 +127,29 @@ def _rows(path: str | Path, file: TextIO) -> Iterator[tuple[int, list[str]]]:
         raise ValueError(f"{path} must be a CSV file in UTF-8: {error}") from None
     if count < 2:
         raise ValueError(f"{path} must have a row of names and at least one row of values, got {count or 'no'} row")
+
+
+def _numbered(path: str | Path, header: list[str], rows: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[int, list[str]]]:
+    """Yield *rows*. If a column is called "step", its numbers must increase by one, since a row stands for a step."""
+    index, previous = next((index for index, name in enumerate(header) if name.lower() == "step"), None), "nan"
+    for line, cells in rows:
+        if index is not None:
+            cell = cells[index]
+            if abs(_number(cell) - _number(previous) - 1) > 0:  # False for NaN
+                raise ValueError(
+                    f"{path}, line {line}: {excerpt(header[index])} must increase by 1, since each row must be a step, got "
+                    f"{excerpt(cell)} after {excerpt(previous)}; add the missing rows, or rename the column"
+                )
+            previous = cell
+        yield line, cells
+
+
+def _number(cell: str) -> float:
+    """Return *cell* as a number; NaN if it is not a number."""
+    try:
+        return float(cell)
+    except ValueError:
+        return math.nan
 
 
 def _lines(file: TextIO) -> Iterator[str]:
@@ -177,10 +202,7 @@ def _flag(path: str | Path, line: int, column: str, cell: str) -> bool:
 def _scale(path: str | Path, line: int, column: str, cell: str) -> float:
     if not cell.strip():
         return math.nan
-    try:
-        value = float(cell)
-    except ValueError:
-        value = math.nan
+    value = _number(cell)
     if not value >= 0:
         raise ValueError(f"{path}, line {line}: {excerpt(column)} must be a number of at least 0, or empty, got {excerpt(cell)}")
     return value
