@@ -107,7 +107,7 @@ def test_histograms_have_gradient_and_exponent_of_each_bin():
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("", "Expecting value at column 1"),
+        ("", "Expecting value: column 1"),
         (HEADER.decode().rstrip(), "a run file must have one header, in line 1: write each run to a file of its own"),
         ("[]", "a step must be a JSON object, got []"),
         ("{}", "a step of a run file must have the members of StepRecord"),

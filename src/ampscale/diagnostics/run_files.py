@@ -224,7 +224,7 @@ def _reason(error: Exception) -> str:
     """Return the message of an error in one line, without a line number."""
     if isinstance(error, OverflowError):
         return "each integer must be in the range of int64"
-    return f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
+    return f"{error.msg}: column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
 
 
 def _line(members: dict[str, Any]) -> str:
