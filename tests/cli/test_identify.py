@@ -151,6 +151,12 @@ def test_scaler_that_wrote_a_log_is_consistent(file, name, interval):
     assert (document[name]["explains"], document[name]["changed"]) == (True, [])
 
 
+@pytest.mark.parametrize("columns", [0, 20, 59])
+def test_table_is_not_cut_off_in_a_narrow_terminal(columns):
+    """The terminal wraps the lines instead. Some programs set COLUMNS to 0."""
+    assert printed("--scales", "65536 32768", columns=columns) == printed("--scales", "65536 32768", columns=60)
+
+
 def test_a_single_step_or_overflow_is_singular(tmp_path):
     """One step has two scales."""
     assert printed("--scales", "2 4")[0].startswith("1 step, 2 scales from 2^1 to 2^2, ")

@@ -14,6 +14,8 @@ try:
 except ModuleNotFoundError as error:
     exit_without(error.name or "rich")
 
+NARROWEST = 60  # columns; in a narrower console, rich would cut off texts and numbers
+
 __all__ = ["Column", "Table", "number_columns", "table", "trimmed_console"]
 
 
@@ -34,6 +36,7 @@ def table(columns: Iterable[Column], rows: Iterable[Iterable[str]]) -> Table:
 def trimmed_console() -> Iterator[Console]:
     """Yield a console that prints texts as they are, and tables without the spaces and blank lines around them."""
     console = Console(highlight=False, markup=False)
+    console.width = max(console.width, NARROWEST)
     with console.capture() as printed:
         yield console
     lines = (line.rstrip() for line in printed.get().splitlines())
