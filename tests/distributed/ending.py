@@ -87,8 +87,8 @@ def late():
     """
     Fork into four processes. Ranks that are only late must not be named.
 
-    Rank 3 kills itself, and rank 2 is late. Then rank 2 creates a communicator too late. Then rank 1 is late, and rank 2 hangs.
-    At the end, rank 0, which serves the store, is stopped, and rank 1 creates another communicator.
+    Rank 3 kills itself, and rank 2 is late. Then rank 2 creates a communicator too late, but another one in time. Then rank 1 is
+    late, and rank 2 hangs. At the end, rank 0, which serves the store, is stopped, and rank 1 creates another communicator.
     """
     from rank import fork
 
@@ -114,8 +114,9 @@ def late():
     time.sleep([0, 0, LIMIT + 2.2][rank])
     created = creation_of(new)
     dist.barrier(three)
+    again = observed(ampscale.distributed.TorchDistributed(new, timeout=20.0), torch.from_numpy)
     time.sleep([0, 2.3, 8][rank])
-    print_line(rank, killed, created, observed(hanging, torch.from_numpy))
+    print_line(rank, killed, created, observed(hanging, torch.from_numpy), again)
     time.sleep([5, 3.5, 0][rank])  # rank 0 is stopped after all errors, and before rank 1 waits again
     if rank == 0:
         os.kill(os.getpid(), signal.SIGSTOP)

@@ -13,7 +13,7 @@ def paddle_step(rank, case):
     models = [ampscale.Network(sum, [param], vjp=len) for param in params]  # neither `sum` nor `len` is called
     optimizers = [ampscale.optimizers.SGD(model, 1.0) for model in models]
     joint_optimizer = ampscale.optimizers.SGD(ampscale.Network(sum, params, vjp=len), 1.0)
-    communicator = ampscale.distributed.MPI(timeout=20)
+    communicator = ampscale.distributed.MPI(mean=case != "missing, averaged before", timeout=20)
     scalers = [ampscale.paddle.GradScaler(init_loss_scaling=4.0, communicator=communicator) for _ in optimizers]
 
     def step(stepped, missing):
@@ -26,7 +26,7 @@ def paddle_step(rank, case):
             scaler.update()
 
     other = rank == 1
-    if case == "missing":
+    if case.startswith("missing"):
         step([joint_optimizer], 0)
         return message_of(step, [joint_optimizer], int(other))
     step(optimizers, 0)
@@ -38,6 +38,7 @@ def paddle_step(rank, case):
     ("case", "message"),
     [
         ("missing", "gradients structure differs: [0] on rank 1; [1] on ranks 0, 2, 3"),
+        ("missing, averaged before", "gradients structure differs: [0] on rank 1; [1] on ranks 0, 2, 3"),
         ("swapped", "optimizer differs: 1 on rank 1; 0 on ranks 0, 2, 3"),
         ("scalers", "optimizer differs: 1 on rank 1; 0 on ranks 0, 2, 3"),
     ],

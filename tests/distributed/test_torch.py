@@ -2,6 +2,7 @@
 
 import time
 from copy import deepcopy
+from threading import Thread
 
 import pytest
 
@@ -120,23 +121,37 @@ def test_wrong_groups_copies_and_sparse_means_are_rejected(gloo):
 
 
 def crossed(rank):
-    """Return the error of a rank that uses the first of two communicators while rank 1 uses the second."""
-    communicators = [TorchDistributed(dist.group.WORLD, timeout=20) for _ in range(2)]
-    return message_of(communicators[rank == 1].mean, [torch.ones(1)]).partition(" differs")[0]
+    """Return the flags of two communicators, each used by a thread of its own. Rank 1 starts the second thread first."""
+    communicators, flags = [TorchDistributed(timeout=20) for _ in range(2)], [None, None]
+
+    def agree(index):
+        agreement = communicators[index].agree(torch.tensor((index, rank) != (1, 3)), torch.tensor(8.0), [])
+        flags[index] = bool(agreement.finite)
+
+    threads = [Thread(target=agree, args=(index,)) for index in range(2)]
+    for thread in threads[:: -1 if rank == 1 else 1]:
+        thread.start()
+        time.sleep(0.1)
+    for thread in threads:
+        thread.join()
+    return flags
 
 
-def test_communicators_of_one_group_are_not_mixed_up(gloo):
-    assert gloo.run(crossed) == ["communicator"] * 4
+def test_communicators_of_one_group_are_independent(gloo):
+    """Ranks may call them in different orders on several threads."""
+    assert gloo.run(crossed) == [[True, False]] * 4
 
 
-def step_with_other_gradients(rank):
+def step_with_other_gradients(rank, mean):
     """Return the error of a scaler: of two parameters, rank 1 has a gradient of the second, and other ranks of the first."""
     weights = [torch.nn.Parameter(torch.ones(1)) for _ in range(2)]
-    scaler = ampscale.torch.GradScaler("cpu", communicator=TorchDistributed(timeout=20))
+    scaler = ampscale.torch.GradScaler("cpu", communicator=TorchDistributed(mean=mean, timeout=20))
     scaler.scale(weights[rank == 1].sum()).backward()
     return message_of(scaler.step, torch.optim.SGD(weights, lr=1.0))
 
 
 @pytest.mark.clause("TORCH-communicator", "REPLICAS-sizes-compared")
-def test_a_scaler_averages_only_gradients_of_the_same_parameters(gloo):
-    assert gloo.run(step_with_other_gradients) == 4 * ["gradients structure differs: [1] on rank 1; [0] on ranks 0, 2, 3"]
+@pytest.mark.parametrize("mean", [True, False])
+def test_gradients_of_different_parameters_on_one_rank_are_an_error_on_all(gloo, mean):
+    """The gradients have equal numbers, shapes and dtypes."""
+    assert gloo.run(step_with_other_gradients, mean) == 4 * ["gradients structure differs: [1] on rank 1; [0] on ranks 0, 2, 3"]

@@ -27,8 +27,6 @@ from .comparison import rank_names
 from .torch_records import Records, within
 
 PATIENCE = 1.0  # seconds after which a rank that still waits records this in torch's store
-# Separate group for ampscale's collectives, by the group that the caller passed; see `TorchDistributed._own_group`.
-_own_groups: "WeakKeyDictionary[dist.ProcessGroup, dist.ProcessGroup]" = WeakKeyDictionary()
 # Number of communicators that this rank has created, by the group that the caller passed.
 _counts: "WeakKeyDictionary[dist.ProcessGroup, int]" = WeakKeyDictionary()
 
@@ -84,15 +82,15 @@ class TorchDistributed(RankCommunicator):
         self.rank, self.ranks = dist.get_rank(), dist.get_process_group_ranks(self._group)
         if self.rank not in self.ranks:
             raise RuntimeError(f"rank {self.rank} is not in the group, which has {rank_names(self.ranks)}: use it only there")
-        self._settings["communicator"] = _counts[self._group] = _counts.get(self._group, -1) + 1
-        self._store = torch._C._distributed_c10d.PrefixStore(f"ampscale/{self._group.group_name}", _get_default_store())
+        self._settings["communicator"] = number = _counts[self._group] = _counts.get(self._group, -1) + 1
+        prefix = f"ampscale/{self._group.group_name}/{number}"
+        self._store = torch._C._distributed_c10d.PrefixStore(prefix, _get_default_store())
         self._records = Records(self._store, self.rank, self.ranks)
         self._ended = -math.inf  # time at which the last collective ended
         self._is_nccl = dist.get_backend(self._group) == "nccl"
-        self._callers_group, self._engine = self._group, None
+        self._engine: Any = None
         if dist.get_backend(self._group) == "gloo":
-            self._group = self._own_group(self._group)
-            self._engine = self._group._get_backend(torch.device("cpu"))
+            self._await(self._connect)
         self._ended = time.monotonic()
 
     def _check(self, arrays: list[Array]) -> None:
@@ -128,30 +126,26 @@ class TorchDistributed(RankCommunicator):
         """Return a device that the group's engine supports: *device* itself, or the current accelerator."""
         return torch.device("cuda", torch.cuda.current_device()) if self._is_nccl else device
 
-    def _own_group(self, group: dist.ProcessGroup) -> dist.ProcessGroup:
+    def _connect(self, limit: float) -> None:
         """
-        Return a separate group with the ranks of *group*. All communicators of *group* share this separate group.
+        Replace the group by a separate one with the same ranks.
 
         gloo matches the messages of a group by their order: if one rank misses a step and continues with another collective in
         the same group, the rank receives wrong values, or gloo aborts the process. `dist.new_group` is not an alternative: called
         by only some ranks of the program, it fails if these ranks have created different numbers of groups.
         """
 
-        def new_group(limit: float) -> dist.ProcessGroup:
-            own_group = dist.ProcessGroup(self._store, index := self.ranks.index(self.rank), len(self.ranks))
+        def new_group() -> dist.ProcessGroup:
+            group = dist.ProcessGroup(self._store, index := self.ranks.index(self.rank), len(self.ranks))
             engine = dist.ProcessGroupGloo(self._store, index, len(self.ranks), timedelta(seconds=limit))
             for device in ("cpu", "cuda"):
-                own_group._register_backend(torch.device(device), dist.ProcessGroup.BackendType.GLOO, engine)
-            return own_group
+                group._register_backend(torch.device(device), dist.ProcessGroup.BackendType.GLOO, engine)
+            return group
 
-        def create(limit: float) -> None:
-            self._records.add_waiting()
-            # gloo does not limit the time in which it connects to the store.
-            _own_groups[group] = within(limit + 0.3, lambda: new_group(limit))
-
-        if group not in _own_groups:
-            self._await(create)
-        return _own_groups[group]
+        self._records.add_waiting()
+        # gloo does not limit the time in which it connects to the store.
+        self._group = within(limit + 0.3, new_group)
+        self._engine = self._group._get_backend(torch.device("cpu"))
 
     def _await(self, collective: Callable[[float], Any]) -> None:
         """
@@ -171,7 +165,6 @@ class TorchDistributed(RankCommunicator):
             if time.monotonic() - began < self._timeout and self._engine is not None:
                 # Close all connections, so that ranks that wait for this rank also learn now that a rank has ended.
                 clear_frames(error.__traceback__)  # they refer to the collective, which keeps the connections open
-                _own_groups.pop(self._callers_group, None)
                 self._group = self._engine = None
             absent = self._records.absent_ranks(began + self._timeout)
             names = rank_names(sorted(absent)) if absent else "a rank"

@@ -42,8 +42,7 @@ class RankAgreement:
         """
         if self._communicator is not None and not gradients.shards:
             self._record_settings(self._communicator, optimizer, rule)
-            tree = [param.grad for param in _parameters(optimizer)]  # including None, which ranks compare
-            means = self._communicator.mean(tree)
+            means = self._communicator.mean(tree := _tree(optimizer))
             if means is not tree:
                 torch._foreach_copy_(gradients.arrays, [mean for mean in means if mean is not None])
 
@@ -61,7 +60,7 @@ class RankAgreement:
             return found_inf, None
         self._record_settings(communicator, optimizer, rule)
         finite = torch.ones_like(state.scale, dtype=torch.bool) if found_inf is None else found_inf == 0
-        agreement = communicator.agree(finite, state._asdict(), gradients.arrays)
+        agreement = communicator.agree(finite, state._asdict(), _tree(optimizer) if gradients.arrays else [])
         if not agreement.has_gradients:
             return None, None
         return found_inf_of(agreement.finite), getattr(agreement, "is_finite", None)
@@ -89,6 +88,11 @@ class RankAgreement:
 
 def _parameters(optimizer: Optimizer) -> list[Any]:
     return [param for group in optimizer.param_groups for param in group["params"]]
+
+
+def _tree(optimizer: Optimizer) -> list[Tensor | None]:
+    """Return the gradient of each parameter. Ranks with equal parameters also compare which of the gradients are None."""
+    return [param.grad for param in _parameters(optimizer)]
 
 
 def _shared_parameters(communicator: Communicator, optimizer: Optimizer) -> list[str]:
