@@ -272,6 +272,7 @@ def test_no_gradients_are_reported_as_a_python_bool(gradients):
         ({"gradients": "pipeline"}, ValueError, "gradients must be one of"),
         ({"gradients": "sharded", "mean": True}, ValueError, "mean must be False or None for sharded gradients"),
         ({"mean": 1}, TypeError, "mean must be a bool"),
+        ({"timeout": 1e10}, ValueError, r"timeout must be a positive number of seconds of at most 1e9, got 10000000000.0"),
         ({"copies": 0}, ValueError, "copies must be"),
         ({"copies": 2.0}, TypeError, r"copies must be an int from 1 to 2\*\*31 - 1, got 2.0"),
     ],

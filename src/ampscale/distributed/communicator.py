@@ -281,8 +281,8 @@ def check_layout(gradients: str, mean: bool | None, copies: int | Sequence[int])
 
 
 def check_timeout(timeout: float) -> None:
-    """Raise a TypeError or ValueError unless *timeout* is a positive, finite number of seconds."""
-    check_number(timeout, "timeout", "a positive, finite number of seconds", 0, above=True)
+    """Raise a TypeError or ValueError unless *timeout* is a positive number of seconds that every engine can represent."""
+    check_number(timeout, "timeout", "a positive number of seconds of at most 1e9", 0, 1e9, above=True)
 
 
 def copies_of(arrays: list[Array], copies: int | Sequence[int]) -> Sequence[int]:
