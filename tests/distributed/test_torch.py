@@ -1,5 +1,6 @@
 """Communicator of torch.distributed: groups, meshes, and the scaler that uses it."""
 
+import signal
 import time
 from copy import deepcopy
 from threading import Thread
@@ -90,6 +91,27 @@ def late(rank):
 def test_the_flag_is_read_after_the_last_rank_has_sent_its_own(gloo):
     """The rank that calls last has the overflow."""
     assert gloo.run(late) == 4 * [[False, True]]
+
+
+def signalled(rank):
+    """Return True if a rank that waits 0.6 s for the other ones handles a signal after 0.2 s, not only at the end."""
+    communicator, received = TorchDistributed(timeout=20), []
+    communicator.agree(torch.tensor(True), torch.tensor(8.0), [])
+    start = time.monotonic()
+    if rank > 0:
+        time.sleep(0.6)
+    else:
+        ampscale.distributed.torch.PATIENCE = 0.1
+        signal.signal(signal.SIGALRM, lambda *_: received.append(time.monotonic() - start))
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+    communicator.agree(torch.tensor(True), torch.tensor(8.0), [])
+    ampscale.distributed.torch.PATIENCE = 1.0
+    return rank > 0 or received[0] < 0.5
+
+
+def test_a_rank_that_waits_handles_signals(gloo):
+    """Python handles signals, such as that of Ctrl-C, only between two calls of torch."""
+    assert gloo.run(signalled) == 4 * [True]
 
 
 def errors_of_invalid_calls(_):

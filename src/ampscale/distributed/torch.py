@@ -26,7 +26,7 @@ from .communicator import GRACE, RankCommunicator
 from .comparison import rank_names
 from .torch_records import Records, within
 
-PATIENCE = 1.0  # seconds after which a rank that still waits records this in torch's store
+PATIENCE = 1.0  # seconds after which a rank that still waits handles signals, and records in torch's store that it waits
 # Number of communicators that this rank has created, by the group that the caller passed.
 _counts: "WeakKeyDictionary[dist.ProcessGroup, int]" = WeakKeyDictionary()
 
@@ -176,15 +176,21 @@ class TorchDistributed(RankCommunicator):
         self._ended = time.monotonic()
 
     def _wait(self, work: dist.Work, limit: float) -> None:
-        """Wait for a collective. With gloo, record after a while that this rank waits, so that it is not taken for absent."""
-        if self._engine is not None:
-            patience = min(PATIENCE, limit / 2)
-            with suppress(RuntimeError):  # the second wait raises an error of the collective again
-                work.wait(timedelta(seconds=patience))
-                return
-            self._records.add_waiting()
-            limit -= patience
-        work.wait(timedelta(seconds=limit))
+        """
+        Wait for a collective. With gloo, wait in parts of at most `PATIENCE` seconds, between which Python handles signals.
+
+        After the first part, record that this rank waits, so that it is not taken for absent.
+        """
+        parts = 1 if self._engine is None else max(2, math.ceil(limit / PATIENCE))
+        seconds = timedelta(seconds=max(limit / parts, 0.001))  # for torch, 0 ms is no limit
+        for index in range(parts - 1):
+            with suppress(RuntimeError):  # the last wait raises an error of the collective again
+                work.wait(seconds)
+            if work.is_completed():
+                break
+            if index == 0:
+                self._records.add_waiting()
+        work.wait(seconds)
 
     def _raise_if_late(self) -> None:
         """Raise a RankError if other ranks have stopped waiting; they may have waited since the end of the last collective."""
