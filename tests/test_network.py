@@ -1,6 +1,7 @@
 """Network: its loss, its parameters and its differentiation."""
 
 import sys
+from copy import copy, deepcopy
 from functools import partial
 
 import array_api_strict
@@ -139,6 +140,17 @@ def test_parameters_read_and_write_the_network():
     network.params = {"w": [np.zeros(2, F32), None], "b": np.ones((), F32)}
     assert (first.value.tolist(), second.value.tolist()) == ([0, 0], 1)
     assert first.grad is None
+
+
+@pytest.mark.clause("STEP-network")
+@pytest.mark.parametrize("copied", [copy, deepcopy])
+def test_the_parameters_of_a_copy_belong_to_the_copy(copied):
+    """Setting a value of the copy leaves the original unchanged."""
+    network = Network(loss, np.ones(2, F32))
+    other = copied(network)
+    other.parameters[0].value = np.zeros(2, F32)
+    assert (other.params.tolist(), network.params.tolist()) == ([0, 0], [1, 1])
+    assert network.parameters[0].value is network.params
 
 
 @pytest.mark.clause("STEP-network")

@@ -93,6 +93,13 @@ class Network:
         self._differentiate = vjp or partial(backend.vjp, loss_fn)
         self.params = params
 
+    def __copy__(self) -> "Network":
+        """Return a network with the same loss function and values, and its own `parameters`."""
+        network = object.__new__(type(self))
+        parameters = [Parameter(network, index) for index in range(len(self.parameters))]
+        network.__dict__.update(self.__dict__, parameters=parameters)
+        return network
+
     def __call__(self, *inputs: Any) -> Array:
         """Return the loss of the current parameters."""
         return self._loss_fn(self.params, *inputs)
