@@ -68,7 +68,8 @@ def local_norms(tree: Tree) -> Array:
 def sizes(tree: Tree) -> Array:
     """Return the number of values in each array of *tree*, shape (number of arrays,): int64, or int32 if int64 is missing."""
     xp = namespace_of(tree)
-    return xp.asarray([math.prod(leaf.shape) for leaf in leaves(tree)], dtype=xp.result_type(xp.int64))
+    counts = [math.prod(leaf.shape) for leaf in leaves(tree)]
+    return xp.asarray(counts, dtype=xp.result_type(xp.int64), device=device_of(tree))
 
 
 def clip_by_global_norm(tree: Tree, max_norm: float, out: Tree = None) -> tuple[Tree, Array]:

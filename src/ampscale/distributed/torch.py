@@ -106,7 +106,7 @@ class TorchDistributed(RankCommunicator):
             raise TypeError("gradients that are DTensors must not be averaged: create TorchDistributed with mean=False")
 
     def _zeros(self, length: int) -> Array:
-        return torch.zeros(length, dtype=torch.float64)
+        return torch.zeros(length, dtype=torch.float64, device="cpu")
 
     def _sum(self, vector: Array) -> Array:
         total = vector.to(self._device(vector.device), copy=True)
@@ -120,7 +120,8 @@ class TorchDistributed(RankCommunicator):
         return torch.stack(rows).cpu().numpy()
 
     def _words(self, number: Array | float) -> Array:
-        return torch.as_tensor(number, dtype=torch.float64).detach().reshape(1).view(torch.int16).double()
+        value = torch.as_tensor(number, dtype=torch.float64, device=getattr(number, "device", "cpu"))
+        return value.detach().reshape(1).view(torch.int16).double()
 
     def _device(self, device: torch.device) -> torch.device:
         """Return a device that the group's engine supports: *device* itself, or the current accelerator."""

@@ -63,6 +63,38 @@ def copied(tree):
     return map_leaves(lambda leaf: leaf.detach().clone(), tree)
 
 
+@pytest.mark.clause("OVERFLOW-all-finite", "NORMS-global", "BACKENDS-arrays-decide")
+@pytest.mark.usefixtures("each_kernel")
+def test_results_are_on_the_device_of_the_arrays():
+    """The default device may be another one. "meta" stands for an accelerator."""
+    sparse = torch.tensor([[0.0, 2.0], [3.0, 0.0]]).to_sparse()
+    trees = [[torch.ones(3), torch.ones(5000)], [torch.ones(3).half(), torch.ones(6, dtype=torch.float64)[::2]], [sparse]]
+    in_place = [ampscale.unscale_and_check, ampscale.unscale_check_and_norm, ampscale.unscale_check_and_measure]
+    calls = [lambda tree, function=function: function(tree, torch.tensor(4.0, device="cpu"), out=tree) for function in in_place]
+    calls += [lambda tree, function=function: function(tree, 3.0) for function in (ampscale.scale, *in_place)]
+    calls += [ampscale.all_finite, ampscale.global_norm, ampscale.local_norms, ampscale.measure, ampscale.exponent_histogram]
+    calls += [lambda tree: ampscale.clip_by_global_norm(tree, 1.0, out=tree)]
+    for tree in trees:
+        for call in calls:
+            expected = call(copied(tree))
+            with torch.device("meta"):
+                actual = call(copied(tree))
+            for result, expected_result in zip(leaves(actual), leaves(expected), strict=True):
+                assert result.device.type == "cpu"
+                assert torch.equal(result.to_dense(), expected_result.to_dense())
+
+
+@pytest.mark.clause("MINDFORMERS-outputs")
+def test_a_step_is_on_the_device_of_the_parameters():
+    """The default device may be another one. The optimizer is torch's."""
+    module, inputs = module_of(nn.Linear(3, 2)), batch()
+    optimizer, update_cell = torch.optim.Adam(module.parameters()), ampscale.DynamicLossScaleUpdateCell(8, 2, 2)
+    cell = ampscale.MFTrainOneStepCell(module, optimizer, use_clip_grad=True, scale_sense=update_cell, local_norm=True)
+    with torch.device("meta"):
+        outputs = cell(*inputs)
+    assert {output.device.type for output in outputs if isinstance(output, torch.Tensor)} == {"cpu"}
+
+
 def step_and_state(module, make=ampscale.optimizers.SGD):
     """Return the training step of a module, and the initial state."""
     network = network_of(module)

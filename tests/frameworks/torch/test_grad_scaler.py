@@ -37,6 +37,15 @@ def test_a_scaler_stays_enabled_on_every_device():
         assert (run_step(scaler, 1.0), scaler.is_enabled()) == (True, True)
 
 
+@pytest.mark.clause("TORCH-device", "TORCH-first-scale")
+def test_the_default_device_of_torch_is_not_used():
+    """The scale is on the host until the first tensor is scaled. "meta" stands for an accelerator."""
+    output = torch.ones(())
+    with torch.device("meta"):
+        scaler = GradScaler("cpu", init_scale=1024.0)
+        assert (scaler.get_scale(), scaler.scale(output).item()) == (1024, 1024)
+
+
 @pytest.mark.clause("TORCH-getters")
 @pytest.mark.parametrize("enabled", [True, False])
 def test_getters_return_constructor_arguments(enabled):

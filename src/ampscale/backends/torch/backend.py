@@ -236,7 +236,7 @@ def _rebuilt(tree: Tree, tensors: list[Array], values: list[Array]) -> Tree:
 def _with_values(array: Array, values: Array) -> Array:
     """Return a sparse array with *values* at the coalesced indices of sparse *array*."""
     indices = array.coalesce().indices()
-    return torch.sparse_coo_tensor(indices, values, array.shape, is_coalesced=True, check_invariants=False)
+    return torch.sparse_coo_tensor(indices, values, array.shape, device=values.device, is_coalesced=True, check_invariants=False)
 
 
 def _unscaled(

@@ -1,6 +1,8 @@
 """
 Multi-tensor torch kernels that replace the core's definitions with the same bits, and checks that they support the arrays.
 
+New tensors are created with a device, since `torch.set_default_device` may have set another one than that of the arrays.
+
 Spec: BACKENDS-bit-identical, SCALING-reciprocal, OVERFLOW-both-sides, OVERFLOW-no-host-sync, NORMS-accumulation-dtype.
 """
 
@@ -72,7 +74,7 @@ def unscale_(arrays: list[Array], scale: Scale, *, least: float = 0.0) -> Array:
     if value is not None and not (in_one_pass and torch.float32 in set(map(_dtype, arrays))):
         result = compiled.run_host(FusedOp(value, checks=True), arrays)
         if result is not None:
-            return torch.full((), not result.finite, dtype=torch.float32)
+            return torch.full((), not result.finite, dtype=torch.float32, device="cpu")
     found_inf = torch.zeros((), dtype=torch.float32, device=arrays[0].device)
     if in_one_pass or least:
         _check_and_multiply(arrays, found_inf, _scalar(scale, torch.float32, found_inf).reciprocal())
@@ -95,7 +97,7 @@ def unscale_and_square_(arrays: list[Array], scale: Scale) -> tuple[Array, Array
     result = None if op.factor is None else compiled.run_host(op, arrays, disjoint=True)
     if result is None:
         return None
-    return torch.full((), not result.finite, dtype=torch.float32), torch.from_numpy(result.sums)
+    return torch.full((), not result.finite, dtype=torch.float32, device="cpu"), torch.from_numpy(result.sums)
 
 
 def unscale_and_measure_(arrays: list[Array], scale: Scale) -> tuple[Flag, Array] | None:
@@ -115,7 +117,7 @@ def unscale_and_measure_(arrays: list[Array], scale: Scale) -> tuple[Flag, Array
     result = compiled.run_host(op, arrays, disjoint=True) if is_supported else None
     if result is None:
         return None
-    return torch.full((), result.finite), torch.from_numpy(result.statistics)
+    return torch.full((), result.finite, device="cpu"), torch.from_numpy(result.statistics)
 
 
 def supports_in_one_pass(arrays: list[Array], scale: Scale, dtypes: Set[torch.dtype] = FLOATS) -> bool:
@@ -203,7 +205,7 @@ def sum_in_order(sums: Array) -> Array:
     """Return the sum, shape (), of an array of shape (n,) on the host, adding the values in order and rounding each time."""
     if len(sums) == 1:
         return sums.reshape(())
-    total, indices = torch.zeros(1, dtype=sums.dtype), torch.zeros(len(sums), dtype=torch.int64)
+    total, indices = torch.zeros_like(sums[:1]), torch.zeros_like(sums, dtype=torch.int64)
     return total.index_add_(0, indices, sums).reshape(())  # torch's `sum` adds in a different order
 
 
@@ -362,7 +364,7 @@ def _extremes(arrays: list[Array]) -> Iterable[Array]:
 def _sums(arrays: list[Array]) -> Array:
     """Return the sum of the squares of each of several small arrays: float64, shape (number of arrays,)."""
     values = torch._C._nn.flatten_dense_tensors(arrays).float()
-    lengths = torch.tensor([array.numel() for array in arrays])
+    lengths = torch.tensor([array.numel() for array in arrays], device="cpu")
     return torch.segment_reduce((values * values).double(), "sum", lengths=lengths, unsafe=True)
 
 

@@ -64,7 +64,8 @@ class TorchOptimizer:
             try:
                 for parameter, gradient in zip(parameters, casts, strict=True):
                     parameter.grad = gradient
-                return step_if_finite(self._optimizer, found_inf_of(torch.as_tensor(finite) & still_finite), (), {})
+                flag = torch.as_tensor(finite, device=getattr(finite, "device", "cpu"))
+                return step_if_finite(self._optimizer, found_inf_of(flag & still_finite), (), {})
             finally:
                 for parameter in parameters:
                     parameter.grad = None

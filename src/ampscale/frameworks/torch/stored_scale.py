@@ -49,7 +49,7 @@ class StoredScale:
         check_bool(enabled, "enabled")
         self._enabled = enabled
         self._rule = rule_with(replace(presets.torch(), min_scale=FLOOR), _FIELDS, **constants)
-        self._state = self._rule.init(like=torch.empty(()))
+        self._state = self._rule.init(like=torch.empty((), device="cpu"))
         # Lower bound of the scale while the scale is known to be a power of two, otherwise 0.0.
         self._least_scale = power_of_two_or_zero(self._rule, self._rule.init_scale)
         self._is_captured = False  # True if a CUDA graph may update the scale without a call of this object
