@@ -178,3 +178,13 @@ def test_the_average_is_a_copy_in_at_least_float32(dtype, average_dtype):
     assert bits(network.params) == bits([array([1, 2], dtype)])
     cell(FINE)
     assert bits(cell.ema_params) == bits([array([0.5, 3], average_dtype) * (1 - 2.0**-12)])
+
+
+@pytest.mark.clause("MINDFORMERS-ema")
+def test_averages_do_not_warn_about_underflow():
+    """The average of a subnormal parameter is rounded."""
+    network = linear([2.0**-149, 1])
+    cell = MFTrainOneStepCell(network, Recorder(), ema_decay=0.75)
+    with np.errstate(all="raise"):
+        cell(FINE)
+    assert bits(cell.ema_params) == bits([array([2.0**-149, 1])])

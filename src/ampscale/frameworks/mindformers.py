@@ -231,7 +231,8 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
         if self._ema_decay is None:
             return
         params = map_leaves(_wide_copy, self.network.params)
-        average = map_leaves(partial(_averaged, decay=self._ema_decay), self.ema_params, params)
+        with quiet(namespace_of(params)):
+            average = map_leaves(partial(_averaged, decay=self._ema_decay), self.ema_params, params)
         self.ema_params = select(logical_not(skip), average, self.ema_params)
 
     def _local_outputs(self, gradients: Tree, like: Array) -> tuple[Array, ...]:
