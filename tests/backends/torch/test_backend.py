@@ -84,6 +84,15 @@ def test_results_are_on_the_device_of_the_arrays():
                 assert torch.equal(result.to_dense(), expected_result.to_dense())
 
 
+@pytest.mark.clause("STEP-network")
+def test_a_module_is_not_differentiated_in_inference_mode():
+    """All gradients would be missing, and each step would change nothing."""
+    module = module_of(nn.Linear(3, 2))
+    step, state = step_and_state(module)
+    with torch.inference_mode(), pytest.raises(RuntimeError, match=r"outside of torch.inference_mode\(\)"):
+        step(state, *batch())
+
+
 @pytest.mark.clause("MINDFORMERS-outputs")
 def test_a_step_is_on_the_device_of_the_parameters():
     """The default device may be another one. The optimizer is torch's."""
