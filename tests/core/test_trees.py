@@ -168,3 +168,14 @@ def test_select_returns_one_of_two_trees(library, dtype, flag):
     expected = {**(new if flag else old), "b": two, "c": None}
     assert same(library.to_numpy(chosen), library.to_numpy(expected))
     assert chosen["c"] is None
+
+
+def test_a_list_class_with_other_arguments_is_rejected():
+    """Otherwise the result would lose its members."""
+
+    class Named(list):
+        def __init__(self, name, members=()):
+            super().__init__(members)
+
+    with pytest.raises(TypeError, match=r"^a subclass of tuple or list must be created from a list of members, got Named$"):
+        map_leaves(lambda leaf: leaf, Named("weights", [np.ones(1)]))

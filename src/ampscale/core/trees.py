@@ -273,6 +273,9 @@ def _rebuild(tree: Tree, children: list[Tree]) -> Tree:
     if hasattr(tree, "_fields"):
         return type(tree)(*children)
     if isinstance(tree, tuple | list):
-        return type(tree)(children)
+        rebuilt = type(tree)(children)
+        if len(rebuilt) != len(children):
+            raise TypeError(f"a subclass of tuple or list must be created from a list of members, got {type(tree).__name__}")
+        return rebuilt
     flattened = _flattened(tree)
     return None if flattened is None else flattened[1](children)
