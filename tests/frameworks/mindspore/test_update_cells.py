@@ -1,5 +1,6 @@
 """Update cells, which write the next scale into the array that they are called with."""
 
+import array_api_strict
 import numpy as np
 import pytest
 from frameworks.networks import array, bits
@@ -96,6 +97,7 @@ class Differentiated(np.ndarray):
         (np.broadcast_to(array(8), ()), True, ValueError, "read-only"),
         (array(8).view(Differentiated), True, ValueError, "requires a gradient"),
         (array(8), np.asarray(1), TypeError, "overflow"),
+        (array(8), array_api_strict.asarray(True), TypeError, "overflow from array_api_strict"),
     ],
 )
 def test_a_call_with_an_invalid_argument_changes_nothing(scale, overflow, error, text):

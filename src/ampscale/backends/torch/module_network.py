@@ -62,7 +62,7 @@ class ModuleNetwork:
         if not isinstance(params, dict):
             expected = "a dict for a module, {name: value.detach() for name, value in module.named_parameters()}"
             raise TypeError(f"params must be {expected}, got {type(params).__name__}")
-        if torch.is_inference_mode_enabled():
+        if not torch.compiler.is_compiling() and torch.is_inference_mode_enabled():
             raise RuntimeError("a module must be trained outside of torch.inference_mode(), in which torch computes no gradients")
         _check_not_fully_sharded(self.module)
         originals = [(submodule, dict(submodule._parameters)) for submodule in self.module.modules()]

@@ -12,6 +12,7 @@ import array_api_compat
 
 from ... import presets
 from ...core.machine import LossScaleState
+from ...core.namespaces import check_one_library
 from ...core.typing import Array, Flag
 from ...core.validation import check_count, check_flag, check_scale_array, check_scale_number, check_writable
 from .._arrays import logical_not
@@ -186,6 +187,8 @@ class DynamicLossScaleUpdateCell:
         """Return the next scale and counts without storing them."""
         check_scale_array(loss_scale, "loss_scale")
         check_flag(overflow, "overflow")
+        if not isinstance(overflow, bool):
+            check_one_library(loss_scale=loss_scale, overflow=overflow)
         xp = array_api_compat.array_namespace(loss_scale)
         zero, (calls, good_steps) = xp.zeros_like(loss_scale, dtype=xp.int32), self._counts
         state = self._rule.update(LossScaleState(loss_scale, zero + good_steps, zero), logical_not(overflow))
