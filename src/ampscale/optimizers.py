@@ -17,7 +17,7 @@ from .core.scaling import in_dtype, scalar_like, widened
 from .core.step import apply_updates
 from .core.trees import leaves, leaves_with_paths, map_leaves, select, unflatten, zip_leaves
 from .core.typing import Array, Flag, Tree
-from .core.validation import check_alike, check_bool, check_flag, check_gradients, check_number, check_type
+from .core.validation import check_alike, check_bool, check_flag, check_gradients, check_not_traced, check_number, check_type
 from .network import Network, Parameter
 
 __all__ = ["SGD", "AdamW", "Momentum", "Optimizer", "OptimizerState"]
@@ -198,6 +198,7 @@ class Optimizer:
         params = self._network.params
         check_one_library(params=params, gradients=gradients)
         updates, state = self.update(gradients, self.state, params)
+        check_not_traced(state.count, "gradients", "the optimizer")
         return apply_updates(params, updates, state.master), state
 
 

@@ -178,6 +178,12 @@ def check_alike(value: Tree, like: Tree, name: str) -> None:
             raise TypeError(f"{path} must be {leaf.dtype}, got {target.dtype}")
 
 
+def check_not_traced(array: Array, name: str, owner: str, alternative: str = "ampscale.train_step") -> None:
+    """Raise a ValueError if JAX is tracing *array*, and so has no device for it: *owner* would store it beyond the trace."""
+    if array_api_compat.device(array) is None:
+        raise ValueError(f"{name} must not be traced, since {owner} stores its state; under jit, use {alternative}")
+
+
 def check_gradients(params: Tree, rows: list[tuple[Any, ...]]) -> None:
     """Raise an error unless each gradient, the second item of a row, is None or a float array of its parameter's shape."""
     for index, (param, gradient, *_) in enumerate(rows):

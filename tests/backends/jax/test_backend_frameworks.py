@@ -12,6 +12,7 @@ from ampscale import (
     FixedLossScaleUpdateCell,
     GradScaler,
     MFTrainOneStepCell,
+    Network,
     TrainOneStepWithLossScaleCell,
 )
 from ampscale.optimizers import SGD, Momentum
@@ -165,3 +166,21 @@ def test_paddle_scaled_loss_can_be_differentiated():
     loss, gradient = jax.jit(jax.value_and_grad(lambda params: scaler.scale(jnp.sum(params))))(params)
     assert alike(loss, np.asarray(2.0**14, np.float32))
     assert alike(gradient, np.full(2, 2.0**15, np.float16))
+
+
+@pytest.mark.clause("STEP-two-modes")
+@pytest.mark.parametrize("made", ["optimizer", "training cell", "update cell"])
+def test_objects_that_store_their_state_are_not_traced(made):
+    """Otherwise the parameters or counts would be lost after the trace."""
+    network = Network(lambda w, x: jnp.sum(w * x), jnp.ones(2))
+    optimizer, update_cell, scale = SGD(network, 0.5), dynamic(), jnp.float32(8.0)
+    calls = {
+        "optimizer": (optimizer, jnp.ones(2)),
+        "training cell": (TrainOneStepWithLossScaleCell(network, optimizer, update_cell), jnp.ones(2)),
+        "update cell": (lambda overflow: update_cell.next_scale(scale, overflow), jnp.asarray(True)),
+    }
+    call, argument = calls[made]
+    with pytest.raises(ValueError, match=rf"must not be traced, since the {made} stores its state; under jit, use"):
+        jax.jit(call)(argument)
+    assert network.params.tolist() == [1, 1]
+    assert (update_cell.cur_iter, update_cell.last_overflow_iter, int(optimizer.state.count)) == (1, 0, 0)

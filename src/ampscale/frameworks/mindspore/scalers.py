@@ -15,7 +15,7 @@ from ...core.machine import LossScaleState
 from ...core.trees import leaves, map_leaves
 from ...core.type_names import type_name
 from ...core.typing import Array, Flag, Tree
-from ...core.validation import check_count, check_flag
+from ...core.validation import check_count, check_flag, check_not_traced
 from .._arrays import HOST, snapshot
 from .._validation import check_keys, check_scale_value, number_of
 
@@ -254,8 +254,8 @@ class DynamicLossScaler(_PlacedScaler):
         """
         check_flag(grads_finite, "grads_finite")
         array = None if isinstance(grads_finite, bool) else grads_finite  # a Python bool has no library and no device
-        if array is not None and array_api_compat.device(array) is None:  # a JAX array that is being traced has no device
-            raise ValueError("grads_finite must not be traced, since the scaler stores its state; under jit, use a LossScaleRule")
+        if array is not None:
+            check_not_traced(array, "grads_finite", "the scaler", "a LossScaleRule")
         self._state = self._rule.update(self._state_beside(array), grads_finite)
         return True
 

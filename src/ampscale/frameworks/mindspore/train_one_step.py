@@ -16,7 +16,7 @@ from ...core.scaling import scalar_like
 from ...core.step import StepReport, StepStatus, seed_like
 from ...core.trees import leaves
 from ...core.typing import Array, Flag, Tree
-from ...core.validation import check_flag, check_loss, check_methods, check_scale_array
+from ...core.validation import check_flag, check_loss, check_methods, check_not_traced, check_scale_array
 from ...parsing import excerpt
 from .._arrays import logical_not, snapshot, snapshot_of
 from .._calls import Site
@@ -164,11 +164,13 @@ class TrainOneStepWithLossScaleCell:
 
         Raises:
             TypeError: The network returned something other than one array.
+            ValueError: JAX is tracing the loss, as under jit, where a cell cannot store its state.
 
         Spec: MINDSPORE-subclasses, MINDSPORE-start-order.
         """
         loss, pullback = self.network.vjp(self.network.params, *inputs)
         check_loss(loss)
+        check_not_traced(loss, "a loss", "the training cell")
         status, scale = self.start_overflow_check(loss, self.scale_sense)
         scaled = pullback(seed_like(loss, scale))
         self._detector.observe(status, scaled)

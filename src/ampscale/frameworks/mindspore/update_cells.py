@@ -14,7 +14,7 @@ from ... import presets
 from ...core.machine import LossScaleState
 from ...core.namespaces import check_one_library
 from ...core.typing import Array, Flag
-from ...core.validation import check_count, check_flag, check_scale_array, check_scale_number, check_writable
+from ...core.validation import check_count, check_flag, check_not_traced, check_scale_array, check_scale_number, check_writable
 from .._arrays import logical_not
 from .._validation import check_keys, check_scale_factor
 
@@ -192,4 +192,5 @@ class DynamicLossScaleUpdateCell:
         xp = array_api_compat.array_namespace(loss_scale)
         zero, (calls, good_steps) = xp.zeros_like(loss_scale, dtype=xp.int32), self._counts
         state = self._rule.update(LossScaleState(loss_scale, zero + good_steps, zero), logical_not(overflow))
+        check_not_traced(state.scale, "loss_scale and overflow", "the update cell", "a LossScaleRule")
         return state.scale, (calls + 1, xp.reshape(state.good_steps, ()))
