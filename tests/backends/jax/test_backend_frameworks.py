@@ -169,14 +169,20 @@ def test_paddle_scaled_loss_can_be_differentiated():
 
 
 @pytest.mark.clause("STEP-two-modes")
-@pytest.mark.parametrize("made", ["optimizer", "training cell", "update cell"])
+@pytest.mark.parametrize("made", ["optimizer", "training cell", "update cell", "scaler"])
 def test_objects_that_store_their_state_are_not_traced(made):
     """Otherwise the parameters or counts would be lost after the trace."""
     network = Network(lambda w, x: jnp.sum(w * x), jnp.ones(2))
-    optimizer, update_cell, scale = SGD(network, 0.5), dynamic(), jnp.float32(8.0)
+    optimizer, update_cell, scale, scaler = SGD(network, 0.5), dynamic(), jnp.float32(8.0), GradScaler()
+
+    def scaled_step(gradient):
+        optimizer.parameters[0].grad = gradient
+        scaler.step(optimizer)
+
     calls = {
         "optimizer": (optimizer, jnp.ones(2)),
         "training cell": (TrainOneStepWithLossScaleCell(network, optimizer, update_cell), jnp.ones(2)),
+        "scaler": (scaled_step, jnp.ones(2)),
         "update cell": (lambda overflow: update_cell.next_scale(scale, overflow), jnp.asarray(True)),
     }
     call, argument = calls[made]
@@ -184,3 +190,6 @@ def test_objects_that_store_their_state_are_not_traced(made):
         jax.jit(call)(argument)
     assert network.params.tolist() == [1, 1]
     assert (update_cell.cur_iter, update_cell.last_overflow_iter, int(optimizer.state.count)) == (1, 0, 0)
+    scaler.abandon(optimizer)  # no step was interrupted
+    with pytest.raises(RuntimeError, match="neither has been called"):
+        scaler.update()

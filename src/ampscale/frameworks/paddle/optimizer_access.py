@@ -7,8 +7,9 @@ import array_api_compat
 
 from ... import functional
 from ...backends import Backend
-from ...core.trees import leaves_with_paths
+from ...core.trees import leaves, leaves_with_paths
 from ...core.typing import Array, Flag
+from ...core.validation import check_not_traced
 from .._validation import is_torch_optimizer
 
 
@@ -57,6 +58,8 @@ def checked_gradients(parameters: list[Any], scale: float) -> Gradients:
             parameter.grad = parameter.grad.coalesce()
     gradients = [parameter.grad for parameter in parameters]
     in_place = _are_writable(gradients)
+    for gradient in [] if in_place else leaves(gradients):
+        check_not_traced(gradient, "gradients", "the scaler")
     backend = functional.backend_for_scaling(gradients, scale, gradients if in_place else None)
     if backend.NAME == "torch":
         from ...backends.torch.layout import check_target
