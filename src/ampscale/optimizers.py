@@ -107,11 +107,10 @@ class Optimizer:
 
     def prepare(self, gradients: Tree) -> Callable[[Flag], Flag]:
         """
-        Compute a step without changing anything.
+        Compute a step without changing anything, and return a function ``apply(finite)``.
 
-        Returns:
-            A function ``apply(finite)``, which commits the step if *finite* is True, and returns *finite*. The flag
-            is a bool array of shape (), and is not copied to the host.
+        The function commits the step if *finite*, a bool array of shape () that is not copied to the host, is True; it returns
+        *finite*.
         """
         new_params, new_state = self._next(gradients)
 

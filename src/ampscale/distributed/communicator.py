@@ -117,9 +117,6 @@ class RankCommunicator(ABC):
 
         16-bit arrays are added in float32, and the mean is rounded once.
 
-        Args:
-            tree: Floating-point or complex arrays.
-
         Raises:
             RankError: Ranks differ in settings, or in number, shapes, dtypes or keys of arrays; or a rank does not respond.
             TypeError: An array is neither floating-point nor complex, or is of a library that the engine does not support.

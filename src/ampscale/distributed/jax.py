@@ -94,9 +94,6 @@ class JaxAxis:
 
         16-bit arrays are added in float32, and the mean is rounded once.
 
-        Args:
-            tree: Floating-point or complex arrays.
-
         Raises:
             TypeError: An array is neither floating-point nor complex.
             ValueError: In `jax.shard_map` with ``check_vma=True``, an array does not vary over the axis: either JAX has added it
@@ -141,9 +138,6 @@ class JaxAxis:
         Compare settings that must be equal on all processes, such as the rule: call this on each process before the first step.
 
         Within a traced program, where `ampscale.train_step` calls this method, and in a run of one process, nothing is compared.
-
-        Args:
-            settings: Values whose `repr` shows all differences.
 
         Raises:
             RankError: The processes differ in a setting, or a process does not call this method within the time limit. The

@@ -41,25 +41,14 @@ class GradientScan:
     """
 
     def start(self, like: Tree) -> Any:
-        """
-        Return a new status object.
-
-        Args:
-            like: One array, or several in nested containers.
-        """
+        """Return a new status object, which is not used."""
         return _Status(like)
 
     def observe(self, status: Any, tree: Tree) -> None:
         """Ignore *tree*: only the output is checked."""
 
     def finite(self, status: Any, output: Tree) -> Flag:
-        """
-        Return a bool of shape (): True if *output* contains no infinity or NaN.
-
-        Args:
-            status: Ignored.
-            output: One array, or several in nested containers.
-        """
+        """Return a bool of shape (): True if no array in *output* contains an infinity or a NaN. *status* is ignored."""
         return all_finite(output)
 
 
@@ -79,22 +68,11 @@ class StatusRegister:
     """
 
     def start(self, like: Tree) -> Any:
-        """
-        Return a new status object with a cleared flag.
-
-        Args:
-            like: Arrays on the device on which the flag is stored.
-        """
+        """Return a new status object with a cleared flag, which is stored on the device of the arrays in *like*."""
         return _Status(like)
 
     def observe(self, status: Any, tree: Tree) -> None:
-        """
-        Set the flag if *tree* contains an infinity or a NaN.
-
-        Args:
-            status: Result of `start`. Other objects cannot store a flag and are ignored.
-            tree: One array, or several in nested containers.
-        """
+        """Set the flag if *tree* contains an infinity or a NaN; do nothing if *status* is not a result of `start`."""
         if isinstance(status, _Status):
             status.finite = status.finite & all_finite(tree)
 
@@ -102,9 +80,7 @@ class StatusRegister:
         """
         Return a bool of shape (): True if *output* and everything observed since the start are finite.
 
-        Args:
-            status: Result of `start`. With any other object, only *output* is checked.
-            output: One array, or several in nested containers.
+        If *status* is not a result of `start`, only *output* is checked.
         """
         output_finite = all_finite(output)
         return status.finite & output_finite if isinstance(status, _Status) else output_finite

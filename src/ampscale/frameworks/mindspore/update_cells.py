@@ -60,11 +60,7 @@ class FixedLossScaleUpdateCell:
 
     def __call__(self, loss_scale: Array, overflow: Flag) -> Flag:
         """
-        Return *overflow*, and leave *loss_scale* unchanged.
-
-        Args:
-            loss_scale: Ignored.
-            overflow: Bool, shape (), or Python bool: True if a gradient was non-finite.
+        Return *overflow*, a bool of shape () or a Python bool. *loss_scale* is ignored.
 
         Raises:
             TypeError: *overflow* is not a bool.
@@ -74,7 +70,7 @@ class FixedLossScaleUpdateCell:
         return overflow
 
     def next_scale(self, loss_scale: Array, overflow: Flag) -> Array:
-        """Return *loss_scale* itself; for arguments and errors see `__call__`."""
+        """Return *loss_scale* itself; for the errors see `__call__`."""
         check_flag(overflow, "overflow")
         return loss_scale
 
