@@ -201,3 +201,19 @@ def step_with_other_gradients(rank, mean):
 def test_gradients_of_different_parameters_on_one_rank_are_an_error_on_all(gloo, mean):
     """The gradients have equal numbers, shapes and dtypes."""
     assert gloo.run(step_with_other_gradients, mean) == 4 * ["gradients structure differs: [1] on rank 1; [0] on ranks 0, 2, 3"]
+
+
+def results_with_another_default_device(rank):
+    """Return a mean, a flag and a norm, computed while torch creates tensors on another device."""
+    communicator = TorchDistributed(gradients="distinct", timeout=20)
+    gradient, scale, finite = torch.tensor([3.0, 0.0]), torch.tensor(8.0), torch.tensor(True)
+    with torch.device("meta"):
+        agreement = communicator.agree(finite, {"scale": scale}, [gradient], norm=True)
+        mean = TorchDistributed(timeout=20).mean([gradient * rank])
+    return mean[0].tolist(), bool(agreement.finite), unlifted(agreement.norm).item()
+
+
+@pytest.mark.clause("REPLICAS-mean", "REPLICAS-one-flag")
+def test_results_are_on_the_device_of_the_gradients(gloo):
+    """The device "meta" stands for an accelerator that `torch.set_default_device` selects."""
+    assert gloo.run(results_with_another_default_device) == 4 * [[[4.5, 0.0], True, 6.0]]

@@ -186,7 +186,7 @@ class RankCommunicator(ABC):
         """Return the values of this rank for `agree`: flags, words of *numbers*, and sums of squares unless *copies* is None."""
         words = self._words_and_squares(list(numbers.values()))
         xp = array_api_compat.array_namespace(words)
-        gradient_flags = as_array(xp.asarray([bool(arrays), norm_dtype(arrays) == "float64"], dtype=words.dtype), words)
+        gradient_flags = as_array([bool(arrays), norm_dtype(arrays) == "float64"], words, words.dtype)
         parts = [1 - _as_number(finite, words), gradient_flags, words]
         if copies is not None and not arrays:
             parts.append(xp.zeros_like(words[:3]))  # three sums, as a rank with distinct gradients has
