@@ -133,3 +133,10 @@ def step_on_float16(rank, max_norm):
     train = MFTrainOneStepCell(model, optimizer, scale_sense=0.5, communicator=communicator, **clipping)
     train([torch.tensor([120000.0 if rank == 1 else 1.0])])
     return bool(train.last_step.applied), model.params[0].item() != 0.0
+
+
+def errors_of_invalid_states(_):
+    """Return the errors of states that `agree` cannot compare."""
+    communicator, _, _ = communicator_of("mpi", "averaged", timeout=10)
+    states = [{}, {"bad_steps": None}, np.ones(2, np.float32), {"scale": 4.0, "good_steps": "3"}]
+    return [message_of(communicator.agree, True, state, [], error=(TypeError, ValueError)) for state in states]

@@ -83,6 +83,17 @@ def test_states_of_all_ranks_must_have_equal_lengths(mpi):
     assert mpi.run(edges.state_with_another_count) == [[message, [1.5]]] * 4
 
 
+def test_states_must_be_numbers(mpi):
+    """The errors precede all communication."""
+    messages = [
+        "state must have at least one number, got {}",
+        "state must have at least one number, got {'bad_steps': None}",
+        "scale must be a number or an array of shape () or (1,), got array([1., 1.], dtype=float32)",
+        "good_steps must be a number or an array of shape () or (1,), got '3'",
+    ]
+    assert mpi.run(edges.errors_of_invalid_states) == [messages] * 4
+
+
 def test_copies_must_have_one_number_for_each_array(mpi):
     """The error precedes all communication, so the next call works."""
     message = "gradients must be 2 arrays, one for each item of copies, got 3"

@@ -145,7 +145,9 @@ class RankCommunicator(ABC):
 
         Raises:
             RankError: Ranks differ in state, gradients or settings; or a rank does not respond.
-            ValueError: The number of gradients differs from the length of `copies`.
+            TypeError: *state* contains an object that is neither a number nor an array.
+            ValueError: *state* is empty or has an array of another shape, or the number of gradients differs from the length of
+                `copies`.
 
         Spec: REPLICAS-one-flag, REPLICAS-scale-compared, REPLICAS-agreed-norm, REPLICAS-copies-counted-once.
         """
@@ -293,7 +295,15 @@ def copies_of(arrays: list[Array], copies: int | Sequence[int]) -> Sequence[int]
 
 def _numbers(state: Tree) -> dict[str, Any]:
     """Return the numbers of *state* by their names; a state that is only a scale gets the name "scale"."""
-    return {name: number for name, number in state.items() if number is not None} if isinstance(state, dict) else {"scale": state}
+    state = state if isinstance(state, dict) else {"scale": state}
+    numbers = {name: number for name, number in state.items() if number is not None}
+    if not numbers:
+        raise ValueError(f"state must have at least one number, got {excerpt(state)}")
+    for name, number in numbers.items():
+        if not isinstance(number, int | float) and math.prod(getattr(number, "shape", [0])) != 1:
+            error = ValueError if hasattr(number, "shape") else TypeError
+            raise error(f"{name} must be a number or an array of shape () or (1,), got {excerpt(number)}")
+    return numbers
 
 
 def _as_number(finite: Flag, like: Array) -> Array:
