@@ -159,9 +159,11 @@ def late_after_error(rank):
 
 
 def late_constructor(rank):
-    """Let one rank create its communicator too late, and return the error."""
-    time.sleep(1.3 if rank == DEVIATING_RANK else 0)
-    return message_of(communicator_of, "mpi", "replicated", timeout=1)
+    """Let one rank create its communicator too late; return the error, and a mean of the next communicator."""
+    time.sleep(3.3 if rank == DEVIATING_RANK else 0)
+    message = message_of(communicator_of, "mpi", "replicated", timeout=1)
+    communicator, _, make = communicator_of("mpi", "replicated", timeout=10)
+    return message, communicator.mean([make(np.float32([rank]))])[0].item()
 
 
 def late_agreement(rank):

@@ -20,7 +20,8 @@ from .communicator import GRACE, RankCommunicator
 from .comparison import rank_names
 
 LATE = 0.1  # seconds; a rank that stops after having waited less than this was late itself, so the error names it too
-STOPPED = 27183  # tag of the message of a rank that no longer waits; rarely used, since the constructor sends it on *comm*
+STOPPED = 27183  # first tag of messages of ranks that no longer wait; rarely used, since the constructor sends them on *comm*
+CREATIONS = mpi.Comm.Create_keyval()  # attribute of a `comm`: number of communicators that were created for it
 
 
 class MPI(RankCommunicator):
@@ -72,6 +73,9 @@ class MPI(RankCommunicator):
             raise ValueError("comm must contain this rank, got COMM_NULL")
         self.rank, self.ranks = comm.Get_rank(), list(range(comm.Get_size()))
         self._ended = time.monotonic()  # time at which the last collective ended
+        # A rank that creates its communicator too late leaves messages on *comm*, which must not stop the next constructor.
+        comm.Set_attr(CREATIONS, count := (comm.Get_attr(CREATIONS) or 0) + 1)
+        self._tag = STOPPED + count
         duplicate, request = comm.Idup()
         self._comm = comm  # until the duplicate can send messages
         self._await(request)
@@ -117,10 +121,10 @@ class MPI(RankCommunicator):
         the error at the same time, even if some began to wait later.
         """
         start = time.monotonic()
-        _done_within(lambda: request.Test() or self._comm.Iprobe(tag=STOPPED), self._timeout)
+        _done_within(lambda: request.Test() or self._comm.Iprobe(tag=self._tag), self._timeout)
         # If another rank has stopped, this one must not continue. The message can arrive later than the values of the collective.
         probing = LATE if start - self._ended >= self._timeout else 0.0
-        if request.Test() and not _done_within(lambda: self._comm.Iprobe(tag=STOPPED), probing):
+        if request.Test() and not _done_within(lambda: self._comm.Iprobe(tag=self._tag), probing):
             self._ended = time.monotonic()
             return
         _unfinished.append(request)
@@ -133,12 +137,12 @@ class MPI(RankCommunicator):
         unresponsive = set(self.ranks) - {self.rank}
         late = {self.rank} if is_late else set()
         for rank in unresponsive:
-            self._comm.Isend(_ANSWERS[is_late], rank, tag=STOPPED).Free()
+            self._comm.Isend(_ANSWERS[is_late], rank, tag=self._tag).Free()
 
         def have_all_answered() -> bool:
             answer = np.empty(1, np.uint8)
-            for rank in [rank for rank in unresponsive if self._comm.Iprobe(rank, tag=STOPPED)]:
-                self._comm.Recv(answer, rank, tag=STOPPED)
+            for rank in [rank for rank in unresponsive if self._comm.Iprobe(rank, tag=self._tag)]:
+                self._comm.Recv(answer, rank, tag=self._tag)
                 unresponsive.remove(rank)
                 if answer.item():
                     late.add(rank)
