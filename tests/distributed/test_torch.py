@@ -188,6 +188,26 @@ def test_communicators_of_one_group_are_independent(gloo):
     assert gloo.run(crossed) == [[True, False]] * 4
 
 
+def crossed_with_the_program(rank, backend):
+    """Return a flag, and a sum in the same group. Rank 1 starts the sum after the flag, and the other ranks start it before."""
+    communicator = TorchDistributed(group := dist.new_group(backend=backend), timeout=20)
+    values, flags, works = torch.ones(100), [], []
+    calls = [
+        lambda: works.append(dist.all_reduce(values, group=group, async_op=True)),
+        lambda: flags.append(bool(communicator.agree(torch.tensor(rank < 3), torch.tensor(8.0), []).finite)),
+    ]
+    for call in calls[:: -1 if rank == 1 else 1]:
+        call()
+    works[0].wait()
+    return flags[0], values.sum().item()
+
+
+@pytest.mark.parametrize("backend", ["gloo", "cpu:gloo"])
+def test_messages_are_not_mixed_up_with_those_of_the_program(gloo, backend):
+    """The backend of `dist.init_process_group()` without arguments is "cpu:gloo" on a machine without CUDA."""
+    assert gloo.run(crossed_with_the_program, backend) == [[False, 400.0]] * 4
+
+
 def step_with_other_gradients(rank, mean):
     """Return the error of a scaler: of two parameters, rank 1 has a gradient of the second, and other ranks of the first."""
     weights = [torch.nn.Parameter(torch.ones(1)) for _ in range(2)]

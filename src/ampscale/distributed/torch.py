@@ -87,9 +87,11 @@ class TorchDistributed(RankCommunicator):
         self._store = torch._C._distributed_c10d.PrefixStore(prefix, _get_default_store())
         self._records = Records(self._store, self.rank, self.ranks)
         self._ended = -math.inf  # time at which the last collective ended
-        self._is_nccl = dist.get_backend(self._group) == "nccl"
+        # Such as "cpu:gloo,cuda:nccl"; the result of `dist.get_backend` depends on how the program has spelled it.
+        backends = {pair.partition(":")[2] for pair in dist.get_backend_config(self._group).split(",")}
+        self._is_nccl = backends == {"nccl"}
         self._engine: Any = None
-        if dist.get_backend(self._group) == "gloo":
+        if backends == {"gloo"}:
             self._await(self._connect)
         self._ended = time.monotonic()
 
