@@ -433,4 +433,36 @@ class ChecksEightArraysCompiled(_CompilesToAnotherClass):
     compiled_form = _ChecksEightArrays
 
 
+class _NoNaNInBfloat16(Loop):
+    def finite_leaf(self, leaf):
+        return super().finite_leaf(np.nan_to_num(leaf.astype(np.float32)) if leaf.dtype.name == "bfloat16" else leaf)
+
+
+class _KeepsPlacesOfNone(Loop):
+    def all_finite(self, tree):
+        found = [leaf is not None for leaf in tree] if isinstance(tree, list) else ()
+        kept = self.__dict__.setdefault("places", {}).setdefault(len(found), found)
+        return super().all_finite([leaf for leaf, was_found in zip(tree, kept, strict=True) if was_found] if kept else tree)
+
+
+class _SavesNoGoodSteps(Loop):
+    def saved_fields(self, handle):
+        return ("scale", "shown", "bad", "since")
+
+
+@breaks("STEP-compiled", "planted: the compiler assumes that no bfloat16 is NaN")
+class OverlooksNaNInBfloat16Compiled(_CompilesToAnotherClass):
+    compiled_form = _NoNaNInBfloat16
+
+
+@breaks("STEP-compiled", "planted: a compiled function is kept by the number of items, whichever of them are None")
+class KeepsPlacesOfNoneCompiled(_CompilesToAnotherClass):
+    compiled_form = _KeepsPlacesOfNone
+
+
+@breaks("STEP-compiled", "planted: the count of finite steps is a local variable of the compiled function", "torch")
+class SavesNoGoodStepsCompiled(_CompilesToAnotherClass):
+    compiled_form = _SavesNoGoodSteps
+
+
 MUTANTS = tuple(_TABLE)

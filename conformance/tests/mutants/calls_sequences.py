@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+from ampscale_conformance.model.bits import map_tree
 
 from . import table
 from .loop import Loop, OutOfOrderError
@@ -368,6 +369,40 @@ class AddsZerosToBfloat16(Loop):
         if not applied:
             parameters = optimizer.parameters
             optimizer.parameters = [leaf + leaf.dtype.type(0) if leaf.dtype.name == "bfloat16" else leaf for leaf in parameters]
+
+
+@breaks("CALLS-every-sequence", "planted: after an overflow, losses are scaled by the next scale before update")
+class ScalesByTheNextScale(Loop):
+    def scale(self, handle, tree):
+        overflow = any(progress.finite is False for progress in handle.progress.values())
+        scale = self.reduced(handle) if overflow else handle.shown
+        return map_tree(lambda leaf: self.scaled_leaf(leaf, scale), tree)
+
+
+@breaks("CALLS-every-sequence", "planted: an optimizer that is added stores the scale for its first gradients")
+class DividesByTheScaleOfItsCreation(Loop):
+    def add_optimizer(self, handle, parameters):
+        optimizer = super().add_optimizer(handle, parameters)
+        optimizer.divisor = handle.shown
+        return optimizer
+
+    def unscale_now(self, handle, optimizer):
+        shown, handle.shown = handle.shown, optimizer.__dict__.pop("divisor", handle.shown)
+        super().unscale_now(handle, optimizer)
+        handle.shown = shown
+
+
+@breaks("CALLS-own-flag", "planted: a table of the flags of four optimizers")
+class SharesFlagsOfEveryFourthOptimizer(Loop):
+    def add_optimizer(self, handle, parameters):
+        optimizer, optimizers = super().add_optimizer(handle, parameters), handle.__dict__.setdefault("optimizers", [])
+        optimizer.earlier = optimizers[len(optimizers) % 4 :: 4]
+        optimizers.append(optimizer)
+        return optimizer
+
+    def decision(self, handle, optimizer):
+        earlier = [handle.progress[other].finite for other in optimizer.earlier if other in handle.progress]
+        return super().decision(handle, optimizer) and False not in earlier
 
 
 MUTANTS = tuple(_TABLE)

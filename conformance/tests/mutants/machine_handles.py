@@ -490,3 +490,78 @@ class CountsAnInfiniteLoss(Plain):
     def was_finite(self, handle, finite):
         infinite, handle.infinite = getattr(handle, "infinite", False), False
         return finite and not infinite
+
+
+@breaks("MACHINE-backoff", "planted: a limit that was meant for runs that have diverged", "torch")
+class RaisesAfterAHundredOverflows(Plain):
+    def overflow_step(self, handle):
+        handle.bad_in_a_row = 0 if handle.good else getattr(handle, "bad_in_a_row", 0) + 1
+        if handle.bad_in_a_row > 100:
+            raise RuntimeError("the last 100 steps have overflowed")
+        super().overflow_step(handle)
+
+
+@breaks("MACHINE-every-sequence", "planted: the constants of a scaler are limited to reasonable ones", "torch")
+class LimitsTheBackoffFactor(Plain):
+    def constants(self, rule):
+        return replace(rule, backoff_factor=max(rule.backoff_factor, 0.1))
+
+
+@breaks("MACHINE-every-sequence", "planted: factors have three digits in a table", "torch")
+class RoundsFactorsToThreeDigits(Plain):
+    def constants(self, rule):
+        return replace(rule, growth_factor=round(rule.growth_factor, 3) if rule.growth_factor < 1.001 else rule.growth_factor)
+
+
+@breaks("STEP-resume", "planted: a state is loaded into the latest scaler, too, if that has not taken a step")
+class LoadsIntoTheLatestScaler(Plain):
+    def create(self, rule, **options):
+        self.latest = super().create(rule, **options)
+        return self.latest
+
+    def load(self, rule, saved):
+        latest = self.latest
+        if latest.rule == rule and not hasattr(latest, "updated"):
+            vars(latest).update(saved)
+        return super().load(rule, saved)
+
+    def update(self, handle, finite):
+        handle.updated = True
+        super().update(handle, finite)
+
+
+@breaks("MACHINE-next-step", "planted: the divisor is computed at the start, and after each update, but not after loading")
+class LoadsWithoutItsDivisor(Plain):
+    def create(self, rule, **options):
+        handle = super().create(rule, **options)
+        handle.divisor = handle.shown
+        return handle
+
+    def update(self, handle, finite):
+        super().update(handle, finite)
+        handle.divisor = handle.shown
+
+    def unscale(self, handle, tree):
+        return map_tree(lambda leaf: self.unscaled_leaf(leaf, handle.divisor), tree)
+
+
+@breaks("MACHINE-next-step", "planted: copies of the scale for float16 arrays are stored by initial scale")
+class SharesScalesOfFloat16(Plain):
+    def unscaled_leaf(self, leaf, scale):
+        return super().unscaled_leaf(leaf, self.divisor if leaf.dtype == np.float16 else scale)
+
+    def unscale(self, handle, tree):
+        self.divisor = self.__dict__.setdefault("divisors", {}).setdefault(handle.rule.init_scale, handle.shown)
+        return super().unscale(handle, tree)
+
+    def update(self, handle, finite):
+        super().update(handle, finite)
+        if not finite:
+            self.__dict__.setdefault("divisors", {}).pop(handle.rule.init_scale, None)
+
+
+@breaks("MACHINE-next-step", "planted: a step without gradients counts as a skipped one")
+class EndsTheWindowAtAnEmptyTree(Plain):
+    def unscale(self, handle, tree):
+        handle.good = handle.good if tree else self.count_after_overflow(handle)
+        return super().unscale(handle, tree)

@@ -341,4 +341,18 @@ class ChecksOneBlockOfFloat64(Plain):
         return super().finite_leaf(leaf.reshape(-1)[: 2**16] if leaf.dtype == np.float64 else leaf)
 
 
+@breaks("OVERFLOW-all-finite", "planted: an array of three axes is checked in blocks of 64, without the rest")
+class ChecksWholeBlocksOfThreeAxes(Plain):
+    def finite_leaf(self, leaf):
+        return super().finite_leaf(leaf.reshape(-1)[: leaf.size // 64 * 64] if leaf.ndim == 3 and leaf.size > 64 else leaf)
+
+
+@breaks("OVERFLOW-all-finite", "planted: a bfloat16 number of shape () is read as a float16")
+class ChecksABfloat16NumberInFloat16(Plain):
+    def finite_leaf(self, leaf):
+        with np.errstate(all="ignore"):
+            narrow = leaf.ndim == 0 and leaf.dtype.name == "bfloat16"
+            return super().finite_leaf(leaf.astype(np.float16) if narrow else leaf)
+
+
 MUTANTS = tuple(_TABLE)

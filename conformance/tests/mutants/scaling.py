@@ -468,4 +468,36 @@ class FlattensThreeAxesInMemoryOrder(Plain):
         return super().unscaled_leaf(leaf.ravel(order="K").reshape(leaf.shape) if leaf.ndim == 3 else leaf, scale)
 
 
+@breaks("SCALING-scale", "planted: a row has at most 256 elements in a launch of the kernel")
+class ScalesRowsOf256Columns(Plain):
+    def scaled_leaf(self, leaf, scale):
+        scaled = super().scaled_leaf(leaf, scale)
+        if leaf.ndim == 2:
+            scaled[:, 256:] = leaf[:, 256:]
+        return scaled
+
+
+@breaks("SCALING-scale", "planted: a loop is unrolled for eight planes")
+class ScalesEightPlanes(Plain):
+    def scaled_leaf(self, leaf, scale):
+        scaled = super().scaled_leaf(leaf, scale)
+        if leaf.ndim == 3:
+            scaled[8:] = leaf[8:]
+        return scaled
+
+
+@breaks("SCALING-scale", "planted: a batch axis that was added for the kernel is removed, whether it was added or not")
+class RemovesALeadingAxis(Plain):
+    def scaled_leaf(self, leaf, scale):
+        scaled = super().scaled_leaf(leaf, scale)
+        return scaled[0] if leaf.ndim > 3 and leaf.shape[0] == 1 else scaled
+
+
+@breaks("SCALING-scale", "planted: a list is built up to the last array that was scaled")
+class DropsALastNone(Plain):
+    def scale(self, handle, tree):
+        scaled = super().scale(handle, tree)
+        return scaled[:-1] if isinstance(tree, list) and len(tree) > 4 and tree[-1] is None else scaled
+
+
 MUTANTS = (*_TABLE, *scaling_numbers.MUTANTS)

@@ -362,4 +362,18 @@ class MultipliesByAFlushedReciprocal(Plain):
         return quotient * np.float32(0) if part.dtype == np.float32 and scale > 2.0**126 else quotient
 
 
+@breaks("SCALING-unscale-divides", "planted: vector instructions flush subnormal numbers; the rest of an array keeps them")
+class FlushesSubnormalVectors(Plain):
+    def quotient(self, part, scale):
+        quotient = super().quotient(part, scale)
+        is_flushed = (part.dtype == np.float32) & (part.size > 16) & (np.abs(quotient) < 2.0**-126)
+        return np.where(is_flushed, np.copysign(np.float32(0), quotient), quotient)
+
+
+@breaks("SCALING-unscale-divides", "planted: a tiny divisor is replaced, as against a division by zero", "torch")
+class DividesByAtLeast2ToMinus60(Plain):
+    def quotient(self, part, scale):
+        return super().quotient(part, max(scale, 2.0**-60))
+
+
 MUTANTS = tuple(_TABLE)

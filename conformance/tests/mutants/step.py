@@ -602,4 +602,16 @@ class ChecksWholeBlocks(Loop):
         return bool(self.all_finite(blocks))
 
 
+@breaks("STEP-counters", "planted: the counts of steps have six bits")
+class CountsStepsInSixBits(Loop):
+    def outputs(self, cell, **numbers):
+        return super().outputs(cell, **numbers | {name: numbers[name] % 64 for name in ("attempted", "applied")})
+
+
+@breaks("STEP-every-sequence", "planted: a limit above 50 counts as no limit")
+class IgnoresALargeLimit(Loop):
+    def clip(self, cell, gradients, norm):
+        return list(gradients) if (cell.max_norm or 0) > 50 else super().clip(cell, gradients, norm)
+
+
 MUTANTS = tuple(_TABLE)

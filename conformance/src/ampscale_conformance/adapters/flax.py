@@ -53,9 +53,8 @@ class Flax(Compilable):
 
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
         scale = float(cell["scale"].scale)
-        cell["scale"], finite, loss, cell["parameters"] = self.ready(stepped)(
-            cell["scale"], cell["parameters"], list(data), cell["learning_rate"]
-        )
+        arguments = cell["scale"], cell["parameters"], list(data), cell["learning_rate"]
+        cell["scale"], finite, loss, cell["parameters"] = self.ready(stepped)(*arguments)
         return outputs(cell["parameters"], bool(finite), scale, float(cell["scale"].scale), float(loss))
 
     def update_replicas(self, scales: Sequence[Any], finite: Sequence[bool]) -> list[Any]:
@@ -78,9 +77,6 @@ def stepped(scale: Any, parameters: list[Any], data: list[Any], learning_rate: f
         return sum((value * entry).sum() for value, entry in zip(values, data, strict=True))
 
     scale, finite, loss, gradients = scale.value_and_grad(loss_of)(parameters)
-    new_parameters = jax.tree.map(
-        lambda value, gradient: jnp.where(finite, value - learning_rate * gradient, value).astype(value.dtype),
-        parameters,
-        gradients,
-    )
+    pairs = zip(parameters, gradients, strict=True)
+    new_parameters = [jnp.where(finite, old - learning_rate * gradient, old).astype(old.dtype) for old, gradient in pairs]
     return scale, finite, loss, new_parameters

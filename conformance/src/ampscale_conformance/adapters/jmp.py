@@ -26,12 +26,8 @@ class Jmp(Compilable, Scaler):
     create_cell = unavailable("jmp has no training step; see the adapter optax")
 
     def create(self, rule: Any) -> Any:
-        return jmp.DynamicLossScale(
-            jnp.float32(rule.init_scale),
-            period=rule.growth_interval,
-            factor=rule.growth_factor,
-            min_loss_scale=jnp.float32(rule.min_scale),
-        )
+        scale, minimum = jnp.float32(rule.init_scale), jnp.float32(rule.min_scale)
+        return jmp.DynamicLossScale(scale, period=rule.growth_interval, factor=rule.growth_factor, min_loss_scale=minimum)
 
     def update(self, scale: Any, finite: bool) -> Any:
         return self.ready(adjusted)(scale, jnp.asarray(finite))

@@ -25,8 +25,7 @@ class Keras:
         preset="keras",
         arrays="jax",
     )
-    unscale = unavailable("Keras unscales inside apply")
-    all_finite = unavailable("Keras checks inside apply")
+    unscale = all_finite = unavailable("Keras unscales and checks inside apply")
     add_optimizer = update_scale = unavailable("Keras has no scaler besides its optimizer")
 
     def create(self, rule: Any) -> Any:

@@ -102,9 +102,8 @@ def linear(values: Sequence[Any]) -> Any:
     class Linear(nn.Cell):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
-            self.weights = mindspore.ParameterTuple(
-                [mindspore.Parameter(value.copy(), name=f"weight{index}") for index, value in enumerate(values)]
-            )
+            weights = [mindspore.Parameter(value.copy(), name=f"weight{index}") for index, value in enumerate(values)]
+            self.weights = mindspore.ParameterTuple(weights)
 
         def construct(self, *data: Any) -> Any:
             loss = (self.weights[0] * data[0]).sum()

@@ -27,14 +27,8 @@ class Optax(Jmp):
 
     def create_cell(self, rule: Any, parameters: Sequence[Any], learning_rate: float | Sequence[float], **options: Any) -> Any:
         optimizer = optimizer_with(learning_rate, **options)
-        state = {
-            "parameters": list(parameters),
-            "optimizer": optimizer.init(list(parameters)),
-            "scale": self.create(rule),
-            "attempted": 0,
-            "applied": 0,
-        }
-        return {"optimizer": optimizer, "state": state, "rates": learning_rate}
+        state = {"parameters": list(parameters), "optimizer": optimizer.init(list(parameters)), "scale": self.create(rule)}
+        return {"optimizer": optimizer, "state": state | {"attempted": 0, "applied": 0}, "rates": learning_rate}
 
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
         before = cell["state"]
@@ -51,11 +45,8 @@ def optimizer_with(learning_rate: float | Sequence[float], max_norm: float | Non
     """Return SGD with clipping. Several learning rates are used in one step each, and the last of them in all further steps."""
     rates = jnp.asarray([learning_rate] if isinstance(learning_rate, float | int) else learning_rate)
     clip = optax.identity() if max_norm is None else optax.clip_by_global_norm(max_norm)
-    sgd = optax.sgd(
-        lambda count: rates[jnp.minimum(count, len(rates) - 1)],
-        momentum=momentum or None,
-        accumulator_dtype=jnp.float32,  # the dtype to which jmp unscales float16 gradients
-    )
+    dtypes = {"accumulator_dtype": jnp.float32}  # jmp unscales float16 gradients to float32
+    sgd = optax.sgd(lambda count: rates[jnp.minimum(count, len(rates) - 1)], momentum=momentum or None, **dtypes)
     return optax.chain(clip, sgd)
 
 

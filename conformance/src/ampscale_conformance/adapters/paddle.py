@@ -35,13 +35,8 @@ class Paddle(LoopScaler):
 
     def create(self, rule: Any) -> Any:
         reject_factors_of_1(rule, self.name)
-        return self.scaler_with(
-            rule.init_scale,
-            incr_ratio=rule.growth_factor,
-            decr_ratio=rule.backoff_factor,
-            incr_every_n_steps=rule.growth_interval,
-            decr_every_n_nan_or_inf=rule.hysteresis,
-        )
+        counts = {"incr_every_n_steps": rule.growth_interval, "decr_every_n_nan_or_inf": rule.hysteresis}
+        return self.scaler_with(rule.init_scale, incr_ratio=rule.growth_factor, decr_ratio=rule.backoff_factor, **counts)
 
     def scaler_with(self, scale: float, **constants: Any) -> Any:
         place = SimpleNamespace(is_gpu_place=lambda: True)  # the only method that the constructor calls

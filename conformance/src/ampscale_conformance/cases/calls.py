@@ -75,6 +75,7 @@ CALLS-update-needs-a-check/update-before-anything-is-rejected | update set step 
 CALLS-update-needs-a-check/update-twice-is-rejected | set:inf step update update
     empty update: a second update backs off again
 CALLS-own-flag/only-the-last-optimizer-is-finite | set:inf set/b unscale_ unscale_/b step step/b update
+    set:inf set/b set/c set/d set/e unscale_ unscale_/b unscale_/c unscale_/d unscale_/e step/c step/e update
     shared flag: a finite optimizer hides another's overflow, or one overflow skips both optimizers
 CALLS-own-flag/each-optimizer-is-unscaled-separately | set set/b unscale_ step step/b update
     shared state: the second optimizer counts as unscaled because the first one is

@@ -117,6 +117,8 @@ def _execute(subject: Subject, scalers: Sequence[tuple[dict[str, Any], int]], co
     given = dict[Any, Any]()
     rules = [simple_rule(subject, **settings) for settings, _ in scalers]
     loops = [Loop(subject, rule, start=start, given=given, **options) for rule, (_, start) in zip(rules, scalers, strict=True)]
+    for name in [command[-1] for index, command in commands if index == 0 and "/" in command]:
+        loops[0].add_optimizer(name)  # also if its first gradients come in a later iteration
     for number, (index, command) in enumerate(commands, start=1):
         loops[index].execute(command, f"after call {number}, {command} of scaler {index}")
 

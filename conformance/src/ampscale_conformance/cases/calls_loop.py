@@ -14,6 +14,7 @@ from ..model.subject import Subject
 from ..oracle import calls, tensors
 from ..oracle.tensors import array, numbers
 from .machine_lockstep import LARGEST
+from .scaling_trees import check_products
 
 SIMPLE = {"growth_factor": 2.0, "backoff_factor": 0.5, "hysteresis": 1}
 Shape = tuple[int, ...]
@@ -115,24 +116,34 @@ class Loop:
             self.subject.raises("save", self.handle)
         elif action == "load":  # continue with a scaler that loaded the state, to which optimizers are added again
             self.handle = self.subject.call("load", self.rule, self.subject.call("save", self.handle))
-            self.optimizers.clear()
+            names, self.optimizers, self.gradients = [*self.optimizers], {}, {}
             self.oracle.optimizers.clear()
+            for name in names:
+                self.add_optimizer(name)
         elif action in ("set", "edit"):
             self.set_gradients(name, kind, edits=action == "edit")
         elif action in ON_TREES:
+            tree = [array("float32", [1.0, math.inf])]
             with suppress(Unsupported):
-                arguments = () if action == "all_finite" else (self.handle,)
-                self.subject.call(action, *arguments, self.subject.to_arrays([array("float32", [1.0, math.inf])]))
+                needs_finite(self.oracle.scale)
+                if action == "all_finite":
+                    self.subject.all_finite(tree)
+                else:
+                    check_products(self.subject, self.handle, action, self.oracle.scale, tree, ulps=1)
         else:
             self.call(action, [] if action == "update" else [name], when, kind == "unread")
 
-    def set_gradients(self, name: str, kind: str, edits: bool) -> None:
-        """Set gradients in both loops: unscaled ones if *edits* is True, else scaled ones. A new optimizer is added first."""
+    def add_optimizer(self, name: str) -> None:
+        """Add an optimizer to both loops, unless it was added before."""
         if name not in self.optimizers:
             parameters = new_parameters(SHAPES[name], self.dtype, self.factor, other=math.nan)
             self.oracle.optimizers[name] = calls.Optimizer(parameters)
             arrays = self.given.setdefault(SHAPES[name], self.subject.to_arrays(parameters))
             self.optimizers[name] = self.subject.call("add_optimizer", self.handle, arrays)
+
+    def set_gradients(self, name: str, kind: str, edits: bool) -> None:
+        """Set gradients in both loops: unscaled ones if *edits* is True, else scaled ones. A new optimizer is added first."""
+        self.add_optimizer(name)
         scale, narrow = self.oracle.scale, "float16" in self.dtype
         values = [abs(float(x)) for leaf in self.oracle.optimizers[name].parameters for x in numbers(leaf)]
         largest = max(filter(math.isfinite, values), default=0.0)
@@ -159,7 +170,7 @@ class Loop:
                 raise Unsupported("the scale is static, so step may end the iteration: CALLS-fixed") from None
             raised = self.subject.raises(method, self.handle, *optimizers)
             self.subject.expect(raised, f"{when}: expected {method} to raise an error, got none")
-            self.compare(when, names or self.optimizers)
+            self.compare(when, names or [*self.gradients])
             return
         if action == "update" and not expected:
             raise Unsupported("the published scaler raises an error at this overflow")
@@ -169,7 +180,7 @@ class Loop:
             applied = self.subject.flag(result, "step")
             self.subject.expect(applied == expected, f"{when}: expected step to return {expected}, got {applied}")
         self.gradients |= {name: optimizer.gradients for name, optimizer in zip(names, current, strict=True)}
-        self.compare(when, names or self.optimizers, action != "unscale_" or not current[0].finite, unread)
+        self.compare(when, names or [*self.gradients], action != "unscale_" or not current[0].finite, unread)
 
     def compare(self, when: str, names: Iterable[str], any_gradients: bool = False, unread: bool = False) -> None:
         """Compare the scale, parameters and gradients; if *any_gradients* is True, only which gradients are None."""

@@ -67,7 +67,7 @@ MACHINE-max-scale/a-growth-over-the-maximum-is-clamped | +++ | max_scale=2**11 g
     wrong order: max_scale is compared before the growth, so the new scale exceeds it, or the growth is skipped
 MACHINE-backoff/backs-off-at-every-overflow-in-a-row | -----+
     wrong polarity: overflows count as finite steps, or consecutive overflows count as one
-MACHINE-backoff/backs-off-at-more-than-forty-overflows | - | times=45 init_scale=2**50
+MACHINE-backoff/backs-off-at-more-than-forty-overflows | - | times=105 init_scale=2**110
     overflow limit: after a number of consecutive overflows, an error is raised or the scale stops changing
 MACHINE-backoff/backs-off-by-a-quarter | -+ | backoff_factor=0.25
     ignored constant: the scale is halved, or divided by the growth factor, for every backoff factor

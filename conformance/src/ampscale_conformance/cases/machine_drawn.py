@@ -46,6 +46,8 @@ LIMITS: tuple[tuple[dict[str, Any], str], ...] = (
     ({"init_scale": 1000 + 2.0**-14}, ""),  # 8 decimal digits lose it, and 16 digits the next one
     ({"init_scale": 1000 + 2.0**-43}, ""),
     ({"growth_factor": 2.0**20, "growth_interval": 20}, 20 * "+"),
+    ({"growth_factor": 1 + 2.0**-20, "backoff_factor": 1 - 2.0**-20, "growth_interval": 2}, "++-"),
+    ({"backoff_factor": 2.0**-20}, "-"),
     ({"init_scale": 2.0**-110}, 60 * "-"),
     ({"init_scale": 2.0**-1020}, 20 * "-"),
     ({"init_scale": 2.0**-1020}, 60 * "-"),
@@ -70,6 +72,7 @@ OTHER_CONSTANTS: tuple[tuple[str, str, tuple[Any, Any]], ...] = (
     ("max_scale", "++++", (2.0**10, 2.0**14)),
 )
 TREE, OVERFLOW = [array("float32", [1.5, -3.0]), array("float32", 0.75)], array("float32", inf)
+NARROW = [array("float16", [1.5, -3.0])]
 
 
 def draw_trace(pick: Pick, info: ImplementationInfo) -> DrawnCase:
@@ -119,7 +122,7 @@ def _draw_steps(pick: Pick, settings: dict[str, Any]) -> str:
 
 def _run_walk(subject: Subject, rules: Sequence[dict[str, Any]], turns: Sequence[Turn], tensors: bool) -> None:
     """Run the turns, and compare the scales of the latest scalers after each. If *tensors* is True, also scale and unscale."""
-    runs, saved, products = list[LockstepRun](), list[tuple[LockstepRun, Any]](), None
+    runs, saved, products, claims = list[LockstepRun](), list[tuple[LockstepRun, Any]](), None, subject.info.capabilities
     given, expected = ([subject.rule(**settings) for settings in rules] for _ in range(2))  # *given* must not change
     for kind, number, finite in [("new", 0, "+"), *turns, ("step", 1, "")]:
         run = runs[number % len(runs)] if runs and kind != "new" else LockstepRun(subject, given[number % 2])
@@ -129,10 +132,11 @@ def _run_walk(subject: Subject, rules: Sequence[dict[str, Any]], turns: Sequence
             start, state = saved[-1 if kind == "copy" else number % len(saved)]
             run = start.loaded(state)
         if tensors and LOWEST < run.oracle.point.scale < HIGHEST:
-            scale, method = run.oracle.point.scale, "scale" if kind in ("scale", "copy") else "unscale"
-            for tree in (*number // 2 * [TREE], [*TREE, OVERFLOW]):
+            scale, method = run.oracle.point.scale, "scale" if kind == "scale" or (kind == "copy" and number % 2) else "unscale"
+            for tree in (*number // 2 * [TREE], *[[]] * ("empty" in claims), [*TREE, OVERFLOW]):
                 subject.call(method, run.handle, subject.to_arrays(tree))
-            arrays = subject.to_arrays(TREE) if method == "scale" or products is None else products
+            tree = TREE + NARROW * ("float16" in claims)
+            arrays = subject.to_arrays(tree) if method == "scale" or products is None else products
             values, ulps = subject.to_bits(arrays, "a result of scale"), frexp(scale)[0] != 0.5
             result = check_products(subject, run.handle, method, scale, values, arrays, ulps=ulps)
             can_unscale = method == "scale" and not any(isinstance(leaf, np.generic) for leaf in result or ())
@@ -203,8 +207,10 @@ def saves_and_loads_in_turns(subject: Subject) -> None:
     run_unrecorded(subject, partial(_follow_to_limits, reloads=True))
     with suppress(Unsupported):
         run = LockstepRun(subject, supported_rule(subject, "", growth_interval=5))
+        new = LockstepRun(subject, run.rule)
         for sign in 2 * "++++++-++++++++++++-":
             run = run.advance(sign).compare().loaded(subject.call("save", run.handle))
+        new.compare().follow(4 * "+")
     for name, finite, constants in OTHER_CONSTANTS:
         with suppress(Unsupported):
             _load_with_other(subject, name, finite, *(supported_rule(subject, "", **{name: value}) for value in constants))

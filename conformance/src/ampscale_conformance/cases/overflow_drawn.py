@@ -131,7 +131,7 @@ def _places(info: ImplementationInfo) -> Iterator[tuple[str, Any]]:
     kinds = {dtype: cycle(non_finite_elements(dtype)) for dtype in every}
     values += [("float32", shape, index, _infinity("float32")) for shape in SHAPES for index in range(prod(shape))]
     values += [(dtype, shape, prod(shape) - 1, next(kinds[dtype])) for dtype, shape in product(every, (*SHAPES, *LARGE[1:4:2]))]
-    values += [(dtype, LARGE[1], 0, _largest(dtype)[0]) for dtype in every]
+    values += [(dtype, shape, 0, number) for dtype in every for shape in ((), LARGE[1]) for number in _largest(dtype)[1:3]]
     for dtype, large in (*product(["float32"], LARGE), ("float16", LARGE[-1]), ("float64", LARGE[-1])):
         last = prod(large) - 1
         edge = min(last // 1024 * 1024, 2**16)

@@ -118,7 +118,7 @@ def _check_all(subject: Subject, method: str) -> None:
             _check_shapes(subject, method, dtype)
     # The reciprocal of 2**127 is subnormal, which other libraries may flush to zero.
     largest_scale = 2.0**127 if subject.info.arrays == "numpy" else 2.0**100
-    for scale, dtype in [*product((*SCALES[1:4], 2.0**-17, largest_scale), EDGES), *product(SCALES[2:4], PARTS)]:
+    for scale, dtype in [*product((*SCALES[1:4], 2.0**-17, 2.0**-126, largest_scale), EDGES), *product(SCALES[2:4], PARTS)]:
         factor, part = scale if method == "unscale" else 1 / scale, PARTS.get(dtype, dtype)
         edges = [*(edge * factor for edge in EDGES[part]), float(decode(non_finite(part)[1] - 1, part))]  # the largest number
         if subject.info.arrays == "numpy":  # other libraries may flush subnormal numbers to zero
@@ -126,7 +126,7 @@ def _check_all(subject: Subject, method: str) -> None:
         if part != dtype:  # libraries multiply infinities and negative numbers of which only the sign remains in different ways
             edges = [complex(1.5, -edge) if edge < 0 else complex(edge, 1.5) for edge in edges if isfinite(rounded(edge, part))]
         patterns = [*array(dtype, edges).bits, *(non_finite_elements(dtype) if part == dtype else ())]
-        _check_array(subject, method, scale, Bits(dtype, (len(patterns),), tuple(patterns)))
+        _check_array(subject, method, scale, Bits(dtype, (3 * len(patterns),), 3 * tuple(patterns)))
     exact = method == "scale" or "division" in subject.info.capabilities
     for scale, dtype in product(_inexact_scales(subject.info), EDGES) if exact else ():
         pick, top = seeded(f"{scale} {dtype}"), max(EDGES[dtype])
@@ -140,7 +140,8 @@ def _check_shapes(subject: Subject, method: str, dtype: str) -> None:
     """Check arrays of all shapes, and that complex elements keep one NaN part: libraries multiply the other in different ways."""
     handle = subject.create(subject.rule(init_scale=SCALES[3]))
     shapes = (*SHAPES, *LARGE[: None if dtype in ("float32", "float16") else -1])
-    tree = Tree([Array(dtype, shape, "plain") for shape in shapes], list)
+    missing = [None] * ("none" in subject.info.capabilities)
+    tree = Tree([*(Array(dtype, shape, "plain") for shape in shapes), *missing], list)
     check_products(subject, handle, method, SCALES[3], tree.filled(seeded(f"{method} {dtype}"), _draw_pattern))
     if dtype in PARTS:
         result = subject.scaled(method, handle, [array(dtype, [complex(1.0, nan), complex(nan, 1.0)])])

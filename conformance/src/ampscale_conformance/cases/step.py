@@ -45,7 +45,8 @@ STEP-loss-unscaled/the-loss-is-unscaled | +-! | outputs=loss
     scaled loss: the loss is reported scaled, computed after the update, or missing in a skipped step
 STEP-learning-rate/reports-the-learning-rate-of-the-step | +-+ | outputs=learning_rate learning_rate=fine
     next rate: the learning rate of the next step is reported
-STEP-counters/counts-attempted-and-applied-steps | +-+ | outputs=attempted,applied,parameters times=6
+STEP-counters/counts-attempted-and-applied-steps | +-+++++++++++++++++++++++++++++++++++++++++++++++++++++++++++++++++++++++++++
+    | outputs=attempted,applied,parameters times=4
     single count: skipped steps count as applied, or not at all
 """
 

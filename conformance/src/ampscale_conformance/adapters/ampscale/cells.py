@@ -11,6 +11,8 @@ from ..base import StateDict, StepCell, outputs
 from .backends import info_of, network_with_optimizer
 from .scalers import EDGE, beyond_edge
 
+CELL = ("resume", "rounding", "process", "float16", "loss", "momentum", "schedule")  # capabilities of a training cell
+
 
 class UpdateCell:
     """`ampscale.DynamicLossScaleUpdateCell`. A handle is a cell and the scale array that training cells would pass to it."""
@@ -40,12 +42,7 @@ class UpdateCell:
 class TrainOneStep(StepCell, StateDict):
     """`ampscale.TrainOneStepWithLossScaleCell` with an update cell."""
 
-    info = info_of(
-        "MindSpore step cell",
-        "mindspore_update_cell",
-        4,
-        ("resume", "rounding", "process", "float16", "loss", "momentum", "schedule"),
-    )
+    info = info_of("MindSpore step cell", "mindspore_update_cell", 4, CELL)
 
     def create(self, rule: Any) -> Any:
         return self.create_cell(rule, [np.zeros(1, np.float32)], learning_rate=1.0)
