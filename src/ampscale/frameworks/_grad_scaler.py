@@ -18,7 +18,11 @@ class Monitor(Protocol):
     """
 
     def observe_loss(self, loss: Array) -> None:
-        """Observe an array before it is scaled, usually the loss; with gradient accumulation, the loss of each micro-batch."""
+        """
+        Observe an array before it is scaled, usually the loss; with gradient accumulation, the loss of each micro-batch.
+
+        Tensors of torch that do not require a gradient, such as the loss of an evaluation, are not passed.
+        """
 
     def begin(
         self, gradients: list[Array], scale: Any, owner: Any, *, stale: bool, modified: bool, change: float | None = None

@@ -31,6 +31,17 @@ def test_a_monitor_receives_each_step(call, finite, dynamic):
     assert monitor.changes == [None]  # arrays of NumPy have no version counters
 
 
+@pytest.mark.clause("PADDLE-monitor")
+def test_losses_without_a_graph_are_not_reported():
+    """A function that an evaluation shares with the training can scale its loss."""
+    torch, monitor = pytest.importorskip("torch"), RecordingMonitor()
+    scaler = scaler_at(8.0, monitor=monitor)
+    scaler.scale(torch.ones(()))
+    assert monitor.losses == []
+    scaler.scale(torch.ones((), requires_grad=True))
+    assert len(monitor.losses) == 1
+
+
 @pytest.mark.clause("PADDLE-monitor", "PADDLE-abandon")
 def test_end_is_called_for_optimizers_that_were_only_unscaled_but_not_for_abandoned_ones():
     """The update counts the flag of the first optimizer, which did not step."""

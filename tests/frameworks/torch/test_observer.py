@@ -89,6 +89,15 @@ def test_a_monitor_changes_no_number_and_adds_no_host_synchronization(monkeypatc
 
 
 @pytest.mark.clause("TORCH-monitor")
+def test_losses_without_a_graph_are_not_reported():
+    """A function that an evaluation shares with the training can scale its loss."""
+    loop = Loop()
+    with torch.no_grad():
+        loop.scaler.scale(loop.loss())
+    assert not loop.monitor.losses
+
+
+@pytest.mark.clause("TORCH-monitor")
 def test_stored_scales_do_not_change_later():
     """A monitor may read the scales of many steps at once."""
     loop = Loop(growth_interval=1)

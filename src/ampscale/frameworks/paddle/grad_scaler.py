@@ -115,7 +115,7 @@ class GradScaler(StoredScale):
             return var
         if not array_api_compat.is_array_api_obj(var):
             raise TypeError(f"var must be an array, got {excerpt(var)} of type {type_name(var)}")
-        if self._monitor is not None:
+        if self._monitor is not None and getattr(var, "requires_grad", True):  # torch: not the loss of an evaluation
             self._monitor.observe_loss(var)
         return functional.scale(widened(var), self.get_loss_scaling())
 

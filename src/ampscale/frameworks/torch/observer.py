@@ -24,8 +24,9 @@ class Observer:
         self._samples: WeakKeyDictionary[Optimizer, list[_Sample]] = WeakKeyDictionary()
 
     def observe_loss(self, output: Tensor) -> None:
-        """Report a tensor before it is scaled, without its graph."""
-        self._monitor.observe_loss(output.detach())
+        """Report a tensor without its graph before it is scaled, unless it has none, such as the loss of an evaluation."""
+        if output.requires_grad:
+            self._monitor.observe_loss(output.detach())
 
     def begin(self, optimizer: Optimizer, gradients: Gradients, scale: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Report the scaled gradients of *optimizer*, and return a copy of the scale and the arrays, which `end` will report."""
