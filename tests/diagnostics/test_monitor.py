@@ -157,6 +157,35 @@ def test_nans_are_no_proof_if_the_loop_may_have_clipped_the_gradients(changed, v
     assert diagnosis.verdict is verdict
 
 
+@pytest.mark.parametrize("value", [np.nan, 0.0], ids=["clipped by a norm of NaN", "set to zero before update"])
+def test_gradients_that_the_loop_has_overwritten_are_not_named(value):
+    """All of them have the same value, so that they do not show which gradient was not finite."""
+    sink, optimizer = Collecting(), object()
+    monitor = Monitor(["w", "b"], sinks=[sink])
+    observe(monitor, FINITE, optimizer)
+    monitor.begin(INFINITE, 4.0, optimizer)
+    overwritten = [np.full_like(gradient, value) for gradient in INFINITE]
+    diagnosis = monitor.end(4.0, 2.0, finite=False, applied=False, gradients=overwritten, owner=optimizer, changed=True)
+    assert diagnosis.message == "a single overflow at scale 4, after 1 applied steps"
+    assert sink.rows[-1][0].tensors is None
+
+
+def test_no_mean_overflows_if_the_communicator_does_not_average():
+    """The loop has set the gradients of all ranks to zero before the scaler updates its scale, so they are finite."""
+
+    class Ranks:
+        rank, averages = 0, False
+
+        def exchange(self, text):
+            return [text, text]
+
+    monitor, optimizer = Monitor(communicator=Ranks()), object()
+    monitor.begin(INFINITE, 4.0, optimizer)
+    zeros = [np.zeros_like(gradient) for gradient in INFINITE]
+    diagnosis = monitor.end(4.0, 2.0, finite=False, applied=False, gradients=zeros, owner=optimizer, changed=True)
+    assert diagnosis.verdict is Verdict.SEARCHING
+
+
 def test_optimizers_are_diagnosed_separately():
     """Each optimizer has its own step numbers and its own history."""
     monitor, first, second = Monitor(), object(), object()
@@ -191,6 +220,20 @@ def test_gradients_are_named_by_their_parameters():
     assert [names for _, _, names in sink.rows[2:]] == [["w", "b"]] * 2
 
 
+@pytest.mark.parametrize("finite", [True, False])
+def test_an_optimizer_is_not_at_fault_for_the_loss_of_another(finite):
+    """Two networks are trained in turn. A gradient that is not finite can come from either loss, if these share parameters."""
+    monitor, first, second = Monitor(), object(), object()
+    for loss, optimizer in ((math.nan, first), (1.0, second)):
+        monitor.observe_loss(loss)
+        monitor.begin(FINITE, 4.0, optimizer)
+    monitor.end(4.0, 2.0, finite=False, applied=False, gradients=INFINITE, owner=first)
+    gradients = FINITE if finite else INFINITE
+    verdict = monitor.end(4.0, 2.0, finite=finite, applied=finite, gradients=gradients, owner=second).verdict
+    assert verdict is (Verdict.HEALTHY if finite else Verdict.FORWARD)
+    assert monitor.verdicts[Verdict.FORWARD] == 2 - finite
+
+
 def test_losses_of_a_step_that_does_not_end_are_discarded():
     """A loop abandons the second and third step of an optimizer. Another optimizer shares all steps but the third."""
     sink, first, second = Collecting(), object(), object()
@@ -203,7 +246,7 @@ def test_losses_of_a_step_that_does_not_end_are_discarded():
             monitor.begin(FINITE, 4.0, second)
         for optimizer in (first, second) if not is_abandoned else ():
             monitor.end(4.0, 4.0, finite=True, applied=True, gradients=FINITE, owner=optimizer)
-    assert [record.loss for record, *_ in sink.rows] == [1.5, 1.5, 4.5, 4.5]
+    assert [record.loss for record, *_ in sink.rows] == [1.0, 2.0, 4.0, 5.0]
 
 
 @pytest.mark.parametrize(

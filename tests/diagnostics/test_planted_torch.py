@@ -95,8 +95,16 @@ def clip_to_scaled_limit(_step, params, scaler):
     torch.nn.utils.clip_grad_value_(params, 0.001 * scaler.get_scale())
 
 
+def clip_norm_to_scaled_limit(_step, params, scaler):
+    torch.nn.utils.clip_grad_norm_(params, 0.037 * scaler.get_scale())
+
+
 def clip_scaled(_step, params, _scaler):
     torch.nn.utils.clip_grad_norm_(params, 1.0)
+
+
+def clip_scaled_by_infinity_norm(_step, params, _scaler):
+    torch.nn.utils.clip_grad_norm_(params, 0.5, norm_type=float("inf"))
 
 
 def clip_scaled_values(_step, params, _scaler):
@@ -110,13 +118,13 @@ def clip_scaled_values(_step, params, _scaler):
         {"init_scale": 1.0, "measure_every": 1}, {"gradients": average_over_8_ranks},
         {"gradients": average_over_8_ranks, "init_scale": 8.0},
         {"gradients": divide_by_tokens, "loss_factor": 300.0, "init_scale": 64.0},
-        {"gradients": clip_to_scaled_limit, "init_scale": 2.0**12},
+        {"gradients": clip_to_scaled_limit, "init_scale": 2.0**12}, {"gradients": clip_norm_to_scaled_limit},
         {"gradients": lambda _, params, __: params[0].grad.div_(1024), "init_scale": 2.0**9, "growth_interval": 6},
     ],
     ids=[
         "default", "growing", "clipping", "searching", "measured", "scale 1",
         "averaged", "averaged over 8 ranks at scale 8", "divided by tokens", "clipped to a scaled limit",
-        "averaged over as many tokens as the scale",
+        "clipped to a scaled norm", "averaged over as many tokens as the scale",
     ],
 )  # fmt: skip
 def test_healthy_trainings_raise_no_alarm(options):
@@ -140,12 +148,14 @@ def test_healthy_trainings_raise_no_alarm(options):
         ({"unscaled": divide_by_scale, "init_scale": 2.0**10}, Verdict.UNSCALED_TWICE, 38),
         ({"gradients": clip_scaled}, Verdict.CLIPPED_BEFORE_UNSCALING, 35),
         ({"gradients": clip_scaled_values}, Verdict.CLIPPED_BEFORE_UNSCALING, 35),
+        ({"gradients": clip_scaled_by_infinity_norm}, Verdict.CLIPPED_BEFORE_UNSCALING, 35),
         ({"init_scale": 2.0**-10, "loss_factor": 1e-4, "measure_every": 1}, Verdict.UNDERFLOW, 40),
         ({"loss_factor": 1e3, "clip": 1.0, "limits": Limits(stall_after=3)}, Verdict.STALLED, 5),
     ],
     ids=[
         "nan-input", "large-loss", "nan", "nan-at-all-scales", "infinities", "one-tensor", "zero_grad", "zero_grad-sometimes",
-        "divided", "divided-after-unscaling", "divided-without-overflow", "clipped", "clipped-values", "underflow", "stalled",
+        "divided", "divided-after-unscaling", "divided-without-overflow", "clipped", "clipped-values",
+        "clipped-by-infinity-norm", "underflow", "stalled",
     ],
 )  # fmt: skip
 def test_planted_faults_are_named(options, verdict, min_count):

@@ -167,11 +167,12 @@ def test_values_that_are_all_clipped_have_a_magnitude():
 
 
 def test_underflow_does_not_claim_that_no_value_becomes_zero():
-    """After a backward pass in float16, lost values are zeros already."""
+    """After a backward pass in float16, lost values are zeros already; and a share can be so small that it rounds to 0 %."""
     small = "are subnormal in float16 at scale 1024, most in gradient 0: try"
     assert small in Diagnoser().diagnose(SMALL).message
     lost = measured(APPLIED, 4, 0, 4, 1, 0, 0, -30, -16)
     assert "at scale 1024, and 25% become zero, most" in Diagnoser().diagnose(lost).message
+    assert small in Diagnoser().diagnose(measured(APPLIED, 1000, 0, 500, 1, 0, 0, -30, -13)).message
 
 
 @pytest.mark.parametrize(

@@ -135,13 +135,13 @@ class Monitor:
         return self._receive(
             self, is_local=True, **measured,
             scale=scale, next_scale=number_host(report.next_scale), finite=finite, applied=bool(report.applied),
-            loss=self._mean_loss(), norm=None if norm is None else number_host(norm),
+            loss=self._mean_loss(self._losses), norm=None if norm is None else number_host(norm),
         )  # fmt: skip
 
     def observe_loss(self, loss: Array) -> None:
         """Receive the unscaled loss of the next step, or of one of its micro-batches. Scalers call this method."""
         if self._has_ended:
-            self._losses, self._has_ended = [], False
+            self._losses, self._begun_losses, self._has_ended = [], 0, False
         self._losses.append(loss)
 
     def begin(
@@ -166,16 +166,19 @@ class Monitor:
             change: As in `StepRecord`.
         """
         run, number = self._run(owner), number_host(scale)
+        own_losses = self._losses[self._begun_losses :]
         if run.losses is self._losses:  # the last step of this optimizer has not ended: it was abandoned, for example
-            self._losses = self._losses[self._begun_losses :]
+            self._losses = own_losses
         run.losses, self._begun_losses = self._losses, len(self._losses)
+        run.own_losses = list(own_losses or self._losses)  # several optimizers can have a loss in common
         run.names = self._names_of(owner, len(gradients))
         run.measured = {"stale": stale, "modified": modified, "change": change}
         is_due = _is_due(self._every, run.step) or _is_due(self._histogram_every, run.step)
         if is_due or (self._on_skip and (run.last_skipped or run.step < run.measured_until)):
             run.measured |= self._measure(gradients, number, run.step)
         if change is not None:
-            run.measured["peak"] = next((float(abs(gradient).max()) for gradient in gradients if 0 not in gradient.shape), None)
+            maxima = [abs(gradient).max() for gradient in gradients if 0 not in gradient.shape]
+            run.measured["peak"] = number_host(functional.local_norms(maxima).max()) if maxima else None
         if "tensors" in run.measured or change is not None or run.is_divided:
             run.measured["norm"] = number_host(functional.global_norm(gradients)) / number
 
@@ -201,12 +204,16 @@ class Monitor:
         run, finite = self._run(owner), bool(finite)
         measured, is_local = run.measured, "tensors" in run.measured
         if not finite and self._on_skip and not is_local:
-            measured |= self._measure(gradients, 1.0)
             # A change of the gradients before unscaling is detected from the second step on.
-            measured["is_original"] = run.step > 0 and changed is False
-            tensors = measured["tensors"]
+            statistics = self._measure(gradients, 1.0) | {"is_original": run.step > 0 and changed is False}
+            tensors, is_original = statistics["tensors"], statistics["is_original"]
             has_only_nans = any(tensor.nans for tensor in tensors) and not any(tensor.infinities for tensor in tensors)
-            run.measured_until = run.step + STEPS_AFTER_NANS if has_only_nans and not measured["is_original"] else 0
+            run.measured_until = run.step + STEPS_AFTER_NANS if has_only_nans and not is_original else 0
+            # Clipping by a norm of NaN makes all values NaN, and `zero_grad` before `update` makes all finite.
+            is_lost = all(tensor.nans == tensor.size for tensor in tensors)
+            is_lost |= self._communicator is None and not any(tensor.nonfinite for tensor in tensors)
+            if is_original or not is_lost:
+                measured |= statistics
         if finite and changed:
             norm = measured.get("norm")
             if norm:  # clipping after unscaling is not a fault, but a second division by the scale is
@@ -215,10 +222,13 @@ class Monitor:
                 measured |= {"change": change} if run.is_divided else {}
             elif run.is_divided is None:
                 run.is_divided = True
+        loss = self._mean_loss(run.own_losses)
+        if not finite and not math.isfinite(mean_loss := self._mean_loss(self._losses) or 0.0):
+            loss = mean_loss  # the parameters can also have gradients from the loss of another optimizer
         return self._receive(
             owner, is_local, **measured,
             scale=number_host(scale), next_scale=number_host(next_scale), finite=finite, applied=bool(applied),
-            loss=self._mean_loss(),
+            loss=loss,
         )  # fmt: skip
 
     def close(self) -> None:
@@ -259,10 +269,10 @@ class Monitor:
         self._report_stall(run, diagnosis)
         return diagnosis
 
-    def _mean_loss(self) -> float | None:
-        """Return the mean loss of the micro-batches of this step, which ends; None if it is unknown."""
-        losses, self._has_ended = list(map(_loss, self._losses)), True
-        return sum(losses) / len(losses) if losses else None
+    def _mean_loss(self, losses: list[Any]) -> float | None:
+        """Return the mean of the losses of this step, which ends; None if there are none."""
+        self._has_ended = True
+        return sum(map(_loss, losses)) / len(losses) if losses else None
 
     def _report_stall(self, run: "_Run", diagnosis: Diagnosis) -> None:
         """At the first step of a stall, warn, raise a `StalledError` or call the function *on_stall*."""
@@ -293,7 +303,7 @@ class Monitor:
 
         All ranks diagnose these fields, so that their diagnoses are equal: a loss that is not finite, with its rank; and the
         statistics, unless the communicator does not average gradients. The flags are None, and there are no statistics, for a
-        finite step, or if a rank has no *tensors*.
+        finite step, or if a rank has no *tensors* or all ranks have set their gradients to zero since.
         """
         if finite:
             return None, {}
@@ -303,7 +313,7 @@ class Monitor:
         losses = [(rank, value) for rank, (_, value) in enumerate(messages) if value is not None and not math.isfinite(value)]
         at_fault: dict[str, Any] = {"rank": losses[0][0], "loss": losses[0][1]} if losses else {}
         rows_of_ranks = [rows for rows, _ in messages]
-        if None in rows_of_ranks:
+        if None in rows_of_ranks or not (self._communicator.averages or any(rows_of_ranks)):
             return None, at_fault
         rows_at_fault = next(filter(None, rows_of_ranks), None) if self._communicator.averages else None
         at_fault |= {"tensors": statistics_of(rows_at_fault)} if rows_at_fault else {}
@@ -338,6 +348,7 @@ class _Run:
     measured_until: int = 0  # `begin` measures the gradients of steps before this one, while nothing can have changed them
     stalled: bool = False
     losses: list[Any] | None = None  # `Monitor._losses` at the last `begin`
+    own_losses: list[Any] = field(default_factory=list)  # losses since the `begin` of another optimizer, if there were any
     names: list[str] | None = None  # names of the gradients of the current step, which a loop can delete before `end`
     measured: dict[str, Any] = field(default_factory=dict)  # known fields of the `StepRecord` of the current step
     is_divided: bool | None = None  # True if unscaled gradients are, or may be, divided again; None before the first change

@@ -18,6 +18,7 @@ from .records import StepRecord
 from .window import HEADROOM, LARGEST_EXPONENT, NORM_RTOL, lost_shares
 
 LARGEST_CLIP = 0.25  # a larger factor does not come from clipping: scaled gradients are far above every usual limit
+LARGEST_LIMIT = 1000  # a larger limit for clipping was multiplied by the scale, as it has to be before unscaling
 LARGEST_COUNT = 256  # a divisor up to this number can be the number of ranks or of micro-batches
 LARGEST_LOST_LOSS = 2.0**10  # float16 does not round all gradients of a larger scaled loss to zero: they are zero without scaling
 
@@ -223,14 +224,16 @@ def _clipped_before(record: StepRecord, history: History) -> _Result:
     peak = _common([step.peak for step in steps])
     has_norm = norm is not None and (_is_round(norm) or not _is_round(peak))  # if all values are clipped, both are the same
     kind, limit = ("norm", norm) if has_norm else ("magnitude", peak)
+    if limit is None or limit > LARGEST_LIMIT:
+        return None
     if record.change is None:
         is_clipped = len(steps) == REPEATS and _is_round(norm) and record.scale > LARGEST_COUNT and not _are_constant(steps)
     else:
         changes = [step.change or 0 for step in steps]
-        # Valid changes are a mean over ranks, by the same factor in each step, and clipping to a round limit times the scale.
-        is_valid = _are_close(changes) or _is_round(limit and limit / record.scale)
+        # Valid changes are a mean over ranks, by the same factor in each step, and clipping to a limit times the scale.
+        is_valid = _are_close(changes) or _digits(limit / record.scale) < _digits(limit)
         is_clipped = len(steps) >= 3 and max(changes) <= LARGEST_CLIP and record.scale > 1 and (_is_round(limit) or not is_valid)
-    if limit is None or not is_clipped:
+    if not is_clipped:
         return None
     message = (
         f"the gradients were clipped to a {kind} of {limit:.4g} while they were scaled by {record.scale:.10g}: "
@@ -253,7 +256,7 @@ def _underflow(record: StepRecord, history: History) -> _Result:
         return None
     shares = [lost_shares([tensor]) for tensor in record.tensors]
     worst = history.name(max((share, index) for index, (_, share) in enumerate(shares) if not math.isnan(share))[1])
-    zeros = f", and {lost:.0%} become zero" if lost else ""  # after a backward pass in float16, they are zeros already
+    zeros = f", and {lost:.0%} become zero" if lost > 0.005 else ""  # after a backward pass in float16, they are zeros already
     message = (
         f"{subnormal:.0%} of the gradients are subnormal in float16 at scale {record.scale:.10g}{zeros}, most in {worst}: "
         f"try scales up to {larger:.10g}"
@@ -363,5 +366,10 @@ def _is_close(value: float, other: float) -> bool:
 
 
 def _is_round(norm: float | None) -> bool:
-    """Return True if *norm* has one significant decimal digit, as limits for clipping usually have, within `NORM_RTOL`."""
-    return norm is not None and norm <= 1000 and _is_close(norm, float(f"{norm:.0e}"))
+    """Return True if *norm* has one significant decimal digit, as limits for clipping usually have."""
+    return norm is not None and norm <= LARGEST_LIMIT and _digits(norm) == 1
+
+
+def _digits(value: float) -> int:
+    """Return the number of significant decimal digits of *value* within `NORM_RTOL`, at most 3."""
+    return next((count for count in (1, 2) if _is_close(value, float(f"{value:.{count - 1}e}"))), 3)
