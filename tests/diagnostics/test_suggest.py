@@ -96,6 +96,17 @@ def test_calibration_keeps_the_bounds_of_the_rule():
     assert (tiny.init_scale, large.init_scale, tiny.growth_interval) == (1024.0, 16.0, 7)
 
 
+@pytest.mark.parametrize(("init_scale", "gradient"), [(0.25, 2.0**37), (2.0**119, 2.0**-144)])
+def test_calibration_tries_the_smallest_and_the_largest_scale(init_scale, gradient):
+    """The attempts before are 256 times larger or smaller, and all overflow, or make the gradient zero."""
+
+    def backward(scale):
+        with np.errstate(over="ignore"):
+            return np.float64([gradient * scale]).astype(np.float16)
+
+    assert np.isfinite(backward(calibrate(backward, ampscale.LossScaleRule(init_scale)).init_scale)).all()
+
+
 @pytest.mark.parametrize(
     ("gradient", "message"),
     [

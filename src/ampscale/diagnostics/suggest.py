@@ -148,7 +148,7 @@ def calibrate(backward: Callable[[float], Tree], rule: LossScaleRule, headroom: 
 def _first_finite_host(backward: Callable[[float], Tree], scale: float) -> tuple[float, int]:
     """Return the first scale at which the gradients are finite and not all zero, and the largest exponent among them."""
     powers, was_finite = COARSE, None
-    while LEAST_SCALE <= scale <= MOST_SCALE:
+    while True:
         largest = _largest_host(backward(scale))
         if largest is not None and largest != NO_LARGEST:
             return scale, largest
@@ -157,10 +157,11 @@ def _first_finite_host(backward: Callable[[float], Tree], scale: float) -> tuple
             if powers == 1:
                 raise ValueError("the gradients are either zero or not finite at every scale: no scale helps")
             powers = 1
+        if scale == (MOST_SCALE if is_finite else LEAST_SCALE):
+            fault = "zero at every scale up to 2**120" if is_finite else "not finite at any scale from 2**-24 on: no scale helps"
+            raise ValueError(f"the gradients are {fault}")
         was_finite = is_finite
-        scale *= 2.0 ** (powers if is_finite else -powers)
-    fault = "zero at every scale up to 2**120" if scale > 1 else "not finite at any scale from 2**-24 on: no scale helps"
-    raise ValueError(f"the gradients are {fault}")
+        scale = min(scale * 2.0**powers, MOST_SCALE) if is_finite else max(scale / 2.0**powers, LEAST_SCALE)
 
 
 def _largest_host(gradients: Tree) -> int | None:
