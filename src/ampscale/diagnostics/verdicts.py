@@ -222,17 +222,17 @@ def _clipped_before(record: StepRecord, history: History) -> _Result:
     steps = history.changed if record.change is not None else history.with_norm
     norm = _common([None if step.norm is None else step.norm * step.scale for step in steps])
     peak = _common([step.peak for step in steps])
-    has_norm = norm is not None and (_is_round(norm) or not _is_round(peak))  # if all values are clipped, both are the same
+    has_norm = norm is not None and (_digits(norm) == 1 or _digits(peak) > 1)  # if all values are clipped, both are the same
     kind, limit = ("norm", norm) if has_norm else ("magnitude", peak)
     if limit is None or limit > LARGEST_LIMIT:
         return None
     if record.change is None:
-        is_clipped = len(steps) == REPEATS and _is_round(norm) and record.scale > LARGEST_COUNT and not _are_constant(steps)
+        is_clipped = len(steps) == REPEATS and _digits(norm) == 1 and record.scale > LARGEST_COUNT and not _are_constant(steps)
     else:
         changes = [step.change or 0 for step in steps]
         # Valid changes are a mean over ranks, by the same factor in each step, and clipping to a limit times the scale.
-        is_valid = _are_close(changes) or _digits(limit / record.scale) < _digits(limit)
-        is_clipped = len(steps) >= 3 and max(changes) <= LARGEST_CLIP and record.scale > 1 and (_is_round(limit) or not is_valid)
+        is_valid = _digits(limit) > 1 and (_are_close(changes) or _digits(limit / record.scale) < _digits(limit))
+        is_clipped = len(steps) >= 3 and max(changes) <= LARGEST_CLIP and record.scale > 1 and not is_valid
     if not is_clipped:
         return None
     message = (
@@ -365,11 +365,7 @@ def _is_close(value: float, other: float) -> bool:
     return math.isclose(value, other, rel_tol=NORM_RTOL)
 
 
-def _is_round(norm: float | None) -> bool:
-    """Return True if *norm* has one significant decimal digit, as limits for clipping usually have."""
-    return norm is not None and norm <= LARGEST_LIMIT and _digits(norm) == 1
-
-
-def _digits(value: float) -> int:
-    """Return the number of significant decimal digits of *value* within `NORM_RTOL`, at most 3."""
-    return next((count for count in (1, 2) if _is_close(value, float(f"{value:.{count - 1}e}"))), 3)
+def _digits(value: float | None) -> int:
+    """Return the number of significant decimal digits of a limit for clipping within `NORM_RTOL`: 1, 2, or 3 for all others."""
+    number = math.nan if value is None or value > LARGEST_LIMIT else value
+    return next((count for count in (1, 2) if _is_close(number, float(f"{number:.{count - 1}e}"))), 3)
