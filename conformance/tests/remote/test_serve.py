@@ -134,6 +134,29 @@ def test_an_error_without_a_message_does_not_end_the_process(tmp_path):
     )
 
 
+LONG = """
+from mutants.plain import Plain
+
+class Long(Plain):
+    def update(self, handle, finite):
+        raise ValueError("x" * 10**7)
+
+    def all_finite(self, tree):
+        return [True] * 10**6
+
+ADAPTER = Long()
+"""
+
+
+def test_long_messages_are_cut(tmp_path):
+    """A line of the protocol has at most 4 MiB, which neither an error nor the text of a wrong result exceeds."""
+    with served(LONG, tmp_path) as adapter:
+        with pytest.raises(Exception, match=f"^x{{{2**16}}}$"):
+            adapter.update(adapter.create(RULE), True)
+        with pytest.raises(Exception, match=r"^expected a bool or a bool array, got \[True, .{,300}$"):
+            adapter.all_finite([])
+
+
 # --- stdin and stdout ---
 
 LOUD = """

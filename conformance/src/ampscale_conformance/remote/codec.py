@@ -15,7 +15,7 @@ from ampscale.parsing import cut, excerpt
 
 from ..model.adapter import LEVELS, ImplementationInfo, Unsupported
 from ..model.arrays import from_bits, is_array, to_bits
-from ..model.bits import Bits, tree_from_json, tree_to_json
+from ..model.bits import Bits, safe_repr, tree_from_json, tree_to_json
 from .jsonl import read_text, reject
 
 PROTOCOL = 1
@@ -99,7 +99,7 @@ def read_list(encoded: Any) -> list[Any]:
 def rule_to_json(rule: LossScaleRule) -> dict[str, Any]:
     """Return a JSON object with a member for each field; floats are hex digits."""
     if not isinstance(rule, LossScaleRule):
-        raise TypeError(f"rule must be a LossScaleRule, got {rule!r}")
+        raise TypeError(f"rule must be a LossScaleRule, got {safe_repr(rule)}")
     encoded = json.loads(rule.to_json())
     return {name: write_float(value) if name in _FLOATS and value is not None else value for name, value in encoded.items()}
 
@@ -160,7 +160,7 @@ def _write_array(value: Any) -> Any:
 
 def _write_bool(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise TypeError(f"expected a bool, got {value!r}")
+        raise TypeError(f"expected a bool, got {safe_repr(value)}")
     return value
 
 
@@ -168,7 +168,7 @@ def _write_flag(value: Any) -> Any:
     if isinstance(value, bool):
         return value
     if not is_array(value):
-        raise TypeError(f"expected a bool or a bool array, got {value!r}")
+        raise TypeError(f"expected a bool or a bool array, got {safe_repr(value)}")
     return _write_array(value)
 
 
@@ -179,7 +179,7 @@ def _write_tree(tree: Any) -> Any:
 
 def _write_named(values: Any) -> dict[str, Any]:
     if not isinstance(values, Mapping) or not all(isinstance(name, str) for name in values):
-        raise TypeError(f"expected a mapping with string keys, got {values!r}")
+        raise TypeError(f"expected a mapping with string keys, got {safe_repr(values)}")
     return {name: _write_value(value) for name, value in values.items()}
 
 
@@ -195,7 +195,7 @@ def _write_value(value: Any) -> Any:
 
 def _check_sequence(values: Any, kind: str) -> Sequence[Any]:
     if not isinstance(values, list | tuple):
-        raise TypeError(f"{kind} must be a list or a tuple, got {values!r}")
+        raise TypeError(f"{kind} must be a list or a tuple, got {safe_repr(values)}")
     return values
 
 
@@ -203,7 +203,7 @@ def _check_containers(tree: Any) -> None:
     if hasattr(tree, "_fields"):
         raise Unsupported("the protocol has no NamedTuples")
     if isinstance(tree, Mapping) and not all(isinstance(key, str) for key in tree):
-        raise TypeError(f"expected a dict with string keys, got {list(tree)}")
+        raise TypeError(f"expected a dict with string keys, got {safe_repr(list(tree))}")
     if isinstance(tree, Mapping | list | tuple):
         for child in tree.values() if isinstance(tree, Mapping) else tree:
             _check_containers(child)

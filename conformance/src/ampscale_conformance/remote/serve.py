@@ -22,6 +22,7 @@ from .jsonl import LONGEST, read_line, reject, write_line
 from .saved import saved_from_json, saved_to_json
 
 _TOKEN = "token"  # key of the number of a saved state that is not data; the state stays in this process until reset
+_LONGEST_MESSAGE = 2**16  # characters of an error; even as escapes, they are shorter than the longest line
 _IN_PLACE = {"update": 0, "scale": 1, "unscale": 1}  # index of the argument that replaces a result of None
 
 
@@ -57,12 +58,13 @@ class Server:
     def _outcome(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
             return {"result": self._result(request)}
-        except Unsupported as reason:
-            return {"unsupported": message_of(reason)}
-        except NotImplementedError as reason:
-            return {"absent": message_of(reason)}
         except Exception as error:  # noqa: BLE001 - any error of the adapter is a reply
-            return {"raised": {"type": type(error).__name__, "message": message_of(error)}}
+            message = message_of(error)[:_LONGEST_MESSAGE]
+            if isinstance(error, Unsupported):
+                return {"unsupported": message}
+            if isinstance(error, NotImplementedError):
+                return {"absent": message}
+            return {"raised": {"type": type(error).__name__, "message": message}}
 
     def _result(self, request: dict[str, Any]) -> Any:
         if set(request) - {"id", "call", "adapter", "arguments"} or not isinstance(request.get("arguments"), dict):

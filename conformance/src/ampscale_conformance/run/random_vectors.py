@@ -77,13 +77,8 @@ def _widens(result: Result, tree: Any) -> bool:
 
 
 def _check_members(inputs: dict[str, Any], _: Result) -> dict[str, Any]:
-    tree = inputs["tree"]
-    return {
-        "clauses": ["OVERFLOW-all-finite"],
-        "kind": "all_finite",
-        "tree": tree_to_json(tree),
-        "finite": tensors.all_finite(tree),
-    }
+    finite = tensors.all_finite(inputs["tree"])
+    return {"clauses": ["OVERFLOW-all-finite"], "kind": "all_finite", "tree": tree_to_json(inputs["tree"]), "finite": finite}
 
 
 VECTORS = {"machine": _trace_members, "scaling": _arithmetic_members, "overflow": _check_members}
