@@ -134,9 +134,17 @@ def _check_usage(options: Mapping[str, Any]) -> None:
             raise click.UsageError(f"{_option_name(option)} requires {_option_name(required)}")
     if "update_expectations" in used and (selecting := [name for name in _SELECTING if name in used]):
         raise click.UsageError(f"--update-expectations requires the whole suite, got {_option_name(selecting[0])}")
-    for name in _FORMATS:
-        if options[name] not in (None, STDOUT) and not Path(options[name]).parent.is_dir():
-            raise click.UsageError(f"--{name} requires an existing folder, got {options[name]}")
+    _check_files({_option_name(name): Path(options[name]) for name in _FILES if options[name] not in (None, STDOUT)})
+
+
+def _check_files(files: Mapping[str, Path]) -> None:
+    """Check the files of options before the suite runs. A file in two options would be overwritten."""
+    seen = dict[Path, str]()
+    for option, file in files.items():
+        if not file.parent.is_dir():
+            raise click.UsageError(f"the folder of {option} must exist, got {file}")
+        if (other := seen.setdefault(file.resolve(), option)) != option:
+            raise click.UsageError(f"{other} and {option} must be different files, got {file}")
 
 
 def _option_name(name: str) -> str:
@@ -258,3 +266,4 @@ _FORMATS: dict[str, tuple[str, Callable[[Report], str]]] = {
     "badge": ("badge", badge.json_of),
     "html": ("HTML", lambda report: render.html_of(matrix.of([json.loads(report.to_json())]))),
 }
+_FILES = (*_FORMATS, "record", "replay", "expect")  # options with a file
