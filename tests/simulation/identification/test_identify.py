@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ampscale import LossScaleRule, presets
-from ampscale.simulation.identification.follow_scales import Contradiction
+from ampscale.simulation.identification.follow_scales import Contradiction, steps_of
 from ampscale.simulation.identification.identify import identify
 from ampscale.simulation.simulate import simulate
 from ampscale.simulation.traces import Observed, Overflow, from_flags, from_string
@@ -249,3 +249,12 @@ def test_settings_that_form_no_rule_contradict_before_the_first_step():
     assert explanation.rule is None
     assert explanation.rejection.startswith("init_scale must be at most max_scale 65504.0")
     assert explanation.contradiction.step == -1
+
+
+def test_an_observation_is_prepared_once_for_each_dtype(monkeypatch):
+    """For a long run, this takes longer than following a rule."""
+    dtypes = []
+    name = "ampscale.simulation.identification.identify.steps_of"
+    monkeypatch.setattr(name, lambda rule, seen: dtypes.append(rule.dtype) or steps_of(rule, seen))
+    identify(RUN)
+    assert sorted(dtypes) == ["float32", "float64"]

@@ -43,14 +43,40 @@ class Followed:
     start: tuple[int, int] | None = None  # counts of good steps and of overflows before the first step of the trace
 
 
-def follow(rule: LossScaleRule, observed: Observed, rtol: float = 0.0, *, resumed: bool = False) -> Followed:
+class Steps(NamedTuple):
+    """Lists about the steps of an observation, for rules of one dtype."""
+
+    flags: list[int]
+    scales: list[float]  # the scale at each step and after the last step, rounded to the dtype; NaN if unknown
+    next_known: list[int]  # for each of the scales: the index of the next known scale
+    stride_end: list[int]  # for each step: the end of a stride that begins at this step
+    finite_end: list[int]  # for each step: the next step that is not known to be finite
+
+
+def steps_of(rule: LossScaleRule, observed: Observed) -> Steps:
+    """Return the lists about an observation for all rules with the dtype of *rule*."""
+    scales = rounded(rule, observed.scales)
+    known, unknown = np.flatnonzero(~np.isnan(scales)), np.flatnonzero(np.isnan(scales))
+    next_known = _next(known, scales.size)
+    before_change = np.append(known[:-1][scales[known[1:]] != scales[known[:-1]]], known[-1:])
+    next_scale = np.append(scales[1:], math.nan)
+    # A stride has only known or only unknown scales (`kind_end`), which do not change, and no known overflow between them.
+    kind_end = np.where(np.isnan(next_scale), next_known, _next(unknown, scales.size) - 1)
+    ends = [_next(before_change, scales.size), kind_end, _next(np.flatnonzero(observed.finite == 0), scales.size)]
+    stride_end = np.minimum(np.minimum.reduce(ends), scales.size - 1)
+    finite_end = _next(np.flatnonzero(observed.finite != 1), scales.size)
+    return Steps(*(array.tolist() for array in (observed.finite, scales, next_known, stride_end, finite_end)))
+
+
+def follow(rule: LossScaleRule, observed: Observed | Steps, rtol: float = 0.0, *, resumed: bool = False) -> Followed:
     """
     Return a trace along which *rule* has the observed scales up to a relative error of *rtol*, or the first contradiction.
 
-    A resumed run starts at the initial scale of the rule with arbitrary counts; any other run starts with initial counts.
+    A resumed run starts at the initial scale of the rule with arbitrary counts; any other run starts with initial counts. For
+    several rules, pass the result of `steps_of`, which takes more time than following most rules.
     """
     transitions = Transitions(rule)
-    view = _View(transitions, observed, rtol)
+    view = _View(transitions, steps_of(rule, observed) if isinstance(observed, Observed) else observed, rtol)
     start, strides = transitions.start(resumed=resumed), list[Stride]()
     reached = start
     index = total_keys = 0
@@ -141,19 +167,9 @@ def rounded(rule: LossScaleRule, scales: np.ndarray) -> np.ndarray:
 class _View:
     """Observation of a run: selects the states that are consistent with it, and the finite steps to combine in a stride."""
 
-    def __init__(self, transitions: Transitions, observed: Observed, rtol: float) -> None:
-        self.transitions, self.rtol, self.flags = transitions, rtol, observed.finite.tolist()
-        scales = rounded(transitions.rule, observed.scales)
-        known, unknown = np.flatnonzero(~np.isnan(scales)), np.flatnonzero(np.isnan(scales))
-        self.scales, self.next_known = scales.tolist(), _next(known, scales.size).tolist()
-        before_change = np.append(known[:-1][scales[known[1:]] != scales[known[:-1]]], known[-1:])
-        next_scale = np.append(scales[1:], math.nan)
-        # A stride has only known or only unknown scales (`kind_end`), which do not change, and no known overflow between them.
-        kind_end = np.where(np.isnan(next_scale), self.next_known, _next(unknown, scales.size) - 1)
-        ends = [_next(before_change, scales.size), kind_end, _next(np.flatnonzero(observed.finite == 0), scales.size)]
-        # For each step: the end of a stride that begins at this step, and the next step that is not known to be finite.
-        self.stride_end = np.minimum(np.minimum.reduce(ends), scales.size - 1).tolist()
-        self.finite_end = _next(np.flatnonzero(observed.finite != 1), scales.size).tolist()
+    def __init__(self, transitions: Transitions, steps: Steps, rtol: float) -> None:
+        self.transitions, self.rtol = transitions, rtol
+        self.flags, self.scales, self.next_known, self.stride_end, self.finite_end = steps
 
     def consistent_states(self, reached: Frontier, index: int) -> Frontier:
         """Return the states with the scale at *index*; if it is unknown, those that can reach the next known scale, if any."""

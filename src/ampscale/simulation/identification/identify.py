@@ -23,7 +23,7 @@ from ...parsing import excerpt
 from ...presets import PRESETS
 from ..traces import Observed, Overflow
 from .follow_overflows import follow_overflows
-from .follow_scales import Contradiction, Followed, follow
+from .follow_scales import Contradiction, Followed, Steps, follow, steps_of
 from .guessed_settings import guesses, scales_in_order
 
 MOST_CHANGES = 4  # maximum number of inferred settings; with more, a match would mean little
@@ -168,7 +168,7 @@ class _Search:
         self.first, self.from_start = _first_scale(seen)
         if resumed and not self.from_start:
             raise ValueError("resumed=True requires a scale before the first step, got none")
-        self._follow: Callable[..., Followed] = follow if isinstance(seen, Observed) else follow_overflows
+        self._steps: dict[str, Steps] = {}  # by the dtype of the rules
         self._followed: dict[LossScaleRule, Followed] = {}  # many presets have the same rule
 
     def best_explanation(self, candidate: Candidate) -> Explanation:
@@ -208,8 +208,15 @@ class _Search:
         except ValueError as error:
             return Explanation(candidate.name, None, settings, changed, Followed(Contradiction(-1)), str(error))
         if rule not in self._followed:
-            self._followed[rule] = self._follow(rule, self.seen, self.rtol, resumed=self.resumed)
+            self._followed[rule] = self._follow(rule)
         return Explanation(candidate.name, rule, settings, changed, self._followed[rule])
+
+    def _follow(self, rule: LossScaleRule) -> Followed:
+        if not isinstance(self.seen, Observed):
+            return follow_overflows(rule, self.seen, self.rtol, resumed=self.resumed)
+        if rule.dtype not in self._steps:
+            self._steps[rule.dtype] = steps_of(rule, self.seen)
+        return follow(rule, self._steps[rule.dtype], self.rtol, resumed=self.resumed)
 
 
 def _first_scale(seen: Observed | Sequence[Overflow]) -> tuple[float, bool]:
