@@ -127,8 +127,8 @@ def load(
     invalid = [key for key in settings or {} if key not in source_format.settings or key in entries]
     if invalid:
         lacking = [key for key in source_format.settings if key not in entries]
-        expected = f"some of {lacking}, which the checkpoint lacks" if lacking else "none, since the checkpoint has all of them"
-        raise ValueError(f"the constants to set for {format} must be {expected}, got {excerpt(invalid)}")
+        expected = f"among {lacking}, which the checkpoint lacks" if lacking else "empty, since the checkpoint has all constants"
+        raise ValueError(f"the settings for {format} must be {expected}, got {excerpt(invalid)}")
     return replace(source_format.load({**entries, **(settings or {})}, rule), at=path)
 
 

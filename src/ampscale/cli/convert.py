@@ -101,7 +101,7 @@ def choose_state(entries: Any, source: str | None, at: str | None) -> tuple[str,
     if source is None:
         location = "" if at is None else f" at {excerpt(at)}"
         remedy = "--from FORMAT reports which keys are missing"
-        raise ValueError(f"the file contains the entries of no known format{location} (a disabled scaler saves none); {remedy}")
+        raise ValueError(f"the file contains no state of a known format{location} (a disabled scaler saves none); {remedy}")
     return source, at
 
 

@@ -139,7 +139,7 @@ def test_settings_have_the_names_of_the_scaler(name, mapping, settings, rule):
 )
 def test_invalid_settings_raise_an_error(name, added, settings):
     """A setting must be an argument of the scaler's constructor that the file does not contain."""
-    with pytest.raises(ValueError, match=f"the constants to set for {name} must be (some of|none)"):
+    with pytest.raises(ValueError, match=f"the settings for {name} must be (among|empty)"):
         checkpoints.load(name, {**REAL[name][0], **added}, settings=settings)
 
 
