@@ -131,10 +131,11 @@ def test_histograms_have_gradient_and_exponent_of_each_bin():
         (PLAIN.replace("true", "1") % 1, "expected true or false, got 1"),
         (PLAIN.replace('"loss"', '"lo5s"') % 1, "unknown members of a step ['lo5s']"),
         (PLAIN.replace('"loss"', '"norm"') % 1, "duplicate key in JSON object: 'norm'"),
-        (PLAIN[:-1] % 1 + ',"tensors":[[1,2]]}', "a step of a run file must have"),
+        (PLAIN[:-1] % 1 + ',"tensors":[[1,2]]}', "Expected 8 arguments, got 2"),
         (PLAIN[:-1] % 1 + ',"tensors":[[1,2,3,4,5,6,7],[1,2,3,4,5,6,7,8,9]]}', "a step of a run file must have"),
         (PLAIN[:-1] % 1 + ',"tensors":[[1,2,3,4,5,6,7,true]]}', "expected an int, got True"),
         (PLAIN[:-1] % 1 + ',"histograms":[[0.5,[1]]]}', "expected an int, got 0.5"),
+        (PLAIN[:-1] % 1 + ',"histograms":[[0,[1,-2]]]}', "the counts of a histogram must not be negative, got -2"),
         (PLAIN[:-1] % 1 + ',"diagnosis":{}}', "a diagnosis must have verdict, message and evidence, got {}"),
         (
             PLAIN[:-1] % 1 + ',"diagnosis":{"verdict":"healthy","message":1,"evidence":{}}}',

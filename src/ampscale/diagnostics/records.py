@@ -198,7 +198,7 @@ _DECODERS: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("step", "rank"), _count),
     **dict.fromkeys(("scale", "next_scale", "loss", "norm", "measured_scale", "change", "peak"), _number),
     **dict.fromkeys(("finite", "applied", "finite_at_one", "is_original", "stale", "modified"), _flag),
-    "tensors": lambda rows: tuple(TensorStatistics(*map(_count, row)) for row in rows),
+    "tensors": lambda rows: tuple(TensorStatistics._make(map(_count, row)) for row in rows),
     "histograms": lambda rows: tuple(Histogram(_count(lowest), tuple(map(_count, counts))) for lowest, counts in rows),
     "finite_ranks": lambda flags: tuple(map(_flag, flags)),
 }

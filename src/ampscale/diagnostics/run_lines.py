@@ -177,11 +177,11 @@ def _measurement(position: int, record: StepRecord, entry: dict[str, Any]) -> Me
         raise ValueError("each tensor must have eight statistics")
     if histograms is None:
         return Measurement(position, scale, statistics, None)
-    lowest, counts = zip(*histograms, strict=True)
-    lengths = np.array(list(map(len, counts)), np.int64)
-    return Measurement(
-        position, scale, statistics, Histograms(_integers(lowest), lengths, _integers(chain.from_iterable(counts)))
-    )
+    lowest, bins = zip(*histograms, strict=True)
+    lengths, counts = np.array(list(map(len, bins)), np.int64), _integers(chain.from_iterable(bins))
+    if (counts < 0).any():
+        raise ValueError(f"the counts of a histogram must not be negative, got {counts.min()}")
+    return Measurement(position, scale, statistics, Histograms(_integers(lowest), lengths, counts))
 
 
 def _integers(values: Iterable[Any]) -> np.ndarray:
