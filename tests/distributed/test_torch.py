@@ -138,6 +138,25 @@ def test_a_rank_that_waits_handles_signals(gloo):
     assert gloo.run(signalled) == 4 * [True]
 
 
+def keys_of_slow_calls(rank):
+    """Return the number of keys that five calls add to torch's store, in each of which rank 1 is late."""
+    communicator, store = TorchDistributed(timeout=20), dist.distributed_c10d._get_default_store()
+    ampscale.distributed.torch.PATIENCE, counts = 0.01, []
+    for _ in range(6):
+        if rank == 1:
+            time.sleep(0.1)
+        communicator.agree(torch.tensor(True), torch.tensor(8.0), [])
+        counts.append(store.num_keys())
+        dist.barrier()
+    ampscale.distributed.torch.PATIENCE = 1.0
+    return counts[-1] - counts[0]
+
+
+def test_slow_calls_do_not_fill_the_store(gloo):
+    """A rank that waits long records this in torch's store, with one key for each rank and not for each call."""
+    assert max(gloo.run(keys_of_slow_calls)) <= 4
+
+
 def errors_of_invalid_calls(_):
     """Return the errors of two invalid groups, of a deep copy, and of a gradient that cannot be averaged; None for no error."""
     mesh, scaler = DeviceMesh("cpu", [0, 1]), ampscale.torch.GradScaler("cpu", communicator=TorchDistributed())

@@ -22,7 +22,11 @@ T = TypeVar("T")
 
 
 class Records:
-    """Access of one rank, *rank* of *ranks*, to the records of all ranks. `call` is the number of the current collective."""
+    """
+    Access of one rank, *rank* of *ranks*, to the records of all ranks. `call` is the number of the current collective.
+
+    A record contains this number, and replaces the rank's previous record, so that the store does not grow.
+    """
 
     def __init__(self, store: Store, rank: int, ranks: list[int]) -> None:
         self.store, self.rank, self.ranks, self.call = store, rank, set(ranks), 0
@@ -32,7 +36,7 @@ class Records:
 
     def add_waiting(self) -> None:
         """Record that this rank waits for the current collective, without waiting for the store."""
-        Thread(target=self._add, args=(self.call, "waits"), daemon=True).start()
+        Thread(target=self._add, args=("waits",), daemon=True).start()
 
     def stopped_ranks(self) -> set[int]:
         """Return the ranks that have recorded that they stopped waiting; none if the store does not answer."""
@@ -51,19 +55,21 @@ class Records:
 
     def _observations(self, grace: float, end: float) -> Iterator[set[int]]:
         """Yield the absent ranks until the time *grace*, or until *end* as long as there are several."""
-        self._add(self.call, "waits")
-        self._add(self.call, "stopped")
+        self._add("stopped")
         absent = self.ranks
         while absent and time.monotonic() < (grace if len(absent) == 1 else end):
+            self._add("waits")  # again and again, since the thread of an earlier collective may still write its record
             yield (absent := self.ranks - self._ranks_that("waits"))
             time.sleep(0.02)
 
-    def _add(self, call: int, word: str) -> None:
+    def _add(self, word: str) -> None:
         with suppress(RuntimeError):  # the rank that serves the store has ended
-            self.store.set(f"{call}/{self.rank}/{word}", "")
+            self.store.set(f"{self.rank}/{word}", str(self.call))
 
     def _ranks_that(self, word: str) -> set[int]:
-        return {rank for rank in self.ranks if self.store.check([f"{self.call}/{rank}/{word}"])}
+        keys = {rank: f"{rank}/{word}" for rank in self.ranks}
+        recorded = {rank for rank, key in keys.items() if self.store.check([key])}
+        return {rank for rank in recorded if int(self.store.get(keys[rank])) >= self.call}
 
 
 def within(seconds: float, function: Callable[[], T]) -> T:
