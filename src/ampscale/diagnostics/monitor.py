@@ -135,7 +135,7 @@ class Monitor:
         return self._receive(
             self, is_local=True, **measured,
             scale=scale, next_scale=number_host(report.next_scale), finite=finite, applied=bool(report.applied),
-            loss=self._mean_loss(self._losses), norm=None if norm is None else number_host(norm),
+            loss=_mean(self._losses), norm=None if norm is None else number_host(norm),
         )  # fmt: skip
 
     def observe_loss(self, loss: Array) -> None:
@@ -166,16 +166,16 @@ class Monitor:
             change: As in `StepRecord`.
         """
         run, number = self._run(owner), number_host(scale)
-        own_losses = self._losses[self._begun_losses :]
-        if run.losses is self._losses:  # the last step of this optimizer has not ended: it was abandoned, for example
-            self._losses = own_losses
-        run.losses, self._begun_losses = self._losses, len(self._losses)
-        run.own_losses = list(own_losses or self._losses)  # several optimizers can have a loss in common
+        losses = self._losses[self._begun_losses :]
+        if run.measured:  # the last step of this optimizer has not ended: it was abandoned, for example
+            self._losses = losses
+        self._begun_losses = len(self._losses)
+        run.losses = list(losses or self._losses)  # several optimizers can have a loss in common
         run.names = self._names_of(owner, len(gradients))
         run.measured = {"stale": stale, "modified": modified, "change": change}
-        is_due = _is_due(self._every, run.step) or _is_due(self._histogram_every, run.step)
-        if is_due or (self._on_skip and (run.last_skipped or run.step < run.measured_until)):
-            run.measured |= self._measure(gradients, number, run.step)
+        is_due, has_histograms = (every is not None and run.step % every == 0 for every in (self._every, self._histogram_every))
+        if is_due or has_histograms or (self._on_skip and (run.last_skipped or run.step < run.measured_until)):
+            run.measured |= self._measure(gradients, number, has_histograms=has_histograms)
         if change is not None:
             maxima = [abs(gradient).max() for gradient in gradients if 0 not in gradient.shape]
             run.measured["peak"] = number_host(functional.local_norms(maxima).max()) if maxima else None
@@ -222,8 +222,8 @@ class Monitor:
                 measured |= {"change": change} if run.is_divided else {}
             elif run.is_divided is None:
                 run.is_divided = True
-        loss = self._mean_loss(run.own_losses)
-        if not finite and not math.isfinite(mean_loss := self._mean_loss(self._losses) or 0.0):
+        loss = _mean(run.losses)
+        if not finite and not math.isfinite(mean_loss := _mean(self._losses) or 0.0):
             loss = mean_loss  # the parameters can also have gradients from the loss of another optimizer
         return self._receive(
             owner, is_local, **measured,
@@ -261,7 +261,7 @@ class Monitor:
         record = StepRecord(run.step, **fields)
         others = [other.diagnoser for other in self._runs.values() if other is not run]
         diagnosis = run.diagnoser.diagnose(replace(record, **at_fault) if at_fault else record, names, others)
-        run.step, run.last_skipped, run.measured = run.step + 1, not record.finite, {}
+        run.step, run.last_skipped, run.measured, self._has_ended = run.step + 1, not record.finite, {}, True
         self.verdicts[diagnosis.verdict] += 1
         with ExitStack() as calls:  # calls every sink, even if one raises an error
             for sink in reversed(self._sinks):
@@ -269,16 +269,10 @@ class Monitor:
         self._report_stall(run, diagnosis)
         return diagnosis
 
-    def _mean_loss(self, losses: list[Any]) -> float | None:
-        """Return the mean of the losses of this step, which ends; None if there are none."""
-        self._has_ended = True
-        return sum(map(_loss, losses)) / len(losses) if losses else None
-
     def _report_stall(self, run: "_Run", diagnosis: Diagnosis) -> None:
         """At the first step of a stall, warn, raise a `StalledError` or call the function *on_stall*."""
-        is_new = diagnosis.stall is not None and not run.stalled
-        run.stalled = diagnosis.stall is not None
-        if not is_new:
+        was_stalled, run.stalled = run.stalled, diagnosis.stall is not None
+        if was_stalled or not run.stalled:
             return
         message = f"step {diagnosis.step}: {diagnosis.stall}; {diagnosis.verdict}: {diagnosis.message}"
         if callable(self._on_stall):
@@ -288,10 +282,10 @@ class Monitor:
         else:
             warnings.warn(message, RuntimeWarning, stacklevel=_level())
 
-    def _measure(self, gradients: Tree, scale: float, step: int | None = None) -> dict[str, Any]:
-        """Return fields of a `StepRecord` about gradients scaled by *scale*; `histograms` only if these are due at *step*."""
+    def _measure(self, gradients: Tree, scale: float, *, has_histograms: bool = False) -> dict[str, Any]:
+        """Return fields of a `StepRecord` about gradients scaled by *scale*."""
         measured: dict[str, Any] = {"measured_scale": scale, "tensors": statistics_of(functional.measure(gradients).tolist())}
-        if step is not None and _is_due(self._histogram_every, step):
+        if has_histograms:
             measured["histograms"] = histograms_of(functional.exponent_histogram(gradients).tolist(), LOWEST)
         return measured
 
@@ -347,15 +341,10 @@ class _Run:
     last_skipped: bool = False
     measured_until: int = 0  # `begin` measures the gradients of steps before this one, while nothing can have changed them
     stalled: bool = False
-    losses: list[Any] | None = None  # `Monitor._losses` at the last `begin`
-    own_losses: list[Any] = field(default_factory=list)  # losses since the `begin` of another optimizer, if there were any
+    losses: list[Any] = field(default_factory=list)  # losses since the last `begin` of any optimizer, or else of the whole step
     names: list[str] | None = None  # names of the gradients of the current step, which a loop can delete before `end`
     measured: dict[str, Any] = field(default_factory=dict)  # known fields of the `StepRecord` of the current step
     is_divided: bool | None = None  # True if unscaled gradients are, or may be, divided again; None before the first change
-
-
-def _is_due(every: int | None, step: int) -> bool:
-    return every is not None and step % every == 0
 
 
 def _level() -> int:
@@ -379,6 +368,10 @@ def _named(names: Iterable[Any] | None) -> list[str] | dict[int, str] | None:
     if all(isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str) for item in items):
         return {id(parameter): name for name, parameter in items}
     raise TypeError(f"names must be strings, or model.named_parameters(), got {excerpt(items)}")
+
+
+def _mean(losses: list[Any]) -> float | None:
+    return sum(map(_loss, losses)) / len(losses) if losses else None
 
 
 def _loss(loss: Any) -> float:

@@ -155,7 +155,9 @@ def _no_scale_helps(record: StepRecord, history: History) -> _Result:
     evidence = {"scale": record.scale, **_counts(record)}
     is_below_one = history.good is not None and history.good.scale < 1  # large losses were finite only at such scales
     if record.scale <= 1 and not is_below_one:
-        remedy = ": their finite values are near the limit of float16, too, so reduce the loss" if _are_too_large(record) else ""
+        has_finite_values = any(tensor.nonfinite and not tensor.is_empty for tensor in record.tensors or ())
+        is_near_limit = has_finite_values and not has_headroom(record)
+        remedy = ": their finite values are near the limit of float16, too, so reduce the loss" if is_near_limit else ""
         return Verdict.NO_SCALE_HELPS, f"the gradients{where} are not finite at a scale of {record.scale:.10g}{remedy}", evidence
     if record.finite_at_one is False and not is_below_one:
         return Verdict.NO_SCALE_HELPS, f"the gradients{where} are not finite, even at a scale of 1", evidence
@@ -227,7 +229,9 @@ def _clipped_before(record: StepRecord, history: History) -> _Result:
     if limit is None or limit > LARGEST_LIMIT:
         return None
     if record.change is None:
-        is_clipped = len(steps) == REPEATS and _digits(norm) == 1 and record.scale > LARGEST_COUNT and not _are_constant(steps)
+        statistics = [step.tensors for step in steps]  # of constant gradients, the norm is constant even without clipping
+        varies = None not in statistics and any(tensors != statistics[0] for tensors in statistics)
+        is_clipped = len(steps) == REPEATS and _digits(norm) == 1 and record.scale > LARGEST_COUNT and varies
     else:
         changes = [step.change or 0 for step in steps]
         # Valid changes are a mean over ranks, by the same factor in each step, and clipping to a limit times the scale.
@@ -317,11 +321,6 @@ def _counts(record: StepRecord) -> dict[str, int]:
     return {"infinities": sum(t.infinities for t in tensors), "nans": sum(t.nans for t in tensors)} if tensors else {}
 
 
-def _are_too_large(record: StepRecord) -> bool:
-    """Return True if gradients that are not finite also have finite values near the largest float16 number."""
-    return any(tensor.nonfinite and not tensor.is_empty for tensor in record.tensors or ()) and not has_headroom(record)
-
-
 def _same_offenders(history: History) -> bool:
     """Return True if each gradient has the same number of non-finite values in the last skipped steps, at decreasing scales."""
     records = history.skipped
@@ -349,12 +348,6 @@ def _common(values: Sequence[float | None]) -> float | None:
     """Return the last of *values* if all are equal up to rounding; None if they differ, or if one is unknown."""
     known = [value for value in values if value is not None]
     return known[-1] if known and len(known) == len(values) and _are_close(known) else None
-
-
-def _are_constant(steps: list[StepRecord]) -> bool:
-    """Return True unless the gradients are known to vary. If they are constant, so is their norm, even without clipping."""
-    statistics = [step.tensors for step in steps]
-    return None in statistics or all(tensors == statistics[0] for tensors in statistics)
 
 
 def _are_close(values: Sequence[float]) -> bool:
