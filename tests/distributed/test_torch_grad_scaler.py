@@ -85,6 +85,21 @@ def test_ranks_agree_on_mixed_gradients_although_torch_lets_them_differ(gloo, ma
     assert gloo.run(one_step, make.__name__, "ampscale with a communicator") == 4 * [SKIPPED]
 
 
+def mean_beside_a_dtensor(rank):
+    """Return the gradients of a plain and a sharded parameter after a scaler with a communicator has unscaled them."""
+    plain, sharded = params = beside_a_plain_tensor(rank)
+    plain.grad.fill_(4.0 * rank)
+    scaler_of(communicator=TorchDistributed(timeout=20)).unscale_(sgd(params))
+    return plain.grad.tolist(), sharded.grad.to_local().tolist()
+
+
+@pytest.mark.clause("TORCH-communicator")
+def test_a_communicator_averages_only_gradients_that_are_not_dtensors(gloo):
+    """The plain gradients are four times the numbers of the ranks, and the scale is 4."""
+    results = gloo.run(mean_beside_a_dtensor)
+    assert results == [[[1.5, 1.5], [0.25, INF if rank == 1 else 0.25]] for rank in range(4)]
+
+
 def plain_parameters(count):
     """Return *count* parameters with gradients, which are not DTensors."""
     params = [torch.nn.Parameter(torch.ones(2)) for _ in range(count)]

@@ -38,13 +38,20 @@ class RankAgreement:
         """
         Replace *gradients* of *optimizer* in place by their mean over all ranks, if the caller's communicator averages them.
 
-        If any gradient is a DTensor, all gradients are left unchanged: FSDP2 has averaged them.
+        DTensors are left unchanged: FSDP2 has averaged them.
         """
-        if self._communicator is not None and not gradients.shards:
-            self._record_settings(self._communicator, optimizer, rule)
-            means = self._communicator.mean(tree := _tree(optimizer))
-            if means is not tree:
-                torch._foreach_copy_(gradients.arrays, [mean for mean in means if mean is not None])
+        if self._communicator is None:
+            return
+        tree = _tree(optimizer)
+        if gradients.shards:
+            tree = [None if grad is None or has_dtensors([grad]) else grad for grad in tree]
+        plain = [grad for grad in tree if grad is not None]
+        if gradients.shards and not plain:
+            return
+        self._record_settings(self._communicator, optimizer, rule)
+        means = self._communicator.mean(tree)
+        if means is not tree:
+            torch._foreach_copy_(plain, [mean for mean in means if mean is not None])
 
     def found_inf(
         self, optimizer: Optimizer, gradients: Gradients, found_inf: Tensor | None, state: LossScaleState, rule: LossScaleRule
