@@ -177,8 +177,7 @@ class Monitor:
         if is_due or has_histograms or (self._on_skip and (run.last_skipped or run.step < run.measured_until)):
             run.measured |= self._measure(gradients, number, has_histograms=has_histograms)
         if change is not None:
-            maxima = [abs(gradient).max() for gradient in gradients if 0 not in gradient.shape]
-            run.measured["peak"] = number_host(functional.local_norms(maxima).max()) if maxima else None
+            run.measured["peak"] = next((float(abs(gradient).max()) for gradient in gradients if 0 not in gradient.shape), None)
         if "tensors" in run.measured or change is not None or run.is_divided:
             run.measured["norm"] = number_host(functional.global_norm(gradients)) / number
 

@@ -82,7 +82,7 @@ class StepRecord:
         stale: True if the gradients of the previous step were not set to zero, so any infinities among them remained.
         modified: True if gradients were changed between the backward pass and unscaling.
         change: Factor by which a change of the gradients, before or after unscaling, multiplied their norm; None if unknown.
-        peak: Largest magnitude in the gradients before unscaling, if `change` was measured then; None if unknown.
+        peak: Largest magnitude in the first gradient before unscaling, if `change` was measured then; None if unknown.
 
     >>> overflow = StepRecord(3, 1024.0, 512.0, finite=False, applied=False, measured_scale=1024.0, tensors=(
     ...     TensorStatistics(4, 1, 0, 0, 1, 0, -3, 5), TensorStatistics(2, 0, 0, 0, 0, 0, 1, 1)))
