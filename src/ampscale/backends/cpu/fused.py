@@ -27,10 +27,10 @@ VARIABLE = "AMPSCALE_KERNELS"
 CHOICES = ("auto", "numpy", "numba")
 SEGMENT = 1 << 22  # maximum number of values in a segment
 THREADED = 1 << 22  # bytes; below this size, threads cost more time than they save
-# Numbers of values that a kernel processes at a time, by the dtype of their squares. Squares of a block are added in any order:
-# they are few enough for an error of at most two ulp.
-BLOCKS = {None: 512, "float32": 256, "float64": 128}
+BLOCKS = {"float32": 256, "float64": 128}  # squares that are added in any order: few enough for an error of at most two ulp
 ITEMSIZES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}  # bytes
+
+COUNTED = 512  # values that `measure_spans` counts at a time, in counters that are as wide as the values
 
 Memory = tuple[Array, Array, Array]  # sources, targets and sizes of `Spans`
 Kernel = Callable[[Array, Array, Array, Array], bool]  # the last argument receives sums or statistics, a row for each array
@@ -142,7 +142,6 @@ def _kernel(op: FusedOp, source_dtype: str, target_dtype: str) -> Kernel:
     kernels = kernel_choice_host().module
     run_spans, kind, like = kernels.run_spans, kernels.OF_DTYPE[source_dtype], kernels.OF_DTYPE[target_dtype]
     factor, divisor = _operands_host(op, np.dtype(compute_dtype(source_dtype)))
-    block = BLOCKS[op.square_dtype]
     if op.measures:
         from .measuring import measure_spans
 
@@ -150,9 +149,10 @@ def _kernel(op: FusedOp, source_dtype: str, target_dtype: str) -> Kernel:
         kernel_codes = tuple(map(dtype_of_bits, (codes.subnormal, codes.underflow, codes.infinity, 1)))
         fraction_bits = FLOATS[source_dtype].fraction_bits
         return lambda sources, targets, sizes, rows: measure_spans(
-            sources, targets, sizes, kind, like, factor, divisor, kernel_codes, fraction_bits, codes.lowest, block, rows
+            sources, targets, sizes, kind, like, factor, divisor, kernel_codes, fraction_bits, codes.lowest, COUNTED, rows
         )
     square = None if op.square_dtype is None else np.dtype(op.square_dtype).type(0)
+    block = BLOCKS[op.square_dtype or "float32"]
     return lambda sources, targets, sizes, sums: run_spans(
         sources, targets, sizes, kind, like, factor, divisor, square, block, sums
     )
