@@ -99,7 +99,7 @@ def unscale_zeros(scaler, *params):
 
 @pytest.mark.clause("TORCH-dtensor-ranks", "REPLICAS-settings-compared")
 def test_ranks_compare_the_parameters_on_a_mesh_of_all_ranks(mesh):
-    """Plain parameters, and those on a slice of the mesh, such as a pipeline stage, can differ, and are not compared."""
+    """The first collective compares them. Those that are plain, or on a slice of the mesh, can differ, and are not compared."""
     from torch.distributed.tensor import DTensor, Shard
 
     compared = []
@@ -113,7 +113,28 @@ def test_ranks_compare_the_parameters_on_a_mesh_of_all_ranks(mesh):
     whole = DTensor.from_local(torch.zeros(3), mesh, [Shard(0)] * 2)
     part = DTensor.from_local(torch.zeros(3), mesh["shards"], [Shard(0)])
     unscale_zeros(GradScaler("cpu", communicator=Recorder()), whole, part, torch.zeros(3))
-    assert compared == [["float32 (12,)"]]
+    assert compared == [["float32 (12,)"], []]
+
+
+@pytest.mark.clause("TORCH-dtensor-ranks", "REPLICAS-empty-ranks")
+def test_a_rank_without_a_plain_gradient_takes_part_in_the_mean(mesh):
+    """Other ranks can have a gradient of the plain parameter. Gradients of DTensors are not averaged."""
+    from torch.distributed.tensor import DTensor, Shard
+
+    averaged = []
+
+    class Recorder(SingleReplica):
+        def mean(self, tree):
+            averaged.append(tree)
+            return tree
+
+    whole, plain = DTensor.from_local(torch.zeros(3), mesh, [Shard(0)] * 2).requires_grad_(), torch.zeros(3, requires_grad=True)
+    whole.grad = torch.zeros_like(whole)
+    for params in ([whole, plain], [whole]):
+        scaler = GradScaler("cpu", communicator=Recorder())
+        scaler.scale(torch.ones(()))
+        scaler.unscale_(torch.optim.SGD(params))
+    assert averaged == [[None, None]]
 
 
 @pytest.mark.clause("TORCH-dtensor-ranks")

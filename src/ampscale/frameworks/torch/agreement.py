@@ -34,24 +34,25 @@ class RankAgreement:
         """Return the attributes for a copy, which creates its own communicators."""
         return {**self.__dict__, "_created": {}}
 
-    def average(self, optimizer: Optimizer, gradients: Gradients, rule: LossScaleRule) -> None:
+    def average(self, optimizer: Optimizer, rule: LossScaleRule) -> None:
         """
-        Replace *gradients* of *optimizer* in place by their mean over all ranks, if the caller's communicator averages them.
+        Replace the gradients of *optimizer* in place by their mean over all ranks, if the caller's communicator averages them.
 
         DTensors are left unchanged: FSDP2 has averaged them.
         """
         if self._communicator is None:
             return
-        tree = _tree(optimizer)
-        if gradients.shards:
-            tree = [None if grad is None or has_dtensors([grad]) else grad for grad in tree]
-        plain = [grad for grad in tree if grad is not None]
-        if gradients.shards and not plain:
-            return
+        params, tree = _parameters(optimizer), _tree(optimizer)
+        if has_dtensors(params):  # the parameters decide, since a rank can have no gradients
+            is_plain = [not has_dtensors([param]) for param in params]
+            if not any(is_plain):
+                return
+            tree = [grad if plain else None for grad, plain in zip(tree, is_plain, strict=True)]
         self._record_settings(self._communicator, optimizer, rule)
         means = self._communicator.mean(tree)
         if means is not tree:
-            torch._foreach_copy_(plain, [mean for mean in means if mean is not None])
+            plain_gradients = [grad for grad in tree if grad is not None]
+            torch._foreach_copy_(plain_gradients, [mean for mean in means if mean is not None])
 
     def found_inf(
         self, optimizer: Optimizer, gradients: Gradients, found_inf: Tensor | None, state: LossScaleState, rule: LossScaleRule
@@ -104,8 +105,7 @@ def _tree(optimizer: Optimizer) -> list[Tensor | None]:
 
 def _shared_parameters(communicator: Communicator, optimizer: Optimizer) -> list[str]:
     """Return dtype and shape of each parameter that is a DTensor on a mesh of all ranks, and so belongs to every rank."""
-    params, ranks = _parameters(optimizer), frozenset(getattr(communicator, "ranks", ()))
-    if not has_dtensors(params):
-        return []
-    shared = [param for param in params if root_ranks([param]) == ranks and param.device_mesh.size() == len(ranks)]
+    dtensors = [param for param in _parameters(optimizer) if has_dtensors([param])]
+    ranks = frozenset(getattr(communicator, "ranks", ()))
+    shared = [param for param in dtensors if root_ranks([param]) == ranks and param.device_mesh.size() == len(ranks)]
     return array_texts(shared, shapes=True)

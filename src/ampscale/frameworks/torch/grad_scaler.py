@@ -284,7 +284,7 @@ class GradScaler(StoredScale):
             self._progress[id(optimizer)] = progress
             may_agree = self._agreement.is_given or DTENSORS in modules
             if may_agree:
-                self._agreement.average(optimizer, gradients, self._rule)
+                self._agreement.average(optimizer, self._rule)
             found_inf, finite = unscale_gradients(optimizer, gradients, scale, self._scale_lower_bound), None
             if self._observer is not None:
                 progress.versions = versions_of(progress.gradients)
