@@ -56,8 +56,9 @@ def test_the_policy_allows_only_the_script_and_the_style():
 
 
 def test_the_committed_page_is_up_to_date():
-    """The style and the script are up to date, and the data equals that of matrix.json."""
+    """The style and the script are up to date, the data equals that of matrix.json, and a browser opens the page at once."""
     (committed,) = samples.COMMITTED
+    assert committed.stat().st_size < 10e6
     assert parts(committed.read_bytes().decode())[0][::2] == parts(PAGE)[0][::2]
     assert json.loads((committed.parent / "matrix.json").read_bytes()) == data_of(committed.read_text("utf-8"))
 

@@ -37,10 +37,12 @@ def test_runs_round_trip(items):
         ("a" * 70000 + "b", [(70000, ["a"]), (1, ["b"])]),
         ("ab" * 500 + "a", [(500, ["a", "b"]), (1, ["a"])]),
         ("xyaaaaz", [(1, ["x", "y"]), (4, ["a"]), (1, ["z"])]),
+        ("abcdefgh" * 3 + "abc", [(3, list("abcdefgh")), (1, ["a", "b", "c"])]),
+        ("abcdefghi" * 2, [(1, list("abcdefghi" * 2))]),
     ],
 )
 def test_runs_of_four_or_more_items_are_compressed(items, encoded):
-    """A run repeats one item, or two items in turn."""
+    """A run repeats up to eight items in turn."""
     assert tables.runs(items) == encoded
 
 

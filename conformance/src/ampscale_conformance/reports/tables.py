@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ampscale import LossScaleRule
@@ -11,6 +11,7 @@ from ampscale import LossScaleRule
 DEFAULTS: dict[str, Any] = json.loads(LossScaleRule().to_json())
 _FLOAT = re.compile(r"-?0x[01]\.[0-9a-f]{1,13}p[+-]\d+")
 _LONG = 16  # longer arrays are run-length encoded
+_WIDEST = 8  # items; the longest pattern whose repetitions are a run
 
 Runs = list[tuple[int, list[str]]]
 
@@ -73,21 +74,27 @@ def short(text: str) -> str:
 
 
 def runs(items: Sequence[str]) -> Runs:
-    """Run-length encode items as pairs (repetitions, items); one item or a pair of items can be repeated."""
+    """Run-length encode items as pairs (repetitions, items); up to eight items in a row can be repeated."""
     encoded: Runs = []
     index = 0
     while index < len(items):
-        candidates = [(_repetitions(items, index, width), width) for width in (1, 2)]
-        times, width = max(candidates, key=math.prod)
-        if times * width > 3:
+        times, width = max(_repeats(items, index), key=math.prod, default=(1, 1))
+        if times > 1:
             encoded.append((times, list(items[index : index + width])))
         else:
-            times, width = 1, 1
             if not encoded or encoded[-1][0] > 1:
                 encoded.append((1, []))
             encoded[-1][1].append(items[index])
         index += times * width
     return encoded
+
+
+def _repeats(items: Sequence[str], index: int) -> Iterator[tuple[int, int]]:
+    """Yield (repetitions, width) for the items at an index that are repeated, and then cover more than three items."""
+    for width in range(1, _WIDEST + 1):
+        times = _repetitions(items, index, width)
+        if times > 1 and times * width > 3:
+            yield times, width
 
 
 def _repetitions(items: Sequence[str], index: int, width: int) -> int:
