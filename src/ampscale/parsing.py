@@ -24,7 +24,7 @@ MOST_ENTRIES = 100_000  # entries of an archive, or tensors in a file
 MOST_STEPS = 5_000_000  # steps in a recorded run
 LONGEST_NUMBER = 1100  # characters; the exact decimal form of every float64 is shorter
 DEEPEST = 100  # levels of nested lists and objects, or parts of a dotted key
-LONGEST_PATH = 40_000  # characters of a path within a checkpoint
+LONGEST_PATH = 4_000  # characters of a path within a checkpoint
 
 _BRACKETS: dict[type, tuple[str, str]] = {list: ("[", "]"), tuple: ("(", ")"), dict: ("{", "}")}
 # Text without brackets: strings, and the characters between strings and brackets.
