@@ -1,6 +1,7 @@
 """The command line: imports, commands of other packages, errors, help and shell completion."""
 
 import importlib.metadata
+import io
 import os
 import shlex
 import signal
@@ -21,6 +22,7 @@ from ampscale.cli import app
 from ampscale.cli.app import main
 
 COMMANDS = ["compare", "convert", "demo", "diagnose", "doctor", "identify", "presets", "report", "simulate", "suggest", "watch"]
+TOO_LONG = f"simulate torch --trace x --picture {'x' * 300}.svg"
 LOADED = []  # names of the entry points that were loaded
 greet = click.Command("greet", callback=lambda: click.echo("Hello."), help="Print a greeting.", short_help="Print a greeting.")
 
@@ -66,50 +68,48 @@ def test_help_imports_no_optional_package():
     assert done.stdout.splitlines()[-1] == "imported set()"
 
 
-def test_conform_without_click_names_the_suite():
-    """The suite installs click, so the extra is not needed."""
-    code = "import sys\nsys.modules['click'], sys.argv = None, ['ampscale', 'conform', '--list']\nimport ampscale.cli.app"
-    done = python("-c", code)
-    assert (done.returncode, done.stderr) == (2, "ampscale: conform is not installed: pip install ampscale-conformance\n")
-
-
-@pytest.mark.parametrize(("module", "command", "extra"), [("click", "--help", "cli"), ("sklearn", "demo", "demo")])
-def test_missing_package_exits_with_2_and_names_the_extra(module, command, extra):
-    """One line states what to install, without a traceback."""
-    done = python("-c", f"import sys\nsys.modules['{module}'] = None\nfrom ampscale.cli.app import main\nmain(['{command}'])")
-    assert done.returncode == 2
-    assert done.stderr.splitlines() == [f'ampscale: {module} is not installed: pip install "ampscale[{extra}]"']
-    assert done.stdout == ""
-
-
-def test_python_m_runs_the_command_line():
-    """``python -m ampscale --version`` prints the version of the package."""
-    assert python("-m", "ampscale", "--version").stdout == f"ampscale, version {ampscale.__version__}\n"
+@pytest.mark.parametrize(
+    ("missing", "module", "arguments", "message"),
+    [
+        ("click", "ampscale.cli.app", "--help", 'click is not installed: pip install "ampscale[cli]"'),
+        ("click", "ampscale.cli.app", "conform --list", "conform is not installed: pip install ampscale-conformance"),
+        ("sklearn", "ampscale.cli.demo.digits", "demo", 'sklearn is not installed: pip install "ampscale[demo]"'),
+    ],
+)
+def test_missing_package_exits_with_2_and_names_what_to_install(monkeypatch, capsys, missing, module, arguments, message):
+    """There is no traceback. The suite installs click, so `conform` does not require the extra."""
+    monkeypatch.setitem(sys.modules, missing, None)
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setattr(sys, "argv", ["ampscale", *arguments.split()])
+    with pytest.raises(SystemExit, match="2"):
+        cli.main()
+    assert capsys.readouterr() == ("", f"ampscale: {message}\n")
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 @pytest.mark.parametrize(
-    ("command", "message"),
+    ("redirection", "message"), [("> /dev/full", "ampscale: [Errno 28] No space left on device\n"), ("| :", "")]
+)
+def test_failed_write_is_reported_in_one_line(redirection, message):
+    """The exit code is 1. A broken pipe ends a command without a message."""
+    bash = ["bash", "-o", "pipefail", "-c", f"{sys.executable} -m ampscale presets {redirection}"]
+    done = subprocess.run(bash, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", message)
+
+
+@pytest.mark.parametrize(
+    ("stdout", "run", "message"),
     [
-        ("presets > /dev/full", "ampscale: [Errno 28] No space left on device\n"),
-        ("presets >&-", "ampscale: stdout must be open\n"),
-        (f"simulate torch --trace x --picture {'x' * 300}.svg", "ampscale: [Errno 36] File name too long: '/"),
-        ("presets | :", ""),
+        (io.StringIO(), lambda: signal.raise_signal(signal.SIGINT), "^Aborted!$"),
+        (io.StringIO(), lambda: main(TOO_LONG.split()), r"^ampscale: \[Errno 36\] File name too long: '/.*$"),
+        (None, str, "^ampscale: stdout must be open$"),
     ],
 )
-def test_failed_write_is_reported_in_one_line(command, message):
-    """The exit code is 1. A broken pipe ends a command without a message."""
-    bash = ["bash", "-o", "pipefail", "-c", f"{sys.executable} -m ampscale {command}"]
-    done = subprocess.run(bash, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 1
-    assert done.stderr.startswith(message)
-    assert (done.stderr.count("\n"), done.stdout) == (1 if message else 0, "")
-
-
-def test_interrupt_outside_of_a_command_is_reported_in_one_line(monkeypatch):
+def test_error_outside_of_a_command_is_reported_in_one_line(monkeypatch, stdout, run, message):
     """Imports take most of the time of a short command, and `doctor` does not use click."""
-    monkeypatch.setattr(cli, "_run", lambda: signal.raise_signal(signal.SIGINT))
-    with pytest.raises(SystemExit, match=r"^Aborted!$"):
+    monkeypatch.setattr(sys, "stdout", stdout)
+    monkeypatch.setattr(cli, "_run", run)
+    with pytest.raises(SystemExit, match=message):
         cli.main()
 
 
@@ -129,6 +129,7 @@ def test_commands_of_other_packages_are_listed_and_run(third_party):
     listed = text.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
     assert (code, [line.split()[0] for line in listed]) == (0, sorted([*COMMANDS, "greet"]))
     assert "greet     Print a greeting." in text
+    assert invoke()[1] == text
     assert invoke("greet") == (0, "Hello.\n")
 
 
@@ -136,7 +137,7 @@ def test_command_of_a_package_is_loaded_only_when_it_is_named_or_listed(third_pa
     """Other commands do not import the package."""
     third_party(greet="cli.test_app:greet", presets="cli.test_app:greet")
     assert "mindspore" in invoke("presets")[1]
-    assert invoke("--version")[0] == 0
+    assert invoke("--version") == (0, f"ampscale, version {ampscale.__version__}\n")
     assert LOADED == []
     invoke("greet")
     assert LOADED == ["greet"]
@@ -216,31 +217,9 @@ def test_usage_error_is_one_line_with_the_nearest_name(arguments, message):
     assert (result.exit_code, result.stdout, result.stderr) == (2, "", f"{message}\n")
 
 
-def test_help_is_printed_if_no_command_is_given():
-    """The output equals that of `ampscale --help`."""
-    assert invoke()[1] == invoke("--help")[1]
-
-
-@pytest.mark.parametrize("command", [None, *COMMANDS])
-def test_help_fits_80_columns_and_ends_with_examples(command, monkeypatch):
-    """There are at least two examples, each of which starts with the name of the command."""
-    monkeypatch.setenv("COLUMNS", "80")
-    assert max(map(len, invoke(*filter(None, [command]), "--help")[1].splitlines())) <= 80
-    examples = examples_of(command)
-    assert len(examples) >= 2
-    assert all(words[:2] == ["ampscale", command or words[1]] for words in examples)
-
-
-def examples_of(command):
-    """Return the words of each example in the help of a command. Nothing follows the examples."""
-    code, text = invoke(*filter(None, [command]), "--help")
-    assert code == 0
-    return [shlex.split(line) for line in text.partition("xamples:\n")[2].splitlines()]
-
-
-@pytest.mark.parametrize("command", [None, *COMMANDS])
-def test_examples_in_the_help_run(command, tmp_path, monkeypatch):
-    """The files in the examples exist. Examples of `demo` (slow) and of `watch` (requires a terminal) are only parsed."""
+@pytest.fixture
+def _files(tmp_path, monkeypatch):
+    """Write the files that the examples in the help read, and make their folder the working directory."""
     monkeypatch.chdir(tmp_path)
     scaler = {"scale": 8.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 4, "_growth_tracker": 3}
     torch = pytest.importorskip("torch", reason="needs torch")
@@ -250,12 +229,24 @@ def test_examples_in_the_help_run(command, tmp_path, monkeypatch):
     write_run(Path("run.jsonl"))
     lines = (f" iteration {step:8d}/  9 | loss scale: 8.0 | number of skipped iterations:   0 |" for step in range(1, 9))
     Path("train.log").write_text("\n".join(lines))
-    for _, *arguments in examples_of(command):
+
+
+@pytest.mark.usefixtures("_files")
+@pytest.mark.parametrize("command", [None, *COMMANDS])
+def test_help_fits_80_columns_and_ends_with_examples_that_run(command, monkeypatch):
+    """There are at least two. Examples of `demo` (slow) and of `watch` (requires a terminal) are only parsed."""
+    monkeypatch.setenv("COLUMNS", "80")
+    code, text = invoke(*filter(None, [command]), "--help")
+    assert (code, max(map(len, text.splitlines())) <= 80) == (0, True)
+    examples = [shlex.split(line) for line in text.partition("xamples:\n")[2].splitlines()]
+    assert len(examples) >= 2
+    for program, name, *arguments in examples:
+        assert (program, name) == ("ampscale", command or name)
         Path("scaler.json").write_text('{"scale": 8.0, "growth_tracker": 0, "hysteresis_tracker": 1}')
-        if command in ("demo", "watch"):
-            main.commands[command].make_context(command, arguments[1:])
+        if name in ("demo", "watch"):
+            main.commands[name].make_context(name, arguments)
         else:
-            assert invoke(*arguments)[0] == 0, arguments
+            assert invoke(name, *arguments)[0] == 0, arguments
 
 
 @pytest.mark.parametrize(
