@@ -84,9 +84,7 @@ def mindspore(init_scale: float = 2.0**24, growth_factor: float = 2.0, growth_in
 
     The class has no defaults; those of the preset come from `DynamicLossScaleManager`.
     """
-    return LossScaleRule(
-        init_scale, growth_factor, _inverse(growth_factor), growth_interval, min_scale=1.0, divide_on_backoff=True
-    )
+    return _dividing(init_scale, growth_factor, growth_interval, min_scale=1.0)
 
 
 @published("MindSpore", "2.10.0", "mindspore.nn.DynamicLossScaleUpdateCell", "mindspore/nn/wrap/loss_scale.py")
@@ -117,15 +115,7 @@ def mindspore_manager(init_scale: float = 2.0**24, growth_factor: float = 2.0, g
     >>> mindspore_manager(init_scale=2.0**10).dtype
     'float64'
     """
-    return LossScaleRule(
-        init_scale,
-        growth_factor,
-        _inverse(growth_factor),
-        growth_interval,
-        min_scale=1.0,
-        skip_infinite_growth=False,
-        dtype="float64",
-    )
+    return _on_the_host(init_scale, growth_factor, growth_interval, min_scale=1.0, divide_on_backoff=False)
 
 
 @published("MindSpore", "2.10.0", "mindspore.amp.StaticLossScaler", "mindspore/amp.py")
@@ -270,15 +260,8 @@ def apex_hysteresis(
 
     The kernel counts down from `hysteresis` and resets its count at every finite step.
     """
-    return LossScaleRule(
-        init_scale,
-        growth_factor,
-        backoff_factor,
-        growth_interval,
-        hysteresis,
-        reset_bad_steps_on=("finite",),
-        float64_factor=True,
-    )
+    without_hysteresis = torch(init_scale, growth_factor, backoff_factor, growth_interval)
+    return replace(without_hysteresis, hysteresis=hysteresis, reset_bad_steps_on=("finite",))
 
 
 @published("Apex", "before 2025-05-08", "apex.fp16_utils' DynamicLossScaler", "apex/fp16_utils/loss_scaler.py")
@@ -511,9 +494,7 @@ def jmp(
 
     The class has no default for the initial scale; that of the preset comes from the examples of the project.
     """
-    return LossScaleRule(
-        init_scale, growth_factor, _inverse(growth_factor), growth_interval, min_scale=min_scale, divide_on_backoff=True
-    )
+    return _dividing(init_scale, growth_factor, growth_interval, min_scale=min_scale)
 
 
 @published("jmp", "0.0.4", "DynamicLossScale under jax.jit", "jmp/_src/loss_scale.py")
@@ -535,15 +516,7 @@ def mpx(
 
     The class has no default for the initial scale; that of the preset is the one of `jmp`.
     """
-    return LossScaleRule(
-        init_scale,
-        growth_factor,
-        _inverse(growth_factor),
-        growth_interval,
-        min_scale=min_scale,
-        max_scale=65504.0,
-        divide_on_backoff=True,
-    )
+    return _dividing(init_scale, growth_factor, growth_interval, min_scale=min_scale, max_scale=65504.0)
 
 
 @published("flax", "0.12.8", "DynamicScale", "flax/training/dynamic_scale.py")
@@ -590,9 +563,7 @@ def tf_keras(init_scale: float = 2.0**15, growth_interval: int = 2000) -> LossSc
 @published("TensorFlow", "2.21.0", "DynamicLossScale", "tensorflow/python/training/experimental/loss_scale.py")
 def tensorflow_v1(init_scale: float = 2.0**15, growth_factor: float = 2.0, growth_interval: int = 2000) -> LossScaleRule:
     """Follows the rule of `tf_keras`, with a configurable growth factor. A backoff divides the scale by the growth factor."""
-    return LossScaleRule(
-        init_scale, growth_factor, _inverse(growth_factor), growth_interval, min_scale=1.0, divide_on_backoff=True
-    )
+    return _dividing(init_scale, growth_factor, growth_interval, min_scale=1.0)
 
 
 @published(
@@ -639,16 +610,7 @@ def onnxruntime(
 @published("OneFlow", "30391303", "DynamicLossScaler", "oneflow/user/kernels/dynamic_loss_scale_schedule_kernel.cu")
 def oneflow(init_scale: float = 2.0**16, growth_factor: float = 2.0, growth_interval: int = 2000) -> LossScaleRule:
     """Multiplies and divides the scale by the growth factor in float32, and keeps it between 1 and the largest float32."""
-    return LossScaleRule(
-        init_scale,
-        growth_factor,
-        _inverse(growth_factor),
-        growth_interval,
-        min_scale=1.0,
-        max_scale=LARGEST,
-        divide_on_backoff=True,
-        skip_infinite_growth=False,
-    )
+    return _dividing(init_scale, growth_factor, growth_interval, min_scale=1.0, max_scale=LARGEST, skip_infinite_growth=False)
 
 
 @published("MXNet", "1.9.1", "LossScaler", "mxnet/contrib/amp/loss_scaler.py")
@@ -684,10 +646,16 @@ def _inverse(growth_factor: float, *, rounded: bool = False) -> float:
     return 1 / (c_float(growth_factor).value if rounded else growth_factor)
 
 
+def _dividing(init_scale: float, growth_factor: float, growth_interval: int, **constants: Any) -> LossScaleRule:
+    """Return the rule of a scaler with a single factor: a backoff divides the scale by it."""
+    constants = {"divide_on_backoff": True, **constants}
+    return LossScaleRule(init_scale, growth_factor, _inverse(growth_factor), growth_interval, **constants)
+
+
 def _on_the_host(init_scale: float, growth_factor: float, growth_interval: int, **constants: Any) -> LossScaleRule:
     """Return the rule of a scaler whose scale is a Python float: a backoff divides it, and it can grow to infinity."""
-    constants = {"divide_on_backoff": True, "skip_infinite_growth": False, "dtype": "float64", **constants}
-    return LossScaleRule(init_scale, growth_factor, _inverse(growth_factor), growth_interval, **constants)
+    constants = {"skip_infinite_growth": False, "dtype": "float64", **constants}
+    return _dividing(init_scale, growth_factor, growth_interval, **constants)
 
 
 __all__ = ["PRESETS", "Preset", *PRESETS]
