@@ -235,7 +235,7 @@ def _jax_reads():
 
 def _cupy():
     """Return CuPy on the current device. Its kernels flush subnormal float32 numbers to zero."""
-    from backends.places import device
+    from backends.platforms import device
 
     cupy = device().library
     return Library("cupy", cupy, cupy.array, cupy.asnumpy, flushes_subnormals=True)

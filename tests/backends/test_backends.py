@@ -6,7 +6,7 @@ import inspect
 import array_api_strict
 import numpy as np
 import pytest
-from backends import places
+from backends import platforms
 from libraries import on
 from strategies import same
 from vectors import argument, array, cases
@@ -25,7 +25,7 @@ def module(name):
     if name == "generic":
         return generic
     if name == "cupy":
-        return places.host().backend
+        return platforms.host().backend
     pytest.importorskip(name, reason=f"needs {name}")
     return importlib.import_module(f"ampscale.backends.{name}.backend")
 

@@ -16,7 +16,7 @@ import gpu_rows
 import numpy as np
 import pytest
 import shapes
-from backends import places
+from backends import platforms
 
 ROOT = Path(__file__).resolve().parents[2]
 OPERATIONS = ("unscale_and_check", "unscale_check_and_norm")
@@ -109,11 +109,11 @@ def test_kernels_of_jax_are_counted():
 @pytest.fixture
 def cupy_rows():
     """Return a function that creates a `Measured` for CuPy's rows, with the kernels compiled for the host."""
-    place = places.host()
-    with mock.patch.dict(sys.modules, {"cupy": place.library, "ampscale.backends.cupy.launches": place.kernels}):
+    platform = platforms.host()
+    with mock.patch.dict(sys.modules, {"cupy": platform.library, "ampscale.backends.cupy.launches": platform.kernels}):
         sys.modules.pop("gpu_cupy", None)
         import gpu_cupy
-    return partial(gpu_cupy.Measured, library=place.library, functions=place.backend, kernels=place.kernels)
+    return partial(gpu_cupy.Measured, library=platform.library, functions=platform.backend, kernels=platform.kernels)
 
 
 def test_rows_of_cupy_run(bench, cupy_rows):
@@ -137,7 +137,7 @@ def test_rows_of_cupy_run(bench, cupy_rows):
 
 def test_smaller_chunks_are_measured(bench, cupy_rows):
     """The kernels are compiled for each size, and again for their own size afterwards."""
-    measured, kernels = cupy_rows(bench("cupy"), graph=lambda run: run), places.host().kernels
+    measured, kernels = cupy_rows(bench("cupy"), graph=lambda run: run), platforms.host().kernels
     with mock.patch.dict(cupy_rows.func.rows.__globals__, CHUNKED="1x10", CHUNKS=(8,)):
         *_, row = measured.rows(*bench("cupy").shapes[-1])
     assert row["function"] == "unscale_and_check, chunk 8"

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from backends.places import device
+from backends.platforms import device
 from linear import network
 from strategies import same
 
@@ -16,16 +16,16 @@ RULE = ampscale.LossScaleRule(2.0**4, growth_interval=2)
 def test_mpi_reduces_cupy_arrays_and_decides_as_a_single_replica():
     """The run has an overflow, and clips by the norm."""
     pytest.importorskip("mpi4py.MPI", reason="needs mpi4py and an MPI library")
-    place, states = device(), []
+    platform, states = device(), []
     for communicator in (ampscale.SingleReplica(), ampscale.distributed.MPI(timeout=20)):
-        params = place.put([np.ones(3, np.float32), np.ones((), np.float16)])
+        params = platform.put([np.ones(3, np.float32), np.ones((), np.float16)])
         model = network(params)
         optimizer = ampscale.optimizers.SGD(model, 0.5)
         state = ampscale.init_train_state(params, optimizer, RULE)
         for value in (1.0, np.inf, 2.0, 3.0):
-            inputs = place.put([np.full(3, value, np.float32), np.full((), value, np.float16)])
+            inputs = platform.put([np.full(3, value, np.float32), np.full((), value, np.float16)])
             state, _ = ampscale.train_step(model, optimizer, RULE, state, inputs, max_norm=1.0, communicator=communicator)
-        states.append(place.to_numpy(state))
+        states.append(platform.to_numpy(state))
     assert same(states[1], states[0])
     assert int(states[0].applied) == 3
 

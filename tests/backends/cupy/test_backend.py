@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import linear
 import numpy as np
 import pytest
-from backends.places import device, host
+from backends.platforms import device, host
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from libraries import close
@@ -31,7 +31,7 @@ limits = st.floats(2.0**-20, 2.0**20) | st.floats(-300, 300).map(lambda power: 1
 
 
 @pytest.fixture(scope="module", params=[host, pytest.param(device, marks=pytest.mark.device)], ids=lambda make: make.__name__)
-def place(request):
+def platform(request):
     """Return the backend on the host, then on the device, with functions that copy arrays to and from it."""
     return request.param()
 
@@ -53,13 +53,13 @@ def bits(name, size, seed=0):
     return np.random.default_rng(seed).integers(0, 2**width, size, f"uint{width}").view(DTYPES[name])
 
 
-def test_backend_owns_cupy_arrays_and_has_no_networks(place):
+def test_backend_owns_cupy_arrays_and_has_no_networks(platform):
     """`vjp` raises an error, because a `Network` must provide its own."""
-    assert place.backend.as_network(object()) is None
-    assert place.backend.owns(place.put(np.ones(2)))
-    assert not place.backend.owns(np.ones(2))
+    assert platform.backend.as_network(object()) is None
+    assert platform.backend.owns(platform.put(np.ones(2)))
+    assert not platform.backend.owns(np.ones(2))
     with pytest.raises(TypeError, match="use Network"):
-        place.backend.vjp(sum, [], 1)
+        platform.backend.vjp(sum, [], 1)
 
 
 @pytest.mark.clause(
@@ -68,28 +68,28 @@ def test_backend_owns_cupy_arrays_and_has_no_networks(place):
 )
 @settings(max_examples=25)
 @given(trees(any_arrays | complex_arrays), scales, widths)
-def test_functions_equal_their_definitions(place, tree, factor, dtype):
+def test_functions_equal_their_definitions(platform, tree, factor, dtype):
     """Values have random bits. Norms differ by at most 2 ulp."""
-    inputs, backend = place.put(tree), place.backend
+    inputs, backend = platform.put(tree), platform.backend
     *expected, norm = norms.unscale_check_and_norm(tree, factor, dtype=dtype)
-    *actual, actual_norm = place.to_numpy(backend.unscale_check_and_norm(inputs, factor, dtype=dtype))
+    *actual, actual_norm = platform.to_numpy(backend.unscale_check_and_norm(inputs, factor, dtype=dtype))
     assert same(actual, expected)
     assert close(actual_norm, norm)
-    assert same(place.to_numpy(backend.unscale_and_check(inputs, factor, dtype=dtype)), expected)
-    assert same(place.to_numpy(backend.unscale(inputs, factor, dtype)), expected[0])
-    assert same(place.to_numpy(backend.scale(inputs, factor)), scaling.scale(tree, factor))
-    assert same(place.to_numpy(backend.all_finite(inputs)), overflow.all_finite(tree))
-    assert close(place.to_numpy(backend.global_norm(inputs)), norms.global_norm(tree))
-    assert close(place.to_numpy(backend.local_norms(inputs)), norms.local_norms(tree))
+    assert same(platform.to_numpy(backend.unscale_and_check(inputs, factor, dtype=dtype)), expected)
+    assert same(platform.to_numpy(backend.unscale(inputs, factor, dtype)), expected[0])
+    assert same(platform.to_numpy(backend.scale(inputs, factor)), scaling.scale(tree, factor))
+    assert same(platform.to_numpy(backend.all_finite(inputs)), overflow.all_finite(tree))
+    assert close(platform.to_numpy(backend.global_norm(inputs)), norms.global_norm(tree))
+    assert close(platform.to_numpy(backend.local_norms(inputs)), norms.local_norms(tree))
     measured = statistics.unscale_check_and_measure(tree, factor, dtype=dtype)
-    assert same(place.to_numpy(backend.unscale_check_and_measure(inputs, factor, dtype=dtype)), measured)
-    assert same(place.to_numpy(backend.exponent_histogram(inputs)), statistics.exponent_histogram(tree))
-    assert same(place.to_numpy(inputs), tree)
+    assert same(platform.to_numpy(backend.unscale_check_and_measure(inputs, factor, dtype=dtype)), measured)
+    assert same(platform.to_numpy(backend.exponent_histogram(inputs)), statistics.exponent_histogram(tree))
+    assert same(platform.to_numpy(inputs), tree)
 
 
 @pytest.mark.clause("STATISTICS-thresholds", "STATISTICS-exponents", "STATISTICS-histogram")
 @pytest.mark.parametrize("name", DTYPES)
-def test_statistics_are_exact_at_every_power_of_two(place, name):
+def test_statistics_are_exact_at_every_power_of_two(platform, name):
     """All powers of two that the dtype represents, and their neighbours; of the 16-bit dtypes, all patterns."""
     dtype = np.dtype(DTYPES[name])
     if dtype.itemsize == 2:
@@ -99,17 +99,17 @@ def test_statistics_are_exact_at_every_power_of_two(place, name):
             powers = np.ldexp(dtype.type(1), np.arange(-1075, 1026))
             values = np.concatenate([np.nextafter(powers, 0), powers, np.nextafter(powers, np.inf), [np.nan, -0.0]]).astype(dtype)
     tree = [values, *values[:: len(values) // 50]]  # arrays of shape () have their own smallest and largest exponents
-    inputs = place.put(tree)
-    assert same(place.to_numpy(place.backend.measure(inputs)), statistics.statistics(tree))
-    assert same(place.to_numpy(place.backend.exponent_histogram(inputs)), statistics.exponent_histogram(tree))
+    inputs = platform.put(tree)
+    assert same(platform.to_numpy(platform.backend.measure(inputs)), statistics.statistics(tree))
+    assert same(platform.to_numpy(platform.backend.exponent_histogram(inputs)), statistics.exponent_histogram(tree))
 
 
 @pytest.mark.clause("NORMS-clip", "NORMS-clip-round-once", "NORMS-clip-under-limit", "NORMS-clip-magnitudes", "NORMS-magnitudes")
 @given(st.lists(any_arrays, max_size=2), limits)
-def test_clipping_equals_its_definition(place, tree, limit):
+def test_clipping_equals_its_definition(platform, tree, limit):
     """The norm differs by at most 2 ulp. If it is equal, so are the clipped values."""
     expected, norm = norms.clip_by_global_norm(tree, limit)
-    clipped, actual_norm = place.to_numpy(place.backend.clip_by_global_norm(place.put(tree), limit))
+    clipped, actual_norm = platform.to_numpy(platform.backend.clip_by_global_norm(platform.put(tree), limit))
     assert close(actual_norm, norm)
     if same(actual_norm, norm):
         assert same(clipped, expected)
@@ -117,86 +117,86 @@ def test_clipping_equals_its_definition(place, tree, limit):
 
 @pytest.mark.clause("NORMS-fused", "NORMS-global", "NORMS-magnitudes")
 @pytest.mark.parametrize(("least", "most"), [(-8, 8), (-75, -64), (-63, -60), (58, 64), (-149, 128)])
-def test_norms_of_single_values_are_exact(place, least, most):
+def test_norms_of_single_values_are_exact(platform, least, most):
     """700 squares are added in order. Some are outside the range of float32, or leave it when they are added."""
     values = np.random.default_rng(0).uniform(-2, 2, 700) * 2.0 ** np.linspace(least, most - 1, 700)
     tree = [np.float32(value).reshape(1) for value in np.random.default_rng(1).permutation(values)]
-    assert same(place.to_numpy(place.backend.global_norm(place.put(tree))), norms.global_norm(tree))
-    assert same(place.to_numpy(place.backend.global_norm(place.put(tree[::-1]))), norms.global_norm(tree[::-1]))
+    assert same(platform.to_numpy(platform.backend.global_norm(platform.put(tree))), norms.global_norm(tree))
+    assert same(platform.to_numpy(platform.backend.global_norm(platform.put(tree[::-1]))), norms.global_norm(tree[::-1]))
 
 
 @pytest.mark.clause("SCALING-unscale-divides", "SCALING-reciprocal", "SCALING-scale-type")
 @pytest.mark.parametrize("name", DTYPES)
-def test_scales_can_be_numbers_or_arrays(place, name):
+def test_scales_can_be_numbers_or_arrays(platform, name):
     """Some reciprocals are inexact or subnormal."""
     tree = bits(name, 999)
     for number in (3, 3.0, 2.0**16, 2.0**-126, 2.0**126, 2.0**127, 2.0**-149, 1 + 2.0**-40):
         forms = np.asarray(number, np.float32), np.asarray([number], np.float32), np.asarray([number], np.float64)
         for scale in (number, np.float64(number), *forms):
-            put_scale = scale if isinstance(scale, int | float) else place.put(scale)
-            for function, definition in ((place.backend.unscale, scaling.unscale), (place.backend.scale, scaling.scale)):
-                assert same(place.to_numpy(function(place.put(tree), put_scale)), definition(tree, scale)), scale
+            put_scale = scale if isinstance(scale, int | float) else platform.put(scale)
+            for function, definition in ((platform.backend.unscale, scaling.unscale), (platform.backend.scale, scaling.scale)):
+                assert same(platform.to_numpy(function(platform.put(tree), put_scale)), definition(tree, scale)), scale
 
 
 @pytest.mark.clause("SCALING-layout", "OVERFLOW-fused", "OVERFLOW-in-place")
 @pytest.mark.parametrize("name", DTYPES)
-def test_all_sizes_and_alignments_give_the_same_results(place, name):
+def test_all_sizes_and_alignments_give_the_same_results(platform, name):
     """Sizes are near the boundaries of packs, threads and chunks. Memory around the target is unchanged."""
-    chunk = place.kernels.CHUNK
+    chunk = platform.kernels.CHUNK
     for size in (1, 2, 7, 8, 9, 255, 257, chunk - 1, chunk, 3 * chunk + 5):
         for read, written in ((0, 0), (0, 1), (1, 0), (1, 1), (1, 3), (3, 3)):
             array, out = bits(name, size + read, seed=size), bits(name, size + written + 9, seed=7)
-            inputs, target = place.put(array)[read:], place.put(out)
+            inputs, target = platform.put(array)[read:], platform.put(out)
             *expected, norm = norms.unscale_check_and_norm(array[read:], 3.0, dtype="float64")
-            *actual, actual_norm = place.to_numpy(place.backend.unscale_check_and_norm(inputs, 3.0, dtype="float64"))
+            *actual, actual_norm = platform.to_numpy(platform.backend.unscale_check_and_norm(inputs, 3.0, dtype="float64"))
             assert same(actual, expected)
             assert close(actual_norm, norm)
-            place.backend.unscale_and_check(inputs, 3.0, out=target[written : written + size])
+            platform.backend.unscale_and_check(inputs, 3.0, out=target[written : written + size])
             overflow.unscale_and_check(array[read:], 3.0, out=out[written : written + size])
-            assert same(place.to_numpy(target), out)
+            assert same(platform.to_numpy(target), out)
 
 
 @pytest.mark.clause("OVERFLOW-all-finite", "OVERFLOW-both-sides")
 @pytest.mark.parametrize("name", DTYPES)
-def test_one_non_finite_number_is_detected(place, name):
+def test_one_non_finite_number_is_detected(platform, name):
     """An infinity or NaN is at either end, in the middle or near the boundary of a chunk; or only the quotient is infinite."""
-    size = place.kernels.CHUNK + 9
-    assert bool(place.to_numpy(place.backend.all_finite([place.put(np.ones(size, DTYPES[name]))] * 2)))
+    size = platform.kernels.CHUNK + 9
+    assert bool(platform.to_numpy(platform.backend.all_finite([platform.put(np.ones(size, DTYPES[name]))] * 2)))
     for index in (0, 1, size // 2, size - 10, size - 9, size - 1):
         for bad in (np.inf, -np.inf, np.nan):
             values = np.ones(size, DTYPES[name])
             values[index] = bad
-            tree = [place.put(np.ones(3, DTYPES[name])), place.put(values)]
-            assert not place.to_numpy(place.backend.all_finite(tree))
-            assert not place.to_numpy(place.backend.unscale_and_check(tree, 2.0)[1])
-    tree = place.put([np.asarray([LARGEST[name]])])
+            tree = [platform.put(np.ones(3, DTYPES[name])), platform.put(values)]
+            assert not platform.to_numpy(platform.backend.all_finite(tree))
+            assert not platform.to_numpy(platform.backend.unscale_and_check(tree, 2.0)[1])
+    tree = platform.put([np.asarray([LARGEST[name]])])
     for scale, dtype, finite in ((1.0, None, True), (0.5, None, False), (0.5, "float32", name == "float16")):
-        assert place.to_numpy(place.backend.unscale_and_check(tree, scale, dtype=dtype)[1]) == finite
+        assert platform.to_numpy(platform.backend.unscale_and_check(tree, scale, dtype=dtype)[1]) == finite
 
 
 @pytest.mark.clause("OVERFLOW-integers", "OVERFLOW-empty", "OVERFLOW-none")
-def test_integers_and_trees_without_values_are_finite(place):
+def test_integers_and_trees_without_values_are_finite(platform):
     """Integers, bools and empty arrays are ignored, and do not hide a NaN beside them."""
     integers = [np.arange(3), np.asarray([True]), None, np.zeros((2, 0), np.float16)]
     for tree in (integers, [], None, {}, [*integers, np.asarray([np.nan])]):
-        assert same(place.to_numpy(place.backend.all_finite(place.put(tree))), overflow.all_finite(tree))
+        assert same(platform.to_numpy(platform.backend.all_finite(platform.put(tree))), overflow.all_finite(tree))
 
 
 @pytest.mark.clause("OVERFLOW-in-place")
 @settings(max_examples=25)
 @given(trees(any_arrays | complex_arrays), scales)
-def test_unscaling_writes_into_out(place, tree, factor):
+def test_unscaling_writes_into_out(platform, tree, factor):
     """The result is *out* itself. If *out* is another tree, *tree* is unchanged."""
     *expected, norm = norms.unscale_check_and_norm(tree, factor)
-    inputs, out = place.put(tree), place.put(map_leaves(np.zeros_like, tree))
-    returned, finite = place.backend.unscale_and_check(inputs, factor, out=out)
+    inputs, out = platform.put(tree), platform.put(map_leaves(np.zeros_like, tree))
+    returned, finite = platform.backend.unscale_and_check(inputs, factor, out=out)
     assert returned is out
-    assert same(place.to_numpy((out, finite)), expected)
-    assert same(place.to_numpy(inputs), tree)
-    returned, finite, actual_norm = place.backend.unscale_check_and_norm(inputs, factor, out=inputs)
+    assert same(platform.to_numpy((out, finite)), expected)
+    assert same(platform.to_numpy(inputs), tree)
+    returned, finite, actual_norm = platform.backend.unscale_check_and_norm(inputs, factor, out=inputs)
     assert [id(leaf) for leaf in leaves(returned)] == [id(leaf) for leaf in leaves(inputs)]
-    assert same(place.to_numpy((inputs, finite)), expected)
-    assert close(place.to_numpy(actual_norm), norm)
+    assert same(platform.to_numpy((inputs, finite)), expected)
+    assert close(platform.to_numpy(actual_norm), norm)
 
 
 SHARING = {
@@ -210,71 +210,75 @@ SHARING = {
 
 @pytest.mark.clause("OVERFLOW-in-place")
 @pytest.mark.parametrize("sharing", SHARING.values(), ids=SHARING)
-def test_shared_memory_is_unscaled_once(place, sharing):
+def test_shared_memory_is_unscaled_once(platform, sharing):
     """Results are as if everything was read before anything was written."""
-    size = 3 * place.kernels.CHUNK
+    size = 3 * platform.kernels.CHUNK
     expected = [np.arange(size, dtype=np.float32), np.ones(size, np.float32)]
-    inputs = place.put(expected)
-    for pair, function in ((inputs, place.backend.unscale_and_check), (expected, overflow.unscale_and_check)):
+    inputs = platform.put(expected)
+    for pair, function in ((inputs, platform.backend.unscale_and_check), (expected, overflow.unscale_and_check)):
         tree, out = sharing(*pair)
         function(tree, 2.0, out=out)
-    assert same(place.to_numpy(inputs), expected)
+    assert same(platform.to_numpy(inputs), expected)
 
 
 @pytest.mark.clause("SCALING-layout")
 @pytest.mark.parametrize("index", [np.s_[::2], np.s_[::-1], np.s_[:, 1:3], (np.s_[:], None, np.s_[1]), np.s_[1, 2, ...]], ids=str)
-def test_arrays_need_not_be_contiguous(place, index):
+def test_arrays_need_not_be_contiguous(platform, index):
     """Memory between the values is unchanged."""
     whole = bits("float32", (6, 5)).T
     *expected, norm = norms.unscale_check_and_norm([whole[index]], 3.0)
-    inputs = place.put(whole)
-    *actual, actual_norm = place.to_numpy(place.backend.unscale_check_and_norm([inputs[index]], 3.0))
+    inputs = platform.put(whole)
+    *actual, actual_norm = platform.to_numpy(platform.backend.unscale_check_and_norm([inputs[index]], 3.0))
     assert same(actual, expected)
     assert close(actual_norm, norm)
     copy = whole.copy()
     for container in (list, lambda tree: tree):
-        for tree, function in (([inputs[index]], place.backend.unscale_and_check), ([copy[index]], overflow.unscale_and_check)):
+        for tree, function in (
+            ([inputs[index]], platform.backend.unscale_and_check),
+            ([copy[index]], overflow.unscale_and_check),
+        ):
             function(tree, 3.0, out=container(tree))
-        assert same(place.to_numpy(inputs), copy)
+        assert same(platform.to_numpy(inputs), copy)
 
 
-def test_cached_tables_belong_to_their_arrays(place):
+def test_cached_tables_belong_to_their_arrays(platform):
     """Other arrays, fewer arrays, or part of an array do not use the same table."""
-    first, second = (place.put([np.full(3, 64, np.float32) for _ in range(2)]) for _ in range(2))
+    first, second = (platform.put([np.full(3, 64, np.float32) for _ in range(2)]) for _ in range(2))
     for tree in (first, first, second, first[:1], [first[0], second[1]], [first[0][:2]]):
-        place.backend.unscale_and_check(tree, 2.0, out=tree)
+        platform.backend.unscale_and_check(tree, 2.0, out=tree)
     assert [array.tolist() for array in (*first, *second)] == [[2, 2, 4], [16, 16, 16], [32, 32, 32], [16, 16, 16]]
 
 
 @pytest.mark.clause("NORMS-accumulation-dtype")
 @pytest.mark.parametrize("name", DTYPES)
-def test_norms_are_reproducible(place, name):
+def test_norms_are_reproducible(platform, name):
     """Two calls give the same bits. Sums of many chunks differ from the definition by at most 2 ulp."""
     tree = [np.random.default_rng(size).standard_normal(size).astype(DTYPES[name]) for size in (20_001, 3, 0, 9_000)]
-    inputs = place.put(tree)
-    first, second = (place.to_numpy((place.backend.global_norm(inputs), place.backend.local_norms(inputs))) for _ in range(2))
+    inputs = platform.put(tree)
+    backend = platform.backend
+    first, second = (platform.to_numpy((backend.global_norm(inputs), backend.local_norms(inputs))) for _ in range(2))
     assert [norm.tobytes() for norm in first] == [norm.tobytes() for norm in second]
     assert close(first[0], norms.global_norm(tree))
     assert close(first[1], norms.local_norms(tree))
 
 
 @pytest.mark.clause("NORMS-accumulation-dtype", "NORMS-global")
-def test_sums_are_rounded_to_the_dtype_of_the_norm(place):
+def test_sums_are_rounded_to_the_dtype_of_the_norm(platform):
     """Sums of arrays are added in order, in float32 or, with a float64 array, in float64. The order matters only in float32."""
     tree = [np.asarray([4096], np.float32), *(np.asarray([1], np.float32) for _ in range(500))]
-    assert place.to_numpy(place.backend.global_norm(place.put(tree))) == norms.global_norm(tree) == 4096
-    assert place.to_numpy(place.backend.global_norm(place.put([*tree, np.zeros(1)]))) > 4096
-    assert place.to_numpy(place.backend.global_norm(place.put(tree[::-1]))) > 4096
+    assert platform.to_numpy(platform.backend.global_norm(platform.put(tree))) == norms.global_norm(tree) == 4096
+    assert platform.to_numpy(platform.backend.global_norm(platform.put([*tree, np.zeros(1)]))) > 4096
+    assert platform.to_numpy(platform.backend.global_norm(platform.put(tree[::-1]))) > 4096
 
 
 @pytest.mark.clause("STEP-order", "STEP-skip")
-def test_train_step_equals_that_of_numpy(place):
+def test_train_step_equals_that_of_numpy(platform):
     """Scaler and counters of sixty steps are equal. Parameters differ by the rounding of the norm."""
     run = Run()
-    state = place.put(run.state)
+    state = platform.put(run.state)
     for batch in run.batches:
-        state, report = run.step(state, place.put(batch), place.backend)
-        run.compare(place.to_numpy(state), place.to_numpy(report.finite), batch)
+        state, report = run.step(state, platform.put(batch), platform.backend)
+        run.compare(platform.to_numpy(state), platform.to_numpy(report.finite), batch)
     assert run.overflows == 10
 
 

@@ -12,7 +12,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from backends.cupy import host_cupy
-from backends.places import host
+from backends.platforms import host
 from strategies import DTYPES, same
 
 SOURCE = files("ampscale.backends").joinpath("cuda/kernels.cu")
@@ -21,7 +21,7 @@ PAIRS = [("float16", "float16"), ("bfloat16", "float32"), ("float32", "float32")
 
 
 @pytest.fixture(scope="module")
-def place():
+def platform():
     """Return the kernels compiled for the host."""
     return host()
 
@@ -80,9 +80,9 @@ def test_table_parts_fit_into_the_kernel_parameters():
 
 
 @pytest.mark.clause("SCALING-round-once")
-def test_bfloat16_is_rounded_to_nearest(place):
+def test_bfloat16_is_rounded_to_nearest(platform):
     """Ties go to even. Every NaN stays a NaN: a NaN with all bits set would become zero if it were rounded up."""
-    library = place.kernels._module(None)._library
+    library = platform.kernels._module(None)._library
     random = np.random.default_rng(0).integers(0, 2**32, 20_000, np.uint32)
     edges = np.asarray(
         [0x7FFFFFFF, 0xFFFFFFFF, 0x7F800001, 0x7F800000, 0x7F7FFFFF, 0x00008000, 0x00018000, 0x3F808001], np.uint32
@@ -93,12 +93,12 @@ def test_bfloat16_is_rounded_to_nearest(place):
         assert same(rounded.view(DTYPES["bfloat16"]), values.view(np.float32).astype(DTYPES["bfloat16"]))
 
 
-def test_plan_assigns_every_number_to_one_chunk(place):
+def test_plan_assigns_every_number_to_one_chunk(platform):
     """Rows are grouped by dtypes, and chunks are numbered across all rows. A complex number counts as two."""
-    chunk = place.kernels.CHUNK
+    chunk = platform.kernels.CHUNK
     sizes = [(1, np.float32), (0, np.float16), (chunk, np.float16), (chunk + 1, np.complex64), (0, np.float32)]
-    arrays = place.put([np.zeros(size, dtype) for size, dtype in sizes])
-    rows, owners, launches, _ = place.kernels.plan_of(place.kernels.described(arrays, None))
+    arrays = platform.put([np.zeros(size, dtype) for size, dtype in sizes])
+    rows, owners, launches, _ = platform.kernels.plan_of(platform.kernels.described(arrays, None))
     assert rows[:, 2:].tolist() == [[0, 0, 1], [chunk, 0, 2], [1, 1, 0], [2 * chunk + 2, 2, 3], [0, 5, 4]]
     assert owners.tolist() == [1, 2, 3, 3, 3]
     assert launches == [("float16_float16", 0, 1), ("float32_float32", 1, 4)]
@@ -114,34 +114,35 @@ def operations():
 
 
 @pytest.mark.clause("OVERFLOW-fused", "OVERFLOW-in-place")
-def test_the_first_call_takes_three_operations_and_later_ones_two(place):
+def test_the_first_call_takes_three_operations_and_later_ones_two(platform):
     """The first call copies the table, fills the flag and runs the pass. Unscaling in place allocates only the flag."""
     tree = [np.full(1 + index % 5, index, np.float32) for index in range(300)]
-    arrays = place.put(tree)
-    place.kernels._cached_table.cache_clear()
+    arrays = platform.put(tree)
+    platform.kernels._cached_table.cache_clear()
     for table in (["copy"], []):
         with operations() as recorded:
-            place.backend.unscale_and_check(arrays, 1.0, out=arrays)
+            platform.backend.unscale_and_check(arrays, 1.0, out=arrays)
         assert recorded == [*table, "fill", "pass_float32_float32"]
     with operations() as recorded:
-        place.backend.unscale_check_and_norm(arrays, 1.0, out=arrays)
+        platform.backend.unscale_check_and_norm(arrays, 1.0, out=arrays)
     assert recorded == ["fill", "pass_float32_float32", "square_sums_float32", "norms_float32"]
-    assert same(place.to_numpy(arrays), tree)
+    assert same(platform.to_numpy(arrays), tree)
     for container in (lambda tree: tree, list, tuple):
-        with mock.patch.object(place.library, "empty", side_effect=place.library.empty) as empty:
-            place.backend.unscale_and_check(arrays, 1.0, out=container(arrays))
+        with mock.patch.object(platform.library, "empty", side_effect=platform.library.empty) as empty:
+            platform.backend.unscale_and_check(arrays, 1.0, out=container(arrays))
         assert [call.args for call in empty.call_args_list] == [((),)]
 
 
 @pytest.mark.clause("SCALING-reciprocal")
-def test_no_scale_needs_a_division_per_number(place):
+def test_no_scale_needs_a_division_per_number(platform):
     """Each thread computes the reciprocal of the scale once. Some reciprocals are inexact or subnormal."""
-    size, threads = 5 * place.kernels.CHUNK, host_cupy.SMALL["THREADS"]
-    array, divisions = place.put(np.ones(size, np.float16)), place.kernels._module("pass_float16_float16")._library.divisions
-    place.backend.unscale([array], 2.0)
+    size, threads = 5 * platform.kernels.CHUNK, host_cupy.SMALL["THREADS"]
+    array = platform.put(np.ones(size, np.float16))
+    divisions = platform.kernels._module("pass_float16_float16")._library.divisions
+    platform.backend.unscale([array], 2.0)
     for scale in (2.0**16, 2.0**-10, 3.0, 2.0**127):
         divisions()  # resets the count
-        place.backend.unscale([array], scale)
+        platform.backend.unscale([array], scale)
         assert divisions() == 5 * threads
 
 
@@ -167,27 +168,27 @@ def hard_quotients(divisors):
             yield a[exists].astype(np.float32), b[exists].astype(np.float32)
 
 
-def kernel_quotients(place, numbers, divisors):
+def kernel_quotients(platform, numbers, divisors):
     results = np.empty(len(numbers), np.float32)
     addresses = (ctypes.c_void_p(array.ctypes.data) for array in (numbers, divisors, results))
-    place.kernels._module(None)._library.divide(*addresses, ctypes.c_long(len(results)))
+    platform.kernels._module(None)._library.divide(*addresses, ctypes.c_long(len(results)))
     return results
 
 
 @pytest.mark.clause("SCALING-unscale-divides", "SCALING-round-once")
 @pytest.mark.parametrize("step", [101, pytest.param(1, marks=pytest.mark.slow)])
-def test_the_hardest_quotients_are_rounded_correctly(place, step):
+def test_the_hardest_quotients_are_rounded_correctly(platform, step):
     """A step of 1 covers all hard cases, and so proves that every quotient without overflow and underflow is correct."""
     count = 0
     for first in range(2**23, 2**24, 2**20):
         for a, b in hard_quotients(np.arange(first, first + 2**20, step)):
-            assert same(kernel_quotients(place, a, b), a / b)
+            assert same(kernel_quotients(platform, a, b), a / b)
             count += len(a)
     assert count > 2**24 / step
 
 
 @pytest.mark.clause("SCALING-unscale-divides", "SCALING-round-once")
-def test_quotients_of_random_bits_are_rounded_correctly(place):
+def test_quotients_of_random_bits_are_rounded_correctly(platform):
     """Numbers and divisors have all magnitudes, or are zero, infinite or NaN. Divisors have no sign bit."""
     random, infinity = np.random.default_rng(0), 0x7F800000
     edges = np.asarray([0, 1, 2**23 - 1, 2**23, infinity - 1, infinity, infinity + 1], np.uint32)
@@ -195,38 +196,38 @@ def test_quotients_of_random_bits_are_rounded_correctly(place):
     numbers, divisors = random.permutation(pool[0]) | random.integers(0, 2, len(pool[0]), np.uint32) << 31, pool[1]
     numbers, divisors = numbers.view(np.float32), divisors.view(np.float32)
     with np.errstate(all="ignore"):
-        assert same(kernel_quotients(place, numbers, divisors), numbers / divisors)
+        assert same(kernel_quotients(platform, numbers, divisors), numbers / divisors)
 
 
-def test_tables_are_copied_once_for_every_stream(place):
+def test_tables_are_copied_once_for_every_stream(platform):
     """The order within a stream guarantees that the copy precedes the reads."""
-    array, stream = place.put(np.ones(3, np.float32)), place.library.cuda.get_current_stream()
+    array, stream = platform.put(np.ones(3, np.float32)), platform.library.cuda.get_current_stream()
     for number, copies in ((1, 1), (1, 0), (2, 1), (1, 0)):
         stream.ptr = number
         with operations() as recorded:
-            place.backend.all_finite(array)
+            platform.backend.all_finite(array)
         assert recorded.count("copy") == copies
     stream.ptr = 0
 
 
-def test_each_device_has_its_own_table(place):
+def test_each_device_has_its_own_table(platform):
     """Empty arrays have the same address on both devices, and the default streams of both devices have the same number."""
-    arrays, runtime = place.put([np.ones(0, np.float32)]), place.library.cuda.runtime
+    arrays, runtime = platform.put([np.ones(0, np.float32)]), platform.library.cuda.runtime
     for number, copies in ((1, 1), (2, 1), (1, 0)):
         runtime.device = number
         with operations() as recorded:
-            place.backend.global_norm(arrays)
+            platform.backend.global_norm(arrays)
         assert recorded.count("copy") == copies
     runtime.device = 0
 
 
-def test_captures_write_their_own_table(place):
+def test_captures_write_their_own_table(platform):
     """During a capture, the table is not copied, not cached, and not taken from the cache."""
-    arrays, stream = place.put([np.full(3, 8, np.float32)] * 7), place.library.cuda.get_current_stream()
+    arrays, stream = platform.put([np.full(3, 8, np.float32)] * 7), platform.library.cuda.get_current_stream()
     for capturing, copies, writes in ((True, 0, 3), (True, 0, 3), (False, 1, 0), (False, 0, 0), (True, 0, 3)):
         stream.capturing = capturing
         with operations() as recorded:
-            place.backend.unscale_and_check(arrays, 2.0, out=arrays)
+            platform.backend.unscale_and_check(arrays, 2.0, out=arrays)
         assert (recorded.count("copy"), recorded.count("write_rows")) == (copies, writes)
     stream.capturing = False
     assert same(arrays, [np.full(3, 0.25, np.float32)] * 7)

@@ -12,7 +12,7 @@ from unittest import mock
 
 import pytest
 from backends.cupy import host_cupy
-from backends.places import device, host
+from backends.platforms import device, host
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from libraries import close, load
@@ -35,7 +35,7 @@ lists = trees(any_arrays).filter(leaves)
 STREAM = object()
 
 
-class Place(NamedTuple):
+class Platform(NamedTuple):
     """Device of the tensors, and the list of its operations; None if they are not recorded."""
 
     device: str
@@ -66,15 +66,15 @@ def on_host():
         patch.setattr(backend, "_plain_norm", lambda _: None)
         patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
         patch.setattr(torch.cuda, "current_stream", lambda _: STREAM)
-        yield Place("cpu", host_cupy.operations)
+        yield Platform("cpu", host_cupy.operations)
 
 
 @pytest.fixture(scope="module", params=["host", pytest.param("device", marks=pytest.mark.device)])
-def place(request):
+def platform(request):
     """Return the host, then the device."""
     if request.param == "host":
-        with on_host() as place:
-            yield place
+        with on_host() as platform:
+            yield platform
         return
     device()
     if not torch.cuda.is_available():
@@ -82,65 +82,65 @@ def place(request):
     choice = cuda_launches.kernel_choice_host()
     if choice.module is None:
         pytest.skip(choice.reason)
-    yield Place("cuda", None)
+    yield Platform("cuda", None)
 
 
 @pytest.fixture
 def operations():
     """Return the list of the operations of this test on the host, which is empty at first."""
-    with on_host() as place:
-        place.operations.clear()
-        yield place.operations
+    with on_host() as platform:
+        platform.operations.clear()
+        yield platform.operations
 
 
 @pytest.mark.clause("BACKENDS-bit-identical", "OVERFLOW-fused", "OVERFLOW-all-finite", "NORMS-fused", "NORMS-global")
 @settings(max_examples=25)
 @given(lists, scales, widths)
-def test_functions_equal_their_definitions(place, tree, factor, dtype):
+def test_functions_equal_their_definitions(platform, tree, factor, dtype):
     """Values have random bits, and some arrays are empty or of shape (). The arguments are unchanged."""
-    inputs = place.put(tree)
+    inputs = platform.put(tree)
     *expected, norm = norms.unscale_check_and_norm(tree, factor, dtype=dtype)
-    with place.launching(6):
-        *actual, actual_norm = place.get(ampscale.unscale_check_and_norm(inputs, factor, dtype=dtype))
+    with platform.launching(6):
+        *actual, actual_norm = platform.get(ampscale.unscale_check_and_norm(inputs, factor, dtype=dtype))
         assert same(actual, expected)
         assert close(actual_norm, norm)
-        assert same(place.get(ampscale.unscale_and_check(inputs, factor, dtype=dtype)), expected)
-        assert same(place.get(ampscale.unscale(inputs, factor, dtype)), expected[0])
-        assert same(place.get(ampscale.all_finite(inputs)), overflow.all_finite(tree))
-        assert close(place.get(ampscale.global_norm(inputs)), norms.global_norm(tree))
-        assert same(place.get(ampscale.measure(inputs)), statistics.statistics(tree))
-    assert same(place.get(inputs), tree)
+        assert same(platform.get(ampscale.unscale_and_check(inputs, factor, dtype=dtype)), expected)
+        assert same(platform.get(ampscale.unscale(inputs, factor, dtype)), expected[0])
+        assert same(platform.get(ampscale.all_finite(inputs)), overflow.all_finite(tree))
+        assert close(platform.get(ampscale.global_norm(inputs)), norms.global_norm(tree))
+        assert same(platform.get(ampscale.measure(inputs)), statistics.statistics(tree))
+    assert same(platform.get(inputs), tree)
 
 
 @pytest.mark.clause("BACKENDS-bit-identical", "OVERFLOW-in-place", "NORMS-fused")
 @settings(max_examples=25)
 @given(lists, scales)
-def test_unscaling_writes_into_out(place, tree, factor):
+def test_unscaling_writes_into_out(platform, tree, factor):
     """*out* is another tree, which contained NaNs before, or the tree itself."""
     *expected, norm = norms.unscale_check_and_norm(tree, factor)
-    inputs, out = place.put(tree), map_leaves(lambda leaf: torch.full_like(leaf, torch.nan), place.put(tree))
-    with place.launching(2):
+    inputs, out = platform.put(tree), map_leaves(lambda leaf: torch.full_like(leaf, torch.nan), platform.put(tree))
+    with platform.launching(2):
         returned, finite = ampscale.unscale_and_check(inputs, factor, out=out)
         assert returned is out
-        assert same(place.get((out, finite)), expected)
-        assert same(place.get(inputs), tree)
+        assert same(platform.get((out, finite)), expected)
+        assert same(platform.get(inputs), tree)
         _, finite, actual_norm = ampscale.unscale_check_and_norm(inputs, factor, out=inputs)
-    assert same(place.get((inputs, finite)), expected)
-    assert close(place.get(actual_norm), norm)
+    assert same(platform.get((inputs, finite)), expected)
+    assert close(platform.get(actual_norm), norm)
 
 
 @pytest.mark.clause("BACKENDS-bit-identical", "SCALING-unscale-divides", "SCALING-reciprocal", "SCALING-scale-type")
 @pytest.mark.parametrize("name", DTYPES)
-def test_scales_can_be_numbers_or_tensors(place, name):
+def test_scales_can_be_numbers_or_tensors(platform, name):
     """Some reciprocals are inexact or subnormal. Values have all exponents of their format."""
-    values = bit_patterns(name)[:: 97 if place.operations else 1]
+    values = bit_patterns(name)[:: 97 if platform.operations else 1]
     for number in (3, 1.0, 2.0**16, 2.0**126, 2.0**127, 2.0**-149, 0.7001953125):
         expected = scaling.unscale(values, number)
         for dtype, shape in ((torch.float32, ()), (torch.float32, (1,)), (torch.float64, ())):
-            tensor = torch.full(shape, number, dtype=dtype, device=place.device)
+            tensor = torch.full(shape, number, dtype=dtype, device=platform.device)
             for scale in (number, tensor):
-                with place.launching(1):
-                    assert same(place.get(ampscale.unscale(place.put(values), scale)), expected), scale
+                with platform.launching(1):
+                    assert same(platform.get(ampscale.unscale(platform.put(values), scale)), expected), scale
 
 
 def dense(values):

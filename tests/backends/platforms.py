@@ -1,4 +1,4 @@
-"""Places where the CuPy backend can run: on a device, or on the host with kernels compiled for the host."""
+"""Platforms where the CuPy backend can run: on a device, or on the host with kernels compiled for the host."""
 
 import importlib
 import shutil
@@ -12,7 +12,7 @@ from backends.cupy import host_cupy
 from ampscale.core.trees import map_leaves
 
 
-class Place(NamedTuple):
+class Platform(NamedTuple):
     """Modules of the backend, and the array library that they use."""
 
     backend: Any
@@ -31,7 +31,7 @@ def host():
     if shutil.which(host_cupy.COMPILER[0]) is None:
         pytest.skip(f"needs {host_cupy.COMPILER[0]}")
     backend, kernels = host_cupy.backend()
-    return Place(backend, kernels, backend.cupy)
+    return Platform(backend, kernels, backend.cupy)
 
 
 def device():
@@ -44,4 +44,4 @@ def device():
     if not cupy.cuda.is_available():
         pytest.skip("needs CuPy and a CUDA device")
     backend, kernels = (importlib.import_module(name) for name in host_cupy.MODULES)
-    return Place(backend, kernels, cupy)
+    return Platform(backend, kernels, cupy)
