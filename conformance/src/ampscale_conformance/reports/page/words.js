@@ -96,7 +96,10 @@ function elementOf(digits, dtype) {
 
 function arrayNode({ dtype, shape, bits, runs = [[1, bits]] }) {
   const element = (digits) => h("span.element", elementOf(digits, dtype), h("span.hex", digits));
-  const elements = runs.map(([times, items]) => [items.map(element), times > 1 && ` × ${times}`]);
+  const elements = runs.map(([times, items]) => {
+    const nodes = items.map(element);
+    return times === 1 ? nodes : [nodes.length === 1 ? nodes : [" (", nodes, ")"], ` × ${times}`];
+  });
   return h("span", h("span.dtype", `${dtype}(${shape.join("×")})`), elements);
 }
 
