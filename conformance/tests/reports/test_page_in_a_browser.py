@@ -24,10 +24,11 @@ def test_the_page_requests_the_file_only(browser, which, request):
 def test_a_committed_page_has_its_style_and_matrix(browser, committed):
     """The content security policy of the page blocks neither its style nor its script."""
     browser.discard_logs()
-    browser.show(committed)
+    browser.show(committed, "#")
     assert browser.errors() == []
     assert browser.eval("getComputedStyle(document.body).backgroundColor") == "rgb(251, 251, 249)"
     assert browser.eval("$$('td.cell button').length") > 1000
+    assert browser.eval("$('.cell.fail').getBoundingClientRect().bottom") < 720  # failures are on the first screen
 
 
 def test_the_policy_blocks_injected_content(browser, page_of_six):
