@@ -12,6 +12,7 @@ from ...core.trees import leaves, leaves_with_paths, unflatten
 from ...core.typing import Array, Flag, Namespace, Scale, Tree
 from ...core.validation import check_loss
 from . import cuda_launches, kernels, statistics
+from .cuda_launches import Results
 from .dtensor import Shards, has_dtensors
 from .layout import WRITABLE, any_frozen, check_target
 from .module_network import ModuleNetwork
@@ -98,20 +99,23 @@ def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: str | N
     In place, this is one pass if there are compiled kernels, or if the scale is a power of two of at least 1 whose value is on
     the host; otherwise two passes.
     """
-    return _unscaled(tree, scale, out, dtype)[:2]
+    tensors = leaves(tree)
+    values, finite, _ = _unscaled(tree, tensors, scale, out, dtype)
+    return (_rebuilt(tree, tensors, values) if out is None else out), finite
 
 
 def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
     """Implement `core.norms.unscale_check_and_norm`. Sparse arrays are returned coalesced."""
+    tensors = leaves(tree)
     if out is tree:
-        arrays = leaves(tree)
-        result = kernels.unscale_and_square_(arrays, scale) if _supports(arrays, scale) else None
+        result = kernels.unscale_and_square_(tensors, scale) if _supports(tensors, scale) else None
         if result is not None:
             found_inf, sums = result
             norm = _norm_of_sums(sums)
-            return out, found_inf.logical_not(), norms.global_norm(arrays) if norm is None else norm
-    unscaled, finite, arrays, norm = _unscaled(tree, scale, out, dtype, with_norm=True)
-    return unscaled, finite, _global_norm(arrays) if norm is None else norm
+            return out, found_inf.logical_not(), norms.global_norm(tensors) if norm is None else norm
+    values, finite, norm = _unscaled(tree, tensors, scale, out, dtype, collects="norm")
+    unscaled = _rebuilt(tree, tensors, values) if out is None else out
+    return unscaled, finite, _global_norm(values) if norm is None else norm
 
 
 def global_norm(tree: Tree) -> Array:
@@ -240,18 +244,13 @@ def _with_values(array: Array, values: Array) -> Array:
 
 
 def _unscaled(
-    tree: Tree, scale: Scale, out: Tree, dtype: str | None, *, with_norm: bool = False
-) -> tuple[Tree, Flag, list[Array], Array | None]:
-    """
-    Return the unscaled tree, the finite flag, the arrays that contain the unscaled values, and their global norm.
-
-    The norm is None unless *with_norm* is True and a CUDA launch computes it along with the quotients.
-    """
-    tensors = leaves(tree)
+    tree: Tree, tensors: list[Array], scale: Scale, out: Tree, dtype: str | None, *, collects: str | None = None
+) -> Results:
+    """Return the results for the leaves *tensors* of *tree*. The norm is collected only if a CUDA launch computes it, too."""
     if out is tree and kernels.supports_in_one_pass(tensors, scale):
         found_inf = kernels.unscale_in_one_pass_(tensors, scale)
         if found_inf is not None:
-            return out, found_inf.logical_not(), tensors, None
+            return Results(tensors, found_inf.logical_not(), None)
     out_tensors = tensors if out is tree or out is None else leaves(out)
     if out is not None:
         _check_layouts(out, out_tensors, tensors)
@@ -260,32 +259,28 @@ def _unscaled(
     if not supported and has_dtensors([*arrays, *out_tensors]):
         return _unscaled_shards(tree, scale, out, dtype)
     targets = None if out is None else arrays if out_tensors is tensors else _values(out_tensors)
-    collects = "norm" if with_norm else None
     launched = cuda_launches.unscaled(arrays, scale, targets, dtype, collects=collects) if supported else None
     if launched is not None:
-        result = _rebuilt(tree, tensors, launched.values) if out is None else out
-        return result, launched.finite, launched.values, launched.collected
+        return launched
     if supported and targets is not None and not any_frozen(targets) and _fill(targets, arrays):
-        return out, kernels.unscale_(targets, scale).logical_not(), targets, None
+        return Results(targets, kernels.unscale_(targets, scale).logical_not(), None)
     if out is not None and not torch.compiler.is_compiling():  # compiled code writes to copies
         for path, target in leaves_with_paths(out, "out"):
             check_target(target, path)
     unscaled = (kernels.quotients if supported else scaling.unscale)(_rounded(arrays), scale, dtype)
     finite = kernels.all_finite(unscaled) if supported else overflow.all_finite(_rounded(unscaled))
-    if out is None:
-        return _rebuilt(tree, tensors, unscaled), finite, unscaled, None
-    return out, finite, overflow.write(targets, unscaled), None
+    return Results(unscaled if targets is None else overflow.write(targets, unscaled), finite, None)
 
 
-def _unscaled_shards(tree: Tree, scale: Scale, out: Tree, dtype: str | None) -> tuple[Tree, Flag, list[Array], None]:
+def _unscaled_shards(tree: Tree, scale: Scale, out: Tree, dtype: str | None) -> Results:
     """Do what `_unscaled` does, for DTensors: the flag is combined over all ranks, and arrays have the placements of *tree*."""
     targets = None if out is None else Shards(out, "out")
     shards = targets if targets is not None and out is tree else Shards(tree)
     if targets is not None and not targets.placed_as(shards):
         raise ValueError("out must have the device meshes and placements of the tree")
-    local, finite, *_ = _unscaled(shards.local, scale, None if targets is None else targets.local, dtype)
-    unscaled = shards.wrapped(local) if out is None else out
-    return unscaled, shards.all_finite(finite), leaves(unscaled), None
+    local_out = None if targets is None else targets.local
+    local, finite, _ = _unscaled(shards.local, leaves(shards.local), scale, local_out, dtype)
+    return Results(_values(leaves(shards.wrapped(local) if out is None else out)), shards.all_finite(finite), None)
 
 
 def _checked_targets(out: Tree, tensors: list[Array]) -> list[Array]:

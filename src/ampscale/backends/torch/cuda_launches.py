@@ -27,8 +27,8 @@ from .compiled import increment_versions
 _dtype, _is_cuda = attrgetter("dtype"), attrgetter("is_cuda")
 
 
-class Launched(NamedTuple):
-    """Results of a call: the arrays that contain the values, the finite flag, and what the call collected, or None."""
+class Results(NamedTuple):
+    """Results of a pass over tensors: the arrays that contain the values, the finite flag, and what was collected, or None."""
 
     values: list[Array]
     finite: Flag
@@ -53,7 +53,7 @@ def kernel_choice_host() -> KernelChoice:
 
 def unscaled(
     arrays: list[Array], scale: Scale, out: list[Array] | None = None, dtype: str | None = None, *, collects: str | None = None
-) -> Launched | None:
+) -> Results | None:
     """
     Divide *arrays* by *scale* as `core.scaling.unscale` does, and check the results.
 
@@ -85,7 +85,7 @@ def unscaled(
     return _run(launches, operands, targets, scale if factor is None else factor, collects)
 
 
-def checked(arrays: list[Array], *, collects: str | None = None) -> Launched | None:
+def checked(arrays: list[Array], *, collects: str | None = None) -> Results | None:
     """
     Check *arrays*, which `kernels.supports` must support, and collect what `unscaled` does.
 
@@ -124,7 +124,7 @@ def _like(arrays: list[Array], dtype: str | None) -> list[Array]:
     return [torch.empty_like(array, dtype=dtypes[array.dtype]) for array in arrays]
 
 
-def _run(launches: Any, operands: Any, values: list[Array], factor: Scale, collects: str | None) -> Launched:
+def _run(launches: Any, operands: Any, values: list[Array], factor: Scale, collects: str | None) -> Results:
     """Divide by *factor*, check, and collect, on the current stream of torch; *values* contain the results."""
     device = values[0].device
 
@@ -142,4 +142,4 @@ def _run(launches: Any, operands: Any, values: list[Array], factor: Scale, colle
             finite, sums = launches.launch_pass(operands, factor, divides=True, sums=dtype)
             collected = launches.launch_norms(sums, dtype, 1)[1] if collects else None
         results = (None if result is None else torch.as_tensor(result, device=device) for result in (finite, collected))
-        return Launched(values, *results)
+        return Results(values, *results)
