@@ -48,16 +48,10 @@ class RoundedConstants(NamedTuple, Generic[Number]):
     overflow_tolerance: Number  # NaN for a rule that counts overflows
 
 
-def init_host(rule: RuleConstants) -> tuple[float, int, int, int | None, float | None]:
-    """Return the fields of the initial state as Python numbers."""
-    scale = rounded_constants(rule).init
-    return (
-        scale,
-        rule.initial_good_steps,
-        0,
-        None if rule.overflow_tolerance is None else 0,
-        scale if rule.delayed_update else None,
-    )
+def init_host(rule: RuleConstants) -> LossScaleState:
+    """Create the state before the first step as Python numbers."""
+    scale, window_steps = rounded_constants(rule).init, None if rule.overflow_tolerance is None else 0
+    return LossScaleState(scale, rule.initial_good_steps, 0, window_steps, scale if rule.delayed_update else None)
 
 
 def transition_host(rule: Any, state: LossScaleState, finite: Flag) -> tuple[LossScaleState, bool] | None:

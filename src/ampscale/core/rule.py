@@ -105,7 +105,7 @@ class LossScaleRule(RuleConstants):
         LossScaleState(scale=8.0, good_steps=0, bad_steps=0, window_steps=None, pending_scale=None)
         """
         if isinstance(like, float):
-            return LossScaleState(*machine_floats.init_host(self))
+            return machine_floats.init_host(self)
         if like is not None and (isinstance(like, type) or not array_api_compat.is_array_api_obj(like)):
             raise TypeError(f"like must be an array, a Python float or None, got {excerpt(like)} of type {type(like).__name__}")
         return machine.init(self, like)
