@@ -15,7 +15,7 @@ from ..checkpoints.formats.locate import find_states
 from ..parsing import excerpt, json_text
 from .commands import Name, command, usage_errors
 from .describe import counted, fold, power
-from .rule_arguments import constant
+from .rule_arguments import assignments, constant
 from .trace_options import FILE
 
 SHOWN = 8  # maximum number of run lengths, keys or states that are printed
@@ -63,7 +63,8 @@ def convert(
     with usage_errors(ImportError, TypeError):
         entries = checkpoints.read_file(file)
         source, at = choose_state(entries, source, at)
-        saved = checkpoints.convert(entries, source, target, settings=_settings(settings), at=at)
+        values = {key: constant(value) for key, value in assignments(settings, "KEY=VALUE").items()}
+        saved = checkpoints.convert(entries, source, target, settings=values, at=at)
         if out is not None:
             if out.exists() and out.samefile(file):
                 raise ValueError(f"--out must not be the file that is read, got {out}")
@@ -193,14 +194,3 @@ def spelled(trace: RunLengths) -> str:
 def _state(report: ConversionReport) -> dict[str, Any]:
     state = report.source.state._asdict()
     return {name: value.item() for name, value in state.items() if value is not None and name not in report.dropped}
-
-
-def _settings(texts: tuple[str, ...]) -> dict[str, Any]:
-    """Parse ``("period=500",)`` into ``{"period": 500}``."""
-    settings = dict[str, Any]()
-    for text in texts:
-        key, equals, value = (part.strip() for part in text.partition("="))
-        if not equals or key in settings:
-            raise ValueError(f"a setting must be given once as KEY=VALUE, got {excerpt(text)}")
-        settings[key] = constant(value)
-    return settings

@@ -12,7 +12,7 @@ A rule is one of
 import ast
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -120,16 +120,23 @@ def parse_settings(texts: Sequence[str]) -> dict[str, str]:
 
 
 def _settings(texts: Sequence[str]) -> dict[str, str]:
-    settings: dict[str, str] = {}
-    for text in filter(None, texts):
-        field, equals, value = (part.strip() for part in text.partition("="))
-        if not equals or field in settings:
-            raise ValueError(f"a setting must be given once as FIELD=VALUE, got {excerpt(text)}")
+    settings = assignments(filter(None, texts), "FIELD=VALUE")
+    for field in settings:
         if field not in FIELDS:
             remedy = suggestion(field, FIELDS, f"fields are {', '.join(FIELDS)}")
             raise ValueError(f"a rule has no field {excerpt(field)}; {remedy}")
-        settings[field] = value
     return settings
+
+
+def assignments(texts: Iterable[str], form: str) -> dict[str, str]:
+    """Parse texts such as "period=500" into a mapping. Errors state the expected *form*, such as "KEY=VALUE"."""
+    values: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = (part.strip() for part in text.partition("="))
+        if not equals or key in values:
+            raise ValueError(f"a setting must be given once as {form}, got {excerpt(text)}")
+        values[key] = value
+    return values
 
 
 def value_of(key: str, text: str) -> Any:
