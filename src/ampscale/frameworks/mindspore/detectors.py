@@ -42,7 +42,7 @@ class GradientScan:
 
     def start(self, like: Tree) -> Any:
         """Return a new status object, which is not used."""
-        return _Status(like)
+        return object()
 
     def observe(self, status: Any, tree: Tree) -> None:
         """Ignore *tree*: only the output is checked."""
