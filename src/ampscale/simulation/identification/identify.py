@@ -39,7 +39,11 @@ class Explanation:
         rule: Consistent or undecided rule, or else the rule with the latest contradiction; None if the settings are invalid.
         settings: Arguments of the preset, by name; all other arguments have their defaults.
         changed: Names of the inferred settings.
-        result: Result of following the rule along the observation.
+        contradiction: First contradiction; None if the scaler is consistent with the whole observation.
+        finite: Finite flags of a consistent trace, a bool array of shape (steps,); None if the scaler is inconsistent. If only
+            overflows were reported, the trace ends with the last of them.
+        ambiguous: Number of steps at which a finite step and an overflow are both possible; None if this is unknown.
+        start: Counts of good steps and of overflows before the trace; None if the scaler is inconsistent.
         rejection: Reason why the settings are invalid.
 
     >>> observed = Observed(np.array([8.0, 8.0, 4.0]), np.array([1, 0], np.int8))
@@ -52,32 +56,11 @@ class Explanation:
     rule: LossScaleRule | None
     settings: Mapping[str, Any]
     changed: tuple[str, ...]
-    result: Followed
+    contradiction: Contradiction | None
+    finite: np.ndarray | None = None
+    ambiguous: int | None = None
+    start: tuple[int, int] | None = None
     rejection: str = ""
-
-    @property
-    def contradiction(self) -> Contradiction | None:
-        """Return the first contradiction; None if the scaler is consistent."""
-        return self.result.contradiction
-
-    @property
-    def finite(self) -> np.ndarray | None:
-        """
-        Return the finite flags of a consistent trace, a bool array of shape (steps,); None if the scaler is inconsistent.
-
-        If only overflows were reported, the trace ends with the last of them.
-        """
-        return self.result.finite
-
-    @property
-    def ambiguous(self) -> int | None:
-        """Return the number of steps at which a finite step and an overflow are both possible; None if this is unknown."""
-        return self.result.ambiguous
-
-    @property
-    def start(self) -> tuple[int, int] | None:
-        """Return the counts of good steps and of overflows before the trace; None if the scaler is inconsistent."""
-        return self.result.start
 
     @property
     def explains(self) -> bool:
@@ -172,11 +155,7 @@ class _Search:
         self._followed: dict[LossScaleRule, Followed] = {}  # many presets have the same rule
 
     def best_explanation(self, candidate: Candidate) -> Explanation:
-        """
-        Return the explanation with the fewest inferred settings that is consistent or undecided.
-
-        If there is none, return the explanation with the latest contradiction.
-        """
+        """Return the consistent or undecided explanation with the fewest inferred settings, else the latest contradiction."""
         base = {"init_scale": self.first} if self.from_start and "init_scale" in candidate.defaults else {}
         base |= {name: value for name, value in self.known.items() if name in candidate.defaults}
         inconsistent = []
@@ -206,10 +185,10 @@ class _Search:
         try:
             rule = candidate.make(**settings)
         except ValueError as error:
-            return Explanation(candidate.name, None, settings, changed, Followed(Contradiction(-1)), str(error))
+            return Explanation(candidate.name, None, settings, changed, Contradiction(-1), rejection=str(error))
         if rule not in self._followed:
             self._followed[rule] = self._follow(rule)
-        return Explanation(candidate.name, rule, settings, changed, self._followed[rule])
+        return Explanation(candidate.name, rule, settings, changed, **vars(self._followed[rule]))
 
     def _follow(self, rule: LossScaleRule) -> Followed:
         if not isinstance(self.seen, Observed):
