@@ -113,11 +113,7 @@ class RuleConstants:
 
 @lru_cache
 def _reciprocal_host(factor: float) -> float:
-    """
-    Return the `RuleConstants.backoff_divisor` for *factor*.
-
-    Search the decimal numbers around the exact reciprocal, from one digit on, the nearest one first.
-    """
+    """Return the `RuleConstants.backoff_divisor` for *factor*: search decimals of 1 to 16 digits, the nearest first."""
     roundings = (ROUND_HALF_EVEN, ROUND_FLOOR, ROUND_CEILING)
     decimals = (Context(digits, rounding).divide(1, Decimal(factor)) for digits in range(1, 17) for rounding in roundings)
     return next((number for number in map(float, decimals) if 1 / number == factor), 1 / factor)

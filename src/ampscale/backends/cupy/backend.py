@@ -132,18 +132,7 @@ def exponent_histogram(tree: Tree) -> Array:
 def _run(
     tree: Tree, launch: Callable[[Operands, list[Array]], tuple[Flag, Any]], out: Tree = None, dtype: str | None = None
 ) -> tuple[Tree, Flag, Any]:
-    """
-    Run a fused pass over *tree*.
-
-    Args:
-        tree: Sources.
-        launch: Function of the operands and the targets, which launches the pass and returns the finite flag and another result.
-        out: Tree for the results; None for new arrays.
-        dtype: As for `unscale`.
-
-    Returns:
-        The tree of the results, and what *launch* returned.
-    """
+    """Run the pass that *launch* launches, given operands and targets; return the tree of the results, and what it returned."""
     arrays = leaves(tree)
     with _device_of(arrays):
         sources = _contiguous(arrays)

@@ -275,11 +275,7 @@ def _cached_table(operands: Operands, device: int, stream: int, thread: int) -> 
 
 
 def _new_table(operands: Operands, transfer: Callable[[Plan], Array]) -> Table:
-    """
-    Return the table for *operands*.
-
-    *transfer* returns one int64 array on the device: the rows, followed by the owners, two in each element.
-    """
+    """Return the table for *operands*; *transfer* returns its rows and owners, two owners per element, as one int64 array."""
     plan = plan_of(operands)
     memory = transfer(plan)
     return Table(plan, memory, memory[plan.rows.size :])

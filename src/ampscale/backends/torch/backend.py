@@ -304,12 +304,7 @@ def _check_layouts(out: Tree, targets: list[Array], arrays: list[Array]) -> None
 
 
 def _fill(targets: list[Array], arrays: list[Array]) -> bool:
-    """
-    Copy *arrays* into *targets*, so that *targets* can be unscaled in place. If both are the same arrays, nothing is copied.
-
-    Returns:
-        True; or False, and nothing was written, if arrays share memory or the kernels do not support *targets*.
-    """
+    """Copy *arrays* into *targets*, to unscale *targets* in place; return False, and write nothing, if that is not possible."""
     if targets is arrays or all(map(operator.is_, targets, arrays)):
         return kernels.are_disjoint(arrays)
     disjoint = kernels.supports(targets) and kernels.are_disjoint([*targets, *arrays])

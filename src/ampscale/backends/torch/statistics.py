@@ -48,11 +48,7 @@ def exponent_histogram(arrays: list[Array]) -> Array:
 
 
 def _local(arrays: list[Array]) -> list[Array]:
-    """
-    Return *arrays* without autograd, with the local shards of DTensors and the values of jagged tensors.
-
-    Raise a ValueError if one is too large.
-    """
+    """Return *arrays* without autograd: local shards of DTensors, values of jagged tensors. Reject arrays that are too large."""
     arrays = [local_part(array.detach()) for array in arrays]
     arrays = [array.values() if array.layout == torch.jagged else array for array in arrays]
     check_sizes(arrays)

@@ -31,11 +31,7 @@ def scale_chart(run: Run) -> str:
 
 
 def _levels(scales: np.ndarray) -> tuple[np.ndarray, list[tuple[int, str]], float, float]:
-    """
-    Return the base-2 logarithms of *scales*, the ticks, and the ends of the axis.
-
-    Zero and NaN are placed below all other scales, and infinity above them.
-    """
+    """Return the base-2 logarithms of *scales*, zero and NaN lowest and infinity highest; the ticks; and the ends of the axis."""
     is_positive, is_above = (scales > 0) & np.isfinite(scales), scales == math.inf
     with np.errstate(divide="ignore", invalid="ignore"):
         levels = np.log2(scales)
