@@ -26,16 +26,13 @@ from .core.validation import (
 
 def scale(tree: Tree, scale: Scale) -> Tree:
     """
-    Multiply the arrays of *tree* by *scale*.
+    Multiply the arrays of *tree* by *scale*; return new arrays of the same dtypes.
 
     The product is computed in float32 (float64 for float64 arrays) and rounded once.
 
     Args:
         tree: Floating-point or complex arrays in nested tuples, lists, dicts and NamedTuples; None is kept.
         scale: Positive, finite Python number, or float32 or float64 array of shape () or (1,).
-
-    Returns:
-        A tree of new arrays with the dtypes of *tree*.
 
     Raises:
         TypeError: *tree* contains an array of another dtype or an object that is not an array, arrays come from more than one
@@ -52,15 +49,12 @@ def scale(tree: Tree, scale: Scale) -> Tree:
 
 def unscale(tree: Tree, scale: Scale, dtype: DType | None = None) -> Tree:
     """
-    Divide the arrays of *tree* by *scale*. This is a true division, whose result is rounded once.
+    Divide the arrays of *tree* by *scale*; return new arrays. This is a true division, whose result is rounded once.
 
     Args:
         tree: Floating-point or complex arrays in nested tuples, lists, dicts and NamedTuples; None is kept.
         scale: Positive, finite Python number, or float32 or float64 array of shape () or (1,).
         dtype: float32 or float64, as a dtype or a name: widen narrower real arrays to it. Other arrays keep their dtype.
-
-    Returns:
-        A tree of new arrays.
 
     Raises:
         TypeError: As for `scale`; or *dtype* is not a dtype, or is float64 on JAX without jax_enable_x64.
@@ -78,13 +72,11 @@ def unscale(tree: Tree, scale: Scale, dtype: DType | None = None) -> Tree:
 
 def all_finite(tree: Tree) -> Flag:
     """
-    Return a bool of shape (): True if no array in *tree* contains an infinity or a NaN.
+    Return a bool of shape () on the device of the arrays: True if no array in *tree* contains an infinity or a NaN.
 
     Args:
-        tree: Floating-point, complex, integer or bool arrays. Integers are finite; a complex number is finite if both parts are.
-
-    Returns:
-        A bool array of shape () on the device of the arrays. True for a tree without arrays.
+        tree: Floating-point, complex, integer or bool arrays. Integers are finite; a complex number is finite if both parts
+            are. A tree without arrays is finite.
 
     Raises:
         TypeError: *tree* contains an array of another dtype or an object that is not an array, or arrays from more than one
@@ -131,9 +123,6 @@ def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: DT
     Return the results of `unscale_and_check`, and the `global_norm` of the unscaled values.
 
     The arguments are those of `unscale_and_check`.
-
-    Returns:
-        The unscaled tree, a bool of shape (), and a norm of shape ().
 
     Raises:
         TypeError, ValueError: As for `unscale_and_check`.
@@ -259,9 +248,6 @@ def unscale_check_and_measure(tree: Tree, scale: Scale, out: Tree = None, dtype:
 
     The arguments are those of `unscale_and_check`.
 
-    Returns:
-        The unscaled tree, a bool of shape (), and statistics of shape (number of arrays, 8).
-
     Raises:
         TypeError, ValueError: As for `unscale_and_check` and `measure`.
 
@@ -300,16 +286,13 @@ def exponent_histogram(tree: Tree) -> Array:
 
 def init_train_state(params: Tree, optimizer: Any, rule: LossScaleRule) -> TrainState:
     """
-    Create the state before the first `train_step`.
+    Create the state before the first `train_step`, with counts of zero.
 
     Args:
         params: Floating-point arrays in nested tuples, lists, dicts and NamedTuples. The state is created in the library and
             on the device of the first array.
         optimizer: One of `ampscale.optimizers`, or an object with the `init` and `update` of an optax transformation.
         rule: Constants of the loss scaler.
-
-    Returns:
-        A `TrainState` whose counts are zero.
 
     Raises:
         TypeError: *params* contains an object that is not an array, or arrays from more than one library or device; or

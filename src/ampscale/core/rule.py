@@ -86,14 +86,11 @@ class LossScaleRule(RuleConstants):
 
     def init(self, like: Array | float | None = None) -> LossScaleState:
         """
-        Create the state before the first step.
+        Create the state before the first step, of arrays of shape () or of Python numbers.
 
         Args:
             like: Array in whose library and on whose device the state is created, or a Python float for a state of Python
                 numbers. By default, the chosen backend creates the arrays.
-
-        Returns:
-            A `LossScaleState` of arrays of shape (), or of Python numbers.
 
         Raises:
             TypeError: *like* has a wrong type; or the rule requires float64, for its dtype or for a factor that float32 does
@@ -136,13 +133,10 @@ class LossScaleRule(RuleConstants):
 
     def would_raise(self, state: LossScaleState, finite: Flag) -> Flag:
         """
-        Return True if the published scaler would raise an error in this step.
+        Return True, as a bool array of the state's shape or a Python bool, if the published scaler would raise an error.
 
         See `raise_at_min_scale` and `raise_at_or_below`; without them the result is always False. The arguments are those of
         `update`.
-
-        Returns:
-            A bool array of the state's shape, or a Python bool.
 
         Raises:
             TypeError, ValueError: As for `update`.

@@ -38,9 +38,6 @@ def compare(rules: Mapping[str, LossScaleRule], trace: Trace) -> Comparison:
         rules: At least one rule, by names of your choice.
         trace: Overflow trace.
 
-    Returns:
-        The trajectories of all rules, and the divergences of all pairs.
-
     Raises:
         TypeError: A rule is not a `LossScaleRule`, or *trace* is not a `Trace`.
         ValueError: *rules* is empty.

@@ -22,15 +22,12 @@ from .._validation import check_keys, check_scale_value, number_of
 
 def all_finite(inputs: tuple[Array, ...] | list[Array]) -> Flag:
     """
-    Return True if no array in *inputs* contains an infinity or a NaN, like MindSpore's `mindspore.amp.all_finite`.
+    Return a bool array of shape (): True if no array in *inputs* contains an infinity or a NaN.
 
-    Works on arrays of all supported libraries without a host synchronization.
+    This is MindSpore's `mindspore.amp.all_finite`. Works on arrays of all supported libraries without a host synchronization.
 
     Args:
         inputs: Tuple or list of arrays of any shapes: floating-point, complex, integers or bools. Integers are finite.
-
-    Returns:
-        A bool array of shape ().
 
     Raises:
         TypeError: *inputs* is not a tuple or list, or an element is not an array, or has another dtype.

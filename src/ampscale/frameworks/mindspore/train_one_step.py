@@ -193,14 +193,11 @@ class TrainOneStepWithLossScaleCell:
 
     def apply_gradients(self, gradients: Tree, skip: Flag) -> Flag:
         """
-        Apply the optimizer unless *skip* is True.
+        Apply the optimizer unless *skip* is True; return a bool of shape (), True if the parameters were updated.
 
         Args:
             gradients: Unscaled, in the structure of the parameters.
             skip: Bool, shape (): result of `process_loss_scale`.
-
-        Returns:
-            A bool of shape (): True if the parameters were updated.
 
         Raises:
             TypeError: *skip* is not a bool, or a gradient is not an array of a supported dtype. Nothing was changed.
@@ -227,14 +224,11 @@ class TrainOneStepWithLossScaleCell:
 
     def get_overflow_status(self, status: Any, compute_output: Tree) -> Flag:
         """
-        Return True if an overflow occurred since the start of the check, on any replica.
+        Return a bool array of shape (): True if an overflow occurred since the start of the check, on any replica.
 
         Args:
             status: Status object of `start_overflow_check`. With any other object, only *compute_output* is checked.
             compute_output: Output of the checked computation: the gradients.
-
-        Returns:
-            A bool array of shape ().
 
         Spec: MINDSPORE-get-overflow-status, MINDSPORE-detectors.
         """

@@ -31,9 +31,6 @@ def from_file(
         log_format: Project that wrote a log.
         step_pattern: Regular expression for the lines of a log that end a step.
 
-    Returns:
-        The overflow trace.
-
     Raises:
         ValueError: The file has none of these types, or two of them; or the flag of a step is unknown.
         OSError: The file cannot be read.

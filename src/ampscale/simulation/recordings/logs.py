@@ -66,7 +66,7 @@ class Log:
 
 def read_log(text_or_lines: str | Iterable[str], log_format: str | None = None, step_pattern: str | None = None) -> Log:
     r"""
-    Read a training log.
+    Read the overflows of a training log, and the scales and flags of its steps.
 
     Each message is read as one overflow. The step of an overflow is known if every step has a line with its number, or if all
     steps between two such lines overflowed. Such a line follows its step, and has the number of steps so far. The log is assumed
@@ -84,9 +84,6 @@ def read_log(text_or_lines: str | Iterable[str], log_format: str | None = None, 
             matches.
         step_pattern: Regular expression for the lines that end a step, instead of the patterns of the log format. Its group
             `step` matches the number of the step; without this group, each matching line ends one more step.
-
-    Returns:
-        The overflows, and the scales and flags of the steps.
 
     Raises:
         TypeError: *text_or_lines* is neither a str nor an iterable of str.

@@ -30,9 +30,6 @@ def from_csv(path: str | Path, column: str | None = None, means: str | None = No
             or lower case. True cells are 1, 1.0, true or yes, and false cells are 0, 0.0, false or no, in upper or lower case.
         means: Meaning of a true cell: "finite" or "overflow". Required if the column has another name.
 
-    Returns:
-        The overflow trace.
-
     Raises:
         ValueError: No column or several columns have this name; the meaning of a true cell is unknown; a cell has another
             value; or there is a column `step` whose numbers do not increase by one.
@@ -63,9 +60,6 @@ def observed_from_csv(path: str | Path, scale_column: str = "scale", overflow_co
         overflow_column: Name of the column of flags, with cells as in `from_csv`. An empty cell is an unknown flag. A true cell
             is an overflow, or a finite step if the column is called `finite`. By default the column that `from_csv` reads; if
             there is none, all flags are unknown.
-
-    Returns:
-        The scales and flags.
 
     Raises:
         ValueError: No column or several columns have such a name; a cell has any other value; or there is a column `step` whose
