@@ -46,20 +46,47 @@ class HostAgreement(Agreement):
     is_finite: bool
 
 
-class RankCommunicator(ABC):
+class GradientLayout:
+    """Layout of the gradients over the ranks: the arguments of every communicator, which its class documents."""
+
+    def __init__(self, gradients: str, mean: bool | None, copies: int | Sequence[int], timeout: float) -> None:
+        if gradients not in LAYOUTS:
+            raise ValueError(f"gradients must be one of {list(LAYOUTS)}, got {excerpt(gradients)}")
+        if mean is not None:
+            check_bool(mean, "mean")
+        if mean and gradients != "replicated":
+            raise ValueError(f"mean must be False or None for {gradients} gradients, which differ between ranks, got True")
+        for count in copies if isinstance(copies, Sequence) else [copies]:
+            check_count(count, "copies")
+        check_number(timeout, "timeout", "a positive number of seconds of at most 1e9", 0, 1e9, above=True)
+        self._layout, self._copies, self._timeout = gradients, copies, timeout
+        self._averages = gradients == "replicated" and mean is not False
+
+    def _layout_settings(self) -> dict[str, Any]:
+        """Return those of the arguments that must be equal on all ranks."""
+        settings: dict[str, Any] = {"argument gradients": self._layout, "mean": self._averages}
+        if self._layout == "sharded":
+            settings["copies"] = self._copies if isinstance(self._copies, int) else list(self._copies)
+        return settings
+
+    def _copies_of(self, arrays: list[Array]) -> Sequence[int]:
+        """Return the number of copies of each array; raise a ValueError if `copies` and *arrays* differ in length."""
+        if isinstance(self._copies, int):
+            return [self._copies] * len(arrays)
+        if arrays and len(self._copies) != len(arrays):
+            raise ValueError(f"gradients must be {len(self._copies)} arrays, one for each item of copies, got {len(arrays)}")
+        return self._copies if arrays else []
+
+
+class RankCommunicator(GradientLayout, ABC):
     """Communicator of processes. A subclass implements the operations of an engine, and documents the arguments."""
 
     rank: int  # number of this rank
     ranks: list[int]  # number of each rank, in the order of the engine
 
     def __init__(self, gradients: str, mean: bool | None, copies: int | Sequence[int], timeout: float) -> None:
-        check_layout(gradients, mean, copies)
-        check_timeout(timeout)
-        self._layout, self._copies, self._timeout = gradients, copies, timeout
-        self._averages = gradients == "replicated" and mean is not False
-        self._settings: dict[str, Any] = {"argument gradients": gradients, "mean": self._averages}
-        if gradients == "sharded":
-            self._settings["copies"] = copies if isinstance(copies, int) else list(copies)
+        super().__init__(gradients, mean, copies, timeout)
+        self._settings = self._layout_settings()
         self.optimizer_counts = Counter[int]()  # shared by all scalers that use this communicator; see `OptimizerNumbers`
         self._structure: list[Any] | None = None  # structure of the gradients whose paths `_settings` contains
         self._length: int | None = None  # length of the last vector on all ranks; None before the first vector and after an error
@@ -152,7 +179,7 @@ class RankCommunicator(ABC):
         Spec: REPLICAS-one-flag, REPLICAS-scale-compared, REPLICAS-agreed-norm, REPLICAS-copies-counted-once.
         """
         arrays, numbers = leaves(gradients), _numbers(state)
-        copies = copies_of(arrays, self._copies)
+        copies = self._copies_of(arrays)
         with_norm = norm and self._layout != "replicated"
         if self._layout != "distinct" and not self._averages:
             self._record_gradients(gradients, arrays, shapes=self._layout == "replicated")
@@ -265,32 +292,6 @@ class RankCommunicator(ABC):
         except BaseException as error:
             self._failure = self._failure or f"a collective of rank {self.rank} was interrupted: {error!r}"
             raise
-
-
-def check_layout(gradients: str, mean: bool | None, copies: int | Sequence[int]) -> None:
-    """Raise a TypeError or ValueError unless these arguments of a communicator are valid and fit together."""
-    if gradients not in LAYOUTS:
-        raise ValueError(f"gradients must be one of {list(LAYOUTS)}, got {excerpt(gradients)}")
-    if mean is not None:
-        check_bool(mean, "mean")
-    if mean and gradients != "replicated":
-        raise ValueError(f"mean must be False or None for {gradients} gradients, which differ between ranks, got True")
-    for count in copies if isinstance(copies, Sequence) else [copies]:
-        check_count(count, "copies")
-
-
-def check_timeout(timeout: float) -> None:
-    """Raise a TypeError or ValueError unless *timeout* is a positive number of seconds that every engine can represent."""
-    check_number(timeout, "timeout", "a positive number of seconds of at most 1e9", 0, 1e9, above=True)
-
-
-def copies_of(arrays: list[Array], copies: int | Sequence[int]) -> Sequence[int]:
-    """Return the number of copies of each array; raise a ValueError if *copies* and *arrays* differ in length."""
-    if isinstance(copies, int):
-        return [copies] * len(arrays)
-    if arrays and len(copies) != len(arrays):
-        raise ValueError(f"gradients must be {len(copies)} arrays, one for each item of copies, got {len(arrays)}")
-    return copies if arrays else []
 
 
 def _numbers(state: Tree) -> dict[str, Any]:

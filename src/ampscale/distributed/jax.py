@@ -31,13 +31,13 @@ from ..core.trees import leaves, leaves_with_paths, unflatten
 from ..core.typing import Array, Flag, Tree
 from ..core.validation import check_scalable
 from ..parsing import excerpt
-from .communicator import check_layout, check_timeout, copies_of
+from .communicator import GradientLayout
 from .comparison import difference, rank_names, setting_texts, to_text
 
 _exchange_numbers = count()  # one for each exchange of this process, which is part of the keys in the coordination service
 
 
-class JaxAxis:
+class JaxAxis(GradientLayout):
     """
     Ranks along one or more mapped axes of JAX.
 
@@ -80,13 +80,10 @@ class JaxAxis:
         copies: int | Sequence[int] = 1,
         timeout: float = 60.0,
     ) -> None:
+        super().__init__(gradients, mean, copies, timeout)
         self._axes = (axis_name,) if isinstance(axis_name, str) else axis_name
         if not isinstance(self._axes, tuple) or not self._axes or not all(isinstance(name, str) for name in self._axes):
             raise TypeError(f"axis_name must be a str or a tuple of str, got {excerpt(axis_name)}")
-        check_layout(gradients, mean, copies)
-        check_timeout(timeout)
-        self._layout, self._copies, self._timeout = gradients, copies, timeout
-        self._averages = gradients == "replicated" and mean is not False
 
     def mean(self, tree: Tree) -> Tree:
         """
@@ -149,9 +146,7 @@ class JaxAxis:
         # `jax.process_count` can start JAX's backend, which waits for the other processes without this time limit.
         if not trace_state_clean() or (global_state.client is None and jax.process_count() == 1):
             return
-        axis_settings: dict[str, Any] = {"gradients": self._layout, "mean": self._averages, "axis_name": list(self._axes)}
-        if self._layout == "sharded":
-            axis_settings["copies"] = self._copies if isinstance(self._copies, int) else list(self._copies)
+        axis_settings = self._layout_settings() | {"axis_name": list(self._axes)}
         texts = self._exchanged(to_text(axis_settings | setting_texts(settings)))
         if (message := difference(texts, list(range(len(texts))))) is not None:
             raise RankError(message)
@@ -196,7 +191,7 @@ class JaxAxis:
 
     def _square_sums(self, arrays: list[Array], dtype: str) -> list[Array]:
         """Return sums of squares that ranks can add up: one per real or imaginary part, or one sum for distinct gradients."""
-        counts = copies_of(arrays, self._copies)
+        counts = self._copies_of(arrays)
         pairs = [(part, 1 / count) for array, count in zip(arrays, counts, strict=True) for part in real_parts(array)]
         sums = [_scaled(kernels.squared(part, dtype).squares, share) for part, share in pairs]
         if self._layout == "distinct" and sums:  # arrays of different ranks do not correspond
