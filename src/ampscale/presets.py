@@ -151,15 +151,8 @@ def paddle_document(
     32768.0 1
     16384.0 0
     """
-    return LossScaleRule(
-        init_scale,
-        growth_factor,
-        backoff_factor,
-        growth_interval,
-        hysteresis,
-        reset_bad_steps_on=("growth", "backoff"),
-        skip_infinite_growth=False,
-    )
+    consecutive = paddle(init_scale, growth_factor, backoff_factor, growth_interval, hysteresis)
+    return replace(consecutive, reset_bad_steps_on=("growth", "backoff"))
 
 
 @published("Paddle", "3.3.1", "paddle.amp.GradScaler", "python/paddle/amp/grad_scaler.py")
