@@ -7,6 +7,7 @@ raises a TypeError or a ValueError that states what was expected and what was pa
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -34,13 +35,7 @@ def element(value: Any, key: str) -> Any:
 
 def number(expected: str, low: float, high: float = math.inf, *, above: bool = False) -> Converter:
     """Return a converter to a float in [low, high], or in (low, high] if *above* is True. Error messages contain *expected*."""
-
-    def convert(value: Any, key: str) -> float:
-        item = element(value, key)
-        check_number(item, key, expected, low, high, above=above)
-        return float(item)
-
-    return convert
+    return _converter(partial(check_number, expected=expected, low=low, high=high, above=above), float)
 
 
 def scale(dtype: str = "float32") -> Converter:
@@ -60,20 +55,21 @@ def scale(dtype: str = "float32") -> Converter:
 
 def count(low: int = 0) -> Converter:
     """Return a converter to an int from *low* to 2**31 - 1."""
+    return _converter(partial(check_count, low=low), int)
 
-    def convert(value: Any, key: str) -> int:
+
+def _converter(check: Callable[[Any, str], None], kind: type) -> Converter:
+    """Return a converter to *kind* that calls *check* with the element and its key."""
+
+    def convert(value: Any, key: str) -> Any:
         item = element(value, key)
-        check_count(item, key, low=low)
-        return int(item)
+        check(item, key)
+        return kind(item)
 
     return convert
 
 
-def flag(value: Any, key: str) -> bool:
-    """Return *value* as a bool."""
-    item = element(value, key)
-    check_bool(item, key)
-    return bool(item)
+flag = _converter(check_bool, bool)
 
 
 def dynamic(value: Any, key: str) -> bool:
