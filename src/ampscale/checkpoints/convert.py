@@ -96,7 +96,7 @@ def load(
     at: str | None = None,
 ) -> Checkpoint:
     """
-    Read the state of a scaler.
+    Read the rule and the state of a scaler.
 
     Args:
         format: One of `FORMATS`.
@@ -105,9 +105,6 @@ def load(
         settings: Constants that *mapping* lacks, under the names of the arguments of the scaler's constructor.
         at: Path of the entries in a larger checkpoint, such as "optimizer.loss_scaler.0"; "" for the top level. By default
             the whole checkpoint is searched for the keys of the format.
-
-    Returns:
-        The rule and the state, and the constants that were assumed.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -177,9 +174,6 @@ def convert(
         rule: See `load`.
         settings: See `load`.
         at: See `load`.
-
-    Returns:
-        The entries that the target scaler loads, and a report of the differences.
 
     Raises:
         TypeError, ValueError: See `load` and `save`.
