@@ -58,10 +58,15 @@ def draw_on_arrays(
     claims, settings = info.capabilities, draw_rules(pick, info, STARTS, top)
     other = pick([pick(settings), draw_rules(pick, info, STARTS, top)[0]])
     settings = settings[: LIMIT.get(info.arrays, 7)] if every else [settings[0], other]
-    dtypes = ["float32", "float16"] + ["bfloat16"] * ("bfloat16" in claims) + ["float64"] * (info.arrays != "jax")
+    dtypes = ["float32", "float16"]
+    dtypes += ["bfloat16"] if "bfloat16" in claims else []
+    dtypes += ["float64"] if info.arrays != "jax" else []
     others = [(pick(dtypes), pick(SHAPES)) for _ in range(1 if every else pick((1, 2, 3, 6)))]
-    tree: list[Leaf | None] = [*FIRST, *[NARROW] * ("float16" in claims), *others, *[None] * ("none" in claims)]
-    ways = ["update", *["arrays"] * 3 * ("stays-on-device" in claims), *["load"] * ("resume" in claims)]
+    tree: list[Leaf | None] = [*FIRST, NARROW, *others] if "float16" in claims else [*FIRST, *others]
+    tree += [None] if "none" in claims else []
+    ways = ["update"]
+    ways += 3 * ["arrays"] if "stays-on-device" in claims else []
+    ways += ["load"] if "resume" in claims else []
     kinds, elements = ("", "empty", "", *KINDS), (-1, 0, 1, -1)
     turns = [(pick((0, 0, 1)), pick(kinds)) for _ in range(20)]
     if every:
@@ -77,9 +82,10 @@ def _follow(subject: Subject, settings: Any, tree: Sequence[Any], layout: str, s
     form, machines, handles = forms[0], [Machine(rule) for rule in rules], [forms[0].create(rule) for rule in rules]
     widens = any(leaf and leaf[0] == "float16" for leaf in tree) and _widens(subject, rules[0])
     varies = "layout" in subject.info.capabilities and not compiled  # torch compiles a function for each order of the elements
-    known = LAYOUTS.get(subject.info.arrays, ANY[:1]) if varies else ANY[:1]
-    layouts = cycle([layout for layout in known if layout not in ("broadcast", "read-only")])  # a step may work in place
-    kept: Any = ([], [])
+    names = LAYOUTS.get(subject.info.arrays, ANY[:1]) if varies else ANY[:1]
+    layouts = cycle([name for name in names if name not in ("broadcast", "read-only")])  # a step may work in place
+    earlier_result: Any = []
+    earlier_bits: Any = []
     for number, (way, index, kind, places, element) in enumerate(steps):
         when, scale = f"step {number} (counted from 0) of scaler {index}, {way}", machines[index].point.scale
         if not LEAST <= scale <= LARGEST:
@@ -96,9 +102,10 @@ def _follow(subject: Subject, settings: Any, tree: Sequence[Any], layout: str, s
         if way == "arrays":
             comparable = finite and scale <= 2.0**96  # divided by a larger scale, the smallest of NUMBERS is subnormal
             arguments = map_tree(lambda leaf: with_layout(subject, leaf, next(layouts)), scaled)
-            handles[index], *returned = _step(form, handles[index], arguments, scaled, scale if comparable else None, when)
-            subject.expect(subject.to_bits(kept[0], when) == kept[1], f"{when}: the result of an earlier step has changed")
-            kept = returned
+            handles[index], result, bits = _step(form, handles[index], arguments, scaled, scale if comparable else None, when)
+            is_unchanged = subject.to_bits(earlier_result, when) == earlier_bits
+            subject.expect(is_unchanged, f"{when}: the result of an earlier step has changed")
+            earlier_result, earlier_bits = result, bits
         else:
             handles[index] = form.update(handles[index], finite)
         scales = [rounded(form.read_scale(handle), rule.dtype) for handle, rule in zip(handles, rules, strict=True)]
@@ -132,21 +139,30 @@ def _step(subject: Subject, handle: Any, tree: Any, scaled: Any, scale: float | 
 def _tree(
     tree: Sequence[Leaf | None], number: int = 0, kind: Any = "", places: Any = (0,), element: int = 0, scale: float = 1.0
 ) -> list[Any]:
-    """Return the arrays of a step. At *places*, *kind* replaces *element*, or all if it is "large"; "empty" empties all."""
-    tree = [leaf and (leaf[0], (0,)) for leaf in tree] if kind == "empty" else tree
-    filled = [position for position, leaf in enumerate(tree) if leaf and math.prod(leaf[1])]
-    replaced, tiny = {filled[place % len(filled)] for place in places if filled}, min(3 * 2.0**-25 * scale, 1.0)
-    choices = [(number % 7, kind if position in replaced else "", element) for position in range(len(tree))]
-    pairs = zip(tree, choices, strict=True)
-    return [leaf and _array(*leaf, *choice, tiny if leaf[0] == "float16" else TINY) for leaf, choice in pairs]
+    """
+    Return the arrays of a step.
+
+    In the arrays at *places*, *kind* replaces the element with the index *element*, or all elements if it is "large". If
+    *kind* is "empty", no array has elements.
+    """
+    if kind == "empty":
+        tree = [leaf and (leaf[0], (0,)) for leaf in tree]
+    nonempty = [index for index, leaf in enumerate(tree) if leaf and math.prod(leaf[1])]
+    replaced = {nonempty[place % len(nonempty)] for place in places if nonempty}
+    tiny, result = min(3 * 2.0**-25 * scale, 1.0), []
+    for index, leaf in enumerate(tree):
+        special = kind if index in replaced else ""
+        result.append(leaf and _array(*leaf, number % 7, special, element, tiny if leaf[0] == "float16" else TINY))
+    return result
 
 
 @lru_cache(1024)  # trees have arrays in common
 def _array(dtype: str, shape: tuple[int, ...], start: int, kind: Any, element: int, tiny: float) -> Bits:
     values: list[Any] = [tiny if value == TINY else value for value in islice(cycle(NUMBERS), start, start + math.prod(shape))]
-    if kind:
+    if kind == "large":
+        values = [LARGE.get(dtype, 2.0**127)] * len(values)
+    elif kind:
         values[element % len(values)] = kind
-    values = [LARGE.get(dtype, 2.0**127)] * len(values) if "large" in values else values
     return array(dtype, [complex(1.0, value) for value in values] if dtype == "complex64" else values, shape)
 
 
@@ -156,7 +172,8 @@ def a_step_on_arrays_reads_nothing(subject: Subject) -> None:
     reads: list[str] = []
     observed = Subject(Observed(subject.adapter, reads), "", subject.calls)
     handle, claims = observed.create(simple_rule(observed, growth_interval=1)), observed.info.capabilities
-    mixed = (*MIXED, ("float32", (2, 1, 3)), *[("bfloat16", (2,))] * ("bfloat16" in claims))
+    mixed: tuple[Leaf, ...] = (*MIXED, ("float32", (2, 1, 3)))
+    mixed += (("bfloat16", (2,)),) if "bfloat16" in claims else ()
     for number, kind in enumerate(("", "", math.inf, "", math.nan, *[""] * 6)):
         mixed = 3 * mixed if number == 5 else mixed
         tree = TREES["list" if number % 2 else "dict"](_tree(mixed, number, kind, (number,), 0))
@@ -194,8 +211,8 @@ def compiled_it_unscales_to_the_same_bits(subject: Subject) -> None:
         with suppress(Unsupported):
             rules.append(simple_rule(subject, init_scale=scale))
     handles = [(subject.create(rule), compiled.create(rule)) for rule in rules]
-    wide = [array("float64", NUMBERS)] * (subject.info.arrays != "jax")
-    trees = ([*ODD, *wide], _tree(MIXED), _tree(MIXED[1:] + MIXED[:1], 2), TREES["dict"](_tree(MIXED)))
+    special = [*ODD, array("float64", NUMBERS)] if subject.info.arrays != "jax" else ODD
+    trees = (special, _tree(MIXED), _tree(MIXED[1:] + MIXED[:1], 2), TREES["dict"](_tree(MIXED)))
     for method, tree, (handle, other) in product(("unscale", "scale"), trees, handles):
         expected = subject.scaled(method, handle, tree)
         subject.expect_same(compiled.scaled(method, other, tree), expected, f"{method}, compiled")
@@ -203,7 +220,7 @@ def compiled_it_unscales_to_the_same_bits(subject: Subject) -> None:
 
 @case("STEP-compiled", 4, "different flag: the compiler assumes finite numbers, or replaces the check by a sum", "jit")
 def compiled_it_sees_the_same_overflows(subject: Subject) -> None:
-    """Each tree has a value of one kind, at the first or the last index of one array, or no arrays."""
+    """Each tree has a value of one kind at the first or the last index of one array, or no elements, or no arrays."""
     compiled, claims = subject.compiled(), subject.info.capabilities
     others = {"float64": subject.info.arrays != "jax", "bfloat16": "bfloat16" in claims, "complex64": "complex" in claims}
     mixed = (*MIXED, *((dtype, (2,)) for dtype, is_known in others.items() if is_known))
@@ -211,7 +228,8 @@ def compiled_it_sees_the_same_overflows(subject: Subject) -> None:
     trees = [_tree(mixed, 0, kind, (leaf,), element) for kind, leaf, element in choices]
     trees += [_tree(3 * mixed, 0, math.inf, (3 * len(mixed) - 1,))]
     if subject.info.arrays != "torch":  # which does not compile functions without tensors
-        trees += [[]] * ("empty" in claims) + [[None], [None, *ODD[:1]], [*ODD[:1], None]] * ("none" in claims)
+        trees += [[]] if "empty" in claims else []
+        trees += [[None], [None, *ODD[:1]], [*ODD[:1], None]] if "none" in claims else []
     for tree in trees:
         expected, flag = subject.all_finite(tree), compiled.all_finite(tree)
         subject.expect(flag == expected, f"all_finite, compiled: expected {expected}, got {flag}")

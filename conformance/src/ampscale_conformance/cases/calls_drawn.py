@@ -62,14 +62,16 @@ def draw_calls(
     """
     names = pick(("abc", "dac", "aed", "fab")) if several and "groups" in info.capabilities else pick("abcef")
     if "bfloat16" in dtype and "bfloat16" not in info.capabilities:
-        raise Unsupported("it does not claim bfloat16")
+        raise Unsupported("does not claim bfloat16")
     dtype = dtype or (pick(DTYPES) if "float16" in info.capabilities and not top else "float32")
     choices = (pick, info, (2.0**10, 16.0, 2.0**15, 1.0, 0.125), top, "float16" in dtype)
     scalers = [(draw_rules(*choices)[0], pick(range(35))) for _ in range(pick((1, 2)))]
     static = is_static(supported_rules(info.preset).default)
-    with_none = "none" in info.capabilities
-    steps = (*(STEPS if static or top else CALLS), *EDITED * with_none)
-    kinds = AT_TOP if top else (*more, *KINDS, *WITH_NONE * with_none)
+    steps: tuple[list[str], ...] = STEPS if static or top else CALLS
+    kinds = AT_TOP if top else (*more, *KINDS)
+    if "none" in info.capabilities:
+        steps += EDITED
+        kinds += () if top else WITH_NONE
     resumes = "resume" in info.capabilities
     iterations = [(pick, names[:1] if static else names, steps, kinds, static, resumes)] * pick((4, 3, 5))
     ends: tuple[list[str], ...] = ([], [*(f"{call}/{names[0]}" for call in ("set", "unscale_", "edit:inf", "step")), "update"])
@@ -86,7 +88,8 @@ def _iteration(
     pick: Pick, names: str, steps: Sequence[list[str]], kinds: Sequence[str], static: bool, resumes: bool
 ) -> Iterator[str]:
     """Yield the calls of an iteration in which some optimizers take part, in any order, with rejected calls between them."""
-    yield from ["load"] * (resumes and pick((False, False, True)))
+    if resumes and pick((False, False, True)):
+        yield "load"
     acting = [name for name in names if pick((True, True, True, False))] or [pick(names)]
     kinds = pick((kinds, kinds, ["set:none"])) if "set:none" in kinds else kinds
     calls = {name: [pick(kinds), *pick(steps)] for name in acting}
@@ -98,7 +101,8 @@ def _iteration(
             yield from [pick(_rejected(earlier))] * pick((1, 2))
         if not any(calls.values()):
             break
-        yield from ["save"] * (resumes and pick((False, False, False, True)))
+        if resumes and pick((False, False, False, True)):
+            yield "save"
         yield from [pick(ON_TREES)] * pick((0, 0, 0, 1))
         name = pick([name for name in acting if calls[name]])
         earlier[name].append(calls[name].pop(0))
@@ -114,9 +118,9 @@ def _rejected(earlier: dict[str, list[str]]) -> list[str]:
 
 
 def _execute(subject: Subject, scalers: Sequence[tuple[dict[str, Any], int]], commands: Any, **options: Any) -> None:
-    given = dict[Any, Any]()
+    shared = dict[Any, Any]()
     rules = [simple_rule(subject, **settings) for settings, _ in scalers]
-    loops = [Loop(subject, rule, start=start, given=given, **options) for rule, (_, start) in zip(rules, scalers, strict=True)]
+    loops = [Loop(subject, rule, start=start, shared=shared, **options) for rule, (_, start) in zip(rules, scalers, strict=True)]
     for name in [command[-1] for index, command in commands if index == 0 and "/" in command]:
         loops[0].add_optimizer(name)  # also if its first gradients come in a later iteration
     for number, (index, command) in enumerate(commands, start=1):

@@ -74,31 +74,45 @@ def new_parameters(shapes: Sequence[Shape], dtype: str = "float32", factor: floa
 @lru_cache(4096)
 def new_gradients(shapes: Sequence[Shape], kind: str, number: int, dtype: str = "float32") -> list[Bits | None]:
     """Return gradients, or None, of a kind that `calls.py` describes, or of kinds joined by "+". *number* varies the values."""
+    if kind == "none":
+        return [None] * len(shapes)
     table = EVERYWHERE.get(kind, FINITE)
     values = [table[(number + index) % len(table)] for index in range(sum(map(math.prod, shapes)))]
     for specials in (SPECIAL[part] for part in kind.split("+") if values and part in SPECIAL):
         index, turn = 37 * number % len(values), number // len(values)  # each index occurs once in a turn
-        for place in (-1,) if "last" in kind else (index, index - len(values) // 2)[: 1 + ("two" in kind)]:
-            values[place] = specials[(number + turn) % len(specials)]
-    remaining, gradients = iter(values), list[Bits]()
+        indices = [index, index - len(values) // 2] if "two" in kind else [index]
+        for position in [-1] if "last" in kind else indices:
+            values[position] = specials[(number + turn) % len(specials)]
+    remaining, gradients = iter(values), list[Bits | None]()
     for item, shape in zip(cycle(dtype.split(",")), shapes, strict=False):
         elements = list(islice(remaining, math.prod(shape)))
-        gradients.append(array(item, [NARROW.get(x, x) for x in elements] if item == "float16" else elements, shape))
-    missing = range(len(shapes)) if kind == "none" else [number % len(shapes)] if "some" in kind else []
-    return [None if index in missing else leaf for index, leaf in enumerate(gradients)]
+        if item == "float16":
+            elements = [NARROW.get(element, element) for element in elements]
+        gradients.append(array(item, elements, shape))
+    if "some" in kind:
+        gradients[number % len(shapes)] = None
+    return gradients
 
 
 class Loop:
     """
     Training loop. Its parameters and gradients have a dtype, or two; *start* determines the first gradients.
 
-    Optimizers of the same shapes are created with the same arrays, which they must copy; loops may share this dict *given*.
+    Optimizers of the same shapes are created with the same arrays, which they must copy. *shared* has these arrays by their
+    shapes, to which missing ones are added; several loops can use one dict.
     """
 
     def __init__(
-        self, subject: Subject, rule: Any, returns_applied: bool, dtype: str, start: int = 0, factor: float = 1, given: Any = None
+        self,
+        subject: Subject,
+        rule: Any,
+        returns_applied: bool,
+        dtype: str,
+        start: int = 0,
+        factor: float = 1,
+        shared: Any = None,
     ) -> None:
-        self.given = {} if given is None else given
+        self.shared = {} if shared is None else shared
         self.subject, self.rule, self.returns_applied, self.dtype = subject, rule, returns_applied, dtype
         self.factor = factor  # of the parameters; with -1, one is -0.0
         self.oracle = calls.Loop(rule, {})
@@ -138,22 +152,25 @@ class Loop:
         if name not in self.optimizers:
             parameters = new_parameters(SHAPES[name], self.dtype, self.factor, other=math.nan)
             self.oracle.optimizers[name] = calls.Optimizer(parameters)
-            arrays = self.given.setdefault(SHAPES[name], self.subject.to_arrays(parameters))
+            arrays = self.shared.setdefault(SHAPES[name], self.subject.to_arrays(parameters))
             self.optimizers[name] = self.subject.call("add_optimizer", self.handle, arrays)
 
     def set_gradients(self, name: str, kind: str, edits: bool) -> None:
         """Set gradients in both loops: unscaled ones if *edits* is True, else scaled ones. A new optimizer is added first."""
         self.add_optimizer(name)
         scale, narrow = self.oracle.scale, "float16" in self.dtype
-        values = [abs(float(x)) for leaf in self.oracle.optimizers[name].parameters for x in numbers(leaf)]
+        values = [abs(float(value)) for leaf in self.oracle.optimizers[name].parameters for value in numbers(leaf)]
         largest = max(filter(math.isfinite, values), default=0.0)
         if narrow and (scale > 2.0**17 or largest > 2.0**9):  # an optimizer may keep its parameters in float32
             raise Unsupported("float16 would round the updated parameters at this scale, or with parameters of this size")
         needs_power_of_two(1.0 if edits else scale, self.subject)
-        limit = 1.0 if kind == "large" else 2.0**14 if narrow else scale
         # Steps with unscaled float16 gradients would be rounded if the scale is above 1.
-        is_unscaled = edits or "tie" in kind or ("huge" in kind and (scale < 1 or not narrow))
-        factor = 1.0 if is_unscaled else min(scale, limit)
+        if edits or "tie" in kind or ("huge" in kind and (scale < 1 or not narrow)):
+            factor = 1.0
+        elif kind == "large":
+            factor = min(scale, 1.0)
+        else:
+            factor = min(scale, 2.0**14) if narrow else scale
         unscaled = new_gradients(SHAPES[name], kind, next(self._numbers), self.dtype)
         gradients = [leaf and tensors.scale(leaf, factor) for leaf in unscaled]
         self.oracle.set_gradients(name, gradients)

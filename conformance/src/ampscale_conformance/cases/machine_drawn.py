@@ -122,26 +122,19 @@ def _draw_steps(pick: Pick, settings: dict[str, Any]) -> str:
 
 def _run_walk(subject: Subject, rules: Sequence[dict[str, Any]], turns: Sequence[Turn], tensors: bool) -> None:
     """Run the turns, and compare the scales of the latest scalers after each. If *tensors* is True, also scale and unscale."""
-    runs, saved, products, claims = list[LockstepRun](), list[tuple[LockstepRun, Any]](), None, subject.info.capabilities
-    given, expected = ([subject.rule(**settings) for settings in rules] for _ in range(2))  # *given* must not change
+    runs, saved, products = list[LockstepRun](), list[tuple[LockstepRun, Any]](), None
+    passed, expected = ([subject.rule(**settings) for settings in rules] for _ in range(2))  # no call may change *passed*
     for kind, number, finite in [("new", 0, "+"), *turns, ("step", 1, "")]:
-        run = runs[number % len(runs)] if runs and kind != "new" else LockstepRun(subject, given[number % 2])
-        for _ in range(1 + number % 2 if kind in ("copy", "save") else 0):
-            saved.append((run.with_handle(run.handle), subject.call("save", run.handle)))
+        run = runs[number % len(runs)] if runs and kind != "new" else LockstepRun(subject, passed[number % 2])
+        if kind in ("copy", "save"):
+            for _ in range(1 + number % 2):
+                saved.append((run.with_handle(run.handle), subject.call("save", run.handle)))
         if kind in ("copy", "reload") and saved:
             start, state = saved[-1 if kind == "copy" else number % len(saved)]
             run = start.loaded(state)
         if tensors and LOWEST < run.oracle.point.scale < HIGHEST:
-            scale, method = run.oracle.point.scale, "scale" if kind == "scale" or (kind == "copy" and number % 2) else "unscale"
-            for tree in (*number // 2 * [TREE], *[[]] * ("empty" in claims), [*TREE, OVERFLOW]):
-                subject.call(method, run.handle, subject.to_arrays(tree))
-            tree = TREE + NARROW * ("float16" in claims)
-            arrays = subject.to_arrays(tree) if method == "scale" or products is None else products
-            values, ulps = subject.to_bits(arrays, "a result of scale"), frexp(scale)[0] != 0.5
-            result = check_products(subject, run.handle, method, scale, values, arrays, ulps=ulps)
-            can_unscale = method == "scale" and not any(isinstance(leaf, np.generic) for leaf in result or ())
-            products = result if can_unscale else None  # NumPy scalars cannot be divided in place
-            subject.call("unscale", run.handle, subject.to_arrays([*TREE, OVERFLOW]))
+            method = "scale" if kind == "scale" or (kind == "copy" and number % 2) else "unscale"
+            products = _scale_or_unscale(subject, run, method, number // 2, products)
         if kind == "all_finite":
             subject.all_finite([*TREE, array("float32", 1.0) if number % 2 else OVERFLOW])
         runs = [run, *(other for other in runs if other is not run)][:MOST]
@@ -149,7 +142,27 @@ def _run_walk(subject: Subject, rules: Sequence[dict[str, Any]], turns: Sequence
             run.advance(finite)
         for other in runs if number else ():  # in the other turns, no scale is read between the steps of several scalers
             other.compare()
-    subject.expect(given == expected, f"expected the rules {expected} to be unchanged, got {given}")
+    subject.expect(passed == expected, f"expected the rules {expected} to be unchanged, got {passed}")
+
+
+def _scale_or_unscale(subject: Subject, run: LockstepRun, method: str, repetitions: int, products: Any) -> Any:
+    """
+    Call *method* with several trees, and check the last result. Then unscale an overflow.
+
+    "unscale" is checked with *products*, an earlier result of "scale", unless that is None. Return the result of "scale" for a
+    later call; None if there is none that can be unscaled.
+    """
+    claims, scale = subject.info.capabilities, run.oracle.point.scale
+    empty = [[]] if "empty" in claims else list[Any]()
+    for tree in (*repetitions * [TREE], *empty, [*TREE, OVERFLOW]):
+        subject.call(method, run.handle, subject.to_arrays(tree))
+    tree = TREE + NARROW if "float16" in claims else TREE
+    arrays = subject.to_arrays(tree) if method == "scale" or products is None else products
+    values, ulps = subject.to_bits(arrays, "a result of scale"), frexp(scale)[0] != 0.5
+    result = check_products(subject, run.handle, method, scale, values, arrays, ulps=ulps)
+    subject.call("unscale", run.handle, subject.to_arrays([*TREE, OVERFLOW]))
+    has_scalars = any(isinstance(leaf, np.generic) for leaf in result or ())  # NumPy scalars cannot be divided in place
+    return result if method == "scale" and not has_scalars else None
 
 
 def _follow_to_limits(subject: Subject, reloads: bool = False) -> None:

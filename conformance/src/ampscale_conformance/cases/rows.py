@@ -33,8 +33,11 @@ def rows(text: str) -> Iterator[Row]:
 
 
 def _value(text: str) -> Any:
+    """Return an int, a float such as 0.5 or 2**-20, or *text* itself if it is not a number."""
+    if text.isdecimal():
+        return int(text)
     base, _, exponent = text.partition("**")
     try:
-        return float(base) ** int(exponent) if exponent else int(text) if text.isdecimal() else float(text)
+        return float(base) ** int(exponent or 1)
     except ValueError:
         return text

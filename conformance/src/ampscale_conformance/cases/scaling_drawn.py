@@ -140,8 +140,9 @@ def _check_shapes(subject: Subject, method: str, dtype: str) -> None:
     """Check arrays of all shapes, and that complex elements keep one NaN part: libraries multiply the other in different ways."""
     handle = subject.create(subject.rule(init_scale=SCALES[3]))
     shapes = (*SHAPES, *LARGE[: None if dtype in ("float32", "float16") else -1])
-    missing = [None] * ("none" in subject.info.capabilities)
-    tree = Tree([*(Array(dtype, shape, "plain") for shape in shapes), *missing], list)
+    leaves: list[Array | None] = [Array(dtype, shape, "plain") for shape in shapes]
+    leaves += [None] if "none" in subject.info.capabilities else []
+    tree = Tree(leaves, list)
     check_products(subject, handle, method, SCALES[3], tree.filled(seeded(f"{method} {dtype}"), _draw_pattern))
     if dtype in PARTS:
         result = subject.scaled(method, handle, [array(dtype, [complex(1.0, nan), complex(nan, 1.0)])])

@@ -42,19 +42,21 @@ class Cell:
     """Training cell under test, next to the oracle's. Clipped parameters may differ by `CLIPPED`, since formulas differ."""
 
     def __init__(
-        self, subject: Subject, rule: Any, parameters: Sequence[Bits], given: dict[Any, Any] | None = None, **options: Any
+        self, subject: Subject, rule: Any, parameters: Sequence[Bits], shared: dict[Any, Any] | None = None, **options: Any
     ) -> None:
-        """Create the cell with the arrays and the list of learning rates in *given*, which several cells can share."""
+        """Create the cell with the arrays and the list of learning rates in *shared*, to which missing ones are added."""
         options = {"learning_rate": 1.0, **options}
-        scheduled = isinstance(options["learning_rate"], tuple)
+        rates = options["learning_rate"]
+        scheduled = isinstance(rates, tuple)
         self.subject, self.tolerance = subject, CLIPPED if "max_norm" in options else 0.0
         # Both formulas of momentum are permitted. Their results differ only if the learning rate changes.
         differs = "momentum" in options and scheduled
         self.trainings = [Training(rule, parameters, **options) for _ in range(1 + differs)]
         self.trainings[-1].optimizer.rate_first = differs
-        given, rates = {} if given is None else given, options["learning_rate"]
-        options |= {"learning_rate": given.setdefault(rates, list(rates))} if scheduled else {}
-        arrays = given.setdefault(tuple(parameters), subject.to_arrays(list(parameters)))
+        shared = {} if shared is None else shared
+        if scheduled:
+            options["learning_rate"] = shared.setdefault(rates, list(rates))
+        arrays = shared.setdefault(tuple(parameters), subject.to_arrays(list(parameters)))
         self._cell = subject.call("create_cell", rule, arrays, **options)
 
     @property
@@ -130,11 +132,14 @@ class Cell:
 def data_of(layout: Sequence[Shape], letter: str, number: int, scale: float, dtype: str = "float32") -> list[Bits]:
     """Return the data for a letter of a trace at this scale. The order of the values depends on *number*."""
     gradients = [leaf for leaf in new_gradients(layout, KINDS.get(letter, ""), number) if leaf]
-    limit = 2.0**16 if "float16" in dtype else 2.0**128  # the gradient of "!", for which new_gradients returns 2**127
+    limit = 2.0**16 if "float16" in dtype else 2.0**128  # smallest power of two that overflows
+    # Once scaled, the gradients of "!", 2**127, reach the limit, and those of "x", about 2**128, three quarters of it.
     factors = FACTORS | {"!": limit / 2.0 ** (126 + math.frexp(scale)[1]), "x": 0.75 * limit / 2.0**128 / scale}
-    factor = {item: 1.0 if letter + item == "lfloat16" else factors.get(letter, 1.0) for item in dtype.split(",")}
-    pairs = zip(cycle(factor), gradients, strict=False)
-    return [array(item, [float(value) * factor[item] for value in numbers(leaf)], leaf.shape) for item, leaf in pairs]
+    data = []
+    for name, leaf in zip(cycle(dtype.split(",")), gradients, strict=False):
+        factor = 1.0 if letter == "l" and name == "float16" else factors.get(letter, 1.0)
+        data.append(array(name, [float(value) * factor for value in numbers(leaf)], leaf.shape))
+    return data
 
 
 def step_case(row: Row) -> Case:
@@ -146,8 +151,8 @@ def step_case(row: Row) -> Case:
     constants = ("growth_interval", "init_scale", "min_scale")
     settings: dict[str, Any] = {name: options.pop(name) for name in constants if name in options}
     run = partial(_take_steps, trace=[*trace], names=names, settings=settings, arrays=arrays, options=options)
-    given = [name for name, value in options.items() if name != "learning_rate" or isinstance(value, tuple)]
-    claims = {CLAIMS[name] for name in (*names, *given) if name in CLAIMS}
+    claimed_options = [name for name, value in options.items() if name != "learning_rate" or isinstance(value, tuple)]
+    claims = {CLAIMS[name] for name in (*names, *claimed_options) if name in CLAIMS}
     return named(row.name, 3, row.catches, run, claims | {dtype} & {"float16", "bfloat16"})
 
 
@@ -156,7 +161,8 @@ def _take_steps(
 ) -> None:
     reports = "global_norm" in names and "clip" in subject.info.capabilities  # some cells report a norm only if they clip
     options = {"learning_rate": 0.5} | ({"max_norm": 64.0} if reports else {}) | options
-    names = [*names, *["applied"] * ("finite" in names and "counters" in subject.info.capabilities)]
+    if "finite" in names and "counters" in subject.info.capabilities:
+        names = [*names, "applied"]
     cell = Cell(subject, simple_rule(subject, **settings), new_parameters(**arrays), **options)
     for number, letter in enumerate(trace):
         data = data_of(arrays["shapes"], letter, number, cell.scale, arrays["dtype"])
@@ -164,38 +170,75 @@ def _take_steps(
 
 
 def draw_cells(pick: Pick, info: ImplementationInfo, top: bool, full: str = "") -> list[dict[str, Any]]:
-    """Draw a cell, and cells that differ from it in one constant or option. With a dtype *full*, it has every claimed option."""
-    if "bfloat16" in full and not {"bfloat16", "clip"} <= {*info.capabilities}:
-        raise Unsupported("it does not claim bfloat16, or clip, with which parameters may be rounded")
-    claims, options = info.capabilities, dict[str, Any](learning_rate=pick((1.0, 0.5, 0.25)))
-    for claim, option in (("schedule", {"learning_rate": RATES}), ("momentum", {"momentum": pick((0.5, 0.25))})):
-        options |= option if claim in claims and pick((True, bool(full))) else {}
-    clips = "clip" in claims and pick((True, bool(full)))
-    options |= {"max_norm": pick(LIMITS)} if clips else {}
+    """
+    Draw a cell, and cells that differ from it in one constant or option.
+
+    With a dtype *full*, the cell has this dtype and every option that the implementation claims.
+    """
+    claims = info.capabilities
+    if "bfloat16" in full and not {"bfloat16", "clip"} <= {*claims}:  # without clipping, parameters must not be rounded
+        raise Unsupported("does not claim bfloat16 and clip")
+    options = _draw_options(pick, claims, bool(full))
+    clips = "max_norm" in options
     wide = top or "float16" not in claims or ("momentum" in options and not clips)
     dtype = full or ("float32" if wide else pick(("float32", *DTYPES)))
     dtype = dtype.removeprefix("float64,") if info.arrays == "jax" else dtype
-    narrow, tiny = "float16" in dtype, "float16" in dtype and pick((False, False, True))
-    options |= {"learning_rate": FINE} if clips and not narrow and options["learning_rate"] is RATES else {}
+    narrow = "float16" in dtype
+    tiny = narrow and pick((False, False, True))
+    if clips and not narrow and options["learning_rate"] is RATES:
+        options["learning_rate"] = FINE
     factor = pick((1.0, 1.0 if narrow or "momentum" in options else 2.0**80))
-    names = ["parameters", "finite", "scale", "next_scale", *(name for name, claim in OUTPUTS.items() if claim in claims)]
-    # The loss can be infinite, and the norm of bfloat16 gradients can be a bfloat16.
-    without = ["loss"] * (factor > 1) + ["global_norm"] * (("clip" in claims and not clips) or full == "bfloat16")
-    exponents = (17,) if tiny else (4, 0) if narrow and clips else (4, 0, 8, 11) if narrow else (10, 4, 15, 0, 40)
-    rules = draw_rules(pick, info, [2.0**exponent for exponent in exponents], top, narrow)
+    starts = [2.0**exponent for exponent in _start_exponents(narrow, tiny, clips)]
+    rules = draw_rules(pick, info, starts, top, narrow)
     if isinstance(info.preset, LossScaleRule) and pick((False,) * 5 + (True,)):
         rules[0] |= {"growth_factor": 1.0, "backoff_factor": 1.0}
-    letters = "++-+-!0=" + "wl" * clips + "t" * (not narrow) + "sssllx-=u" * (narrow and clips) + "lll" * (factor > 1)
-    cell = {
-        "settings": rules[0],
-        "options": options,
-        "letters": "000-" if top else "uuuu-" if tiny else letters,
-        "names": [name for name in names if name not in without],
-    }
-    others = [options | {key: x} for key, x in OTHERS if key in options and type(x) in (float, type(options[key]))]
+    names = ["parameters", "finite", "scale", "next_scale", *(name for name, claim in OUTPUTS.items() if claim in claims)]
+    if factor > 1 and "loss" in names:
+        names.remove("loss")  # it can be infinite
+    if "global_norm" in names and (full == "bfloat16" or ("clip" in claims and not clips)):
+        names.remove("global_norm")  # some cells report it only if they clip, and that of bfloat16 gradients may be bfloat16
+    letters = "000-" if top else _letters(narrow, tiny, clips, factor > 1)
+    cell = {"settings": rules[0], "options": options, "letters": letters, "names": names}
+    others = [options | {key: value} for key, value in OTHERS if key in options and type(value) in (float, type(options[key]))]
     cells = [cell, *(cell | {"settings": rule} for rule in rules[1:]), *(cell | {"options": item} for item in others)]
     parameters = {"dtype": dtype, "other": math.nan if factor > 1 else 7.0}
     return [item | {"parameters": parameters | {"factor": factor * pick((1.0, 0.5))}} for item in cells]
+
+
+def _draw_options(pick: Pick, claims: Iterable[str], every: bool) -> dict[str, Any]:
+    """Draw options of a cell that are claimed: all of them if *every* is True."""
+    options: dict[str, Any] = {"learning_rate": pick((1.0, 0.5, 0.25))}
+    momentum = pick((0.5, 0.25))
+    if "schedule" in claims and pick((True, every)):
+        options["learning_rate"] = RATES
+    if "momentum" in claims and pick((True, every)):
+        options["momentum"] = momentum
+    if "clip" in claims and pick((True, every)):
+        options["max_norm"] = pick(LIMITS)
+    return options
+
+
+def _start_exponents(narrow: bool, tiny: bool, clips: bool) -> tuple[int, ...]:
+    """Return the exponents of the initial scales to draw from. At large scales, 16-bit gradients overflow if not *tiny*."""
+    if tiny:
+        return (17,)
+    if narrow:
+        return (4, 0) if clips else (4, 0, 8, 11)
+    return (10, 4, 15, 0, 40)
+
+
+def _letters(narrow: bool, tiny: bool, clips: bool, large: bool) -> str:
+    """Return the letters to draw a trace from, for 16-bit (*narrow*), *tiny* or clipped gradients, or for *large* parameters."""
+    if tiny:
+        return "uuuu-"
+    letters = "++-+-!0="
+    if clips:
+        letters += "wl"
+    if not narrow:
+        letters += "t"
+    elif clips:
+        letters += "sssllx-=u"
+    return letters + ("lll" if large else "")
 
 
 def draw_training(pick: Pick, info: ImplementationInfo, top: bool = False, every: str = "", end: str = "+") -> DrawnCase:
@@ -223,14 +266,14 @@ def _train(
     subject: Subject, layout: Sequence[Shape], cells: Sequence[dict[str, Any]], turns: Sequence[tuple[int, str]], start: int
 ) -> None:
     """Train the cells in turns. They are created from shared arrays; if *start* is even, all of them before the first step."""
-    given, trained = dict[Any, Any](), dict[int, Cell]()
+    shared, trained = dict[Any, Any](), dict[int, Cell]()
     rules = [simple_rule(subject, **cell["settings"]) for cell in cells]
     results = []
     for number, (index, letter) in enumerate(turns):
         for new in {index} if start % 2 else range(len(cells)):
             if new not in trained:
                 parameters = new_parameters(layout, **cells[new]["parameters"])
-                trained[new] = Cell(subject, rules[new], parameters, given, **cells[new]["options"])
+                trained[new] = Cell(subject, rules[new], parameters, shared, **cells[new]["options"])
         cell, dtype = trained[index], cells[index]["parameters"]["dtype"]
         needs_finite(cell.scale)
         narrow, raises = "float16" in dtype, rules[index].raise_at_min_scale or rules[index].raise_at_or_below is not None
