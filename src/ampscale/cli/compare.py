@@ -88,7 +88,9 @@ def _row(number: int, name: str, trajectory: Trajectory) -> tuple[str, ...]:
 
 
 def _cell(step: int | None) -> str:
-    return "-" if step is None else "start" if step < 0 else f"{step:,}"
+    if step is None:
+        return "-"
+    return "start" if step < 0 else f"{step:,}"
 
 
 def _sentence(first: str, second: str, step: int | None) -> str:

@@ -165,7 +165,9 @@ def _of_steps(observed: Observed, resumed: bool) -> Observation:
     scales, steps = observed.scales[known - first], len(observed.finite)
     flag_count = np.count_nonzero(observed.finite != -1)
     spread = f" from {exact(float(scales.min()))} to {exact(float(scales.max()))}" if known.size else ""
-    flagged = "all steps" if flag_count == steps else counted(int(flag_count), "step") if flag_count else "no step"
+    flagged = counted(int(flag_count), "step") if flag_count else "no step"
+    if flag_count == steps:
+        flagged = "all steps"
     start = f"the first scale, {counted(first, 'step')} after the beginning" if first else "0"
     numbers = f"{counted(steps, 'step')}, {counted(known.size, 'scale')}{spread}, overflow flags for {flagged}"
     summary = f"{numbers}. Steps are counted from {start}."
@@ -220,6 +222,7 @@ def _cells(explanation: Explanation) -> tuple[str, ...]:
 
 
 def _setting_text(value: Any) -> str:
+    """Return a value as text, a large power of two as such: "2^16"."""
     if isinstance(value, float) and value >= 2**13 and math.frexp(value)[0] == 0.5:
         return exact(value)
     return f"{value:g}" if isinstance(value, float) else str(value)

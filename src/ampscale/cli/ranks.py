@@ -146,10 +146,9 @@ def _tables(document: Mapping[str, Any]) -> Iterator[str]:
     yield f"{'one collective:':>20}  {'':>23}  {'probability of':>14}  {'steps until':>14}"
     yield pattern.format("ranks", *ALGORITHMS, "disagreement", "disagreement")
     for row in document["costs"]:
-        steps = row["steps_until_disagreement"]
-        until = "never" if steps == "inf" else f"{steps:,.1f}" if steps < 1e9 else f"{steps:.3g}"
         times = (_seconds(row[name]) for name in ALGORITHMS)
-        yield pattern.format(f"{row['ranks']:,}", *times, _number(row["disagreement_probability"], 3), until)
+        probability, steps = _number(row["disagreement_probability"], 3), _steps(row["steps_until_disagreement"])
+        yield pattern.format(f"{row['ranks']:,}", *times, probability, steps)
     yield ""
     ranks = counted(document["ranks"], "rank")
     yield fold(f"Small collectives per step for flag and norm, with the hierarchical algorithm, on {ranks}.")
@@ -173,6 +172,13 @@ def _drift(document: Mapping[str, Any]) -> str:
         f"{'' if first is None else f', first in step {first:,}'}. "
         f"After the last step, they have {counted(len(scales), 'distinct scale')}: {', '.join(scales[:8])}{more}."
     )
+
+
+def _steps(expected: float | str) -> str:
+    """Return an expected number of steps, such as "1,234.5" or "1.23e+09"; "never" for the string "inf"."""
+    if isinstance(expected, str):
+        return "never"
+    return f"{expected:,.1f}" if expected < 1e9 else f"{expected:.3g}"
 
 
 def _seconds(value: float) -> str:

@@ -65,7 +65,9 @@ class Measurement(NamedTuple):
     @property
     def gradient_count(self) -> int:
         """Return the number of measured gradients."""
-        return len(self.statistics) if self.statistics is not None else len(self.histograms.lowest) if self.histograms else 0
+        if self.statistics is not None:
+            return len(self.statistics)
+        return len(self.histograms.lowest) if self.histograms else 0
 
     def members(self) -> dict[str, Any]:
         """Return those of the fields `tensors` and `histograms` of the `StepRecord` that were measured."""

@@ -313,12 +313,15 @@ def _where(record: StepRecord, history: History) -> str:
 
 
 def _on(ranks: list[int]) -> str:
-    return f" on rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}" if ranks else ""
+    noun = "rank" if len(ranks) == 1 else "ranks"
+    return f" on {noun} {', '.join(map(str, ranks))}" if ranks else ""
 
 
 def _counts(record: StepRecord) -> dict[str, int]:
     tensors = record.tensors or ()
-    return {"infinities": sum(t.infinities for t in tensors), "nans": sum(t.nans for t in tensors)} if tensors else {}
+    if not tensors:
+        return {}
+    return {"infinities": sum(tensor.infinities for tensor in tensors), "nans": sum(tensor.nans for tensor in tensors)}
 
 
 def _same_offenders(history: History) -> bool:

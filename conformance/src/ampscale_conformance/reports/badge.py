@@ -18,6 +18,8 @@ def json_of(report: Report) -> str:
     """
     counts = report.counts
     run = sum(counts.values()) - counts.get("unsupported", 0)
-    color = "red" if not report.ok else "yellow" if counts.get("xfail") else "brightgreen"
+    color = "yellow" if counts.get("xfail") else "brightgreen"
+    if not report.ok:
+        color = "red"
     message = f"{counts.get('pass', 0)} of {run}"
     return json.dumps({"schemaVersion": 1, "label": f"loss scaling {SUITE}", "message": message, "color": color})

@@ -129,7 +129,11 @@ def _names_defined(node: ast.stmt) -> Iterator[str]:
 
 def _targets(node: ast.stmt) -> Iterator[str]:
     """Yield the names that an assignment binds."""
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    targets: list[ast.expr] = []
+    if isinstance(node, ast.Assign):
+        targets = node.targets
+    elif isinstance(node, ast.AnnAssign):
+        targets = [node.target]
     yield from (inner.id for target in targets for inner in ast.walk(target) if isinstance(inner, ast.Name))
 
 

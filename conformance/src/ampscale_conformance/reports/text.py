@@ -66,7 +66,7 @@ def _group(results: Sequence[Result], width: int) -> list[str]:
     """Return the lines on the first of several results with the same message, and a line with the cases of the others."""
     first, *others = results
     cases = ", ".join(result.case for result in others)
-    line = f"Same result for {len(others)} more case{'s' * (len(others) > 1)}: {cases}"
+    line = f"Same result for {len(others)} more case{'' if len(others) == 1 else 's'}: {cases}"
     return [*lines_of(first, width), *(_wrapped(line, width) if others else ())]
 
 

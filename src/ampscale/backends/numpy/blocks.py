@@ -108,8 +108,9 @@ def _run_block_host(op: FusedOp, block: Block) -> tuple[bool, list[float], Array
     is_one = len(block.indices) == 1
     values = block.sources[0] if is_one else _gathered(block.sources)
     rows = _statistics(values, block) if op.measures else np.empty((0, len(COLUMNS)), np.int32)
-    results = block.targets[0] if is_one else (values if op.factor is None else np.empty_like(values))
+    results = block.targets[0] if is_one else values
     if op.factor is not None:
+        results = results if is_one else np.empty_like(values)
         _write(op.factor, op.divides, values, results)
         if not is_one:
             _scatter(results, block.targets)

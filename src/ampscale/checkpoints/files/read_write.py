@@ -99,12 +99,14 @@ def _read(file: BinaryIO, suffix: str, path: Path) -> Mapping[str, Any]:
 
 def _check_keys(value: Any) -> None:
     """Raise a ValueError if a key is not a str: JSON has no other keys, so the key would be read as a str."""
-    members = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
-    for key in value if isinstance(value, Mapping) else ():
-        if not isinstance(key, str):
-            raise ValueError(f"each key must be a str, got {excerpt(key)} of type {type(key).__name__}; write .pt instead")
-    for member in members:
-        _check_keys(member)
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                raise ValueError(f"each key must be a str, got {excerpt(key)} of type {type(key).__name__}; write .pt instead")
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for member in value:
+            _check_keys(member)
 
 
 def _module(suffix: str) -> Any:

@@ -67,7 +67,11 @@ def frame(name: str, label: str, content: str, rows: Sequence[tuple[float, str]]
     left = "".join(f'<text x="100%" y="{y:.2f}%" dy="0.35em">{escaped(text)}</text>' for y, text in rows)
     below = ""
     for x, text in ticks:  # the class keeps a label at an end of the axis within the picture
-        anchor = ' class="start"' if x < 4 else ' class="end"' if x > 96 else ""
+        anchor = ""
+        if x < 4:
+            anchor = ' class="start"'
+        elif x > 96:
+            anchor = ' class="end"'
         below += f'<text x="{x:.2f}%" y="1.1em"{anchor}>{text}</text>'
     return (
         f'<div class="plot {name}"><svg class="left" aria-hidden="true">{left}</svg>'

@@ -88,8 +88,11 @@ def _events(run: Run) -> str:
 
 
 def _event(run: Run, step: int) -> str:
+    """Return the outcome of a step, and the change of the scale if there is one."""
+    outcome = "applied" if run.applied[step] else "skipped"
+    if not (run.applied[step] or run.finite[step]):
+        outcome = "overflow, skipped"
     scale, new_scale = run.scales[step], run.next_scales[step]
-    outcome = "applied" if run.applied[step] else "overflow, skipped" if not run.finite[step] else "skipped"
     change = "grows" if new_scale > scale else "backs off"
     return outcome if new_scale == scale else f"{outcome}: {change} to {scale_text(new_scale)}"
 

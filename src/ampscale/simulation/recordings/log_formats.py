@@ -129,7 +129,7 @@ def find_events(text: str) -> dict[str, list[Event]]:
         lines, end, events = Lines(text), 0, list[Event]()
         for match, meaning in merge(*matches, key=lambda item: item[0].start()):
             if match.start() >= end:  # keep only the first of overlapping matches
-                groups = {name: text for name, text in match.groupdict().items() if text is not None}
+                groups = {group: value for group, value in match.groupdict().items() if value is not None}
                 events.append(_event(lines, meaning, match.start(), groups))
                 end = match.end()
                 _check_messages(len(events) + sum(map(len, events_of.values())))

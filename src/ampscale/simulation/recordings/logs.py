@@ -120,7 +120,8 @@ def read_log(text_or_lines: str | Iterable[str], log_format: str | None = None, 
 def recognized_formats(text: str) -> tuple[str, ...]:
     """Return the log formats with messages in a log: those with the most reports of overflows first, then the most matches."""
     text = _text(text)
-    return ("lightning",) * bool(_scale_columns(text)) + tuple(find_events(text))
+    lightning = ("lightning",) if _scale_columns(text) else ()
+    return (*lightning, *find_events(text))
 
 
 def _text(text_or_lines: Any) -> str:
