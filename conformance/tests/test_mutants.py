@@ -181,7 +181,7 @@ def test_an_expectation_that_prevents_an_error_is_not_redundant():
 
 
 def test_expectations_on_trees_are_included():
-    """Of `Subject`, only its own expectations are included, without the `raise Failed` that all of them use."""
+    """The expectations in `Subject` are included, except the line `raise Failed` in `expect`, which all expectations use."""
     expectations = audited([odd_cases.has_nothing], TABLE, [ODD, SUBJECT]).expectations
     assert 'subject.expect_same([None], [None], "a tree")' in lines(expectations)
     assert {location for location in expectations if location[0] == str(SUBJECT)} == expectations_in([SUBJECT])

@@ -115,7 +115,7 @@ def test_with_blocks_restore_the_previous_choice():
     assert chosen() == "strict"
 
 
-def test_choices_can_be_entered_only_once_and_while_current():
+def test_choices_can_be_entered_only_once_and_only_while_current():
     """Entering a choice twice, or after another choice was made, raises an error."""
     choice = use_backend("strict")
     with (

@@ -69,7 +69,7 @@ def test_scales_are_powers_of_two_with_a_factor():
         (["torch", "--trace", 300 * "x", "--all"], range(300), ""),
     ],
 )
-def test_long_table_has_overflows_and_scale_changes_only(arguments, rows, omitted):
+def test_long_table_has_only_overflows_and_scale_changes(arguments, rows, omitted):
     """The other steps are counted. Of more than 100 rows, the first 50 and the last 50 are printed."""
     lines = printed(*arguments)
     steps = [line.split()[0] for line in lines if line.split()[0].isdigit()]

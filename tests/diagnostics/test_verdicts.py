@@ -97,7 +97,7 @@ def test_last_step_has_the_verdict(name):
 
 
 @pytest.mark.parametrize("are_named", [True, False])
-def test_one_tensor_is_the_same_in_each_step(are_named):
+def test_one_tensor_requires_the_same_gradient_in_each_step(are_named):
     """A different expert overflows in each step: all gradients of other experts are None, or the experts have no names."""
     diagnoser = Diagnoser()
     finite, overflow = TensorStatistics(4, 0, 0, 0, 0, 0, -1, 1), TensorStatistics(4, 0, 0, 0, 1, 0, -1, 1)
@@ -132,7 +132,7 @@ def test_one_tensor_is_named_although_the_scale_backs_off_at_every_second_overfl
     assert verdicts == [Verdict.SEARCHING] * 4 + [Verdict.ONE_TENSOR] * 2
 
 
-def test_a_division_by_the_loop_does_not_make_an_overflow_one_tensor():
+def test_dividing_scaled_gradients_in_the_loop_is_no_evidence_for_one_tensor():
     """The loop has divided the scaled gradients by the scale, so their finite values are small, but infinities remain."""
     diagnoser = Diagnoser()
     for step in range(4):
@@ -143,22 +143,22 @@ def test_a_division_by_the_loop_does_not_make_an_overflow_one_tensor():
         assert diagnosis.verdict is Verdict.SEARCHING
 
 
-def test_a_scale_that_does_not_back_off_is_called_the_same():
+def test_message_states_that_the_next_scale_is_the_same():
     """A fixed scale never backs off, and a rule with hysteresis not at every overflow."""
     diagnosis = Diagnoser().diagnose(replace(OVERFLOW, next_scale=1024.0))
     assert diagnosis.message == "the scale 1024 is too large; the next one is the same"
 
 
 @pytest.mark.parametrize(("statistics", "remedy"), [(NEAR_LIMIT, "so reduce the loss"), (FAR_BELOW_LIMIT, "scale of 1")])
-def test_gradients_beyond_float16_are_told_from_infinities_of_another_cause(statistics, remedy):
-    """Finite values near the limit show that the loss is too large; otherwise, it is a division by zero, for example."""
+def test_remedy_depends_on_whether_finite_values_are_near_the_limit(statistics, remedy):
+    """Finite values near the limit show that the loss is too large. Otherwise, a division by zero is a possible cause."""
     diagnosis = Diagnoser().diagnose(measured(replace(OVERFLOW, scale=1.0, next_scale=0.5), *statistics))
     assert diagnosis.verdict is Verdict.NO_SCALE_HELPS
     assert diagnosis.message.endswith(remedy)
 
 
-def test_values_that_are_all_clipped_have_a_magnitude():
-    """Their norm is the same in each step, too, but is not what the loop has set."""
+def test_clipping_of_values_is_reported_with_its_magnitude():
+    """If the loop clips all values to one magnitude, their norm is the same in each step, too."""
     diagnoser = Diagnoser()
     for change in (0.1, 0.2, 0.2):
         clipped = replace(APPLIED, modified=True, change=change, norm=math.sqrt(577) / 1024, peak=1.0)
@@ -166,8 +166,8 @@ def test_values_that_are_all_clipped_have_a_magnitude():
     assert diagnosis.message.startswith("the gradients were clipped to a magnitude of 1 while")
 
 
-def test_underflow_does_not_claim_that_no_value_becomes_zero():
-    """After a backward pass in float16, lost values are zeros already; and a share can be so small that it rounds to 0 %."""
+def test_underflow_message_never_states_that_no_value_becomes_zero():
+    """After a backward pass in float16, lost values are already zeros, and a small share would be rounded to 0 %."""
     small = "are subnormal in float16 at scale 1024, most in gradient 0: try"
     assert small in Diagnoser().diagnose(SMALL).message
     lost = measured(APPLIED, 4, 0, 4, 1, 0, 0, -30, -16)

@@ -12,7 +12,7 @@ from ampscale.distributed.comparison import array_paths, difference, setting_tex
     ("settings", "message"),
     [([{"a": "1"}] * 3, None), ([{"a": "1"}, {}], "a differs: None on rank 1; 1 on rank 0")],
 )
-def test_of_equally_rare_values_that_of_the_later_ranks_is_named_first(settings, message):
+def test_if_values_are_equally_frequent_that_of_the_later_ranks_is_named_first(settings, message):
     assert difference([*map(to_text, settings)], [*range(len(settings))]) == message
 
 

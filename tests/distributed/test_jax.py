@@ -180,13 +180,13 @@ def test_mean_is_rounded_once_and_keeps_dtypes(dtype):
     assert (result.dtype, np.asarray(result).tolist()) == (values.dtype, [expected.tolist()] * 3)
 
 
-def test_mean_returns_gradients_unchanged_that_are_not_averaged():
+def test_mean_leaves_gradients_that_are_not_averaged_unchanged():
     tree = [jnp.ones(2)]
     for arguments in ({"mean": False}, {"gradients": "sharded"}, {"gradients": "distinct"}):
         assert JaxAxis("data", **arguments).mean(tree) is tree
 
 
-def test_tuples_of_names_are_one_axis():
+def test_a_tuple_of_axis_names_is_one_axis():
     def function(array):
         return JaxAxis(("data", "model")).mean([array])[0], JaxAxis(("data", "model")).agree(array < 5, None, [array]).finite
 

@@ -14,7 +14,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "proofs.md").read_text("utf-8")
 @pytest.mark.clause("MACHINE-bounds", "MACHINE-every-sequence")
 @pytest.mark.parametrize("name", presets.PRESETS)
 def test_encoding_equals_the_library_in_all_reachable_states(name):
-    """All invariants hold, and the traps are those of the page, with a growth interval of 1 and a hysteresis of 1."""
+    """With an interval and a hysteresis of 1, invariants hold, and the page lists the traps: scales that no step changes."""
     (rule,) = [rule for rule in reach.settings(name, 1) if rule.overflow_tolerance != 0.5]
     explored = reach.explore(rule)
     assert reach.differing(explored) == 0

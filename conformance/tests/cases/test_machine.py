@@ -139,8 +139,8 @@ def test_a_scaler_may_save_the_remaining_steps(claim):
     assert run(find_case("saves-and-loads-in-turns"), SavesRemainingSteps(claim)).verdict is Verdict.PASS
 
 
-def test_a_state_that_is_loaded_with_another_constant_fails_with_both():
-    """The loaded count exceeds the interval, and a comparison for equality misses it."""
+def test_a_failure_after_loading_with_another_constant_names_both_values():
+    """The loaded count exceeds the new interval, so an implementation that compares for equality does not grow."""
     result = run(find_case("saves-and-loads-in-turns"), MUTANTS["compares-counts-for-equality"].make())
     assert result.message == (
         "step 0 (counted from 0) after loading with growth_interval=2 what was saved after +++ with growth_interval=4: "

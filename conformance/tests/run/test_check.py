@@ -90,7 +90,7 @@ def test_each_method_determines_the_verdict(method):
     assert outcome(with_methods(**{method: raising(Unsupported("no such scaler"))})) == (Verdict.UNSUPPORTED, "no such scaler")
 
 
-def test_errors_of_own_types_have_verdicts():
+def test_errors_of_an_adapters_own_types_have_verdicts():
     """A subclass of Unsupported counts as Unsupported. A message that cannot be formatted is replaced by a note."""
 
     class TooOld(Unsupported):

@@ -262,7 +262,7 @@ def test_a_partly_fixed_glob_is_split_into_its_cases(file):
 
 
 def test_overlapping_entries_are_rewritten(file):
-    """Unsupported cases change no glob. A split entry covers fewer cases; an entry that is covered completely is removed."""
+    """An unsupported case does not split a glob. An entry is removed if earlier entries cover all its cases."""
     file.write_text(table(case="g*", verdict="fail", reason="late"))
     assert updated(file, [result("grows", "fail"), result("grows-again", "unsupported")])[1] == []
     file.write_text(

@@ -217,7 +217,7 @@ MISSING = "sys.modules['numba'] = None"
     ],
     ids=["chosen", "missing", "disabled"],
 )
-def test_numpy_does_the_work_without_compiled_kernels(setup, environment, reason):
+def test_numpy_computes_without_compiled_kernels(setup, environment, reason):
     """`kernel_choice_host` also returns the reason why the kernels are not used."""
     environment = {"AMPSCALE_KERNELS": "auto"} | environment
     code = f"{setup}\nprint(norm() == expected, *fused.kernel_choice_host())"

@@ -203,7 +203,7 @@ def test_other_tensors_are_processed_by_torch(operations, make):
     assert LIBRARY.same(unscaled, scaling.unscale(make()[0], 3.0))
     assert finite
     assert ampscale.all_finite(make()[0])
-    assert operations.count("pass_float32_float32") == (out is not None)  # checked without a write
+    assert operations.count("pass_float32_float32") == (out is not None)  # a check writes nothing
 
 
 PREVENTED = {

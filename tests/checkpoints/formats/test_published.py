@@ -310,7 +310,7 @@ def test_counts_are_limited_to_the_range_of_the_target():
         assert (saved.mapping["incr_count"], saved.mapping["decr_count"]) == (good, bad)
 
 
-def test_only_fields_are_dropped():
+def test_only_fields_of_the_rule_are_listed_as_dropped():
     """A rule also stores what it has computed from its fields."""
     saved = checkpoints.convert({**REAL["torch"][0], "backoff_factor": 0.3}, "torch", "keras")
     assert set(saved.report.dropped) == {"backoff_factor", "skip_infinite_growth", "float64_factor"}
