@@ -64,7 +64,7 @@ class OnlyOffender:
     ranks: set[int] = field(default_factory=set)  # ranks that are known to be at fault
 
     def includes(self, gradient: tuple[int, str], scale: float) -> bool:
-        """Return True if the next skipped step belongs to these steps. With hysteresis, it can have the scale of the last one."""
+        """Return True if the next skipped step continues these steps: its scale is lower or, with hysteresis, still the same."""
         return gradient == self.gradient and (scale < min(self.scales) or scale == self.next_scale)
 
     def add(self, record: StepRecord) -> None:

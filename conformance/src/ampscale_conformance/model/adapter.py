@@ -151,7 +151,7 @@ class Adapter(Protocol):
     # Level 0, "resume"
 
     def save(self, handle: Any) -> object:
-        """Return a snapshot of the full state, which later steps do not change. "process" requires plain data, not an object."""
+        """Return a snapshot of the full state, which later steps do not change; with "process", it must be plain data."""
 
     def load(self, rule: LossScaleRule, saved: object) -> Any:
         """

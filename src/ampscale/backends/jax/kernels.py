@@ -190,7 +190,7 @@ def _ratio(lift: Array, other: Array) -> Array:
     """
     Return *lift* / *other*. Both are `down`, 1 or `up`, and *lift* is at most *other*.
 
-    For `down` / `up`, return `down`: the sum with the lift `up` is negligible either way, but XLA would square the exact quotient
+    For `down` / `up`, return `down`. Both make the sum with the lift `up` negligible, but XLA would square the exact quotient
     before multiplying by it, and the square would underflow.
     """
     return jnp.where(other > lift, LIFTS["float64"].down, 1.0)

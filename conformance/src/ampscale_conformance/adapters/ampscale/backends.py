@@ -54,7 +54,7 @@ def compiled_by(library: str, function: Callable[..., Any]) -> Callable[..., Any
 
 @cache
 def flag_of(library: str, finite: bool) -> Any:
-    """Return a flag as an array of shape () of the library."""
+    """Return *finite* as a bool array of shape () of the library."""
     with ampscale.use_backend(library) as xp:
         return xp.asarray(finite)
 
@@ -217,7 +217,7 @@ def network_with_optimizer(values: Sequence[Any], arrays: str, learning_rate: An
 
 @cache
 def training_of(library: str) -> tuple[Any, Any, Any, dict[bool, Any]]:
-    """Return a network of one parameter, an optimizer without state, the initial state, and data by whether they are finite."""
+    """Return a network of one parameter, an optimizer without state, the initial state, and a dict from a flag to its data."""
     with ampscale.use_backend(library) as xp:
         network = linear([xp.zeros(1)], library)
         optimizer = SimpleNamespace(init=lambda _: (), update=lambda gradients, state, _: (gradients, state))
