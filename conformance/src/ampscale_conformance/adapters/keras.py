@@ -46,11 +46,11 @@ class Keras:
 
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
         """Run one step; it was applied if the count of iterations changed."""
-        before = cell[0]
-        loss, gradients = differentiated(before, list(data))
-        cell[0] = applied(before, gradients)
-        finite = int(value_of("iteration", cell[0])) > int(value_of("iteration", before))
-        return outputs(list(cell[0][3]), finite, self.read_scale(before), self.read_scale(cell[0]), float(loss))
+        old_state = cell[0]
+        loss, gradients = differentiated(old_state, list(data))
+        new_state = cell[0] = applied(old_state, gradients)
+        finite = int(value_of("iteration", new_state)) > int(value_of("iteration", old_state))
+        return outputs(list(new_state[3]), finite, self.read_scale(old_state), self.read_scale(new_state), float(loss))
 
 
 def optimizer_over(

@@ -31,14 +31,14 @@ class Optax(Jmp):
         return {"optimizer": optimizer, "state": state | {"attempted": 0, "applied": 0}, "rates": learning_rate}
 
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
-        before = cell["state"]
-        cell["state"], results = self.ready(stepped, static_argnums=0)(cell["optimizer"], before, list(data))
-        after, rates, applied = cell["state"], cell["rates"], int(before["applied"])
-        scales = self.read_scale(before["scale"]), self.read_scale(after["scale"])
-        rate = rates if isinstance(rates, float | int) else rates[min(applied, len(rates) - 1)]
-        counts = {name: int(after[name]) for name in ("attempted", "applied")}
+        old_state, rates = cell["state"], cell["rates"]
+        new_state, results = self.ready(stepped, static_argnums=0)(cell["optimizer"], old_state, list(data))
+        cell["state"] = new_state
+        scales = self.read_scale(old_state["scale"]), self.read_scale(new_state["scale"])
+        rate = rates if isinstance(rates, float | int) else rates[min(int(old_state["applied"]), len(rates) - 1)]
+        counts = {name: int(new_state[name]) for name in ("attempted", "applied")}
         reported = {"global_norm": float(results["norm"]), "learning_rate": float(rate), **counts}
-        return outputs(after["parameters"], bool(results["finite"]), *scales, float(results["loss"]), **reported)
+        return outputs(new_state["parameters"], bool(results["finite"]), *scales, float(results["loss"]), **reported)
 
 
 def optimizer_with(learning_rate: float | Sequence[float], max_norm: float | None = None, momentum: float = 0.0) -> Any:
@@ -63,11 +63,11 @@ def stepped(optimizer: Any, state: dict[str, Any], data: list[Any]) -> tuple[dic
     updates, optimizer_state = optimizer.update(gradients, state["optimizer"], state["parameters"])
     candidate = optax.apply_updates(state["parameters"], updates)
     parameters, selected = jmp.select_tree(finite, (candidate, optimizer_state), (state["parameters"], state["optimizer"]))
-    after = {
+    new_state = {
         "parameters": parameters,
         "optimizer": selected,
         "scale": scale.adjust(finite),
         "attempted": state["attempted"] + 1,
         "applied": state["applied"] + finite,
     }
-    return after, {"loss": loss, "finite": finite, "norm": optax.tree.norm(gradients)}
+    return new_state, {"loss": loss, "finite": finite, "norm": optax.tree.norm(gradients)}

@@ -68,8 +68,8 @@ def _under_jax(step: Callable[[Any, Any], Any], reads: list[str]) -> Callable[[A
 
     def observed(handle: Any, tree: Any) -> Any:
         def twice(start: Any, tree: Any) -> Any:
-            after, unscaled = step(start, tree)
-            return step(after, unscaled)[1]
+            next_handle, unscaled = step(start, tree)
+            return step(next_handle, unscaled)[1]
 
         try:
             jaxpr = jax.make_jaxpr(partial(twice, deepcopy(handle)))(tree)  # a handle that changes in place keeps traced arrays

@@ -38,13 +38,14 @@ def _draw_finite(pick: Pick, dtype: str) -> int:
 def non_finite(dtype: str) -> tuple[int, ...]:
     """Return the patterns of a quiet NaN, infinity, a signalling NaN, and the NaN with all bits set, without the sign."""
     infinity, fraction_bits = _infinity(dtype), FORMATS[PARTS.get(dtype, dtype)][1]
-    return infinity | 1 << fraction_bits - 1, infinity, infinity | 1, infinity | (1 << fraction_bits) - 1
+    quiet, every_bit = 1 << (fraction_bits - 1), (1 << fraction_bits) - 1
+    return infinity | quiet, infinity, infinity | 1, infinity | every_bit
 
 
 def non_finite_elements(dtype: str) -> list[int]:
     """Return elements with a non-finite value of each kind and sign; of a complex dtype, in either part."""
     part = PARTS.get(dtype, dtype)
-    signed = [sign << width(part) - 1 | pattern for sign in (0, 1) for pattern in non_finite(dtype)]
+    signed = [(sign << (width(part) - 1)) | pattern for sign in (0, 1) for pattern in non_finite(dtype)]
     return signed if part == dtype else [pattern << shift for shift in (0, width(part)) for pattern in signed]
 
 
@@ -56,11 +57,12 @@ def _infinity(dtype: str) -> int:
 def _drawn_part(pick: Pick, dtype: str, magnitudes: Sequence[int]) -> int:
     """Draw one of these bit patterns with a sign; for a complex dtype, in either part."""
     part = PARTS.get(dtype, dtype)
-    pattern = pick((0, 1)) << width(part) - 1 | pick(magnitudes)
+    pattern = (pick((0, 1)) << (width(part) - 1)) | pick(magnitudes)
     if part == dtype:
         return pattern
-    other, imaginary = pick((draw_number(pick, part), pattern)), pick((False, True))
-    return other << width(part) | pattern if imaginary else pattern << width(part) | other
+    other = pick((draw_number(pick, part), pattern))
+    first, second = (other, pattern) if pick((False, True)) else (pattern, other)
+    return (first << width(part)) | second
 
 
 def _spoiled(pick: Pick, values: Any) -> Any:
@@ -148,5 +150,5 @@ def _places(info: ImplementationInfo) -> Iterator[tuple[str, Any]]:
 def _largest(dtype: str) -> list[int]:
     """Return the largest number twice, and its negative twice, so that sums, differences and squares overflow."""
     part = PARTS.get(dtype, dtype)
-    patterns = [sign << width(part) - 1 | _infinity(dtype) - 1 for sign in (0, 0, 1, 1)]
-    return patterns if part == dtype else [pattern << width(part) | pattern for pattern in patterns]
+    patterns = [(sign << (width(part) - 1)) | (_infinity(dtype) - 1) for sign in (0, 0, 1, 1)]
+    return patterns if part == dtype else [(pattern << width(part)) | pattern for pattern in patterns]

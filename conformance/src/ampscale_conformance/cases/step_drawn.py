@@ -118,7 +118,7 @@ class Cell:
                 self.subject.expect(same or error == math.inf, f"{label}: expected {target!r}, got {number!r}")
 
     def _error_of_loss(self, data: Sequence[Bits]) -> float:
-        """Return the permitted error of the loss: infinity if a term may be infinite or NaN for one formula or dtype only."""
+        """Return the permitted error of the loss: infinity if a term is infinite or NaN in some formulas or dtypes only."""
         values = [abs(float(value)) for leaf in data for value in numbers(leaf)]
         largest = max((value for value in values if value < math.inf), default=0.0)
         narrow = any("float16" in leaf.dtype for leaf in data)

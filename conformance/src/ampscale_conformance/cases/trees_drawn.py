@@ -138,14 +138,14 @@ def draw_number(pick: Pick, dtype: str) -> int:
     """Draw the bit pattern of a finite number; the first is 1.0, and powers of two follow."""
     if dtype in PARTS:
         part = PARTS[dtype]
-        return draw_number(pick, part) << 4 * DIGITS[part] | draw_number(pick, part)
+        return (draw_number(pick, part) << (4 * DIGITS[part])) | draw_number(pick, part)
     exponent_bits, fraction_bits = FORMATS[dtype]
     bias = (1 << exponent_bits - 1) - 1
     reach = min(REACH, bias)  # in float16, all exponents
     magnitude, negative = divmod(pick(range(2 * (2 * reach + 1) * 2**fraction_bits)), 2)
     fraction, offset = divmod(magnitude, 2 * reach + 1)
     exponent = bias + (offset + 1) // 2 * (1 if offset % 2 else -1)
-    return int(negative << exponent_bits + fraction_bits | exponent << fraction_bits | fraction)
+    return int((negative << (exponent_bits + fraction_bits)) | (exponent << fraction_bits) | fraction)
 
 
 def with_layout(subject: Subject, leaf: Bits, layout: str) -> Any:
