@@ -88,10 +88,10 @@ def parse_toml(text: str) -> dict[str, Any]:
     {'backend': 'jax'}
     """
     check_length(text, LONGEST_TOML, "the TOML")
-    if _LONG_NUMBER.search(text):
-        raise ValueError(f"each number must have at most {LONGEST_NUMBER} digits")
-    if _LONG_KEY.search(text):  # tomllib takes quadratic time in the number of parts
-        raise ValueError(f"each key must have at most {DEEPEST} parts separated by dots")
+    if number := _LONG_NUMBER.search(text):
+        raise ValueError(f"each number must have at most {LONGEST_NUMBER} digits, got more: {cut(number[0])}")
+    if key := _LONG_KEY.search(text):  # tomllib takes quadratic time in the number of parts
+        raise ValueError(f"each key must have at most {DEEPEST} parts separated by dots, got more: {cut(key[0])}")
     try:
         return tomllib.loads(text)
     except RecursionError:

@@ -174,9 +174,11 @@ def _measurement(position: int, record: StepRecord, entry: dict[str, Any]) -> Me
     """Return the measurement of a step, given its index and record, and its JSON object *entry*."""
     rows, histograms = entry.get("tensors") or None, entry.get("histograms") or None
     scale = 1.0 if record.measured_scale is None else record.measured_scale
-    statistics = None if rows is None else _integers(chain.from_iterable(rows)).reshape(len(rows), 8)
-    if rows is not None and not set(map(len, rows)) <= {8}:
-        raise ValueError("each tensor must have eight statistics")
+    statistics = None
+    if rows is not None:
+        if other_lengths := set(map(len, rows)) - {8}:
+            raise ValueError(f"each tensor must have eight statistics, got {min(other_lengths)}")
+        statistics = _integers(chain.from_iterable(rows)).reshape(len(rows), 8)
     if histograms is None:
         return Measurement(position, scale, statistics, None)
     lowest, bins = zip(*histograms, strict=True)
@@ -189,7 +191,8 @@ def _measurement(position: int, record: StepRecord, entry: dict[str, Any]) -> Me
 def _integers(values: Iterable[Any]) -> np.ndarray:
     integers = list(values)
     if not set(map(type, integers)) <= {int}:
-        raise TypeError("expected only integers")
+        invalid = next(value for value in integers if type(value) is not int)
+        raise TypeError(f"expected only integers, got {excerpt(invalid)}")
     return np.array(integers, np.int64)
 
 
