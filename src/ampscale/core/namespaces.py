@@ -77,7 +77,8 @@ def check_one_library(**trees: Tree) -> None:
     libraries, devices = {library for _, library, _ in locations}, {device for _, _, device in locations if device is not None}
     if len(libraries) > 1 or len(devices) > 1:
         # The remedy helps if only the state of the scaler, or its scale, is elsewhere.
-        others = {tuple(place) for path, *place in locations if path.partition("[")[0] not in ("scale", "state", "scaler")}
+        state_names = ("scale", "state", "scaler")
+        others = {(library, device) for path, library, device in locations if path.partition("[")[0] not in state_names}
         remedy = "; create the state of the scaler with rule.init(like=array)" if len(others) == 1 else ""
         raise TypeError(f"arrays must come from one library and one device, got {_listed(locations)}{remedy}")
 

@@ -146,7 +146,7 @@ class RunReader:
         self._others: dict[int, StepRecord] = {}
 
     def read(self, path: str | os.PathLike[str], progress: Callable[[float], None] | None = None) -> None:
-        """Process those bytes of a file that were not fed yet, and report the share of the file to *progress*. See `read_run`."""
+        """Process the bytes that were added to a file, and report the processed share to *progress*; see `read_run`."""
         check_before_opening(path, LONGEST_RUN)
         size = max(1, os.stat(path).st_size)
         with open(path, "rb") as file:

@@ -117,7 +117,7 @@ def _exponents(run: Run, layers: list[Layer], measurements: list[Measurement]) -
     if not pictures:
         return '<p class="note">The run file has no histograms: create the monitor with <code>histogram_every</code>.</p>'
     options = "".join(f"<option>{escaped(name)}</option>" for name in names)
-    shown, omitted = len(names) - 1, ""
+    shown, omitted = len(names) - 1, ""  # the first picture is of all gradients together
     if shown < len(layers):
         omitted = f" {shown} of {len(layers)} gradients are shown: those that were not finite, then those that lose the most."
     note = (

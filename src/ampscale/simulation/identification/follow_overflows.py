@@ -27,16 +27,16 @@ def follow_overflows(rule: LossScaleRule, overflows: Sequence[Overflow], rtol: f
     arrived.append(transitions.start(resumed=resumed))
     for index, overflow in enumerate(overflows):
         old_scale, new_scale = rounded(rule, np.array([overflow.before, overflow.after])).tolist()
-        before = _after_finite_steps(transitions, arrived[-1], _upper_bound(rule, old_scale, new_scale, rtol))
-        if len(before) > LIMIT:
+        reachable = _after_finite_steps(transitions, arrived[-1], _upper_bound(rule, old_scale, new_scale, rtol))
+        if len(reachable) > LIMIT:
             return Followed(Contradiction(index, undecided=True))
-        leaving.append(with_scale(before, old_scale, rtol))
+        leaving.append(with_scale(reachable, old_scale, rtol))
         if not leaving[-1]:
-            return Followed(Contradiction(index, scales_of(before), overflow.before))
-        after = transitions.forward(leaving[-1], 0)
-        arrived.append(with_scale(after, new_scale, rtol))
+            return Followed(Contradiction(index, scales_of(reachable), overflow.before))
+        after_overflow = transitions.forward(leaving[-1], 0)
+        arrived.append(with_scale(after_overflow, new_scale, rtol))
         if not arrived[-1]:
-            return Followed(Contradiction(index, scales_of(after), overflow.after))
+            return Followed(Contradiction(index, scales_of(after_overflow), overflow.after))
     return _consistent(transitions, arrived, leaving)
 
 
