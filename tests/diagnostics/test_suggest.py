@@ -98,7 +98,7 @@ def test_calibration_keeps_the_bounds_of_the_rule():
 
 @pytest.mark.parametrize(("init_scale", "gradient"), [(0.25, 2.0**37), (2.0**119, 2.0**-144)])
 def test_calibration_tries_the_smallest_and_the_largest_scale(init_scale, gradient):
-    """The attempts before are 256 times larger or smaller, and all overflow, or make the gradient zero."""
+    """All earlier attempts, each at a scale 256 times larger or smaller, overflow or make the gradient zero."""
 
     def backward(scale):
         with np.errstate(over="ignore"):
