@@ -58,8 +58,9 @@ def transition_host(rule: Any, state: LossScaleState, finite: Flag) -> tuple[Los
     """
     Return the next state, and True if the published scaler raises an error; see `LossScaleRule.transition`.
 
-    Return None if `machine.transition` must be used: *state* consists of neither Python numbers nor NumPy arrays of shape (),
-    *finite* is an array of another kind, or *state* lacks a field that *rule* requires or has an extra one, which is an error.
+    Return None if `machine.transition` must be used, which also raises the error for an invalid state: *state* consists of
+    neither Python numbers nor NumPy arrays of shape (), *finite* is an array of another kind, or *state* has not exactly the
+    fields that *rule* requires.
 
     Raises:
         TypeError: *state* consists of Python numbers and *finite* is not a bool.

@@ -60,7 +60,7 @@ class DeepSpeed:
 
     def train_on_ranks(self, rule: Any, placements: Sequence[str], steps: Sequence[Any], optimizers: int) -> Any:
         """Train with the first stage of ZeRO, or with the third one if the array is sharded."""
-        if [] in steps:
+        if [] in steps:  # a step without ranks saves the state and loads it
             raise Unsupported("an engine saves its state only to files")
         if optimizers > 1:
             raise Unsupported("an engine supports a single optimizer")

@@ -49,7 +49,7 @@ class Megatron(StateDict):
 
     def train_on_ranks(self, rule: Any, placements: Sequence[str], steps: Sequence[Any], optimizers: int) -> Any:
         """Train with the 16-bit optimizer: data parallel, tensor parallel if there are shards, or a pipeline."""
-        if [] in steps:
+        if [] in steps:  # a step without ranks saves the state and loads it
             raise Unsupported("the chain of optimizers cannot save and load a scaler alone")
         reject_factors_of_1(rule, "Megatron")
         return on_ranks(train_on_rank, len(steps[0]), constants_of(rule), placements, steps, optimizers)
