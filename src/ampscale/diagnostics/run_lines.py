@@ -131,8 +131,11 @@ def _fill_plain(columns: dict[str, np.ndarray], text: bytes) -> list[tuple[int, 
     while position < len(text):
         match = _PLAIN.match(text, position)
         end = match.end() if match else text.index(b"\n", position) + 1
-        shape = match.lastindex if match else None
-        (plain.setdefault(shape, []) if shape else others).append((index, text[position:end]))
+        block = (index, text[position:end])
+        if match and match.lastindex:
+            plain.setdefault(match.lastindex, []).append(block)
+        else:
+            others.append(block)
         index, position = index + text.count(b"\n", position, end), end
     for shape, blocks in plain.items():
         joined, names = b"".join(block for _, block in blocks).replace(b"e-", b"E-"), _SHAPES[shape - 1]

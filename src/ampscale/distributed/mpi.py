@@ -123,8 +123,8 @@ class MPI(RankCommunicator):
         start = time.monotonic()
         _done_within(lambda: request.Test() or self._comm.Iprobe(tag=self._tag), self._timeout)
         # If another rank has stopped, this one must not continue. The message can arrive later than the values of the collective.
-        probing = LATE if start - self._ended >= self._timeout else 0.0
-        if request.Test() and not _done_within(lambda: self._comm.Iprobe(tag=self._tag), probing):
+        grace = LATE if start - self._ended >= self._timeout else 0.0  # in seconds
+        if request.Test() and not _done_within(lambda: self._comm.Iprobe(tag=self._tag), grace):
             self._ended = time.monotonic()
             return
         _unfinished.append(request)

@@ -78,7 +78,8 @@ def draw_on_arrays(
 
 def _follow(subject: Subject, settings: Any, tree: Sequence[Any], layout: str, steps: Sequence[Any], compiled: bool) -> None:
     """Take the steps, compiled or not. To load a compiled scaler, load its state uncompiled, save that, and load it compiled."""
-    rules, forms = [subject.rule(**constants) for constants in settings], [subject.compiled(), subject] if compiled else [subject]
+    rules = [subject.rule(**constants) for constants in settings]
+    forms = [subject.compiled(), subject] if compiled else [subject]
     form, machines, handles = forms[0], [Machine(rule) for rule in rules], [forms[0].create(rule) for rule in rules]
     widens = any(leaf and leaf[0] == "float16" for leaf in tree) and _widens(subject, rules[0])
     varies = "layout" in subject.info.capabilities and not compiled  # torch compiles a function for each order of the elements

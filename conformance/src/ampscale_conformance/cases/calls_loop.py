@@ -179,7 +179,8 @@ class Loop:
 
     def call(self, action: str, names: list[str], when: str, unread: bool) -> None:
         """Make a call. If it is out of order, it must raise an error and change nothing. *unread*: do not read the scale."""
-        method, optimizers = "update_scale" if action == "update" else action, [self.optimizers[name] for name in names]
+        method = "update_scale" if action == "update" else action
+        optimizers = [self.optimizers[name] for name in names]
         try:
             expected = getattr(self.oracle, action)(*names)
         except calls.Rejected:

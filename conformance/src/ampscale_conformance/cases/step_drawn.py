@@ -48,7 +48,8 @@ class Cell:
         options = {"learning_rate": 1.0, **options}
         rates = options["learning_rate"]
         scheduled = isinstance(rates, tuple)
-        self.subject, self.tolerance = subject, CLIPPED if "max_norm" in options else 0.0
+        self.subject = subject
+        self.tolerance = CLIPPED if "max_norm" in options else 0.0
         # Both formulas of momentum are permitted. Their results differ only if the learning rate changes.
         differs = "momentum" in options and scheduled
         self.trainings = [Training(rule, parameters, **options) for _ in range(1 + differs)]

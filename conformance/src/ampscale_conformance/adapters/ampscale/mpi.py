@@ -45,15 +45,19 @@ def train_on_rank(
     max_norm, size, scale = (rank_options.pop(name, default) for name, default in defaults.items())
     seconds = options.get("time_limit", 60.0)
     rule, placement = replace(LossScaleRule.from_json(rule_text), **rank_options), placements[0]
-    layout = {"reduced": "replicated"}.get(placement, placement)
+    layout = "replicated" if placement == "reduced" else placement
     communicator = ampscale.distributed.MPI(gradients=layout, mean=placement == "replicated", timeout=seconds)
     network, optimizer = network_with_optimizer(arrays_of(placement, steps[0][rank], size), "numpy", 1.0)
     state, results = ampscale.init_train_state(network.params, optimizer, rule), []
     for index, step in enumerate(steps, start=1):
-        time.sleep(seconds + GRACE if options.get("late") == rank and index == len(steps) else 0.0)
-        if not step or (scale and index == len(steps)):
+        is_last = index == len(steps)
+        if is_last and options.get("late") == rank:
+            time.sleep(seconds + GRACE)
+        if not step or (scale and is_last):
             saved = NUMPY.save((rule, state.scaler))
-            state = state._replace(scaler=NUMPY.load(rule, [scale, *saved[1:]] if step else saved)[1])
+            if step:
+                saved = [scale, *saved[1:]]
+            state = state._replace(scaler=NUMPY.load(rule, saved)[1])
         applied = state.applied
         try:
             if step:
