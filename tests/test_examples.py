@@ -74,13 +74,10 @@ def test_resumed_torch_loops_repeat_the_steps_after_the_checkpoint(name):
     assert end == "The resumed run has ended with the same state."
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "omitted"),
-    [
-        ("accelerate_loop.py", ""),
-        pytest.param("lightning_trainer.py", "", marks=pytest.mark.slow),
-        pytest.param("transformers_trainer.py", r"loss \S+  ", marks=pytest.mark.slow),
-    ],
+    [("accelerate_loop.py", ""), ("lightning_trainer.py", ""), ("transformers_trainer.py", r"loss \S+  ")],
 )
 def test_trainers_take_the_same_steps_as_the_torch_loop(name, omitted):
     """Losses are compared with four decimals, except for Transformers, whose callback does not receive the loss."""

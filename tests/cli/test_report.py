@@ -147,13 +147,13 @@ def test_page_of_many_steps_is_small(path):
     names = [f"layer.{index}" for index in range(300)]
     histograms = tuple(Histogram(-40 + index % 30, tuple(range(1, 41))) for index in range(300))
     measured = StepRecord(0, 2.0**16, 2.0**16, finite=True, applied=True, measured_scale=2.0**16, histograms=histograms)
-    lines = [step_line(measured).replace('"step":0', f'"step":{step}') for step in range(0, 60_000, 1000)]
+    lines = [step_line(measured).replace('"step":0', f'"step":{step}') for step in range(0, 20_000, 1000)]
     plain = step_line(StepRecord(1, 2.0**16, 2.0**16, finite=True, applied=True)).replace('"step":1', '"step":%d')
     text = "".join(line + "".join(plain % (1000 * part + step) for step in range(1, 1000)) for part, line in enumerate(lines))
     path.write_text(header_line(None, names) + text)
     started = time.process_time()
     page = page_of(path)
-    assert time.process_time() - started < 10
+    assert time.process_time() - started < 5
     assert len(page) < 1_500_000
     assert len(pixels(page)) == 201
     assert "200 of 300 gradients are shown" in page
@@ -198,8 +198,7 @@ def page_file(tmp_path_factory):
     return path.with_suffix(".html")
 
 
-@pytest.mark.parametrize("width", [390, 1280])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1280, "dark")])
 def test_page_is_readable(browser, page_file, width, scheme):
     """The page fits the width of the window, has no text of low contrast, and causes neither errors nor requests."""
     from reports import browsing

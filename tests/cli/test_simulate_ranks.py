@@ -40,7 +40,7 @@ def test_probabilities_are_printed_in_scientific_notation(probability, text):
     assert lines[8].split()[-2] == disagreement[probability]
 
 
-@pytest.mark.parametrize("ranks", [2, 4096, 100_000, 1_000_000])
+@pytest.mark.parametrize("ranks", [2, 1_000_000])
 @pytest.mark.parametrize("options", [(), ("--probability", "1e-9"), ("--latency", "1e6", "--bandwidth", "1")])
 def test_output_fits_80_columns(ranks, options):
     """The options include those with the longest numbers in the output."""
@@ -118,9 +118,9 @@ def test_picture_has_a_line_for_each_algorithm(tmp_path):
     assert [axes.get_lines()[-1].get_xdata()[0] for axes in (costs, steps)] == [512, 512]
 
 
-@pytest.mark.parametrize(("ranks", "probability"), [(2, 1e-4), (1_000_000, 1.23456e-12), (8, 0.0), (8, 1.0)])
+@pytest.mark.parametrize(("ranks", "probability"), [(1_000_000, 1.23456e-12), (2, 0.0)])
 def test_nothing_in_the_picture_is_cut_off(ranks, probability):
-    """With a probability of 0 or 1, the ranks never disagree."""
+    """With a probability of 0, the ranks never disagree."""
     with rc_context(LOOK):
         figure = figure_of(RankModel(latency=1e6, bandwidth=1, ranks_per_node=1_000_000), 2**31 - 1, ranks, probability)
         renderer = FigureCanvasAgg(figure).get_renderer()

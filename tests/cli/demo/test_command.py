@@ -26,9 +26,15 @@ def runs_of(result):
 
 @pytest.fixture(scope="module")
 def short(tmp_path_factory):
-    """Return the result of twelve steps, and its folder."""
+    """Return the result of six steps, and its folder."""
     out = tmp_path_factory.mktemp("short")
-    return invoke(out, "--json", "--steps", "12", "--seed", "3"), out
+    return invoke(out, "--json", "--steps", "6", "--seed", "3"), out
+
+
+@pytest.fixture
+def _without_picture(monkeypatch):
+    """Draw no picture, which takes most of the time of a short run."""
+    monkeypatch.setattr("ampscale.cli.demo.picture.draw", lambda _, path: path)
 
 
 def test_json_is_the_only_output(short):
@@ -36,7 +42,7 @@ def test_json_is_the_only_output(short):
     result, out = short
     assert (result.exit_code, result.stderr) == (0, "")
     report = json.loads(result.stdout)
-    assert (report["seed"], report["steps"], report["picture"]) == (3, 12, str(out / "demo.png"))
+    assert (report["seed"], report["steps"], report["picture"]) == (3, 6, str(out / "demo.png"))
     assert "CC BY 4.0" in report["data"]
     runs = runs_of(result)
     assert list(runs) == NAMES
@@ -50,16 +56,16 @@ def test_json_is_the_only_output(short):
 def test_report_is_consistent(short):
     """Scales and losses are finite, each step has an entry, and the summary follows from the steps."""
     for run in runs_of(short[0]).values():
-        assert len(run["loss"]) == len(run["scale"]) == len(run["overflow"]) == 12
+        assert len(run["loss"]) == len(run["scale"]) == len(run["overflow"]) == 6
         assert all(math.isfinite(scale) and scale > 0 for scale in run["scale"])
         assert all(math.isfinite(loss) for loss in run["loss"])
         assert 0 <= run["test_accuracy"] <= 1
-        assert [measured["step"] for measured in run["underflow"]] == [0, 5, 10]
+        assert [measured["step"] for measured in run["underflow"]] == [0, 5]
         assert all(0 <= measured["share"] <= 1 for measured in run["underflow"])
         assert run["overflow_steps"] == sum(run["overflow"])
-        assert run["applied_steps"] == 12 - run["overflow_steps"]
+        assert run["applied_steps"] == 6 - run["overflow_steps"]
         assert (run["first_scale"], run["last_scale"]) == (run["scale"][0], run["scale"][-1])
-        assert run["underflow_share"] == pytest.approx(sum(measured["share"] for measured in run["underflow"]) / 3)
+        assert run["underflow_share"] == pytest.approx(sum(measured["share"] for measured in run["underflow"]) / 2)
 
 
 def test_all_runs_have_the_same_initial_weights(short):
@@ -75,19 +81,21 @@ def test_overflow_skips_the_step_and_halves_the_scale(short):
     overflows = run["overflow_steps"]
     assert run["first_scale"] == 2.0**24
     assert overflows >= 2
-    assert run["overflow"] == overflows * [True] + (12 - overflows) * [False]
+    assert run["overflow"] == overflows * [True] + (6 - overflows) * [False]
     assert run["last_scale"] == 2.0 ** (24 - overflows)
 
 
+@pytest.mark.usefixtures("_without_picture")
 def test_seed_determines_the_results(short, tmp_path):
     """The results of a seed are equal bit for bit, and another seed gives other results."""
     runs = runs_of(short[0])
-    assert runs_of(invoke(tmp_path, "--json", "--steps", "12", "--seed", "3")) == runs
+    assert runs_of(invoke(tmp_path, "--json", "--steps", "6", "--seed", "3")) == runs
     other = runs_of(invoke(tmp_path, "--json", "--steps", "1", "--seed", "4"))
     assert all(run["underflow"][0]["step"] == 0 for run in other.values())
     assert other["float32"]["loss"] != runs["float32"]["loss"][:1]
 
 
+@pytest.mark.usefixtures("_without_picture")
 def test_table_has_a_row_for_each_run_in_80_columns(tmp_path, monkeypatch):
     """Nothing is cut off, and the license of the data is printed."""
     monkeypatch.setattr("ampscale.cli.demo.screen.console", Console(width=80, highlight=False))
