@@ -9,6 +9,7 @@ from typing import Any
 
 from ampscale_conformance.model.verdicts import BAD
 from pains_page import reports
+from release.trend import read_matrix
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "how-tested.md"
@@ -56,7 +57,7 @@ def page() -> str:
 def results() -> Iterator[tuple[str, str, str]]:
     """Yield what is tested, the command and the result, as Markdown."""
     coverage, mutants, fuzz = (read(f"tools/{name}.json") for name in ("release/coverage", "mutants/result", "fuzz/result"))
-    matrix, supported = read("conformance/docs/matrix.json"), read("tools/release/supported.json")
+    matrix, supported = read_matrix(), read("tools/release/supported.json")
     passed, skipped = coverage["tests"]["passed"], coverage["tests"]["skipped"]
     failures = f", {coverage['tests'].get('failed', 0)} failed" + ("; [note](#coverage)" if "note" in coverage else "")
     killed, rerun = f"{mutants['killed']} of {mutants['tested']}", fuzz["rerun_after_the_fix"]

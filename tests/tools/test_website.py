@@ -1,10 +1,10 @@
 """Tests of the sources of the documentation site, which need no Sphinx."""
 
-import json
 import re
 
 import pytest
 from ampscale_conformance.model.clauses import chapter_files, clauses_in
+from release.trend import read_matrix
 from website import check_links, layout, pages
 from website import clauses as website_clauses
 from website.clauses import slug
@@ -63,8 +63,7 @@ def test_links_of_clauses_to_cases_and_tests_lead_to_headings():
 def test_the_page_of_the_matrix_lists_every_case_that_did_not_pass():
     """Errors are listed like failures."""
     listed = re.findall(r"^- [A-Z]+-[\w-]+: [\w-]+, ([\w-]+)$", pages.matrix_page(), re.MULTILINE)
-    matrix = json.loads((layout.ROOT / "conformance/docs/matrix.json").read_text("utf-8"))
-    results = [result["verdict"] for column in matrix["implementations"] for result in column["results"].values()]
+    results = [result["verdict"] for column in read_matrix()["implementations"] for result in column["results"].values()]
     assert sorted(listed) == sorted(verdict for verdict in results if verdict not in ("pass", "xfail", "unsupported"))
     assert {"fail", "error"} <= set(listed)
 

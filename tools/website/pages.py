@@ -2,7 +2,6 @@
 
 import ast
 import inspect
-import json
 import re
 from collections import Counter
 from fnmatch import fnmatchcase
@@ -12,6 +11,7 @@ import click
 from ampscale_conformance.model.clauses import clauses
 from ampscale_conformance.model.verdicts import BAD
 from click.testing import CliRunner
+from release.trend import read_matrix
 
 from ampscale.cli.app import main as program
 from ampscale.presets import PRESETS
@@ -88,7 +88,7 @@ def _preset_lines(name: str) -> list[str]:
 
 def matrix_page() -> str:
     """Return the page with the counts of the conformance matrix."""
-    matrix = json.loads((ROOT / "conformance/docs/matrix.json").read_text("utf-8"))
+    matrix = read_matrix()
     names = ("pass", "fail", "unsupported")
     lines = ["# Matrix", "", _MATRIX, "", "| implementation | pass | fail | unsupported | other |", "|---|---:|---:|---:|---:|"]
     details = ["", "## Cases that did not pass", ""]
