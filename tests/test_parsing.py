@@ -58,7 +58,7 @@ def brackets(count):
 def nested(value, count):
     """Return *value* nested in *count* dicts."""
     for _ in range(count):
-        value = {"a": value}
+        value = {"a" * 10: value}  # the paths of shorter keys take 400 MB
     return value
 
 
