@@ -262,7 +262,7 @@ def test_rows_are_saved_when_they_are_added(report):
 def test_run_that_fails_keeps_its_lines():
     """Complete output lines are used at once, an incomplete line is dropped, and the exit status or timeout is returned."""
     source = "import sys, time; print(1); print(2); print(3, end='', flush=True); "
-    for end, failure in (("sys.exit(3)", "exit status 3"), ("time.sleep(60)", "stopped after 2 seconds"), ("sys.exit()", None)):
+    for end, failure in (("sys.exit(3)", "exit status 3"), ("time.sleep(60)", "stopped after 1 seconds"), ("sys.exit()", None)):
         lines = []
-        failures = gpu_check.run("some", [sys.executable, "-c", source + end], 2, lines.append)
+        failures = gpu_check.run("some", [sys.executable, "-IS", "-c", source + end], 1, lines.append)
         assert (lines, failures) == (["1", "2"], [f"some: {failure}"] if failure else [])
