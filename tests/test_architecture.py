@@ -4,6 +4,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -78,7 +79,12 @@ def host_reads(path: Path) -> Iterator[str]:
 
 
 FILES = sorted(SOURCE.rglob("*.py"))
-IMPORTED = {path: [*imported(path, SOURCE)] for path in FILES}
+
+
+@cache
+def imports(path: Path) -> list[str]:
+    """Return the names that a file imports."""
+    return [*imported(path, SOURCE)]
 
 
 @pytest.mark.parametrize("package", MAY_IMPORT)
@@ -86,7 +92,7 @@ def test_packages_import_only_packages_below_them(package):
     """`MAY_IMPORT` lists the packages that each package may import."""
     files = [path for path in FILES if package_of(path) == package]
     assert files
-    wrong = {path: packages_in(IMPORTED[path]) - {package} - MAY_IMPORT[package] for path in files}
+    wrong = {path: packages_in(imports(path)) - {package} - MAY_IMPORT[package] for path in files}
     assert {path: packages for path, packages in wrong.items() if packages} == {}
 
 
@@ -96,7 +102,7 @@ def test_folders_import_only_folders_below_them(package, folder):
     others = (set(FOLDERS[package]) - {folder}) - FOLDERS[package][folder]
     files = (SOURCE / package / folder).rglob("*.py")
     wrong = {f"ampscale.{package}.{other}" for other in others}
-    assert [(path.name, module) for path in files for module in IMPORTED[path] if ".".join(module.split(".")[:3]) in wrong] == []
+    assert [(path.name, module) for path in files for module in imports(path) if ".".join(module.split(".")[:3]) in wrong] == []
 
 
 def test_no_modules_import_each_other():
@@ -106,27 +112,27 @@ def test_no_modules_import_each_other():
 
 def test_core_imports_only_the_standard_library_and_array_api_compat():
     """The core imports no array library."""
-    modules = {module.split(".")[0] for path in FILES if package_of(path) == "core" for module in IMPORTED[path]}
+    modules = {module.split(".")[0] for path in FILES if package_of(path) == "core" for module in imports(path)}
     assert modules - sys.stdlib_module_names - {"ampscale"} == {"array_api_compat"}
 
 
 @pytest.mark.parametrize("library", ["torch", "jax", "cupy"])
 def test_libraries_are_imported_only_in_files_or_folders_of_their_name(library):
     """Other modules work without the library."""
-    importing = [path for path in FILES if library in {module.partition(".")[0] for module in IMPORTED[path]}]
+    importing = [path for path in FILES if library in {module.partition(".")[0] for module in imports(path)}]
     assert importing
     assert [path for path in importing if library not in f"{path.parent.name}/{path.stem}"] == []
 
 
 def test_numba_is_imported_by_the_kernels_only():
     """Other modules work without numba."""
-    importing = [path for path in FILES if {"numba", "llvmlite"} & {module.partition(".")[0] for module in IMPORTED[path]}]
+    importing = [path for path in FILES if {"numba", "llvmlite"} & {module.partition(".")[0] for module in imports(path)}]
     assert importing == [SOURCE / "backends/cpu/kernels.py", SOURCE / "backends/cpu/measuring.py"]
 
 
 def test_the_library_does_not_import_the_suite():
     """The suite is another distribution, which may not be installed."""
-    assert [path for path in FILES if any(module.startswith("ampscale_conformance") for module in IMPORTED[path])] == []
+    assert [path for path in FILES if any(module.startswith("ampscale_conformance") for module in imports(path))] == []
 
 
 @pytest.mark.clause("STEP-two-modes")

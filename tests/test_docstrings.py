@@ -48,8 +48,6 @@ def test_public_functions_and_classes_have_an_example(package):
 def test_no_docstring_opens_with_a_question_word():
     """How, As, And and Its are rejected, too: docstrings of functions begin with a verb, of classes and modules with a noun."""
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
-    nodes = [(path, node) for path in sorted(SOURCE.rglob("*.py")) for node in ast.walk(ast.parse(path.read_text("utf-8")))]
-    questions = [
-        (path, node) for path, node in nodes if isinstance(node, documented) and QUESTION.match(ast.get_docstring(node) or "")
-    ]
-    assert [f"{path.relative_to(SOURCE)}: {ast.get_docstring(node)}" for path, node in questions] == []
+    nodes = (node for path in SOURCE.rglob("*.py") for node in ast.walk(ast.parse(path.read_text("utf-8"))))
+    docstrings = (ast.get_docstring(node) or "" for node in nodes if isinstance(node, documented))
+    assert [text for text in docstrings if QUESTION.match(text)] == []

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from fnmatch import fnmatchcase
+from functools import cache
 
 from spec.clauses import (
     LEVELS,
@@ -65,26 +66,22 @@ def test_every_chinese_quotation_has_a_translation():
     assert [source for source in quotations if not source.endswith('")')] == []
 
 
-def cited():
-    """Yield pairs of a file and a clause id that it cites."""
-    for file in SPEC.rglob("*.md"):
-        yield from ((file, name) for name in ids_in(file.read_text("utf-8")))
-    for file in vector_files():
-        yield from ((file, name) for name in ids_in_vectors(file))
-    for file in (ROOT / "src").rglob("*.py"):
-        yield from ((file, name) for name in ids_in_docstrings(file))
-    for file in (ROOT / "tests").rglob("*.py"):
-        yield from ((file, name) for name in ids_in_marks(file))
+@cache
+def ids_in_tests():
+    """Return the clause ids that each file of test vectors and each file of tests cites."""
+    vectors = {file: ids_in_vectors(file) for file in vector_files()}
+    return vectors | {file: ids_in_marks(file) for file in (ROOT / "tests").rglob("*.py")}
 
 
 def test_cited_clauses_exist():
     """Citations occur in prose, test vectors, docstrings and marks. A pattern with "-*" matches at least one clause."""
-    missing = {f"{file.relative_to(ROOT)}: {name}" for file, name in cited() if not any(fnmatchcase(id, name) for id in IDS)}
-    assert sorted(missing) == []
+    cited = {file: ids_in(file.read_text("utf-8")) for file in SPEC.rglob("*.md")} | ids_in_tests()
+    cited |= {file: ids_in_docstrings(file) for file in (ROOT / "src").rglob("*.py")}
+    patterns = {(str(file.relative_to(ROOT)), name) for file, names in cited.items() for name in names}
+    assert sorted(pair for pair in patterns if not any(fnmatchcase(id, pair[1]) for id in IDS)) == []
 
 
 def test_every_must_clause_is_tested():
     """A test vector or a marked test cites each clause of level must."""
-    tested = {name for file in vector_files() for name in ids_in_vectors(file)}
-    tested |= {name for file in (ROOT / "tests").rglob("*.py") for name in ids_in_marks(file)}
+    tested = set().union(*ids_in_tests().values())
     assert [clause.id for clause in CLAUSES if clause.level == "must" and clause.id not in tested] == []
