@@ -27,7 +27,6 @@ def test_bar_is_shown_on_a_terminal_after_the_delay(monkeypatch, stream, delay, 
     monkeypatch.setattr(module, "DELAY", delay)
     monkeypatch.setenv("TERM", "xterm")
     with progress("Reading [half]") as advance:
-        time.sleep(0.3)
         advance(0.5)
         time.sleep(0.3)
     assert ("Reading [half]" in stderr.getvalue()) == is_shown

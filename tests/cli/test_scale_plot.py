@@ -99,10 +99,9 @@ ODD = {
 @pytest.mark.parametrize("name", ODD)
 def test_every_trajectory_can_be_drawn(name, tmp_path):
     """Matplotlib neither warns nor interprets underscores and dollar signs in names."""
-    for suffix in ("png", "svg"):
-        path = tmp_path / f"odd.{suffix}"
-        draw({f"_{index}$name$_": trajectory for index, trajectory in enumerate(ODD[name])}, [-1, 0], path)
-        assert path.stat().st_size > 2000
+    path = tmp_path / "odd.png"
+    draw({f"_{index}$name$_": trajectory for index, trajectory in enumerate(ODD[name])}, [-1, 0], path)
+    assert path.stat().st_size > 2000
 
 
 def boxes(artists, canvas):
