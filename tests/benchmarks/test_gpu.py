@@ -135,6 +135,7 @@ def test_rows_of_cupy_run(bench, cupy_rows):
     }
 
 
+@pytest.mark.slow
 def test_smaller_chunks_are_measured(bench, cupy_rows):
     """The kernels are compiled for each size, and again for their own size afterwards."""
     measured, kernels = cupy_rows(bench("cupy"), graph=lambda run: run), platforms.host().kernels
