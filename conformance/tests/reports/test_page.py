@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import re
+from types import SimpleNamespace
 
 from ampscale_conformance.reports import matrix
 from ampscale_conformance.reports.page import render
@@ -47,20 +48,20 @@ def test_the_page_is_self_contained():
 
 
 def test_the_policy_allows_only_the_script_and_the_style():
-    """The hashes are those of the two elements, in a new page and in the committed ones."""
-    for text in (PAGE, *(page.read_text("utf-8") for page in samples.COMMITTED)):
-        (style, _, script), remainder = parts(text)
-        (policy,) = re.findall(r'<meta http-equiv="Content-Security-Policy" content="(.*)">', remainder)
-        hashes = [base64.b64encode(hashlib.sha256(element.encode()).digest()).decode() for element in (script, style)]
-        assert policy == "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'".format(*hashes)
+    """The hashes are those of the two elements."""
+    (style, _, script), remainder = parts(PAGE)
+    (policy,) = re.findall(r'<meta http-equiv="Content-Security-Policy" content="(.*)">', remainder)
+    hashes = [base64.b64encode(hashlib.sha256(element.encode()).digest()).decode() for element in (script, style)]
+    assert policy == "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'".format(*hashes)
 
 
 def test_the_committed_page_is_up_to_date():
-    """The style and the script are up to date, the data equals that of matrix.json, and a browser opens the page at once."""
+    """It is the page that is made of the committed matrix.json. A browser opens it at once."""
     (committed,) = samples.COMMITTED
+    encoded = (committed.parent / "matrix.json").read_text("utf-8").rstrip()
+    is_equal = committed.read_text("utf-8") == render.html_of(SimpleNamespace(to_json=lambda: encoded))
+    assert is_equal  # without the texts, which pytest would compare for hours
     assert committed.stat().st_size < 10e6
-    assert parts(committed.read_bytes().decode())[0][::2] == parts(PAGE)[0][::2]
-    assert json.loads((committed.parent / "matrix.json").read_bytes()) == data_of(committed.read_text("utf-8"))
 
 
 def test_thirty_implementations_fit_in_three_megabytes(page_of_thirty):

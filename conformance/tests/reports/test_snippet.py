@@ -124,7 +124,8 @@ def test_bfloat16_tensors_of_torch_are_written():
 
     script = script_of(case_of(expect_a_product), KeepsTensors())
     assert "torch.from_numpy(np.array([1.0, 2.0], ml_dtypes.bfloat16).view(np.int16)).view(torch.bfloat16)" in script
-    assert reproduced(script)
+    with pytest.raises(AssertionError, match="expected other numbers"):
+        exec(script, {})  # another process would take seconds to import torch
 
 
 def test_scalers_of_a_compiled_form_have_names_of_their_own():
