@@ -19,7 +19,8 @@ OURS = [name for name in SHIPPED if name.startswith("ampscale-") and name != "am
 # Cases that take seconds with JAX or torch: each compiles slowly, or imports the library in fresh processes.
 LONG = ("follows-every-pattern-*", "applies-the-unscaled-gradient", "compiled-it-*", "another-process-goes-on")
 HEAVY = ("ampscale-jax", "ampscale-torch", "ampscale-torch-scaler")
-SLOW = (*HEAVY, "ampscale-mpi", "ampscale-paddle", "ampscale-mindspore-cell", "ampscale-mindformers-cell")  # not in `make test`
+CELLS = ("ampscale-mindspore-update-cell", "ampscale-mindspore-cell", "ampscale-mindformers-cell")
+SLOW = (*HEAVY, *CELLS, "ampscale-mpi", "ampscale-paddle")  # not in `make test`
 
 
 def is_long(case):

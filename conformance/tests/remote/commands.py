@@ -42,7 +42,7 @@ def process_ids(adapter):
 
 FAKES = Path(__file__).parent / "fakes.py"
 BOUND = 60.0  # seconds for a whole run
-LIMIT = 1.0  # seconds for a reply of a fake in LATE
+LIMIT = 0.5  # seconds for a reply of a fake in LATE
 LATE = ("slow drip", "ignores SIGTERM", "a grandchild holds the pipes", "floods stderr indefinitely", "never answers hello")
 
 

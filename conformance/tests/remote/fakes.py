@@ -119,10 +119,14 @@ def raises_an_unpaired_surrogate(reply):
 
 
 IN_ONE_CASE = {  # name: verdict, part of the message, and fault
-    "slow drip": ("timeout", "no reply within 1 s", slow_drip),
-    "ignores SIGTERM": ("timeout", "no reply within 1 s; its stderr is empty", ignores_sigterm),
-    "a grandchild holds the pipes": ("timeout", "no reply within 1 s", grandchild_holds_the_pipes),
-    "floods stderr indefinitely": ("timeout", "no reply within 1 s; its stderr ends: noise | noise", floods_stderr_indefinitely),
+    "slow drip": ("timeout", "no reply within 0.5 s", slow_drip),
+    "ignores SIGTERM": ("timeout", "no reply within 0.5 s; its stderr is empty", ignores_sigterm),
+    "a grandchild holds the pipes": ("timeout", "no reply within 0.5 s", grandchild_holds_the_pipes),
+    "floods stderr indefinitely": (
+        "timeout",
+        "no reply within 0.5 s; its stderr ends: noise | noise",
+        floods_stderr_indefinitely,
+    ),
     "dies and leaves a grandchild": ("crash", "the process ended, exit status 5", dies_and_leaves_a_grandchild),
     "crash": ("crash", "the process ended, exit status 3; its stderr ends: first | the  [31mlast", crash),
     "segfault": ("crash", "the process ended, killed by SIGSEGV; its stderr is empty", segfault),

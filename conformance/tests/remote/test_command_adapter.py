@@ -249,9 +249,9 @@ def test_a_timeout_of_a_case_ends_its_process():
 
     endless = Case("endless", "MACHINE-state", 0, "", loop)
     with CommandAdapter(PLAIN) as adapter:
-        report = check(adapter, cases=[CASES[0], endless, CASES[0]], seconds=3.0)
+        report = check(adapter, cases=[CASES[0], endless, CASES[0]], seconds=1.5)
     assert verdicts(report) == ["pass", "timeout", "pass"]
-    assert report.results[1].message.endswith("not finished within 3 s")
+    assert report.results[1].message.endswith("not finished within 1.5 s")
 
 
 def test_an_interrupt_ends_the_process():

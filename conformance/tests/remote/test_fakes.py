@@ -4,16 +4,18 @@ import re
 
 import pytest
 from ampscale_conformance.cases import every_case
+from ampscale_conformance.remote import process
 from ampscale_conformance.remote.client import NotStarted
 from ampscale_conformance.remote.command_adapter import ReplayAdapter
 from ampscale_conformance.run.check import check
-from remote.commands import CASES, FAKES, fake, verdicts, without_times
+from remote.commands import CASES, FAKES, LIMIT, fake, verdicts, without_times
 from remote.fakes import AT_HELLO, IN_ONE_CASE
 
 
 @pytest.mark.parametrize("name", IN_ONE_CASE)
-def test_a_fault_affects_only_its_own_case(name, tmp_path):
+def test_a_fault_affects_only_its_own_case(name, tmp_path, monkeypatch):
     """The message contains the request and the fault, and a replay gives the same report."""
+    monkeypatch.setattr(process, "_GRACE", LIMIT)
     verdict, message, _ = IN_ONE_CASE[name]
     with fake(name, tmp_path / "pids", record=tmp_path / "recording") as adapter:
         report = check(adapter, cases=CASES)

@@ -1,6 +1,7 @@
 """Server of Python adapters: a served adapter has the same report as the adapter itself, and its output goes to stderr."""
 
 import base64
+import io
 import os
 import pickle
 import subprocess
@@ -12,30 +13,42 @@ from ampscale_conformance.adapters.loading import find
 from ampscale_conformance.cases import every_case
 from ampscale_conformance.model.adapter import ImplementationInfo
 from ampscale_conformance.model.subject import Crashed
-from ampscale_conformance.remote.client import NotStarted
+from ampscale_conformance.remote import serve
+from ampscale_conformance.remote.client import Client, NotStarted
 from ampscale_conformance.remote.codec import Codec
 from ampscale_conformance.remote.command_adapter import CommandAdapter
 from ampscale_conformance.remote.jsonl import LONGEST, read_line, read_reply, write_line
 from ampscale_conformance.remote.serve import Server
+from ampscale_conformance.remote.transcript import Recorder
 from ampscale_conformance.run.check import check, run
+from mutants.plain import Plain
 from remote.commands import RULE, SERVE, verdicts
 
 from ampscale import LossScaleRule
 
-MUTANTS = str(Path(__file__).parents[1])
-
 
 @pytest.fixture(autouse=True)
-def paths(monkeypatch):
-    """Let processes import the mutants."""
-    monkeypatch.setenv("PYTHONPATH", MUTANTS, prepend=os.pathsep)
+def paths(monkeypatch, tmp_path):
+    """Let processes import the mutants, and modules of the temporary folder."""
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{Path(__file__).parents[1]}", prepend=os.pathsep)
 
 
-def served(text, folder, name="ADAPTER", **options):
-    """Write a module with this text, and return the adapter of a process that serves the module's object *name*."""
-    (folder / "served_here.py").write_text(text)
-    path = os.pathsep.join([str(folder), MUTANTS, *filter(None, [os.environ.get("PYTHONPATH")])])
-    return CommandAdapter(["env", f"PYTHONPATH={path}", *SERVE, f"served_here:{name}"], 60.0, **options)
+class Connection:
+    """Transport to a server in this process."""
+
+    def __init__(self, adapter):
+        self.server = Server(adapter)
+
+    def exchange(self, line, _seconds):
+        return self.server.answer(line)
+
+    def end(self, _grace=0.0):
+        pass
+
+
+def served(adapter):
+    """Return a client of servers of an adapter; closing it and sending a further request starts another server."""
+    return Client("x", lambda: Connection(adapter), 1, 1, Recorder())
 
 
 # Cases that only an adapter in the same process passes: the protocol transfers neither array objects nor NamedTuples.
@@ -66,11 +79,8 @@ def test_a_served_adapter_has_the_same_report(name, levels):
     assert verdicts(direct).count("pass") > 20
 
 
-OWN = """
-from mutants.plain import Plain
-
 class Own(Plain):
-    "Adapter whose state is an object, and whose compiled forms add 1 to the scale."
+    """Adapter whose state is an object, and whose compiled forms add 1 to the scale."""
 
     def __init__(self, compilations=0):
         super().__init__("torch", 4, ("resume", "jit"))
@@ -88,13 +98,10 @@ class Own(Plain):
     def compiled(self):
         return Own(self.compilations + 1)
 
-ADAPTER = Own()
-"""
 
-
-def test_compiled_adapters_and_saved_objects_stay_in_their_process(tmp_path):
-    """Another process rejects the token of a saved object."""
-    with served(OWN, tmp_path) as adapter:
+def test_compiled_adapters_and_saved_objects_stay_in_their_server():
+    """Another server rejects the token of a saved object."""
+    with served(Own()) as adapter:
         compiled = adapter.compiled()
         forms = adapter, compiled, compiled.compiled()
         assert [form.read_scale(form.create(RULE)) for form in forms] == [8, 9, 10]
@@ -108,34 +115,24 @@ def test_compiled_adapters_and_saved_objects_stay_in_their_process(tmp_path):
             adapter.load(RULE, saved)
 
 
-UNPRINTABLE = """
-from mutants.plain import Plain
-
-class Unprintable(Exception):
+class UnprintableError(Exception):
     def __str__(self):
         raise RuntimeError
 
-class Raising(Plain):
+
+class RaisesUnprintable(Plain):
     def update(self, handle, finite):
-        raise Unprintable
-
-ADAPTER = Raising()
-"""
+        raise UnprintableError
 
 
-def test_an_error_without_a_message_does_not_end_the_process(tmp_path):
-    """The error has the text that it has in the same process."""
+def test_an_error_without_a_message_has_a_reply():
+    """The error has the text that it has without a server."""
     case = next(case for case in every_case() if case.id == "grows-by-4")
-    with served(UNPRINTABLE, tmp_path) as adapter:
+    with served(RaisesUnprintable()) as adapter:
         result = run(case, adapter)
-    assert (result.verdict, result.message) == (
-        "error",
-        "update raised Unprintable: its message cannot be formatted: RuntimeError",
-    )
+    note = "its message cannot be formatted: RuntimeError"
+    assert (result.verdict, result.message) == ("error", f"update raised UnprintableError: {note}")
 
-
-LONG = """
-from mutants.plain import Plain
 
 class Long(Plain):
     def update(self, handle, finite):
@@ -144,13 +141,10 @@ class Long(Plain):
     def all_finite(self, tree):
         return [True] * 10**6
 
-ADAPTER = Long()
-"""
 
-
-def test_long_messages_are_cut(tmp_path):
+def test_long_messages_are_cut():
     """A line of the protocol has at most 4 MiB, which neither an error nor the text of a wrong result exceeds."""
-    with served(LONG, tmp_path) as adapter:
+    with served(Long()) as adapter:
         with pytest.raises(Exception, match=f"^x{{{2**16}}}$"):
             adapter.update(adapter.create(RULE), True)
         with pytest.raises(Exception, match=r"^expected a bool or a bool array, got \[True, .{,300}$"):
@@ -187,7 +181,8 @@ def test_output_of_an_adapter_goes_to_stderr(end, line, tmp_path):
 
     The adapter's stdin is empty.
     """
-    with served(LOUD.replace("os._exit(1)", end), tmp_path) as adapter:
+    (tmp_path / "loud.py").write_text(LOUD.replace("os._exit(1)", end))
+    with CommandAdapter([*SERVE, "loud:ADAPTER"], 60.0) as adapter:
         handle = adapter.create(RULE)
         assert adapter.read_scale(adapter.update(handle, True)) == 16.0
         with pytest.raises(Crashed) as caught:
@@ -204,8 +199,8 @@ def test_an_unknown_adapter_is_not_started():
 
 def serve_lines(*lines):
     """Send lines to the command; return its replies, its errors and its exit status."""
-    name = "mutants.plain:Plain"
-    process = subprocess.run([*SERVE, name], input=b"".join(lines), capture_output=True, check=False, timeout=60)
+    command = [*SERVE, "mutants.plain:Plain"]
+    process = subprocess.run(command, input=b"".join(lines), capture_output=True, check=False, timeout=60)
     return process.stdout.splitlines(), process.stderr.decode(), process.returncode
 
 
@@ -213,23 +208,25 @@ def test_the_server_ends_with_its_input_or_after_bye():
     """The server writes nothing to stderr, and replies to no request after bye."""
     hello = write_line({"id": 1, "call": "hello", "arguments": {"protocol": 1}})
     bye = write_line({"id": 2, "call": "bye", "arguments": {}})
-    assert serve_lines() == ([], "", 0)
-    replies, errors, status = serve_lines(hello, bye, hello)
-    assert (len(replies), errors, status) == (2, "", 0)
+    replies, errors, status = serve_lines(hello)
+    assert (len(replies), errors, status) == (1, "", 0)
+    serve.serve(Server(Bare()), [hello, bye, hello], output := io.BytesIO())
+    assert len(output.getvalue().splitlines()) == 2
 
 
 def test_an_unreadable_request_ends_the_server():
     """Such a request has no id to which the server can reply."""
-    replies, errors, status = serve_lines(b"{\n")
+    replies, errors, status = serve_lines(b" " * (LONGEST + 2))
     assert (replies, status) == ([], 2)
-    assert "expected a JSON object" in errors
-    for line in (b"[]\n", b'{"call":"hello"}\n', b'{"id":true,"call":"hello","arguments":{}}\n'):
+    assert "expected a JSON object, got b'   " in errors
+    for line in (b"{\n", b"[]\n", b'{"call":"hello"}\n', b'{"id":true,"call":"hello","arguments":{}}\n'):
         with pytest.raises(ValueError, match=r"expected a JSON object|expected a request with an integer as its id"):
             Server(Bare()).answer(line)
-    assert "expected a JSON object, got b'   " in serve_lines(b" " * (LONGEST + 2))[1]
-    process = subprocess.run(SERVE, capture_output=True, check=False, timeout=60)
-    assert (process.returncode, process.stdout) == (2, b"")
-    assert process.stderr.startswith(b"usage: ")
+
+
+def test_the_command_requires_one_name(capsys):
+    assert serve.main([]) == serve.main(["a", "b"]) == 2
+    assert capsys.readouterr().err.count("usage: ") == 2
 
 
 # --- invalid requests ---
