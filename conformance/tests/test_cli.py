@@ -19,6 +19,7 @@ from click.testing import CliRunner
 
 ADAPTER = "strange:Conforming"
 GROWS = ("--case", "grows-*")
+SHORT = ("--case", "*-by-*")  # a growth, a backoff, and cases of unclaimed capabilities
 
 
 @pytest.fixture(autouse=True)
@@ -81,7 +82,7 @@ def test_reports_are_written(folder):
     """The formats are JSON, JUnit XML, Markdown and HTML. Markdown reports state that their scripts were run."""
     names = {"--json": "a.json", "--junit": "a.xml", "--markdown": "a.md", "--html": "a.html"}
     options = [argument for pair in names.items() for argument in pair]
-    text = output_of(1, "strange:Bare", "--clause", "MACHINE-growth-*", *options)
+    text = output_of(1, "strange:Bare", *SHORT, *options)
     titles = zip(("JSON", "JUnit", "Markdown", "HTML"), names.values(), strict=True)
     assert text.splitlines()[-4:] == [f"Wrote the {title} report to {name}." for title, name in titles]
     report = json.loads((folder / "a.json").read_text())
@@ -231,11 +232,12 @@ def serve_command(name):
 
 def test_a_served_adapter_has_the_same_verdicts(folder, monkeypatch):
     """The replay of its recording has the same verdicts, too, and does not require the module."""
-    direct = verdicts(report_of(1, "strange:Late", "--level", "0"))
-    assert verdicts(report_of(1, "--command", serve_command("Late"), "--level", "0", "--record", "run.jsonl")) == direct
+    direct = verdicts(report_of(1, "strange:Late", *SHORT))
+    assert verdicts(report_of(1, "--command", serve_command("Late"), *SHORT, "--record", "run.jsonl")) == direct
     assert '"reset"' in (folder / "run.jsonl").read_text().replace("\\", "")
     monkeypatch.setitem(sys.modules, "strange", None)  # an import of the module now raises an error
-    assert verdicts(report_of(1, "--replay", "run.jsonl", "--level", "0")) == direct
+    assert verdicts(report_of(1, "--replay", "run.jsonl", *SHORT)) == direct
+    assert set(direct.values()) == {"pass", "fail"}
 
 
 def test_a_crash_is_a_verdict():
@@ -244,7 +246,7 @@ def test_a_crash_is_a_verdict():
     assert verdicts(report) == {"hello": "crash"}
     assert "./absent" in report["results"][0]["message"]
     assert output_of(1, "--command", "./absent").startswith("./absent: not started\n")
-    report = report_of(1, "strange:Crashing", "--isolate", "--clause", "MACHINE-growth-*")
+    report = report_of(1, "strange:Crashing", "--isolate", *SHORT)
     assert set(verdicts(report).values()) == {"pass", "crash"}
     assert any("3" in result["message"] for result in report["results"] if result["verdict"] == "crash")
 

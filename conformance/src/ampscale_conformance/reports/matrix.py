@@ -4,7 +4,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from itertools import chain, count
 from typing import Any
@@ -40,7 +40,7 @@ class Matrix:
         """Return the matrix as JSON text."""
         head = {"format": "ampscale conformance matrix", "version": 1, "suite": SUITE, "spec": spec_version()}
         head |= {"levels": LEVELS, "defaults": DEFAULTS}
-        return json.dumps(head | asdict(self), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return json.dumps(head | vars(self), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def of(reports: Iterable[Mapping[str, Any]], *, date: str | None = None, spec: str = "spec") -> Matrix:
