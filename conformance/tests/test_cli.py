@@ -123,14 +123,8 @@ def test_a_level_excludes_higher_levels():
 
 def test_globs_select_cases():
     """`--case` matches ids, and `--clause` matches clauses. With the two options, a case must match both globs."""
-    clause_of = {case.id: case.clause for case in every_case()}
-    by_case = report_of(0, ADAPTER, "--case", "grows-*")["results"]
-    assert {result["case"] for result in by_case} == {case for case in clause_of if case.startswith("grows-")}
-    by_clause = report_of(0, ADAPTER, "--clause", "MACHINE-b*")["results"]
-    clauses_of_b = {clause for clause in clause_of.values() if clause.startswith("MACHINE-b")}
-    assert {result["clause"] for result in by_clause} == clauses_of_b
-    both = report_of(0, ADAPTER, "--case", "*s*", "--clause", "MACHINE-backoff")["results"]
-    assert {result["clause"] for result in both} == {"MACHINE-backoff"}
+    results = report_of(0, ADAPTER, *SHORT, "--clause", "MACHINE-backoff")["results"]
+    assert [result["case"] for result in results] == ["backs-off-by-a-quarter"]
     assert "no case of suite 1.0 matches id 'gorws' and clause '*'" in usage_error(ADAPTER, "--case", "gorws")
     assert "clause: pass --clause MACHINE-backoff" in usage_error(ADAPTER, "--case", "MACHINE-backoff")
 
@@ -225,15 +219,11 @@ def test_expectations_stay_if_the_implementation_does_not_start(folder):
 # --- processes and shipped adapters ---
 
 
-def serve_command(name):
-    """Return the command that serves this adapter."""
-    return f"{sys.executable} -m ampscale_conformance.remote.serve strange:{name}"
-
-
 def test_a_served_adapter_has_the_same_verdicts(folder, monkeypatch):
     """The replay of its recording has the same verdicts, too, and does not require the module."""
     direct = verdicts(report_of(1, "strange:Late", *SHORT))
-    assert verdicts(report_of(1, "--command", serve_command("Late"), *SHORT, "--record", "run.jsonl")) == direct
+    command = f"{sys.executable} -m ampscale_conformance.remote.serve strange:Late"
+    assert verdicts(report_of(1, "--command", command, *SHORT, "--record", "run.jsonl")) == direct
     assert '"reset"' in (folder / "run.jsonl").read_text().replace("\\", "")
     monkeypatch.setitem(sys.modules, "strange", None)  # an import of the module now raises an error
     assert verdicts(report_of(1, "--replay", "run.jsonl", *SHORT)) == direct

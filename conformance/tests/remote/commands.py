@@ -1,4 +1,4 @@
-"""Commands under test: the faulty implementations of `fakes.py`, the examples, and implementations of one expression."""
+"""Implementations under test: the faulty ones of `fakes.py`, the examples, programs of one expression, and served adapters."""
 
 import os
 import sys
@@ -8,7 +8,10 @@ from pathlib import Path
 
 from ampscale_conformance.model.case import Case
 from ampscale_conformance.oracle.machine import trajectory
+from ampscale_conformance.remote.client import Client
 from ampscale_conformance.remote.command_adapter import CommandAdapter
+from ampscale_conformance.remote.serve import Server
+from ampscale_conformance.remote.transcript import Recorder
 from remote.fakes import FAULTY_INTERVAL
 
 from ampscale.presets import torch
@@ -33,6 +36,25 @@ for line in sys.stdin:
 def script(expression, seconds=20.0, **options):
     """Return the adapter of an implementation that replies to all requests but hello with the value of *expression*."""
     return CommandAdapter([*PYTHON, "-c", SCRIPT % expression], seconds, **options)
+
+
+class Connection:
+    """Transport to a server in this process."""
+
+    def __init__(self, adapter):
+        self.server = Server(adapter)
+
+    def exchange(self, line, _seconds):
+        """Return the reply to a request."""
+        return self.server.answer(line)
+
+    def end(self, _grace=0.0):
+        """Do nothing, as there is no process to end."""
+
+
+def served(adapter, record=None):
+    """Return a client of servers of an adapter; closing it and sending a further request starts another server."""
+    return Client("x", lambda: Connection(adapter), 1, 1, Recorder(record, []) if record else Recorder())
 
 
 def process_ids(adapter):

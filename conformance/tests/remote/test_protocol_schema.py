@@ -1,10 +1,8 @@
 """protocol.schema.json and protocol.md agree with the code on real messages and on invalid messages."""
 
 import json
-import os
 import re
 from functools import cache
-from pathlib import Path
 
 import pytest
 from ampscale_conformance.cases import every_case
@@ -13,12 +11,13 @@ from ampscale_conformance.model.clauses import spec_folder
 from ampscale_conformance.model.methods import METHODS, RANKS_SECONDS
 from ampscale_conformance.remote.client import _BYE_SECONDS, _STARTS
 from ampscale_conformance.remote.codec import PROTOCOL, Codec, hello_from_json
-from ampscale_conformance.remote.command_adapter import SECONDS, START_SECONDS, CommandAdapter
+from ampscale_conformance.remote.command_adapter import SECONDS, START_SECONDS
 from ampscale_conformance.remote.jsonl import OUTCOMES, read_reply, write_line
 from ampscale_conformance.remote.process import LONGEST
 from ampscale_conformance.run.check import check
 from jsonschema import Draft202012Validator
-from remote.commands import SERVE
+from mutants.loop import Loop
+from remote.commands import served
 from remote.fakes import plain
 
 from ampscale import LossScaleRule
@@ -105,20 +104,12 @@ def exchanges(recording):
     return list(zip(messages[::2], messages[1::2], strict=True))
 
 
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory):
-    """Return the requests and replies of a run that includes a case of each clause and level."""
-    file = tmp_path_factory.mktemp("recording") / "recording"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep)
-        with CommandAdapter([*SERVE, "mutants.loop:Loop"], 60.0, record=file) as adapter:
-            check(adapter, cases={(case.clause, case.level): case for case in every_case()}.values())
-    return exchanges(file)
-
-
 @pytest.mark.slow
-def test_real_messages_conform_to_the_schema(recorded):
+def test_real_messages_conform_to_the_schema(tmp_path):
     """All calls occur. Of exchanges that differ only in digits, one is checked; long ones are not."""
+    with served(Loop(), tmp_path / "recording") as adapter:
+        check(adapter, cases={(case.clause, case.level): case for case in every_case()}.values())
+    recorded = exchanges(tmp_path / "recording")
     assert {request["call"] for request, _ in recorded} == {*METHODS, *OWN}
     texts = {text for text in map(json.dumps, recorded) if len(text) < LONG}
     distinct = {re.sub(r'"[0-9a-f]+"|\d', "", text): json.loads(text) for text in texts}.values()

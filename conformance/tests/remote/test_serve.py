@@ -14,15 +14,14 @@ from ampscale_conformance.cases import every_case
 from ampscale_conformance.model.adapter import ImplementationInfo
 from ampscale_conformance.model.subject import Crashed
 from ampscale_conformance.remote import serve
-from ampscale_conformance.remote.client import Client, NotStarted
+from ampscale_conformance.remote.client import NotStarted
 from ampscale_conformance.remote.codec import Codec
 from ampscale_conformance.remote.command_adapter import CommandAdapter
 from ampscale_conformance.remote.jsonl import LONGEST, read_line, read_reply, write_line
 from ampscale_conformance.remote.serve import Server
-from ampscale_conformance.remote.transcript import Recorder
 from ampscale_conformance.run.check import check, run
 from mutants.plain import Plain
-from remote.commands import RULE, SERVE, verdicts
+from remote.commands import RULE, SERVE, served, verdicts
 
 from ampscale import LossScaleRule
 
@@ -31,24 +30,6 @@ from ampscale import LossScaleRule
 def paths(monkeypatch, tmp_path):
     """Let processes import the mutants, and modules of the temporary folder."""
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{Path(__file__).parents[1]}", prepend=os.pathsep)
-
-
-class Connection:
-    """Transport to a server in this process."""
-
-    def __init__(self, adapter):
-        self.server = Server(adapter)
-
-    def exchange(self, line, _seconds):
-        return self.server.answer(line)
-
-    def end(self, _grace=0.0):
-        pass
-
-
-def served(adapter):
-    """Return a client of servers of an adapter; closing it and sending a further request starts another server."""
-    return Client("x", lambda: Connection(adapter), 1, 1, Recorder())
 
 
 # Cases that only an adapter in the same process passes: the protocol transfers neither array objects nor NamedTuples.
