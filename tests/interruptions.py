@@ -104,6 +104,7 @@ def _interrupt(world, call, events, point):
         if remaining < 0:
             sys.settrace(None)
             raise InterruptionError(f"the {event} of {frame.f_code.co_qualname}, line {frame.f_lineno}")
+        frame.f_trace_lines = "line" in events  # without them, tracing is faster
         return trace
 
     old_trace = sys.gettrace()

@@ -151,6 +151,7 @@ class Cell(World):
 
 
 @pytest.mark.clause("MINDSPORE-cell-interrupted")
+@pytest.mark.slow
 @at_every_point
 def test_an_interrupted_step_of_a_cell_on_torch_leads_to_no_wrong_result(events):
     """An optimizer of torch writes in place, so the cell may reject further steps."""
