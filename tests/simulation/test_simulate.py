@@ -14,7 +14,7 @@ from ampscale.simulation.simulate import simulate
 from ampscale.simulation.sweep import sweep
 from ampscale.simulation.traces import Trace, from_string
 
-STEPS = 10
+STEPS = 8
 PATTERNS = np.where((np.arange(2**STEPS)[:, None] >> np.arange(STEPS)) & 1, np.inf, -np.inf)  # one row for each pattern
 LARGEST = {"float32": float(np.finfo("f4").max), "float64": float(np.finfo("f8").max)}
 SMALLEST = {"float32": 2.0**-149, "float64": 2.0**-1074}
@@ -70,7 +70,7 @@ def bounds(rule):
 
 
 def shrunk(rule):
-    """Yield variants of a rule with windows shorter than ten steps: small scales, odd factors, and scales near the bounds."""
+    """Yield variants of a rule with windows shorter than eight steps: small scales, odd factors, and scales near the bounds."""
     low, high = bounds(rule)
     small = dataclasses.replace(rule, init_scale=min(max(64.0, low), high), growth_interval=min(rule.growth_interval, 3))
     odd = dataclasses.replace(small, init_scale=min(max(10.0, low), high), growth_factor=1.1, backoff_factor=0.7)
@@ -82,7 +82,7 @@ def shrunk(rule):
 
 @pytest.mark.parametrize("name", presets.PRESETS)
 def test_every_preset_equals_update_over_all_traces(name):
-    """All 1024 traces of ten steps are run."""
+    """All 256 traces of eight steps are run."""
     for rule in shrunk(presets.PRESETS[name].rule()):
         assert_same(rule, PATTERNS)
 
