@@ -28,13 +28,23 @@ def tree_of_loop(loop, start):
     """Return the tree of a loop as a list of levels without the root. *start* is the scale before the first step."""
     nodes, levels = [(loop, start)], []
     for _ in range(STEPS):
-        children = [_after(loop, scale, finite) for loop, scale in nodes for finite in (True, False)]
+        children = list(_children(nodes))
         nodes = [(loop, scale) for loop, scale, _ in children]
         dtype = np.float32 if all(isinstance(scale, np.float32) for _, scale in nodes) else np.float64
         raised = np.array([raised for _, _, raised in children])
         ended = np.array([loop is None for loop, _ in nodes]) & ~raised
         levels.append(Level(np.array([scale for _, scale in nodes], dtype), raised, ended))
     return levels
+
+
+def _children(nodes):
+    """Yield the results of both steps from each node. Nodes whose loops have the same state share them, which saves time."""
+    results = {}
+    for loop, scale in nodes:
+        state = scale, loop and tuple(vars(loop).values())
+        if state not in results:
+            results[state] = [_after(loop, scale, finite) for finite in (True, False)]
+        yield from results[state]
 
 
 def _after(loop, scale, finite):

@@ -19,11 +19,11 @@ class TorchLoop(Loop):
     def __init__(self, torch, update, init_scale, growth_factor, backoff_factor, growth_interval):
         self._growth_factor, self._backoff_factor, self._growth_interval = growth_factor, backoff_factor, growth_interval
         self._scale, self._growth_tracker = torch.tensor(init_scale), torch.tensor(0, dtype=torch.int32)
-        self.found_inf, self.update = {True: torch.tensor(0.0), False: torch.tensor(1.0)}, update
+        self.torch, self.update = torch, update
 
     def _step(self, finite):
         self._scale, self._growth_tracker = self._scale.clone(), self._growth_tracker.clone()
-        self.update(self, self.found_inf[finite])
+        self.update(self, self.torch.tensor(0.0 if finite else 1.0))
         return np.float32(self._scale.item())
 
 
