@@ -55,10 +55,10 @@ def unhealthy_verdicts(diagnoses):
 def test_a_healthy_run_raises_no_alarm(library):
     """The verdicts other than "healthy" are a search at the start, and single overflows when the scale has grown too far."""
     rule = ampscale.LossScaleRule(init_scale=2.0**20, growth_interval=10)
-    counts = Counter(diagnosis.verdict for diagnosis in train(library, gradients, 120, rule))
+    counts = Counter(diagnosis.verdict for diagnosis in train(library, gradients, 60, rule))
     assert set(counts) == {Verdict.SEARCHING, Verdict.OCCASIONAL, Verdict.HEALTHY}
     assert counts[Verdict.SEARCHING] == 6
-    assert 3 <= counts[Verdict.OCCASIONAL] <= 12
+    assert 2 <= counts[Verdict.OCCASIONAL] <= 6
 
 
 def every(number, **changed):
