@@ -16,7 +16,6 @@ OVERFLOWS = {3: INF, 4: NAN, 17: 1e36, 31: INF, 32: NAN, 33: 1e36, 60: INF, 90: 
 OPTIMIZERS = {
     "sgd": lambda params: torch.optim.SGD(params, lr=0.05),
     "momentum": lambda params: torch.optim.SGD(params, lr=0.05, momentum=0.9, nesterov=True, weight_decay=0.01),
-    "adamw": lambda params: torch.optim.AdamW(params, lr=0.01, foreach=False),
     "adamw-foreach": lambda params: torch.optim.AdamW(params, lr=0.01, foreach=True),
     "adamw-fused": lambda params: torch.optim.AdamW(params, lr=0.01, fused=True),
     "momentum-fused": lambda params: torch.optim.SGD(params, lr=0.05, momentum=0.9, fused=True),
@@ -147,8 +146,9 @@ def finish(run):
 
 LOOPS = {loop.__name__: loop for loop in (together, clipping, accumulating)}
 PAIRS = [  # names of loops and optimizers
-    *[("together", optimizer) for optimizer in OPTIMIZERS],
-    *[(loop, optimizer) for loop in ("clipping", "accumulating") for optimizer in ("momentum", "adamw-fused")],
+    *[("together", optimizer) for optimizer in ("momentum", "adamw-fused", "momentum-fused")],
+    *[("clipping", optimizer) for optimizer in ("sgd", "adamw-fused")],
+    *[("accumulating", optimizer) for optimizer in ("adamw-foreach", "momentum-fused")],
 ]
 
 

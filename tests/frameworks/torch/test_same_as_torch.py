@@ -1,4 +1,4 @@
-"""`GradScaler` and torch's: equal parameters, scales and counts, bit for bit, over 200 steps with ten overflows."""
+"""`GradScaler` and torch's: equal parameters, scales and counts, bit for bit, over a hundred steps with eight overflows."""
 
 from functools import cache
 from inspect import Parameter, signature
@@ -10,7 +10,7 @@ from frameworks.torch.loops import LOOPS, OPTIMIZERS, PAIRS, factors_at, started
 
 from ampscale.frameworks.torch import GradScaler
 
-STEPS = 200
+STEPS = 100
 SETTINGS = {"init_scale": 2.0**16, "growth_interval": 6}
 
 
@@ -26,7 +26,7 @@ def reference(loop, optimizer):
     *("TORCH-several-optimizers", "TORCH-fused"),
 )
 @pytest.mark.parametrize(("loop", "optimizer"), PAIRS)
-def test_two_hundred_steps_equal_torchs(loop, optimizer):
+def test_a_hundred_steps_equal_torchs(loop, optimizer):
     """Two optimizers share a scaler; parameters, moments, scale and count are compared after every step."""
     run = started(loops.ours(**SETTINGS), OPTIMIZERS[optimizer])
     states, results = zip(*trained(run, LOOPS[loop], range(STEPS)), strict=True)
@@ -36,8 +36,14 @@ def test_two_hundred_steps_equal_torchs(loop, optimizer):
 
 
 @pytest.mark.clause("TORCH-load-state-dict", "TORCH-state-dict")
-@pytest.mark.parametrize(("optimizer", "loaded"), [("momentum", "before the first scale"), ("adamw-fused", "after it")])
-@pytest.mark.parametrize(("first", "then"), [("theirs", "ours"), ("ours", "theirs"), ("ours", "ours")])
+@pytest.mark.parametrize(
+    ("first", "then", "loaded", "optimizer"),
+    [
+        ("theirs", "ours", "before the first scale", "momentum"),
+        ("theirs", "ours", "after it", "adamw-fused"),
+        ("ours", "theirs", "before the first scale", "adamw-fused"),
+    ],
+)
 def test_a_run_resumes_from_the_state_dict_of_the_other_class(first, then, loaded, optimizer):
     """Either class saves and loads after half of the steps, and no bit differs from torch's run."""
     run = started(getattr(loops, first)(**SETTINGS), OPTIMIZERS[optimizer])
