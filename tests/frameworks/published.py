@@ -28,7 +28,7 @@ def states_of(loop, pattern, scale_name, *names, floor=0.0):
     return states
 
 
-def every_pattern(scaler, step, read, length=9):
+def every_pattern(scaler, step, read, length=8):
     """
     Yield each of the 2**length patterns with the results of *read* after each of its steps.
 
