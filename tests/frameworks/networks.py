@@ -1,5 +1,7 @@
 """Networks and optimizers whose results can be checked by hand."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from ampscale import Network
@@ -50,6 +52,15 @@ def array(value, dtype="float32"):
 def bits(values):
     """Return dtype, shape and bytes of each array, for comparisons bit for bit."""
     return [(np.asarray(value).dtype.name, np.shape(value), np.asarray(value).tobytes()) for value in values]
+
+
+def frozen(value):
+    """Return a pytree in a form that can be compared bit for bit."""
+    if isinstance(value, Mapping):
+        return {key: frozen(child) for key, child in value.items()}
+    if isinstance(value, tuple | list):
+        return [frozen(child) for child in value]
+    return bits([value]) if isinstance(value, np.ndarray | np.generic) else (type(value), value)
 
 
 FINE = array([1.0, -2.0])

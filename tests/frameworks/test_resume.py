@@ -1,11 +1,10 @@
 """State dicts: a run that is saved and loaded after any step equals an uninterrupted one; invalid state dicts are rejected."""
 
 import pickle
-from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from frameworks.networks import array, bits, input_of, linear
+from frameworks.networks import array, bits, frozen, input_of, linear
 from frameworks.rejections import check_rejected
 
 from ampscale import GradScaler, optimizers
@@ -102,15 +101,6 @@ RUNS = {  # functions that start a run, and that create an object, with other se
     "step cell": (lambda: Cell(one_step), lambda: Cell(one_step)),
     "MindFormers": (lambda: Cell(mindformers), lambda: Cell(mindformers)),
 }
-
-
-def frozen(value):
-    """Return a state dict in a form that can be compared bit for bit."""
-    if isinstance(value, Mapping):
-        return {key: frozen(child) for key, child in value.items()}
-    if isinstance(value, tuple | list):
-        return [frozen(child) for child in value]
-    return bits([value]) if isinstance(value, np.ndarray | np.generic) else (type(value), value)
 
 
 @pytest.mark.clause("STEP-resume", "PADDLE-state-dict", "PADDLE-load-state-dict", "MINDSPORE-update-cell-dynamic")
