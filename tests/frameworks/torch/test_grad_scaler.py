@@ -175,14 +175,14 @@ def test_an_invalid_state_dict_changes_nothing(make):
     assert scaler.state_dict() == old_state
 
 
-@pytest.mark.clause("TORCH-enabled", "TORCH-getters")
+@pytest.mark.clause("TORCH-enabled", "TORCH-getters", "TORCH-abandon")
 def test_a_disabled_scaler_only_steps():
     """Gradients and arguments are unchanged, even infinities, and any order of calls is allowed."""
     scaler, parameter = GradScaler(init_scale=8.0, enabled=False), torch.zeros(1, requires_grad=True)
     for outputs in (torch.ones((), dtype=torch.float16), 1.0, None, "loss", [1, 2], torch.ones(2, dtype=torch.int32)):
         assert scaler.scale(outputs) is outputs
     optimizer, parameter.grad = torch.optim.SGD([parameter], lr=1.0), torch.tensor([INF])
-    assert scaler.update() is scaler.unscale_(optimizer) is scaler.unscale_(optimizer) is None
+    assert scaler.update() is scaler.unscale_(optimizer) is scaler.unscale_(optimizer) is scaler.abandon("anything") is None
     assert scaler.step(optimizer) is scaler.step(optimizer) is True
     assert (parameter.item(), parameter.grad.item(), scaler.get_scale(), scaler.is_enabled()) == (-INF, INF, 1.0, False)
     calls = []

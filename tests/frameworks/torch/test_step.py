@@ -42,8 +42,9 @@ class OlderContract(RecordingOptimizer):
 
     _step_supports_amp_scaling = True
 
-    def step(self, closure=None, *, grad_scaler=None):
-        return super().step(closure, grad_scaler)
+    def step(self, *args, grad_scaler=None, **kwargs):
+        assert grad_scaler is None
+        return super().step(*args, **kwargs)
 
 
 def optimizer_with(*values, make=RecordingOptimizer):
@@ -55,13 +56,19 @@ def gradients(optimizer):
     return [parameter.grad for parameter in loops.parameters_of(optimizer)]
 
 
-@pytest.mark.clause("TORCH-step", "TORCH-step-returns")
+@pytest.mark.clause("TORCH-step", "TORCH-step-returns", "TORCH-fused")
+@pytest.mark.parametrize("make", [RecordingOptimizer, OlderContract])
 @pytest.mark.parametrize(("gradient", "applied"), [(8.0, True), (INF, False)])
-def test_arguments_reach_the_optimizer(gradient, applied):
-    """`step` calls the optimizer for finite gradients only, and returns True if it called the optimizer."""
-    optimizer = optimizer_with(gradient)
+def test_arguments_reach_the_optimizer(gradient, applied, make):
+    """
+    `step` calls the optimizer for finite, unscaled gradients only, and returns True if it called the optimizer.
+
+    An optimizer with the argument `grad_scaler` does not receive it, and is treated like any other.
+    """
+    optimizer = optimizer_with(gradient, make=make)
     assert scaler_at(8.0).step(optimizer, None, 3, rate=0.5) is applied
     assert [(call.args, call.kwargs, call.attributes) for call in optimizer.calls] == [((None, 3), {"rate": 0.5}, {})] * applied
+    assert gradients(optimizer)[0][0] == 0.125
 
 
 @pytest.mark.clause("TORCH-interrupted")
@@ -86,11 +93,12 @@ def test_a_closure_raises_before_any_change(make):
     assert scaler.step(optimizer)
 
 
-@pytest.mark.clause("TORCH-unscale", "TORCH-step")
-@pytest.mark.parametrize("call", ["unscale_", "step"])
+@pytest.mark.clause("TORCH-unscale", "TORCH-step", "TORCH-abandon")
+@pytest.mark.parametrize("call", ["unscale_", "step", "abandon"])
 def test_an_optimizer_must_have_parameter_groups(call):
-    """A TypeError names the type of the value."""
-    wrong = [("optimizer", value, TypeError) for value in (None, 1, object(), torch.nn.Linear(1, 1))]
+    """A TypeError names the type of the value. Only `abandon` accepts None, for all optimizers."""
+    values = [1, object(), torch.nn.Linear(1, 1), *([None] if call != "abandon" else [])]
+    wrong = [("optimizer", value, TypeError) for value in values]
     check_rejected(lambda _, value: getattr(scaler_at(8.0), call)(value), wrong, got=lambda value: type(value).__name__)
 
 
@@ -155,16 +163,6 @@ def test_grad_scale_of_the_caller_applies_to_this_step(grad_scale, unscale_first
 
     theirs = torch.amp.GradScaler("cpu", init_scale=8.0)
     assert stepped_parameters(GradScaler(init_scale=8.0), grad_scale) == stepped_parameters(theirs, torch.tensor(4.0))
-
-
-@pytest.mark.clause("TORCH-fused")
-@pytest.mark.parametrize(("gradient", "applied"), [(8.0, True), (INF, False)])
-def test_an_optimizer_with_a_grad_scaler_argument_does_not_receive_it(gradient, applied):
-    """The optimizer is treated like any other: it is called with unscaled, finite gradients."""
-    optimizer = optimizer_with(gradient, make=OlderContract)
-    assert scaler_at(8.0).step(optimizer) is applied
-    assert [(call.args, call.attributes) for call in optimizer.calls] == [((None, None), {})] * applied
-    assert gradients(optimizer)[0][0] == 0.125
 
 
 @pytest.mark.clause("TORCH-no-gradients")
