@@ -69,9 +69,15 @@ def test_divergence_equals_brute_force(pair):
     check_against_brute_force(pair)
 
 
-@pytest.mark.parametrize("reset_bad_steps_on", [(), ("finite",), ("growth",), ("finite", "backoff"), ("growth", "backoff")])
+EVENTS = [(), ("finite",), ("growth",), ("finite", "backoff"), ("growth", "backoff")]
+
+
 @pytest.mark.parametrize(
-    ("interval", "hysteresis", "delayed_update"), [(1, 1, True), (2, 1, False), (3, 1, True), (1, 2, False), (3, 2, False)]
+    ("interval", "hysteresis", "delayed_update", "reset_bad_steps_on"),
+    [
+        *((interval, 1, interval != 2, ()) for interval in (1, 2, 3)),  # there is no count of overflows to reset
+        *((interval, 2, False, events) for interval in (1, 3) for events in EVENTS),
+    ],
 )
 def test_divergence_between_two_scales_equals_brute_force(interval, hysteresis, delayed_update, reset_bad_steps_on):
     """With only two possible scales, different counts lead to the same state after a growth or a backoff."""
