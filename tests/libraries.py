@@ -4,7 +4,6 @@ Array libraries that the tests run on: conversion from and to NumPy, and countin
 torch and JAX are imported when a test first requests them.
 """
 
-import operator
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, contextmanager
@@ -17,18 +16,14 @@ import array_api_strict
 import numpy as np
 import pytest
 import strict16
-from hypothesis import strategies as st
-from strategies import DTYPES, SMALLEST_NORMAL, arrays, same, shapes, trees
+from strategies import DTYPES, same
 
-from ampscale.core import scaling
-from ampscale.core.scaling import Operation
 from ampscale.core.trees import map_leaves
 
 EVERY = ("numpy", "strict", "strict16", "torch", "jax")
 WITHOUT = {"torch", "jax"} - set(os.environ.get("AMPSCALE_TEST_LIBRARIES", "torch jax").split())
 NAMES = tuple(name for name in EVERY if name not in WITHOUT)
 ON_DEVICE = (pytest.param("cupy", marks=pytest.mark.device),)
-SIXTEEN_BITS = ("float16", "bfloat16")
 DTYPES_OF = {name: tuple(DTYPES) for name in (*EVERY, "cupy")} | {"strict": ("float32", "float64")}
 
 
@@ -70,8 +65,6 @@ class Library:
     get: Callable[[Any], np.ndarray]  # converts to a new NumPy array, bit for bit
     writable: bool = True
     flushes_subnormals: bool = False  # operators replace subnormal float32 (JAX: also float64) operands and results by zeros
-    multiply: Operation = operator.mul  # multiplies and rounds as IEEE 754 requires
-    divide: Operation = operator.truediv  # divides and rounds as IEEE 754 requires
     count_reads: Callable[[], AbstractContextManager[list[str]]] | None = None  # yields a list of the copies to the host
 
     @property
@@ -99,35 +92,9 @@ class Library:
         """Create an array of this library from numbers."""
         return self.put(np.asarray(values, DTYPES.get(dtype, dtype)))
 
-    def arrays(self):
-        """Generate NumPy arrays of the supported formats. Only NumPy tests many shapes, since JAX compiles for each shape."""
-        tested_shapes = shapes if self.name == "numpy" else st.sampled_from([(), (3,)])
-        return st.sampled_from(self.dtypes).flatmap(lambda name: arrays(name, tested_shapes))
-
-    def trees(self):
-        """Generate trees of this library's arrays and None. Only NumPy tests arbitrary nesting, which depends on no library."""
-        if self.name == "numpy":
-            return trees(self.arrays())
-        leaf = self.arrays() | st.none()
-        return st.fixed_dictionaries({"a": st.tuples(leaf, st.just([])), "b": leaf}).map(self.from_numpy)
-
-    def scale(self, tree, scale):
-        """Call `core.scaling.scale` with the multiplication of this library."""
-        return scaling.scale(tree, scale, multiply=self.multiply)
-
-    def unscale(self, tree, scale, dtype=None):
-        """Call `core.scaling.unscale` with the division of this library."""
-        return scaling.unscale(tree, scale, dtype, divide=self.divide)
-
     def quiet(self):
         """Return a context that, for array_api_strict, silences the floating-point warnings that it inherits from NumPy."""
         return np.errstate(all="ignore" if self.name == "strict" else None)
-
-    def as_computed(self, array):
-        """Replace subnormals by signed zeros if this library's operators flush them."""
-        if not self.flushes_subnormals:
-            return array
-        return array * (np.abs(array) >= SMALLEST_NORMAL[array.dtype.name])
 
 
 @cache
@@ -203,11 +170,9 @@ def _torch_reads():
 def _jax():
     """Return JAX in 64-bit mode, which conftest.py enables."""
     jax = pytest.importorskip("jax", reason="needs jax")
-    from ampscale.backends.jax.ieee754 import divide, multiply
-
     return Library(
         "jax", jax.numpy, jax.numpy.array, np.array, writable=False,
-        flushes_subnormals=jax.default_backend() == "cpu", multiply=multiply, divide=divide, count_reads=_jax_reads,
+        flushes_subnormals=jax.default_backend() == "cpu", count_reads=_jax_reads,
     )  # fmt: skip
 
 

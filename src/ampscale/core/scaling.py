@@ -18,26 +18,26 @@ from .typing import Array, Scale, Tree
 Operation = Callable[[Array, Array], Array]
 
 
-def scale(tree: Tree, scale: Scale, *, multiply: Operation = operator.mul) -> Tree:
+def scale(tree: Tree, scale: Scale) -> Tree:
     """
     Multiply the arrays of *tree* by *scale*; return new arrays of the same dtypes.
 
     The product is computed in float32 (float64 for float64 arrays) and rounded once to the array's dtype: in float16, a
-    scale of 2**16 would be infinite. *multiply* is a multiplication of float32 or float64 arrays that follows IEEE 754.
+    scale of 2**16 would be infinite.
     """
     with quiet(namespace_of(tree)):
-        return map_leaves(lambda leaf: apply_factor(multiply, leaf, scale, leaf.dtype), tree)
+        return map_leaves(lambda leaf: apply_factor(operator.mul, leaf, scale, leaf.dtype), tree)
 
 
-def unscale(tree: Tree, scale: Scale, dtype: str | None = None, *, divide: Operation = operator.truediv) -> Tree:
+def unscale(tree: Tree, scale: Scale, dtype: str | None = None) -> Tree:
     """
     Divide the arrays of *tree* by *scale*; return new arrays.
 
     This is a division, not a multiplication by the reciprocal: computed in float32 (float64 for float64 arrays) and rounded
-    once, to the `unscaled_dtype`. *divide* is a division of float32 or float64 arrays that follows IEEE 754.
+    once, to the `unscaled_dtype`.
     """
     with quiet(namespace_of(tree)):
-        return map_leaves(lambda leaf: apply_factor(divide, leaf, scale, _unscaled_dtype(leaf, dtype)), tree)
+        return map_leaves(lambda leaf: apply_factor(operator.truediv, leaf, scale, _unscaled_dtype(leaf, dtype)), tree)
 
 
 def unscaled_dtype(name: str, dtype: str | None) -> str:
