@@ -8,7 +8,7 @@ import pytest
 from ampscale_conformance.oracle.machine import Machine
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from libraries import load
+from libraries import load, on
 from strategies import rules, same
 
 from ampscale.core.rule import LossScaleRule
@@ -73,7 +73,6 @@ RULES = {
     },
 }
 DTYPES = np.array(["float32", "int32", "int32", "int32", "float32"])
-SUBNORMAL = {"subnormal"}  # rules whose scales depend on how a library treats subnormal numbers
 
 
 def batch(rule, size, library):
@@ -98,12 +97,9 @@ def states_of_oracle(name):
 
 def equals_the_oracle(library, name):
     """Return True if a batch of states, one for each trace, equals the oracle's states after every step, bit for bit."""
-    rule, levels = RULES[name], states_of_oracle(name)
-    if name in SUBNORMAL and library.flushes_subnormals:  # the first change of the scale gives zero
-        has_changed = np.logical_or.accumulate(levels[..., 0] != BOTTOM)
-        levels = np.where(has_changed[..., None], levels * [0, 1, 1, 1, 1], levels)
+    rule = RULES[name]
     state = batch(rule, 2**STEPS, library)
-    for finite, expected in zip(PATTERNS.T, levels, strict=True):
+    for finite, expected in zip(PATTERNS.T, states_of_oracle(name), strict=True):
         state = rule.update(state, library.array(finite, "bool"))
         arrays = library.to_numpy(state)
         present = [index for index, array in enumerate(arrays) if array is not None]
@@ -121,8 +117,13 @@ def equals_the_oracle(library, name):
     "MACHINE-pure", "MACHINE-warmup-growth-factor", "MACHINE-block-at-bounds", "MACHINE-overflow-tolerance",
     "MACHINE-would-raise", "MACHINE-delayed-update", "MACHINE-every-sequence",
 )  # fmt: skip
+@on("numpy", "strict", "torch")
 def test_all_traces_equal_the_oracle(library):
-    """Rules that together set every constant except `dtype` run along all 1024 traces of ten steps."""
+    """
+    Rules that together set every constant except `dtype` run along all 1024 traces of ten steps.
+
+    `backends/jax/test_backend_machine.py` compares JAX with NumPy, in compiled loops.
+    """
     assert [name for name in RULES if not equals_the_oracle(library, name)] == []
 
 
@@ -141,8 +142,8 @@ def test_scale_stays_finite_and_within_its_bounds(rule):
 
 
 @pytest.mark.clause("MACHINE-pure")
-@settings(max_examples=30)
-@given(st.sampled_from(sorted(RULES.keys() - SUBNORMAL)), st.lists(st.booleans(), min_size=1, max_size=6))
+@settings(max_examples=10)
+@given(st.sampled_from(sorted(RULES.keys() - {"subnormal"})), st.lists(st.booleans(), min_size=1, max_size=6))
 def test_update_is_pure(library, name, pattern):
     """No argument is changed, and equal arguments give equal results; the same holds for each state of a batch."""
     rule = RULES[name]
