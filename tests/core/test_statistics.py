@@ -6,6 +6,7 @@ from fractions import Fraction
 import array_api_strict
 import numpy as np
 import pytest
+from libraries import on
 from strategies import DTYPES, same
 
 import ampscale
@@ -38,7 +39,7 @@ def patterns(name):
     width = 8 * DTYPES[name].itemsize
     if width == 16:
         return np.arange(1 << 16, dtype=np.uint16).view(DTYPES[name])
-    bits = np.random.default_rng(0).integers(0, 1 << width, 40_000, dtype=f"uint{width}")
+    bits = np.random.default_rng(0).integers(0, 1 << width, 8_000, dtype=f"uint{width}")
     return np.concatenate([bits, bits[:1000] >> np.arange(1000, dtype=bits.dtype) % width]).view(DTYPES[name])
 
 
@@ -84,49 +85,43 @@ def test_masked_values_are_not_counted(dtype):
         assert call([masked]).tolist() == call([masked.compressed()]).tolist()
 
 
-@pytest.mark.clause("STATISTICS-same-everywhere", "STATISTICS-before-unscaling")
+@pytest.mark.clause("STATISTICS-same-everywhere", "STATISTICS-before-unscaling", "STATISTICS-histogram")
 @pytest.mark.parametrize(("name", "tree"), list(trees()), ids=lambda value: value if isinstance(value, str) else "")
 def test_libraries_equal_the_definition(library, each_kernel, name, tree):
-    """One pass gives the results of `measure` and `unscale_and_check`, even with a scale below 1, and in place if possible."""
+    """
+    The arrays contain all values of the 16-bit formats, and random bits of the wider ones.
+
+    One pass gives the results of `measure` and `unscale_and_check`, even with a scale below 1, and in place if possible.
+    """
     if name in DTYPES and name not in library.dtypes:
         pytest.skip(f"{library.name} has no {name}")
     if each_kernel == "library" and library.name not in ("numpy", "torch"):
         pytest.skip(f"{library.name} has no compiled kernels, and the other run tests its operations")
+    tree = tree[:4] if library.name == "jax" else tree  # JAX compiles for each shape
     expected, arrays = statistics.statistics(tree), [library.from_numpy(np.array(array)) for array in tree]
     assert library.to_numpy(ampscale.measure(arrays)).tolist() == expected.tolist()
-    for scale in (2.0**16, 3.0, 0.125):
+    assert library.to_numpy(ampscale.exponent_histogram(arrays)).tolist() == statistics.exponent_histogram(tree).tolist()
+    for scale, in_place in ((2.0**16, True), (3.0, False), (0.125, True)):
         unscaled, finite = ampscale.unscale_and_check(arrays, scale)
-        quotients, quotients_finite, measured = ampscale.unscale_check_and_measure(arrays, scale)
-        if library.name != "jax":
-            copies = [library.from_numpy(np.array(array)) for array in tree]
-            quotients, quotients_finite, measured = ampscale.unscale_check_and_measure(copies, scale, out=copies)
-            assert quotients is copies
+        copies = [library.from_numpy(np.array(array)) for array in tree]
+        out = copies if in_place and library.writable else None
+        quotients, quotients_finite, measured = ampscale.unscale_check_and_measure(copies, scale, out=out)
+        assert out is None or quotients is out
         assert library.to_numpy(measured).tolist() == expected.tolist()
         assert same(library.to_numpy([finite, unscaled]), library.to_numpy([quotients_finite, quotients])), scale
 
 
 @pytest.mark.clause("STATISTICS-before-unscaling", "SCALING-widen")
+@on("numpy", "strict16", "torch", "jax")
 @pytest.mark.usefixtures("each_kernel")
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_values_are_measured_in_their_own_dtype_if_results_are_wider(library, dtype):
+def test_values_are_measured_in_their_own_dtype_if_results_are_wider(library):
     """The compiled kernels measure in a pass of their own then."""
-    values = {"float16": np.float16([2.0**-24, 0.0, np.inf]), "float32": np.float32([3.0, 2.0**-30])}
-    tree = [array for name, array in values.items() if name in library.dtypes]
+    tree = [np.float16([2.0**-24, 0.0, np.inf]), np.float32([3.0, 2.0**-30])]
     arrays = [library.from_numpy(array) for array in tree]
-    expected, finite = ampscale.unscale_and_check(arrays, 4.0, dtype=dtype)
-    unscaled, measured_finite, measured = ampscale.unscale_check_and_measure(arrays, 4.0, dtype=dtype)
+    expected, finite = ampscale.unscale_and_check(arrays, 4.0, dtype="float32")
+    unscaled, measured_finite, measured = ampscale.unscale_check_and_measure(arrays, 4.0, dtype="float32")
     assert library.to_numpy(measured).tolist() == statistics.statistics(tree).tolist()
     assert same(library.to_numpy([finite, expected]), library.to_numpy([measured_finite, unscaled]))
-
-
-@pytest.mark.clause("STATISTICS-histogram")
-@pytest.mark.parametrize(("name", "tree"), list(trees()), ids=lambda value: value if isinstance(value, str) else "")
-def test_histograms_equal_the_definition(library, name, tree):
-    """The arrays contain all values of the 16-bit formats, and random bits of the wider ones."""
-    if name in DTYPES and name not in library.dtypes:
-        pytest.skip(f"{library.name} has no {name}")
-    result = ampscale.exponent_histogram([library.from_numpy(np.array(array)) for array in tree])
-    assert library.to_numpy(result).tolist() == statistics.exponent_histogram(tree).tolist()
 
 
 @pytest.mark.usefixtures("each_kernel")

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import array_api_strict
 import numpy as np
 import pytest
-from libraries import on, with_dtypes
+from libraries import NAMES, on, with_dtypes
 from linear import network
 from strategies import DTYPES, alike, same
 
@@ -32,6 +32,11 @@ def step_and_state(library, create=SGD, dtype="float32", rule=RULE, **options):
     return step, init_train_state(params, optimizer, rule)
 
 
+def narrowest(library):
+    """Return float16, or float32 if the library has no 16-bit formats."""
+    return "float16" if "float16" in library.dtypes else "float32"
+
+
 GOOD, BAD = [1.0, 2.0, 3.0], [1.0, INF, 3.0]
 
 
@@ -50,11 +55,14 @@ def test_finite_step_is_applied(library):
 
 
 @pytest.mark.clause("STEP-skip", "STEP-status", "STEP-report", "STEP-counters", "STEP-loss-unscaled")
-@pytest.mark.parametrize(("optimizer", "bad"), [(SGD, INF), (Momentum, -INF), (AdamW, NAN)])
-@with_dtypes("float16", "float64")
-def test_skipped_step_changes_only_the_scaler(library, optimizer, bad, dtype):
+@pytest.mark.parametrize(
+    ("library", "optimizer", "bad"),
+    [("numpy", SGD, INF), ("numpy", Momentum, -INF), *((name, AdamW, NAN) for name in NAMES)],
+    indirect=["library"],
+)
+def test_skipped_step_changes_only_the_scaler(library, optimizer, bad):
     """Parameters, moments and counts are unchanged, bit for bit, except the count of attempted steps."""
-    step, state = step_and_state(library, optimizer, dtype)
+    step, state = step_and_state(library, optimizer, narrowest(library))
     state, _ = step(state, GOOD)
     old_state = library.to_numpy(state)
     new_state, report = library.to_numpy(step(state, [1.0, bad, 3.0]))
@@ -188,13 +196,12 @@ def test_any_pair_of_pure_functions_can_be_an_optimizer(library):
 @pytest.mark.clause("STEP-resume", "STEP-report")
 def test_resumed_run_equals_an_uninterrupted_run(library):
     """The state is saved and loaded before every step. Later steps change no earlier state or report."""
-    dtype = "float16" if "float16" in library.dtypes else "float32"
-    step, state = step_and_state(library, AdamW, dtype)
+    step, state = step_and_state(library, AdamW, narrowest(library))
     resumed, results, copies = state, [], []
-    for gradients in (GOOD, BAD, [0.1, -3.0, 1e-3], GOOD, GOOD, BAD):
+    for gradients in (GOOD, BAD, [0.1, -3.0, 1e-3], GOOD):
         state, report = step(state, gradients, max_norm=1.0)
         resumed = library.from_numpy(pickle.loads(pickle.dumps(library.to_numpy(resumed))))
-        resumed, _ = step_and_state(library, AdamW, dtype)[0](resumed, gradients, max_norm=1.0)
+        resumed, _ = step_and_state(library, AdamW, narrowest(library))[0](resumed, gradients, max_norm=1.0)
         assert same(library.to_numpy(resumed), library.to_numpy(state))
         results.append((state, report))
         copies.append(library.to_numpy((state, report)))
