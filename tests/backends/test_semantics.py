@@ -35,8 +35,13 @@ def trees(*formats):
 
 
 def examples(library, *strategies):
-    """Return hypothesis's `given` for these strategies. JAX, which compiles a program for each structure, gets fewer examples."""
-    return lambda test: settings(max_examples=20 if library.name == "jax" else 60)(given(*strategies)(test))
+    """
+    Return hypothesis's `given` for these strategies.
+
+    JAX, which compiles a program for each structure, and libraries that use the definitions of the core get fewer examples.
+    """
+    count = 15 if library.name in ("jax", "strict", "strict16") else 40
+    return lambda test: settings(max_examples=count)(given(*strategies)(test))
 
 
 def check(library, expected, actual):

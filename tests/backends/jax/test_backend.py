@@ -71,7 +71,7 @@ def stacked(*trees):
 @pytest.mark.parametrize(
     ("dtype", "x64", "transformed"),
     [
-        *(("complex64", True, "eager"), ("float16", False, "eager"), ("float32", False, "eager")),
+        *(("complex64", True, "eager"), ("float16", False, "eager")),
         *(("complex64", False, "jit"), ("bfloat16", False, "vmap"), ("float64", True, "scan")),
     ],
 )

@@ -118,7 +118,7 @@ def plain(network, optimizer):
 
 
 @pytest.mark.clause("STEP-optimizer", "STEP-apply", "STEP-skip", "STEP-order")
-@pytest.mark.parametrize(("name", "container"), [("masked", in_a_list), ("adamw", in_a_list), ("multi-steps", in_a_dataclass)])
+@pytest.mark.parametrize(("name", "container"), [("masked", in_a_list), ("adamw", in_a_dataclass)])
 def test_finite_steps_equal_optax(name, container):
     """Overflows leave the parameters and the optimizer state unchanged."""
     network, optimizer = model(container), OPTAX[name]

@@ -63,7 +63,7 @@ def check_in_place(tree, scale, out=None):
 @pytest.mark.parametrize("dtype", ARRAY_DTYPES, ids=str)
 def test_results_equal_the_definition_for_random_bits(dtype):
     """One array is longer than a block; another has zeros instead of the infinities and NaNs."""
-    values = np.frombuffer(np.random.default_rng(0).bytes(300_001 * dtype.itemsize), dtype)
+    values = np.frombuffer(np.random.default_rng(0).bytes(150_001 * dtype.itemsize), dtype)
     with np.errstate(invalid="ignore"):
         finite = np.where(np.isfinite(values), values, np.zeros(1, dtype))
     for scale in (65536.0, 1.0, 3.0, 2.0**-126, 1e-40):
@@ -136,13 +136,13 @@ LAYOUTS = {
     "empty": lambda big: big[:0].reshape(0, 3),
     "every second": lambda big: big[::2],
     "backwards": lambda big: big[::-1],
-    "columns": lambda big: big[:250_000].reshape(500, 500)[:, 3:400],
-    "transposed": lambda big: big[:250_000].reshape(250, 1000).T,
-    "three axes": lambda big: big[:240_000].reshape(40, 60, 100).transpose(1, 2, 0)[::-1, ::3],
-    "Fortran": lambda big: np.asfortranarray(big[:250_000].reshape(250, 1000)),
+    "columns": lambda big: big.reshape(500, 400)[:, 3:390],
+    "transposed": lambda big: big.reshape(200, 1000).T,
+    "three axes": lambda big: big.reshape(40, 50, 100).transpose(1, 2, 0)[::-1, ::3],
+    "Fortran": lambda big: np.asfortranarray(big.reshape(200, 1000)),
     "small Fortran": lambda big: np.asfortranarray(big[:60].reshape(6, 10)),
     "small columns": lambda big: big[:60].reshape(6, 10)[:, ::2],
-    "a matrix": lambda big: big[:300_000].reshape(300, 1000),
+    "a matrix": lambda big: big.reshape(200, 1000),
 }
 
 
@@ -150,12 +150,15 @@ LAYOUTS = {
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 def test_results_equal_the_definition_in_every_layout(layout):
     """Results are new arrays, widened arrays, or written in place. The memory between the values of a target is unchanged."""
-    for dtype, scale, wider in zip(ARRAY_DTYPES, cycle((2.0**16, 3.0)), cycle(("float32", "float64")), strict=False):
-        values = layout(random(300_000, dtype))
+    for name, scale, wider in (
+        ("float16", 2.0**16, "float32"), ("bfloat16", 3.0, "float64"), ("float32", 2.0**16, "float64"), ("complex64", 3.0, None)
+    ):  # fmt: skip
+        dtype = DTYPES.get(name, name)
+        values = layout(random(200_000, dtype))
         values.flags.writeable = False
-        check_all([values, layout(random(300_000, dtype, 1))], scale)
+        check_all([values, layout(random(200_000, dtype, 1))], scale)
         check_all([values], scale, wider)
-        whole = random(300_000, dtype)
+        whole = random(200_000, dtype)
         expected = whole.copy()
         target = layout(expected)
         target[...] = scaling.unscale(layout(whole), scale)
