@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ from ampscale.backends import cupy as package
 
 COMPILER = ("g++", "-std=c++20", "-O0", "-ffp-contract=off", "-shared", "-fPIC", "-x", "c++")
 WRAPPER = Path(__file__).with_name("host_cuda.cpp")
+LIBRARIES = Path(__file__).parents[3] / "build/host_cuda"
 SMALL = {"THREADS": 8, "CHUNK": 256, "DEPTH": 2, "TABLE_PART": 3, "WARP": 4}  # so that small arrays have many chunks
 MODULES = ("ampscale.backends.cupy.backend", "ampscale.backends.cupy.launches")
 
@@ -117,11 +119,16 @@ class RawModule:
 
 @cache
 def compiled(code, definitions):
-    folder = Path(tempfile.mkdtemp())
-    kernels, library = folder / "kernels.cu", folder / "kernels.so"
-    kernels.write_text(code)
-    command = [*COMPILER, *definitions, f'-DKERNELS="{kernels}"', str(WRAPPER), "-o", str(library)]
-    subprocess.run(command, check=True)
+    """Return the library that other processes have stored in build/ for the same code, or compile it."""
+    content = "\n".join([*COMPILER, *definitions, WRAPPER.read_text(), code])
+    library = LIBRARIES / f"{sha256(content.encode()).hexdigest()}.so"
+    if not library.exists():
+        LIBRARIES.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=LIBRARIES) as folder:
+            kernels, new = Path(folder, "kernels.cu"), Path(folder, "kernels.so")
+            kernels.write_text(code)
+            subprocess.run([*COMPILER, *definitions, f'-DKERNELS="{kernels}"', str(WRAPPER), "-o", str(new)], check=True)
+            new.replace(library)
     return ctypes.CDLL(str(library))
 
 
