@@ -40,7 +40,7 @@ def examples(library, *strategies):
 
     JAX, which compiles a program for each structure, and libraries that use the definitions of the core get fewer examples.
     """
-    count = 15 if library.name in ("jax", "strict", "strict16") else 40
+    count = 10 if library.name in ("jax", "strict", "strict16") else 40
     return lambda test: settings(max_examples=count)(given(*strategies)(test))
 
 
