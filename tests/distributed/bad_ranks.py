@@ -50,31 +50,36 @@ STRUCTURES = {  # gradients of the other ranks, and of the rank that differs: th
 }
 
 
-def gradients_that_differ(rank, engine, call, difference, late):
-    """Let gradients of one rank differ in call 1 (in 3 if *late*); return earlier results, the error, and two later results."""
+def gradients_that_differ(rank, engine, call, differences):
+    """Return the results of five calls for each of *differences*: the gradients of one rank differ in calls 1 and 4."""
     layout = {"mean": "replicated", "agree": "averaged", "norm": "sharded"}[call]
-    communicator, _, make = communicator_of(engine, layout, timeout=10)
-    if difference in STRUCTURES:
-        equal, other = STRUCTURES[difference](*arrays_of(make, (2,), (2,)))
-    else:
-        equal, other = arrays_of(make, (2,), (3,)), ARRAYS[difference](make)
 
-    def step(tree):
-        if call == "mean":
-            return repr(communicator.mean(tree)) == repr(tree)  # the gradients of all ranks are ones
-        return bool(communicator.agree(True, STATE, tree, norm=True).finite)
+    def results(difference):
+        communicator, _, make = communicator_of(engine, layout, timeout=10)
+        if difference in STRUCTURES:
+            equal, other = STRUCTURES[difference](*arrays_of(make, (2,), (2,)))
+        else:
+            equal, other = arrays_of(make, (2,), (3,)), ARRAYS[difference](make)
 
-    earlier = [step(equal) for _ in range(2)] if late else []
-    message = message_of(step, other if rank == DEVIATING_RANK else equal)
-    return earlier, message, step(equal), step(equal)
+        def step(tree):
+            if call == "mean":
+                return repr(communicator.mean(tree)) == repr(tree)  # the gradients of all ranks are ones
+            return bool(communicator.agree(True, STATE, tree, norm=True).finite)
+
+        def failed():
+            return message_of(step, other if rank == DEVIATING_RANK else equal)
+
+        return failed(), step(equal), step(equal), failed(), step(equal)
+
+    return [results(difference) for difference in differences]
 
 
-def settings_that_differ(rank, engine, setting, late):
-    """Let a *setting* differ on one rank; return the error, the parameters, True if the next step changes them, and the scale."""
+def settings_that_differ(rank, engine, setting):
+    """Let a *setting* of one rank differ before the first and the last of four steps; return the errors, scale and parameters."""
     communicator, _, make = communicator_of(engine, "replicated", timeout=10)
     model = network(arrays_of(make, (2,)))
     optimizer = ampscale.optimizers.SGD(model, 0.5)
-    state = ampscale.init_train_state(model.params, optimizer, RULE)
+    state, messages = ampscale.init_train_state(model.params, optimizer, RULE), []
 
     def step(state, deviates):
         rule = ampscale.LossScaleRule(2.0**10, growth_interval=3) if deviates and setting == "rule" else RULE
@@ -86,12 +91,11 @@ def settings_that_differ(rank, engine, setting, late):
             model, optimizer, rule, state, arrays_of(make, (2,)), max_norm=max_norm, communicator=communicator
         )[0]
 
-    for _ in range(3 if late else 0):
+    for number in range(4):
+        if number in (0, 3):
+            messages.append(message_of(step, state, deviates=rank == DEVIATING_RANK))
         state = step(state, deviates=False)
-    message = message_of(step, state, deviates=rank == DEVIATING_RANK)
-    params = state.params[0].tolist()
-    next_state = step(state, deviates=False)
-    return message, params, next_state.params[0].tolist() != params, float(next_state.scaler.scale)
+    return messages, float(state.scaler.scale), state.params[0].tolist()
 
 
 def calls_that_differ(rank, engine, layout, case):

@@ -36,48 +36,33 @@ STRUCTURES = {
 
 
 @pytest.mark.clause("REPLICAS-sizes-compared", "REPLICAS-error-names-ranks")
-@pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize(
-    ("call", "difference", "message"),
-    [
-        *(("mean", *pair) for pair in EXPECTED.items()),
-        *(("agree", *pair) for pair in EXPECTED.items()),
-        *(("norm", *pair) for pair in DTYPES_ONLY.items()),
-        *((call, *pair) for call in ("mean", "norm") for pair in STRUCTURES.items()),
-    ],
+    ("call", "messages"), [("mean", EXPECTED | STRUCTURES), ("agree", EXPECTED), ("norm", DTYPES_ONLY | STRUCTURES)]
 )
-def test_gradients_that_differ_on_one_rank_are_an_error_on_all(ranks, call, difference, message, late):
+def test_gradients_that_differ_on_one_rank_are_an_error_on_all(ranks, call, messages):
     """
     The next call works if the gradients are equal again.
 
     If only the structure differs, the shapes are equal, so a mean would add gradients of different parameters.
     """
-    results = ranks.run(bad_ranks.gradients_that_differ, ranks.engine, call, difference, late)
-    assert results == [[[True, True] if late else [], message, True, True]] * 4
+    expected = [[message, True, True, message, True] for message in messages.values()]
+    assert ranks.run(bad_ranks.gradients_that_differ, ranks.engine, call, [*messages]) == [expected] * 4
 
 
 @pytest.mark.clause("REPLICAS-settings-compared", "REPLICAS-scale-compared", "REPLICAS-agreement-first")
-@pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize(
-    ("setting", "message"),
+    ("setting", "first", "second"),
     [
-        ("rule", "rule.growth_interval differs: 3 on rank 2"),
-        ("max_norm", "max_norm differs: 2.0 on rank 2; 1.0 on ranks 0, 1, 3"),
-        ("scale", "scale differs: 2049.0 on rank 2; 1024.0 on ranks 0, 1, 3"),
-        ("good_steps", "good_steps differs: "),
+        ("rule", *["rule.growth_interval differs: 3 on rank 2; 2 on ranks 0, 1, 3"] * 2),
+        ("max_norm", *["max_norm differs: 2.0 on rank 2; 1.0 on ranks 0, 1, 3"] * 2),
+        ("scale", *[f"scale differs: {2 * scale + 1} on rank 2; {scale} on ranks 0, 1, 3" for scale in (1024.0, 2048.0)]),
+        ("good_steps", *[f"good_steps differs: {2 * steps + 1} on rank 2; {steps} on ranks 0, 1, 3" for steps in (0.0, 1.0)]),
     ],
 )
-def test_settings_and_states_that_differ_on_one_rank_are_an_error_on_all(ranks, setting, message, late):
-    """Parameters and scales are unchanged, and the next step with equal settings is applied."""
-    results = ranks.run(bad_ranks.settings_that_differ, ranks.engine, setting, late)
-    assert len({str(result) for result in results}) == 1
-    actual, params, is_applied, scale = results[0]
-    if late:  # the steps before have changed the parameters, and doubled the scale
-        message = message.replace("2049.0", "4097.0").replace("; 1024.0", "; 2048.0")
-        assert params != [1.0, 1.0]
-    assert actual.startswith(message)
-    assert is_applied
-    assert scale == (4096.0 if late else 1024.0)
+def test_settings_and_states_that_differ_on_one_rank_are_an_error_on_all(ranks, setting, first, second):
+    """The parameters and the scale are those of four steps, each with a gradient of norm 1."""
+    param = pytest.approx(1 - 4 * 0.5 / 2**0.5, abs=1e-5)
+    assert ranks.run(bad_ranks.settings_that_differ, ranks.engine, setting) == [[[first, second], 4096.0, [param, param]]] * 4
 
 
 @pytest.mark.clause("REPLICAS-settings-compared")
