@@ -29,6 +29,7 @@ class Pool:
         command = [sys.executable, str(HERE / "rank.py"), engine, str(self.folder)]
         paths = [str(HERE.parent), str(HERE), *sys.path]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+        environment["AMPSCALE_KERNELS"] = "numpy"  # numba would take a second of each rank
         if engine == "mpi":
             launcher = [str(Path(sys.executable).with_name("mpiexec")), "-n", str(size)]
             command = [*launcher, *command]
