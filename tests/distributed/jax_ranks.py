@@ -129,7 +129,7 @@ def half_precision_mean():
 
 def norms(dtypes, *exponents):
     """Return for each magnitude the norm of the shards and its lift, the norm of the whole arrays, and the exact norm."""
-    generator = np.random.default_rng(0)
+    generator, sizes = np.random.default_rng(0), [16] + [8 * 4096] * (len(dtypes) - 1)
 
     def agreed(tree):
         return JaxAxis("data", gradients="sharded").agree(jnp.bool_(True), None, tree, norm=True).norm
@@ -137,7 +137,7 @@ def norms(dtypes, *exponents):
     run = jax.jit(jax.shard_map(agreed, mesh=mesh_of(), in_specs=P("data"), out_specs=P()))
     results = []
     for exponent in exponents:
-        tree = [generator.normal(size=8 * 4096) * 10.0**exponent for _ in dtypes]
+        tree = [generator.normal(size=size) * 10.0**exponent for size in sizes]
         tree = [array * (1 - 1j) if dtype.startswith("complex") else array for array, dtype in zip(tree, dtypes, strict=True)]
         with np.errstate(over="ignore"):
             tree = [array.astype(jnp.dtype(dtype)) for array, dtype in zip(tree, dtypes, strict=True)]
