@@ -13,14 +13,14 @@ Number = Fraction | float
 Roundable = Fraction | float | int
 
 
-@lru_cache(2**14)  # cases have few distinct patterns
+@lru_cache(2**16)  # cases have few distinct patterns
 def decode(pattern: int, dtype: str) -> Number:
     """Return the number with this bit pattern: a Fraction, or a float for inf, -inf, nan and -0.0. Reject extra bits."""
     number = decode_float(pattern, dtype)
     return Fraction(number) if math.isfinite(number) and (number or not is_negative(number)) else number
 
 
-@lru_cache(2**14)
+@lru_cache(2**16)
 def decode_float(pattern: int, dtype: str) -> float:
     """Return the number with this bit pattern as a Python float, which represents every number of every format exactly."""
     if not 0 <= pattern < 1 << width(dtype):

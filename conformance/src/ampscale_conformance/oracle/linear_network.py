@@ -90,7 +90,7 @@ def _moved(dtype: str, factors: tuple[float, float, float], patterns: tuple[int,
     return encode(new_velocity, dtype), encode(new_master, dtype)
 
 
-@lru_cache(1024)  # cells take the same steps
+@lru_cache(4096)  # cells take the same steps
 def _loss_of(parameter: Bits, leaf: Bits) -> Number:
     loss: Number = 0.0
     for value, entry in zip(parameter.bits, leaf.bits, strict=True):

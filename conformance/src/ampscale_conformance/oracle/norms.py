@@ -60,7 +60,7 @@ def norm_dtype(tree: Any) -> str:
     return "float64" if any(computed_in(leaf.dtype) == "float64" for leaf in arrays(tree)) else "float32"
 
 
-@lru_cache(256)  # a step needs each sum for the norm and for clipping
+@lru_cache(1024)  # a step needs each sum for the norm and for clipping
 def square_sum(leaf: Bits, dtype: str) -> Number:
     """Return the sum of an array's squares. Each square is rounded to *dtype*, and their sum to float64 and then to *dtype*."""
     squares = [significant(value * value, dtype) for value in numbers(leaf)]

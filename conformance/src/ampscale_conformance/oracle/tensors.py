@@ -121,7 +121,7 @@ def _is_scale(scale: float, dtype: str) -> bool:
     return 0 < rounded(scale, dtype) < math.inf
 
 
-@lru_cache(4096)  # cases compute with few arrays, at few scales
+@lru_cache(2**14)  # cases compute with few arrays, at few scales
 def computed(leaf: Bits, factor: Number, dtype: str | None, operation: Operation) -> Bits:
     """Return the results of an operation on each element and a factor, which may be zero or infinite; see `scale`."""
     compute_dtype = computed_in(leaf.dtype)
