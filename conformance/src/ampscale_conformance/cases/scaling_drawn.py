@@ -11,7 +11,7 @@ from ..model.adapter import ImplementationInfo, Unsupported
 from ..model.bits import Bits, map_tree, values_of
 from ..model.bits import arrays as flat
 from ..model.case import case
-from ..model.draw import DrawnCase, Pick, numbered, run_draws, seeded
+from ..model.draw import DrawnCase, Pick, numbered, run_draws, run_unrecorded, seeded
 from ..model.floats import decode, encode, lowest_exponent, rounded
 from ..model.subject import Subject
 from ..model.supported_rules import supported_rules
@@ -113,6 +113,11 @@ def _check_all(subject: Subject, method: str) -> None:
     _check(subject, method, draws=24, memory=False)
     with suppress(Unsupported):
         _check(subject, method, draws=1, memory=False, turns=(1,), count=530)
+    run_unrecorded(subject, partial(_check_arrays, method=method))
+
+
+def _check_arrays(subject: Subject, method: str) -> None:
+    """Check arrays of all shapes, and arrays of numbers near the limits of their dtype at several scales."""
     for dtype in float_dtypes(subject.info):
         with suppress(Unsupported):
             _check_shapes(subject, method, dtype)
