@@ -88,16 +88,14 @@ def map_leaves(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
     """
     if tree is None:
         return None
-    children = _children(tree)
-    if children is None:
+    members = _members(tree)
+    if members is None:
         _check_leaf("tree", tree)
         for other in others:
             if _children(other) is not None:
                 raise ValueError(f"trees must have the same structure: expected an array, got {_outline(other)}")
         return function(tree, *others)
-    keys = [key for key, _ in children]
-    columns = [_matching(keys, other) for other in others]
-    members = [child for _, child in children]
+    columns = [_matching(tree, len(members), other) for other in others]
     # Most trees are one list or dict of many arrays. For these, this is five times faster than the recursion below.
     if _are_arrays(members) and all(_are_arrays([other for other in column if other is not None]) for column in columns):
         return _rebuild(tree, list(map(function, members, *columns)))
@@ -228,8 +226,12 @@ def _children(tree: Tree) -> list[tuple[Any, Tree]] | None:
     members = _members(tree)
     if members is None:
         return None
-    keys = tree if type(tree) in (dict, OrderedDict) else range(len(members))
-    return list(zip(keys, members, strict=True))
+    return list(zip(_keys(tree, len(members)), members, strict=True))
+
+
+def _keys(tree: Tree, count: int) -> list[Any]:
+    """Return the keys of a dict, or the indices of another container with *count* children."""
+    return list(tree) if type(tree) in (dict, OrderedDict) else list(range(count))
 
 
 def _members(tree: Tree) -> list[Tree] | None:
@@ -249,11 +251,13 @@ def _flattened(tree: Tree) -> Flattened | None:
     return next(filter(None, (flatten(tree) for flatten in _flatteners)), None)
 
 
-def _matching(keys: list[Any], other: Tree) -> list[Tree]:
-    """Return the children of *other* in the order of *keys*, or a list of None if *other* is None."""
+def _matching(tree: Tree, count: int, other: Tree) -> list[Tree]:
+    """Return the children of *other* in the order of the *count* children of *tree*, or a list of None if *other* is None."""
     if other is None:
-        return [None] * len(keys)
-    children = _children(other)
+        return [None] * count
+    if isinstance(tree, tuple | list) and isinstance(other, tuple | list) and len(other) == count:  # as almost always
+        return list(other)
+    keys, children = _keys(tree, count), _children(other)
     if children is None or sorted(map(repr, keys)) != sorted(repr(key) for key, _ in children):
         raise ValueError(f"trees must have the same structure: expected the keys {keys}, got {_outline(other)}")
     by_key = dict(children)

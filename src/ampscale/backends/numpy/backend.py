@@ -186,7 +186,7 @@ def _run(
     sources = plain(arrays)
     if sources is None or (targets := _targets(sources, tree, out, dtype)) is None:
         return None
-    result = run_host(op._replace(square_dtype=norms.norm_dtype(targets) if with_sums else None), sources, targets)
+    result = run_host(op._replace(square_dtype=norms.norm_dtype(targets)) if with_sums else op, sources, targets)
     return (unflatten(tree, targets) if out is None else out), result
 
 
