@@ -7,7 +7,7 @@ from distributed.scenarios import LAYOUTS, gradients, is_finite, whole_of
 
 import ampscale
 
-STEPS = 25
+STEPS = 28
 
 
 def expected(api, layout, max_norm, seed, size):
