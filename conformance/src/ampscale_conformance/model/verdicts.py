@@ -147,8 +147,9 @@ def environment() -> dict[str, str]:
 
 
 def _result_to_json(result: Result) -> dict[str, Any]:
-    members = asdict(result) | {"basis": clauses()[result.clause].basis if result.clause in clauses() else ""}
+    clause = clauses().get(result.clause)
+    members = vars(result) | {"calls": list(map(vars, result.calls)), "basis": clause.basis if clause else ""}
     if result.trajectory is not None:
-        for name in ("expected", "got"):
-            members["trajectory"][name] = [scale.hex() for scale in members["trajectory"][name]]
+        scales = {name: [scale.hex() for scale in getattr(result.trajectory, name)] for name in ("expected", "got")}
+        members["trajectory"] = vars(result.trajectory) | scales
     return members
