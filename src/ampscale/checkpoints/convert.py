@@ -96,7 +96,7 @@ def load(
     at: str | None = None,
 ) -> Checkpoint:
     """
-    Read the rule and the state of a scaler.
+    Read the rule and the state of a scaler, and list the constants that had to be assumed.
 
     Args:
         format: One of `FORMATS`.
@@ -174,6 +174,9 @@ def convert(
         rule: See `load`.
         settings: See `load`.
         at: See `load`.
+
+    Returns:
+        The entries that the target scaler loads, and a report of the differences.
 
     Raises:
         TypeError, ValueError: See `load` and `save`.

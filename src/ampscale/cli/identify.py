@@ -222,7 +222,7 @@ def _cells(explanation: Explanation) -> tuple[str, ...]:
 
 
 def _setting_text(value: Any) -> str:
-    """Return a value as text, a large power of two as such: "2^16"."""
+    """Return a value as text, such as "0.5"; powers of two from 2^13 on are written as powers, such as "2^16"."""
     if isinstance(value, float) and value >= 2**13 and math.frexp(value)[0] == 0.5:
         return exact(value)
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -133,7 +133,7 @@ class LossScaleRule(RuleConstants):
 
     def would_raise(self, state: LossScaleState, finite: Flag) -> Flag:
         """
-        Return True, as a bool array of the state's shape or a Python bool, if the published scaler would raise an error.
+        Return a bool array of the state's shape, or a Python bool: True if the published scaler would raise an error.
 
         See `raise_at_min_scale` and `raise_at_or_below`; without them the result is always False. The arguments are those of
         `update`.

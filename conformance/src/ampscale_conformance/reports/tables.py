@@ -74,7 +74,7 @@ def short(text: str) -> str:
 
 
 def runs(items: Sequence[str]) -> Runs:
-    """Run-length encode items as pairs (repetitions, items); up to eight items in a row can be repeated."""
+    """Run-length encode items as pairs (repetitions, items). A pattern of up to eight items can be repeated."""
     encoded: Runs = []
     index = 0
     while index < len(items):
@@ -90,7 +90,7 @@ def runs(items: Sequence[str]) -> Runs:
 
 
 def _repeats(items: Sequence[str], index: int) -> Iterator[tuple[int, int]]:
-    """Yield (repetitions, width) for the items at an index that are repeated, and then cover more than three items."""
+    """Yield (repetitions, width) of each pattern that is repeated from *index* on and covers more than three items."""
     for width in range(1, _WIDEST + 1):
         times = _repetitions(items, index, width)
         if times > 1 and times * width > 3:

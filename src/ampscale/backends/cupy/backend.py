@@ -132,7 +132,7 @@ def exponent_histogram(tree: Tree) -> Array:
 def _run(
     tree: Tree, launch: Callable[[Operands, list[Array]], tuple[Flag, Any]], out: Tree = None, dtype: str | None = None
 ) -> tuple[Tree, Flag, Any]:
-    """Run the pass that *launch* launches, given operands and targets; return the tree of the results, and what it returned."""
+    """Call *launch* with operands and targets; return the tree of the results, the finite flag, and its other result."""
     arrays = leaves(tree)
     with _device_of(arrays):
         sources = _contiguous(arrays)
