@@ -47,9 +47,9 @@ class HostAgreement(Agreement):
 
 
 class GradientLayout:
-    """Layout of the gradients over the ranks: the arguments of every communicator, which its class documents."""
+    """Layout of the gradients over the ranks: the arguments that every communicator has, and documents."""
 
-    def __init__(self, gradients: str, mean: bool | None, copies: int | Sequence[int], timeout: float) -> None:
+    def __init__(self, gradients: str, mean: bool | None, copies: int | Sequence[int]) -> None:
         if gradients not in LAYOUTS:
             raise ValueError(f"gradients must be one of {list(LAYOUTS)}, got {excerpt(gradients)}")
         if mean is not None:
@@ -58,18 +58,17 @@ class GradientLayout:
             raise ValueError(f"mean must be False or None for {gradients} gradients, which differ between ranks, got True")
         for count in copies if isinstance(copies, Sequence) else [copies]:
             check_count(count, "copies")
-        check_number(timeout, "timeout", "a positive number of seconds of at most 1e9", 0, 1e9, above=True)
-        self._layout, self._copies, self._timeout = gradients, copies, timeout
-        self._averages = gradients == "replicated" and mean is not False
+        self.name, self.averages = gradients, gradients == "replicated" and mean is not False
+        self._copies = copies
 
-    def _layout_settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         """Return those of the arguments that must be equal on all ranks."""
-        settings: dict[str, Any] = {"argument gradients": self._layout, "mean": self._averages}
-        if self._layout == "sharded":
+        settings: dict[str, Any] = {"argument gradients": self.name, "mean": self.averages}
+        if self.name == "sharded":
             settings["copies"] = self._copies if isinstance(self._copies, int) else list(self._copies)
         return settings
 
-    def _copies_of(self, arrays: list[Array]) -> Sequence[int]:
+    def copies_of(self, arrays: list[Array]) -> Sequence[int]:
         """Return the number of copies of each array; raise a ValueError if `copies` and *arrays* differ in length."""
         if isinstance(self._copies, int):
             return [self._copies] * len(arrays)
@@ -78,15 +77,15 @@ class GradientLayout:
         return self._copies if arrays else []
 
 
-class RankCommunicator(GradientLayout, ABC):
+class RankCommunicator(ABC):
     """Communicator of processes. A subclass implements the operations of an engine, and documents the arguments."""
 
     rank: int  # number of this rank
     ranks: list[int]  # number of each rank, in the order of the engine
 
     def __init__(self, gradients: str, mean: bool | None, copies: int | Sequence[int], timeout: float) -> None:
-        super().__init__(gradients, mean, copies, timeout)
-        self._settings = self._layout_settings()
+        self._layout, self._timeout = GradientLayout(gradients, mean, copies), checked_timeout(timeout)
+        self._settings = self._layout.settings()
         self.optimizer_counts = Counter[int]()  # shared by all scalers that use this communicator; see `OptimizerNumbers`
         self._structure: list[Any] | None = None  # structure of the gradients whose paths `_settings` contains
         self._length: int | None = None  # length of the last vector on all ranks; None before the first vector and after an error
@@ -126,7 +125,7 @@ class RankCommunicator(GradientLayout, ABC):
     @property
     def averages(self) -> bool:
         """Return True if `mean` averages gradients; all ranks then have equal gradients."""
-        return self._averages
+        return self._layout.averages
 
     def exchange(self, text: str) -> list[str]:
         """
@@ -150,7 +149,7 @@ class RankCommunicator(GradientLayout, ABC):
 
         Spec: REPLICAS-mean, REPLICAS-sizes-compared, REPLICAS-accumulation-dtype.
         """
-        if not self._averages:
+        if not self._layout.averages:
             return tree
         arrays = leaves(tree)
         self._check(arrays)
@@ -179,17 +178,17 @@ class RankCommunicator(GradientLayout, ABC):
         Spec: REPLICAS-one-flag, REPLICAS-scale-compared, REPLICAS-agreed-norm, REPLICAS-copies-counted-once.
         """
         arrays, numbers = leaves(gradients), _numbers(state)
-        copies = self._copies_of(arrays)
-        with_norm = norm and self._layout != "replicated"
-        if self._layout != "distinct" and not self._averages:
-            self._record_gradients(gradients, arrays, shapes=self._layout == "replicated")
+        copies = self._layout.copies_of(arrays)
+        with_norm = norm and self._layout.name != "replicated"
+        if self._layout.name != "distinct" and not self._layout.averages:
+            self._record_gradients(gradients, arrays, shapes=self._layout.name == "replicated")
         values = self._values(finite, numbers, arrays, copies if with_norm else None)
         int_count = FLAGS + 2 * WORDS * len(numbers)
         integers, sums = self._first_sum("agree", values, int_count, state=list(numbers), norm=with_norm)
         overflows, ranks_with_gradients, ranks_with_float64, *words_and_squares = integers
         if not self._are_equal(words_and_squares):
             self._compare({name: float(number) for name, number in numbers.items()})
-        if with_norm and self._layout == "distinct" and 0 < ranks_with_float64 < ranks_with_gradients:
+        if with_norm and self._layout.name == "distinct" and 0 < ranks_with_float64 < ranks_with_gradients:
             self._compare({"dtype of the norm": norm_dtype(arrays) if arrays else None})
         lifted = self._norm(sums, arrays, bool(ranks_with_float64)) if with_norm else None
         flag = _flag_like(not overflows, next(iter(numbers.values())))
@@ -221,7 +220,7 @@ class RankCommunicator(GradientLayout, ABC):
             parts.append(xp.zeros_like(words[:3]))  # three sums, as a rank with distinct gradients has
         elif copies is not None:
             sums = as_array(square_sums(arrays, copies), words)
-            is_sharded = self._layout == "sharded"  # ranks with distinct gradients differ in number of arrays
+            is_sharded = self._layout.name == "sharded"  # ranks with distinct gradients differ in number of arrays
             parts.append(sums if is_sharded else xp.concat([sums[:2], xp.reshape(xp.sum(sums[2:]), (1,))]))
         return xp.concat(parts)
 
@@ -242,7 +241,7 @@ class RankCommunicator(GradientLayout, ABC):
 
     def _norm(self, sums: Array, arrays: list[Array], is_float64: bool) -> LiftedNorm:
         """Return the norm from the sums of squares of all ranks."""
-        if self._layout == "sharded" and arrays:
+        if self._layout.name == "sharded" and arrays:
             return norm_of_sums(sums, arrays)
         xp = array_api_compat.array_namespace(sums)
         # One empty array stands for the gradients of all ranks: there is one sum for all of them, and the array sets the dtype.
@@ -292,6 +291,12 @@ class RankCommunicator(GradientLayout, ABC):
         except BaseException as error:
             self._failure = self._failure or f"a collective of rank {self.rank} was interrupted: {error!r}"
             raise
+
+
+def checked_timeout(timeout: float) -> float:
+    """Return *timeout* if it is a positive number of seconds that every engine can represent; raise an error otherwise."""
+    check_number(timeout, "timeout", "a positive number of seconds of at most 1e9", 0, 1e9, above=True)
+    return timeout
 
 
 def _numbers(state: Tree) -> dict[str, Any]:

@@ -31,13 +31,13 @@ from ..core.trees import leaves, leaves_with_paths, unflatten
 from ..core.typing import Array, Flag, Tree
 from ..core.validation import check_scalable
 from ..parsing import excerpt
-from .communicator import GradientLayout
+from .communicator import GradientLayout, checked_timeout
 from .comparison import difference, rank_names, setting_texts, to_text
 
 _exchange_numbers = count()  # one for each exchange of this process, which is part of the keys in the coordination service
 
 
-class JaxAxis(GradientLayout):
+class JaxAxis:
     """
     Ranks along one or more mapped axes of JAX.
 
@@ -80,7 +80,7 @@ class JaxAxis(GradientLayout):
         copies: int | Sequence[int] = 1,
         timeout: float = 60.0,
     ) -> None:
-        super().__init__(gradients, mean, copies, timeout)
+        self._layout, self._timeout = GradientLayout(gradients, mean, copies), checked_timeout(timeout)
         self._axes = (axis_name,) if isinstance(axis_name, str) else axis_name
         if not isinstance(self._axes, tuple) or not self._axes or not all(isinstance(name, str) for name in self._axes):
             raise TypeError(f"axis_name must be a str or a tuple of str, got {excerpt(axis_name)}")
@@ -99,7 +99,7 @@ class JaxAxis(GradientLayout):
         Spec: REPLICAS-mean, REPLICAS-accumulation-dtype.
         """
         arrays = leaves(tree)
-        if not self._averages or not arrays:
+        if not self._layout.averages or not arrays:
             return tree
         check_scalable(tree)
         self._check_varying(arrays)
@@ -121,7 +121,7 @@ class JaxAxis(GradientLayout):
         Spec: REPLICAS-one-flag, REPLICAS-agreed-norm.
         """
         arrays, overflow = leaves(gradients), jnp.logical_not(finite)
-        if not norm or self._layout == "replicated":
+        if not norm or self._layout.name == "replicated":
             return Agreement(self._sum(overflow.astype(jnp.int32)) == 0, len(arrays) > 0)
         dtype = norm_dtype(arrays)
         with jax.enable_x64(True):
@@ -146,7 +146,7 @@ class JaxAxis(GradientLayout):
         # `jax.process_count` can start JAX's backend, which waits for the other processes without this time limit.
         if not trace_state_clean() or (global_state.client is None and jax.process_count() == 1):
             return
-        axis_settings = self._layout_settings() | {"axis_name": list(self._axes)}
+        axis_settings = self._layout.settings() | {"axis_name": list(self._axes)}
         texts = self._exchanged(to_text(axis_settings | setting_texts(settings)))
         if (message := difference(texts, list(range(len(texts))))) is not None:
             raise RankError(message)
@@ -191,10 +191,10 @@ class JaxAxis(GradientLayout):
 
     def _square_sums(self, arrays: list[Array], dtype: str) -> list[Array]:
         """Return sums of squares that ranks can add up: one per real or imaginary part, or one sum for distinct gradients."""
-        counts = self._copies_of(arrays)
+        counts = self._layout.copies_of(arrays)
         pairs = [(part, 1 / count) for array, count in zip(arrays, counts, strict=True) for part in real_parts(array)]
         sums = [_scaled(kernels.squared(part, dtype).squares, share) for part, share in pairs]
-        if self._layout == "distinct" and sums:  # arrays of different ranks do not correspond
+        if self._layout.name == "distinct" and sums:  # arrays of different ranks do not correspond
             sums = [sum(sums) if dtype == "float32" else reduce(partial(kernels.plus, norm_dtype=dtype), sums)]
         return sums if dtype == "float32" else [_addable(*sum_) for sum_ in sums]
 
@@ -202,7 +202,7 @@ class JaxAxis(GradientLayout):
         """Return the norm from the total of the `_square_sums` of all ranks. Requires ``jax.enable_x64(True)``."""
         size = 1 if dtype == "float32" else 3
         sums = [_lifted(*totals[start : start + size]) for start in range(0, len(totals), size)]
-        if self._layout == "distinct":
+        if self._layout.name == "distinct":
             return lifted_norm(sums, dtype)
         remaining, add = iter(sums), partial(kernels.plus, norm_dtype=dtype)
         return lifted_norm([reduce(add, [next(remaining) for _ in real_parts(array)]) for array in arrays], dtype)
