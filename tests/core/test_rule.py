@@ -43,9 +43,13 @@ def test_rule_that_requires_float64_raises_without_it(library):
     factors = {"growth_factor": 1.1, "warmup_growth_factor": 1.1, "backoff_factor": 0.7}
     rules = [(LossScaleRule(**{name: value}, float64_factor=True), name, value) for name, value in factors.items()]
     rules.append((LossScaleRule(backoff_factor=1 / 1.1, divide_on_backoff=True, float64_factor=True), "backoff_divisor", 1.1))
-    message = "^{} must be a number that float32 represents exactly on a .*, such as {!r}, got {!r}; on JAX, set jax_enable_x64$"
+    message = (
+        r"^rule\.{} must be a number that float32 represents exactly on a .*, such as {!r}, got {!r}; on JAX, set jax_enable_x64$"
+    )
     rows = [(rule, message.format(name, float(np.float32(value)), value)) for rule, name, value in rules]
-    rows.append((LossScaleRule(dtype="float64"), "^dtype must be 'float32' on a .*, got 'float64'; on JAX, set jax_enable_x64$"))
+    rows.append(
+        (LossScaleRule(dtype="float64"), r"^rule\.dtype must be 'float32' on a .*, got 'float64'; on JAX, set jax_enable_x64$")
+    )
     like, state = library.array(0), LossScaleRule().init(like=library.array(0))
     with jax.enable_x64(False):
         cases = [

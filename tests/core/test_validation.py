@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 from numpy.lib.stride_tricks import as_strided
 
+from ampscale import LossScaleRule, presets
 from ampscale.core.validation import (
     check_gradients,
     check_methods,
     check_out,
     check_scale_array,
     check_scale_host,
+    check_type,
     check_writable,
 )
 
@@ -24,6 +26,14 @@ def test_object_without_a_method_raises():
         check_methods(list, "network", "append", "pop")
     with pytest.raises(TypeError, match=r"; use ampscale.optimizers, or a training cell, which accepts torch.optim$"):
         check_methods(type("SGD", (), {"param_groups": []})(), "optimizer", "init", "update")
+
+
+def test_function_instead_of_its_result_raises():
+    """The message contains a call, so that ``optax.adam`` becomes ``optax.adam(...)``."""
+    with pytest.raises(TypeError, match=r" of type function; call it: torch\(\.\.\.\)$"):
+        check_methods(presets.torch, "optimizer", "init", "update")
+    with pytest.raises(TypeError, match=r" of type function; call it: torch\(\.\.\.\)$"):
+        check_type(presets.torch, "rule", LossScaleRule)
 
 
 def test_scale_array_has_one_element():

@@ -226,10 +226,10 @@ def _check_float64(rule: RuleConstants, xp: Namespace) -> None:
         return
     remedy = "; on JAX, set jax_enable_x64"
     if rule.dtype == "float64":
-        raise TypeError(f"dtype must be 'float32' on a library without float64, got 'float64'{remedy}")
+        raise TypeError(f"rule.dtype must be 'float32' on a library without float64, got 'float64'{remedy}")
     name, factor = names[0], getattr(rule, names[0])
     expected = f"a number that float32 represents exactly on a library without float64, such as {c_float(factor).value!r}"
-    raise TypeError(f"{name} must be {expected}, got {factor!r}{remedy}")
+    raise TypeError(f"rule.{name} must be {expected}, got {factor!r}{remedy}")
 
 
 def _needs_float64(rule: RuleConstants, factor: float | None) -> bool:

@@ -8,6 +8,7 @@ Spec: SCALING-scale-rejected, SCALING-mixed-rejected, OVERFLOW-in-place-checked.
 
 import math
 import sys
+from types import FunctionType
 from typing import Any
 
 import array_api_compat
@@ -18,6 +19,7 @@ from .trees import leaves, leaves_with_paths, one_of_each_type
 from .type_names import type_name
 from .typing import Array, DType, Flag, Scale, Tree
 
+_FLOAT0 = ", JAX's float0, the gradient of an integer or bool; pass only floating-point parameters"
 _UNPACK = "; unpack the result of unscale_and_check: gradients, finite = ..."
 
 
@@ -47,7 +49,7 @@ def check_methods(value: Any, name: str, *methods: str) -> None:
     missing = [method for method in methods if not callable(getattr(value, method, None))]
     if missing:
         alternative = "; use ampscale.optimizers, or a training cell, which accepts torch.optim"
-        remedy = alternative if hasattr(value, "param_groups") else ""
+        remedy = alternative if hasattr(value, "param_groups") else _call_first(value)
         actual = f"{excerpt(value)} of type {type(value).__name__}"
         raise TypeError(f"{name} must have the methods {list(methods)}, got {actual}{remedy}")
     if isinstance(value, type):
@@ -64,7 +66,13 @@ def check_type(value: Any, name: str, expected: type, example: str = "") -> None
     """Raise a TypeError, whose message contains *example*, if *value* is not an instance of *expected*."""
     if not isinstance(value, expected):
         such_as = f", such as {example}" if example else ""
-        raise TypeError(f"{name} must be a {expected.__name__}{such_as}, got {excerpt(value)} of type {type(value).__name__}")
+        actual = f"{excerpt(value)} of type {type(value).__name__}{_call_first(value)}"
+        raise TypeError(f"{name} must be a {expected.__name__}{such_as}, got {actual}")
+
+
+def _call_first(value: Any) -> str:
+    """Return the remedy for a function that was passed instead of its result, such as ``optax.adam`` or ``presets.torch``."""
+    return f"; call it: {value.__name__}(...)" if isinstance(value, FunctionType) else ""
 
 
 def float_dtype_name(dtype: DType) -> str:
@@ -140,7 +148,8 @@ def check_flag(value: Flag, name: str, shape: tuple[int, ...] = ()) -> None:
 def check_loss(value: Any) -> None:
     """Raise a TypeError if *value*, the result of a network, is not one array."""
     if not array_api_compat.is_array_api_obj(value):
-        raise TypeError(f"a network must return its loss as one array, got {type_name(value)}")
+        remedy = "; return the loss alone, without auxiliary values" if isinstance(value, tuple) else ""
+        raise TypeError(f"a network must return its loss as one array, got {type_name(value)}{remedy}")
 
 
 def check_scalable(tree: Tree, name: str = "tree") -> None:
@@ -150,6 +159,7 @@ def check_scalable(tree: Tree, name: str = "tree") -> None:
     path, dtype = next((path, leaf.dtype) for path, leaf in leaves_with_paths(tree, name) if not is_scalable(leaf.dtype))
     expected = "floating-point or complex" if plain_name(dtype) in INTEGERS else f"one of {', '.join((*FLOATS, *COMPLEX_PARTS))}"
     remedy = _UNPACK if plain_name(dtype) == "bool" and isinstance(tree, tuple) else ""
+    remedy = _FLOAT0 if plain_name(dtype) == "void" else remedy
     raise TypeError(f"{path} must be {expected}, got {plain_name(dtype)}{remedy}")
 
 

@@ -149,6 +149,17 @@ def test_gradients_of_a_scaled_loss_are_scaled(dtype):
 
 
 @pytest.mark.clause("STEP-seed")
+def test_integer_parameters_raise():
+    """JAX returns their gradients in its dtype float0."""
+    import optax
+
+    params, optimizer, rule = {"w": jnp.ones(2), "n": jnp.asarray(3)}, optax.sgd(1.0), ampscale.LossScaleRule()
+    network = ampscale.Network(lambda params: (params["w"] * params["n"]).sum(), params)
+    state = ampscale.init_train_state(params, optimizer, rule)
+    with pytest.raises(TypeError, match=r"^gradients\['n'\] must be .*, got void, JAX's float0, .*; pass only floating-point"):
+        ampscale.train_step(network, optimizer, rule, state)
+
+
 def test_large_seeds_overflow_in_a_float16_loss():
     """JAX requires the seed in the dtype of the loss. In float16, 2**16 is infinite."""
     params = [jnp.ones(2, jnp.float16)]
