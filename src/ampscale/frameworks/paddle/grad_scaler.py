@@ -27,6 +27,8 @@ class GradScaler(StoredScale):
     """
     Paddle's `paddle.amp.GradScaler`: dynamic loss scaling for hand-written training loops.
 
+    The defaults are those of Paddle 2.2's documentation. Paddle 3.3.1 has others: `presets.paddle` has its numbers.
+
     Works on arrays of all supported libraries. An optimizer is a `torch.optim.Optimizer`, or any object with a method
     ``step()`` or ``minimize(loss)`` and a list `parameters` of objects that have `value` and `grad`. Gradients are unscaled in
     place; if their arrays are immutable (JAX), each `grad` is replaced. A step requires one host synchronization. The scale
