@@ -99,9 +99,8 @@ def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: str | N
     In place, this is one pass if there are compiled kernels, or if the scale is a power of two of at least 1 whose value is on
     the host; otherwise two passes.
     """
-    tensors = leaves(tree)
-    values, finite, _ = _unscaled(tree, tensors, scale, out, dtype)
-    return (_rebuilt(tree, tensors, values) if out is None else out), finite
+    unscaled, finite, _ = _unscaled(tree, leaves(tree), scale, out, dtype)
+    return unscaled, finite
 
 
 def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
@@ -113,9 +112,8 @@ def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: st
             found_inf, sums = result
             norm = _norm_of_sums(sums)
             return out, found_inf.logical_not(), norms.global_norm(tensors) if norm is None else norm
-    values, finite, norm = _unscaled(tree, tensors, scale, out, dtype, collects="norm")
-    unscaled = _rebuilt(tree, tensors, values) if out is None else out
-    return unscaled, finite, _global_norm(values) if norm is None else norm
+    unscaled, finite, norm = _unscaled(tree, tensors, scale, out, dtype, with_norm=True)
+    return unscaled, finite, global_norm(unscaled) if norm is None else norm
 
 
 def global_norm(tree: Tree) -> Array:
@@ -244,43 +242,49 @@ def _with_values(array: Array, values: Array) -> Array:
 
 
 def _unscaled(
-    tree: Tree, tensors: list[Array], scale: Scale, out: Tree, dtype: str | None, *, collects: str | None = None
-) -> Results:
-    """Return the results for the leaves *tensors* of *tree*. The norm is collected only if a CUDA launch computes it, too."""
+    tree: Tree, tensors: list[Array], scale: Scale, out: Tree, dtype: str | None, *, with_norm: bool = False
+) -> tuple[Tree, Flag, Array | None]:
+    """
+    Do what `unscale_and_check` does for *tree*, whose leaves are *tensors*.
+
+    Returns:
+        The unscaled tree, True if all values are finite, and the norm if *with_norm* is True and a CUDA launch computes it.
+    """
     if out is tree and kernels.supports_in_one_pass(tensors, scale):
         found_inf = kernels.unscale_in_one_pass_(tensors, scale)
         if found_inf is not None:
-            return Results(tensors, found_inf.logical_not(), None)
+            return out, found_inf.logical_not(), None
     out_tensors = tensors if out is tree or out is None else leaves(out)
     if out is not None:
         _check_layouts(out, out_tensors, tensors)
     arrays = _values(tensors)
     supported = _supports(arrays, scale)
     if not supported and has_dtensors([*arrays, *out_tensors]):
-        return _unscaled_shards(tree, scale, out, dtype)
+        return *_unscaled_shards(tree, scale, out, dtype), None
     targets = None if out is None else arrays if out_tensors is tensors else _values(out_tensors)
-    launched = cuda_launches.unscaled(arrays, scale, targets, dtype, collects=collects) if supported else None
-    if launched is not None:
-        return launched
-    if supported and targets is not None and not any_frozen(targets) and _fill(targets, arrays):
-        return Results(targets, kernels.unscale_(targets, scale).logical_not(), None)
-    if out is not None and not torch.compiler.is_compiling():  # compiled code writes to copies
-        for path, target in leaves_with_paths(out, "out"):
-            check_target(target, path)
-    unscaled = (kernels.quotients if supported else scaling.unscale)(_rounded(arrays), scale, dtype)
-    finite = kernels.all_finite(unscaled) if supported else overflow.all_finite(_rounded(unscaled))
-    return Results(unscaled if targets is None else overflow.write(targets, unscaled), finite, None)
+    results = None
+    if supported:
+        results = cuda_launches.unscaled(arrays, scale, targets, dtype, collects="norm" if with_norm else None)
+        if results is None and targets is not None and not any_frozen(targets) and _fill(targets, arrays):
+            results = Results(targets, kernels.unscale_(targets, scale).logical_not(), None)
+    if results is None:
+        if out is not None and not torch.compiler.is_compiling():  # compiled code writes to copies
+            for path, target in leaves_with_paths(out, "out"):
+                check_target(target, path)
+        values = (kernels.quotients if supported else scaling.unscale)(_rounded(arrays), scale, dtype)
+        finite = kernels.all_finite(values) if supported else overflow.all_finite(_rounded(values))
+        results = Results(values if targets is None else overflow.write(targets, values), finite, None)
+    return (_rebuilt(tree, tensors, results.values) if out is None else out), results.finite, results.collected
 
 
-def _unscaled_shards(tree: Tree, scale: Scale, out: Tree, dtype: str | None) -> Results:
-    """Do what `_unscaled` does, for DTensors: the flag is combined over all ranks, and arrays have the placements of *tree*."""
+def _unscaled_shards(tree: Tree, scale: Scale, out: Tree, dtype: str | None) -> tuple[Tree, Flag]:
+    """Do what `unscale_and_check` does for DTensors, with the placements of *tree*. The flag is combined over all ranks."""
     targets = None if out is None else Shards(out, "out")
     shards = targets if targets is not None and out is tree else Shards(tree)
     if targets is not None and not targets.placed_as(shards):
         raise ValueError("out must have the device meshes and placements of the tree")
-    local_out = None if targets is None else targets.local
-    local, finite, _ = _unscaled(shards.local, leaves(shards.local), scale, local_out, dtype)
-    return Results(_values(leaves(shards.wrapped(local) if out is None else out)), shards.all_finite(finite), None)
+    local, finite = unscale_and_check(shards.local, scale, None if targets is None else targets.local, dtype)
+    return (shards.wrapped(local) if out is None else out), shards.all_finite(finite)
 
 
 def _checked_targets(out: Tree, tensors: list[Array]) -> list[Array]:

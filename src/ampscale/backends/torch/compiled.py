@@ -5,7 +5,7 @@ Spec: BACKENDS-bit-identical.
 """
 
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,7 +16,15 @@ from ...core.typing import Array
 from ..cpu import fused
 from ..cpu.fused import ITEMSIZES, FusedOp, PassResult, Spans
 
-_dtype, _itemsize = attrgetter("dtype"), attrgetter("itemsize")
+_dtype = attrgetter("dtype")
+
+
+class _Group(NamedTuple):
+    """Tensors of one dtype."""
+
+    indices: Any  # indices of the tensors among all arrays: a list of ints, or a slice
+    spans: Spans  # their memory
+    are_in_order: bool  # True if each tensor ends before the next one starts
 
 
 def run_host(op: FusedOp, arrays: list[Array], *, disjoint: bool = False) -> PassResult | None:
@@ -33,33 +41,15 @@ def run_host(op: FusedOp, arrays: list[Array], *, disjoint: bool = False) -> Pas
         not contiguous, has no memory, like torch's zero tensors, or is an inference tensor that cannot be written to; or if the
         check of *disjoint* fails.
     """
-    if fused.kernel_choice_host().module is None or not arrays[0].is_cpu:
+    groups = _groups_host(arrays)
+    if not groups or (disjoint and not _are_disjoint_host(groups)):
         return None
-    names = {dtype: name_of(dtype) for dtype in set(map(_dtype, arrays))}
-    try:
-        addresses = np.fromiter(map(torch.Tensor.data_ptr, arrays), np.int64, len(arrays))
-    except RuntimeError:  # a sparse array, for example, has no single address
-        return None
-    if not (all(map(fused.supports, names.values())) and all(map(torch.Tensor.is_contiguous, arrays))):
-        return None
-    sizes = np.fromiter(map(torch.Tensor.numel, arrays), np.int64, len(arrays))
-    groups: list[Any] = [slice(None)]
-    if len(names) > 1:
-        groups = [[index for index, array in enumerate(arrays) if array.dtype is dtype] for dtype in names]
-    surveyed = [_spans_host(addresses[group], sizes[group], name) for group, name in zip(groups, names.values(), strict=True)]
-    spans, are_in_order = zip(*surveyed, strict=True)
-    if any(group_spans.largest < 0 for group_spans in spans):
-        return None
-    if disjoint and (len(names) > 1 or not are_in_order[0]):
-        itemsizes = np.fromiter(map(_itemsize, arrays), np.int64, len(arrays))
-        if not fused.are_disjoint_host(addresses, sizes * itemsizes):
-            return None
     if op.measures:
-        check_size(max(group_spans.largest for group_spans in spans))
+        check_size(max(group.spans.largest for group in groups))
     if op.factor is not None and not increment_versions(arrays):
         return None
-    results = [fused.run_spans_host(op, group_spans, torch.get_num_threads()) for group_spans in spans]
-    return results[0] if len(names) == 1 else fused.merged(op, len(arrays), zip(groups, results, strict=True))
+    results = [(group.indices, fused.run_spans_host(op, group.spans, torch.get_num_threads())) for group in groups]
+    return results[0][1] if len(results) == 1 else fused.merged(op, len(arrays), results)
 
 
 def increment_versions(arrays: list[Array]) -> bool:
@@ -73,7 +63,35 @@ def increment_versions(arrays: list[Array]) -> bool:
     return True
 
 
-def _spans_host(addresses: Any, sizes: Any, dtype: str) -> tuple[Spans, bool]:
-    """Return the memory of tensors of one dtype, and True if it is known that they are disjoint; see `kernels.survey`."""
-    largest, total, are_in_order = fused.kernel_choice_host().module.survey(addresses, sizes, ITEMSIZES[dtype])
-    return Spans(addresses, addresses, sizes, largest, total, dtype, dtype), are_in_order
+def _groups_host(arrays: list[Array]) -> list[_Group]:
+    """Return one group for each dtype of *arrays*; no groups if the kernels do not support all arrays."""
+    module = fused.kernel_choice_host().module
+    if module is None or not arrays[0].is_cpu:
+        return []
+    try:
+        addresses = np.fromiter(map(torch.Tensor.data_ptr, arrays), np.int64, len(arrays))
+    except RuntimeError:  # a sparse array, for example, has no single address
+        return []
+    names = {dtype: name_of(dtype) for dtype in set(map(_dtype, arrays))}
+    if not (all(map(fused.supports, names.values())) and all(map(torch.Tensor.is_contiguous, arrays))):
+        return []
+    sizes = np.fromiter(map(torch.Tensor.numel, arrays), np.int64, len(arrays))
+    groups = []
+    for dtype, name in names.items():
+        indices: Any = slice(None)
+        if len(names) > 1:
+            indices = [index for index, array in enumerate(arrays) if array.dtype is dtype]
+        group_addresses, group_sizes = addresses[indices], sizes[indices]
+        largest, total, are_in_order = module.survey(group_addresses, group_sizes, ITEMSIZES[name])
+        spans = Spans(group_addresses, group_addresses, group_sizes, largest, total, name, name)
+        groups.append(_Group(indices, spans, are_in_order))
+    return [] if any(group.spans.largest < 0 for group in groups) else groups
+
+
+def _are_disjoint_host(groups: list[_Group]) -> bool:
+    """Return True if no two arrays in *groups* share memory."""
+    if len(groups) == 1 and groups[0].are_in_order:
+        return True
+    spans = [group.spans for group in groups]
+    lengths = [part.sizes * ITEMSIZES[part.source_dtype] for part in spans]
+    return fused.are_disjoint_host(np.concatenate([part.sources for part in spans]), np.concatenate(lengths))
