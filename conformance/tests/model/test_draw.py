@@ -18,7 +18,7 @@ def drawn(outcome):
             subject.create(subject.rule(init_scale=2.0**number))
             outcome(subject, number)
 
-        return DrawnCase("machine", run, {})
+        return DrawnCase(run)
 
     return draw
 

@@ -72,8 +72,8 @@ def draw_on_arrays(
     if every:
         turns = [(index, "" if sign == "+" else pick(KINDS)) for sign in LONG for index in range(len(settings))]
     steps = [(pick(ways), index, kind, pick(PLACES), pick(elements)) for index, kind in turns]
-    inputs: dict[str, Any] = {"settings": settings, "tree": tree, "layout": pick([*TREES]), "steps": steps, "compiled": compiled}
-    return DrawnCase("backends", partial(_follow, **inputs), inputs)
+    layout = pick([*TREES])
+    return DrawnCase(partial(_follow, settings=settings, tree=tree, layout=layout, steps=steps, compiled=compiled))
 
 
 def _follow(subject: Subject, settings: Any, tree: Sequence[Any], layout: str, steps: Sequence[Any], compiled: bool) -> None:

@@ -81,7 +81,7 @@ def draw_calls(
         index = pick([index for index, script in enumerate(scripts) if script])
         commands.append((index, scripts[index].pop(0)))
     run = partial(_execute, scalers=scalers, commands=commands, dtype=dtype, returns_applied="applied" in info.capabilities)
-    return DrawnCase("calls", run, {"dtype": dtype, "scalers": scalers, "commands": commands})
+    return DrawnCase(run)
 
 
 def _iteration(

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..model.adapter import Unsupported
 from ..model.bits import Bits
-from ..model.floats import rounded
+from ..model.floats import is_power_of_two, rounded
 from ..model.subject import Subject
 from ..oracle import calls, tensors
 from ..oracle.tensors import array, numbers
@@ -56,7 +56,7 @@ def needs_finite(scale: float) -> None:
 def needs_power_of_two(scale: float, subject: Subject | None = None) -> None:
     """Raise Unsupported if the scale is infinite in float32, or is not a power of two and *subject* does not claim division."""
     needs_finite(scale)
-    if math.frexp(scale)[0] != 0.5 and (subject is None or "division" not in subject.info.capabilities):
+    if not is_power_of_two(scale) and (subject is None or "division" not in subject.info.capabilities):
         raise Unsupported(f"the scale is {scale!r}, and the expected values are exact only for powers of two")
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from math import frexp, inf
-from typing import Any
+from math import inf
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,10 +12,11 @@ from ampscale import LossScaleRule
 
 from ..model.adapter import ImplementationInfo, Unsupported
 from ..model.case import case
-from ..model.draw import DrawnCase, Pick, numbered, run_draws, run_unrecorded
-from ..model.floats import rounded
+from ..model.draw import DrawnCase, Pick, numbered, one_in, run_draws, run_unrecorded
+from ..model.floats import is_power_of_two, rounded
 from ..model.subject import Raised, Subject
 from ..model.supported_rules import supported_rules
+from ..oracle.machine import Machine
 from ..oracle.tensors import array
 from .machine_lockstep import LockstepRun, every_pattern, run_lockstep, supported_rule
 from .scaling_trees import check_products
@@ -37,12 +38,11 @@ INEXACT_FACTORS: Factors = {"growth_factor": (3.0, 1.5, 1.1), "backoff_factor": 
 TURNS = ("step", "step", "new")
 RESUMING = ("step", "copy", "save", "reload")  # "copy" goes on with a loaded scaler, and "save" with the one that was saved
 WITH_TENSORS = ("step", "new", "scale", "unscale", "all_finite", "copy")
-Turn = tuple[str, int, str]  # what is done, the number of the scaler or saved state, and the flags of the steps after it
 MOST = 3  # scalers at a time
 LONG = 2185  # steps of a window; 8 bits or float16 can represent neither 2177 steps nor their share of the window
 LOWEST, HIGHEST = 2.0**-60, 2.0**60  # beyond them, a scaler takes no steps and no tensors
-# Constants and steps to the edge of a range.
-LIMITS: tuple[tuple[dict[str, Any], str], ...] = (
+Limit = tuple[dict[str, Any], str]  # constants, and steps to the edge of a range
+LIMITS: tuple[Limit, ...] = (
     ({"init_scale": 1000 + 2.0**-14}, ""),  # 8 decimal digits lose it, and 16 digits the next one
     ({"init_scale": 1000 + 2.0**-43}, ""),
     ({"growth_factor": 2.0**20, "growth_interval": 20}, 20 * "+"),
@@ -57,10 +57,10 @@ LIMITS: tuple[tuple[dict[str, Any], str], ...] = (
     ({"growth_interval": 20, "hysteresis": 3, "min_scale": 2.0**10}, "-"),
     ({"growth_interval": LONG}, "-" + (LONG - 8) * "+"),
     ({"growth_interval": LONG, "overflow_tolerance": 1 / 16}, 300 * "+" + 20 * "-"),
-    ({"growth_factor": 2.0**120}, "+"),  # infinite in float32; only for rules with a max_scale, which is above the scale
 )
-TOP = ({"init_scale": 2.0**127}, "++")
-SUBNORMAL = ({"init_scale": 2.0**-126}, 10 * "-")  # libraries may flush subnormal float32 numbers to zero
+INFINITE_FACTOR: Limit = ({"growth_factor": 2.0**120}, "+")  # the product is infinite in float32, and becomes the max_scale
+TOP: Limit = ({"init_scale": 2.0**127}, "++")
+SUBNORMAL: Limit = ({"init_scale": 2.0**-126}, 10 * "-")  # libraries may flush subnormal float32 numbers to zero
 # A constant, steps before saving and after loading, and the values of the constant when the state is saved and when it is loaded.
 OTHER_CONSTANTS: tuple[tuple[str, str, tuple[Any, Any]], ...] = (
     ("growth_interval", "+++", (4, 2)),
@@ -75,19 +75,27 @@ TREE, OVERFLOW = [array("float32", [1.5, -3.0]), array("float32", 0.75)], array(
 NARROW = [array("float16", [1.5, -3.0])]
 
 
+class Turn(NamedTuple):
+    """Turn of a walk."""
+
+    kind: str
+    number: int  # from 0 to 3; it determines the scaler or saved state, and details
+    finite: str  # the steps that the scaler takes at the end
+
+
 def draw_trace(pick: Pick, info: ImplementationInfo) -> DrawnCase:
     """Draw a rule and an overflow trace, whose scales stay far from the limits of float32."""
     settings = _draw_settings(pick, info)
     finite = "".join(_draw_steps(pick, settings) for _ in range(pick(range(1, 13))))
-    return DrawnCase("machine", partial(run_lockstep, finite=finite, settings=settings), {"finite": finite, "settings": settings})
+    return DrawnCase(partial(run_lockstep, finite=finite, settings=settings), "machine", {"finite": finite})
 
 
 def draw_walk(pick: Pick, info: ImplementationInfo, kinds: Sequence[str] = RESUMING) -> DrawnCase:
     """Draw two rules, and the turns in which several scalers step; without "resume", no scaler is copied or reloaded."""
     kinds = [kind for kind in kinds if kind not in ("copy", "save", "reload") or "resume" in info.capabilities]
     rules = [_draw_settings(pick, info) for _ in range(2)]
-    turns = [(pick(kinds), pick(range(4)), _draw_steps(pick, rules[0])) for _ in range(pick(range(1, 30)))]
-    return DrawnCase("machine", partial(_run_walk, rules=rules, turns=turns, tensors="unscale" in kinds), {})
+    turns = [Turn(pick(kinds), pick(range(4)), _draw_steps(pick, rules[0])) for _ in range(pick(range(1, 30)))]
+    return DrawnCase(partial(_run_walk, rules=rules, turns=turns, with_tensors="unscale" in kinds))
 
 
 def _draw_settings(pick: Pick, info: ImplementationInfo) -> dict[str, Any]:
@@ -95,9 +103,9 @@ def _draw_settings(pick: Pick, info: ImplementationInfo) -> dict[str, Any]:
     digits = (1.0, 1 + 2.0**-19, 1 + 2.0 ** (-40 if supported.default.dtype == "float64" else -23))
     start = 2.0 ** pick(EXPONENTS) * pick(digits)
     factors = WITHIN_BOUNDS if {"min_scale", "max_scale"} <= supported.parameters else FACTORS
-    if isinstance(info.preset, LossScaleRule) and pick((False, False, False, True)):
+    if isinstance(info.preset, LossScaleRule) and one_in(4, pick):
         factors = {"growth_factor": (1.0, 2.0), "backoff_factor": (0.5, 1.0)}
-    elif "rounding" in info.capabilities and pick((False, True)):
+    elif "rounding" in info.capabilities and one_in(2, pick):
         factors = {name: values + INEXACT_FACTORS[name] for name, values in factors.items()}
     table: dict[str, Sequence[Any]] = {
         "init_scale": (start,),
@@ -120,64 +128,90 @@ def _draw_steps(pick: Pick, settings: dict[str, Any]) -> str:
     return pick((finite, overflows, "+-" * pick((1, 2)), overflows + finite))
 
 
-def _run_walk(subject: Subject, rules: Sequence[dict[str, Any]], turns: Sequence[Turn], tensors: bool) -> None:
-    """Run the turns, and compare the scales of the latest scalers after each. If *tensors* is True, also scale and unscale."""
-    runs, saved, products = list[LockstepRun](), list[tuple[LockstepRun, Any]](), None
-    passed, expected = ([subject.rule(**settings) for settings in rules] for _ in range(2))  # no call may change *passed*
-    for kind, number, finite in [("new", 0, "+"), *turns, ("step", 1, "")]:
-        run = runs[number % len(runs)] if runs and kind != "new" else LockstepRun(subject, passed[number % 2])
-        if kind in ("copy", "save"):
-            for _ in range(1 + number % 2):
-                saved.append((run.with_handle(run.handle), subject.call("save", run.handle)))
-        if kind in ("copy", "reload") and saved:
-            start, state = saved[-1 if kind == "copy" else number % len(saved)]
-            run = start.loaded(state)
-        if tensors and LOWEST < run.oracle.point.scale < HIGHEST:
-            method = "scale" if kind == "scale" or (kind == "copy" and number % 2) else "unscale"
-            products = _scale_or_unscale(subject, run, method, number // 2, products)
-        if kind == "all_finite":
-            subject.all_finite([*TREE, array("float32", 1.0) if number % 2 else OVERFLOW])
-        runs = [run, *(other for other in runs if other is not run)][:MOST]
-        if LOWEST < run.oracle.scale < HIGHEST:
-            run.advance(finite)
-        for other in runs if number else ():  # in the other turns, no scale is read between the steps of several scalers
-            other.compare()
+def _run_walk(subject: Subject, rules: Sequence[dict[str, Any]], turns: Sequence[Turn], with_tensors: bool) -> None:
+    """Run the turns with scalers of these rules, which no call may change."""
+    passed = [subject.rule(**settings) for settings in rules]
+    walk = _Walk(subject, passed, with_tensors)
+    for turn in (Turn("new", 0, "+"), *turns, Turn("step", 1, "")):
+        walk.run(turn)
+    expected = [subject.rule(**settings) for settings in rules]
     subject.expect(passed == expected, f"expected the rules {expected} to be unchanged, got {passed}")
 
 
-def _scale_or_unscale(subject: Subject, run: LockstepRun, method: str, repetitions: int, products: Any) -> Any:
-    """
-    Call *method* with several trees, and check the last result. Then unscale an overflow.
+class _Walk:
+    """Scalers in turns: in each turn, one scaler acts and takes steps. If *with_tensors* is True, it also scales or unscales."""
 
-    "unscale" is checked with *products*, an earlier result of "scale", unless that is None. Return the result of "scale" for a
-    later call; None if there is none that can be unscaled.
-    """
-    claims, scale = subject.info.capabilities, run.oracle.point.scale
-    empty = [[]] if "empty" in claims else list[Any]()
-    for tree in (*repetitions * [TREE], *empty, [*TREE, OVERFLOW]):
-        subject.call(method, run.handle, subject.to_arrays(tree))
-    tree = TREE + NARROW if "float16" in claims else TREE
-    arrays = subject.to_arrays(tree) if method == "scale" or products is None else products
-    values, ulps = subject.to_bits(arrays, "a result of scale"), frexp(scale)[0] != 0.5
-    result = check_products(subject, run.handle, method, scale, values, arrays, ulps=ulps)
-    subject.call("unscale", run.handle, subject.to_arrays([*TREE, OVERFLOW]))
-    has_scalars = any(isinstance(leaf, np.generic) for leaf in result or ())  # NumPy scalars cannot be divided in place
-    return result if method == "scale" and not has_scalars else None
+    def __init__(self, subject: Subject, rules: Sequence[LossScaleRule], with_tensors: bool) -> None:
+        self.subject, self.rules, self.with_tensors = subject, rules, with_tensors
+        self.runs: list[LockstepRun] = []  # at most `MOST`; the latest comes first
+        self.saved: list[tuple[LockstepRun, Any]] = []  # a run that stays where it was saved, and the saved state
+        self.products: Any = None  # result of the last call of "scale", if it can be unscaled
+
+    def run(self, turn: Turn) -> None:
+        """Run one turn, and compare the scales of the latest scalers."""
+        run = self._acting(turn)
+        if self.with_tensors and LOWEST < run.oracle.point.scale < HIGHEST:
+            scales = turn.kind == "scale" or (turn.kind == "copy" and turn.number % 2)
+            self._scale_or_unscale(run, "scale" if scales else "unscale", repetitions=turn.number // 2)
+        if turn.kind == "all_finite":
+            self.subject.all_finite([*TREE, array("float32", 1.0) if turn.number % 2 else OVERFLOW])
+        self.runs = [run, *(other for other in self.runs if other is not run)][:MOST]
+        if LOWEST < run.oracle.scale < HIGHEST:
+            run.advance(turn.finite)
+        if turn.number:  # in the other turns, no scale is read between the steps of several scalers
+            for other in self.runs:
+                other.compare()
+
+    def _acting(self, turn: Turn) -> LockstepRun:
+        """Return the scaler that acts: a new one, a loaded one, or one of the latest, which may be saved first."""
+        if not self.runs or turn.kind == "new":
+            run = LockstepRun(self.subject, self.rules[turn.number % 2])
+        else:
+            run = self.runs[turn.number % len(self.runs)]
+        if turn.kind in ("copy", "save"):
+            for _ in range(1 + turn.number % 2):
+                self.saved.append((run.with_handle(run.handle), self.subject.call("save", run.handle)))
+        if turn.kind in ("copy", "reload") and self.saved:
+            start, state = self.saved[-1 if turn.kind == "copy" else turn.number % len(self.saved)]
+            run = start.loaded(state)
+        return run
+
+    def _scale_or_unscale(self, run: LockstepRun, method: str, repetitions: int) -> None:
+        """Call *method* with several trees, of which "unscale" takes the last one from "scale". Then unscale an overflow."""
+        subject, scale = self.subject, run.oracle.point.scale
+        empty = [[]] if "empty" in subject.info.capabilities else list[Any]()
+        for tree in (*repetitions * [TREE], *empty, [*TREE, OVERFLOW]):
+            subject.call(method, run.handle, subject.to_arrays(tree))
+        arrays = self.products
+        if method == "scale" or arrays is None:
+            arrays = subject.to_arrays(TREE + NARROW if "float16" in subject.info.capabilities else TREE)
+        values = subject.to_bits(arrays, "a result of scale")
+        result = check_products(subject, run.handle, method, scale, values, arrays, ulps=int(not is_power_of_two(scale)))
+        subject.call("unscale", run.handle, subject.to_arrays([*TREE, OVERFLOW]))
+        has_scalars = any(isinstance(leaf, np.generic) for leaf in result or ())  # NumPy scalars cannot be divided in place
+        self.products = result if method == "scale" and not has_scalars else None
 
 
 def _follow_to_limits(subject: Subject, reloads: bool = False) -> None:
     """Take steps to the edges of ranges, and beyond; with *reloads*, also with scalers that were saved on the way."""
-    limits = LIMITS[:-1] if subject.supported.default.max_scale is None else LIMITS
-    limits += (SUBNORMAL,) if subject.info.arrays == "numpy" else ()
-    for settings, finite in (*limits, TOP) if reloads else limits:
-        if frexp(settings.get("growth_factor", 2.0))[0] == 0.5 or "rounding" in subject.info.capabilities:
+    limits = [*LIMITS]
+    limits += [INFINITE_FACTOR] if subject.supported.default.max_scale is not None else []
+    limits += [SUBNORMAL] if subject.info.arrays == "numpy" else []
+    limits += [TOP] if reloads else []
+    for settings, finite in limits:
+        if is_power_of_two(settings.get("growth_factor", 2.0)) or "rounding" in subject.info.capabilities:
             with suppress(Unsupported):
-                runs = [LockstepRun(subject, supported_rule(subject, "", **{"growth_interval": 1} | settings))]
-                for steps in (finite, *"++++++++-"):
-                    for run in runs:
-                        run.advance(steps).compare()
-                    if reloads:
-                        runs.append(runs[0].loaded(subject.call("save", runs[0].handle)))
+                rule = supported_rule(subject, "", **{"growth_interval": 1} | settings)
+                _follow_to_limit(subject, rule, finite, reloads)
+
+
+def _follow_to_limit(subject: Subject, rule: LossScaleRule, finite: str, reloads: bool) -> None:
+    runs = [LockstepRun(subject, rule)]
+    for steps in (finite, *"++++++++-"):
+        for run in runs:
+            run.advance(steps).compare()
+        if reloads:
+            runs.append(runs[0].loaded(subject.call("save", runs[0].handle)))
 
 
 @case("MACHINE-state", 0, "unusable claim: a scaler cannot be created with the constants that it claims, so no other case runs")
@@ -219,39 +253,49 @@ def saves_and_loads_in_turns(subject: Subject) -> None:
     run_draws(subject, draw_walk, numbered("resuming", 25))
     run_unrecorded(subject, partial(_follow_to_limits, reloads=True))
     with suppress(Unsupported):
-        run = LockstepRun(subject, supported_rule(subject, "", growth_interval=5))
-        new = LockstepRun(subject, run.rule)
-        for sign in 2 * "++++++-++++++++++++-":
-            run = run.advance(sign).compare().loaded(subject.call("save", run.handle))
-        new.compare().follow(4 * "+")
-    for name, finite, constants in OTHER_CONSTANTS:
+        _reload_after_each_step(subject, supported_rule(subject, "", growth_interval=5))
+    for name, finite, (value, other) in OTHER_CONSTANTS:
         with suppress(Unsupported):
-            _load_with_other(subject, name, finite, *(supported_rule(subject, "", **{name: value}) for value in constants))
+            rules = supported_rule(subject, "", **{name: value}), supported_rule(subject, "", **{name: other})
+            _load_with_other(subject, name, finite, *rules)
 
 
-def _load_with_other(subject: Subject, name: str, finite: str, *rules: LossScaleRule) -> None:
-    """Load a state of the first rule with the second one. The constants that were saved may remain in force."""
-    run = LockstepRun(subject, rules[0]).advance(finite)
+def _reload_after_each_step(subject: Subject, rule: LossScaleRule) -> None:
+    """Take steps, each with a scaler that was loaded after the previous one; a scaler that was created before is unaffected."""
+    run, other = LockstepRun(subject, rule), LockstepRun(subject, rule)
+    for sign in 2 * "++++++-++++++++++++-":
+        run = run.advance(sign).compare().loaded(subject.call("save", run.handle))
+    other.compare().follow(4 * "+")
+
+
+def _load_with_other(subject: Subject, name: str, finite: str, rule: LossScaleRule, other: LossScaleRule) -> None:
+    """Load a state of *rule* with *other*, whose constant *name* differs. The constants that were saved may remain in force."""
+    run = LockstepRun(subject, rule).advance(finite)
     if "-" not in finite:  # up to one step before a growth, since a scaler may count the steps that remain
-        run.advance("+" * (rules[0].growth_interval - 1 - run.oracle.good_steps))
+        run.advance("+" * (rule.growth_interval - 1 - run.oracle.good_steps))
     try:
-        handle = subject.call("load", rules[1], subject.call("save", run.handle))
+        handle = subject.call("load", other, subject.call("save", run.handle))
     except Raised:  # a state of another rule may be rejected
         return
-    old, new = (f"{name}={getattr(rule, name)}" for rule in rules)
-    machines = [run.oracle.copy() for _ in rules]
-    for machine, rule in zip(machines, rules, strict=True):
-        machine.rule, machine.min_scale, machine.max_scale = rule, rule.min_scale, rule.max_scale
+    loading = f"loading with {name}={getattr(other, name)} what was saved after {run.finite} with {name}={getattr(rule, name)}"
+    machines = [_continued(run.oracle, rule), _continued(run.oracle, other)]  # those that the scaler may follow
     for number, sign in enumerate(3 * finite):
         points = [machine.step(sign == "+") for machine in machines]
         if any(point.stopped for point in points):  # the published scaler raises an error
             return
         expected = " or ".join({f"{point.scale} ({', '.join(point.clauses)})": None for point in points})
         handle = subject.update(handle, sign == "+")
-        scale = rounded(subject.read_scale(handle), rules[0].dtype)
+        scale = rounded(subject.read_scale(handle), rule.dtype)
         machines = [machine for machine in machines if machine.point.scale == scale]
-        when = f"step {number} (counted from 0) after loading with {new} what was saved after {run.finite} with {old}"
-        subject.expect(bool(machines), f"{when}: expected scale {expected}, got {scale}")
+        message = f"step {number} (counted from 0) after {loading}: expected scale {expected}, got {scale}"
+        subject.expect(bool(machines), message)
+
+
+def _continued(machine: Machine, rule: LossScaleRule) -> Machine:
+    """Return a copy of the machine that continues with the constants of *rule*."""
+    copy = machine.copy()
+    copy.rule, copy.min_scale, copy.max_scale = rule, rule.min_scale, rule.max_scale
+    return copy
 
 
 @case("MACHINE-next-step", 1, "wrong time: tensors are scaled by another scale than the present one, or count as a step")

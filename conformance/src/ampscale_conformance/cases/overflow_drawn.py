@@ -24,7 +24,7 @@ def draw_check(pick: Pick, info: ImplementationInfo, layouts: Sequence[str] = AN
     """Draw up to six trees with the same containers and shapes, up to two non-finite elements in each; with `count`, one tree."""
     tree = draw_tree(pick, info, [*INTEGERS] if "integers" in info.capabilities else (), layouts, **options)
     trees = [_spoiled(pick, tree.filled(pick, _draw_finite)) for _ in range(1 if options.get("count") else pick((1, 3, 6)))]
-    return DrawnCase("overflow", partial(_run, tree=tree, trees=trees), {"tree": trees[0]} if len(trees) == 1 else {})
+    return DrawnCase(partial(_run, tree=tree, trees=trees), "overflow", {"tree": trees[0]} if len(trees) == 1 else {})
 
 
 def _draw_finite(pick: Pick, dtype: str) -> int:

@@ -40,8 +40,7 @@ def draw_replicas(pick: Pick, info: ImplementationInfo, top: bool = False) -> Dr
         signs = "".join("-" if rank in ranks else "+" for rank in range(sizes[group]))
         steps += [(pick(ways), group, signs), *[("agree", group, signs)] * pick((0, 1, 3))]
     steps += [("last", 0, "-")] * 4
-    inputs = {"settings": settings, "sizes": sizes, "steps": steps}
-    return DrawnCase("replicas", lambda subject: _follow(subject, subject.rule(**settings), sizes, steps), inputs)
+    return DrawnCase(lambda subject: _follow(subject, subject.rule(**settings), sizes, steps))
 
 
 def _follow(subject: Subject, rule: Any, sizes: Sequence[int], steps: Sequence[tuple[str, int, str]]) -> None:

@@ -58,7 +58,7 @@ def draw_arithmetic(
     scales = [pick(pick((SCALES, _inexact_scales(info) if inexact else SCALES))) for _ in range(2)]
     trees = [tree.filled(pick, _draw_pattern) for _ in range(pick(turns))]
     inputs = {"method": method, "scale": scales[0], "tree": trees[0]} if len(trees) == 1 else {}
-    return DrawnCase("scaling", partial(_run, method=method, scales=scales, tree=tree, trees=trees, memory=memory), inputs)
+    return DrawnCase(partial(_run, method=method, scales=scales, tree=tree, trees=trees, memory=memory), "scaling", inputs)
 
 
 def _inexact_scales(info: ImplementationInfo) -> tuple[float, ...]:

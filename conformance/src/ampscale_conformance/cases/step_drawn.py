@@ -2,17 +2,17 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from itertools import chain, cycle, islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from ampscale import LossScaleRule
 
 from ..model.adapter import ImplementationInfo, Unsupported
 from ..model.bits import Bits
 from ..model.case import Case, named
-from ..model.draw import DrawnCase, Pick
-from ..model.floats import rounded
+from ..model.draw import DrawnCase, Pick, one_in
+from ..model.floats import is_power_of_two, rounded
 from ..model.subject import Subject
 from ..oracle.step import Outputs, Training
 from ..oracle.tensors import array, numbers
@@ -23,6 +23,7 @@ from .rows import Row
 NEAR = 1e-5  # relative tolerance, for different formulas and roundings of published implementations
 CLIPPED = 1e-4  # absolute tolerance of clipped parameters, for the epsilon of the formulas in each step
 ROUNDED = {"float16": (2.0**-8, 2.0**-4), "bfloat16": (2.0**-5, 2.0**-3)}  # the same of parameters rounded in each step
+LEAST_INFINITE = 65520  # the least number that float16 rounds to infinity
 STEPS = 10  # of a run, in which the trace is repeated
 # The letters of a trace besides "+", a finite step: an overflow in one element ("-"), the last ("e") or two ("="), finite data
 # that just overflow when they are multiplied by the scale ("!"), and gradients of which one element ("w") or all have another
@@ -38,6 +39,14 @@ LIMITS = (1.0, 128.0, 0.25, 3.0, 6.0, 2.0**-10)
 SCHEDULES = {"rates": RATES[:7], "fine": FINE[:7]}
 
 
+class Step(NamedTuple):
+    """Step of a training cell."""
+
+    data: Sequence[Bits]
+    outputs: Mapping[str, Any]
+    expected: Outputs
+
+
 class Cell:
     """Training cell under test, next to the oracle's. Clipped parameters may differ by `CLIPPED`, since formulas differ."""
 
@@ -46,16 +55,14 @@ class Cell:
     ) -> None:
         """Create the cell with the arrays and the list of learning rates in *shared*, to which missing ones are added."""
         options = {"learning_rate": 1.0, **options}
-        rates = options["learning_rate"]
-        scheduled = isinstance(rates, tuple)
+        shared = {} if shared is None else shared
         self.subject = subject
         self.tolerance = CLIPPED if "max_norm" in options else 0.0
-        # Both formulas of momentum are permitted. Their results differ only if the learning rate changes.
-        differs = "momentum" in options and scheduled
-        self.trainings = [Training(rule, parameters, **options) for _ in range(1 + differs)]
-        self.trainings[-1].optimizer.rate_first = differs
-        shared = {} if shared is None else shared
-        if scheduled:
+        self.trainings = [Training(rule, parameters, **options)]
+        if isinstance(rates := options["learning_rate"], tuple):
+            if "momentum" in options:  # both formulas are permitted, whose results differ if the learning rate changes
+                self.trainings.append(Training(rule, parameters, **options))
+                self.trainings[1].optimizer.rate_first = True
             options["learning_rate"] = shared.setdefault(rates, list(rates))
         arrays = shared.setdefault(tuple(parameters), subject.to_arrays(list(parameters)))
         self._cell = subject.call("create_cell", rule, arrays, **options)
@@ -65,8 +72,8 @@ class Cell:
         """Return the expected scale of the next step."""
         return self.trainings[0].machine.point.scale
 
-    def train(self, data: Sequence[Bits]) -> tuple[Mapping[str, Any], Outputs]:
-        """Return the outputs of one step, and the expected ones."""
+    def train(self, data: Sequence[Bits]) -> Step:
+        """Take one step, and compare only the data, which must be unchanged."""
         expected = [training.step(data) for training in self.trainings]
         if expected[0].status == "WOULD_RAISE":
             raise Unsupported("the published scaler raises an error at this overflow")
@@ -74,13 +81,13 @@ class Cell:
         returned = self.subject.call("train_step", self._cell, arrays)
         self.subject.expect_same(self.subject.to_bits(arrays, "the data"), list(data), "the data after train_step")
         outputs = returned if isinstance(returned, Mapping) else {}
-        if expected[0].parameters != expected[-1].parameters:
-            agreeing = [index for index, item in enumerate(expected) if self.parameters(outputs, item) == item.parameters] or [0]
+        if expected[0].parameters != expected[-1].parameters:  # from now on, follow the formula of the implementation
+            agreeing = [index for index, item in enumerate(expected) if self._parameters(outputs, item) == item.parameters] or [0]
             self.trainings = [self.trainings[index] for index in agreeing]
-            return outputs, expected[agreeing[0]]
-        return outputs, expected[0]
+            return Step(data, outputs, expected[agreeing[0]])
+        return Step(data, outputs, expected[0])
 
-    def parameters(self, outputs: Mapping[str, Any], expected: Outputs) -> Any:
+    def _parameters(self, outputs: Mapping[str, Any], expected: Outputs) -> Any:
         """Return the actual parameters. Each array within the tolerance is replaced by the expected one."""
         actual, targets = self.subject.to_bits(outputs.get("parameters"), "parameters"), expected.parameters
         if not (self.tolerance and isinstance(actual, list | tuple) and len(actual) == len(targets)):
@@ -90,33 +97,29 @@ class Cell:
     def _near(self, actual: Any, expected: Bits) -> bool:
         if not isinstance(actual, Bits) or (actual.dtype, actual.shape) != (expected.dtype, expected.shape):
             return False
-        pairs = zip(numbers(actual), numbers(expected), strict=True)
         relative, absolute = ROUNDED.get(expected.dtype, (NEAR, self.tolerance))
-        return all(
-            math.isclose(left, right, rel_tol=relative, abs_tol=absolute) or (math.isnan(left) and math.isnan(right))
-            for left, right in pairs
-        )
+        return all(_is_close(*pair, relative, absolute) for pair in zip(numbers(actual), numbers(expected), strict=True))
 
-    def expect(
-        self, outputs: Mapping[str, Any], expected: Outputs, names: Iterable[str], data: Sequence[Bits], when: str
-    ) -> None:
-        """Compare the outputs of these names with the expected ones. The tolerance of the loss depends on *data*."""
+    def expect(self, step: Step, names: Iterable[str], when: str) -> None:
+        """Compare the outputs of these names with the expected ones."""
+        expected = step.expected
         for name in names:
-            output, target, label = outputs.get(name), getattr(expected, name), f"{when}: {name}"
+            output, target, label = step.outputs.get(name), getattr(expected, name), f"{when}: {name}"
             if name == "parameters":
-                same_seed = rounded(expected.scale, "float32") == expected.scale or "float64" not in [
-                    leaf.dtype for leaf in target
-                ]
-                needs_power_of_two(expected.scale, self.subject if same_seed else None)  # the seed has the dtype of the loss
-                self.subject.expect_same(self.parameters(outputs, expected), target, label)
+                # The seed has the dtype of the loss, so a float64 loss may have a scale that float32 would round.
+                same_seed = rounded(expected.scale, "float32") == expected.scale or all(
+                    leaf.dtype != "float64" for leaf in target
+                )
+                needs_power_of_two(expected.scale, self.subject if same_seed else None)
+                self.subject.expect_same(self._parameters(step.outputs, expected), target, label)
             elif name == "finite":
                 flag = self.subject.flag(output, label)
                 self.subject.expect(flag == target, f"{label}: expected {target}, got {flag}")
             elif name != "global_norm" or (expected.finite and target < math.inf):
                 number = self.subject.number(output, label)
-                error = self._error_of_loss(data) if name == "loss" else 0.0
-                same = math.isclose(number, target, rel_tol=NEAR, abs_tol=error) or (math.isnan(number) and math.isnan(target))
-                self.subject.expect(same or error == math.inf, f"{label}: expected {target!r}, got {number!r}")
+                error = self._error_of_loss(step.data) if name == "loss" else 0.0
+                same = error == math.inf or _is_close(number, target, NEAR, error)
+                self.subject.expect(same, f"{label}: expected {target!r}, got {number!r}")
 
     def _error_of_loss(self, data: Sequence[Bits]) -> float:
         """Return the permitted error of the loss: infinity if a term is infinite or NaN in some formulas or dtypes only."""
@@ -127,6 +130,12 @@ class Cell:
         if uncertain or (2.0**9 if narrow else 2.0**122) < max(values, default=0.0) < math.inf:
             return math.inf
         return (16 if narrow else 10 * self.tolerance) * largest  # in float16, each term and each sum are rounded
+
+
+def _is_close(actual: float, expected: float, relative: float, absolute: float) -> bool:
+    """Return True if the numbers differ by at most one of these errors, or both are NaN."""
+    both_nan = math.isnan(actual) and math.isnan(expected)
+    return both_nan or math.isclose(actual, expected, rel_tol=relative, abs_tol=absolute)
 
 
 @lru_cache(1024)  # cells take steps with the same data
@@ -167,10 +176,20 @@ def _take_steps(
     cell = Cell(subject, simple_rule(subject, **settings), new_parameters(**arrays), **options)
     for number, letter in enumerate(trace):
         data = data_of(arrays["shapes"], letter, number, cell.scale, arrays["dtype"])
-        cell.expect(*cell.train(data), names, data, f"step {number} (counted from 0)")
+        cell.expect(cell.train(data), names, f"step {number} (counted from 0)")
 
 
-def draw_cells(pick: Pick, info: ImplementationInfo, top: bool, full: str = "") -> list[dict[str, Any]]:
+class CellSettings(NamedTuple):
+    """Drawn training cell, and what suits it."""
+
+    rule: dict[str, Any]  # constants
+    options: dict[str, Any]  # of `create_cell`
+    letters: str  # of a trace
+    names: Sequence[str]  # outputs to compare
+    parameters: dict[str, Any]  # options of `new_parameters`
+
+
+def draw_cells(pick: Pick, info: ImplementationInfo, top: bool, full: str = "") -> list[CellSettings]:
     """
     Draw a cell, and cells that differ from it in one constant or option.
 
@@ -181,29 +200,30 @@ def draw_cells(pick: Pick, info: ImplementationInfo, top: bool, full: str = "") 
         raise Unsupported("does not claim bfloat16 and clip")
     options = _draw_options(pick, claims, bool(full))
     clips = "max_norm" in options
-    wide = top or "float16" not in claims or ("momentum" in options and not clips)
-    dtype = full or ("float32" if wide else pick(("float32", *DTYPES)))
+    only_float32 = top or "float16" not in claims or ("momentum" in options and not clips)
+    dtype = full or ("float32" if only_float32 else pick(("float32", *DTYPES)))
     dtype = dtype.removeprefix("float64,") if info.arrays == "jax" else dtype
     narrow = "float16" in dtype
-    tiny = narrow and pick((False, False, True))
+    tiny = narrow and one_in(3, pick)
     if clips and not narrow and options["learning_rate"] is RATES:
         options["learning_rate"] = FINE
     factor = pick((1.0, 1.0 if narrow or "momentum" in options else 2.0**80))
     starts = [2.0**exponent for exponent in _start_exponents(narrow, tiny, clips)]
-    rules = draw_rules(pick, info, starts, top, narrow)
-    if isinstance(info.preset, LossScaleRule) and pick((False,) * 5 + (True,)):
-        rules[0] |= {"growth_factor": 1.0, "backoff_factor": 1.0}
-    names = ["parameters", "finite", "scale", "next_scale", *(name for name, claim in OUTPUTS.items() if claim in claims)]
-    if factor > 1 and "loss" in names:
-        names.remove("loss")  # it can be infinite
-    if "global_norm" in names and (full == "bfloat16" or ("clip" in claims and not clips)):
-        names.remove("global_norm")  # some cells report it only if they clip, and that of bfloat16 gradients may be bfloat16
+    rule, *other_rules = draw_rules(pick, info, starts, top, narrow)
+    if isinstance(info.preset, LossScaleRule) and one_in(6, pick):
+        rule |= {"growth_factor": 1.0, "backoff_factor": 1.0}
+    unspecified = {"loss"} if factor > 1 else set[str]()  # it can be infinite
+    if full == "bfloat16" or ("clip" in claims and not clips):
+        unspecified.add("global_norm")  # some cells report it only if they clip, and that of bfloat16 gradients may be bfloat16
+    reported = [name for name, claim in OUTPUTS.items() if claim in claims and name not in unspecified]
+    names = ["parameters", "finite", "scale", "next_scale", *reported]
     letters = "000-" if top else _letters(narrow, tiny, clips, factor > 1)
-    cell = {"settings": rules[0], "options": options, "letters": letters, "names": names}
-    others = [options | {key: value} for key, value in OTHERS if key in options and type(value) in (float, type(options[key]))]
-    cells = [cell, *(cell | {"settings": rule} for rule in rules[1:]), *(cell | {"options": item} for item in others)]
-    parameters = {"dtype": dtype, "other": math.nan if factor > 1 else 7.0}
-    return [item | {"parameters": parameters | {"factor": factor * pick((1.0, 0.5))}} for item in cells]
+    cell = CellSettings(rule, options, letters, names, {"dtype": dtype, "other": math.nan if factor > 1 else 7.0})
+    cells = [cell, *(cell._replace(rule=other) for other in other_rules)]
+    for name, value in OTHERS:  # a list of learning rates replaces only another list
+        if name in options and type(value) in (float, type(options[name])):
+            cells.append(cell._replace(options=options | {name: value}))
+    return [cell._replace(parameters=cell.parameters | {"factor": factor * pick((1.0, 0.5))}) for cell in cells]
 
 
 def _draw_options(pick: Pick, claims: Iterable[str], every: bool) -> dict[str, Any]:
@@ -253,40 +273,48 @@ def draw_training(pick: Pick, info: ImplementationInfo, top: bool = False, every
     if every:
         cells, layout = cells[: 2 if every == "bfloat16" else LIMIT.get(info.arrays, 3)], ((), ())
         turns = [(index, letter) for letter in "+-+---++-+" for index in range(len(cells))]
-        turns += [(index, end if "max_norm" in cell["options"] else "+") for index, cell in enumerate(cells)]
+        turns += [(index, end if "max_norm" in cell.options else "+") for index, cell in enumerate(cells)]
     else:
         cells = [cells[0], *pick(([], [others[0]], [pick(cells)]))]
         indices = [pick(range(len(cells))) for _ in range(STEPS)]
-        drawn = [[(index, pick(cells[index]["letters"]))] * pick((1, 1, 2)) for index in indices]
+        drawn = [[(index, pick(cells[index].letters))] * pick((1, 1, 2)) for index in indices]
         turns = list(chain(*drawn))[: pick((STEPS, 5, 8))]
-    run = partial(_train, layout=layout, cells=cells, turns=turns, start=start)
-    return DrawnCase("step", run, {"layout": layout, "cells": cells, "steps": turns, "start": start})
+    return DrawnCase(partial(_train, layout=layout, cells=cells, turns=turns, start=start))
 
 
 def _train(
-    subject: Subject, layout: Sequence[Shape], cells: Sequence[dict[str, Any]], turns: Sequence[tuple[int, str]], start: int
+    subject: Subject, layout: Sequence[Shape], cells: Sequence[CellSettings], turns: Sequence[tuple[int, str]], start: int
 ) -> None:
     """Train the cells in turns. They are created from shared arrays; if *start* is even, all of them before the first step."""
-    shared, trained = dict[Any, Any](), dict[int, Cell]()
-    rules = [simple_rule(subject, **cell["settings"]) for cell in cells]
-    results = []
+    shared, results = dict[Any, Any](), list[Step]()
+    rules = [simple_rule(subject, **cell.rule) for cell in cells]
+
+    @cache
+    def created(index: int) -> Cell:
+        return Cell(subject, rules[index], new_parameters(layout, **cells[index].parameters), shared, **cells[index].options)
+
+    for index in range(len(cells)) if start % 2 == 0 else ():
+        created(index)
     for number, (index, letter) in enumerate(turns):
-        for new in {index} if start % 2 else range(len(cells)):
-            if new not in trained:
-                parameters = new_parameters(layout, **cells[new]["parameters"])
-                trained[new] = Cell(subject, rules[new], parameters, shared, **cells[new]["options"])
-        cell, dtype = trained[index], cells[index]["parameters"]["dtype"]
+        cell, dtype = created(index), cells[index].parameters["dtype"]
         needs_finite(cell.scale)
-        narrow, raises = "float16" in dtype, rules[index].raise_at_min_scale or rules[index].raise_at_or_below is not None
-        if narrow and (raises or letter not in "u-=") and (cell.scale > 2.0**12 or math.frexp(cell.scale)[0] != 0.5):
-            raise Unsupported("float16 gradients overflow or are rounded at this scale")
-        data = data_of(layout, letter, start + number, cell.scale, dtype)
-        outputs, expected = cell.train(data)
-        if narrow and expected.scale >= 65520 and expected.finite and not subject.flag(outputs.get("finite"), "finite"):
+        if "float16" in dtype:
+            _needs_exact_float16(rules[index], letter, cell.scale)
+        step = cell.train(data_of(layout, letter, start + number, cell.scale, dtype))
+        fits = step.expected.scale < LEAST_INFINITE or "float16" not in dtype
+        if not fits and step.expected.finite and not subject.flag(step.outputs.get("finite"), "finite"):
             raise Unsupported("the seed may be rounded to float16, in which it is infinite: STEP-seed")
-        results.append((outputs, expected, cells[index]["names"], data))
-        cell.expect(*results[-1], f"step {number} (counted from 0), {letter} of cell {index}")
-    trained[turns[0][0]].expect(*results[0], "step 0 (counted from 0), compared after the last step")
+        results.append(step)
+        cell.expect(step, cells[index].names, f"step {number} (counted from 0), {letter} of cell {index}")
+    first = turns[0][0]
+    created(first).expect(results[0], cells[first].names, "step 0 (counted from 0), compared after the last step")
+
+
+def _needs_exact_float16(rule: LossScaleRule, letter: str, scale: float) -> None:
+    """Raise Unsupported if a step would round scaled float16 gradients, or make finite ones overflow."""
+    raises = rule.raise_at_min_scale or rule.raise_at_or_below is not None
+    if (raises or letter not in "u-=") and (scale > 2.0**12 or not is_power_of_two(scale)):
+        raise Unsupported("float16 gradients overflow or are rounded at this scale")
 
 
 EACH = [(partial(draw_training, every="float64,float32"), ["cells 10"]), (partial(draw_training, every="bfloat16"), ["cells 21"])]

@@ -9,6 +9,7 @@ from typing import Any
 from ..model.bits import Bits, arrays, leaves, tree_from_json
 from ..model.case import Case, named
 from ..model.clauses import spec_folder
+from ..model.floats import is_power_of_two
 from ..model.subject import Subject, to_record
 from ..oracle.tensors import all_finite, numbers
 from . import trees_drawn
@@ -40,7 +41,7 @@ def vector_cases(table: str) -> Iterator[Case]:
         else:
             scale = float.fromhex(vector["scale"])
             run = partial(check_arithmetic, tree=tree, method=vector["kind"], scale=scale, **row.options)
-            if vector["kind"] == "unscale" and math.frexp(scale)[0] != 0.5 and not row.options:
+            if vector["kind"] == "unscale" and not is_power_of_two(scale) and not row.options:
                 needs.add("division")
         yield named(row.name, 1, vector["catches"], run, needs)
 

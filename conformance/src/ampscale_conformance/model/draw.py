@@ -5,10 +5,11 @@ A function that draws a case takes a `Pick`. The suite passes the result of `see
 and on every Python version; `--random` passes a function of Hypothesis, which shrinks towards the first value of each sequence.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from itertools import count
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from .adapter import ImplementationInfo, Unsupported
@@ -25,11 +26,11 @@ class Pick(Protocol):
 
 
 class DrawnCase(NamedTuple):
-    """Drawn case of a chapter."""
+    """Drawn case, with the inputs of a test vector in spec/vectors if a vector can express the case."""
 
-    chapter: str
     run: Callable[[Subject], None]  # as in `Case`
-    inputs: dict[str, Any]  # for a test vector in spec/vectors; empty if no vector can express the case
+    chapter: str = ""  # of the test vector
+    inputs: Mapping[str, Any] = MappingProxyType({})
 
 
 def seeded(seed: str) -> Pick:
@@ -47,6 +48,11 @@ def seeded(seed: str) -> Pick:
         return values[int.from_bytes(digest[:8]) % len(values)]
 
     return pick
+
+
+def one_in(count: int, pick: Pick) -> bool:
+    """Return True in one of *count* choices on average; False is the simplest."""
+    return pick(range(count)) == count - 1
 
 
 def numbered(name: str, count: int) -> list[str]:
@@ -77,7 +83,7 @@ def run_draws(subject: Subject, draw: Callable[[Pick, ImplementationInfo], Drawn
 
 def run_unrecorded(subject: Subject, run: Callable[[Subject], None]) -> None:
     """Run thousands of calls, which are recorded only if one fails."""
-    run_draws(subject, lambda _pick, _info: DrawnCase("", run, {}), ["without choices"])
+    run_draws(subject, lambda _pick, _info: DrawnCase(run), ["without choices"])
 
 
 def _recorded(subject: Subject, case: DrawnCase) -> str:

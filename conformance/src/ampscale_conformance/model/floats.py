@@ -55,6 +55,11 @@ def encode_ratio(numerator: int, denominator: int, dtype: str, minus: bool) -> i
     return magnitude | 1 << exponent_bits + fraction_bits if numerator < 0 or (minus and not numerator) else magnitude
 
 
+def is_power_of_two(number: float) -> bool:
+    """Return True for a positive power of two, also one with a negative exponent."""
+    return math.frexp(number)[0] == 0.5
+
+
 def rounded(value: Roundable, dtype: str) -> float:
     """Return *value* rounded once to a format."""
     return decode_float(encode(value, dtype), dtype)

@@ -26,7 +26,7 @@ from ..model.case import Case
 from ..model.draw import DrawnCase, Pick
 from ..model.verdicts import Result, Verdict
 from .check import SECONDS, run
-from .random_vectors import VECTORS, vector
+from .random_vectors import vector
 
 EXAMPLES = 100
 WIDE: dict[str, Any] = {"layouts": ANY, "shapes": (*SHAPES * 5, *LARGE)}
@@ -84,7 +84,7 @@ class _Search:
             return replace(summary, calls=(), trajectory=None, seconds=self.duration)
         last, case = self.failure
         message = f"{last.message}{flaky}\nseed {self.seed}"
-        if case.inputs and case.chapter in VECTORS:  # a single trace or tree
+        if case.inputs:  # a single trace or tree
             message += f"; as a test vector for spec/vectors/{case.chapter}.json:\n"
             message += vector(f"{self.template.id}-{self.seed}", case, last)
         return replace(last, message=message, seconds=self.duration)
