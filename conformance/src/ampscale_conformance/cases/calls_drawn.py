@@ -7,7 +7,7 @@ from typing import Any
 
 from ..model.adapter import ImplementationInfo, Unsupported
 from ..model.case import Case, named
-from ..model.draw import DrawnCase, Pick, numbered, run_draws
+from ..model.draw import DrawnCase, Pick, numbered, one_in, run_draws
 from ..model.subject import Subject
 from ..model.supported_rules import supported_rules
 from .calls_loop import ON_TREES, Loop, is_static, simple_rule
@@ -64,8 +64,8 @@ def draw_calls(
     if "bfloat16" in dtype and "bfloat16" not in info.capabilities:
         raise Unsupported("does not claim bfloat16")
     dtype = dtype or (pick(DTYPES) if "float16" in info.capabilities and not top else "float32")
-    choices = (pick, info, (2.0**10, 16.0, 2.0**15, 1.0, 0.125), top, "float16" in dtype)
-    scalers = [(draw_rules(*choices)[0], pick(range(35))) for _ in range(pick((1, 2)))]
+    starts, narrow = (2.0**10, 16.0, 2.0**15, 1.0, 0.125), "float16" in dtype
+    scalers = [(draw_rules(pick, info, starts, top, narrow)[0], pick(range(35))) for _ in range(pick((1, 2)))]
     static = is_static(supported_rules(info.preset).default)
     steps: tuple[list[str], ...] = STEPS if static or top else CALLS
     kinds = AT_TOP if top else (*more, *KINDS)
@@ -73,35 +73,42 @@ def draw_calls(
         steps += EDITED
         kinds += () if top else WITH_NONE
     resumes = "resume" in info.capabilities
-    iterations = [(pick, names[:1] if static else names, steps, kinds, static, resumes)] * pick((4, 3, 5))
+    acting, iterations = names[:1] if static else names, range(pick((4, 3, 5)))
     ends: tuple[list[str], ...] = ([], [*(f"{call}/{names[0]}" for call in ("set", "unscale_", "edit:inf", "step")), "update"])
-    scripts = [[command for choices in iterations for command in _iteration(*choices)] + pick(ends) for _ in scalers]
-    commands = []
-    while any(scripts):
-        index = pick([index for index, script in enumerate(scripts) if script])
-        commands.append((index, scripts[index].pop(0)))
+    scripts = []
+    for _ in scalers:
+        drawn = [command for _ in iterations for command in _iteration(pick, acting, steps, kinds, static, resumes)]
+        scripts.append([*drawn, *pick(ends)])
+    commands = list(_interleaved(pick, scripts))
     run = partial(_execute, scalers=scalers, commands=commands, dtype=dtype, returns_applied="applied" in info.capabilities)
     return DrawnCase(run)
+
+
+def _interleaved(pick: Pick, scripts: Sequence[list[str]]) -> Iterator[tuple[int, str]]:
+    """Yield the commands of all scripts, each with the index of its script, which are removed from the scripts."""
+    while any(scripts):
+        index = pick([index for index, script in enumerate(scripts) if script])
+        yield index, scripts[index].pop(0)
 
 
 def _iteration(
     pick: Pick, names: str, steps: Sequence[list[str]], kinds: Sequence[str], static: bool, resumes: bool
 ) -> Iterator[str]:
     """Yield the calls of an iteration in which some optimizers take part, in any order, with rejected calls between them."""
-    if resumes and pick((False, False, True)):
+    if resumes and one_in(3, pick):
         yield "load"
-    acting = [name for name in names if pick((True, True, True, False))] or [pick(names)]
+    acting = [name for name in names if not one_in(4, pick)] or [pick(names)]
     kinds = pick((kinds, kinds, ["set:none"])) if "set:none" in kinds else kinds
     calls = {name: [pick(kinds), *pick(steps)] for name in acting}
     for name in acting:  # whether an optimizer without gradients steps with later ones is not specified
         calls[name] = [call for call in calls[name] if "set:none" not in calls[name] or not call.startswith("edit")]
     earlier: dict[str, list[str]] = {name: [] for name in names}
     while True:
-        if not static and pick((False, False, True)):
+        if not static and one_in(3, pick):
             yield from [pick(_rejected(earlier))] * pick((1, 2))
         if not any(calls.values()):
             break
-        if resumes and pick((False, False, False, True)):
+        if resumes and one_in(4, pick):
             yield "save"
         yield from [pick(ON_TREES)] * pick((0, 0, 0, 1))
         name = pick([name for name in acting if calls[name]])

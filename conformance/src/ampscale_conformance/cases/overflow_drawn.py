@@ -10,7 +10,7 @@ from typing import Any
 from ..model.adapter import ImplementationInfo, Unsupported
 from ..model.bits import Bits, leaves, map_tree
 from ..model.case import case
-from ..model.draw import DrawnCase, Pick, numbered, run_draws, run_unrecorded
+from ..model.draw import DrawnCase, Pick, numbered, one_in, run_draws, run_unrecorded
 from ..model.floats import FORMATS, width
 from ..model.subject import Subject
 from ..oracle import tensors
@@ -32,7 +32,7 @@ def _draw_finite(pick: Pick, dtype: str) -> int:
     if dtype in INTEGERS:
         sign = 1 << INTEGERS[dtype] - 1
         return pick((pick(range(1 << 32)) % (2 * sign), sign, sign - 1, 2 * sign - 1))
-    return _drawn_part(pick, dtype, (_infinity(dtype) - 1, 1, 0)) if pick((False, True)) else draw_number(pick, dtype)
+    return _drawn_part(pick, dtype, (_infinity(dtype) - 1, 1, 0)) if one_in(2, pick) else draw_number(pick, dtype)
 
 
 def non_finite(dtype: str) -> tuple[int, ...]:
@@ -61,7 +61,7 @@ def _drawn_part(pick: Pick, dtype: str, magnitudes: Sequence[int]) -> int:
     if part == dtype:
         return pattern
     other = pick((draw_number(pick, part), pattern))
-    first, second = (other, pattern) if pick((False, True)) else (pattern, other)
+    first, second = (other, pattern) if one_in(2, pick) else (pattern, other)
     return (first << width(part)) | second
 
 
@@ -118,33 +118,46 @@ def _check_places(subject: Subject) -> None:
 
 
 def _places(info: ImplementationInfo) -> Iterator[tuple[str, Any]]:
-    """Yield trees with descriptions. Beside a non-finite element, there are only the largest numbers."""
+    """Yield trees with descriptions: at most one array has a non-finite element, beside small or the largest numbers."""
+    yield from _places_in_containers(info)
+    one, infinite = (Bits("float32", (1,), (pattern,)) for pattern in (1, _infinity("float32")))
+    yield "256 infinities", 256 * [infinite]
+    for nest, bad in zip(2 * NESTS, (64, 110, 256, 320, 512, 529, 529, 511, 528, 527, 257, 63), strict=True):
+        yield f"an infinity in array {bad} of 530", nest([*bad * [one], infinite, *(529 - bad) * [one]])
+    beside = [Bits("bool", (1,), (1,))] if "integers" in info.capabilities else []
+    for dtype, shape, index, pattern in _places_in_arrays(float_dtypes(info)):
+        elements = (_largest(dtype) * (prod(shape) // 4 + 1))[: prod(shape)]
+        elements[index : index + 1] = [pattern][: len(elements)]
+        leaf = Bits(dtype, shape, tuple(elements))
+        yield f"{dtype} {pattern:x} at {index} of {shape}", [*beside, leaf] if index else leaf
+
+
+def _places_in_containers(info: ImplementationInfo) -> Iterator[tuple[str, Any]]:
+    """Yield trees of five arrays, of which one is infinite, also beside None; then a tree without arrays."""
     for nest, bad, missing in product(NESTS, range(5), (False, True) if "none" in info.capabilities else (False,)):
         children = [Bits("float32", (1,), (_infinity("float32") if index == bad else 1,)) for index in range(5)]
         yield f"{children}", nest([*children[: bad - 1], None, *children[bad - 1 :]] if missing else children)
     if {"none", "empty"} <= {*info.capabilities}:
         yield "a tree without arrays", {"a": [None]}
-    one, infinite = (Bits("float32", (1,), (pattern,)) for pattern in (1, _infinity("float32")))
-    yield "256 infinities", 256 * [infinite]
-    for nest, bad in zip(2 * NESTS, (64, 110, 256, 320, 512, 529, 529, 511, 528, 527, 257, 63), strict=True):
-        yield f"an infinity in array {bad} of 530", nest([*bad * [one], infinite, *(529 - bad) * [one]])
-    every, ends = float_dtypes(info), (((), 0), ((3,), 0), ((3,), 1), ((3,), 2))
-    values = [(dtype, *end, pattern) for dtype, end in product(every, ends) for pattern in non_finite_elements(dtype)]
-    kinds = {dtype: cycle(non_finite_elements(dtype)) for dtype in every}
-    values += [("float32", shape, index, _infinity("float32")) for shape in SHAPES for index in range(prod(shape))]
-    values += [(dtype, shape, prod(shape) - 1, next(kinds[dtype])) for dtype, shape in product(every, (*SHAPES, *LARGE[1:4:2]))]
-    values += [(dtype, shape, 0, number) for dtype in every for shape in ((), LARGE[1]) for number in _largest(dtype)[1:3]]
-    for dtype, large in (*product(["float32"], LARGE), ("float16", LARGE[-1]), ("float64", LARGE[-1])):
-        last = prod(large) - 1
-        edge = min(last // 1024 * 1024, 2**16)
+
+
+def _places_in_arrays(dtypes: Sequence[str]) -> Iterator[tuple[str, tuple[int, ...], int, int]]:
+    """Yield dtypes, shapes, indices, and the element at the index: a non-finite one, or one of the largest numbers."""
+    for dtype, (shape, index) in product(dtypes, (((), 0), ((3,), 0), ((3,), 1), ((3,), 2))):
+        yield from ((dtype, shape, index, pattern) for pattern in non_finite_elements(dtype))
+    for shape in SHAPES:
+        yield from (("float32", shape, index, _infinity("float32")) for index in range(prod(shape)))
+    kinds = {dtype: cycle(non_finite_elements(dtype)) for dtype in dtypes}
+    for dtype, shape in product(dtypes, (*SHAPES, *LARGE[1:4:2])):
+        yield dtype, shape, prod(shape) - 1, next(kinds[dtype])
+    for dtype, shape in product(dtypes, ((), LARGE[1])):
+        yield from ((dtype, shape, 0, number) for number in _largest(dtype)[1:3])
+    for dtype, shape in (*product(["float32"], LARGE), ("float16", LARGE[-1]), ("float64", LARGE[-1])):
+        last = prod(shape) - 1
+        edge = min(last // 1024 * 1024, 2**16)  # of a block
         indices = (0, last // 2, max(edge - 1, 0), edge, last)
-        values += [(dtype, large, index, next(kinds[dtype])) for index in indices[2 if edge == 2**16 else 0 :]]
-    beside = [Bits("bool", (1,), (1,))] if "integers" in info.capabilities else []
-    for dtype, shape, index, pattern in values:
-        elements = (_largest(dtype) * (prod(shape) // 4 + 1))[: prod(shape)]
-        elements[index : index + 1] = [pattern][: len(elements)]
-        leaf = Bits(dtype, shape, tuple(elements))
-        yield f"{dtype} {pattern:x} at {index} of {shape}", [*beside, leaf] if index else leaf
+        for index in indices[2:] if edge == 2**16 else indices:
+            yield dtype, shape, index, next(kinds[dtype])
 
 
 def _largest(dtype: str) -> list[int]:

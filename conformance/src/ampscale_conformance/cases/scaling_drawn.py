@@ -11,7 +11,7 @@ from ..model.adapter import ImplementationInfo, Unsupported
 from ..model.bits import Bits, map_tree, values_of
 from ..model.bits import arrays as flat
 from ..model.case import case
-from ..model.draw import DrawnCase, Pick, numbered, run_draws, run_unrecorded, seeded
+from ..model.draw import DrawnCase, Pick, numbered, one_in, run_draws, run_unrecorded, seeded
 from ..model.floats import decode, encode, lowest_exponent, rounded
 from ..model.subject import Subject
 from ..model.supported_rules import supported_rules
@@ -55,7 +55,8 @@ def draw_arithmetic(
     tree = draw_tree(pick, info, **options)
     complexes = [array for array in tree.arrays if array and array.dtype in PARTS]  # their quotients may be rounded twice
     inexact = "division" in info.capabilities and not (method == "unscale" and complexes)
-    scales = [pick(pick((SCALES, _inexact_scales(info) if inexact else SCALES))) for _ in range(2)]
+    palettes = (SCALES, _inexact_scales(info) if inexact else SCALES)
+    scales = [pick(pick(palettes)) for _ in range(2)]
     trees = [tree.filled(pick, _draw_pattern) for _ in range(pick(turns))]
     inputs = {"method": method, "scale": scales[0], "tree": trees[0]} if len(trees) == 1 else {}
     return DrawnCase(partial(_run, method=method, scales=scales, tree=tree, trees=trees, memory=memory), "scaling", inputs)
@@ -67,7 +68,7 @@ def _inexact_scales(info: ImplementationInfo) -> tuple[float, ...]:
 
 def _draw_pattern(pick: Pick, dtype: str) -> int:
     """Draw a number or a zero; complex zeros are left out, since libraries multiply them in different ways."""
-    zero = dtype not in PARTS and pick((False, False, False, True))
+    zero = dtype not in PARTS and one_in(4, pick)
     return encode(pick((0.0, -0.0)), dtype) if zero else draw_number(pick, dtype)
 
 
@@ -88,16 +89,26 @@ def _run(subject: Subject, method: str, scales: Sequence[float], tree: Tree, tre
             subject.expect(writable == list(map(_writable, flat(arrays))), f"{method} has made its input read-only")
             results.append((result, subject.to_bits(result, method)))
     if memory and len(trees) == 3:
-        again = [subject.to_arrays(SPOILED) for _ in range(2)]
-        first, second = (subject.call(method, handles[0], arrays) for arrays in again)
-        if first is not None:
-            subject.expect_same(subject.to_bits(again[0], "the input"), SPOILED, f"the input of {method}")
-            results.append((second, subject.to_bits(second, method)))
-            map_tree(lambda array: overwritten(array, 0), first)
-        for handle in 2 * handles:
-            subject.raises("update", handle, False)  # some scalers raise an error at their lowest scale
+        results += _results_of_overflows(subject, method, handles)
     for result, values in results:
         subject.expect_same(subject.to_bits(result, method), values, f"an earlier result of {method}")
+
+
+def _results_of_overflows(subject: Subject, method: str, handles: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """
+    Call *method* twice with non-finite values, overwrite the first result, and update all scalers.
+
+    Return the second result and its bits; nothing if the implementation works in place.
+    """
+    results, inputs = list[tuple[Any, Any]](), [subject.to_arrays(SPOILED) for _ in range(2)]
+    first, second = (subject.call(method, handles[0], arrays) for arrays in inputs)
+    if first is not None:
+        subject.expect_same(subject.to_bits(inputs[0], "the input"), SPOILED, f"the input of {method}")
+        results.append((second, subject.to_bits(second, method)))
+        map_tree(lambda array: overwritten(array, 0), first)
+    for handle in (*handles, *handles):
+        subject.raises("update", handle, False)  # some scalers raise an error at their lowest scale
+    return results
 
 
 def _writable(array: Any) -> Any:
@@ -124,21 +135,27 @@ def _check_arrays(subject: Subject, method: str) -> None:
     # The reciprocal of 2**127 is subnormal, which other libraries may flush to zero.
     largest_scale = 2.0**127 if subject.info.arrays == "numpy" else 2.0**100
     for scale, dtype in [*product((*SCALES[1:4], 2.0**-17, 2.0**-126, largest_scale), EDGES), *product(SCALES[2:4], PARTS)]:
-        factor, part = scale if method == "unscale" else 1 / scale, PARTS.get(dtype, dtype)
-        edges = [*(edge * factor for edge in EDGES[part]), float(decode(non_finite(part)[1] - 1, part))]  # the largest number
-        if subject.info.arrays == "numpy":  # other libraries may flush subnormal numbers to zero
-            edges += [ldexp(number * factor, lowest_exponent(part)) for number in SUBNORMAL]
-        if part != dtype:  # libraries multiply infinities and negative numbers of which only the sign remains in different ways
-            edges = [complex(1.5, -edge) if edge < 0 else complex(edge, 1.5) for edge in edges if isfinite(rounded(edge, part))]
-        patterns = [*array(dtype, edges).bits, *(non_finite_elements(dtype) if part == dtype else ())]
-        _check_array(subject, method, scale, Bits(dtype, (3 * len(patterns),), 3 * tuple(patterns)))
+        _check_array(subject, method, scale, dtype, 3 * _edges(subject.info, method, scale, dtype))
     exact = method == "scale" or "division" in subject.info.capabilities
     for scale, dtype in product(_inexact_scales(subject.info), EDGES) if exact else ():
         pick, top = seeded(f"{scale} {dtype}"), max(EDGES[dtype])
         patterns = [draw_number(pick, dtype) for _ in range(45)]
         largest = encode(top * scale if method == "unscale" else top / scale, dtype)
-        patterns += [*TIES.get(dtype, ()), *range(largest - 2, largest + 3)]
-        _check_array(subject, method, scale, Bits(dtype, (len(patterns),), tuple(patterns)))
+        _check_array(subject, method, scale, dtype, [*patterns, *TIES.get(dtype, ()), *range(largest - 2, largest + 3)])
+
+
+def _edges(info: ImplementationInfo, method: str, scale: float, dtype: str) -> list[int]:
+    """Return elements whose results are near a limit of the dtype, its largest number, and non-finite elements."""
+    factor, part = scale if method == "unscale" else 1 / scale, PARTS.get(dtype, dtype)
+    largest = float(decode(non_finite(part)[1] - 1, part))
+    edges = [*(edge * factor for edge in EDGES[part]), largest]
+    if info.arrays == "numpy":  # other libraries may flush subnormal numbers to zero
+        edges += [ldexp(number * factor, lowest_exponent(part)) for number in SUBNORMAL]
+    if part == dtype:
+        return [*array(dtype, edges).bits, *non_finite_elements(dtype)]
+    # Libraries multiply complex infinities in different ways, and negative numbers of which only the sign remains.
+    finite = [edge for edge in edges if isfinite(rounded(edge, part))]
+    return [*array(dtype, [complex(1.5, -edge) if edge < 0 else complex(edge, 1.5) for edge in finite]).bits]
 
 
 def _check_shapes(subject: Subject, method: str, dtype: str) -> None:
@@ -155,11 +172,13 @@ def _check_shapes(subject: Subject, method: str, dtype: str) -> None:
         subject.expect(all(value != value for value in values), f"{method}: expected elements with a NaN, got {values}")
 
 
-def _check_array(subject: Subject, method: str, scale: float, leaf: Bits) -> None:
-    """Check an array alone and beside a float64 array, unless the library lacks a dtype or the scaler rejects the scale."""
-    scalars = [Bits(leaf.dtype, (), (pattern,)) for pattern in leaf.bits[:3]]
-    for tree in ([leaf], [leaf, array("float64", 1.5), *scalars]) if leaf.dtype in float_dtypes(subject.info) else ():
-        with suppress(Unsupported):
+def _check_array(subject: Subject, method: str, scale: float, dtype: str, patterns: Sequence[int]) -> None:
+    """Check an array alone, and beside a float64 array and scalars."""
+    if dtype not in float_dtypes(subject.info):
+        return
+    leaf, scalars = Bits(dtype, (len(patterns),), tuple(patterns)), [Bits(dtype, (), (pattern,)) for pattern in patterns[:3]]
+    for tree in ([leaf], [leaf, array("float64", 1.5), *scalars]):
+        with suppress(Unsupported):  # the library lacks a dtype, or the scaler rejects the scale
             check_products(subject, subject.create(supported_rule(subject, "", init_scale=scale)), method, scale, tree)
 
 
