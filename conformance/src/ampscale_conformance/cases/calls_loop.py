@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from itertools import count, cycle, islice, product
+from itertools import count, cycle, islice
 from typing import Any
 
 from ..model.adapter import Unsupported
@@ -80,9 +80,10 @@ def new_gradients(shapes: Sequence[Shape], kind: str, number: int, dtype: str = 
     values = [table[(number + index) % len(table)] for index in range(sum(map(math.prod, shapes)))]
     for specials in (SPECIAL[part] for part in kind.split("+") if values and part in SPECIAL):
         index, turn = 37 * number % len(values), number // len(values)  # each index occurs once in a turn
-        indices = [index, index - len(values) // 2] if "two" in kind else [index]
-        for position in [-1] if "last" in kind else indices:
-            values[position] = specials[(number + turn) % len(specials)]
+        special = specials[(number + turn) % len(specials)]
+        values[-1 if "last" in kind else index] = special
+        if "two" in kind:
+            values[index - len(values) // 2] = special
     remaining, gradients = iter(values), list[Bits | None]()
     for item, shape in zip(cycle(dtype.split(",")), shapes, strict=False):
         elements = list(islice(remaining, math.prod(shape)))
@@ -128,24 +129,32 @@ class Loop:
         name = name or "a"
         if action == "save":  # like pickling torch's scaler, saving may raise an error within an iteration
             self.subject.raises("save", self.handle)
-        elif action == "load":  # continue with a scaler that loaded the state, to which optimizers are added again
-            self.handle = self.subject.call("load", self.rule, self.subject.call("save", self.handle))
-            names, self.optimizers, self.gradients = [*self.optimizers], {}, {}
-            self.oracle.optimizers.clear()
-            for name in names:
-                self.add_optimizer(name)
+        elif action == "load":
+            self.reload()
         elif action in ("set", "edit"):
             self.set_gradients(name, kind, edits=action == "edit")
         elif action in ON_TREES:
-            tree = [array("float32", [1.0, math.inf])]
             with suppress(Unsupported):
-                needs_finite(self.oracle.scale)
-                if action == "all_finite":
-                    self.subject.all_finite(tree)
-                else:
-                    check_products(self.subject, self.handle, action, self.oracle.scale, tree, ulps=1)
+                self.call_on_tree(action)
         else:
             self.call(action, [] if action == "update" else [name], when, kind == "unread")
+
+    def reload(self) -> None:
+        """Continue with a scaler that loads the saved state, and add the optimizers to it again."""
+        self.handle = self.subject.call("load", self.rule, self.subject.call("save", self.handle))
+        names, self.optimizers, self.gradients = [*self.optimizers], {}, {}
+        self.oracle.optimizers.clear()
+        for name in names:
+            self.add_optimizer(name)
+
+    def call_on_tree(self, method: str) -> None:
+        """Call one of the methods `ON_TREES` with an array that is not a gradient."""
+        needs_finite(self.oracle.scale)
+        tree = [array("float32", [1.0, math.inf])]
+        if method == "all_finite":
+            self.subject.all_finite(tree)
+        else:
+            check_products(self.subject, self.handle, method, self.oracle.scale, tree, ulps=1)
 
     def add_optimizer(self, name: str) -> None:
         """Add an optimizer to both loops, unless it was added before."""
@@ -207,12 +216,17 @@ class Loop:
             self.oracle.observe(scale)
             expected = self.oracle.scale
             self.subject.expect(scale == expected, f"{when}: expected scale {expected!r}, got {scale!r}")
-        for name, attribute in product(names, ("parameters", "gradients")):
-            values = self.subject.call(f"get_{attribute}", self.handle, self.optimizers[name])
-            actual = self.subject.to_bits(values, f"get_{attribute}")
-            if attribute == "gradients" and any_gradients:  # but None stays None
-                pairs = zip(self.gradients[name], actual, strict=False)
+        for name in names:
+            of_optimizer = f" of optimizer {name}" if len(self.optimizers) > 1 else ""
+            parameters = self.current("parameters", name)
+            self.subject.expect_same(parameters, self.oracle.optimizers[name].parameters, f"{when}: parameters{of_optimizer}")
+            gradients = self.current("gradients", name)
+            if any_gradients:  # but None stays None
+                pairs = zip(self.gradients[name], gradients, strict=False)
                 self.gradients[name] = [None if leaf is None else value for leaf, value in pairs]
-            expected_values = self.gradients[name] if attribute == "gradients" else self.oracle.optimizers[name].parameters
-            label = f"{attribute} of optimizer {name}" if len(self.optimizers) > 1 else attribute
-            self.subject.expect_same(actual, expected_values, f"{when}: {label}")
+            self.subject.expect_same(gradients, self.gradients[name], f"{when}: gradients{of_optimizer}")
+
+    def current(self, attribute: str, name: str) -> Any:
+        """Return the actual "parameters" or "gradients" of an optimizer."""
+        values = self.subject.call(f"get_{attribute}", self.handle, self.optimizers[name])
+        return self.subject.to_bits(values, f"get_{attribute}")

@@ -194,15 +194,14 @@ class _Walk:
 
 def _follow_to_limits(subject: Subject, reloads: bool = False) -> None:
     """Take steps to the edges of ranges, and beyond; with *reloads*, also with scalers that were saved on the way."""
-    limits = [*LIMITS]
+    limits, grows_at_once = [*LIMITS], dict[str, Any](growth_interval=1)
     limits += [INFINITE_FACTOR] if subject.supported.default.max_scale is not None else []
     limits += [SUBNORMAL] if subject.info.arrays == "numpy" else []
     limits += [TOP] if reloads else []
     for settings, finite in limits:
         if is_power_of_two(settings.get("growth_factor", 2.0)) or "rounding" in subject.info.capabilities:
             with suppress(Unsupported):
-                rule = supported_rule(subject, "", **{"growth_interval": 1} | settings)
-                _follow_to_limit(subject, rule, finite, reloads)
+                _follow_to_limit(subject, supported_rule(subject, "", **grows_at_once | settings), finite, reloads)
 
 
 def _follow_to_limit(subject: Subject, rule: LossScaleRule, finite: str, reloads: bool) -> None:

@@ -12,7 +12,7 @@ from ..model.adapter import ImplementationInfo, Unsupported
 from ..model.bits import Bits
 from ..model.case import Case, named
 from ..model.draw import DrawnCase, Pick, one_in
-from ..model.floats import is_power_of_two, rounded
+from ..model.floats import Number, is_power_of_two, rounded
 from ..model.subject import Subject
 from ..oracle.step import Outputs, Training
 from ..oracle.tensors import array, numbers
@@ -132,7 +132,7 @@ class Cell:
         return (16 if narrow else 10 * self.tolerance) * largest  # in float16, each term and each sum are rounded
 
 
-def _is_close(actual: float, expected: float, relative: float, absolute: float) -> bool:
+def _is_close(actual: Number, expected: Number, relative: float, absolute: float) -> bool:
     """Return True if the numbers differ by at most one of these errors, or both are NaN."""
     both_nan = math.isnan(actual) and math.isnan(expected)
     return both_nan or math.isclose(actual, expected, rel_tol=relative, abs_tol=absolute)

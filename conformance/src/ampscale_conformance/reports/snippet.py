@@ -69,8 +69,8 @@ def comparable(value: Any) -> Any:
 
 def snippet_of(result: Result, adapter: Adapter) -> str:
     """Return a script that reproduces a fail, error or xfail; "" if there is none, or the adapter's source is unavailable."""
-    own = [getattr(type(adapter), call.method, None) for call in result.calls if call.method in METHODS]  # without compiled forms
-    if result.verdict not in _REPRODUCIBLE or not result.calls or not all(map(callable, own)):
+    methods = [getattr(type(adapter), call.method, None) for call in result.calls if call.method in METHODS]
+    if result.verdict not in _REPRODUCIBLE or not result.calls or not all(map(callable, methods)):
         return ""
     source = source_of(adapter, set(map(_method, result.calls)))
     if not source:
@@ -78,14 +78,23 @@ def snippet_of(result: Result, adapter: Adapter) -> str:
     body = "\n".join(_lines(result.calls, result.message, adapter.info.arrays, source))
     if "on_ranks(" in source:  # each rank imports the script
         body = f'if __name__ == "__main__":\n{textwrap.indent(body, "    ")}'
-    helpers = {"step": _STEP, "comparable": inspect.getsource(comparable).replace("(value: Any) -> Any", "(value)").rstrip()}
-    body = "\n\n\n".join([*(text for name, text in helpers.items() if re.search(rf"\b{name}\(", body)), body])
-    needed = {line for name, line in _IMPORTS.items() if re.search(rf"\b{name}\b", body)}
-    imports = "".join(f"{line}\n" for line in sorted(needed - set(source.splitlines())))
-    if imports and not source.startswith(("import", "from")):
-        imports += "\n\n"
+    body = "\n\n\n".join([*_helpers(body), body])
     # Annotations are not evaluated, so that the names in them need not be defined.
-    return f"{_heading(result, adapter)}\n\nfrom __future__ import annotations\n\n{imports}{source}\n\n\n{body}\n"
+    head = f"{_heading(result, adapter)}\n\nfrom __future__ import annotations\n\n"
+    return f"{head}{_imports(body, source)}{source}\n\n\n{body}\n"
+
+
+def _helpers(body: str) -> Iterator[str]:
+    """Yield the source code of the helpers that the calls use."""
+    helpers = {"step": _STEP, "comparable": inspect.getsource(comparable).replace("(value: Any) -> Any", "(value)").rstrip()}
+    return (text for name, text in helpers.items() if re.search(rf"\b{name}\(", body))
+
+
+def _imports(body: str, source: str) -> str:
+    """Return the imports that *body* requires and that *source*, the adapter's code, lacks."""
+    required = {line for name, line in _IMPORTS.items() if re.search(rf"\b{name}\b", body)}
+    imports = "".join(f"{line}\n" for line in sorted(required - set(source.splitlines())))
+    return imports if not imports or source.startswith(("import", "from")) else f"{imports}\n\n"
 
 
 def reproduced(snippet: str, python: str = sys.executable, seconds: float = SECONDS) -> bool:
@@ -146,8 +155,8 @@ def _ending(last: Call, results: Sequence[Any], message: str) -> str:
 
 def _lines(calls: Sequence[Call], message: str, library: str, source: str) -> Iterator[str]:
     """Yield the lines of the calls of one case, and the comparison. Scales that are read last are compared together."""
-    last_reads = list(takewhile(lambda call: _method(call) == "read_scale" and not call.raised, reversed(calls)))
-    reads = last_reads[::-1] if len(last_reads) > 1 else []
+    count = len(list(takewhile(lambda call: _method(call) == "read_scale" and not call.raised, reversed(calls))))
+    reads = calls[-count:] if count > 1 else []
     index = 0
     while index < len(calls) - len(reads):
         call, end = calls[index], _loop_end(calls, index)
@@ -198,18 +207,22 @@ def _arguments(method: str, recorded: Sequence[Any], library: str) -> Iterator[s
 
 
 def _loop_end(calls: Sequence[Call], start: int) -> int:
-    """Return the end index of the pairs of update and read_scale from *start* on; 0 if they cannot be written as a loop."""
-    end, name, names = start, "", set[str]()
-    while end + 1 < len(calls) and _is_step(*calls[end : end + 2]) and name in ("", _name(calls[end].arguments[0])):
-        name = _name(calls[end + 1].arguments[0])
-        names.add(name)
+    """Return the end index of the steps from *start* on that one loop can take; 0 if there are too few."""
+    end, handles = start, list[str]()
+    while end + 1 < len(calls) and _is_step(*calls[end : end + 2]):
+        if handles and _name(calls[end].arguments[0]) != handles[-1]:
+            break  # a step of another scaler
+        handles.append(_name(calls[end + 1].arguments[0]))
         end += 2
+    if len(handles) < _SHORTEST_LOOP:
+        return 0
     later = {_name(argument) for call in calls[end:] for argument in call.arguments}
-    loses_a_name = bool((names - {name}) & later)  # a loop assigns to the last name only
-    return end if end - start >= 2 * _SHORTEST_LOOP and not loses_a_name else 0
+    needs_earlier_handle = any(handle in later for handle in handles if handle != handles[-1])  # a loop keeps only the last one
+    return 0 if needs_earlier_handle else end
 
 
 def _is_step(call: Call, following: Call) -> bool:
+    """Return True for an update and a read of the scale after it."""
     return (
         (call.method, following.method) == ("update", "read_scale")
         and not (call.raised or following.raised)

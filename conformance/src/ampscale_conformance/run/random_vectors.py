@@ -1,7 +1,7 @@
 """Conversion of drawn cases to test vectors of spec/vectors."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -32,7 +32,7 @@ def _bug(chapter: str, clause: str) -> str:
     return str([*notes, *vectors["notes"]][0])
 
 
-def _trace_members(inputs: dict[str, Any], result: Result) -> dict[str, Any]:
+def _trace_members(inputs: Mapping[str, Any], result: Result) -> dict[str, Any]:
     rule = LossScaleRule.from_json(json.dumps(result.calls[0].arguments[0]))  # the argument of create
     points = trajectory(rule, [sign == "+" for sign in inputs["finite"]])
     actual = result.trajectory.got if result.trajectory else []
@@ -56,7 +56,7 @@ def _rule_members(rule: LossScaleRule) -> Iterator[tuple[str, Any]]:
             yield name, float(value).hex() if isinstance(defaults[name], float) or isinstance(value, float) else value
 
 
-def _arithmetic_members(inputs: dict[str, Any], result: Result) -> dict[str, Any]:
+def _arithmetic_members(inputs: Mapping[str, Any], result: Result) -> dict[str, Any]:
     method, scale, tree = inputs["method"], inputs["scale"], inputs["tree"]
     dtype = "float32" if method == "unscale" and _widens(result, tree) else None
     output = map_tree(lambda leaf: getattr(tensors, method)(leaf, scale, dtype), tree)
@@ -76,7 +76,7 @@ def _widens(result: Result, tree: Any) -> bool:
     return any(DIGITS[old.dtype] == 4 and new.dtype == "float32" for old, new in zip(arrays(tree), got, strict=False))
 
 
-def _check_members(inputs: dict[str, Any], _: Result) -> dict[str, Any]:
+def _check_members(inputs: Mapping[str, Any], _: Result) -> dict[str, Any]:
     finite = tensors.all_finite(inputs["tree"])
     return {"clauses": ["OVERFLOW-all-finite"], "kind": "all_finite", "tree": tree_to_json(inputs["tree"]), "finite": finite}
 
