@@ -296,6 +296,9 @@ def test_autograd_and_transforms_use_the_definition():
     values = torch.tensor([[6.0, float("inf")], [3.0, 1.0]])
     quotients, flags = torch.func.vmap(lambda value: ampscale.unscale_and_check([value], 3.0))(values)
     assert equal([quotients[0], flags], [values / 3.0, torch.tensor([False, True])])
+    for function in (ampscale.measure, ampscale.exponent_histogram):
+        rows = torch.func.vmap(lambda value, function=function: function([value])[0])(values)
+        assert equal([rows], [function(list(values))])
     gradient = torch.func.grad(lambda value: ampscale.scale([value], 4.0)[0].sum())(values[1])
     assert gradient.tolist() == [4.0, 4.0]
     weight = torch.tensor([2.0], requires_grad=True)

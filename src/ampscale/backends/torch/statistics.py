@@ -37,14 +37,15 @@ def measured(arrays: list[Array]) -> Array:
 
 def exponent_histogram(arrays: list[Array]) -> Array:
     """Return the exponent histograms of *arrays*, given as for `measured`: int32, shape (number of arrays, `BINS`)."""
-    arrays = _local(arrays)
-    histograms = torch.zeros((len(arrays), BINS + 1), dtype=torch.int32, device=arrays[0].device if arrays else None)
-    for array, histogram in zip(arrays, histograms, strict=True):
+    histograms = []
+    for array in _local(arrays):
         dtype = getattr(torch, part_dtype(name_of(array.dtype)))
+        histogram = torch.zeros(BINS + 1, dtype=torch.int32, device=array.device)
         for block in _magnitudes(array).reshape(-1).split(_HISTOGRAM_BLOCK):
             bins = bins_of_bits(block, dtype, _bits)
-            histogram.index_add_(0, bins, torch.ones_like(bins))
-    return histograms[:, :-1]  # without the counts of zeros, infinities and NaNs
+            histogram = histogram.index_add(0, bins, torch.ones_like(bins))  # vmap does not support `index_add_` here
+        histograms.append(histogram[:-1])  # without the count of zeros, infinities and NaNs
+    return torch.stack(histograms) if histograms else torch.zeros((0, BINS), dtype=torch.int32)
 
 
 def _local(arrays: list[Array]) -> list[Array]:
