@@ -34,7 +34,7 @@ def test_guesses_are_other_values_of_the_given_settings():
     [
         ([64, 64, 64, 128], None, [3, 2]),  # from the start
         ([64, 32, 32, 32, 64, 64, 128], None, [2, 1]),  # the shortest of several
-        ([64, 64, 64, 64, 128], [1, 0, 1, 1], [2, 1]),  # from an overflow that left the scale
+        ([64, 64, 64, 64, 128], [1, 0, 1, 1], [2, 1, 3]),  # from an overflow that left the scale, and from the start
         ([64] + [64] * 7 + [32, 32, 32, 32, 64], None, [4, 3]),  # from a backoff
         ([64, 128, 256], None, [1]),
         ([64, 64, 64, 128], [1, 1, 0], [3, 2]),  # a delayed growth at a step that overflows

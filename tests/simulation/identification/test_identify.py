@@ -103,6 +103,7 @@ def test_scalers_contradict_each_other_at_the_first_difference(name):
         ("flax", {"growth_interval": 50}),
         ("deepspeed", {"growth_interval": 50}),
         ("chainer", {"growth_interval": 50}),
+        ("bmtrain", {"growth_interval": 100}),
         ("bmtrain", {"growth_interval": 50, "max_scale": 2.0**21}),
         ("megatron", {"growth_interval": 50, "hysteresis": 3}),
         ("colossalai", {"growth_interval": 20, "max_scale": 2.0**18}),

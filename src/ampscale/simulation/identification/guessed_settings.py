@@ -2,7 +2,8 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,8 +39,9 @@ def guesses(
     growth_factors = _factors(growths or inverted, tried.get("growth_factor"), RATIO_RTOL + 2 * rtol)
     intervals = list[int]()
     if isinstance(seen, Observed):
-        for factor in (tried.get("growth_factor", 2.0), *growth_factors[:1]):
-            intervals += _intervals(seen, changes, resumed, max(factor, 1.01))
+        factors = tried.get("growth_factor", 2.0), *growth_factors[:1]
+        for observed, factor in product((seen, *_without_blocked_backoffs(seen)), factors):
+            intervals += _intervals(observed, _changes(observed.scales), resumed, max(factor, 1.01))
         intervals += _gradual(growths)
     candidates: dict[str, Iterable[Any]] = {
         "hysteresis": HYSTERESIS,
@@ -61,6 +63,18 @@ def scales_in_order(seen: Observed | Sequence[Overflow]) -> np.ndarray:
     if isinstance(seen, Observed):
         return seen.scales
     return np.array([(overflow.before, overflow.after) for overflow in seen], np.float64).reshape(-1)
+
+
+def _without_blocked_backoffs(seen: Observed) -> Iterator[Observed]:
+    """
+    Yield *seen* without the overflows at the smallest scale that did not change it, if there are any.
+
+    A rule with `block_at_bounds` does not reset its count of finite steps at these overflows.
+    """
+    scales = seen.scales
+    is_blocked = (seen.finite == 0) & (scales[1:] == scales[:-1]) & (scales[1:] == np.nanmin(scales))
+    if is_blocked.any():
+        yield Observed(scales[np.append(~is_blocked, True)], seen.finite[~is_blocked])
 
 
 def _changes(scales: np.ndarray) -> list[Change]:
