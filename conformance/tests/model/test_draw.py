@@ -2,7 +2,7 @@
 
 import pytest
 from ampscale_conformance import Unsupported
-from ampscale_conformance.model.draw import DrawnCase, numbered, run_draws, seeded
+from ampscale_conformance.model.draw import DrawnCase, numbered, run_draws, run_unrecorded, seeded
 from ampscale_conformance.model.subject import Failed, Subject
 from mutants.plain import Plain
 
@@ -40,6 +40,19 @@ def test_only_the_calls_of_a_failing_case_are_recorded():
     with pytest.raises(Failed, match=r"^draw x 2: number 2$"):
         run_draws(subject, drawn(lambda subject, number: subject.expect(number < 2, f"number {number}")), numbered("x", 9))
     assert scales(subject) == [8.0]
+
+
+def test_a_case_without_choices_records_its_calls_and_has_the_message_of_its_failure():
+    """The message names no draw, since the case has none."""
+
+    def run(subject):
+        subject.create(subject.rule(init_scale=4.0))
+        subject.expect(False, "no scale")
+
+    subject = Subject(Plain())
+    with pytest.raises(Failed, match=r"^no scale$"):
+        run_unrecorded(subject, run)
+    assert scales(subject) == [4.0]
 
 
 def test_a_failure_that_is_not_repeated_has_no_calls():

@@ -67,31 +67,40 @@ def run_draws(subject: Subject, draw: Callable[[Pick, ImplementationInfo], Drawn
     Calls are not recorded; a case that fails is run again to record them. Raises Unsupported if every case is unsupported.
     """
     reasons = list[Unsupported]()
-    subject.records = False
     for seed in seeds:
-        try:
+
+        def run(subject: Subject, seed: str = seed) -> None:
             draw(seeded(seed), subject.info).run(subject)
+
+        try:
+            run_unrecorded(subject, run)
         except Unsupported as unsupported:
             reasons.append(unsupported)
         except (Failed, Raised) as failure:
-            failure.args = (f"draw {seed}: {failure}{_recorded(subject, draw(seeded(seed), subject.info))}",)
+            failure.args = (f"draw {seed}: {failure}",)
             raise
-    subject.records = True
     if len(reasons) == len(seeds):
         raise reasons[0]
 
 
 def run_unrecorded(subject: Subject, run: Callable[[Subject], None]) -> None:
-    """Run thousands of calls, which are recorded only if one fails."""
-    run_draws(subject, lambda _pick, _info: DrawnCase(run), ["without choices"])
+    """Run thousands of calls without recording them; after a failure, run them again to record them."""
+    subject.records = False
+    try:
+        run(subject)
+    except (Failed, Raised) as failure:
+        failure.args = (f"{failure}{_recorded(subject, run)}",)
+        raise
+    finally:
+        subject.records = True
 
 
-def _recorded(subject: Subject, case: DrawnCase) -> str:
-    """Record the calls of a case that has failed; if it passes now, record nothing, and return a note."""
+def _recorded(subject: Subject, run: Callable[[Subject], None]) -> str:
+    """Record the calls of a run that has failed; if it passes now, record nothing, and return a note."""
     subject.records = True
     try:
         with suppress(Unsupported):
-            case.run(subject)
+            run(subject)
     except (Failed, Raised):
         return ""
     subject.calls.clear()
