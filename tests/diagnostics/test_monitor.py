@@ -166,7 +166,7 @@ def test_gradients_that_the_loop_has_overwritten_are_not_named(value):
     monitor.begin(INFINITE, 4.0, optimizer)
     overwritten = [np.full_like(gradient, value) for gradient in INFINITE]
     diagnosis = monitor.end(4.0, 2.0, finite=False, applied=False, gradients=overwritten, owner=optimizer, changed=True)
-    assert diagnosis.message == "a single overflow at scale 4, after 1 applied steps"
+    assert diagnosis.message == "a single overflow at scale 4, after 1 applied step"
     assert sink.rows[-1][0].tensors is None
 
 

@@ -204,7 +204,8 @@ def _searching(record: StepRecord, history: History) -> _Result:
 
 
 def _occasional(record: StepRecord, history: History) -> _Result:
-    message = f"a single overflow at scale {record.scale:.10g}{_where(record, history)}, after {history.applied} applied steps"
+    applied = "1 applied step" if history.applied == 1 else f"{history.applied} applied steps"
+    message = f"a single overflow at scale {record.scale:.10g}{_where(record, history)}, after {applied}"
     return Verdict.OCCASIONAL, message, {"scale": record.scale, "applied steps": history.applied}
 
 

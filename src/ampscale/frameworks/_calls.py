@@ -76,7 +76,8 @@ def location_text(site: Site | None) -> str:
 
 
 _NO_CHECK = Error(
-    "{call}() must be called after step() or unscale_(): neither has been called since the last update(){at} or a later abandon()"
+    "{call}() must be called after step() or unscale_(): "
+    "neither has been called since the last update(){at}, or abandon() has discarded that call"
 )
 _ONCE = "call unscale_() once per iteration, after the last backward()"
 _UNSCALED = Error(f"{{call}}() was already called{{at}} since the last update(): {_ONCE}")

@@ -106,5 +106,5 @@ def test_a_compiled_loop_equals_an_eager_one_and_its_errors_name_lines():
         results.append((loop.state()[0][0], scaler.state_dict()))
     assert results[0] == results[1]
     line = iteration.__code__.co_firstlineno + 3
-    with pytest.raises(RuntimeError, match=rf"since the last update\(\) at .*test_call_order.py:{line} or a later abandon\(\)$"):
+    with pytest.raises(RuntimeError, match=rf"since the last update\(\) at .*test_call_order.py:{line}, or abandon\(\) has"):
         scaler.update()
