@@ -129,7 +129,12 @@ def parse_level(text: str) -> int:
 
 
 class Adapter(Protocol):
-    """Implementation under test. The arrays in a tree belong to the library in `info.arrays`."""
+    """
+    Implementation under test. The arrays in a tree belong to the library in `info.arrays`.
+
+    The methods of optimizers and cells change the handle in place. A call out of order, such as a second `unscale_` before
+    `update_scale`, raises an error.
+    """
 
     info: ImplementationInfo
 
@@ -171,7 +176,7 @@ class Adapter(Protocol):
     def all_finite(self, tree: Any) -> Any:
         """Return a bool, or a bool array of shape (): True if the tree contains no infinity and no NaN."""
 
-    # Level 2: one iteration of a hand-written loop. The handle is changed in place; a call out of order raises an error.
+    # Level 2: one iteration of a hand-written loop
 
     def add_optimizer(self, handle: Any, parameters: Sequence[Any]) -> Any:
         """Return an optimizer over copies of these arrays: plain SGD with learning rate 1."""
@@ -198,11 +203,11 @@ class Adapter(Protocol):
     def update_scale(self, handle: Any) -> None:
         """Update the scale once for all optimizers unscaled since the last update, and end the iteration."""
 
-    # Level 3: plain SGD on a linear network with loss = sum(parameter * data), so that the gradients are the data.
+    # Level 3
 
     def create_cell(self, rule: LossScaleRule, parameters: Sequence[Any], **options: Any) -> Any:
         """
-        Return a training step over copies of these arrays.
+        Return a training step over copies of these arrays: plain SGD on a linear network with loss = sum(parameter * data).
 
         Options:
             learning_rate: A float; with "schedule" also a list, with at least one rate for each applied step.
@@ -215,6 +220,8 @@ class Adapter(Protocol):
     def train_step(self, cell: Any, data: Sequence[Any]) -> Mapping[str, Any]:
         """
         Run one step: backward pass from the scaled loss, unscale, check, clip, apply or skip, update.
+
+        *data* has an array for each parameter, which is the gradient of the loss before scaling.
 
         Returns:
             Outputs by name. parameters: list of arrays after the step. finite: bool. scale: float, used by this step. next_scale:
