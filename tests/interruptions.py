@@ -41,9 +41,9 @@ class World(ABC):
         """Apply the remedy in the error message of a rejected call."""
 
 
-def outcomes(events, make, call, finish=lambda _: None):
+def check_every_interruption(events, make, call, finish=lambda _: None):
     """
-    Interrupt a call at every point, and check the state and the steps that follow.
+    Interrupt a call at every point, and assert that the state and the steps that follow are correct.
 
     Args:
         events: Events of `sys.settrace` at which errors are raised.

@@ -31,10 +31,10 @@ torch = pytest.importorskip("torch", reason="needs torch")
 LONG = "9" * 1_000_000
 REPEATS = 20_000
 PATTERNS = (
-    *("overflow ", "iteration 1/1 | ", "num_updates=1, ", "num_updates=1, b", "num_updates 1 ", "train_inner ", "inf or nan "),
-    *("train_inner num_updates=1, a=b, ", "successfully loaded checkpoint from ", "oaded checkpoint ", "1", "Rank 1"),
-    *("OVERFLOW! Skipping step", "[deepspeed] OVERFLOW! ", "rank=1] step=1, skipped=1 ", "Grad overflow on iteration 1 "),
-)
+    "overflow ", "iteration 1/1 | ", "num_updates=1, ", "num_updates=1, b", "num_updates 1 ", "train_inner ", "inf or nan ",
+    "train_inner num_updates=1, a=b, ", "successfully loaded checkpoint from ", "oaded checkpoint ", "1", "Rank 1",
+    "OVERFLOW! Skipping step", "[deepspeed] OVERFLOW! ", "rank=1] step=1, skipped=1 ", "Grad overflow on iteration 1 ",
+)  # fmt: skip
 STEPS = {  # logs in which the number of the last step is to be inserted
     "paddle": "global_step: 1\nFound inf or nan, current scale is: 8, decrease to: 8*0.5\nglobal_step: {}\n",
     "lightning": "epoch,step,scale\n0,0,8\n0,{},8\n",
@@ -311,8 +311,16 @@ def test_values_at_the_limits_are_read():
     """The limits are the deepest nesting and the largest number of digits."""
     assert parse_json(brackets(DEEPEST)) == json.loads(brackets(DEEPEST))
     assert parse_json("9" * LONGEST_NUMBER) == 10**LONGEST_NUMBER - 1
-    assert parse_json('{"[[": "]]\\"[", "\\ud83d\\ude00": [1.5, null]}') == {"[[": ']]"[', "\U0001f600": [1.5, None]}
     assert parse_toml(f"a = {brackets(50)}\n" + "a1." * (DEEPEST - 1) + "b = 'c. d. e'")["a"]
+
+
+def test_brackets_in_strings_are_text():
+    """Quotes within a string are escaped. A pair of surrogates is one character."""
+    assert parse_json('{"[[": "]]\\"[", "\\ud83d\\ude00": [1.5, null]}') == {"[[": ']]"[', "\U0001f600": [1.5, None]}
+
+
+def test_arrays_become_json_numbers_and_lists():
+    """An array of shape () becomes a number."""
     assert parse_json(json_text({"a": torch.ones(1), "b": torch.ones(())})) == {"a": [1.0], "b": 1.0}
 
 

@@ -14,7 +14,7 @@ from .backends import network_of
 from .core.dtypes import FLOATS, accumulation_dtype, name_of
 from .core.namespaces import check_one_library, device_of, namespace_of, quiet
 from .core.scaling import in_dtype, scalar_like, widened
-from .core.step import apply_updates
+from .core.step import apply_updates, incremented
 from .core.trees import leaves, leaves_with_paths, map_leaves, select, unflatten, zip_leaves
 from .core.typing import Array, Flag, Tree
 from .core.validation import check_alike, check_bool, check_flag, check_gradients, check_not_traced, check_number, check_type
@@ -169,7 +169,7 @@ class Optimizer:
             remedy = "create the state with init()"
             raise ValueError(f"state.moments must have {self._moments} trees, got {len(state.moments)}; {remedy}")
         xp = array_api_compat.array_namespace(state.count)
-        count = xp.asarray(state.count + xp.ones_like(state.count))
+        count = incremented(state.count)
         rows = zip_leaves(params, gradients, state.master, *state.moments)
         check_gradients(params, rows)
         with quiet(xp):

@@ -17,8 +17,8 @@ RULE = ampscale.LossScaleRule(2.0**19, growth_interval=5, hysteresis=2, min_scal
 
 def data():
     """Return the inputs of each step: small binary fractions, or an infinity or NaN. The gradients equal the inputs."""
-    random = np.random.default_rng(0)
-    inputs = [[random.integers(-64, 64, shape).astype(np.float32) / 256 for shape in ((3, 2), (2,), ())] for _ in range(STEPS)]
+    rng = np.random.default_rng(0)
+    inputs = [[rng.integers(-64, 64, shape).astype(np.float32) / 256 for shape in ((3, 2), (2,), ())] for _ in range(STEPS)]
     for step, bad in OVERFLOWS.items():
         inputs[step][step % 2].flat[0] = bad
     return inputs
@@ -26,8 +26,8 @@ def data():
 
 def parameters(library, dtype):
     """Return the initial weights, equal on every library."""
-    random = np.random.default_rng(1)
-    return [library.array(random.standard_normal(shape), dtype) for shape in ((3, 2), (2,), ())]
+    rng = np.random.default_rng(1)
+    return [library.array(rng.standard_normal(shape), dtype) for shape in ((3, 2), (2,), ())]
 
 
 def pure(library, dtype):

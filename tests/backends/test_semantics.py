@@ -64,10 +64,8 @@ def test_scaling_and_unscaling_round_once(library):
     holds()
 
 
-@pytest.mark.clause(
-    *("BACKENDS-bit-identical", "OVERFLOW-all-finite", "OVERFLOW-both-sides"),
-    *("OVERFLOW-same-everywhere", "OVERFLOW-fused", "OVERFLOW-in-place"),
-)
+@pytest.mark.clause("BACKENDS-bit-identical", "OVERFLOW-all-finite", "OVERFLOW-both-sides")
+@pytest.mark.clause("OVERFLOW-same-everywhere", "OVERFLOW-fused", "OVERFLOW-in-place")
 @EVERYWHERE
 def test_unscale_and_check_equals_numpy(library):
     """Flags and values are equal, even if only unscaling gives an infinity. Immutable arrays as *out* raise an error."""
@@ -89,10 +87,8 @@ def test_unscale_and_check_equals_numpy(library):
     holds()
 
 
-@pytest.mark.clause(
-    *("BACKENDS-bit-identical", "NORMS-global", "NORMS-local", "NORMS-accumulation-dtype"),
-    *("NORMS-fused", "NORMS-clip", "NORMS-clip-round-once", "OVERFLOW-in-place"),
-)
+@pytest.mark.clause("BACKENDS-bit-identical", "NORMS-global", "NORMS-local", "NORMS-accumulation-dtype")
+@pytest.mark.clause("NORMS-fused", "NORMS-clip", "NORMS-clip-round-once", "OVERFLOW-in-place")
 @EVERYWHERE
 def test_norms_agree_to_two_units(library):
     """Global and local norms are compared. Clipped values equal those of NumPy for the same norm, even in place."""

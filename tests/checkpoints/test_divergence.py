@@ -82,7 +82,7 @@ EVENTS = [(), ("finite",), ("growth",), ("finite", "backoff"), ("growth", "backo
 def test_divergence_between_two_scales_equals_brute_force(interval, hysteresis, delayed_update, reset_bad_steps_on):
     """With only two possible scales, different counts lead to the same state after a growth or a backoff."""
     constants = {"reset_bad_steps_on": reset_bad_steps_on, "initial_good_steps": -1, "delayed_update": delayed_update}
-    rule = LossScaleRule(2.0, 2.0, 0.5, interval, hysteresis, 1.0, 2.0, **constants)
+    rule = LossScaleRule(2.0, growth_interval=interval, hysteresis=hysteresis, min_scale=1.0, max_scale=2.0, **constants)
     others = checkpoint_after(rule, "x"), checkpoint_after(replace(rule, init_scale=1.0))
     for good, bad, other in product(range(-1, interval), range(hysteresis), others):
         check_against_brute_force([checkpoint_after(rule, "x", good_steps=good, bad_steps=bad), other])
@@ -214,7 +214,7 @@ def test_overflow_tolerance_is_searched_step_by_step(interval, tolerances):
 @pytest.mark.parametrize("good", [0, 2, 3])
 def test_blocked_backoff_is_searched_step_by_step(good):
     """A blocked backoff leaves the count of finite steps unchanged, so no finite steps are skipped."""
-    rule = LossScaleRule(1.0, 2.0, 0.5, 4, 1, 1.0, 2.0, block_at_bounds=True)
+    rule = LossScaleRule(1.0, growth_interval=4, min_scale=1.0, max_scale=2.0, block_at_bounds=True)
     for other in (rule, replace(rule, block_at_bounds=False), replace(rule, growth_interval=5)):
         check_against_brute_force([checkpoint_after(rule, good_steps=good), checkpoint_after(other, good_steps=1)])
 

@@ -73,7 +73,15 @@ def test_check_reachable_accepts_all_states_of_a_run(rule, trace):
 @pytest.mark.parametrize(("interval", "hysteresis", "offset"), [(1, 1, 0), (3, 2, -1), (2, 3, 0)])
 def test_check_reachable_rejects_all_other_states(interval, hysteresis, offset, reset_bad_steps_on):
     """The accepted counts are those of all states that an exhaustive search visits."""
-    rule = LossScaleRule(4.0, 2.0, 0.5, interval, hysteresis, 2.0, 8.0, reset_bad_steps_on, initial_good_steps=offset)
+    rule = LossScaleRule(
+        4.0,
+        growth_interval=interval,
+        hysteresis=hysteresis,
+        min_scale=2.0,
+        max_scale=8.0,
+        reset_bad_steps_on=reset_bad_steps_on,
+        initial_good_steps=offset,
+    )
     visited, stack = set(), [numbers_of(rule.init(like=np.zeros(())))]
     while stack:
         state = stack.pop()

@@ -10,7 +10,7 @@ from cli.runner import Runner
 
 from ampscale import LossScaleRule, checkpoints, presets
 from ampscale.checkpoints import Run
-from ampscale.cli.convert import choose_state, convert, spelled
+from ampscale.cli.convert import choose_state, convert, runs_text
 
 SCALER = {"scale": 65536.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 2000, "_growth_tracker": 1234}
 WHOLE = {"model": {"weight": [1.0, 2.0]}, "optimizer": [{"scaler": SCALER}], "epoch": 3}
@@ -189,8 +189,8 @@ def test_other_entries_of_a_checkpoint_are_reported(run):
 
 def test_long_trace_is_shortened():
     """After eight runs, the remaining steps are counted."""
-    assert spelled((Run(".", 2000), Run("x", 1))) == "2,000 finite steps, 1 overflow"
-    assert spelled((Run(".", 1), Run("x", 2)) * 5) == f"{', '.join(['1 finite step, 2 overflows'] * 4)}, and 3 more steps"
+    assert runs_text((Run(".", 2000), Run("x", 1))) == "2,000 finite steps, 1 overflow"
+    assert runs_text((Run(".", 1), Run("x", 2)) * 5) == f"{', '.join(['1 finite step, 2 overflows'] * 4)}, and 3 more steps"
 
 
 PADDLE = {"scale": [8.0], "incr_count": 3, "decr_count": 0, "use_dynamic_loss_scaling": True}

@@ -203,7 +203,8 @@ def test_page_is_readable(browser, page_file, width, scheme):
     """The page fits the width of the window, has no text of low contrast, and causes neither errors nor requests."""
     from reports import browsing
 
-    browser.errors(), browser.requests()  # discard those of earlier pages
+    browser.errors()  # discard those of earlier pages
+    browser.requests()
     browser.show(page_file, width=width, prefers_color_scheme=scheme)
     assert browser.eval("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
     assert [request for request in browser.requests() if not request.startswith(("file:", "data:"))] == []

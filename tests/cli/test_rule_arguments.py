@@ -50,12 +50,12 @@ def test_rule_can_be_a_repr_or_a_json_file(tmp_path):
 
 
 def test_invalid_rule_raises_a_usage_error(tmp_path):
-    for text in (
-        *("pytorch", "missing.json", "torch:growth=4", "torch:growth_interval", "torch:growth_interval=x"),
-        *("torch:growth_interval=0", "torch:delayed_update=true,delayed_update=true", "torch:reset_bad_steps_on=finit"),
-        *("LossScaleRule(8)", "LossScaleRule(init_scale=", "LossScaleRule(init=1.0)"),
-        "LossScaleRule(init_scale=__import__('os'))",
-    ):
+    invalid = [
+        "pytorch", "missing.json", "torch:growth=4", "torch:growth_interval", "torch:growth_interval=x",
+        "torch:growth_interval=0", "torch:delayed_update=true,delayed_update=true", "torch:reset_bad_steps_on=finit",
+        "LossScaleRule(8)", "LossScaleRule(init_scale=", "LossScaleRule(init=1.0)", "LossScaleRule(init_scale=__import__('os'))",
+    ]  # fmt: skip
+    for text in invalid:
         with pytest.raises(click.UsageError) as caught:
             read_rule(text)
         assert text in caught.value.message

@@ -33,7 +33,7 @@ def test_an_overflow_at_a_suggested_scale_is_reported(tmp_path, overflow, is_rep
     finite = StepRecord(0, 1.0, 1.0, finite=True, applied=True, measured_scale=1.0, histograms=(Histogram(0, (1, 1)),))
     skipped = StepRecord(1, overflow, 1.0, finite=False, applied=False)
     lines = " ".join(RUNNER.printed(write_steps(tmp_path / "run.jsonl", [finite, skipped])))
-    assert ("But a step overflowed at scale 2^13: " in lines) is is_reported
+    assert ("But a step overflowed at scale 2^13: " in lines) == is_reported
 
 
 def test_every_preset_is_replayed(tmp_path):

@@ -127,8 +127,8 @@ def test_missing_json_member_has_its_default():
     )
 
 
-def test_rules_compare_and_hash_by_value():
-    """Rules are immutable, so an attribute with a misspelled name raises an error."""
+def test_rules_are_immutable_and_compare_and_hash_by_value():
+    """Even an attribute with a misspelled name cannot be set."""
     rule = LossScaleRule(init_scale=8.0, reset_bad_steps_on=("growth",), min_scale=1.0)
     assert len({rule, dataclasses.replace(rule), LossScaleRule()}) == 2
     with pytest.raises(dataclasses.FrozenInstanceError):

@@ -16,10 +16,8 @@ from ampscale.core.trees import leaves
 CALLS = (scale, unscale)
 
 
-@pytest.mark.clause(
-    *("SCALING-scale", "SCALING-unscale-divides", "SCALING-reciprocal"),
-    *("SCALING-round-once", "SCALING-round-trip", "SCALING-scale-float32"),
-)
+@pytest.mark.clause("SCALING-scale", "SCALING-unscale-divides", "SCALING-reciprocal")
+@pytest.mark.clause("SCALING-round-once", "SCALING-round-trip", "SCALING-scale-float32")
 @given(any_arrays, scales | scales.map(np.float32) | st.floats(2.0**-126, 2.0**127).map(np.asarray))
 def test_results_equal_the_definition(array, factor):
     """Products and quotients are computed in float32 or float64, and then rounded once to the dtype of the array."""

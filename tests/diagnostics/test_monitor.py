@@ -370,7 +370,7 @@ def test_invalid_arguments_raise(arguments, error, message):
     with pytest.raises(TypeError, match="report must be a StepReport, got None"):
         Monitor().record(None)
     (report,) = reports([FINITE])
-    with pytest.raises(ValueError, match=r"report must be of one step and rank, got arrays of shape \(3,\): record each"):
+    with pytest.raises(ValueError, match=r"report must be of one step of one rank, got arrays of shape \(3,\): record each"):
         Monitor().record(report._replace(status=np.ones(3, np.int32)))
     with pytest.raises(ValueError, match="backward must return gradients, got none"):
         Monitor().record(next(reports([INFINITE])), lambda _: [])

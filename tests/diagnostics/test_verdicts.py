@@ -109,7 +109,7 @@ def test_one_tensor_requires_the_same_gradient_in_each_step(are_named):
         assert diagnosis.verdict is Verdict.SEARCHING
 
 
-def test_a_gradient_with_one_infinity_at_all_scales_is_searched_before_it_is_named():
+def test_one_infinity_at_all_scales_is_a_search_until_the_third_overflow():
     """The first two overflows can be due to the scale, because other values are near the limit."""
     diagnoser, verdicts = Diagnoser(), []
     for step, statistics in enumerate([NEAR_LIMIT] * 2 + [FAR_BELOW_LIMIT] * 3):

@@ -129,7 +129,8 @@ def half_precision_mean():
 
 def norms(dtypes, *exponents):
     """Return for each magnitude the norm of the shards and its lift, the norm of the whole arrays, and the exact norm."""
-    generator, sizes = np.random.default_rng(0), [16] + [8 * 4096] * (len(dtypes) - 1)
+    generator = np.random.default_rng(0)
+    sizes = [16] + [8 * 4096] * (len(dtypes) - 1)
 
     def agreed(tree):
         return JaxAxis("data", gradients="sharded").agree(jnp.bool_(True), None, tree, norm=True).norm

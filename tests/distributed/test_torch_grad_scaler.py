@@ -110,7 +110,8 @@ def plain_parameters(count):
 
 def without_gradients(rank, has_communicator):
     """Return flag, scale and count of three steps without gradients on rank 1: finite, an overflow on rank 2, no gradients."""
-    results, scaler = [], scaler_of(communicator=TorchDistributed(gradients="distinct", timeout=20) if has_communicator else None)
+    results = []
+    scaler = scaler_of(communicator=TorchDistributed(gradients="distinct", timeout=20) if has_communicator else None)
     for bad in (None, 2, "no gradients"):
         params = plain_parameters(rank + 1) if has_communicator else mixed_placements(rank)  # like stages of a pipeline
         for param in params:
@@ -132,7 +133,8 @@ def test_a_rank_without_gradients_follows_the_others(gloo, has_communicator):
 
 def differing(rank, setting):
     """Step twice while one rank has another setting; return the errors, True if the scale is unchanged, and a local value."""
-    scaler, params = scaler_of(growth_interval=5 if (setting, rank) == ("interval", 1) else 4), mixed_meshes(rank)
+    scaler = scaler_of(growth_interval=5 if (setting, rank) == ("interval", 1) else 4)
+    params = mixed_meshes(rank)
     optimizer = sgd(params)
     if setting == "scale" and rank == 3:
         scaler.update(8.0)
@@ -235,7 +237,8 @@ def swapped(rank, case):
     if case == "averaged":
         params, settings = plain_parameters(2), {"communicator": TorchDistributed(timeout=20)}
     else:
-        params, settings = [parameter(torch.ones(2 if case == "later" else size), line()) for size in (2, 1)], {}
+        params = [parameter(torch.ones(2 if case == "later" else size), line()) for size in (2, 1)]
+        settings = {}
     scaler, (first, second) = scaler_of(**settings), (sgd([param]) for param in params)
 
     def step(optimizers):

@@ -72,13 +72,15 @@ def rejection_cases(arguments):
     ]
 
 
+@pytest.mark.clause("MINDSPORE-scale-value", "MINDSPORE-scale-factor", "MINDSPORE-scale-window", "MINDSPORE-update-cell-checked")
 @pytest.mark.clause(
-    *("MINDSPORE-scale-value", "MINDSPORE-scale-factor", "MINDSPORE-scale-window", "MINDSPORE-update-cell-checked"),
-    *("MINDSPORE-manager-checked", "MINDSPORE-cell-scale-type", "MINDSPORE-cell-network", "MINDSPORE-cell-optimizer"),
-    *("MINDFORMERS-scale-type", "MINDFORMERS-scale-checked", "MINDFORMERS-max-grad-norm", "MINDFORMERS-network"),
-    *("PADDLE-init-loss-scaling", "PADDLE-incr-ratio", "PADDLE-decr-ratio", "PADDLE-counts-checked", "PADDLE-dynamic"),
-    *("TORCH-checked", "TORCH-device"),
+    "MINDSPORE-manager-checked", "MINDSPORE-cell-scale-type", "MINDSPORE-cell-network", "MINDSPORE-cell-optimizer"
 )
+@pytest.mark.clause("MINDFORMERS-scale-type", "MINDFORMERS-scale-checked", "MINDFORMERS-max-grad-norm", "MINDFORMERS-network")
+@pytest.mark.clause(
+    "PADDLE-init-loss-scaling", "PADDLE-incr-ratio", "PADDLE-decr-ratio", "PADDLE-counts-checked", "PADDLE-dynamic"
+)
+@pytest.mark.clause("TORCH-checked", "TORCH-device")
 @pytest.mark.parametrize("name", CASES)
 def test_a_class_rejects_invalid_arguments(name):
     """The message contains the argument, the expectation and the value."""

@@ -242,10 +242,12 @@ def outcome(table, state, loop, call):
 
 
 @pytest.mark.clause(
-    *("TORCH-call-order", "TORCH-first-scale", "TORCH-update-needs-a-step", "TORCH-interrupted", "TORCH-copies", "TORCH-abandon"),
-    *("PADDLE-call-order", "PADDLE-interrupted", "PADDLE-update-needs-a-step", "PADDLE-fixed-step", "PADDLE-abandon"),
-    *("PADDLE-several-optimizers", "MINDSPORE-cell-interrupted", "MINDFORMERS-accumulation"),
+    "TORCH-call-order", "TORCH-first-scale", "TORCH-update-needs-a-step", "TORCH-interrupted", "TORCH-copies", "TORCH-abandon"
 )
+@pytest.mark.clause(
+    "PADDLE-call-order", "PADDLE-interrupted", "PADDLE-update-needs-a-step", "PADDLE-fixed-step", "PADDLE-abandon"
+)
+@pytest.mark.clause("PADDLE-several-optimizers", "MINDSPORE-cell-interrupted", "MINDFORMERS-accumulation")
 @pytest.mark.parametrize(("table", "state"), PAIRS)
 def test_every_call_has_the_result_in_the_table(table, state):
     """

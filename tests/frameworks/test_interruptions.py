@@ -5,7 +5,7 @@ from operator import methodcaller
 import numpy as np
 import pytest
 from frameworks.networks import bits, frozen, linear
-from interruptions import World, at_every_point, outcomes
+from interruptions import World, at_every_point, check_every_interruption
 
 from ampscale import optimizers
 from ampscale.frameworks.mindformers import MFTrainOneStepCell
@@ -101,7 +101,7 @@ PADDLE = {
 @at_every_point
 def test_an_interrupted_call_of_paddles_scaler_leads_to_no_wrong_result(name, events):
     """The states of optimizer and network are checked too."""
-    assert outcomes(events, *PADDLE[name]).total() > 5
+    assert check_every_interruption(events, *PADDLE[name]).total() > 5
 
 
 class Cell(World):
@@ -173,7 +173,7 @@ SLOW = ["a callable optimizer", "construct", "an overflow", "the last micro-batc
 @at_every_point
 def test_an_interrupted_call_of_a_cell_leads_to_no_wrong_result(name, events):
     """Scale, optimizer, moving average and network are checked too."""
-    assert outcomes(events, *CELLS[name]).total() > 5
+    assert check_every_interruption(events, *CELLS[name]).total() > 5
 
 
 class Growing(World):
@@ -240,4 +240,4 @@ SCALERS = {
 @at_every_point
 def test_an_interrupted_call_of_mindspores_scalers_changes_all_or_nothing(name, events):
     """The state equals the state before the call or the state after it."""
-    assert outcomes(events, *SCALERS[name]).total() > 5
+    assert check_every_interruption(events, *SCALERS[name]).total() > 5

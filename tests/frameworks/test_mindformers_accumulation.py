@@ -27,7 +27,8 @@ def regression():
 @pytest.mark.parametrize(("calls", "use_clip_grad"), [(2, True), (4, True), (4, False)])
 def test_micro_batches_equal_one_call_on_the_whole_batch(calls, use_clip_grad):
     """For a mean loss, parameters, moments, norm and scale are equal bit for bit over three steps."""
-    rows, targets = np.arange(48, dtype=np.float32).reshape(3, 8, 2) % 5, np.arange(24, dtype=np.float32).reshape(3, 8) % 3
+    rows = np.arange(48, dtype=np.float32).reshape(3, 8, 2) % 5
+    targets = np.arange(24, dtype=np.float32).reshape(3, 8) % 3
 
     def trained(count):
         network = regression()

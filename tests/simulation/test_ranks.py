@@ -116,10 +116,10 @@ def test_mean_of_the_first_disagreements_is_the_closed_form():
 )
 def test_each_rank_has_the_scale_of_a_rule_of_its_own(rule):
     """The expected flags come from a generator with the default seed, 0, and each rank is updated separately."""
-    drift, random = simulate_drift(rule, 20, 0.3, 30), np.random.default_rng(0)
+    drift, rng = simulate_drift(rule, 20, 0.3, 30), np.random.default_rng(0)
     states = [rule.init(like=0.0) for _ in range(20)]
     for _ in range(30):
-        flags = (random.random(20) >= 0.3).tolist()
+        flags = (rng.random(20) >= 0.3).tolist()
         states = [rule.update(state, flag) for state, flag in zip(states, flags, strict=True)]
     scales, counts = np.unique([state.scale for state in states], return_counts=True)
     assert drift.scales.tolist() == scales[::-1].tolist()

@@ -36,7 +36,8 @@ def test_every_heading_of_level_three_is_a_clause():
     """The parser skips no malformed heading."""
     for file in chapter_files():
         headings = re.findall(r"^### (.+)$", file.read_text("utf-8"), re.MULTILINE)
-        assert headings == [f"{clause.id} · {clause.level}" for clause in CLAUSES if clause.file == file] != []
+        assert headings
+        assert headings == [f"{clause.id} · {clause.level}" for clause in CLAUSES if clause.file == file]
 
 
 def test_ids_are_unique():

@@ -61,7 +61,8 @@ def check_reachable(rule: LossScaleRule, state: LossScaleState) -> None:
         raise ValueError(f"the count of finite steps must be {expected}, got {state.good_steps}")
     if state.window_steps is None:
         # With "backoff" among the events that reset the count, the overflow that reaches the hysteresis sets the count to 0.
-        most_bad_steps, reason = rule.hysteresis - ("backoff" in rule.reset_bad_steps_on), f"the hysteresis is {rule.hysteresis}"
+        most_bad_steps = rule.hysteresis - 1 if "backoff" in rule.reset_bad_steps_on else rule.hysteresis
+        reason = f"the hysteresis is {rule.hysteresis}"
     elif "backoff" in rule.reset_bad_steps_on and {"growth", "finite"} & set(rule.reset_bad_steps_on):
         most_bad_steps, reason = state.window_steps, "window_steps counts all steps"
     else:  # a growth or a backoff begins a window without resetting this count, which can then exceed `window_steps`

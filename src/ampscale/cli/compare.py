@@ -1,5 +1,6 @@
 """`ampscale compare`: several scalers along one overflow trace, and the steps at which they diverge."""
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from .trajectories import document, draw, to_json
 DEFINITION = """\
 Two rules diverge at the first step after which their scales differ, or at which only one of the two raises. Steps are \
 counted from 0."""
+UNLIMITED = 1000  # columns, more than any table has
 KEY = """ "-" means that the two do not diverge, and "start" that their initial scales differ."""
 
 
@@ -65,19 +67,18 @@ def _print(comparison: Comparison) -> None:
     """Print a table with a row for each rule, and the divergences: many as a matrix if it fits, otherwise as sentences."""
     from .tables import Column, number_columns, table, trimmed_console
 
-    names, steps = list(comparison.trajectories), comparison.divergences
+    names, trajectories = list(comparison.trajectories), comparison.trajectories.values()
     titles = number_columns("", "overflows", "growths", "backoffs", "raises\nat step", "final\nscale")
     titles.insert(1, Column("rule", overflow="fold"))
-    rows = ([str(row), *(_cell(steps[other, name]) for other in names[: row - 1])] for row, name in enumerate(names[1:], 2))
-    matrix = table(number_columns("", *map(str, range(1, len(names)))), rows)
+    matrix = table(number_columns("", *map(str, range(1, len(names)))), _matrix_rows(names, comparison.divergences))
     with trimmed_console() as console:
-        console.print(table(titles, map(_row, range(1, len(names) + 1), names, comparison.trajectories.values())))
-        width = console.measure(matrix, options=console.options.update(width=1000)).maximum
+        console.print(table(titles, map(_row, range(1, len(names) + 1), names, trajectories)))
+        width = console.measure(matrix, options=console.options.update(width=UNLIMITED)).maximum
         if len(names) > 3 and width <= console.width:
             console.print(DEFINITION + KEY, matrix, sep="\n")
         else:
             console.print(DEFINITION)
-            sentences = (fold(_sentence(*pair, step), "    ") for pair, step in steps.items())
+            sentences = (fold(_sentence(*pair, step), "    ") for pair, step in comparison.divergences.items())
             console.print(*sentences, sep="\n", soft_wrap=True)
 
 
@@ -85,6 +86,12 @@ def _row(number: int, name: str, trajectory: Trajectory) -> tuple[str, ...]:
     counts = (f"{count:,}" for count in (trajectory.overflows, trajectory.growths, trajectory.backoffs))
     raises = "-" if trajectory.raised_at is None else f"{trajectory.raised_at:,}"
     return str(number), name, *counts, raises, exact(float(trajectory.scales[-1]))
+
+
+def _matrix_rows(names: list[str], divergences: Mapping[tuple[str, str], int | None]) -> Iterator[list[str]]:
+    """Yield a row for each rule but the first: its number, and the steps at which it diverges from the rules before it."""
+    for index, name in enumerate(names[1:], start=1):
+        yield [str(index + 1), *(_cell(divergences[other, name]) for other in names[:index])]
 
 
 def _cell(step: int | None) -> str:

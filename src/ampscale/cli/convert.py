@@ -108,7 +108,8 @@ def choose_state(entries: Any, source: str | None, at: str | None) -> tuple[str,
 
 def document(report: ConversionReport) -> dict[str, Any]:
     """Return a report as JSON-serializable values. An unlimited number of steps is the string "without end"."""
-    divergence, (source_growth, target_growth) = report.divergence, report.growth
+    divergence = report.divergence
+    source_growth, target_growth = report.growth
     endless = None if divergence.endless is None else {"lead": divergence.endless[0], "cycle": divergence.endless[1]}
     return {
         "lossless": report.lossless,
@@ -174,17 +175,17 @@ def _divergence(divergence: Divergence) -> Iterator[str]:
     if divergence.first is None:
         yield f"divergence unknown; none up to step {divergence.searched:,} for any overflow trace"
         return
-    yield f"divergence earliest after {spelled(divergence.first) or 'no step'}"
+    yield f"divergence earliest after {runs_text(divergence.first) or 'no step'}"
     if divergence.endless is not None:
         lead, cycle = divergence.endless
-        yield f"differing  without end: for example after {spelled(lead) or 'no step'}, then repeatedly {spelled(cycle)}"
+        yield f"differing  without end: for example after {runs_text(lead) or 'no step'}, then repeatedly {runs_text(cycle)}"
     elif divergence.steps is None:
         yield "differing  an unknown number of steps"
     else:
         yield f"differing  at most {counted(int(divergence.steps), 'step')} of a run"
 
 
-def spelled(trace: RunLengths) -> str:
+def runs_text(trace: RunLengths) -> str:
     """Return an overflow trace as text, such as "766 finite steps, 1 overflow"."""
     texts = [counted(steps, "finite step" if symbol == "." else "overflow") for symbol, steps in trace[:SHOWN]]
     more = sum(run.steps for run in trace[SHOWN:])

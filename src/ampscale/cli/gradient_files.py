@@ -40,7 +40,7 @@ def read_gradients(path: Path, progress: Callable[[float], None]) -> Iterator[Gr
     check_before_opening(path)
     try:
         yield from readers[suffix](path, progress)
-    except (BadZipFile, NotImplementedError, EOFError, RuntimeError) as error:
+    except (BadZipFile, NotImplementedError, EOFError, RuntimeError) as error:  # the errors of `zipfile` for damaged files
         raise ValueError(f"{path} cannot be read: {error}") from None
 
 

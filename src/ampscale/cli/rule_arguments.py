@@ -58,7 +58,8 @@ def number(text: str) -> float:
     base, power, exponent = text.strip().partition("**")
     try:
         check_length(text, LONGEST_NUMBER, "a number")
-        base_number, exponent_number = _plain(base), _plain(exponent) if power else 1
+        base_number = _plain(base)
+        exponent_number = _plain(exponent) if power else 1
         # Python reads -2**2 as -(2**2), which a base of -2 would not give.
         if (power and base_number < 0) or abs(exponent_number) > MOST or not math.isfinite(float(base_number) ** exponent_number):
             raise OverflowError
@@ -79,7 +80,8 @@ def read_rule(text: str, settings: Mapping[str, str] = {}) -> tuple[str, LossSca
     try:
         if name in PRESETS:
             settings = {**settings, **_settings(own_settings.split(","))}
-            preset, values = PRESETS[name], {key: value_of(key, value) for key, value in settings.items()}
+            preset = PRESETS[name]
+            values = {key: value_of(key, value) for key, value in settings.items()}
             rule = preset.rule(**{key: values.pop(key) for key in preset.parameters if key in values})
             return text, replace(rule, **values)  # the remaining settings are fields that the preset does not accept
         printed = text.lstrip().startswith("LossScaleRule(")

@@ -121,7 +121,8 @@ def _draw_trajectory(axes: Axes, trajectory: Trajectory, heights: Heights, index
     positions, scales = corners(trajectory.scales)
     dense = positions.size > 300  # the vertical parts of the line overlap
     look: dict[str, Any] = {"linewidth": 0.7, "alpha": 0.7} if dense else {"linewidth": max(0.6, 0.64 * heights.lane)}
-    x, y = np.append(positions, trajectory.scales.size) - 0.5, heights.of(np.append(scales, scales[-1]), index)
+    x = np.append(positions, trajectory.scales.size) - 0.5
+    y = heights.of(np.append(scales, scales[-1]), index)
     color = COLORS[index % 8]
     axes.step(x, y, where="post", label=label, color=color, linestyle=DASHES[index // 8 % 4], **look)
     marked = crosses(trajectory, heights, steps)
@@ -152,7 +153,8 @@ def _mark_divergences(axes: Axes, divergences: Sequence[int], steps: int) -> int
     """Mark divergences with their step numbers; return the number of rows of step numbers."""
     ends: list[float] = []  # right end of each row, as a share of the width
     for step in sorted(divergences):
-        text, position = ("start" if step < 0 else f"{step:,}"), (step + 1) / (steps + 1)
+        text = "start" if step < 0 else f"{step:,}"
+        position = (step + 1) / (steps + 1)
         half_width = 0.004 + 0.0045 * len(text)
         row = next((row for row, end in enumerate(ends) if end < position - half_width), len(ends))
         ends[row : row + 1] = [position + half_width]  # replaces the end of a row, or appends that of a new row

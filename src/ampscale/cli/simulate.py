@@ -144,7 +144,8 @@ def _rows(trajectory: Trajectory, selected: np.ndarray) -> Iterator[str]:
     """Yield the titles, a row for each selected step, and the state after the last step, in aligned columns."""
     last = trajectory.scales.size - 1
     steps = selected if trajectory.raised_at is not None else np.append(selected, last)
-    scales, new_scales = trajectory.scales[steps].tolist(), trajectory.scales[(steps + 1).clip(max=last)].tolist()
+    scales = trajectory.scales[steps].tolist()
+    new_scales = trajectory.scales[(steps + 1).clip(max=last)].tolist()
     good, bad = trajectory.good_steps[steps].tolist(), trajectory.bad_steps[steps].tolist()
     labels = {scale: exact(scale) for scale in {*scales, *new_scales}}
     widths = [max(4, len(f"{last:,}")), max(5, *map(len, labels.values()))]

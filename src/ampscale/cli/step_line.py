@@ -9,7 +9,7 @@ def corners(values: np.ndarray, most: int = CORNERS) -> tuple[np.ndarray, np.nda
     """
     Return the corners of a step line: the positions at which the value changes, and the values there.
 
-    A line with more than *most* corners is split into CORNERS / 2 parts, each represented by its smallest and its largest
+    A line with more than *most* corners is split into `CORNERS` / 2 parts, each represented by its smallest and its largest
     value. Such a line changes so often that it looks like the band between these values.
     """
     positions = np.concatenate([[0], np.flatnonzero(values[1:] != values[:-1]) + 1])

@@ -127,11 +127,11 @@ def _blocks(scales: np.ndarray) -> str:
 
 
 def _loss(run: Run) -> str:
-    """Return the loss of the last step. A loss of NaN differs from an unknown one only in the record, which such a step has."""
+    """Return the loss of the last step, or "unknown"."""
     loss, record = float(run.losses[-1]), run.others.get(run.steps.size - 1)
-    if math.isnan(loss):
-        return "unknown" if record is None or record.loss is None else "NaN"
-    return f"{loss:.6g}"
+    if not math.isnan(loss):
+        return f"{loss:.6g}"
+    return "unknown" if record is None or record.loss is None else "NaN"  # `losses` also has NaN for an unknown loss
 
 
 def _verdicts(run: Run) -> Iterator[str]:

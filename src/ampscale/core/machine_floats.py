@@ -50,7 +50,8 @@ class RoundedConstants(NamedTuple, Generic[Number]):
 
 def init_host(rule: RuleConstants) -> LossScaleState:
     """Create the state before the first step as Python numbers."""
-    scale, window_steps = rounded_constants(rule).init, None if rule.overflow_tolerance is None else 0
+    scale = rounded_constants(rule).init
+    window_steps = None if rule.overflow_tolerance is None else 0
     return LossScaleState(scale, rule.initial_good_steps, 0, window_steps, scale if rule.delayed_update else None)
 
 
@@ -59,8 +60,8 @@ def transition_host(rule: Any, state: LossScaleState, finite: Flag) -> tuple[Los
     Return the next state, and True if the published scaler raises an error; see `LossScaleRule.transition`.
 
     Return None if `machine.transition` must be used, which also raises the error for an invalid state: *state* consists of
-    neither Python numbers nor NumPy arrays of shape (), *finite* is an array of another kind, or *state* has not exactly the
-    fields that *rule* requires.
+    neither Python numbers nor NumPy arrays of shape (), *finite* is an array of another kind, or *state* does not have
+    exactly the fields that *rule* requires.
 
     Raises:
         TypeError: *state* consists of Python numbers and *finite* is not a bool.
@@ -91,7 +92,8 @@ def rounded_constants(rule: RuleConstants) -> RoundedConstants[float]:
     rounded = _rounding(rule)
     factor = float if rule.float64_factor else rounded
     warmup = rule.growth_factor if rule.warmup_growth_factor is None else rule.warmup_growth_factor
-    least, largest = rounded(rule.min_scale or 0.0), rounded(math.inf if rule.max_scale is None else rule.max_scale)
+    least = rounded(rule.min_scale or 0.0)
+    largest = rounded(math.inf if rule.max_scale is None else rule.max_scale)
     return RoundedConstants(
         init=rounded(rule.init_scale),
         growth=factor(rule.growth_factor),

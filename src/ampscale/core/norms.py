@@ -205,9 +205,9 @@ def _lift(norm: Array) -> Array:
 
 def _lifted_and_plain_sums(part: Array, dtype: str) -> tuple[Array, Array, Array]:
     """
-    Return three float64 sums of squares of a real array: of the values times `Lifts.down`, of the values times `Lifts.up`, and of
-    the values themselves. For the third sum, the squares are taken in *dtype*.
+    Return three float64 sums of squares of a real array: lifted down, lifted up, and without a lift.
 
+    The values are multiplied by `Lifts.down` and by `Lifts.up`. For the third sum, the squares are taken in *dtype*.
     If *dtype* is float32, no float64 square needs a lift: the first two results are sums of unlifted squares, which the caller
     multiplies by the squares of the lifts.
     """

@@ -203,17 +203,16 @@ def train_step(
     updates, optimizer_state = optimizer.update(gradients, state.optimizer, state.params)
     master = optimizer_state.master if _keeps_master_weights(optimizer) else None
     scaler, would_raise = rule.transition(state.scaler, finite)
-    one = xp.ones_like(state.applied)
     new_state = TrainState(
         params=select(finite, apply_updates(state.params, updates, master), state.params),
         optimizer=select(finite, optimizer_state, state.optimizer),
         scaler=scaler,
-        attempted=xp.asarray(state.attempted + one),
-        applied=xp.where(finite, state.applied + one, state.applied),
+        attempted=incremented(state.attempted),
+        applied=xp.where(finite, incremented(state.applied), state.applied),
     )
-    status = xp.where(finite, _status(StepStatus.APPLIED, one), _status(StepStatus.OVERFLOW, one))
+    status = xp.where(finite, _status(StepStatus.APPLIED, state.applied), _status(StepStatus.OVERFLOW, state.applied))
     if rule.can_raise:
-        status = xp.where(would_raise, _status(StepStatus.WOULD_RAISE, one), status)
+        status = xp.where(would_raise, _status(StepStatus.WOULD_RAISE, state.applied), status)
     return new_state, StepReport(loss, finite, finite, scale, scaler.scale, learning_rate, norm, status, measured)
 
 
@@ -258,6 +257,12 @@ def _status(status: StepStatus, like: Array) -> Array:
     return array_api_compat.array_namespace(like).full_like(like, status.value)  # CuPy rejects an IntEnum
 
 
+def incremented(count: Array) -> Array:
+    """Return *count*, of shape (), plus 1. The result is an array, unlike NumPy's sum of two arrays of shape ()."""
+    xp = array_api_compat.array_namespace(count)
+    return xp.asarray(count + xp.ones_like(count))
+
+
 def _keeps_master_weights(optimizer: FunctionalOptimizer) -> bool:
     return getattr(optimizer, "keeps_master_weights", False)
 
@@ -268,6 +273,6 @@ def _without_gradients(
     """Return the state and the report of a step in which no rank has gradients."""
     xp = array_api_compat.array_namespace(state.attempted)
     scale = state.scaler.scale
-    new_state = state._replace(attempted=xp.asarray(state.attempted + xp.ones_like(state.attempted)))
+    new_state = state._replace(attempted=incremented(state.attempted))
     status = _status(StepStatus.NO_GRADIENTS, state.applied)
     return new_state, StepReport(loss, finite, xp.zeros_like(finite), scale, scale, learning_rate, None, status, statistics)

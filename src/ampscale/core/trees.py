@@ -281,5 +281,5 @@ def _rebuild(tree: Tree, children: list[Tree]) -> Tree:
         if len(rebuilt) != len(children):
             raise TypeError(f"a subclass of tuple or list must be created from a list of members, got {type(tree).__name__}")
         return rebuilt
-    flattened = _flattened(tree)
-    return None if flattened is None else flattened[1](children)
+    _, build = _flattened(tree)  # type: ignore[misc]  # not None, since *tree* is a container of a registered type
+    return build(children)

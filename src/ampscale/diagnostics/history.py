@@ -130,7 +130,7 @@ class History:
         return f"{share:.0%} of the last {limits.stall_window} steps were skipped" if longest >= LONG_ROW else None
 
     def lowest_overflow(self) -> float:
-        """Return the smallest scale of a skipped step, also of other optimizers, in the window; inf without one."""
+        """Return the smallest scale at which a step in the window was skipped, also of other optimizers; inf if none was."""
         windows = (history.window for history in (self, *self.others))
         return min((step.scale for window in windows for step in window if not step.finite), default=math.inf)
 

@@ -87,14 +87,16 @@ class Monitor:
                 check_count(value, name)
         if not (callable(on_stall) or on_stall in ON_STALL):
             raise ValueError(f"on_stall must be one of {list(ON_STALL)} or a function, got {excerpt(on_stall)}")
-        check_type(Limits() if limits is None else limits, "limits", Limits)
+        limits = Limits() if limits is None else limits
+        check_type(limits, "limits", Limits)
         check_sinks(sinks)
         if communicator is not None:
             check_methods(communicator, "communicator", "exchange")
         self.verdicts: Counter[Verdict] = Counter()  # number of steps with each verdict
-        self._on_skip, self._every, self._histogram_every = diagnose_on_skip, measure_every, histogram_every
-        self._sinks, self._on_stall, self._limits, self._communicator = list(sinks), on_stall, limits, communicator
         self._names = _named(names)
+        self._on_skip, self._measure_every, self._histogram_every = diagnose_on_skip, measure_every, histogram_every
+        self._sinks, self._on_stall = list(sinks), on_stall
+        self._limits, self._communicator = limits, communicator
         self._runs: dict[int, _Run] = {}
         self._losses: list[Any] = []  # losses of the current step, which several optimizers can have in common
         self._begun_losses = 0  # number of these losses at the last `begin`
@@ -119,7 +121,7 @@ class Monitor:
         check_type(report, "report", StepReport)
         if report.status.shape:
             shape = tuple(report.status.shape)
-            raise ValueError(f"report must be of one step and rank, got arrays of shape {shape}: record each step by itself")
+            raise ValueError(f"report must be of one step of one rank, got arrays of shape {shape}: record each step separately")
         self.observe_loss(report.loss)
         if int(report.status) == StepStatus.ACCUMULATED:
             return Diagnosis(self._run(self).step, Verdict.HEALTHY, "the call was a micro-batch of this step")
@@ -173,7 +175,8 @@ class Monitor:
         run.losses = list(losses or self._losses)  # several optimizers can have a loss in common
         run.names = self._names_of(owner, len(gradients))
         run.measured = {"stale": stale, "modified": modified, "change": change}
-        is_due, has_histograms = (every is not None and run.step % every == 0 for every in (self._every, self._histogram_every))
+        intervals = self._measure_every, self._histogram_every
+        is_due, has_histograms = (every is not None and run.step % every == 0 for every in intervals)
         if is_due or has_histograms or (self._on_skip and (run.last_skipped or run.step < run.measured_until)):
             run.measured |= self._measure(gradients, number, has_histograms=has_histograms)
         if change is not None:
@@ -282,7 +285,7 @@ class Monitor:
             warnings.warn(message, RuntimeWarning, stacklevel=_level())
 
     def _measure(self, gradients: Tree, scale: float, *, has_histograms: bool = False) -> dict[str, Any]:
-        """Return fields of a `StepRecord` about gradients scaled by *scale*."""
+        """Measure gradients scaled by *scale*, and return the results as fields of a `StepRecord`, by name."""
         measured: dict[str, Any] = {"measured_scale": scale, "tensors": statistics_of(functional.measure(gradients).tolist())}
         if has_histograms:
             measured["histograms"] = histograms_of(functional.exponent_histogram(gradients).tolist(), LOWEST)
@@ -294,9 +297,9 @@ class Monitor:
         """
         Return, for each rank, True if its gradients were finite; and fields of the first rank at fault, by name.
 
-        All ranks diagnose these fields, so that their diagnoses are equal: a loss that is not finite, with its rank; and the
-        statistics, unless the communicator does not average gradients. The flags are None, and there are no statistics, for a
-        finite step, or if a rank has no *tensors* or all ranks have set their gradients to zero since.
+        All ranks diagnose these fields, so that their diagnoses are equal: a loss that is not finite, with its rank; and, if the
+        communicator averages gradients, the statistics. In three cases, the flags are None and there are no statistics: the step
+        is finite, a rank has no *tensors*, or all ranks have set their gradients to zero since.
         """
         if finite:
             return None, {}

@@ -126,24 +126,33 @@ def _fill_plain(columns: dict[str, np.ndarray], text: bytes) -> list[tuple[int, 
 
     The numbers of many such lines are parsed as one long list, which takes a third of the time of parsing objects.
     """
-    index, position, others = 0, 0, list[tuple[int, bytes]]()
-    plain: dict[int, list[tuple[int, bytes]]] = {}  # for each shape, blocks of lines: index of the first line, and text
-    while position < len(text):
-        match = _PLAIN.match(text, position)
-        end = match.end() if match else text.index(b"\n", position) + 1
-        block = (index, text[position:end])
-        if match and match.lastindex:
-            plain.setdefault(match.lastindex, []).append(block)
-        else:
-            others.append(block)
-        index, position = index + text.count(b"\n", position, end), end
-    for shape, blocks in plain.items():
-        joined, names = b"".join(block for _, block in blocks).replace(b"e-", b"E-"), _SHAPES[shape - 1]
+    blocks_of = _blocks(text)
+    others = blocks_of.pop(None, [])
+    for shape, blocks in blocks_of.items():
+        joined = b"".join(block for _, block in blocks).replace(b"e-", b"E-")
+        names = _SHAPES[shape - 1]
         indices = np.concatenate([np.arange(start, start + block.count(b"\n")) for start, block in blocks])
         numbers = json.loads(b"[" + joined.translate(_NUMBERS_ONLY, _DELETED)[:-1] + b"]")
         for start, name in enumerate(names):
             columns[name][indices] = _checked(numbers[start :: len(names)], name)
     return others
+
+
+def _blocks(text: bytes) -> dict[Any, list[tuple[int, bytes]]]:
+    """
+    Divide *text* into blocks: the index of the first line, and the text.
+
+    Consecutive plain lines of one shape are a block under the number of the shape; any other line is a block under None.
+    """
+    blocks: dict[Any, list[tuple[int, bytes]]] = {}
+    index = position = 0
+    while position < len(text):
+        match = _PLAIN.match(text, position)
+        end = match.end() if match else text.index(b"\n", position) + 1
+        blocks.setdefault(match.lastindex if match else None, []).append((index, text[position:end]))
+        index += text.count(b"\n", position, end)
+        position = end
+    return blocks
 
 
 def _checked(values: list[Any], name: str) -> np.ndarray:
@@ -185,7 +194,8 @@ def _measurement(position: int, record: StepRecord, entry: dict[str, Any]) -> Me
     if histograms is None:
         return Measurement(position, scale, statistics, None)
     lowest, bins = zip(*histograms, strict=True)
-    lengths, counts = np.array(list(map(len, bins)), np.int64), _integers(chain.from_iterable(bins))
+    lengths = np.array(list(map(len, bins)), np.int64)
+    counts = _integers(chain.from_iterable(bins))
     if (counts < 0).any():
         raise ValueError(f"the counts of a histogram must not be negative, got {counts.min()}")
     return Measurement(position, scale, statistics, Histograms(_integers(lowest), lengths, counts))

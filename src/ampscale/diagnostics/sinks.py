@@ -51,8 +51,10 @@ class JSONLines(Sink):
     """
 
     def __init__(self, path: str | Path, rule: LossScaleRule | None = None) -> None:
-        check_type(LossScaleRule() if rule is None else rule, "rule", LossScaleRule)
-        self._file, self._rule, self._has_header = open(fspath(path), "w", encoding="utf-8", buffering=1), rule, False  # noqa: SIM115
+        if rule is not None:
+            check_type(rule, "rule", LossScaleRule)
+        self._file = open(fspath(path), "w", encoding="utf-8", buffering=1)  # noqa: SIM115
+        self._rule, self._has_header = rule, False
 
     def write(self, record: StepRecord, diagnosis: Diagnosis, names: list[str] | None) -> None:
         """Write a line."""

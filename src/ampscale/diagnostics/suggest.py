@@ -93,7 +93,8 @@ def suggest(histograms: Sequence[Histogram], scale: float = 1.0, share: float = 
         got = f"{exponents[0]} to {exponents[-1]} at a scale of {scale:g}"
         raise ValueError(f"histograms must have exponents from -1000 to 1000, both before and after unscaling, got {got}")
     high = scale * 2.0 ** (LARGEST_EXPONENT - 1 - exponents[-1])
-    totals, allowed = accumulate(counts[exponent] for exponent in exponents), share * counts.total()
+    totals = accumulate(counts[exponent] for exponent in exponents)
+    allowed = share * counts.total()
     least_kept = next((exponent for exponent, total in zip(exponents, totals, strict=True) if total > allowed), exponents[-1])
     low = scale * 2.0 ** (SMALLEST_SUBNORMAL - least_kept)
     largest_power = math.floor(math.log2(high))

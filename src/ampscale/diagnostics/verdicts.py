@@ -183,10 +183,12 @@ def _one_tensor(record: StepRecord, history: History) -> _Result:
     offender = history.only_offender
     if offender is None or record.tensors is None or len(offender.scales) < REPEATS - 1:
         return None
-    (_, name), first, count, ranks = offender.gradient, offender.first_step, offender.skips, sorted(offender.ranks)
+    _, name = offender.gradient
+    first, skips = offender.first_step, offender.skips
+    ranks = sorted(offender.ranks)
     rank = ranks[0] if len(ranks) == 1 else None
-    message = f"only {name} is not finite{_on(ranks)}, in all {count} skipped steps since step {first}, while the scale decreased"
-    return Verdict.ONE_TENSOR, message, {"tensor": name, "rank": rank, "since step": first, "skips": count}
+    message = f"only {name} is not finite{_on(ranks)}, in all {skips} skipped steps since step {first}, while the scale decreased"
+    return Verdict.ONE_TENSOR, message, {"tensor": name, "rank": rank, "since step": first, "skips": skips}
 
 
 def _stalled(record: StepRecord, history: History) -> _Result:
@@ -363,6 +365,6 @@ def _is_close(value: float, other: float) -> bool:
 
 
 def _digits(value: float | None) -> int:
-    """Return the number of significant decimal digits of a limit for clipping within `NORM_RTOL`: 1, 2, or 3 for all others."""
+    """Return the decimal digits that a limit for clipping has within `NORM_RTOL`: 1, 2, or 3 for any larger number."""
     number = math.nan if value is None or value > LARGEST_LIMIT else value
     return next((count for count in (1, 2) if _is_close(number, float(f"{number:.{count - 1}e}"))), 3)

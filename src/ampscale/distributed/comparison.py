@@ -49,7 +49,8 @@ def setting_texts(settings: Settings) -> dict[str, str | list[str]]:
         if isinstance(value, LossScaleRule):
             texts.update(_rule_texts(name, value))
         else:
-            texts[name] = list(map(str, value)) if isinstance(value, list) else _text(value, name == "max_norm")
+            is_float = name == "max_norm"  # a float, which may be an int on another rank
+            texts[name] = list(map(str, value)) if isinstance(value, list) else _text(value, is_float)
     return texts
 
 

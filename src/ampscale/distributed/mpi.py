@@ -74,7 +74,8 @@ class MPI(RankCommunicator):
         self.rank, self.ranks = comm.Get_rank(), list(range(comm.Get_size()))
         self._ended = time.monotonic()  # time at which the last collective ended
         # A rank that creates its communicator too late leaves messages on *comm*, which must not stop the next constructor.
-        comm.Set_attr(CREATIONS, count := (comm.Get_attr(CREATIONS) or 0) + 1)
+        count = (comm.Get_attr(CREATIONS) or 0) + 1
+        comm.Set_attr(CREATIONS, count)
         self._tag = STOPPED + count
         duplicate, request = comm.Idup()
         self._comm = comm  # until the duplicate can send messages

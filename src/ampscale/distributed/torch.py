@@ -139,7 +139,8 @@ class TorchDistributed(RankCommunicator):
         """
 
         def new_group() -> dist.ProcessGroup:
-            group = dist.ProcessGroup(self._store, index := self.ranks.index(self.rank), len(self.ranks))
+            index = self.ranks.index(self.rank)
+            group = dist.ProcessGroup(self._store, index, len(self.ranks))
             engine = dist.ProcessGroupGloo(self._store, index, len(self.ranks), timedelta(seconds=limit))
             for device in ("cpu", "cuda"):
                 group._register_backend(torch.device(device), dist.ProcessGroup.BackendType.GLOO, engine)

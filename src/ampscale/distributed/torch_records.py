@@ -54,12 +54,13 @@ class Records:
         return _last(self._observations(grace, end), end - time.monotonic() + 0.3, self._servers)
 
     def _observations(self, grace: float, end: float) -> Iterator[set[int]]:
-        """Yield the absent ranks until the time *grace*, or until *end* as long as there are several."""
+        """Yield the absent ranks, repeatedly, until none is absent; at most until the time *grace*, or *end* if several are."""
         self._add("stopped")
         absent = self.ranks
         while absent and time.monotonic() < (grace if len(absent) == 1 else end):
             self._add("waits")  # again and again, since the thread of an earlier collective may still write its record
-            yield (absent := self.ranks - self._ranks_that("waits"))
+            absent = self.ranks - self._ranks_that("waits")
+            yield absent
             time.sleep(0.02)
 
     def _add(self, word: str) -> None:

@@ -107,6 +107,10 @@ _COPY = Error("a GradScaler must not be copied between step() or unscale_(){at} 
 _UPDATES = {"update()": READY, "update(new_scale)": READY}
 _ABANDONS = {"abandon(optimizer)": READY, "abandon()": READY}
 
+_TORCH_CALLS = (
+    "scale", "unscale_", "step", "update()", "update(new_scale)", "abandon(optimizer)", "abandon()", "get_scale",
+    "load_state_dict", "copy",
+)  # fmt: skip
 TORCH = CallTable(
     "ampscale.torch.GradScaler",
     {
@@ -114,10 +118,7 @@ TORCH = CallTable(
         **_OPTIMIZER_STATES,
         WRITING: "an error was raised while `update` or `load_state_dict` wrote the scale",
     },
-    (
-        *("scale", "unscale_", "step", "update()", "update(new_scale)", "abandon(optimizer)", "abandon()"),
-        *("get_scale", "load_state_dict", "copy"),
-    ),
+    _TORCH_CALLS,
     {
         UNPLACED: {"scale": READY, **dict.fromkeys(("unscale_", "step", "update()", "update(new_scale)"), _UNPLACED)},
         READY: {"unscale_": UNSCALED, "step": STEPPED, "update()": _NO_CHECK},

@@ -224,10 +224,10 @@ def simulate_drift(rule: LossScaleRule, ranks: int, overflow_probability: float,
     check_count(steps, "steps")
     check_count(seed, "seed", low=0)
     disagreement_probability(ranks, overflow_probability)  # checks both arguments
-    random, disagreements = np.random.default_rng(seed), []
+    rng, disagreements = np.random.default_rng(seed), list[int]()
     state = map_leaves(lambda value: np.full(ranks, value), rule.init(like=np.empty(0)))
     for step in range(steps):
-        finite = random.random(ranks) >= overflow_probability
+        finite = rng.random(ranks) >= overflow_probability
         if finite.any() and not finite.all():
             disagreements.append(step)
         state = rule.update(state, finite)

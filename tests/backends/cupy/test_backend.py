@@ -62,9 +62,9 @@ def test_backend_owns_cupy_arrays_and_has_no_networks(platform):
         platform.backend.vjp(sum, [], 1)
 
 
+@pytest.mark.clause("OVERFLOW-same-everywhere", "OVERFLOW-fused", "OVERFLOW-all-finite", "SCALING-round-once", "SCALING-scale")
 @pytest.mark.clause(
-    *("OVERFLOW-same-everywhere", "OVERFLOW-fused", "OVERFLOW-all-finite", "SCALING-round-once", "SCALING-scale"),
-    *("NORMS-fused", "NORMS-global", "NORMS-local", "STATISTICS-columns", "STATISTICS-thresholds", "STATISTICS-histogram"),
+    "NORMS-fused", "NORMS-global", "NORMS-local", "STATISTICS-columns", "STATISTICS-thresholds", "STATISTICS-histogram"
 )
 @settings(max_examples=25)
 @given(trees(any_arrays | complex_arrays), scales, widths)
@@ -224,7 +224,7 @@ def test_shared_memory_is_unscaled_once(platform, sharing):
 @pytest.mark.clause("SCALING-layout")
 @pytest.mark.parametrize("index", [np.s_[::2], np.s_[::-1], np.s_[:, 1:3], (np.s_[:], None, np.s_[1]), np.s_[1, 2, ...]], ids=str)
 def test_arrays_need_not_be_contiguous(platform, index):
-    """Memory between the values is unchanged."""
+    """*out* is another list of the same arrays, or the tree itself. Memory between the values is unchanged."""
     whole = bits("float32", (6, 5)).T
     *expected, norm = norms.unscale_check_and_norm([whole[index]], 3.0)
     inputs = platform.put(whole)

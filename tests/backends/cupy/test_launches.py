@@ -190,10 +190,11 @@ def test_the_hardest_quotients_are_rounded_correctly(platform, step):
 @pytest.mark.clause("SCALING-unscale-divides", "SCALING-round-once")
 def test_quotients_of_random_bits_are_rounded_correctly(platform):
     """Numbers and divisors have all magnitudes, or are zero, infinite or NaN. Divisors have no sign bit."""
-    random, infinity = np.random.default_rng(0), 0x7F800000
+    rng, infinity = np.random.default_rng(0), 0x7F800000
     edges = np.asarray([0, 1, 2**23 - 1, 2**23, infinity - 1, infinity, infinity + 1], np.uint32)
-    pool = [np.concatenate([random.integers(0, 2**31, 10**6, np.uint32), random.choice(edges, 10**5)]) for _ in range(2)]
-    numbers, divisors = random.permutation(pool[0]) | random.integers(0, 2, len(pool[0]), np.uint32) << 31, pool[1]
+    pool = [np.concatenate([rng.integers(0, 2**31, 10**6, np.uint32), rng.choice(edges, 10**5)]) for _ in range(2)]
+    numbers = rng.permutation(pool[0]) | rng.integers(0, 2, len(pool[0]), np.uint32) << 31
+    divisors = pool[1]
     numbers, divisors = numbers.view(np.float32), divisors.view(np.float32)
     with np.errstate(all="ignore"):
         assert same(kernel_quotients(platform, numbers, divisors), numbers / divisors)

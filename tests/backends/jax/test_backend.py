@@ -32,10 +32,10 @@ def all_results(tree, factor):
 
 def arrays(dtype, seed, bad=None):
     """Return a tree of NumPy arrays with a number that is subnormal in float32, or with *bad* instead of it."""
-    random = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
 
     def array(*shape):
-        values = random.standard_normal(shape) * 2.0 ** random.integers(-30, 3, shape)
+        values = rng.standard_normal(shape) * 2.0 ** rng.integers(-30, 3, shape)
         return values.astype(DTYPES[dtype]) if dtype in DTYPES else (values + 1j * values[::-1]).astype(dtype)
 
     tree = {"one": array(1)[0].reshape(()), "w": [array(7, 3), None]}
@@ -71,8 +71,11 @@ def stacked(*trees):
 @pytest.mark.parametrize(
     ("dtype", "x64", "transformed"),
     [
-        *(("complex64", True, "eager"), ("float16", False, "eager")),
-        *(("complex64", False, "jit"), ("bfloat16", False, "vmap"), ("float64", True, "scan")),
+        ("complex64", True, "eager"),
+        ("float16", False, "eager"),
+        ("complex64", False, "jit"),
+        ("bfloat16", False, "vmap"),
+        ("float64", True, "scan"),
     ],
 )
 def test_transformed_functions_equal_numpy(dtype, x64, transformed):

@@ -65,9 +65,10 @@ def model(container=in_a_list, dtype="float32"):
 
 def batch(seed, bad=None):
     """Return inputs and targets; *bad* replaces one input."""
-    random = np.random.default_rng(seed)
-    x, y = random.standard_normal((4, 3)).astype(np.float32), random.standard_normal(4).astype(np.float32)
-    x[1, 2] = x[1, 2] if bad is None else bad
+    rng = np.random.default_rng(seed)
+    x, y = rng.standard_normal((4, 3)).astype(np.float32), rng.standard_normal(4).astype(np.float32)
+    if bad is not None:
+        x[1, 2] = bad
     return jnp.asarray(x), jnp.asarray(y)
 
 
@@ -135,11 +136,11 @@ def test_finite_steps_equal_optax(name, container):
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [
-        *(("clipped", "float16"), ("AdamW", "bfloat16")),
-        *(
-            pytest.param(*row, marks=pytest.mark.slow)
-            for row in (("injected", "bfloat16"), ("multi-steps", "float32"), ("SGD", "float64"))
-        ),
+        ("clipped", "float16"),
+        ("AdamW", "bfloat16"),
+        pytest.param("injected", "bfloat16", marks=pytest.mark.slow),
+        pytest.param("multi-steps", "float32", marks=pytest.mark.slow),
+        pytest.param("SGD", "float64", marks=pytest.mark.slow),
     ],
 )
 def test_compiled_loops_equal_eager_steps(name, dtype):

@@ -23,10 +23,10 @@ def compiled_with_constant(operation, left, right):
 
 def numbers(dtype, seed):
     """Return random bit patterns; a third are subnormal, and a third less than 2**60 times the smallest normal number."""
-    random, fraction = np.random.default_rng(seed), FRACTION_BITS[dtype]
+    rng, fraction = np.random.default_rng(seed), FRACTION_BITS[dtype]
     pattern = np.dtype(f"int{8 * DTYPES[dtype].itemsize}")
-    any_bits = random.integers(np.iinfo(pattern).min, np.iinfo(pattern).max, SIZE, pattern, endpoint=True)
-    mask = np.iinfo(pattern).min | random.choice([-1, (1 << fraction) - 1, (60 << fraction) - 1], SIZE).astype(pattern)
+    any_bits = rng.integers(np.iinfo(pattern).min, np.iinfo(pattern).max, SIZE, pattern, endpoint=True)
+    mask = np.iinfo(pattern).min | rng.choice([-1, (1 << fraction) - 1, (60 << fraction) - 1], SIZE).astype(pattern)
     special = [0.0, np.inf, np.nan, np.finfo(dtype).max, np.finfo(dtype).smallest_normal, np.finfo(dtype).smallest_subnormal]
     values = (any_bits & mask).view(dtype)
     values[: 2 * len(special)] = [*special, *np.negative(special)]
@@ -35,18 +35,18 @@ def numbers(dtype, seed):
 
 def scales(dtype, seed):
     """Return positive numbers in the range of float32, in the precision of *dtype*."""
-    random = np.random.default_rng(seed)
-    values = np.ldexp(random.uniform(1, 2, SIZE), random.integers(-126, 128, SIZE)).astype(dtype)
-    values[::4] = np.ldexp(1.0, random.integers(-149, 128, SIZE // 4)).astype(dtype)
+    rng = np.random.default_rng(seed)
+    values = np.ldexp(rng.uniform(1, 2, SIZE), rng.integers(-126, 128, SIZE)).astype(dtype)
+    values[::4] = np.ldexp(1.0, rng.integers(-149, 128, SIZE // 4)).astype(dtype)
     return values
 
 
 def ties(name):
     """Return operands whose results are ties between two subnormal float64 numbers, or next to such a tie."""
-    random, unit = np.random.default_rng(2), np.finfo("float64").smallest_subnormal
-    odd, factor = (2 * random.integers(0, 2**20, SIZE) + 1 for _ in range(2))
+    rng, unit = np.random.default_rng(2), np.finfo("float64").smallest_subnormal
+    odd, factor = (2 * rng.integers(0, 2**20, SIZE) + 1 for _ in range(2))
     left, right = (odd, factor / 2) if name == "multiply" else (odd * factor, 2.0 * factor)
-    toward = random.choice([0.0, 1.0, np.inf], SIZE)
+    toward = rng.choice([0.0, 1.0, np.inf], SIZE)
     return left * unit, np.where(toward == 1, right, np.nextafter(right, toward))
 
 
@@ -80,9 +80,9 @@ def test_ties_between_subnormal_numbers_go_to_even(name):
 
 def test_float64_is_rounded_to_the_nearest_float32():
     """Results include subnormal numbers, ties and the smallest normal number. Widening is exact, and zeros keep their sign."""
-    random, unit = np.random.default_rng(6), 2.0**-149
-    halves = (random.integers(0, 2**23, SIZE) + 0.5) * unit
-    any_exponent = random.choice([-1, 1], SIZE) * np.ldexp(random.uniform(1, 2, SIZE), random.integers(-155, 130, SIZE))
+    rng, unit = np.random.default_rng(6), 2.0**-149
+    halves = (rng.integers(0, 2**23, SIZE) + 0.5) * unit
+    any_exponent = rng.choice([-1, 1], SIZE) * np.ldexp(rng.uniform(1, 2, SIZE), rng.integers(-155, 130, SIZE))
     edges = [2.0**-126 - unit / 2, 2.0**-126 - unit / 2 - 2.0**-190, unit / 2, -unit / 2, -0.0, 2.0**-1074]
     neighbors = np.nextafter(halves, 0), np.nextafter(halves, 1)
     values = np.concatenate([any_exponent, halves, -halves, *neighbors, numbers("float64", seed=7), edges])

@@ -25,9 +25,9 @@ LONG = 2 * kernels.MIN_LOOP_SIZE + 3  # cut into several pieces
 
 def numbers(dtype, size, seed):
     """Return random bit patterns of a format; a third are subnormal or small normal numbers."""
-    random = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     pattern = np.dtype(f"uint{8 * DTYPES[dtype].itemsize}")
-    bits = random.integers(0, np.iinfo(pattern).max, size, pattern, endpoint=True)
+    bits = rng.integers(0, np.iinfo(pattern).max, size, pattern, endpoint=True)
     infinity = np.asarray(np.inf, DTYPES[dtype]).view(pattern)
     sign = pattern.type(1 << (8 * DTYPES[dtype].itemsize - 1))
     bits[::3] &= sign | (infinity >> pattern.type(4))  # clears the highest four bits of the exponent
@@ -52,8 +52,8 @@ def computed(tree, scale, dtype=None):
 @pytest.mark.parametrize(("widened", "make_scale"), [(None, np.float32), ("float32", np.atleast_1d)])
 def test_results_equal_numpy_for_values_and_scales_of_all_magnitudes(dtype, widened, make_scale):
     """Values are all 16-bit patterns, or random patterns of wider formats, under jit. Scales range from 2**-149 to 2**128."""
-    compiled, random = jax.jit(partial(computed, dtype=widened)), np.random.default_rng(0)
-    scales = [*SCALES, *np.ldexp(random.uniform(1, 2, 8), random.integers(-140, 127, 8))]
+    compiled, rng = jax.jit(partial(computed, dtype=widened)), np.random.default_rng(0)
+    scales = [*SCALES, *np.ldexp(rng.uniform(1, 2, 8), rng.integers(-140, 127, 8))]
     for seed, scale in enumerate(map(make_scale, scales)):
         values = numbers(dtype, 2**16, seed)
         if values.itemsize == 2:
@@ -165,7 +165,8 @@ def programs(monkeypatch):
 def test_frequent_calls_run_one_program(programs):
     """The first calls run at most three programs for each array, and three more."""
     shapes = {"float16": (), "float32": (2, 2), "bfloat16": kernels.MIN_LOOP_SIZE + 1}
-    tree, scale = LIBRARY.from_numpy([np.ones(shape, DTYPES[name]) for name, shape in shapes.items()]), jnp.float32(3)
+    tree = LIBRARY.from_numpy([np.ones(shape, DTYPES[name]) for name, shape in shapes.items()])
+    scale = jnp.float32(3)
     for function in (backend.scale, backend.unscale_check_and_norm, lambda tree, _: backend.clip_by_global_norm(tree, 1.0)):
         for _ in range(backend._OFTEN - 1):
             programs.clear()
@@ -183,8 +184,8 @@ def test_frequent_calls_run_one_program(programs):
 def test_many_arrays_are_processed_in_chunks(programs, monkeypatch):
     """At most one program runs for each chunk and kernel, and three more. Sums are added in order; a NaN is detected."""
     monkeypatch.setattr(backend, "_CHUNK", 8)
-    random, scale = np.random.default_rng(0), np.float32(3)
-    tree = [random.standard_normal(3).astype(np.float32) for _ in range(4 * 8 + 3)]
+    rng, scale = np.random.default_rng(0), np.float32(3)
+    tree = [rng.standard_normal(3).astype(np.float32) for _ in range(4 * 8 + 3)]
     arrays, expected = LIBRARY.from_numpy(tree), list(norms.unscale_check_and_norm(tree, scale))
     for _ in range(backend._OFTEN):
         programs.clear()

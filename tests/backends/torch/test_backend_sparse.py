@@ -29,10 +29,8 @@ def dense(tree):
     return map_leaves(lambda leaf: leaf.to_dense() if leaf.is_sparse else leaf, tree)
 
 
-@pytest.mark.clause(
-    *("SCALING-scale", "SCALING-unscale-divides", "SCALING-dtype-kept", "SCALING-widen"),
-    *("NORMS-global", "NORMS-local", "NORMS-clip", "OVERFLOW-both-sides"),
-)
+@pytest.mark.clause("SCALING-scale", "SCALING-unscale-divides", "SCALING-dtype-kept", "SCALING-widen")
+@pytest.mark.clause("NORMS-global", "NORMS-local", "NORMS-clip", "OVERFLOW-both-sides")
 @FORMATS
 def test_sparse_results_equal_dense_results(dtype):
     """Results of `scale` and `unscale` are sparse and coalesced. The arguments are unchanged."""

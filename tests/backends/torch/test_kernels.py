@@ -79,7 +79,8 @@ def test_results_equal_the_definition_for_all_bits(dtype):
 def test_out_receives_the_result_in_place_or_in_other_arrays(scale_type, values, factor, elsewhere, norm):
     """If *out* is another tree, it initially contains NaNs, and *tree* is unchanged. The scale has any supported type."""
     tree, scale = LIBRARY.from_numpy(values), scale_type(factor)
-    copy, out = copied(tree), map_leaves(lambda leaf: torch.full_like(leaf, float("nan")), tree) if elsewhere else tree
+    copy = copied(tree)
+    out = map_leaves(lambda leaf: torch.full_like(leaf, float("nan")), tree) if elsewhere else tree
     expected, targets = overflow.unscale_and_check(copy, scale), list(out)
     function = ampscale.unscale_check_and_norm if norm else ampscale.unscale_and_check
     result, flag, *_ = function(tree, scale, out=out)
@@ -339,8 +340,13 @@ def test_traced_functions_take_the_scale_as_an_argument():
 @pytest.mark.parametrize(
     ("scale", "least", "passes", "divides"),
     [
-        *((4.0, 0.0, 1, False), (3.0, 0.0, 1, True), (0.5, 0.0, 1, True), (None, 0.0, 1, True)),
-        *((None, 2.0**-126, 2, False), (None, 0.5, 2, False), (None, 1.0, 1, False)),
+        (4.0, 0.0, 1, False),
+        (3.0, 0.0, 1, True),
+        (0.5, 0.0, 1, True),
+        (None, 0.0, 1, True),
+        (None, 2.0**-126, 2, False),
+        (None, 0.5, 2, False),
+        (None, 1.0, 1, False),
     ],
 )
 def test_devices_need_no_host_synchronization(scale, least, passes, divides):
@@ -377,8 +383,9 @@ class Calls(TorchDispatchMode, list):
 def test_norms_equal_the_definition_to_two_units(dtype, sizes):
     """Values are random, or equal, so their squares round alike; squares of 1e-30 underflow and those of 1e30 overflow."""
     generator, dtype = torch.Generator().manual_seed(0), getattr(torch, dtype)
-    random = [torch.randn(size, generator=generator).to(dtype) for size in sizes]
-    for tree in (random, *([torch.full((size,), value).to(dtype) for size in sizes] for value in (1.1, 1e-30, 1e30))):
+    trees = [[torch.randn(size, generator=generator).to(dtype) for size in sizes]]
+    trees += [[torch.full((size,), value).to(dtype) for size in sizes] for value in (1.1, 1e-30, 1e30)]
+    for tree in trees:
         for actual, expected in (
             (ampscale.global_norm(tree), norms.global_norm(tree)),
             (ampscale.unscale_check_and_norm(tree, 1.0)[2], norms.global_norm(tree)),

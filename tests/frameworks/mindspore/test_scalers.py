@@ -116,10 +116,8 @@ def test_adjust_of_a_static_scaler_ignores_its_argument():
         assert scaler.scale_value == 8
 
 
-@pytest.mark.clause(
-    *("MINDSPORE-adjust", "MINDSPORE-adjust-returns", "MINDSPORE-dynamic-growth", "MINDSPORE-dynamic-backoff"),
-    *("MINDSPORE-dynamic-min-scale", "MINDSPORE-dynamic-skip-infinite-growth", "MINDSPORE-dynamic-division"),
-)
+@pytest.mark.clause("MINDSPORE-adjust", "MINDSPORE-adjust-returns", "MINDSPORE-dynamic-growth", "MINDSPORE-dynamic-backoff")
+@pytest.mark.clause("MINDSPORE-dynamic-min-scale", "MINDSPORE-dynamic-skip-infinite-growth", "MINDSPORE-dynamic-division")
 @pytest.mark.parametrize(("start", "factor", "window"), SETTINGS)
 def test_the_scaler_equals_the_plain_loop_on_every_pattern(start, factor, window):
     """Scale and counter are equal bit for bit, and `adjust` always returns True."""

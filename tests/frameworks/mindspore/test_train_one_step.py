@@ -13,10 +13,8 @@ from ampscale.frameworks.mindspore import DynamicLossScaleUpdateCell, FixedLossS
 INF, NAN = float("inf"), float("nan")
 
 
-@pytest.mark.clause(
-    *("MINDSPORE-cell-signature", "MINDSPORE-cell-loss", "MINDSPORE-cell-outputs"),
-    *("MINDSPORE-cell-overflow", "MINDSPORE-cell-loss-scale"),
-)
+@pytest.mark.clause("MINDSPORE-cell-signature", "MINDSPORE-cell-loss", "MINDSPORE-cell-outputs")
+@pytest.mark.clause("MINDSPORE-cell-overflow", "MINDSPORE-cell-loss-scale")
 def test_a_step_returns_loss_overflow_and_loss_scale():
     """The result is a named tuple of three arrays. All inputs reach the network unchanged and in order."""
     optimizer = Recorder()

@@ -67,10 +67,8 @@ def test_the_initial_scale_is_rounded_to_float32():
         assert state_of(GradScaler(init_loss_scaling=value)) == (float(np.float32(value)), 0, 0)
 
 
-@pytest.mark.clause(
-    *("PADDLE-incr-every", "PADDLE-decr-every", "PADDLE-decr-accumulated", "PADDLE-decr-consecutive"),
-    *("PADDLE-arithmetic", "PADDLE-min-scale", "PADDLE-skip-infinite-growth"),
-)
+@pytest.mark.clause("PADDLE-incr-every", "PADDLE-decr-every", "PADDLE-decr-accumulated", "PADDLE-decr-consecutive")
+@pytest.mark.clause("PADDLE-arithmetic", "PADDLE-min-scale", "PADDLE-skip-infinite-growth")
 @pytest.mark.parametrize(
     ("decr_count", "loop", "counts"),
     [("accumulated", LoopOfPage, ("in_a_row", "added_up")), ("consecutive", LoopOfCode, ("incr_count", "decr_count"))],

@@ -16,7 +16,8 @@ INF = np.inf
 @pytest.mark.parametrize("dynamic", [True, False])
 def test_a_monitor_receives_each_step(call, finite, dynamic):
     """`begin` receives scaled gradients, and `end` unscaled ones; with a fixed scale, `step` itself calls `end`."""
-    monitor, optimizer = RecordingMonitor(), GradientDescent(np.float32([8 if finite else INF]), None)
+    monitor = RecordingMonitor()
+    optimizer = GradientDescent(np.float32([8 if finite else INF]), None)
     scaler = scaler_at(8.0, use_dynamic_loss_scaling=dynamic, monitor=monitor)
     loss = np.float32(2)
     scaler.scale(loss)

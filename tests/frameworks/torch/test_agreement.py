@@ -128,7 +128,8 @@ def test_a_rank_without_a_plain_gradient_takes_part_in_the_mean(mesh):
             averaged.append(tree)
             return tree
 
-    whole, plain = DTensor.from_local(torch.zeros(3), mesh, [Shard(0)] * 2).requires_grad_(), torch.zeros(3, requires_grad=True)
+    whole = DTensor.from_local(torch.zeros(3), mesh, [Shard(0)] * 2).requires_grad_()
+    plain = torch.zeros(3, requires_grad=True)
     whole.grad = torch.zeros_like(whole)
     for params in ([whole, plain], [whole]):
         scaler = GradScaler("cpu", communicator=Recorder())

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from interruptions import World, at_every_point, outcomes
+from interruptions import World, at_every_point, check_every_interruption
 
 from ampscale.frameworks._calls import WRITING
 from ampscale.frameworks.mindspore import DynamicLossScaleUpdateCell, TrainOneStepWithLossScaleCell
@@ -103,7 +103,7 @@ CALLS = {
 @at_every_point
 def test_an_interrupted_call_of_torchs_scaler_leads_to_no_wrong_result(name, events):
     """The parameters are checked too."""
-    assert outcomes(events, *CALLS[name]).total() > 5
+    assert check_every_interruption(events, *CALLS[name]).total() > 5
 
 
 class Product(torch.nn.Module):
@@ -155,4 +155,5 @@ class Cell(World):
 @at_every_point
 def test_an_interrupted_step_of_a_cell_on_torch_leads_to_no_wrong_result(events):
     """An optimizer of torch writes in place, so the cell may reject further steps."""
-    assert outcomes(events, Cell, lambda world: world.cell(torch.tensor(GRADIENT)))["rejected"] > 5
+    counts = check_every_interruption(events, Cell, lambda world: world.cell(torch.tensor(GRADIENT)))
+    assert counts["rejected"] > 5

@@ -347,7 +347,7 @@ def test_changes_before_unscaling_are_reported(change, zeroing, unscales):
 @pytest.mark.parametrize("init_scale", [8.0, 0.5, 3.0])
 @pytest.mark.parametrize("change", CHANGES)
 def test_changes_after_unscaling_are_reported(change, init_scale):
-    """The division by the scale is no change, although it writes twice at some scales. The loop spares the first gradient."""
+    """The division by the scale is no change, although it writes twice at some scales. The first gradient is unchanged."""
     loop = Loop(init_scale=init_scale)
     for changes in (False, True):
         loop.scaler.scale(loop.loss()).backward()

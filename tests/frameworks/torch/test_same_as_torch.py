@@ -21,10 +21,8 @@ def reference(loop, optimizer):
     return [state for state, _ in trained(run, LOOPS[loop], range(STEPS))]
 
 
-@pytest.mark.clause(
-    *("TORCH-growth", "TORCH-backoff", "TORCH-unscale", "TORCH-step", "TORCH-step-returns", "TORCH-update"),
-    *("TORCH-several-optimizers", "TORCH-fused"),
-)
+@pytest.mark.clause("TORCH-growth", "TORCH-backoff", "TORCH-unscale", "TORCH-step", "TORCH-step-returns", "TORCH-update")
+@pytest.mark.clause("TORCH-several-optimizers", "TORCH-fused")
 @pytest.mark.parametrize(("loop", "optimizer"), PAIRS)
 def test_a_hundred_steps_equal_torchs(loop, optimizer):
     """Two optimizers share a scaler; parameters, moments, scale and count are compared after every step."""

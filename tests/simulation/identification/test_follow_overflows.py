@@ -53,16 +53,16 @@ def first_impossible(rule, overflows, steps=60):
     return None
 
 
-def overflows_of_run(rule, random, wrong):
+def overflows_of_run(rule, rng, wrong):
     """Return the overflows of a random run, with some unknown scales, and with one changed scale if *wrong* is True."""
-    finite = random.random(60) > 0.12
+    finite = rng.random(60) > 0.12
     overflows = overflows_of(rule, finite)[:5]
     if wrong and overflows:
-        index, factor = random.integers(len(overflows)), random.choice([0.5, 2.0])
+        index, factor = rng.integers(len(overflows)), rng.choice([0.5, 2.0])
         overflows[index] = overflows[index]._replace(after=overflows[index].after * factor)
-    unknown_share = random.choice([0, 0.3])
+    unknown_share = rng.choice([0, 0.3])
     return [
-        overflow._replace(**{name: math.nan for name in ("before", "after") if random.random() < unknown_share})
+        overflow._replace(**{name: math.nan for name in ("before", "after") if rng.random() < unknown_share})
         for overflow in overflows
     ]
 
@@ -70,10 +70,10 @@ def overflows_of_run(rule, random, wrong):
 @pytest.mark.parametrize("name", RULES)
 def test_result_equals_a_search_over_all_gaps(name):
     """If the rule is consistent, the trace in the result has the given overflows."""
-    rule, random = RULES[name], np.random.default_rng(list(RULES).index(name))
+    rule, rng = RULES[name], np.random.default_rng(list(RULES).index(name))
     outcomes = set()
     for case in range(8):
-        overflows = overflows_of_run(rule, random, wrong=case % 2)
+        overflows = overflows_of_run(rule, rng, wrong=case % 2)
         result, impossible = follow_overflows(rule, overflows), first_impossible(rule, overflows)
         outcomes.add(impossible is None)
         if impossible is None:

@@ -44,31 +44,31 @@ def small(rule):
 NAMES = [*{small(rule): name for name, rule in RULES.items()}.values()]  # several presets have the same rule
 
 
-def observations(rule, random):
+def observations(rule, rng):
     """Return observations of a random run of *rule*. Some scales and flags are unknown, and at most one of each is wrong."""
     scales, raised_at = all_scales(rule)
-    row = random.choice(np.flatnonzero(raised_at >= STEPS - 1))
+    row = rng.choice(np.flatnonzero(raised_at >= STEPS - 1))
     scales_seen, flags = scales[row].copy(), np.full(STEPS, -1, np.int8)
     if raised_at[row] < STEPS:
         scales_seen[-1] = np.nan
-    if random.random() < 0.4:
-        scales_seen[random.integers(1, STEPS + 1)] *= random.choice([0.5, 2.0])
-    known = random.random(STEPS) < random.choice([0, 0.3, 1])
+    if rng.random() < 0.4:
+        scales_seen[rng.integers(1, STEPS + 1)] *= rng.choice([0.5, 2.0])
+    known = rng.random(STEPS) < rng.choice([0, 0.3, 1])
     flags[known] = PATTERNS[row][known]
-    if random.random() < 0.2:
-        flags[random.integers(STEPS)] = random.integers(2)
-    scales_seen[random.random(STEPS + 1) < random.choice([0, 0.3, 0.8])] = np.nan
+    if rng.random() < 0.2:
+        flags[rng.integers(STEPS)] = rng.integers(2)
+    scales_seen[rng.random(STEPS + 1) < rng.choice([0, 0.3, 0.8])] = np.nan
     return Observed(scales_seen, flags)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_follow_agrees_with_all_patterns(name):
     """The step of a contradiction, the expected scales and the ambiguous flags are computed from all patterns."""
-    rule, random = small(RULES[name]), np.random.default_rng(list(RULES).index(name))
+    rule, rng = small(RULES[name]), np.random.default_rng(list(RULES).index(name))
     outcomes = set()
     for case in range(24):
-        other = small(RULES[random.choice(list(RULES))]) if case % 4 == 0 else rule
-        observed = observations(other, random)
+        other = small(RULES[rng.choice(list(RULES))]) if case % 4 == 0 else rule
+        observed = observations(other, rng)
         result = follow(rule, observed)
         consistent_up_to = [matching_patterns(rule, observed, length).any() for length in range(STEPS + 1)]
         outcomes.add(all(consistent_up_to))
@@ -125,15 +125,15 @@ def scales_from(rule, start, finite):
     return np.array([float(state.scale) for state in states])
 
 
-def long_observations(rule, random, wrong, steps=80):
+def long_observations(rule, rng, wrong, steps=80):
     """Return sparse observations of a run with few overflows; if *wrong* is True, all scales from some step on are changed."""
-    run = simulate(rule, from_flags(random.random(steps) > random.choice([0.04, 0.1, 0.3])))
-    seen, flags = run.scales.copy(), np.where(random.random(run.finite.size) < random.choice([0, 0.9]), run.finite, -1)
+    run = simulate(rule, from_flags(rng.random(steps) > rng.choice([0.04, 0.1, 0.3])))
+    seen, flags = run.scales.copy(), np.where(rng.random(run.finite.size) < rng.choice([0, 0.9]), run.finite, -1)
     if wrong:
-        end = seen[random.integers(1, seen.size) :]
+        end = seen[rng.integers(1, seen.size) :]
         end[:] = np.where(np.isinf(end), 7.0, 2 * end)
-    every = random.choice([1, 5, 12])
-    seen[(np.arange(seen.size) % every != 0) & (random.random(seen.size) < 0.97)] = np.nan
+    every = rng.choice([1, 5, 12])
+    seen[(np.arange(seen.size) % every != 0) & (rng.random(seen.size) < 0.97)] = np.nan
     return Observed(seen, flags.astype(np.int8))
 
 
@@ -141,12 +141,12 @@ def long_observations(rule, random, wrong, steps=80):
 @pytest.mark.parametrize("name", NAMES)
 def test_follow_finds_the_first_contradiction_of_long_observations(name):
     """Runs have 80 steps, and growth intervals above one have nine. `first_contradiction` updates all possible states."""
-    random = np.random.default_rng(list(RULES).index(name))
+    rng = np.random.default_rng(list(RULES).index(name))
     window = {"growth_interval": 9} if RULES[name].growth_interval > 1 else {}
     rule = dataclasses.replace(small(RULES[name]), **window)
     outcomes = set()
     for case in range(8):
-        observed, resumed = long_observations(rule, random, wrong=case % 2), case % 4 > 1
+        observed, resumed = long_observations(rule, rng, wrong=case % 2), case % 4 > 1
         result, index = follow(rule, observed, resumed=resumed), first_contradiction(rule, observed, resumed)
         outcomes.add(index is None)
         if index is None:

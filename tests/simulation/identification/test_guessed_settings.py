@@ -83,8 +83,8 @@ def test_the_tolerance_of_a_ratio_is_twice_that_of_a_scale():
     for rtol, exact in ((1e-3, True), (0.0, False)):
         assert (guesses(observed([65536, 52400]), {"backoff_factor": 0.5}, rtol=rtol)["backoff_factor"][0] == 0.8) is exact
     for second, is_other in ((50.75, False), (51.25, True)):
-        assert ("backoff_factor" in guesses(observed([100.0, second]), {"backoff_factor": 0.5}, rtol=0.01)) is is_other
-        assert ("growth_factor" in guesses(observed([second, 100.0]), {"growth_factor": 2.0}, rtol=0.01)) is is_other
+        assert ("backoff_factor" in guesses(observed([100.0, second]), {"backoff_factor": 0.5}, rtol=0.01)) == is_other
+        assert ("growth_factor" in guesses(observed([second, 100.0]), {"growth_factor": 2.0}, rtol=0.01)) == is_other
 
 
 @pytest.mark.parametrize("factor", [1.1, 1.5, 3.0, 4.0])

@@ -60,9 +60,9 @@ def assert_reproduced(explanation, observed):
 @pytest.mark.parametrize("name", presets.PRESETS)
 def test_every_preset_is_consistent_with_its_own_run(name, flags):
     """The trace of each consistent scaler reproduces the scales."""
-    random = np.random.default_rng(list(presets.PRESETS).index(name))
+    rng = np.random.default_rng(list(presets.PRESETS).index(name))
     settings = settable(name, **SMALL)
-    observed = run(presets.PRESETS[name].rule(**settings), random.random(150) > 0.15, flags)
+    observed = run(presets.PRESETS[name].rule(**settings), rng.random(150) > 0.15, flags)
     explanations = identify(observed, settings={**SMALL, **settings})
     explanation = next(item for item in explanations if item.name == name)
     assert explanation.explains

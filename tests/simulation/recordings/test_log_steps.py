@@ -42,8 +42,8 @@ def note(after):
 
 def scales(text, **options):
     """Return the known scales by the number of steps before them."""
-    seen = read_log(text, **options).observed.scales.tolist()
-    return {step: scale for step, scale in enumerate(seen) if not math.isnan(scale)}
+    scales = read_log(text, **options).observed.scales.tolist()
+    return {step: scale for step, scale in enumerate(scales) if not math.isnan(scale)}
 
 
 LOADED = "  successfully loaded checkpoint from ckpt at iteration {}\n"

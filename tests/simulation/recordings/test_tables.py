@@ -104,9 +104,9 @@ def test_csv_files_of_many_programs_are_read(written):
 )
 def test_observed_may_have_unknown_scales_and_flags(written, text, options, scales, finite):
     """Empty cells and missing columns are unknown."""
-    seen = observed_from_csv(written(text), **options)
-    assert alike(seen.scales, np.array(scales, np.float64))
-    assert alike(seen.finite, np.array(finite, np.int8))
+    observed = observed_from_csv(written(text), **options)
+    assert alike(observed.scales, np.array(scales, np.float64))
+    assert alike(observed.finite, np.array(finite, np.int8))
 
 
 @pytest.mark.parametrize(
@@ -128,14 +128,14 @@ def test_invalid_table_of_scales_raises_an_error(written, text, message):
 
 @given(st.lists(st.tuples(st.floats(0, 2.0**40) | st.none(), st.sampled_from([True, False, None])), min_size=1, max_size=20))
 def test_written_table_is_read_back(written, rows):
-    """The last row is a step if it has a flag."""
-    lines = [f"{'' if scale is None else repr(scale)},{'' if bad is None else bad}\n" for scale, bad in rows]
-    seen = observed_from_csv(written("scale,overflow\n" + "".join(lines)))
-    flags = [-1 if bad is None else int(not bad) for _, bad in rows]
+    """If the last row has no flag, its scale is the one after the last step."""
+    lines = [f"{'' if scale is None else repr(scale)},{'' if overflow is None else overflow}\n" for scale, overflow in rows]
+    observed = observed_from_csv(written("scale,overflow\n" + "".join(lines)))
+    flags = [-1 if overflow is None else int(not overflow) for _, overflow in rows]
     scales = [math.nan if scale is None else scale for scale, _ in rows]
     is_end = flags[-1] == -1
-    assert seen.finite.tolist() == (flags[:-1] if is_end else flags)
-    assert alike(seen.scales, np.array(scales if is_end else [*scales, math.nan], np.float64))
+    assert observed.finite.tolist() == (flags[:-1] if is_end else flags)
+    assert alike(observed.scales, np.array(scales if is_end else [*scales, math.nan], np.float64))
 
 
 def test_a_row_may_have_the_greatest_length(tmp_path):

@@ -145,7 +145,8 @@ def _kernel(op: FusedOp, source_dtype: str, target_dtype: str) -> Kernel:
     if op.measures:
         from .measuring import measure_spans
 
-        codes, dtype_of_bits = bit_codes(source_dtype), np.dtype(f"uint{8 * ITEMSIZES[source_dtype]}").type
+        codes = bit_codes(source_dtype)
+        dtype_of_bits = np.dtype(f"uint{8 * ITEMSIZES[source_dtype]}").type
         kernel_codes = tuple(map(dtype_of_bits, (codes.subnormal, codes.underflow, codes.infinity, 1)))
         fraction_bits = FLOATS[source_dtype].fraction_bits
         return lambda sources, targets, sizes, rows: measure_spans(

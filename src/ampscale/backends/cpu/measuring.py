@@ -34,16 +34,16 @@ def _count(source, target, like, factor, divisor, codes):
     """
     Write the results to *target*, and count the values of *source*, of which there are at most 2**15.
 
-    Differences of unsigned integers avoid branches: a magnitude minus 1 is largest for zeros, and a magnitude minus infinity is
-    smaller for non-finite values than for finite ones.
+    Differences of unsigned integers wrap around, which avoids branches: a magnitude minus 1 is largest for zeros, and a magnitude
+    minus infinity is smaller for non-finite values than for finite ones.
 
     Returns:
         Numbers of zeros, of magnitudes below 2**-14, and of those up to 2**-25; the smallest non-zero magnitude, minus 1; the
         largest finite magnitude, minus infinity; and the largest magnitude.
     """
     subnormal, underflow, infinity, one = codes
-    zeros = below_subnormal = to_underflow = largest_minus_infinity = largest = minus(one, one)
-    smallest_minus_1 = minus(zeros, one)
+    zeros = below_subnormal = to_underflow = largest_minus_infinity = largest = minus(one, one)  # 0, as wide as the values
+    smallest_minus_1 = minus(zeros, one)  # the largest number of this width
     for i in range(source.size):
         bits = magnitude(source[i])
         bits_minus_1, bits_minus_infinity = minus(bits, one), minus(bits, infinity)

@@ -132,7 +132,7 @@ def exponent_histogram(tree: Tree) -> Array:
 def _run(
     tree: Tree, launch: Callable[[Operands, list[Array]], tuple[Flag, Any]], out: Tree = None, dtype: str | None = None
 ) -> tuple[Tree, Flag, Any]:
-    """Call *launch* with operands and targets; return the tree of the results, the finite flag, and its other result."""
+    """Call *launch* with operands and targets; return the tree of results, the finite flag, and the other result of *launch*."""
     arrays = leaves(tree)
     with _device_of(arrays):
         sources = _contiguous(arrays)

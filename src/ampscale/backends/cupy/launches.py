@@ -56,12 +56,12 @@ class Launch(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Launches of a call."""
+    """Launches of one call of a function of the backend, and what they read from the device."""
 
     rows: np.ndarray  # int64 of shape (number of arrays, 5), with the fields of `Row` in cuda/kernels.cu; grouped by dtypes
     owners: np.ndarray  # for each chunk, the index of its row: int32
     launches: list[Launch]  # one launch of a fused pass for each pair of dtypes
-    writable: bool  # True if there are targets, and each is its own source or shares no memory with other arrays
+    writable: bool  # True if the targets can be written
 
 
 class Table(NamedTuple):
@@ -180,7 +180,7 @@ def on_stream(device: int, stream: Any, allocate: Callable[[int], tuple[int, Any
 
 
 def check_compiler() -> None:
-    """Compile the smallest module, so that the error is raised before anything is written if CuPy cannot compile."""
+    """Compile the smallest module, so that an error of the compiler is raised before any launch."""
     _kernel("write_rows")
 
 
@@ -189,12 +189,13 @@ def _attributes(arrays: list[Array], name: str) -> tuple[Any, ...]:
 
 
 def _is_writable(operands: Operands) -> bool:
-    """Return the value of `Plan.writable`."""
+    """Return True if there are targets, and each is its own source or shares no memory with other arrays."""
     if operands.targets is None:
         return False
     spans = _spans(operands.addresses, operands.sizes, operands.dtypes)
     targets = _spans(operands.targets, operands.sizes, operands.target_dtypes)
-    spans = np.concatenate([spans, targets[(targets != spans).any(1)]])
+    is_elsewhere = (targets != spans).any(1)  # True for each target that is not its own source
+    spans = np.concatenate([spans, targets[is_elsewhere]])
     spans = spans[np.lexsort((spans[:, 1], spans[:, 0]))]
     return not (spans[:-1, 1] > spans[1:, 0]).any()
 
@@ -233,7 +234,7 @@ def _launch_all(
 
 
 def _total(kernel: str, table: Table, partials: Array, fields: int) -> Array:
-    """Return the sum of the records of each array: *partials* has one for each chunk, and a sum has a number of *fields*."""
+    """Add up *partials*, which has one row for each chunk, by array: shape (number of arrays, *fields*)."""
     lengths = table.plan.rows[:, 2]
     totals = cupy.empty((len(lengths), fields), dtype=partials.dtype)
     threads = WARP if lengths.max(initial=0) <= 4 * WARP * CHUNK else THREADS  # a warp is enough for few chunks
@@ -275,14 +276,14 @@ def _cached_table(operands: Operands, device: int, stream: int, thread: int) -> 
 
 
 def _new_table(operands: Operands, transfer: Callable[[Plan], Array]) -> Table:
-    """Return the table for *operands*; *transfer* returns its rows and owners, two owners per element, as one int64 array."""
+    """Return the table for *operands*. *transfer* creates its memory: an int64 array of the rows, then two owners per element."""
     plan = plan_of(operands)
     memory = transfer(plan)
     return Table(plan, memory, memory[plan.rows.size :])
 
 
 def _copy_rows_and_owners(plan: Plan) -> Array:
-    """Copy the rows and owners of a plan to the device, and return them as `_new_table` requires."""
+    """Return the memory of a table, copied from the host."""
     owners = np.zeros(-(-len(plan.owners) // 2) * 2, np.int32)
     owners[: len(plan.owners)] = plan.owners
     packed = np.concatenate([plan.rows.reshape(-1), owners.view(np.int64)])
@@ -290,7 +291,7 @@ def _copy_rows_and_owners(plan: Plan) -> Array:
 
 
 def _write_rows_and_owners(plan: Plan) -> Array:
-    """Return the array of `_copy_rows_and_owners`, written by kernels that receive the rows as arguments."""
+    """Return the memory of a table, written by kernels that receive the rows as arguments."""
     count = plan.rows.size
     memory = cupy.empty((count + -(-len(plan.owners) // 2),), dtype=np.int64)
     for first in range(0, len(plan.rows), TABLE_PART):

@@ -137,13 +137,18 @@ def _with_sign(magnitude: Array, is_negative: Array) -> Array:
     is_tiny = magnitude < 2.0**-126
     # Subnormal results are integer multiples of 2**-149.
     value = jnp.where(is_tiny, jnp.rint(magnitude * 2.0**149), magnitude).astype(jnp.float32)
-    units = jax.lax.bitcast_convert_type(value + jnp.float32(2.0**23), jnp.int32) - 0x4B000000
+    units = jax.lax.bitcast_convert_type(value + jnp.float32(2.0**23), jnp.int32) - 0x4B000000  # the bits of 2.0**23
     bits = jnp.where(is_tiny, units, jax.lax.bitcast_convert_type(value, jnp.int32))
     return jax.lax.bitcast_convert_type(jnp.where(is_negative, bits | jnp.int32(-(2**31)), bits), jnp.float32)
 
 
 def _lifted(operation: Operation, left: Array, right: Array) -> Array:
-    """Return a float64 result. Unless *right* is between 2**-200 and 2**200, XLA flushes subnormal numbers to zero."""
+    """
+    Return a float64 product or quotient.
+
+    If *left* is tiny and *right* between 2**-200 and 2**200, *left* is lifted by a power of two, so that no subnormal number is
+    lost. Otherwise, the result is XLA's, which flushes subnormal numbers to zero.
+    """
     bits = jax.lax.bitcast_convert_type(jnp.abs(left), jnp.int64)
     subnormal = bits.astype(jnp.float64) * 2.0 ** (LIFT - 1074)
     high = jnp.where(bits < 1 << 52, subnormal, jnp.abs(left) * 2.0**LIFT)

@@ -197,7 +197,7 @@ def _ratio(lift: Array, other: Array) -> Array:
 
 
 def _sums(leaf: Array, norm_dtype: str) -> list[Array]:
-    """Return the sums of the squares of the `real_parts` of *leaf* as arguments of `plus`, not yet rounded to *norm_dtype*."""
+    """Return the sums of the squares of the `real_parts` of *leaf*, in the form of `plus`, not yet rounded to *norm_dtype*."""
     with jax.enable_x64(True):
         return [_sum_of_squares(as_stored(part), norm_dtype) for part in real_parts(leaf)]
 
@@ -211,7 +211,7 @@ def _added(sums: list[Array], norm_dtype: str) -> Array:
 @partial(jax.custom_jvp, nondiff_argnums=(1,))
 def _sum_of_squares(array: Array, norm_dtype: str) -> Array:
     """
-    Return the sum of the squares of *array* as an argument of `plus`, not yet rounded to *norm_dtype*.
+    Return the sum of the squares of *array*, in the form of `plus`, not yet rounded to *norm_dtype*.
 
     If the plain sum of float64 squares is infinite or tiny, scale the values and sum again.
     """

@@ -58,7 +58,7 @@ def _total(sums: list[Array], norm_dtype: str) -> Array:
     """Return the total of *sums*, added in order, in the form of `kernels.plus`."""
     zero = jnp.asarray(0.0 if norm_dtype == "float32" else [0.0, LIFTS[norm_dtype].up])
     add = partial(kernels.plus, norm_dtype=norm_dtype)
-    total, _ = jax.lax.scan(lambda total, sum_: (add(total, sum_), None), zero, _stacked(sums, norm_dtype), unroll=_UNROLL)
+    total, _ = jax.lax.scan(lambda total, item: (add(total, item), None), zero, _stacked(sums, norm_dtype), unroll=_UNROLL)
     return total
 
 

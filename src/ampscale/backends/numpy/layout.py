@@ -76,5 +76,5 @@ def _overlaps_itself(array: Array) -> bool:
     for stride, length in sorted((abs(stride), length) for stride, length in zip(array.strides, array.shape, strict=True)):
         if length > 1 and stride < extent:
             return True
-        extent = max(extent, stride * (length - 1) + extent)
+        extent += stride * max(length - 1, 0)
     return False

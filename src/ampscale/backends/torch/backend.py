@@ -297,7 +297,7 @@ def _checked_targets(out: Tree, tensors: list[Array]) -> list[Array]:
 
 
 def _check_layouts(out: Tree, targets: list[Array], arrays: list[Array]) -> None:
-    """Check that each target is strided, or is the sparse source itself, coalesced: another array may have other indices."""
+    """Check that each target is strided, or is the sparse source itself and coalesced, since others may have other indices."""
     if {array.layout for array in [*targets, *arrays]} <= {torch.strided}:
         return
     for index, (target, array) in enumerate(zip(targets, arrays, strict=True)):

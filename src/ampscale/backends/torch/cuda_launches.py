@@ -65,20 +65,17 @@ def unscaled(
         collects: "norm" for the global norm of the results, "statistics" for the statistics of *arrays*; None for neither.
 
     Returns:
-        None, and nothing was written, in the cases of `checked`, or if *scale* is on another device, or if tensors of *out* have
-        other strides than their sources, share memory with other tensors, or are inference tensors that cannot be written to.
+        The results. None, and nothing was written, in the cases of `checked`, or if *scale* is on another device, or if tensors
+        of *out* have other strides than their sources, share memory with other tensors, or are inference tensors that cannot be
+        written to.
     """
     launches = _launches_for(arrays, collects)
-    if launches is None:
+    if launches is None or (out is not None and out is not arrays and not _supports_targets(arrays, out)):
         return None
     factor = kernels.value_host(scale)
     if factor is None and scale.device != arrays[0].device:
         return None
-    if out is not None and not (out is arrays or kernels.supports([*arrays, *out])):
-        return None
     targets = _like(arrays, dtype) if out is None else out
-    if targets is not arrays and list(map(torch.Tensor.stride, targets)) != list(map(torch.Tensor.stride, arrays)):
-        return None
     operands = _described(launches, arrays, targets)
     if out is not None and not (launches.plan_of(operands).writable and increment_versions(out)):
         return None
@@ -90,8 +87,8 @@ def checked(arrays: list[Array], *, collects: str | None = None) -> Results | No
     Check *arrays*, which `kernels.supports` must support, and collect what `unscaled` does.
 
     Returns:
-        None if the kernels are not used, *arrays* are not on a CUDA device or not dense, or a graph is being captured: the first
-        launch of a kernel compiles it, which a capture does not allow.
+        The results. None if the kernels are not used, *arrays* are not on a CUDA device or not dense, or a graph is being
+        captured: the first launch of a kernel compiles it, which a capture does not allow.
     """
     launches = _launches_for(arrays, collects)
     return None if launches is None else _run(launches, _described(launches, arrays, None), arrays, 1, collects)
@@ -107,6 +104,13 @@ def _launches_for(arrays: list[Array], collects: str | None) -> Any:
         check_sizes(arrays)
     are_dense = all(map(torch.Tensor.is_contiguous, arrays)) or all(map(kernels.is_dense, arrays))
     return kernel_choice_host().module if are_dense else None
+
+
+def _supports_targets(arrays: list[Array], targets: list[Array]) -> bool:
+    """Return True if the kernels support *targets* beside *arrays*, and each target has the strides of its source."""
+    return kernels.supports([*arrays, *targets]) and list(map(torch.Tensor.stride, targets)) == list(
+        map(torch.Tensor.stride, arrays)
+    )
 
 
 def _described(launches: Any, sources: list[Array], targets: list[Array] | None) -> Any:

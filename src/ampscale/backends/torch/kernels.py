@@ -58,8 +58,8 @@ def unscale_(arrays: list[Array], scale: Scale, *, least: float = 0.0) -> Array:
     Divide *arrays* by *scale* in place, and check them before and after the division.
 
     In one pass, torch's kernel checks the values and then multiplies them by the reciprocal. This is enough if the reciprocal
-    is exact, and the scale is at least 1, so that no finite value becomes infinite. Otherwise a second pass checks the quotients,
-    even if the scale is on a device and *least* is 0, because the scale is not copied to the host.
+    is exact, and the scale is at least 1, so that no finite value becomes infinite. Otherwise a second pass checks the quotients.
+    A scale on a device is not copied to the host, so a second pass is made if *least* is 0.
 
     Args:
         arrays: Disjoint arrays that the kernels support.
@@ -122,9 +122,9 @@ def unscale_and_measure_(arrays: list[Array], scale: Scale) -> tuple[Flag, Array
 
 def supports_in_one_pass(arrays: list[Array], scale: Scale, dtypes: Set[torch.dtype] = FLOATS) -> bool:
     """
-    Return True if `unscale_in_one_pass_` supports *scale* and *arrays*: any tensors, which must have one of *dtypes*.
+    Return True if `unscale_in_one_pass_` supports *scale* and *arrays*, and all *arrays* have one of *dtypes*.
 
-    Every step calls this, so it makes few checks.
+    The arguments may be any tensors. Every step calls this, so it makes few checks.
     """
     return (
         type(scale) is torch.Tensor
@@ -189,7 +189,7 @@ def square_sums(arrays: list[Array], dtype: torch.dtype) -> Array:
     """
     Return the sum of the squares of each of *arrays*, which the kernels support on the host: shape (number of arrays,).
 
-    *dtype*, float32 or float64, is that of the squares and the result, and no narrower than the arrays; each sum is taken in
+    The squares and the result have *dtype*, float32 or float64, which is no narrower than the arrays; each sum is computed in
     float64 and rounded. For contiguous arrays, scratch memory is allocated only for one block.
     """
     result = compiled.run_host(FusedOp(square_dtype=name_of(dtype)), arrays)

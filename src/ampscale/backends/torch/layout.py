@@ -33,7 +33,7 @@ def check_target(target: Array, name: str) -> None:
                 f"{name} must be detached to be written in place, because autograd rejects the write: {error}"
             ) from None
     if any_frozen([target]):
-        raise ValueError(f"{name} must not be an inference tensor to be written in place outside of torch.inference_mode()")
+        raise ValueError(f"{name} must not be an inference tensor, which torch can write to only in torch.inference_mode()")
 
 
 def any_frozen(targets: list[Array]) -> bool:

@@ -75,7 +75,7 @@ class Format:
             state = LossScaleState(entries[self.scale], *self.read(entries, full_rule))
             check_reachable(full_rule, state)
         except ValueError as problem:
-            raise ValueError(f"the mapping must hold a state of {self.name}: {problem}") from problem
+            raise ValueError(f"the mapping must contain a state of {self.name}: {problem}") from problem
         assumed = {each.field: getattr(full_rule, each.field) for each in self.unsaved if each not in constants and rule is None}
         ignored = tuple(key for key in mapping if key not in converters)
         return Checkpoint(full_rule, arrays_of(full_rule, state), assumed, ignored=ignored)
@@ -127,7 +127,7 @@ def _converted(name: str, converters: Mapping[str, Converter], mapping: Mapping[
         except (TypeError, ValueError) as problem:
             problems.append(str(problem))
     if problems:
-        raise ValueError(f"the mapping must hold a state of {name}: {'; '.join(problems)}")
+        raise ValueError(f"the mapping must contain a state of {name}: {'; '.join(problems)}")
     return entries
 
 

@@ -47,16 +47,16 @@ def load(seed: int) -> Digits:
 def batches_of(data: Digits, steps: int, seed: int) -> Iterator[Batch]:
     """Yield a random batch for each step, determined by *seed*."""
     images, answers = data.training
-    random = numpy.random.default_rng([seed, 1])
+    rng = numpy.random.default_rng([seed, 1])
     for _ in range(steps):
-        chosen = random.integers(0, len(images), BATCH)
+        chosen = rng.integers(0, len(images), BATCH)
         yield images[chosen], answers[chosen]
 
 
 def first_params(seed: int) -> Params:
     """Return the initial weights, one float32 matrix for each layer. A float16 network rounds them in each step."""
-    random = numpy.random.default_rng([seed, 2])
-    return [random.normal(0, rows**-0.5, (rows, columns)).astype("float32") for rows, columns in pairwise(WIDTHS)]
+    rng = numpy.random.default_rng([seed, 2])
+    return [rng.normal(0, rows**-0.5, (rows, columns)).astype("float32") for rows, columns in pairwise(WIDTHS)]
 
 
 def network_of(params: Params, dtype: str) -> Network:

@@ -46,14 +46,17 @@ def _shares(run: Run, measurements: list[Measurement], chosen: list[int]) -> tup
     measured_exponents = [exponents for _, _, exponents, _ in bins if exponents.size]
     low = max(_LOW, min([SMALLEST_SUBNORMAL - 4, *(int(exponents.min()) for exponents in measured_exponents)]))
     high = min(_HIGH, max([LARGEST_EXPONENT + 3, *(int(exponents.max()) for exponents in measured_exponents)]))
-    columns, rows = min(_COLUMNS, run.steps.size, max(24, 2 * len(bins))), high - low + 1
+    columns = min(_COLUMNS, run.steps.size, max(24, 2 * len(bins)))
+    rows = high - low + 1
     slots = np.zeros(max(chosen, default=0) + 2, np.int64)  # index of each gradient in the result; 0 if it is not chosen
     slots[chosen] = np.arange(1, len(chosen) + 1)
-    counts, source_columns = np.zeros((len(chosen) + 1, columns, rows), np.float32), np.zeros(columns, np.int64)
+    counts = np.zeros((len(chosen) + 1, columns, rows), np.float32)
+    source_columns = np.zeros(columns, np.int64)
     for position, gradients, exponents, weights in bins:
         column = position * columns // run.steps.size
         source_columns[column] = column
-        row, slot = np.clip(exponents - low, 0, rows - 1), slots[np.minimum(gradients, slots.size - 1)]
+        row = np.clip(exponents - low, 0, rows - 1)
+        slot = slots[np.minimum(gradients, slots.size - 1)]
         counts[1:, column] += np.bincount(slot * rows + row, weights, counts.shape[0] * rows).reshape(-1, rows)[1:]
         counts[0, column] += np.bincount(row, weights, rows)
     totals = np.maximum(counts.sum(axis=2, keepdims=True), 1)

@@ -61,7 +61,8 @@ def _step_line(heights: np.ndarray) -> str:
 def _bars(skipped: np.ndarray, steps: int, ticks: list[tuple[float, str]]) -> str:
     parts = min(_PARTS, steps)
     counts = np.bincount(skipped * parts // steps, minlength=parts)
-    largest, width = max(1, int(counts.max())), math.ceil(steps / parts)
+    largest = max(1, int(counts.max()))
+    width = math.ceil(steps / parts)
     heights = np.log1p(counts) / math.log1p(largest) * 100
     path = "".join(f"M{index} 100V{100 - round(heights[index])}h1V100" for index in np.flatnonzero(counts))
     label = f"Number of skipped steps in each {width:,} steps, at most {largest:,}"

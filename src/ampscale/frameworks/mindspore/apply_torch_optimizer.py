@@ -33,7 +33,7 @@ class TorchOptimizer:
         network_ids = {id(parameter) for parameter in all_parameters}
         others = sum(id(parameter) not in network_ids for group in optimizer.param_groups for parameter in group["params"])
         if others:
-            raise ValueError(f"optimizer must hold only parameters of the network, got {others} that do not belong to it")
+            raise ValueError(f"optimizer must have only parameters of the network, got {others} that do not belong to it")
 
     @property
     def learning_rate(self) -> Any:

@@ -186,7 +186,8 @@ class DynamicLossScaleUpdateCell:
         if not isinstance(overflow, bool):
             check_one_library(loss_scale=loss_scale, overflow=overflow)
         xp = array_api_compat.array_namespace(loss_scale)
-        zero, (calls, good_steps) = xp.zeros_like(loss_scale, dtype=xp.int32), self._counts
+        calls, good_steps = self._counts
+        zero = xp.zeros_like(loss_scale, dtype=xp.int32)
         state = self._rule.update(LossScaleState(loss_scale, zero + good_steps, zero), logical_not(overflow))
         check_not_traced(state.scale, "loss_scale and overflow", "the update cell", "a LossScaleRule")
         return state.scale, (calls + 1, xp.reshape(state.good_steps, ()))

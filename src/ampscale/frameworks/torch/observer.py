@@ -24,7 +24,7 @@ class Observer:
         self._samples: WeakKeyDictionary[Optimizer, list[_Sample]] = WeakKeyDictionary()
 
     def observe_loss(self, output: Tensor) -> None:
-        """Report a tensor without its graph before it is scaled, unless it has none, such as the loss of an evaluation."""
+        """Report a tensor that will be scaled, without its graph; ignore one that has none, such as a loss of an evaluation."""
         if output.requires_grad:
             self._monitor.observe_loss(output.detach())
 
@@ -83,9 +83,10 @@ class _Sample:
 
     def is_stale(self) -> bool:
         """Return True if the gradient was neither set to zero nor replaced since it was used."""
-        if self._used is None or self._accumulated is not None:
+        if self._used is None or self._accumulated is not None:  # the last accumulation has decided
             return self._is_stale
-        (used, version), gradient = self._used, self._param.grad
+        used, version = self._used
+        gradient = self._param.grad
         return gradient is not None and used() is gradient and gradient._version == version
 
     def is_modified(self) -> bool:

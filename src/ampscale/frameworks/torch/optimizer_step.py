@@ -74,7 +74,8 @@ def unscale_gradients(
         found_inf: Tensor | None = kernels.unscale_in_one_pass_(gradients.shards or gradients.arrays, scale)
         if found_inf is not None:
             return found_inf
-    groups, least = kernels.grouped(plain_gradients(optimizer, gradients), attrgetter("device")), lower_bound()
+    groups = kernels.grouped(plain_gradients(optimizer, gradients), attrgetter("device"))
+    least = lower_bound()
     flags = [_unscale_group(values, to_device(scale, values[0].device), least) for values in groups]
     return reduce(torch.maximum, [to_device(flag, scale.device) for flag in flags])
 

@@ -176,9 +176,10 @@ class StoredScale:
     def _write(self, scale: float, site: Site | None, rule: LossScaleRule | None = None, good_steps: int | None = None) -> None:
         """Set the scale, and other values of a state dict if given. Tensors are written in place, for captured CUDA graphs."""
         next_call_state = UNPLACED if self._call_state is UNPLACED else READY
-        may_exceed, progress = True, self._progress  # loading a state dict keeps the progress of the optimizers
-        if rule is None:  # an update to a given scale ends the iteration
+        if rule is None:  # an update to a given scale, which ends the iteration
             rule, may_exceed, progress = self._rule, self._may_exceed_interval, {}
+        else:  # loading a state dict, which keeps the progress of the optimizers
+            may_exceed, progress = True, self._progress
         self._call_state, self._updated_at, self._rule, self._progress = WRITING, site, rule, progress
         self._may_exceed_interval, self._least_scale = may_exceed, power_of_two_or_zero(rule, scale)
         self._state.scale.fill_(scale)

@@ -62,7 +62,7 @@ def _after_finite_steps(transitions: Transitions, frontier: Frontier, bound: flo
             if transition.key == key and transition.shift:
                 # Finite steps that only increase the count reach every larger count of the window: all bits above the lowest.
                 lowest = counts & -counts
-                new_counts = (-lowest << 1) & ((2 << transitions.last) - 1)
+                new_counts = (-lowest << 1) & transitions.all_counts
             following[transition.key] = following.get(transition.key, 0) | new_counts
         # A bound of NaN stands for no bound, and no scale exceeds it.
         unseen = ((key, counts & ~reached.get(key, 0)) for key, counts in following.items() if not key[0] > bound)
@@ -108,7 +108,7 @@ def _shortest_gap(
     Return the smallest number of finite steps from *state*, which has one key and one count, into *target*.
 
     The second result is the state that they reach; {} if no finite steps lead into *target*. *dead_ends* has states from which
-    no finite steps lead there. The function adds further such states.
+    no finite steps lead there; this function adds those that it visits.
     """
     steps, visited = 0, set[tuple[StateKey, int]]()
     while True:

@@ -196,7 +196,8 @@ class _View:
 
     def _can_reach(self, key: StateKey, counts: int, steps: int, target: float) -> bool:
         """Return False if the scale is too small to reach *target* within *steps* steps, even if all of them are finite."""
-        rule, head_start = self.transitions.rule, max(self.transitions.rule.initial_good_steps, 0)
+        rule = self.transitions.rule
+        head_start = max(rule.initial_good_steps, 0)  # count of good steps after an overflow, from which a window is shorter
         to_growth = self.transitions.last + 1 - max(counts.bit_length() - 1, head_start)  # steps to the first growth
         growths = 1 + (steps - to_growth) // max(1, rule.growth_interval - head_start) if steps >= to_growth else 0
         scale = key[3]  # the pending scale
@@ -204,7 +205,8 @@ class _View:
         if not growths or scale >= lowest:
             return scale >= lowest
         factor = max(rule.growth_factor, rule.warmup_growth_factor or 1.0)
-        return scale < TINY or math.log2(scale / lowest) + growths * (math.log2(factor) + 1e-6) >= 0
+        log_factor = math.log2(factor) + 1e-6  # more than the rounding of a growth adds
+        return scale < TINY or math.log2(scale / lowest) + growths * log_factor >= 0
 
 
 def _next(indices: np.ndarray, size: int) -> np.ndarray:

@@ -115,8 +115,17 @@ def _intervals(observed: Observed, changes: list[Change], resumed: bool, factor:
 
 
 def _roundest(numbers: range) -> list[int]:
-    """Return the three numbers with the fewest decimal digits before trailing zeros, or one bits; of equals, the largest."""
-    return sorted(numbers, key=lambda number: (min(len(str(number).rstrip("0")), number.bit_count()), -number))[:3]
+    """
+    Return the three roundest numbers, the larger of two equally round ones first.
+
+    A round number has few decimal digits before its trailing zeros, like 2000, or few one bits, like 2048.
+    """
+
+    def key(number: int) -> tuple[int, int]:
+        decimal_digits = len(str(number).rstrip("0"))
+        return min(decimal_digits, number.bit_count()), -number
+
+    return sorted(numbers, key=key)[:3]
 
 
 def _gradual(growths: list[float]) -> list[int]:

@@ -46,6 +46,7 @@ class Transitions:
         self.rule, self._step = rule, step_of(rule)
         self.lowest = min(rule.initial_good_steps, 0)
         self.last = rule.growth_interval - 1 - self.lowest  # position of the bit of the last count of a window
+        self.all_counts = (2 << self.last) - 1  # all counts of a window, as bits
         self.crowd = 0  # number of new keys beyond the first at each step
         self._cached: dict[StateKey, list[list[Transition]]] = {RAISED: [[], []]}
 
@@ -59,8 +60,9 @@ class Transitions:
         scale = rounded_constants(self.rule).init
         if not resumed or self.rule.overflow_tolerance is not None:
             return {(scale, 0, 0, scale): self._bit(self.rule.initial_good_steps)}
-        most_bad_steps = self.rule.hysteresis - ("backoff" in self.rule.reset_bad_steps_on)
-        return {(scale, bad_steps, 0, scale): (2 << self.last) - 1 for bad_steps in range(most_bad_steps + 1)}
+        resets = "backoff" in self.rule.reset_bad_steps_on  # then no count of overflows remains at `hysteresis`
+        most_bad_steps = self.rule.hysteresis - 1 if resets else self.rule.hysteresis
+        return {(scale, bad_steps, 0, scale): self.all_counts for bad_steps in range(most_bad_steps + 1)}
 
     def counts(self, key: StateKey, count: int) -> tuple[int, int]:
         """Return the counts of good steps and of overflows of a state. The bit *count* encodes its count of good steps."""

@@ -42,7 +42,8 @@ def from_file(
     ...     print(from_file(path).limits)
     [ inf -inf]
     """
-    is_csv, is_log = (column, means) != (None, None), (log_format, step_pattern) != (None, None)
+    is_csv = column is not None or means is not None
+    is_log = log_format is not None or step_pattern is not None
     if is_csv and is_log:
         requirements = "column and means require a CSV file, log_format and step_pattern require a log"
         raise ValueError(f"{requirements}; give the options of one file type")

@@ -144,7 +144,8 @@ def find_steps(text: str, pattern: str) -> list[Event]:
         compiled = re.compile(pattern, re.MULTILINE)
     except (re.error, RecursionError, OverflowError) as error:
         raise ValueError(f"step_pattern must be a regular expression, got {excerpt(pattern)}: {error}") from None
-    matches, lines = list(islice(compiled.finditer(text), MOST_MESSAGES + 1)), Lines(text)
+    matches = list(islice(compiled.finditer(text), MOST_MESSAGES + 1))
+    lines = Lines(text)
     _check_messages(len(matches))
     if not matches:
         raise ValueError(f"step_pattern {excerpt(pattern)} matches nothing in the log")
@@ -184,12 +185,12 @@ def _check_messages(number: int) -> None:
 
 
 def _event(lines: Lines, meaning: str, position: int, groups: dict[str, str]) -> Event:
+    """Return the event of a match. Its rank is in the message, or in the prefix that a launcher adds to the line."""
     line = lines.number(position)
     launcher = LAUNCHER.match(lines.text, lines.start)
     rank = groups.get("rank") or (launcher and (launcher[1] or launcher[2]))
     number = groups.get("index") or groups.get("steps") or groups.get("updates") or ("0" if meaning == "start" else None)
-    numbers = (None if digits is None else count(digits) for digits in (rank, number))
-    return Event(position, line, meaning, groups, *numbers)
+    return Event(position, line, meaning, groups, rank and count(rank), number and count(number))
 
 
 def count(digits: str) -> int:

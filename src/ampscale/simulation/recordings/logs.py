@@ -141,7 +141,8 @@ def _choose(
     requested: str | None, events_of: dict[str, list[Event]], text: str, step_pattern: str | None
 ) -> tuple[str, list[str]]:
     """Return the log format to read, and notes on messages that are not read."""
-    log_format, notes = requested or next(iter(events_of), ""), _unknown_messages(events_of, text)
+    log_format = requested or next(iter(events_of), "")
+    notes = _unknown_messages(events_of, text)
     # If a log format and a step pattern are given, a log without messages is a run without overflows.
     may_be_silent = requested not in (None, "lightning") and step_pattern is not None
     if log_format not in events_of and not may_be_silent:

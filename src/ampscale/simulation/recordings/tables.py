@@ -125,11 +125,13 @@ def _rows(path: str | Path, file: TextIO) -> Iterator[tuple[int, list[str]]]:
 
 def _numbered(path: str | Path, header: list[str], rows: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[int, list[str]]]:
     """Yield *rows*. If a column is called "step", its numbers must increase by one, since a row stands for a step."""
-    index, previous = next((index for index, name in enumerate(header) if name.lower() == "step"), None), "nan"
+    index = next((index for index, name in enumerate(header) if name.lower() == "step"), None)
+    previous = "nan"
     for line, cells in rows:
         if index is not None:
             cell = cells[index]
-            if abs(_number(cell) - _number(previous) - 1) > 0:  # False for NaN
+            difference = _number(cell) - _number(previous)
+            if difference != 1 and not math.isnan(difference):
                 raise ValueError(
                     f"{path}, line {line}: {excerpt(header[index])} must increase by 1, since each row must be a step, got "
                     f"{excerpt(cell)} after {excerpt(previous)}; add the missing rows, or rename the column"
