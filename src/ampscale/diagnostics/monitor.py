@@ -204,31 +204,23 @@ class Monitor:
             StalledError: The run has stalled, and *on_stall* is "raise". The scaler has been updated.
         """
         run, finite = self._run(owner), bool(finite)
-        measured, is_local = run.measured, "tensors" in run.measured
+        is_local = "tensors" in run.measured
         if not finite and self._on_skip and not is_local:
             # A change of the gradients before unscaling is detected from the second step on.
-            statistics = self._measure(gradients, 1.0) | {"is_original": run.step > 0 and changed is False}
-            tensors, is_original = statistics["tensors"], statistics["is_original"]
-            has_only_nans = any(tensor.nans for tensor in tensors) and not any(tensor.infinities for tensor in tensors)
-            run.measured_until = run.step + STEPS_AFTER_NANS if has_only_nans and not is_original else 0
-            # Clipping by a norm of NaN makes all values NaN, and `zero_grad` before `update` makes all finite.
-            is_lost = all(tensor.nans == tensor.size for tensor in tensors)
-            is_lost |= self._communicator is None and not any(tensor.nonfinite for tensor in tensors)
-            if is_original or not is_lost:
-                measured |= statistics
+            self._measure_unscaled(run, gradients, is_original=run.step > 0 and changed is False)
         if finite and changed:
-            norm = measured.get("norm")
+            norm = run.measured.get("norm")
             if norm:  # clipping after unscaling is not a fault, but a second division by the scale is
                 change = number_host(functional.global_norm(gradients)) / norm
                 run.is_divided = math.isclose(change * number_host(scale), 1, rel_tol=NORM_RTOL)
-                measured |= {"change": change} if run.is_divided else {}
+                run.measured |= {"change": change} if run.is_divided else {}
             elif run.is_divided is None:
                 run.is_divided = True
         loss = _mean(run.losses)
         if not finite and not math.isfinite(mean_loss := _mean(self._losses) or 0.0):
             loss = mean_loss  # the parameters can also have gradients from the loss of another optimizer
         return self._receive(
-            owner, is_local, **measured,
+            owner, is_local, **run.measured,
             scale=number_host(scale), next_scale=number_host(next_scale), finite=finite, applied=bool(applied),
             loss=loss,
         )  # fmt: skip
@@ -290,6 +282,18 @@ class Monitor:
         if has_histograms:
             measured["histograms"] = histograms_of(functional.exponent_histogram(gradients).tolist(), LOWEST)
         return measured
+
+    def _measure_unscaled(self, run: "_Run", gradients: list[Array], *, is_original: bool) -> None:
+        """Measure the unscaled gradients of a skipped step, and add the statistics to *run* if they can show the cause."""
+        statistics = self._measure(gradients, 1.0) | {"is_original": is_original}
+        tensors = statistics["tensors"]
+        has_only_nans = any(tensor.nans for tensor in tensors) and not any(tensor.infinities for tensor in tensors)
+        run.measured_until = run.step + STEPS_AFTER_NANS if has_only_nans and not is_original else 0
+        # Clipping by a norm of NaN makes all values NaN, and `zero_grad` before `update` makes all finite.
+        is_lost = all(tensor.nans == tensor.size for tensor in tensors)
+        is_lost |= self._communicator is None and not any(tensor.nonfinite for tensor in tensors)
+        if is_original or not is_lost:
+            run.measured |= statistics
 
     def _compare_ranks(
         self, tensors: tuple[TensorStatistics, ...] | None, loss: float | None, finite: bool

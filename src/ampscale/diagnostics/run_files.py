@@ -65,7 +65,8 @@ class Run:
         """Yield the record of each step, as it was written."""
         measured = {measurement.position: measurement for measurement in self.measurements}
         columns = (self.steps, self.scales, self.next_scales, self.finite, self.applied, self.losses, self.norms)
-        for index, (*required, loss, norm) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        for index, (*required, loss, norm) in enumerate(rows):
             loss_and_norm = (None if math.isnan(value) else value for value in (loss, norm))
             record = self.others.get(index) or StepRecord(*required, *loss_and_norm)
             yield replace(record, **measured[index].members()) if index in measured else record

@@ -79,14 +79,7 @@ def suggest(histograms: Sequence[Histogram], scale: float = 1.0, share: float = 
     """
     check_positive(scale, "scale")
     check_number(share, "share", "a number from 0 to 1", 0, 1)
-    is_sequence = isinstance(histograms, Sequence) and not isinstance(histograms, Histogram)
-    if not (is_sequence and all(isinstance(histogram, Histogram) for histogram in histograms)):
-        raise TypeError(f"histograms must be a sequence of Histogram, got {excerpt(histograms)}")
-    counts = Counter[int]()
-    for lowest, row in histograms:
-        counts.update({lowest + index: count for index, count in enumerate(row) if count})
-    if not counts:
-        raise ValueError("histograms must contain a value that is finite and not zero, got none")
+    counts = _counts_of(histograms)
     exponents = sorted(counts)
     power = math.frexp(scale)[1] - 1
     if any(abs(exponent - shift) > MOST_EXPONENT for exponent in (exponents[0], exponents[-1]) for shift in (0, power)):
@@ -102,6 +95,19 @@ def suggest(histograms: Sequence[Histogram], scale: float = 1.0, share: float = 
     shift = math.floor(math.log2(recommended / scale))
     lost = sum(count for exponent, count in counts.items() if exponent + shift < SMALLEST_SUBNORMAL)
     return Suggestion(low, high, recommended, lost / counts.total())
+
+
+def _counts_of(histograms: Sequence[Histogram]) -> Counter[int]:
+    """Return the number of values with each exponent in *histograms*, after checking that there is one."""
+    is_sequence = isinstance(histograms, Sequence) and not isinstance(histograms, Histogram)
+    if not (is_sequence and all(isinstance(histogram, Histogram) for histogram in histograms)):
+        raise TypeError(f"histograms must be a sequence of Histogram, got {excerpt(histograms)}")
+    counts = Counter[int]()
+    for lowest, row in histograms:
+        counts.update({lowest + index: count for index, count in enumerate(row) if count})
+    if not counts:
+        raise ValueError("histograms must contain a value that is finite and not zero, got none")
+    return counts
 
 
 def calibrate(backward: Callable[[float], Tree], rule: LossScaleRule, headroom: int = 2) -> LossScaleRule:

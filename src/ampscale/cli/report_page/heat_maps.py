@@ -37,12 +37,12 @@ def _shares(run: Run, measurements: list[Measurement], chosen: list[int]) -> tup
         float32, shape (gradients, columns, rows), and the exponent of the first row. A column without a measurement has the
         shares of the previous column.
     """
-    bins = [
-        (measurement.position, gradients, exponents + shift_of(run, measurement), measurement.histograms.counts)
-        for measurement in measurements
-        if measurement.histograms is not None
-        for gradients, exponents in (measurement.histograms.bins(),)
-    ]
+    bins = []  # for each measured step: its index, and the gradient, exponent and count of each bin
+    for measurement in measurements:
+        if measurement.histograms is not None:
+            gradients, exponents = measurement.histograms.bins()
+            scaled_exponents = exponents + shift_of(run, measurement)
+            bins.append((measurement.position, gradients, scaled_exponents, measurement.histograms.counts))
     measured_exponents = [exponents for _, _, exponents, _ in bins if exponents.size]
     low = max(_LOW, min([SMALLEST_SUBNORMAL - 4, *(int(exponents.min()) for exponents in measured_exponents)]))
     high = min(_HIGH, max([LARGEST_EXPONENT + 3, *(int(exponents.max()) for exponents in measured_exponents)]))

@@ -253,22 +253,7 @@ def _lightning(text: str) -> Log:
     if len(columns) != 1:
         actual = f"{excerpt(columns)}; use observed_from_csv instead"
         raise ValueError(f"Lightning's metrics.csv must have one column of scales, got {actual}")
-    reader, line = csv.DictReader(_lines(text)), 0
-    rows = list[tuple[int, int, float]]()
-    try:
-        for row in reader:
-            line = reader.line_num
-            if row.get(columns[0]):
-                rows.append((line, _step(row["step"]), float(row[columns[0]])))
-            if len(rows) > MOST_STEPS + 1:
-                raise ValueError(f"more than {MOST_STEPS} rows have a scale")
-        if not rows:
-            raise ValueError("there is no scale")
-        first_step = rows[0][1]
-    except (TypeError, ValueError, KeyError, csv.Error) as error:
-        expected = f"1 to {MOST_STEPS + 1} rows with numbers in the columns 'step' and {excerpt(columns[0])}"
-        actual = f"an error at line {line}: {cut(str(error))}"
-        raise ValueError(f"Lightning's metrics.csv must have {expected}, got {actual}") from None
+    rows = _lightning_rows(text, columns[0])
     notes = [
         f"read as a log of lightning, with {excerpt(columns[0])} as the scale at each step",
         "if the scale was logged at the end of a batch, as in on_train_batch_end, all scales are one step late",
@@ -279,7 +264,7 @@ def _lightning(text: str) -> Log:
         for (line, step, old_scale), (_, next_step, new_scale) in pairs
         if next_step == step + 1 and new_scale < old_scale
     )
-    if first_step:
+    if first_step := rows[0][1]:
         notes.append(f"the log begins after step {first_step}")
     if invalid := [(step, next_step) for (_, step, _), (_, next_step, _) in pairs if next_step <= step]:
         step, next_step = invalid[0]
@@ -294,6 +279,26 @@ def _lightning(text: str) -> Log:
     if (finite == -1).any():
         notes.append("the log omits steps; Trainer(log_every_n_steps=1) logs all")
     return Log("lightning", overflows, Observed(scales, finite), tuple(notes))
+
+
+def _lightning_rows(text: str, column: str) -> list[tuple[int, int, float]]:
+    """Return the line number, the step and the scale of each row of metrics.csv with a scale in *column*."""
+    reader, line = csv.DictReader(_lines(text)), 0
+    rows = list[tuple[int, int, float]]()
+    try:
+        for row in reader:
+            line = reader.line_num
+            if row.get(column):
+                rows.append((line, _step(row["step"]), float(row[column])))
+            if len(rows) > MOST_STEPS + 1:
+                raise ValueError(f"more than {MOST_STEPS} rows have a scale")
+        if not rows:
+            raise ValueError("there is no scale")
+    except (TypeError, ValueError, KeyError, csv.Error) as error:
+        expected = f"1 to {MOST_STEPS + 1} rows with numbers in the columns 'step' and {excerpt(column)}"
+        actual = f"an error at line {line}: {cut(str(error))}"
+        raise ValueError(f"Lightning's metrics.csv must have {expected}, got {actual}") from None
+    return rows
 
 
 def _lines(text: str) -> Iterator[str]:
