@@ -258,9 +258,14 @@ def test_losses_of_a_step_that_does_not_end_are_discarded():
             [INFINITE, INFINITE, FINITE, INFINITE, INFINITE, INFINITE],
             "75% of the last 4 steps were",
         ),
+        (
+            Limits(stall_window=6),
+            [INFINITE, INFINITE, FINITE, INFINITE, INFINITE, FINITE, INFINITE],
+            "67% of the last 6 steps were",
+        ),
         (Limits(min_scale=1.0), [INFINITE] * 3, "a step was skipped at the lowest scale, 1"),
     ],
-    ids=["in a row", "share", "lowest scale"],
+    ids=["in a row", "share", "share of two in a row", "lowest scale"],
 )
 def test_a_stall_is_reported_once(limits, steps, reason):
     """The monitor warns, raises an error or calls `on_stall`, after the sinks have received the step."""

@@ -99,12 +99,26 @@ def clip_norm_to_scaled_limit(_step, params, scaler):
     torch.nn.utils.clip_grad_norm_(params, 0.037 * scaler.get_scale())
 
 
-def clip_scaled(_step, params, _scaler):
-    torch.nn.utils.clip_grad_norm_(params, 1.0)
+def clip_maximum_to_scaled_limit(_step, params, scaler):
+    torch.nn.utils.clip_grad_norm_(params, 0.01 * scaler.get_scale(), norm_type=float("inf"))
+
+
+def clip_scaled(norm_type):
+    return lambda _step, params, _scaler: torch.nn.utils.clip_grad_norm_(params, 1.0, norm_type=norm_type)
 
 
 def clip_scaled_values(_step, params, _scaler):
     torch.nn.utils.clip_grad_value_(params, 0.5)
+
+
+def clip_scaled_values_without_counting(_step, params, _scaler):
+    for param in params:
+        param.grad.data.clamp_(-0.5, 0.5)
+
+
+def fill_with_nan(step, params, _scaler):
+    for param in params if step % 5 == 4 else ():
+        param.grad.data.fill_(float("nan"))  # not counted as a change by the loop
 
 
 @pytest.mark.parametrize(
@@ -115,12 +129,13 @@ def clip_scaled_values(_step, params, _scaler):
         {"gradients": average_over_8_ranks, "init_scale": 8.0},
         {"gradients": divide_by_tokens, "loss_factor": 300.0, "init_scale": 64.0},
         {"gradients": clip_to_scaled_limit, "init_scale": 2.0**12}, {"gradients": clip_norm_to_scaled_limit},
+        {"gradients": clip_maximum_to_scaled_limit, "init_scale": 2.0**12},
         {"gradients": lambda _, params, __: params[0].grad.div_(1024), "init_scale": 2.0**9, "growth_interval": 6},
     ],
     ids=[
         "default", "growing", "clipping", "searching", "measured", "scale 1",
         "averaged", "averaged over 8 ranks at scale 8", "divided by tokens", "clipped to a scaled limit",
-        "clipped to a scaled norm", "averaged over as many tokens as the scale",
+        "clipped to a scaled norm", "clipped to a scaled maximum", "averaged over as many tokens as the scale",
     ],
 )  # fmt: skip
 def test_healthy_trainings_raise_no_alarm(options):
@@ -135,6 +150,7 @@ def test_healthy_trainings_raise_no_alarm(options):
         ({"loss_factor": 1e38, "init_scale": 1.0}, Verdict.FORWARD, 40),
         ({"gradients": put(float("nan"), 5, 2)}, Verdict.NO_SCALE_HELPS, 6),
         ({"gradients": put(float("nan"), 5, 2), "init_scale": 2.0**12, "steps": 150}, Verdict.NO_SCALE_HELPS, 30),
+        ({"gradients": fill_with_nan, "init_scale": 2.0**12}, Verdict.NO_SCALE_HELPS, 6),
         ({"gradients": put(float("inf"), 1)}, Verdict.NO_SCALE_HELPS, 30),
         ({"gradients": put(float("inf"), 5, 2)}, Verdict.ONE_TENSOR, 4),
         ({"zero": lambda _: False, "init_scale": 2.0**24}, Verdict.FORGOTTEN_ZERO_GRAD, 36),
@@ -142,14 +158,19 @@ def test_healthy_trainings_raise_no_alarm(options):
         ({"gradients": divide_by_scale}, Verdict.UNSCALED_TWICE, 36),
         ({"unscaled": divide_by_scale}, Verdict.UNSCALED_TWICE, 36),
         ({"unscaled": divide_by_scale, "init_scale": 2.0**10}, Verdict.UNSCALED_TWICE, 38),
-        ({"gradients": clip_scaled}, Verdict.CLIPPED_BEFORE_UNSCALING, 35),
+        ({"gradients": clip_scaled(2)}, Verdict.CLIPPED_BEFORE_UNSCALING, 35),
+        ({"gradients": clip_scaled(1)}, Verdict.CLIPPED_BEFORE_UNSCALING, 35),
+        ({"gradients": clip_scaled(3)}, Verdict.CLIPPED_BEFORE_UNSCALING, 35),
+        ({"gradients": clip_scaled(float("inf"))}, Verdict.CLIPPED_BEFORE_UNSCALING, 35),
         ({"gradients": clip_scaled_values}, Verdict.CLIPPED_BEFORE_UNSCALING, 35),
+        ({"gradients": clip_scaled_values_without_counting, "measure_every": 1}, Verdict.CLIPPED_BEFORE_UNSCALING, 35),
         ({"init_scale": 2.0**-10, "loss_factor": 1e-4, "measure_every": 1}, Verdict.UNDERFLOW, 40),
         ({"loss_factor": 1e3, "clip": 1.0, "limits": Limits(stall_after=3)}, Verdict.STALLED, 5),
     ],
     ids=[
-        "nan-input", "large-loss", "nan", "nan-at-all-scales", "infinities", "one-tensor", "zero_grad", "zero_grad-sometimes",
-        "divided", "divided-after-unscaling", "divided-without-overflow", "clipped", "clipped-values", "underflow", "stalled",
+        "nan-input", "large-loss", "nan", "nan-at-all-scales", "all-nan", "infinities", "one-tensor", "zero_grad",
+        "zero_grad-sometimes", "divided", "divided-after-unscaling", "divided-without-overflow", "clipped", "clipped-L1",
+        "clipped-L3", "clipped-maximum", "clipped-values", "clipped-values-uncounted", "underflow", "stalled",
     ],
 )  # fmt: skip
 def test_planted_faults_are_named(options, verdict, min_count):

@@ -81,6 +81,26 @@ VERDICTS = {
         [APPLIED, nans(1024.0, loss=100.0), nans(512.0)],
         Verdict.SEARCHING,
     ),
+    "NaNs occur three times at the scale of the step before, and the scale decreases": (
+        [replace(record, scale=scale) for scale in (1024.0, 512.0, 256.0) for record in (APPLIED, nans(scale))],
+        Verdict.NO_SCALE_HELPS,
+    ),
+    "NaNs occur three times at the scale of the step before, and infinities once": (
+        [
+            replace(record, scale=scale)
+            for scale in (1024.0, 512.0, 256.0)
+            for record in (APPLIED, nans(scale, infinities=scale == 512))
+        ],
+        Verdict.OCCASIONAL,
+    ),
+    "NaNs occur three times at the scale of the step before, which is the same each time": (
+        [APPLIED, nans(1024.0)] * 3,
+        Verdict.OCCASIONAL,
+    ),
+    "NaNs occur three times, and each time the scale has grown": (
+        [record for scale in (1024.0, 512.0, 256.0) for record in (replace(APPLIED, scale=scale / 2), nans(scale))],
+        Verdict.OCCASIONAL,
+    ),
     "NaNs occur at a smaller scale, after infinities": (
         [APPLIED, nans(1024.0, infinities=1), nans(512.0)],
         Verdict.SEARCHING,

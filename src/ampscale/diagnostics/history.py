@@ -4,14 +4,12 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 
 from ..core.validation import check_count, check_number, check_positive
 from .records import StepRecord
 from .window import HEADROOM, LARGEST_EXPONENT, NORM_RTOL, SMALLEST_NORMAL
 
 REPEATS = 4  # number of steps in which a pattern must occur to be reported
-LONG_ROW = 3  # fewer skipped steps in a row can be the regular search for a scale after a growth
 
 
 @dataclass(frozen=True)
@@ -23,8 +21,8 @@ class Limits:
         stall_after: Number of skipped steps in a row after which a run counts as stalled. While the scale backs off, only the
             steps that lower it are counted.
         stall_window: Number of latest steps in which skipped steps are counted.
-        stall_share: Share of skipped steps in a full window above which a run counts as stalled, if three of them are in
-            a row.
+        stall_share: Share of skipped steps in a full window above which a run counts as stalled. A scale that grows after every
+            finite step skips every other step, which is below the default.
         min_scale: Lower bound of the scale. A run counts as stalled if a step is skipped at this scale. None for no bound.
         subnormal_share: Share of the non-zero values that may be below 2**-14, where float16 keeps fewer digits or none;
             above this share, the verdict is UNDERFLOW.
@@ -95,6 +93,7 @@ class History:
     changed: list[StepRecord] = field(default_factory=list)  # latest steps whose gradients were changed, at most `REPEATS`
     is_change_constant: bool = False  # True if gradients were changed by the same factor at two scales
     only_offender: OnlyOffender | None = None  # the only gradient not finite in the last skipped steps
+    with_nans: list[StepRecord] = field(default_factory=list)  # latest skipped steps with NaNs that the scale does not explain
 
     def add(self, record: StepRecord) -> None:
         """Add the next step."""
@@ -126,13 +125,17 @@ class History:
         share = flags.count(False) / len(flags)
         if len(flags) < limits.stall_window or share <= limits.stall_share:
             return None
-        longest = max(len(list(row)) for finite, row in groupby(flags) if not finite)
-        return f"{share:.0%} of the last {limits.stall_window} steps were skipped" if longest >= LONG_ROW else None
+        return f"{share:.0%} of the last {limits.stall_window} steps were skipped"
 
     def lowest_overflow(self) -> float:
         """Return the smallest scale at which a step in the window was skipped, also of other optimizers; inf if none was."""
         windows = (history.window for history in (self, *self.others))
         return min((step.scale for window in windows for step in window if not step.finite), default=math.inf)
+
+    def loss_has_grown(self) -> bool:
+        """Return True if a loss in the last skipped steps in a row was much larger than before, as gradients then are, too."""
+        losses = [abs(step.loss) for step in self.skipped if step.loss is not None and math.isfinite(step.loss)]
+        return self.good is not None and max(losses, default=0.0) > 2**HEADROOM * abs(self.good.loss or math.inf)
 
     def _add_finite(self, record: StepRecord) -> None:
         self.is_stale_refuted |= bool(self.skipped) and record.stale
@@ -152,6 +155,7 @@ class History:
         self.skips_since_backoff = 0 if decreases else self.skips_since_backoff + 1
         if record.tensors is None:
             return
+        self._add_nans(record)
         offenders = record.nonfinite_tensors()
         if len(offenders) != 1 or len(record.tensors) == 1 or not has_headroom(record):
             self.only_offender = None
@@ -161,6 +165,18 @@ class History:
         if self.only_offender is None or not self.only_offender.includes(gradient, record.scale):
             self.only_offender = OnlyOffender(gradient, record.step)
         self.only_offender.add(record)
+
+    def _add_nans(self, record: StepRecord) -> None:
+        """Add a skipped step to `with_nans` if it has no infinities, and its scale was finite before."""
+        tensors = record.tensors or ()
+        has_only_nans = any(tensor.nans for tensor in tensors) and not any(tensor.infinities for tensor in tensors)
+        was_finite = self.good is not None and record.scale <= self.good.scale and not self.loss_has_grown()
+        if not (has_only_nans and was_finite and record.is_original and not record.modified):
+            self.with_nans = []
+        elif not self.with_nans or record.scale < self.with_nans[-1].scale:
+            self.with_nans = [*self.with_nans, record.without_tensors()][-REPEATS:]
+        else:
+            self.with_nans = [record.without_tensors()]
 
 
 def has_headroom(record: StepRecord) -> bool:

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 from ..parsing import excerpt
 
+OTHER_NORMS = ("L1 norm", "L3 norm", "maximum norm")  # norms to which loops clip, in addition to the Euclidean one
+
 
 class TensorStatistics(NamedTuple):
     """
@@ -82,7 +84,8 @@ class StepRecord:
         stale: True if the gradients of the previous step were not set to zero, so any infinities among them remained.
         modified: True if gradients were changed between the backward pass and unscaling.
         change: Factor by which a change of the gradients, before or after unscaling, multiplied their norm; None if unknown.
-        peak: Largest magnitude in the first gradient before unscaling, if `change` was measured then; None if unknown.
+        peak: Largest magnitude in the first gradient before unscaling; None if unknown.
+        norms: `OTHER_NORMS` of the scaled gradients before unscaling, if `change` was measured then; None if unknown.
 
     >>> overflow = StepRecord(3, 1024.0, 512.0, finite=False, applied=False, measured_scale=1024.0, tensors=(
     ...     TensorStatistics(4, 1, 0, 0, 1, 0, -3, 5), TensorStatistics(2, 0, 0, 0, 0, 0, 1, 1)))
@@ -108,6 +111,7 @@ class StepRecord:
     modified: bool = False
     change: float | None = None
     peak: float | None = None
+    norms: tuple[float, ...] | None = None
 
     def without_tensors(self) -> "StepRecord":
         """Return the record without statistics and histograms."""
@@ -200,5 +204,6 @@ _DECODERS: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("finite", "applied", "finite_at_one", "is_original", "stale", "modified"), _flag),
     "tensors": lambda rows: tuple(TensorStatistics._make(map(_count, row)) for row in rows),
     "histograms": lambda rows: tuple(Histogram(_count(lowest), tuple(map(_count, counts))) for lowest, counts in rows),
+    "norms": lambda numbers: tuple(map(_number, numbers)),
     "finite_ranks": lambda flags: tuple(map(_flag, flags)),
 }

@@ -14,11 +14,12 @@ from typing import Any
 
 from ..core.validation import check_type
 from .history import REPEATS, History, Limits, has_headroom
-from .records import StepRecord
+from .records import OTHER_NORMS, StepRecord
 from .window import HEADROOM, LARGEST_EXPONENT, NORM_RTOL, lost_shares
 
 LARGEST_CLIP = 0.25  # a larger factor does not come from clipping: scaled gradients are far above every usual limit
 LARGEST_LIMIT = 1000  # a larger limit for clipping was multiplied by the scale, as it has to be before unscaling
+LEAST_CLIPPED = 3  # fewer gradients can have largest magnitudes with the same exponent by chance
 LARGEST_COUNT = 256  # a divisor up to this number can be the number of ranks or of micro-batches
 LARGEST_LOST_LOSS = 2.0**10  # float16 does not round all gradients of a larger scaled loss to zero: they are zero without scaling
 
@@ -165,7 +166,8 @@ def _no_scale_helps(record: StepRecord, history: History) -> _Result:
         return None
     is_original = record.is_original and not record.modified  # clipping turns an infinity into a NaN
     has_infinities = any(_counts(step).get("infinities") for step in history.skipped)
-    if is_original and evidence.get("nans") and not has_infinities and _is_below_good_scale(record, history):
+    are_independent = _is_below_good_scale(record, history) or len(history.with_nans) >= REPEATS - 1
+    if is_original and evidence.get("nans") and not has_infinities and are_independent:
         message = f"the gradients have NaNs and no infinity{where}: a smaller scale does not remove NaNs"
         return Verdict.NO_SCALE_HELPS, message, evidence
     return None
@@ -223,30 +225,50 @@ def _unscaled_twice(record: StepRecord, history: History) -> _Result:
 
 
 def _clipped_before(record: StepRecord, history: History) -> _Result:
-    """Detect scaled gradients whose norm, or else whose largest magnitude, is the same in several steps."""
-    steps = history.changed if record.change is not None else history.with_norm
-    norm = _common([None if step.norm is None else step.norm * step.scale for step in steps])
-    peak = _common([step.peak for step in steps])
-    has_norm = norm is not None and (_digits(norm) == 1 or _digits(peak) > 1)  # if all values are clipped, both are the same
-    kind, limit = ("norm", norm) if has_norm else ("magnitude", peak)
-    if limit is None or limit > LARGEST_LIMIT:
+    found = _constant_limit(history.with_norm) if record.change is None else _limit_of_changes(record, history.changed)
+    if found is None or found[1] > LARGEST_LIMIT:
         return None
-    if record.change is None:
-        statistics = [step.tensors for step in steps]  # of constant gradients, the norm is constant even without clipping
-        varies = None not in statistics and any(tensors != statistics[0] for tensors in statistics)
-        is_clipped = len(steps) == REPEATS and _digits(norm) == 1 and record.scale > LARGEST_COUNT and varies
-    else:
-        changes = [step.change or 0 for step in steps]
-        # Valid changes are a mean over ranks, by the same factor in each step, and clipping to a limit times the scale.
-        is_valid = _digits(limit) > 1 and (_are_close(changes) or _digits(limit / record.scale) < _digits(limit))
-        is_clipped = len(steps) >= 3 and max(changes) <= LARGEST_CLIP and record.scale > 1 and not is_valid
-    if not is_clipped:
-        return None
+    kind, limit = found
     message = (
         f"the gradients were clipped to a {kind} of {limit:.4g} while they were scaled by {record.scale:.10g}: "
         "call unscale_() before clipping"
     )
     return Verdict.CLIPPED_BEFORE_UNSCALING, message, {f"{kind} before unscaling": limit, "scale": record.scale}
+
+
+def _constant_limit(steps: list[StepRecord]) -> tuple[str, float] | None:
+    """Return the norm, or else the magnitude, to which gradients were clipped in several steps; None if they were not."""
+    statistics = [step.tensors for step in steps]  # of constant gradients, the norm is constant even without clipping
+    varies = None not in statistics and any(tensors != statistics[0] for tensors in statistics)
+    if len(steps) < REPEATS or steps[-1].scale <= LARGEST_COUNT or not varies:
+        return None
+    norm = _common_norm(steps)
+    if norm is not None and _digits(norm) == 1:
+        return "norm", norm
+    peak = _common([step.peak for step in steps])
+    exponents = {tensor.largest for tensors in statistics for tensor in tensors or () if not tensor.is_empty}
+    # A constant gradient is no evidence, but only clipping gives all of several gradients the same largest magnitude.
+    is_common = len(exponents) == 1 and len(statistics[-1] or ()) >= LEAST_CLIPPED
+    return ("magnitude", peak) if peak is not None and _digits(peak) == 1 and is_common else None
+
+
+def _limit_of_changes(record: StepRecord, steps: list[StepRecord]) -> tuple[str, float] | None:
+    """Return the norm or the magnitude to which the loop clipped the scaled gradients in several steps; None without one."""
+    changes = [step.change or 0 for step in steps]
+    if len(steps) < 3 or max(changes) > LARGEST_CLIP or record.scale <= 1:
+        return None
+    norm, peak = _common_norm(steps), _common([step.peak for step in steps])
+    has_norm = norm is not None and (_digits(norm) == 1 or _digits(peak) > 1)  # if all values are clipped, both are the same
+    kind, limit = ("norm", norm) if has_norm else ("magnitude", peak)
+    # Valid changes are a mean over ranks, by the same factor in each step, and clipping to a limit times the scale.
+    is_constant = _are_close(changes)
+    if limit is not None and (_digits(limit) == 1 or not (is_constant or _digits(limit / record.scale) < _digits(limit))):
+        return kind, limit
+    if is_constant or record.scale <= LARGEST_COUNT:  # the largest magnitude can be that of a bias, which can be constant
+        return None
+    norms = zip(*(step.norms or (None,) * len(OTHER_NORMS) for step in steps), strict=True)
+    limits = ((kind, _common(values)) for kind, values in zip(OTHER_NORMS, norms, strict=True))
+    return next(((kind, limit) for kind, limit in limits if limit is not None and _digits(limit) == 1), None)
 
 
 def _underflow(record: StepRecord, history: History) -> _Result:
@@ -344,10 +366,14 @@ def _have_fewer_offenders(steps: list[StepRecord]) -> bool:
 def _is_below_good_scale(record: StepRecord, history: History) -> bool:
     """Return True if gradients were finite at this scale or a larger one, so a smaller scale would not help."""
     good = history.good
-    losses = [abs(step.loss) for step in history.skipped if step.loss is not None and math.isfinite(step.loss)]
-    if good is None or max(losses, default=0.0) > 2**HEADROOM * abs(good.loss or math.inf):  # gradients grow with the loss
+    if good is None or history.loss_has_grown():
         return False
     return record.scale < good.scale or (record.scale == good.scale and has_headroom(record))
+
+
+def _common_norm(steps: list[StepRecord]) -> float | None:
+    """Return the norm of the scaled gradients if it is the same in all *steps*, otherwise None."""
+    return _common([None if step.norm is None else step.norm * step.scale for step in steps])
 
 
 def _common(values: Sequence[float | None]) -> float | None:
