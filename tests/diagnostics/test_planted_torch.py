@@ -103,8 +103,8 @@ def clip_maximum_to_scaled_limit(_step, params, scaler):
     torch.nn.utils.clip_grad_norm_(params, 0.01 * scaler.get_scale(), norm_type=float("inf"))
 
 
-def clip_scaled(norm_type):
-    return lambda _step, params, _scaler: torch.nn.utils.clip_grad_norm_(params, 1.0, norm_type=norm_type)
+def clip_scaled(norm_type, limit=1.0):
+    return lambda _step, params, _scaler: torch.nn.utils.clip_grad_norm_(params, limit, norm_type=norm_type)
 
 
 def clip_scaled_values(_step, params, _scaler):
@@ -159,6 +159,11 @@ def test_healthy_trainings_raise_no_alarm(options):
         ({"unscaled": divide_by_scale}, Verdict.UNSCALED_TWICE, 36),
         ({"unscaled": divide_by_scale, "init_scale": 2.0**10}, Verdict.UNSCALED_TWICE, 38),
         ({"gradients": clip_scaled(2)}, Verdict.CLIPPED_BEFORE_UNSCALING, 35),
+        (
+            {"gradients": clip_scaled(2, 1e-3), "init_scale": 2.0**12, "measure_every": 1},
+            Verdict.CLIPPED_BEFORE_UNSCALING,
+            35,
+        ),
         ({"gradients": clip_scaled(1)}, Verdict.CLIPPED_BEFORE_UNSCALING, 35),
         ({"gradients": clip_scaled(3)}, Verdict.CLIPPED_BEFORE_UNSCALING, 35),
         ({"gradients": clip_scaled(float("inf"))}, Verdict.CLIPPED_BEFORE_UNSCALING, 35),
@@ -169,8 +174,8 @@ def test_healthy_trainings_raise_no_alarm(options):
     ],
     ids=[
         "nan-input", "large-loss", "nan", "nan-at-all-scales", "all-nan", "infinities", "one-tensor", "zero_grad",
-        "zero_grad-sometimes", "divided", "divided-after-unscaling", "divided-without-overflow", "clipped", "clipped-L1",
-        "clipped-L3", "clipped-maximum", "clipped-values", "clipped-values-uncounted", "underflow", "stalled",
+        "zero_grad-sometimes", "divided", "divided-after-unscaling", "divided-without-overflow", "clipped", "clipped-tightly",
+        "clipped-L1", "clipped-L3", "clipped-maximum", "clipped-values", "clipped-values-uncounted", "underflow", "stalled",
     ],
 )  # fmt: skip
 def test_planted_faults_are_named(options, verdict, min_count):

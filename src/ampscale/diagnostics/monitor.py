@@ -179,6 +179,8 @@ class Monitor:
         is_due, has_histograms = (every is not None and run.step % every == 0 for every in intervals)
         if is_due or has_histograms or (self._on_skip and (run.last_skipped or run.step < run.measured_until)):
             run.measured |= self._measure(gradients, number, has_histograms=has_histograms)
+        if run.step == 0 and any(getattr(gradient, "_version", 0) for gradient in gradients):
+            run.measured["is_original"] = False  # torch counts writes in place, and `modified` is unknown in the first step
         if change is not None:
             run.measured["norms"] = _other_norms(gradients)
         if "tensors" in run.measured or change is not None:

@@ -272,7 +272,7 @@ def _limit_of_changes(record: StepRecord, steps: list[StepRecord]) -> tuple[str,
 
 
 def _underflow(record: StepRecord, history: History) -> _Result:
-    if not record.tensors or record.measured_scale != record.scale or _may_be_clipped(record, history):
+    if not record.tensors or record.measured_scale != record.scale or not record.is_original or _may_be_clipped(record, history):
         return None
     lost, subnormal = lost_shares(record.tensors)
     if math.isnan(subnormal):
