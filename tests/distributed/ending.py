@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import time
+from functools import partial
 
 import numpy as np
 
@@ -33,11 +34,11 @@ def observed(communicator, make):
     return results
 
 
-def creation_of(group):
-    """Return the error of creating a communicator of torch, and its seconds."""
+def creation_of(create, *arguments):
+    """Return the error of creating a communicator or group of torch with the time limit `LIMIT`, and its seconds."""
     start = time.monotonic()
     try:
-        ampscale.distributed.TorchDistributed(group, timeout=LIMIT)
+        create(*arguments)
     except RankError as error:
         return str(error), time.monotonic() - start
 
@@ -88,7 +89,8 @@ def late():
     Fork into four processes. Ranks that are only late must not be named.
 
     Rank 3 kills itself, and rank 2 is late. Then rank 2 creates a communicator too late, but another one in time. Then rank 1 is
-    late, and rank 2 hangs. At the end, rank 0, which serves the store, is stopped, and rank 1 creates another communicator.
+    late, and rank 2 hangs. At the end, rank 0, which serves the store, is stopped, and rank 1 creates another communicator and a
+    group.
     """
     from rank import fork
 
@@ -96,9 +98,11 @@ def late():
     import torch
     import torch.distributed as dist
 
+    from ampscale.backends.torch.groups import group_of
+
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    rank, pids = dist.get_rank(), [None] * 4
+    rank, pids, create = dist.get_rank(), [None] * 4, partial(ampscale.distributed.TorchDistributed, timeout=LIMIT)
     three, new, pair, new_pair = (dist.new_group(ranks) for ranks in ([0, 1, 2], [0, 1, 2], [0, 1], [0, 1]))
     everyone = ampscale.distributed.TorchDistributed(timeout=20.0)
     if rank < 3:
@@ -112,7 +116,7 @@ def late():
     killed = observed(everyone, torch.from_numpy)
     dist.barrier(three)
     time.sleep([0, 0, LIMIT + 2.2][rank])
-    created = creation_of(new)
+    created = creation_of(create, new)
     dist.barrier(three)
     again = observed(ampscale.distributed.TorchDistributed(new, timeout=20.0), torch.from_numpy)
     time.sleep([0, 2.3, 8][rank])
@@ -121,7 +125,9 @@ def late():
     if rank == 0:
         os.kill(os.getpid(), signal.SIGSTOP)
     if rank == 1:
-        print_line(rank, observed(stopped, torch.from_numpy), creation_of(new_pair))
+        print_line(
+            rank, observed(stopped, torch.from_numpy), creation_of(create, new_pair), creation_of(group_of, [0, 1, 3], LIMIT)
+        )
         os.kill(pids[0], signal.SIGKILL)
     os._exit(0)
 

@@ -16,7 +16,7 @@ from distributed.dtensors import line, square  # noqa: E402
 from distributed.training import message_of  # noqa: E402
 from torch.distributed.device_mesh import DeviceMesh  # noqa: E402
 
-from ampscale.backends.torch.dtensor import group_of as group_of_ranks  # noqa: E402
+from ampscale.backends.torch.groups import group_of as group_of_ranks  # noqa: E402
 from ampscale.core.norms import unlifted  # noqa: E402
 from ampscale.distributed import RankError, TorchDistributed  # noqa: E402
 
@@ -64,26 +64,27 @@ def test_ranks_may_have_created_different_numbers_of_groups(gloo):
 
 
 def errors_of_new_groups(rank):
-    """Return the errors for a group of ranks 1 to 3, which are in different numbers of groups, and for one that they ignore."""
+    """Return the errors for a group of ranks 1 to 3, which are in different numbers of groups, and for one that rank 0 awaits."""
     counts = [None] * 4
     dist.all_gather_object(counts, len(dist.distributed_c10d._world.pg_names))
     if counts[1] == counts[3]:
         dist.new_group([0, 3])
-    if rank > 0:
-        return message_of(group_of_ranks, [1, 2, 3], error=RuntimeError)
-    ampscale.backends.torch.dtensor.GROUP_LIMIT = 0.2
-    message = message_of(group_of_ranks, [0, 1, 2], error=RankError)
-    ampscale.backends.torch.dtensor.GROUP_LIMIT = 60.0
-    return message
+    unequal = message_of(group_of_ranks, [1, 2, 3], error=RuntimeError) if rank > 0 else None
+    messages = []
+    for late in (False, True):
+        if rank < 3 and late == (rank > 0):
+            messages.append(message_of(group_of_ranks, [0, 1, 2], 0.2, error=RankError))
+        dist.barrier()
+    return unequal, messages
 
 
 @pytest.mark.clause("REPLICAS-time-limit")
 def test_a_group_that_torch_cannot_create_is_an_error(gloo):
-    """Without the error, the ranks wait until the time limit of torch, which is half an hour."""
-    alone, *unequal = gloo.run(errors_of_new_groups)
-    assert alone == "ranks [1, 2] did not respond within 0.2 s"
-    assert len(set(unequal)) == 1
-    assert unequal[0].startswith("ranks [1, 2, 3] must be in equal numbers of process groups to create one more, got ")
+    """Without the error, the ranks, even those that are late, wait until the time limit of torch, which is half an hour."""
+    unequal, messages = zip(*gloo.run(errors_of_new_groups), strict=True)
+    assert list(messages) == 3 * [["ranks 1, 2 did not respond within 0.2 s"]] + [[]]
+    assert len(set(unequal[1:])) == 1
+    assert unequal[1].startswith("ranks [1, 2, 3] must be in equal numbers of process groups to create one more, got ")
 
 
 def sharded(rank, name):

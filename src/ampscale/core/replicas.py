@@ -21,6 +21,13 @@ class RankError(RuntimeError):
     """
 
 
+def rank_names(ranks: list[int]) -> str:
+    """Return text such as "ranks 0, 2", with at most eight numbers."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    return f"ranks {', '.join(map(str, ranks[:8]))}{f' and {len(ranks) - 8} more' if len(ranks) > 8 else ''}"
+
+
 class Agreement(NamedTuple):
     """
     Result of `Communicator.agree`, equal on all ranks.

@@ -13,6 +13,7 @@ from itertools import zip_longest
 from typing import Any
 
 from ..core.dtypes import name_of
+from ..core.replicas import rank_names
 from ..core.rule import LossScaleRule
 from ..core.typing import Array
 from ..parsing import cut
@@ -115,10 +116,3 @@ def _sentence(name: str, values: list[str], ranks: list[int]) -> str:
     groups = sorted(counts, key=lambda value: (counts[value], -values.index(value)))
     holders_of = {value: [rank for rank, other in zip(ranks, values, strict=True) if other == value] for value in groups}
     return f"{name} differs: " + "; ".join(f"{cut(value, 300)} on {rank_names(holders)}" for value, holders in holders_of.items())
-
-
-def rank_names(ranks: list[int]) -> str:
-    """Return text such as "ranks 0, 2", with at most eight numbers."""
-    if len(ranks) == 1:
-        return f"rank {ranks[0]}"
-    return f"ranks {', '.join(map(str, ranks[:8]))}{f' and {len(ranks) - 8} more' if len(ranks) > 8 else ''}"

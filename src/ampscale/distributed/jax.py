@@ -25,14 +25,14 @@ from ..backends.jax.mapped_axes import varying_axes
 from ..backends.jax.norms import lifted_norm
 from ..core.dtypes import compute_dtype
 from ..core.norms import LIFTS, LiftedNorm, norm_dtype
-from ..core.replicas import Agreement, RankError
+from ..core.replicas import Agreement, RankError, rank_names
 from ..core.scaling import real_parts
 from ..core.trees import leaves, leaves_with_paths, unflatten
 from ..core.typing import Array, Flag, Tree
 from ..core.validation import check_scalable
 from ..parsing import excerpt
 from .communicator import GradientLayout, checked_timeout
-from .comparison import difference, rank_names, setting_texts, to_text
+from .comparison import difference, setting_texts, to_text
 
 _exchange_numbers = count()  # one for each exchange of this process, which is part of the keys in the coordination service
 

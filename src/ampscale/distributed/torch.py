@@ -19,12 +19,12 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.distributed_c10d import _get_default_group, _get_default_store
 
-from ..backends.torch.dtensor import group_of, has_dtensors
-from ..core.replicas import RankError
+from ..backends.torch.dtensor import has_dtensors
+from ..backends.torch.groups import group_of, within
+from ..core.replicas import RankError, rank_names
 from ..core.typing import Array
 from .communicator import GRACE, RankCommunicator
-from .comparison import rank_names
-from .torch_records import Records, within
+from .torch_records import Records
 
 PATIENCE = 1.0  # seconds after which a rank that still waits handles signals, and records in torch's store that it waits
 # Number of communicators that this rank has created, by the group that the caller passed.
@@ -77,8 +77,9 @@ class TorchDistributed(RankCommunicator):
             raise RuntimeError(f"rank {dist.get_rank()} is not in the group: create the communicator only on its ranks")
         if not isinstance(group, dist.ProcessGroup | DeviceMesh | None):
             raise TypeError(f"group must be a process group, a device mesh or None, got {type(group).__name__}")
-        members = group_of(group.mesh.flatten().tolist()) if isinstance(group, DeviceMesh) else group or _get_default_group()
-        self._group: Any = members
+        if isinstance(group, DeviceMesh):
+            group = group_of(group.mesh.flatten().tolist(), timeout)
+        self._group: Any = group or _get_default_group()
         self.rank, self.ranks = dist.get_rank(), dist.get_process_group_ranks(self._group)
         if self.rank not in self.ranks:
             raise RuntimeError(f"rank {self.rank} is not in the group, which has {rank_names(self.ranks)}: use it only there")

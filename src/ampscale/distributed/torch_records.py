@@ -6,19 +6,15 @@ If the rank that serves the store hangs, every call of the store blocks. Therefo
 Spec: REPLICAS-time-limit, REPLICAS-error-names-ranks.
 """
 
-import os
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Iterator
 from contextlib import suppress
 from threading import Thread
-from typing import TypeVar
 
 from torch._C._distributed_c10d import Store
 
+from ..backends.torch.groups import servers
 from .communicator import GRACE
-
-T = TypeVar("T")
 
 
 class Records:
@@ -30,9 +26,7 @@ class Records:
 
     def __init__(self, store: Store, rank: int, ranks: list[int]) -> None:
         self.store, self.rank, self.ranks, self.call = store, rank, set(ranks), 0
-        # Without torchrun, rank 0 serves the store: if the store does not answer, rank 0 has ended or hangs.
-        is_served_by_torchrun = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-        self._servers = set[int]() if is_served_by_torchrun else {0} & self.ranks
+        self._servers = servers(ranks)  # if the store does not answer, they have ended or hang
 
     def add_waiting(self) -> None:
         """Record that this rank waits for the current collective, without waiting for the store."""
@@ -71,20 +65,6 @@ class Records:
         keys = {rank: f"{rank}/{word}" for rank in self.ranks}
         recorded = {rank for rank, key in keys.items() if self.store.check([key])}
         return {rank for rank in recorded if int(self.store.get(keys[rank])) >= self.call}
-
-
-def within(seconds: float, function: Callable[[], T]) -> T:
-    """Return the result of *function*, called on another thread; raise a TimeoutError if there is none within *seconds*."""
-    result = Future[T]()
-
-    def call() -> None:
-        try:
-            result.set_result(function())
-        except Exception as error:  # noqa: BLE001 - `result` raises it
-            result.set_exception(error)
-
-    Thread(target=call, daemon=True).start()
-    return result.result(seconds)
 
 
 def _last(answers: Iterator[set[int]], seconds: float, default: set[int]) -> set[int]:

@@ -11,25 +11,18 @@ REPLICAS-sharded-norm.
 import math
 import sys
 from collections.abc import Iterable, Sequence
-from datetime import timedelta
 from functools import lru_cache
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
 
 from ...core.norms import LiftedNorm, norm_dtype, norm_of_sums, square_sums
-from ...core.replicas import RankError
 from ...core.trees import leaves, leaves_with_paths, unflatten
 from ...core.typing import Array, Flag, Tree
+from .groups import Ranks, group_of
 
-Ranks = frozenset[int]
-
-GROUP_LIMIT = 60.0  # seconds that a rank waits for the others before they create a group
 DTENSORS = "torch.distributed.tensor"  # without this module, no tensor can be a DTensor
-
-_groups: "WeakKeyDictionary[dist.ProcessGroup, dict[Ranks, dist.ProcessGroup]]" = WeakKeyDictionary()
 
 
 def has_dtensors(tensors: Iterable[Array]) -> bool:
@@ -119,49 +112,6 @@ def _is_dtensor(tensor: Array) -> bool:
 def root_ranks(tensors: Iterable[Array]) -> Ranks:
     """Return the ranks of the meshes of all DTensors in *tensors*. A slice of a mesh counts as the whole mesh."""
     return frozenset[int]().union(*(_ranks_host(_root(mesh)) for mesh in _meshes(tensors)))
-
-
-def group_of(ranks: Iterable[int]) -> "dist.ProcessGroup":
-    """
-    Return the process group of *ranks*: the first that the program created, or a new group, which all *ranks* must request.
-
-    Raises:
-        RuntimeError: This rank is not in *ranks*: torch would return None, which stands for the group of all ranks. Or the ranks
-            have created different numbers of groups: torch would wait indefinitely.
-        RankError: A rank does not request the group.
-    """
-    default, key = dist.distributed_c10d._get_default_group(), frozenset(ranks)
-    listed = sorted(key)
-    if dist.get_rank() not in key:
-        text = ", ".join(map(str, listed))
-        raise RuntimeError(f"rank {dist.get_rank()} is not in the group, which has ranks {text}: use it only there")
-    groups = _groups.setdefault(default, {})
-    if key in groups:
-        return groups[key]
-    for group, members in dist.distributed_c10d._world.pg_group_ranks.items():
-        if members.keys() == key:
-            return group
-    _check_group_counts(listed)
-    groups[key] = dist.new_group(listed, use_local_synchronization=True)
-    return groups[key]
-
-
-def _check_group_counts(ranks: list[int]) -> None:
-    """Raise a RuntimeError unless all *ranks*, which must call this function, are in equal numbers of process groups."""
-    store, prefix = dist.distributed_c10d._get_default_store(), f"ampscale/groups/{ranks}"
-    keys = {rank: f"{prefix}/{rank}" for rank in ranks}
-    store.set(keys[dist.get_rank()], str(len(dist.distributed_c10d._world.pg_names)))
-    try:
-        store.wait(list(keys.values()), timedelta(seconds=GROUP_LIMIT))
-    except RuntimeError as error:
-        absent = [rank for rank in ranks if not store.check([keys[rank]])]
-        raise RankError(f"ranks {absent} did not respond within {GROUP_LIMIT:g} s") from error
-    counts = [store.get(key).decode() for key in keys.values()]
-    if len(set(counts)) > 1:
-        raise RuntimeError(
-            f"ranks {ranks} must be in equal numbers of process groups to create one more, got {', '.join(counts)}: "
-            f"call torch.distributed.new_group({ranks}) on all ranks of the program first"
-        )
 
 
 def _summed(values: Array, ranks: Ranks) -> Array:

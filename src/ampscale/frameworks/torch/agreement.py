@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from ...backends.torch.dtensor import Ranks, group_of, has_dtensors, root_ranks
+from ...backends.torch.dtensor import has_dtensors, root_ranks
+from ...backends.torch.groups import Ranks, group_of
 from ...core.machine import LossScaleState
 from ...core.replicas import Communicator
 from ...core.rule import LossScaleRule
