@@ -99,6 +99,15 @@ def state_with_another_count(rank):
     return message, communicator.mean([np.float32([rank])])[0].tolist()
 
 
+def freed(_):
+    """Delete two communicators, of which one was interrupted; return True for each whose duplicate is freed."""
+    communicators = [communicator_of("mpi", "replicated", timeout=10)[0] for _ in range(2)]
+    duplicates = [communicator._comm for communicator in communicators]
+    message_of(communicators[1]._run, int, "text", error=ValueError)
+    communicators.clear()
+    return [not duplicate for duplicate in duplicates]
+
+
 def copies_of_another_length(_):
     """Agree on three arrays with numbers of copies for two, and then on two arrays; return the error and the norm."""
     communicator, _, _ = communicator_of("mpi", "sharded", timeout=10, copies=[1, 4])

@@ -94,6 +94,11 @@ def test_states_must_be_numbers(mpi):
     assert mpi.run(edges.errors_of_invalid_states) == [messages] * 4
 
 
+def test_a_deleted_communicator_is_freed_unless_a_call_was_interrupted(mpi):
+    """MPICH supports only 2,048 communicators at a time."""
+    assert mpi.run(edges.freed) == [[True, False]] * 4
+
+
 def test_copies_must_have_one_number_for_each_array(mpi):
     """The error precedes all communication, so the next call works."""
     message = "gradients must be 2 arrays, one for each item of copies, got 3"

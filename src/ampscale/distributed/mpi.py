@@ -14,10 +14,9 @@ import array_api_compat
 import numpy as np
 from mpi4py import MPI as mpi  # noqa: N811 - a module
 
-from ..core.replicas import RankError
+from ..core.replicas import RankError, rank_names
 from ..core.typing import Array
 from .communicator import GRACE, RankCommunicator
-from .comparison import rank_names
 
 LATE = 0.1  # seconds; a rank that stops after having waited less than this was late itself, so the error names it too
 STOPPED = 27183  # first tag of messages of ranks that no longer wait; rarely used, since the constructor sends them on *comm*
@@ -56,6 +55,8 @@ class MPI(RankCommunicator):
     [array([1., 3.], dtype=float32)]
     """
 
+    _is_connected = False  # True after the constructor
+
     def __init__(
         self,
         comm: mpi.Comm | None = None,
@@ -80,7 +81,17 @@ class MPI(RankCommunicator):
         duplicate, request = comm.Idup()
         self._comm = comm  # until the duplicate can send messages
         self._await(request)
-        self._comm = duplicate
+        self._comm, self._is_connected = duplicate, True
+
+    def __del__(self, is_finalized: Callable[[], bool] = mpi.Is_finalized) -> None:
+        """
+        Free the duplicate, since MPICH supports only 2,048 communicators at a time.
+
+        MPI's standard expects that this operation does not wait for the other ranks. After an error, the duplicate is kept: its
+        messages that are still on their way could be taken for those of a new communicator.
+        """
+        if self._is_connected and self._failure is None and not is_finalized():
+            self._comm.Free()
 
     def _check(self, arrays: list[Array]) -> None:
         for array in arrays:
