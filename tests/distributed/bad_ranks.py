@@ -213,6 +213,15 @@ def accumulation_that_differs(rank):
     return message_of(lambda: [train([np.ones(1, np.float32)]) for _ in range(3)]), model.params[0].item()
 
 
+def cell_without_update(rank):
+    """Run a cell with an update cell, or with a fixed scale on one rank; return the error."""
+    model = network([np.ones(1, np.float32)])
+    scale = np.float32(4.0) if rank == DEVIATING_RANK else DynamicLossScaleUpdateCell(4.0, 2, 2)
+    communicator = communicator_of("mpi", "replicated", timeout=10)[0]
+    train = MFTrainOneStepCell(model, ampscale.optimizers.SGD(model, 0.5), scale_sense=scale, communicator=communicator)
+    return message_of(train, [np.ones(1, np.float32)])
+
+
 def cells_in_another_order(rank):
     """Run two cells of one communicator twice, the second time in a different order on one rank; return the error."""
     communicator, inputs = communicator_of("mpi", "replicated", timeout=10)[0], [np.ones(1, np.float32)]

@@ -66,9 +66,10 @@ def test_settings_and_states_that_differ_on_one_rank_are_an_error_on_all(ranks, 
 
 
 @pytest.mark.clause("REPLICAS-settings-compared")
-def test_a_different_number_of_micro_batches_or_order_of_cells_on_one_rank_is_an_error_on_all(mpi):
+def test_cells_with_other_arguments_or_in_another_order_on_one_rank_are_an_error_on_all(mpi):
     message = "gradient_accumulation_steps differs: 3 on rank 2; 2 on ranks 0, 1, 3"
     assert mpi.run(bad_ranks.accumulation_that_differs) == [[message, 1.0]] * 4
+    assert mpi.run(bad_ranks.cell_without_update) == ["scale_sense differs: 'array' on rank 2; rule on ranks 0, 1, 3"] * 4
     assert mpi.run(bad_ranks.cells_in_another_order) == ["optimizer differs: 1 on rank 2; 0 on ranks 0, 1, 3"] * 4
 
 

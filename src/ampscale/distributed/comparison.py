@@ -43,7 +43,8 @@ def setting_texts(settings: Settings) -> dict[str, str | list[str]]:
     """
     Return *settings* as texts: the `repr` of each value.
 
-    A rule becomes one entry per field, such as "rule.growth_interval"; a list becomes a list of the `str` of each item.
+    A rule becomes an entry with the text "rule", which no other value has, and one per field, such as "rule.growth_interval".
+    A list becomes a list of the `str` of each item.
     """
     texts: dict[str, str | list[str]] = {}
     for name, value in settings.items():
@@ -57,7 +58,8 @@ def setting_texts(settings: Settings) -> dict[str, str | list[str]]:
 
 @lru_cache
 def _rule_texts(name: str, rule: LossScaleRule) -> dict[str, str]:
-    return {f"{name}.{field.name}": _text(getattr(rule, field.name), _is_float(field)) for field in fields(rule)}
+    texts = {f"{name}.{field.name}": _text(getattr(rule, field.name), _is_float(field)) for field in fields(rule)}
+    return {name: "rule", **texts}
 
 
 def _text(value: Any, is_float: bool) -> str:

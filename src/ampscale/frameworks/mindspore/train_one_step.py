@@ -336,8 +336,9 @@ class TrainOneStepWithLossScaleCell:
         return {"scale": self.scale_sense, **dict(zip(("calls", "good_steps"), counts, strict=False))}
 
     def _scale_constants(self) -> Any:
-        """Return the rule of the update cell, or the name of its class if it has no rule: this must be equal on all ranks."""
-        return getattr(self.loss_scaling_manager, "_rule", type(self.loss_scaling_manager).__name__)
+        """Return what must be equal on all ranks: the rule of the update cell, its class if it has no rule, or "array"."""
+        cell = self.loss_scaling_manager
+        return getattr(cell, "_rule", "array" if cell is None else type(cell).__name__)
 
     def _initial_scale(self, scale_sense: Any) -> Array:
         """Return a copy of the array *scale_sense*, or the initial scale of the update cell as an array."""
