@@ -186,7 +186,7 @@ def test_invalid_expectations_are_rejected(folder):
 
 
 def test_update_expectations_adds_keeps_and_removes_entries(folder):
-    """An entry without a reason is not accepted. Entries of fixed failures are removed."""
+    """An entry without a reason is not accepted. Entries of fixed failures are removed. Options can select the whole suite."""
     file, update = folder / "expect.toml", ("--expect", "expect.toml", "--update-expectations")
     output = output_of(1, "strange:Late", *update)
     failing = {case for case, verdict in verdicts(report_of(1, "strange:Late")).items() if verdict == "fail"}
@@ -195,7 +195,8 @@ def test_update_expectations_adds_keeps_and_removes_entries(folder):
     assert set(verdicts(report_of(1, "strange:Late", "--expect", "expect.toml")).values()) == {"pass", "fail"}
     file.write_text(file.read_text().replace("TODO: write the reason", "a step late"))
     old_text = file.read_text()
-    assert "expect.toml: nothing changed" in output_of(0, "strange:Late", *update)
+    whole_suite = ("--level", "5", "--case", "*", "--sources", "all")
+    assert "expect.toml: nothing changed" in output_of(0, "strange:Late", *update, *whole_suite)
     assert file.read_text() == old_text
     text = output_of(0, "strange:Late", "--expect", "expect.toml")
     assert text.splitlines()[-1].startswith("ok: ")
@@ -242,9 +243,10 @@ def test_a_crash_is_a_verdict():
 
 
 def test_list_prints_the_shipped_adapters():
-    """Each line contains the name and the location. The name selects the adapter."""
+    """The first line of an adapter is the name, which selects it, and the second line is its location."""
     lines = output_of(0, "--list").splitlines()
-    assert [line.split() for line in lines[: len(SHIPPED)]] == [list(item) for item in SHIPPED.items()]
+    assert lines[: 2 * len(SHIPPED)] == [line for name, value in SHIPPED.items() for line in (name, f"    {value}")]
+    assert max(map(len, lines)) <= 80
     assert report_of(0, "ampscale-numpy", *GROWS)["implementation"]["name"].startswith("ampscale")
 
 
@@ -262,10 +264,11 @@ def test_list_prints_the_shipped_adapters():
         ([ADAPTER, "--record", "x"], "--record requires --command"),
         ([ADAPTER, "--update-expectations"], "--update-expectations requires --expect"),
         (
-            [ADAPTER, "--update-expectations", "--expect", "x", "--case", "*"],
+            [ADAPTER, "--update-expectations", "--expect", "x", "--case", "grows-*"],
             "--update-expectations requires the whole suite, got --case",
         ),
         ([ADAPTER, "--update-expectations", "--expect", "x", "--random", "0"], "got --random"),
+        ([ADAPTER, "--update-expectations", "--expect", "x", "--level", "4"], "got --level"),
         (["strange:Wrong"], "strange:Wrong: module strange has no Wrong; it has "),
         (["megatron"], "Megatron DynamicGradScaler is not installed in this environment"),
         (["--replay", "absent.jsonl"], "absent.jsonl"),

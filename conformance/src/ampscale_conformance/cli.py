@@ -20,7 +20,7 @@ from ampscale.files import write_atomically
 from .adapters import SHIPPED
 from .adapters.loading import NotFound, find, installed
 from .cases import every_case
-from .model.adapter import parse_level
+from .model.adapter import LEVELS, parse_level
 from .model.case import Case
 from .model.clauses import clauses
 from .model.subject import check_seconds
@@ -109,16 +109,24 @@ def _usage_errors() -> Iterator[None]:
 
 
 def _adapters() -> Iterator[str]:
-    width = max(len(entry.name) for entry in installed())
+    """Yield two lines for each installed adapter: its name, and its location with the distribution that provides it."""
     for entry in installed():
-        provider = f"  ({entry.dist.name} {entry.dist.version})" if entry.dist else ""
-        yield f"{entry.name:<{width}}  {entry.value}{provider}"
+        provider = f" ({entry.dist.name} {entry.dist.version})" if entry.dist else ""
+        yield f"{entry.name}\n    {entry.value}{provider}"
 
 
 # The option that each of these options requires.
 _REQUIRES = {"isolate": "implementation", "record": "command", "update_expectations": "expect", "only_random": "random"}
-# Options that change which cases are run.
-_SELECTING = ("level", "case", "clause", "suite", "sources", "random")
+# Options that can change which cases are run, with the values that select the whole suite.
+_HIGHEST = max(LEVELS)
+_SELECTING: dict[str, tuple[str, ...]] = {
+    "level": (f"{_HIGHEST}", f"L{_HIGHEST}", f"l{_HIGHEST}"),
+    "case": ("*",),
+    "clause": ("*",),
+    "suite": (SUITE,),
+    "sources": ("all",),
+    "random": (),
+}
 
 
 def _check_usage(options: Mapping[str, Any]) -> None:
@@ -132,7 +140,8 @@ def _check_usage(options: Mapping[str, Any]) -> None:
     for option, required in _REQUIRES.items():
         if option in used and required not in used:
             raise click.UsageError(f"{_option_name(option)} requires {_option_name(required)}")
-    if "update_expectations" in used and (selecting := [name for name in _SELECTING if name in used]):
+    selecting = [name for name, whole in _SELECTING.items() if name in used and options[name] not in whole]
+    if "update_expectations" in used and selecting:
         raise click.UsageError(f"--update-expectations requires the whole suite, got {_option_name(selecting[0])}")
     _check_files({_option_name(name): Path(options[name]) for name in _FILES if options[name] not in (None, STDOUT)})
 

@@ -181,6 +181,13 @@ def test_a_time_limit_must_be_positive_and_finite(seconds):
         check(Scaler(), cases=[doubles], seconds=seconds)
 
 
+@pytest.mark.parametrize("min_passed", ["3", 1.5, True, -1])
+def test_the_least_number_of_passed_cases_must_be_an_int_of_at_least_0(min_passed):
+    """A bool is not a number."""
+    with pytest.raises((TypeError, ValueError), match=rf"^min_passed must be .*, got {min_passed!r}$"):
+        check(Scaler(), cases=[doubles], min_passed=min_passed)
+
+
 def test_globs_select_cases():
     """They match ids and clauses, as in the command."""
     report = check(Scaler(), case="grows-*", clause="MACHINE-*")

@@ -58,8 +58,10 @@ def check(
         other BaseExceptions, such as KeyboardInterrupt, propagate.
 
     Raises:
-        TypeError: *adapter* is a class or lacks an `info`, *level* is not an int, *seconds* is not a number, or *cases* is a str.
-        ValueError: *level* is not a level, *seconds* is not a time limit, or no case matches *case* and *clause*.
+        TypeError: *adapter* is a class or lacks an `info`, *level* or *min_passed* is not an int, *seconds* is not a number, or
+            *cases* is a str.
+        ValueError: *level* is not a level, *min_passed* is negative, *seconds* is not a time limit, or no case matches *case* and
+            *clause*.
 
     >>> from ampscale_conformance.adapters.loading import find
     >>> check(find("ampscale-numpy"), level=0).ok
@@ -72,6 +74,8 @@ def check(
     if isinstance(cases, str):
         raise TypeError(f"cases must be Case objects, got {cases!r}; pass case={cases!r} to select cases by their ids")
     check_seconds("seconds", seconds)
+    if min_passed is not None:
+        _check_min_passed(min_passed)
     highest = max(LEVELS) if level is None else level_of(level)
     selected = [each for each in (every_case() if cases is None else cases) if matches(each, case, clause)]
     if not selected and (case, clause) != ("*", "*"):
@@ -83,6 +87,13 @@ def check(
             on_result(results[-1])
     default = MIN_PASSED if cases is None and (case, clause) == ("*", "*") else 0
     return Report(adapter.info, tuple(results), environment(), default if min_passed is None else min_passed)
+
+
+def _check_min_passed(min_passed: object) -> None:
+    if isinstance(min_passed, bool) or not isinstance(min_passed, int):
+        raise TypeError(f"min_passed must be an int or None, got {min_passed!r}")
+    if min_passed < 0:
+        raise ValueError(f"min_passed must be at least 0, got {min_passed}")
 
 
 def matches(case: Case, case_glob: str, clause_glob: str) -> bool:
