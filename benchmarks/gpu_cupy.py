@@ -87,7 +87,8 @@ class Measured:
         }
         if shape.name != LARGEST:
             return runs
-        elsewhere, three = self._arrays(shape, dtype), self._library.asarray(np.full((), 3, np.float32))
+        elsewhere = self._arrays(shape, dtype)
+        three = self._library.asarray(np.full((), 3, np.float32))
         return runs | {
             FINITE: lambda: functions.all_finite(tree),
             GLOBAL: lambda: functions.global_norm(tree),

@@ -89,7 +89,8 @@ def without_kernels(run: Run) -> Run:
     """Return a function that calls *run* with torch's own operations instead of cuda/kernels.cu."""
 
     def plain() -> object:
-        choice, cuda_launches.kernel_choice_host = cuda_launches.kernel_choice_host, lambda: KernelChoice(None, "")
+        choice = cuda_launches.kernel_choice_host
+        cuda_launches.kernel_choice_host = lambda: KernelChoice(None, "")
         try:
             return run()
         finally:

@@ -51,7 +51,8 @@ def train(run, start, stop):
         if accelerator.sync_gradients:
             if not optimizer.step_was_skipped:
                 average.update_parameters(model)
-            outcome, rate = "skipped" if optimizer.step_was_skipped else "applied", schedule.get_last_lr()[0]
+            outcome = "skipped" if optimizer.step_was_skipped else "applied"
+            rate = schedule.get_last_lr()[0]
             scale = accelerator.scaler.get_scale()
             print(f"step {index // BATCHES:2}  loss {loss:.4f}  {outcome}, next scale {scale:.0f}, learning rate {rate:.5f}")
 

@@ -60,7 +60,8 @@ def results() -> Iterator[tuple[str, str, str]]:
     matrix, supported = read_matrix(), read("tools/release/supported.json")
     passed, skipped = coverage["tests"]["passed"], coverage["tests"]["skipped"]
     failures = f", {coverage['tests'].get('failed', 0)} failed" + ("; [note](#coverage)" if "note" in coverage else "")
-    killed, rerun = f"{mutants['killed']} of {mutants['tested']}", fuzz["rerun_after_the_fix"]
+    killed = f"{mutants['killed']} of {mutants['tested']}"
+    rerun = fuzz["rerun_after_the_fix"]
     tested = f"{sum('tests' in report for report in reports())} of {len(reports())}"
     yield "Tests of both distributions", "`make test-all`", f"{passed:,} passed, {skipped} skipped{failures}"
     yield (

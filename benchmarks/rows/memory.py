@@ -31,7 +31,8 @@ def specs() -> Iterator[Spec]:
         for operation in (UNSCALE, NORM):
             for dtype in dtypes:
                 build = partial(cells, library, operation, dtype)
-                name, label = f"memory/{library}/{operation}/{dtype}", f"extra memory, {library}, {operation}"
+                name = f"memory/{library}/{operation}/{dtype}"
+                label = f"extra memory, {library}, {operation}"
                 yield Spec(name, f"memory-{library}", label, build, dtype, LARGE.description, "B")
 
 

@@ -187,7 +187,8 @@ def test_invalid_expectations_are_rejected(folder):
 
 def test_update_expectations_adds_keeps_and_removes_entries(folder):
     """An entry without a reason is not accepted. Entries of fixed failures are removed. Options can select the whole suite."""
-    file, update = folder / "expect.toml", ("--expect", "expect.toml", "--update-expectations")
+    file = folder / "expect.toml"
+    update = ("--expect", "expect.toml", "--update-expectations")
     output = output_of(1, "strange:Late", *update)
     failing = {case for case, verdict in verdicts(report_of(1, "strange:Late")).items() if verdict == "fail"}
     assert {entry["case"] for entry in tomllib.loads(file.read_text())["expect"]} == failing

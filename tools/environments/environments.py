@@ -38,7 +38,8 @@ def python_of(name: str) -> Path:
 
 def make(name: str) -> str:
     """Create an environment from its list of requirements, unless it is current; return an error message, or an empty string."""
-    requirements, stamp = (REQUIREMENTS / f"{name}.txt").read_text(encoding="utf-8"), ROOT / name / "requirements.made"
+    requirements = (REQUIREMENTS / f"{name}.txt").read_text(encoding="utf-8")
+    stamp = ROOT / name / "requirements.made"
     requirements = without_pins(requirements) if NEWEST else requirements
     if stamp.exists() and stamp.read_text(encoding="utf-8") == requirements:
         return ""

@@ -122,7 +122,9 @@ def _spliced(random: Random, text: str, seeds: tuple[str, ...]) -> str:
 
 
 def _nested(random: Random, text: str, _: tuple[str, ...]) -> str:
-    (before, after), count, index = random.choice(NESTING), _many(random), random.randrange(len(text) + 1)
+    before, after = random.choice(NESTING)
+    count = _many(random)
+    index = random.randrange(len(text) + 1)
     return text[:index] + before * count + text[index:] + after * random.choice((count, count - 1))
 
 

@@ -60,7 +60,8 @@ def _row(driver: str, subject: Subject, setting: Setting) -> dict[str, Any]:
 
 def _compared(subject: Subject, setting: Setting) -> dict[str, Any]:
     rule = getattr(presets, subject.preset)(**setting.values)
-    patterns, published = trajectories.patterns(STEPS), trajectories.of_object(subject, setting.values, STEPS)
+    patterns = trajectories.patterns(STEPS)
+    published = trajectories.of_object(subject, setting.values, STEPS)
     result = _comparison(patterns, published, trajectories.of_rule(rule, patterns))
     if not setting.values:  # the defaults, whose growth interval is longer than the patterns
         window = np.arange(rule.growth_interval + 2) <= rule.growth_interval

@@ -134,7 +134,8 @@ def _call(loop: Loop, call: Mapping[str, Any]) -> dict[str, Any]:
         return dict(call)
     methods: dict[str, Callable[..., bool | None]] = {"unscale_": loop.unscale_, "step": loop.step, "update": loop.update}
     try:
-        applied, result = methods[call["call"]](*([call["optimizer"]] if "optimizer" in call else [])), "ok"
+        applied = methods[call["call"]](*([call["optimizer"]] if "optimizer" in call else []))
+        result = "ok"
     except Rejected:
         applied, result = None, "rejected"
     computed = {"result": result, "applied": applied, "expect": _state(loop, call.get("expect", {}))}

@@ -291,7 +291,8 @@ class StoresEveryCheck(Loop):
         return super().all_finite(tree)
 
     def flags_of_update(self, handle):
-        flags, self.stored = [flag and self.stored for flag in super().flags_of_update(handle)], True
+        flags = [flag and self.stored for flag in super().flags_of_update(handle)]
+        self.stored = True
         return flags
 
 
@@ -395,7 +396,8 @@ class DividesByTheScaleOfItsCreation(Loop):
 @breaks("CALLS-own-flag", "planted: a table of the flags of four optimizers")
 class SharesFlagsOfEveryFourthOptimizer(Loop):
     def add_optimizer(self, handle, parameters):
-        optimizer, optimizers = super().add_optimizer(handle, parameters), handle.__dict__.setdefault("optimizers", [])
+        optimizer = super().add_optimizer(handle, parameters)
+        optimizers = handle.__dict__.setdefault("optimizers", [])
         optimizer.earlier = optimizers[len(optimizers) % 4 :: 4]
         optimizers.append(optimizer)
         return optimizer

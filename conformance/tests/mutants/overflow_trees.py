@@ -226,7 +226,8 @@ class ChecksUntilItIsFinite(Plain):
 @breaks("OVERFLOW-all-finite", "not observed: the flag is read and cleared, and set again only if it was clear")
 class ReportsOnce(Plain):
     def all_finite(self, tree):
-        was_reported, self.reported = getattr(self, "reported", False), not super().all_finite(tree)
+        was_reported = getattr(self, "reported", False)
+        self.reported = not super().all_finite(tree)
         return was_reported or not self.reported
 
 

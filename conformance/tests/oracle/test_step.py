@@ -1,6 +1,7 @@
 """Tests of whole steps that cases and vectors do not cover: 16-bit dtypes, scales of zero and infinity, and snapshots."""
 
 import dataclasses
+import math
 
 import pytest
 from ampscale_conformance.oracle.machine import Constants
@@ -31,12 +32,18 @@ def test_unscaled_gradients_are_checked_too():
     assert Training(rule, [array("float32", [1.0])]).step(data).finite
 
 
-@pytest.mark.parametrize(("scale", "skip"), [(2.0**127, False), (2.0**-149, True)])
-def test_every_step_overflows_with_a_scale_of_zero_or_infinity(scale, skip):
-    """Growth makes the scale infinite without `skip_infinite_growth`, and backoff makes it zero without `min_scale`."""
-    training = Training(Constants(init_scale=scale, growth_interval=1, skip_infinite_growth=skip), [array("float32", [1.0, 0.0])])
-    first = training.step([array("float32", [0.0, 0.0] if scale > 1 else [float("inf"), 0.0])])
-    assert first.next_scale in (0, float("inf"))
+@pytest.mark.parametrize(
+    ("scale", "gradient", "next_scale"),
+    [
+        (2.0**127, 0.0, math.inf),  # a growth, which `skip_infinite_growth` would skip
+        (2.0**-149, math.inf, 0.0),  # a backoff, which `min_scale` would limit
+    ],
+)
+def test_every_step_overflows_with_a_scale_of_zero_or_infinity(scale, gradient, next_scale):
+    """The first step changes the scale to zero or infinity."""
+    rule = Constants(init_scale=scale, growth_interval=1, skip_infinite_growth=False)
+    training = Training(rule, [array("float32", [1.0, 0.0])])
+    assert training.step([array("float32", [gradient, 0.0])]).next_scale == next_scale
     assert not training.step([array("float32", [1.0, 1.0])]).finite
 
 

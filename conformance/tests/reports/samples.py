@@ -157,7 +157,8 @@ def thirty_reports() -> list[dict[str, Any]]:
     cases = []
     for number, signs in zip(range(130), product("+-", repeat=8), strict=False):
         needs = ["resume"] if number % 9 == 4 else []
-        name, clause = f"trace-{number:03d}-in-eight-steps", clause_ids[number % len(clause_ids)]
+        name = f"trace-{number:03d}-in-eight-steps"
+        clause = clause_ids[number % len(clause_ids)]
         cases.append(trace_case(name, clause, "".join(signs), *needs, growth_interval=1 + number % 4))
     adapters = zip([Conforming, Infinite, Late] * 2, [[], ["resume"]] * 3, sorted(PRESETS), strict=False)
     reports = [

@@ -103,7 +103,8 @@ def test_the_json_has_its_format_and_version():
 
 def test_a_clause_has_its_sentence_sources_and_link():
     """Sentence and sources are those of the specification; the link points to its file."""
-    entry, clause = matrix.of(REPORTS).clauses["MACHINE-growth-window"], clauses()["MACHINE-growth-window"]
+    entry = matrix.of(REPORTS).clauses["MACHINE-growth-window"]
+    clause = clauses()["MACHINE-growth-window"]
     link = "spec/30-machine.md#machine-growth-window--must"
     texts = {"sentence": clause.sentence, "sources": list(clause.sources), "link": link}
     assert entry == {"chapter": "machine", "level": "must", "basis": "document", **texts}

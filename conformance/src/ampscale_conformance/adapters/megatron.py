@@ -101,7 +101,8 @@ def train_on_rank(
 
 def chained(parameters: Sequence[Any], optimizers: int, constants: Sequence[Any], frozen: bool) -> Any:
     """Return Megatron's chain of optimizers, each of which has a scaler; without parameters if they are frozen."""
-    chain, config = [], optimizer_config.OptimizerConfig(optimizer="sgd", lr=1.0, fp16=True, clip_grad=0.0)
+    chain = []
+    config = optimizer_config.OptimizerConfig(optimizer="sgd", lr=1.0, fp16=True, clip_grad=0.0)
     for first in range(optimizers):
         inner = None if frozen else torch.optim.SGD(parameters[first::optimizers], lr=1.0)
         scaler = grad_scaler.DynamicGradScaler(*constants)

@@ -87,7 +87,8 @@ class Paddle(LoopScaler):
         scaled.backward()
         quietly(scaler.minimize, optimizer, scaled)
         optimizer.clear_grad()
-        finite, parameters = not bool(scaler._cache_found_inf), self.get_parameters(scaler, optimizer)
+        finite = not bool(scaler._cache_found_inf)
+        parameters = self.get_parameters(scaler, optimizer)
         return outputs(parameters, finite, scale, self.read_scale(scaler), float(loss))
 
 

@@ -65,7 +65,8 @@ class Torch(LoopScaler):
     def create_cell(
         self, rule: Any, parameters: Sequence[Any], learning_rate: float, max_norm: float | None = None, momentum: float = 0.0
     ) -> Any:
-        optimizer, steps = self.sgd([*map(self.parameter_from, parameters)], learning_rate, momentum), list[bool]()
+        optimizer = self.sgd([*map(self.parameter_from, parameters)], learning_rate, momentum)
+        steps = list[bool]()
         optimizer.register_step_post_hook(lambda *_: steps.append(True))
         return {"scaler": self.create(rule), "optimizer": optimizer, "steps": steps, "max_norm": max_norm}
 

@@ -111,7 +111,8 @@ def dtensor(placement: str, rank: int) -> tuple[Any, Callable[..., None]]:
     """Return a DTensor, replicated on all ranks or sharded over dimensions of a 2-by-2 mesh, and its backward pass."""
     size = torch.distributed.get_world_size()
     if placement == "reduced":
-        mesh, placements = torch.distributed.init_device_mesh("cpu", (size,)), list[Any]([dtensors.Replicate()])
+        mesh = torch.distributed.init_device_mesh("cpu", (size,))
+        placements = list[Any]([dtensors.Replicate()])
     else:
         grid = torch.distributed.init_device_mesh("cpu", (2, 2), mesh_dim_names=("rows", "columns"))
         shards = [dtensors.Shard(0), dtensors.Shard(1)]

@@ -69,7 +69,8 @@ class Trainer(StepCell, Torch):
         norm = self.backward(cell, loss, torch.inf if cell["max_norm"] is None else cell["max_norm"])
         cell["optimizer"].step()
         cell["schedule"].step()
-        parameters, others = [weight.detach().clone() for weight in cell["linear"].weights], {"global_norm": float(norm)}
+        parameters = [weight.detach().clone() for weight in cell["linear"].weights]
+        others = {"global_norm": float(norm)}
         return outputs(parameters, bool(cell["steps"]), scale, self.read_scale(cell), loss.item(), learning_rate=rate, **others)
 
 

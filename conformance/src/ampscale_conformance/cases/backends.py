@@ -61,8 +61,10 @@ def draw_on_arrays(
     dtypes = ["float32", "float16"]
     dtypes += ["bfloat16"] if "bfloat16" in claims else []
     dtypes += ["float64"] if info.arrays != "jax" else []
-    others = [(pick(dtypes), pick(SHAPES)) for _ in range(1 if every else pick((1, 2, 3, 6)))]
-    tree: list[Leaf | None] = [*FIRST, NARROW, *others] if "float16" in claims else [*FIRST, *others]
+    count = 1 if every else pick((1, 2, 3, 6))
+    tree: list[Leaf | None] = [*FIRST]
+    tree += [NARROW] if "float16" in claims else []
+    tree += [(pick(dtypes), pick(SHAPES)) for _ in range(count)]
     tree += [None] if "none" in claims else []
     ways = ["update"]
     ways += 3 * ["arrays"] if "stays-on-device" in claims else []
@@ -80,7 +82,9 @@ def _follow(subject: Subject, settings: Any, tree: Sequence[Any], layout: str, s
     """Take the steps, compiled or not. To load a compiled scaler, load its state uncompiled, save that, and load it compiled."""
     rules = [subject.rule(**constants) for constants in settings]
     forms = [subject.compiled(), subject] if compiled else [subject]
-    form, machines, handles = forms[0], [Machine(rule) for rule in rules], [forms[0].create(rule) for rule in rules]
+    form = forms[0]
+    machines = [Machine(rule) for rule in rules]
+    handles = [forms[0].create(rule) for rule in rules]
     widens = any(leaf and leaf[0] == "float16" for leaf in tree) and _widens(subject, rules[0])
     varies = "layout" in subject.info.capabilities and not compiled  # torch compiles a function for each order of the elements
     names = LAYOUTS.get(subject.info.arrays, ANY[:1]) if varies else ANY[:1]
@@ -88,7 +92,8 @@ def _follow(subject: Subject, settings: Any, tree: Sequence[Any], layout: str, s
     earlier_result: Any = []
     earlier_bits: Any = []
     for number, (way, index, kind, places, element) in enumerate(steps):
-        when, scale = f"step {number} (counted from 0) of scaler {index}, {way}", machines[index].point.scale
+        when = f"step {number} (counted from 0) of scaler {index}, {way}"
+        scale = machines[index].point.scale
         if not LEAST <= scale <= LARGEST:
             return
         needs_power_of_two(scale, subject)
@@ -172,7 +177,8 @@ def a_step_on_arrays_reads_nothing(subject: Subject) -> None:
     """Growths, an infinity, a NaN, and steps after them, on two trees; then steps on many arrays."""
     reads: list[str] = []
     observed = Subject(Observed(subject.adapter, reads), "", subject.calls)
-    handle, claims = observed.create(simple_rule(observed, growth_interval=1)), observed.info.capabilities
+    handle = observed.create(simple_rule(observed, growth_interval=1))
+    claims = observed.info.capabilities
     mixed: tuple[Leaf, ...] = (*MIXED, ("float32", (2, 1, 3)))
     mixed += (("bfloat16", (2,)),) if "bfloat16" in claims else ()
     for number, kind in enumerate(("", "", math.inf, "", math.nan, *[""] * 6)):

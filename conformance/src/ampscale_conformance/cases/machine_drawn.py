@@ -99,11 +99,12 @@ def draw_walk(pick: Pick, info: ImplementationInfo, kinds: Sequence[str] = RESUM
 
 
 def _draw_settings(pick: Pick, info: ImplementationInfo) -> dict[str, Any]:
+    """Draw all constants that can be set; bounds are multiples of the initial scale."""
     supported = supported_rules(info.preset)
     digits = (1.0, 1 + 2.0**-19, 1 + 2.0 ** (-40 if supported.default.dtype == "float64" else -23))
     start = 2.0 ** pick(EXPONENTS) * pick(digits)
     factors = WITHIN_BOUNDS if {"min_scale", "max_scale"} <= supported.parameters else FACTORS
-    if isinstance(info.preset, LossScaleRule) and one_in(4, pick):
+    if isinstance(info.preset, LossScaleRule) and one_in(4, pick):  # published scalers may reject a factor of 1
         factors = {"growth_factor": (1.0, 2.0), "backoff_factor": (0.5, 1.0)}
     elif "rounding" in info.capabilities and one_in(2, pick):
         factors = {name: values + INEXACT_FACTORS[name] for name, values in factors.items()}
@@ -194,14 +195,15 @@ class _Walk:
 
 def _follow_to_limits(subject: Subject, reloads: bool = False) -> None:
     """Take steps to the edges of ranges, and beyond; with *reloads*, also with scalers that were saved on the way."""
-    limits, grows_at_once = [*LIMITS], dict[str, Any](growth_interval=1)
+    limits = [*LIMITS]
     limits += [INFINITE_FACTOR] if subject.supported.default.max_scale is not None else []
     limits += [SUBNORMAL] if subject.info.arrays == "numpy" else []
     limits += [TOP] if reloads else []
     for settings, finite in limits:
         if is_power_of_two(settings.get("growth_factor", 2.0)) or "rounding" in subject.info.capabilities:
             with suppress(Unsupported):
-                _follow_to_limit(subject, supported_rule(subject, "", **grows_at_once | settings), finite, reloads)
+                constants: dict[str, Any] = {"growth_interval": 1, **settings}
+                _follow_to_limit(subject, supported_rule(subject, "", **constants), finite, reloads)
 
 
 def _follow_to_limit(subject: Subject, rule: LossScaleRule, finite: str, reloads: bool) -> None:

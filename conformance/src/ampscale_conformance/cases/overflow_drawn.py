@@ -88,7 +88,8 @@ def _run(subject: Subject, tree: Tree, trees: Sequence[Any]) -> None:
     arrays = None
     for index, values in enumerate(trees):
         arrays = tree.create(subject, values, arrays if index % 2 else None)
-        flag, expected = subject.flag(subject.call("all_finite", arrays), "all_finite"), tensors.all_finite(values)
+        flag = subject.flag(subject.call("all_finite", arrays), "all_finite")
+        expected = tensors.all_finite(values)
         subject.expect(flag == expected, f"all_finite: expected {expected}, got {flag}")
         subject.expect_same(subject.to_bits(arrays, "the input"), values, "the input of all_finite")
 

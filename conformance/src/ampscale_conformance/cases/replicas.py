@@ -32,7 +32,9 @@ def _take_steps(subject: Subject, words: Sequence[str]) -> None:
 
 def draw_replicas(pick: Pick, info: ImplementationInfo, top: bool = False) -> DrawnCase:
     """Draw the steps of two groups of replicas: the way, the index of the group, and a sign per replica; see `_follow`."""
-    settings, sizes, steps = draw_rules(pick, info, STARTS, top)[0], [pick(SIZES), pick(SIZES)], list[tuple[str, int, str]]()
+    settings = draw_rules(pick, info, STARTS, top)[0]
+    sizes = [pick(SIZES), pick(SIZES)]
+    steps = list[tuple[str, int, str]]()
     ways = ("agree", "agree", "alone", *(["load"] if "resume" in info.capabilities else []))
     for _ in range(10):
         group, overflows = pick((0, 0, 1)), pick((0, 0, 0, 1, 2, 8))

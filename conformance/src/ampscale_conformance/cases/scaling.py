@@ -62,7 +62,8 @@ def unscales_in_named_tuples(subject: Subject) -> None:
     """A NamedTuple contains others, one of them in a dict, and None if that is claimed. An infinity in any member is found."""
     bias = None if "none" in subject.info.capabilities else float32(2.5)
     tree = Layer(Layer(float32(1.5), bias), {"w": Layer(float32(3.5, 4.5), bias)})
-    argument, handle = subject.to_arrays(tree), subject.create(subject.rule(init_scale=SCALE))
+    argument = subject.to_arrays(tree)
+    handle = subject.create(subject.rule(init_scale=SCALE))
     result = check_products(subject, handle, "unscale", SCALE, tree, argument)
     actual = argument if result is None else result
     kinds = [type(node).__name__ for node in (actual, actual[0], actual[1]["w"])]

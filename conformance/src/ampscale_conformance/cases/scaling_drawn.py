@@ -74,9 +74,10 @@ def _draw_pattern(pick: Pick, dtype: str) -> int:
 
 def _run(subject: Subject, method: str, scales: Sequence[float], tree: Tree, trees: Sequence[Any], memory: bool) -> None:
     """
-    Let the scalers take turns on three trees. The second tree is written into the arrays of the first if they are writable.
+    Let two scalers take turns on up to three trees, and compare each result, and with *memory* later all of them again.
 
-    In the third tree, arrays occur several times, unless the implementation works in place.
+    The second tree is written into the arrays of the first if they are writable. In the third tree, arrays occur several times,
+    unless the implementation works in place.
     """
     handles = [subject.create(subject.rule(init_scale=scale)) for scale in scales]
     result, results, arrays = None, list[tuple[Any, Any]](), None
@@ -100,7 +101,8 @@ def _results_of_overflows(subject: Subject, method: str, handles: Sequence[Any])
 
     Return the second result and its bits; nothing if the implementation works in place.
     """
-    results, inputs = list[tuple[Any, Any]](), [subject.to_arrays(SPOILED) for _ in range(2)]
+    results = list[tuple[Any, Any]]()
+    inputs = [subject.to_arrays(SPOILED) for _ in range(2)]
     first, second = (subject.call(method, handles[0], arrays) for arrays in inputs)
     if first is not None:
         subject.expect_same(subject.to_bits(inputs[0], "the input"), SPOILED, f"the input of {method}")
@@ -176,7 +178,8 @@ def _check_array(subject: Subject, method: str, scale: float, dtype: str, patter
     """Check an array alone, and beside a float64 array and scalars."""
     if dtype not in float_dtypes(subject.info):
         return
-    leaf, scalars = Bits(dtype, (len(patterns),), tuple(patterns)), [Bits(dtype, (), (pattern,)) for pattern in patterns[:3]]
+    leaf = Bits(dtype, (len(patterns),), tuple(patterns))
+    scalars = [Bits(dtype, (), (pattern,)) for pattern in patterns[:3]]
     for tree in ([leaf], [leaf, array("float64", 1.5), *scalars]):
         with suppress(Unsupported):  # the library lacks a dtype, or the scaler rejects the scale
             check_products(subject, subject.create(supported_rule(subject, "", init_scale=scale)), method, scale, tree)
@@ -209,7 +212,8 @@ def takes_arrays_of_every_layout(subject: Subject) -> None:
         with suppress(Unsupported):  # the library has no such arrays
             _check(subject, method, draws=1, turns=(2,), count=1, layouts=[layout], dtype=dtype, shapes=[shape])
     for method in METHODS:
-        handle, values = subject.create(subject.rule(init_scale=SCALES[0])), array("float32", [1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+        handle = subject.create(subject.rule(init_scale=SCALES[0]))
+        values = array("float32", [1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
         if check_products(subject, handle, method, SCALES[0], [values, array("float32", [])]) is not None:  # not in place
             check_products(subject, handle, method, SCALES[0], *views(subject, values))
 

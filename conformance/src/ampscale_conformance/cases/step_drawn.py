@@ -89,7 +89,8 @@ class Cell:
 
     def _parameters(self, outputs: Mapping[str, Any], expected: Outputs) -> Any:
         """Return the actual parameters. Each array within the tolerance is replaced by the expected one."""
-        actual, targets = self.subject.to_bits(outputs.get("parameters"), "parameters"), expected.parameters
+        actual = self.subject.to_bits(outputs.get("parameters"), "parameters")
+        targets = expected.parameters
         if not (self.tolerance and isinstance(actual, list | tuple) and len(actual) == len(targets)):
             return actual
         return [target if self._near(leaf, target) else leaf for leaf, target in zip(actual, targets, strict=True)]
@@ -124,11 +125,13 @@ class Cell:
     def _error_of_loss(self, data: Sequence[Bits]) -> float:
         """Return the permitted error of the loss: infinity if a term is infinite or NaN in some formulas or dtypes only."""
         values = [abs(float(value)) for leaf in data for value in numbers(leaf)]
-        largest = max((value for value in values if value < math.inf), default=0.0)
+        finite = [value for value in values if math.isfinite(value)]
+        largest = max(finite, default=0.0)
         narrow = any("float16" in leaf.dtype for leaf in data)
-        uncertain = self.tolerance and not all(map(math.isfinite, values))  # 0 times infinity is NaN: one formula may give 0
-        if uncertain or (2.0**9 if narrow else 2.0**122) < max(values, default=0.0) < math.inf:
-            return math.inf
+        if len(finite) == len(values) and largest > (2.0**9 if narrow else 2.0**122):
+            return math.inf  # the sum may overflow
+        if len(finite) < len(values) and self.tolerance:
+            return math.inf  # 0 times infinity is NaN in one formula, and 0 in another
         return (16 if narrow else 10 * self.tolerance) * largest  # in float16, each term and each sum are rounded
 
 
@@ -156,7 +159,8 @@ def step_case(row: Row) -> Case:
     """Return the case of a row: a trace, which is repeated, with the `outputs` to compare, and other options."""
     options: dict[str, Any] = {name: SCHEDULES.get(value, value) for name, value in row.options.items()}
     names = options.pop("outputs", "parameters").split(",")
-    dtype, trace = options.pop("dtype", "float32"), islice(cycle(row.script), max(options.pop("steps", STEPS), len(row.script)))
+    dtype = options.pop("dtype", "float32")
+    trace = islice(cycle(row.script), max(options.pop("steps", STEPS), len(row.script)))
     arrays = {"shapes": SHAPES[options.pop("layout", "a")], "dtype": dtype, "factor": options.pop("factor", 1.0)}
     constants = ("growth_interval", "init_scale", "min_scale")
     settings: dict[str, Any] = {name: options.pop(name) for name in constants if name in options}
@@ -271,7 +275,8 @@ def draw_training(pick: Pick, info: ImplementationInfo, top: bool = False, every
     cells, others = draw_cells(pick, info, top, every), draw_cells(pick, info, top)
     layout, start = pick((*(SHAPES[name] for name in "abcff"), ((3,),))), pick(range(35))
     if every:
-        cells, layout = cells[: 2 if every == "bfloat16" else LIMIT.get(info.arrays, 3)], ((), ())
+        cells = cells[: 2 if every == "bfloat16" else LIMIT.get(info.arrays, 3)]
+        layout = ((), ())
         turns = [(index, letter) for letter in "+-+---++-+" for index in range(len(cells))]
         turns += [(index, end if "max_norm" in cell.options else "+") for index, cell in enumerate(cells)]
     else:
@@ -293,8 +298,9 @@ def _train(
     def created(index: int) -> Cell:
         return Cell(subject, rules[index], new_parameters(layout, **cells[index].parameters), shared, **cells[index].options)
 
-    for index in range(len(cells)) if start % 2 == 0 else ():
-        created(index)
+    if start % 2 == 0:
+        for index in range(len(cells)):
+            created(index)
     for number, (index, letter) in enumerate(turns):
         cell, dtype = created(index), cells[index].parameters["dtype"]
         needs_finite(cell.scale)

@@ -26,10 +26,10 @@ def vector(id: str, case: DrawnCase, result: Result) -> str:
 
 
 def _bug(chapter: str, clause: str) -> str:
-    """Return the name that the chapter's test vectors give to a bug that violates this clause."""
+    """Return the name of a bug that violates this clause: that of a test vector of the clause, or the first of the chapter."""
     vectors = json.loads((spec_folder() / "vectors" / f"{chapter}.json").read_text("utf-8"))
-    notes = [case["catches"].partition(":")[0] for case in vectors["cases"] if clause in case["clauses"]]
-    return str([*notes, *vectors["notes"]][0])
+    names = [case["catches"].partition(":")[0] for case in vectors["cases"] if clause in case["clauses"]]
+    return str(next(iter([*names, *vectors["notes"]])))
 
 
 def _trace_members(inputs: Mapping[str, Any], result: Result) -> dict[str, Any]:

@@ -48,7 +48,7 @@ class TrainOneStep(StepCell, StateDict):
         return self.create_cell(rule, [np.zeros(1, np.float32)], learning_rate=1.0)
 
     def update(self, cell: Any, finite: bool) -> None:
-        """Call `process_loss_scale`, which subclasses of the cell call."""
+        """Update the scale without a training step, by the method that subclasses of the cell call."""
         cell.process_loss_scale(np.array(not finite))
 
     def read_scale(self, cell: Any) -> float:

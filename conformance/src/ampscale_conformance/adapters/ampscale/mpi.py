@@ -44,7 +44,8 @@ def train_on_rank(
     defaults = {"max_norm": None, "elements": 1, "scale": None}
     max_norm, size, scale = (rank_options.pop(name, default) for name, default in defaults.items())
     seconds = options.get("time_limit", 60.0)
-    rule, placement = replace(LossScaleRule.from_json(rule_text), **rank_options), placements[0]
+    rule = replace(LossScaleRule.from_json(rule_text), **rank_options)
+    placement = placements[0]
     layout = "replicated" if placement == "reduced" else placement
     communicator = ampscale.distributed.MPI(gradients=layout, mean=placement == "replicated", timeout=seconds)
     network, optimizer = network_with_optimizer(arrays_of(placement, steps[0][rank], size), "numpy", 1.0)
