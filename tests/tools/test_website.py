@@ -1,5 +1,6 @@
 """Tests of the sources of the documentation site, which need no Sphinx."""
 
+import json
 import re
 
 import pytest
@@ -7,6 +8,7 @@ from ampscale_conformance.model.clauses import chapter_files, clauses_in
 from release.trend import read_matrix
 from website import check_links, layout, pages
 from website import clauses as website_clauses
+from website.__main__ import page
 from website.clauses import slug
 
 SOURCES, LINKED = layout.read_pages()
@@ -66,6 +68,25 @@ def test_the_page_of_the_matrix_lists_every_case_that_did_not_pass():
     results = [result["verdict"] for column in read_matrix()["implementations"] for result in column["results"].values()]
     assert sorted(listed) == sorted(verdict for verdict in results if verdict not in ("pass", "xfail", "unsupported"))
     assert {"fail", "error"} <= set(listed)
+
+
+def test_each_implementation_has_a_badge_with_its_counts():
+    """The page of the matrix links to each file, whose name has no version of the implementation in it."""
+    counts = [implementation["counts"] for implementation in read_matrix()["implementations"]]
+    badges = {path: json.loads(text) for path, text in pages.badges().items()}
+    expected = [f"{each.get('pass', 0)} of {sum(each.values()) - each.get('unsupported', 0)}" for each in counts]
+    assert [badge["message"] for badge in badges.values()] == expected
+    assert all(f'"{path.removeprefix("conformance/")}"' in pages.matrix_page() for path in badges)
+    assert "conformance/badges/torch-gradscaler.json" in badges
+
+
+def test_reports_for_maintainers_are_pages_below_their_index():
+    """The navigation lists their index, and not the reports themselves."""
+    others = layout.unlisted(SOURCES)
+    home, index = (page(path, "", others).split("\n") for path in ("README.md", "conformance/upstream/README.md"))
+    assert "conformance/upstream/index.md" in home
+    assert [path for path in home if path.startswith("conformance/upstream/torch")] == []
+    assert "torch/stages_disagree.md" in index
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ GENERATED = {
     "Reference": ["presets.md"],
     "Specification": ["conformance/matrix.md"],
 }
+REPORTS = "conformance/upstream/"
 
 
 def main(folder: Path) -> None:
@@ -23,18 +24,20 @@ def main(folder: Path) -> None:
     sources, linked = layout.read_pages()
     linked |= {file.relative_to(ROOT).as_posix() for file in [*clauses.test_files(), *clauses.vector_files()]}
     others = layout.unlisted(sources)
-    texts = {site_path(path): _page(path, text, others) for path, text in sources.items()} | _generated()
+    texts = {site_path(path): page(path, text, others) for path, text in sources.items()} | _generated()
     texts |= {site_path(path): pages.source_page(path) for path in linked if site_path(path).startswith("source/")}
+    texts = {path: clauses.with_clause_links(path, text) for path, text in texts.items()}
+    texts |= {f"_files/{path}": text for path, text in pages.badges().items()}
     for path, text in texts.items():
         file = folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(clauses.with_clause_links(path, text), "utf-8")
+        file.write_text(text, "utf-8")
     for path in sorted(linked):
         if path.endswith(layout.COPIED):
             _copy(path, folder if path.endswith((".png", ".svg")) else folder / "_files")
 
 
-def _page(path: str, text: str, others: list[str]) -> str:
+def page(path: str, text: str, others: list[str]) -> str:
     """Return a page of the repository as a page of the site; *others* are the pages that the index does not list."""
     text = layout.with_site_links(path, pages.api_page(text) if path == "docs/api.md" else text)
     if path == "README.md":
@@ -42,14 +45,20 @@ def _page(path: str, text: str, others: list[str]) -> str:
             section: [f"{title} <{site_path(target)}>" for target, title in entries.items()] + GENERATED.get(section, [])
             for section, entries in layout.navigation().items()
         }
-        trees["Project"] += map(site_path, others)
+        trees["Project"] += [site_path(other) for other in others if not _is_report(other)]
         return text + "".join(_toctree(entries, section) for section, entries in trees.items())
+    if path == f"{REPORTS}README.md":
+        return text + _toctree([other.removeprefix(REPORTS) for other in others if _is_report(other)])
     if path == "spec/README.md":
         chapters = [file.relative_to(ROOT / "spec").as_posix() for file in chapter_files()]
         return text + _toctree([*chapters, "vectors/index.md", "cases.md", "tests.md", "conformance/protocol.md"])
     if path == "spec/vectors/README.md":
         return text + _toctree([f"{file.stem}.md" for file in clauses.vector_files()])
     return clauses.with_checks(path, text) if path.startswith("spec/") else text
+
+
+def _is_report(path: str) -> bool:
+    return path.startswith(REPORTS) and path.count("/") > REPORTS.count("/")
 
 
 def _generated() -> dict[str, str]:

@@ -108,7 +108,8 @@ def cases_page() -> str:
 def vectors_page(file: Path) -> str:
     """Return the page for a file of test vectors."""
     data = json.loads(file.read_text("utf-8"))
-    lines = [f"# Vectors: {file.stem}", "", f'<a href="{file.name}">{file.name}</a> contains {len(data["cases"])} vectors.', ""]
+    lines = [f"---\nnosearch: true\n---\n\n# Vectors: {file.stem}", ""]
+    lines += [f'<a href="{file.name}">{file.name}</a> contains {len(data["cases"])} vectors.', ""]
     for vector in data["cases"]:
         members = ",\n".join(f'  "{name}": {json.dumps(value, ensure_ascii=False)}' for name, value in vector.items())
         lines += [f"## {vector['id']}", "", ", ".join(vector["clauses"]), "", f"Detects: {vector.get('catches', '')}", ""]

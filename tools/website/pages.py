@@ -6,17 +6,20 @@ import re
 from collections import Counter
 from fnmatch import fnmatchcase
 from textwrap import dedent
+from typing import Any
 
 import click
+from ampscale_conformance.model.adapter import ImplementationInfo
 from ampscale_conformance.model.clauses import clauses
-from ampscale_conformance.model.verdicts import BAD
+from ampscale_conformance.model.verdicts import BAD, Report, Result, Verdict
+from ampscale_conformance.reports import badge
 from click.testing import CliRunner
 from release.trend import read_matrix
 
 from ampscale.cli.app import main as program
 from ampscale.presets import PRESETS
 
-from .clauses import marked_tests
+from .clauses import marked_tests, slug
 from .layout import ROOT, site_path
 
 _API_ENTRY = re.compile(r"^(###+) (ampscale[\w.]*)\n\n```text\n(.*?)\n```$", re.MULTILINE | re.DOTALL)
@@ -90,11 +93,13 @@ def matrix_page() -> str:
     """Return the page with the counts of the conformance matrix."""
     matrix = read_matrix()
     names = ("pass", "fail", "unsupported")
-    lines = ["# Matrix", "", _MATRIX, "", "| implementation | pass | fail | unsupported | other |", "|---|---:|---:|---:|---:|"]
+    lines = ["# Matrix", "", _MATRIX, "", "| implementation | pass | fail | unsupported | other | badge |"]
+    lines.append("|---|---:|---:|---:|---:|---|")
     details = ["", "## Cases that did not pass", ""]
     for implementation in matrix["implementations"]:
         counts = Counter(result["verdict"] for result in implementation["results"].values())
         cells = [counts[name] for name in names] + [counts.total() - sum(counts[name] for name in names)]
+        cells.append(f'<a href="{_badge_file(implementation)}">JSON</a>')
         lines.append(f"| {implementation['id']} | {' | '.join(map(str, cells))} |")
         results = implementation["results"].items()
         failed = {name: result["verdict"] for name, result in results if result["verdict"] in BAD}
@@ -106,8 +111,23 @@ def matrix_page() -> str:
 _MATRIX = (
     'Results of the conformance suite on published implementations. <a href="matrix.html">The interactive matrix</a> shows every '
     "case with its calls, its scales and a script that reproduces a failure. A failure is a difference from [the "
-    "specification](../spec/index.md), and not always a defect: see [Defects and decisions](versions.md#defects-and-decisions)."
+    "specification](../spec/index.md), and not always a defect: see [Defects and decisions](versions.md#defects-and-decisions). "
+    "Each file in the last column is the endpoint of [a badge](guide.md#on-a-build-server)."
 )
+
+
+def badges() -> dict[str, str]:
+    """Return the badge of each implementation in the matrix, by a path that has no version in it."""
+    files = {}
+    for implementation in read_matrix()["implementations"]:
+        results = [Result("", case, Verdict(result["verdict"])) for case, result in implementation["results"].items()]
+        report = Report(ImplementationInfo(name=implementation["info"]["name"]), results)
+        files[f"conformance/{_badge_file(implementation)}"] = badge.json_of(report)
+    return files
+
+
+def _badge_file(implementation: dict[str, Any]) -> str:
+    return f"badges/{slug(implementation['info']['name'])}.json"
 
 
 def source_page(path: str) -> str:
