@@ -8,12 +8,14 @@ from sphinx.util.nodes import make_refnode
 from ampscale import __version__
 
 project, author, copyright, release = "ampscale", "the ampscale authors", "the ampscale authors", __version__
-extensions = ["myst_parser"]
+extensions = ["myst_parser", "sphinx_copybutton"]
 source_suffix = {".md": "markdown"}
 exclude_patterns = ["_files"]
 root_doc = "index"
 default_role = "py:obj"  # of the docstrings: `scale` links to the function if there is one
 suppress_warnings = ["myst.header"]  # chapters of the specification have headings of levels 1 and 3 only
+
+copybutton_prompt_text, copybutton_prompt_is_regexp = r">>> |\.\.\. |\$ ", True  # only what follows prompts is copied
 
 smartquotes_action = "D"  # dashes only: quotation marks of options can be copied
 toc_object_entries = False  # each object of the API has a heading
@@ -21,6 +23,7 @@ toc_object_entries = False  # each object of the API has a heading
 myst_heading_anchors = 6
 myst_links_external_new_tab = False
 
+linkcheck_ignore = [r"(?!https?:)"]  # `make docs` checks the links within the site
 linkcheck_anchors = False  # hosts such as github.com create anchors by a script
 linkcheck_retries, linkcheck_timeout = 2, 20
 
