@@ -172,6 +172,14 @@ class DiscardsImaginaryPartsOfArrays(_FlagOnArrays):
         return self.all_finite([array.real for array in (*scaled, *unscaled)])
 
 
+@breaks("BACKENDS-same-run", "planted: a kernel counts finite steps in three bits")
+class CountsStepsOnArraysInThreeBits(Loop):
+    def step_on_arrays(self, handle, tree):
+        handle, unscaled = super().step_on_arrays(handle, tree)
+        handle.good %= 8
+        return handle, unscaled
+
+
 @breaks("BACKENDS-same-run", "planted: only the first array is checked")
 class ChecksTheFirstOfTheArrays(_FlagOnArrays):
     def flag_on_arrays(self, scaled, unscaled):

@@ -408,6 +408,15 @@ class FillsInZeros(Loop):
         return np.zeros(1, np.float32) if gradient is None else super().unscaled_gradient(handle, gradient)
 
 
+@breaks("CALLS-none", "planted: the gradients without None are paired with the first parameters")
+class ShiftsGradients(Loop):
+    def gradients_of_step(self, handle, optimizer):
+        parameters, given = optimizer.parameters, [gradient for gradient in optimizer.gradients if gradient is not None]
+        if any(gradient.shape != parameter.shape for gradient, parameter in zip(given, parameters, strict=False)):
+            return optimizer.gradients
+        return given + [None] * (len(parameters) - len(given))
+
+
 @breaks("CALLS-no-gradients", "nerfstudio-project/nerfstudio#1919: no inf checks were recorded for this optimizer")
 class RejectsAStepWithoutGradients(Loop):
     def decision(self, handle, optimizer):

@@ -7,7 +7,7 @@ from ampscale_conformance.model.bits import map_tree
 
 from . import table
 from .loop import Loop, OutOfOrderError
-from .plain import rounded_scalar
+from .plain import PublishedScalerError, rounded_scalar
 
 _TABLE, breaks = table()
 
@@ -405,6 +405,27 @@ class SharesFlagsOfEveryFourthOptimizer(Loop):
     def decision(self, handle, optimizer):
         earlier = [handle.progress[other].finite for other in optimizer.earlier if other in handle.progress]
         return super().decision(handle, optimizer) and False not in earlier
+
+
+@breaks("CALLS-every-sequence", "planted: the published scaler's error resets the counts", "deepspeed")
+class ResetsCountsAtAnError(Loop):
+    def update_scale(self, handle):
+        try:
+            super().update_scale(handle)
+        except PublishedScalerError:
+            handle.good = 0
+            raise
+
+
+@breaks("CALLS-every-sequence", "planted: optimizers step before the published scaler's error", "deepspeed")
+class StepsAtAnError(Loop):
+    def update_scale(self, handle):
+        try:
+            super().update_scale(handle)
+        except PublishedScalerError:
+            for optimizer in handle.progress:
+                optimizer.parameters = [parameter + parameter.dtype.type(1) for parameter in optimizer.parameters]
+            raise
 
 
 MUTANTS = tuple(_TABLE)

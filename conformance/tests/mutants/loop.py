@@ -224,8 +224,8 @@ class Loop(Ranks, Plain):
     def train_step(self, cell, data):
         """Run the backward pass, unscale, check, clip, apply or skip, and update the scale."""
         scale, rate, old_parameters = cell.scaler.shown, self.rate(cell), list(cell.parameters)
-        scaled = [self.backward(value, scale) for value in data]
-        gradients = [self.unscaled_in_cell(cell, gradient) for gradient in scaled]
+        scaled = [None if value is None else self.backward(value, scale) for value in data]
+        gradients = [None if gradient is None else self.unscaled_in_cell(cell, gradient) for gradient in scaled]
         norm = self.norm_of(scaled, gradients)
         finite = self.finite_in_cell(scaled, gradients, norm)
         clipped = self.clip(cell, gradients, norm)
@@ -265,7 +265,7 @@ class Loop(Ranks, Plain):
     def euclidean(self, arrays):
         """Return the norm of all elements together."""
         with np.errstate(all="ignore"):
-            return float(np.sqrt(sum(float(np.sum(array.astype(np.float64) ** 2)) for array in arrays)))
+            return float(np.sqrt(sum(float(np.sum(array.astype(np.float64) ** 2)) for array in arrays if array is not None)))
 
     def clip(self, cell, gradients, norm):
         """Multiply the gradients by one coefficient if there is a limit."""
@@ -273,7 +273,7 @@ class Loop(Ranks, Plain):
             return list(gradients)
         with np.errstate(all="ignore"):
             coefficient = self.coefficient(cell.max_norm, norm)
-            return [(gradient * coefficient).astype(gradient.dtype) for gradient in gradients]
+            return [leaf if leaf is None else (leaf * coefficient).astype(leaf.dtype) for leaf in gradients]
 
     def coefficient(self, max_norm, norm):
         """Return the coefficient of clipping."""
@@ -288,15 +288,15 @@ class Loop(Ranks, Plain):
         return int(cell.applied)
 
     def apply(self, cell, gradients, rate):
-        """Update velocities and parameters."""
+        """Update the velocities and parameters that have a gradient."""
         with np.errstate(all="ignore"):
             cell.velocities = [
-                (cell.momentum * velocity + gradient).astype(velocity.dtype)
+                velocity if gradient is None else (cell.momentum * velocity + gradient).astype(velocity.dtype)
                 for velocity, gradient in zip(cell.velocities, gradients, strict=True)
             ]
             cell.parameters = [
-                (parameter - rate * velocity).astype(parameter.dtype)
-                for parameter, velocity in zip(cell.parameters, cell.velocities, strict=True)
+                parameter if gradient is None else (parameter - rate * velocity).astype(parameter.dtype)
+                for parameter, velocity, gradient in zip(cell.parameters, cell.velocities, gradients, strict=True)
             ]
 
     def skip(self, cell, gradients, rate):
@@ -310,7 +310,8 @@ class Loop(Ranks, Plain):
     def loss(self, old_parameters, cell, data, finite):
         """Return the unscaled loss of the parameters before the step."""
         with np.errstate(all="ignore"):
-            return float(sum(np.sum(parameter * value) for parameter, value in zip(old_parameters, data, strict=True)))
+            pairs = zip(old_parameters, data, strict=True)
+            return float(sum(np.sum(parameter * value) for parameter, value in pairs if value is not None))
 
     def reported_norm(self, norm, clipped):
         """Return the norm that is reported, which is that before clipping."""

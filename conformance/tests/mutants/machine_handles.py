@@ -259,6 +259,14 @@ class ReadingRestartsTheWindow(Plain):
 # --- saving and loading
 
 
+@breaks("STEP-resume", "planted: loading removes the count from the saved state")
+class LoadsACountOnce(Plain):
+    def load(self, rule, saved):
+        handle = super().load(rule, saved)
+        saved["good"] = self.first_count(rule)
+        return handle
+
+
 @breaks("STEP-resume", "planted: a loaded scaler catches the error of its published scaler", "deepspeed")
 class CatchesErrorsOnceLoaded(Plain):
     def load(self, rule, saved):

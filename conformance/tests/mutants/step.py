@@ -7,7 +7,7 @@ import numpy as np
 
 from . import table
 from .loop import Loop
-from .plain import rounded_scalar
+from .plain import PublishedScalerError, rounded_scalar
 
 _TABLE, breaks = table()
 
@@ -612,6 +612,42 @@ class CountsStepsInSixBits(Loop):
 class IgnoresALargeLimit(Loop):
     def clip(self, cell, gradients, norm):
         return list(gradients) if (cell.max_norm or 0) > 50 else super().clip(cell, gradients, norm)
+
+
+@breaks("STEP-skip", "planted: from the thirtieth step on, a skipped step resets the velocities")
+class ResetsVelocitiesLate(Loop):
+    def skip(self, cell, gradients, rate):
+        if cell.attempted >= 30:
+            cell.velocities = [np.zeros_like(velocity) for velocity in cell.velocities]
+
+
+@breaks("STEP-every-sequence", "planted: the seed is rounded to float16 while it is finite there")
+class RoundsTheSeedToFloat16(Loop):
+    def backward(self, data, scale):
+        return super().backward(data, np.float16(scale) if scale < 65504 else scale)
+
+
+@breaks("STEP-every-sequence", "planted: a parameter without a gradient moves by its decayed velocity")
+class MovesWithoutAGradient(Loop):
+    def apply(self, cell, gradients, rate):
+        pairs = zip(cell.parameters, gradients, strict=True)
+        super().apply(cell, [np.zeros_like(old) if new is None else new for old, new in pairs], rate)
+
+
+@breaks("STEP-every-sequence", "planted: a step without gradients counts as an overflow")
+class CountsNoGradientsAsAnOverflow(Loop):
+    def finite_in_cell(self, scaled, gradients, norm):
+        return super().finite_in_cell(scaled, gradients, norm) and any(gradient is not None for gradient in gradients)
+
+
+@breaks("STEP-every-sequence", "planted: the published scaler's error resets the velocities", "deepspeed")
+class LosesVelocitiesAtAnError(Loop):
+    def train_step(self, cell, data):
+        try:
+            return super().train_step(cell, data)
+        except PublishedScalerError:
+            cell.velocities = [np.zeros_like(velocity) for velocity in cell.velocities]
+            raise
 
 
 MUTANTS = tuple(_TABLE)

@@ -82,7 +82,8 @@ class Paddle(LoopScaler):
         """Run the documented loop. Only a private attribute shows whether the step was skipped."""
         scaler, optimizer = cell
         scale = self.read_scale(scaler)
-        loss = sum((parameter * values).sum() for parameter, values in zip(self.parameters_of(optimizer), data, strict=True))
+        pairs = zip(self.parameters_of(optimizer), data, strict=True)
+        loss = sum((parameter * values).sum() for parameter, values in pairs if values is not None)
         scaled = scaler.scale(loss)
         scaled.backward()
         quietly(scaler.minimize, optimizer, scaled)

@@ -73,6 +73,9 @@ def draw_on_arrays(
     turns = [(pick((0, 0, 1)), pick(kinds)) for _ in range(20)]
     if every:
         turns = [(index, "" if sign == "+" else pick(KINDS)) for sign in LONG for index in range(len(settings))]
+        if "growth_interval" in settings[-1]:
+            settings[-1] = settings[-1] | {"growth_interval": 17}
+            turns += 36 * [(len(settings) - 1, "")]
     steps = [(pick(ways), index, kind, pick(PLACES), pick(elements)) for index, kind in turns]
     layout = pick([*TREES])
     return DrawnCase(partial(_follow, settings=settings, tree=tree, layout=layout, steps=steps, compiled=compiled))

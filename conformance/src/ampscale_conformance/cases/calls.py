@@ -86,7 +86,8 @@ CALLS-one-update/an-overflow-of-the-last-counts | set set:inf/b step step/b upda
     first flag only: the scale depends on the first optimizer, or the first eight, alone
 CALLS-one-update/two-optimizers-are-one-step | set set/b set/c step step/b step/c update | growth_interval=3
     repeated update: the scale is updated once per optimizer
-CALLS-none/a-parameter-without-a-gradient-is-passed-over | set:some unscale_ step update set:some+inf step update
+CALLS-none/a-parameter-without-a-gradient-is-passed-over |
+    set:some/j unscale_/j step/j update set:some+inf/j step/j update
     missing gradient: None raises an error, counts as an overflow, or becomes zeros
 CALLS-no-gradients/an-optimizer-without-gradients-counts-for-nothing | draw set:none set:some+huge
     missing gradients: an optimizer without gradients raises an error, backs off, or hides or reverts the steps of another

@@ -174,7 +174,8 @@ class _Walk:
                 self.saved.append((run.with_handle(run.handle), self.subject.call("save", run.handle)))
         if turn.kind in ("copy", "reload") and self.saved:
             start, state = self.saved[-1 if turn.kind == "copy" else turn.number % len(self.saved)]
-            run = start.loaded(state)
+            for _ in range(1 + turn.number // 2):  # the last one counts
+                run = start.loaded(state)
         return run
 
     def _scale_or_unscale(self, run: LockstepRun, method: str, repetitions: int) -> None:

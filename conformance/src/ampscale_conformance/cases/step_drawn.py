@@ -11,9 +11,9 @@ from ampscale import LossScaleRule
 from ..model.adapter import ImplementationInfo, Unsupported
 from ..model.bits import Bits
 from ..model.case import Case, named
-from ..model.draw import DrawnCase, Pick, one_in
+from ..model.draw import DrawnCase, Pick, numbered, one_in
 from ..model.floats import Number, is_power_of_two, rounded
-from ..model.subject import Subject
+from ..model.subject import Raised, Subject
 from ..oracle.step import Outputs, Training
 from ..oracle.tensors import array, numbers
 from .calls_drawn import DTYPES, LIMIT, draw_rules, drawn
@@ -25,10 +25,12 @@ CLIPPED = 1e-4  # absolute tolerance of clipped parameters, for the epsilon of t
 ROUNDED = {"float16": (2.0**-8, 2.0**-4), "bfloat16": (2.0**-5, 2.0**-3)}  # the same of parameters rounded in each step
 LEAST_INFINITE = 65520  # the least number that float16 rounds to infinity
 STEPS = 10  # of a run, in which the trace is repeated
+EXACT_STEPS = 20  # float32 velocities of longer runs are rounded, float64 ones are not
 # The letters of a trace besides "+", a finite step: an overflow in one element ("-"), the last ("e") or two ("="), finite data
 # that just overflow when they are multiplied by the scale ("!"), and gradients of which one element ("w") or all have another
 # magnitude; the sum of two gradients of "x" overflows while they are scaled, and "l" leaves float16 gradients as they are.
-KINDS = {"-": "inf", "=": "inf+two", "!": "huge", "w": "wide", "x": "large", "e": "inf+last"}
+# The loss does not depend on one parameter ("n") or on any ("N").
+KINDS = {"-": "inf", "=": "inf+two", "!": "huge", "w": "wide", "x": "large", "e": "inf+last", "n": "some", "N": "none"}
 FACTORS = {"t": 2.0**-60, "l": 2.0**60, "0": 0.0, "h": 2.0**70, "s": 2.0**8, "u": 2.0**-16, "v": 2.0**-80}
 OUTPUTS = {"loss": "loss", "global_norm": "norm", "learning_rate": "schedule", "attempted": "counters", "applied": "counters"}
 CLAIMS = OUTPUTS | {"max_norm": "clip", "momentum": "momentum"}  # capabilities that outputs and options require
@@ -42,8 +44,8 @@ SCHEDULES = {"rates": RATES[:7], "fine": FINE[:7]}
 class Step(NamedTuple):
     """Step of a training cell."""
 
-    data: Sequence[Bits]
-    outputs: Mapping[str, Any]
+    data: Sequence[Bits | None]
+    outputs: Mapping[str, Any] | None  # None if it raised the error of the published scaler
     expected: Outputs
 
 
@@ -66,19 +68,26 @@ class Cell:
             options["learning_rate"] = shared.setdefault(rates, list(rates))
         arrays = shared.setdefault(tuple(parameters), subject.to_arrays(list(parameters)))
         self._cell = subject.call("create_cell", rule, arrays, **options)
+        self.has_raised = False  # the error of the published scaler, after which a cell need not take further steps
 
     @property
     def scale(self) -> float:
         """Return the expected scale of the next step."""
         return self.trainings[0].machine.point.scale
 
-    def train(self, data: Sequence[Bits]) -> Step:
+    def train(self, data: Sequence[Bits | None]) -> Step:
         """Take one step, and compare only the data, which must be unchanged."""
         expected = [training.step(data) for training in self.trainings]
-        if expected[0].status == "WOULD_RAISE":
-            raise Unsupported("the published scaler raises an error at this overflow")
         arrays = self.subject.to_arrays(list(data))
-        returned = self.subject.call("train_step", self._cell, arrays)
+        try:
+            returned = self.subject.call("train_step", self._cell, arrays)
+        except Raised as error:
+            if expected[0].status == "WOULD_RAISE":
+                self.has_raised = True
+                return Step(data, None, expected[0])
+            if self.has_raised or None in data:
+                raise Unsupported(str(error)) from None
+            raise
         self.subject.expect_same(self.subject.to_bits(arrays, "the data"), list(data), "the data after train_step")
         outputs = returned if isinstance(returned, Mapping) else {}
         if expected[0].parameters != expected[-1].parameters:  # from now on, follow the formula of the implementation
@@ -102,8 +111,15 @@ class Cell:
         return all(_is_close(*pair, relative, absolute) for pair in zip(numbers(actual), numbers(expected), strict=True))
 
     def expect(self, step: Step, names: Iterable[str], when: str) -> None:
-        """Compare the outputs of these names with the expected ones."""
+        """Compare the outputs of these names, if the step has outputs, with the expected ones."""
         expected = step.expected
+        if step.outputs is None:
+            return
+        if expected.status == "NO_GRADIENTS":
+            next_scale = self.subject.number(step.outputs.get("next_scale"), f"{when}: next_scale")
+            message = f"{when}: expected no backoff in a step without gradients, got the next scale {next_scale!r}"
+            self.subject.expect(next_scale >= expected.scale, message)
+            names = ["parameters", "finite"]  # the step can count as finite, or not at all
         for name in names:
             output, target, label = step.outputs.get(name), getattr(expected, name), f"{when}: {name}"
             if name == "parameters":
@@ -116,18 +132,21 @@ class Cell:
             elif name == "finite":
                 flag = self.subject.flag(output, label)
                 self.subject.expect(flag == target, f"{label}: expected {target}, got {flag}")
+            elif name == "attempted" and self.has_raised:
+                continue  # the step that raised the error can count or not
             elif name != "global_norm" or (expected.finite and target < math.inf):
                 number = self.subject.number(output, label)
                 error = self._error_of_loss(step.data) if name == "loss" else 0.0
                 same = error == math.inf or _is_close(number, target, NEAR, error)
                 self.subject.expect(same, f"{label}: expected {target!r}, got {number!r}")
 
-    def _error_of_loss(self, data: Sequence[Bits]) -> float:
+    def _error_of_loss(self, data: Sequence[Bits | None]) -> float:
         """Return the permitted error of the loss: infinity if a term is infinite or NaN in some formulas or dtypes only."""
-        values = [abs(float(value)) for leaf in data for value in numbers(leaf)]
+        leaves = [leaf for leaf in data if leaf]
+        values = [abs(float(value)) for leaf in leaves for value in numbers(leaf)]
         finite = [value for value in values if math.isfinite(value)]
         largest = max(finite, default=0.0)
-        narrow = any("float16" in leaf.dtype for leaf in data)
+        narrow = any("float16" in leaf.dtype for leaf in leaves)
         if len(finite) == len(values) and largest > (2.0**9 if narrow else 2.0**122):
             return math.inf  # the sum may overflow
         if len(finite) < len(values) and self.tolerance:
@@ -142,16 +161,16 @@ def _is_close(actual: Number, expected: Number, relative: float, absolute: float
 
 
 @lru_cache(1024)  # cells take steps with the same data
-def data_of(layout: Sequence[Shape], letter: str, number: int, scale: float, dtype: str = "float32") -> list[Bits]:
+def data_of(layout: Sequence[Shape], letter: str, number: int, scale: float, dtype: str = "float32") -> list[Bits | None]:
     """Return the data for a letter of a trace at this scale. The order of the values depends on *number*."""
-    gradients = [leaf for leaf in new_gradients(layout, KINDS.get(letter, ""), number) if leaf]
+    gradients = new_gradients(layout, KINDS.get("+" if letter == "n" and len(layout) == 1 else letter, ""), number)
     limit = 2.0**16 if "float16" in dtype else 2.0**128  # smallest power of two that overflows
     # Once scaled, the gradients of "!", 2**127, reach the limit, and those of "x", about 2**128, three quarters of it.
     factors = FACTORS | {"!": limit / 2.0 ** (126 + math.frexp(scale)[1]), "x": 0.75 * limit / 2.0**128 / scale}
-    data = []
+    data = list[Bits | None]()
     for name, leaf in zip(cycle(dtype.split(",")), gradients, strict=False):
         factor = 1.0 if letter == "l" and name == "float16" else factors.get(letter, 1.0)
-        data.append(array(name, [float(value) * factor for value in numbers(leaf)], leaf.shape))
+        data.append(leaf and array(name, [float(value) * factor for value in numbers(leaf)], leaf.shape))
     return data
 
 
@@ -178,6 +197,8 @@ def _take_steps(
     if "finite" in names and "counters" in subject.info.capabilities:
         names = [*names, "applied"]
     cell = Cell(subject, simple_rule(subject, **settings), new_parameters(**arrays), **options)
+    if len(trace) > EXACT_STEPS:
+        cell.tolerance = CLIPPED
     for number, letter in enumerate(trace):
         data = data_of(arrays["shapes"], letter, number, cell.scale, arrays["dtype"])
         cell.expect(cell.train(data), names, f"step {number} (counted from 0)")
@@ -213,6 +234,7 @@ def draw_cells(pick: Pick, info: ImplementationInfo, top: bool, full: str = "") 
         options["learning_rate"] = FINE
     factor = pick((1.0, 1.0 if narrow or "momentum" in options else 2.0**80))
     starts = [2.0**exponent for exponent in _start_exponents(narrow, tiny, clips)]
+    starts[0] *= 1 if narrow or "division" not in claims else 1 + 2.0**-12  # float16 cannot represent it
     rule, *other_rules = draw_rules(pick, info, starts, top, narrow)
     if isinstance(info.preset, LossScaleRule) and one_in(6, pick):
         rule |= {"growth_factor": 1.0, "backoff_factor": 1.0}
@@ -266,12 +288,17 @@ def _letters(narrow: bool, tiny: bool, clips: bool, large: bool) -> str:
     return letters + ("lll" if large else "")
 
 
-def draw_training(pick: Pick, info: ImplementationInfo, top: bool = False, every: str = "", end: str = "+") -> DrawnCase:
+def draw_training(
+    pick: Pick, info: ImplementationInfo, top: bool = False, every: str = "", end: str = "+", missing: str = ""
+) -> DrawnCase:
     """
     Draw steps of one or two cells, near the largest scale if *top* is True.
 
     With *every*, draw steps of `LIMIT` cells of this dtype; *end* is the letter of the last step of each cell that clips.
+    *missing* are letters of further steps, in which parameters have no gradient.
     """
+    if missing and "none" not in info.capabilities:
+        raise Unsupported("does not claim none")
     cells, others = draw_cells(pick, info, top, every), draw_cells(pick, info, top)
     layout, start = pick((*(SHAPES[name] for name in "abcff"), ((3,),))), pick(range(35))
     if every:
@@ -284,6 +311,7 @@ def draw_training(pick: Pick, info: ImplementationInfo, top: bool = False, every
         indices = [pick(range(len(cells))) for _ in range(STEPS)]
         drawn = [[(index, pick(cells[index].letters))] * pick((1, 1, 2)) for index in indices]
         turns = list(chain(*drawn))[: pick((STEPS, 5, 8))]
+        turns += [(turns[-1][0], letter) for letter in missing]
     return DrawnCase(partial(_train, layout=layout, cells=cells, turns=turns, start=start))
 
 
@@ -308,7 +336,7 @@ def _train(
             _needs_exact_float16(rules[index], letter, cell.scale)
         step = cell.train(data_of(layout, letter, start + number, cell.scale, dtype))
         fits = step.expected.scale < LEAST_INFINITE or "float16" not in dtype
-        if not fits and step.expected.finite and not subject.flag(step.outputs.get("finite"), "finite"):
+        if step.outputs and not fits and step.expected.finite and not subject.flag(step.outputs.get("finite"), "finite"):
             raise Unsupported("the seed may be rounded to float16, in which it is infinite: STEP-seed")
         results.append(step)
         cell.expect(step, cells[index].names, f"step {number} (counted from 0), {letter} of cell {index}")
@@ -325,4 +353,5 @@ def _needs_exact_float16(rule: LossScaleRule, letter: str, scale: float) -> None
 
 EACH = [(partial(draw_training, every="float64,float32"), ["cells 10"]), (partial(draw_training, every="bfloat16"), ["cells 21"])]
 NARROW_CELLS = (draw_training, ["cells 45", "cells 50"])  # cells with float16 parameters, some beside float32 ones
-CASES = (drawn("STEP-every-sequence/cells-train-with-every-option", 3, draw_training, others=[*EACH, NARROW_CELLS]),)
+MISSING = (partial(draw_training, missing="n+N"), numbered("missing", 10))
+CASES = (drawn("STEP-every-sequence/cells-train-with-every-option", 3, draw_training, others=[*EACH, NARROW_CELLS, MISSING]),)

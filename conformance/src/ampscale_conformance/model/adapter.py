@@ -201,7 +201,11 @@ class Adapter(Protocol):
         """
 
     def update_scale(self, handle: Any) -> None:
-        """Update the scale once for all optimizers unscaled since the last update, and end the iteration."""
+        """
+        Update the scale once for all optimizers unscaled since the last update, and end the iteration.
+
+        Raise an error if the published scaler does; the iteration may then remain open.
+        """
 
     # Level 3
 
@@ -221,7 +225,10 @@ class Adapter(Protocol):
         """
         Run one step: backward pass from the scaled loss, unscale, check, clip, apply or skip, update.
 
-        *data* has an array for each parameter, which is the gradient of the loss before scaling.
+        *data* has an array for each parameter, which is the gradient of the loss before scaling. With "none", an item is None if
+        the loss does not depend on the parameter, which then has no gradient; raise `Unsupported` if it would be zero.
+
+        If the published scaler raises an error, raise one, or skip the step and keep the scale.
 
         Returns:
             Outputs by name. parameters: list of arrays after the step. finite: bool. scale: float, used by this step. next_scale:

@@ -25,6 +25,7 @@ CAPABILITIES = (
     *("namedtuple", "loss", "norm", "clip", "momentum", "schedule", "counters", "replicas", "stays-on-device"),
 )
 COMPILERS = {"jax", "torch"}
+EXPLICIT = {"numpy", "cupy"}  # libraries whose network has an explicit vjp
 DYNAMO_BACKEND = "aot_eager"  # traces like every backend of torch.compile, but requires no C++ compiler
 
 
@@ -128,6 +129,8 @@ class Core:
 
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
         """Run one step and return its outputs, which include the norm only if there is a `max_norm`."""
+        if any(leaf is None for leaf in data) and self.info.arrays not in EXPLICIT:
+            raise Unsupported("the library's gradient of a parameter that the loss does not depend on is zero")
         cell["state"], report = cell["step"](cell["state"], list(data))
         names = ("finite", "loss", "scale", "next_scale", "learning_rate", "global_norm")
         values = {name: value for name in names if (value := getattr(report, name)) is not None}
@@ -194,19 +197,22 @@ def linear(parameters: list[Any], arrays: str) -> Any:
         xp = namespace  # it stays valid after the context
 
     def loss_of(params: Any, *data: Any) -> Any:
-        products = [xp.astype(param, xp.float32) * xp.astype(leaf, xp.float32) for param, leaf in zip(params, data, strict=True)]
+        pairs = [(param, leaf) for param, leaf in zip(params, data, strict=True) if leaf is not None]
+        products = [xp.astype(param, xp.float32) * xp.astype(leaf, xp.float32) for param, leaf in pairs]
         return reduce(add, map(xp.sum, products)) if products else xp.zeros(())
 
     def vjp(params: Any, *data: Any) -> Any:
         def pullback(seed: Any) -> Any:
             with np.errstate(all="ignore"):
-                scaled = [xp.asarray(xp.astype(leaf, xp.float32) * seed) for leaf in data]  # NumPy makes a scalar of a 0-d array
-                return [xp.astype(leaf, param.dtype) for param, leaf in zip(params, scaled, strict=True)]
+                # NumPy makes a scalar of a 0-d array.
+                scaled = [leaf if leaf is None else xp.asarray(xp.astype(leaf, xp.float32) * seed) for leaf in data]
+                pairs = zip(params, scaled, strict=True)
+                return [leaf if leaf is None else xp.astype(leaf, param.dtype) for param, leaf in pairs]
 
         with np.errstate(all="ignore"):
             return loss_of(params, *data), pullback
 
-    return ampscale.Network(loss_of, parameters, vjp=vjp if arrays in ("numpy", "cupy") else None)
+    return ampscale.Network(loss_of, parameters, vjp=vjp if arrays in EXPLICIT else None)
 
 
 def network_with_optimizer(values: Sequence[Any], arrays: str, learning_rate: Any, momentum: float = 0.0) -> tuple[Any, Any]:
