@@ -190,7 +190,7 @@ def _event(lines: Lines, meaning: str, position: int, groups: dict[str, str]) ->
     launcher = LAUNCHER.match(lines.text, lines.start)
     rank = groups.get("rank") or (launcher and (launcher[1] or launcher[2]))
     number = groups.get("index") or groups.get("steps") or groups.get("updates") or ("0" if meaning == "start" else None)
-    return Event(position, line, meaning, groups, rank and count(rank), number and count(number))
+    return Event(position, line, meaning, groups, count(rank) if rank else None, count(number) if number else None)
 
 
 def count(digits: str) -> int:
