@@ -182,7 +182,8 @@ def _jax_reads():
     from jax._src.array import ArrayImpl
 
     reads = []
-    value, functions = ArrayImpl._value, {name: getattr(np, name) for name in ("asarray", "array")}
+    value = ArrayImpl._value
+    functions = {name: getattr(np, name) for name in ("asarray", "array")}
 
     def watched(array):
         reads.append(f"{array.dtype}{list(array.shape)}")

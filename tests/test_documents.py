@@ -52,7 +52,9 @@ def _restored(monkeypatch):
 @pytest.mark.parametrize("page", WITH_CODE)
 def test_code_blocks_run_and_print_what_they_show(page):
     """The blocks of a page share one namespace, from top to bottom."""
-    text, namespace, runner = page.read_text("utf-8"), {"__name__": page.stem}, doctest.DocTestRunner()
+    text = page.read_text("utf-8")
+    namespace = {"__name__": page.stem}
+    runner = doctest.DocTestRunner()
     blocks = [(match[1], match[2], text.count("\n", 0, match.start(2))) for match in CODE.finditer(text)]
     skip_without_libraries("".join(code for _, code, _ in blocks))
     for language, code, line in blocks:

@@ -45,8 +45,9 @@ ROUTES["array"] = lambda array: np.array(array, copy=None if np.__version__ >= "
 @COUNTING
 def test_each_copy_is_counted_once(library):
     """Copies of bfloat16, which NumPy lacks, are counted too. After the context, copies are no longer counted."""
-    others = [(read, "bfloat16") for read in ("__bool__", "__float__", "item", "tolist")]
-    for read, dtype in [*((read, "int32" if read == "__index__" else "float32") for read in ROUTES), *others]:
+    cases = [(read, "int32" if read == "__index__" else "float32") for read in ROUTES]
+    cases += [(read, "bfloat16") for read in ("__bool__", "__float__", "item", "tolist")]
+    for read, dtype in cases:
         array = library.array(1, dtype)
         with library.count_reads() as reads:
             ROUTES[read](array)

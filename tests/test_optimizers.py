@@ -131,7 +131,8 @@ def test_parameter_without_a_gradient_is_unchanged(create):
     model = network([1.0], [1.0], dtype="float16")
     optimizer = create(model, learning_rate=0.25)
     optimizer([np.ones(1, np.float16), np.ones(1, np.float16)])
-    param, moments = model.params[0], [moment[0] for moment in optimizer.state.moments]
+    param = model.params[0]
+    moments = [moment[0] for moment in optimizer.state.moments]
     master, other = optimizer.state.master[0], model.params[1]
     optimizer([None, np.ones(1, np.float16)])
     assert alike(model.params[0], param)
@@ -171,7 +172,8 @@ def test_update_is_pure(create):
     """The arguments and the network are unchanged, and equal arguments give equal results."""
     model = network([1.0, 2.0], dtype="float16")
     optimizer = create(model)
-    gradients, state = [np.asarray([0.5, -3.0], np.float32)], optimizer.init(model.params)
+    gradients = [np.asarray([0.5, -3.0], np.float32)]
+    state = optimizer.init(model.params)
     arguments = leaves((gradients, state, model.params))
     copies = [np.array(leaf) for leaf in arguments]
     first, second = (optimizer.update(gradients, state, model.params) for _ in range(2))

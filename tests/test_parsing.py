@@ -263,7 +263,11 @@ def test_hostile_configuration_raises(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("error", [OSError(22, "Invalid argument"), KeyError("scale"), RuntimeError("x" * 10**6 + "\nand more")])
 def test_errors_of_torch_load_become_value_errors(tmp_path, monkeypatch, error):
-    """The file has been read before, so an OSError concerns its content."""
+    """
+    The message has one line of at most 500 characters.
+
+    The file has been read before, so an OSError concerns its content.
+    """
 
     def load(*_, **__):
         raise error
@@ -325,9 +329,13 @@ def test_arrays_become_json_numbers_and_lists():
 
 
 def test_excerpt_of_a_short_value_is_its_repr():
-    """For a long or endless value, only the beginning is formatted."""
+    """Examples are empty and nested containers."""
     for value in ([1, "two"], (1,), (), {"a": (1, b"x"), 2: None}, [], {}, True, 1.5, 10**90, "x'y", range(3)):
         assert excerpt(value, 100) == repr(value)
+
+
+def test_excerpt_formats_only_the_beginning_of_a_long_value():
+    """The length is limited even for a list that contains itself."""
     endless = [1]
     endless.append(endless)
     shared = [0]

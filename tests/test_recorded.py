@@ -160,7 +160,8 @@ def optimizer_of(run, network):
 
 def scale_sense_of(run):
     """Return the `scale_sense` of a run (an array, an update cell or a number) from a text such as "tensor(1,)"."""
-    kind, value = run["scale_sense"]["kind"], float.fromhex(run["scale_sense"]["value"])
+    kind = run["scale_sense"]["kind"]
+    value = float.fromhex(run["scale_sense"]["value"])
     if kind.startswith("tensor"):
         return np.full((1,) if "1" in kind else (), value, np.float64 if "f64" in kind else np.float32)
     if kind.startswith("dynamic"):

@@ -261,7 +261,8 @@ def Momentum(  # noqa: N802
 
     def direction(gradient: Array, moments: tuple[Array, ...], value: Array, _: Array) -> tuple[Array, tuple[Array, ...]]:
         decay, factor = (scalar_like(constant, value, value.dtype) for constant in (weight_decay, momentum))
-        gradient = gradient + decay * value if weight_decay else gradient
+        if weight_decay:
+            gradient = gradient + decay * value
         velocity = factor * moments[0] + gradient if moments else gradient
         new_direction = gradient + factor * velocity if nesterov else velocity
         return new_direction, ((velocity,) if moments else ())

@@ -138,7 +138,8 @@ def test_rows_of_cupy_run(bench, cupy_rows):
 @pytest.mark.slow
 def test_smaller_chunks_are_measured(bench, cupy_rows):
     """The kernels are compiled for each size, and again for their own size afterwards."""
-    measured, kernels = cupy_rows(bench("cupy"), graph=lambda run: run), platforms.host().kernels
+    measured = cupy_rows(bench("cupy"), graph=lambda run: run)
+    kernels = platforms.host().kernels
     with mock.patch.dict(cupy_rows.func.rows.__globals__, CHUNKED="1x10", CHUNKS=(8,)):
         *_, row = measured.rows(*bench("cupy").shapes[-1])
     assert row["function"] == "unscale_and_check, chunk 8"

@@ -90,7 +90,8 @@ def test_divergence_between_two_scales_equals_brute_force(interval, hysteresis, 
 
 def check_against_brute_force(pair):
     """Check the first difference and the number of differing steps of two checkpoints against all traces."""
-    rules, states = [checkpoint.rule for checkpoint in pair], tuple(map(brute.state_of, pair))
+    rules = [checkpoint.rule for checkpoint in pair]
+    states = tuple(map(brute.state_of, pair))
     result = divergence(*pair, budgets=(10_000,))
     assert result.searched is None
     assert brute.length(result.first) == brute.earliest(rules, states, LONG)
@@ -107,7 +108,8 @@ def test_traces_lead_to_differing_scales(pair):
 
     The number of steps to the next growth is exact, too.
     """
-    rules, states = [checkpoint.rule for checkpoint in pair], tuple(map(brute.state_of, pair))
+    rules = [checkpoint.rule for checkpoint in pair]
+    states = tuple(map(brute.state_of, pair))
     for checkpoint in pair:
         assert steps_to_growth(checkpoint) == brute.next_growth(checkpoint, LONG)
     result = divergence(*pair)

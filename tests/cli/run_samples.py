@@ -20,7 +20,8 @@ def write_steps(path, records, names=None):
 
 def write_run(path, steps=40, skipped=(0, 1, 20), names=NAMES):
     """Write a run that starts at 2**16 and backs off at the *skipped* steps, measured there and at each tenth. Return *path*."""
-    scale, lines = 2.0**16, [header_line(LossScaleRule(init_scale=2.0**16), names)]
+    scale = 2.0**16
+    lines = [header_line(LossScaleRule(init_scale=2.0**16), names)]
     for step in range(steps):
         measured = {"measured_scale": scale, "tensors": OVERFLOW if step in skipped else TENSORS}
         if step in skipped:

@@ -53,10 +53,12 @@ def test_overlapping_crosses_are_thinned_out():
     """Fewer crosses are drawn than there are overflows, but each overflow has a cross near it in its column."""
     trajectory = simulate(presets.torch(growth_interval=5), from_model(200_000, 2.0**12, noise=2.0))
     heights = Heights([trajectory])
-    drawn_at, all_at = crosses(trajectory, heights, 200_000), np.flatnonzero(~trajectory.finite)
+    drawn_at = crosses(trajectory, heights, 200_000)
+    all_at = np.flatnonzero(~trajectory.finite)
     assert set(drawn_at) <= set(all_at)
     assert 100 < drawn_at.size < 2000 < all_at.size
-    columns, drawn_heights = drawn_at * 150 // 200_000, heights.of(trajectory.scales[drawn_at], 0)
+    columns = drawn_at * 150 // 200_000
+    drawn_heights = heights.of(trajectory.scales[drawn_at], 0)
     cross_height = (heights.most - heights.least) / 60
     for step in all_at[::7]:
         heights_in_column = drawn_heights[columns == step * 150 // 200_000]

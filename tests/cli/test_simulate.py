@@ -125,7 +125,7 @@ def test_overflow_above_generates_the_trace_of_from_model():
 
 
 def test_trace_can_be_a_text_file(tmp_path):
-    """Line breaks are ignored."""
+    """Line breaks are ignored. The error for a CSV file names the option for it."""
     path = tmp_path / "trace.txt"
     path.write_text("....x\n....x .X\n")
     assert report("torch", "--file", path)["trace"] == "....x....x.x"

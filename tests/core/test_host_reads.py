@@ -36,7 +36,8 @@ def test_unscaling_checking_and_clipping_copy_nothing_to_the_host(library):
 @COUNTED
 def test_training_step_copies_nothing_to_the_host(library):
     """Two steps are applied and one is skipped, with a learning rate schedule and clipping, on parameters of two formats."""
-    model, rule = network([library.array([1.0, -2.0], "float16"), library.array(0.5)]), LossScaleRule(8.0, growth_interval=1)
+    model = network([library.array([1.0, -2.0], "float16"), library.array(0.5)])
+    rule = LossScaleRule(8.0, growth_interval=1)
     optimizer = AdamW(model, learning_rate=[0.5, 0.25])
     steps = [[library.array([1.0, second], "float16"), library.array(3.0)] for second in (2.0, np.inf, 2.0)]
     state, reports = ampscale.init_train_state(model.params, optimizer, rule), []

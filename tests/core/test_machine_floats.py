@@ -85,7 +85,8 @@ def test_numpy_flags_are_accepted():
 @pytest.mark.clause("MACHINE-numbers")
 def test_invalid_flag_for_a_state_of_numbers_raises():
     """Only Python and NumPy bools of shape () are valid."""
-    rule, message = LossScaleRule(), "finite must be a bool for a state of Python numbers, got"
+    rule = LossScaleRule()
+    message = "finite must be a bool for a state of Python numbers, got"
     cases = [
         (flag, lambda method=method, flag=flag: method(rule.init(like=1.0), flag), TypeError, message)
         for method in (rule.update, rule.would_raise)

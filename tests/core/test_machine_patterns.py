@@ -154,7 +154,8 @@ def test_update_is_pure(library, name, pattern):
         new_state, repeated, new_states = rule.update(state, finite), rule.update(state, step), rule.update(states, flags)
         assert same(library.to_numpy([state, states, finite, flags]), arguments)
         assert all(array.shape == () for array in leaves(new_state))
-        state, (new_state, repeated, new_states) = new_state, library.to_numpy([new_state, repeated, new_states])
-        assert same(new_state, repeated)
-        assert same(map_leaves(lambda array: array[0], new_states), new_state)
-        states = library.from_numpy(map_leaves(lambda array: np.repeat(array[:1], 3), new_states))
+        expected, again, of_batch = library.to_numpy([new_state, repeated, new_states])
+        assert same(again, expected)
+        assert same(map_leaves(lambda array: array[0], of_batch), expected)
+        state = new_state
+        states = library.from_numpy(map_leaves(lambda array: np.repeat(array[:1], 3), of_batch))

@@ -35,5 +35,8 @@ def test_error_lists_at_most_eight_arrays_of_each_location():
         TypeError, match=r"tree\[7\] from numpy on cpu; 2 more from numpy on cpu; tree\[10\] from array_api_strict on"
     ):
         check_one_library(tree=tree)
+
+
+def test_error_for_a_state_names_the_call_that_creates_one_of_the_right_library():
     with pytest.raises(TypeError, match=r"create the state of the scaler with rule.init\(like=array\)$"):
-        check_one_library(state=tree[:2], finite=tree[10])
+        check_one_library(state=[np.ones(1)], finite=array_api_strict.ones(1))

@@ -86,7 +86,9 @@ def test_mutable_arrays_are_unscaled_in_place(library, value):
     numbers = np.asarray([0, 1, 2, 3, 4, value, 6, 7]).reshape(4, 2)
     larger = [library.array(numbers, dtype) for dtype in library.dtypes]
     tree = [None, *(leaf[1:3, :] for leaf in larger)]
-    out, copy, expected = map_leaves(library.xp.zeros_like, tree), library.to_numpy(tree), library.to_numpy(unscale(tree, 3.0))
+    out = map_leaves(library.xp.zeros_like, tree)
+    copy = library.to_numpy(tree)
+    expected = library.to_numpy(unscale(tree, 3.0))
     assert unscale_and_check(tree, 3.0, out=out)[0] is out
     assert same(library.to_numpy(out), expected)
     assert same(library.to_numpy(tree), copy)

@@ -75,7 +75,8 @@ def test_state_of_another_rule_raises():
             for source, target, expected in ((plain, other, "an array or a number"), (other, plain, "None")):
                 state = source.init(like=like)
                 for method in (target.update, target.would_raise):
-                    call, message = partial(method, state, True), f"^state.{name} must be {expected} for this rule"
+                    call = partial(method, state, True)
+                    message = f"^state.{name} must be {expected} for this rule"
                     cases.append(((name, expected, like), call, ValueError, message))
     message, scale_message = "^state must be a LossScaleState of .*, got {}$", "^state.scale must be float32 or float64, got "
     wrong = [(None, "NoneType"), (LossScaleState(None, None, None), r"\(None, .*"), (LossScaleState(1, 0, 0), r"\(1, 0, 0, .*")]

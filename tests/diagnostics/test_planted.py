@@ -41,7 +41,8 @@ def train(library, inputs_of, steps, rule=RULE, *, limits=None, real_loss=False,
         inputs = [library.array(values) for values in inputs_of(step)]
         _, pullback = network.vjp(state.params, inputs)
         state, report = ampscale.train_step(network, optimizer, rule, state, inputs, measure=not recompute, **options)
-        report = report if real_loss else report._replace(loss=library.array(1.0))
+        if not real_loss:
+            report = report._replace(loss=library.array(1.0))
         backward = (lambda scale, pullback=pullback: pullback(library.array(scale))) if recompute else None
         diagnoses.append(monitor.record(report, backward))
     return diagnoses

@@ -69,7 +69,8 @@ def test_parts_of_any_size_give_the_same_run(size, is_windows):
 
 def test_header_has_rule_and_names(tmp_path):
     """Names can have any characters."""
-    rule, path = LossScaleRule(init_scale=2.0**20, hysteresis=2), tmp_path / "run.jsonl"
+    rule = LossScaleRule(init_scale=2.0**20, hysteresis=2)
+    path = tmp_path / "run.jsonl"
     path.write_text(header_line(rule, ["层.weight", '"\n']), "utf-8")
     run = read_run(path)
     assert (run.rule, run.names, run.steps.size) == (rule, ("层.weight", '"\n'), 0)

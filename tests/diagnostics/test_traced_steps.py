@@ -15,7 +15,8 @@ STATISTICS = [[4, 1, 1, 0, 1, 0, -20, 10], [4, 0, 1, 1, 0, 1, -90, 11]]  # of th
 
 def step_of(network):
     """Return a training step that reports statistics, and its first state."""
-    optimizer, rule = ampscale.optimizers.SGD(network, 0.5), ampscale.LossScaleRule(init_scale=2.0**10)
+    optimizer = ampscale.optimizers.SGD(network, 0.5)
+    rule = ampscale.LossScaleRule(init_scale=2.0**10)
     state = ampscale.init_train_state(network.params, optimizer, rule)
     return lambda *inputs: ampscale.train_step(network, optimizer, rule, *inputs, measure=True), state
 
@@ -28,7 +29,8 @@ def test_a_compiled_step_reports_statistics_without_reading_them(library):
     module = pytest.importorskip(library.name)
     compiled = module.jit if library.name == "jax" else partial(module.compile, fullgraph=True, backend="aot_eager")
     step, state = step_of(linear_network([library.array(np.ones(4)) for _ in GRADIENTS]))
-    inputs, traced = [library.array(values) for values in GRADIENTS], compiled(step)
+    inputs = [library.array(values) for values in GRADIENTS]
+    traced = compiled(step)
     assert traced(state, inputs)[1].statistics.tolist() == STATISTICS
     with library.count_reads() as reads:
         (traced if library.name == "jax" else step)(state, inputs)

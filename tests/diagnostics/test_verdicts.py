@@ -120,7 +120,8 @@ def test_last_step_has_the_verdict(name):
 def test_one_tensor_requires_the_same_gradient_in_each_step(are_named):
     """A different expert overflows in each step: all gradients of other experts are None, or the experts have no names."""
     diagnoser = Diagnoser()
-    finite, overflow = TensorStatistics(4, 0, 0, 0, 0, 0, -1, 1), TensorStatistics(4, 0, 0, 0, 1, 0, -1, 1)
+    finite = TensorStatistics(4, 0, 0, 0, 0, 0, -1, 1)
+    overflow = finite._replace(infinities=1)
     for step in range(8):
         record = replace(OVERFLOW, step=step, scale=2.0 ** (20 - step), next_scale=2.0 ** (19 - step))
         tensors = (finite, overflow) if are_named else tuple(overflow if step % 3 == index else finite for index in range(3))
@@ -129,8 +130,8 @@ def test_one_tensor_requires_the_same_gradient_in_each_step(are_named):
         assert diagnosis.verdict is Verdict.SEARCHING
 
 
-def test_one_infinity_at_all_scales_is_a_search_until_the_third_overflow():
-    """The first two overflows can be due to the scale, because other values are near the limit."""
+def test_one_tensor_is_named_after_three_overflows_far_below_the_limit():
+    """Two overflows before them can be due to the scale, because other values are near the limit."""
     diagnoser, verdicts = Diagnoser(), []
     for step, statistics in enumerate([NEAR_LIMIT] * 2 + [FAR_BELOW_LIMIT] * 3):
         scale = 2.0 ** (20 - step)
@@ -206,9 +207,10 @@ def test_underflow_message_never_states_that_no_value_becomes_zero():
     ids=["one rank", "all ranks, as after DDP's mean", "different ranks", "unknown"],
 )
 def test_one_tensor_names_the_ranks_that_are_known_to_be_at_fault(finite_ranks, on_ranks, rank):
-    """The rank whose monitor diagnoses the step is not at fault for that reason."""
+    """The monitor of rank 0 diagnoses the step, which is no evidence against rank 0."""
     diagnoser = Diagnoser()
-    statistics = TensorStatistics(4, 0, 0, 0, 0, 0, -1, 1), TensorStatistics(4, 0, 0, 0, 1, 0, -1, 1)
+    finite = TensorStatistics(4, 0, 0, 0, 0, 0, -1, 1)
+    statistics = finite, finite._replace(infinities=1)
     for step, flags in enumerate(finite_ranks):
         overflow = replace(OVERFLOW, scale=2.0 ** (20 - step), next_scale=2.0 ** (19 - step), finite_ranks=flags, rank=0)
         diagnosis = diagnoser.diagnose(replace(overflow, step=step, measured_scale=overflow.scale, tensors=statistics))

@@ -224,7 +224,8 @@ def cell_without_update(rank):
 
 def cells_in_another_order(rank):
     """Run two cells of one communicator twice, the second time in a different order on one rank; return the error."""
-    communicator, inputs = communicator_of("mpi", "replicated", timeout=10)[0], [np.ones(1, np.float32)]
+    communicator = communicator_of("mpi", "replicated", timeout=10)[0]
+    inputs = [np.ones(1, np.float32)]
     models = [network(inputs), network(inputs)]
     cells = [MFTrainOneStepCell(model, ampscale.optimizers.SGD(model, 0.5), communicator=communicator) for model in models]
     order = [*cells, *cells[:: -1 if rank == DEVIATING_RANK else 1]]

@@ -78,7 +78,8 @@ def norm(_, engine, layout, case):
     """Return norm, lift and dtype, and True if any rank has gradients, for the gradients of a case in `CASES`."""
     arrays, copies = CASES[case]
     communicator, index, make = communicator_of(engine, layout, timeout=10, copies=copies)
-    arrays = [] if case.endswith("without") and index == 0 else arrays
+    if case.endswith("without") and index == 0:
+        arrays = []
     agreement = communicator.agree(True, np.float32(1.0), [make(array) for array in arrays], norm=True)
     value, lift = agreement.norm
     return float(value), float(lift), str(value.dtype).rpartition(".")[2], bool(agreement.has_gradients)

@@ -23,19 +23,22 @@ LIMIT = 1.5
 
 
 def observed(communicator, make):
-    """Return the errors of two calls, each followed by the seconds since the start."""
-    start, results, arrays = time.monotonic(), [], [make(np.ones(2, np.float32))]
+    """Return the errors of two calls, and the seconds that the first one took."""
+    start = time.monotonic()
+    errors = []
+    seconds = []
+    arrays = [make(np.ones(2, np.float32))]
     for call in (communicator.mean, lambda arrays: communicator.agree(True, np.float32(1.0), arrays)):
         try:
             call(arrays)
         except RankError as error:
-            results.append(str(error))
-        results.append(round(time.monotonic() - start, 1))
-    return results
+            errors.append(str(error))
+        seconds.append(round(time.monotonic() - start, 1))
+    return errors, seconds[0]
 
 
 def creation_of(create, *arguments):
-    """Return the error of creating a communicator or group of torch with the time limit `LIMIT`, and its seconds."""
+    """Return the error of creating a communicator or group of torch with the time limit `LIMIT`, and the seconds until then."""
     start = time.monotonic()
     try:
         create(*arguments)
@@ -43,8 +46,8 @@ def creation_of(create, *arguments):
         return str(error), time.monotonic() - start
 
 
-def print_line(*results):
-    """Print results in a single write, so that lines of different ranks do not mix."""
+def print_line(**results):
+    """Print a JSON object in a single write, so that lines of different ranks do not mix."""
     os.write(1, json.dumps(results).encode() + b"\n")
 
 
@@ -60,7 +63,7 @@ def gloo():
     dist.init_process_group("gloo")
     rank, members = dist.get_rank(), [[0, 1], [2, 3], [0, 1, 2]]
     groups = [dist.new_group(ranks) for ranks in members]
-    pairs = ampscale.distributed.TorchDistributed(groups[rank // 2], timeout=LIMIT if rank < 2 else 20.0)
+    pair = ampscale.distributed.TorchDistributed(groups[rank // 2], timeout=LIMIT if rank < 2 else 20.0)
     three = ampscale.distributed.TorchDistributed(groups[2], timeout=20.0) if rank < 3 else None
     everyone = ampscale.distributed.TorchDistributed(timeout=20.0)
     for ranks, group in zip(members, groups, strict=True):
@@ -68,17 +71,17 @@ def gloo():
             dist.barrier(group)
     if rank == 3:
         os.kill(os.getpid(), signal.SIGKILL)
-    first = observed(everyone, torch.from_numpy)[0]
+    (error, _), _ = observed(everyone, torch.from_numpy)
     if rank == 1:
         values = torch.ones(100)
         dist.all_reduce(values, group=groups[0])  # returns when rank 0 calls it too, after the time limit of rank 0
-        print_line(rank, observed(pairs, torch.from_numpy), values.sum().item(), first)
+        print_line(rank=rank, everyone=error, pair=observed(pair, torch.from_numpy), values=values.sum().item())
         dist.destroy_process_group()
         return
-    errors = observed(pairs, torch.from_numpy)
+    of_pair = observed(pair, torch.from_numpy)
     if rank == 0:
         dist.all_reduce(torch.ones(100), group=groups[0])
-    print_line(rank, errors, observed(three, torch.from_numpy), first)
+    print_line(rank=rank, everyone=error, pair=of_pair, three=observed(three, torch.from_numpy))
     if rank == 0:
         time.sleep(1)  # while this process serves the store of the other ranks
     os._exit(0)
@@ -102,7 +105,8 @@ def late():
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    rank, pids, create = dist.get_rank(), [None] * 4, partial(ampscale.distributed.TorchDistributed, timeout=LIMIT)
+    rank, pids = dist.get_rank(), [None] * 4
+    create = partial(ampscale.distributed.TorchDistributed, timeout=LIMIT)
     three, new, pair, new_pair = (dist.new_group(ranks) for ranks in ([0, 1, 2], [0, 1, 2], [0, 1], [0, 1]))
     everyone = ampscale.distributed.TorchDistributed(timeout=20.0)
     if rank < 3:
@@ -120,14 +124,13 @@ def late():
     dist.barrier(three)
     again = observed(ampscale.distributed.TorchDistributed(new, timeout=20.0), torch.from_numpy)
     time.sleep([0, 2.3, 8][rank])
-    print_line(rank, killed, created, observed(hanging, torch.from_numpy), again)
+    print_line(rank=rank, killed=killed, created=created, again=again, hung=observed(hanging, torch.from_numpy))
     time.sleep([5, 3.5, 0][rank])  # rank 0 is stopped after all errors, and before rank 1 waits again
     if rank == 0:
         os.kill(os.getpid(), signal.SIGSTOP)
     if rank == 1:
-        print_line(
-            rank, observed(stopped, torch.from_numpy), creation_of(create, new_pair), creation_of(group_of, [0, 1, 3], LIMIT)
-        )
+        created = [creation_of(create, new_pair), creation_of(group_of, [0, 1, 3], LIMIT)]
+        print_line(rank=rank, stopped=observed(stopped, torch.from_numpy), created=created)
         os.kill(pids[0], signal.SIGKILL)
     os._exit(0)
 
@@ -152,7 +155,7 @@ def mpi():
     communicator = ampscale.distributed.MPI(timeout=LIMIT)
     if communicator.rank == 1:
         time.sleep(60)
-    print_line(communicator.rank, observed(communicator, np.asarray))
+    print_line(rank=communicator.rank, everyone=observed(communicator, np.asarray))
     time.sleep(1)
     raise SystemExit(1)
 

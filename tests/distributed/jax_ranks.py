@@ -242,7 +242,9 @@ def on_process(rank, port):
     params = placed(np.ones(4, np.float32), mesh, P())
     network = ampscale.Network(lambda p, x: jnp.sum(p) * jnp.sum(x), params)
     optimizer = ampscale.optimizers.SGD(network, 1e-3)
-    state, flags, scales = ampscale.init_train_state(params, optimizer, RULE), [], []
+    state = ampscale.init_train_state(params, optimizer, RULE)
+    flags = []
+    scales = []
     step = jax.jit(lambda state, x: ampscale.train_step(network, optimizer, RULE, state, x, max_norm=1.0))
     for row in values:
         state, report = step(state, placed(row, mesh, P("data")))

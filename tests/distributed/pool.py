@@ -34,7 +34,8 @@ class Pool:
             launcher = [str(Path(sys.executable).with_name("mpiexec")), "-n", str(size)]
             command = [*launcher, *command]
         else:
-            command, environment = [*command, str(size), *modules], environment | gloo_environment(size)
+            command = [*command, str(size), *modules]
+            environment = environment | gloo_environment(size)
         self.process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
 
     def run(self, function, *args, seconds=TIME_LIMIT):

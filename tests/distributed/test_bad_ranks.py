@@ -128,6 +128,12 @@ def start(command, **environment):
     return subprocess.Popen(command, env=environment, start_new_session=True, **pipes)
 
 
+def reports_of(program):
+    """Return the JSON objects that the ranks of a program printed, by rank."""
+    lines = program.communicate(timeout=60)[0].splitlines()
+    return sorted((json.loads(line) for line in lines if line.startswith("{")), key=lambda report: report["rank"])
+
+
 @pytest.mark.clause("REPLICAS-time-limit", "REPLICAS-error-names-ranks")
 def test_ranks_of_gloo_that_are_killed_hang_or_leave_are_named(programs):
     """
@@ -137,40 +143,48 @@ def test_ranks_of_gloo_that_are_killed_hang_or_leave_are_named(programs):
     not mixed up with the values that the communicator exchanges.
     """
     pytest.importorskip("torch")
-    lines = [line for line in programs["gloo"].communicate(timeout=60)[0].splitlines() if not line.startswith("[Gloo]")]
-    (first, hung, left, a), (second, late, values, b), (third, killed, also_left, c) = sorted(map(json.loads, lines))
-    assert a == b == c == "rank 3 ended or closed the connection"
-    assert (first, second, third, values) == (0, 1, 2, 200)
-    assert hung[0] == hung[2] == f"rank 1 did not respond within {LIMIT:g} s"
-    assert late[0] == late[2] == f"rank 0 waited only {LIMIT:g} s, and rank 1 came later"
-    assert killed[0] == killed[2] == "rank 3 ended or closed the connection"
-    assert LIMIT <= hung[1] < LIMIT + 3
-    assert killed[1] < LIMIT + 3
-    assert left[0] == left[2] == also_left[0] == also_left[2] == "rank 1 ended or closed the connection"
+    reports = reports_of(programs["gloo"])
+    assert [report["rank"] for report in reports] == [0, 1, 2]
+    assert {report["everyone"] for report in reports} == {"rank 3 ended or closed the connection"}
+    waiting, late, beside_killed = reports
+    errors, seconds = waiting["pair"]
+    assert errors == [f"rank 1 did not respond within {LIMIT:g} s"] * 2
+    assert LIMIT <= seconds < LIMIT + 3
+    assert late["pair"][0] == [f"rank 0 waited only {LIMIT:g} s, and rank 1 came later"] * 2
+    assert late["values"] == 200
+    errors, seconds = beside_killed["pair"]
+    assert errors == ["rank 3 ended or closed the connection"] * 2
+    assert seconds < LIMIT + 3
+    assert waiting["three"][0] == beside_killed["three"][0] == ["rank 1 ended or closed the connection"] * 2
 
 
 @pytest.mark.clause("REPLICAS-time-limit", "REPLICAS-error-names-ranks")
 def test_ranks_of_gloo_that_are_only_late_are_not_named(programs):
-    """A rank that serves torch's store is named although the store does not answer, and a late constructor ends too."""
+    """
+    A rank that is late for one call is not named when another rank ends or hangs in a later one.
+
+    A stopped rank that serves torch's store is named although the store does not answer.
+    """
     pytest.importorskip("torch")
-    lines = [line for line in programs["late"].communicate(timeout=60)[0].splitlines() if line.startswith("[")]
-    *reports, (rank, stopped, *creations) = sorted(map(json.loads, lines), key=len, reverse=True)
-    messages, seconds = zip(*creations, strict=True)
-    assert rank == 1
-    assert {stopped[0], stopped[2], *messages} == {f"rank 0 did not respond within {LIMIT:g} s"}
-    assert max(stopped[1], *seconds) < LIMIT + 3
-    for rank, killed, (creation, seconds), hung, again in reports:
-        assert [result for result in again if isinstance(result, str)] == []
-        assert killed[0] == killed[2] == "rank 3 ended or closed the connection"
-        assert seconds < LIMIT + 3
-        if rank == 2:
-            assert creation == f"ranks 0, 1 waited only {LIMIT:g} s, and rank 2 came later"
-            assert hung[0] == "ranks 0, 1 waited only 2.5 s, and rank 2 came later"
-        else:
-            assert creation == f"rank 2 did not respond within {LIMIT:g} s"
-            assert hung[0] == "rank 2 did not respond within 2.5 s"
-            assert hung[1] < 2.5 + 3
-    assert [rank for rank, *_ in reports] == [0, 1, 2]
+    reports = reports_of(programs["late"])
+    (last,) = [report for report in reports if "stopped" in report]
+    stopped, seconds = last["stopped"]
+    errors, all_seconds = zip(*last["created"], strict=True)
+    assert {*stopped, *errors} == {f"rank 0 did not respond within {LIMIT:g} s"}
+    assert max(seconds, *all_seconds) < LIMIT + 3
+    reports.remove(last)
+    assert [report["rank"] for report in reports] == [0, 1, 2]
+    for report in reports:
+        assert report["killed"][0] == ["rank 3 ended or closed the connection"] * 2
+        assert report["created"][1] < LIMIT + 3
+        assert report["again"][0] == []
+    late = reports.pop()
+    assert late["created"][0] == f"ranks 0, 1 waited only {LIMIT:g} s, and rank 2 came later"
+    assert late["hung"][0][0] == "ranks 0, 1 waited only 2.5 s, and rank 2 came later"
+    for report in reports:
+        assert report["created"][0] == f"rank 2 did not respond within {LIMIT:g} s"
+        assert report["hung"][0][0] == "rank 2 did not respond within 2.5 s"
+        assert report["hung"][1] < 2.5 + 3
 
 
 def test_a_rank_of_gloo_that_raises_an_error_ends_while_another_hangs(programs):
@@ -180,11 +194,11 @@ def test_a_rank_of_gloo_that_raises_an_error_ends_while_another_hangs(programs):
 
 def test_a_rank_of_mpi_that_hangs_is_named_and_ended(programs):
     """`python -m mpi4py` ends all ranks when one of them ends with an error."""
-    results = [json.loads(line) for line in programs["mpi"].communicate(timeout=60)[0].splitlines() if line.startswith("[")]
-    assert sorted(rank for rank, _ in results) == [0, 2]
-    for _, errors in results:
-        assert errors[0] == errors[2] == f"rank 1 did not respond within {LIMIT:g} s"
-        assert errors[1] < LIMIT + 3
+    reports = reports_of(programs["mpi"])
+    assert [report["rank"] for report in reports] == [0, 2]
+    for errors, seconds in (report["everyone"] for report in reports):
+        assert errors == [f"rank 1 did not respond within {LIMIT:g} s"] * 2
+        assert seconds < LIMIT + 3
     assert programs["mpi"].returncode != 0
 
 

@@ -11,7 +11,8 @@ from ampscale.diagnostics import Monitor
 def diagnoses(rank, engine, values, losses=(1.0, 1.0, 1.0, 1.0)):
     """Train so that the first gradient contains ``values[step][rank]``; return the verdict and message of each step."""
     communicator, _, make = communicator_of(engine, "replicated", timeout=10)
-    monitor, rule = Monitor(["w", "b"], communicator=communicator), ampscale.LossScaleRule(init_scale=1.5)
+    monitor = Monitor(["w", "b"], communicator=communicator)
+    rule = ampscale.LossScaleRule(init_scale=1.5)
     network = linear_network([make(np.full(4, 1e-30, np.float32)), make(np.ones(2, np.float32))])
     optimizer = ampscale.optimizers.SGD(network, 1e-38)
     state = ampscale.init_train_state(network.params, optimizer, rule)
@@ -29,7 +30,8 @@ def test_all_ranks_name_the_tensor_of_one_rank(ranks):
     results = ranks.run(diagnoses, ranks.engine, [[1.0] * 4, *[[1.0, 1.0, np.nan, 1.0]] * 4])
     verdict, message = results[0][-1]
     assert all(rows == results[0] for rows in results)
-    assert (verdict, "w on rank 2" in message) == ("no scale helps", True), message
+    assert verdict == "no scale helps", message
+    assert "w on rank 2" in message
 
 
 def test_all_ranks_name_the_rank_whose_loss_is_not_finite(ranks):
@@ -46,6 +48,7 @@ def test_monitors_name_the_rank_at_fault(ranks):
     first, *others = ranks.run(diagnoses, ranks.engine, steps)
     assert [verdict for verdict, _ in first] == ["healthy", "occasional", "no scale helps", "only the mean overflowed"]
     assert [[verdict for verdict, _ in rows] for rows in others] == [[verdict for verdict, _ in first]] * 3
-    assert " on rank 2, after 1 applied" in first[1][1]
-    assert first[2][1] == "the gradients in w on ranks 0, 3 are not finite at a scale of 0.75"
-    assert first[3][1] == "the gradients of all 4 ranks were finite, and only their mean was not: add them up in float32"
+    _, occasional, no_scale_helps, only_the_mean = (message for _, message in first)
+    assert " on rank 2, after 1 applied" in occasional
+    assert no_scale_helps == "the gradients in w on ranks 0, 3 are not finite at a scale of 0.75"
+    assert only_the_mean == "the gradients of all 4 ranks were finite, and only their mean was not: add them up in float32"

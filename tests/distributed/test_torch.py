@@ -52,7 +52,8 @@ def test_the_ranks_of_a_group_or_mesh_share_means_and_flags(gloo, names, expecte
 
 def flag_after_unequal_groups(rank):
     """Return the flag of a mesh of ranks 2 and 3; rank 2 is in one group more than rank 3."""
-    dist.new_group([0, 1]), dist.new_group([1, 2])
+    dist.new_group([0, 1])
+    dist.new_group([1, 2])
     mesh = DeviceMesh("cpu", [2, 3])
     if rank < 2:
         return None
@@ -141,8 +142,10 @@ def test_a_rank_that_waits_handles_signals(gloo):
 
 def keys_of_slow_calls(rank):
     """Return the number of keys that five calls add to torch's store, in each of which rank 1 is late."""
-    communicator, store = TorchDistributed(timeout=20), dist.distributed_c10d._get_default_store()
-    ampscale.distributed.torch.PATIENCE, counts = 0.01, []
+    communicator = TorchDistributed(timeout=20)
+    store = dist.distributed_c10d._get_default_store()
+    ampscale.distributed.torch.PATIENCE = 0.01
+    counts = []
     for _ in range(6):
         if rank == 1:
             time.sleep(0.1)
@@ -160,7 +163,8 @@ def test_slow_calls_do_not_fill_the_store(gloo):
 
 def errors_of_invalid_calls(_):
     """Return the errors of two invalid groups, of a deep copy, and of a gradient that cannot be averaged; None for no error."""
-    mesh, scaler = DeviceMesh("cpu", [0, 1]), ampscale.torch.GradScaler("cpu", communicator=TorchDistributed())
+    mesh = DeviceMesh("cpu", [0, 1])
+    scaler = ampscale.torch.GradScaler("cpu", communicator=TorchDistributed())
     sparse = torch.ones(2).to_sparse()
     calls = [
         (TorchDistributed, [0, 1], TypeError),
@@ -188,7 +192,8 @@ def test_wrong_groups_copies_and_sparse_means_are_rejected(gloo):
 
 def crossed(rank):
     """Return the flags of two communicators, each used by a thread of its own. Rank 1 starts the second thread first."""
-    communicators, flags = [TorchDistributed(timeout=20) for _ in range(2)], [None, None]
+    communicators = [TorchDistributed(timeout=20) for _ in range(2)]
+    flags = [None, None]
 
     def agree(index):
         agreement = communicators[index].agree(torch.tensor((index, rank) != (1, 3)), torch.tensor(8.0), [])

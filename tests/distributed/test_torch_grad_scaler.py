@@ -206,7 +206,8 @@ def test_partial_and_float16_gradients_are_rejected_before_anything_is_written(g
 def dtensor_loss(rank):
     """Run a step with a loss that is a DTensor, and copy the scaler; return the result of each call."""
     param = torch.nn.Parameter(DTensor.from_local(torch.full((2,), 1.0 + rank), line(), [Shard(0)]))
-    scaler, optimizer = ampscale.torch.GradScaler("cpu", init_scale=8.0), torch.optim.SGD([param], lr=0.5)
+    scaler = ampscale.torch.GradScaler("cpu", init_scale=8.0)
+    optimizer = torch.optim.SGD([param], lr=0.5)
     scaled = scaler.scale((param * 2).sum())
     scaled.backward()
     gradient = param.grad.full_tensor().tolist()
@@ -235,11 +236,13 @@ def test_ranks_of_different_slices_of_a_mesh_may_have_parameters_of_different_sh
 def swapped(rank, case):
     """Step two optimizers, then swap them on rank 1; return the error, and True if the first parameter is unchanged."""
     if case == "averaged":
-        params, settings = plain_parameters(2), {"communicator": TorchDistributed(timeout=20)}
+        params = plain_parameters(2)
+        settings = {"communicator": TorchDistributed(timeout=20)}
     else:
         params = [parameter(torch.ones(2 if case == "later" else size), line()) for size in (2, 1)]
         settings = {}
-    scaler, (first, second) = scaler_of(**settings), (sgd([param]) for param in params)
+    scaler = scaler_of(**settings)
+    first, second = (sgd([param]) for param in params)
 
     def step(optimizers):
         for optimizer in optimizers:

@@ -70,7 +70,8 @@ def sharded_run(rank, optimizer, size=4, state=None, steps=(0, STEPS)):
     mesh = DeviceMesh("cpu", list(range(size)))
     if rank >= size:
         return None
-    layers, scaler = network(), GradScaler("cpu", init_scale=2.0**10, growth_interval=6)
+    layers = network()
+    scaler = GradScaler("cpu", init_scale=2.0**10, growth_interval=6)
     if state is not None:
         with torch.no_grad():
             for param, values in zip(layers.parameters(), state[0], strict=True):
@@ -84,7 +85,8 @@ def sharded_run(rank, optimizer, size=4, state=None, steps=(0, STEPS)):
 
 def single_run(optimizer):
     """Train in this process; return the results of the steps, the parameters and the scaler's state dict."""
-    layers, scaler = network(), GradScaler("cpu", init_scale=2.0**10, growth_interval=6)
+    layers = network()
+    scaler = GradScaler("cpu", init_scale=2.0**10, growth_interval=6)
     results = trained(0, layers, OPTIMIZERS[optimizer](layers.parameters()), scaler, sharded=False)
     return results, values_of(layers), scaler.state_dict()
 
@@ -95,24 +97,26 @@ def test_fsdp2_training_takes_the_decisions_of_a_single_process(gloo, optimizer)
     """Scales, counts and parameters are equal too, with overflows in the shards of one or two ranks."""
     results = gloo.run(sharded_run, optimizer)
     assert results == 4 * [results[0]]
-    steps, parameters, state = single_run(optimizer)
-    assert results[0][0] == steps
+    steps, parameters, state = results[0]
+    expected_steps, expected_parameters, expected_state = single_run(optimizer)
+    assert steps == expected_steps
     assert [index for index, (applied, _) in enumerate(steps) if not applied] == [*OVERFLOWS]
-    assert results[0][2] == state
-    for values, expected in zip(results[0][1], parameters, strict=True):
+    assert state == expected_state
+    for values, expected in zip(parameters, expected_parameters, strict=True):
         assert values == pytest.approx(expected, rel=1e-4, abs=1e-6)
 
 
 @pytest.mark.clause("REPLICAS-load-keeps-scale", "TORCH-load-state-dict")
 def test_training_continues_on_two_ranks_from_a_state_of_four(gloo):
     """Decisions, scales and counts are those of a run that was not interrupted. The state has counted some finite steps."""
-    steps, parameters, state = gloo.run(sharded_run, "sgd", 4, None, (0, 10))[0]
-    first, second, *others = gloo.run(sharded_run, "sgd", 2, [parameters, state], (10, STEPS))
-    assert (first, others) == (second, [None, None])
-    whole_steps, whole_parameters, whole_state = single_run("sgd")
-    assert steps + first[0] == whole_steps
-    assert first[2] == whole_state
-    for values, expected in zip(first[1], whole_parameters, strict=True):
+    first_steps, *saved = gloo.run(sharded_run, "sgd", 4, None, (0, 10))[0]
+    result, same_result, *others = gloo.run(sharded_run, "sgd", 2, saved, (10, STEPS))
+    assert (result, others) == (same_result, [None, None])
+    last_steps, parameters, state = result
+    expected_steps, expected_parameters, expected_state = single_run("sgd")
+    assert first_steps + last_steps == expected_steps
+    assert state == expected_state
+    for values, expected in zip(parameters, expected_parameters, strict=True):
         assert values == pytest.approx(expected, rel=1e-4, abs=1e-6)
 
 
@@ -121,7 +125,8 @@ def clipped(_):
     results = []
     for sharded in (True, False):
         layers = network()
-        scaler, optimizer = GradScaler("cpu", init_scale=8.0), torch.optim.SGD(layers.parameters(), lr=0.5)
+        scaler = GradScaler("cpu", init_scale=8.0)
+        optimizer = torch.optim.SGD(layers.parameters(), lr=0.5)
         values, targets = batch(0)
         scaler.scale(torch.nn.functional.mse_loss(layers(values), targets)).backward()
         params = list(layers.parameters())

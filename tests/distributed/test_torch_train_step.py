@@ -34,7 +34,8 @@ def steps(module, optimizer_name, max_norm):
     """Return reports and parameters of six training steps, of which the third overflows."""
     optimizer = getattr(ampscale.optimizers, optimizer_name)(network_of(module), 0.05)
     rule = ampscale.LossScaleRule(init_scale=2.0**8, growth_interval=2)
-    state, reports = ampscale.init_train_state(network_of(module).params, optimizer, rule), []
+    state = ampscale.init_train_state(network_of(module).params, optimizer, rule)
+    reports = []
     generator = torch.Generator().manual_seed(1)
     for number in range(6):
         values, targets = torch.randn(4, 3, generator=generator), torch.randn(4, 2, generator=generator)
@@ -56,10 +57,11 @@ def test_a_tensor_parallel_module_trains_like_a_whole_one(gloo, optimizer, max_n
     """Decisions and scales are equal, norms and parameters up to rounding."""
     results = gloo.run(tensor_parallel, optimizer, max_norm)
     assert results == 4 * [results[0]]
-    reports, params = steps(Regression(), optimizer, max_norm)
-    assert [report[:2] for report in results[0][0]] == [report[:2] for report in reports]
+    reports, params = results[0]
+    expected_reports, expected_params = steps(Regression(), optimizer, max_norm)
+    assert [report[:2] for report in reports] == [report[:2] for report in expected_reports]
     assert [report[0] for report in reports] == [True, True, False, True, True, True]
-    for values, expected in zip(results[0][1], params, strict=True):
+    for values, expected in zip(params, expected_params, strict=True):
         assert values == pytest.approx(expected, rel=1e-4, abs=1e-6)
 
 

@@ -228,7 +228,9 @@ def at_state(table, state):
 
 def outcome(table, state, loop, call):
     """Run *call*, and compare the error with the table. Return the next state."""
-    result, numbers, since = table.results[state][call], loop.numbers(), loop.since
+    result = table.results[state][call]
+    numbers = loop.numbers()
+    since = loop.since
     site = loop.update_line if state == READY else since
     message = loop.run(call)
     if not isinstance(result, _calls.Error):

@@ -14,7 +14,8 @@ NAMES = ("float16", "bfloat16", "float32", "float64")
 @pytest.mark.parametrize("name", NAMES)
 def test_only_float16_is_scaled(name):
     """The same loop runs for all dtypes: without a scale, an infinity is applied, nothing is stored, and no warning is issued."""
-    scaler, optimizer = ampscale.scaler_for(name, init_loss_scaling=8.0), GradientDescent(np.float32([np.inf]))
+    scaler = ampscale.scaler_for(name, init_loss_scaling=8.0)
+    optimizer = GradientDescent(np.float32([np.inf]))
     is_scaled = name == "float16"
     assert scaler.scale(np.float32(3.0)) == (24.0 if is_scaled else 3.0)
     assert scaler.step(optimizer) == (not is_scaled)

@@ -27,7 +27,9 @@ def test_optimizers_are_numbered_in_the_order_of_their_first_use():
 
 def test_a_copy_numbers_its_optimizers_from_0():
     """The ids in the original are those of other objects than the copied optimizers."""
-    numbers, communicator, optimizer = OptimizerNumbers(), SingleReplica(), Optimizer()
+    numbers = OptimizerNumbers()
+    communicator = SingleReplica()
+    optimizer = Optimizer()
     numbers.number(communicator, Optimizer())
     numbers.number(communicator, optimizer)
     assert deepcopy(numbers).number(communicator, optimizer) == (0, True)

@@ -50,7 +50,7 @@ def test_a_step_returns_five_values():
 @pytest.mark.clause("MINDFORMERS-outputs", "MINDFORMERS-local-norm", "MINDFORMERS-size", "MINDFORMERS-global-norm")
 @pytest.mark.parametrize("scale", [1, 3.0, 2.0**20])
 def test_a_step_with_local_norms_returns_seven_values(scale):
-    """The last two values are the norm and the number of elements of each gradient."""
+    """The last two values are the norm and the number of elements of each gradient. The global norm requires clipping."""
     network = linear([1, 1], [[1, 1], [1, 1]])
     cell = MFTrainOneStepCell(network, Recorder(), use_clip_grad=True, scale_sense=scale, local_norm=True)
     out = cell(array([3, 4]), np.zeros((2, 2), "float32"))

@@ -36,7 +36,8 @@ def mindspore_scaler():
 
 
 def mindspore_update_cell():
-    cell, scale = mindspore.DynamicLossScaleUpdateCell(2.0**16, 2, 2), np.asarray(2.0**16, np.float32)
+    cell = mindspore.DynamicLossScaleUpdateCell(2.0**16, 2, 2)
+    scale = np.asarray(2.0**16, np.float32)
     return lambda finite: cell(scale, not finite), cell.state_dict
 
 
@@ -45,7 +46,11 @@ def test_readers_get_consistent_states(make):
     """Each state dict that three threads read is the state after some step. The run has the states of a run without readers."""
 
     def run(step, state_dict):
-        return [state_dict(), *((step(finite), state_dict())[1] for finite in STEPS)]
+        states = [state_dict()]
+        for finite in STEPS:
+            step(finite)
+            states.append(state_dict())
+        return states
 
     def read():
         while not done.is_set():
@@ -84,7 +89,8 @@ def test_readers_wait_while_torchs_scaler_writes_its_state(monkeypatch):
         count.copy_(next_count)
 
     weight = torch.nn.Parameter(torch.ones(1))
-    optimizer, scaler = torch.optim.SGD([weight], lr=0.0), GradScaler("cpu", growth_interval=2)
+    optimizer = torch.optim.SGD([weight], lr=0.0)
+    scaler = GradScaler("cpu", growth_interval=2)
     monkeypatch.setattr(torch, "_amp_update_scale_", update_slowly)
     with ThreadPoolExecutor(1) as pool:
         for scale, count in ((2.0**16, 1), (2.0**17, 0), (2.0**17, 1)):

@@ -59,9 +59,12 @@ def _after(loop, scale, finite):
 
 def tree_of_rule(rule):
     """Return the tree of a rule as a list of levels without the root. Every level is one update of a batch."""
-    state, levels, ended = map_leaves(lambda array: array.reshape(1), rule.init()), [], np.zeros(1, bool)
+    state = map_leaves(lambda array: array.reshape(1), rule.init())
+    levels = []
+    ended = np.zeros(1, bool)
     for level in range(STEPS):
-        state, ended = map_leaves(lambda array: np.repeat(array, 2), state), np.repeat(ended, 2)
+        state = map_leaves(lambda array: np.repeat(array, 2), state)
+        ended = np.repeat(ended, 2)
         finite = np.tile([True, False], 2**level)
         raised = rule.would_raise(state, finite) & ~ended
         state = rule.update(state, finite)

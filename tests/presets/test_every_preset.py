@@ -53,7 +53,9 @@ def test_preset_has_the_settings_and_defaults_of_its_scaler(name):
 def test_preset_equals_its_scaler(name):
     """For every setting and all 1024 traces of ten steps, the rule and the loop have the same errors and bitwise equal scales."""
     for setting in PUBLISHED[name].settings():
-        rule, loop = presets.PRESETS[name].rule(**setting), PUBLISHED[name].new_loop(setting)
-        expected, actual = tree_of_loop(loop, rule.init().scale[()]), tree_of_rule(rule)
+        rule = presets.PRESETS[name].rule(**setting)
+        loop = PUBLISHED[name].new_loop(setting)
+        expected = tree_of_loop(loop, rule.init().scale[()])
+        actual = tree_of_rule(rule)
         assert [level.scale.dtype for level in actual] == [level.scale.dtype for level in expected], setting
         assert differing(expected, actual) == 0, setting

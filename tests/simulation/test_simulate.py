@@ -29,7 +29,8 @@ def by_update(rule, limits):
     for step, limit in enumerate(limits.T):
         finite = state.scale <= limit
         raises = running & rule.would_raise(state, finite)
-        raised_at[raises], running = step, running & ~raises
+        raised_at[raises] = step
+        running = running & ~raises
         state = rule.update(state, finite)
         states.append((state, running))
     scales = np.stack([np.where(running, state.scale.astype("f8"), np.nan) for state, running in states], axis=1)

@@ -83,7 +83,8 @@ def driver_of(chapter, name, settings):
 
 def torch_driver(settings):
     torch = pytest.importorskip("torch")
-    scaler, parameter = module_of("torch").GradScaler(**settings), torch.zeros(1, requires_grad=True)
+    scaler = module_of("torch").GradScaler(**settings)
+    parameter = torch.zeros(1, requires_grad=True)
     scaler.scale(parameter)
 
     def update(finite):

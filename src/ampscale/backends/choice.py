@@ -19,7 +19,7 @@ from ..core.namespaces import check_one_library, provide_default, provide_divisi
 from ..core.trees import leaves
 from ..core.typing import Array, Namespace, Tree
 from ..files import read_bounded
-from ..parsing import LONGEST_TOML, cut, excerpt, parse_toml
+from ..parsing import LONGEST_TOML, excerpt, parse_toml
 from .protocol import Backend
 from .registry import is_known, label, list_backends, load, owner_of, why_not
 
@@ -178,7 +178,7 @@ def _in_files(folder: Path | None) -> Configured | None:
     """Return the backend that the nearest file names, or None. The result is cached, so edits do not affect a running program."""
     for path, table in _tables(folder):
         if unknown := sorted(set(table) - {"backend"}):
-            raise ValueError(f"{path} must set only 'backend' for ampscale, got {cut(', '.join(unknown), 400)}")
+            raise ValueError(f"{path} must set only 'backend' for ampscale, got {excerpt(unknown, 400)}")
         if "backend" in table:
             if not isinstance(table["backend"], str):
                 raise TypeError(f"backend in {path} must be a str, got {excerpt(table['backend'])}")

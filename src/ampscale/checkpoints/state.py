@@ -82,7 +82,8 @@ def canonical(checkpoint: Checkpoint) -> tuple[LossScaleRule, LossScaleState]:
     # From the `hysteresis`-th counted overflow on, every overflow backs off.
     if rule.overflow_tolerance is None and rule.warmup_growth_factor is None:
         state = state._replace(bad_steps=min(state.bad_steps, rule.hysteresis - 1))
-        rule = replace(rule, reset_bad_steps_on=()) if rule.hysteresis == 1 else rule
+        if rule.hysteresis == 1:
+            rule = replace(rule, reset_bad_steps_on=())
     if math.frexp(rule.backoff_factor)[0] == 0.5:  # a power of two: dividing and multiplying give the same result
         rule = replace(rule, divide_on_backoff=False)
     backoff = rule.backoff_divisor if rule.divide_on_backoff else rule.backoff_factor

@@ -64,8 +64,9 @@ class Graph(Generic[Node]):
 def search(start: Node, edges_of: Callable[[Node], list[Edge[Node]]], budget: float = math.inf) -> Graph[Node]:
     """Explore up to *budget* nodes from *start* with Dijkstra's algorithm. The length of an edge is its number of steps."""
     previous: dict[Node, tuple[Node, Run] | None] = {start: None}
-    # The counter breaks ties, so that the heap never compares nodes.
-    distance, edges, order = {start: 0}, dict[Node, list[Edge[Node]]](), itertools.count()
+    distance = {start: 0}
+    edges = dict[Node, list[Edge[Node]]]()
+    order = itertools.count()  # breaks ties, so that the heap never compares nodes
     queue = [(0, next(order), start)]
     while queue and len(edges) < budget:
         steps, _, node = heapq.heappop(queue)

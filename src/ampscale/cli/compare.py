@@ -67,7 +67,8 @@ def _print(comparison: Comparison) -> None:
     """Print a table with a row for each rule, and the divergences: many as a matrix if it fits, otherwise as sentences."""
     from .tables import Column, number_columns, table, trimmed_console
 
-    names, trajectories = list(comparison.trajectories), comparison.trajectories.values()
+    names = list(comparison.trajectories)
+    trajectories = comparison.trajectories.values()
     titles = number_columns("", "overflows", "growths", "backoffs", "raises\nat step", "final\nscale")
     titles.insert(1, Column("rule", overflow="fold"))
     matrix = table(number_columns("", *map(str, range(1, len(names)))), _matrix_rows(names, comparison.divergences))

@@ -139,7 +139,8 @@ def _lines(source: str, target: str, report: ConversionReport) -> Iterator[str]:
     yield from (f"assumed    {name} = {value!r}" for name, value in report.source.assumed.items())
     yield from (f"changed    {name}: was {old!r}, is {new!r}" for name, (old, new) in report.dropped.items())
     if report.source.ignored:
-        shown, more = report.source.ignored[:SHOWN], len(report.source.ignored) - SHOWN
+        shown = report.source.ignored[:SHOWN]
+        more = len(report.source.ignored) - SHOWN
         yield f"ignored    {', '.join(map(str, shown))}{f' and {more} more' if more > 0 else ''}: outside the scaler"
     if report.settings:
         yield f"construct  {', '.join(f'{name}={value!r}' for name, value in report.settings.items())}"

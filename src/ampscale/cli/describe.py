@@ -53,8 +53,8 @@ def sentences(rule: LossScaleRule) -> Iterator[str]:
     if rule.raise_at_or_below is not None:
         yield f"The published scaler raises an error when an overflow leaves a scale of {power(rule.raise_at_or_below)} or below."
     dtype = "The scale is a float64 on the host" if rule.dtype == "float64" else "The scale is a float32"
-    factors = "; its factors are applied in float64, and the result is rounded once" if rule.float64_factor else ""
-    yield f"{dtype}{factors or ', and so are its factors'}."
+    in_float64 = "; its factors are applied in float64, and the result is rounded once"
+    yield f"{dtype}{in_float64 if rule.float64_factor else ', and so are its factors'}."
     if rule.delayed_update:
         yield "Each change takes effect one step later."
 
@@ -109,8 +109,10 @@ def _bounds(rule: LossScaleRule) -> Iterator[str]:
         if high is not None:
             yield f"The scale grows only from below {power(high)}; the result may be higher."
         return
-    lower = "has no lower bound and can reach zero" if low is None and rule.backoff_factor < 1 else ""
-    lower = f"never backs off below {power(low)}" if low is not None else lower
+    if low is not None:
+        lower = f"never backs off below {power(low)}"
+    else:
+        lower = "has no lower bound and can reach zero" if rule.backoff_factor < 1 else ""
     upper = f"never grows above {power(high)}" if high is not None else ""
     if lower or upper:
         yield f"The scale {' and '.join(filter(None, [lower, upper]))}."

@@ -90,15 +90,11 @@ def _measured(name: str, dtype: str, values: np.ndarray) -> Row:
 def _verdict(rows: Sequence[Row], scale: float, share: float) -> tuple[str, str]:
     """Return the verdict in a word and in a sentence."""
     at = f" at scale {exact(scale)}"
-    # A backward pass in float16 that overflows produces NaNs, too, so they do not prove that a smaller scale would not help.
-    remedy = "if all values are finite without scaling, the scale is too large; otherwise no scale helps"
-    for column, noun, nouns, verdict in (("nans", "NaN", "NaNs", "nan"), ("infinities", "infinity", "infinities", "overflow")):
-        offenders = [row for row in rows if getattr(row.statistics, column)]
-        if offenders:
-            count = sum(getattr(row.statistics, column) for row in offenders)
-            others = f" and {counted(len(offenders) - 1, 'other array')}" if len(offenders) > 1 else ""
-            text = f"{count:,} {noun if count == 1 else nouns} in {offenders[0].name}{others}"
-            return verdict, f"Not finite{at}: {text}; {remedy}."
+    if offenders := [row for row in rows if row.statistics.nans]:
+        return "nan", _not_finite(at, [row.statistics.nans for row in offenders], ("NaN", "NaNs"), offenders[0].name)
+    if offenders := [row for row in rows if row.statistics.infinities]:
+        counts = [row.statistics.infinities for row in offenders]
+        return "overflow", _not_finite(at, counts, ("infinity", "infinities"), offenders[0].name)
     statistics = [row.statistics for row in rows]
     nonzero = sum(each.size - each.zeros - each.nonfinite for each in statistics)
     lost = sum(each.underflows for each in statistics)
@@ -117,6 +113,16 @@ def _verdict(rows: Sequence[Row], scale: float, share: float) -> tuple[str, str]
         return "underflow", f"Underflow{at}: {few_digits}."
     digits = f", and represents {percent(imprecise / nonzero)} with fewer digits" if imprecise else ""
     return "healthy", f"Healthy{at}: all values are finite. float16 loses {percent(lost / nonzero)} of them{digits}."
+
+
+def _not_finite(at: str, counts: Sequence[int], nouns: tuple[str, str], first: str) -> str:
+    """Return the sentence about non-finite values, of which each array has one of *counts*; *first* is the first array."""
+    singular, plural = nouns
+    total = sum(counts)
+    others = f" and {counted(len(counts) - 1, 'other array')}" if len(counts) > 1 else ""
+    # A backward pass in float16 that overflows produces NaNs, too, so they do not prove that a smaller scale would not help.
+    remedy = "if all values are finite without scaling, the scale is too large; otherwise no scale helps"
+    return f"Not finite{at}: {total:,} {singular if total == 1 else plural} in {first}{others}; {remedy}."
 
 
 def _document(row: Row) -> dict[str, Any]:

@@ -129,7 +129,8 @@ def _costs(ranks: int, model: RankModel, vector: int, probability: float) -> dic
 
 def _collectives(system: StepCollectives, ranks: int, model: RankModel, vector: int) -> dict[str, Any]:
     """Return the smallest and the largest number of collectives of *system* in a step, and the seconds that these take."""
-    cost, counts = agreement_cost(ranks, system.vector or vector, model), [system.fewest, system.most]
+    cost = agreement_cost(ranks, system.vector or vector, model)
+    counts = [system.fewest, system.most]
     return {"system": system.system, "collectives": counts, "seconds": [count * cost.hierarchical for count in counts]}
 
 
@@ -147,7 +148,8 @@ def _tables(document: Mapping[str, Any]) -> Iterator[str]:
     yield pattern.format("ranks", *ALGORITHMS, "disagreement", "disagreement")
     for row in document["costs"]:
         times = (_seconds(row[name]) for name in ALGORITHMS)
-        probability, steps = _number(row["disagreement_probability"], 3), _steps(row["steps_until_disagreement"])
+        probability = _number(row["disagreement_probability"], 3)
+        steps = _steps(row["steps_until_disagreement"])
         yield pattern.format(f"{row['ranks']:,}", *times, probability, steps)
     yield ""
     ranks = counted(document["ranks"], "rank")

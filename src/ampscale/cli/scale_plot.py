@@ -64,7 +64,9 @@ def figure_of(trajectories: Mapping[str, Trajectory], divergences: Sequence[int]
     title = _title(list(trajectories))
     axes.set_title(title, pad=4 + 9 * rows)
     # Heights in inches of the axes, and of what is above and below them.
-    above, inside, below = 0.22 + 0.15 * title.count("\n") + 0.125 * rows, heights.points / 72, 0.45
+    above = 0.22 + 0.15 * title.count("\n") + 0.125 * rows
+    inside = heights.points / 72
+    below = 0.45
     below += _legend(figure, labels) if len(labels) > 1 else 0.0
     height = above + inside + below
     figure.set_size_inches(WIDTH, height)
@@ -87,7 +89,8 @@ class Heights:
             self.special[self.top] = "inf"
         self.least, self.most = min([self.low, *self.special]), max([self.high, *self.special])
 
-        self.lanes, span = len(trajectories), max(1, self.most - self.least)
+        self.lanes = len(trajectories)
+        span = max(1, self.most - self.least)
         largest = min(560, 300 + 20 * self.lanes)
         self.points = min(largest, max(190.0, 20 + (span + 0.6) * self.lanes * 3.6))  # height of the axes in points
         self.power = (self.points - 20) / (span + 0.6)  # points from one power of two to the next

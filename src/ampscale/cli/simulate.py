@@ -146,7 +146,8 @@ def _rows(trajectory: Trajectory, selected: np.ndarray) -> Iterator[str]:
     steps = selected if trajectory.raised_at is not None else np.append(selected, last)
     scales = trajectory.scales[steps].tolist()
     new_scales = trajectory.scales[(steps + 1).clip(max=last)].tolist()
-    good, bad = trajectory.good_steps[steps].tolist(), trajectory.bad_steps[steps].tolist()
+    good = trajectory.good_steps[steps].tolist()
+    bad = trajectory.bad_steps[steps].tolist()
     labels = {scale: exact(scale) for scale in {*scales, *new_scales}}
     widths = [max(4, len(f"{last:,}")), max(5, *map(len, labels.values()))]
     widths += [max(4, len(str(max(counts))), len(str(min(counts)))) for counts in (good, bad)]

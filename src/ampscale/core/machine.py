@@ -84,14 +84,16 @@ def transition(rule: RuleConstants, state: LossScaleState, finite: Flag) -> tupl
         raise TypeError(f"state.scale must be float32 or float64, got {dtype}")
     xp = array_api_compat.array_namespace(state.scale)
     _check_float64(rule, xp)
-    if not isinstance(finite, bool):
+    if isinstance(finite, bool):
+        finite = xp.full_like(state.good_steps, finite, dtype=xp.bool)
+    else:
         check_one_library(state=state, finite=finite)
-    finite = xp.full_like(state.good_steps, finite, dtype=xp.bool) if isinstance(finite, bool) else finite
     scale = state.scale if state.pending_scale is None else state.pending_scale
     events = _events(rule, state, scale, finite)
 
     with quiet(xp):
-        grown, backed_off = _grown(rule, scale, state.bad_steps), _backed_off(rule, scale)
+        grown = _grown(rule, scale, state.bad_steps)
+        backed_off = _backed_off(rule, scale)
     new_scale = xp.where(events.grows, grown, xp.where(events.backs_off, backed_off, scale))
     new_state = LossScaleState(
         scale=new_scale if state.pending_scale is None else scale,

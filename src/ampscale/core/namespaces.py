@@ -124,5 +124,6 @@ def _listed(locations: list[tuple[str, str, str | None]]) -> str:
 
 def _location(leaf: Array) -> tuple[str, str | None]:
     """Return the names of the library and of the device; the latter is None for a JAX tracer, which is on no device yet."""
-    library, device = array_api_compat.array_namespace(leaf).__name__, array_api_compat.device(leaf)
+    library = array_api_compat.array_namespace(leaf).__name__
+    device = array_api_compat.device(leaf)
     return library.removeprefix("array_api_compat."), None if device is None else str(device)

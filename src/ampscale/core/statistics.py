@@ -185,7 +185,8 @@ def bins_of_bits(bits: Array, dtype: Any, bits_of: Callable[[Array], Array]) -> 
     *bits* are patterns, without the sign, of numbers of the array library's *dtype*; *bits_of* returns those of an array.
     """
     xp = array_api_compat.array_namespace(bits)
-    codes, fraction_bits = bit_codes(name_of(dtype)), FLOATS[name_of(dtype)].fraction_bits
+    codes = bit_codes(name_of(dtype))
+    fraction_bits = FLOATS[name_of(dtype)].fraction_bits
     normal = codes.lowest + fraction_bits  # exponent of the smallest normal number
 
     def exponents(patterns: Array) -> Array:

@@ -139,7 +139,8 @@ class History:
 
     def _add_finite(self, record: StepRecord) -> None:
         self.is_stale_refuted |= bool(self.skipped) and record.stale
-        self.skipped, self.skipped_names, self.in_a_row, self.backoffs, self.skips_since_backoff = [], [], 0, 0, 0
+        self.skipped, self.skipped_names = [], []
+        self.in_a_row = self.backoffs = self.skips_since_backoff = 0
         self.good = record.without_tensors()
         self.applied += record.applied
         if record.norm is not None and math.isfinite(record.norm) and record.norm > 0:

@@ -125,7 +125,9 @@ class Monitor:
         self.observe_loss(report.loss)
         if int(report.status) == StepStatus.ACCUMULATED:
             return Diagnosis(self._run(self).step, Verdict.HEALTHY, "the call was a micro-batch of this step")
-        scale, finite, norm = number_host(report.scale), bool(report.finite), report.global_norm
+        scale = number_host(report.scale)
+        finite = bool(report.finite)
+        norm = report.global_norm
         measured: dict[str, Any] = {}
         if report.statistics is not None:
             measured = {"measured_scale": scale, "tensors": statistics_of(report.statistics.tolist())}
@@ -217,7 +219,8 @@ class Monitor:
             if norm:  # clipping after unscaling is not a fault, but a second division by the scale is
                 change = number_host(functional.global_norm(gradients)) / norm
                 run.is_divided = math.isclose(change * number_host(scale), 1, rel_tol=NORM_RTOL)
-                run.measured |= {"change": change} if run.is_divided else {}
+                if run.is_divided:
+                    run.measured["change"] = change
             elif run.is_divided is None:
                 run.is_divided = True
         loss = _mean(run.losses)
@@ -249,7 +252,9 @@ class Monitor:
 
         *is_local* is True if the statistics describe this rank's gradients before they were averaged over all ranks.
         """
-        run, communicator, tensors = self._run(owner), self._communicator, fields.get("tensors")
+        run = self._run(owner)
+        communicator = self._communicator
+        tensors = fields.get("tensors")
         at_fault: dict[str, Any] = {}  # fields of another rank, which replace those of this one in the diagnosis
         names = run.names or self._names_of(owner, len(tensors or ()))
         if communicator is not None:
@@ -269,7 +274,8 @@ class Monitor:
 
     def _report_stall(self, run: "_Run", diagnosis: Diagnosis) -> None:
         """At the first step of a stall, warn, raise a `StalledError` or call the function *on_stall*."""
-        was_stalled, run.stalled = run.stalled, diagnosis.stall is not None
+        was_stalled = run.stalled
+        run.stalled = diagnosis.stall is not None
         if was_stalled or not run.stalled:
             return
         message = f"step {diagnosis.step}: {diagnosis.stall}; {diagnosis.verdict}: {diagnosis.message}"
@@ -312,7 +318,9 @@ class Monitor:
         if finite:
             return None, {}
         # Ranks exchange their statistics if a gradient is not finite, () if all are finite, and None if they are unknown.
-        own_statistics = tensors and (tensors if any(tensor.nonfinite for tensor in tensors) else ())
+        own_statistics = tensors
+        if tensors is not None and not any(tensor.nonfinite for tensor in tensors):
+            own_statistics = ()
         messages = [json.loads(text) for text in self._communicator.exchange(json.dumps([own_statistics, loss]))]
         losses = [(rank, value) for rank, (_, value) in enumerate(messages) if value is not None and not math.isfinite(value)]
         at_fault: dict[str, Any] = {"rank": losses[0][0], "loss": losses[0][1]} if losses else {}
@@ -320,7 +328,8 @@ class Monitor:
         if None in rows_of_ranks or not (self._communicator.averages or any(rows_of_ranks)):
             return None, at_fault
         rows_at_fault = next(filter(None, rows_of_ranks), None) if self._communicator.averages else None
-        at_fault |= {"tensors": statistics_of(rows_at_fault)} if rows_at_fault else {}
+        if rows_at_fault:
+            at_fault["tensors"] = statistics_of(rows_at_fault)
         return tuple(not rows for rows in rows_of_ranks), at_fault
 
     def _run(self, owner: Any) -> "_Run":

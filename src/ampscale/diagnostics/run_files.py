@@ -169,7 +169,12 @@ class RunReader:
         if self.bytes > LONGEST_RUN:
             raise ValueError(f"a run file must have at most {LONGEST_RUN} bytes, got more")
         end = data.rfind(b"\n") + 1
-        complete, self._unfinished = (self._unfinished + data[:end], data[end:]) if end else (b"", self._unfinished + data)
+        if end:
+            complete = self._unfinished + data[:end]
+            self._unfinished = data[end:]
+        else:
+            complete = b""
+            self._unfinished += data
         if len(self._unfinished) > LONGEST_JSON:
             line = 0 if self.header is None else self._steps + 1
             raise ValueError(f"a line must have at most {LONGEST_JSON} bytes, got more after line {line}")

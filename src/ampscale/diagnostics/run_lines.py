@@ -20,8 +20,9 @@ COLUMNS: dict[str, Any] = {
 }  # fmt: skip
 _OPTIONAL = ("loss", "norm")
 # Reduce plain lines to numbers and commas: line feeds become commas, and the "u" of "true", the only "u" in a line, becomes 1.
+_NUMBERS_ONLY = bytes.maketrans(b"u\n", b"1,")
 # The "e" of an exponent is not deleted, since `_fill_plain` makes it an "E" before.
-_NUMBERS_ONLY, _DELETED = bytes.maketrans(b"u\n", b"1,"), b'{}":_abcdfghijklmnopqrstvwxyze'
+_DELETED = b'{}":_abcdfghijklmnopqrstvwxyze'
 
 
 def _line_pattern(names: Iterable[str]) -> str:
@@ -130,9 +131,10 @@ def _fill_plain(columns: dict[str, np.ndarray], text: bytes) -> list[tuple[int, 
     others = blocks_of.pop(None, [])
     for shape, blocks in blocks_of.items():
         joined = b"".join(block for _, block in blocks).replace(b"e-", b"E-")
-        names = _SHAPES[shape - 1]
+        names = _SHAPES[shape - 1]  # shapes are numbered from 1, like the groups of `_PLAIN`
         indices = np.concatenate([np.arange(start, start + block.count(b"\n")) for start, block in blocks])
-        numbers = json.loads(b"[" + joined.translate(_NUMBERS_ONLY, _DELETED)[:-1] + b"]")
+        without_last_comma = joined.translate(_NUMBERS_ONLY, _DELETED)[:-1]
+        numbers = json.loads(b"[" + without_last_comma + b"]")
         for start, name in enumerate(names):
             columns[name][indices] = _checked(numbers[start :: len(names)], name)
     return others
@@ -157,7 +159,8 @@ def _blocks(text: bytes) -> dict[Any, list[tuple[int, bytes]]]:
 
 def _checked(values: list[Any], name: str) -> np.ndarray:
     """Return *values* of the column *name* as an array. Raise a ValueError if the column cannot hold one of them."""
-    numbers, is_float = np.array(values), COLUMNS[name] is np.float64
+    numbers = np.array(values)
+    is_float = COLUMNS[name] is np.float64
     if numbers.dtype.kind not in ("if" if is_float else "i") or not np.isfinite(numbers).all():
         raise ValueError(f"each {name} must be {'a finite float64 or an int64' if is_float else 'an int64'}")
     return numbers
@@ -213,7 +216,9 @@ def _diagnosis(entry: dict[str, Any]) -> Diagnosis:
     diagnosis = entry["diagnosis"]
     if not isinstance(diagnosis, dict) or not {"verdict", "message", "evidence"} <= set(diagnosis):
         raise ValueError(f"a diagnosis must have verdict, message and evidence, got {excerpt(diagnosis)}")
-    message, evidence, stall = diagnosis["message"], diagnosis["evidence"], diagnosis.get("stall")
+    message = diagnosis["message"]
+    evidence = diagnosis["evidence"]
+    stall = diagnosis.get("stall")
     if not (isinstance(message, str) and isinstance(evidence, dict) and isinstance(stall, str | None)):
         expected = "a str as message, an object as evidence, and a str or null as stall"
         raise ValueError(f"a diagnosis must have {expected}, got {excerpt(diagnosis)}")

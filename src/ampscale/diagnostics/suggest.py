@@ -98,7 +98,7 @@ def suggest(histograms: Sequence[Histogram], scale: float = 1.0, share: float = 
 
 
 def _counts_of(histograms: Sequence[Histogram]) -> Counter[int]:
-    """Return the number of values with each exponent in *histograms*, after checking that there is one."""
+    """Return the number of values with each exponent in *histograms*, which must contain at least one value."""
     is_sequence = isinstance(histograms, Sequence) and not isinstance(histograms, Histogram)
     if not (is_sequence and all(isinstance(histogram, Histogram) for histogram in histograms)):
         raise TypeError(f"histograms must be a sequence of Histogram, got {excerpt(histograms)}")
@@ -154,7 +154,8 @@ def calibrate(backward: Callable[[float], Tree], rule: LossScaleRule, headroom: 
 
 def _first_finite_host(backward: Callable[[float], Tree], scale: float) -> tuple[float, int]:
     """Return the first scale at which the gradients are finite and not all zero, and the largest exponent among them."""
-    powers, was_finite = COARSE, None
+    powers = COARSE
+    was_finite = None
     while True:
         largest = _largest_host(backward(scale))
         if largest is not None and largest != NO_LARGEST:

@@ -174,7 +174,8 @@ def _no_scale_helps(record: StepRecord, history: History) -> _Result:
 
 
 def _independent_of_scale(record: StepRecord, history: History) -> _Result:
-    first, may_be_one_tensor = history.skipped[0], history.only_offender is not None
+    first = history.skipped[0]
+    may_be_one_tensor = history.only_offender is not None
     if may_be_one_tensor or len(history.skipped) < REPEATS or not (_same_offenders(history) and has_headroom(record)):
         return None
     message = f"the same values are not finite at scales from {first.scale:.10g} to {record.scale:.10g}{_where(record, history)}"
@@ -283,8 +284,9 @@ def _underflow(record: StepRecord, history: History) -> _Result:
     larger = min(record.scale * 2.0 ** (LARGEST_EXPONENT - 1 - largest), history.lowest_overflow() / 2)
     if larger <= record.scale:
         return None
-    shares = [lost_shares([tensor]) for tensor in record.tensors]
-    worst = history.name(max((share, index) for index, (_, share) in enumerate(shares) if not math.isnan(share))[1])
+    shares = [(lost_shares([tensor])[1], index) for index, tensor in enumerate(record.tensors)]
+    _, worst_index = max((share, index) for share, index in shares if not math.isnan(share))
+    worst = history.name(worst_index)
     zeros = f", and {lost:.0%} become zero" if lost > 0.005 else ""  # after a backward pass in float16, they are zeros already
     message = (
         f"{subnormal:.0%} of the gradients are subnormal in float16 at scale {record.scale:.10g}{zeros}, most in {worst}: "

@@ -58,7 +58,8 @@ class GradientLayout:
             raise ValueError(f"mean must be False or None for {gradients} gradients, which differ between ranks, got True")
         for count in copies if isinstance(copies, Sequence) else [copies]:
             check_count(count, "copies")
-        self.name, self.averages = gradients, gradients == "replicated" and mean is not False
+        self.name = gradients
+        self.averages = gradients == "replicated" and mean is not False
         self._copies = copies
 
     def settings(self) -> dict[str, Any]:
@@ -255,7 +256,8 @@ class RankCommunicator(ABC):
         """
         settings = {"call": call, **self._settings, **arguments}
         digest = float(int(sha256(to_text(settings).encode()).hexdigest()[:12], 16))  # 48 bits, which float64 represents
-        xp, words = array_api_compat.array_namespace(values), as_array(self._words_and_squares([digest]), values)
+        xp = array_api_compat.array_namespace(values)
+        words = as_array(self._words_and_squares([digest]), values)
         vector = xp.concat([xp.zeros_like(words[:1]), words, values])
         if self._length is None:
             self._compare(settings)
@@ -301,7 +303,8 @@ def checked_timeout(timeout: float) -> float:
 
 def _numbers(state: Tree) -> dict[str, Any]:
     """Return the numbers of *state* by their names; a state that is only a scale gets the name "scale"."""
-    state = state if isinstance(state, dict) else {"scale": state}
+    if not isinstance(state, dict):
+        state = {"scale": state}
     numbers = {name: number for name, number in state.items() if number is not None}
     if not numbers:
         raise ValueError(f"state must have at least one number, got {excerpt(state)}")

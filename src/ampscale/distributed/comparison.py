@@ -31,12 +31,18 @@ def array_texts(arrays: Iterable[Array], *, shapes: bool) -> list[str]:
 def array_paths(parts: Iterator[Any], path: str = "") -> Iterator[str]:
     """Yield the path of each array, such as "['layer']['weight']"; *parts* iterates over the result of `structure`."""
     part = next(parts)
+    if part is None:
+        return
     if not isinstance(part, tuple):
-        yield from [] if part is None else [path]
+        yield path
         return
     _, keys, is_flat = part  # `is_flat`: all members are arrays, for which *parts* has no further items
     for key in keys:
-        yield from [f"{path}[{key!r}]"] if is_flat else array_paths(parts, f"{path}[{key!r}]")
+        member = f"{path}[{key!r}]"
+        if is_flat:
+            yield member
+        else:
+            yield from array_paths(parts, member)
 
 
 def setting_texts(settings: Settings) -> dict[str, str | list[str]]:

@@ -156,8 +156,9 @@ class JaxAxis:
         service: Any = global_state.client
         if service is None:
             raise RuntimeError("check_same() of several processes requires jax.distributed.initialize(), which was not called")
-        key, cause = f"ampscale/{next(_exchange_numbers)}", None
+        key = f"ampscale/{next(_exchange_numbers)}"
         service.key_value_set(f"{key}/{global_state.process_id}", text)
+        cause = None
         try:
             service.wait_at_barrier(key, math.ceil(1000 * self._timeout))
         except jax.errors.JaxRuntimeError as error:
@@ -196,15 +197,16 @@ class JaxAxis:
         sums = [_scaled(kernels.squared(part, dtype).squares, share) for part, share in pairs]
         if self._layout.name == "distinct" and sums:  # arrays of different ranks do not correspond
             sums = [sum(sums) if dtype == "float32" else reduce(partial(kernels.plus, norm_dtype=dtype), sums)]
-        return sums if dtype == "float32" else [_addable(*sum_) for sum_ in sums]
+        return sums if dtype == "float32" else [_addable(*row) for row in sums]
 
     def _norm(self, totals: list[Array], arrays: list[Array], dtype: str) -> LiftedNorm:
         """Return the norm from the total of the `_square_sums` of all ranks. Requires ``jax.enable_x64(True)``."""
-        size = 1 if dtype == "float32" else 3
+        size = 1 if dtype == "float32" else 3  # totals for each part or rank; see `_addable`
         sums = [_lifted(*totals[start : start + size]) for start in range(0, len(totals), size)]
         if self._layout.name == "distinct":
             return lifted_norm(sums, dtype)
-        remaining, add = iter(sums), partial(kernels.plus, norm_dtype=dtype)
+        add = partial(kernels.plus, norm_dtype=dtype)
+        remaining = iter(sums)  # the sums of all parts, one array after the other
         return lifted_norm([reduce(add, [next(remaining) for _ in real_parts(array)]) for array in arrays], dtype)
 
 
@@ -213,9 +215,9 @@ def _sum_dtype(array: Array) -> Any:
     return array.dtype if jnp.iscomplexobj(array) else compute_dtype(array.dtype.name)
 
 
-def _scaled(sum_: Array, share: float) -> Array:
+def _scaled(total: Array, share: float) -> Array:
     """Multiply a sum of squares in the form of `kernels.plus` by *share*."""
-    return sum_ * share if sum_.ndim == 0 else sum_ * jnp.asarray([share, 1.0])
+    return total * share if total.ndim == 0 else total * jnp.asarray([share, 1.0])
 
 
 def _addable(square: Array, lift: Array) -> Array:

@@ -83,7 +83,9 @@ class TorchDistributed(RankCommunicator):
         self.rank, self.ranks = dist.get_rank(), dist.get_process_group_ranks(self._group)
         if self.rank not in self.ranks:
             raise RuntimeError(f"rank {self.rank} is not in the group, which has {rank_names(self.ranks)}: use it only there")
-        self._settings["communicator"] = number = _counts[self._group] = _counts.get(self._group, -1) + 1
+        number = _counts.get(self._group, 0)
+        _counts[self._group] = number + 1
+        self._settings["communicator"] = number
         prefix = f"ampscale/{self._group.group_name}/{number}"
         self._store = torch._C._distributed_c10d.PrefixStore(prefix, _get_default_store())
         self._records = Records(self._store, self.rank, self.ranks)
@@ -174,7 +176,8 @@ class TorchDistributed(RankCommunicator):
             absent = self._records.absent_ranks(began + self._timeout)
             names = rank_names(sorted(absent)) if absent else "a rank"
             is_in_time = time.monotonic() - began < self._timeout
-            ended, late = "ended or closed the connection", f"did not respond within {self._timeout:g} s"
+            ended = "ended or closed the connection"
+            late = f"did not respond within {self._timeout:g} s"
             self._failure = f"{names} {ended if is_in_time else late}"
             raise RankError(self._failure) from error
         self._raise_if_late()

@@ -38,7 +38,7 @@ class Records:
 
     def absent_ranks(self, limit: float) -> set[int]:
         """
-        Record that this rank stopped waiting, and return the ranks that do not record within `GRACE` seconds that they wait.
+        Record that this rank stopped waiting, and return the ranks that do not record this collective within `GRACE` seconds.
 
         Before the time *limit*, this rank stops because another one has ended. If several are absent, some of them may only be
         late, so they have until the limit.

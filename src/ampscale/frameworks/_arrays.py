@@ -30,5 +30,6 @@ def snapshot_of(value: Any, like: Array) -> Array:
 
 def snapshot(array: Array) -> Array:
     """Return a copy of *array*, detached from torch's autograd graph."""
-    array = array.detach() if hasattr(array, "detach") else array
+    if hasattr(array, "detach"):
+        array = array.detach()
     return array_api_compat.array_namespace(array).asarray(array, copy=True)

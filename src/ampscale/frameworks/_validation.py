@@ -78,8 +78,10 @@ def check_keys(state_dict: Any, keys: tuple[str, ...]) -> None:
     if missing or unknown:
         # The command writes what the GradScalers load, whose keys include "scale", but not what MindSpore's classes load.
         is_convertible = missing and "scale" in keys and any("scale" in str(key) for key in state_dict)
-        remedy = "; `ampscale convert` converts the state dict of another class" if is_convertible else ""
-        remedy = "; pass state_dict['scaler']" if "scaler" in state_dict else remedy
+        if "scaler" in state_dict:
+            remedy = "; pass state_dict['scaler']"
+        else:
+            remedy = "; `ampscale convert` converts the state dict of another class" if is_convertible else ""
         raise ValueError(f"state_dict must have the keys {list(keys)}: missing {missing}, unknown {excerpt(unknown)}{remedy}")
 
 

@@ -156,7 +156,8 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
         if self._max_norm is not None:
             lifted = None if self._agreement is None else self._agreement.norm
             gradients, norm = clip_gradients(gradients, self._max_norm, lifted, get_backend(gradients))
-        apply, local_outputs = self._optimizer_wrapper.prepare(gradients), self._local_outputs(local_gradients, loss)
+        apply = self._optimizer_wrapper.prepare(gradients)
+        local_outputs = self._local_outputs(local_gradients, loss)
         skip = self.process_loss_scale(overflow)
         self._writes += 1
         applied = apply(logical_not(skip))
@@ -219,7 +220,8 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
 
     def _accumulate(self, loss: Array, overflow: Flag, gradients: Tree, scale: Array, rate: Array | None) -> Any:
         """Add the gradients of a call that does not complete a step to the accumulated ones, and return the call's outputs."""
-        total, any_overflow = self._sum_with(gradients), logical_or(self._overflow, overflow)
+        total = self._sum_with(gradients)
+        any_overflow = logical_or(self._overflow, overflow)
         output = self._output(loss, overflow, rate, None, self._local_outputs(gradients, loss))
         report = step_report(output, False, scale, rate, accumulated=True)
         self._writes += 1

@@ -115,7 +115,8 @@ def agreement_cost(ranks: int, vector: int = VECTOR, model: RankModel = RankMode
     check_type(model, "model", RankModel)
     node_message = model.node_latency + vector / model.node_bandwidth  # seconds of a message within a node
     message = model.latency + vector / model.bandwidth  # seconds of a message between nodes
-    node_ranks, nodes = min(ranks, model.ranks_per_node), math.ceil(ranks / model.ranks_per_node)
+    node_ranks = min(ranks, model.ranks_per_node)
+    nodes = math.ceil(ranks / model.ranks_per_node)
     return AgreementCost(
         flat=2 * ((node_ranks - 1) * node_message + (ranks - node_ranks) * message),
         tree=2 * _rounds(ranks) * (node_message if nodes == 1 else message),

@@ -99,7 +99,8 @@ class BatchedStates:
 
     def _overflow(self, overflow: np.ndarray) -> None:
         self.bad += overflow
-        due, may_back_off = overflow & self._due(), self.scale > self.constants.blocks_backoff_at
+        due = overflow & self._due()
+        may_back_off = self.scale > self.constants.blocks_backoff_at
         smaller = self._rounded(self.scale * self.constants.backoff / self.constants.divisor)
         new_scale = np.where(due & may_back_off, np.maximum(smaller, self.constants.lower_clamp), self.scale)
         raises = due & (self.scale <= self.constants.raises_at_min)

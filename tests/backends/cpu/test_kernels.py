@@ -35,7 +35,8 @@ def defined(values, factor, divides=True, dtype=None):
 def check_pass(values, factor, divides=True, dtype=None):
     """Assert that a pass gives the definition's results and flag, in new arrays and, if *dtype* is None, in place as well."""
     expected = defined(values, factor, divides, dtype)
-    op, target = FusedOp(factor, divides, checks=True), np.empty(values.shape, dtype or values.dtype)
+    op = FusedOp(factor, divides, checks=True)
+    target = np.empty(values.shape, dtype or values.dtype)
     assert run_host(op, [values], [target]).finite == np.isfinite(expected.astype(np.float64)).all()
     assert alike(target, expected), (factor, divides)
     if dtype is None:

@@ -287,7 +287,9 @@ def test_train_step_equals_that_of_numpy(platform):
 def test_cuda_graphs_capture_train_step(gpu):
     """One graph of the whole step replays the sixty steps."""
     run = Run()
-    state, inputs, flags = gpu.put(run.state), gpu.put(run.batches[0]), [gpu.put(np.asarray(True))]
+    state = gpu.put(run.state)
+    inputs = gpu.put(run.batches[0])
+    flags = [gpu.put(np.asarray(True))]
 
     def step():
         new_state, report = run.step(state, inputs, gpu.backend)

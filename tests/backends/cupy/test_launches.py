@@ -202,7 +202,8 @@ def test_quotients_of_random_bits_are_rounded_correctly(platform):
 
 def test_tables_are_copied_once_for_every_stream(platform):
     """The order within a stream guarantees that the copy precedes the reads."""
-    array, stream = platform.put(np.ones(3, np.float32)), platform.library.cuda.get_current_stream()
+    array = platform.put(np.ones(3, np.float32))
+    stream = platform.library.cuda.get_current_stream()
     for number, copies in ((1, 1), (1, 0), (2, 1), (1, 0)):
         stream.ptr = number
         with operations() as recorded:
@@ -213,7 +214,8 @@ def test_tables_are_copied_once_for_every_stream(platform):
 
 def test_each_device_has_its_own_table(platform):
     """Empty arrays have the same address on both devices, and the default streams of both devices have the same number."""
-    arrays, runtime = platform.put([np.ones(0, np.float32)]), platform.library.cuda.runtime
+    arrays = platform.put([np.ones(0, np.float32)])
+    runtime = platform.library.cuda.runtime
     for number, copies in ((1, 1), (2, 1), (1, 0)):
         runtime.device = number
         with operations() as recorded:
@@ -224,7 +226,8 @@ def test_each_device_has_its_own_table(platform):
 
 def test_captures_write_their_own_table(platform):
     """During a capture, the table is not copied, not cached, and not taken from the cache."""
-    arrays, stream = platform.put([np.full(3, 8, np.float32)] * 7), platform.library.cuda.get_current_stream()
+    arrays = platform.put([np.full(3, 8, np.float32)] * 7)
+    stream = platform.library.cuda.get_current_stream()
     for capturing, copies, writes in ((True, 0, 3), (True, 0, 3), (False, 1, 0), (False, 0, 0), (True, 0, 3)):
         stream.capturing = capturing
         with operations() as recorded:

@@ -99,7 +99,8 @@ def test_transformed_functions_equal_numpy(dtype, x64, transformed):
 @pytest.mark.clause("SCALING-mixed-rejected")
 def test_traced_arrays_can_be_combined_with_concrete_ones():
     """A traced array has no device yet, so it matches any device. Arrays of two libraries still raise an error."""
-    values, factor = np.asarray([3.0, 1e-40, -7.0], np.float32), jnp.asarray(FACTOR)
+    values = np.asarray([3.0, 1e-40, -7.0], np.float32)
+    factor = jnp.asarray(FACTOR)
     for transformed in (jax.jit, jax.vmap):
         results = transformed(lambda gradients: ampscale.unscale(gradients, factor))(jnp.asarray(values))
         assert alike(np.asarray(results), ampscale.unscale(values, FACTOR))

@@ -98,7 +98,8 @@ def test_user_defined_update_cells_return_the_next_scale():
 @pytest.mark.clause("MINDSPORE-update-cell-call", "MINDSPORE-update-cell-dynamic")
 def test_update_cells_return_the_next_scale():
     """`next_scale` does not write into its argument. A call of the cell would, so the call raises an error and counts nothing."""
-    scale, cell = jnp.asarray([8.0], jnp.float32), DynamicLossScaleUpdateCell(8, 2, 2)
+    scale = jnp.asarray([8.0], jnp.float32)
+    cell = DynamicLossScaleUpdateCell(8, 2, 2)
     old_state = cell.state_dict()
     with pytest.raises(TypeError, match=r"^loss_scale must be a mutable array, got "):
         cell(scale, jnp.asarray(True))
@@ -121,7 +122,8 @@ def test_scalers_reject_traced_arrays():
 @pytest.mark.parametrize("transformed", [lambda function: function, jax.jit], ids=["eager", "jit"])
 def test_scalers_can_be_used_in_a_differentiated_loss(transformed):
     """The first array of the scaler may be traced."""
-    scaler, values = DynamicLossScaler(8, 2, 3), jnp.asarray([3.0, 0.0], jnp.float32)
+    scaler = DynamicLossScaler(8, 2, 3)
+    values = jnp.asarray([3.0, 0.0], jnp.float32)
     with jax.checking_leaks():
         gradient = transformed(jax.grad(lambda values: scaler.scale(jnp.sum(values**2))))(values)
     assert gradient.tolist() == [48, 0]
@@ -173,7 +175,10 @@ def test_paddle_scaled_loss_can_be_differentiated():
 def test_objects_that_store_their_state_are_not_traced(made):
     """Otherwise the parameters or counts would be lost after the trace."""
     network = Network(lambda w, x: jnp.sum(w * x), jnp.ones(2))
-    optimizer, update_cell, scale, scaler = SGD(network, 0.5), dynamic(), jnp.float32(8.0), GradScaler()
+    optimizer = SGD(network, 0.5)
+    update_cell = dynamic()
+    scale = jnp.float32(8.0)
+    scaler = GradScaler()
 
     def scaled_step(gradient):
         optimizer.parameters[0].grad = gradient

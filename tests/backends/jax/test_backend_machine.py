@@ -45,7 +45,8 @@ FLOAT64_RULES = {
 
 def states(rule, patterns, xp=np):
     """Return the states after each step of all patterns, computed on NumPy or JAX: arrays of shape (patterns, steps)."""
-    state, history = map_leaves(lambda array: xp.full(len(patterns), array), rule.init(like=xp.zeros(()))), []
+    state = map_leaves(lambda array: xp.full(len(patterns), array), rule.init(like=xp.zeros(())))
+    history = []
     with np.errstate(over="ignore"):
         for finite in patterns.T:
             state = rule.update(state, finite)

@@ -66,7 +66,8 @@ def model(container=in_a_list, dtype="float32"):
 def batch(seed, bad=None):
     """Return inputs and targets; *bad* replaces one input."""
     rng = np.random.default_rng(seed)
-    x, y = rng.standard_normal((4, 3)).astype(np.float32), rng.standard_normal(4).astype(np.float32)
+    x = rng.standard_normal((4, 3)).astype(np.float32)
+    y = rng.standard_normal(4).astype(np.float32)
     if bad is not None:
         x[1, 2] = bad
     return jnp.asarray(x), jnp.asarray(y)
@@ -79,7 +80,8 @@ FINITE = [True, False, True, True, False, True]
 def steps(network, optimizer, compiled=False):
     """Return the states and reports of a run over the batches, starting with the initial state."""
     step = partial(train_step, network, optimizer, RULE)
-    step = jax.jit(step) if compiled else step
+    if compiled:
+        step = jax.jit(step)
     history = [(init_train_state(network.params, optimizer, RULE), None)]
     for inputs in BATCHES:
         history.append(step(history[-1][0], *inputs))
@@ -110,7 +112,9 @@ def close(left, right, rtol=1e-5):
 
 def plain(network, optimizer):
     """Yield parameters and optimizer state after each batch with optax alone, skipping non-finite batches."""
-    params, state, gradient = network.params, optimizer.init(network.params), jax.grad(network._loss_fn)
+    params = network.params
+    state = optimizer.init(network.params)
+    gradient = jax.grad(network._loss_fn)
     for inputs, finite in zip(BATCHES, FINITE, strict=True):
         if finite:
             updates, state = optimizer.update(gradient(params, *inputs), state, params)
@@ -187,7 +191,8 @@ def test_train_step_uses_the_functions_of_the_backend():
     gradients = np.random.default_rng(0).standard_normal(1000).astype(np.float32)
 
     def updated(array, max_norm):
-        network, rule = linear([array(np.zeros(1000, np.float32))]), LossScaleRule(3.0)
+        network = linear([array(np.zeros(1000, np.float32))])
+        rule = LossScaleRule(3.0)
         optimizer = SGD(network, learning_rate=1.0)
         state = init_train_state(network.params, optimizer, rule)
         return train_step(network, optimizer, rule, state, [array(gradients)], max_norm=max_norm)[0].params[0]

@@ -54,7 +54,8 @@ def check(name, left, right):
     """Assert that the results of an operation, eager and compiled, equal NumPy's."""
     with np.errstate(all="ignore"):
         expected = getattr(np, name)(left, right)
-    operation, arrays = getattr(exact, name), (jnp.asarray(left), jnp.asarray(right))
+    operation = getattr(exact, name)
+    arrays = (jnp.asarray(left), jnp.asarray(right))
     assert alike(np.asarray(operation(*arrays)), expected)
     assert alike(np.asarray(compiled_with_constant(operation, *arrays)), expected)
 

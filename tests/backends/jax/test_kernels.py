@@ -52,7 +52,8 @@ def computed(tree, scale, dtype=None):
 @pytest.mark.parametrize(("widened", "make_scale"), [(None, np.float32), ("float32", np.atleast_1d)])
 def test_results_equal_numpy_for_values_and_scales_of_all_magnitudes(dtype, widened, make_scale):
     """Values are all 16-bit patterns, or random patterns of wider formats, under jit. Scales range from 2**-149 to 2**128."""
-    compiled, rng = jax.jit(partial(computed, dtype=widened)), np.random.default_rng(0)
+    compiled = jax.jit(partial(computed, dtype=widened))
+    rng = np.random.default_rng(0)
     scales = [*SCALES, *np.ldexp(rng.uniform(1, 2, 8), rng.integers(-140, 127, 8))]
     for seed, scale in enumerate(map(make_scale, scales)):
         values = numbers(dtype, 2**16, seed)
@@ -186,7 +187,8 @@ def test_many_arrays_are_processed_in_chunks(programs, monkeypatch):
     monkeypatch.setattr(backend, "_CHUNK", 8)
     rng, scale = np.random.default_rng(0), np.float32(3)
     tree = [rng.standard_normal(3).astype(np.float32) for _ in range(4 * 8 + 3)]
-    arrays, expected = LIBRARY.from_numpy(tree), list(norms.unscale_check_and_norm(tree, scale))
+    arrays = LIBRARY.from_numpy(tree)
+    expected = list(norms.unscale_check_and_norm(tree, scale))
     for _ in range(backend._OFTEN):
         programs.clear()
         assert same(LIBRARY.to_numpy(list(backend.unscale_check_and_norm(arrays, jnp.asarray(scale)))), expected)

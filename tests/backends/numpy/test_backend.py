@@ -39,7 +39,8 @@ def check_all(tree, scale, dtype=None):
     copy = map_leaves(np.array, tree)
     with np.errstate(all="ignore"):
         expected, finite, norm = norms.unscale_check_and_norm(copy, scale, None, dtype)
-        local, clipped = norms.local_norms(expected), norms.clip_by_global_norm(expected, 0.5)
+        local = norms.local_norms(expected)
+        clipped = norms.clip_by_global_norm(expected, 0.5)
     assert same(backend.scale(tree, scale), scaling.scale(copy, scale))
     assert same(backend.unscale(tree, scale, dtype), expected)
     assert same([*backend.unscale_and_check(tree, scale, None, dtype)], [expected, finite])
@@ -47,7 +48,8 @@ def check_all(tree, scale, dtype=None):
     assert same([unscaled, flag], [expected, finite])
     assert close(actual_norm, norm)
     assert same(backend.all_finite(tree), overflow.all_finite(copy))
-    (actual_clipped, clipping_norm), global_norm = backend.clip_by_global_norm(expected, 0.5), backend.global_norm(expected)
+    actual_clipped, clipping_norm = backend.clip_by_global_norm(expected, 0.5)
+    global_norm = backend.global_norm(expected)
     assert close(global_norm, norm)
     assert {type(array) for array in (actual_norm, clipping_norm, global_norm)} == {np.ndarray}
     assert close(backend.local_norms(expected), local)
@@ -91,7 +93,8 @@ def test_non_finite_values_are_detected_at_all_boundaries(dtype):
         adjacent = [boundary + step for boundary in (*boundaries, length // 2) for step in (-1, 0, 1)]
         indices = sorted({index % length for index in (*adjacent, length - 1)})
         for index, bad in zip(indices, cycle([np.inf, np.nan, -np.inf]), strict=False):
-            original, values[index] = values[index], bad
+            original = values[index]
+            values[index] = bad
             _, finite, norm = backend.unscale_check_and_norm([values], 3.0)
             flags = backend.all_finite([values]), backend.unscale_and_check([values], 65536.0)[1], finite, np.isfinite(norm)
             assert not any(flags), (length, index, bad)
@@ -112,7 +115,8 @@ def test_norms_are_accurate_to_two_units_in_the_last_place(kind):
             scaled = values * np.float32(256)
             tree = [values, values * np.float32(0.7), values] if length < 5000 else [values]
             with np.errstate(all="ignore"):
-                expected, local = norms.global_norm([values, values[:5]]), norms.local_norms(tree)
+                expected = norms.global_norm([values, values[:5]])
+                local = norms.local_norms(tree)
             assert close(backend.global_norm([values, values[:5]]), expected)
             assert close(backend.unscale_check_and_norm([values, values[:5]], 1.0)[2], expected)
             if np.isfinite(scaled).all():

@@ -94,7 +94,8 @@ def test_a_module_is_not_differentiated_in_inference_mode():
 def test_a_step_is_on_the_device_of_the_parameters():
     """The default device may be another one. The optimizer is torch's."""
     module, inputs = module_of(nn.Linear(3, 2)), batch()
-    optimizer, update_cell = torch.optim.Adam(module.parameters()), ampscale.DynamicLossScaleUpdateCell(8, 2, 2)
+    optimizer = torch.optim.Adam(module.parameters())
+    update_cell = ampscale.DynamicLossScaleUpdateCell(8, 2, 2)
     cell = ampscale.MFTrainOneStepCell(module, optimizer, use_clip_grad=True, scale_sense=update_cell, local_norm=True)
     with torch.device("meta"):
         outputs = cell(*inputs)
@@ -303,7 +304,8 @@ def test_train_step_changes_neither_module_nor_state(optimizer):
     """The parameters, their `grad` and the old state are unchanged. No result requires gradients, so memory does not grow."""
     module = module_of(nn.Linear(3, 2)).to(torch.bfloat16)
     inputs = [value.to(torch.bfloat16) for value in batch()]
-    original, (step, first) = copied(dict(module.named_parameters())), step_and_state(module, optimizer)
+    original = copied(dict(module.named_parameters()))
+    step, first = step_and_state(module, optimizer)
     first_copy = copied(first)
     second, report = step(first, *inputs)
     assert bool(report.applied)

@@ -76,7 +76,9 @@ def step_and_state(network, optimizer):
 
 def compiled_and_eager(step, state, compiler):
     """Yield for each step the state and report of the compiled function, and the state and report of the eager function."""
-    compiled_step, compiled_state, eager_state = compiled(step, compiler), state, state
+    compiled_step = compiled(step, compiler)
+    compiled_state = state
+    eager_state = state
     for inputs in batches():
         results = compiled_step(compiled_state, *inputs), step(eager_state, *inputs)
         yield results
@@ -92,7 +94,8 @@ def test_update_compiles_into_one_graph():
         growth_factor=1.1, backoff_factor=1 / 1.1, growth_interval=1, hysteresis=2, divide_on_backoff=True,
         float64_factor=True, max_scale=2.0**17, min_scale=2.0**15,
     )  # fmt: skip
-    update, state = compiled(rule.update, "inductor"), rule.init(like=torch.ones(1))
+    update = compiled(rule.update, "inductor")
+    state = rule.init(like=torch.ones(1))
     for finite in (True, True, False, False, True, False, False, True, True):
         expected = rule.update(state, torch.tensor(finite))
         state = update(state, torch.tensor(finite))

@@ -82,7 +82,9 @@ def test_coalesced_arrays_are_unscaled_in_place():
 @pytest.mark.parametrize("function", [ampscale.unscale_and_check, ampscale.unscale_check_and_norm])
 def test_sparse_targets_that_cannot_receive_the_result_raise(function):
     """The target is not coalesced, is another sparse array, or only one of leaf and target is sparse. Nothing is written."""
-    twice, once, other = sparse([1, 1], [1.0, 2.0]), sparse([1, 3], [1.0, 2.0]).coalesce(), sparse([0, 5], [1.0, 2.0]).coalesce()
+    twice = sparse([1, 1], [1.0, 2.0])
+    once = sparse([1, 3], [1.0, 2.0]).coalesce()
+    other = sparse([0, 5], [1.0, 2.0]).coalesce()
     for leaf, target in ((twice, twice), (once, other), (once, torch.zeros(6, 2)), (torch.zeros(6, 2), once)):
         first = torch.ones(2)
         copy = map_leaves(torch.clone, [first, target])

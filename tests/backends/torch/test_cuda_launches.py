@@ -118,7 +118,8 @@ def test_functions_equal_their_definitions(platform, tree, factor, dtype):
 def test_unscaling_writes_into_out(platform, tree, factor):
     """*out* is another tree, which contained NaNs before, or the tree itself."""
     *expected, norm = norms.unscale_check_and_norm(tree, factor)
-    inputs, out = platform.put(tree), map_leaves(lambda leaf: torch.full_like(leaf, torch.nan), platform.put(tree))
+    inputs = platform.put(tree)
+    out = map_leaves(lambda leaf: torch.full_like(leaf, torch.nan), platform.put(tree))
     with platform.launching(2):
         returned, finite = ampscale.unscale_and_check(inputs, factor, out=out)
         assert returned is out
@@ -162,7 +163,8 @@ def test_dense_tensors_are_processed_in_any_layout(operations):
 @pytest.mark.clause("OVERFLOW-fused", "OVERFLOW-in-place", "NORMS-fused")
 def test_a_call_takes_one_launch_for_each_dtype(operations):
     """The norm takes two more, and statistics one. The stream and the memory are torch's, and autograd detects the write."""
-    cuda, gradients = host().library.cuda, [torch.ones(5, dtype=dtype) for dtype in (torch.float32, torch.float16) * 50]
+    cuda = host().library.cuda
+    gradients = [torch.ones(5, dtype=dtype) for dtype in (torch.float32, torch.float16) * 50]
     gradients[0].requires_grad_()
     passes = ["pass_float16_float16", "pass_float32_float32"]
     stream = mock.patch.object(cuda.Stream, "from_external", wraps=cuda.Stream.from_external)

@@ -381,8 +381,13 @@ class Calls(TorchDispatchMode, list):
 @FORMATS
 @pytest.mark.parametrize("sizes", [[1, 4096, 4097, 131_072], [131_073, 5, 0, 400_000], [1000] * 40], ids=["few", "large", "many"])
 def test_norms_equal_the_definition_to_two_units(dtype, sizes):
-    """Values are random, or equal, so their squares round alike; squares of 1e-30 underflow and those of 1e30 overflow."""
-    generator, dtype = torch.Generator().manual_seed(0), getattr(torch, dtype)
+    """
+    Values are random, or all equal: then the rounding errors of their squares do not cancel.
+
+    Squares of 1e-30 underflow, and those of 1e30 overflow.
+    """
+    dtype = getattr(torch, dtype)
+    generator = torch.Generator().manual_seed(0)
     trees = [[torch.randn(size, generator=generator).to(dtype) for size in sizes]]
     trees += [[torch.full((size,), value).to(dtype) for size in sizes] for value in (1.1, 1e-30, 1e30)]
     for tree in trees:

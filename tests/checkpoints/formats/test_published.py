@@ -219,8 +219,8 @@ def test_invalid_entries_raise_a_value_error(name, change, message):
         checkpoints.load(name, {**REAL[name][0], **change})
 
 
-def test_one_error_lists_all_invalid_entries():
-    """One error lists all missing and unknown keys. Another error lists all invalid values."""
+def test_errors_list_all_invalid_entries():
+    """One error lists all missing and unknown keys; another one lists all invalid values."""
     mapping = {key: value for key, value in REAL["torch"][0].items() if key not in ("scale", "growth_factor")}
     with pytest.raises(ValueError, match=r"missing \['scale', 'growth_factor'\], unknown \['scael', 'more'\]"):
         checkpoints.load("torch", {**mapping, "scael": 1.0, "more": 2})

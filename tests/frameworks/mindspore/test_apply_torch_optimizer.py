@@ -20,7 +20,10 @@ from ampscale.core.replicas import SINGLE_REPLICA
 torch = pytest.importorskip("torch", reason="needs torch")
 loops = pytest.importorskip("frameworks.torch.loops")
 
-nn, INF, bits, OPTIMIZERS = torch.nn, loops.INF, loops.bits, loops.OPTIMIZERS | loops.GROUPED
+nn = torch.nn
+INF = loops.INF
+bits = loops.bits
+OPTIMIZERS = loops.OPTIMIZERS | loops.GROUPED
 
 TRACE = "OFFOFFOOFF"  # O is an overflow, F a finite step
 
@@ -108,7 +111,8 @@ def test_a_step_synchronizes_once_and_a_fused_optimizer_never(cell, name):
     for letter in "FOF":
         with load("torch").count_reads() as reads:
             step(*batch(1, letter))
-        assert len(reads) == (0 if name.endswith("fused") else 1 + len(own_reads) * (letter == "F"))
+        expected = 1 + (len(own_reads) if letter == "F" else 0)
+        assert len(reads) == (0 if name.endswith("fused") else expected)
 
 
 class Product(nn.Module):

@@ -35,7 +35,8 @@ def test_the_initial_scale_of_an_update_cell_must_be_positive_and_finite(value):
 def test_a_scale_array_must_be_positive_and_finite(library, value):
     """The constructor, `set_sense_scale` and `load_state_dict` raise, on every library."""
     network = Network(sum, library.array([1.0]), vjp=sum)
-    cell, scale = TrainOneStepWithLossScaleCell(network, Recorder(), library.array(8.0)), library.array(value)
+    cell = TrainOneStepWithLossScaleCell(network, Recorder(), library.array(8.0))
+    scale = library.array(value)
     with rejects(ValueError, "scale_sense", repr(value)):
         TrainOneStepWithLossScaleCell(network, Recorder(), scale)
     with rejects(ValueError, "sens", repr(value)):
@@ -73,7 +74,8 @@ def test_set_sense_scale_changes_the_scale_of_the_next_step(scale_sense):
 @pytest.mark.parametrize("output", [lambda loss: (loss, loss), lambda loss: [loss], float])
 def test_a_network_must_return_one_array(output):
     """Tuples, lists and numbers raise a TypeError before any change, even if the array library differentiates."""
-    network, differentiated = linear(), Network(lambda params, x: (params[0] * x, x), [array(1)])
+    network = linear()
+    differentiated = Network(lambda params, x: (params[0] * x, x), [array(1)])
     network.vjp = lambda _params, x: (output(np.sum(x)), lambda seed: [x * seed])
     optimizer = optimizers.SGD(network)
     cell = TrainOneStepWithLossScaleCell(network, optimizer, DynamicLossScaleUpdateCell(8, 2, 1))

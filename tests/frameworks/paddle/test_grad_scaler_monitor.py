@@ -46,7 +46,8 @@ def test_losses_without_a_graph_are_not_reported():
 @pytest.mark.clause("PADDLE-monitor", "PADDLE-abandon")
 def test_end_is_called_for_optimizers_that_were_only_unscaled_but_not_for_abandoned_ones():
     """The update counts the flag of the first optimizer, which did not step."""
-    monitor, optimizers = RecordingMonitor(), [GradientDescent(np.float32([8])) for _ in range(2)]
+    monitor = RecordingMonitor()
+    optimizers = [GradientDescent(np.float32([8])) for _ in range(2)]
     scaler = scaler_at(8.0, monitor=monitor)
     for optimizer in optimizers:
         scaler.unscale_(optimizer)
@@ -71,11 +72,15 @@ def test_an_error_in_begin_changes_nothing():
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))])
 def test_scalers_can_be_copied_within_a_step(copied):
     """A copy has the scale and the counts, and no monitor. It rejects the calls that its original rejects."""
-    optimizer, scaler = GradientDescent(np.float32([8])), scaler_at(8.0, monitor=RecordingMonitor())
+    optimizer = GradientDescent(np.float32([8]))
+    scaler = scaler_at(8.0, monitor=RecordingMonitor())
     scaler.step(optimizer)
     scaler.update()
     scaler.unscale_(optimizer)
-    duplicate, its_optimizer = (copied(scaler), optimizer) if copied is copy.copy else copied((scaler, optimizer))
+    if copied is copy.copy:  # a shallow copy has the same optimizers
+        duplicate, its_optimizer = copy.copy(scaler), optimizer
+    else:
+        duplicate, its_optimizer = copied((scaler, optimizer))
     assert repr(duplicate.state_dict()) == repr(scaler.state_dict())
     assert duplicate._monitor is None
     with pytest.raises(RuntimeError, match=r"^unscale_\(\) was already called( at .*\.py:[0-9]+)? since"):

@@ -23,7 +23,8 @@ def test_update_counts_the_flag_of_an_interrupted_step():
 @pytest.mark.clause("PADDLE-fixed-step")
 def test_with_a_fixed_scale_unscaled_gradients_stay_recorded():
     """Neither `update()` nor a step of another optimizer leads to a second division."""
-    scaler, optimizer = scaler_at(8, use_dynamic_loss_scaling=False), GradientDescent(array([64]))
+    scaler = scaler_at(8, use_dynamic_loss_scaling=False)
+    optimizer = GradientDescent(array([64]))
     scaler.unscale_(optimizer)
     scaler.update()
     scaler.minimize(GradientDescent(array([8])))

@@ -44,7 +44,8 @@ def test_a_flag_that_the_communicator_has_read_is_returned_and_reported_as_a_boo
             return agreement
 
     parameter, monitor = torch.ones((), requires_grad=True), RecordingMonitor()
-    optimizer, scaler = torch.optim.SGD([parameter], fused=True), GradScaler("cpu", communicator=Ranks(), monitor=monitor)
+    optimizer = torch.optim.SGD([parameter], fused=True)
+    scaler = GradScaler("cpu", communicator=Ranks(), monitor=monitor)
     scaler.scale(parameter.clone()).backward()
     assert scaler.step(optimizer) is finite
     scaler.update()
@@ -72,7 +73,8 @@ def test_a_step_works_if_no_dtensors_have_been_imported(monkeypatch):
     """Without their module there can be no DTensors, so the ranks need not agree."""
     monkeypatch.delitem(sys.modules, DTENSORS, raising=False)
     parameter = torch.ones((), requires_grad=True)
-    optimizer, scaler = torch.optim.SGD([parameter], lr=0.5), GradScaler("cpu", init_scale=8.0)
+    optimizer = torch.optim.SGD([parameter], lr=0.5)
+    scaler = GradScaler("cpu", init_scale=8.0)
     scaler.scale(parameter.clone()).backward()
     assert scaler.step(optimizer) is True
     assert parameter.item() == 0.5

@@ -37,7 +37,8 @@ def test_two_hundred_steps_equal_torchs(loop, optimizer):
 def test_fused_optimizers_need_no_synchronization(gradient, unscale_first):
     """All calls from `scale` to `update` are tested, with finite and infinite gradients."""
     parameter = torch.zeros(3, device="cuda", requires_grad=True)
-    scaler, optimizer = GradScaler(**SETTINGS), torch.optim.AdamW([parameter], fused=True)
+    scaler = GradScaler(**SETTINGS)
+    optimizer = torch.optim.AdamW([parameter], fused=True)
     for _ in range(3):
         optimizer.zero_grad()
         scaler.scale((parameter * gradient).sum()).backward()
@@ -82,7 +83,8 @@ def test_bfloat16_gradients_are_unscaled(gradient):
     states = []
     for device in ("cpu", "cuda"):
         parameter = torch.zeros(3, dtype=torch.bfloat16, device=device, requires_grad=True)
-        optimizer, scaler = torch.optim.SGD([parameter], lr=1.0), GradScaler(init_scale=8.0, growth_factor=1.5, growth_interval=1)
+        optimizer = torch.optim.SGD([parameter], lr=1.0)
+        scaler = GradScaler(init_scale=8.0, growth_factor=1.5, growth_interval=1)
         for _ in range(3):
             optimizer.zero_grad()
             scaler.scale((parameter * gradient).sum()).backward()

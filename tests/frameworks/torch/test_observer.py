@@ -75,7 +75,8 @@ def test_a_monitor_changes_no_number_and_adds_no_host_synchronization(monkeypatc
     def run(monitor):
         reads.clear()
         weight = torch.nn.Parameter(torch.tensor([1.0, 2.0]))
-        optimizer, scaler = torch.optim.AdamW([weight], lr=0.1), GradScaler("cpu", growth_interval=2, monitor=monitor)
+        optimizer = torch.optim.AdamW([weight], lr=0.1)
+        scaler = GradScaler("cpu", growth_interval=2, monitor=monitor)
         for factor in (1.0, INF, 1.0, 1.0, 1e36, 1.0):
             scaler.scale((weight * weight).sum() * factor).backward()
             scaler.step(optimizer)
@@ -131,7 +132,8 @@ def test_sparse_gradients_are_reported_as_their_values():
     """Values with the same index are added first, as the scaler does."""
     table = torch.nn.Embedding(4, 1, sparse=True)
     monitor = RecordingMonitor()
-    optimizer, scaler = torch.optim.SGD(table.parameters(), lr=0.1), GradScaler("cpu", init_scale=8.0, monitor=monitor)
+    optimizer = torch.optim.SGD(table.parameters(), lr=0.1)
+    scaler = GradScaler("cpu", init_scale=8.0, monitor=monitor)
     for _ in range(2):
         scaler.scale(table(torch.tensor([1, 1, 2])).sum()).backward()
         scaler.step(optimizer)
@@ -187,7 +189,8 @@ def clipped(loop):
 
 def zeroed_first(loop):
     """Reset the gradients before the backward pass, and not after the update."""
-    zeroing, loop.zeroing = loop.zeroing, "forgotten"
+    zeroing = loop.zeroing
+    loop.zeroing = "forgotten"
     loop.optimizer.zero_grad(set_to_none=zeroing == "none")
     plain(loop)
     loop.zeroing = zeroing
@@ -266,7 +269,8 @@ def test_forgotten_zero_grad_is_reported(iteration):
 def test_an_optimizer_can_be_deleted_during_a_backward_pass():
     """Torch has already read the list of hooks, and still calls the hook of the deleted optimizer."""
     parameter, monitor = torch.ones((), requires_grad=True), RecordingMonitor()
-    optimizers, scaler = [torch.optim.SGD([parameter], lr=0.5)], GradScaler("cpu", init_scale=8.0, monitor=monitor)
+    optimizers = [torch.optim.SGD([parameter], lr=0.5)]
+    scaler = GradScaler("cpu", init_scale=8.0, monitor=monitor)
 
     def delete(_):
         optimizers.clear()

@@ -24,7 +24,7 @@ def reference(loop, optimizer):
 @pytest.mark.clause("TORCH-growth", "TORCH-backoff", "TORCH-unscale", "TORCH-step", "TORCH-step-returns", "TORCH-update")
 @pytest.mark.clause("TORCH-several-optimizers", "TORCH-fused")
 @pytest.mark.parametrize(("loop", "optimizer"), PAIRS)
-def test_a_hundred_steps_equal_torchs(loop, optimizer):
+def test_a_hundred_steps_equal_those_of_torch(loop, optimizer):
     """Two optimizers share a scaler; parameters, moments, scale and count are compared after every step."""
     run = started(loops.ours(**SETTINGS), OPTIMIZERS[optimizer])
     states, results = zip(*trained(run, LOOPS[loop], range(STEPS)), strict=True)
@@ -46,7 +46,8 @@ def test_a_run_resumes_from_the_state_dict_of_the_other_class(first, then, loade
     """Either class saves and loads after half of the steps, and no bit differs from torch's run."""
     run = started(getattr(loops, first)(**SETTINGS), OPTIMIZERS[optimizer])
     states = [state for state, _ in trained(run, together, range(STEPS // 2))]
-    saved, run.scaler = run.scaler.state_dict(), getattr(loops, then)(growth_factor=3.0, backoff_factor=0.25)
+    saved = run.scaler.state_dict()
+    run.scaler = getattr(loops, then)(growth_factor=3.0, backoff_factor=0.25)
     if loaded == "after it":
         run.scaler.scale(torch.ones(()))
     run.scaler.load_state_dict(saved)

@@ -27,7 +27,7 @@ def test_scale_returns_a_new_tensor_of_the_same_shape(dtype):
 
 
 @pytest.mark.clause("TORCH-scale", "TORCH-arithmetic")
-def test_the_product_equals_torchs():
+def test_the_product_equals_that_of_torch():
     """Products are equal bit for bit, even for scales that are not powers of two."""
     for dtype in KEPT:
         outputs = torch.linspace(-3, 3, 17, dtype=dtype)
@@ -89,7 +89,8 @@ def test_only_floating_point_tensors_are_scaled(outputs, path, actual):
 )
 def test_a_backward_pass_after_an_update_of_the_scale_raises(outputs, update):
     """The gradients would be divided by a different scale from the one that multiplied the loss."""
-    scaler, parameter = GradScaler(init_scale=8.0), torch.ones(1, requires_grad=True)
+    scaler = GradScaler(init_scale=8.0)
+    parameter = torch.ones(1, requires_grad=True)
     scaled = scaler.scale(outputs((parameter * parameter).sum()))
     update(scaler)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):

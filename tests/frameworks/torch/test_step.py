@@ -133,7 +133,8 @@ def test_a_step_synchronizes_once_and_a_fused_optimizer_never(name, gradient, un
 @pytest.mark.parametrize("unscale_first", [True, False])
 def test_an_optimizer_that_skips_on_the_device_has_two_attributes(gradient, found_inf, unscale_first):
     """The optimizer is always called, with unscaled gradients; the attributes are removed afterwards."""
-    optimizer, scaler = optimizer_with(gradient, make=OnDeviceOptimizer), scaler_at(8.0)
+    optimizer = optimizer_with(gradient, make=OnDeviceOptimizer)
+    scaler = scaler_at(8.0)
     if unscale_first:
         scaler.unscale_(optimizer)
     applied = scaler.step(optimizer, None, rate=0.5)

@@ -19,7 +19,8 @@ def sparse(indices, values, rows=4):
 def test_gradients_are_divided_in_place(dtype):
     """Tensors, dtypes and layouts are unchanged in every group; a parameter without a gradient is skipped."""
     for layout in (torch.clone, lambda grad: grad.repeat(2)[::2], lambda grad: grad[:, None].clone()):
-        gradient, other = layout(torch.tensor([5, 7], dtype=dtype)), torch.tensor([5.0])
+        gradient = layout(torch.tensor([5, 7], dtype=dtype))
+        other = torch.tensor([5.0])
         expected = (gradient / torch.tensor(3.0)).clone()
         optimizer = optimizer_with(gradient, None, other)
         assert scaler_at(3.0).unscale_(optimizer) is None
@@ -86,7 +87,8 @@ def test_float16_gradients_raise_before_any_change(call, make):
 @pytest.mark.clause("TORCH-float16")
 def test_an_expanded_gradient_raises_before_any_is_divided():
     """No gradient counts as unscaled."""
-    optimizer, scaler = optimizer_with(torch.tensor([8.0]), torch.ones(2)), scaler_at(8.0)
+    optimizer = optimizer_with(torch.tensor([8.0]), torch.ones(2))
+    scaler = scaler_at(8.0)
     first, second = parameters_of(optimizer)
     second.grad = torch.ones(1).expand(2)
     for _ in range(2):
@@ -98,7 +100,8 @@ def test_an_expanded_gradient_raises_before_any_is_divided():
 @pytest.mark.clause("TORCH-sparse")
 def test_sparse_gradients_are_coalesced_and_unscaled():
     """A coalesced gradient replaces one with duplicates; a gradient that is coalesced stays the same tensor."""
-    with_duplicates, coalesced = sparse([1, 3, 1], [8.0, 16.0, 24.0]), sparse([0, 2], [8.0, 16.0]).coalesce()
+    with_duplicates = sparse([1, 3, 1], [8.0, 16.0, 24.0])
+    coalesced = sparse([0, 2], [8.0, 16.0]).coalesce()
     optimizer = optimizer_with(with_duplicates, coalesced)
     scaler_at(8.0).unscale_(optimizer)
     first, second = (parameter.grad for parameter in parameters_of(optimizer))

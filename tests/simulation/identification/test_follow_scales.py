@@ -92,14 +92,16 @@ def first_contradiction(rule, observed, resumed):
     """Return the index of the first observed scale that no possible state has, or None. All possible states are updated."""
     first = rule.init()
     fields = [index for index, array in enumerate(first) if array is not None]
-    rows, observed_scales = np.array([[float(first[index]) for index in fields]]), rounded(rule, observed.scales)
+    rows = np.array([[float(first[index]) for index in fields]])
+    observed_scales = rounded(rule, observed.scales)
     if resumed and rule.overflow_tolerance is None:
         most_bad = rule.hysteresis - ("backoff" in rule.reset_bad_steps_on)
         good, bad = np.mgrid[min(rule.initial_good_steps, 0) : rule.growth_interval, 0 : most_bad + 1]
         rows = np.repeat(rows, good.size, axis=0)
         rows[:, 1], rows[:, 2] = good.ravel(), bad.ravel()
     for index, scale in enumerate(observed_scales):
-        rows = rows if np.isnan(scale) else rows[rows[:, 0] == scale]
+        if not np.isnan(scale):
+            rows = rows[rows[:, 0] == scale]
         if not len(rows):
             return index
         if index == len(observed.finite):
@@ -107,7 +109,8 @@ def first_contradiction(rule, observed, resumed):
         columns = [None] * len(first)
         for column, field in enumerate(fields):
             columns[field] = rows[:, column].astype(first[field].dtype)
-        next_rows, possible_flags = [], {-1: (True, False), 0: (False,), 1: (True,)}[observed.finite[index]]
+        next_rows = []
+        possible_flags = {-1: (True, False), 0: (False,), 1: (True,)}[observed.finite[index]]
         for finite in possible_flags:
             continues = ~rule.would_raise(type(first)(*columns), finite)
             state = rule.update(type(first)(*columns), finite)
@@ -128,7 +131,8 @@ def scales_from(rule, start, finite):
 def long_observations(rule, rng, wrong, steps=80):
     """Return sparse observations of a run with few overflows; if *wrong* is True, all scales from some step on are changed."""
     run = simulate(rule, from_flags(rng.random(steps) > rng.choice([0.04, 0.1, 0.3])))
-    seen, flags = run.scales.copy(), np.where(rng.random(run.finite.size) < rng.choice([0, 0.9]), run.finite, -1)
+    seen = run.scales.copy()
+    flags = np.where(rng.random(run.finite.size) < rng.choice([0, 0.9]), run.finite, -1)
     if wrong:
         end = seen[rng.integers(1, seen.size) :]
         end[:] = np.where(np.isinf(end), 7.0, 2 * end)
@@ -146,8 +150,10 @@ def test_follow_finds_the_first_contradiction_of_long_observations(name):
     rule = dataclasses.replace(small(RULES[name]), **window)
     outcomes = set()
     for case in range(8):
-        observed, resumed = long_observations(rule, rng, wrong=case % 2), case % 4 > 1
-        result, index = follow(rule, observed, resumed=resumed), first_contradiction(rule, observed, resumed)
+        observed = long_observations(rule, rng, wrong=case % 2)
+        resumed = case % 4 > 1
+        result = follow(rule, observed, resumed=resumed)
+        index = first_contradiction(rule, observed, resumed)
         outcomes.add(index is None)
         if index is None:
             scales = scales_from(rule, result.start, result.finite)

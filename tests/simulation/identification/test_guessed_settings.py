@@ -130,6 +130,6 @@ def test_overflows_give_factors_and_bounds_but_no_interval():
 
 @pytest.mark.parametrize(("steady", "intervals"), [(2, [4, 3, 2, 1]), (14, [16, 15, 10, 9, 8])])
 def test_unobserved_overflows_allow_all_intervals_up_to_the_longest(steady, intervals):
-    """If many intervals are possible, only round numbers are tried."""
+    """If many intervals are possible, only the roundest are tried: those with few decimal digits or few one bits."""
     scales = [64, math.nan, *[64] * steady, 128]
     assert list(dict.fromkeys(guesses(observed(scales), {"growth_interval": 2000})["growth_interval"])) == intervals

@@ -184,8 +184,8 @@ def test_message_of_an_overflow_can_contain_its_step():
     assert read_steps(apex.format(0, 8) + apex.format(3, 8.0)) == "x..x"
     assert read_steps(apex.format(2, 8)) == "..x"
     assert scales(apex.format(0, 8) + apex.format(3, 8.0)) == {0: 8, 3: 8}
-    zero = "Grad overflow on iteration {}\n" + overflow(8, 4)
-    assert read_steps(zero.format(1) + deepspeed(5, 1) + zero.format(5) + deepspeed(10, 2)) == ".x...x...."
+    fp16 = "Grad overflow on iteration {}\n" + overflow(8, 4)
+    assert read_steps(fp16.format(1) + deepspeed(5, 1) + fp16.format(5) + deepspeed(10, 2)) == ".x...x...."
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,8 @@ def megatron(run, every):
         skipped += not finite
         line = f" iteration {step:8d}/     100 | lm loss: 6.1E+00 | loss scale: {after:.1f} |"
         yield "", "" if step % every else f"{line} number of skipped iterations: {skipped:3d} |\n"
-        skipped = skipped if step % every else 0
+        if step % every == 0:
+            skipped = 0
 
 
 def new_megatron(run, every):
@@ -120,7 +121,8 @@ def new_megatron(run, every):
         skipped += not finite
         line = f" [2026-02-03 04:05:06.{step:06d}] iteration {step:8d}/     100 | loss scale: {after:.1f} |"
         yield "", "" if step % every and step > 1 else f"{line} number of skipped iterations: {skipped:3d} |\n"
-        skipped = skipped if step % every or step == 1 else 0
+        if step % every == 0 and step > 1:
+            skipped = 0
 
 
 def fairseq(run, every):

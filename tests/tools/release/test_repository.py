@@ -32,7 +32,8 @@ def test_workflows_run_existing_targets_only(workflow):
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
 def test_workflows_have_few_rights_and_no_secrets(workflow):
     """Actions have a major version. Rights beyond reading are granted to single jobs; no secret is used."""
-    text, content = workflow.read_text("utf-8"), yaml.safe_load(workflow.read_text("utf-8"))
+    text = workflow.read_text("utf-8")
+    content = yaml.safe_load(workflow.read_text("utf-8"))
     actions = [step["uses"] for step in steps(workflow) if "uses" in step]
     assert [action for action in actions if not re.fullmatch(r"[\w.-]+/[\w.-]+@(v\d+|release/v\d+)", action)] == []
     assert content["permissions"] == {"contents": "read"}

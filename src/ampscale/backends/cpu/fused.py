@@ -140,7 +140,9 @@ def run_spans_host(op: FusedOp, spans: Spans, thread_count: int | None = None) -
 def _kernel(op: FusedOp, source_dtype: str, target_dtype: str) -> Kernel:
     """Return the compiled loop for *op* with its constants: ``run(sources, targets, sizes, collected) -> finite``."""
     kernels = kernel_choice_host().module
-    run_spans, kind, like = kernels.run_spans, kernels.OF_DTYPE[source_dtype], kernels.OF_DTYPE[target_dtype]
+    run_spans = kernels.run_spans
+    kind = kernels.OF_DTYPE[source_dtype]
+    like = kernels.OF_DTYPE[target_dtype]
     factor, divisor = _operands_host(op, np.dtype(compute_dtype(source_dtype)))
     if op.measures:
         from .measuring import measure_spans
@@ -197,7 +199,9 @@ def _run_in_threads_host(run: Kernel, arguments: tuple[Array, ...], count: int) 
 
 def merged(op: FusedOp, count: int, results: Iterable[tuple[Any, PassResult]]) -> PassResult:
     """Combine the results of passes over groups of *count* arrays: pairs of the indices of a group and the result of its pass."""
-    finite, sums, statistics = True, np.empty(count, op.square_dtype), np.empty((count, len(COLUMNS)), np.int32)
+    finite = True
+    sums = np.empty(0 if op.square_dtype is None else count, op.square_dtype)
+    statistics = np.empty((count if op.measures else 0, len(COLUMNS)), np.int32)
     for indices, result in results:
         finite &= result.finite
         if op.square_dtype is not None:

@@ -48,6 +48,10 @@ def compiled(function: Callable[..., Any]) -> Any:
         return njit(nogil=True)(function)
 
 
+# An intrinsic returns its signature, and a function of context, builder, signature and arguments that generates LLVM code. Short
+# functions are lambdas, in which these parameters are c, b, s and a.
+
+
 @intrinsic
 def widen(typingctx, x):
     """Convert a stored value to its compute dtype."""
@@ -86,7 +90,9 @@ def as_stored(typingctx, x):
         is_nan = builder.icmp_unsigned(">", builder.and_(bits, I16(0x7FFF)), I16(0x7F80))
         return builder.select(is_nan, builder.or_(builder.and_(bits, I16(0x8000)), I16(0x7FC0)), bits)
 
-    return x(x), with_default_nan if x == types.int16 else lambda c, b, s, a: a[0]
+    if x == types.int16:
+        return x(x), with_default_nan
+    return x(x), lambda c, b, s, a: a[0]
 
 
 @intrinsic

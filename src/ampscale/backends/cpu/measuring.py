@@ -14,6 +14,7 @@ import numpy as np
 from numba import carray, njit, types
 from numba.extending import intrinsic
 
+from ...core.statistics import NO_LARGEST, NO_SMALLEST
 from .kernels import as_stored, compiled, magnitude, narrow, pointer, prefetch_block, result_of, widen
 
 
@@ -71,6 +72,17 @@ def _exponent(bits, fraction_bits, lowest):
     return exponent
 
 
+@njit(nogil=True, inline="always")
+def _count_non_finite(results, infinite_result, factor, divisor, row):
+    """Count the infinities and the NaNs of *results* in *row*. Unless these are the sources, store them with `as_stored`."""
+    for i in range(results.size):
+        bits = magnitude(results[i])
+        row[4] += bits == infinite_result
+        row[5] += bits > infinite_result
+        if factor is not None or divisor is not None:
+            results[i] = as_stored(results[i])
+
+
 @compiled
 def measure_spans(sources, targets, sizes, kind, like, factor, divisor, codes, fraction_bits, lowest, block, rows):
     """
@@ -90,7 +102,9 @@ def measure_spans(sources, targets, sizes, kind, like, factor, divisor, codes, f
     for k in range(sources.size):
         row = rows[k]
         next_source, next_size = (sources[k + 1], sizes[k + 1]) if k + 1 < sources.size else (0, 0)
-        smallest_minus_1, largest_minus_infinity, largest = minus(zero, one), zero, zero
+        smallest_minus_1 = minus(zero, one)
+        largest_minus_infinity = zero
+        largest = zero
         for start in range(0, sizes[k], block):
             count = min(sizes[k] - start, block)
             target = carray(pointer(targets[k], start, like), count)
@@ -107,16 +121,10 @@ def measure_spans(sources, targets, sizes, kind, like, factor, divisor, codes, f
             largest = counts[5] if counts[5] > largest else largest
         if largest >= infinity:
             finite = False
-            whole = carray(pointer(targets[k], 0, like), sizes[k])
-            for i in range(whole.size):
-                bits = magnitude(whole[i])
-                row[4] += bits == infinite_result
-                row[5] += bits > infinite_result
-                if factor is not None or divisor is not None:
-                    whole[i] = as_stored(whole[i])
+            _count_non_finite(carray(pointer(targets[k], 0, like), sizes[k]), infinite_result, factor, divisor, row)
         row[0] = sizes[k]
         row[2], row[3] = row[2] - row[1], row[3] - row[1]  # without zeros
-        row[6], row[7] = 32767, -32768
+        row[6], row[7] = NO_SMALLEST, NO_LARGEST
         # Subtracting `minus(zero, x)` adds x.
         if smallest_minus_1 < minus(infinity, one):
             row[6] = _exponent(minus(smallest_minus_1, minus(zero, one)), fraction_bits, lowest)

@@ -46,7 +46,8 @@ def in_threads(work: Callable[[Item], Result], items: Sequence[Item], count: int
     """
     if count == 1:
         return list(map(work, items))
-    numbered, results = enumerate(items), list[Any](items)
+    numbered = enumerate(items)
+    results: list[Any] = [None] * len(items)
 
     def run() -> None:
         for number, item in numbered:

@@ -144,7 +144,7 @@ def described(sources: list[Array], targets: list[Array] | None) -> Operands:
 
 @lru_cache(CACHED)
 def plan_of(operands: Operands) -> Plan:
-    """Return the plan for a call with these *operands*."""
+    """Return the plan for *operands*: calls with the same arrays reuse it."""
     dtypes = list(map(_part_dtypes, operands.dtypes, operands.target_dtypes))
     order = np.asarray(sorted(range(len(dtypes)), key=dtypes.__getitem__), np.int64)
     lengths = [

@@ -127,7 +127,7 @@ def _in_float64(operation: Operation, left: Array, right: Array) -> Array:
 def _magnitude(array: Array) -> tuple[Array, Array]:
     """Return the absolute values of float32 *array* as multiples of a unit, and the units: 2**-149 for tiny values, else 1."""
     bits = jax.lax.bitcast_convert_type(array, jnp.int32) & 0x7FFFFFFF
-    is_tiny = bits < 0x00800000
+    is_tiny = bits < 0x00800000  # zero or subnormal
     multiple = jnp.where(is_tiny, bits.astype(jnp.float32), jax.lax.bitcast_convert_type(bits, jnp.float32))
     return multiple.astype(jnp.float64), jnp.where(is_tiny, 2.0**-149, 1.0)
 

@@ -249,7 +249,8 @@ def _float32_squares(array: Array) -> Array:
     """
     values = array.astype(jnp.float32)
     bits = jax.lax.bitcast_convert_type(values, jnp.int32) & 0x7FFFFFFF
-    exact = jnp.where(bits < 0x00800000, bits.astype(jnp.float64) * 2.0**-149, values.astype(jnp.float64))
+    is_tiny = bits < 0x00800000  # zero or subnormal
+    exact = jnp.where(is_tiny, bits.astype(jnp.float64) * 2.0**-149, values.astype(jnp.float64))
     is_common = (bits - 0x20000000).astype(jnp.uint32) < 0x3F800000  # absolute values from 2**-63 to 2**64, in one comparison
     return jnp.where(is_common, (values * values).astype(jnp.float64), exact * exact)
 

@@ -84,4 +84,4 @@ def _clip_coefficient(norm: Array, limit: Array) -> Array:
 def _stacked(sums: list[Array], norm_dtype: str) -> Array:
     """Return *sums*, arrays of one or several sums in the form of `kernels.plus`, as one array."""
     shape = () if norm_dtype == "float32" else (2,)
-    return jnp.concatenate([jnp.zeros((0, *shape)), *(jnp.reshape(sum_, (-1, *shape)) for sum_ in sums)])
+    return jnp.concatenate([jnp.zeros((0, *shape)), *(jnp.reshape(total, (-1, *shape)) for total in sums)])

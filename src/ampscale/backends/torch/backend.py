@@ -143,7 +143,8 @@ def clip_by_global_norm(tree: Tree, max_norm: float, out: Tree = None) -> tuple[
     norm = _plain_norm(arrays)
     if norm is None and has_dtensors(arrays):
         lifted = Shards(arrays).norm()
-        norm, clipped = norms.unlifted(lifted), scale(arrays, norms.coefficient_of(lifted, max_norm))
+        norm = norms.unlifted(lifted)
+        clipped = scale(arrays, norms.coefficient_of(lifted, max_norm))
     elif norm is None:
         clipped, norm = norms.clip_by_global_norm(_rounded(arrays), max_norm)
     else:

@@ -37,12 +37,12 @@ def read(file: BinaryIO) -> Any:
 
 def content(mapping: Mapping[str, Any]) -> bytes:
     """Return the bytes that `torch.save` writes for *mapping*, with its NumPy arrays and scalars as tensors."""
-    file, numpy = BytesIO(), (np.ndarray, np.generic)
+    file = BytesIO()
     try:
         with torch.device("cpu"):  # the default device may be another one
-            torch.save(
-                {key: torch.as_tensor(value) if isinstance(value, numpy) else value for key, value in mapping.items()}, file
-            )
+            is_numpys = {key: isinstance(value, np.ndarray | np.generic) for key, value in mapping.items()}
+            tensors = {key: torch.as_tensor(value) if is_numpys[key] else value for key, value in mapping.items()}
+            torch.save(tensors, file)
     except Exception as problem:  # pickling can raise any exception
         raise ValueError(f"torch.save cannot write the mapping: {cut(str(problem), 200)}") from problem
     return file.getvalue()

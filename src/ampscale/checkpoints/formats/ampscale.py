@@ -62,8 +62,10 @@ class AmpscaleFormat:
 def _state(rule: LossScaleRule, members: Any) -> LossScaleState:
     """Return the state in Python numbers. *members* must have exactly the fields of a state of *rule*."""
     converters: dict[str, Converter] = {"scale": _hex(rule), "good_steps": count(-(2**31)), "bad_steps": count()}
-    converters |= {"window_steps": count()} if rule.overflow_tolerance is not None else {}
-    converters |= {"pending_scale": _hex(rule)} if rule.delayed_update else {}
+    if rule.overflow_tolerance is not None:
+        converters["window_steps"] = count()
+    if rule.delayed_update:
+        converters["pending_scale"] = _hex(rule)
     if not isinstance(members, Mapping) or set(members) != set(converters):
         raise ValueError(f"state must have the members {list(converters)}, got {excerpt(members)}")
     try:

@@ -28,7 +28,8 @@ def _scale_array(*shape: int) -> Entry:
     return Entry(scale(), lambda state, _rule: np.full(shape, state.scale, np.float32))
 
 
-SCALE, SCALE_ARRAY = Entry(scale(), lambda state, _rule: state.scale), _scale_array()
+SCALE = Entry(scale(), lambda state, _rule: state.scale)
+SCALE_ARRAY = _scale_array()
 SCALE_FLOAT64 = SCALE._replace(convert=scale("float64"))
 GOOD_STEPS = Entry(count(), lambda state, _rule: state.good_steps)
 GOOD_STEPS_ARRAY = Entry(count(), lambda state, _rule: np.asarray(state.good_steps, np.int32))

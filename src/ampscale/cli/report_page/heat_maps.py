@@ -97,7 +97,7 @@ def _png(levels: np.ndarray) -> bytes:
     padded = np.pad(levels, ((0, 0), (0, columns % 2)))
     lines = np.pad(padded[:, ::2] << 4 | padded[:, 1::2], ((0, 0), (1, 0)))  # each line starts with the number of its filter, 0
     chunks = (
-        (b"IHDR", struct.pack(">IIBBBBB", columns, rows, 4, 3, 0, 0, 0)),
+        (b"IHDR", struct.pack(">IIBBBBB", columns, rows, 4, 3, 0, 0, 0)),  # 4 bits for each pixel: its color in the palette
         (b"PLTE", bytes(_COLOR) * _LEVELS),
         (b"tRNS", bytes(round(255 * level / (_LEVELS - 1)) for level in range(_LEVELS))),
         (b"IDAT", zlib.compress(lines.tobytes())),

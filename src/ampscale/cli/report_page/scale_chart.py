@@ -32,12 +32,14 @@ def scale_chart(run: Run) -> str:
 
 def _levels(scales: np.ndarray) -> tuple[np.ndarray, list[tuple[int, str]], float, float]:
     """Return the base-2 logarithms of *scales*, zero and NaN lowest and infinity highest; the ticks; and the ends of the axis."""
-    is_positive, is_above = (scales > 0) & np.isfinite(scales), scales == math.inf
+    is_positive = (scales > 0) & np.isfinite(scales)
+    is_above = scales == math.inf
     with np.errstate(divide="ignore", invalid="ignore"):
         levels = np.log2(scales)
     finite_levels = levels[is_positive]
     low, high = (math.floor(finite_levels.min()), math.ceil(finite_levels.max())) if finite_levels.size else (0, 0)
-    spacing, gap = (max(1, math.ceil((high - low) / parts)) for parts in (7, 8))
+    spacing = max(1, math.ceil((high - low) / 7))  # between ticks
+    gap = max(1, math.ceil((high - low) / 8))  # between finite levels and those of infinity, or of zero and NaN
     ticks = [(level, power_of_two(level)) for level in range(low, high + 1) if level % spacing == 0]
     levels = np.where(is_positive, levels, np.where(is_above, high + gap, low - gap))
     if is_above.any():

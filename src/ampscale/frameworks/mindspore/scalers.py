@@ -140,7 +140,8 @@ class _PlacedScaler(LossScaler):
         """Return the state, after moving it to the library and device of the first array in *inputs* if it is still unplaced."""
         like = next(iter(leaves(inputs, "inputs")), None)
         if like is not None and not self._is_placed:
-            xp, device = array_api_compat.array_namespace(like), array_api_compat.device(like)
+            xp = array_api_compat.array_namespace(like)
+            device = array_api_compat.device(like)
             placed: LossScaleState = map_leaves(
                 lambda value: xp.asarray(value.item(), dtype=getattr(xp, value.dtype.name), device=device), self._state
             )

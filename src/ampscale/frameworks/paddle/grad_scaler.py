@@ -283,7 +283,8 @@ class GradScaler(StoredScale):
             self._monitor.begin(_gradients_of(gradients.parameters), scale, optimizer, stale=False, modified=False)
         progress = self._progress[id(optimizer)] = Progress(optimizer, site, scale=scale)
         self._average(optimizer)
-        finite, arrays = unscale_gradients(gradients, scale), [parameter.grad for parameter in gradients.parameters]
+        finite = unscale_gradients(gradients, scale)
+        arrays = [parameter.grad for parameter in gradients.parameters]
         if self._monitor is not None:
             progress.versions = versions_of(_gradients_of(gradients.parameters))
         progress.finite = bool(self._communicator.agree(finite, self._state._asdict(), arrays).finite)

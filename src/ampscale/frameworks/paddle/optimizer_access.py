@@ -58,8 +58,9 @@ def checked_gradients(parameters: list[Any], scale: float) -> Gradients:
             parameter.grad = parameter.grad.coalesce()
     gradients = [parameter.grad for parameter in parameters]
     in_place = _are_writable(gradients)
-    for gradient in [] if in_place else leaves(gradients):
-        check_not_traced(gradient, "gradients", "the scaler")
+    if not in_place:
+        for gradient in leaves(gradients):
+            check_not_traced(gradient, "gradients", "the scaler")
     backend = functional.backend_for_scaling(gradients, scale, gradients if in_place else None)
     if backend.NAME == "torch":
         from ...backends.torch.layout import check_target

@@ -112,7 +112,8 @@ class GradScaler(StoredScale):
         if type(outputs) is torch.Tensor and self._call_state is READY:  # a shortcut for the usual loss
             check_output(outputs, "outputs")
             return self._scaled(outputs)
-        outputs = list(outputs) if isinstance(outputs, Iterator) else outputs
+        if isinstance(outputs, Iterator):
+            outputs = list(outputs)
         tensors = checked_outputs(outputs)
         TORCH.check("scale", self._call_state, self._updated_at)
         if tensors and self._call_state is not READY:
@@ -261,8 +262,9 @@ class GradScaler(StoredScale):
         if self._observer is not None:
             self._observer.observe_loss(output)
         # Multiply by the scale tensor itself: autograd then raises an error if the scale is updated before the backward pass.
-        scale = self._state.scale
-        scale = scale if output.device == scale.device else to_device(scale, output.device)
+        scale: torch.Tensor = self._state.scale
+        if output.device != scale.device:
+            scale = to_device(scale, output.device)
         return (output.float() if output.dtype in _16_BIT else output) * scale
 
     def _check(self, call: str, optimizer: torch.optim.Optimizer) -> None:
@@ -285,7 +287,8 @@ class GradScaler(StoredScale):
             may_agree = self._agreement.is_given or DTENSORS in modules
             if may_agree:
                 self._agreement.average(optimizer, self._rule)
-            found_inf, finite = unscale_gradients(optimizer, gradients, scale, self._scale_lower_bound), None
+            found_inf = unscale_gradients(optimizer, gradients, scale, self._scale_lower_bound)
+            finite = None  # the inverse of the flag, if it is read on the host
             if self._observer is not None:
                 progress.versions = versions_of(progress.gradients)
             if may_agree:  # record nothing before the ranks agree: after an error, no rank updates its scale

@@ -23,7 +23,9 @@ def follow_overflows(rule: LossScaleRule, overflows: Sequence[Overflow], rtol: f
     If the observed scale before an overflow is impossible, the contradiction lists the possible scales before the overflow;
     otherwise, it lists the possible scales after the overflow. For *rtol* and *resumed* see `follow`.
     """
-    transitions, arrived, leaving = Transitions(rule), list[Frontier](), list[Frontier]()
+    transitions = Transitions(rule)
+    arrived = list[Frontier]()
+    leaving = list[Frontier]()
     arrived.append(transitions.start(resumed=resumed))
     for index, overflow in enumerate(overflows):
         old_scale, new_scale = rounded(rule, np.array([overflow.before, overflow.after])).tolist()
@@ -77,7 +79,7 @@ def _consistent(transitions: Transitions, arrived: list[Frontier], leaving: list
         leaving[index], _ = transitions.backward(leaving[index], arrived[index + 1], 0)
         arrived[index] = _leading_to(transitions, arrived[index], leaving[index])
     key, counts = next(iter(arrived[0].items()))
-    state = {key: counts & -counts}
+    state = {key: counts & -counts}  # with the smallest count only, which is the lowest bit
     start, finite = transitions.counts(key, state[key]), list[bool]()
     for index, target in enumerate(leaving):
         gap, state = _shortest_gap(transitions, state, target, set())

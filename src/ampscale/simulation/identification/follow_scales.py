@@ -58,7 +58,8 @@ def steps_of(rule: LossScaleRule, observed: Observed) -> Steps:
     scales = rounded(rule, observed.scales)
     known, unknown = np.flatnonzero(~np.isnan(scales)), np.flatnonzero(np.isnan(scales))
     next_known = _next(known, scales.size)
-    before_change = np.append(known[:-1][scales[known[1:]] != scales[known[:-1]]], known[-1:])
+    differs_from_next = np.append(scales[known[1:]] != scales[known[:-1]], True)  # True for each known scale before a change
+    before_change = known[differs_from_next[: known.size]]
     next_scale = np.append(scales[1:], math.nan)
     # A stride has only known or only unknown scales (`kind_end`), which do not change, and no known overflow between them.
     kind_end = np.where(np.isnan(next_scale), next_known, _next(unknown, scales.size) - 1)
@@ -144,7 +145,7 @@ def _consistent(transitions: Transitions, strides: list[Stride]) -> Followed:
         strides[index], is_ambiguous = strides[index].backward(transitions, strides[index + 1].frontier)
         ambiguous += is_ambiguous
     key, counts = next(iter(strides[0].frontier.items()))
-    counts &= -counts
+    counts &= -counts  # only the smallest count, which is the lowest bit
     start, finite = transitions.counts(key, counts), list[bool]()
     for stride, (target, *_) in pairwise(strides):
         if stride.steps == 1:

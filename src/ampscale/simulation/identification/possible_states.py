@@ -103,7 +103,7 @@ class Transitions:
             good_steps = (self.lowest - 1, self.rule.growth_interval - 1)  # a count before the last of the window, and the last
             self._cached[key] = [[self._transition(key, good, finite) for finite in (True, False)] for good in good_steps]
         for key, counts in frontier.items():
-            last = counts >> self.last << self.last
+            last = counts >> self.last << self.last  # the bit of the last count of the window, without those of smaller counts
             for subset, transitions in zip((counts ^ last, last), self._cached[key], strict=True):
                 if subset:
                     for transition in transitions:

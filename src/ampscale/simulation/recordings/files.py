@@ -73,7 +73,8 @@ def read_text(path: str | Path) -> str:
 def _is_metrics(path: str | Path, text: str) -> bool:
     """Return True if a CSV file is Lightning's metrics.csv. Raise an error if this file also has a column of flags."""
     with read_table(path) as (header, _):
-        flags, is_metrics = flag_columns(header), "lightning" in recognized_formats(text)
+        flags = flag_columns(header)
+        is_metrics = "lightning" in recognized_formats(text)
     if flags and is_metrics:
         remedy = "choose one with column=... or log_format='lightning'"
         raise ValueError(f"{path} has the flag columns {excerpt(flags)} and also the scales of Lightning's log; {remedy}")

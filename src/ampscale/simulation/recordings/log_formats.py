@@ -188,7 +188,7 @@ def _event(lines: Lines, meaning: str, position: int, groups: dict[str, str]) ->
     """Return the event of a match. Its rank is in the message, or in the prefix that a launcher adds to the line."""
     line = lines.number(position)
     launcher = LAUNCHER.match(lines.text, lines.start)
-    rank = groups.get("rank") or (launcher and (launcher[1] or launcher[2]))
+    rank = groups.get("rank") or (launcher[1] or launcher[2] if launcher else None)
     number = groups.get("index") or groups.get("steps") or groups.get("updates") or ("0" if meaning == "start" else None)
     return Event(position, line, meaning, groups, count(rank) if rank else None, count(number) if number else None)
 

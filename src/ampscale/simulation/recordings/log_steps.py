@@ -128,7 +128,10 @@ def _windows(marks: list[Mark], begin: int) -> Iterator[Window]:
     counted = 0  # number of overflows that the next line counts although they precede its window
     opens_run = _opens_run(marks[0], distance)
     for mark in marks:
-        event, steps, unknown, overflows = mark.event, mark.number - previous, 0, len(mark.overflows)
+        event = mark.event
+        steps = mark.number - previous
+        unknown = 0
+        overflows = len(mark.overflows)
         if (digits := event.groups.get("total")) is not None:
             if total is not None:
                 overflows = count(digits) - total

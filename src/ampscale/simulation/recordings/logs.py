@@ -207,7 +207,8 @@ def _without_copies(events: list[Event], log_format: str, notes: list[str]) -> l
 
 def _numbered(events: list[Event]) -> list[Event]:
     """Number each overflow by the step that it or a preceding message names, and drop further overflows at the same step."""
-    numbered, announced, last = list[Event](), None, None
+    numbered = list[Event]()
+    announced = last = None
     for event in events:
         if event.meaning == "overflow step":
             announced = event.number

@@ -44,7 +44,8 @@ def from_csv(path: str | Path, column: str | None = None, means: str | None = No
     """
     with read_table(path) as (header, rows):
         column = _flag_column(path, header, "column") if column is None else column
-        index, true_is_finite = _index(path, header, column, "column"), _meaning(column, means) == "finite"
+        index = _index(path, header, column, "column")
+        true_is_finite = _meaning(column, means) == "finite"
         return from_flags(_flag(path, line, column, cells[index]) is true_is_finite for line, cells in rows)
 
 
@@ -110,7 +111,8 @@ def _rows(path: str | Path, file: TextIO) -> Iterator[tuple[int, list[str]]]:
     reader = csv.reader(_lines(file), skipinitialspace=True)
     try:
         for cells in filter(None, reader):
-            count, width = count + 1, width or len(cells)
+            count += 1
+            width = width or len(cells)
             if count > MOST_STEPS + 1:
                 raise ValueError(f"{path} must have at most {MOST_STEPS} rows, got more")
             if len(cells) != width:
@@ -126,7 +128,7 @@ def _rows(path: str | Path, file: TextIO) -> Iterator[tuple[int, list[str]]]:
 def _numbered(path: str | Path, header: list[str], rows: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[int, list[str]]]:
     """Yield *rows*. If a column is called "step", its numbers must increase by one, since a row stands for a step."""
     index = next((index for index, name in enumerate(header) if name.lower() == "step"), None)
-    previous = "nan"
+    previous = "nan"  # the first row has no previous number, and any difference from NaN is NaN
     for line, cells in rows:
         if index is not None:
             cell = cells[index]
