@@ -1,6 +1,7 @@
 """Argument validation of the public functions. Each error states what was expected and what was passed."""
 
 import math
+import re
 from collections import OrderedDict
 from functools import partial
 
@@ -47,36 +48,35 @@ def strict_on(device):
 
 
 @pytest.mark.clause("SCALING-scale-rejected", "SCALING-scale-type")
-def test_invalid_scale_raises():
-    """The scales are not positive and finite, are outside the range of float32, or have a wrong type or shape."""
+@pytest.mark.parametrize("function", WITH_SCALE)
+def test_scale_must_be_positive_and_finite(function):
+    """The message contains the value of a number, a NumPy scalar or an array, even if it is beyond the range of float32."""
     tree = np.ones(2, F32)
-    wrong = [math.nan, math.inf, -math.inf, 0.0, -0.0, 0, -1.0, -(2**-1074)]
-    wraps = [lambda value: value, F32, np.float64, lambda value: np.asarray([value], float)]
-    values = [(value, wrap(value)) for value in wrong for wrap in wraps]
+    message = r"^scale must be a positive, finite number .*got "
+    for value in (math.nan, math.inf, -math.inf, 0.0, -0.0, 0, -1.0, -(2**-1074)):
+        for scale in (value, F32(value), np.float64(value), np.asarray([value], float)):
+            with pytest.raises(ValueError, match=message) as error:
+                function(tree, scale)
+            assert float(str(error.value).rpartition("got ")[2]) == pytest.approx(value, abs=2**-1074, nan_ok=True)
+    for scale in (1e300, 1e-300, np.asarray(1e300), 10**400):
+        with pytest.raises(ValueError, match=message):
+            function(tree, scale)
+
+
+@pytest.mark.clause("SCALING-scale-rejected", "SCALING-scale-type")
+def test_scale_must_have_a_valid_type_and_shape():
+    """An array belongs to the library of the tree. The message for a state of a scaler contains the remedy."""
+    tree = np.ones(2, F32)
     types = [True, "2", None, [2.0], 2j, np.True_, np.float16(2), np.asarray(2, DTYPES["bfloat16"]), np.int64(2)]
     types += [np.asarray(2j), np.asarray("2")]
-    positive = r"^scale must be a positive, finite number .*got "
-    for function in WITH_SCALE:
-        for value, wrapped in values:
-            with pytest.raises(ValueError, match=positive) as error:
-                function(tree, wrapped)
-            assert float(str(error.value).rpartition("got ")[2]) == pytest.approx(value, abs=2**-1074, nan_ok=True)
-    rows = [
-        *[((tree, value), {}, ValueError, positive) for value in (1e300, 1e-300, np.asarray(1e300))],
-        ((tree, 10**400), {}, ValueError, positive + "1000"),
-        *[((tree, value), {}, TypeError, r"^(scale|the dtype of an array) must be .*, got ") for value in types],
-        *[
-            ((tree, np.ones(shape, F32)), {}, ValueError, rf"^scale must have shape \(\) or \(1,\), got \({inside}\)$")
-            for shape, inside in (((2,), "2,"), ((0,), "0,"), ((1, 1), "1, 1"))
-        ],
-        (
-            (np.ones(1), array_api_strict.asarray(2.0)),
-            {},
-            TypeError,
-            r"scale from array_api_strict on .* rule.init\(like=array\)$",
-        ),
-        ((tree, ampscale.LossScaleRule().init()), {}, TypeError, r"^scale must be .* of type LossScaleState; pass state.scale$"),
-    ]
+    rows = [((tree, value), {}, TypeError, r"^(scale|the dtype of an array) must be .*, got ") for value in types]
+    for shape in ((2,), (0,), (1, 1)):
+        message = rf"^scale must have shape \(\) or \(1,\), got {re.escape(str(shape))}$"
+        rows.append(((tree, np.ones(shape, F32)), {}, ValueError, message))
+    message = r"scale from array_api_strict on .* rule.init\(like=array\)$"
+    rows.append(((tree, array_api_strict.asarray(2.0)), {}, TypeError, message))
+    message = r"^scale must be .* of type LossScaleState; pass state.scale$"
+    rows.append(((tree, ampscale.LossScaleRule().init()), {}, TypeError, message))
     assert_rejected(WITH_SCALE, rows)
 
 

@@ -181,7 +181,7 @@ def test_equivalent_rules_never_diverge(source, target):
 
 
 def test_small_budget_leaves_the_divergence_undetermined():
-    """The result states up to which step the scales agree. The next budget is used only if the result is incomplete."""
+    """The result states up to which step the scales agree, and at least the first step at which they differ, if it is found."""
     pair = checkpoint_after(presets.torch(growth_factor=3.0)), checkpoint_after(presets.paddle(growth_factor=3.0))
     result = divergence(*pair, budgets=(50,))
     assert (result.first, result.steps, result.endless) == (None, None, None)
@@ -190,6 +190,9 @@ def test_small_budget_leaves_the_divergence_undetermined():
     pair = checkpoint_after(presets.megatron()), checkpoint_after(presets.torch(2.0**32, growth_interval=1000))
     result = divergence(*pair, budgets=(5,))
     assert (result.first, result.steps, result.endless) == (runs("1x"), None, None)
+
+
+def test_the_next_budget_is_used_if_the_result_is_incomplete():
     pair = checkpoint_after(presets.torch()), checkpoint_after(presets.paddle())
     assert divergence(*pair, budgets=(10,)).steps is None
     assert divergence(*pair, budgets=(10, 5000)).steps == math.inf

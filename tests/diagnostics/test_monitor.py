@@ -383,6 +383,10 @@ def test_invalid_arguments_raise(arguments, error, message):
     """The message states what was expected."""
     with pytest.raises(error, match=message):
         Monitor(**arguments)
+
+
+def test_an_invalid_report_or_backward_pass_raises():
+    """A report has the values of one step, and a backward pass returns gradients."""
     with pytest.raises(TypeError, match="report must be a StepReport, got None"):
         Monitor().record(None)
     (report,) = reports([FINITE])

@@ -222,7 +222,7 @@ class Monitor:
                 if run.is_divided:
                     run.measured["change"] = change
             elif run.is_divided is None:
-                run.is_divided = True
+                run.is_divided = True  # perhaps: the next step measures the norm before the change
         loss = _mean(run.losses)
         if not finite and not math.isfinite(mean_loss := _mean(self._losses) or 0.0):
             loss = mean_loss  # the parameters can also have gradients from the loss of another optimizer

@@ -219,8 +219,8 @@ def test_bfloat16_is_unscaled_without_torchs_kernel(monkeypatch, scale, value):
     """On CUDA, torch's kernel rejects bfloat16, and torch's scaler raises an error."""
     monkeypatch.delattr(torch, "_amp_foreach_non_finite_check_and_unscale_")
     monkeypatch.setattr(kernels, "_amp_rejects", lambda _: True)
-    tree = [torch.tensor([2.0, value], dtype=torch.bfloat16)] * 2
-    tree[1] = tree[0].clone().unsqueeze(0)
+    values = torch.tensor([2.0, value], dtype=torch.bfloat16)
+    tree = [values, values.clone().unsqueeze(0)]
     expected, finite = overflow.unscale_and_check(copied(tree), scale)
     found_inf = kernels.unscale_(tree, torch.tensor(scale), least=0.0 if scale == 3 else scale)
     assert bool(found_inf == 0) == bool(finite)

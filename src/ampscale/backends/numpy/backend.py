@@ -98,7 +98,8 @@ def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: str | N
     result = _run(FusedOp(number_host(scale), checks=True), tree, out, dtype)
     if result is None:
         return overflow.unscale_and_check(tree, scale, out, dtype)
-    return result[0], np.array(result[1].finite)
+    unscaled, (finite, _, _) = result
+    return unscaled, np.array(finite)
 
 
 def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
@@ -157,7 +158,8 @@ def unscale_check_and_measure(tree: Tree, scale: Scale, out: Tree = None, dtype:
     result = _run(FusedOp(number_host(scale), checks=True, measures=True), tree, out, dtype)
     if result is None:
         return statistics.unscale_check_and_measure(tree, scale, out, dtype)
-    return result[0], np.array(result[1].finite), result[1].statistics
+    unscaled, (finite, _, measured) = result
+    return unscaled, np.array(finite), measured
 
 
 def exponent_histogram(tree: Tree) -> Array:

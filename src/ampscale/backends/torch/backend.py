@@ -262,7 +262,7 @@ def _unscaled(
     supported = _supports(arrays, scale)
     if not supported and has_dtensors([*arrays, *out_tensors]):
         return *_unscaled_shards(tree, scale, out, dtype), None
-    targets = None if out is None else arrays if out_tensors is tensors else _values(out_tensors)
+    targets = None if out is None else (arrays if out_tensors is tensors else _values(out_tensors))
     results = None
     if supported:
         results = cuda_launches.unscaled(arrays, scale, targets, dtype, collects="norm" if with_norm else None)
