@@ -124,17 +124,27 @@ def test_a_dtype_can_be_passed_instead_of_its_name(dtype):
 @pytest.mark.parametrize("function", WITH_OUT)
 def test_invalid_out_raises_before_it_is_written(function):
     """The error names the array, and no array is changed even if a later one is invalid."""
-    first, two = np.zeros(2, F32), [np.ones(2, F32), np.ones(2, F32)]
-    arrays = [frozen(np.zeros(2, F32)), np.zeros(3, F32), np.zeros((2, 1), F32), np.zeros(2, np.float64), np.zeros(2, np.float16)]
-    structures = [[], [np.zeros(1)], [np.zeros(1), None], {"a": np.zeros(1), "b": np.zeros(1)}]
-    kind = r"^out\[1\] must be an array, or a tuple, list or dict of arrays, or None, got float$"
-    array_rows = [
-        ((two, 2.0), {"out": [first, second]}, ValueError if second.dtype == F32 else TypeError, r"^out\[1\] must ")
-        for second in arrays
+    valid = np.zeros(2, F32)
+    invalid = [
+        (frozen(np.zeros(2, F32)), ValueError),
+        (np.zeros(3, F32), ValueError),
+        (np.zeros((2, 1), F32), ValueError),
+        (np.zeros(2, np.float64), TypeError),
+        (np.zeros(2, np.float16), TypeError),
     ]
-    structure_rows = [((two, 2.0), {"out": out}, ValueError, r"^out must have the arrays .*out\[1\]") for out in structures]
-    assert_rejected([function], [*array_rows, *structure_rows, ((two, 2.0), {"out": [first, 1.0]}, TypeError, kind)])
-    assert not any(array.any() for array in (first, *arrays))
+    outs = [([valid, array], error, r"^out\[1\] must ") for array, error in invalid]
+    other_structures = ([], [np.zeros(1)], [np.zeros(1), None], {"a": np.zeros(1), "b": np.zeros(1)})
+    outs += [(other, ValueError, r"^out must have the arrays .*out\[1\]") for other in other_structures]
+    outs.append(([valid, 1.0], TypeError, r"^out\[1\] must be an array, or a tuple, list or dict of arrays, or None, got float$"))
+    tree = [np.ones(2, F32), np.ones(2, F32)]
+    assert_rejected([function], [((tree, 2.0), {"out": out}, error, message) for out, error, message in outs])
+    assert not any(array.any() for array in (valid, *(array for array, _ in invalid)))
+
+
+@pytest.mark.clause("OVERFLOW-in-place-checked")
+@pytest.mark.parametrize("function", WITH_OUT)
+def test_no_array_is_written_in_place_if_a_later_one_is_read_only(function):
+    """The error names the array."""
     tree = {"a": np.full(2, 8, F32), "b": frozen(np.full(2, 8, F32))}
     read_only = r"^out\['b'\] must be writable, got a read-only array"
     assert_rejected([function], [((tree, 2.0), {"out": tree}, ValueError, read_only)])
@@ -199,7 +209,7 @@ def test_invalid_max_norm_raises():
 
 
 def test_invalid_argument_of_a_step_raises():
-    """The TypeError names the argument. `init_train_state` validates its arguments too."""
+    """The TypeError names the argument."""
     cases = [
         (
             (name, value),
@@ -211,6 +221,13 @@ def test_invalid_argument_of_a_step_raises():
         for value in (None, 3, max)
     ]
     assert unexpected(cases) == []
+    step = partial(ampscale.train_step, *step_arguments(), [np.ones(1, F32)])
+    message = r"^communicator must have the methods \['mean', 'agree', 'check_same'\], got "
+    assert_rejected([step], [((), {"communicator": value}, TypeError, message) for value in (None, step_arguments()[1])])
+
+
+def test_invalid_argument_of_init_train_state_raises():
+    """For models of torch, flax and equinox and for iterators, the TypeError contains the remedy."""
     model, optimizer, rule, _ = step_arguments()
     rows = [
         (([1.0], optimizer, rule), {}, TypeError, r"^params\[0\] must be an array"),
@@ -228,9 +245,6 @@ def test_invalid_argument_of_a_step_raises():
         ((model.params, optimizer, 2.0**16), {}, TypeError, r"^rule must be a LossScaleRule, got 65536.0"),
     ]
     assert_rejected([ampscale.init_train_state], rows)
-    step = partial(ampscale.train_step, *step_arguments(), [np.ones(1, F32)])
-    message = r"^communicator must have the methods \['mean', 'agree', 'check_same'\], got "
-    assert_rejected([step], [((), {"communicator": value}, TypeError, message) for value in (None, optimizer)])
 
 
 @pytest.mark.clause("STEP-order", "STEP-every-sequence")

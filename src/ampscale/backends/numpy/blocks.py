@@ -64,7 +64,9 @@ def run_blocks_host(op: FusedOp, sources: Sequence[Array], targets: Sequence[Arr
 
 def blocks_of(sources: Sequence[Array], targets: Sequence[Array]) -> Iterator[Block]:
     """Cut large arrays into blocks, and gather small ones. Blocks depend only on the layout, so that sums are reproducible."""
-    block, dtype_of_block, remaining = Block([], [], []), None, 0
+    block = Block([], [], [])
+    dtype_of_block = None
+    remaining = 0  # number of values for which the block has room
     rows = zip(sources, targets, map(_size, sources), map(_dtype, sources), strict=True)
     for index, (source, target, size, dtype) in enumerate(rows):
         if size > SMALL or dtype.kind == "c" or dtype != target.dtype:

@@ -305,7 +305,8 @@ def grouped(arrays: list[Array], key: Callable[[Array], Any]) -> list[list[Array
 
 def _check_and_multiply(arrays: list[Array], found_inf: Array, factor: Array) -> None:
     """Check *arrays*, set *found_inf* to 1.0 if a value is non-finite, and multiply *arrays* by *factor* in place."""
-    for group in [arrays] if found_inf.is_cpu else grouped(arrays, _dtype):  # on CUDA, arrays of one dtype take one launch
+    groups = [arrays] if found_inf.is_cpu else grouped(arrays, _dtype)  # on CUDA, arrays of one dtype take one launch
+    for group in groups:
         if _amp_rejects(group):
             found_inf.copy_(torch.maximum(found_inf, all_finite(group).logical_not()))
             torch._foreach_copy_(group, products(group, factor))
