@@ -32,8 +32,10 @@ FURTHER = (  # rules with combinations of fields that no preset has
     LossScaleRule(**SMALL, hysteresis=3, initial_good_steps=4, reset_bad_steps_on=("finite", "growth")),
     LossScaleRule(**SMALL, overflow_tolerance=0.5, reset_bad_steps_on=("growth", "backoff"), delayed_update=True),
     LossScaleRule(**SMALL, min_scale=2.0, warmup_growth_factor=16.0, reset_bad_steps_on=(), raise_at_or_below=8.0),
-    LossScaleRule(2.0**120, 16.0, 2.0**-8, 3, 2, min_scale=2.0**10, raise_at_min_scale=True),
-    LossScaleRule(2.0**120, 16.0, 2.0**-8, 3, 2, skip_infinite_growth=False, reset_bad_steps_on=("backoff",)),
+    LossScaleRule(2.0**120, 16.0, 2.0**-8, growth_interval=3, hysteresis=2, min_scale=2.0**10, raise_at_min_scale=True),
+    LossScaleRule(
+        2.0**120, 16.0, 2.0**-8, growth_interval=3, hysteresis=2, skip_infinite_growth=False, reset_bad_steps_on=("backoff",)
+    ),
     LossScaleRule(growth_factor=1.0, backoff_factor=1.0, growth_interval=2),
 )
 

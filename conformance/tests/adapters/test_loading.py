@@ -117,15 +117,15 @@ def test_an_error_names_the_line_that_raised_it(folder):
 @pytest.fixture
 def package(folder):
     """Create a distribution with three adapters, one of which has the name of a shipped adapter."""
-    metadata = folder / "strange-1.5.dist-info"
+    metadata = folder / "provider-1.5.dist-info"
     metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: strange\nVersion: 1.5\n")
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: provider\nVersion: 1.5\n")
     (metadata / "entry_points.txt").write_text(
-        f"[{GROUP}]\nzebra = strange.inner:ADAPTER\nape = strange.inner:Adapter\ntorch = strange:NO\n"
+        f"[{GROUP}]\nzebra = provider.inner:ADAPTER\nape = provider.inner:Adapter\ntorch = provider:NO\n"
     )
-    (folder / "strange").mkdir()
-    (folder / "strange" / "__init__.py").write_text("")
-    (folder / "strange" / "inner.py").write_text(CLASS + "ADAPTER = Adapter()\n")
+    (folder / "provider").mkdir()
+    (folder / "provider" / "__init__.py").write_text("")
+    (folder / "provider" / "inner.py").write_text(CLASS + "ADAPTER = Adapter()\n")
     sys.path.insert(0, str(folder))
     return folder
 
@@ -135,8 +135,13 @@ def test_installed_adapters_are_listed_in_order():
     """Shipped adapters come first, then the others by name. None is imported, and none replaces a shipped adapter."""
     entries = installed()
     assert [entry.name for entry in entries][: len(SHIPPED)] == list(SHIPPED)
-    assert [(entry.name, entry.dist.name) for entry in entries[len(SHIPPED) :]] == [("ape", "strange"), ("zebra", "strange")]
+    assert [(entry.name, entry.dist.name) for entry in entries[len(SHIPPED) :]] == [("ape", "provider"), ("zebra", "provider")]
     assert next(entry.value for entry in entries if entry.name == "torch") == SHIPPED["torch"]
-    assert "strange" not in sys.modules
-    assert find("zebra") is sys.modules["strange.inner"].ADAPTER
+    assert "provider" not in sys.modules
+
+
+@pytest.mark.usefixtures("package")
+def test_an_installed_adapter_is_found_by_its_name():
+    """The error for a misspelled name contains the nearest name."""
+    assert find("zebra") is sys.modules["provider.inner"].ADAPTER
     assert "named 'zebras'; did you mean zebra? an adapter in a module is written pkg.mod:NAME (" in error_of("zebras")

@@ -205,7 +205,7 @@ def test_handles_are_numbered_by_identity():
 
 
 def test_handles_in_lists_and_tuples_are_numbered():
-    """`update_replicas` takes a list of handles; `step_on_arrays` returns a handle and a tree; `compiled` returns an adapter."""
+    """`update_replicas` takes a list of handles, and `step_on_arrays` returns a handle and a tree."""
     target = subject(
         create=lambda _: object(),
         update_replicas=lambda handles, _: list(reversed(handles)),
@@ -217,6 +217,10 @@ def test_handles_in_lists_and_tuples_are_numbered():
     update, step = target.calls[2:]
     assert (update.arguments, update.result) == ([[{"handle": 0}, {"handle": 1}], [True, False]], [{"handle": 1}, {"handle": 0}])
     assert (step.arguments[0], step.result) == ({"handle": 1}, [{"handle": 1}, [array("float32", 1.0).to_json()]])
+
+
+def test_calls_of_the_compiled_form_are_recorded_with_a_prefix():
+    """While *records* is False, no call is recorded."""
     inner = SimpleNamespace(info=INFO, read_scale=lambda _: 2.0)
     target = subject(compiled=lambda: inner)
     assert target.compiled().read_scale(object()) == 2.0
@@ -224,6 +228,9 @@ def test_handles_in_lists_and_tuples_are_numbered():
     target.records = False
     target.compiled().read_scale(object())
     assert len(target.calls) == 2
+
+
+def test_compiled_must_return_an_adapter():
     with pytest.raises(Absent, match=r"^compiled must return an adapter, got namespace"):
         subject(compiled=lambda: SimpleNamespace(info=None)).compiled()
 

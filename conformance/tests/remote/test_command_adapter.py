@@ -108,11 +108,15 @@ def test_hello_has_a_time_limit_of_its_own():
 # --- requests ---
 
 
-def test_equal_numbers_are_the_same_handle():
-    """Reports thus distinguish updates in place from new handles. The hello request is sent once."""
+def test_hello_is_requested_once():
     with CommandAdapter(PLAIN) as adapter:
         assert (adapter.info.name, adapter.info.level, adapter.info.arrays) == ("plain Python", 1, "numpy")
         assert adapter.start() is adapter.info
+
+
+def test_equal_numbers_are_the_same_handle():
+    """Reports thus distinguish updates in place from new handles."""
+    with CommandAdapter(PLAIN) as adapter:
         handle, other = adapter.create(RULE), adapter.create(RULE)
         assert adapter.update(handle, True) is handle
         assert other is not handle

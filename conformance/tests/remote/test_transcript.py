@@ -34,7 +34,7 @@ def test_a_replay_repeats_the_timeout_of_a_case(tmp_path):
 
 
 def test_a_replay_of_another_run_reports_the_line(tmp_path):
-    """All later requests fail too. A truncated recording can be replayed up to its end."""
+    """All later requests fail, too."""
     with CommandAdapter(PLAIN, record=tmp_path / "recording") as adapter:
         check(adapter, cases=CASES[:1])
     with ReplayAdapter(tmp_path / "recording") as replayed:
@@ -44,8 +44,14 @@ def test_a_replay_of_another_run_reports_the_line(tmp_path):
     assert "got {'request': " in report.results[0].message
     with ReplayAdapter(tmp_path / "recording") as replayed:
         assert verdicts(check(replayed, cases=CASES[:1] * 2)) == ["pass", "protocol-error"]
+
+
+def test_a_truncated_recording_is_replayed_up_to_its_end(tmp_path):
+    """A process that is killed leaves a part of a line."""
+    with CommandAdapter(PLAIN, record=tmp_path / "recording") as adapter:
+        check(adapter, cases=CASES[:1])
     lines = (tmp_path / "recording").read_text().splitlines(keepends=True)
-    (tmp_path / "recording").write_text("".join(lines[:11]) + lines[11][:20])  # as a killed process leaves it
+    (tmp_path / "recording").write_text("".join(lines[:11]) + lines[11][:20])
     with ReplayAdapter(tmp_path / "recording") as replayed:
         report = check(replayed, cases=CASES[:1])
     assert verdicts(report) == ["protocol-error"]

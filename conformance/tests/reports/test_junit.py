@@ -35,18 +35,23 @@ def tags_by_case(report):
     return {case.get("name"): [child.tag for child in case] for case in parsed(report).iter("testcase")}
 
 
-@pytest.mark.parametrize(
-    "report",
-    [samples.report_of(samples.Conforming()), samples.report_of(samples.Raising()), samples.every_verdict(snippet="1\n")],
-)
+REPORTS = [samples.report_of(samples.Conforming()), samples.report_of(samples.Raising()), samples.every_verdict(snippet="1\n")]
+
+
+@pytest.mark.parametrize("report", REPORTS)
 def test_elements_have_the_usual_children_and_attributes(report):
-    """The totals are those of the test cases."""
     root = parsed(report)
     for element in root.iter():
         tags = [child.tag for child in element]
         allowed = CHILDREN.get(element.tag, [])
         assert tags == sorted(tags, key=allowed.index)
         assert set(element.keys()) == ATTRIBUTES.get(element.tag, set())
+
+
+@pytest.mark.parametrize("report", REPORTS)
+def test_totals_are_those_of_the_test_cases(report):
+    """A test case has at most one outcome."""
+    root = parsed(report)
     suite = root.find("testsuite")
     cases = list(suite.iter("testcase"))
     assert all(len(case) <= 1 for case in cases)

@@ -78,8 +78,8 @@ def test_the_page_states_whether_the_script_was_run(browser, page_of_six):
     assert browser.eval("snippetSection({})") is None
 
 
-def test_cases_and_implementations_have_details(browser, page_of_six):
-    """The headers of rows and columns open the details, which link to results."""
+def test_the_header_of_a_row_opens_the_results_of_the_case(browser, page_of_six):
+    """Each result is a link to its own details."""
     browser.show(page_of_six)
     browser.click("tr.case th button")
     assert browser.eval("texts('.choices li')") == [
@@ -93,6 +93,11 @@ def test_cases_and_implementations_have_details(browser, page_of_six):
     assert browser.eval("$('#details p.message').textContent").startswith("after step 2")
     browser.press("escape")
     assert browser.wait_until_closed() == "trace ggggMACHINE-state ·\xa0L0"
+
+
+def test_the_header_of_a_column_opens_the_totals_of_the_implementation(browser, page_of_six):
+    """The failed results are links."""
+    browser.show(page_of_six)
     browser.click("thead th:nth-child(3) button")
     assert browser.eval("[...texts('.sentence'), ...texts('section:first-of-type dl > *')]") == [
         "9 of 17 passed, 8 fail",
@@ -135,33 +140,45 @@ def test_the_address_is_that_of_the_open_details(browser, page_of_six):
 # --- plot of the scale ---
 
 
-def test_the_plot_has_a_point_for_each_scale(browser, page_of_six):
-    """Overflows and the first difference are marked."""
+@pytest.fixture
+def plot(browser, page_of_six):
+    """Return the browser with the open details of a case of four steps, whose last scale is wrong."""
     browser.show(page_of_six)
     browser.open("trace-gogg", "late-1.0")
+    return browser
+
+
+def test_the_plot_marks_scales_overflows_and_the_first_difference(plot):
     marks = ["circle.expected", "circle.got", ".band", ".sign", "line.divergence", "circle.divergent", ".rule"]
-    assert browser.eval("arguments[0].map((css) => $$(`.trajectory ${css}`).length)", marks) == [5, 5, 1, 4, 1, 1, 4]
+    assert plot.eval("arguments[0].map((css) => $$(`.trajectory ${css}`).length)", marks) == [5, 5, 1, 4, 1, 1, 4]
+    assert plot.eval("texts('.trajectory .tick')") == ["2⁸", "2⁹", "2¹⁰", "2¹¹", "0", "1", "2", "3", "4"]
+
+
+def test_the_points_of_the_plot_lie_on_the_lines_of_their_powers_of_two(plot):
+    """The lines are equally far apart. The expected scales are 2^10, 2^10, 2^9, 2^9 and 2^10."""
     positions = "[...css].map((one) => ['cx', 'cy', 'x1', 'y1'].map((name) => Number(one.getAttribute(name))))"
     points, (divergent_point,), (divergence_line,), rules = (
-        browser.eval(positions.replace("css", f"$$('.trajectory {css}')"))
+        plot.eval(positions.replace("css", f"$$('.trajectory {css}')"))
         for css in ("circle.expected", "circle.divergent", "line.divergence", ".rule")
     )
     assert divergence_line[2] == divergent_point[0] == points[4][0]
-    # 2^10, 2^10, 2^9, 2^9, 2^10: on the lines of these powers, which lie equally far apart.
     lines = [rule[3] for rule in rules]
     heights = [point[1] for point in points]
     assert [low - high for low, high in pairwise(lines)] == pytest.approx([lines[0] - lines[1]] * 3)
     assert lines[0] > lines[1]
     assert heights == [lines[2], lines[2], lines[1], lines[1], lines[2]]
     assert divergent_point[1] == lines[1]
-    assert browser.eval("texts('.trajectory .tick')") == ["2⁸", "2⁹", "2¹⁰", "2¹¹", "0", "1", "2", "3", "4"]
+
+
+def test_the_plot_is_also_text_and_a_table(plot):
+    """The row of the first difference is marked."""
     text = (
         "The scale over 4 steps, 1 overflow. First difference after step 3 (counted from 0): expected 1024 = 2¹⁰, got 512 = 2⁹."
     )
-    assert browser.eval("[$('.trajectory').getAttribute('aria-label'), $('.chart p').textContent]") == [text, text]
-    numbers = browser.eval("texts('.chart tbody tr')")
+    assert plot.eval("[$('.trajectory').getAttribute('aria-label'), $('.chart p').textContent]") == [text, text]
+    numbers = plot.eval("texts('.chart tbody tr')")
     assert [len(numbers), numbers[2]] == [5, "1overflow512 = 2⁹ 0x1p+9512 = 2⁹ 0x1p+9"]
-    assert browser.eval("$$('.chart tr').map((row) => row.className).indexOf('divergent')") == 5
+    assert plot.eval("$$('.chart tr').map((row) => row.className).indexOf('divergent')") == 5
 
 
 def test_infinite_zero_and_nan_scales_are_plotted(browser, page_of_six):

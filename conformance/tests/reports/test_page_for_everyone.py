@@ -39,10 +39,7 @@ def test_the_matrix_is_one_tab_stop(browser, page_of_six):
     assert browser.focused() == "conforming 1.0, level 1: 17 of 17 passed"
 
 
-def test_details_open_and_close_by_keyboard_and_mouse(browser, page_of_six):
-    """The focus stays in the dialog and returns to the cell, even after a link."""
-    from selenium.webdriver import ActionChains
-
+def test_the_focus_stays_in_open_details(browser, page_of_six):
     browser.show(page_of_six)
     browser.eval("$('#fold').focus()")
     browser.press("tab", "arrow_right", "enter")
@@ -55,6 +52,15 @@ def test_details_open_and_close_by_keyboard_and_mouse(browser, page_of_six):
     for _ in range(6):
         browser.press("tab")
         assert browser.eval("$('dialog').contains(document.activeElement) || document.activeElement === document.body")
+
+
+def test_closing_details_returns_the_focus_to_the_cell(browser, page_of_six):
+    """Details are closed by a key, a button, or a click beside them, also if a link opened them."""
+    from selenium.webdriver import ActionChains
+
+    browser.show(page_of_six)
+    browser.eval("$('#fold').focus()")
+    browser.press("tab", "arrow_right", "enter")
     browser.press("escape")
     assert browser.wait_until_closed() == CELL
     browser.press("enter")
@@ -89,26 +95,31 @@ def test_the_focus_has_an_outline(browser, page_of_six):
 @pytest.mark.parametrize("which", ["page_of_one", "page_of_six", "page_of_thirty"])
 @pytest.mark.parametrize("width", [390, 1280])
 def test_the_page_is_no_wider_than_its_window(browser, which, width, request):
-    """Only a wide matrix scrolls sideways, within its frame, and its headers stay in place."""
+    """Details are no wider either."""
     browser.show(request.getfixturevalue(which), width=width, height=844)
     fits = "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
     assert browser.eval(fits)
     assert browser.eval("$('#matrix').getBoundingClientRect().right") <= width
-    if which == "page_of_thirty":
-        assert browser.eval("$('#matrix').scrollWidth > $('#matrix').clientWidth")
-        browser.eval("$('#matrix').scrollIntoView()")
-        browser.eval("$('#matrix').scrollTo(400, 600)")
-        assert browser.eval("$('#matrix').scrollTop") == 600
-        nodes = "[$('#matrix'), $('thead th:nth-child(12)'), $('tr.case:nth-child(9) th'), $('.corner')]"
-        frame, head, row, corner = browser.eval(f"{nodes}.map((one) => one.getBoundingClientRect().toJSON())")
-        assert abs(head["top"] - frame["top"]) <= 2
-        assert abs(row["left"] - frame["left"]) <= 2
-        point = (corner["left"] + 9, corner["top"] + 9)
-        assert browser.eval("document.elementFromPoint(...arguments).className", *point) == "corner"
     browser.click("td.cell button")
     assert browser.eval("$('dialog').scrollWidth <= $('dialog').clientWidth")
     assert browser.eval("$('dialog').getBoundingClientRect().width") <= width
     assert browser.eval(fits)
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_headers_of_a_wide_matrix_stay_in_place(browser, page_of_thirty, width):
+    """The matrix scrolls within its frame."""
+    browser.show(page_of_thirty, width=width, height=844)
+    assert browser.eval("$('#matrix').scrollWidth > $('#matrix').clientWidth")
+    browser.eval("$('#matrix').scrollIntoView()")
+    browser.eval("$('#matrix').scrollTo(400, 600)")
+    assert browser.eval("$('#matrix').scrollTop") == 600
+    nodes = "[$('#matrix'), $('thead th:nth-child(12)'), $('tr.case:nth-child(9) th'), $('.corner')]"
+    frame, head, row, corner = browser.eval(f"{nodes}.map((one) => one.getBoundingClientRect().toJSON())")
+    assert abs(head["top"] - frame["top"]) <= 2
+    assert abs(row["left"] - frame["left"]) <= 2
+    point = (corner["left"] + 9, corner["top"] + 9)
+    assert browser.eval("document.elementFromPoint(...arguments).className", *point) == "corner"
 
 
 def test_the_color_scheme_is_that_of_the_system_or_of_the_choice(browser, page_of_six):
@@ -151,8 +162,8 @@ def test_reduced_motion_disables_the_animation(browser, page_of_six, preference,
     assert browser.eval("getComputedStyle($('dialog')).animationName") == animation
 
 
-def test_the_page_can_be_printed(browser, page_of_thirty, page_of_six):
-    """The matrix is printed without controls, in light colors and within a landscape page; open details are printed alone."""
+def test_the_matrix_can_be_printed(browser, page_of_thirty):
+    """It is printed without controls, in light colors and within a landscape page."""
     browser.show(page_of_thirty, width=1040, prefers_color_scheme="dark")
     dark = [{"name": "prefers-color-scheme", "value": "dark"}]
     browser.send_command("Emulation.setEmulatedMedia", media="print", features=dark)
@@ -160,6 +171,9 @@ def test_the_page_can_be_printed(browser, page_of_thirty, page_of_six):
     assert browser.eval("getComputedStyle($('#matrix')).overflow") == "visible"
     assert browser.eval("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert browser.eval("$('table').offsetWidth") <= 1040
+
+
+def test_open_details_are_printed_alone(browser, page_of_six):
     browser.show(page_of_six, browsing.LINK_TO_A_FAILURE)
     browser.send_command("Emulation.setEmulatedMedia", media="print")
     assert not browser.eval("$('main').checkVisibility()")

@@ -62,7 +62,7 @@ def outcome(adapter, case_=doubles, seconds=5.0):
 
 
 def sleeping(*_):
-    """Loop indefinitely."""
+    """Sleep indefinitely, a little at a time."""
     while True:
         time.sleep(0.005)
 
@@ -196,6 +196,9 @@ def test_globs_select_cases():
     assert report.min_passed == 0
     with pytest.raises(ValueError, match=r"^no case matches id 'grow' and clause '\*'$"):
         check(Scaler(), case="grow")
+
+
+def test_cases_must_not_be_a_glob():
     with pytest.raises(TypeError, match=r"pass case='grows-\*' to select cases by their ids$"):
         check(Scaler(), cases="grows-*")
 

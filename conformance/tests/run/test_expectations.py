@@ -123,12 +123,15 @@ def test_an_entry_with_the_former_id_of_a_renamed_case_applies(read_entries, mon
     assert list(expectations.stale([result("grows", "fail")], CLAUSES)) == []
 
 
-def test_the_first_matching_entry_applies(read_entries):
-    """A glob matches ids or clauses with shell syntax. The issue is optional."""
+def test_a_glob_matches_ids_or_clauses(read_entries):
+    """An issue is optional."""
     for by, glob in (("case", "g*"), ("case", "*rows"), ("case", "[a-z]????"), ("clause", "MACHINE-g*")):
         expectations = read_entries(table(**{by: glob}, verdict="fail", reason="late"))
         assert expectations.applied(result("grows", "fail")).verdict is Verdict.XFAIL
         assert [(entry.by, entry.glob, entry.verdict, entry.issue) for entry in expectations.entries] == [(by, glob, "fail", "")]
+
+
+def test_the_first_matching_entry_applies(read_entries):
     expected = read_entries(table(case="g*", verdict="error", reason="first"), table(**ENTRY))
     assert expected.applied(result("grows", "fail")).verdict is Verdict.FAIL
     assert expected.applied(result("grows", "error")).message == "first; error: actual message"

@@ -52,7 +52,7 @@ def run_machine(run, adapter, *arguments):
 
 
 def test_each_chapter_has_its_module():
-    """Every case of the suite is in exactly one module, that of its chapter."""
+    """Every case of the suite is in exactly one module, and the id of its test is the id of the case."""
     files = os.listdir(suite.__path__[0])
     chapters = {name.removeprefix("test_").removesuffix(".py") for name in files if name.startswith("test_")}
     assert chapters == set(CHAPTERS)

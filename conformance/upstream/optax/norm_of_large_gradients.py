@@ -1,4 +1,4 @@
-"""Clip float32 gradients whose squares are beyond the range of float32, by two maxima."""
+"""Clip float32 gradients whose squares are beyond the range of float32, with two values of `max_norm`."""
 
 import jax.numpy as jnp
 import optax

@@ -201,7 +201,7 @@ def a_step_on_arrays_sees_both_parts(subject: Subject) -> None:
         tree = subject.to_arrays([array("float32", [1.0]), array("complex64", [1.0, value])])
         handle, _ = subject.call("step_on_arrays", subject.create(rule), tree)
         scale = rounded(subject.read_scale(handle), rule.dtype)
-        subject.expect(scale == expected, f"{value}: expected scale {expected}, got {scale}")
+        subject.expect(scale == expected, f"after a step with {value}: expected scale {expected}, got {scale}")
 
 
 def _rules(subject: Subject, first: Any, *seeds: str) -> list[Any]:
