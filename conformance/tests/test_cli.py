@@ -125,6 +125,10 @@ def test_globs_select_cases():
     """`--case` matches ids, and `--clause` matches clauses. With the two options, a case must match both globs."""
     results = report_of(0, ADAPTER, *SHORT, "--clause", "MACHINE-backoff")["results"]
     assert [result["case"] for result in results] == ["backs-off-by-a-quarter"]
+
+
+def test_a_glob_without_a_case_is_wrong_usage():
+    """If a clause is passed as a case, the message has the right option."""
     assert "no case of suite 1.0 matches id 'gorws' and clause '*'" in usage_error(ADAPTER, "--case", "gorws")
     assert "clause: pass --clause MACHINE-backoff" in usage_error(ADAPTER, "--case", "MACHINE-backoff")
 

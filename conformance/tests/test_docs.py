@@ -106,7 +106,6 @@ def test_the_adapter_with_ranks_passes_only_with_its_reduction(folder):
     (folder / "my_ranks.py").write_text(RANKS)
     assert listing == f"$ ls\n{'  '.join(sorted(file.name for file in folder.iterdir()))}\n"
     assert run_and_compare(command, shown) == 0
-    assert len(RANKS.splitlines()) < 40
     (folder / "my_ranks.py").write_text(RANKS.replace("        dist.all_reduce(overflow)\n", ""))
     sys.modules.pop("my_ranks")
     end_ranks()

@@ -94,8 +94,8 @@ class InfiniteGrowthBacksOff(Step):
         return self.logic.If(self.products.grown > self.rule.top, self.products.backed_off, super().grown())
 
 
-class GrowsToNothing(Step):
-    """A growth from infinity gives a position that is not a scale."""
+class GrowsBeyondInfinity(Step):
+    """A growth from infinity gives a position above that of infinity, which is not the position of a scale."""
 
     def grown(self) -> Term:
         return self.logic.If(self.state.pending > self.rule.top, self.rule.top + 2, super().grown())

@@ -331,14 +331,20 @@ def test_a_host_read_fails_the_case(arrays):
 
 
 @pytest.mark.parametrize("arrays", ["torch", "jax"])
-def test_a_missing_step_or_library_is_a_verdict(monkeypatch, arrays):
-    """The claimed method is missing; then the library is not installed."""
+def test_a_missing_step_on_arrays_fails(arrays):
+    """The method is claimed."""
     pytest.importorskip(arrays)
     adapter = OnArrays(arrays)
     adapter.step_on_arrays = None
     result = result_of("a-step-on-arrays-reads-nothing", adapter)
     assert result.message == "step_on_arrays is claimed but missing: the adapter has no method step_on_arrays"
-    del adapter.step_on_arrays
+
+
+@pytest.mark.parametrize("arrays", ["torch", "jax"])
+def test_reads_are_not_observed_without_the_library(monkeypatch, arrays):
+    """The adapter's own method reports that the library is not installed."""
+    pytest.importorskip(arrays)
+    adapter = OnArrays(arrays)
     monkeypatch.setitem(sys.modules, arrays, None)
     assert Observed(adapter, []).step_on_arrays == adapter.step_on_arrays
 
@@ -368,6 +374,11 @@ create = lambda: Slow("torch")
 """
 
 
+def torch_loop(_):
+    """Return an adapter that another process cannot recreate without its arguments."""
+    return Loop("torch")
+
+
 def unimportable(_):
     """Return an adapter whose class is local to a function."""
     return type("Nowhere", (Loop,), {})()
@@ -382,13 +393,18 @@ def slow(folder):
 @pytest.mark.parametrize(
     ("create", "saved", "error", "message"),
     [
-        (Loop, lambda: None, Failed, "the saved state cannot be sent .*: a saved state must be plain data, got .* type function"),
+        (
+            torch_loop,
+            lambda: None,
+            Failed,
+            "the saved state cannot be sent .*: a saved state must be plain data, got .* type function",
+        ),
         (unimportable, {}, Unsupported, "another process cannot import the adapter: .*test_loops"),
-        (Loop, {}, Unsupported, "another process imports a different adapter: .*mutants.loop:Loop"),
+        (torch_loop, {}, Unsupported, "another process imports a different adapter: .*mutants.loop:Loop"),
         (slow, {}, TimedOut, r"load, request 2: no reply within 0\.5 s"),
     ],
 )
 def test_a_case_reports_why_another_process_cannot_resume(create, saved, error, message, tmp_path):
     """The state is not plain data, the adapter cannot be imported or differs, or the reply is late."""
     with pytest.raises(error, match=message):
-        scales_elsewhere(Subject(create("torch") if create is Loop else create(tmp_path)), [(RULE, saved, [])], seconds=0.5)
+        scales_elsewhere(Subject(create(tmp_path)), [(RULE, saved, [])], seconds=0.5)

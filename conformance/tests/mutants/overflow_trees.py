@@ -72,11 +72,13 @@ class MergesDicts(Plain):
         values = {}
 
         def merge(node, key):
-            for child_key, child in node.items() if isinstance(node, dict) else ():
-                merge(child, child_key)
-            for index, child in enumerate(node) if isinstance(node, list | tuple) else ():
-                merge(child, (key, index))
-            if hasattr(node, "dtype"):
+            if isinstance(node, dict):
+                for child_key, child in node.items():
+                    merge(child, child_key)
+            elif isinstance(node, list | tuple):
+                for index, child in enumerate(node):
+                    merge(child, (key, index))
+            elif node is not None:
                 values[key] = node
 
         merge(tree, None)

@@ -400,8 +400,10 @@ class NamesNoLateRank(Loop):
 class CountsFiniteStepsTwice(Loop):
     def update_replicas(self, handles, finite):
         handles = super().update_replicas(handles, finite)
-        for handle in handles if len(handles) > 3 and all(finite) else ():
-            handle.good += 0 < handle.good < handle.rule.growth_interval - 1
+        if len(handles) > 3 and all(finite):
+            for handle in handles:
+                if 0 < handle.good < handle.rule.growth_interval - 1:
+                    handle.good += 1
         return handles
 
 

@@ -46,7 +46,7 @@ def test_a_command_string_is_split_like_shell_words(tmp_path):
 
 
 def test_invalid_commands_and_limits_raise():
-    """A program that cannot be started raises NotStarted, whose report has the verdict "crash"."""
+    """The error is raised before a program is started."""
     for arguments, error, message in (
         (("",), ValueError, "command must name a program, got ''"),
         (([],), ValueError, "command must name a program"),
@@ -59,6 +59,10 @@ def test_invalid_commands_and_limits_raise():
     ):
         with pytest.raises(error, match=message):
             CommandAdapter(*arguments)
+
+
+def test_a_program_that_cannot_be_started_is_a_crash():
+    """The exception has a report with this verdict."""
     for program in ("/no/such/program", "/", "a\0b"):
         with pytest.raises(NotStarted, match=r"the process cannot be started: .*") as caught:
             CommandAdapter([program]).start()

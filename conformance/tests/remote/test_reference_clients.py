@@ -60,7 +60,7 @@ def test_examples_require_no_package():
     """The Python client imports the standard library only, and the C client includes C11 headers only."""
     imports = [node for node in ast.walk(ast.parse(PYTHON.read_text())) if isinstance(node, ast.Import | ast.ImportFrom)]
     names = {alias.name for node in imports for alias in node.names}
+    assert names
     assert names <= sys.stdlib_module_names
-    assert len(names) == 4
     headers = {line.split("<")[1].rstrip(">") for line in C.read_text().splitlines() if line.startswith("#include")}
     assert headers <= {"inttypes.h", "math.h", "stdbool.h", "stdio.h", "stdlib.h", "string.h"}

@@ -66,11 +66,11 @@ def vector(result):
 
 
 def test_conforming_implementations_pass():
-    """Every preset with all capabilities passes, and so do arrays of every dtype."""
+    """Every preset with all capabilities passes, and so do arrays of every dtype. Hypothesis may find fewer examples."""
     for name in PRESETS:
         for result in results_of(Plain, name, claims=EVERYTHING, level=0, examples=2).values():
             assert result.verdict is Verdict.PASS, name
-            assert result.message in (f"1 cases with seed {SEED}", f"2 cases with seed {SEED}")
+            assert result.message in (f"1 case with seed {SEED}", f"2 cases with seed {SEED}")
             assert (result.calls, result.trajectory) == ((), None)
     assert {result.verdict for result in results_of(Plain, claims=EVERYTHING, examples=10).values()} == {Verdict.PASS}
 

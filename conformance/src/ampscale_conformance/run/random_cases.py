@@ -79,7 +79,7 @@ class _Search:
         flaky = self._search(examples)
         if self.failure is None:
             assert self.last is not None
-            message = f"{self.passed} cases with seed {self.seed}"
+            message = f"{self.passed} {'case' if self.passed == 1 else 'cases'} with seed {self.seed}"
             summary = replace(self.last, verdict=Verdict.PASS, message=message) if self.passed else self.last
             return replace(summary, calls=(), trajectory=None, seconds=self.duration)
         last, case = self.failure
