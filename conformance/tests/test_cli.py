@@ -236,15 +236,19 @@ def test_a_served_adapter_has_the_same_verdicts(folder, monkeypatch):
     assert set(direct.values()) == {"pass", "fail"}
 
 
-def test_a_crash_is_a_verdict():
-    """A program that does not start has one result. After a crash, the remaining cases are run."""
+def test_a_program_that_does_not_start_has_one_result():
+    """The verdict is a crash."""
     report = report_of(1, "--command", "./absent")
     assert verdicts(report) == {"hello": "crash"}
     assert "./absent" in report["results"][0]["message"]
     assert output_of(1, "--command", "./absent").startswith("./absent: not started\n")
+
+
+def test_the_cases_after_a_crash_are_run():
+    """The message contains the exit status of the process."""
     report = report_of(1, "strange:Crashing", "--isolate", *SHORT)
     assert set(verdicts(report).values()) == {"pass", "crash"}
-    assert any("3" in result["message"] for result in report["results"] if result["verdict"] == "crash")
+    assert any("exit status 3" in result["message"] for result in report["results"] if result["verdict"] == "crash")
 
 
 def test_list_prints_the_shipped_adapters():

@@ -111,12 +111,12 @@ def _traps(rule: LossScaleRule, graph: Graph[HostState]) -> dict[float, tuple[Ru
 def row(name: str, explored: list[Explored]) -> Reached:
     """Return the row of a preset. Its only traps must be zero, after overflows alone, and infinity, after finite steps alone."""
     traps = {scale: trace for result in explored for scale, trace in result.traps.items()}
-    symbols = {scale: {run.symbol for run in trace} for scale, trace in traps.items()}
-    assert all(symbols[scale] == ({"x"} if scale == 0 else {"."}) for scale in symbols)
-    assert set(traps) <= {0.0, math.inf}
-    assert all(set(result.traps) == set(traps) for result in explored if result.graph.horizon is None)
+    for scale, trace in traps.items():
+        assert {run.symbol for run in trace} == {0.0: {"x"}, math.inf: {"."}}[scale]
+    completely = [result for result in explored if result.graph.horizon is None]
+    assert all(set(result.traps) == set(traps) for result in completely)
     steps = [_steps_to(name, scale) if scale in traps else None for scale in (math.inf, 0.0)]
-    complete = all(result.graph.horizon is None for result in explored)
+    complete = len(completely) == len(explored)
     return Reached(name, sum(len(result.graph.edges) for result in explored), complete, *steps)
 
 

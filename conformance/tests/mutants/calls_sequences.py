@@ -197,7 +197,8 @@ class CountsTheLastFlagAgain(Loop):
     def unscale_now(self, handle, optimizer):
         super().unscale_now(handle, optimizer)
         progress = handle.progress[optimizer]
-        progress.finite = getattr(optimizer, "last", None) if progress.finite is None else progress.finite
+        if progress.finite is None:
+            progress.finite = getattr(optimizer, "last", None)
         optimizer.last = progress.finite
 
 

@@ -94,6 +94,9 @@ def test_the_message_attribute_is_the_first_line_of_the_message():
     (failure,) = parsed(Report(ImplementationInfo(name="x"), (result,))).iter("failure")
     assert failure.get("message") == "one"
     assert failure.text.splitlines() == ["one", "two", "Clause: MACHINE-max-scale", "Detects: late: three", "", "print(4)"]
+
+
+def test_a_skipped_case_has_the_reason():
     report = samples.report_of(samples.Conforming(level=0))
     skipped = {case.get("name"): case.find("skipped") for case in parsed(report).iter("testcase")}
     assert skipped["trees-are-scaled"].get("message") == "claims level 0; requires level 1"

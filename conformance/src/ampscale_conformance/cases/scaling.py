@@ -72,7 +72,10 @@ def unscales_in_named_tuples(subject: Subject) -> None:
     members = ((one, one, one), (bad, one, one), (one, bad, one), (one, one, bad))
     for nest in (lambda layer: [layer], lambda layer: {"w": layer}):
         flags = [subject.all_finite(nest(Layer(Layer(*inner), bias))) for *inner, bias in members]
-        subject.expect(flags == [True, False, False, False], f"all_finite of a Layer: expected False if infinite, got {flags}")
+        expected = [True, False, False, False]
+        subject.expect(
+            flags == expected, f"all_finite of Layers, of which only the first is finite: expected {expected}, got {flags}"
+        )
 
 
 def _in_tuples(name: str, method: str, tree: Any) -> Case:

@@ -95,7 +95,8 @@ class Process:
 
     def _write(self) -> None:
         try:
-            self._unsent = self._unsent[self._in.write(self._unsent[:_CHUNK]) or 0 :]
+            written = self._in.write(self._unsent[:_CHUNK]) or 0  # None if the pipe is full
+            self._unsent = self._unsent[written:]
         except BrokenPipeError:  # the process no longer reads; it may still reply
             self._unsent = memoryview(b"")
         if not self._unsent:

@@ -29,7 +29,7 @@ def _bug(chapter: str, clause: str) -> str:
     """Return the name of a bug that violates this clause: that of a test vector of the clause, or the first of the chapter."""
     vectors = json.loads((spec_folder() / "vectors" / f"{chapter}.json").read_text("utf-8"))
     names = [case["catches"].partition(":")[0] for case in vectors["cases"] if clause in case["clauses"]]
-    return str(next(iter([*names, *vectors["notes"]])))
+    return str(names[0] if names else next(iter(vectors["notes"])))
 
 
 def _trace_members(inputs: Mapping[str, Any], result: Result) -> dict[str, Any]:
