@@ -26,7 +26,7 @@ def specs() -> Iterator[Spec]:
             f"step-overhead/{shape.name}", "step", "scaler's part of a step", overhead(shape), "float32", shape.description
         )
     for shape, loss in ((SMALL, sums), (MLP, mlp)):
-        yield Spec(f"step/{shape.name}", "step", "whole eager step, SGD", whole(shape, loss), "float32", shape.description)
+        yield Spec(f"step/{shape.name}", "step", "whole eager step, SGD", whole_steps(shape, loss), "float32", shape.description)
 
 
 def host_updates() -> Contenders:
@@ -109,7 +109,7 @@ def scaler_step(make: Callable[..., Any], gradients: list[Any]) -> Callable[[], 
     return run
 
 
-def whole(shape: Shape, loss_of: Callable[[list[Any]], Any]) -> Callable[[bool], Contenders]:
+def whole_steps(shape: Shape, loss_of: Callable[[list[Any]], Any]) -> Callable[[bool], Contenders]:
     """Return a function that yields each scaler's complete training step on a model of its own; the baseline has no scaler."""
 
     def build(quick: bool) -> Contenders:

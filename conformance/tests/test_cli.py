@@ -64,16 +64,21 @@ def verdicts(report):
 # --- output ---
 
 
+MODULE = [sys.executable, "-m", "ampscale_conformance"]
+
+
 def test_json_output_is_the_report_alone():
-    """Output of the implementation and of libraries, and usage errors, go to stderr."""
-    command = [sys.executable, "-m", "ampscale_conformance", "strange:Printing", *GROWS, "--json"]
-    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    """Output of the implementation and of libraries goes to stderr."""
+    process = subprocess.run([*MODULE, "strange:Printing", *GROWS, "--json"], capture_output=True, text=True, check=False)
     report = json.loads(process.stdout)
     assert (process.returncode, report["ok"], report["implementation"]["name"]) == (0, True, "Printing")
     assert {result["clause"] for result in report["results"]} <= set(clauses())
     assert "created\n" in process.stderr
     assert "created by a library" in process.stderr
-    process = subprocess.run(command[:3], capture_output=True, text=True, check=False)
+
+
+def test_usage_errors_go_to_stderr():
+    process = subprocess.run(MODULE, capture_output=True, text=True, check=False)
     assert (process.returncode, process.stdout) == (2, "")
     assert "Usage: python -m ampscale_conformance" in process.stderr
 
@@ -306,14 +311,17 @@ def test_an_adapter_requires_the_library_of_its_arrays(monkeypatch):
 
 
 @pytest.mark.slow
-def test_random_adds_one_result_for_each_kind(monkeypatch):
-    """The message contains the seed. Without Hypothesis, the option is an error."""
+def test_random_adds_one_result_for_each_kind():
+    """The message contains the seed."""
     results = report_of(0, ADAPTER, *GROWS, "--random", "7")["results"]
     rows = [result for result in results if result["case"].startswith("random-")]
     assert [result["verdict"] for result in rows] == ["pass"] * 2 + ["unsupported"] * 8
     assert rows[0]["message"].endswith(" cases with seed 7")
     results_alone = report_of(0, ADAPTER, "--random", "7", "--only-random")["results"]
     assert [(result["case"], result["verdict"]) for result in results_alone] == [(row["case"], row["verdict"]) for row in rows]
+
+
+def test_random_requires_hypothesis(monkeypatch):
     monkeypatch.setitem(sys.modules, "hypothesis", None)
     message = '--random requires hypothesis: pip install "ampscale-conformance[random]"'
     assert message in usage_error(ADAPTER, "--random", "1")

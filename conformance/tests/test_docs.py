@@ -114,9 +114,11 @@ def test_the_adapter_with_ranks_passes_only_with_its_reduction(folder):
 
 
 def test_the_page_names_each_file_before_its_block():
-    """The adapter has fewer than thirty lines."""
     for name, text in FILES.items():
         assert re.search(rf"`{name}`[^\n]*:\n\n```python\n{re.escape(text.splitlines()[0])}\n", PAGE)
+
+
+def test_the_adapter_is_short():
     assert len(ADAPTER.splitlines()) < 30
 
 
@@ -149,6 +151,9 @@ def test_tables_equal_those_of_the_suite():
     assert [row[0] for row in table("verdict")] == list(Verdict)
     assert [row[2] for row in table("verdict")] == ["is not ok" if verdict in BAD else "is ok" for verdict in Verdict]
     assert ", ".join(f'"{name}"' for name in ARRAYS[:-1]) + f' or "{ARRAYS[-1]}"' in " ".join(PAGE.split())
+
+
+def test_the_example_of_an_installed_adapter_has_the_group_of_its_entry_point():
     assert GROUP in tomllib.loads(blocks("toml")[1])["project"]["entry-points"]
 
 

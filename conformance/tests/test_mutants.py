@@ -23,13 +23,20 @@ LONG = ("STEP-resume", "BACKENDS-no-host-sync")  # clauses whose cases start pro
 
 
 def test_a_class_becomes_a_mutant():
-    """Names are unique, and the class receives the decorator's other arguments. Each chapter has mutants of existing clauses."""
+    """The class receives the other arguments of the decorator."""
     assert [mutant.name for mutant in TABLE] == ["is-seven", "is-negative", "is-fine"]
     info = TABLE[1].make().info
     assert (info.preset, info.capabilities, info.level) == ("paddle", {"resume"}, 1)
+
+
+def test_each_chapter_has_mutants_of_existing_clauses():
+    """Their names are unique."""
     assert len(ALL) == len({mutant.name for mutant in ALL}) >= 300
     assert all(mutants_of(chapter) for chapter in CHAPTERS)
     assert all(mutant.clause in clauses() and mutant.source and mutant.make() is not mutant.make() for mutant in ALL)
+
+
+def test_the_package_of_the_mutants_has_no_other_lazy_attribute():
     with pytest.raises(AttributeError, match="has no attribute 'MUTANT'"):
         _ = mutants.MUTANT
 
@@ -172,9 +179,12 @@ def test_a_case_continues_after_a_disabled_expectation():
 
 
 def test_an_expectation_that_prevents_an_error_is_not_redundant():
-    """Without the expectation, the case raises an error and kills no mutant. An error of an unchanged case propagates."""
+    """Without the expectation, the case raises an error and kills no mutant."""
     redundant = audited([odd_cases.has_a_logarithm], TABLE[1:2], [ODD]).redundant_expectations()
     assert not any(line.startswith("subject.expect(scale > 0, ") for line in lines(redundant))
+
+
+def test_an_error_of_an_unchanged_case_propagates():
     broken = Case("broken", "MACHINE-state", 0, "", lambda _: math.log2(-1))
     with pytest.raises(ValueError, match=r"math domain error|expected a positive input"):
         audited([broken], TABLE)

@@ -196,16 +196,16 @@ def _progress(c: Context) -> Term:
 def _scale_changes(c: Context) -> Term:
     """If the products differ from the scale, a growth or a backoff changes a positive, finite scale, except at a bound."""
     scale = c.state.pending
-    inner = c.logic.And(scale > 0, scale <= c.rule.top)
-    strict = c.logic.And(c.products.grown > scale, c.products.warmed > scale, c.products.backed_off < scale)
-    at_max = c.logic.And(c.rule.has_max, scale >= c.rule.max_scale)
+    positive_and_finite = c.logic.And(scale > 0, scale <= c.rule.top)
+    products_differ = c.logic.And(c.products.grown > scale, c.products.warmed > scale, c.products.backed_off < scale)
     lowest = c.logic.If(c.products.grown < c.products.warmed, c.products.grown, c.products.warmed)
     highest = c.logic.If(c.products.grown < c.products.warmed, c.products.warmed, c.products.grown)
     skipped = c.logic.And(c.rule.skip_infinite_growth, highest > c.rule.top)
+    at_max = c.logic.And(c.rule.has_max, scale >= c.rule.max_scale)
     at_min = c.logic.And(c.rule.has_min, scale <= c.rule.min_scale)
     up = implies(c.logic, c.step.grows(), c.logic.Or(at_max, skipped, c.new.pending > scale))
     down = implies(c.logic, c.step.due(), c.logic.Or(at_min, c.raises, c.new.pending < scale))
-    return implies(c.logic, c.logic.And(inner, strict, lowest >= 0), c.logic.And(up, down))
+    return implies(c.logic, c.logic.And(positive_and_finite, products_differ, lowest >= 0), c.logic.And(up, down))
 
 
 THEOREMS: dict[str, tuple[Callable[[Context], Term], str]] = {

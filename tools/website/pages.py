@@ -5,6 +5,7 @@ import inspect
 import re
 from collections import Counter
 from fnmatch import fnmatchcase
+from itertools import pairwise
 from textwrap import dedent
 from typing import Any
 
@@ -135,15 +136,15 @@ def source_page(path: str) -> str:
     text = (ROOT / path).read_text("utf-8").rstrip()
     language = {"py": "python", "cu": "cuda", "c": "c", "toml": "toml", "sh": "sh"}.get(path.rpartition(".")[2], "text")
     marks = dict(marked_tests(ROOT / path)) if path.startswith("tests/") else {}
-    nodes = [node for node in ast.parse(text).body if getattr(node, "name", "") in marks] if marks else []
-    starts = {min(item.lineno for item in [node, *node.decorator_list]): node.name for node in nodes}
-    lines, begin = text.split("\n"), 1
+    tests = [node for node in ast.parse(text).body if getattr(node, "name", "") in marks] if marks else []
+    name_at = {min(item.lineno for item in [test, *test.decorator_list]): test.name for test in tests}  # by the first line
+    lines = text.split("\n")
     parts = [f"---\norphan: true\nnosearch: true\n---\n\n# {path.rpartition('/')[2]}\n\n`{path}`"]
-    for start in [*sorted(starts), len(lines) + 1]:
-        code = "\n".join(lines[begin - 1 : start - 1]).strip("\n")
-        parts += [f"`````{language}\n{code}\n`````"] if code else []
-        parts += [f"## {starts[start]}\n\n{', '.join(marks[starts[start]])}"] if start in starts else []
-        begin = start
+    for start, end in pairwise([1, *sorted(name_at), len(lines) + 1]):
+        if start in name_at:
+            parts.append(f"## {name_at[start]}\n\n{', '.join(marks[name_at[start]])}")
+        if code := "\n".join(lines[start - 1 : end - 1]).strip("\n"):
+            parts.append(f"`````{language}\n{code}\n`````")
     return "\n\n".join(parts) + "\n"
 
 

@@ -22,13 +22,17 @@ def _end_ranks():
     ranks.end_ranks()
 
 
-def test_results_are_in_the_order_of_the_ranks_and_processes_are_reused():
-    """A call with a different number of ranks ends the processes."""
-    first, second = on_ranks(describe, 2, "a", [1.5, None]), on_ranks(describe, 2)
-    assert [[rank, size, world, other_arguments] for rank, size, _, world, other_arguments in first] == [
+def test_results_are_in_the_order_of_the_ranks():
+    results = on_ranks(describe, 2, "a", [1.5, None])
+    assert [[rank, size, world, other_arguments] for rank, size, _, world, other_arguments in results] == [
         [0, 2, 2, ["a", [1.5, None]]],
         [1, 2, 2, ["a", [1.5, None]]],
     ]
+
+
+def test_processes_are_reused_for_the_same_number_of_ranks():
+    """A call with a different number of ranks ends the processes."""
+    first, second = on_ranks(describe, 2), on_ranks(describe, 2)
     pids = [pid for _, _, pid, *_ in first]
     assert pids == [pid for _, _, pid, *_ in second]
     assert os.getpid() not in pids

@@ -102,7 +102,7 @@ def test_a_difference_is_reported_with_its_path(got, expected, message):
 
 @pytest.mark.parametrize("arrays", LIBRARIES)
 def test_trees_consist_of_the_librarys_arrays(arrays):
-    """Converting arrays keeps their bits. Flags and scales may be arrays of shape ()."""
+    """Converting arrays keeps their bits."""
     pytest.importorskip(arrays)
     for dtype in ("bool", "int32", "float16", "float32", "bfloat16", "complex64"):
         one, zero = (True, False) if dtype == "bool" else (1, 0)
@@ -112,6 +112,12 @@ def test_trees_consist_of_the_librarys_arrays(arrays):
         assert target.all_finite(tree) is True
         assert {type(leaf).__module__.partition(".")[0] for leaf in passed[0]["b"]} <= {arrays, "jaxlib"}
         assert target.to_bits(passed[0], "tree") == tree
+
+
+@pytest.mark.parametrize("arrays", LIBRARIES)
+def test_flags_and_scales_may_be_arrays(arrays):
+    """Their shape is ()."""
+    pytest.importorskip(arrays)
     for flag in (True, False):
         result = subject(arrays).to_arrays(array("bool", flag))
         assert subject(all_finite=lambda _, result=result: result).all_finite([]) is flag

@@ -43,8 +43,7 @@ def test_an_invalid_hello_raises_not_started(name, tmp_path):
 
 @pytest.mark.parametrize(("name", "levels"), [("conforming", set()), ("claims resume", {0}), ("claims level 4", {0, 1, 2, 3, 4})])
 def test_a_claimed_but_missing_method_fails_its_cases(name, levels, tmp_path):
-    """Other cases pass or are unsupported. Level 0 requires six calls."""
-    # The other cases send thousands of requests.
+    """Other cases pass or are unsupported. Cases that send thousands of requests are left out."""
     cases = [case for case in every_case() if not case.id.startswith(("follows-", "scalers-"))]
     with fake(name, tmp_path / "pids") as adapter:
         report = check(adapter, cases=cases)

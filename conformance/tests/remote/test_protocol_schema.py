@@ -94,6 +94,9 @@ def test_the_schema_of_a_rule_has_every_field():
     assert rule["required"] == list(rule["properties"]) == list(json.loads(LossScaleRule().to_json()))
     preset = SCHEMA["$defs"]["implementation"]["properties"]["preset"]["oneOf"][1]
     assert (preset["required"], preset["properties"]) == ([], rule["properties"])
+
+
+def test_the_schema_has_the_version_of_the_protocol():
     assert SCHEMA["$defs"]["hello.request"]["properties"]["arguments"]["properties"]["protocol"] == {"const": PROTOCOL}
 
 

@@ -295,7 +295,7 @@ def test_a_result_that_cannot_be_encoded_is_an_error():
 
 
 def test_reset_discards_all_handles():
-    """The numbers of handles start again at 0. A hello request gets a reply at any time."""
+    """The numbers of handles start again at 0."""
     server = Server(Bare())
     first, second = object(), object()
     assert (server.number("handle", first), server.number("handle", first), server.number("cell", second)) == (0, 0, 1)
@@ -303,5 +303,11 @@ def test_reset_discards_all_handles():
     with pytest.raises(ValueError, match="there is no handle 0"):
         server.lookup("handle", 0)
     assert (server.number("cell", second), server.number("handle", first)) == (0, 1)
+
+
+def test_hello_has_a_reply_at_any_time():
+    """A request precedes it."""
+    server = Server(Bare())
+    server.answer(write_line({"id": 1, "call": "reset", "arguments": {}}))
     reply = read_line(server.answer(write_line({"id": 2, "call": "hello", "arguments": {"protocol": 1}})))["result"]
     assert reply["implementation"]["preset"]["hysteresis"] == 3

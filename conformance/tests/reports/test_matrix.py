@@ -102,13 +102,17 @@ def test_the_json_has_its_format_and_version():
 
 
 def test_a_clause_has_its_sentence_sources_and_link():
-    """Sentence and sources are those of the specification; the link points to its file."""
+    """Sentence and sources are those of the specification."""
     entry = matrix.of(REPORTS).clauses["MACHINE-growth-window"]
     clause = clauses()["MACHINE-growth-window"]
     link = "spec/30-machine.md#machine-growth-window--must"
     texts = {"sentence": clause.sentence, "sources": list(clause.sources), "link": link}
     assert entry == {"chapter": "machine", "level": "must", "basis": "document", **texts}
     assert "连续" in "".join(entry["sources"])
+
+
+def test_the_link_of_a_clause_points_to_its_file():
+    """The address of the specification can be set."""
     for id in clauses():
         file = matrix.clause(id, "https://example.org/spec")["link"].removeprefix("https://example.org/spec/").partition("#")[0]
         assert (spec_folder() / file).samefile(clauses()[id].file)

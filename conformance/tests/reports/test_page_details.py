@@ -233,7 +233,7 @@ FRACTIONS = {"float16": 10, "bfloat16": 7, "float32": 23, "float64": 52}
 
 @pytest.mark.parametrize("dtype", FRACTIONS)
 def test_elements_are_decoded_by_dtype(browser, page_of_six, dtype):
-    """Patterns are special or evenly spread. float32 numbers have the fewest digits that round-trip."""
+    """Patterns are special or evenly spread. The text of a float32 number has only the digits that determine it."""
     browser.show_once(page_of_six)
     bits, fraction = 4 * DIGITS[dtype], FRACTIONS[dtype]
     infinity = (1 << bits - 1) - (1 << fraction)

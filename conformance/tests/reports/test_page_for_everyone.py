@@ -75,14 +75,19 @@ def test_closing_details_returns_the_focus_to_the_cell(browser, page_of_six):
         assert browser.wait_until_closed() == expected
 
 
-def test_the_focus_has_an_outline(browser, page_of_six):
-    """Cells and filters have an outline; the skip link is visible while it has the focus."""
-    outline = "(({outlineStyle, outlineWidth}) => [outlineStyle, outlineWidth])(getComputedStyle(document.activeElement))"
+def test_the_skip_link_is_visible_while_it_has_the_focus(browser, page_of_six):
+    """It is the first tab stop."""
     browser.show(page_of_six)
     browser.press("tab")
     assert browser.focused() == "Skip to the matrix"
     assert browser.eval("$('#skip').getBoundingClientRect().top") >= 0
-    browser.press("enter")
+
+
+def test_the_focus_has_an_outline(browser, page_of_six):
+    """The skip link moves the focus to the first cell. Filters have an outline, too."""
+    outline = "(({outlineStyle, outlineWidth}) => [outlineStyle, outlineWidth])(getComputedStyle(document.activeElement))"
+    browser.show(page_of_six)
+    browser.press("tab", "enter")
     assert browser.focused() == "pass: trace gggg, conforming 1.0"
     assert browser.eval(outline) == ["solid", "2px"]
     browser.eval("$('[name=text]').focus()")

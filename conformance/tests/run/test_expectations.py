@@ -79,6 +79,9 @@ def test_an_invalid_file_is_rejected(read_entries, file, text, message):
     assert str(caught.value).startswith(str(file))
     assert message in str(caught.value)
     assert len(str(caught.value)) < 400
+
+
+def test_a_file_that_is_not_utf_8_is_rejected(file):
     file.write_bytes(b"# \xff\n")
     with pytest.raises(ValueError, match=r"expected TOML: .*utf-8"):
         read(file)
@@ -194,13 +197,18 @@ def rewrite(file, *results):
 
 
 def test_new_failures_are_added_with_a_placeholder_reason(file):
-    """New entries follow the existing text, one for each case, and are not accepted before the reason is replaced."""
+    """New entries follow the existing text, one for each case."""
     assert rewrite(file, result("grows", "timeout"))[2] == [("grows", "timeout", "TODO: write the reason")]
     file.write_text(EXISTING)
     text, changes, entries = rewrite(file, result("grows", "fail"), result("backs-off", "crash"), result("grows-again", "pass"))
     assert text.startswith(EXISTING)
     assert entries == [("grows", "fail", "late"), ("backs-off", "crash", "TODO: write the reason")]
     assert changes == ["added: case = 'backs-off', crash; write its reason"]
+
+
+def test_an_entry_with_the_placeholder_reason_is_not_accepted(file):
+    """A further update leaves it unchanged."""
+    text, _ = updated(file, [result("grows", "fail"), result("backs-off", "crash")])
     file.write_text(text)
     assert read(file).applied(result("backs-off", "crash")).verdict is Verdict.CRASH
     assert updated(file, [result("grows", "fail"), result("backs-off", "crash")]) == (text, [])
@@ -264,10 +272,13 @@ def test_a_partly_fixed_glob_is_split_into_its_cases(file):
     assert changes == ["split: case = '*', fail; now grows-again: pass"]
 
 
-def test_overlapping_entries_are_rewritten(file):
-    """An unsupported case does not split a glob. An entry is removed if earlier entries cover all its cases."""
+def test_an_unsupported_case_does_not_split_a_glob(file):
     file.write_text(table(case="g*", verdict="fail", reason="late"))
     assert updated(file, [result("grows", "fail"), result("grows-again", "unsupported")])[1] == []
+
+
+def test_an_entry_is_removed_if_earlier_entries_cover_its_cases(file):
+    """The first entry is split, and the last one is removed."""
     file.write_text(
         table(case="g*", verdict="error", reason="first") + table(**ENTRY) + table(case="*-again", verdict="error", reason="x")
     )
