@@ -187,6 +187,27 @@ def test_clipping_of_values_is_reported_with_its_magnitude():
     assert diagnosis.message.startswith("the gradients were clipped to a magnitude of 1 while")
 
 
+@pytest.mark.parametrize(
+    ("peaks", "largest", "verdict"),
+    [
+        ([0.5] * 4, (-1, -1, -1, -3), Verdict.CLIPPED_BEFORE_UNSCALING),
+        ([0.5] * 4, (-1, -1, 0, -3), Verdict.HEALTHY),
+        ([0.5] * 4, (-1, -1, -3, -3), Verdict.HEALTHY),
+        ([0.5, 0.6, 0.5, 0.5], (-1, -1, -1, -3), Verdict.HEALTHY),
+        ([0.54] * 4, (-1, -1, -1, -3), Verdict.HEALTHY),
+    ],
+    ids=["clipped", "a gradient is larger", "few gradients reach the limit", "the limit varies", "the limit is not round"],
+)
+def test_clipping_in_hooks_is_recognized_by_a_common_magnitude(peaks, largest, verdict):
+    """Hooks of tensors run before version counters are read, so no change is known. One gradient is not clipped."""
+    diagnoser = Diagnoser()
+    for step, peak in enumerate(peaks):
+        tensors = tuple(TensorStatistics(4, 0, 0, 0, 0, 0, -9 - step, exponent) for exponent in largest)
+        clipped = replace(APPLIED, norm=1.0 + step, peak=peak, measured_scale=1024.0, tensors=tensors)
+        diagnosis = diagnoser.diagnose(clipped)
+    assert diagnosis.verdict is verdict
+
+
 def test_underflow_message_never_states_that_no_value_becomes_zero():
     """After a backward pass in float16, lost values are already zeros, and a small share would be rounded to 0 %."""
     small = "are subnormal in float16 at scale 1024, most in gradient 0: try"

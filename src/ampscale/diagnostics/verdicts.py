@@ -19,7 +19,7 @@ from .window import HEADROOM, LARGEST_EXPONENT, NORM_RTOL, lost_shares
 
 LARGEST_CLIP = 0.25  # a larger factor does not come from clipping: scaled gradients are far above every usual limit
 LARGEST_LIMIT = 1000  # a larger limit for clipping was multiplied by the scale, as it has to be before unscaling
-LEAST_CLIPPED = 3  # fewer gradients can have largest magnitudes with the same exponent by chance
+LEAST_CLIPPED = 3  # fewer gradients can have the same largest exponent by chance
 LARGEST_COUNT = 256  # a divisor up to this number can be the number of ranks or of micro-batches
 LARGEST_LOST_LOSS = 2.0**10  # float16 does not round all gradients of a larger scaled loss to zero: they are zero without scaling
 
@@ -247,10 +247,12 @@ def _constant_limit(steps: list[StepRecord]) -> tuple[str, float] | None:
     if norm is not None and _digits(norm) == 1:
         return "norm", norm
     peak = _common([step.peak for step in steps])
-    exponents = {tensor.largest for tensors in statistics for tensor in tensors or () if not tensor.is_empty}
-    # A constant gradient is no evidence, but only clipping gives all of several gradients the same largest magnitude.
-    is_common = len(exponents) == 1 and len(statistics[-1] or ()) >= LEAST_CLIPPED
-    return ("magnitude", peak) if peak is not None and _digits(peak) == 1 and is_common else None
+    if peak is None or _digits(peak) > 1:
+        return None
+    # A constant gradient is no evidence, but only clipping gives several gradients the same largest magnitude in each step.
+    exponents = [sorted(tensor.largest for tensor in tensors or () if not tensor.is_empty) for tensors in statistics]
+    limit = [math.frexp(peak)[1] - 1] * LEAST_CLIPPED
+    return ("magnitude", peak) if all(largest[-LEAST_CLIPPED:] == limit for largest in exponents) else None
 
 
 def _limit_of_changes(record: StepRecord, steps: list[StepRecord]) -> tuple[str, float] | None:
