@@ -10,7 +10,7 @@ import os
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from types import FrameType
@@ -186,7 +186,7 @@ class Monitor:
         if change is not None:
             run.measured["norms"] = _other_norms(gradients)
         if "tensors" in run.measured or change is not None:
-            run.measured["peak"] = next(_peaks(gradients), None)
+            run.measured["peak"] = next((float(abs(gradient).max()) for gradient in gradients if 0 not in gradient.shape), None)
         if "tensors" in run.measured or change is not None or run.is_divided:
             run.measured["norm"] = number_host(functional.global_norm(gradients)) / number
 
@@ -389,19 +389,15 @@ def _named(names: Iterable[Any] | None) -> list[str] | dict[int, str] | None:
     raise TypeError(f"names must be strings, or model.named_parameters(), got {excerpt(items)}")
 
 
-def _peaks(gradients: list[Array]) -> Iterator[float]:
-    """Yield the largest magnitude of each gradient that is not empty."""
-    return (float(abs(gradient).max()) for gradient in gradients if 0 not in gradient.shape)
-
-
 def _other_norms(gradients: list[Array]) -> tuple[float, ...] | None:
-    """Return `OTHER_NORMS` of *gradients*; None if one is not finite."""
+    """Return `OTHER_NORMS` of *gradients*; None if one is not finite, or if all gradients are empty."""
+    maxima = [abs(gradient).max() for gradient in gradients if 0 not in gradient.shape]
+    if not maxima:
+        return None
     powers = {order: [abs(gradient) ** (order / 2) for gradient in gradients] for order in (1, 3)}
-    norms = (
-        *(number_host(functional.global_norm(powers[order])) ** (2 / order) for order in powers),
-        max(_peaks(gradients), default=0.0),
-    )
-    return norms if all(map(math.isfinite, norms)) else None
+    norms = [number_host(functional.global_norm(powers[order])) ** (2 / order) for order in powers]
+    norms.append(number_host(functional.local_norms(maxima).max()))  # one device-to-host copy for all gradients
+    return tuple(norms) if all(map(math.isfinite, norms)) else None
 
 
 def _mean(losses: list[Any]) -> float | None:
