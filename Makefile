@@ -34,8 +34,8 @@ coverage: $(READY) ## lines and branches that the tests reach, also in processes
 test-oracles: $(READY) ## compare each preset with the published scaler; takes minutes, and 8 GB of environments
 	$(BIN)/python tools/oracles/compare.py
 
-test-examples: $(READY) ## run every example, in the environments of test-oracles
-	PYTHONPATH=tools $(BIN)/python -c "from environments.environments import make; assert not any(map(make, ('torch', 'jax', 'trackers')))"
+test-examples: $(READY) ## run every example, and the porting page's code, in the environments of test-oracles
+	PYTHONPATH=tools $(BIN)/python -c "from environments.environments import make; assert not any(map(make, ('torch', 'jax', 'trackers', 'paddle', 'mindspore')))"
 	$(PYTEST) tests/test_examples.py $(ARGS)
 
 conform-matrix: $(READY) ## conformance suite on every implementation, each in its own environment; takes minutes, and 8 GB

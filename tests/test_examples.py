@@ -85,6 +85,36 @@ def test_trainers_take_the_same_steps_as_the_torch_loop(name, omitted):
     assert [line for line in printed(name) if line.startswith("step ")] == expected
 
 
+MINDSPORE = """
+import numpy as np
+import mindspore
+from mindspore import nn
+
+layer = nn.Dense(4, 1)
+weights = mindspore.ParameterTuple(layer.trainable_params())
+optimizer, x = nn.SGD(weights, 0.1), mindspore.Tensor(np.ones((8, 4), np.float32))
+
+
+def network(x):
+    return layer(x).mean()
+
+
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("library", "model"), [("paddle", ""), ("mindspore", MINDSPORE)])
+def test_code_of_frameworks_on_the_porting_page_runs(library, model, tmp_path):
+    """The page shows no model for MindSpore."""
+    page = (ROOT / "docs" / "porting.md").read_text("utf-8")
+    [code] = [code for code in re.findall(r"^```py\n(.*?)^```$", page, re.MULTILINE | re.DOTALL) if library in code]
+    script = tmp_path / "script.py"  # MindSpore reads the source of its functions
+    script.write_text(model + code, "utf-8")
+    command = [interpreter_with({library}), "-W", "ignore", str(script)]
+    result = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=120)
+    assert result.returncode == 0, result.stderr
+
+
 def run_on_ranks(engine, ranks, *options):
     """Return the step lines of an example, without loss and accuracy, whose last digits depend on the order of summation."""
     file = str(EXAMPLES / f"ranks_{engine}.py")
