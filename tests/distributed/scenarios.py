@@ -28,10 +28,14 @@ FAULTS = {
 
 
 def gradients(layout, step, scale, size, seed):
-    """Return the unscaled gradients of each rank at a step, and the name of the fault or None; two of five steps have a fault."""
+    """
+    Return the unscaled gradients of each rank at a step, and the name of the fault or None.
+
+    Of each 35 steps, the first 25 have two faults in five steps; the others let the scale return to its former value.
+    """
     rng = np.random.default_rng([seed, step])
     fault_number = 2 * (step // 5) + step % 5  # the steps 0, 1, 5, 6, 10, ... have the faults 0, 1, 2, 3, 4, ...
-    fault = [*FAULTS][fault_number % len(FAULTS)] if step % 5 < 2 else None
+    fault = [*FAULTS][fault_number % len(FAULTS)] if step % 5 < 2 and step % 35 < 25 else None
     whole = [rng.normal(size=shape).astype(np.float32) for shape in SHAPES]
     if layout == "replicated":
         per_rank = [[rng.normal(size=shape).astype(np.float32) for shape in SHAPES] for _ in range(size)]

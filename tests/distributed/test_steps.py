@@ -10,10 +10,10 @@ import ampscale
 STEPS = 28
 
 
-def expected(api, layout, max_norm, seed, size):
+def expected(api, layout, max_norm, seed, size, steps):
     """Yield the flag, scale and norm of each step of a loop of `LossScaleRule.update`. Cells average unscaled gradients."""
     state = training.RULE.init(like=0.0)
-    for step in range(STEPS):
+    for step in range(steps):
         per_rank, _ = gradients(layout, step, state.scale, size, seed)
         finite = is_finite(layout, per_rank, 1.0 if api == "cell" else state.scale)
         with np.errstate(all="ignore"):
@@ -22,13 +22,13 @@ def expected(api, layout, max_norm, seed, size):
         yield finite, state.scale, norm
 
 
-def check(pool, api, layout, max_norm, size=4):
+def check(pool, api, layout, max_norm, size=4, steps=STEPS):
     """Run the steps on a pool, and compare the ranks with each other and with one process."""
     seed = 100 * LAYOUTS.index(layout) + size
-    results = pool.run(training.run, pool.engine, api, layout, max_norm, STEPS, seed, size)
+    results = pool.run(training.run, pool.engine, api, layout, max_norm, steps, seed, size)
     for first in range(0, 4, size):
         group = results[first : first + size]
-        flags, scales, norms = zip(*expected(api, layout, max_norm, seed + first // size, size), strict=True)
+        flags, scales, norms = zip(*expected(api, layout, max_norm, seed + first // size, size, steps), strict=True)
         for result in group:
             assert [row[0] for row in result] == list(flags)
             assert [row[1] for row in result] == list(scales)
@@ -45,6 +45,7 @@ def norms_of_finite_steps(rows):
 
 
 @pytest.mark.clause("REPLICAS-same-decision", "REPLICAS-same-scale", "REPLICAS-one-flag", "REPLICAS-agreed-norm")
+@pytest.mark.parametrize("steps", [STEPS, pytest.param(500, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("ranks", "api", "layout", "max_norm"),
     [
@@ -65,9 +66,9 @@ def norms_of_finite_steps(rows):
     ],
     indirect=["ranks"],
 )
-def test_all_ranks_decide_as_one_process_with_all_gradients(ranks, api, layout, max_norm):
+def test_all_ranks_decide_as_one_process_with_all_gradients(ranks, api, layout, max_norm, steps):
     """The first eight cases have every pair of values of any two parameters. Scalers neither average nor clip."""
-    check(ranks, api, layout, max_norm)
+    check(ranks, api, layout, max_norm, steps=steps)
 
 
 @pytest.mark.clause("REPLICAS-same-decision")
