@@ -1,8 +1,11 @@
 """Functions on trees with DTensors: the flag and the norm have the same bits on all ranks, and placements are kept."""
 
+from os import environ
+
 import pytest
 
 import ampscale
+from ampscale.backends.cpu import fused
 
 torch = pytest.importorskip("torch")
 dist = pytest.importorskip("torch.distributed")
@@ -108,6 +111,27 @@ def test_the_sharded_norm_has_the_bits_of_the_whole_norm(gloo, dtype):
     results = gloo.run(norms, dtype)
     assert results == 4 * [results[0]]
     assert results[0][::2] == results[0][1::2]
+
+
+def with_kernels_on_one_rank(rank):
+    """Return True if this rank has used compiled kernels, the flags and norms of functions above, and unscaled arrays."""
+    environ["AMPSCALE_KERNELS"] = "numba" if rank == 2 else "numpy"
+    fused.kernel_choice_host.cache_clear()
+    try:
+        results = [flags(rank, BAD["inf"]), norms(rank, "float32"), results_of(rank, "in place")]
+        return fused._kernel.cache_info().currsize > 0, results
+    finally:
+        environ["AMPSCALE_KERNELS"] = "numpy"
+        fused.kernel_choice_host.cache_clear()
+
+
+@pytest.mark.clause("REPLICAS-sharded-norm", "TORCH-dtensor-functions", "BACKENDS-bit-identical")
+def test_a_rank_with_compiled_kernels_has_the_results_of_the_others(gloo):
+    """The kernels run on local shards, some of which are empty."""
+    pytest.importorskip("numba")
+    are_compiled, results = zip(*gloo.run(with_kernels_on_one_rank), strict=True)
+    assert are_compiled == (False, False, True, False)
+    assert list(results) == 4 * [results[0]]
 
 
 def global_norms(_, dtype, factor):
