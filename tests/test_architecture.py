@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from imports import CODE_FROM_DATA, code_from_data, imported, modules_in_cycles
 
-SOURCE = Path(__file__).parent.parent / "src" / "ampscale"
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "ampscale"
 
 # Packages that each package may import, in the order of the layers; a package may always import itself.
 BASE = {"files", "parsing"}
@@ -180,7 +181,20 @@ def test_violations_are_detected(tmp_path):
 
 def test_contributing_answers_its_twenty_questions():
     """Each row of the table names a file, and in the last column a text that this file contains."""
-    root = SOURCE.parent.parent
-    answers = re.findall(r"^\| .*\?.* \| `(\S+)` \| `(.+)` \|$", (root / "CONTRIBUTING.md").read_text("utf-8"), re.MULTILINE)
+    answers = re.findall(r"^\| .*\?.* \| `(\S+)` \| `(.+)` \|$", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.MULTILINE)
     assert len(answers) == 20
-    assert [name for file, name in answers if name not in (root / file).read_text("utf-8")] == []
+    assert [name for file, name in answers if name not in (ROOT / file).read_text("utf-8")] == []
+
+
+def test_contributing_shows_the_tree():
+    """Each path of the tree exists, and each package and module at the top of both distributions has a line."""
+    (tree,) = re.findall(r"^## Layout.*?^```\n(.*?)^```", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    paths, folders = set(), []
+    for indent, names in re.findall(r"^([│├└─ ]{0,12})(\w\S*(?:, \S+)*)(?:  |$)", tree, re.MULTILINE):
+        del folders[len(indent) // 4 :]
+        paths |= {ROOT.joinpath(*folders, name) for name in names.split(", ")}
+        folders.append(names)
+    assert [path for path in paths if not path.exists()] == []
+    tops = [SOURCE, ROOT / "conformance/src/ampscale_conformance"]
+    present = {path for top in tops for path in (*top.glob("[!_]*.py"), *(file.parent for file in top.glob("*/__init__.py")))}
+    assert present - paths == set()
