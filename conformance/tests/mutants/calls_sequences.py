@@ -408,6 +408,32 @@ class SharesFlagsOfEveryFourthOptimizer(Loop):
         return super().decision(handle, optimizer) and False not in earlier
 
 
+@breaks("CALLS-one-update", "planted: if no optimizer stepped, the flag of the first one counts alone")
+class CountsTheFirstUnsteppedFlag(Loop):
+    def flags_of_update(self, handle):
+        flags = [progress.finite for progress in handle.progress.values() if progress.finite is not None]
+        is_stepped = any(progress.stepped for progress in handle.progress.values())
+        return super().flags_of_update(handle) if is_stepped else flags[:1]
+
+
+@breaks("CALLS-skip", "planted: the flags of the thirteenth and later calls of unscale_ are lost")
+class LosesLateFlags(Loop):
+    def unscale_in_unscale(self, handle, optimizer):
+        super().unscale_in_unscale(handle, optimizer)
+        optimizer.calls = getattr(optimizer, "calls", 0) + 1
+        if optimizer.calls > 12:
+            handle.progress[optimizer].finite = True
+
+
+@breaks("CALLS-every-sequence", "planted: as many positive as negative infinities cancel in a sum of signs")
+class CancelsInfinitiesOfAnOptimizer(Loop):
+    def flag_of(self, scaled, unscaled):
+        values = [np.ravel(array).astype(np.float32) for array in scaled if array is not None]
+        signs = [np.sign(array[np.isinf(array)]).sum() for array in values]
+        has_nan = any(np.isnan(array).any() for array in values)
+        return super().flag_of(scaled, unscaled) or (None if not values else not has_nan and sum(signs) == 0)
+
+
 @breaks("CALLS-every-sequence", "planted: the published scaler's error resets the counts", "deepspeed")
 class ResetsCountsAtAnError(Loop):
     def update_scale(self, handle):

@@ -359,4 +359,13 @@ class AddsPairsInLargeArrays(Plain):
             return np.isfinite(np.add.reduceat(leaf.reshape(-1), range(0, leaf.size, 2)))
 
 
+@breaks("OVERFLOW-all-finite", "planted: large float16 arrays are summed in float32, and the sum is rounded to float16")
+class SumsLargeFloat16Arrays(Plain):
+    def finite_elements(self, leaf):
+        if leaf.size < 4096 or leaf.dtype != np.float16:
+            return super().finite_elements(leaf)
+        with np.errstate(all="ignore"):
+            return np.isfinite(leaf.sum(dtype=np.float32).astype(np.float16))
+
+
 MUTANTS = (*_TABLE, *overflow_trees.MUTANTS)

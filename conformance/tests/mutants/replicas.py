@@ -135,6 +135,15 @@ class LosesHysteresisTogether(Loop):
         return updated
 
 
+@breaks("REPLICAS-single", "planted: replicas count at most eight finite steps")
+class CountsEightStepsOfReplicas(Loop):
+    def update_replicas(self, handles, finite):
+        handles = super().update_replicas(handles, finite)
+        for handle in handles:
+            handle.good = min(handle.good, 8)
+        return handles
+
+
 @breaks("REPLICAS-single", "not observed: a process group of one is not initialized")
 class RejectsASingleReplica(Loop):
     def agreed_flag(self, finite, rank):

@@ -634,6 +634,12 @@ class MovesWithoutAGradient(Loop):
         super().apply(cell, [np.zeros_like(old) if new is None else new for old, new in pairs], rate)
 
 
+@breaks("STEP-every-sequence", "planted: a step with a missing gradient counts as finite")
+class IgnoresOverflowsBesideNone(Loop):
+    def finite_in_cell(self, scaled, gradients, norm):
+        return super().finite_in_cell(scaled, gradients, norm) or any(gradient is None for gradient in gradients)
+
+
 @breaks("STEP-every-sequence", "planted: a step without gradients counts as an overflow")
 class CountsNoGradientsAsAnOverflow(Loop):
     def finite_in_cell(self, scaled, gradients, norm):

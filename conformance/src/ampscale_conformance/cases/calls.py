@@ -43,7 +43,7 @@ CALLS-edits-kept/edits-reach-the-optimizer | set unscale_ edit step update
     lost edit: the optimizer applies the gradients from before clipping
 CALLS-skip/step-skips-an-overflow-of-its-own | set:inf step update | factor=-1 rounds=15
     missing check: step does not check the gradients that it unscales itself, or adds zeros, so that -0.0 becomes 0.0
-CALLS-skip/step-skips-an-overflow-that-unscale-detected | set:inf unscale_ step update
+CALLS-skip/step-skips-an-overflow-that-unscale-detected | set:inf unscale_ step update | rounds=30
     lost flag: the overflow found by unscale_ is ignored, and infinities are applied
 CALLS-flag-kept/repaired-gradients-are-skipped | set:inf unscale_ edit step update
     repeated check: an infinity that was replaced after unscale_ no longer counts
@@ -81,7 +81,7 @@ CALLS-own-flag/each-optimizer-is-unscaled-separately | set set/b unscale_ step s
     shared state: the second optimizer counts as unscaled because the first one is
 CALLS-one-update/an-overflow-of-the-first-counts | set:inf set/b step step/b update
     last flag only: the scale depends on the last optimizer alone
-CALLS-one-update/an-overflow-of-the-last-counts | set set:inf/b step step/b update
+CALLS-one-update/an-overflow-of-the-last-counts | set set:inf/b step step/b update set set:inf/b unscale_ unscale_/b update
     set set/b set/c set/d set/e set/f set/h set/i set:inf/j step step/b step/c step/d step/e step/f step/h step/i step/j update
     first flag only: the scale depends on the first optimizer, or the first eight, alone
 CALLS-one-update/two-optimizers-are-one-step | set set/b set/c step step/b step/c update | growth_interval=3

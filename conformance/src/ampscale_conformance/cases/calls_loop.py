@@ -80,10 +80,9 @@ def new_gradients(shapes: Sequence[Shape], kind: str, number: int, dtype: str = 
     values = [table[(number + index) % len(table)] for index in range(sum(map(math.prod, shapes)))]
     for specials in (SPECIAL[part] for part in kind.split("+") if values and part in SPECIAL):
         index, turn = 37 * number % len(values), number // len(values)  # each index occurs once in a turn
-        special = specials[(number + turn) % len(specials)]
-        values[-1 if "last" in kind else index] = special
+        values[-1 if "last" in kind else index] = specials[(number + turn) % len(specials)]
         if "two" in kind:
-            values[index - len(values) // 2] = special
+            values[index - len(values) // 2] = specials[(number + turn + 1) % len(specials)]
     remaining, gradients = iter(values), list[Bits | None]()
     for item, shape in zip(cycle(dtype.split(",")), shapes, strict=False):
         elements = list(islice(remaining, math.prod(shape)))

@@ -125,6 +125,8 @@ def _places(info: ImplementationInfo) -> Iterator[tuple[str, Any]]:
     yield "256 infinities", 256 * [infinite]
     for nest, bad in zip(2 * NESTS, (64, 110, 256, 320, 512, 529, 529, 511, 528, 527, 257, 63), strict=True):
         yield f"an infinity in array {bad} of 530", nest([*bad * [one], infinite, *(529 - bad) * [one]])
+    for dtype in float_dtypes(info):
+        yield f"a large array of the largest {dtype}", Bits(dtype, LARGE[3], prod(LARGE[3]) * (_largest(dtype)[0],))
     beside = [Bits("bool", (1,), (1,))] if "integers" in info.capabilities else []
     for dtype, shape, index, pattern in _places_in_arrays(float_dtypes(info)):
         elements = (_largest(dtype) * (prod(shape) // 4 + 1))[: prod(shape)]

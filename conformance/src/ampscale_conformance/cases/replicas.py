@@ -20,14 +20,16 @@ SIZES = (3, 2, 5, 4, 1, 2, 8)
 STARTS = (2.0**10, 0.25, 3.0 * 2.0**20 + 1, 2.0**17)
 
 
-def replica_case(name: str, script: str, catches: str) -> Case:
+def replica_case(name: str, script: str, catches: str, growth_interval: int = 1) -> Case:
     """Return a case that takes these steps and checks all scales after each. A word of a different length starts new replicas."""
-    return named(name, 4, catches, partial(_take_steps, words=script.split()), {"replicas"})
+    run = partial(_take_steps, words=script.split(), growth_interval=growth_interval)
+    return named(name, 4, catches, run, {"replicas"})
 
 
-def _take_steps(subject: Subject, words: Sequence[str]) -> None:
+def _take_steps(subject: Subject, words: Sequence[str], growth_interval: int) -> None:
     for size, steps in groupby(words, len):
-        _follow(subject, simple_rule(subject, growth_interval=1), [size], [("agree", 0, signs) for signs in steps])
+        rule = simple_rule(subject, growth_interval=growth_interval)
+        _follow(subject, rule, [size], [("agree", 0, signs) for signs in steps])
 
 
 def draw_replicas(pick: Pick, info: ImplementationInfo, top: bool = False) -> DrawnCase:
@@ -81,7 +83,12 @@ CASES = (
         f"{32 * '+'}-",
         "lost flag: the reduction leaves out the flag of a replica, or a replica does not use the result",
     ),
-    replica_case("REPLICAS-single/a-rank-alone-decides-for-itself", "+ - + + - - + + +", "missing group: a single replica fails"),
+    replica_case(
+        "REPLICAS-single/a-rank-alone-decides-for-itself",
+        f"- + - {36 * ' +'} -",
+        "missing group: a single replica fails, or has another growth window",
+        growth_interval=17,
+    ),
     named(
         "REPLICAS-same-scale/all-ranks-have-the-same-scale",
         4,

@@ -29,8 +29,9 @@ EXACT_STEPS = 20  # float32 velocities of longer runs are rounded, float64 ones 
 # The letters of a trace besides "+", a finite step: an overflow in one element ("-"), the last ("e") or two ("="), finite data
 # that just overflow when they are multiplied by the scale ("!"), and gradients of which one element ("w") or all have another
 # magnitude; the sum of two gradients of "x" overflows while they are scaled, and "l" leaves float16 gradients as they are.
-# The loss does not depend on one parameter ("n") or on any ("N").
-KINDS = {"-": "inf", "=": "inf+two", "!": "huge", "w": "wide", "x": "large", "e": "inf+last", "n": "some", "N": "none"}
+# The loss does not depend on one parameter ("n", and "m" with an overflow) or on any ("N").
+KINDS = {"-": "inf", "=": "inf+two", "!": "huge", "w": "wide", "x": "large", "e": "inf+last"}
+KINDS |= {"n": "some", "m": "some+inf+two", "N": "none"}
 FACTORS = {"t": 2.0**-60, "l": 2.0**60, "0": 0.0, "h": 2.0**70, "s": 2.0**8, "u": 2.0**-16, "v": 2.0**-80}
 OUTPUTS = {"loss": "loss", "global_norm": "norm", "learning_rate": "schedule", "attempted": "counters", "applied": "counters"}
 CLAIMS = OUTPUTS | {"max_norm": "clip", "momentum": "momentum"}  # capabilities that outputs and options require
@@ -163,7 +164,7 @@ def _is_close(actual: Number, expected: Number, relative: float, absolute: float
 @lru_cache(1024)  # cells take steps with the same data
 def data_of(layout: Sequence[Shape], letter: str, number: int, scale: float, dtype: str = "float32") -> list[Bits | None]:
     """Return the data for a letter of a trace at this scale. The order of the values depends on *number*."""
-    gradients = new_gradients(layout, KINDS.get("+" if letter == "n" and len(layout) == 1 else letter, ""), number)
+    gradients = new_gradients(layout, KINDS.get("-" if letter in "nm" and len(layout) == 1 else letter, ""), number)
     limit = 2.0**16 if "float16" in dtype else 2.0**128  # smallest power of two that overflows
     # Once scaled, the gradients of "!", 2**127, reach the limit, and those of "x", about 2**128, three quarters of it.
     factors = FACTORS | {"!": limit / 2.0 ** (126 + math.frexp(scale)[1]), "x": 0.75 * limit / 2.0**128 / scale}
@@ -353,5 +354,5 @@ def _needs_exact_float16(rule: LossScaleRule, letter: str, scale: float) -> None
 
 EACH = [(partial(draw_training, every="float64,float32"), ["cells 10"]), (partial(draw_training, every="bfloat16"), ["cells 21"])]
 NARROW_CELLS = (draw_training, ["cells 45", "cells 50"])  # cells with float16 parameters, some beside float32 ones
-MISSING = (partial(draw_training, missing="n+N"), numbered("missing", 10))
+MISSING = (partial(draw_training, missing="mn+N"), numbered("missing", 10))
 CASES = (drawn("STEP-every-sequence/cells-train-with-every-option", 3, draw_training, others=[*EACH, NARROW_CELLS, MISSING]),)
