@@ -125,7 +125,7 @@ def step_of(rule: RuleConstants) -> Step:
         window_steps += 1
         if finite:
             good_steps += 1
-            if good_steps >= interval and not scale >= blocks_growth_at:
+            if good_steps >= interval and not scale >= blocks_growth_at:  # not "<", since the bound can be NaN
                 larger = rounded(scale * (constants.growth if bad_steps else constants.warmup_growth))
                 scale = min(scale if rule.skip_infinite_growth and math.isinf(larger) else larger, constants.upper_clamp)
                 good_steps = window_steps = 0

@@ -126,7 +126,9 @@ def find_events(text: str) -> dict[str, list[Event]]:
     events_of = dict[str, list[Event]]()
     for log_format in LOG_FORMATS:
         matches = [zip(pattern.finditer(text), repeat(meaning)) for name, meaning, pattern in PATTERNS if name == log_format]
-        lines, end, events = Lines(text), 0, list[Event]()
+        lines = Lines(text)
+        events = list[Event]()
+        end = 0  # of the previous match
         for match, meaning in merge(*matches, key=lambda item: item[0].start()):
             if match.start() >= end:  # keep only the first of overlapping matches
                 groups = {group: value for group, value in match.groupdict().items() if value is not None}
