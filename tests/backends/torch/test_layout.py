@@ -16,7 +16,7 @@ WRONG = {
     "leaf": (lambda: torch.ones(2, **LEAF), ValueError, "must be detached"),
     "view of a leaf": (lambda: torch.ones(2, **LEAF)[:1], ValueError, "must be detached"),
     "one of several views": (lambda: torch.ones(2, 2, **LEAF).clone().unbind()[0], ValueError, "must be detached"),
-    "inference": (lambda: INFERENCE, ValueError, "must not be an inference tensor .* in torch.inference_mode"),
+    "inference": (lambda: INFERENCE, ValueError, "must not be an inference tensor, which .* in torch.inference_mode"),
     "csr": (lambda: torch.eye(3).to_sparse_csr(), TypeError, "must be strided or torch.sparse_coo .* got torch.sparse_csr"),
 }
 
