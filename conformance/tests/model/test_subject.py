@@ -116,7 +116,7 @@ def test_trees_consist_of_the_librarys_arrays(arrays):
 
 @pytest.mark.parametrize("arrays", LIBRARIES)
 def test_flags_and_scales_may_be_arrays(arrays):
-    """Their shape is ()."""
+    """The arrays have shape ()."""
     pytest.importorskip(arrays)
     for flag in (True, False):
         result = subject(arrays).to_arrays(array("bool", flag))

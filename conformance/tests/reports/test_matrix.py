@@ -147,11 +147,14 @@ def test_implementations_have_unique_ids():
 
 
 def test_totals_are_recounted():
-    """The totals in a report are ignored. There may be no report."""
+    """The totals in a report are ignored."""
     report = samples.to_dict(samples.every_verdict()) | {"ok": True, "counts": {"pass": 9}}
     (implementation,) = matrix.of([report]).implementations
     assert not implementation["ok"]
     assert implementation["counts"] == {str(verdict): 1 for verdict in Verdict}
+
+
+def test_a_matrix_can_have_no_report():
     assert matrix.of([]).implementations == []
 
 

@@ -76,7 +76,7 @@ def test_closing_details_returns_the_focus_to_the_cell(browser, page_of_six):
 
 
 def test_the_skip_link_is_visible_while_it_has_the_focus(browser, page_of_six):
-    """It is the first tab stop."""
+    """The link is the first tab stop."""
     browser.show(page_of_six)
     browser.press("tab")
     assert browser.focused() == "Skip to the matrix"
@@ -168,7 +168,7 @@ def test_reduced_motion_disables_the_animation(browser, page_of_six, preference,
 
 
 def test_the_matrix_can_be_printed(browser, page_of_thirty):
-    """It is printed without controls, in light colors and within a landscape page."""
+    """The matrix is printed without controls, in light colors and within a landscape page."""
     browser.show(page_of_thirty, width=1040, prefers_color_scheme="dark")
     dark = [{"name": "prefers-color-scheme", "value": "dark"}]
     browser.send_command("Emulation.setEmulatedMedia", media="print", features=dark)

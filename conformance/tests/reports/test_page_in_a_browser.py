@@ -84,7 +84,7 @@ def test_the_matrix_of_one_report_has_messages(browser, page_of_one):
 
 
 def test_a_page_first_shows_the_failures(browser, page_of_six):
-    """They are also shown when the page is opened again after "Clear filters"."""
+    """The failures are also shown when the page is opened again after "Clear filters"."""
     browser.show(page_of_six, "#")
     shown = browser.shown_cases()
     assert browser.eval(

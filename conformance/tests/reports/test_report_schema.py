@@ -63,6 +63,9 @@ def test_the_schema_lists_every_verdict_and_library():
     assert SCHEMA["$defs"]["implementation"]["properties"]["arrays"]["enum"] == list(ARRAYS)
     assert set(SCHEMA["$defs"]["rule"]["properties"]) == set(json.loads(LossScaleRule().to_json()))
     assert set(SCHEMA["$defs"]["numbered"]["properties"]) == set(OPAQUE)
+
+
+def test_a_report_with_every_verdict_conforms_to_the_schema():
     assert errors(samples.to_dict(samples.every_verdict())) == []
 
 

@@ -185,9 +185,12 @@ def step_case(row: Row) -> Case:
     constants = ("growth_interval", "init_scale", "min_scale")
     settings: dict[str, Any] = {name: options.pop(name) for name in constants if name in options}
     run = partial(_take_steps, trace=[*trace], names=names, settings=settings, arrays=arrays, options=options)
-    claimed_options = [name for name, value in options.items() if name != "learning_rate" or isinstance(value, tuple)]
-    claims = {CLAIMS[name] for name in (*names, *claimed_options) if name in CLAIMS}
-    return named(row.name, 3, row.catches, run, claims | {dtype} & {"float16", "bfloat16"})
+    needs = {CLAIMS[name] for name in (*names, *options) if name in CLAIMS}
+    if not isinstance(options.get("learning_rate"), tuple) and "learning_rate" not in names:
+        needs.discard("schedule")  # every cell has one learning rate
+    if dtype in ("float16", "bfloat16"):
+        needs.add(dtype)
+    return named(row.name, 3, row.catches, run, needs)
 
 
 def _take_steps(
