@@ -73,6 +73,7 @@ def _grad_scaler(chapter: str, case: Mapping[str, Any], data: Sequence[list[Bits
 
 
 def _mindformers(chapter: str, case: Mapping[str, Any], data: Sequence[list[Bits]]) -> Iterator[dict[str, Any]]:
+    """Yield the outputs of the cell for each micro-batch; only the last one of a batch changes the parameters and the scale."""
     settings = arguments(case.get("arguments", {}))
     scaler, shape = _scale_sense(chapter, case.get("scale_sense", (1.0).hex()))
     clips = settings.get("use_clip_grad", False)
@@ -87,7 +88,8 @@ def _mindformers(chapter: str, case: Mapping[str, Any], data: Sequence[list[Bits
         norm = None
         if mean_gradients is not None:
             outputs = training.finish(loss, mean_gradients, all_are_finite)
-            finite, gradients = outputs.status == "APPLIED", mean_gradients
+            finite = outputs.status == "APPLIED"
+            gradients = mean_gradients
             norm = scalar(outputs.global_norm, norm_dtype(gradients)) if clips else None
             average.update(finite)
         yield {

@@ -215,7 +215,7 @@ def test_an_entry_with_the_placeholder_reason_is_not_accepted(file):
 
 
 def test_an_unknown_capability_gets_no_entry(file):
-    """Its result has no clause, so an entry for it would be stale."""
+    """The result has no clause, so an entry for it would be stale."""
     assert updated(file, [Result("", "capability-telepathy", Verdict.ERROR)]) == ("", [])
 
 
