@@ -42,6 +42,10 @@ def test_equal_trees_pass():
         subject().expect_same(tree, tree, "tree")
     subject().expect_same(({"a": [ONE]}, (TWO,)), [{"a": (ONE,)}, [TWO]], "tree")
     subject().expect_same({"b": ONE, "a": (TWO,)}, {"a": [TWO], "b": ONE}, "tree")
+
+
+def test_a_failed_expectation_has_its_message():
+    """Trees are compared leaf by leaf."""
     subject().expect(True, "never")
     assert failure_of(subject().expect, False, "expected this") == "expected this"
     assert failure_of(subject().expect_same, [ONE], [None], "tree").startswith("tree[0]: expected None, got Bits(")
