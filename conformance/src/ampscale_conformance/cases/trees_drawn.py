@@ -109,7 +109,7 @@ def float_dtypes(info: ImplementationInfo) -> list[str]:
 
 
 def views(subject: Subject, leaf: Bits) -> tuple[list[Bits], list[Any]]:
-    """Create an array with one axis, and return two views of it as `Bits` and as arrays: its first half, and every second element."""
+    """Return two views of a new array, as `Bits` and as arrays: its first half, and every second element."""
     array = _copied(subject.to_arrays(leaf))
     parts = (slice(len(leaf.bits) // 2), slice(None, None, 2))
     return [Bits(leaf.dtype, (len(leaf.bits) // 2,), leaf.bits[part]) for part in parts], [array[part] for part in parts]
