@@ -137,10 +137,13 @@ def _recomputed(file: Mapping[str, Any], report: VectorReport) -> Iterator[tuple
     """Yield each vector that can be recomputed with its computed members, and count all vectors in *report*."""
     for case in file["cases"]:
         kind = case["kind"]
-        counter = report.recomputed if kind in KINDS else report.decisions if kind in DECISIONS else report.unknown
-        counter[kind] += 1
         if kind in KINDS:
+            report.recomputed[kind] += 1
             yield case, recomputed(file["chapter"], case)
+        elif kind in DECISIONS:
+            report.decisions[kind] += 1
+        else:
+            report.unknown[kind] += 1
 
 
 def _differences(file: str, id: str, path: str, stored: Any, computed: Any) -> Iterator[Difference]:

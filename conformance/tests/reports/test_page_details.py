@@ -55,13 +55,16 @@ def test_arrays_are_shown_as_numbers_with_bits(browser, page_of_six):
 
 
 def test_the_script_can_be_copied(browser, page_of_six):
-    """If the clipboard is not available, the script is selected."""
     browser.send_command("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
     browser.show(page_of_six, "#case=case-fail&implementation=every-2")
     assert browser.eval("$('pre').textContent") == samples.SNIPPET
     browser.click(".bar:has(output) button")
     browser.wait_until("$('output').textContent === 'Copied'")
     assert browser.driver.execute_async_script("navigator.clipboard.readText().then(arguments[0])") == samples.SNIPPET
+
+
+def test_the_script_is_selected_if_the_clipboard_is_not_available(browser, page_of_six):
+    browser.show(page_of_six, "#case=case-fail&implementation=every-2")
     browser.eval("(navigator.clipboard.writeText = () => Promise.reject(new Error('closed'))) && null")
     browser.click(".bar:has(output) button")
     browser.wait_until("$('output').textContent === 'Selected: press Ctrl+C'")
