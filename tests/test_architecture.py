@@ -91,8 +91,8 @@ def imports(path: Path) -> list[str]:
 @pytest.mark.parametrize("package", MAY_IMPORT)
 def test_packages_import_only_packages_below_them(package):
     """`MAY_IMPORT` lists the packages that each package may import."""
+    assert set(map(package_of, FILES)) == set(MAY_IMPORT)
     files = [path for path in FILES if package_of(path) == package]
-    assert files
     wrong = {path: packages_in(imports(path)) - {package} - MAY_IMPORT[package] for path in files}
     assert {path: packages for path, packages in wrong.items() if packages} == {}
 
@@ -100,6 +100,7 @@ def test_packages_import_only_packages_below_them(package):
 @pytest.mark.parametrize(("package", "folder"), [(package, folder) for package in FOLDERS for folder in FOLDERS[package]])
 def test_folders_import_only_folders_below_them(package, folder):
     """`FOLDERS` lists the folders that each folder may import."""
+    assert {path.parent.name for path in (SOURCE / package).glob("*/__init__.py")} == set(FOLDERS[package])
     others = (set(FOLDERS[package]) - {folder}) - FOLDERS[package][folder]
     files = (SOURCE / package / folder).rglob("*.py")
     wrong = {f"ampscale.{package}.{other}" for other in others}
