@@ -19,6 +19,7 @@ from torch.distributed.device_mesh import DeviceMesh  # noqa: E402
 from ampscale.backends.torch.groups import group_of as group_of_ranks  # noqa: E402
 from ampscale.core.norms import unlifted  # noqa: E402
 from ampscale.distributed import RankError, TorchDistributed  # noqa: E402
+from ampscale.distributed.torch_records import _last  # noqa: E402
 
 
 def group_of(name):
@@ -159,6 +160,18 @@ def keys_of_slow_calls(rank):
 def test_slow_calls_do_not_fill_the_store(gloo):
     """A rank that waits long records this in torch's store, with one key for each rank and not for each call."""
     assert max(gloo.run(keys_of_slow_calls)) <= 4
+
+
+@pytest.mark.clause("REPLICAS-error-names-ranks")
+@pytest.mark.parametrize(("absent", "named"), [({0, 2, 3}, {0}), ({3}, {3})])
+def test_the_rank_that_serves_the_store_is_named_if_the_store_ends(absent, named):
+    """In the first case, ranks 2 and 3 had no time to record that they wait. In the second one, rank 0 had done so."""
+
+    def answers():
+        yield absent
+        raise RuntimeError("connection reset by peer")
+
+    assert _last(answers(), 20, servers={0}) == named
 
 
 def errors_of_invalid_calls(_):

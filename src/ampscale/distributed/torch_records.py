@@ -67,13 +67,19 @@ class Records:
         return {rank for rank in recorded if int(self.store.get(keys[rank])) >= self.call}
 
 
-def _last(answers: Iterator[set[int]], seconds: float, default: set[int]) -> set[int]:
-    """Return the last of the *answers* of torch's store that arrive within *seconds*; *default* if there is none."""
-    received = [default]
+def _last(answers: Iterator[set[int]], seconds: float, servers: set[int]) -> set[int]:
+    """
+    Return the last of the *answers* of torch's store that arrive within *seconds*; *servers* if there is none.
+
+    If the store ends, *servers* have ended. The other ranks of the last answer may have had no time to record that they wait.
+    """
+    received = [servers]
 
     def receive() -> None:
-        with suppress(RuntimeError):  # the rank that serves the store has ended
+        try:
             received.extend(answers)
+        except RuntimeError:  # the rank that serves the store has ended
+            received.append(received[-1] & servers or received[-1])
 
     receiver = Thread(target=receive, daemon=True)
     receiver.start()
