@@ -1,11 +1,12 @@
 """Tests of the sources of the documentation site, which need no Sphinx."""
 
+import csv
 import json
 import re
 
 import pytest
 from ampscale_conformance.model.clauses import chapter_files, clauses_in
-from release.trend import read_matrix
+from release.trend import HISTORY, read_matrix
 from website import check_links, layout, pages
 from website import clauses as website_clauses
 from website.__main__ import page
@@ -68,6 +69,14 @@ def test_the_page_of_the_matrix_lists_every_case_that_did_not_pass():
     results = [result["verdict"] for column in read_matrix()["implementations"] for result in column["results"].values()]
     assert sorted(listed) == sorted(verdict for verdict in results if verdict not in ("pass", "xfail", "unsupported"))
     assert {"fail", "error"} <= set(listed)
+
+
+def test_the_page_of_the_matrix_has_all_earlier_counts():
+    """They are in the order of implementations."""
+    table = pages.matrix_page().partition("\n## History\n")[2]
+    runs = list(csv.reader(HISTORY.read_text("utf-8").splitlines()))[1:]
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| 20")]
+    assert rows == sorted(runs, key=lambda run: run[1])
 
 
 def test_each_implementation_has_a_badge_with_its_counts():

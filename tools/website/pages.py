@@ -1,6 +1,7 @@
 """Pages of the site that the repository does not contain: commands, presets, the matrix and source code; and the API."""
 
 import ast
+import csv
 import inspect
 import re
 from collections import Counter
@@ -15,7 +16,7 @@ from ampscale_conformance.model.clauses import clauses
 from ampscale_conformance.model.verdicts import BAD, Report, Result, Verdict
 from ampscale_conformance.reports import badge
 from click.testing import CliRunner
-from release.trend import read_matrix
+from release.trend import HISTORY, read_matrix
 
 from ampscale.cli.app import main as program
 from ampscale.presets import PRESETS
@@ -106,7 +107,13 @@ def matrix_page() -> str:
         failed = {name: result["verdict"] for name, result in results if result["verdict"] in BAD}
         items = [f"- {matrix['cases'][name]['clause']}: {name}, {verdict}" for name, verdict in failed.items()]
         details += [f"### {implementation['id']}", "", *(items or ["None."]), ""]
-    return "\n".join([*lines, *details, f"Created on {matrix['date'][:10]} by `make conform-matrix`.", ""])
+    head, *runs = csv.reader(HISTORY.read_text("utf-8").splitlines())
+    table = [head, ["---"] * len(head), *sorted(runs, key=lambda run: run[1])]
+    history = ["## History", "", _HISTORY, "", *(f"| {' | '.join(row)} |" for row in table), ""]
+    return "\n".join([*lines, *details, *history, f"Created on {matrix['date'][:10]} by `make conform-matrix`.", ""])
+
+
+_HISTORY = "A row is added when a run finds another version of an implementation, or other counts."
 
 
 _MATRIX = (
