@@ -85,6 +85,15 @@ VERDICTS = {
         [replace(record, scale=scale) for scale in (1024.0, 512.0, 256.0) for record in (APPLIED, nans(scale))],
         Verdict.NO_SCALE_HELPS,
     ),
+    "NaNs occur twice at each of three scales, with hysteresis": (
+        [
+            replace(record, scale=scale, next_scale=scale / divisor)
+            for scale in (1024.0, 512.0, 256.0)
+            for divisor in (1, 2)
+            for record in (APPLIED, nans(scale))
+        ],
+        Verdict.NO_SCALE_HELPS,
+    ),
     "NaNs occur three times at the scale of the step before, and infinities once": (
         [
             replace(record, scale=scale)

@@ -93,7 +93,7 @@ class History:
     changed: list[StepRecord] = field(default_factory=list)  # latest steps whose gradients were changed, at most `REPEATS`
     is_change_constant: bool = False  # True if gradients were changed by the same factor at two scales
     only_offender: OnlyOffender | None = None  # the only gradient not finite in the last skipped steps
-    with_nans: list[StepRecord] = field(default_factory=list)  # latest skipped steps with NaNs that the scale does not explain
+    with_nans: list[StepRecord] = field(default_factory=list)  # latest skipped steps, at decreasing scales, with NaNs only
 
     def add(self, record: StepRecord) -> None:
         """Add the next step."""
@@ -174,10 +174,11 @@ class History:
         was_finite = self.good is not None and record.scale <= self.good.scale and not self.loss_has_grown()
         if not (has_only_nans and was_finite and record.is_original and not record.modified):
             self.with_nans = []
-        elif not self.with_nans or record.scale < self.with_nans[-1].scale:
-            self.with_nans = [*self.with_nans, record.without_tensors()][-REPEATS:]
-        else:
-            self.with_nans = [record.without_tensors()]
+            return
+        last = self.with_nans[-1] if self.with_nans else record
+        has_not_grown = record.scale < last.scale or record.scale == last.next_scale  # with hysteresis, it can still be the same
+        earlier = [step for step in self.with_nans if has_not_grown and step.scale > record.scale]
+        self.with_nans = [*earlier, record.without_tensors()][-REPEATS:]
 
 
 def has_headroom(record: StepRecord) -> bool:
