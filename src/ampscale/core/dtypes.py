@@ -87,3 +87,10 @@ def compute_dtype(name: str) -> str:
 def accumulation_dtype(names: list[str]) -> str:
     """Return the dtype in which values of several dtypes are added: "float64" or "float32"."""
     return "float64" if any(compute_dtype(name) == "float64" for name in names) else "float32"
+
+
+def unscaled_dtype(name: str, dtype: str | None) -> str:
+    """Return the dtype of the quotients of an array of dtype *name*: *dtype* if the array is real and narrower, else *name*."""
+    if dtype is None or name not in FLOATS:
+        return name
+    return dtype if FLOATS[name].fraction_bits < FLOATS[dtype].fraction_bits else name

@@ -10,7 +10,7 @@ from typing import Any
 
 import array_api_compat
 
-from .dtypes import COMPLEX_PARTS, FLOATS, compute_dtype, name_of
+from .dtypes import COMPLEX_PARTS, compute_dtype, name_of, unscaled_dtype
 from .namespaces import as_array, namespace_of, quiet
 from .trees import map_leaves
 from .typing import Array, Scale, Tree
@@ -38,13 +38,6 @@ def unscale(tree: Tree, scale: Scale, dtype: str | None = None) -> Tree:
     """
     with quiet(namespace_of(tree)):
         return map_leaves(lambda leaf: apply_factor(operator.truediv, leaf, scale, _unscaled_dtype(leaf, dtype)), tree)
-
-
-def unscaled_dtype(name: str, dtype: str | None) -> str:
-    """Return the dtype of the quotients of an array of dtype *name*: *dtype* if the array is real and narrower, else *name*."""
-    if dtype is None or name not in FLOATS:
-        return name
-    return dtype if FLOATS[name].fraction_bits < FLOATS[dtype].fraction_bits else name
 
 
 def scalar_like(value: Scale, like: Array, dtype: Any) -> Array:

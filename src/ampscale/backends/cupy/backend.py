@@ -17,9 +17,8 @@ import array_api_compat.cupy
 import cupy
 
 from ...core import overflow, statistics
-from ...core.dtypes import INTEGERS, name_of
+from ...core.dtypes import INTEGERS, name_of, unscaled_dtype
 from ...core.norms import norm_dtype
-from ...core.scaling import unscaled_dtype
 from ...core.trees import leaves, unflatten
 from ...core.typing import Array, Flag, Namespace, Scale, Tree
 from .launches import Operands, described, launch_histograms, launch_measuring_pass, launch_norms, launch_pass, plan_of

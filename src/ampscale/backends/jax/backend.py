@@ -14,8 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...core.dtypes import accumulation_dtype, name_of
-from ...core.scaling import unscaled_dtype
+from ...core.dtypes import accumulation_dtype, name_of, unscaled_dtype
 from ...core.statistics import BINS, COLUMNS, check_sizes
 from ...core.trees import Flattened, leaves, register_container, unflatten
 from ...core.typing import Array, Flag, Namespace, Scale, Tree

@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...core import statistics
-from ...core.dtypes import COMPLEX_PARTS, INTEGERS, compute_dtype
+from ...core.dtypes import COMPLEX_PARTS, INTEGERS, compute_dtype, unscaled_dtype
 from ...core.norms import LIFTS
-from ...core.scaling import Operation, real_parts, unscaled_dtype
+from ...core.scaling import Operation, real_parts
 from ...core.typing import Array, Flag
 from .ieee754 import as_stored, divide, multiply, narrowed, widened
 from .mapped_axes import is_explicitly_sharded

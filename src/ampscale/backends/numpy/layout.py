@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.dtypes import COMPLEX_PARTS, FLOATS, name_of
-from ...core.scaling import unscaled_dtype
+from ...core.dtypes import COMPLEX_PARTS, FLOATS, name_of, unscaled_dtype
 from ...core.typing import Array
 
 

@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ...core.dtypes import name_of
+from ...core.dtypes import name_of, unscaled_dtype
 from ...core.norms import norm_dtype
-from ...core.scaling import unscaled_dtype
 from ...core.statistics import check_sizes
 from ...core.typing import Array, Flag, Scale
 from ...parsing import cut

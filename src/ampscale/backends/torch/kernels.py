@@ -14,9 +14,8 @@ from typing import Any
 
 import torch
 
-from ...core.dtypes import name_of
+from ...core.dtypes import name_of, unscaled_dtype
 from ...core.norms import LIFTS, norm_dtype
-from ...core.scaling import unscaled_dtype
 from ...core.typing import Array, Flag, Scale
 from ..cpu.fused import FusedOp
 from . import compiled
