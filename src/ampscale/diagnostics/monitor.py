@@ -18,13 +18,13 @@ from typing import Any
 
 from .. import functional
 from ..core.scaling import number_host
-from ..core.statistics import LOWEST
 from ..core.step import StepReport, StepStatus
 from ..core.typing import Array, Tree
 from ..core.validation import check_bool, check_count, check_methods, check_type
 from ..parsing import excerpt
 from .history import Limits
-from .records import StepRecord, TensorStatistics, histograms_of, statistics_of
+from .measurements import first_peak, measured_fields, other_norms
+from .records import StepRecord, TensorStatistics, statistics_of
 from .sinks import Sink, check_sinks
 from .verdicts import Diagnoser, Diagnosis, Verdict
 from .window import NORM_RTOL
@@ -132,7 +132,7 @@ class Monitor:
         if report.statistics is not None:
             measured = {"measured_scale": scale, "tensors": statistics_of(report.statistics.tolist())}
         if not finite and self._on_skip and backward is not None:
-            recomputed = self._measure(backward(scale), scale)
+            recomputed = measured_fields(backward(scale), scale)
             if not recomputed["tensors"]:
                 raise ValueError("backward must return gradients, got none")
             measured = (measured or recomputed) | {"finite_at_one": bool(functional.all_finite(backward(1.0)))}
@@ -180,13 +180,13 @@ class Monitor:
         intervals = self._measure_every, self._histogram_every
         is_due, has_histograms = (every is not None and run.step % every == 0 for every in intervals)
         if is_due or has_histograms or (self._on_skip and (run.last_skipped or run.step < run.measured_until)):
-            run.measured |= self._measure(gradients, number, has_histograms=has_histograms)
+            run.measured |= measured_fields(gradients, number, has_histograms=has_histograms)
         if run.step == 0 and any(getattr(gradient, "_version", 0) for gradient in gradients):
             run.measured["is_original"] = False  # torch counts writes in place, and `modified` is unknown in the first step
         if change is not None:
-            run.measured["norms"] = _other_norms(gradients)
+            run.measured["norms"] = other_norms(gradients)
         if "tensors" in run.measured or change is not None:
-            run.measured["peak"] = next((float(abs(gradient).max()) for gradient in gradients if 0 not in gradient.shape), None)
+            run.measured["peak"] = first_peak(gradients)
         if "tensors" in run.measured or change is not None or run.is_divided:
             run.measured["norm"] = number_host(functional.global_norm(gradients)) / number
 
@@ -286,16 +286,9 @@ class Monitor:
         else:
             warnings.warn(message, RuntimeWarning, stacklevel=_level())
 
-    def _measure(self, gradients: Tree, scale: float, *, has_histograms: bool = False) -> dict[str, Any]:
-        """Measure gradients scaled by *scale*, and return the results as fields of a `StepRecord`, by name."""
-        measured: dict[str, Any] = {"measured_scale": scale, "tensors": statistics_of(functional.measure(gradients).tolist())}
-        if has_histograms:
-            measured["histograms"] = histograms_of(functional.exponent_histogram(gradients).tolist(), LOWEST)
-        return measured
-
     def _measure_unscaled(self, run: "_Run", gradients: list[Array], *, is_original: bool) -> None:
         """Measure the unscaled gradients of a skipped step, and add the statistics to *run* if they can show the cause."""
-        statistics = self._measure(gradients, 1.0) | {"is_original": is_original}
+        statistics = measured_fields(gradients, 1.0) | {"is_original": is_original}
         tensors = statistics["tensors"]
         has_only_nans = any(tensor.nans for tensor in tensors) and not any(tensor.infinities for tensor in tensors)
         run.measured_until = run.step + STEPS_AFTER_NANS if has_only_nans and not is_original else 0
@@ -387,17 +380,6 @@ def _named(names: Iterable[Any] | None) -> list[str] | dict[int, str] | None:
     if all(isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str) for item in items):
         return {id(parameter): name for name, parameter in items}
     raise TypeError(f"names must be strings, or model.named_parameters(), got {excerpt(items)}")
-
-
-def _other_norms(gradients: list[Array]) -> tuple[float, ...] | None:
-    """Return `OTHER_NORMS` of *gradients*; None if one is not finite, or if all gradients are empty."""
-    maxima = [abs(gradient).max() for gradient in gradients if 0 not in gradient.shape]
-    if not maxima:
-        return None
-    powers = {order: [abs(gradient) ** (order / 2) for gradient in gradients] for order in (1, 3)}
-    norms = [number_host(functional.global_norm(powers[order])) ** (2 / order) for order in powers]
-    norms.append(number_host(functional.local_norms(maxima).max()))  # one device-to-host copy for all gradients
-    return tuple(norms) if all(map(math.isfinite, norms)) else None
 
 
 def _mean(losses: list[Any]) -> float | None:
