@@ -26,7 +26,7 @@ STEP-skip/an-overflow-changes-nothing | -+ | layout=h
     applied overflow: parameters become infinite or NaN
 OVERFLOW-all-finite/the-last-of-many-gradients-is-checked | +e | layout=g steps=2
     partial check: the arrays or elements beyond those of one kernel launch are not checked
-STEP-skip/an-overflow-leaves-the-momentum | +-+ | momentum=0.5 layout=i steps=200
+STEP-skip/an-overflow-leaves-the-momentum | +-+ | momentum=0.5 layout=i steps=120
     changing momentum: a skipped step decays or corrupts the momentum, or applies it
 STEP-skip/an-overflow-at-the-minimum-leaves-the-momentum | +-+--- | momentum=0.5 init_scale=2**4 min_scale=2**3
     changing momentum: a skipped step that leaves the scale unchanged decays or resets the momentum

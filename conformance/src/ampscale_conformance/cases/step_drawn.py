@@ -357,5 +357,5 @@ def _needs_exact_float16(rule: LossScaleRule, letter: str, scale: float) -> None
 
 EACH = [(partial(draw_training, every="float64,float32"), ["cells 10"]), (partial(draw_training, every="bfloat16"), ["cells 21"])]
 NARROW_CELLS = (draw_training, ["cells 45", "cells 50"])  # cells with float16 parameters, some beside float32 ones
-MISSING = (partial(draw_training, missing="mn+N"), numbered("missing", 10))
+MISSING = (partial(draw_training, missing="mn+N"), numbered("missing", 6))
 CASES = (drawn("STEP-every-sequence/cells-train-with-every-option", 3, draw_training, others=[*EACH, NARROW_CELLS, MISSING]),)
