@@ -1,5 +1,6 @@
 """Mutants of chapter 55 that only some combination of calls, gradients, optimizers and scalers shows."""
 
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -442,6 +443,13 @@ class ResetsCountsAtAnError(Loop):
         except PublishedScalerError:
             handle.good = 0
             raise
+
+
+@breaks("CALLS-every-sequence", "planted: an overflow in which the published scaler raises an error changes nothing", "deepspeed")
+class RaisesNoError(Loop):
+    def update_scale(self, handle):
+        with suppress(PublishedScalerError):
+            super().update_scale(handle)
 
 
 @breaks("CALLS-every-sequence", "planted: optimizers step before the published scaler's error", "deepspeed")

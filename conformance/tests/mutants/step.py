@@ -646,6 +646,17 @@ class CountsNoGradientsAsAnOverflow(Loop):
         return super().finite_in_cell(scaled, gradients, norm) and any(gradient is not None for gradient in gradients)
 
 
+@breaks("STEP-every-sequence", "planted: a step without gradients is reported as finite, and the scale backs off")
+class BacksOffWithoutGradients(Loop):
+    def train_step(self, cell, data):
+        old_scaler = copy.copy(cell.scaler)
+        outputs = super().train_step(cell, data)
+        if all(value is None for value in data):
+            cell.scaler = old_scaler
+            self.update(cell.scaler, False)
+        return {**outputs, "next_scale": self.read_scale(cell.scaler)}
+
+
 @breaks("STEP-every-sequence", "planted: the published scaler's error resets the velocities", "deepspeed")
 class LosesVelocitiesAtAnError(Loop):
     def train_step(self, cell, data):

@@ -26,9 +26,10 @@ STEP-skip/an-overflow-changes-nothing | -+ | layout=h
     applied overflow: parameters become infinite or NaN
 OVERFLOW-all-finite/the-last-of-many-gradients-is-checked | +e | layout=g steps=2
     partial check: the arrays or elements beyond those of one kernel launch are not checked
-STEP-skip/an-overflow-leaves-the-momentum | +-+ | momentum=0.5 layout=i steps=120
+STEP-skip/an-overflow-leaves-the-momentum | +-+ | momentum=0.5
     changing momentum: a skipped step decays or corrupts the momentum, or applies it
-STEP-skip/an-overflow-at-the-minimum-leaves-the-momentum | +-+--- | momentum=0.5 init_scale=2**4 min_scale=2**3
+STEP-skip/an-overflow-at-the-minimum-leaves-the-momentum | +-+--- |
+    momentum=0.5 init_scale=2**4 min_scale=2**3 layout=i steps=120
     changing momentum: a skipped step that leaves the scale unchanged decays or resets the momentum
 STEP-skip/a-skipped-step-keeps-every-bit | ! | factor=-1
     rewritten parameters: a skipped step adds zeros to them, and one is -0.0
