@@ -10,7 +10,18 @@ import pytest
 ROOT = Path(__file__).parent.parent
 EDITION = ROOT / "docs" / "zh"
 ENGLISH = {
-    **{name: f"docs/{name}" for name in ("glossary.md", "mindspore.md", "paddle.md", "porting.md", "torch.md")},
+    **{
+        name: f"docs/{name}"
+        for name in (
+            "cupy.md",
+            "glossary.md",
+            "mindspore.md",
+            "numpy.md",
+            "paddle.md",
+            "porting.md",
+            "torch.md",
+        )
+    },
     **{f"profiles/{path.name}": f"spec/profiles/{path.name}" for path in (ROOT / "spec" / "profiles").glob("*.md")},
     "README.md": "README.md",
 }
@@ -45,7 +56,7 @@ def targets(path):
 
 
 def test_every_page_translates_an_english_page():
-    """The edition has the README, the pages of three frameworks, the page on porting, the glossary and the profiles."""
+    """The edition has the README, pages of the section Start, the page on porting, the glossary and the profiles."""
     assert sorted(path.relative_to(EDITION).as_posix() for path in EDITION.rglob("*.md")) == sorted(ENGLISH)
 
 
