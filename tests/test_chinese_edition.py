@@ -15,10 +15,12 @@ ENGLISH = {
         for name in (
             "cupy.md",
             "glossary.md",
+            "jax.md",
             "mindspore.md",
             "numpy.md",
             "paddle.md",
             "porting.md",
+            "ranks.md",
             "torch.md",
         )
     },
