@@ -34,7 +34,7 @@ coverage: $(READY) ## lines and branches that the tests reach, also in processes
 test-oracles: $(READY) ## compare each preset with the published scaler; takes minutes, and 8 GB of environments
 	$(BIN)/python tools/oracles/compare.py
 
-test-examples: $(READY) ## run every example, and the porting page's code, in the environments of test-oracles
+test-examples: $(READY) ## run every example, and the code on the pages of frameworks, in the environments of test-oracles
 	PYTHONPATH=tools $(BIN)/python -c "from environments.environments import make; assert not any(map(make, ('torch', 'jax', 'trackers', 'paddle', 'mindspore')))"
 	$(PYTEST) tests/test_examples.py $(ARGS)
 

@@ -85,6 +85,22 @@ def test_trainers_take_the_same_steps_as_the_torch_loop(name, omitted):
     assert [line for line in printed(name) if line.startswith("step ")] == expected
 
 
+# What the code on the pages requires: parts of a run with torch, a model of MindSpore, and a scaler of Paddle made as on a GPU.
+TORCH = """
+import torch
+
+
+class Regression(torch.nn.Linear):
+    def forward(self, inputs):
+        return {"loss": super().forward(inputs).square().mean()}
+
+
+model = Regression(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=4)
+loader = torch.utils.data.DataLoader(torch.ones(8, 8))
+data = [{"inputs": torch.ones(8)}] * 8
+"""
 MINDSPORE = """
 import numpy as np
 import mindspore
@@ -100,19 +116,56 @@ def network(x):
 
 
 """
+PADDLE = """
+from types import SimpleNamespace
+from unittest import mock
+import paddle
+
+tracer = SimpleNamespace(_expected_place=SimpleNamespace(is_gpu_place=lambda: True))
+with paddle.amp.auto_cast(), mock.patch.object(paddle.amp.grad_scaler, "_dygraph_tracer", return_value=tracer):
+    scaler = paddle.amp.GradScaler()
+"""
+
+
+def code_on(page, text):
+    """Return the block of code on a page in docs/ that contains *text*."""
+    blocks = re.findall(r"^```py\n(.*?)^```$", (ROOT / "docs" / page).read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    [code] = [block for block in blocks if text in block]
+    return code
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("library", "model"), [("paddle", ""), ("mindspore", MINDSPORE)])
-def test_code_of_frameworks_on_the_porting_page_runs(library, model, tmp_path):
-    """The page shows no model for MindSpore."""
-    page = (ROOT / "docs" / "porting.md").read_text("utf-8")
-    [code] = [code for code in re.findall(r"^```py\n(.*?)^```$", page, re.MULTILINE | re.DOTALL) if library in code]
+@pytest.mark.parametrize(
+    ("page", "text", "library", "prelude"),
+    [
+        ("porting.md", "import paddle", "paddle", ""),
+        ("porting.md", "mindspore", "mindspore", MINDSPORE),
+        ("paddle.md", "paddle.amp", "paddle", PADDLE),
+        ("lightning.md", "import lightning", "lightning", ""),
+        ("lightning.md", "import Accelerator", "accelerate", TORCH),
+        ("lightning.md", "import Trainer", "transformers", TORCH),
+    ],
+)
+def test_code_on_the_pages_of_frameworks_runs(page, text, library, prelude, tmp_path):
+    """It runs on the CPU."""
     script = tmp_path / "script.py"  # MindSpore reads the source of its functions
-    script.write_text(model + code, "utf-8")
+    script.write_text(prelude + code_on(page, text).replace('"cuda"', '"cpu"'), "utf-8")
     command = [interpreter_with({library}), "-W", "ignore", str(script)]
-    result = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=120)
+    result = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=120)
     assert result.returncode == 0, result.stderr
+
+
+def test_methods_on_the_page_of_lightning_are_those_of_the_example():
+    """The page leaves out the docstrings."""
+    functions = ast.parse(code_on("lightning.md", "def optimizer_step")).body
+    example = {
+        node.name: node.body[1:]
+        for node in ast.walk(ast.parse((EXAMPLES / "lightning_trainer.py").read_text("utf-8")))
+        if isinstance(node, ast.FunctionDef)
+    }
+    assert len(functions) == 2
+    for function in functions:
+        assert list(map(ast.dump, function.body)) == list(map(ast.dump, example[function.name]))
 
 
 def run_on_ranks(engine, ranks, *options):
