@@ -168,6 +168,14 @@ def test_methods_on_the_page_of_lightning_are_those_of_the_example():
         assert list(map(ast.dump, function.body)) == list(map(ast.dump, example[function.name]))
 
 
+@pytest.mark.parametrize("library", ["numpy", "cupy"])
+def test_the_loop_on_a_page_is_that_of_the_example(library):
+    """The example prints its result, too."""
+    page = (ROOT / "docs" / f"{library}.md").read_text("utf-8")
+    loop = re.search(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[1]
+    assert loop in (EXAMPLES / f"{library}_loop.py").read_text("utf-8")
+
+
 def run_on_ranks(engine, ranks, *options):
     """Return the step lines of an example, without loss and accuracy, whose last digits depend on the order of summation."""
     file = str(EXAMPLES / f"ranks_{engine}.py")
