@@ -83,6 +83,7 @@ class MPI(RankCommunicator):
         self._await(request)
         self._comm, self._is_connected = duplicate, True
 
+    # As a default value, the function is still there when Python exits and clears the names of the module.
     def __del__(self, is_finalized: Callable[[], bool] = mpi.Is_finalized) -> None:
         """
         Free the duplicate, since MPICH supports only 2,048 communicators at a time.
