@@ -48,6 +48,15 @@ def test_scale_of_another_type_raises():
             check(value, "scale")
 
 
+def test_scale_of_another_shape_raises():
+    """Paddle's scalers keep the scale in an array of shape (1,)."""
+    for shape in ((), (1,)):
+        check_scale_array(np.ones(shape, np.float32), "scale")
+    for shape in ((0,), (2,), (1, 1)):
+        with pytest.raises(ValueError, match=r"^scale must have shape \(\) or \(1,\), got \("):
+            check_scale_array(np.ones(shape, np.float32), "scale")
+
+
 def test_out_with_another_shape_raises():
     """The error is raised even if NumPy could broadcast a result to the shape of *out*."""
     with pytest.raises(ValueError, match=r"^out\[1\] must have shape \(1,\), got \(3,\)$"):
