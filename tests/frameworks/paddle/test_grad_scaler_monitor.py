@@ -33,6 +33,23 @@ def test_a_monitor_receives_each_step(call, finite, dynamic):
 
 
 @pytest.mark.clause("PADDLE-monitor")
+@pytest.mark.parametrize("changes", [True, False])
+def test_end_receives_whether_unscaled_gradients_were_changed(changes):
+    """Tensors of torch have version counters."""
+    torch, monitor = pytest.importorskip("torch"), RecordingMonitor()
+    weight = torch.ones(1, requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=0.5)
+    scaler = scaler_at(8.0, monitor=monitor)
+    scaler.scale(weight.sum()).backward()
+    scaler.unscale_(optimizer)
+    if changes:
+        weight.grad.mul_(0.5)
+    scaler.step(optimizer)
+    scaler.update()
+    assert monitor.changes == [changes]
+
+
+@pytest.mark.clause("PADDLE-monitor")
 def test_losses_without_a_graph_are_not_reported():
     """A function that an evaluation shares with the training can scale its loss."""
     torch, monitor = pytest.importorskip("torch"), RecordingMonitor()
