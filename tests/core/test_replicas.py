@@ -7,7 +7,7 @@ from ranks import on_ranks
 from strategies import alike, same
 
 from ampscale import StepStatus, init_train_state, train_step
-from ampscale.core.replicas import SINGLE_REPLICA
+from ampscale.core.replicas import SINGLE_REPLICA, rank_names
 from ampscale.core.rule import LossScaleRule
 from ampscale.optimizers import Momentum
 
@@ -118,3 +118,9 @@ def test_single_replica_returns_its_arguments(library):
     tree, flag = [library.array([1.0, 1.0])], library.array(False, "bool")
     assert SINGLE_REPLICA.mean(tree) is tree
     assert SINGLE_REPLICA.agree(flag, None, tree).finite is flag
+
+
+def test_errors_name_at_most_eight_ranks():
+    assert rank_names([2]) == "rank 2"
+    assert rank_names([0, 2]) == "ranks 0, 2"
+    assert rank_names([*range(10)]) == "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 2 more"
