@@ -32,3 +32,8 @@ def test_a_class_has_the_documented_parameters_and_defaults(name):
     parameters = signature(getattr(ampscale, name)).parameters.values()
     unannotated = [parameter.replace(annotation=Parameter.empty) for parameter in parameters]
     assert str(Signature(unannotated)) == SIGNATURES[name]
+
+
+def test_package_has_no_other_attributes_than_its_modules():
+    with pytest.raises(AttributeError, match=r"^module 'ampscale.frameworks' has no attribute 'keras'$"):
+        ampscale.frameworks.keras  # noqa: B018
