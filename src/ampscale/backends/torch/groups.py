@@ -1,7 +1,8 @@
 """
 Process groups of the ranks of device meshes.
 
-If the rank that serves torch's store hangs, every call of the store blocks. Therefore only other threads make these calls.
+torch may wait for missing ranks indefinitely when it creates a group, so the ranks first check that all have come. If the rank that
+serves torch's store hangs, every call of the store blocks, so this check runs on another thread.
 
 Spec: REPLICAS-time-limit, REPLICAS-error-names-ranks.
 """
@@ -74,13 +75,13 @@ def within(seconds: float, function: Callable[[], T]) -> T:
 
 def _check_group_counts(ranks: list[int], limit: float) -> None:
     """Raise an error unless all *ranks*, which must call this function, are in equal numbers of process groups."""
-    cause = None
     try:
         absent, counts = within(limit + 0.3, partial(_group_counts, ranks, limit))
     except (RuntimeError, TimeoutError) as error:  # the store does not answer
-        absent, counts, cause = sorted(servers(ranks)), [], error
-    if absent or cause:
-        raise RankError(f"{rank_names(absent) if absent else 'a rank'} did not respond within {limit:g} s") from cause
+        names = rank_names(sorted(servers(ranks))) if servers(ranks) else "a rank"
+        raise RankError(f"{names} did not respond within {limit:g} s") from error
+    if absent:
+        raise RankError(f"{rank_names(absent)} did not respond within {limit:g} s")
     if len(set(counts)) > 1:
         raise RuntimeError(
             f"ranks {ranks} must be in equal numbers of process groups to create one more, got {', '.join(counts)}: "
@@ -90,7 +91,8 @@ def _check_group_counts(ranks: list[int], limit: float) -> None:
 
 def _group_counts(ranks: list[int], limit: float) -> tuple[list[int], list[str]]:
     """Return the absent ranks, and if there are none, the number of process groups of each rank."""
-    store, prefix = dist.distributed_c10d._get_default_store(), f"ampscale/groups/{ranks}"
+    store = dist.distributed_c10d._get_default_store()
+    prefix = f"ampscale/groups/{ranks}"
     keys = {rank: f"{prefix}/{rank}" for rank in ranks}
     store.set(keys[dist.get_rank()], str(len(dist.distributed_c10d._world.pg_names)))
     with suppress(RuntimeError):  # the time limit
