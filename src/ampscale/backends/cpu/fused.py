@@ -29,8 +29,7 @@ SEGMENT = 1 << 22  # maximum number of values in a segment
 THREADED = 1 << 22  # bytes; below this size, threads cost more time than they save
 BLOCKS = {"float32": 256, "float64": 128}  # squares that are added in any order: few enough for an error of at most two ulp
 ITEMSIZES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}  # bytes
-
-COUNTED = 512  # values that `measure_spans` counts at a time, in counters that are as wide as the values
+MEASURED = 1024  # bytes that `measure_spans` measures at a time, and reads from the cache when it writes the results
 
 Memory = tuple[Array, Array, Array]  # sources, targets and sizes of `Spans`
 Kernel = Callable[[Array, Array, Array, Array], bool]  # the last argument receives sums or statistics, a row for each array
@@ -151,8 +150,9 @@ def _kernel(op: FusedOp, source_dtype: str, target_dtype: str) -> Kernel:
         dtype_of_bits = np.dtype(f"uint{8 * ITEMSIZES[source_dtype]}").type
         kernel_codes = tuple(map(dtype_of_bits, (codes.subnormal, codes.underflow, codes.infinity, 1)))
         fraction_bits = FLOATS[source_dtype].fraction_bits
+        block = MEASURED // ITEMSIZES[source_dtype]
         return lambda sources, targets, sizes, rows: measure_spans(
-            sources, targets, sizes, kind, like, factor, divisor, kernel_codes, fraction_bits, codes.lowest, COUNTED, rows
+            sources, targets, sizes, kind, like, factor, divisor, kernel_codes, fraction_bits, codes.lowest, block, rows
         )
     square = None if op.square_dtype is None else np.dtype(op.square_dtype).type(0)
     block = BLOCKS[op.square_dtype or "float32"]

@@ -4,8 +4,8 @@
 """
 Compiled kernel that collects the statistics of the values that it divides or multiplies.
 
-Counters are as wide as the values, so that LLVM counts in all lanes of a vector. The loop that writes the results also counts the
-values: for arrays in main memory, most of the counting takes place while the loop waits for memory.
+Each block of values is read several times, from the cache after the first time. The first loop finds the smallest and the largest
+magnitude. Other loops count small and non-finite values, in blocks that contain any. The last loop writes the results.
 
 Spec: BACKENDS-bit-identical, STATISTICS-columns, STATISTICS-before-unscaling.
 """
@@ -31,32 +31,54 @@ def plus_flag(typingctx, total, flag):
 
 
 @njit(nogil=True, inline="always")
-def _count(source, target, like, factor, divisor, codes):
-    """
-    Write the results to *target*, and count the values of *source*, of which there are at most 2**15.
+def _extremes(source):
+    """Return the smallest and the largest magnitude. Infinities and NaNs are larger than all finite magnitudes."""
+    smallest = largest = magnitude(source[0])
+    for i in range(source.size):
+        bits = magnitude(source[i])
+        smallest = bits if bits < smallest else smallest
+        largest = bits if bits > largest else largest
+    return smallest, largest
 
-    Differences of unsigned integers wrap around, which avoids branches: a magnitude minus 1 is largest for zeros, and a magnitude
-    minus infinity is smaller for non-finite values than for finite ones.
+
+@njit(nogil=True, inline="always")
+def _count_small(source, subnormal, underflow, one):
+    """
+    Count small magnitudes.
+
+    The counters are as wide as the values, so that LLVM counts in all lanes of a vector. Unsigned integers wrap around: a zero
+    minus 1 is the largest number, so no branch excludes zeros.
 
     Returns:
-        Numbers of zeros, of magnitudes below 2**-14, and of those up to 2**-25; the smallest non-zero magnitude, minus 1; the
-        largest finite magnitude, minus infinity; and the largest magnitude.
+        Numbers of zeros, of magnitudes below *subnormal*, and of those up to *underflow*; smallest non-zero magnitude, minus 1.
     """
-    subnormal, underflow, infinity, one = codes
-    zeros = below_subnormal = to_underflow = largest_minus_infinity = largest = minus(one, one)  # 0, as wide as the values
+    zeros = below_subnormal = to_underflow = minus(one, one)  # 0, as wide as the values
     smallest_minus_1 = minus(zeros, one)  # the largest number of this width
     for i in range(source.size):
         bits = magnitude(source[i])
-        bits_minus_1, bits_minus_infinity = minus(bits, one), minus(bits, infinity)
+        bits_minus_1 = minus(bits, one)
         zeros = plus_flag(zeros, bits < one)
         below_subnormal = plus_flag(below_subnormal, bits < subnormal)
         to_underflow = plus_flag(to_underflow, bits <= underflow)
         smallest_minus_1 = bits_minus_1 if bits_minus_1 < smallest_minus_1 else smallest_minus_1
-        largest_minus_infinity = bits_minus_infinity if bits_minus_infinity > largest_minus_infinity else largest_minus_infinity
-        largest = bits if bits > largest else largest
-        if factor is not None or divisor is not None:
-            target[i] = result_of(source[i], like, factor, divisor)
-    return zeros, below_subnormal, to_underflow, smallest_minus_1, largest_minus_infinity, largest
+    return zeros, below_subnormal, to_underflow, smallest_minus_1
+
+
+@njit(nogil=True, inline="always")
+def _largest_minus_infinity(source, infinity):
+    """Return the largest finite magnitude, minus *infinity*. It wraps around, and exceeds those of infinity and NaN."""
+    largest = minus(infinity, infinity)
+    for i in range(source.size):
+        bits_minus_infinity = minus(magnitude(source[i]), infinity)
+        largest = bits_minus_infinity if bits_minus_infinity > largest else largest
+    return largest
+
+
+@njit(nogil=True, inline="always")
+def _write(source, target, like, factor, divisor):
+    """Write the results to *target*."""
+    for i in range(source.size):
+        target[i] = result_of(source[i], like, factor, divisor)
 
 
 @njit(nogil=True, inline="always")
@@ -93,9 +115,9 @@ def measure_spans(sources, targets, sizes, kind, like, factor, divisor, codes, f
 
     The arguments up to *divisor* are those of `run_spans`. For the dtype of the sources, *codes* are those of 2**-14, 2**-25 and
     infinity as in `core.statistics.bit_codes`, then 1; *fraction_bits* is the number of fraction bits, and *lowest* the exponent
-    of the smallest positive number. At most *block* values, up to 2**15, are counted at a time.
+    of the smallest positive number. At most *block* values, up to 2**15, are measured at a time.
     """
-    _, _, infinity, one = codes
+    subnormal, underflow, infinity, one = codes
     zero = minus(one, one)
     infinite_result = magnitude(narrow(widen(like) + np.float32(np.inf), like))
     finite = True
@@ -104,22 +126,31 @@ def measure_spans(sources, targets, sizes, kind, like, factor, divisor, codes, f
         next_source, next_size = (sources[k + 1], sizes[k + 1]) if k + 1 < sources.size else (0, 0)
         smallest_minus_1 = minus(zero, one)
         largest_minus_infinity = zero
-        largest = zero
+        is_finite = True
         for start in range(0, sizes[k], block):
             count = min(sizes[k] - start, block)
+            source = carray(pointer(sources[k], start, kind), count)
             target = carray(pointer(targets[k], start, like), count)
             prefetch_block(sources[k], sizes[k], next_source, next_size, start, count, target.itemsize)
+            smallest, largest = _extremes(source)
+            low, high = minus(smallest, one), minus(largest, infinity)
+            if smallest < subnormal:
+                zeros, below_subnormal, to_underflow, low = _count_small(source, subnormal, underflow, one)
+                row[1] += np.int64(zeros)
+                row[2] += np.int64(below_subnormal)
+                row[3] += np.int64(to_underflow)
+            if largest >= infinity:
+                is_finite = False
+                high = _largest_minus_infinity(source, infinity)
+            smallest_minus_1 = low if low < smallest_minus_1 else smallest_minus_1
+            largest_minus_infinity = high if high > largest_minus_infinity else largest_minus_infinity
+            if factor is None and divisor is None:
+                continue
             if sources[k] == targets[k]:  # pass one array twice, for the reason given in `run_spans`
-                counts = _count(target, target, like, factor, divisor, codes)
+                _write(target, target, like, factor, divisor)
             else:
-                source = carray(pointer(sources[k], start, kind), count)
-                counts = _count(source, target, like, factor, divisor, codes)
-            for column in range(3):
-                row[1 + column] += np.int64(counts[column])
-            smallest_minus_1 = counts[3] if counts[3] < smallest_minus_1 else smallest_minus_1
-            largest_minus_infinity = counts[4] if counts[4] > largest_minus_infinity else largest_minus_infinity
-            largest = counts[5] if counts[5] > largest else largest
-        if largest >= infinity:
+                _write(source, target, like, factor, divisor)
+        if not is_finite:
             finite = False
             _count_non_finite(carray(pointer(targets[k], 0, like), sizes[k]), infinite_result, factor, divisor, row)
         row[0] = sizes[k]
