@@ -162,9 +162,9 @@ def prefetch_block(address, size, next_address, next_size, start, count, itemsiz
     """
     Request *count* values that lie `AHEAD` bytes after value *start* of an array, or of the next array if this one ends before.
 
-    Processors request memory early by themselves, but too late if a loop has many instructions per value: without this function,
-    norms took 1.2 to 1.4 times as long on an Intel Xeon, and those of float16 values 2.4 times. Plain checks did not need it. The
-    arguments are numbers because numba would count references to arrays, with atomic instructions.
+    Processors request memory early by themselves, but too late if a loop has slow or many instructions per value. Without this
+    function, on an Intel Xeon, divisions took 1.2 times as long, norms 1.2 to 1.4 times, and those of float16 values 2.4 times.
+    The arguments are numbers because numba would count references to arrays, with atomic instructions.
     """
     first = start + AHEAD // itemsize
     if first >= size:
@@ -188,9 +188,8 @@ def result_of(x, like, factor, divisor):
 
 
 @njit(nogil=True, inline="always")
-def _largest(source, target, like, factor, divisor):
-    """Write the results to *target*, and return the largest `magnitude` among them."""
-    largest = magnitude(result_of(source[0], like, factor, divisor))
+def _largest(source, target, like, factor, divisor, largest):
+    """Write the results to *target*, and return the largest of their magnitudes and *largest*."""
     for i in range(source.size):
         result = result_of(source[i], like, factor, divisor)
         if factor is not None or divisor is not None:
@@ -223,6 +222,14 @@ def _square_sum(source, target, like, factor, divisor, square):
     return total
 
 
+@njit(nogil=True, inline="always")
+def _run_block(source, target, like, factor, divisor, square, largest):
+    """Run `_square_sum` if *square* is a number, otherwise `_largest`. Return the largest magnitude so far, and the sum."""
+    if square is not None:
+        return largest, _square_sum(source, target, like, factor, divisor, square)
+    return _largest(source, target, like, factor, divisor, largest), 0.0
+
+
 @compiled
 def run_spans(sources, targets, sizes, kind, like, factor, divisor, square, block, sums):
     """
@@ -237,7 +244,7 @@ def run_spans(sources, targets, sizes, kind, like, factor, divisor, square, bloc
         factor: Number in the compute dtype by which values are multiplied, or None.
         divisor: Number in the compute dtype by which values are divided, or None. If both are None, nothing is written.
         square: Number of the dtype in which squares are taken, float32 or float64; None for no sums.
-        block: Number of squares that are added in any order.
+        block: Number of values that are processed at a time, whose squares are added in any order.
         sums: Receives the sum of squares of each array, within two units in the last place: float64, shape (n,).
     """
     infinity = magnitude(narrow(widen(like) + np.float32(np.inf), like))
@@ -245,33 +252,27 @@ def run_spans(sources, targets, sizes, kind, like, factor, divisor, square, bloc
     for k in range(sources.size):
         if sizes[k] == 0:
             continue
-        source, target = carray(pointer(sources[k], 0, kind), sizes[k]), carray(pointer(targets[k], 0, like), sizes[k])
         next_source, next_size = (sources[k + 1], sizes[k + 1]) if k + 1 < sources.size else (0, 0)
-        in_place = sources[k] == targets[k]  # LLVM vectorizes an in-place loop only if source and target are one array
-        if square is None:
-            if in_place:
-                largest = _largest(target, target, like, factor, divisor)
+        largest = magnitude(like)  # 0
+        total, lost = 0.0, 0.0  # sum over the blocks, and the sum of its rounding errors
+        for start in range(0, sizes[k], block):
+            count = min(sizes[k] - start, block)
+            out = carray(pointer(targets[k], start, like), count)
+            part = carray(pointer(sources[k], start, kind), count)
+            prefetch_block(sources[k], sizes[k], next_source, next_size, start, count, part.itemsize)
+            if sources[k] == targets[k]:  # LLVM vectorizes an in-place loop only if source and target are one array
+                largest, square_sum = _run_block(out, out, like, factor, divisor, square, largest)
             else:
-                largest = _largest(source, target, like, factor, divisor)
-            finite &= _finish(target, infinity, largest, factor, divisor)
-        else:
-            total, lost = 0.0, 0.0  # sum over the blocks, and the sum of its rounding errors
-            for start in range(0, sizes[k], block):
-                count = min(sizes[k] - start, block)
-                prefetch_block(sources[k], sizes[k], next_source, next_size, start, count, source.itemsize)
-                out = carray(pointer(targets[k], start, like), count)
-                if in_place:
-                    square_sum = _square_sum(out, out, like, factor, divisor, square)
-                else:
-                    part = carray(pointer(sources[k], start, kind), count)
-                    square_sum = _square_sum(part, out, like, factor, divisor, square)
-                old_total = total
-                total += square_sum
-                lost += square_sum - (total - old_total) if old_total > square_sum else old_total - (total - square_sum)
+                largest, square_sum = _run_block(part, out, like, factor, divisor, square, largest)
+            old_total = total
+            total += square_sum
+            lost += square_sum - (total - old_total) if old_total > square_sum else old_total - (total - square_sum)
+        target = carray(pointer(targets[k], 0, like), sizes[k])
+        if square is not None:
             sums[k] = total + lost if np.isfinite(total) else total
             if not np.isfinite(total):  # the results may be finite, even though their squares overflow
-                largest = _largest(target, target, like, None, None)
-                finite &= _finish(target, infinity, largest, factor, divisor)
+                largest = _largest(target, target, like, None, None, largest)
+        finite &= _finish(target, infinity, largest, factor, divisor)
     return finite
 
 
