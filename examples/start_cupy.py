@@ -1,5 +1,5 @@
 """
-A float16 training loop on CuPy, or on NumPy if CuPy is not installed: `python examples/cupy_loop.py`.
+A float16 training loop on CuPy, or on NumPy if CuPy is not installed: `python examples/start_cupy.py`.
 
 CuPy has no automatic differentiation, so the network brings its backward pass. The first scale is too large on purpose: the
 first steps overflow and are skipped. Requires ampscale[cupy] or ampscale.

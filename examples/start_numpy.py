@@ -1,5 +1,5 @@
 """
-A float16 training loop on NumPy that computes its own gradients: `python examples/numpy_loop.py`.
+A float16 training loop on NumPy that computes its own gradients: `python examples/start_numpy.py`.
 
 The loop fits y = x · w by least squares, with float32 parameters. The first scale is too large on purpose: the first steps
 overflow and are skipped. Requires ampscale only.

@@ -67,14 +67,6 @@ def test_code_blocks_run_and_print_what_they_show(page):
         assert runner.run(test, clear_globs=False).failed == 0
 
 
-@pytest.mark.parametrize("name", ["numpy", "cupy"])
-def test_start_pages_begin_with_the_code_of_their_example(name):
-    """Other pages show only a part of the code of their examples, and link to them."""
-    page, example = ROOT / "docs" / f"{name}.md", ROOT / "examples" / f"{name}_loop.py"
-    (_, code), *_ = CODE.findall(page.read_text("utf-8"))
-    assert code in example.read_text("utf-8")
-
-
 @pytest.mark.parametrize(("command", "expected"), COMMANDS)
 def test_commands_print_the_output_shown(command, expected, monkeypatch):
     """The terminal has 80 columns; blank space at the ends of lines is ignored."""
