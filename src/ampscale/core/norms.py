@@ -142,14 +142,21 @@ def square_sums(tree: Tree, copies: Sequence[int] = ()) -> Array:
     if not arrays:
         return xp.zeros(2, dtype=xp.float64)
     dtype, counts = norm_dtype(arrays), copies or [1] * len(arrays)
+    parts = [part for leaf in arrays for part in real_parts(leaf)]
+    shares = [1 / count for leaf, count in zip(arrays, counts, strict=True) for _ in real_parts(leaf)]
+    weights = xp.asarray(shares, dtype=xp.float64, device=device_of(tree))
+    down, up, _ = LIFTS[dtype]
+
+    def sums(values: Iterable[Array]) -> Array:
+        return xp.stack([xp.sum(array * array, dtype=xp.float64) for array in values]) * weights
+
     with quiet(xp):
-        parts = [(part, 1 / count) for leaf, count in zip(arrays, counts, strict=True) for part in real_parts(leaf)]
-        rows = [_lifted_and_plain_sums(part, dtype) for part, _ in parts]
-        shares = xp.asarray([share for _, share in parts], dtype=xp.float64, device=device_of(tree))
-        down, up, plain = (xp.stack(list(column)) * shares for column in zip(*rows, strict=True))
-        if dtype == "float32":  # the float64 square of a float32 number neither overflows nor underflows
-            down, up = (column * lift**2 for column, lift in zip((down, up), LIFTS[dtype][:2], strict=True))
-        return xp.concat([xp.stack([xp.sum(down), xp.sum(up)]), plain])
+        if dtype == "float32":  # lift the sum, since the float64 square of a float32 number neither overflows nor underflows
+            total = xp.sum(sums(in_dtype(part, "float64") for part in parts))
+            lifted = [total * down**2, total * up**2]
+        else:
+            lifted = [xp.sum(sums(in_dtype(part, dtype) * lift for part in parts)) for lift in (down, up)]
+        return xp.concat([xp.stack(lifted), sums(in_dtype(part, dtype) for part in parts)])
 
 
 def norm_of_sums(sums: Array, tree: Tree) -> LiftedNorm:
@@ -162,11 +169,11 @@ def norm_of_sums(sums: Array, tree: Tree) -> LiftedNorm:
     """
     xp, arrays = array_api_compat.array_namespace(sums), leaves(tree)
     dtype = getattr(xp, norm_dtype(arrays))
-    counts = [2 if name_of(leaf.dtype) in COMPLEX_PARTS else 1 for leaf in arrays]  # `real_parts` does not support DTensors
     with quiet(xp):
-        values = iter(xp.astype(sums[2:], dtype))
-        total = reduce(add, [reduce(add, [next(values) for _ in range(count)]) for count in counts])
-        plain = root(total)
+        parts = iter(xp.astype(sums[2:], dtype))
+        # Add the two parts of each complex array first, as `global_norm` does.
+        squares = [next(parts) + next(parts) if name_of(leaf.dtype) in COMPLEX_PARTS else next(parts) for leaf in arrays]
+        plain = root(reduce(add, squares))
         lift = _lift(plain)
         lifted = xp.astype(xp.sqrt(xp.where(xp.isinf(plain), sums[0], sums[1])), dtype)
         return LiftedNorm(xp.where(lift == 1, plain, lifted), lift)
@@ -203,31 +210,10 @@ def _lift(norm: Array) -> Array:
     return xp.where(xp.isinf(norm), xp.full_like(norm, down), lift)
 
 
-def _lifted_and_plain_sums(part: Array, dtype: str) -> tuple[Array, Array, Array]:
-    """
-    Return three float64 sums of squares of a real array: lifted down, lifted up, and without a lift.
-
-    The values are multiplied by `Lifts.down` and by `Lifts.up`. For the third sum, the squares are taken in *dtype*.
-    If *dtype* is float32, no float64 square needs a lift: the first two results are sums of unlifted squares, which the caller
-    multiplies by the squares of the lifts.
-    """
-    xp = array_api_compat.array_namespace(part)
-    float64_part = in_dtype(part, "float64")
-    if dtype == "float64":
-        down, up = (xp.sum(_squared(float64_part * lift)) for lift in LIFTS[dtype][:2])
-    else:
-        down = up = xp.sum(_squared(float64_part))
-    return down, up, xp.sum(_squared(in_dtype(part, dtype)), dtype=xp.float64)
-
-
-def _squared(values: Array) -> Array:
-    return values * values
-
-
 def _square_sum(leaf: Array, dtype: str, lift: Array | None = None) -> Array:
     """Return the sum of the squares of *leaf* times *lift*: squared in *dtype*, summed in float64, and rounded to *dtype*."""
     xp = array_api_compat.array_namespace(leaf)
     if name_of(leaf.dtype) in COMPLEX_PARTS:
         return reduce(add, [_square_sum(part, dtype, lift) for part in real_parts(leaf)])
     values = in_dtype(leaf, dtype) if lift is None else in_dtype(leaf, dtype) * lift
-    return xp.astype(xp.sum(_squared(values), dtype=xp.float64), getattr(xp, dtype))
+    return xp.astype(xp.sum(values * values, dtype=xp.float64), getattr(xp, dtype))
