@@ -65,9 +65,10 @@ def check_bool(value: Any, name: str) -> None:
 def check_type(value: Any, name: str, expected: type, example: str = "") -> None:
     """Raise a TypeError, whose message contains *example*, if *value* is not an instance of *expected*."""
     if not isinstance(value, expected):
+        article = "an" if expected.__name__[0] in "AEIOU" else "a"
         such_as = f", such as {example}" if example else ""
         actual = f"{excerpt(value)} of type {type(value).__name__}{_call_first(value)}"
-        raise TypeError(f"{name} must be a {expected.__name__}{such_as}, got {actual}")
+        raise TypeError(f"{name} must be {article} {expected.__name__}{such_as}, got {actual}")
 
 
 def _call_first(value: Any) -> str:
@@ -82,11 +83,12 @@ def float_dtype_name(dtype: DType) -> str:
         return name
     is_dtype = isinstance(dtype, str) or name in FLOATS or name in COMPLEX_PARTS or name in INTEGERS
     actual = f"{excerpt(dtype)} of type {type(dtype).__name__}"
-    raise (ValueError if is_dtype else TypeError)(f"dtype must be float32 or float64, as a dtype or a name, got {actual}")
+    error = ValueError if is_dtype else TypeError
+    raise error(f"dtype must be float32 or float64, as a dtype or a name, got {actual}")
 
 
 def result_dtype(dtype: DType | None, out: Tree = None) -> str | None:
-    """Return the name of the *dtype* to which unscaled arrays are widened; reject another dtype, and any dtype with *out*."""
+    """Return the name of *dtype*, to which narrower results are widened, or None; reject a dtype together with *out*."""
     if dtype is None:
         return None
     name = float_dtype_name(dtype)
@@ -96,12 +98,12 @@ def result_dtype(dtype: DType | None, out: Tree = None) -> str | None:
 
 
 def check_scale_array(value: Any, name: str) -> None:
-    """Check that *value* is a float32 or float64 array of shape () or (1,): float16 cannot represent 2**16."""
+    """Check that *value* is a float32 or float64 array of shape () or (1,). The largest float16 is less than 2**16."""
     if not array_api_compat.is_array_api_obj(value):
         raise TypeError(f"{name} must be an array of shape () or (1,), got {excerpt(value)} of type {type_name(value)}")
-    kind = next((kind for kind in ("sparse", "mkldnn", "nested") if getattr(value, f"is_{kind}", False)), None)
-    if kind is not None:
-        raise TypeError(f"{name} must be a dense tensor, got a {kind} one; pass {name}.item()")
+    for layout in ("sparse", "mkldnn", "nested"):
+        if getattr(value, f"is_{layout}", False):
+            raise TypeError(f"{name} must be a dense tensor, got a {layout} one; pass {name}.item()")
     if tuple(value.shape) not in ((), (1,)):
         raise ValueError(f"{name} must have shape () or (1,), got {tuple(value.shape)}")
     if name_of(value.dtype) not in ("float32", "float64"):
@@ -142,7 +144,8 @@ def check_flag(value: Flag, name: str, shape: tuple[int, ...] = ()) -> None:
     if name_of(value.dtype) != "bool":
         raise TypeError(f"{name} must be a bool or a bool array, got an array of {name_of(value.dtype)}")
     if tuple(value.shape) not in ((), shape):
-        raise ValueError(f"{name} must have shape {f'() or {shape}' if shape else shape}, got {tuple(value.shape)}")
+        expected = f"() or {shape}" if shape else "()"
+        raise ValueError(f"{name} must have shape {expected}, got {tuple(value.shape)}")
 
 
 def check_loss(value: Any) -> None:
@@ -156,11 +159,12 @@ def check_scalable(tree: Tree, name: str = "tree") -> None:
     """Check that all arrays in *tree* are floating-point or complex: a division by the scale would truncate integers."""
     if all(map(is_scalable, {leaf.dtype for leaf in leaves(tree)})):
         return
-    path, dtype = next((path, leaf.dtype) for path, leaf in leaves_with_paths(tree, name) if not is_scalable(leaf.dtype))
-    expected = "floating-point or complex" if plain_name(dtype) in INTEGERS else f"one of {', '.join((*FLOATS, *COMPLEX_PARTS))}"
-    remedy = _UNPACK if plain_name(dtype) == "bool" and isinstance(tree, tuple) else ""
-    remedy = _FLOAT0 if plain_name(dtype) == "void" else remedy
-    raise TypeError(f"{path} must be {expected}, got {plain_name(dtype)}{remedy}")
+    path, leaf = next((path, leaf) for path, leaf in leaves_with_paths(tree, name) if not is_scalable(leaf.dtype))
+    dtype = plain_name(leaf.dtype)
+    expected = "floating-point or complex" if dtype in INTEGERS else f"one of {', '.join((*FLOATS, *COMPLEX_PARTS))}"
+    remedy = _UNPACK if dtype == "bool" and isinstance(tree, tuple) else ""
+    remedy = _FLOAT0 if dtype == "void" else remedy
+    raise TypeError(f"{path} must be {expected}, got {dtype}{remedy}")
 
 
 def check_out(out: Tree, tree: Tree) -> None:
@@ -168,10 +172,10 @@ def check_out(out: Tree, tree: Tree) -> None:
     if out is tree and _are_writable(leaves(tree)):
         return
     check_alike(out, tree, "out")
-    result_of = dict[int, Array]()  # array of *tree* whose result each array of *out* receives
+    sources: dict[int, Array] = {}  # by the id of an array of *out*: the array of *tree* whose result it receives
     for (path, target), leaf in zip(leaves_with_paths(out, "out"), leaves(tree), strict=True):
         check_writable(target, path)
-        if result_of.setdefault(id(target), leaf) is not leaf:
+        if sources.setdefault(id(target), leaf) is not leaf:
             raise ValueError(f"{path} must not be an array that receives another result; pass separate arrays")
 
 
@@ -189,7 +193,7 @@ def check_alike(value: Tree, like: Tree, name: str) -> None:
 
 
 def check_not_traced(array: Array, name: str, owner: str, alternative: str = "ampscale.train_step") -> None:
-    """Raise a ValueError if JAX is tracing *array*, and so has no device for it: *owner* would store it beyond the trace."""
+    """Raise a ValueError if JAX is tracing *array*, which then has no device: *owner* would store it beyond the tracing."""
     if array_api_compat.device(array) is None:
         raise ValueError(f"{name} must not be traced, since {owner} stores its state; under jit, use {alternative}")
 
