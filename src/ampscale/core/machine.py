@@ -113,8 +113,8 @@ def _events(rule: RuleConstants, state: LossScaleState, scale: Array, finite: Ar
     if state.window_steps is None:
         due = ~finite & (state.bad_steps >= rule.hysteresis - 1)
     else:
-        overflows, steps = (xp.astype(count + 1, scale.dtype) for count in (state.bad_steps, state.window_steps))
-        due = ~finite & (_constant(rule.overflow_tolerance, scale) <= divide(overflows, steps))
+        share = divide(xp.astype(state.bad_steps + 1, scale.dtype), xp.astype(state.window_steps + 1, scale.dtype))
+        due = ~finite & (_constant(rule.overflow_tolerance, scale) <= share)
     if rule.block_at_bounds and rule.max_scale is not None:
         grows = grows & (scale < _constant(rule.max_scale, scale))
     backs_off = due
@@ -235,11 +235,10 @@ def _check_float64(rule: RuleConstants, xp: Namespace) -> None:
 
 
 def _needs_float64(rule: RuleConstants, factor: float | None) -> bool:
-    """Return True if *factor* must be applied in float64."""
-    # A factor that float32 represents exactly gives the same result in float32: float64 represents the product of two float32
-    # numbers exactly, and has more than twice as many digits as float32, so rounding their quotient to float64 first
-    # changes nothing (Figueroa 1995).
+    """Return True if *factor* must be applied in float64, since float32 does not represent it exactly."""
+    # Any other factor gives the same result in float32: float64 represents the product of two float32 numbers exactly, and has
+    # more than twice as many digits as float32, so rounding their quotient to float64 first changes nothing (Figueroa 1995).
     if not rule.float64_factor or factor is None:
         return False
-    mantissa, exponent = frexp(factor)
+    mantissa, exponent = frexp(factor)  # torch.compile cannot trace c_float
     return not ((mantissa * 2.0**24).is_integer() and -125 <= exponent <= 128)

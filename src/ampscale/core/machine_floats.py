@@ -59,9 +59,9 @@ def transition_host(rule: Any, state: LossScaleState, finite: Flag) -> tuple[Los
     """
     Return the next state, and True if the published scaler raises an error; see `LossScaleRule.transition`.
 
-    Return None if `machine.transition` must be used, which also raises the error for an invalid state: *state* consists of
-    neither Python numbers nor NumPy arrays of shape (), *finite* is an array of another kind, or *state* does not have
-    exactly the fields that *rule* requires.
+    Return None if *state* consists of neither Python numbers nor NumPy arrays of shape (), if *finite* is another array, or if
+    *state* does not have exactly the fields that *rule* requires. The caller then uses `machine.transition`, which also raises
+    the error for an invalid state.
 
     Raises:
         TypeError: *state* consists of Python numbers and *finite* is not a bool.
@@ -113,8 +113,7 @@ def rounded_constants(rule: RuleConstants) -> RoundedConstants[float]:
 def step_of(rule: RuleConstants) -> Step:
     """Return a function from a state and a finite flag to the next state, or to None if the published scaler raises an error."""
     constants, rounded = rounded_constants(rule), _rounding(rule)
-    # Bind the constants to local names, which Python reads faster than attributes.
-    blocks_backoff_at, blocks_growth_at = constants.blocks_backoff_at, constants.blocks_growth_at
+    # Python reads local names faster than attributes.
     interval, hysteresis, delayed = rule.growth_interval, rule.hysteresis, rule.delayed_update
     finite_resets, growth_resets = "finite" in rule.reset_bad_steps_on, "growth" in rule.reset_bad_steps_on
     bad_after_backoff = 0 if "backoff" in rule.reset_bad_steps_on else hysteresis
@@ -125,9 +124,10 @@ def step_of(rule: RuleConstants) -> Step:
         window_steps += 1
         if finite:
             good_steps += 1
-            if good_steps >= interval and not scale >= blocks_growth_at:  # not "<", since the bound can be NaN
-                larger = rounded(scale * (constants.growth if bad_steps else constants.warmup_growth))
-                scale = min(scale if rule.skip_infinite_growth and math.isinf(larger) else larger, constants.upper_clamp)
+            if good_steps >= interval and not scale >= constants.blocks_growth_at:  # not "<", since the bound can be NaN
+                grown = rounded(scale * (constants.growth if bad_steps else constants.warmup_growth))
+                is_skipped = rule.skip_infinite_growth and math.isinf(grown)
+                scale = min(scale if is_skipped else grown, constants.upper_clamp)
                 good_steps = window_steps = 0
                 if growth_resets:
                     bad_steps = 0
@@ -140,7 +140,7 @@ def step_of(rule: RuleConstants) -> Step:
                 if rule.overflow_tolerance is None
                 else rounded(rounded(bad_steps) / rounded(window_steps)) >= constants.overflow_tolerance
             )
-            may_back_off = scale > blocks_backoff_at
+            may_back_off = scale > constants.blocks_backoff_at
             if due and may_back_off:
                 scale = max(rounded(scale * constants.backoff / constants.divisor), constants.lower_clamp)
             if (due and old_scale <= constants.raises_at_min) or scale <= constants.raise_at_or_below:
@@ -191,7 +191,7 @@ def _is_flag(value: Any) -> bool:
 
 
 def _like(array: Array, number: float | None) -> Array:
-    """Return an array like *array* with the value *number*; None if it is None. Copying is faster than creating an array."""
+    """Return a copy of *array* with the value *number*, or None if *array* is None. Creating an array would be slower."""
     if array is None:
         return None
     new = array.copy()

@@ -167,6 +167,7 @@ class LossScaleRule(RuleConstants):
         return new_state, machine_floats.flag_like(state.scale, raises)
 
     def _transition(self, state: LossScaleState, finite: Flag) -> tuple[LossScaleState, Flag]:
+        """Do what `transition` does, but return a Python bool for some states of NumPy arrays."""
         try:
             result = machine_floats.transition_host(self, state, finite)
             return machine.transition(self, state, finite) if result is None else result

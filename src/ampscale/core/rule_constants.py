@@ -41,7 +41,7 @@ class RuleConstants:
     raise_at_min_scale: bool = False
     raise_at_or_below: float | None = None
     delayed_update: bool = False
-    _backoff_divisor = nan  # no field; computed when a rule is created, since torch.compile cannot trace decimal numbers
+    _backoff_divisor = nan  # not a field; computed when a rule is created, since torch.compile cannot trace decimal numbers
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtype", float_dtype_name(self.dtype))
@@ -132,10 +132,11 @@ def _check_factors_and_tolerance(rule: RuleConstants) -> None:
 
 
 def _check_reset_bad_steps_on(events: Any) -> None:
+    message = f"reset_bad_steps_on must be a tuple of some of {EVENTS}, got {excerpt(events)}"
     if not isinstance(events, tuple) or not all(isinstance(event, str) for event in events):
-        raise TypeError(f"reset_bad_steps_on must be a tuple of some of {EVENTS}, got {excerpt(events)}")
+        raise TypeError(message)
     if not set(events) <= set(EVENTS):
-        raise ValueError(f"reset_bad_steps_on must be a tuple of some of {EVENTS}, got {excerpt(events)}")
+        raise ValueError(message)
 
 
 def _check_bounds(rule: RuleConstants) -> None:
