@@ -28,7 +28,7 @@ def provide_default(provider: Callable[[], Namespace]) -> None:
 
 
 def provide_division(namespace: str, divide: Callable[[Array, Array], Array]) -> None:
-    """Set the division of a namespace, given its name, whose operator does not always round correctly."""
+    """Set the function that `divide` calls for the namespace of this name, whose operator does not always round correctly."""
     _divisions[namespace] = divide
 
 
@@ -45,12 +45,10 @@ def namespace_of(tree: Tree) -> Namespace:
 
 def device_of(tree: Tree) -> Any:
     """
-    Return the device for a scalar that is used with the first array in *tree*.
-
-    If *tree* contains no array, return None, which stands for the default device.
+    Return the device for a scalar that is used with the first array in *tree*. None stands for the default device.
 
     For a JAX array that is distributed over a mesh, return a sharding with a copy on each device of the mesh. Return None if
-    JAX may move the array to another device, so it may move the scalar too.
+    *tree* contains no array, or if JAX may move the array to another device, and therefore the scalar too.
     """
     array = next(iter(leaves(tree)), None)
     device = None if array is None else array_api_compat.device(array)
@@ -60,7 +58,7 @@ def device_of(tree: Tree) -> Any:
 
 
 def as_array(value: Any, like: Array, dtype: Any = None) -> Array:
-    """Return a bool, numbers or an array as an array in the library and on the device of *like*; by default, keep the dtype."""
+    """Return *value*, an array or Python numbers, as an array in the library and on the device of *like*."""
     return array_api_compat.array_namespace(like).asarray(value, dtype=dtype, device=array_api_compat.device(like))
 
 

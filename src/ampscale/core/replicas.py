@@ -25,7 +25,8 @@ def rank_names(ranks: list[int]) -> str:
     """Return text such as "ranks 0, 2", with at most eight numbers."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
-    return f"ranks {', '.join(map(str, ranks[:8]))}{f' and {len(ranks) - 8} more' if len(ranks) > 8 else ''}"
+    more = f" and {len(ranks) - 8} more" if len(ranks) > 8 else ""
+    return f"ranks {', '.join(map(str, ranks[:8]))}{more}"
 
 
 class Agreement(NamedTuple):

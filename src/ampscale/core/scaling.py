@@ -50,7 +50,8 @@ def scalar_like(value: Scale, like: Array, dtype: Any) -> Array:
 
 def number_host(value: Scale) -> float:
     """Return a Python number, or an array of shape () or (1,), as a float. An array on a device is copied to the host."""
-    return float(value if isinstance(value, int | float) or not value.shape else value[0])
+    is_scalar = isinstance(value, int | float) or value.shape == ()
+    return float(value if is_scalar else value[0])
 
 
 def in_dtype(leaf: Array, name: str) -> Array:
@@ -92,9 +93,9 @@ def apply_factor(operation: Operation, leaf: Array, factor: Scale, dtype: Any) -
     would make the other part NaN.
     """
     xp, name = array_api_compat.array_namespace(leaf), name_of(leaf.dtype)
-    compute = compute_dtype(name)
     if name in COMPLEX_PARTS:
         return from_real_parts([apply_factor(operation, part, factor, part.dtype) for part in real_parts(leaf)], leaf)
+    compute = compute_dtype(name)
     result = operation(in_dtype(leaf, compute), scalar_like(factor, leaf, getattr(xp, compute)))
     rounded = xp.astype(result, dtype, copy=False)
     # NumPy's operations return a scalar instead of an array of shape (), and so does reshaping a scalar to ().
@@ -102,5 +103,6 @@ def apply_factor(operation: Operation, leaf: Array, factor: Scale, dtype: Any) -
 
 
 def _unscaled_dtype(leaf: Array, dtype: str | None) -> Any:
+    """Return the `unscaled_dtype` as a dtype of the array library: that of *leaf*, in its byte order, unless it is widened."""
     name = unscaled_dtype(name_of(leaf.dtype), dtype)
     return leaf.dtype if name == name_of(leaf.dtype) else getattr(array_api_compat.array_namespace(leaf), name)

@@ -30,7 +30,7 @@ SUBNORMAL, UNDERFLOW = -14, -25  # exponents of the smallest normal float16, and
 
 
 class Codes(NamedTuple):
-    """Codes of some magnitudes, which are encoded as numbers of a floating-point format, or as bit patterns without the sign."""
+    """Codes of the magnitudes to compare with: numbers of a floating-point format, or its bit patterns without the sign."""
 
     subnormal: float  # code of 2**-14
     underflow: float  # code of 2**-25; 0 if all non-zero values of the format are larger
@@ -137,7 +137,7 @@ def magnitudes_of(array: Array) -> Array:
 
 
 def row_of(magnitudes: Array, codes: Codes) -> Array:
-    """Return the statistics of *magnitudes*, which are encoded as *codes* specifies: int32, shape (8,)."""
+    """Return the statistics of *magnitudes*, which have the encoding of *codes*: int32, shape (8,)."""
     size = math.prod(magnitudes.shape)
     if not size:
         return int32(EMPTY, magnitudes)

@@ -243,6 +243,12 @@ def apply_updates(params: Tree, updates: Tree, master: Tree = None) -> Tree:
     return map_leaves(_updated, params, updates, master)
 
 
+def incremented(count: Array) -> Array:
+    """Return *count*, of shape (), plus 1. The result is an array, unlike NumPy's sum of two arrays of shape ()."""
+    xp = array_api_compat.array_namespace(count)
+    return xp.asarray(count + xp.ones_like(count))
+
+
 def _updated(param: Array, update: Array | None, weight: Array | None) -> Array:
     if update is None:
         return param
@@ -255,12 +261,6 @@ def _updated(param: Array, update: Array | None, weight: Array | None) -> Array:
 
 def _status(status: StepStatus, like: Array) -> Array:
     return array_api_compat.array_namespace(like).full_like(like, status.value)  # CuPy rejects an IntEnum
-
-
-def incremented(count: Array) -> Array:
-    """Return *count*, of shape (), plus 1. The result is an array, unlike NumPy's sum of two arrays of shape ()."""
-    xp = array_api_compat.array_namespace(count)
-    return xp.asarray(count + xp.ones_like(count))
 
 
 def _keeps_master_weights(optimizer: FunctionalOptimizer) -> bool:

@@ -133,7 +133,7 @@ def select(flag: Flag, new: Tree, old: Tree) -> Tree:
 
 
 def _gathered(tree: Tree, levels: int = MOST_LEVELS) -> list[Array] | None:
-    """Return the arrays of *tree*; None if an object is neither a container, nor an array, nor None. Raise like `_walk`."""
+    """Return the arrays of *tree*, or None if it contains an object of another type. Raise the RecursionError of `_walk`."""
     if tree is None:
         return []
     children = _members(tree)
@@ -201,7 +201,8 @@ def _walk(tree: Tree, path: str, levels: int = MOST_LEVELS) -> Iterator[tuple[st
 
 def _too_deep(tree: Tree, name: str) -> str:
     """Return the error message for a tree that exceeds `MOST_LEVELS`; if the tree contains itself, the message names the path."""
-    ancestors, stack = dict[int, str](), [(name, tree, False)]
+    ancestors: dict[int, str] = {}  # paths by id
+    stack = [(name, tree, False)]
     while stack and len(ancestors) <= MOST_LEVELS:
         path, node, visited = stack.pop()
         if visited:
