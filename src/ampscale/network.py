@@ -84,9 +84,9 @@ class Network:
         self, loss_fn: Callable[..., Array], params: Tree, vjp: Callable[..., tuple[Array, Pullback]] | None = None
     ) -> None:
         functions = {"loss_fn": loss_fn} if vjp is None else {"loss_fn": loss_fn, "vjp": vjp}
-        for name, value in functions.items():
-            if not callable(value):
-                raise TypeError(f"{name} must be callable, got {excerpt(value, 200)} of type {type(value).__name__}")
+        for name, function in functions.items():
+            if not callable(function):
+                raise TypeError(f"{name} must be callable, got {excerpt(function, 200)} of type {type(function).__name__}")
         self.parameters = [Parameter(self, index) for index in range(len(leaves(params, "params")))]
         backend = get_backend(params)
         self._loss_fn = loss_fn

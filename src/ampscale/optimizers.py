@@ -25,7 +25,7 @@ __all__ = ["SGD", "AdamW", "Momentum", "Optimizer", "OptimizerState"]
 LearningRate = float | list[float] | tuple[float, ...] | Callable[[Array], Any]
 Direction = Callable[[Array, tuple[Array, ...], Array, Array], tuple[Array, tuple[Array, ...]]]
 
-_SIZE = "a finite number of at least 0 that float32 can hold"
+_NON_NEGATIVE = "a finite number of at least 0 that float32 can hold"
 
 
 def __dir__() -> list[str]:
@@ -256,15 +256,15 @@ def Momentum(  # noqa: N802
     0.75
     """
     _check_decay(momentum, "momentum")
-    _check_size(weight_decay, "weight_decay")
+    _check_float32(weight_decay, "weight_decay")
     check_bool(nesterov, "nesterov")
 
     def direction(gradient: Array, moments: tuple[Array, ...], value: Array, _: Array) -> tuple[Array, tuple[Array, ...]]:
-        decay, factor = (scalar_like(constant, value, value.dtype) for constant in (weight_decay, momentum))
+        number = partial(scalar_like, like=value, dtype=value.dtype)
         if weight_decay:
-            gradient = gradient + decay * value
-        velocity = factor * moments[0] + gradient if moments else gradient
-        new_direction = gradient + factor * velocity if nesterov else velocity
+            gradient = gradient + number(weight_decay) * value
+        velocity = number(momentum) * moments[0] + gradient if moments else gradient
+        new_direction = gradient + number(momentum) * velocity if nesterov else velocity
         return new_direction, ((velocity,) if moments else ())
 
     return Optimizer(network, direction, 1 if momentum else 0, learning_rate)
@@ -300,8 +300,8 @@ def AdamW(  # noqa: N802
     """
     _check_decay(beta1, "beta1")
     _check_decay(beta2, "beta2")
-    _check_size(epsilon, "epsilon", "a positive, finite number that float32 can hold", FLOATS["float32"].smallest_subnormal)
-    _check_size(weight_decay, "weight_decay")
+    _check_float32(epsilon, "epsilon", "a positive, finite number that float32 can hold", FLOATS["float32"].smallest_subnormal)
+    _check_float32(weight_decay, "weight_decay")
 
     def direction(gradient: Array, moments: tuple[Array, ...], value: Array, count: Array) -> tuple[Array, tuple[Array, ...]]:
         xp = array_api_compat.array_namespace(value)
@@ -338,7 +338,7 @@ def _schedule(learning_rate: LearningRate) -> Callable[[Array, str], Array]:
         raise ValueError(f"learning_rate must contain at least one rate, got {learning_rate!r}")
     if not callable(learning_rate):
         for rate in rates:
-            _check_size(rate, "learning_rate", f"{_SIZE}, a list of such numbers or a function")
+            _check_float32(rate, "learning_rate", f"{_NON_NEGATIVE}, a list of such numbers or a function")
 
     def rate_at(count: Array, dtype: str) -> Array:
         xp = array_api_compat.array_namespace(count)
@@ -346,7 +346,7 @@ def _schedule(learning_rate: LearningRate) -> Callable[[Array, str], Array]:
         if callable(learning_rate):
             rate = learning_rate(count)
             if not array_api_compat.is_array_api_obj(rate):
-                _check_size(rate, "the result of learning_rate", f"an array of shape (), or {_SIZE}")
+                _check_float32(rate, "the result of learning_rate", f"an array of shape (), or {_NON_NEGATIVE}")
             elif tuple(rate.shape):
                 raise ValueError(f"the result of learning_rate must have shape (), got {tuple(rate.shape)}")
             return create(rate)
@@ -366,7 +366,7 @@ def _check_params(params: Tree) -> None:
             raise ValueError(f"{path} must be detached, since torch would record every step: pass {path}.detach()")
 
 
-def _check_size(value: Any, name: str, expected: str = _SIZE, low: float = 0) -> None:
+def _check_float32(value: Any, name: str, expected: str = _NON_NEGATIVE, low: float = 0) -> None:
     check_number(value, name, expected, low, FLOATS["float32"].largest)
 
 
