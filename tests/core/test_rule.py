@@ -1,5 +1,6 @@
 """Methods of a rule: validation of the state and the flag, batches of states, and threads."""
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from threading import Barrier
@@ -40,66 +41,87 @@ def test_rule_that_requires_float64_raises_without_it(library):
     """The dtype is float64, or a factor is not exact in float32. `update` raises like `init`."""
     import jax
 
-    factors = {"growth_factor": 1.1, "warmup_growth_factor": 1.1, "backoff_factor": 0.7}
-    rules = [(LossScaleRule(**{name: value}, float64_factor=True), name, value) for name, value in factors.items()]
-    rules.append((LossScaleRule(backoff_factor=1 / 1.1, divide_on_backoff=True, float64_factor=True), "backoff_divisor", 1.1))
-    message = (
-        r"^rule\.{} must be a number that float32 represents exactly on a .*, such as {!r}, got {!r}; on JAX, set jax_enable_x64$"
-    )
-    rows = [(rule, message.format(name, float(np.float32(value)), value)) for rule, name, value in rules]
-    rows.append(
-        (LossScaleRule(dtype="float64"), r"^rule\.dtype must be 'float32' on a .*, got 'float64'; on JAX, set jax_enable_x64$")
-    )
+    factors = [
+        ({"growth_factor": 1.1}, "growth_factor", 1.1),
+        ({"warmup_growth_factor": 1.1}, "warmup_growth_factor", 1.1),
+        ({"backoff_factor": 0.7}, "backoff_factor", 0.7),
+        ({"backoff_factor": 1 / 1.1, "divide_on_backoff": True}, "backoff_divisor", 1.1),
+    ]
+    exact = "{} must be a number that float32 represents exactly on a .*, such as {}, got {}"
+    rows = [
+        (LossScaleRule(**constants, float64_factor=True), exact.format(name, float(np.float32(factor)), factor))
+        for constants, name, factor in factors
+    ]
+    rows.append((LossScaleRule(dtype="float64"), "dtype must be 'float32' on a .*, got 'float64'"))
     like, state = library.array(0), LossScaleRule().init(like=library.array(0))
     with jax.enable_x64(False):
         cases = [
-            (rule, call, TypeError, message)
+            (rule, call, TypeError, rf"^rule\.{message}; on JAX, set jax_enable_x64$")
             for rule, message in rows
             for call in (partial(rule.init, like), partial(rule.update, state, True))
         ]
         assert unexpected(cases) == []
-        for name, value in factors.items():
-            LossScaleRule(**{name: float(np.float32(value))}, float64_factor=True).init(like=like)
-        LossScaleRule(growth_factor=2.0**127, backoff_factor=2.0**-126, float64_factor=True).init(like=like)
-    assert [rule.init(like=like).scale.dtype.name for rule, _ in rows] == ["float32"] * 4 + ["float64"]
+
+
+@on("jax")
+@pytest.mark.clause("MACHINE-float64-factor")
+@pytest.mark.parametrize("factors", [(float(np.float32(1.1)), float(np.float32(0.7))), (2.0**127, 2.0**-126)], ids=repr)
+def test_factor_that_is_exact_in_float32_does_not_require_float64(library, factors):
+    """Examples are numbers with all digits of float32, and powers of two at the limits of its normal numbers."""
+    import jax
+
+    growth, backoff = factors
+    with jax.enable_x64(False):
+        LossScaleRule(growth_factor=growth, backoff_factor=backoff, float64_factor=True).init(like=library.array(0))
 
 
 @pytest.mark.clause("MACHINE-state")
-def test_state_of_another_rule_raises():
-    """A state of numbers or of arrays lacks a field that the rule requires, or has an unused one. Other objects raise, too."""
+@pytest.mark.parametrize("like", [1.0, np.zeros(()), np.zeros(3)], ids=["numbers", "arrays", "batch"])
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [("pending_scale", LossScaleRule(delayed_update=True)), ("window_steps", LossScaleRule(overflow_tolerance=0.5))],
+)
+def test_state_of_another_rule_raises(like, name, other):
+    """The state lacks a field that the rule requires, or has an unused one."""
     plain = LossScaleRule()
-    others = [(LossScaleRule(delayed_update=True), "pending_scale"), (LossScaleRule(overflow_tolerance=0.5), "window_steps")]
-    cases = []
-    for like in (1.0, np.zeros(()), np.zeros(3)):
-        for other, name in others:
-            for source, target, expected in ((plain, other, "an array or a number"), (other, plain, "None")):
-                state = source.init(like=like)
-                for method in (target.update, target.would_raise):
-                    call = partial(method, state, True)
-                    message = f"^state.{name} must be {expected} for this rule"
-                    cases.append(((name, expected, like), call, ValueError, message))
-    message, scale_message = "^state must be a LossScaleState of .*, got {}$", "^state.scale must be float32 or float64, got "
-    wrong = [(None, "NoneType"), (LossScaleState(None, None, None), r"\(None, .*"), (LossScaleState(1, 0, 0), r"\(1, 0, 0, .*")]
-    cases += [
-        (dtype, partial(method, plain.init(like=np.zeros(()))._replace(scale=np.ones((), dtype)), True), TypeError, scale_message)
-        for dtype in ("float16", "int32")
-        for method in (plain.update, plain.would_raise, plain.transition)
-    ]
-    wrong += [(LossScaleState("a", 1, 2), r"\('a', 1, 2, .*"), (LossScaleState(1.0, None, 0), r"\(1.0, None, 0, .*")]
-    cases += [
-        (state, partial(method, state, flag), TypeError, message.format(passed))
-        for state, passed in wrong
-        for method in (plain.update, plain.would_raise, plain.transition)
-        for flag in (True, np.array(True))
-    ]
-    assert unexpected(cases) == []
+    for source, target, expected in ((plain, other, "an array or a number"), (other, plain, "None")):
+        for method in (target.update, target.would_raise):
+            with pytest.raises(ValueError, match=f"^state.{name} must be {expected} for this rule"):
+                method(source.init(like=like), True)
+
+
+@pytest.mark.clause("MACHINE-state")
+@pytest.mark.parametrize("values", [None, (None, None, None), (1, 0, 0), ("a", 1, 2), (1.0, None, 0)], ids=repr)
+@pytest.mark.parametrize("flag", [True, np.array(True)], ids=["bool", "array"])
+def test_object_that_is_not_a_state_raises(values, flag):
+    """The object is None, or a `LossScaleState` whose values are not all arrays or a float and ints."""
+    rule, state = LossScaleRule(), None if values is None else LossScaleState(*values)
+    actual = "NoneType" if values is None else re.escape(repr(values).removesuffix(")"))
+    for method in (rule.update, rule.would_raise, rule.transition):
+        with pytest.raises(TypeError, match=f"^state must be a LossScaleState of .*, got {actual}"):
+            method(state, flag)
+
+
+@pytest.mark.clause("MACHINE-state")
+@pytest.mark.parametrize("dtype", ["float16", "int32"])
+def test_scale_of_another_dtype_raises(dtype):
+    """The counts of the state are valid."""
+    rule = LossScaleRule()
+    state = rule.init(like=np.zeros(()))._replace(scale=np.ones((), dtype))
+    for method in (rule.update, rule.would_raise, rule.transition):
+        with pytest.raises(TypeError, match=f"^state.scale must be float32 or float64, got {dtype}$"):
+            method(state, True)
+
+
+def test_can_raise_is_true_if_a_raise_constant_is_set():
+    assert not LossScaleRule(block_at_bounds=True, min_scale=1.0).can_raise
+    assert LossScaleRule(raise_at_min_scale=True, min_scale=1.0).can_raise
+    assert LossScaleRule(raise_at_or_below=1.0).can_raise
 
 
 @pytest.mark.clause("MACHINE-would-raise")
 def test_would_raise_is_computed_for_each_state_of_a_batch(library):
     """The result has the shape of the state, even for a single flag. Without a `raise_at_...` constant it is False."""
-    constants = ({}, {"raise_at_or_below": 1.0}, {"block_at_bounds": True, "min_scale": 1.0})
-    assert [LossScaleRule(**values).can_raise for values in constants] == [False, True, False]
     rule = LossScaleRule(init_scale=4.0, min_scale=2.0, raise_at_min_scale=True)
     states = map_leaves(lambda array: library.put(np.repeat(library.get(array)[None], 2)), rule.init(like=library.array(0)))
     states = states._replace(scale=library.array([2.0, 4.0]))

@@ -65,7 +65,7 @@ def test_float64_rule_accepts_scales_beyond_float32(fields):
 
 @pytest.mark.clause("MACHINE-rule-checked")
 def test_incompatible_constants_raise():
-    """An initial scale is outside the bounds, or a constant lacks another that it requires. Values at the limits are valid."""
+    """An initial scale is outside the bounds, or a constant lacks another that it requires."""
     rows = [
         ({"min_scale": 2.0**17}, "^init_scale must be at least min_scale 131072.0, got 65536.0$"),
         ({"max_scale": 2.0**15}, "^init_scale must be at most max_scale 32768.0, got 65536.0$"),
@@ -75,13 +75,16 @@ def test_incompatible_constants_raise():
         ({"overflow_tolerance": 0.5, "hysteresis": 2}, "^overflow_tolerance requires"),
     ]
     assert unexpected((fields, partial(RuleConstants, **fields), ValueError, message) for fields, message in rows) == []
-    assert RuleConstants(min_scale=2.0**16, max_scale=2.0**16).init_scale == 2.0**16
-    for bounds in ({"min_scale": 1.0}, {"max_scale": 2.0**20}):
-        assert RuleConstants(block_at_bounds=True, **bounds)
-    assert RuleConstants(raise_at_min_scale=True, min_scale=1.0)
-    assert RuleConstants(hysteresis=1, overflow_tolerance=0.5)
-    for name, low in (("growth_interval", 1), ("hysteresis", 1), ("initial_good_steps", 1 - 2**31)):
-        assert [getattr(RuleConstants(**{name: count}), name) for count in (low, 2**31 - 1)] == [low, 2**31 - 1]
+
+
+@pytest.mark.clause("MACHINE-rule-checked")
+def test_constants_at_their_limits_are_valid():
+    """Both bounds may equal the initial scale, and one of them is enough for `block_at_bounds`."""
+    RuleConstants(min_scale=2.0**16, max_scale=2.0**16, raise_at_min_scale=True)
+    RuleConstants(block_at_bounds=True, min_scale=1.0)
+    RuleConstants(block_at_bounds=True, max_scale=2.0**20, hysteresis=1, overflow_tolerance=0.5)
+    RuleConstants(growth_interval=1, hysteresis=1, initial_good_steps=1 - 2**31)
+    RuleConstants(growth_interval=2**31 - 1, hysteresis=2**31 - 1, initial_good_steps=2**31 - 1)
 
 
 @pytest.mark.clause("MACHINE-divide-on-backoff")
