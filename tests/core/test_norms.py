@@ -10,11 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from libraries import with_dtypes
-from strategies import DTYPES, LARGEST, alike, arrays, names, same, scales, trees
+from strategies import DTYPES, LARGEST, alike, arrays, names
 
-from ampscale.core.norms import clip_by_global_norm, global_norm, local_norms, sizes, square_sums, unscale_check_and_norm
-from ampscale.core.overflow import unscale_and_check
-from ampscale.core.trees import leaves
+from ampscale.core.norms import clip_by_global_norm, global_norm, local_norms, sizes, square_sums
 
 F32 = np.float32
 BELOW_ONE = F32(1) / (F32(1) + F32(1e-6))  # clipping coefficient for a norm below the limit, if the limit is 1
@@ -124,15 +122,6 @@ def test_clipping_replaces_an_infinity_by_nan(library):
     clipped, norm = library.to_numpy(clip_by_global_norm(library.array([math.nan, 1]), 1.0))
     assert math.isnan(norm)
     assert alike(clipped, np.asarray([math.nan, BELOW_ONE], F32))
-
-
-@pytest.mark.clause("NORMS-fused")
-@given(trees().filter(leaves), scales)
-def test_fused_call_equals_the_separate_calls(tree, factor):
-    """The separate calls unscale, check and compute the norm of any tree."""
-    unscaled, finite, norm = unscale_check_and_norm(tree, factor)
-    expected, flag = unscale_and_check(tree, factor)
-    assert same([unscaled, finite, norm], [expected, flag, global_norm(expected)])
 
 
 @pytest.mark.clause("NORMS-shape")
