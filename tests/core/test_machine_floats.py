@@ -1,6 +1,7 @@
 """Updates in Python's arithmetic equal the reference bit for bit, for states of Python numbers and NumPy arrays of shape ()."""
 
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
@@ -58,7 +59,9 @@ def test_every_preset_equals_the_reference():
 
 
 @pytest.mark.clause("MACHINE-numbers")
-@pytest.mark.parametrize("rule", [LossScaleRule(), EVERY_FIELD, LossScaleRule(8, dtype="float64")], ids=["plain", "all", "int"])
+@pytest.mark.parametrize(
+    "rule", [LossScaleRule(), EVERY_FIELD, LossScaleRule(8, dtype="float64")], ids=["default", "every-field", "int-scale"]
+)
 def test_state_of_numbers_stays_a_state_of_numbers(rule):
     """Fields that the rule does not use are None, even after a step. A step leaves its argument unchanged."""
     state = rule.init(like=0.0)
@@ -88,7 +91,7 @@ def test_invalid_flag_for_a_state_of_numbers_raises():
     rule = LossScaleRule()
     message = "finite must be a bool for a state of Python numbers, got"
     cases = [
-        (flag, lambda method=method, flag=flag: method(rule.init(like=1.0), flag), TypeError, message)
+        (flag, partial(method, rule.init(like=1.0), flag), TypeError, message)
         for method in (rule.update, rule.would_raise)
         for flag in (1, None, "yes", np.float32(1), np.asarray([True]))
     ]

@@ -12,6 +12,7 @@ from ampscale.core.rule import LossScaleRule
 from ampscale.optimizers import Momentum
 
 INF, NAN = np.inf, np.nan
+GOOD, BAD, OTHER = [1.0, 3.0], [1.0, INF], [3.0, 5.0]
 
 
 class Recording:
@@ -58,9 +59,6 @@ def run(library, inputs, max_norm=None, wrapper=Recording):
         return results, recording
 
     return on_ranks(replica, inputs)
-
-
-GOOD, BAD, OTHER = [1.0, 3.0], [1.0, INF], [3.0, 5.0]
 
 
 @pytest.mark.clause("REPLICAS-mean", "REPLICAS-agreed-norm", "REPLICAS-same-decision")

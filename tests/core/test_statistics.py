@@ -22,7 +22,7 @@ def row_by_fractions(values):
     """Return the statistics and the histogram of Python floats, computed with fractions."""
     magnitudes = [abs(Fraction(value)) for value in values if math.isfinite(value) and value != 0]
     exponents = [math.frexp(float(value))[1] - 1 for value in magnitudes]
-    return [
+    row = [
         len(values),
         sum(value == 0 for value in values),
         sum(value < Fraction(1, 2**14) for value in magnitudes),
@@ -31,7 +31,9 @@ def row_by_fractions(values):
         sum(map(math.isnan, values)),
         min(exponents, default=32767),
         max(exponents, default=-32768),
-    ], np.bincount([min(max(exponent, LOWEST), 127) - LOWEST for exponent in exponents], minlength=BINS).tolist()
+    ]
+    bins = [min(max(exponent, LOWEST), 127) - LOWEST for exponent in exponents]
+    return row, np.bincount(bins, minlength=BINS).tolist()
 
 
 def patterns(name):
@@ -44,7 +46,7 @@ def patterns(name):
 
 
 def trees():
-    """Yield pairs of a dtype and a tree: large, small, empty, strided and constant arrays, or two arrays of a complex dtype."""
+    """Yield a dtype and a list of its arrays: large, small, empty, strided and constant ones; fewer for a complex dtype."""
     for name in DTYPES:
         values = patterns(name)
         views = [values[:0], values[:1].reshape(()), values[5:505:5], values[::-1][:48].reshape(6, 8).T]
@@ -52,6 +54,9 @@ def trees():
         yield name, [values, *views, *constant, *values[:900].reshape(9, 100)]
     for name in ("complex64", "complex128"):
         yield name, [patterns("float32" if name == "complex64" else "float64")[:2000].view(name), np.ones(2, name)]
+
+
+TREES = dict(trees())
 
 
 @pytest.mark.clause("STATISTICS-columns", "STATISTICS-thresholds", "STATISTICS-exponents", "STATISTICS-histogram")
@@ -86,8 +91,8 @@ def test_masked_values_are_not_counted(dtype):
 
 
 @pytest.mark.clause("STATISTICS-same-everywhere", "STATISTICS-before-unscaling", "STATISTICS-histogram")
-@pytest.mark.parametrize(("name", "tree"), list(trees()), ids=lambda value: value if isinstance(value, str) else "")
-def test_libraries_equal_the_definition(library, each_kernel, name, tree):
+@pytest.mark.parametrize("name", TREES)
+def test_libraries_equal_the_definition(library, each_kernel, name):
     """
     The arrays contain all values of the 16-bit formats, and random bits of the wider ones.
 
@@ -97,8 +102,7 @@ def test_libraries_equal_the_definition(library, each_kernel, name, tree):
         pytest.skip(f"{library.name} has no {name}")
     if each_kernel == "library" and library.name not in ("numpy", "torch"):
         pytest.skip(f"{library.name} has no compiled kernels, and the other run tests its operations")
-    if library.name == "jax":  # JAX compiles for each shape
-        tree = tree[:4]
+    tree = TREES[name][:4] if library.name == "jax" else TREES[name]  # JAX compiles for each shape
     expected = statistics.statistics(tree)
     arrays = [library.from_numpy(np.array(array)) for array in tree]
     assert library.to_numpy(ampscale.measure(arrays)).tolist() == expected.tolist()
@@ -117,7 +121,7 @@ def test_libraries_equal_the_definition(library, each_kernel, name, tree):
 @on("numpy", "strict16", "torch", "jax")
 @pytest.mark.usefixtures("each_kernel")
 def test_values_are_measured_in_their_own_dtype_if_results_are_wider(library):
-    """The compiled kernels measure in a pass of their own then."""
+    """In this case, the compiled kernels measure in a separate pass."""
     tree = [np.float16([2.0**-24, 0.0, np.inf]), np.float32([3.0, 2.0**-30])]
     arrays = [library.from_numpy(array) for array in tree]
     expected, finite = ampscale.unscale_and_check(arrays, 4.0, dtype="float32")
@@ -140,22 +144,20 @@ def test_segments_of_a_large_array_are_combined():
 @pytest.mark.clause("STATISTICS-limit")
 @pytest.mark.usefixtures("each_kernel")
 def test_arrays_of_two_billion_values_raise():
-    """The limit is 2**31 - 1; a complex number counts as two. An array of integers raises, too."""
+    """The largest allowed number of values is 2**31 - 1; a complex number counts as two."""
     gradient = np.ones(3, np.float32)
     statistics.check_size((1 << 31) - 1)
     for huge in (np.broadcast_to(np.float16(1), (1 << 16, 1 << 15)), np.broadcast_to(np.complex64(1), (1 << 15, 1 << 15))):
         for call in (ampscale.measure, ampscale.exponent_histogram):
             with pytest.raises(ValueError, match=r"fewer than 2\*\*31 real numbers to be measured, got 2147483648"):
                 call([gradient, huge])
-    with pytest.raises(ValueError, match="fewer than"):
-        ampscale.unscale_check_and_measure([gradient, huge], 2.0)
-    with pytest.raises(TypeError, match="must be floating-point or complex"):
-        ampscale.measure(np.arange(3))
+        with pytest.raises(ValueError, match="fewer than"):
+            ampscale.unscale_check_and_measure([gradient, huge], 2.0)
 
 
 @pytest.mark.clause("STATISTICS-step")
 def test_step_reports_the_scaled_gradients_of_its_rank():
-    """The communicator overwrites the gradients with their mean; the report describes the gradients before that."""
+    """The communicator overwrites them with their mean afterwards. Without `measure`, the report has no statistics."""
 
     class Halving(ampscale.SingleReplica):
         def mean(self, tree):
@@ -170,8 +172,6 @@ def test_step_reports_the_scaled_gradients_of_its_rank():
     _, report = ampscale.train_step(network, optimizer, rule, state, batch, measure=True, communicator=Halving())
     assert report.statistics.tolist() == [[2, 0, 0, 0, 1, 0, 4, 4]]
     assert ampscale.train_step(network, optimizer, rule, state, batch)[1].statistics is None
-    with pytest.raises(TypeError, match="measure must be a bool"):
-        ampscale.train_step(network, optimizer, rule, state, batch, measure=1)
 
 
 @pytest.mark.clause("STATISTICS-no-host-sync")

@@ -16,6 +16,7 @@ from ampscale.core.trees import leaves
 from ampscale.optimizers import SGD, AdamW, Momentum
 
 INF, NAN = np.inf, np.nan
+GOOD, BAD = [1.0, 2.0, 3.0], [1.0, INF, 3.0]
 RULE = LossScaleRule(init_scale=8.0, growth_interval=2)
 
 
@@ -35,9 +36,6 @@ def step_and_state(library, create=SGD, dtype="float32", rule=RULE, **options):
 def narrowest(library):
     """Return float16, or float32 if the library has no 16-bit formats."""
     return "float16" if "float16" in library.dtypes else "float32"
-
-
-GOOD, BAD = [1.0, 2.0, 3.0], [1.0, INF, 3.0]
 
 
 @pytest.mark.clause("STEP-apply", "STEP-report", "STEP-status", "STEP-loss-unscaled")
@@ -121,7 +119,11 @@ def test_a_run_of_steps_is_reported_step_by_step(library):
 
 @pytest.mark.clause("STEP-order", "STEP-clip", "NORMS-clip-magnitudes")
 def test_clipping_uses_unscaled_gradients(library):
-    """The norm is that of the unscaled gradients of any magnitude; clipping does not hide an infinity."""
+    """
+    The reported norm is that of the unscaled gradients, even if their squares overflow.
+
+    A limit above the norm has no effect, even beyond float32, and clipping does not hide an infinity.
+    """
     step, state = step_and_state(library, learning_rate=1.0)
     new_state, report = library.to_numpy(step(state, [0.0, 3.0, 4.0], max_norm=1.0))
     assert alike(report.global_norm, np.asarray(5, np.float32))

@@ -1,5 +1,7 @@
 """Checks that an argument has methods, or is an array of an expected shape."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from numpy.lib.stride_tricks import as_strided
@@ -14,6 +16,7 @@ from ampscale.core.validation import (
     check_type,
     check_writable,
 )
+from ampscale.optimizers import OptimizerState
 
 
 def test_object_without_a_method_raises():
@@ -22,18 +25,27 @@ def test_object_without_a_method_raises():
     for methods in (("append", "push"), ("__doc__",)):
         with pytest.raises(TypeError, match=r"^network must have the methods .* of type list"):
             check_methods([], "network", *methods)
+
+
+def test_error_for_another_type_contains_the_remedy():
+    """A class or a function such as ``optax.adam`` must be called, and an optimizer of torch replaced."""
     with pytest.raises(TypeError, match=r"^network must be an object, got the class list: write list\(\)$"):
         check_methods(list, "network", "append", "pop")
     with pytest.raises(TypeError, match=r"; use ampscale.optimizers, or a training cell, which accepts torch.optim$"):
         check_methods(type("SGD", (), {"param_groups": []})(), "optimizer", "init", "update")
+    for check in (
+        partial(check_methods, presets.torch, "rule", "init"),
+        partial(check_type, presets.torch, "rule", LossScaleRule),
+    ):
+        with pytest.raises(TypeError, match=r" of type function; call it: torch\(\.\.\.\)$"):
+            check()
 
 
-def test_function_instead_of_its_result_raises():
-    """The message contains a call, so that ``optax.adam`` becomes ``optax.adam(...)``."""
-    with pytest.raises(TypeError, match=r" of type function; call it: torch\(\.\.\.\)$"):
-        check_methods(presets.torch, "optimizer", "init", "update")
-    with pytest.raises(TypeError, match=r" of type function; call it: torch\(\.\.\.\)$"):
-        check_type(presets.torch, "rule", LossScaleRule)
+def test_error_names_the_expected_type_with_its_article():
+    with pytest.raises(TypeError, match=r"^state must be an OptimizerState, got None of type NoneType$"):
+        check_type(None, "state", OptimizerState)
+    with pytest.raises(TypeError, match=r"^rule must be a LossScaleRule, such as presets.torch\(\), got None of type NoneType$"):
+        check_type(None, "rule", LossScaleRule, "presets.torch()")
 
 
 def test_scale_of_another_type_raises():
