@@ -41,7 +41,7 @@ def _children(nodes):
     """Yield the results of both steps from each node. Nodes whose loops have the same state share them, which saves time."""
     results = {}
     for loop, scale in nodes:
-        state = scale, loop and tuple(vars(loop).values())
+        state = scale, None if loop is None else tuple(vars(loop).values())
         if state not in results:
             results[state] = [_after(loop, scale, finite) for finite in (True, False)]
         yield from results[state]

@@ -4,6 +4,8 @@ Published scalers under the names of their presets.
 Their settings and defaults are copied by hand from the source code of the projects.
 """
 
+from dataclasses import replace
+
 import numpy as np
 from presets import loops_deepspeed, loops_jax, loops_mindspore, loops_others, loops_paddle, loops_tensorflow, loops_torch
 from presets.scaler import REQUIRED, Published
@@ -25,22 +27,21 @@ def paddle(loop, *defaults, starts):
     return Published(loop, defaults, FIVE_FIELDS, starts=starts, factors=FACTORS)
 
 
-def fairseq(init_scale, scale_window, tolerant=False):
-    tolerances = [{"overflow_tolerance": tolerance, "growth_interval": 4} for tolerance in (1 / 3, 0.25, 0.4, 0.6, 0.7, 1.0)]
-    tolerances = [*tolerances, {"overflow_tolerance": 0.7, "growth_interval": 4, "raise_at_or_below": 70.0}] if tolerant else []
+def fairseq(init_scale, scale_window):
     return Published(
-        loops_others.FairseqDynamicLossScaler,
-        (init_scale, 2.0, scale_window, None, 1e-4, *([REQUIRED] if tolerant else [])),
-        f"{THREE_FIELDS} min_scale raise_at_or_below" + (" overflow_tolerance" if tolerant else ""),
-        fixed=() if tolerant else (0.0,),
-        starts=(TOP64, 3e-4, 0.0016),
-        more=(
-            {"min_scale": 0.3, "init_scale": 1.0},
-            {"raise_at_or_below": 1.0},
-            {"raise_at_or_below": 5.0, "min_scale": 4.0},
-            *tolerances,
-        ),
-    )
+        loops_others.FairseqDynamicLossScaler, (init_scale, 2.0, scale_window, None, 1e-4),
+        f"{THREE_FIELDS} min_scale raise_at_or_below", fixed=(0.0,), starts=(TOP64, 3e-4, 0.0016),
+        more=({"min_scale": 0.3, "init_scale": 1.0}, {"raise_at_or_below": 1.0}, {"raise_at_or_below": 5.0, "min_scale": 4.0}),
+    )  # fmt: skip
+
+
+def fairseq_tolerance():
+    intolerant = fairseq(2**7, 2**14)
+    tolerances = ({"overflow_tolerance": tolerance, "growth_interval": 4} for tolerance in (1 / 3, 0.25, 0.4, 0.6, 0.7, 1.0))
+    return replace(
+        intolerant, defaults=(*intolerant.defaults, REQUIRED), fields=f"{intolerant.fields} overflow_tolerance", fixed=(),
+        more=(*intolerant.more, *tolerances, {"overflow_tolerance": 0.7, "growth_interval": 4, "raise_at_or_below": 70.0}),
+    )  # fmt: skip
 
 
 def deepspeed(consecutive):
@@ -56,7 +57,7 @@ PUBLISHED = {
     "mindspore": mindspore(loops_mindspore.DynamicLossScaler),
     "mindspore_update_cell": mindspore(loops_mindspore.DynamicLossScaleUpdateCell),
     "mindspore_manager": Published(
-        loops_mindspore.DynamicLossScaleManager, (2**24, 2, 2000), THREE_FIELDS, starts=(TOP32, TOP64, 3.0)
+        loops_mindspore.DynamicLossScaleManager, (2**24, 2, 2000), THREE_FIELDS, starts=(TOP32, TOP64, 3.0),
     ),
     "paddle_document": paddle(loops_paddle.GradScalerPage, 32768, 2, 0.5, 1000, 2, starts=(TOP32, BOTTOM32)),
     "paddle": paddle(loops_paddle.GradScaler, 65536, 2, 0.5, 2000, 1, starts=(TOP32, BOTTOM32)),
@@ -64,21 +65,15 @@ PUBLISHED = {
     "paddle_static": paddle(loops_paddle.UpdateLossScaling, 65536, 2, 0.5, 2000, 1, starts=(TOP32, 3.0)),
     "paddle_static_old": paddle(loops_paddle.UpdateLossScaling, 32768, 2, 0.8, 1000, 2, starts=(TOP32, 3.0)),
     "torch": Published(
-        loops_torch.GradScaler,
-        (65536.0, 2.0, 0.5, 2000),
-        "init_scale growth_factor backoff_factor growth_interval",
+        loops_torch.GradScaler, (65536.0, 2.0, 0.5, 2000), "init_scale growth_factor backoff_factor growth_interval",
         starts=(TOP32, BOTTOM32),
     ),
     "torch_sharded_cpu": Published(
-        loops_torch.ShardedGradScaler,
-        (65536.0, 0.5, 2.0, 2000),
-        "init_scale backoff_factor growth_factor growth_interval",
+        loops_torch.ShardedGradScaler, (65536.0, 0.5, 2.0, 2000), "init_scale backoff_factor growth_factor growth_interval",
         starts=(TOP32, BOTTOM32),
     ),
     "apex": Published(
-        loops_others.ApexLossScaler,
-        (2.0**16, 2000, None, 2.0**24),
-        "init_scale growth_interval min_scale max_scale",
+        loops_others.ApexLossScaler, (2.0**16, 2000, None, 2.0**24), "init_scale growth_interval min_scale max_scale",
         starts=(2.0**22, 1e7, BOTTOM64),
         more=({"min_scale": 10.0}, {"min_scale": 10.0, "max_scale": 100.0}, {"init_scale": TOP64, "max_scale": 1.5e308}),
     ),
@@ -94,36 +89,28 @@ PUBLISHED = {
         more=({"min_scale": 10.0}, {"min_scale": 0.25, "init_scale": 1.0}),
     ),
     "megatron": Published(
-        loops_deepspeed.MegatronDynamicGradScaler,
-        (2**32, 1.0, 2.0, 0.5, 1000, 2),
+        loops_deepspeed.MegatronDynamicGradScaler, (2**32, 1.0, 2.0, 0.5, 1000, 2),
         "init_scale min_scale growth_factor backoff_factor growth_interval hysteresis",
-        starts=(TOP32, 3.0),
-        more=({"min_scale": 10.1},),
+        starts=(TOP32, 3.0), more=({"min_scale": 10.1},),
     ),
     "colossalai": Published(
-        loops_deepspeed.ColossalDynamicGradScaler,
-        (2**16, 2.0, 0.5, 1000, 1, 2**32, 2),
+        loops_deepspeed.ColossalDynamicGradScaler, (2**16, 2.0, 0.5, 1000, 1, 2**32, 2),
         "init_scale growth_factor backoff_factor growth_interval min_scale max_scale hysteresis",
         starts=(2.0**30, 3.0),
         more=({"min_scale": 10.1, "max_scale": 300.3}, {"init_scale": TOP32, "max_scale": 3.4e38}),
     ),
     "fairseq": fairseq(2**7, 2**14),
-    "fairseq_tolerance": fairseq(2**7, 2**14, tolerant=True),
+    "fairseq_tolerance": fairseq_tolerance(),
     "fairscale": fairseq(2.0**15, 2000),
     "fairseq2": Published(
-        loops_torch.StandardFloat16LossScaler,
-        (2.0**16, 2.0, 2000, 1e-4),
-        "init_scale growth_factor growth_interval min_scale",
-        starts=(TOP32, 0.003, 0.0016),
-        more=({"min_scale": 10.1}, {"min_scale": 16.0}),
+        loops_torch.StandardFloat16LossScaler, (2.0**16, 2.0, 2000, 1e-4), f"{THREE_FIELDS} min_scale",
+        starts=(TOP32, 0.003, 0.0016), more=({"min_scale": 10.1}, {"min_scale": 16.0}),
     ),
     "bmtrain": Published(
-        loops_others.OptimManager,
-        (REQUIRED, 2, 1024, 1, float("inf")),
-        "init_scale growth_factor growth_interval min_scale max_scale",
+        loops_others.OptimManager, (REQUIRED, 2, 1024, 1, float("inf")), f"{THREE_FIELDS} min_scale max_scale",
         starts=(TOP64, 3.0, 2.0),
         more=(
-            *({"max_scale": 128.0}, {"min_scale": 20.0, "max_scale": 100.0}, {"min_scale": 60.0, "max_scale": 64.0}),
+            {"max_scale": 128.0}, {"min_scale": 20.0, "max_scale": 100.0}, {"min_scale": 60.0, "max_scale": 64.0},
             {"init_scale": 100.0, "growth_factor": 1.1, "max_scale": 150.0},
         ),
     ),
@@ -136,15 +123,11 @@ PUBLISHED = {
         factors=RECIPROCALS,
     ),
     "mpx": Published(
-        loops_jax.MpxDynamicLossScaling,
-        (REQUIRED, REQUIRED, 2, 2000),
-        "init_scale min_scale growth_factor growth_interval",
-        starts=(2.0**14, 3.0, 50000.0),
-        more=({"min_scale": 10.1},),
+        loops_jax.MpxDynamicLossScaling, (REQUIRED, REQUIRED, 2, 2000), "init_scale min_scale growth_factor growth_interval",
+        starts=(2.0**14, 3.0, 50000.0), more=({"min_scale": 10.1},),
     ),
     "flax": Published(
-        loops_jax.FlaxDynamicScale,
-        (2.0, 0.5, 2000, 65536.0, float(np.finfo(np.float32).tiny)),
+        loops_jax.FlaxDynamicScale, (2.0, 0.5, 2000, 65536.0, float(np.finfo(np.float32).tiny)),
         "growth_factor backoff_factor growth_interval init_scale min_scale",
         starts=(TOP32, 2.0**-124),
         more=({"min_scale": 10.1}, {"min_scale": None, "init_scale": BOTTOM32}, {"init_scale": TOP32}),
@@ -163,9 +146,7 @@ PUBLISHED = {
         "init_scale growth_interval hysteresis growth_factor backoff_factor", starts=(TOP32, 3.0), factors=FACTORS,
     ),
     "onnxruntime": Published(
-        loops_others.OnnxDynamicLossScaler,
-        (float(1 << 16), 2000, 1.0, float(1 << 24)),
-        "init_scale growth_interval min_scale max_scale",
+        loops_others.OnnxDynamicLossScaler, (2.0**16, 2000, 1.0, 2.0**24), "init_scale growth_interval min_scale max_scale",
         starts=(2.0**22, 1e7, 3.0),
         more=({"min_scale": 10.1, "max_scale": 300.3}, {"init_scale": TOP64, "max_scale": 1.5e308}),
     ),
