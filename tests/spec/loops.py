@@ -45,15 +45,17 @@ class Loop:
         """Return True if the scale, the gradients and the parameters are as expected."""
         if "scale" in expected and self.adapter.read_scale(self.scaler) != argument(expected["scale"]):
             return False
-        pairs = [
-            (actual, target)
-            for read in ("gradients", "parameters")
-            for name, arrays in expected.get(read, {}).items()
-            for actual, target in zip(
-                getattr(self.adapter, f"get_{read}")(self.scaler, self.optimizers[name]), arrays, strict=True
-            )
-        ]
-        return all(
-            actual is target if actual is None or target is None else same(to_bits(actual), Bits.from_json(target))
-            for actual, target in pairs
-        )
+        for attribute in ("gradients", "parameters"):
+            read = getattr(self.adapter, f"get_{attribute}")
+            for name, arrays in expected.get(attribute, {}).items():
+                pairs = zip(read(self.scaler, self.optimizers[name]), arrays, strict=True)
+                if not all(matches(actual, encoded) for actual, encoded in pairs):
+                    return False
+        return True
+
+
+def matches(actual, encoded):
+    """Return True if an array has the encoded bits, or both arguments are None."""
+    if actual is None or encoded is None:
+        return actual is encoded
+    return same(to_bits(actual), Bits.from_json(encoded))

@@ -24,7 +24,7 @@ def trees_are_same(actual, expected):
     return structure(actual) == structure(expected) and same(actual, expected)
 
 
-# --- one function per kind of test vector, which returns True if the results are as expected ---
+# One function for each kind of test vector, which returns True if the results are as expected.
 
 
 def trace(case):
@@ -264,8 +264,10 @@ def cell_step(case, network, optimizer):
     kwargs = arguments(case.get("arguments", {}))
     if "scale_sense" in case:
         sense = case["scale_sense"]
-        update_cell = "class" in sense and getattr(ampscale, sense["class"])(**arguments(sense["arguments"]))
-        kwargs["scale_sense"] = update_cell or argument(sense)
+        if "class" in sense:
+            kwargs["scale_sense"] = getattr(ampscale, sense["class"])(**arguments(sense["arguments"]))
+        else:
+            kwargs["scale_sense"] = argument(sense)
     train = getattr(ampscale, case["cell"])(network, optimizer, **kwargs)
 
     def outputs(data):
@@ -283,10 +285,9 @@ def replicas(case):
         results = on_ranks(lambda rank, flag: bool(rank.agree(np.asarray(flag), None, []).finite), flags)
         assert len(set(results)) == 1
         decisions.append(results[0])
-    signs = "".join("+" if finite else "-" for finite in decisions)
-    if "rule" not in case:
-        return signs == case["finite"]
-    return signs == case["finite"] and run(case, decisions)[0] == [float.fromhex(scale) for scale in case["scale"]]
+    if "".join("+" if finite else "-" for finite in decisions) != case["finite"]:
+        return False
+    return "rule" not in case or run(case, decisions)[0] == [float.fromhex(scale) for scale in case["scale"]]
 
 
 def step_of_replica(case, rank, gradients):
@@ -308,15 +309,10 @@ def calls(case):
     return all(loop.run(call) for loop in loops for call in case["calls"])
 
 
-KINDS = {
-    function.__name__: function
-    for function in (
-        *(trace, scale, unscale, all_finite, check, global_norm, local_norms, clip, error, step, replicas, calls),
-        *(measure, histogram),
-    )
-}
-
-
+FUNCTIONS = (
+    trace, scale, unscale, all_finite, check, global_norm, local_norms, clip, measure, histogram, error, step, replicas, calls,
+)  # fmt: skip
+KINDS = {function.__name__: function for function in FUNCTIONS}
 VECTORS = defaultdict(list)
 for vector in cases():
     VECTORS[vector["chapter"], vector["kind"]].append(vector)
