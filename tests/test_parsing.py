@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from errors import unexpected
 from frameworks.networks import Recorder, array, linear
-from numpy.lib.stride_tricks import as_strided
 
 import ampscale
 from ampscale import GradScaler, LossScaleRule, Network, TrainOneStepWithLossScaleCell, optimizers, use_backend
@@ -92,19 +91,19 @@ REJECTED = {  # a lambda makes a large value only when the test runs
         f"must have at most {LONGEST_JSON} bytes, got {LONGEST_JSON + 1}",
     ),
     "digits": (partial(parse_json, "9" * 5000), f"each number must have at most {LONGEST_NUMBER} characters, got 5000"),
-    "half a character": (partial(parse_json, '"\\ud800"'), "surrogates not allowed"),
-    "twice": (
+    "half a surrogate pair": (partial(parse_json, '"\\ud800"'), "surrogates not allowed"),
+    "duplicate key": (
         partial(parse_json, "{" + ",".join(f'"{index}":1' for index in (*range(1000), 7)) + "}"),
         "duplicate key in JSON object: '7'",
     ),
     "deep TOML": (partial(parse_toml, "a = " + brackets(10_000)), "nested too deep"),
-    "names": (partial(parse_toml, "a." * 100_000 + "a = 1"), f"at most {DEEPEST} parts"),
-    "quoted names": (partial(parse_toml, "'a' . " * 100_000 + "a = 1"), f"at most {DEEPEST} parts"),
+    "long key": (partial(parse_toml, "a." * 100_000 + "a = 1"), f"at most {DEEPEST} parts"),
+    "long quoted key": (partial(parse_toml, "'a' . " * 100_000 + "a = 1"), f"at most {DEEPEST} parts"),
     "digits in TOML": (partial(parse_toml, "a = " + "1_" * 3000), f"at most {LONGEST_NUMBER} digits"),
     "long TOML": (lambda: parse_toml("9" * (LONGEST_JSON + 1)), "must have at most"),
     "deep rule": (partial(LossScaleRule.from_json, brackets(100_000)), "nested too deep"),
     "rule of digits": (partial(LossScaleRule.from_json, '{"init_scale": ' + "9" * 5000 + "}"), "each number must have at most"),
-    "members": (lambda: LossScaleRule.from_json(json.dumps({"x" * 1_000_000: 1})), "the keys of a rule must be"),
+    "long field": (lambda: LossScaleRule.from_json(json.dumps({"x" * 1_000_000: 1})), "the keys of a rule must be"),
     "a power": (partial(number, "9" * 1000 + "**2000"), "a number must be written like"),
     "a root": (partial(number, "-2**0.5"), "a number must be written like"),
     "long number": (partial(number, LONG), "a number must be written like"),
@@ -159,8 +158,6 @@ REJECTED = {  # a lambda makes a large value only when the test runs
     "moments": (partial(train, optimizer=optimizers.Momentum(linear()).state), "moments must have 0 trees, got 1"),
     "integers": (partial(train, [np.int32([1])]), r"gradients\[0\] must be floating-point or complex, got int32"),
     "one result": (partial(ampscale.unscale_and_check, [ONES, TWOS], 2.0, out=[ONES, ONES]), "receives another result"),
-    "expanded": (partial(ampscale.unscale_and_check, TWOS, 2.0, out=as_strided(ONES, (2,), (0,))), "out must have memory"),
-    "skip": (partial(CELL.apply_gradients, ONES, 0), "skip must be a bool"),
     "iterator": (partial(GradScaler().unscale_, SimpleNamespace(parameters=iter([]))), "a list of parameters"),
     "key": (partial(write_file, "rule.json", {"a": {1: 2}}), "each key must be a str, got 1"),
     "sparse": (partial(write_file, "rule.json", {"a": torch.ones(1).to_sparse()}), "representable in JSON"),

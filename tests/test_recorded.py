@@ -175,7 +175,12 @@ def replay(run, make):
     network = recorded_network(run)
     optimizer, unscaled = optimizer_of(run, network), []
     prepare = optimizer.prepare
-    optimizer.prepare = lambda gradients: unscaled.append(gradients) or prepare(gradients)
+
+    def recording(gradients):
+        unscaled.append(gradients)
+        return prepare(gradients)
+
+    optimizer.prepare = recording
     cell = make(network, optimizer, scale_sense=scale_sense_of(run))
     for step in run["steps"]:
         out = cell(step)
@@ -188,7 +193,7 @@ def replay(run, make):
             assert all_same(network.params, arrays(step["parameters"]))
         if "learning_rate" in step:
             assert alike(out.learning_rate, array(step["learning_rate"]))
-            norm = step["global_norm"]
-            assert out.global_norm is None if norm is None else alike(out.global_norm.reshape(1), array(norm))
+            norms = [] if out.global_norm is None else [out.global_norm.reshape(1)]
+            assert all_same(norms, [] if step["global_norm"] is None else [array(step["global_norm"])])
         if step.get("size") is not None:
             assert list(out.size) == step["size"]
