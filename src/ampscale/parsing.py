@@ -53,7 +53,7 @@ def parse_json(text: str | bytes) -> object:
     check_length(data, LONGEST_JSON, "the JSON")
     decoded = data.decode()
     _check_depth(decoded)
-    value = json.loads(decoded, object_pairs_hook=_unique, parse_int=_number, parse_float=_number, parse_constant=reject_constant)
+    value = json.loads(decoded, object_pairs_hook=_object, parse_int=_number, parse_float=_number, parse_constant=reject_constant)
     if _SURROGATE.search(decoded):  # half of a surrogate pair cannot be printed or written, so encode() raises
         json.dumps(value, ensure_ascii=False).encode()
     return value
@@ -176,15 +176,17 @@ def _array_as_list(array: Any) -> Any:
     return array.tolist()
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        name = Counter(name for name, _ in pairs).most_common(1)[0][0]
-        raise ValueError(f"duplicate key in JSON object: {excerpt(name)}")
-    return values
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object as a dict. Raise a ValueError if a key is repeated."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        key = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"duplicate key in JSON object: {excerpt(key)}")
+    return members
 
 
 def _number(text: str) -> int | float:
+    """Return the number that *text* represents. Raise a ValueError if it is too long or beyond the range of float64."""
     if len(text) > LONGEST_NUMBER:
         raise ValueError(f"each number must have at most {LONGEST_NUMBER} characters, got {len(text)}: {cut(text)}")
     value = int(text) if text.lstrip("-").isdecimal() else float(text)
