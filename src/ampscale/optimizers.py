@@ -84,7 +84,7 @@ class Optimizer:
 
     def __init__(self, network: Any, direction: Direction, moments: int, learning_rate: LearningRate) -> None:
         self._network: Any = network_of(network)
-        self._direction, self._moments = direction, moments
+        self._direction, self._moment_count = direction, moments
         self._rate_at = _schedule(learning_rate)
         self._is_committing = False
         self._state = self.init(self._network.params)
@@ -159,22 +159,22 @@ class Optimizer:
             count=count,
             rate=self._rate_at(count, accumulation_dtype([name_of(leaf.dtype) for leaf in leaves(params)])),
             master=map_leaves(lambda param: None if widened(param) is param else widened(param), params),
-            moments=tuple(map_leaves(lambda param: xp.zeros_like(widened(param)), params) for _ in range(self._moments)),
+            moments=tuple(map_leaves(lambda param: xp.zeros_like(widened(param)), params) for _ in range(self._moment_count)),
         )
 
     def update(self, gradients: Tree, state: OptimizerState, params: Tree) -> tuple[Tree, OptimizerState]:
         """Return the updates to add to *params*, and the next state."""
         check_type(state, "state", OptimizerState)
-        if len(state.moments) != self._moments:
+        if len(state.moments) != self._moment_count:
             remedy = "create the state with init()"
-            raise ValueError(f"state.moments must have {self._moments} trees, got {len(state.moments)}; {remedy}")
+            raise ValueError(f"state.moments must have {self._moment_count} trees, got {len(state.moments)}; {remedy}")
         xp = array_api_compat.array_namespace(state.count)
         count = incremented(state.count)
         rows = zip_leaves(params, gradients, state.master, *state.moments)
         check_gradients(params, rows)
         with quiet(xp):
             results = [_update_one(self._direction, *row, count=count, rate=state.rate) for row in rows]
-        columns = zip(*results, strict=True) if results else [()] * (2 + self._moments)
+        columns = zip(*results, strict=True) if results else [()] * (2 + self._moment_count)  # zip() yields no columns
         updates, master, *moments = (unflatten(params, column) for column in columns)
         return updates, OptimizerState(count, self._rate_at(count, name_of(state.rate.dtype)), master, tuple(moments))
 
