@@ -101,8 +101,6 @@ REJECTED = {  # a lambda makes a large value only when the test runs
     "long quoted key": (partial(parse_toml, "'a' . " * 100_000 + "a = 1"), f"at most {DEEPEST} parts"),
     "digits in TOML": (partial(parse_toml, "a = " + "1_" * 3000), f"at most {LONGEST_NUMBER} digits"),
     "long TOML": (lambda: parse_toml("9" * (LONGEST_JSON + 1)), "must have at most"),
-    "deep rule": (partial(LossScaleRule.from_json, brackets(100_000)), "nested too deep"),
-    "rule of digits": (partial(LossScaleRule.from_json, '{"init_scale": ' + "9" * 5000 + "}"), "each number must have at most"),
     "long field": (lambda: LossScaleRule.from_json(json.dumps({"x" * 1_000_000: 1})), "the keys of a rule must be"),
     "a power": (partial(number, "9" * 1000 + "**2000"), "a number must be written like"),
     "a root": (partial(number, "-2**0.5"), "a number must be written like"),

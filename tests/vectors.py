@@ -42,7 +42,10 @@ def arguments(values):
 
 
 def rule_arguments(values):
-    """Decode the arguments of a LossScaleRule, whose `reset_bad_steps_on` and `dtype` are plain strings."""
-    plain = {name: values[name] for name in ("reset_bad_steps_on", "dtype") if isinstance(values.get(name), list | str)}
-    decoded = arguments({name: value for name, value in values.items() if name not in plain})
-    return {**decoded, **{name: tuple(value) if name == "reset_bad_steps_on" else value for name, value in plain.items()}}
+    """Decode the arguments of a LossScaleRule, of which `reset_bad_steps_on` and a valid `dtype` are written as plain strings."""
+    rule = {name: argument(value) for name, value in values.items() if name not in ("reset_bad_steps_on", "dtype")}
+    if "reset_bad_steps_on" in values:
+        rule["reset_bad_steps_on"] = tuple(values["reset_bad_steps_on"])
+    if "dtype" in values:
+        rule["dtype"] = values["dtype"] if isinstance(values["dtype"], str) else argument(values["dtype"])
+    return rule

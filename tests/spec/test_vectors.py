@@ -45,7 +45,7 @@ def test_files_match_the_schema(file):
 
 @FILES
 def test_ids_are_unique_and_notes_are_used(file):
-    """A file names its chapter and is ASCII, and each test vector describes a bug from the notes."""
+    """A file names its chapter and is ASCII. Each test vector describes a bug of a kind in the notes, as a statement."""
     vectors = load(file)
     assert vectors["chapter"] == file.stem
     assert [name for name, count in Counter(case["id"] for case in vectors["cases"]).items() if count > 1] == []
