@@ -16,16 +16,6 @@ from ampscale.core import machine
 EVERY_FIELD = LossScaleRule(overflow_tolerance=0.5, reset_bad_steps_on=("backoff",), delayed_update=True)
 
 
-def reference_run(rule, steps):
-    """Return the states before and after each step, as NumPy arrays, and the result of `would_raise` for each step."""
-    states, raises = [rule.init()], []
-    for finite in steps:
-        state, would_raise = machine.transition(rule, states[-1], finite)
-        raises.append(would_raise.item())
-        states.append(state)
-    return states, raises
-
-
 def numbers(state):
     """Convert a state of arrays to Python numbers."""
     return tuple(None if value is None else value.item() for value in state)
@@ -33,14 +23,14 @@ def numbers(state):
 
 def assert_same(rule, steps):
     """Assert that states of Python numbers and of arrays change as in the reference."""
-    states, raises = reference_run(rule, steps)
-    plain, arrays = rule.init(like=1.0), rule.init()
-    for finite, would_raise, old, new in zip(steps, raises, states, states[1:], strict=False):
-        assert tuple(plain) == numbers(old)
-        assert rule.would_raise(plain, finite) is would_raise
-        plain, arrays = rule.update(plain, finite), rule.update(arrays, finite)
-        assert same(list(arrays), list(new))
-        assert tuple(plain) == numbers(new)
+    reference, arrays, plain = rule.init(), rule.init(), rule.init(like=1.0)
+    assert tuple(plain) == numbers(reference)
+    for finite in steps:
+        reference, raises = machine.transition(rule, reference, finite)
+        assert rule.would_raise(plain, finite) is raises.item()
+        arrays, plain = rule.update(arrays, finite), rule.update(plain, finite)
+        assert same(list(arrays), list(reference))
+        assert tuple(plain) == numbers(reference)
 
 
 @pytest.mark.clause("MACHINE-numbers", "MACHINE-pure")

@@ -25,11 +25,8 @@ def small_arrays(name):
     return values.map(lambda values: values.astype(DTYPES[name]))
 
 
-small_trees = st.lists(names.flatmap(small_arrays), min_size=1, max_size=3)
-
-
 @pytest.mark.clause("NORMS-global", "NORMS-local", "NORMS-sizes")
-@given(small_trees)
+@given(st.lists(names.flatmap(small_arrays), min_size=1, max_size=3))
 def test_norms_are_roots_of_sums_of_squares(tree):
     """The squares are added exactly, as fractions. The error of a norm is at most two units in the last place."""
     local = local_norms(tree)

@@ -65,25 +65,23 @@ def test_rule_that_requires_float64_raises_without_it(library):
 
 @on("jax")
 @pytest.mark.clause("MACHINE-float64-factor")
-@pytest.mark.parametrize("factors", [(float(np.float32(1.1)), float(np.float32(0.7))), (2.0**127, 2.0**-126)], ids=repr)
-def test_factor_that_is_exact_in_float32_does_not_require_float64(library, factors):
+def test_factor_that_is_exact_in_float32_does_not_require_float64(library):
     """Examples are numbers with all digits of float32, and powers of two at the limits of its normal numbers."""
     import jax
 
-    growth, backoff = factors
     with jax.enable_x64(False):
-        LossScaleRule(growth_factor=growth, backoff_factor=backoff, float64_factor=True).init(like=library.array(0))
+        for growth, backoff in ((float(np.float32(1.1)), float(np.float32(0.7))), (2.0**127, 2.0**-126)):
+            LossScaleRule(growth_factor=growth, backoff_factor=backoff, float64_factor=True).init(like=library.array(0))
 
 
 @pytest.mark.clause("MACHINE-state")
 @pytest.mark.parametrize("like", [1.0, np.zeros(()), np.zeros(3)], ids=["numbers", "arrays", "batch"])
 @pytest.mark.parametrize(
-    ("name", "other"),
-    [("pending_scale", LossScaleRule(delayed_update=True)), ("window_steps", LossScaleRule(overflow_tolerance=0.5))],
+    ("name", "constants"), [("pending_scale", {"delayed_update": True}), ("window_steps", {"overflow_tolerance": 0.5})]
 )
-def test_state_of_another_rule_raises(like, name, other):
+def test_state_of_another_rule_raises(like, name, constants):
     """The state lacks a field that the rule requires, or has an unused one."""
-    plain = LossScaleRule()
+    plain, other = LossScaleRule(), LossScaleRule(**constants)
     for source, target, expected in ((plain, other, "an array or a number"), (other, plain, "None")):
         for method in (target.update, target.would_raise):
             with pytest.raises(ValueError, match=f"^state.{name} must be {expected} for this rule"):
@@ -105,7 +103,6 @@ def test_object_that_is_not_a_state_raises(values, flag):
 @pytest.mark.clause("MACHINE-state")
 @pytest.mark.parametrize("dtype", ["float16", "int32"])
 def test_scale_of_another_dtype_raises(dtype):
-    """The counts of the state are valid."""
     rule = LossScaleRule()
     state = rule.init(like=np.zeros(()))._replace(scale=np.ones((), dtype))
     for method in (rule.update, rule.would_raise, rule.transition):

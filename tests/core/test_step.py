@@ -27,8 +27,10 @@ def step_and_state(library, create=SGD, dtype="float32", rule=RULE, **options):
     optimizer = create(model, **{"learning_rate": [0.5, 0.25, 0.125], **options})
 
     def step(state, gradients, **arguments):
-        inputs = None if gradients is None else [library.array(gradients[:2], dtype), library.array(gradients[2], dtype)]
-        return train_step(model, optimizer, rule, state, inputs or [None, None], **arguments)
+        if gradients is None:
+            return train_step(model, optimizer, rule, state, [None, None], **arguments)
+        inputs = [library.array(gradients[:2], dtype), library.array(gradients[2], dtype)]
+        return train_step(model, optimizer, rule, state, inputs, **arguments)
 
     return step, init_train_state(params, optimizer, rule)
 
@@ -144,7 +146,11 @@ def test_scale_is_the_output_cotangent(library, dtype):
     seeds = []
 
     def vjp(params, value):
-        return value, lambda seed: seeds.append(seed) or params
+        def pullback(seed):
+            seeds.append(seed)
+            return params
+
+        return value, pullback
 
     for value in (library.array(3, dtype), library.array([3], dtype)):
         model = Network(pytest.fail, [library.array([1.0])], vjp=vjp)
@@ -212,8 +218,7 @@ def test_resumed_run_equals_an_uninterrupted_run(library):
 
 @pytest.mark.clause("STEP-two-modes")
 @pytest.mark.parametrize("create", [SGD, Momentum, AdamW])
-def test_step_stays_on_the_device_of_the_parameters(create):
-    """All arrays of the state and the report are on that device."""
+def test_state_and_report_are_on_the_device_of_the_parameters(create):
     xp, device = array_api_strict, array_api_strict.Device("device1")
     params = [xp.asarray([1.0], dtype=xp.float32, device=device)]
     model = network(params)
