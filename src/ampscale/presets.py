@@ -466,7 +466,7 @@ def bmtrain(
     max_scale: float | None = None,
 ) -> LossScaleRule:
     """
-    Blocks a growth at or above `max_scale` and a backoff at or below `min_scale`, so the scale can pass the bounds.
+    Blocks a growth at or above `max_scale` and a backoff at or below `min_scale`, but does not clamp the scale at the bounds.
 
     The class has no default for the initial scale; that of the preset comes from the examples of the project.
     """
