@@ -166,7 +166,7 @@ class Optimizer:
         """Return the updates to add to *params*, and the next state."""
         check_type(state, "state", OptimizerState)
         if len(state.moments) != self._moment_count:
-            remedy = "create the state with init()"
+            remedy = "create the state with this optimizer's init()"
             raise ValueError(f"state.moments must have {self._moment_count} trees, got {len(state.moments)}; {remedy}")
         xp = array_api_compat.array_namespace(state.count)
         count = incremented(state.count)

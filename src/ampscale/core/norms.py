@@ -141,7 +141,8 @@ def square_sums(tree: Tree, copies: Sequence[int] = ()) -> Array:
     xp, arrays = namespace_of(tree), leaves(tree)
     if not arrays:
         return xp.zeros(2, dtype=xp.float64)
-    dtype, counts = norm_dtype(arrays), copies or [1] * len(arrays)
+    dtype = norm_dtype(arrays)
+    counts = copies or [1] * len(arrays)
     parts = [part for leaf in arrays for part in real_parts(leaf)]
     shares = [1 / count for leaf, count in zip(arrays, counts, strict=True) for _ in real_parts(leaf)]
     weights = xp.asarray(shares, dtype=xp.float64, device=device_of(tree))
