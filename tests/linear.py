@@ -12,7 +12,7 @@ from ampscale.core.namespaces import quiet
 
 
 def network(params):
-    """Return the network of these parameters."""
+    """Return a network with the parameters *params*, a list of arrays."""
     return Network(loss, params, vjp=vjp)
 
 

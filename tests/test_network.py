@@ -155,7 +155,7 @@ def test_the_parameters_of_a_copy_belong_to_the_copy(copied):
 
 @pytest.mark.clause("STEP-network")
 def test_a_value_of_another_library_raises():
-    """The shape and the dtype are those of the parameter."""
+    """The parameter is unchanged. Its new value would have had the right shape and dtype."""
     network = Network(loss, np.ones(2, F32))
     with pytest.raises(TypeError, match=r"one library .* got params\[0\] from numpy on cpu; value from array_api_strict"):
         network.parameters[0].value = array_api_strict.ones(2, dtype=array_api_strict.float32)

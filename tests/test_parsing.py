@@ -57,7 +57,7 @@ def brackets(count):
 def nested(value, count):
     """Return *value* nested in *count* dicts."""
     for _ in range(count):
-        value = {"a" * 10: value}  # the paths of shorter keys take 400 MB
+        value = {"a" * 10: value}  # with shorter keys, the paths up to the longest allowed one would take 400 MB
     return value
 
 

@@ -44,7 +44,6 @@ def test_parameter_sets_the_field_of_its_name(preset):
 
 @pytest.mark.clause("PRESETS-complete")
 def test_presets_are_in_the_order_of_the_module():
-    """PRESETS lists the functions in the order of their definitions."""
     functions = [node for node in ast.parse(inspect.getsource(presets)).body if isinstance(node, ast.FunctionDef)]
     rules = [node.name for node in functions if ast.unparse(node.returns) == "LossScaleRule" and not node.name.startswith("_")]
     assert list(presets.PRESETS) == rules

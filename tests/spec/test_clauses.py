@@ -41,7 +41,6 @@ def test_every_heading_of_level_three_is_a_clause():
 
 
 def test_ids_are_unique():
-    """No id occurs twice in the whole specification."""
     assert [name for name, count in Counter(clause.id for clause in CLAUSES).items() if count > 1] == []
 
 
