@@ -25,6 +25,18 @@ WITHOUT = {"torch", "jax"} - set(os.environ.get("AMPSCALE_TEST_LIBRARIES", "torc
 NAMES = tuple(name for name in EVERY if name not in WITHOUT)
 ON_DEVICE = (pytest.param("cupy", marks=pytest.mark.device),)
 DTYPES_OF = {name: tuple(DTYPES) for name in (*EVERY, "cupy")} | {"strict": ("float32", "float64")}
+# Functions that read an array on the host, by the method that they call.
+READS = {
+    "__bool__": bool,
+    "__int__": int,
+    "__float__": float,
+    "__complex__": complex,
+    "__index__": lambda array: "ab"[array],
+    "__array__": lambda array: np.asarray(array),  # looked up when it is called, as in user code
+    "__iter__": list,
+    "item": lambda array: array.item(),
+    "tolist": lambda array: array.tolist(),
+}
 
 
 def close(left, right):

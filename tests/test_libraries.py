@@ -4,9 +4,8 @@ import operator
 
 import array_api_compat
 import numpy as np
-from libraries import on, with_dtypes
+from libraries import READS, on, with_dtypes
 from strategies import DTYPES, bit_patterns
-from test_strict16 import READS
 
 from ampscale.core.dtypes import name_of
 

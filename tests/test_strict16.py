@@ -9,22 +9,12 @@ import numpy as np
 import pytest
 import strict16 as xp
 from errors import unexpected
+from libraries import READS
 from strategies import alike
 
 FLOATS = [xp.float16, xp.bfloat16, xp.float32, xp.float64]
 COMPARISONS = [operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge]
 OPERATIONS = [operator.add, operator.sub, operator.mul, operator.truediv, operator.pow, *COMPARISONS]
-READS = {
-    "__bool__": bool,
-    "__int__": int,
-    "__float__": float,
-    "__complex__": complex,
-    "__index__": lambda array: "ab"[array],
-    "__array__": lambda array: np.asarray(array),  # looked up when it is called, as in user code
-    "__iter__": list,
-    "item": lambda array: array.item(),
-    "tolist": lambda array: array.tolist(),
-}
 
 
 def array_of(dtype, *values):
