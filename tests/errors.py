@@ -6,6 +6,7 @@ import re
 def unexpected(cases):
     """
     Return the cases that did not raise as expected, each with the message that does not match the pattern, or "no error".
+
     An error of another type is not caught.
 
     Args:

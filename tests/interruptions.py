@@ -76,6 +76,7 @@ def _states(world, call, finish):
 
 
 def _outcome(world, call, new_state, finish, final):
+    """Return "complete", "repeated" or "rejected" for an interrupted call, and assert that the next step is correct."""
     outcome = "complete" if world.state() == new_state else "repeated"
     try:
         if outcome == "repeated":

@@ -198,7 +198,7 @@ def test_learning_rate_is_that_of_the_next_step(create, rate, expected):
     """
     A rate is a number, a list or tuple whose last rate stays in effect, or a function of the number of applied steps.
 
-    The attribute `learning_rate` is an array.
+    The attribute `learning_rate` is a float32 array of shape (), or a float64 array if a parameter is float64.
     """
     model = network([1.0])
     optimizer = create(model, learning_rate=rate)

@@ -93,7 +93,8 @@ def test_state_of_another_rule_raises(like, name, constants):
 @pytest.mark.parametrize("flag", [True, np.array(True)], ids=["bool", "array"])
 def test_object_that_is_not_a_state_raises(values, flag):
     """The object is None, or a `LossScaleState` whose values are not all arrays or a float and ints."""
-    rule, state = LossScaleRule(), None if values is None else LossScaleState(*values)
+    rule = LossScaleRule()
+    state = None if values is None else LossScaleState(*values)
     actual = "NoneType" if values is None else re.escape(repr(values).removesuffix(")"))
     for method in (rule.update, rule.would_raise, rule.transition):
         with pytest.raises(TypeError, match=f"^state must be a LossScaleState of .*, got {actual}"):

@@ -30,12 +30,14 @@ def trees_are_same(actual, expected):
 def trace(case):
     """Return True if the scales and the first step that raises an error are correct, and a named preset equals the rule."""
     flags = [sign == "+" for sign in case["finite"]]
-    scales, raises = run(case, flags)
+    scales, raising_steps = run(case, flags)
     if "preset" in case:
         preset = ampscale.presets.PRESETS[case["preset"]["name"]].rule(**arguments(case["preset"]["settings"]))
         if preset != ampscale.LossScaleRule(**rule_arguments(case["rule"])):
             return False
-    return scales == [float.fromhex(scale) for scale in case["scale"]] and next(iter(raises), None) == case.get("raises_at")
+    return scales == [float.fromhex(scale) for scale in case["scale"]] and next(iter(raising_steps), None) == case.get(
+        "raises_at"
+    )
 
 
 def run(case, flags):
