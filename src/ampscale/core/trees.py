@@ -117,10 +117,10 @@ def unflatten(tree: Tree, values: Iterable[Any]) -> Tree:
 
 def select(flag: Flag, new: Tree, old: Tree) -> Tree:
     """
-    Return *new* if *flag*, a bool array of shape (), is True, else *old*, without a host synchronization.
+    Return *new* where *flag* is True, else *old*, without a host synchronization.
 
-    The result has the structure of *old*. If *new* has None instead of an array, the array of *old* is kept even if *flag* is
-    True.
+    *flag* is a bool array of shape (), or of the shape of all arrays. The result has the structure of *old*. If *new* has None
+    instead of an array, the array of *old* is kept even if *flag* is True.
     """
 
     def choose(old_leaf: Array, new_leaf: Array | None) -> Array:
