@@ -141,7 +141,7 @@ class Optimizer:
 
     @property
     def learning_rate(self) -> Array:
-        """Return the learning rate of the next step: float32, or float64 if a parameter is float64; shape (). Can be set."""
+        """Return the learning rate of the next step, which can be set. Its shape is (), and its dtype that of `state.rate`."""
         return self.state.rate
 
     @learning_rate.setter

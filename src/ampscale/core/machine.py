@@ -103,7 +103,9 @@ def transition(rule: RuleConstants, state: LossScaleState, finite: Flag) -> tupl
         pending_scale=None if state.pending_scale is None else new_scale,
     )
     raises = _raises(rule, scale, new_scale, events)
-    return (select(raises, state, new_state) if rule.can_raise else new_state), raises
+    if rule.can_raise:
+        new_state = select(raises, state, new_state)
+    return new_state, raises
 
 
 def _events(rule: RuleConstants, state: LossScaleState, scale: Array, finite: Array) -> Events:
@@ -197,7 +199,7 @@ def _scaled(rule: RuleConstants, operation: Callable[[Array, Array], Array], sca
 
 
 def _constant(value: Any, like: Array) -> Array:
-    """Return *value*, a number, as an array like *like*. It becomes a float, since torch rejects ints of more than 64 bits."""
+    """Return the number *value* as an array like *like*: as a float, since torch rejects ints of more than 64 bits."""
     return array_api_compat.array_namespace(like).full_like(like, 1.0 * value)
 
 
