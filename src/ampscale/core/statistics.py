@@ -195,9 +195,9 @@ def bins_of_bits(bits: Array, dtype: Any, bits_of: Callable[[Array], Array]) -> 
     # The pattern of a subnormal number, as an integer, is the number divided by the smallest one. This quotient is a normal
     # number of the same dtype, and its pattern contains its exponent.
     multiples = xp.astype(bits, dtype)
-    result = xp.where(bits < 1 << fraction_bits, exponents(bits_of(multiples)) + codes.lowest, exponents(bits))
+    all_exponents = xp.where(bits < 1 << fraction_bits, exponents(bits_of(multiples)) + codes.lowest, exponents(bits))
     is_counted = (bits > 0) & (bits < codes.infinity)
-    return xp.where(is_counted, xp.clip(result, LOWEST, HIGHEST) - LOWEST, int32(BINS, bits))
+    return xp.where(is_counted, xp.clip(all_exponents, LOWEST, HIGHEST) - LOWEST, int32(BINS, bits))
 
 
 def stacked(rows: list[Array], tree: Tree, columns: int) -> Array:
