@@ -28,6 +28,7 @@ from ampscale.simulation.recordings.logs import read_log
 torch = pytest.importorskip("torch", reason="needs torch")
 
 LONG = "9" * 1_000_000
+PARAMS = [array([1.0])]
 REPEATS = 20_000
 PATTERNS = (
     "overflow ", "iteration 1/1 | ", "num_updates=1, ", "num_updates=1, b", "num_updates 1 ", "train_inner ", "inf or nan ",
@@ -41,9 +42,9 @@ STEPS = {  # logs in which the number of the last step is to be inserted
 }
 
 
-def train(gradients=(), **members):
+def train(gradients=PARAMS, **members):
     """Run a training step of a state with other *members*, in which the network returns *gradients*."""
-    network = Network(len, [array([1.0])], lambda params: (array(8), lambda _: gradients or params))
+    network = Network(len, PARAMS, lambda _: (array(8), lambda _: gradients))
     optimizer = optimizers.SGD(network)
     state = ampscale.init_train_state(network.params, optimizer, RULE)._replace(**members)
     return ampscale.train_step(network, optimizer, RULE, state)
@@ -69,9 +70,9 @@ def safetensors(header):
 
 CELL = TrainOneStepWithLossScaleCell(linear(), Recorder(), array(8))
 RULE, ONES, TWOS = LossScaleRule(), array([1.0, 1.0]), array([2.0, 2.0])
-META, PADDLE = torch.ones((), device="meta"), GradScaler().state_dict()
-ENTRIES = ampscale.torch.GradScaler("cpu").state_dict()
-OWN = {"format": "ampscale.scaler", "version": 1, "rule": {}, "state": {}}
+META = torch.ones((), device="meta")
+PADDLE, TORCH = GradScaler().state_dict(), ampscale.torch.GradScaler("cpu").state_dict()
+CHECKPOINT = {"format": "ampscale.scaler", "version": 1, "rule": {}, "state": {}}
 LARGE_SIZES = {"dtype": "F32", "shape": [10**1000] * 3000, "data_offsets": [0, 4]}
 BYTEARRAY = b"\x80\2}X\1\0\0\0ac__builtin__\nbytearray\n\x8a\5" + (8 * 10**9).to_bytes(5, "little") + b"\x85Rs."  # makes 8 GB
 FILES = {
@@ -113,7 +114,7 @@ REJECTED = {  # a lambda makes a large value only when the test runs
     "header": (partial(read_log, 'epoch,step,"scale\n0,0,8"'), "Lightning's metrics.csv must have 1 to 5000001 rows"),
     "a path": (partial(load, "torch", {}, at="a." * 50_000), "a path must have at most"),
     "nested state": (lambda: load("torch", nested({}, 100_000)), "each path in a checkpoint must have at most"),
-    "nested rule": (lambda: load("ampscale", OWN | {"rule": nested({}, 100_000)}), "the value must be representable in JSON"),
+    "nested rule": (lambda: load("ampscale", CHECKPOINT | {"rule": nested({}, 100_000)}), "must be representable in JSON"),
     "nested number": (partial(check_number, nested({}, 5000), "scale", "a number", 0), "a number, got"),
     "text": (partial(from_string, LONG), "'9' in line 1"),
     "backend": (partial(use_backend, LONG), "must name a backend"),
@@ -130,13 +131,13 @@ REJECTED = {  # a lambda makes a large value only when the test runs
         partial(CELL.load_state_dict, {"scale_sense": array(8), "update_cell": np.ones(2)}),
         "update_cell must be empty",
     ),
-    "nested tensor": (lambda: load("torch", ENTRIES | {"scale": torch.nested.nested_tensor([torch.ones(1)])}), "scale must have"),
+    "nested tensor": (lambda: load("torch", TORCH | {"scale": torch.nested.nested_tensor([torch.ones(1)])}), "scale must have"),
     "dtype": (partial(ampscale.unscale, [], 2.0, LONG), "dtype must be"),
     "rule of a state": (partial(ampscale.init_train_state, [], optimizers.SGD(linear()), LONG), "rule must be a LossScaleRule"),
     "flag": (partial(LossScaleRule().update, LossScaleRule().init(like=1.0), LONG), "finite must be a bool"),
     "rule": (partial(simulate, LONG, from_string(".")), "rule must be"),
     "candidates": (partial(identify, [], LONG), "candidates must be"),
-    "version": (partial(load, "ampscale", OWN | {"version": LONG}), "version"),
+    "version": (partial(load, "ampscale", CHECKPOINT | {"version": LONG}), "version"),
     "state dict without a value": (
         lambda: GradScaler().load_state_dict(PADDLE | {"scale": META}),
         "got a tensor on the device meta",
@@ -159,7 +160,7 @@ REJECTED = {  # a lambda makes a large value only when the test runs
     "iterator": (partial(GradScaler().unscale_, SimpleNamespace(parameters=iter([]))), "a list of parameters"),
     "key": (partial(write_file, "rule.json", {"a": {1: 2}}), "each key must be a str, got 1"),
     "sparse": (partial(write_file, "rule.json", {"a": torch.ones(1).to_sparse()}), "representable in JSON"),
-    "path": (partial(load, "torch", ENTRIES, at=["a"]), "at must be a str"),
+    "path": (partial(load, "torch", TORCH, at=["a"]), "at must be a str"),
     "descriptor": (partial(from_csv, 1), "not int"),
     "rules": (partial(compare, "torch", from_string(".")), "rules must be a mapping"),
     "limits": (partial(Monitor, limits={}), "limits must be a Limits"),
