@@ -63,30 +63,27 @@ def test_all_types_of_scale_give_the_same_result(library, call):
 @given(trees(), scales)
 def test_every_leaf_keeps_its_dtype_and_shape(tree, factor):
     """A tree may mix dtypes; non-finite values stay non-finite; the arguments are unchanged."""
-    before = [array.copy() for array in leaves(tree)]
+    originals = [array.copy() for array in leaves(tree)]
     for call in CALLS:
-        after = leaves(call(tree, factor))
-        assert [(type(leaf), leaf.dtype, leaf.shape) for leaf in after] == [
-            (np.ndarray, leaf.dtype, leaf.shape) for leaf in before
-        ]
-        with np.errstate(invalid="ignore"):  # ml_dtypes warns about signaling NaNs
-            pairs = zip(before, after, strict=True)
-            assert not any(np.any(np.isfinite(result) & ~np.isfinite(array)) for array, result in pairs)
-        assert same(leaves(tree), before)
+        for original, result in zip(originals, leaves(call(tree, factor)), strict=True):
+            assert (type(result), result.dtype, result.shape) == (np.ndarray, original.dtype, original.shape)
+            with np.errstate(invalid="ignore"):  # ml_dtypes warns about signaling NaNs
+                assert not np.any(np.isfinite(result) & ~np.isfinite(original))
+        assert same(leaves(tree), originals)
 
 
 @pytest.mark.clause("SCALING-new-arrays")
 @with_dtypes(*DTYPES)
 def test_results_are_new_arrays(library, dtype):
     """Even with a scale of 1, a write to the result leaves the argument unchanged."""
-    values_before = np.asarray([1, -0.0, np.inf, np.nan], DTYPES[dtype])
+    original = np.asarray([1, -0.0, np.inf, np.nan], DTYPES[dtype])
     for call in CALLS:
-        array = library.from_numpy(values_before)
+        array = library.from_numpy(original)
         result = call([array], 1.0)[0]
-        assert alike(library.to_numpy(result), values_before)
+        assert alike(library.to_numpy(result), original)
         if library.writable:
             result[...] = library.array(np.full(4, 7), dtype)
-        assert alike(library.to_numpy(array), values_before)
+        assert alike(library.to_numpy(array), original)
 
 
 @pytest.mark.clause("SCALING-layout")

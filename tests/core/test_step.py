@@ -145,21 +145,21 @@ def test_scale_is_the_output_cotangent(library, dtype):
     """The cotangent has the shape and dtype of the loss, except that it is float32 for a 16-bit loss."""
     seeds = []
 
-    def vjp(params, value):
+    def vjp(params, loss):
         def pullback(seed):
             seeds.append(seed)
             return params
 
-        return value, pullback
+        return loss, pullback
 
-    for value in (library.array(3, dtype), library.array([3], dtype)):
+    for loss in (library.array(3, dtype), library.array([3], dtype)):
         model = Network(pytest.fail, [library.array([1.0])], vjp=vjp)
         optimizer = SGD(model)
         rule = LossScaleRule(init_scale=2.0**17)
-        _, report = train_step(model, optimizer, rule, init_train_state(model.params, optimizer, rule), value)
+        _, report = train_step(model, optimizer, rule, init_train_state(model.params, optimizer, rule), loss)
         seed_dtype = "float64" if dtype == "float64" else "float32"
-        assert alike(library.to_numpy(seeds[-1]), np.full(value.shape, 2.0**17, seed_dtype))
-        assert report.loss is value
+        assert alike(library.to_numpy(seeds[-1]), np.full(loss.shape, 2.0**17, seed_dtype))
+        assert report.loss is loss
 
 
 @pytest.mark.clause("STEP-seed")

@@ -215,10 +215,10 @@ def step(case):
         kwargs["momentum"] = argument(settings["momentum"])
     optimizer = getattr(ampscale.optimizers, settings["name"])(network, **kwargs)
     outputs = {"train_step": pure_step, "GradScaler": paddle_step}.get(case["cell"], cell_step)(case, network, optimizer)
-    data = [[array(gradient) for gradient in gradients] for gradients in case["gradients"]]
+    inputs = [[array(gradient) for gradient in gradients] for gradients in case["gradients"]]  # equal to the gradients
     return [
         {name: matches(actual[name], value) for name, value in expected.items()}
-        for actual, expected in zip(map(outputs, data), case["expect"], strict=True)
+        for actual, expected in zip(map(outputs, inputs), case["expect"], strict=True)
     ] == [dict.fromkeys(expected, True) for expected in case["expect"]]
 
 
@@ -239,9 +239,9 @@ def pure_step(case, network, optimizer):
     limit = argument(case["max_norm"]) if "max_norm" in case else None
     state = ampscale.init_train_state(network.params, optimizer, rule)
 
-    def outputs(data):
+    def outputs(inputs):
         nonlocal state
-        state, report = ampscale.train_step(network, optimizer, rule, state, data, max_norm=limit)
+        state, report = ampscale.train_step(network, optimizer, rule, state, inputs, max_norm=limit)
         return {**report._asdict(), "parameters": state.params}
 
     return outputs
@@ -251,10 +251,10 @@ def paddle_step(case, network, optimizer):
     """Return a function that runs Paddle's scaler on the inputs of a step, and returns the outputs by name."""
     scaler = ampscale.GradScaler(**arguments(case["arguments"]))
 
-    def outputs(data):
-        network.backward(data, seed=scaler.scale(np.asarray(1.0, np.float32)))
+    def outputs(inputs):
+        network.backward(inputs, seed=scaler.scale(np.asarray(1.0, np.float32)))
         old_count = int(optimizer.state.count)
-        scaler.minimize(optimizer, scaler.scale(network(data)))
+        scaler.minimize(optimizer, scaler.scale(network(inputs)))
         applied = int(optimizer.state.count) > old_count
         return {"applied": applied, "scale": np.float32(scaler.get_loss_scaling()), "parameters": network.params}
 
@@ -272,8 +272,8 @@ def cell_step(case, network, optimizer):
             kwargs["scale_sense"] = argument(sense)
     train = getattr(ampscale, case["cell"])(network, optimizer, **kwargs)
 
-    def outputs(data):
-        return {**train(data)._asdict(), "parameters": network.params, "ema_params": getattr(train, "ema_params", None)}
+    def outputs(inputs):
+        return {**train(inputs)._asdict(), "parameters": network.params, "ema_params": getattr(train, "ema_params", None)}
 
     return outputs
 
