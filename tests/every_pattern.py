@@ -42,7 +42,7 @@ def matching_patterns(rule, observed, length):
     flags = observed.finite[:length]
     same_flags = ((flags == -1) | (PATTERNS[:, :length] == flags)).all(axis=1)
     last_may_raise = length > 0 and np.isnan(expected[-1])
-    return same_scales & same_flags & (raised_at >= length - last_may_raise)
+    return same_scales & same_flags & (raised_at >= (length - 1 if last_may_raise else length))
 
 
 def possible_scales(rule, observed, step):

@@ -1,4 +1,4 @@
-"""Imports of Python files, and code that runs data as code. The tests of the architecture of both distributions use them."""
+"""Helpers of the architecture tests of both distributions: the imports of a file, and code that executes data."""
 
 import ast
 import re
@@ -32,11 +32,10 @@ def imported(path: Path, source: Path) -> Iterator[str]:
 def modules_in_cycles(files: list[Path], source: Path) -> list[str]:
     """Return the modules that are in a cycle of imports, or import such a module, directly or not."""
     modules = {name_of(path, source): path for path in files}
-    targets = {
-        name: {module if module in modules else module.rpartition(".")[0] for module in imported(path, source)}
-        & set(modules) - {name}
-        for name, path in modules.items()
-    }
+    targets = {}
+    for name, path in modules.items():
+        imports = {module if module in modules else module.rpartition(".")[0] for module in imported(path, source)}
+        targets[name] = imports & (set(modules) - {name})
     while removable := [name for name, names in targets.items() if not names & set(targets)]:
         for name in removable:
             del targets[name]

@@ -101,7 +101,8 @@ def _interrupt(world, call, events, point):
         # Skip generator expressions: an error while one is closed would be ignored.
         if not frame.f_code.co_filename.startswith(SOURCE) or frame.f_code.co_name == "<genexpr>":
             return None
-        remaining -= event in events
+        if event in events:
+            remaining -= 1
         if remaining < 0:
             sys.settrace(None)
             raise InterruptionError(f"the {event} of {frame.f_code.co_qualname}, line {frame.f_lineno}")

@@ -87,7 +87,7 @@ class ColossalDynamicGradScaler(Loop):
 
     def _step(self, finite):
         self._growth_step = self._growth_step + 1 if finite else 0
-        self._hysteresis_step += not finite
+        self._hysteresis_step += int(not finite)
         if self._growth_step == self.growth_interval:
             self._growth_step = self._hysteresis_step = 0
             self._scale = min(self._scale * f32(self.growth_factor), f32(self.max_scale))

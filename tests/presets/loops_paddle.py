@@ -42,7 +42,7 @@ class GradScalerPage(Loop):
 
     def _step(self, finite):
         self.in_a_row = self.in_a_row + 1 if finite else 0
-        self.added_up += not finite
+        self.added_up += int(not finite)
         if self.in_a_row == self.incr_every_n_steps:
             self.scale, self.in_a_row, self.added_up = self.scale * f32(self.incr_ratio), 0, 0
         if self.added_up == self.decr_every_n_nan_or_inf:
