@@ -81,10 +81,9 @@ help(ampscale.distributed)
 
 def test_modules_of_frameworks_are_imported_when_they_are_first_used():
     """
-    `dir` lists their names before the import. An unknown name raises an AttributeError.
+    `dir` lists their names before the import, and an unknown name raises an AttributeError.
 
-    Without torch, an import statement raises a ModuleNotFoundError that contains the command to install it, and an attribute
-    raises an AttributeError with the same message.
+    Without torch, both errors, of an import statement and of an attribute, contain the command that installs it.
     """
     subprocess.run([sys.executable, "-c", LAZY], check=True)
 

@@ -84,7 +84,7 @@ def test_optimizer_equals_a_plain_loop(dtype, tolerance, create, loop, options):
 def test_small_updates_of_16_bit_parameters_accumulate(create, dtype):
     """Each update alone is too small to change the parameter."""
     model, float32_model = network([1.0], dtype=dtype), network([1.0])
-    optimizer, float32_optimizer = (create(network, learning_rate=2.0**-18) for network in (model, float32_model))
+    optimizer, float32_optimizer = create(model, learning_rate=2.0**-18), create(float32_model, learning_rate=2.0**-18)
     for _ in range(640):
         optimizer([np.ones(1, np.float32)])
         float32_optimizer([np.ones(1, np.float32)])

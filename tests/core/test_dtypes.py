@@ -20,7 +20,7 @@ def test_format_has_the_limits_of_its_dtype(name):
 def test_name_of_returns_the_same_name_for_all_libraries(library):
     """All supported dtypes are tested, including complex numbers and integers."""
     for name in [*library.dtypes, *COMPLEX_PARTS, *INTEGERS]:
-        assert name_of(DTYPES.get(name) or np.dtype(name)) == name
+        assert name_of(np.dtype(DTYPES.get(name, name))) == name
         assert name_of(library.array(1, name).dtype) == name
 
 

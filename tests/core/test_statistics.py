@@ -84,7 +84,7 @@ def test_complex_parts_are_counted_and_missing_leaves_are_skipped():
 @pytest.mark.clause("STATISTICS-columns", "STATISTICS-histogram")
 @pytest.mark.parametrize("dtype", ["float32", "complex64"])
 def test_masked_values_are_not_counted(dtype):
-    """The row and the histogram are those of the other values."""
+    """The row and the histogram are those of the values that are not masked."""
     masked = np.ma.masked_array([2.0, np.nan, 2.0**100, 0.0], [False, True, True, False], dtype)
     for call in (ampscale.measure, ampscale.exponent_histogram):
         assert call([masked]).tolist() == call([masked.compressed()]).tolist()

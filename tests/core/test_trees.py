@@ -166,7 +166,7 @@ def test_select_returns_one_of_two_trees(library, dtype, flag):
 
 
 def test_list_subclass_that_cannot_be_created_from_its_members_raises():
-    """The constructor of this one expects a name first, so the result would lose the members."""
+    """The first argument of the subclass is a name, so the result would lose the members."""
 
     class Named(list):
         def __init__(self, name, members=()):
