@@ -4,6 +4,7 @@ import functools
 
 import numpy as np
 
+from ampscale.core.trees import map_leaves
 from ampscale.simulation.identification.follow_scales import rounded
 
 STEPS = 9
@@ -19,8 +20,7 @@ def all_scales(rule):
         The float64 scales, of shape (patterns, steps + 1), and the first step of each pattern in which the scaler would raise
         (STEPS if there is none).
     """
-    initial = rule.init()
-    state = type(initial)(*(array if array is None else np.full(len(PATTERNS), array) for array in initial))
+    state = map_leaves(lambda array: np.full(len(PATTERNS), array), rule.init())
     scales, raised_at = [state.scale], np.full(len(PATTERNS), STEPS)
     for step, finite in enumerate(PATTERNS.T):
         raised_at[rule.would_raise(state, finite) & (raised_at == STEPS)] = step

@@ -20,8 +20,10 @@ FLOAT = re.compile(r"-?(0x.*|inf)|nan")
 def nested_values(value: object) -> Iterator[object]:
     """Yield *value* and all values nested in it."""
     yield value
-    if isinstance(value, dict | list):
-        for child in value.values() if isinstance(value, dict) else value:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        for child in value:
             yield from nested_values(child)
 
 
