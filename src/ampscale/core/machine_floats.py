@@ -59,9 +59,9 @@ def transition_host(rule: Any, state: LossScaleState, finite: Flag) -> tuple[Los
     """
     Return the next state, and True if the published scaler raises an error; see `LossScaleRule.transition`.
 
-    Return None if *state* consists of neither Python numbers nor NumPy arrays of shape (), if *finite* is another array, or if
-    *state* does not have exactly the fields that *rule* requires. The caller then uses `machine.transition`, which also raises
-    the error for an invalid state.
+    Return None if *state* consists of neither Python numbers nor NumPy arrays of shape (), if *finite* is neither a Python bool
+    nor a NumPy bool of shape (), or if *state* does not have exactly the fields that *rule* requires. The caller then uses
+    `machine.transition`, which also raises the error for an invalid argument.
 
     Raises:
         TypeError: *state* consists of Python numbers and *finite* is not a bool.

@@ -34,7 +34,8 @@ def provide_division(namespace: str, divide: Callable[[Array, Array], Array]) ->
 
 def divide(left: Array, right: Array) -> Array:
     """Return *left* divided by *right*, rounded once. Both are float32 or both float64, and their shapes broadcast."""
-    return _divisions.get(array_api_compat.array_namespace(left).__name__, operator.truediv)(left, right)
+    namespace = array_api_compat.array_namespace(left).__name__
+    return _divisions.get(namespace, operator.truediv)(left, right)
 
 
 def namespace_of(tree: Tree) -> Namespace:

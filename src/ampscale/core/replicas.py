@@ -13,7 +13,7 @@ from .typing import Flag, Tree
 
 class RankError(RuntimeError):
     """
-    Error that is raised if ranks differ in a setting or a rank does not respond. The message names the ranks. No scale changes.
+    Error that is raised if ranks differ in a setting or do not respond. Its message names them, and no rank changes its scale.
 
     >>> raise RankError("max_norm differs: 2.0 on rank 1; 1.0 on ranks 0, 2, 3")
     Traceback (most recent call last):
