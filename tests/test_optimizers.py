@@ -177,8 +177,8 @@ def test_update_is_pure(create):
     state = optimizer.init(model.params)
     arguments = leaves((gradients, state, model.params))
     copies = [np.array(leaf) for leaf in arguments]
-    first, second = (optimizer.update(gradients, state, model.params) for _ in range(2))
-    assert same(first, second)
+    results = [optimizer.update(gradients, state, model.params) for _ in range(2)]
+    assert same(*results)
     assert same(arguments, copies)
     assert same(optimizer.state, state)
 

@@ -18,7 +18,7 @@ EACH = pytest.mark.parametrize("preset", presets.PRESETS.values(), ids=presets.P
 @pytest.mark.clause("PRESETS-complete", "PRESETS-one-machine")
 @EACH
 def test_preset_is_a_rule_with_a_source(preset):
-    """The source is a project, a version, a class and a file."""
+    """The source is a project, a version, a class and a file. The parameters are fields of the rule."""
     assert getattr(presets, preset.name) is preset.rule
     assert all((preset.project, preset.version, preset.class_name, preset.source_file))
     assert preset.summary.endswith(".")

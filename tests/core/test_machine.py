@@ -28,11 +28,10 @@ def scales(library, rule, steps, **changed):
 def test_initial_state_has_the_documented_values(library, dtype):
     """Scales have the rule's dtype, counts int32, all shape (). `overflow_tolerance` and `delayed_update` each add an array."""
     like = library.array([1, 1, 1])
-    state = LossScaleRule(init_scale=4.0, initial_good_steps=-1, overflow_tolerance=0.5, delayed_update=True, dtype=dtype).init(
-        like=like
-    )
-    for array, value, name in zip(state, (4, -1, 0, 0, 4), (dtype, "int32", "int32", "int32", dtype), strict=True):
-        assert alike(library.to_numpy(array), np.asarray(value, name))
+    rule = LossScaleRule(init_scale=4.0, initial_good_steps=-1, overflow_tolerance=0.5, delayed_update=True, dtype=dtype)
+    state = rule.init(like=like)
+    for array, value, array_dtype in zip(state, (4, -1, 0, 0, 4), (dtype, "int32", "int32", "int32", dtype), strict=True):
+        assert alike(library.to_numpy(array), np.asarray(value, array_dtype))
         assert type(array) is type(like)
     assert state.pending_scale is not state.scale  # JAX does not donate one array twice
     plain = LossScaleRule().init(like=like)

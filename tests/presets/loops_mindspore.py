@@ -46,7 +46,7 @@ class DynamicLossScaleUpdateCell(Loop):
 
 
 class DynamicLossScaleManager(Loop):
-    """`mindspore.amp.DynamicLossScaleManager`, MindSpore 2.10.0, mindspore/train/loss_scale_manager.py: float64."""
+    """`mindspore.amp.DynamicLossScaleManager`, MindSpore 2.10.0, mindspore/train/loss_scale_manager.py: in float64."""
 
     settings = "init_loss_scale scale_factor scale_window"
 
