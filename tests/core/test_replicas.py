@@ -64,9 +64,9 @@ def run(library, inputs, max_norm=None, wrapper=Recording):
 @pytest.mark.clause("REPLICAS-mean", "REPLICAS-agreed-norm", "REPLICAS-same-decision")
 def test_replicas_apply_the_mean_gradient(library):
     """Each replica reports the norm of the mean."""
-    [([(alone, _)], _)] = run(library, [[[2.0, 4.0]]], max_norm=1.0)
+    [(results_of_mean, _)] = run(library, [[[2.0, 4.0]]], max_norm=1.0)
     for [(state, report)], _ in run(library, [[GOOD], [OTHER]], max_norm=1.0):
-        assert same(state, alone)
+        assert same(state, results_of_mean[0][0])
         assert alike(report.global_norm, np.sqrt(np.float32(20)))
 
 

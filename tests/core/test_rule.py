@@ -121,7 +121,7 @@ def test_can_raise_is_true_if_a_raise_constant_is_set():
 def test_would_raise_is_computed_for_each_state_of_a_batch(library):
     """The result has the shape of the state, even for a single flag. Without a `raise_at_...` constant it is False."""
     rule = LossScaleRule(init_scale=4.0, min_scale=2.0, raise_at_min_scale=True)
-    states = map_leaves(lambda array: library.put(np.repeat(library.get(array)[None], 2)), rule.init(like=library.array(0)))
+    states = library.from_numpy(map_leaves(lambda array: np.full(2, array), rule.init()))
     states = states._replace(scale=library.array([2.0, 4.0]))
     for flag in (False, library.array(False, "bool"), library.array([False, False], "bool")):
         assert library.to_numpy(rule.would_raise(states, flag)).tolist() == [True, False]

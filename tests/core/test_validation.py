@@ -74,7 +74,7 @@ def test_out_with_another_shape_raises():
 
 
 def test_writable_array_has_memory_for_each_value():
-    """One value may have any stride."""
+    """An array of at most one value may have any stride."""
     value = np.ones(1)
     for size in (0, 1):
         check_writable(as_strided(value, (size,), (0,)), "out")
