@@ -36,8 +36,8 @@ def all_same(actual, expected):
 def test_dynamic_loss_scaler_reproduces_runs_of_mindspore():
     """The scale and the counter are compared after each call of `adjust`."""
     for run in runs("mindspore", "DynamicLossScaler"):
-        first, factor, window = run["arguments"]
-        scaler = ampscale.DynamicLossScaler(float.fromhex(first), factor, window)
+        init_scale, factor, window = run["arguments"]
+        scaler = ampscale.DynamicLossScaler(float.fromhex(init_scale), factor, window)
         observed = []
         for step in run["steps"]:
             scaler.adjust(np.asarray(step == "F"))
@@ -48,8 +48,8 @@ def test_dynamic_loss_scaler_reproduces_runs_of_mindspore():
 def test_dynamic_loss_scale_update_cell_reproduces_runs_of_mindspore():
     """The scale and both counters are compared after each call."""
     for run in runs("mindspore", "DynamicLossScaleUpdateCell"):
-        first, factor, window = run["arguments"]
-        cell = ampscale.DynamicLossScaleUpdateCell(float.fromhex(first), factor, window)
+        init_scale, factor, window = run["arguments"]
+        cell = ampscale.DynamicLossScaleUpdateCell(float.fromhex(init_scale), factor, window)
         scale = np.asarray(cell.get_loss_scale(), np.float32)
         observed = []
         for step in run["steps"]:
@@ -61,8 +61,8 @@ def test_dynamic_loss_scale_update_cell_reproduces_runs_of_mindspore():
 def test_dynamic_loss_scale_manager_reproduces_runs_of_mindspore():
     """The float64 scale is compared after each update."""
     for run in runs("mindspore", "DynamicLossScaleManager"):
-        first, factor, window = run["arguments"]
-        manager = ampscale.DynamicLossScaleManager(float.fromhex(first), factor, window)
+        init_scale, factor, window = run["arguments"]
+        manager = ampscale.DynamicLossScaleManager(float.fromhex(init_scale), factor, window)
         observed = []
         for step in run["steps"]:
             manager.update_loss_scale(step == "O")
