@@ -172,7 +172,7 @@ def _check_depth(text: str) -> None:
 def _array_as_list(array: Any) -> Any:
     """Return the value of an array as a number or as nested lists."""
     if not hasattr(array, "tolist"):
-        raise TypeError(f"got {excerpt(array)} of type {type(array).__name__}")
+        raise TypeError(f"got {excerpt(array)} of type {type(array).__name__}")  # the end of the message of `json_text`
     return array.tolist()
 
 

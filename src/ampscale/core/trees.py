@@ -133,7 +133,7 @@ def select(flag: Flag, new: Tree, old: Tree) -> Tree:
 
 
 def _gathered(tree: Tree, levels: int = MOST_LEVELS) -> list[Array] | None:
-    """Return the arrays of *tree*, or None if it contains an object of another type. Raise the RecursionError of `_walk`."""
+    """Return the arrays of *tree*, or None if a leaf is not an array. Raise the RecursionError of `_walk`."""
     if tree is None:
         return []
     children = _members(tree)
@@ -168,7 +168,7 @@ def _append_structure(parts: list[Any], tree: Tree) -> None:
 def _plain_keys(tree: Tree, count: int) -> Sequence[Any]:
     """Return the keys of a dict as `structure` replaces them, the fields of a NamedTuple, or the indices of another container."""
     if type(tree) not in (dict, OrderedDict):
-        return getattr(tree, "_fields", None) or range(count)
+        return getattr(tree, "_fields", range(count))
     return tuple(tree) if set(map(type, tree)) <= {str, int} else tuple(map(_plain_key, tree))
 
 
