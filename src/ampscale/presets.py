@@ -634,7 +634,7 @@ def chainer(init_scale: float = 1.0, growth_interval: int = 1000) -> LossScaleRu
 
 
 def _inverse(growth_factor: float, *, rounded: bool = False) -> float:
-    """Return the backoff factor of a scaler with a single factor, which *rounded* first rounds to float32."""
+    """Return the reciprocal of *growth_factor*, after rounding the factor to float32 if *rounded* is True."""
     check_number(growth_factor, "growth_factor", "a number from 1 to 2**126", 1, 1 / TINY)  # the inverse is a normal float32
     return 1 / (c_float(growth_factor).value if rounded else growth_factor)
 
