@@ -141,7 +141,7 @@ class Optimizer:
 
     @property
     def learning_rate(self) -> Array:
-        """Return the learning rate of the next step, which can be set. Its shape is (), and its dtype that of `state.rate`."""
+        """Return the learning rate of the next step, of shape (): float64 if a parameter is float64, else float32. Can be set."""
         return self.state.rate
 
     @learning_rate.setter

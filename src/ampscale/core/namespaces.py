@@ -59,7 +59,7 @@ def device_of(tree: Tree) -> Any:
 
 
 def as_array(value: Any, like: Array, dtype: Any = None) -> Array:
-    """Return *value*, an array or Python numbers, as an array in the library and on the device of *like*."""
+    """Return *value*, an array or Python numbers, in the library and on the device of *like*, and in *dtype* if it is given."""
     return array_api_compat.array_namespace(like).asarray(value, dtype=dtype, device=array_api_compat.device(like))
 
 
