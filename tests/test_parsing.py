@@ -254,7 +254,7 @@ def test_hostile_configuration_raises(tmp_path, monkeypatch):
         within_a_second(choice.configured)
     monkeypatch.setenv("AMPSCALE_BACKEND", "x" * 100_000)
     with pytest.raises(ValueError, match=r"^(?=.{1,1500}$)AMPSCALE_BACKEND must name a backend"):
-        choice.chosen()
+        choice.configured_backend()
 
 
 @pytest.mark.parametrize("error", [OSError(22, "Invalid argument"), KeyError("scale"), RuntimeError("x" * 10**6 + "\nand more")])

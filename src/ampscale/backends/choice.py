@@ -1,8 +1,8 @@
 """
 Choice of the backend: the backend of the arrays or, if there are no arrays, the configured backend.
 
-In order of precedence, the backend is configured by `use_backend`, the environment variable ``AMPSCALE_BACKEND``,
-``backend`` in the nearest ampscale.toml or in the table ``[tool.ampscale]`` of the nearest pyproject.toml. The default is NumPy.
+In order of precedence, the backend is configured by `use_backend`, by the environment variable ``AMPSCALE_BACKEND``, or by
+``backend`` in the nearest ampscale.toml, or pyproject.toml with ``[tool.ampscale]``, that sets it. The default is NumPy.
 
 Spec: BACKENDS-arrays-decide, BACKENDS-precedence, BACKENDS-context, BACKENDS-wrong-value.
 """
@@ -89,7 +89,7 @@ def get_backend(tree: Tree, **others: Tree) -> Backend:
     """
     check_one_library(tree=tree, **others)
     arrays = leaves(tree)
-    return owner_of(arrays[0]) if arrays else chosen()
+    return owner_of(arrays[0]) if arrays else configured_backend()
 
 
 def use_backend(name: str) -> Choice:
@@ -134,10 +134,10 @@ def get_namespace() -> Namespace:
     ...     get_namespace().asarray([1.0, 2.0])
     array([1., 2.])
     """
-    return chosen().namespace()
+    return configured_backend().namespace()
 
 
-def chosen() -> Backend:
+def configured_backend() -> Backend:
     """Return the configured backend; see `get_namespace` for the errors."""
     return _usable(*configured())
 
@@ -175,10 +175,10 @@ def _working_folder() -> Path | None:
 
 @cache
 def _in_files(folder: Path | None) -> Configured | None:
-    """Return the backend that the nearest file names, or None. The result is cached, so edits do not affect a running program."""
+    """Return the backend that the nearest file sets, or None. The result is cached, so edits do not affect a running program."""
     for path, table in _tables(folder):
-        if unknown := sorted(set(table) - {"backend"}):
-            raise ValueError(f"{path} must set only 'backend' for ampscale, got {excerpt(unknown, 400)}")
+        if other_keys := sorted(table.keys() - {"backend"}):
+            raise ValueError(f"{path} must set only 'backend' for ampscale, got {excerpt(other_keys, 400)}")
         if "backend" in table:
             if not isinstance(table["backend"], str):
                 raise TypeError(f"backend in {path} must be a str, got {excerpt(table['backend'])}")
@@ -191,7 +191,8 @@ def _tables(folder: Path | None) -> Iterator[tuple[Path, dict[str, Any]]]:
     folders = (folder, *folder.parents) if folder else ()
     for parent in folders:
         for file, keys in (("ampscale.toml", ()), ("pyproject.toml", ("tool", "ampscale"))):
-            if os.path.isfile(path := parent / file):  # Path.is_file would raise PermissionError
+            path = parent / file
+            if os.path.isfile(path):  # Path.is_file would raise PermissionError
                 yield path, _table(path, keys)
 
 

@@ -82,6 +82,5 @@ def check_backend(backend: Any, name: str) -> None:
     missing = [] if isinstance(getattr(backend, "NAME", None), str) else ["NAME"]
     missing += [function for function in CONTENTS[1:] if not callable(getattr(backend, function, None))]
     if missing:
-        raise TypeError(
-            f"{name} must have a str NAME and the functions of a backend; {excerpt(backend, 200)} lacks {', '.join(missing)}"
-        )
+        expected = "a str NAME and the functions of a backend"
+        raise TypeError(f"{name} must have {expected}; {excerpt(backend, 200)} lacks {', '.join(missing)}")

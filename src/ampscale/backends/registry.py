@@ -10,7 +10,7 @@ Spec: BACKENDS-never-unasked, BACKENDS-third-party, BACKENDS-failure-reported.
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
@@ -76,11 +76,11 @@ def owner_of(array: Array) -> Backend:
     """
     Return the backend that owns *array*, or the generic backend if no other one does.
 
-    If no other backend owns *array*, but a backend failed to load, raise its error, since this backend may own *array*.
+    If no other backend owns *array*, but a backend failed to load, raise its error, since it may be the owner.
     """
     cls = type(array)
     if cls not in _owners:
-        _owners[cls] = _first_result(lambda backend: backend if backend.owns(array) else None) or generic
+        _owners[cls] = next((backend for backend in _candidates() if backend.owns(array)), generic)
     return _owners[cls]
 
 
@@ -94,12 +94,12 @@ def network_of(value: Any) -> Any:
     """
     if hasattr(value, "params") and callable(getattr(value, "vjp", None)):
         return value
-    network = _first_result(lambda backend: backend.as_network(value))
-    if network is None:
-        expected = "a Network (not its parameters), a torch.nn.Module that returns its loss, or an object with params and vjp"
-        remedy = "; pass ampscale.Network(function, params)" if inspect.isroutine(value) else ""
-        raise TypeError(f"network must be {expected}, got {excerpt(value, 200)} of type {type(value).__name__}{remedy}")
-    return network
+    for backend in _candidates():
+        if (network := backend.as_network(value)) is not None:
+            return network
+    expected = "a Network (not its parameters), a torch.nn.Module that returns its loss, or an object with params and vjp"
+    remedy = "; pass ampscale.Network(function, params)" if inspect.isroutine(value) else ""
+    raise TypeError(f"network must be {expected}, got {excerpt(value, 200)} of type {type(value).__name__}{remedy}")
 
 
 def load(name: str) -> Backend:
@@ -143,7 +143,7 @@ def is_imported(name: str) -> bool:
 
 def is_installed(name: str) -> bool:
     """Return True if the library of the backend called *name* can be imported. This does not import the library."""
-    return is_imported(name) or find_spec(name.partition(".")[0]) is not None
+    return is_imported(name) or find_spec(name.partition(".")[0]) is not None  # `find_spec` would import the parent of a module
 
 
 def label(name: str) -> str:
@@ -192,27 +192,21 @@ def _from_package(name: str) -> Backend:
     return backend
 
 
-def _first_result(query: Callable[[Backend], Any]) -> Any:
-    """
-    Return the first result of *query* that is not None, or else None.
-
-    If no backend gives a result, raise the error of the first backend that failed to load; otherwise ignore failures.
-    """
+def _candidates() -> Iterator[Backend]:
+    """Yield the backends whose libraries have been imported. At the end, raise the error of the first one that failed to load."""
     failures = []
-    for name in _candidates():
+    for name in _candidate_names():
         try:
             backend = load(name)
         except RuntimeError as failure:
             failures.append(failure)
             continue
-        if (result := query(backend)) is not None:
-            return result
+        yield backend
     if failures:
         raise failures[0]
-    return None
 
 
-def _candidates() -> Iterator[str]:
+def _candidate_names() -> Iterator[str]:
     """Yield the names of backends whose libraries have been imported; those of packages last, since entry points load slowly."""
     yield from list(_loaded)  # first, because torch.compile recompiles for every import after a lookup in sys.modules
     yield from (name for name in BUILT_IN if name not in _loaded and is_imported(name))

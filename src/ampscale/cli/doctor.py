@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 from .. import __version__
 from ..backends import Backend, generic, list_backends
-from ..backends.choice import chosen, configured
+from ..backends.choice import configured, configured_backend
 from ..backends.cpu.fused import kernel_choice_host
 from ..backends.registry import RESERVED, is_imported, is_installed, label, load, packages_of, why_not
 from ..core.dtypes import name_of
@@ -91,7 +91,7 @@ def _choice() -> dict[str, Any]:
     choice: dict[str, Any] = {"name": None, "source": None, "why_not": None}
     try:
         choice |= {key: cut(value, 400) for key, value in configured()._asdict().items()}
-        chosen()
+        configured_backend()
     except (TypeError, ValueError) as error:
         choice["why_not"] = str(error)
     return choice
