@@ -231,6 +231,9 @@ def test_arrays_need_not_be_contiguous(platform, index):
     *actual, actual_norm = platform.to_numpy(platform.backend.unscale_check_and_norm([inputs[index]], 3.0))
     assert same(actual, expected)
     assert close(actual_norm, norm)
+    assert same(platform.to_numpy(platform.backend.measure([inputs[index]])), statistics.statistics([whole[index]]))
+    histograms = platform.backend.exponent_histogram([inputs[index]])
+    assert same(platform.to_numpy(histograms), statistics.exponent_histogram([whole[index]]))
     copy = whole.copy()
     for container in (list, lambda tree: tree):
         for tree, function in (

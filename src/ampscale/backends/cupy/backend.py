@@ -111,7 +111,8 @@ def measure(tree: Tree) -> Array:
     arrays = leaves(tree)
     statistics.check_sizes(arrays)
     with _device_of(arrays):
-        return launch_measuring_pass(described(_contiguous(arrays), None), 1)[1]
+        sources = _contiguous(arrays)
+        return launch_measuring_pass(described(sources, None), 1)[1]
 
 
 def unscale_check_and_measure(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
@@ -125,7 +126,8 @@ def exponent_histogram(tree: Tree) -> Array:
     arrays = leaves(tree)
     statistics.check_sizes(arrays)
     with _device_of(arrays):
-        return launch_histograms(described(_contiguous(arrays), None))
+        sources = _contiguous(arrays)
+        return launch_histograms(described(sources, None))
 
 
 def _run(
@@ -167,7 +169,7 @@ def _device_of(arrays: list[Array]) -> AbstractContextManager[Any]:
 
 
 def _contiguous(arrays: list[Array]) -> list[Array]:
-    """Replace non-contiguous arrays by contiguous copies. Return *arrays* itself if all are contiguous."""
+    """Replace non-contiguous arrays by contiguous copies, which the caller must keep until the launch; `Operands` does not."""
     if all(map(_is_contiguous, arrays)):
         return arrays
     return [array if _is_contiguous(array) else array.copy(order="C") for array in arrays]
