@@ -16,9 +16,6 @@ from ampscale.backends import Backend, generic, get_backend
 from ampscale.backends.numpy import backend as numpy
 from ampscale.backends.protocol import CONTENTS
 
-EVERY_BACKEND = pytest.mark.parametrize("name", ["numpy", "cupy", "torch", "jax", "generic"])
-VECTORS = [case for case in cases() if case["chapter"] == "backends"]
-
 
 def module(name):
     """Return the backend called *name*. CuPy's runs on the host."""
@@ -31,13 +28,13 @@ def module(name):
 
 
 def parameters(function):
-    """Return a function's parameters without annotations. Leave out self, and keyword-only ones, which are for internal use."""
-    result = [param.replace(annotation=param.empty) for param in inspect.signature(function).parameters.values()]
-    return [param for param in result if param.name != "self" and param.kind is not param.KEYWORD_ONLY]
+    """Return a function's parameters without annotations. Leave out self."""
+    params = [param.replace(annotation=param.empty) for param in inspect.signature(function).parameters.values()]
+    return [param for param in params if param.name != "self"]
 
 
 @pytest.mark.clause("BACKENDS-same-contents")
-@EVERY_BACKEND
+@pytest.mark.parametrize("name", ["numpy", "cupy", "torch", "jax", "generic"])
 def test_backends_have_the_same_contents_in_the_same_order(name):
     """Each backend has the contents and parameters of `Backend`, and defines no other public name."""
     backend = module(name)
@@ -51,7 +48,8 @@ def test_backends_have_the_same_contents_in_the_same_order(name):
 
 def test_get_backend_returns_the_owner():
     """NumPy owns its arrays and scalars, and trees without arrays belong to it. Other arrays belong to the generic backend."""
-    assert [get_backend(tree) for tree in (np.ones(1), np.float32(1), [None, {"w": np.ones(())}], None, [])] == [numpy] * 5
+    for tree in (np.ones(1), np.float32(1), [None, {"w": np.ones(())}], None, []):
+        assert get_backend(tree) is numpy
     assert get_backend([array_api_strict.ones(1)]) is generic
     assert generic.owns(array_api_strict.ones(1))
     assert not generic.owns([1.0])
@@ -90,8 +88,8 @@ def test_vectors_hold_on_every_library(library):
     """The vectors are the test vectors of the chapter on backends."""
     functions = {"scale": ampscale.scale, "unscale": ampscale.unscale, "check": ampscale.unscale_and_check}
     failures = []
-    for case in VECTORS:
-        if case["input"]["dtype"] in library.dtypes:
+    for case in cases():
+        if case["chapter"] == "backends" and case["input"]["dtype"] in library.dtypes:
             result = functions[case["kind"]](library.from_numpy(array(case["input"])), argument(case["scale"]))
             expected = array(case["output"])
             if case["kind"] == "check":
