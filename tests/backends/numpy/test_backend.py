@@ -108,7 +108,7 @@ def test_norms_are_accurate_to_two_units_in_the_last_place(kind):
     """Cases include rounding errors of one sign, and squares that overflow or underflow."""
     for length in (1, 10, 255, 1000, 1009, 4096, 5000, 99_999, 1_000_000):
         for factor in np.random.default_rng(length).uniform(1, 4, 8 if length < 100_000 else 2):
-            values = np.full(length, factor, np.float32) if kind != "random" else random(length) * np.float32(factor)
+            values = random(length) * np.float32(factor) if kind == "random" else np.full(length, factor, np.float32)
             values *= np.float32({"huge": 2.0**63, "tiny": 2.0**-70, "lost": 2.0**-75}.get(kind, 1))
             if kind == "one huge":
                 values[length // 2] = 1e25
@@ -183,19 +183,19 @@ def test_results_equal_the_definition_in_every_layout(layout):
 @pytest.mark.parametrize("length", [6, 300_000])
 def test_shared_memory_is_read_before_it_is_written(length):
     """Arrays share memory with each other, with *out* or with themselves. Disjoint views of one buffer are written in place."""
-    array, half = random(2 * length), length
+    array = random(2 * length)
     view = array[1:]
     check_in_place([array, array], 3.0)
     check_in_place([view, view], 3.0)
     check_in_place([view, view], 3.0, [view, np.empty_like(view)])
     check_in_place({"all": array, "part": array[2:]}, 3.0)
     check_in_place([array[:-2]], 3.0, [array[2:]])
-    check_in_place([array[:half], array[half:]], 3.0, [array[half:], array[:half]])
+    check_in_place([array[:length], array[length:]], 3.0, [array[length:], array[:length]])
     check_in_place([array], 3.0, [array[::-1]])
     check_in_place([array[:4], array[::-1][:4]], 3.0, [np.empty(4, np.float32), array[:4]])
-    check_in_place([array[:half], array[half:]], 3.0)
-    check_in_place([array[:half]], 3.0, [array[:half]])
-    check_in_place([array[:half]], 3.0, [array[half:]])
+    check_in_place([array[:length], array[length:]], 3.0)
+    check_in_place([array[:length]], 3.0, [array[:length]])
+    check_in_place([array[:length]], 3.0, [array[length:]])
     check_in_place([array[::2], array[1::2]], 3.0)
     window = np.lib.stride_tricks.as_strided(array, (length - 2, 2), (4, 4))
     expected = array.copy()

@@ -109,7 +109,7 @@ def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: st
         return norms.unscale_check_and_norm(tree, scale, out, dtype)
     unscaled, (finite, sums, _) = result
     norm = _norm_of_sums(sums)
-    if finite and not _is_accurate_host(norm):
+    if finite and not _is_accurate_host(norm):  # the norm of non-finite values is an infinity or a NaN anyway
         norm = norms.global_norm(unscaled)
     return unscaled, np.array(finite), norm
 
@@ -186,10 +186,12 @@ def _run(
     if out is tree and (result := run_in_place_host(op, arrays, with_sums)) is not None:
         return out, result
     sources = plain(arrays)
-    if sources is None or (targets := _targets(sources, tree, out, dtype)) is None:
+    targets = None if sources is None else _targets(sources, tree, out, dtype)
+    if sources is None or targets is None:
         return None
-    result = run_host(op._replace(square_dtype=norms.norm_dtype(targets)) if with_sums else op, sources, targets)
-    return (unflatten(tree, targets) if out is None else out), result
+    if with_sums:
+        op = op._replace(square_dtype=norms.norm_dtype(targets))
+    return (unflatten(tree, targets) if out is None else out), run_host(op, sources, targets)
 
 
 def _targets(sources: list[Array], tree: Tree, out: Tree, dtype: str | None = None) -> list[Array] | None:

@@ -9,7 +9,7 @@ Spec: BACKENDS-bit-identical, OVERFLOW-both-sides, NORMS-accumulation-dtype.
 import math
 import operator
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -53,12 +53,14 @@ def run_blocks_host(op: FusedOp, sources: Sequence[Array], targets: Sequence[Arr
 
     results = in_threads(run, blocks, thread_count_host() if large_bytes >= THREADED else 1)
     owners = [index for block in blocks for index in block.indices]
-    statistics = np.concatenate([np.empty((0, len(COLUMNS)), np.int32), *(rows for _, _, rows in results)])
-    if op.measures:
-        statistics = joined(statistics, owners, len(sources))
     sums = np.empty(0)
     if op.square_dtype is not None:
-        sums = rounded(added(chain.from_iterable(squares for _, squares, _ in results), owners, len(sources)), op.square_dtype)
+        parts = chain.from_iterable(block_sums for _, block_sums, _ in results)
+        sums = rounded(added(parts, owners, len(sources)), op.square_dtype)
+    statistics = np.empty((0, len(COLUMNS)), np.int32)
+    if op.measures:
+        rows = np.concatenate([statistics, *(block_rows for _, _, block_rows in results)])
+        statistics = joined(rows, owners, len(sources))
     return PassResult(all(is_finite for is_finite, _, _ in results), sums, statistics)
 
 
@@ -71,11 +73,13 @@ def blocks_of(sources: Sequence[Array], targets: Sequence[Array]) -> Iterator[Bl
     for index, (source, target, size, dtype) in enumerate(rows):
         if size > SMALL or dtype.kind == "c" or dtype != target.dtype:
             yield from (Block([index], [part], [out]) for part, out in _parts(source, target))
-        elif size:
+        elif size:  # no block contains an empty array
             if dtype is not dtype_of_block or size > remaining:
                 if block.indices:
                     yield block
-                block, dtype_of_block, remaining = Block([], [], []), dtype, BLOCK
+                block = Block([], [], [])
+                dtype_of_block = dtype
+                remaining = BLOCK
             block.indices.append(index)
             block.sources.append(source)
             block.targets.append(target)
@@ -107,18 +111,18 @@ def _parts(source: Array, target: Array) -> Iterator[tuple[Array, Array]]:
 
 def _run_block_host(op: FusedOp, block: Block) -> tuple[bool, list[float], Array]:
     """Run *op* on *block*. Return True if the results are finite or unchecked, the sums of squares, and the statistics."""
-    is_one = len(block.indices) == 1
-    values = block.sources[0] if is_one else _gathered(block.sources)
+    has_one_array = len(block.indices) == 1
+    values = block.sources[0] if has_one_array else _gathered(block.sources)
     rows = _statistics(values, block) if op.measures else np.empty((0, len(COLUMNS)), np.int32)
-    results = block.targets[0] if is_one else values
+    results = values
     if op.factor is not None:
-        results = results if is_one else np.empty_like(values)
+        results = block.targets[0] if has_one_array else np.empty_like(values)
         _write(op.factor, op.divides, values, results)
-        if not is_one:
+        if not has_one_array:
             _scatter(results, block.targets)
     sums = [] if op.square_dtype is None else _square_sums_host(results, block, op.square_dtype)
-    # If the squares have a finite sum, the values are finite.
-    is_finite = not op.checks or (bool(sums) and math.isfinite(sum(sums))) or _are_finite_host(results)
+    squares_are_finite = bool(sums) and math.isfinite(sum(sums))  # only if the values are finite too
+    is_finite = not op.checks or squares_are_finite or _are_finite_host(results)
     return is_finite, sums, rows
 
 
@@ -153,24 +157,21 @@ def _statistics(values: Array, block: Block) -> Array:
     """Return the statistics of each array of *block*; *values* contains the values of all its arrays: int32, shape (n, 8)."""
     sizes = np.fromiter(map(_size, block.sources), np.int32)
     starts = np.add.accumulate(sizes) - sizes
-
-    def reduced(operation: Any, **options: Any) -> Any:
-        return lambda numbers: operation.reduceat(numbers.reshape(-1), starts, **options)
-
-    count = reduced(np.add, dtype=np.int32)
+    count = partial(np.add.reduceat, indices=starts, dtype=np.int32)
+    smallest, largest = (partial(ufunc.reduceat, indices=starts) for ufunc in (np.minimum, np.maximum))
     codes = bit_codes(name_of(values.dtype))
-    return rows_of(magnitudes(values), codes, Reductions(sizes, count, reduced(np.minimum), reduced(np.maximum)))
+    return rows_of(_magnitudes(values).reshape(-1), codes, Reductions(sizes, count, smallest, largest))
 
 
-def magnitudes(values: Array) -> Array:
-    """Return the bit patterns of real *values* without the sign."""
+def _magnitudes(values: Array) -> Array:
+    """Return the bit patterns of real *values* without the sign, as signed integers."""
     bits = values.view(f"int{8 * values.itemsize}")
     return bits & np.iinfo(bits.dtype).max
 
 
 def _write(factor: float, divides: bool, source: Array, target: Array) -> None:
     """Divide or multiply *source* by *factor*, round once as in the core's definition, and write the results to *target*."""
-    if source.dtype != target.dtype:
+    if source.dtype != target.dtype:  # only divisions have targets of a wider dtype
         target[...] = scaling.unscale(source, factor, name_of(target.dtype))
     elif source.itemsize > 2:
         operation = np.divide if divides else np.multiply
@@ -198,4 +199,4 @@ def _by_definition(values: Array, divides: bool, factor: float) -> Array:
 def _are_finite_host(values: Array) -> bool:
     if values.itemsize > 2:
         return bool(np.isfinite(values).all())
-    return bool(magnitudes(values).max() < bit_codes(name_of(values.dtype)).infinity)  # NumPy's own check converts 16-bit values
+    return bool(_magnitudes(values).max() < bit_codes(name_of(values.dtype)).infinity)  # NumPy's own check converts 16-bit values

@@ -25,8 +25,8 @@ def plain(arrays: Sequence[Any]) -> list[Array] | None:
         if not all(cls in (np.ndarray, np.memmap) or issubclass(cls, np.generic) for cls in types):
             return None
         arrays = [np.asarray(array) for array in arrays]
-    supported = arrays and all(map(_is_supported, set(map(attrgetter("dtype"), arrays))))
-    return list(arrays) if supported else None
+    are_supported = all(map(_is_supported, set(map(attrgetter("dtype"), arrays))))
+    return list(arrays) if arrays and are_supported else None
 
 
 def like(sources: Sequence[Array], dtype: str | None = None) -> list[Array]:

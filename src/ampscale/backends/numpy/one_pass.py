@@ -44,10 +44,11 @@ def run_host(op: FusedOp, sources: Sequence[Array], targets: Sequence[Array]) ->
         groups.setdefault((source.dtype, target.dtype) if is_supported else None, []).append(index)
     if len(groups) == 1:
         return run_blocks_host(op, sources, targets)
-    results = (
-        run_host(op, [sources[index] for index in indices], [targets[index] for index in indices]) for indices in groups.values()
-    )
-    return fused.merged(op, len(sources), zip(groups.values(), results, strict=True))
+    results = []
+    for indices in groups.values():
+        result = run_host(op, [sources[index] for index in indices], [targets[index] for index in indices])
+        results.append((indices, result))
+    return fused.merged(op, len(sources), results)
 
 
 def run_in_place_host(op: FusedOp, arrays: list[Any], with_sums: bool) -> PassResult | None:
@@ -55,7 +56,9 @@ def run_in_place_host(op: FusedOp, arrays: list[Any], with_sums: bool) -> PassRe
     spans = spans_host(op, arrays, arrays, disjoint=True)
     if spans is None:
         return None
-    return fused.run_spans_host(op._replace(square_dtype=compute_dtype(spans.source_dtype) if with_sums else None), spans)
+    if with_sums:
+        op = op._replace(square_dtype=compute_dtype(spans.source_dtype))
+    return fused.run_spans_host(op, spans)
 
 
 def spans_host(op: FusedOp, sources: Sequence[Any], targets: Sequence[Any], *, disjoint: bool = False) -> Spans | None:
