@@ -58,10 +58,6 @@ def close(left, right):
     )
 
 
-def row(tree, index):
-    return jax.tree.map(lambda leaf: leaf[index], tree)
-
-
 def stacked(*trees):
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
@@ -93,7 +89,8 @@ def test_transformed_functions_equal_numpy(dtype, x64, transformed):
         else:
             results = jax.lax.scan(lambda carry, item: (carry, all_results(*item)), 0, all_arguments)[1]
         for index, (tree, factor) in enumerate(zip(trees, factors, strict=True)):
-            assert differing(LIBRARY.to_numpy(row(results, index)), all_results(tree, factor)) == []
+            results_of_tree = jax.tree.map(lambda leaf, index=index: leaf[index], results)
+            assert differing(LIBRARY.to_numpy(results_of_tree), all_results(tree, factor)) == []
 
 
 @pytest.mark.clause("SCALING-mixed-rejected")

@@ -171,8 +171,8 @@ def test_paddle_scaled_loss_can_be_differentiated():
 
 
 @pytest.mark.clause("STEP-two-modes")
-@pytest.mark.parametrize("made", ["optimizer", "training cell", "update cell", "scaler"])
-def test_objects_that_store_their_state_are_not_traced(made):
+@pytest.mark.parametrize("name", ["optimizer", "training cell", "update cell", "scaler"])
+def test_objects_that_store_their_state_are_not_traced(name):
     """Otherwise the parameters or counts would be lost after the trace."""
     network = Network(lambda w, x: jnp.sum(w * x), jnp.ones(2))
     optimizer = SGD(network, 0.5)
@@ -190,8 +190,8 @@ def test_objects_that_store_their_state_are_not_traced(made):
         "scaler": (scaled_step, jnp.ones(2)),
         "update cell": (lambda overflow: update_cell.next_scale(scale, overflow), jnp.asarray(True)),
     }
-    call, argument = calls[made]
-    with pytest.raises(ValueError, match=rf"must not be traced, since the {made} stores its state; under jit, use"):
+    call, argument = calls[name]
+    with pytest.raises(ValueError, match=rf"must not be traced, since the {name} stores its state; under jit, use"):
         jax.jit(call)(argument)
     assert network.params.tolist() == [1, 1]
     assert (update_cell.cur_iter, update_cell.last_overflow_iter, int(optimizer.state.count)) == (1, 0, 0)

@@ -88,7 +88,8 @@ def test_subnormal_scales_are_divided_as_on_numpy():
 @pytest.mark.clause("MACHINE-float64-factor")
 def test_float32_presets_need_no_x64():
     """States of all patterns of three steps equal those of NumPy."""
-    results, patterns = {}, PATTERNS[:8, :3]
+    patterns = PATTERNS[:8, :3]
+    results = {}
     with jax.enable_x64(False):
         for preset in presets.PRESETS.values():
             rule = preset.rule(**{"growth_interval": 3} if "growth_interval" in preset.parameters else {})

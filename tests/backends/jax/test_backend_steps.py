@@ -88,10 +88,6 @@ def steps(network, optimizer, compiled=False):
     return history
 
 
-def stacked(trees):
-    return jax.tree.map(lambda *arrays: jnp.stack(arrays), *trees)
-
-
 def scanned(network, optimizer, state):
     """Return the states and reports of a run like that of `steps`, in one compiled loop."""
 
@@ -99,7 +95,7 @@ def scanned(network, optimizer, state):
         new_state, report = train_step(network, optimizer, RULE, state, *inputs)
         return new_state, (new_state, report)
 
-    _, history = jax.lax.scan(step, state, stacked(BATCHES))
+    _, history = jax.lax.scan(step, state, jax.tree.map(lambda *arrays: jnp.stack(arrays), *BATCHES))
     return [(state, None), *(jax.tree.map(lambda array, index=index: array[index], history) for index in range(len(BATCHES)))]
 
 

@@ -16,7 +16,6 @@ jnp = jax.numpy
 
 pytestmark = pytest.mark.usefixtures("default_device")
 LIBRARY = load("jax")
-REAL = pytest.mark.parametrize("dtype", DTYPES)
 SCALES = [2.0**-149, 3 * 2.0**-149, 2.0**-126, 2.0**-126 / 3, 1e-3, 0.1, 1.0, 3.0, 2.0**16, 1e5, 2.0**100, 1.9 * 2.0**127]
 ROUND = kernels.LANES * kernels.PIECES
 LARGE = 3 * ROUND - 5
@@ -48,7 +47,7 @@ def computed(tree, scale, dtype=None):
 @pytest.mark.clause(
     "BACKENDS-bit-identical", "SCALING-round-once", "SCALING-scale-float32", "OVERFLOW-fused", "OVERFLOW-both-sides"
 )
-@REAL
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("widened", "make_scale"), [(None, np.float32), ("float32", np.atleast_1d)])
 def test_results_equal_numpy_for_values_and_scales_of_all_magnitudes(dtype, widened, make_scale):
     """Values are all 16-bit patterns, or random patterns of wider formats, under jit. Scales range from 2**-149 to 2**128."""
@@ -66,7 +65,8 @@ def test_results_equal_numpy_for_values_and_scales_of_all_magnitudes(dtype, wide
 @pytest.mark.clause("SCALING-unscale-divides", "SCALING-round-once")
 def test_ties_between_subnormal_quotients_go_to_even():
     """The product with a reciprocal could be on either side of a tie. Values next to a tie are tested too."""
-    unscale, unit = jax.jit(backend.unscale), 2.0**-149
+    unscale = jax.jit(backend.unscale)
+    unit = 2.0**-149
     for scale in map(np.float32, (6, 10, 2**20 + 2, 3 * 2**60, 7 * 2**100, 11 * 2.0**20)):
         halfway = np.float32((np.arange(2**14) + 0.5) * np.float64(scale) * unit)
         is_tie = halfway.astype(np.float64) / scale / unit % 1 == 0.5  # float32 cannot represent the other halfway points
@@ -155,7 +155,8 @@ def programs(monkeypatch):
     from jax._src import pjit
     from jax._src.interpreters import pxla
 
-    run, names = pxla.ExecuteReplicated.__call__, []
+    run = pxla.ExecuteReplicated.__call__
+    names = []
     monkeypatch.setattr(pjit, "_get_fastpath_data", lambda *_, **__: None)
     monkeypatch.setattr(pxla.ExecuteReplicated, "__call__", lambda self, *args: names.append(self.name) or run(self, *args))
     jax.clear_caches()

@@ -32,8 +32,8 @@ def _one_program(*options: str) -> Callable[[Callable[..., Any]], Callable[..., 
     """
     Return a decorator that compiles a function of the arrays of a tree, further arrays and static *options* into one program.
 
-    The compiled program is used under jit tracing, and once the function has been called `_OFTEN` times with the same shapes and
-    dtypes. Otherwise the function runs uncompiled, and only the functions that it calls are compiled.
+    The compiled program is used under jit tracing, and from the `_OFTEN`-th call with the same shapes and dtypes on. Otherwise
+    the function runs uncompiled, and only the functions that it calls are compiled.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -42,7 +42,9 @@ def _one_program(*options: str) -> Callable[[Callable[..., Any]], Callable[..., 
         @wraps(function)
         def run(tree: Tree, *operands: Scale, **static: Any) -> Any:
             _check_dtype(static.get("dtype"))
-            arrays, numbers = leaves(tree), list(map(_number, operands))
+            arrays = leaves(tree)
+            # The kernels round float64 numbers to their compute dtype.
+            numbers = [np.float64(operand) if isinstance(operand, int | float) else operand for operand in operands]
             as_one_program = _is_traced(arrays, *numbers)
             if not as_one_program and len(arrays) <= _CHUNK:
                 as_one_program = _is_frequent((function, *static.values()), arrays)
@@ -70,7 +72,7 @@ def devices() -> tuple[str, ...]:
 
 
 def as_network(value: Any) -> Any:  # noqa: ARG001
-    """Return None, because JAX has no networks of its own. Wrap a function of parameters in a `Network`."""
+    """Return None, because JAX has no networks."""
     return None
 
 
@@ -78,7 +80,7 @@ def vjp(loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Arra
     """
     Implement `Backend.vjp`.
 
-    JAX requires the seed in the dtype of the loss: with a float16 loss, a scale of 65520 or more overflows, so return a float32
+    The seed is converted to the dtype of the loss: with a float16 loss, a scale of 65520 or more overflows, so return a float32
     loss. In `jax.shard_map`, the gradients are those of each rank's own loss, even with ``check_vma=True``.
     """
 
@@ -88,7 +90,7 @@ def vjp(loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Arra
     arrays = leaves(params)
     loss, backward = jax.vjp(of_leaves, arrays)
     varying = varying_like(loss, arrays)
-    if varying is not arrays:  # otherwise JAX would add the gradients of all ranks, and 16-bit gradients in 16 bits
+    if varying is not arrays:  # else JAX would add up the gradients of all ranks, and 16-bit gradients in 16 bits
         loss, backward = jax.vjp(of_leaves, varying)
 
     def pullback(seed: Array) -> Tree:
@@ -278,11 +280,6 @@ def _is_frequent(program: tuple[Hashable, ...], arrays: list[Array]) -> bool:
 def _calls(program: tuple[Hashable, ...], signature: tuple[Hashable, ...]) -> deque[None]:  # noqa: ARG001
     """Return the call counter, which stops at `_OFTEN`, for these arguments. The cache bounds the number of counters."""
     return deque(maxlen=_OFTEN)
-
-
-def _number(scale: Scale) -> Array:
-    """Return *scale* as an array; a Python number becomes float64, which the kernels round to their compute dtype."""
-    return np.float64(scale) if isinstance(scale, int | float) else scale
 
 
 def _norm_dtype(arrays: list[Array], dtype: str | None = None) -> str:

@@ -146,8 +146,8 @@ def _lifted(operation: Operation, left: Array, right: Array) -> Array:
     """
     Return a float64 product or quotient.
 
-    If *left* is tiny and *right* between 2**-200 and 2**200, *left* is lifted by a power of two, so that no subnormal number is
-    lost. Otherwise, the result is XLA's, which flushes subnormal numbers to zero.
+    If *left* is tiny and *right* is between 2**-200 and 2**200, *left* is lifted by a power of two, so that no subnormal number
+    is lost. Otherwise, the result is XLA's, which flushes subnormal numbers to zero.
     """
     bits = jax.lax.bitcast_convert_type(jnp.abs(left), jnp.int64)
     subnormal = bits.astype(jnp.float64) * 2.0 ** (LIFT - 1074)

@@ -257,7 +257,8 @@ def _float32_squares(array: Array) -> Array:
 
 def _lifted_squares(array: Array, is_large: Flag) -> Array:
     """Return the float64 squares of the values after multiplication by the lift: `down` if *is_large* is True, else `up`."""
-    values, lifts = in_dtype(array, "float64"), LIFTS["float64"]
+    values = in_dtype(array, "float64")
+    lifts = LIFTS["float64"]
     lifted_up = multiply(values, jnp.float64(LAST_LIFT)) * (lifts.up / LAST_LIFT)
     lifted = jnp.where(is_large, values * lifts.down, lifted_up)
     return lifted * lifted

@@ -8,7 +8,9 @@ from ...core.typing import Array
 def varying_axes(array: Array) -> frozenset[str]:
     """Return the axes of `jax.shard_map` over which *array* varies; none if JAX does not track them (``check_vma=False``)."""
     aval = jax.typeof(array)
-    return frozenset(aval.manual_axis_type.varying if hasattr(aval, "manual_axis_type") else getattr(aval, "vma", ()))
+    if hasattr(aval, "manual_axis_type"):
+        return frozenset(aval.manual_axis_type.varying)
+    return frozenset(getattr(aval, "vma", ()))  # older versions of JAX
 
 
 def varying_like(loss: Array, arrays: list[Array]) -> list[Array]:

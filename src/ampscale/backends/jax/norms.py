@@ -41,9 +41,9 @@ def coefficient(sums: list[Array], limit: Array, norm_dtype: str) -> tuple[Array
 def lifted_norm(sums: list[Array], norm_dtype: str) -> LiftedNorm:
     """Return the norm as a `LiftedNorm`, which is finite even if the norm exceeds the range of its dtype."""
     norm, lowered_norm = _norm_and_lowered(sums, norm_dtype)
-    is_infinite, one = jnp.isinf(norm), jnp.ones_like(norm)
-    down = one * LIFTS[norm_dtype].down
-    return LiftedNorm(jnp.where(is_infinite, lowered_norm, norm), jnp.where(is_infinite, down, one))
+    is_infinite = jnp.isinf(norm)
+    lift = jnp.where(is_infinite, LIFTS[norm_dtype].down, 1.0).astype(norm_dtype)
+    return LiftedNorm(jnp.where(is_infinite, lowered_norm, norm), lift)
 
 
 def _norm_and_lowered(sums: list[Array], norm_dtype: str) -> tuple[Array, Array]:
