@@ -95,14 +95,14 @@ def error(call, *arguments):
     except (RuntimeError, ValueError) as raised:
         return f"{raised} / {type(raised.__cause__).__name__}"
 
-class Own:
+class UnownedArray:
     device, dtype, shape = "here", "float32", ()
 
     def __array_namespace__(self, *, api_version=None):
         return np
 
 answers = {"backends": ampscale.list_backends()}
-ampscale.unscale(np.ones(2), 2.0), ampscale.get_backend(Own())
+ampscale.unscale(np.ones(2), 2.0), ampscale.get_backend(UnownedArray())
 answers["unknown name"] = error(ampscale.use_backend, "pebble")
 answers["imported"] = [name for name in sys.modules if "pebbles" in name or "quarry" in name]
 

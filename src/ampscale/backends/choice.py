@@ -2,7 +2,7 @@
 Choice of the backend: the backend of the arrays or, if there are no arrays, the configured backend.
 
 In order of precedence, the backend is configured by `use_backend`, by the environment variable ``AMPSCALE_BACKEND``, or by
-``backend`` in the nearest ampscale.toml, or pyproject.toml with ``[tool.ampscale]``, that sets it. The default is NumPy.
+``backend`` in the nearest file, an ampscale.toml or the table ``[tool.ampscale]`` of a pyproject.toml. The default is NumPy.
 
 Spec: BACKENDS-arrays-decide, BACKENDS-precedence, BACKENDS-context, BACKENDS-wrong-value.
 """

@@ -14,8 +14,7 @@ NAME = "generic"
 
 def owns(array: Any) -> bool:
     """Return True if *array* belongs to any Array API library."""
-    is_array: bool = array_api_compat.is_array_api_obj(array)
-    return is_array
+    return bool(array_api_compat.is_array_api_obj(array))
 
 
 def namespace() -> Namespace:
