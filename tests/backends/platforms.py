@@ -20,7 +20,7 @@ class Platform(NamedTuple):
     library: Any
 
     def put(self, tree):
-        return map_leaves(lambda array: self.library.asarray(array.reshape(-1)).reshape(array.shape), tree)
+        return map_leaves(lambda array: self.library.asarray(array.reshape(-1)).reshape(array.shape), tree)  # in C order
 
     def to_numpy(self, tree):
         return map_leaves(self.library.asnumpy, tree)

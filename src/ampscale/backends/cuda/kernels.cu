@@ -1,9 +1,8 @@
 /*
- * One pass over many arrays: each number is read once, divided or multiplied, rounded, checked, squared or measured, and
- * written once.
+ * One pass over many arrays, launched by cupy/launches.py: each number is read once, divided or multiplied, rounded, checked,
+ * squared or measured, and written once.
  *
- * The results equal core/scaling, core/overflow and core/statistics bit for bit, and core/norms within 2 ulp. Launched by
- * cupy/launches.py.
+ * The results equal core/scaling, core/overflow and core/statistics bit for bit, and core/norms within 2 ulp.
  *
  * arrays      Of one dtype and any length, including 0; contiguous, and aligned to their elements. A complex number counts as
  *             two real ones. If source and target are aligned to 16 bytes, 16 bytes are read at a time.
@@ -45,7 +44,7 @@ struct Row {
     __device__ long long chunks() const { return (length + CHUNK - 1) / CHUNK; }
 };
 
-struct Part { Row rows[TABLE_PART]; };
+struct Part { Row rows[TABLE_PART]; };  // argument of write_rows
 
 template <class In> struct ComputeDtype { typedef float32 type; };  // compute dtype of a number
 template <> struct ComputeDtype<float64> { typedef float64 type; };
@@ -86,8 +85,6 @@ template <class To, class From> __device__ To as(From from) {
 __device__ void convert(float16 from, float64& to) { to = as<float64>(as<float32>(from)); }
 __device__ void convert(bfloat16 from, float64& to) { to = as<float64>(as<float32>(from)); }
 
-/* Predicates on the bits of a number. */
-
 __device__ bool is_finite(float16 a) { return (a.bits & 0x7c00u) != 0x7c00u; }
 __device__ bool is_finite(bfloat16 a) { return (a.bits & 0x7f80u) != 0x7f80u; }
 __device__ bool is_finite(float32 a) { return (__float_as_uint(a) & 0x7f800000u) != 0x7f800000u; }
@@ -95,7 +92,7 @@ __device__ bool is_finite(float64 a) { return (__double_as_longlong(a) & 0x7ffll
 
 __device__ bool is_normal(float32 a) { return is_finite(a) && (__float_as_uint(a) & 0x7f800000u) != 0; }
 
-/* True if a is a positive power of two, and a and 1 / a are normal numbers; then 1 / a is exact. */
+/* Return true if a is a positive power of two, and a and 1 / a are normal numbers; then 1 / a is exact. */
 __device__ bool has_reciprocal(float32 a) {
     unsigned bits = __float_as_uint(a), exponent = bits >> 23;
     return (bits & 0x7fffffu) == 0 && exponent >= 1 && exponent <= 253;
@@ -106,8 +103,8 @@ __device__ bool has_reciprocal(float64 a) {
 }
 
 /*
- * Operation on each number; AT_ONCE is the number of packs that a thread reads ahead. Divisions hide the latency of memory, so
- * fewer packs suffice.
+ * Operation on each number. AT_ONCE is the number of packs, of 16 bytes each, that a thread reads ahead. Divisions hide the
+ * latency of memory, so fewer packs suffice.
  */
 template <class Number> struct Product {
     enum { AT_ONCE = DEPTH };
@@ -133,7 +130,7 @@ template <> struct Quotient<float32> {
     enum { AT_ONCE = DEPTH / 2 };
     float32 divisor, opposite, reciprocal;
     float64 float64_reciprocal;
-    unsigned least, range;  // doubled bits, without the sign: least product for which float32 suffices; distance to the largest
+    unsigned least, range;  // bits times 2, without the sign: least product for which float32 suffices, and range above it
 
     __device__ explicit Quotient(float32 divisor) : divisor(divisor), reciprocal(over(1.0f, divisor)) {
         opposite = times(divisor, -1.0f);
@@ -200,7 +197,7 @@ struct Statistics {
     }
 };
 
-/* `square`: sum of the squares of numbers that were multiplied by `lift`, a power of two. */
+/* Sum of the squares of numbers that were multiplied by `lift`, a power of two. */
 struct Lifted { float64 square, lift; };
 
 __device__ Lifted lifted(const Sums& sums) {
@@ -210,8 +207,8 @@ __device__ Lifted lifted(const Sums& sums) {
 }
 
 /*
- * What a thread collects besides the results, from each number that it reads, and the number that it has rounded: nothing; sums
- * of squares that are taken in the precision of Number; statistics; or the counts of a histogram in shared memory.
+ * Collectors. A thread passes each number that it reads, and the rounded result, to one of them: it collects nothing; sums of
+ * squares that are taken in the precision of Number; statistics; or the counts of a histogram in shared memory.
  */
 struct Nothing {
     template <class In, class Out> __device__ void add(In, Out) {}
@@ -444,14 +441,14 @@ template <class Number> __device__ Lifted plus(const Lifted& a, const Lifted& b)
     return {in_digits<Number>(a.square * left * left + b.square * right * right), lift};
 }
 
-/* A sum of squares of float32 numbers, whose lift is 1 unless it is 0, as a float32 if it is 0 or normal; else infinity. */
+/* Return a sum of squares of float32 numbers, whose lift is 1 unless it is 0, as a float32; infinity if it is subnormal there. */
 __device__ float32 in_range(const Lifted& sum) {
     return sum.square == 0 || sum.square >= 0x1p-126 ? as<float32>(sum.square) : __uint_as_float(0x7f800000u);
 }
 
 /*
  * Add sums to `total` in order, in float32, which rounds to the same digits with fewer instructions. `squares` has the
- * `in_range` of each sum. False, and nothing is added, if Number is not float32, or if the result is not finite.
+ * `in_range` of each sum. Return false, and add nothing, if Number is not float32, or if the result is not finite.
  */
 template <class Number> __device__ bool add_in_float32(Lifted&, const float32*, int) { return false; }
 template <> __device__ bool add_in_float32<float32>(Lifted& total, const float32* squares, int count) {
@@ -466,7 +463,7 @@ template <class Number> __device__ Number root(const Lifted& sum, float64 lift =
     return as<Number>(sqrt(sum.square) * (lift / sum.lift));
 }
 
-/* Sum of the records of the chunks of a row, by `size` threads for each of `count` rows; true in the thread that has the sum. */
+/* Add up the records of the chunks of each of `count` rows, in `size` threads each. Return true in the thread with the sum. */
 template <class Record>
 __device__ bool total(const Row* rows, int count, int size, const Record* collected, Record& sum, long long& position) {
     const long long index = (blockIdx.x * (long long)THREADS + threadIdx.x) / size;
