@@ -31,7 +31,8 @@ def ptx(tmp_path_factory):
     """Return the PTX for a device, compiled with the options of the backend and with `-ftz=true`, which CuPy always adds."""
     if shutil.which("nvcc") is None:
         pytest.skip("needs nvcc")
-    target, text = tmp_path_factory.mktemp("ptx") / "kernels.ptx", ""
+    target = tmp_path_factory.mktemp("ptx") / "kernels.ptx"
+    text = ""
     constants = ["THREADS=256", "CHUNK=16384", "DEPTH=4", "TABLE_PART=800", "DOWN=1e-180", "UP=1e180", "LEAST=1e-120"]
     constants += ["BINS=278", "LOWEST=-150", "NO_SMALLEST=32767", "NO_LARGEST=-32768"]
     passes = [
@@ -98,7 +99,7 @@ def test_plan_assigns_every_number_to_one_chunk(platform):
     chunk = platform.kernels.CHUNK
     sizes = [(1, np.float32), (0, np.float16), (chunk, np.float16), (chunk + 1, np.complex64), (0, np.float32)]
     arrays = platform.put([np.zeros(size, dtype) for size, dtype in sizes])
-    rows, owners, launches, _ = platform.kernels.plan_of(platform.kernels.described(arrays, None))
+    rows, owners, launches, _ = platform.kernels.plan_of(platform.kernels.operands_of(arrays))
     assert rows[:, 2:].tolist() == [[0, 0, 1], [chunk, 0, 2], [1, 1, 0], [2 * chunk + 2, 2, 3], [0, 5, 4]]
     assert owners.tolist() == [1, 2, 3, 3, 3]
     assert launches == [("float16_float16", 0, 1), ("float32_float32", 1, 4)]
@@ -108,14 +109,15 @@ def test_plan_assigns_every_number_to_one_chunk(platform):
 @contextmanager
 def operations():
     """Yield a list that on exit contains the device operations of the block."""
-    start, recorded = len(host_cupy.operations), []
+    start = len(host_cupy.operations)
+    recorded = []
     yield recorded
     recorded.extend(host_cupy.operations[start:])
 
 
 @pytest.mark.clause("OVERFLOW-fused", "OVERFLOW-in-place")
 def test_the_first_call_takes_three_operations_and_later_ones_two(platform):
-    """The first call copies the table, fills the flag and runs the pass. Unscaling in place allocates only the flag."""
+    """The first call copies the table, fills the flag and runs the pass. A norm takes two more. Only the flag is allocated."""
     tree = [np.full(1 + index % 5, index, np.float32) for index in range(300)]
     arrays = platform.put(tree)
     platform.kernels._cached_table.cache_clear()
@@ -190,12 +192,13 @@ def test_the_hardest_quotients_are_rounded_correctly(platform, step):
 @pytest.mark.clause("SCALING-unscale-divides", "SCALING-round-once")
 def test_quotients_of_random_bits_are_rounded_correctly(platform):
     """Numbers and divisors have all magnitudes, or are zero, infinite or NaN. Divisors have no sign bit."""
-    rng, infinity = np.random.default_rng(0), 0x7F800000
+    rng = np.random.default_rng(0)
+    infinity = 0x7F800000
     edges = np.asarray([0, 1, 2**23 - 1, 2**23, infinity - 1, infinity, infinity + 1], np.uint32)
-    pool = [np.concatenate([rng.integers(0, 2**31, 10**6, np.uint32), rng.choice(edges, 10**5)]) for _ in range(2)]
-    numbers = rng.permutation(pool[0]) | rng.integers(0, 2, len(pool[0]), np.uint32) << 31
-    divisors = pool[1]
-    numbers, divisors = numbers.view(np.float32), divisors.view(np.float32)
+    numbers, divisors = (
+        np.concatenate([rng.integers(0, 2**31, 10**6, np.uint32), rng.choice(edges, 10**5)]).view(np.float32) for _ in range(2)
+    )
+    numbers = np.copysign(rng.permutation(numbers), rng.choice(np.float32([-1, 1]), len(numbers)))
     with np.errstate(all="ignore"):
         assert same(kernel_quotients(platform, numbers, divisors), numbers / divisors)
 

@@ -21,7 +21,7 @@ from ...core.dtypes import INTEGERS, name_of, unscaled_dtype
 from ...core.norms import norm_dtype
 from ...core.trees import leaves, unflatten
 from ...core.typing import Array, Flag, Namespace, Scale, Tree
-from .launches import Operands, described, launch_histograms, launch_measuring_pass, launch_norms, launch_pass, plan_of
+from .launches import Operands, launch_histograms, launch_measuring_pass, launch_norms, launch_pass, operands_of, plan_of
 
 NAME = "cupy"
 
@@ -71,7 +71,7 @@ def all_finite(tree: Tree) -> Flag:
     arrays = leaves(tree)
     with _device_of(arrays):
         floats = _contiguous([array for array in arrays if name_of(array.dtype) not in INTEGERS])
-        return launch_pass(described(floats, None), 1, divides=False)[0]
+        return launch_pass(operands_of(floats), 1, divides=False)[0]
 
 
 def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag]:
@@ -87,17 +87,17 @@ def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: st
 
     unscaled, finite, sums = _run(tree, launch, out, dtype)
     with _device_of([sums]):
-        return unscaled, finite, launch_norms(sums, norm_dtype(leaves(unscaled)), 1)[1]
+        return unscaled, finite, launch_norms(sums, norm_dtype(leaves(unscaled)))[1]
 
 
 def global_norm(tree: Tree) -> Array:
     """Implement `core.norms.global_norm`."""
-    return _norms(tree, 1)[1]
+    return _norms(tree)[1]
 
 
 def local_norms(tree: Tree) -> Array:
     """Implement `core.norms.local_norms`."""
-    return _norms(tree, 1)[0]
+    return _norms(tree)[0]
 
 
 def clip_by_global_norm(tree: Tree, max_norm: float, out: Tree = None) -> tuple[Tree, Array]:
@@ -112,7 +112,7 @@ def measure(tree: Tree) -> Array:
     statistics.check_sizes(arrays)
     with _device_of(arrays):
         sources = _contiguous(arrays)
-        return launch_measuring_pass(described(sources, None), 1)[1]
+        return launch_measuring_pass(operands_of(sources), 1)[1]
 
 
 def unscale_check_and_measure(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
@@ -127,7 +127,7 @@ def exponent_histogram(tree: Tree) -> Array:
     statistics.check_sizes(arrays)
     with _device_of(arrays):
         sources = _contiguous(arrays)
-        return launch_histograms(described(sources, None))
+        return launch_histograms(operands_of(sources))
 
 
 def _run(
@@ -135,33 +135,34 @@ def _run(
 ) -> tuple[Tree, Flag, Any]:
     """Call *launch* with operands and targets; return the tree of results, the finite flag, and the other result of *launch*."""
     arrays = leaves(tree)
+    out_arrays = arrays if out is tree else leaves(out)
     with _device_of(arrays):
         sources = _contiguous(arrays)
-        targets, operands, writes_to_out = _targets(sources, arrays if out is tree else leaves(out), dtype)
+        targets, operands = _targets(sources, out_arrays, dtype)
         finite, result = launch(operands, targets)
-        if out is not None and not writes_to_out:
+        if out is not None and targets is not out_arrays:
             overflow.write(out, targets)
     return (unflatten(tree, targets) if out is None else out), finite, result
 
 
-def _targets(sources: list[Array], out_arrays: list[Array], dtype: str | None) -> tuple[list[Array], Operands, bool]:
-    """Return arrays for the results, the operands of a launch that writes them, and True if the arrays are *out_arrays*."""
+def _targets(sources: list[Array], out_arrays: list[Array], dtype: str | None) -> tuple[list[Array], Operands]:
+    """Return the arrays that receive the results, *out_arrays* if a launch can write to them, and the operands of the launch."""
     if out_arrays and all(map(_is_contiguous, out_arrays)):
-        operands = described(sources, out_arrays)
+        operands = operands_of(sources, out_arrays)
         if plan_of(operands).writable:
-            return out_arrays, operands, True
+            return out_arrays, operands
     targets = _like(sources, dtype)
-    return targets, described(sources, targets), False
+    return targets, operands_of(sources, targets)
 
 
-def _norms(tree: Tree, limit: float) -> tuple[Array, Array, Array]:
+def _norms(tree: Tree, limit: float = 1.0) -> tuple[Array, Array, Array]:
     """Return the local norms, the global norm, and the coefficient that clips to *limit*."""
     arrays = leaves(tree)
     with _device_of(arrays):
         sources = _contiguous(arrays)
         dtype = norm_dtype(sources)
-        _, totals = launch_pass(described(sources, None), 1, divides=False, sums=dtype)
-        return launch_norms(totals, dtype, limit)
+        _, sums = launch_pass(operands_of(sources), 1, divides=False, sums=dtype)
+        return launch_norms(sums, dtype, limit)
 
 
 def _device_of(arrays: list[Array]) -> AbstractContextManager[Any]:

@@ -77,7 +77,7 @@ def launch_pass(operands: Operands, factor: Scale, *, divides: bool, sums: str |
     Divide or multiply all numbers of the sources by *factor*, round the results into the targets, and check them.
 
     Args:
-        operands: Result of `described`; if it has targets, its plan must be writable. The caller keeps the arrays alive.
+        operands: Result of `operands_of`; if it has targets, its plan must be writable. The caller keeps the arrays alive.
         factor: float32 or float64 of shape () or (1,), or a Python number.
         divides: True to divide by *factor*, False to multiply.
         sums: Dtype in which squares are taken, "float32" or "float64"; None for no sums.
@@ -112,7 +112,7 @@ def launch_histograms(operands: Operands) -> Array:
     return counts
 
 
-def launch_norms(sums: Array, dtype: str, limit: float) -> tuple[Array, Array, Array]:
+def launch_norms(sums: Array, dtype: str, limit: float = 1.0) -> tuple[Array, Array, Array]:
     """
     Return the norms of arrays, given the sums of their squares as `launch_pass` returns them.
 
@@ -128,9 +128,9 @@ def launch_norms(sums: Array, dtype: str, limit: float) -> tuple[Array, Array, A
     return local, norm, coefficient
 
 
-def described(sources: list[Array], targets: list[Array] | None) -> Operands:
+def operands_of(sources: list[Array], targets: list[Array] | None = None) -> Operands:
     """
-    Describe the arrays of a call: C-contiguous, floating-point or complex.
+    Return the operands of a call with these arrays, which must be C-contiguous, and floating-point or complex.
 
     *targets* have the shapes of *sources*, in the same or wider dtypes; they are None to write no results.
     """
@@ -147,13 +147,12 @@ def plan_of(operands: Operands) -> Plan:
     """Return the plan for *operands*: calls with the same arrays reuse it."""
     dtypes = list(map(_part_dtypes, operands.dtypes, operands.target_dtypes))
     order = np.asarray(sorted(range(len(dtypes)), key=dtypes.__getitem__), np.int64)
-    lengths = [
-        size * (2 if name_of(dtype) in COMPLEX_PARTS else 1) for size, dtype in zip(operands.sizes, operands.dtypes, strict=True)
-    ]
+    parts = [2 if name_of(dtype) in COMPLEX_PARTS else 1 for dtype in operands.dtypes]
+    lengths = np.multiply(operands.sizes, parts)
     targets = operands.targets or [0] * len(lengths)
     rows = np.empty((len(order), 5), np.int64)
     rows[:, :3] = np.asarray([operands.addresses, targets, lengths], np.int64).T[order]
-    chunks = -(-rows[:, 2] // CHUNK)
+    chunks = -(-rows[:, 2] // CHUNK)  # number of chunks of each row, rounded up
     rows[:, 3] = np.cumsum(chunks) - chunks
     rows[:, 4] = order
     owners = np.repeat(np.arange(len(rows), dtype=np.int32), chunks)
@@ -196,7 +195,7 @@ def _is_writable(operands: Operands) -> bool:
     targets = _spans(operands.targets, operands.sizes, operands.target_dtypes)
     is_elsewhere = (targets != spans).any(1)  # True for each target that is not its own source
     spans = np.concatenate([spans, targets[is_elsewhere]])
-    spans = spans[np.lexsort((spans[:, 1], spans[:, 0]))]
+    spans = spans[np.lexsort((spans[:, 1], spans[:, 0]))]  # sorted by start, then by end
     return not (spans[:-1, 1] > spans[1:, 0]).any()
 
 
@@ -209,7 +208,8 @@ def _spans(addresses: tuple[int, ...], sizes: tuple[int, ...], dtypes: tuple[Any
 
 def _launches(dtypes: list[str], chunks: np.ndarray) -> list[Launch]:
     """Return a launch for each pair of dtypes, given the pair and the number of chunks of each row; rows are grouped by pair."""
-    launches, first = [], 0
+    launches: list[Launch] = []
+    first = 0
     for pair, group in groupby(zip(dtypes, chunks, strict=True), key=itemgetter(0)):
         blocks = sum(count for _, count in group)
         launches.append(Launch(pair, first, blocks))
@@ -226,7 +226,8 @@ def _launch_all(
     kind: str, table: Table, factor: Scale, collected: Array | None, *, divides: bool = True, square_bits: int = 0
 ) -> Flag:
     """Launch the fused passes of *kind*, a key of `KINDS`, and return the finite flag."""
-    finite = _true()
+    finite = cupy.empty((), dtype=np.bool_)
+    finite.data.memset_async(1, finite.nbytes)  # set to True without a kernel launch
     arguments = *_as_arguments(factor), np.bool_(divides), np.int32(square_bits), finite, collected
     for launch in table.plan.launches:
         _launch(f"{kind}_{launch.dtypes}", launch.blocks, table.rows, table.owners, np.int64(launch.first), *arguments)
@@ -250,13 +251,6 @@ def _as_arguments(factor: Scale) -> tuple[Array | None, np.bool_, np.float64]:
     return factor, np.bool_(name_of(factor.dtype) == "float64"), np.float64(1)
 
 
-def _true() -> Flag:
-    """Return a new flag of shape () that is True, set without a kernel launch."""
-    flag = cupy.empty((), dtype=np.bool_)
-    flag.data.memset_async(1, flag.nbytes)
-    return flag
-
-
 def _prepared(operands: Operands) -> Table:
     """Return the table for launches on the current stream: a cached table, or during graph capture a new one."""
     stream = cupy.cuda.get_current_stream()
@@ -270,7 +264,7 @@ def _cached_table(operands: Operands, device: int, stream: int, thread: int) -> 
     """
     Return the table for one stream of one thread. The order of the stream guarantees that launches read the copied table.
 
-    *device* is an argument because the default streams of all devices have the same number, and empty arrays the same address.
+    *device* and *thread* distinguish default streams, whose number is the same on all devices and in all threads.
     """
     return _new_table(operands, _copy_rows_and_owners)
 
