@@ -102,7 +102,7 @@ def test_float32_presets_need_no_x64():
 
 @pytest.mark.clause("STEP-counters", "MACHINE-state")
 def test_train_state_is_a_pytree():
-    """Flattening and unflattening keep all values and types."""
+    """Flattening and unflattening keep all values and types. Leaves have the names of their fields, and all are distinct."""
     params = {"b": jnp.zeros(()), "w": jnp.ones(2, jnp.bfloat16)}
     optimizer = optimizers.AdamW(Network(lambda params: params["b"], params))
     state = init_train_state(params, optimizer, presets.paddle())

@@ -129,9 +129,11 @@ def test_16_bit_values_are_rounded_in_a_graph():
         return list(map(ampscale.all_finite, scaled)), results, ampscale.unscale_and_check(tree, factor)
 
     compiled_function = compiled(scale_and_unscale, "inductor")
-    formats = torch.float16, torch.bfloat16
-    for share_of_largest, factor, finite in ((1, 2.0, False), (1 / 3, 1.7, True), (0, 1 / 3, True), (1, 0.5, True)):
-        tree = [torch.full((33,), torch.finfo(dtype).max * share_of_largest or 1.0, dtype=dtype) for dtype in formats]
+    largest = {dtype: torch.finfo(dtype).max for dtype in (torch.float16, torch.bfloat16)}
+    ones = dict.fromkeys(largest, 1.0)
+    thirds = {dtype: value / 3 for dtype, value in largest.items()}
+    for values, factor, finite in ((largest, 2.0, False), (thirds, 1.7, True), (ones, 1 / 3, True), (largest, 0.5, True)):
+        tree = [torch.full((33,), value, dtype=dtype) for dtype, value in values.items()]
         results = compiled_function(tree, torch.tensor(factor))
         assert equal(results, scale_and_unscale(tree, torch.tensor(factor)))
         assert results[0] == [finite, finite]
