@@ -191,7 +191,7 @@ def test_out_receives_shards_of_the_same_placements_only(gloo):
     for tree, target, halves, message, other in gloo.run(unscaled_into_out):
         assert target == halves
         assert other == tree
-        assert message == "out must have the device meshes and placements of the tree"
+        assert message == "out must have the device meshes and placements of the tree; call redistribute() on its arrays first"
 
 
 def unscaled_partial_sum(rank):

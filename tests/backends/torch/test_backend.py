@@ -60,6 +60,14 @@ def copied(tree):
     return map_leaves(lambda leaf: leaf.detach().clone(), tree)
 
 
+def step_and_state(module, make=ampscale.optimizers.SGD):
+    """Return the training step of a module, and the initial state."""
+    network = network_of(module)
+    optimizer = make(network, 0.1, weight_decay=0.01)
+    state = ampscale.init_train_state(network.params, optimizer, RULE)
+    return lambda state, *inputs: ampscale.train_step(module, optimizer, RULE, state, *inputs), state
+
+
 @pytest.mark.clause("OVERFLOW-all-finite", "NORMS-global", "BACKENDS-arrays-decide")
 @pytest.mark.usefixtures("each_kernel")
 def test_results_are_on_the_device_of_the_arrays():
@@ -100,14 +108,6 @@ def test_a_step_is_on_the_device_of_the_parameters():
     with torch.device("meta"):
         outputs = cell(*inputs)
     assert {output.device.type for output in outputs if isinstance(output, torch.Tensor)} == {"cpu"}
-
-
-def step_and_state(module, make=ampscale.optimizers.SGD):
-    """Return the training step of a module, and the initial state."""
-    network = network_of(module)
-    optimizer = make(network, 0.1, weight_decay=0.01)
-    state = ampscale.init_train_state(network.params, optimizer, RULE)
-    return lambda state, *inputs: ampscale.train_step(module, optimizer, RULE, state, *inputs), state
 
 
 # Networks of a function and parameters.
@@ -284,7 +284,8 @@ def test_modules_keep_their_parameters_after_an_interrupt(monkeypatch):
     """The interrupt occurs while torch restores the parameters after the forward pass."""
     module = module_of(nn.Linear(3, 2))
     network, originals = network_of(module), dict(module.named_parameters())
-    swap, calls = NamedMemberAccessor.swap_tensors_dict, []
+    swap = NamedMemberAccessor.swap_tensors_dict
+    calls = []
 
     def interrupted(self, *args, **kwargs):
         calls.append(args)

@@ -180,11 +180,11 @@ def test_checks_and_norms_do_not_write():
 
 
 def overlapping():
-    """Return named pairs of a tree and *out* (None for the tree itself), whose arrays share memory or interleave."""
+    """Return named pairs of a tree and *out*, often the tree itself, whose arrays share memory or interleave."""
     buffer = torch.arange(1.0, 13.0)
     numpy_buffer = np.arange(1.0, 13.0, dtype=np.float32)
     view = buffer[:4]
-    return {
+    pairs = {
         "one array twice": ([view, view], None),
         "two views of the same values": ([buffer[:4], buffer[:4]], None),
         "views that overlap": ([buffer[:5], torch.ones(3), buffer[3:9]], None),
@@ -196,6 +196,7 @@ def overlapping():
         "windows": ([torch.arange(1.0, 8.0).as_strided((3, 4), (1, 1))], None),
         "NumPy memory": ([torch.from_numpy(numpy_buffer[:8]), torch.from_numpy(numpy_buffer[4:])], None),
     }
+    return {case: (tree, tree if out is None else out) for case, (tree, out) in pairs.items()}
 
 
 @pytest.mark.clause("BACKENDS-bit-identical", "OVERFLOW-in-place")
@@ -204,12 +205,11 @@ def test_shared_memory_is_divided_once(factor):
     """All values are read before any is written, as in the definition."""
     modules = {"unscale_and_check": overflow, "unscale_check_and_norm": norms, "unscale_check_and_measure": statistics}
     for case, (name, module) in product(overlapping(), modules.items()):
-        actual, expected = overlapping()[case], overlapping()[case]
-        results = []
-        for function, (tree, out) in ((getattr(ampscale, name), actual), (getattr(module, name), expected)):
-            results.append(list(function(tree, factor, tree if out is None else out)))
-        assert equal(*results), case
-        assert equal(actual, expected), case
+        tree, out = overlapping()[case]
+        expected_tree, expected_out = overlapping()[case]
+        results = getattr(ampscale, name)(tree, factor, out)
+        assert equal(results, getattr(module, name)(expected_tree, factor, expected_out)), case
+        assert equal([tree, out], [expected_tree, expected_out]), case
 
 
 @pytest.mark.clause("OVERFLOW-both-sides", "SCALING-round-once")

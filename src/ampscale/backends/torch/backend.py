@@ -1,4 +1,4 @@
-"""torch backend. torch differentiates, a `torch.nn.Module` is a network, and the coalesced values represent a sparse array."""
+"""torch backend. `vjp` uses torch's autograd, a `torch.nn.Module` is a network, and coalesced values represent a sparse array."""
 
 import operator
 from collections.abc import Callable
@@ -99,26 +99,33 @@ def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: str | N
     In place, this is one pass if there are compiled kernels, or if the scale is a power of two of at least 1 whose value is on
     the host; otherwise two passes.
     """
-    unscaled, finite, _ = _unscaled(tree, leaves(tree), scale, out, dtype)
+    unscaled, finite, _ = _unscaled(tree, scale, out, dtype)
     return unscaled, finite
 
 
 def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
     """Implement `core.norms.unscale_check_and_norm`. Sparse arrays are returned coalesced."""
-    tensors = leaves(tree)
     if out is tree:
+        tensors = leaves(tree)
         result = kernels.unscale_and_square_(tensors, scale) if _supports(tensors, scale) else None
         if result is not None:
-            found_inf, sums = result
+            finite, sums = result
             norm = _norm_of_sums(sums)
-            return out, found_inf.logical_not(), norms.global_norm(tensors) if norm is None else norm
-    unscaled, finite, norm = _unscaled(tree, tensors, scale, out, dtype, with_norm=True)
+            return out, finite, norms.global_norm(tensors) if norm is None else norm
+    unscaled, finite, norm = _unscaled(tree, scale, out, dtype, collects="norm")
     return unscaled, finite, global_norm(unscaled) if norm is None else norm
 
 
 def global_norm(tree: Tree) -> Array:
     """Implement `core.norms.global_norm`."""
-    return _global_norm(_values(leaves(tree)))
+    arrays = _values(leaves(tree))
+    norm = _plain_norm(arrays)
+    if norm is None and _supports(arrays):
+        launched = cuda_launches.checked(arrays, collects="norm")
+        norm = None if launched is None else launched.collected
+    if norm is not None:
+        return norm
+    return norms.unlifted(Shards(arrays).norm()) if has_dtensors(arrays) else norms.global_norm(_rounded(arrays))
 
 
 def local_norms(tree: Tree) -> Array:
@@ -139,7 +146,9 @@ def clip_by_global_norm(tree: Tree, max_norm: float, out: Tree = None) -> tuple[
     """Implement `core.norms.clip_by_global_norm`. Sparse arrays are returned coalesced."""
     tensors = leaves(tree)
     arrays = _values(tensors)
-    targets = [] if out is None else _checked_targets(out, tensors)
+    if out is not None:
+        _check_layouts(out, leaves(out), tensors)
+        _check_targets(out)
     norm = _plain_norm(arrays)
     if norm is None and has_dtensors(arrays):
         lifted = Shards(arrays).norm()
@@ -149,13 +158,13 @@ def clip_by_global_norm(tree: Tree, max_norm: float, out: Tree = None) -> tuple[
         clipped, norm = norms.clip_by_global_norm(_rounded(arrays), max_norm)
     else:
         coefficient = norms.clip_coefficient(norm, max_norm)
-        if out is tree and not any_frozen(arrays) and kernels.are_disjoint(arrays):
+        if out is tree and kernels.are_disjoint(arrays):
             kernels.multiply_(arrays, coefficient)
             return out, norm
         clipped = kernels.products(arrays, coefficient)
     if out is None:
         return _rebuilt(tree, tensors, clipped), norm
-    for target, value in zip(targets, clipped, strict=True):
+    for target, value in zip(_values(leaves(out)), clipped, strict=True):
         target.copy_(value)
     return out, norm
 
@@ -193,7 +202,8 @@ def _applied(tree: Tree, factor: Scale, kernel: Callable[..., Tree], definition:
     if not supported and has_dtensors(arrays):
         shards = Shards(tree)
         return shards.wrapped(_applied(shards.local, factor, kernel, definition, *options))
-    return _rebuilt(tree, tensors, (kernel if supported else definition)(_rounded(arrays), factor, *options))
+    function = kernel if supported else definition
+    return _rebuilt(tree, tensors, function(_rounded(arrays), factor, *options))
 
 
 def _quotients(arrays: list[Array], scale: Scale, dtype: str | None) -> list[Array]:
@@ -243,14 +253,10 @@ def _with_values(array: Array, values: Array) -> Array:
 
 
 def _unscaled(
-    tree: Tree, tensors: list[Array], scale: Scale, out: Tree, dtype: str | None, *, with_norm: bool = False
+    tree: Tree, scale: Scale, out: Tree, dtype: str | None, collects: str | None = None
 ) -> tuple[Tree, Flag, Array | None]:
-    """
-    Do what `unscale_and_check` does for *tree*, whose leaves are *tensors*.
-
-    Returns:
-        The unscaled tree, True if all values are finite, and the norm if *with_norm* is True and a CUDA launch computes it.
-    """
+    """Do what `unscale_and_check` does; also return what *collects* names if a CUDA launch collects it, else None."""
+    tensors = leaves(tree)
     if out is tree and kernels.supports_in_one_pass(tensors, scale):
         found_inf = kernels.unscale_in_one_pass_(tensors, scale)
         if found_inf is not None:
@@ -262,20 +268,31 @@ def _unscaled(
     supported = _supports(arrays, scale)
     if not supported and has_dtensors([*arrays, *out_tensors]):
         return *_unscaled_shards(tree, scale, out, dtype), None
-    targets = None if out is None else (arrays if out_tensors is tensors else _values(out_tensors))
-    results = None
-    if supported:
-        results = cuda_launches.unscaled(arrays, scale, targets, dtype, collects="norm" if with_norm else None)
-        if results is None and targets is not None and not any_frozen(targets) and _fill(targets, arrays):
-            results = Results(targets, kernels.unscale_(targets, scale).logical_not(), None)
+    targets = None
+    if out is not None:
+        targets = arrays if out_tensors is tensors else _values(out_tensors)
+    results = _unscaled_directly(arrays, scale, targets, dtype, collects) if supported else None
     if results is None:
         if out is not None and not torch.compiler.is_compiling():  # compiled code writes to copies
-            for path, target in leaves_with_paths(out, "out"):
-                check_target(target, path)
-        values = (kernels.quotients if supported else scaling.unscale)(_rounded(arrays), scale, dtype)
-        finite = kernels.all_finite(values) if supported else overflow.all_finite(_rounded(values))
-        results = Results(values if targets is None else overflow.write(targets, values), finite, None)
+            _check_targets(out)
+        if supported:
+            values = kernels.quotients(arrays, scale, dtype)
+            finite = kernels.all_finite(values)
+        else:
+            values = scaling.unscale(_rounded(arrays), scale, dtype)
+            finite = overflow.all_finite(_rounded(values))
+        results = Results(values if targets is None else overflow.write(targets, values), finite)
     return (_rebuilt(tree, tensors, results.values) if out is None else out), results.finite, results.collected
+
+
+def _unscaled_directly(
+    arrays: list[Array], scale: Scale, targets: list[Array] | None, dtype: str | None, collects: str | None
+) -> Results | None:
+    """Unscale directly into *targets*, or by a CUDA launch into new tensors. Write nothing and return None if that fails."""
+    results = cuda_launches.unscaled(arrays, scale, targets, dtype, collects=collects)
+    if results is None and targets is not None and not any_frozen(targets) and _fill(targets, arrays):
+        return Results(targets, kernels.unscale_(targets, scale).logical_not())
+    return results
 
 
 def _unscaled_shards(tree: Tree, scale: Scale, out: Tree, dtype: str | None) -> tuple[Tree, Flag]:
@@ -283,18 +300,14 @@ def _unscaled_shards(tree: Tree, scale: Scale, out: Tree, dtype: str | None) -> 
     targets = None if out is None else Shards(out, "out")
     shards = targets if targets is not None and out is tree else Shards(tree)
     if targets is not None and not targets.placed_as(shards):
-        raise ValueError("out must have the device meshes and placements of the tree")
+        raise ValueError("out must have the device meshes and placements of the tree; call redistribute() on its arrays first")
     local, finite = unscale_and_check(shards.local, scale, None if targets is None else targets.local, dtype)
     return (shards.wrapped(local) if out is None else out), shards.all_finite(finite)
 
 
-def _checked_targets(out: Tree, tensors: list[Array]) -> list[Array]:
-    """Check that the results for *tensors* can be written to *out*, and return the arrays of values to write to."""
-    out_tensors = leaves(out)
-    _check_layouts(out, out_tensors, tensors)
+def _check_targets(out: Tree) -> None:
     for path, target in leaves_with_paths(out, "out"):
         check_target(target, path)
-    return _values(out_tensors)
 
 
 def _check_layouts(out: Tree, targets: list[Array], arrays: list[Array]) -> None:
@@ -316,16 +329,6 @@ def _fill(targets: list[Array], arrays: list[Array]) -> bool:
     if disjoint:
         torch._foreach_copy_(targets, arrays)
     return disjoint
-
-
-def _global_norm(arrays: list[Array]) -> Array:
-    norm = _plain_norm(arrays)
-    if norm is None and _supports(arrays):
-        launched = cuda_launches.checked(arrays, collects="norm")
-        norm = None if launched is None else launched.collected
-    if norm is not None:
-        return norm
-    return norms.unlifted(Shards(arrays).norm()) if has_dtensors(arrays) else norms.global_norm(_rounded(arrays))
 
 
 def _plain_norm(arrays: list[Array]) -> Array | None:

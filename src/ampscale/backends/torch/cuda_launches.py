@@ -31,12 +31,12 @@ class Results(NamedTuple):
 
     values: list[Array]
     finite: Flag
-    collected: Array | None
+    collected: Array | None = None
 
 
 @cache
 def kernel_choice_host() -> KernelChoice:
-    """Decide whether CUDA tensors are processed by these kernels. The first call reads the environment and imports CuPy."""
+    """Decide whether to use these kernels. The first call reads the environment and imports CuPy."""
     if os.environ.get(VARIABLE) == "numpy":
         return KernelChoice(None, f"{VARIABLE} is numpy")
     if torch.version.cuda is None:
@@ -75,7 +75,7 @@ def unscaled(
     if factor is None and scale.device != arrays[0].device:
         return None
     targets = _like(arrays, dtype) if out is None else out
-    operands = _described(launches, arrays, targets)
+    operands = _operands_of(launches, arrays, targets)
     if out is not None and not (launches.plan_of(operands).writable and increment_versions(out)):
         return None
     return _run(launches, operands, targets, scale if factor is None else factor, collects)
@@ -90,7 +90,7 @@ def checked(arrays: list[Array], *, collects: str | None = None) -> Results | No
         captured: the first launch of a kernel compiles it, which a capture does not allow.
     """
     launches = _launches_for(arrays, collects)
-    return None if launches is None else _run(launches, _described(launches, arrays, None), arrays, 1, collects)
+    return None if launches is None else _run(launches, _operands_of(launches, arrays), arrays, 1, collects)
 
 
 def _launches_for(arrays: list[Array], collects: str | None) -> Any:
@@ -107,17 +107,20 @@ def _launches_for(arrays: list[Array], collects: str | None) -> Any:
 
 def _supports_targets(arrays: list[Array], targets: list[Array]) -> bool:
     """Return True if the kernels support *targets* beside *arrays*, and each target has the strides of its source."""
-    return kernels.supports([*arrays, *targets]) and list(map(torch.Tensor.stride, targets)) == list(
-        map(torch.Tensor.stride, arrays)
-    )
+    if not kernels.supports([*arrays, *targets]):
+        return False
+    return list(map(torch.Tensor.stride, targets)) == list(map(torch.Tensor.stride, arrays))
 
 
-def _described(launches: Any, sources: list[Array], targets: list[Array] | None) -> Any:
-    """Do for torch tensors what `described` in the module *launches* does for CuPy arrays."""
-    addresses, sizes = (tuple(map(method, sources)) for method in (torch.Tensor.data_ptr, torch.Tensor.numel))
+def _operands_of(launches: Any, sources: list[Array], targets: list[Array] | None = None) -> Any:
+    """Do for torch tensors what `operands_of` in the module *launches* does for CuPy arrays."""
+    addresses = tuple(map(torch.Tensor.data_ptr, sources))
+    sizes = tuple(map(torch.Tensor.numel, sources))
     dtypes = tuple(map(_dtype, sources))
-    if targets is None or targets is sources:
-        return launches.Operands(addresses, sizes, dtypes, None if targets is None else addresses, dtypes)
+    if targets is None:
+        return launches.Operands(addresses, sizes, dtypes, None, dtypes)
+    if targets is sources:
+        return launches.Operands(addresses, sizes, dtypes, addresses, dtypes)
     return launches.Operands(addresses, sizes, dtypes, tuple(map(torch.Tensor.data_ptr, targets)), tuple(map(_dtype, targets)))
 
 
@@ -140,9 +143,10 @@ def _run(launches: Any, operands: Any, values: list[Array], factor: Scale, colle
             factor = launches.cupy.asarray(factor.detach())  # shares the memory
         if collects == "statistics":
             finite, collected = launches.launch_measuring_pass(operands, factor)
+        elif collects == "norm":
+            finite, sums = launches.launch_pass(operands, factor, divides=True, sums=norm_dtype(values))
+            _, collected, _ = launches.launch_norms(sums, norm_dtype(values))
         else:
-            dtype = norm_dtype(values) if collects else None
-            finite, sums = launches.launch_pass(operands, factor, divides=True, sums=dtype)
-            collected = launches.launch_norms(sums, dtype, 1)[1] if collects else None
-        results = (None if result is None else torch.as_tensor(result, device=device) for result in (finite, collected))
-        return Results(values, *results)
+            finite, collected = launches.launch_pass(operands, factor, divides=True)
+        finite = torch.as_tensor(finite, device=device)
+        return Results(values, finite, None if collected is None else torch.as_tensor(collected, device=device))

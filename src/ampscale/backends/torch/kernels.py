@@ -49,7 +49,7 @@ def are_disjoint(arrays: list[Array]) -> bool:
     """Return True if no two values of *arrays* share memory, so that they can be written in any order."""
     starts = sorted(map(torch.Tensor.data_ptr, arrays))
     ends = [array.data_ptr() + array.nbytes for array in arrays]
-    return sorted(starts + ends)[::2] == starts and all(map(is_dense, arrays))  # each array ends before the next one starts
+    return sorted(starts + ends)[::2] == starts and all(map(is_dense, arrays))  # starts and ends alternate if none overlap
 
 
 def unscale_(arrays: list[Array], scale: Scale, *, least: float = 0.0) -> Array:
@@ -58,7 +58,7 @@ def unscale_(arrays: list[Array], scale: Scale, *, least: float = 0.0) -> Array:
 
     In one pass, torch's kernel checks the values and then multiplies them by the reciprocal. This is enough if the reciprocal
     is exact, and the scale is at least 1, so that no finite value becomes infinite. Otherwise a second pass checks the quotients.
-    A scale on a device is not copied to the host, so a second pass is made if *least* is 0.
+    A scale on a device is not copied to the host, so one pass is enough only if *least* is at least 1.
 
     Args:
         arrays: Disjoint arrays that the kernels support.
@@ -69,7 +69,8 @@ def unscale_(arrays: list[Array], scale: Scale, *, least: float = 0.0) -> Array:
         torch's `found_inf`: float32, shape (), 1.0 if a value is non-finite, else 0.0.
     """
     value = value_host(scale)
-    in_one_pass = least >= 1 or _has_exact_reciprocal(value)
+    in_one_pass = least >= 1 or _allows_one_pass(value)
+    # For float32, one pass of torch's kernel is at least as fast as the compiled kernels.
     if value is not None and not (in_one_pass and torch.float32 in set(map(_dtype, arrays))):
         result = compiled.run_host(FusedOp(value, checks=True), arrays)
         if result is not None:
@@ -84,19 +85,19 @@ def unscale_(arrays: list[Array], scale: Scale, *, least: float = 0.0) -> Array:
     return found_inf
 
 
-def unscale_and_square_(arrays: list[Array], scale: Scale) -> tuple[Array, Array] | None:
+def unscale_and_square_(arrays: list[Array], scale: Scale) -> tuple[Flag, Array] | None:
     """
     Do what `unscale_` and `square_sums` do, in one pass over arrays on the host.
 
     Returns:
-        `found_inf` and the sums. None, and nothing was written, if there are no compiled kernels for the arrays, if the arrays
-        share memory, or if *scale* is on a device.
+        True if all values are finite, and the sums. None, and nothing was written, if there are no compiled kernels for the
+        arrays, if the arrays share memory, or if *scale* is on a device.
     """
     op = FusedOp(value_host(scale), checks=True, square_dtype=norm_dtype(arrays))
     result = None if op.factor is None else compiled.run_host(op, arrays, disjoint=True)
     if result is None:
         return None
-    return torch.full((), not result.finite, dtype=torch.float32, device="cpu"), torch.from_numpy(result.sums)
+    return torch.full((), result.finite, device="cpu"), torch.from_numpy(result.sums)
 
 
 def unscale_and_measure_(arrays: list[Array], scale: Scale) -> tuple[Flag, Array] | None:
@@ -129,7 +130,7 @@ def supports_in_one_pass(arrays: list[Array], scale: Scale, dtypes: Set[torch.dt
         type(scale) is torch.Tensor
         and scale.dtype is torch.float32
         and not scale.ndim
-        and _has_exact_reciprocal(value_host(scale))
+        and _allows_one_pass(value_host(scale))
         and _are_plain(arrays)
         and set(map(_dtype, arrays)) <= dtypes
         and not (torch.is_grad_enabled() and scale.requires_grad)
@@ -204,15 +205,41 @@ def sum_in_order(sums: Array) -> Array:
     """Return the sum, shape (), of an array of shape (n,) on the host, adding the values in order and rounding each time."""
     if len(sums) == 1:
         return sums.reshape(())
-    total, indices = torch.zeros_like(sums[:1]), torch.zeros_like(sums, dtype=torch.int64)
-    return total.index_add_(0, indices, sums).reshape(())  # torch's `sum` adds in a different order
+    indices = torch.zeros_like(sums, dtype=torch.int64)
+    return torch.zeros_like(sums[:1]).index_add_(0, indices, sums).reshape(())  # torch's `sum` adds in a different order
 
 
 def inaccurate_norms(norms: Array) -> list[int]:
     """Return the indices of norms on the host that are infinite or tiny, because squares may have overflowed or underflowed."""
-    c_type, least = _C_TYPES[norms.dtype], _LEAST[norms.dtype]
-    values = (c_type * norms.numel()).from_address(norms.data_ptr())
+    least = _LEAST[norms.dtype]
+    values = (_C_TYPES[norms.dtype] * norms.numel()).from_address(norms.data_ptr())
     return [index for index, value in enumerate(values) if value == inf or value < least]
+
+
+def is_dense(array: Array) -> bool:
+    """Return True if the values fill a range of memory without gaps or overlaps, in any order of the dimensions."""
+    return array.is_contiguous() or torch._debug_has_internal_overlap(array) == 0
+
+
+def value_host(scale: Scale) -> float | None:
+    """
+    Return the value of a number or of an array on the host; None if a device-to-host copy would be necessary.
+
+    The value is read from the memory of the array without a torch operation, so no host synchronization takes place.
+    """
+    if isinstance(scale, int | float):
+        return float(scale)
+    if not scale.is_cpu or scale.is_neg():
+        return None
+    return float(_C_TYPES[scale.dtype].from_address(scale.data_ptr()).value)
+
+
+def grouped(arrays: list[Array], key: Callable[[Array], Any]) -> list[list[Array]]:
+    """Return *arrays* in one list for each result of *key*, in the order of their first arrays."""
+    groups = dict[Any, list[Array]]()
+    for array in arrays:
+        groups.setdefault(key(array), []).append(array)
+    return list(groups.values())
 
 
 def _are_plain(arrays: list[Array]) -> bool:
@@ -248,26 +275,8 @@ def _are_disjoint_on_host(arrays: list[Array]) -> bool:
     return all(map(_is_cpu, arrays)) and (disjoint or are_disjoint(arrays))
 
 
-def is_dense(array: Array) -> bool:
-    """Return True if the values fill a range of memory without gaps or overlaps, in any order of the dimensions."""
-    return array.is_contiguous() or torch._debug_has_internal_overlap(array) == 0
-
-
-def value_host(scale: Scale) -> float | None:
-    """
-    Return the value of a number or of an array on the host; None if a device-to-host copy would be necessary.
-
-    The value is read from the memory of the array without a torch operation, so no host synchronization takes place.
-    """
-    if isinstance(scale, int | float):
-        return float(scale)
-    if not scale.is_cpu or scale.is_neg():
-        return None
-    return float(_C_TYPES[scale.dtype].from_address(scale.data_ptr()).value)
-
-
-def _has_exact_reciprocal(scale: float | None) -> bool:
-    """Return True if *scale* is a power of two of at least 1 whose reciprocal is normal in float32: one pass then suffices."""
+def _allows_one_pass(scale: float | None) -> bool:
+    """Return True if *scale* is a power of two of at least 1 whose reciprocal is normal in float32; see `unscale_`."""
     return scale is not None and 1 <= scale <= 2.0**126 and frexp(scale)[0] == 0.5
 
 
@@ -294,14 +303,6 @@ def _compute_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
-def grouped(arrays: list[Array], key: Callable[[Array], Any]) -> list[list[Array]]:
-    """Return *arrays* in one list for each result of *key*, in the order of their first arrays."""
-    groups = dict[Any, list[Array]]()
-    for array in arrays:
-        groups.setdefault(key(array), []).append(array)
-    return list(groups.values())
-
-
 def _check_and_multiply(arrays: list[Array], found_inf: Array, factor: Array) -> None:
     """Check *arrays*, set *found_inf* to 1.0 if a value is non-finite, and multiply *arrays* by *factor* in place."""
     groups = [arrays] if found_inf.is_cpu else grouped(arrays, _dtype)  # on CUDA, arrays of one dtype take one launch
@@ -315,8 +316,7 @@ def _check_and_multiply(arrays: list[Array], found_inf: Array, factor: Array) ->
 
 def _amp_rejects(arrays: list[Array]) -> bool:
     """Return True if torch's kernel does not support the dtype: bfloat16 on CUDA."""
-    is_cuda: bool = arrays[0].is_cuda
-    return is_cuda and arrays[0].dtype == torch.bfloat16
+    return bool(arrays[0].is_cuda and arrays[0].dtype == torch.bfloat16)
 
 
 def _divide(arrays: list[Array], scale: Scale) -> None:
@@ -337,7 +337,8 @@ def _applied(operation: Callable[..., Iterable[Array]], arrays: list[Array], fac
     scalar = _scalar(factor, _compute_dtype(arrays[0].dtype), arrays[0])
     if all(map(_ndim, arrays)) and (scalar.is_cpu or dtypes == {scalar.dtype}):
         return list(operation(arrays, scalar))
-    return list(map(_like, operation(list(map(_operand, arrays)), scalar), arrays))
+    results = operation(list(map(_operand, arrays)), scalar)
+    return [result.to(array.dtype).reshape(array.shape) for result, array in zip(results, arrays, strict=True)]
 
 
 def _operand(array: Array) -> Array:
@@ -346,10 +347,6 @@ def _operand(array: Array) -> Array:
     if not array.is_cpu and array.itemsize == 2:
         array = array.float()
     return array if array.ndim else array.reshape(1)
-
-
-def _like(value: Array, array: Array) -> Array:
-    return value.to(array.dtype).reshape(array.shape)
 
 
 def _extremes(arrays: list[Array]) -> Iterable[Array]:
@@ -376,12 +373,14 @@ def _sum_in_blocks(array: Array, dtype: torch.dtype) -> Array:
 
 def _batches(arrays: list[Array]) -> Iterator[list[Array]]:
     """Yield batches of *arrays* in order: small arrays of one dtype, together up to `_BLOCK` values, or one larger array."""
-    batch, batch_size = list[Array](), 0
+    batch = list[Array]()
+    batch_size = 0
     for array in arrays:
         size = array.numel()
         if batch and (size > _SMALL or batch_size + size > _BLOCK or array.dtype != batch[0].dtype):
             yield batch
-            batch, batch_size = [], 0
+            batch = []
+            batch_size = 0
         if size > _SMALL:
             yield [array]
         else:

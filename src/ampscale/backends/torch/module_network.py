@@ -89,4 +89,4 @@ def _check_not_fully_sharded(module: torch.nn.Module) -> None:
     """Raise a TypeError for FSDP2, whose hooks replace parameters during a pass and write the gradients into `grad`."""
     fsdp = sys.modules.get("torch.distributed.fsdp")
     if fsdp is not None and any(isinstance(submodule, fsdp.FSDPModule) for submodule in module.modules()):
-        raise TypeError("train_step does not support modules sharded by fully_shard: train them with ampscale.torch.GradScaler")
+        raise TypeError("train_step does not support modules sharded by fully_shard; train them with ampscale.torch.GradScaler")
