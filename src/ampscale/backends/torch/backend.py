@@ -297,12 +297,16 @@ def _unscaled_directly(
 
 def _unscaled_shards(tree: Tree, scale: Scale, out: Tree, dtype: str | None) -> tuple[Tree, Flag]:
     """Do what `unscale_and_check` does for DTensors, with the placements of *tree*. The flag is combined over all ranks."""
-    targets = None if out is None else Shards(out, "out")
-    shards = targets if targets is not None and out is tree else Shards(tree)
-    if targets is not None and not targets.placed_as(shards):
+    if out is None:
+        shards = Shards(tree)
+        local, finite = unscale_and_check(shards.local, scale, dtype=dtype)
+        return shards.wrapped(local), shards.all_finite(finite)
+    targets = Shards(out, "out")
+    shards = targets if out is tree else Shards(tree)
+    if not targets.placed_as(shards):
         raise ValueError("out must have the device meshes and placements of the tree; call redistribute() on its arrays first")
-    local, finite = unscale_and_check(shards.local, scale, None if targets is None else targets.local, dtype)
-    return (shards.wrapped(local) if out is None else out), shards.all_finite(finite)
+    _, finite = unscale_and_check(shards.local, scale, targets.local, dtype)
+    return out, shards.all_finite(finite)
 
 
 def _check_targets(out: Tree) -> None:

@@ -4,7 +4,6 @@ Compiled kernels of `backends.cpu` for torch tensors in main memory.
 Spec: BACKENDS-bit-identical.
 """
 
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,8 +14,6 @@ from ...core.statistics import check_size
 from ...core.typing import Array
 from ..cpu import fused
 from ..cpu.fused import ITEMSIZES, FusedOp, PassResult, Spans
-
-_dtype = attrgetter("dtype")
 
 
 class _Group(NamedTuple):
@@ -72,7 +69,7 @@ def _groups_host(arrays: list[Array]) -> list[_Group]:
         addresses = np.fromiter(map(torch.Tensor.data_ptr, arrays), np.int64, len(arrays))
     except RuntimeError:  # a sparse array, for example, has no single address
         return []
-    names = {dtype: name_of(dtype) for dtype in set(map(_dtype, arrays))}
+    names = {dtype: name_of(dtype) for dtype in {array.dtype for array in arrays}}
     if not (all(map(fused.supports, names.values())) and all(map(torch.Tensor.is_contiguous, arrays))):
         return []
     sizes = np.fromiter(map(torch.Tensor.numel, arrays), np.int64, len(arrays))

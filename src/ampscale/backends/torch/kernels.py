@@ -316,7 +316,8 @@ def _check_and_multiply(arrays: list[Array], found_inf: Array, factor: Array) ->
 
 def _amp_rejects(arrays: list[Array]) -> bool:
     """Return True if torch's kernel does not support the dtype: bfloat16 on CUDA."""
-    return bool(arrays[0].is_cuda and arrays[0].dtype == torch.bfloat16)
+    is_cuda: bool = arrays[0].is_cuda
+    return is_cuda and arrays[0].dtype == torch.bfloat16
 
 
 def _divide(arrays: list[Array], scale: Scale) -> None:

@@ -29,9 +29,8 @@ def check_target(target: Array, name: str) -> None:
         try:
             target.unsqueeze(0)[:0].zero_()  # an empty write, which fails like any other
         except RuntimeError as error:
-            raise ValueError(
-                f"{name} must be detached to be written in place, because autograd rejects the write: {error}"
-            ) from None
+            reason = f"autograd rejects the write: {error}"
+            raise ValueError(f"{name} must be detached to be written in place, because {reason}") from None
     if any_frozen([target]):
         raise ValueError(f"{name} must not be an inference tensor, which torch can write to only in torch.inference_mode()")
 
