@@ -102,10 +102,7 @@ __device__ bool has_reciprocal(float64 a) {
     return (bits & 0xfffffffffffffll) == 0 && exponent >= 1 && exponent <= 2045;
 }
 
-/*
- * Operation on each number. AT_ONCE is the number of packs, of 16 bytes each, that a thread reads ahead. Divisions hide the
- * latency of memory, so fewer packs suffice.
- */
+/* Operation on each number. A thread reads AT_ONCE packs of 16 bytes ahead; fewer for divisions, which hide the latency. */
 template <class Number> struct Product {
     enum { AT_ONCE = DEPTH };
     Number factor;
