@@ -14,7 +14,8 @@ NAME = "generic"
 
 def owns(array: Any) -> bool:
     """Return True if *array* belongs to any Array API library."""
-    return bool(array_api_compat.is_array_api_obj(array))
+    is_array: bool = array_api_compat.is_array_api_obj(array)
+    return is_array
 
 
 def namespace() -> Namespace:

@@ -90,7 +90,7 @@ def test_functions_equal_their_definitions(platform, tree, factor, dtype):
 @pytest.mark.clause("STATISTICS-thresholds", "STATISTICS-exponents", "STATISTICS-histogram")
 @pytest.mark.parametrize("name", DTYPES)
 def test_statistics_are_exact_at_every_power_of_two(platform, name):
-    """All powers of two that the dtype represents, and their neighbours; of the 16-bit dtypes, all patterns."""
+    """Values are all powers of two that the dtype represents, and their neighbors; for 16-bit dtypes, all bit patterns."""
     dtype = np.dtype(DTYPES[name])
     if dtype.itemsize == 2:
         values = np.arange(1 << 16, dtype=np.uint16).view(dtype)

@@ -34,8 +34,8 @@ def like(sources: Sequence[Array], dtype: str | None = None) -> list[Array]:
     if dtype is None:
         return list(map(np.empty_like, sources))
     dtypes = set(map(attrgetter("dtype"), sources))
-    widened = {narrow for narrow in dtypes if unscaled_dtype(name_of(narrow), dtype) != name_of(narrow)}
-    return [np.empty_like(source, dtype=dtype if source.dtype in widened else None) for source in sources]
+    narrower = {source for source in dtypes if unscaled_dtype(name_of(source), dtype) != name_of(source)}
+    return [np.empty_like(source, dtype=dtype if source.dtype in narrower else None) for source in sources]
 
 
 def can_write(targets: Sequence[Array], sources: Sequence[Array]) -> bool:
