@@ -347,6 +347,21 @@ def test_changes_before_unscaling_are_reported(change, zeroing, unscales):
     assert Loop(zeroing=zeroing).flags(iteration) == [(False, False), *3 * [(False, True)]]
 
 
+@pytest.mark.clause("TORCH-monitor", "TORCH-no-gradients")
+def test_a_first_step_without_gradients_does_not_prevent_later_reports():
+    """The second step is the first one with gradients, so it installs the hook."""
+    loop = Loop()
+    loop.scaler.scale(torch.ones(()))
+    loop.finish()
+
+    def iteration(loop):
+        loop.scaler.scale(loop.loss()).backward()
+        CHANGES["multiplied"](loop.params)
+        loop.finish()
+
+    assert loop.flags(iteration) == [(False, False), (False, False), *3 * [(False, True)]]
+
+
 @pytest.mark.clause("TORCH-monitor")
 @pytest.mark.parametrize("init_scale", [8.0, 0.5, 3.0])
 @pytest.mark.parametrize("change", CHANGES)

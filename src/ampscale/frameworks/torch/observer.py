@@ -31,11 +31,13 @@ class Observer:
     def begin(self, optimizer: Optimizer, gradients: Gradients, scale: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Report the scaled gradients of *optimizer*, and return a copy of the scale and the arrays, which `end` will report."""
         scale, arrays = scale.clone(), plain_gradients(optimizer, gradients)
-        samples = self._samples.get(optimizer) or self._samples.setdefault(optimizer, _samples_of(optimizer))
+        samples = self._samples.get(optimizer)
+        if not samples:  # the first step, or no gradient could be sampled so far
+            samples = self._samples[optimizer] = _samples_of(optimizer)
         stale = any(sample.is_stale() for sample in samples)
         modified = [sample for sample in samples if sample.is_modified()]
         changes = (sample.change() for sample in modified)
-        change = next(filter(None, changes), None)  # a gradient that was set to zero (0.0) was not multiplied by a factor
+        change = next(filter(None, changes), None)  # skips None, and the 0.0 of a gradient that was set to zero
         self._monitor.begin(arrays, scale, optimizer, stale=stale, modified=bool(modified), change=change)
         for sample in samples:
             sample.reset(measures=bool(modified))
@@ -52,8 +54,9 @@ class Observer:
         for step in steps:
             if step.scale is not None and step.found_inf is not None:
                 changed = versions_of(step.gradients) != step.versions
-                outcome = _finite(step), step.applied, step.gradients, step.optimizer
-                self._monitor.end(step.scale, next_scale, *outcome, changed=changed)
+                self._monitor.end(
+                    step.scale, next_scale, _finite(step), step.applied, step.gradients, step.optimizer, changed=changed
+                )
 
 
 class _Sample:
