@@ -47,7 +47,9 @@ class CallTable:
     def __init__(
         self, name: str, states: Mapping[str, str], calls: tuple[str, ...], entries: Mapping[str, Mapping[str, str]]
     ) -> None:
-        self.name, self.states, self.calls = name, states, calls
+        self.name = name
+        self.states = states
+        self.calls = calls
         self.results = {state: {call: entries.get(state, {}).get(call, state) for call in calls} for state in states}
 
     def check(self, call: str, state: str, site: Site | None = None) -> None:
@@ -80,13 +82,16 @@ _NO_CHECK = Error(
     "neither has been called since the last update(){at}, or abandon() has discarded that call"
 )
 _ONCE = "call unscale_() once per iteration, after the last backward()"
-_UNSCALED = Error(f"{{call}}() was already called{{at}} since the last update(): {_ONCE}")
-_STEPPED = Error("{call}() was already called{at} since the last update(): call update() once per iteration, after the steps")
+_ALREADY_UNSCALED = Error(f"{{call}}() was already called{{at}} since the last update(): {_ONCE}")
+_ALREADY_UNSCALED_FIXED = Error(f"{{call}}() was already called{{at}} since the last step(): {_ONCE}")
+_ALREADY_STEPPED = Error(
+    "{call}() was already called{at} since the last update(): call update() once per iteration, after the steps"
+)
 _NO_UPDATE = Error("{call}() must be called after update(): step() was called{at}, and update() has not been called since")
 _NOT_ABANDONED = Error("{call}() must be called instead of step(), which was called{at} since the last update(): call update()")
 _WAS_INTERRUPTED = "of this optimizer was interrupted{at}: call update() or abandon(), and compute new gradients"
-_UNSCALING = Error(f"{{call}}() requires new gradients, since unscaling those {_WAS_INTERRUPTED}")
-_STEPPING = Error(
+_UNSCALING_INTERRUPTED = Error(f"{{call}}() requires new gradients, since unscaling those {_WAS_INTERRUPTED}")
+_STEP_INTERRUPTED = Error(
     f"{{call}}() requires new gradients, since the step {_WAS_INTERRUPTED}; "
     "or restore a checkpoint, if the optimizer may have changed parameters"
 )
@@ -99,8 +104,8 @@ _OPTIMIZER_STATES = {
     STEPPING: "an error was raised during the optimizer's step",
 }
 
-_UNPLACED = Error("{call}() must be called after scale(): no tensor has been scaled yet")
-_WRITING = Error(
+_NOTHING_SCALED = Error("{call}() must be called after scale(): no tensor has been scaled yet")
+_WRITING_INTERRUPTED = Error(
     "{call}() requires a consistent scale, but writing the scale was interrupted{at}: load a state dict that was saved before"
 )
 _COPY = Error("a GradScaler must not be copied between step() or unscale_(){at} and update(): call update() first")
@@ -120,29 +125,34 @@ TORCH = CallTable(
     },
     _TORCH_CALLS,
     {
-        UNPLACED: {"scale": READY, **dict.fromkeys(("unscale_", "step", "update()", "update(new_scale)"), _UNPLACED)},
+        UNPLACED: {"scale": READY, **dict.fromkeys(("unscale_", "step", *_UPDATES), _NOTHING_SCALED)},
         READY: {"unscale_": UNSCALED, "step": STEPPED, "update()": _NO_CHECK},
-        UNSCALED: {"unscale_": _UNSCALED, "step": STEPPED, **_UPDATES, **_ABANDONS, "copy": _COPY},
-        STEPPED: {"unscale_": _NO_UPDATE, "step": _STEPPED, **_UPDATES, "abandon(optimizer)": _NOT_ABANDONED, "copy": _COPY},
-        UNSCALING: {"unscale_": _UNSCALING, "step": _UNSCALING, **_UPDATES, **_ABANDONS, "copy": _COPY},
-        STEPPING: {"unscale_": _STEPPING, "step": _STEPPING, **_UPDATES, **_ABANDONS, "copy": _COPY},
+        UNSCALED: {"unscale_": _ALREADY_UNSCALED, "step": STEPPED, **_UPDATES, **_ABANDONS, "copy": _COPY},
+        STEPPED: {
+            "unscale_": _NO_UPDATE,
+            "step": _ALREADY_STEPPED,
+            **_UPDATES,
+            "abandon(optimizer)": _NOT_ABANDONED,
+            "copy": _COPY,
+        },
+        UNSCALING: {"unscale_": _UNSCALING_INTERRUPTED, "step": _UNSCALING_INTERRUPTED, **_UPDATES, **_ABANDONS, "copy": _COPY},
+        STEPPING: {"unscale_": _STEP_INTERRUPTED, "step": _STEP_INTERRUPTED, **_UPDATES, **_ABANDONS, "copy": _COPY},
         WRITING: {
-            **dict.fromkeys(("scale", "unscale_", "step", *_UPDATES, *_ABANDONS, "get_scale"), _WRITING),
-            "copy": Error(_WRITING.replace("{call}()", "copying")),
+            **dict.fromkeys(("scale", "unscale_", "step", *_UPDATES, *_ABANDONS, "get_scale"), _WRITING_INTERRUPTED),
+            "copy": Error(_WRITING_INTERRUPTED.replace("{call}()", "copying")),
             "load_state_dict": READY,
         },
     },
 )
 
-_OTHER = (
+_OTHER_UNSCALED = Error(
     "minimize() updates the scale, but another optimizer was unscaled{at} and has not stepped: "
     "call step() for each optimizer, then update()"
 )
-_FIXED_UNSCALED = Error(f"{{call}}() was already called{{at}} since the last step(): {_ONCE}")
 _PADDLE_CALLS = ("scale", "unscale_", "step", "minimize", "update", "abandon(optimizer)", "abandon()", "load_state_dict")
-_INTERRUPTED = {
-    UNSCALING: {**dict.fromkeys(("unscale_", "step", "minimize"), _UNSCALING), "update": READY, **_ABANDONS},
-    STEPPING: {**dict.fromkeys(("unscale_", "step", "minimize"), _STEPPING), "update": READY, **_ABANDONS},
+_PADDLE_INTERRUPTED = {
+    UNSCALING: {**dict.fromkeys(("unscale_", "step", "minimize"), _UNSCALING_INTERRUPTED), "update": READY, **_ABANDONS},
+    STEPPING: {**dict.fromkeys(("unscale_", "step", "minimize"), _STEP_INTERRUPTED), "update": READY, **_ABANDONS},
 }
 
 PADDLE = CallTable(
@@ -151,16 +161,16 @@ PADDLE = CallTable(
     _PADDLE_CALLS,
     {
         READY: {"unscale_": UNSCALED, "step": STEPPED, "update": _NO_CHECK},
-        UNSCALED: {"unscale_": _UNSCALED, "step": STEPPED, "minimize": READY, "update": READY, **_ABANDONS},
+        UNSCALED: {"unscale_": _ALREADY_UNSCALED, "step": STEPPED, "minimize": READY, "update": READY, **_ABANDONS},
         STEPPED: {
             "unscale_": _NO_UPDATE,
-            "step": _STEPPED,
+            "step": _ALREADY_STEPPED,
             "minimize": _NO_UPDATE,
             "update": READY,
             "abandon(optimizer)": _NOT_ABANDONED,
         },
-        **_INTERRUPTED,
-        OTHER_UNSCALED: {"unscale_": UNSCALED, "step": STEPPED, "minimize": Error(_OTHER), "update": READY, "abandon()": READY},
+        **_PADDLE_INTERRUPTED,
+        OTHER_UNSCALED: {"unscale_": UNSCALED, "step": STEPPED, "minimize": _OTHER_UNSCALED, "update": READY, "abandon()": READY},
     },
 )
 
@@ -170,8 +180,8 @@ PADDLE_FIXED = CallTable(
     _PADDLE_CALLS,
     {
         READY: {"unscale_": UNSCALED},
-        UNSCALED: {"unscale_": _FIXED_UNSCALED, "step": READY, "minimize": READY, **_ABANDONS},
-        **{state: {**entries, "load_state_dict": READY} for state, entries in _INTERRUPTED.items()},
+        UNSCALED: {"unscale_": _ALREADY_UNSCALED_FIXED, "step": READY, "minimize": READY, **_ABANDONS},
+        **{state: {**entries, "load_state_dict": READY} for state, entries in _PADDLE_INTERRUPTED.items()},
     },
 )
 
@@ -181,9 +191,9 @@ _CELL_INTERRUPTED = Error(
 )
 _CELL_CALLS = ("cell", "construct", "set_sense_scale", "state_dict", "load_state_dict")
 _CELL_STATES = {READY: "between two steps", STEPPING: "an error was raised while a step wrote its results"}
-_CELL_STEPPING = {**dict.fromkeys(("cell", "construct", "state_dict"), _CELL_INTERRUPTED), "load_state_dict": READY}
+_CELL_ENTRIES = {STEPPING: {**dict.fromkeys(("cell", "construct", "state_dict"), _CELL_INTERRUPTED), "load_state_dict": READY}}
 
-CELL = CallTable("ampscale.TrainOneStepWithLossScaleCell", _CELL_STATES, _CELL_CALLS, {STEPPING: _CELL_STEPPING})
+CELL = CallTable("ampscale.TrainOneStepWithLossScaleCell", _CELL_STATES, _CELL_CALLS, _CELL_ENTRIES)
 MF_CELL = CallTable(
     "ampscale.MFTrainOneStepCell, two micro-batches per step",
     {**_CELL_STATES, ACCUMULATING: "between the micro-batches of a step"},
@@ -191,7 +201,7 @@ MF_CELL = CallTable(
     {
         READY: {"cell": ACCUMULATING, "construct": ACCUMULATING},
         ACCUMULATING: {"cell": READY, "construct": READY, "load_state_dict": READY},
-        STEPPING: _CELL_STEPPING,
+        **_CELL_ENTRIES,
     },
 )
 TABLES = (TORCH, PADDLE, PADDLE_FIXED, CELL, MF_CELL)
