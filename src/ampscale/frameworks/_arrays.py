@@ -1,12 +1,10 @@
 """Array functions shared by the documented classes."""
 
-from typing import Any
-
 import array_api_compat
 import numpy as np
 
 from ..core.namespaces import as_array
-from ..core.typing import Array, Flag
+from ..core.typing import Array, Flag, Scale
 
 HOST = np.zeros(())  # argument *like* of `LossScaleRule.init`, for a state on the host
 
@@ -23,13 +21,13 @@ def logical_or(left: Flag, right: Flag) -> Flag:
     return left | right
 
 
-def snapshot_of(value: Any, like: Array) -> Array:
-    """Return a snapshot of an array; convert a number to an array in the library and on the device of *like*."""
-    return snapshot(value) if array_api_compat.is_array_api_obj(value) else as_array(value, like)
-
-
 def snapshot(array: Array) -> Array:
     """Return a copy of *array*, detached from torch's autograd graph."""
     if hasattr(array, "detach"):
         array = array.detach()
     return array_api_compat.array_namespace(array).asarray(array, copy=True)
+
+
+def scale_snapshot(scale: Scale, like: Array) -> Array:
+    """Return a snapshot of *scale*. A number becomes an array in the library and on the device of *like*."""
+    return snapshot(scale) if array_api_compat.is_array_api_obj(scale) else as_array(scale, like)

@@ -46,8 +46,8 @@ def rule_with(rule: LossScaleRule, fields: Mapping[str, str], **arguments: Any) 
     return replace(rule, **{fields[name]: value for name, value in arguments.items()})
 
 
-def number_of(value: Any, name: str) -> float:
-    """Return a scale as a float: *value* itself, or the only element of an array, list or tuple. Reject an invalid scale."""
+def scale_as_float(value: Any, name: str) -> float:
+    """Return a scale, which may be in an array, list or tuple of one element, as a float. Raise an error for an invalid scale."""
     if isinstance(value, list | tuple) and len(value) == 1:
         value = value[0]
     check_scale_host(value, name)
@@ -75,14 +75,15 @@ def check_keys(state_dict: Any, keys: tuple[str, ...]) -> None:
         raise TypeError(f"state_dict must be a mapping, got {type(state_dict).__name__}")
     missing = [key for key in keys if key not in state_dict]
     unknown = [key for key in state_dict if key not in keys]
-    if missing or unknown:
-        # The command writes what the GradScalers load, whose keys include "scale", but not what MindSpore's classes load.
-        is_convertible = missing and "scale" in keys and any("scale" in str(key) for key in state_dict)
-        if "scaler" in state_dict:
-            remedy = "; pass state_dict['scaler']"
-        else:
-            remedy = "; `ampscale convert` converts the state dict of another class" if is_convertible else ""
-        raise ValueError(f"state_dict must have the keys {list(keys)}: missing {missing}, unknown {excerpt(unknown)}{remedy}")
+    if not missing and not unknown:
+        return
+    remedy = ""
+    if "scaler" in state_dict:
+        remedy = "; pass state_dict['scaler']"
+    # The command writes the state dicts of both GradScalers, which have the key "scale", but not those of MindSpore's classes.
+    elif missing and "scale" in keys and any("scale" in str(key) for key in state_dict):
+        remedy = "; `ampscale convert` converts the state dict of another class"
+    raise ValueError(f"state_dict must have the keys {list(keys)}: missing {missing}, unknown {excerpt(unknown)}{remedy}")
 
 
 def check_scale_value(value: Any, name: str, dtype: str = "float32") -> None:
@@ -91,21 +92,21 @@ def check_scale_value(value: Any, name: str, dtype: str = "float32") -> None:
 
 
 def check_scale_factor(value: Any) -> None:
-    """Raise an error unless *value* is a growth factor of MindSpore's classes, whose reciprocal is a normal float32."""
+    """Raise an error unless *value*, a growth factor, is at least 1, and its reciprocal is a normal float32."""
     check_number(value, "scale_factor", "a number from 1 to 2**126", 1, 1 / FLOOR)
 
 
 def check_matches_params(tree: Any, params: Tree, name: str) -> None:
     """Raise an error unless *tree* has, for each parameter, None or an array of the parameter's shape and compute dtype."""
-    leaves_with_paths(tree, name)
+    leaves_with_paths(tree, name)  # raises an error if *tree* contains anything but arrays and None
     for (path, param), (_, value) in zip(leaves_with_paths(params, name), zip_leaves(params, tree), strict=True):
         if value is None:
             continue
         if tuple(value.shape) != tuple(param.shape):
             raise ValueError(f"{path} must have shape {tuple(param.shape)}, got {tuple(value.shape)}")
-        if name_of(value.dtype) != compute_dtype(name_of(param.dtype)):
-            expected = f"{compute_dtype(name_of(param.dtype))} for a parameter of {name_of(param.dtype)}"
-            raise TypeError(f"{path} must be {expected}, got {name_of(value.dtype)}")
+        expected, actual = compute_dtype(name_of(param.dtype)), name_of(value.dtype)
+        if actual != expected:
+            raise TypeError(f"{path} must be {expected} for a parameter of {name_of(param.dtype)}, got {actual}")
 
 
 def is_torch_optimizer(value: Any) -> bool:

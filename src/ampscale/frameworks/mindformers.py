@@ -20,11 +20,11 @@ from ..core.trees import map_leaves, select
 from ..core.typing import Array, Flag, Tree
 from ..core.validation import check_bool, check_count, check_number, check_positive, check_scale_number
 from ..parsing import excerpt
-from ._arrays import logical_not, logical_or, snapshot, snapshot_of
+from ._arrays import logical_not, logical_or, scale_snapshot, snapshot
 from ._validation import callable_network, check_keys, check_matches_params
 from .mindspore import TrainOneStepWithLossScaleCell
 from .mindspore.detectors import OverflowDetector
-from .mindspore.interruption import load, step
+from .mindspore.interruption import guarded_load, guarded_step
 from .mindspore.train_one_step import step_report
 
 __all__ = ["MFTrainOneStepCell", "MFTrainOneStepLocalOutput", "MFTrainOneStepOutput"]
@@ -125,7 +125,7 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
         self._ema_decay = ema_decay
         self.ema_params: Tree = None if ema_decay is None else map_leaves(_wide_copy, self.network.params)
 
-    @step
+    @guarded_step
     def construct(self, *inputs: Any) -> Any:
         """
         Run one step, or one micro-batch of it.
@@ -145,19 +145,17 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
         """
         loss, status, scaled, scale = self.compute_gradients(*inputs)
         gradients = functional.unscale(scaled, scale, dtype="float32")
-        old_scale, learning_rate = snapshot_of(scale, loss), self._learning_rate(loss)
+        old_scale = scale_snapshot(scale, loss)
+        learning_rate = self._learning_rate(loss)
         if self._calls + 1 < self._micro_batches:
             return self._accumulate(loss, self._local_overflow(status, gradients), gradients, old_scale, learning_rate)
 
-        local_gradients = functional.unscale(self._sum_with(gradients), self._micro_batches) if self._calls else gradients
-        gradients = self.reduce_gradients(local_gradients)
+        local_mean = functional.unscale(self._sum_with(gradients), self._micro_batches) if self._calls else gradients
+        gradients = self.reduce_gradients(local_mean)
         overflow = logical_or(self._overflow, self.get_overflow_status(status, gradients))
-        norm = None
-        if self._max_norm is not None:
-            lifted = None if self._agreement is None else self._agreement.norm
-            gradients, norm = clip_gradients(gradients, self._max_norm, lifted, get_backend(gradients))
+        gradients, norm = self._clipped(gradients)
         apply = self._optimizer_wrapper.prepare(gradients)
-        local_outputs = self._local_outputs(local_gradients, loss)
+        local_outputs = self._local_outputs(local_mean, loss)
         skip = self.process_loss_scale(overflow)
         self._writes += 1
         applied = apply(logical_not(skip))
@@ -177,7 +175,7 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
             "ema_params": map_leaves(snapshot, self.ema_params),
         }
 
-    @load
+    @guarded_load
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """
         Restore the state that `state_dict` of this or another cell returned.
@@ -193,17 +191,21 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
             raise ValueError(f"calls must be below gradient_accumulation_steps={self._micro_batches}, got {state_dict['calls']}")
         if state_dict["overflow"] and not state_dict["calls"]:
             raise ValueError("overflow must be False with calls=0, got True")
-        # `accumulated` is None if and only if `calls` is 0, and `ema_params` if and only if `ema_decay` is None.
-        for key, name, value in (("accumulated", "calls", state_dict["calls"]), ("ema_params", "ema_decay", self._ema_decay)):
-            tree = state_dict[key]
-            if (tree is None) != (not value):
-                expected = f"{'not ' if value else ''}be None with {name}={value}"
-                raise ValueError(f"{key} must {expected}, got {'None' if tree is None else type(tree).__name__}")
-            check_matches_params(tree, self.network.params, key)
-        accumulated, ema_params = (map_leaves(snapshot, state_dict[key]) for key in ("accumulated", "ema_params"))
+        accumulated = self._checked_tree_copy(state_dict, "accumulated", "calls", state_dict["calls"])
+        ema_params = self._checked_tree_copy(state_dict, "ema_params", "ema_decay", self._ema_decay)
         super().load_state_dict({key: state_dict[key] for key in ("scale_sense", "update_cell")})
         self._accumulated, self._overflow, self._calls = accumulated, state_dict["overflow"], state_dict["calls"]
         self.ema_params = ema_params
+
+    def _checked_tree_copy(self, state_dict: Mapping[str, Any], key: str, setting: str, value: float | None) -> Tree:
+        """Return a copy of the arrays under *key*, which match the parameters; None if the *value* of *setting* is 0 or None."""
+        tree = state_dict[key]
+        if value and tree is None:
+            raise ValueError(f"{key} must not be None with {setting}={value}, got None")
+        if not value and tree is not None:
+            raise ValueError(f"{key} must be None with {setting}={value}, got {type(tree).__name__}")
+        check_matches_params(tree, self.network.params, key)
+        return map_leaves(snapshot, tree)
 
     def _local_overflow(self, status: Any, gradients: Tree) -> Flag:
         """Return the overflow flag of a micro-batch on this rank; ranks combine their flags in the last call of the step."""
@@ -217,6 +219,13 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
         """Return the sum of *gradients* and the accumulated ones; a gradient that is None counts as zero."""
         with quiet(namespace_of(gradients)):
             return map_leaves(_sum, self.network.params, self._accumulated, gradients)
+
+    def _clipped(self, gradients: Tree) -> tuple[Tree, Array | None]:
+        """Return *gradients* clipped by their global norm, and this norm; or *gradients* and None without `use_clip_grad`."""
+        if self._max_norm is None:
+            return gradients, None
+        agreed_norm = None if self._agreement is None else self._agreement.norm
+        return clip_gradients(gradients, self._max_norm, agreed_norm, get_backend(gradients))
 
     def _accumulate(self, loss: Array, overflow: Flag, gradients: Tree, scale: Array, rate: Array | None) -> Any:
         """Add the gradients of a call that does not complete a step to the accumulated ones, and return the call's outputs."""
@@ -239,7 +248,9 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
 
     def _local_outputs(self, gradients: Tree, like: Array) -> tuple[Array, ...]:
         """Return the norms and sizes of *gradients*; an empty tuple without `local_norm`."""
-        return (as_array(functional.local_norms(gradients), like), as_array(sizes(gradients), like)) if self._local_norm else ()
+        if not self._local_norm:
+            return ()
+        return as_array(functional.local_norms(gradients), like), as_array(sizes(gradients), like)
 
     def _output(
         self, loss: Array, overflow: Flag, rate: Array | None, norm: Array | None, local_outputs: tuple[Array, ...]
@@ -260,9 +271,9 @@ def _scale_array(scale_sense: Any, network: Any) -> Any:
 
 def _sum(_param: Array, total: Array | None, new: Array | None) -> Array | None:
     """Return the sum of two gradients of a parameter, either of which may be None."""
-    if total is None or new is None:
-        return new if total is None else total
-    return total + new
+    if total is None:
+        return new
+    return total if new is None else total + new
 
 
 def _averaged(average: Array, param: Array, decay: float) -> Array:

@@ -7,7 +7,7 @@ from frameworks.networks import FINE, Recorder, array, linear
 
 import ampscale
 from ampscale.frameworks.mindspore import DynamicLossScaleUpdateCell, TrainOneStepWithLossScaleCell
-from ampscale.frameworks.mindspore.interruption import check_not_interrupted, load, step
+from ampscale.frameworks.mindspore.interruption import check_not_interrupted, guarded_load, guarded_step
 
 
 class Cell:
@@ -22,7 +22,7 @@ class Cell:
             raise error
         return "done"
 
-    step, load = step(_run), load(_run)
+    step, load = guarded_step(_run), guarded_load(_run)
 
 
 @pytest.mark.clause("MINDSPORE-cell-interrupted")
@@ -50,7 +50,7 @@ def test_only_a_load_that_succeeds_ends_an_interruption():
         with pytest.raises(type(error)):
             cell.load(writes, error)
         assert cell._interrupted
-    assert cell.load(1, None) == "done"
+    cell.load(1, None)
     assert not cell._interrupted
     with pytest.raises(ValueError, match="rejected"):
         cell.load(0, ValueError("rejected"))

@@ -2,7 +2,7 @@
 Decorators for the methods of training cells: after an error between two writes, a cell rejects further steps.
 
 A step writes to several objects: network, optimizer and scale. A cell increments `_writes` before each write, so that the
-decorators can detect an interruption; they set `_interrupted` to the call site of the interrupted step.
+decorators can detect an interruption; they set `_interrupted` to the call site of the interrupted step or load.
 
 Spec: MINDSPORE-cell-interrupted.
 """
@@ -16,14 +16,26 @@ from .._calls import CELL, STEPPING, call_site
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-def step(method: Method) -> Method:
+def guarded_step(method: Method) -> Method:
     """Make *method* raise a RuntimeError if the cell was interrupted while writing, and record interruptions of *method*."""
-    return _guarded(method, is_step=True)
+
+    @wraps(method)
+    def guarded(cell: Any, /, *args: Any, **kwargs: Any) -> Any:
+        check_not_interrupted(cell, "cell")
+        return _run(method, cell, args, kwargs)
+
+    return guarded  # type: ignore[return-value]
 
 
-def load(method: Method) -> Method:
+def guarded_load(method: Method) -> Method:
     """Make *method* clear a recorded interruption of the cell when it succeeds, and record one when it is interrupted itself."""
-    return _guarded(method, is_step=False)
+
+    @wraps(method)
+    def guarded(cell: Any, /, *args: Any, **kwargs: Any) -> Any:
+        _run(method, cell, args, kwargs, harmless=(TypeError, ValueError))  # an invalid state dict changes nothing
+        cell._interrupted = None
+
+    return guarded  # type: ignore[return-value]
 
 
 def check_not_interrupted(cell: Any, call: str) -> None:
@@ -32,23 +44,12 @@ def check_not_interrupted(cell: Any, call: str) -> None:
         CELL.check(call, STEPPING, cell._interrupted)
 
 
-def _guarded(method: Method, *, is_step: bool) -> Method:
-    """Decorate *method* as `step` does, or as `load` does if *is_step* is False."""
-
-    @wraps(method)
-    def guarded(cell: Any, /, *args: Any, **kwargs: Any) -> Any:
-        if is_step:
-            check_not_interrupted(cell, "cell")
-        writes, interrupted = cell._writes, cell._interrupted
-        try:
-            result = method(cell, *args, **kwargs)
-        except BaseException as error:
-            is_rejection = not is_step and isinstance(error, TypeError | ValueError)  # an invalid state dict changes nothing
-            if cell._writes != writes and not is_rejection:
-                cell._interrupted = interrupted or call_site()
-            raise
-        if not is_step:
-            cell._interrupted = None
-        return result
-
-    return guarded  # type: ignore[return-value]
+def _run(method: Any, cell: Any, args: Any, kwargs: Any, harmless: tuple[type[Exception], ...] = ()) -> Any:
+    """Call *method*, and record an interruption if it raises an error, other than a *harmless* one, after its first write."""
+    old_writes, old_interrupted = cell._writes, cell._interrupted
+    try:
+        return method(cell, *args, **kwargs)
+    except BaseException as error:
+        if cell._writes != old_writes and not isinstance(error, harmless):
+            cell._interrupted = old_interrupted or call_site()
+        raise

@@ -17,7 +17,7 @@ from ...core.type_names import type_name
 from ...core.typing import Array, Flag, Tree
 from ...core.validation import check_count, check_flag, check_not_traced
 from .._arrays import HOST, snapshot
-from .._validation import check_keys, check_scale_value, number_of
+from .._validation import check_keys, check_scale_value, scale_as_float
 
 
 def all_finite(inputs: tuple[Array, ...] | list[Array]) -> Flag:
@@ -130,14 +130,14 @@ class _PlacedScaler(LossScaler):
 
     def scale(self, inputs: Tree) -> Tree:
         """Multiply *inputs* by the scale; see `LossScaler.scale`."""
-        return functional.scale(inputs, self._state_beside(inputs).scale)
+        return functional.scale(inputs, self._placed_state(inputs).scale)
 
     def unscale(self, inputs: Tree) -> Tree:
         """Divide *inputs* by the scale; see `LossScaler.unscale`."""
-        return functional.unscale(inputs, self._state_beside(inputs).scale)
+        return functional.unscale(inputs, self._placed_state(inputs).scale)
 
-    def _state_beside(self, inputs: Tree) -> LossScaleState:
-        """Return the state, after moving it to the library and device of the first array in *inputs* if it is still unplaced."""
+    def _placed_state(self, inputs: Tree) -> LossScaleState:
+        """Return the state, after moving it to the library and device of the first array in *inputs* if it has not been moved."""
         like = next(iter(leaves(inputs, "inputs")), None)
         if like is not None and not self._is_placed:
             xp = array_api_compat.array_namespace(like)
@@ -225,7 +225,7 @@ class DynamicLossScaler(_PlacedScaler):
 
     @scale_value.setter
     def scale_value(self, value: Any) -> None:
-        self._set("scale", number_of(value, "scale_value"))
+        self._set("scale", scale_as_float(value, "scale_value"))
 
     @property
     def counter(self) -> Array:
@@ -251,10 +251,11 @@ class DynamicLossScaler(_PlacedScaler):
         Spec: MINDSPORE-adjust, MINDSPORE-adjust-argument, MINDSPORE-adjust-returns.
         """
         check_flag(grads_finite, "grads_finite")
-        array = None if isinstance(grads_finite, bool) else grads_finite  # a Python bool has no library and no device
-        if array is not None:
-            check_not_traced(array, "grads_finite", "the scaler", "a LossScaleRule")
-        self._state = self._rule.update(self._state_beside(array), grads_finite)
+        state = self._state
+        if not isinstance(grads_finite, bool):  # a Python bool has no library and no device
+            check_not_traced(grads_finite, "grads_finite", "the scaler", "a LossScaleRule")
+            state = self._placed_state(grads_finite)
+        self._state = self._rule.update(state, grads_finite)
         return True
 
     def state_dict(self) -> dict[str, Any]:

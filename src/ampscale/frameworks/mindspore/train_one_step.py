@@ -18,14 +18,14 @@ from ...core.trees import leaves
 from ...core.typing import Array, Flag, Tree
 from ...core.validation import check_flag, check_loss, check_methods, check_not_traced, check_scale_array
 from ...parsing import excerpt
-from .._arrays import logical_not, snapshot, snapshot_of
+from .._arrays import logical_not, scale_snapshot, snapshot
 from .._calls import Site
 from .._grad_scaler import OptimizerNumbers
-from .._validation import callable_network, check_keys, is_empty, number_of
+from .._validation import callable_network, check_keys, is_empty, scale_as_float
 from .apply_optimizer import wrap_optimizer
 from .detectors import GradientScan, OverflowDetector
-from .interruption import check_not_interrupted, load, step
-from .update_cells import UpdateCell
+from .interruption import check_not_interrupted, guarded_load, guarded_step
+from .update_cells import DynamicLossScaleUpdateCell, UpdateCell
 
 
 class TrainOneStepWithLossScaleOutput(NamedTuple):
@@ -105,7 +105,8 @@ class TrainOneStepWithLossScaleCell:
         self.optimizer = optimizer
         self._optimizer_wrapper = wrap_optimizer(optimizer, self.network)
         self._detector = GradientScan() if detector is None else detector
-        self._communicator, self._optimizer_numbers = communicator, OptimizerNumbers()
+        self._communicator = communicator
+        self._optimizer_numbers = OptimizerNumbers()
         self._agreement: Agreement | None = None  # overflow and norm of the current step, on which the ranks have agreed
         self._max_norm: float | None = None  # global norm at which `MFTrainOneStepCell` clips
         self._micro_batches = 1  # number of calls per step
@@ -117,12 +118,12 @@ class TrainOneStepWithLossScaleCell:
         check_methods(self._detector, "detector", "start", "observe", "finite")
         check_methods(communicator, "communicator", "mean", "agree", "check_same")
 
-    @step
+    @guarded_step
     def __call__(self, *inputs: Any) -> Any:
         """Run one step, and return the result of `construct`."""
         return self.construct(*inputs)
 
-    @step
+    @guarded_step
     def construct(self, *inputs: Any) -> Any:
         """
         Run one training step.
@@ -142,11 +143,13 @@ class TrainOneStepWithLossScaleCell:
         Spec: MINDSPORE-cell-outputs, MINDSPORE-cell-skip.
         """
         loss, status, scaled, scale = self.compute_gradients(*inputs)
-        old_scale, learning_rate = snapshot_of(scale, loss), self._learning_rate(loss)
+        old_scale = scale_snapshot(scale, loss)
+        learning_rate = self._learning_rate(loss)
         gradients = self.reduce_gradients(functional.unscale(scaled, scale))
         overflow = self.get_overflow_status(status, gradients)
         apply = self._optimizer_wrapper.prepare(gradients)
-        applied = self._apply_unless(self.process_loss_scale(overflow), apply)
+        skip = self.process_loss_scale(overflow)
+        applied = self._apply_unless(skip, apply)
         output = TrainOneStepWithLossScaleOutput(loss, as_array(overflow, loss), snapshot(self.scale_sense))
         self.last_step = step_report(output, applied, old_scale, learning_rate)
         return output
@@ -296,7 +299,7 @@ class TrainOneStepWithLossScaleCell:
         update_cell_state = getattr(self.loss_scaling_manager, "state_dict", dict)
         return {"scale_sense": snapshot(self.scale_sense), "update_cell": update_cell_state()}
 
-    @load
+    @guarded_load
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """
         Restore the scale and the update cell from the result of `state_dict` of this or another cell.
@@ -331,23 +334,26 @@ class TrainOneStepWithLossScaleCell:
         return snapshot(rate) if array_api_compat.is_array_api_obj(rate) else None
 
     def _compared_numbers(self) -> dict[str, Any]:
-        """Return numbers that must be equal on all ranks: the scale, and the counts of the update cell if it has any."""
-        counts = getattr(self.loss_scaling_manager, "_counts", ())
-        return {"scale": self.scale_sense, **dict(zip(("calls", "good_steps"), counts, strict=False))}
+        """Return the numbers that must be equal on all ranks: the scale, and the counts of a dynamic update cell."""
+        numbers = {"scale": self.scale_sense}
+        if isinstance(self.loss_scaling_manager, DynamicLossScaleUpdateCell):
+            numbers["calls"], numbers["good_steps"] = self.loss_scaling_manager._counts
+        return numbers
 
     def _scale_constants(self) -> Any:
-        """Return what must be equal on all ranks: the rule of the update cell, its class if it has no rule, or "array"."""
-        cell = self.loss_scaling_manager
-        return getattr(cell, "_rule", "array" if cell is None else type(cell).__name__)
+        """Return the rule of a dynamic update cell, the class name of another one, or "array": all ranks must have the same."""
+        if self.loss_scaling_manager is None:
+            return "array"
+        return getattr(self.loss_scaling_manager, "_rule", type(self.loss_scaling_manager).__name__)
 
     def _initial_scale(self, scale_sense: Any) -> Array:
         """Return a copy of the array *scale_sense*, or the initial scale of the update cell as an array."""
         like = next(iter(leaves(self.network.params)), None)
         if self.loss_scaling_manager is None:
-            number_of(scale_sense, "scale_sense")  # checks the value
+            scale_as_float(scale_sense, "scale_sense")  # checks the value
             check_one_library(params=like, scale_sense=scale_sense)
             return snapshot(scale_sense)
-        number = number_of(self.loss_scaling_manager.get_loss_scale(), "scale_sense.get_loss_scale()")
+        number = scale_as_float(self.loss_scaling_manager.get_loss_scale(), "scale_sense.get_loss_scale()")
         scale = presets.static(number).init(like=like).scale
         if not array_api_compat.is_writeable_array(scale):
             check_methods(self.loss_scaling_manager, "scale_sense, for a network with immutable arrays,", "next_scale")
@@ -360,7 +366,7 @@ class TrainOneStepWithLossScaleCell:
             raise ValueError(f"{name} must have shape {tuple(self.scale_sense.shape)}, got {tuple(scale.shape)}")
         if scale.dtype != self.scale_sense.dtype:
             raise TypeError(f"{name} must be {self.scale_sense.dtype}, got {scale.dtype}")
-        number_of(scale, name)  # checks the value
+        scale_as_float(scale, name)  # checks the value
         return snapshot(scale)
 
 

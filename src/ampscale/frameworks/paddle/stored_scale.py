@@ -17,7 +17,7 @@ from ...parsing import excerpt
 from .._arrays import HOST
 from .._calls import UNSCALED, Site
 from .._grad_scaler import Monitor, Progress
-from .._validation import FLOOR, check_keys, number_of, rule_with, warn_of_unused
+from .._validation import FLOOR, check_keys, rule_with, scale_as_float, warn_of_unused
 
 _RESET_BAD_STEPS_ON = {"accumulated": ("growth", "backoff"), "consecutive": ("finite", "backoff")}
 _FIELDS = {  # fields of the rule, by the names of the constructor's arguments
@@ -144,7 +144,7 @@ class StoredScale:
         check_bool(state_dict["use_dynamic_loss_scaling"], "use_dynamic_loss_scaling")
         check_count(state_dict["incr_count"], "incr_count", low=0)
         check_count(state_dict["decr_count"], "decr_count", low=0)
-        scale = number_of(state_dict["scale"], "scale")
+        scale = scale_as_float(state_dict["scale"], "scale")
         constants = {name: state_dict[name] for name in _CONSTANTS}
         rule = rule_with(self._rule, _FIELDS, init_loss_scaling=scale, **constants)
         good_steps, bad_steps = (np.asarray(state_dict[key], np.int32) for key in ("incr_count", "decr_count"))
@@ -159,7 +159,7 @@ class StoredScale:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore the attributes that `__getstate__` returned. Copied optimizers have other ids."""
-        self.__dict__.update(state, _progress={id(step.optimizer): step for step in state["_progress"].values()})
+        self.__dict__.update(state, _progress={id(progress.optimizer): progress for progress in state["_progress"].values()})
 
     def _unscaled_only(self) -> dict[int, Progress]:
         """Return the progress of optimizers that were unscaled but not stepped: a fixed scale keeps no other progress."""

@@ -18,9 +18,9 @@ from .._calls import READY, STEPPED, STEPPING, TORCH, UNSCALED, Site, call_site
 from .._grad_scaler import Monitor, Progress, versions_of
 from .agreement import RankAgreement
 from .observer import Observer
-from .optimizer_step import checked_gradients, step_if_finite, to_device, unscale_gradients
+from .optimizer_step import Gradients, checked_gradients, step_if_finite, to_device, unscale_gradients
 from .stored_scale import StoredScale
-from .validation import check_device, check_no_closure, check_optimizer, check_output, checked_outputs, scale_of
+from .validation import check_device, check_no_closure, check_optimizer, check_output, checked_outputs, normal_scale_as_float
 
 _16_BIT = frozenset([torch.float16, torch.bfloat16])
 
@@ -141,7 +141,7 @@ class GradScaler(StoredScale):
         """
         if not self._enabled:
             return
-        if self._call_state is not READY or id(optimizer) in self._progress:
+        if self._call_state is not READY or id(optimizer) in self._progress:  # otherwise, the call is always permitted
             self._check("unscale_", optimizer)
         self._unscale(optimizer, call_site(), UNSCALED)
 
@@ -174,7 +174,8 @@ class GradScaler(StoredScale):
             return True
         if args or kwargs:
             check_no_closure(args, kwargs)
-        progress, site = self._progress.get(id(optimizer)), call_site()
+        progress = self._progress.get(id(optimizer))
+        site = call_site()
         if self._call_state is not READY or (progress is not None and progress.stage is not UNSCALED):
             self._check("step", optimizer)
         if progress is None or progress.found_inf is None:  # gradients may have been computed since `unscale_` found none
@@ -183,9 +184,9 @@ class GradScaler(StoredScale):
             progress.site, progress.stage = site, STEPPING
         if self._observer is not None:
             self._observer.mark_used(optimizer)
-        progress.applied = applied = step_if_finite(optimizer, progress.found_inf, args, kwargs, progress.finite)
+        progress.applied = step_if_finite(optimizer, progress.found_inf, args, kwargs, progress.finite)
         progress.stage = STEPPED
-        return applied
+        return progress.applied
 
     def update(self, new_scale: float | torch.Tensor | None = None) -> None:
         """
@@ -210,13 +211,14 @@ class GradScaler(StoredScale):
             return
         if self._call_state is not READY or (new_scale is None and not self._progress):
             TORCH.check("update()", self._call_state, self._updated_at)
-        steps, site = list(self._progress.values()), call_site()
+        steps = list(self._progress.values())
+        site = call_site()
         with self._lock:
             if new_scale is None:
                 self._update_scale(steps, site)
             else:
                 check_scale_host(new_scale, "new_scale")
-                self._write(scale_of(new_scale, "new_scale"), site)
+                self._write(normal_scale_as_float(new_scale, "new_scale"), site, self._rule, {})
         if self._observer is not None:
             self._observer.end(steps, self._state.scale)
 
@@ -276,24 +278,30 @@ class GradScaler(StoredScale):
 
     def _unscale(self, optimizer: torch.optim.Optimizer, site: Site, stage: str) -> Progress:
         """Unscale and check the gradients of *optimizer*, and return its `Progress`, with *stage* as the stage."""
-        scale, grad_enabled = self._state.scale, torch.is_grad_enabled()
+        grad_enabled = torch.is_grad_enabled()
         try:  # unlike in `torch.no_grad`, an interrupt cannot leave autograd disabled
             torch._C._set_grad_enabled(False)
-            gradients = checked_gradients(optimizer, scale)
+            gradients = checked_gradients(optimizer, self._state.scale)
             progress = Progress(optimizer, site)
             if self._observer is not None:
-                progress.scale, progress.gradients = self._observer.begin(optimizer, gradients, scale)
+                progress.scale, progress.gradients = self._observer.begin(optimizer, gradients, self._state.scale)
             self._progress[id(optimizer)] = progress
-            may_agree = self._agreement.is_given or DTENSORS in modules
-            if may_agree:
-                self._agreement.average(optimizer, self._rule)
-            found_inf = unscale_gradients(optimizer, gradients, scale, self._scale_lower_bound)
-            finite = None  # the inverse of the flag, if it is read on the host
-            if self._observer is not None:
-                progress.versions = versions_of(progress.gradients)
-            if may_agree:  # record nothing before the ranks agree: after an error, no rank updates its scale
-                found_inf, finite = self._agreement.found_inf(optimizer, gradients, found_inf, self._state, self._rule)
+            found_inf, finite = self._unscale_and_agree(progress, gradients)
             progress.found_inf, progress.finite, progress.stage = found_inf, finite, stage
         finally:
             torch._C._set_grad_enabled(grad_enabled)
         return progress
+
+    def _unscale_and_agree(self, progress: Progress, gradients: Gradients) -> tuple[torch.Tensor | None, bool | None]:
+        """Average and unscale *gradients*; return the flags `found_inf` and `finite` of all ranks, with None as in `Progress`."""
+        optimizer, scale = progress.optimizer, self._state.scale
+        may_agree = self._agreement.is_given or DTENSORS in modules
+        if may_agree:
+            self._agreement.average(optimizer, self._rule)
+        found_inf = unscale_gradients(optimizer, gradients, scale, self._scale_lower_bound)
+        if self._observer is not None:
+            progress.versions = versions_of(progress.gradients)
+        if not may_agree:
+            return found_inf, None
+        # Record no flag before the ranks agree: after an error, no rank updates its scale.
+        return self._agreement.found_inf(optimizer, gradients, found_inf, self._state, self._rule)

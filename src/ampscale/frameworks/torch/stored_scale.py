@@ -23,7 +23,7 @@ from .._grad_scaler import Progress
 from .._validation import FLOOR, check_keys, is_empty, rule_with, warn_of_unused
 from .observer import Observer
 from .optimizer_step import update_scale
-from .validation import power_of_two_or_zero, scale_of
+from .validation import normal_scale_as_float, power_of_two_or_zero
 
 _CONSTANTS = ("growth_factor", "backoff_factor", "growth_interval")
 _FIELDS = {name: name for name in ("init_scale", *_CONSTANTS)}  # fields of the rule, by the constructor's argument names
@@ -54,7 +54,8 @@ class StoredScale:
         self._least_scale = power_of_two_or_zero(self._rule, self._rule.init_scale)
         self._is_captured = False  # True if a CUDA graph may update the scale without a call of this object
         self._may_exceed_interval = False  # True if the count may exceed `growth_interval`
-        self._call_state, self._lock = UNPLACED, RLock()  # state in the table of calls; the lock guards the scale and the count
+        self._call_state = UNPLACED
+        self._lock = RLock()  # guards the scale and the count
         _scalers.add(self)
         self._progress: dict[int, Progress] = {}
         self._observer: Observer | None = None  # calls the monitor; None in copies of the scaler
@@ -136,11 +137,11 @@ class StoredScale:
         if is_empty(state_dict):
             raise RuntimeError("state_dict must not be empty: a disabled GradScaler returned it, but this one is enabled")
         check_keys(state_dict, _KEYS)
-        scale = scale_of(state_dict["scale"], "scale")
+        scale = normal_scale_as_float(state_dict["scale"], "scale")
         check_count(state_dict["_growth_tracker"], "_growth_tracker", low=0)
         rule = rule_with(self._rule, _FIELDS, **{name: state_dict[name] for name in _CONSTANTS})
         with self._lock:
-            self._write(scale, None, rule, state_dict["_growth_tracker"])
+            self._write(scale, None, rule, self._progress, state_dict["_growth_tracker"])
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes for a copy: its scale is on the host, until the copy scales its first tensor."""
@@ -159,7 +160,8 @@ class StoredScale:
 
     def _update_scale(self, steps: list[Progress], site: Site) -> None:
         """Update the scale for *steps*; steps without gradients do not count."""
-        found_inf, may_back_off = list[torch.Tensor](), False
+        found_inf: list[torch.Tensor] = []
+        may_back_off = False
         for progress in steps:  # faster than comprehensions for one step
             if progress.found_inf is not None:
                 found_inf.append(progress.found_inf)
@@ -174,17 +176,16 @@ class StoredScale:
             self._may_exceed_interval = False
         self._call_state = READY
 
-    def _write(self, scale: float, site: Site | None, rule: LossScaleRule | None = None, good_steps: int | None = None) -> None:
-        """Set the scale, and other values of a state dict if given. Tensors are written in place, for captured CUDA graphs."""
+    def _write(
+        self, scale: float, site: Site | None, rule: LossScaleRule, progress: dict[int, Progress], good_steps: int | None = None
+    ) -> None:
+        """Store the arguments, *good_steps* only if it is given. Tensors are written in place, for captured CUDA graphs."""
         next_call_state = UNPLACED if self._call_state is UNPLACED else READY
-        if rule is None:  # an update to a given scale, which ends the iteration
-            rule, may_exceed, progress = self._rule, self._may_exceed_interval, {}
-        else:  # loading a state dict, which keeps the progress of the optimizers
-            may_exceed, progress = True, self._progress
         self._call_state, self._updated_at, self._rule, self._progress = WRITING, site, rule, progress
-        self._may_exceed_interval, self._least_scale = may_exceed, power_of_two_or_zero(rule, scale)
+        self._least_scale = power_of_two_or_zero(rule, scale)
         self._state.scale.fill_(scale)
         if good_steps is not None:
+            self._may_exceed_interval = True
             self._state.good_steps.fill_(good_steps)
         self._call_state = next_call_state
 

@@ -13,7 +13,7 @@ from ...core.dtypes import is_scalable
 from ...core.rule import LossScaleRule
 from ...core.trees import leaves_with_paths
 from ...parsing import excerpt
-from .._validation import check_normal_scale, number_of
+from .._validation import check_normal_scale, scale_as_float
 
 
 def checked_outputs(outputs: Any) -> list[torch.Tensor]:
@@ -59,11 +59,11 @@ def check_device(device: Any) -> None:
         raise ValueError(f"device must be {expected}, got {excerpt(device)}") from None
 
 
-def scale_of(value: Any, name: str) -> float:
-    """Return a scale as a float: *value* itself, or the only element of a tensor. Reject an invalid scale."""
+def normal_scale_as_float(value: Any, name: str) -> float:
+    """Return a scale, which may be in a tensor of one element, as a float. Raise an error unless it is a normal float32."""
     if isinstance(value, torch.Tensor) and value.requires_grad:
         raise ValueError(f"{name} must not require gradients, got {excerpt(value)}")
-    scale = number_of(value, name)
+    scale = scale_as_float(value, name)
     check_normal_scale(scale, name)
     return scale
 
