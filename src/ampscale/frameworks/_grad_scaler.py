@@ -84,11 +84,12 @@ class Progress:
 
     def __getstate__(self) -> Any:
         """Return the attributes for a copy, without the call site, which cannot be pickled."""
-        return None, {**{name: getattr(self, name) for name in self.__slots__}, "site": None}
+        attributes = {name: getattr(self, name) for name in self.__slots__}
+        return None, attributes | {"site": None}  # pickle's form of the state of an object without `__dict__`
 
 
 def versions_of(gradients: list[Array]) -> list[int] | None:
-    """Return torch's version counters, which all writes in place increment; None if there are none."""
+    """Return the version counters of torch's tensors, which every write in place increments; None for other libraries."""
     have_versions = all(hasattr(gradient, "_version") for gradient in gradients)
     return [gradient._version for gradient in gradients] if have_versions else None
 

@@ -32,15 +32,17 @@ def scaler_for(dtype: Any, **kwargs: Any) -> Any:
     >>> scaler_for(np.float16, init_loss_scaling=1024.0).scale(np.float32(3.0)).item()
     3072.0
     """
-    for keyword in kwargs.keys() & {"enabled", "enable"}:
-        raise TypeError(f"{keyword} must be left out, since the dtype determines it, got {excerpt(kwargs[keyword])}")
+    for keyword in ("enable", "enabled"):
+        if keyword in kwargs:
+            raise TypeError(f"{keyword} must be left out, since the dtype determines it, got {excerpt(kwargs[keyword])}")
     name = argument_name(dtype)
     if name not in FLOATS:
         expected = f"{', '.join(FLOATS)}, as a dtype or a name"
         raise TypeError(f"dtype must be one of {expected}, got {excerpt(dtype)} of type {type(dtype).__name__}")
+    is_float16 = name == "float16"
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(dtype, torch.dtype):
         from .torch import GradScaler as TorchGradScaler
 
-        return TorchGradScaler(enabled=name == "float16", **kwargs)
-    return GradScaler(enable=name == "float16", **kwargs)
+        return TorchGradScaler(enabled=is_float16, **kwargs)
+    return GradScaler(enable=is_float16, **kwargs)

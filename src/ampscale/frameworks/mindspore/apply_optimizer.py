@@ -44,7 +44,8 @@ class _CallableOptimizer:
 
     def prepare(self, gradients: Tree) -> Callable[[Flag], Flag]:
         def apply(finite: Flag) -> Flag:
-            if applied := bool(finite):
+            applied = bool(finite)
+            if applied:
                 self._optimizer(gradients)
             return applied
 
@@ -66,7 +67,8 @@ class _OptaxOptimizer:
         new_params = apply_updates(self._network.params, updates)
 
         def apply(finite: Flag) -> Flag:
-            params, state = select(finite, new_params, self._network.params), select(finite, new_state, self.state)
+            params = select(finite, new_params, self._network.params)
+            state = select(finite, new_state, self.state)
             self._network.params, self.state = params, state
             return finite
 

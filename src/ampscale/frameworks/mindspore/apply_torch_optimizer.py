@@ -31,9 +31,10 @@ class TorchOptimizer:
         self._network = network
         all_parameters = network.module.parameters() if isinstance(network, ModuleNetwork) else leaves(network.params)
         network_ids = {id(parameter) for parameter in all_parameters}
-        others = sum(id(parameter) not in network_ids for group in optimizer.param_groups for parameter in group["params"])
-        if others:
-            raise ValueError(f"optimizer must have only parameters of the network, got {others} that do not belong to it")
+        optimized = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        foreign = [parameter for parameter in optimized if id(parameter) not in network_ids]
+        if foreign:
+            raise ValueError(f"optimizer must have only parameters of the network, got {len(foreign)} that do not belong to it")
 
     @property
     def learning_rate(self) -> Any:
@@ -50,15 +51,15 @@ class TorchOptimizer:
         The ranks combine this flag with the finite flag, since a rank with float16 parameters would otherwise skip alone. If
         *max_norm* is a number, the gradients will be clipped to this global norm, so a dtype that can hold *max_norm* is safe.
         """
-        _, narrowed = self._cast(gradients)
-        unsafe = [gradient for gradient in narrowed if max_norm is None or max_norm > torch.finfo(gradient.dtype).max]
+        _, changed = self._cast(gradients)
+        unsafe = [gradient for gradient in changed if max_norm is None or max_norm > torch.finfo(gradient.dtype).max]
         return functional.all_finite(unsafe) if unsafe else True
 
     def prepare(self, gradients: Tree) -> Callable[[Flag], Flag]:
         """Return a function that steps if its argument is True and no gradient overflows in the dtype of its parameter."""
         parameters = _trainable_parameters(self._network)
-        casts, narrowed = self._cast(gradients)
-        still_finite = functional.all_finite(narrowed) if narrowed else True
+        casts, changed = self._cast(gradients)
+        still_finite = functional.all_finite(changed) if changed else True
 
         def apply(finite: Flag) -> Flag:
             try:
@@ -87,4 +88,5 @@ def _trainable_parameters(network: Any) -> list[torch.Tensor]:
 
 def _are_known_equal(left: Any, right: Any) -> bool:
     """Return True if two learning rates are equal. Distinct tensors count as unequal: a comparison would synchronize."""
-    return left is right or (not isinstance(left, torch.Tensor) and not isinstance(right, torch.Tensor) and left == right)
+    has_tensor = isinstance(left, torch.Tensor) or isinstance(right, torch.Tensor)
+    return left is right or (not has_tensor and left == right)

@@ -28,8 +28,8 @@ class GradientScan:
     """
     MindSpore's overflow detection on hardware without a status register: checks the final gradients only.
 
-    Works on arrays of all supported libraries without a host synchronization. Intermediate values are ignored. The detector has
-    nothing to store in a status object, so this may be any object.
+    Works on arrays of all supported libraries without a host synchronization. Intermediate values are ignored. This detector
+    stores nothing in a status object, so any object may be passed as one.
 
     Spec: OVERFLOW-gradient-scan, MINDSPORE-detectors.
 
@@ -41,7 +41,7 @@ class GradientScan:
     """
 
     def start(self, like: Tree) -> Any:
-        """Return a new object, which `finite` ignores. *like* is ignored, too: this detector stores nothing on a device."""
+        """Return a new object. *like* is ignored."""
         return object()
 
     def observe(self, status: Any, tree: Tree) -> None:

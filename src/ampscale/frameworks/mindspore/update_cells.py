@@ -187,7 +187,7 @@ class DynamicLossScaleUpdateCell:
             check_one_library(loss_scale=loss_scale, overflow=overflow)
         xp = array_api_compat.array_namespace(loss_scale)
         calls, good_steps = self._counts
-        zero = xp.zeros_like(loss_scale, dtype=xp.int32)
+        zero = xp.zeros_like(loss_scale, dtype=xp.int32)  # the counts of the rule have the shape of the scale, () or (1,)
         state = self._rule.update(LossScaleState(loss_scale, zero + good_steps, zero), logical_not(overflow))
         check_not_traced(state.scale, "loss_scale and overflow", "the update cell", "a LossScaleRule")
         return state.scale, (calls + 1, xp.reshape(state.good_steps, ()))

@@ -90,7 +90,8 @@ class GradScaler(StoredScale):
             decr_every_n_nan_or_inf=decr_every_n_nan_or_inf,
         )
         check_methods(communicator, "communicator", "mean", "agree", "check_same")
-        self._communicator, self._optimizer_numbers = communicator, OptimizerNumbers()
+        self._communicator = communicator
+        self._optimizer_numbers = OptimizerNumbers()
         if monitor is not None:
             check_methods(monitor, "monitor", "observe_loss", "begin", "end")
         self._monitor = monitor
@@ -223,7 +224,9 @@ class GradScaler(StoredScale):
         if not self._progress:
             PADDLE.check("update", READY, self._updated_at)
         steps = [progress for progress in self._progress.values() if progress.stage != UNSCALING]
-        state = self._rule.update(self._state, all(progress.finite for progress in steps)) if steps else self._state
+        state = self._state
+        if steps:
+            state = self._rule.update(state, all(progress.finite for progress in steps))
         self._state, self._progress, self._updated_at = state, {}, call_site()
         self._report(steps)
 
@@ -264,12 +267,14 @@ class GradScaler(StoredScale):
         """Return the progress of *optimizer*, or None. Raise a RuntimeError if *call* is out of order."""
         progress = self._progress.get(id(optimizer))
         if progress is not None:
-            (PADDLE if self._dynamic else PADDLE_FIXED).check(call, progress.stage, progress.site)
+            table = PADDLE if self._dynamic else PADDLE_FIXED
+            table.check(call, progress.stage, progress.site)
         return progress
 
     def _start_step(self, optimizer: Any, call: str) -> Progress:
         """Unscale and check the gradients of *optimizer* unless `unscale_` did, and return its `Progress` in stage `STEPPING`."""
-        progress, site = self._check(call, optimizer), call_site()
+        progress = self._check(call, optimizer)
+        site = call_site()
         if progress is None:
             progress = self._unscale(optimizer, site)
         progress.site, progress.stage = site, STEPPING
@@ -317,8 +322,9 @@ class GradScaler(StoredScale):
         for step in steps:
             gradients = _gradients_of(parameters_of(step.optimizer))
             changed = None if step.versions is None else versions_of(gradients) != step.versions
-            outcome = step.finite, step.applied, gradients, step.optimizer
-            self._monitor.end(step.scale, self.get_loss_scaling(), *outcome, changed=changed)
+            self._monitor.end(
+                step.scale, self.get_loss_scaling(), step.finite, step.applied, gradients, step.optimizer, changed=changed
+            )
 
 
 def _gradients_of(parameters: list[Any]) -> list[Array]:

@@ -18,8 +18,10 @@ def parameters_of(optimizer: Any) -> list[Any]:
     if is_torch_optimizer(optimizer):
         return [param for group in optimizer.param_groups for param in group["params"]]
     parameters = getattr(optimizer, "parameters", None)
-    if not isinstance(parameters, list | tuple):  # `parameters()` is a method of torch modules; an iterator could be read once
-        expected = "a torch.optim.Optimizer, or have a list of parameters, each with value and grad"
+    if not isinstance(
+        parameters, list | tuple
+    ):  # not a method, as in torch modules, nor an iterator, which can be read only once
+        expected = "a torch.optim.Optimizer, or have a list `parameters` of objects with `value` and `grad`"
         raise TypeError(f"optimizer must be {expected}, got {type(optimizer).__name__}")
     return list(parameters)
 
@@ -57,7 +59,7 @@ def checked_gradients(parameters: list[Any], scale: float) -> Gradients:
         if getattr(parameter.grad, "is_sparse", False):
             parameter.grad = parameter.grad.coalesce()
     gradients = [parameter.grad for parameter in parameters]
-    in_place = _are_writable(gradients)
+    in_place = _are_mutable(gradients)
     if not in_place:
         for gradient in leaves(gradients):
             check_not_traced(gradient, "gradients", "the scaler")
@@ -85,8 +87,8 @@ def unscale_gradients(gradients: Gradients, scale: float) -> Flag:
     return finite
 
 
-def _are_writable(gradients: list[Array | None]) -> bool:
-    """Return True if the libraries of *gradients* have writable arrays, even if one of *gradients* is read-only."""
+def _are_mutable(gradients: list[Array | None]) -> bool:
+    """Return True if the arrays of the libraries of *gradients* are mutable, even if one of *gradients* is read-only."""
     return all(
         gradient is None or array_api_compat.is_writeable_array(gradient) or array_api_compat.is_numpy_array(gradient)
         for gradient in gradients

@@ -25,7 +25,8 @@ class RankAgreement:
     """Communicators of a scaler: the one that the caller passed, or if None, one for each set of ranks that share DTensors."""
 
     def __init__(self, communicator: Communicator | None) -> None:
-        self._communicator, self.is_given = communicator, communicator is not None
+        self._communicator = communicator
+        self.is_given = communicator is not None
         if self.is_given:
             check_methods(communicator, "communicator", "mean", "agree", "check_same")
         self._created: dict[Ranks, Communicator] = {}  # communicators for DTensors, by the ranks that share them
@@ -43,17 +44,17 @@ class RankAgreement:
         """
         if self._communicator is None:
             return
-        params, tree = _parameters(optimizer), _tree(optimizer)
+        params, gradients = _parameters(optimizer), _gradients(optimizer)
         if has_dtensors(params):  # the parameters decide, since a rank can have no gradients
             is_plain = [not has_dtensors([param]) for param in params]
             if not any(is_plain):
                 return
-            tree = [grad if plain else None for grad, plain in zip(tree, is_plain, strict=True)]
+            gradients = [grad if plain else None for grad, plain in zip(gradients, is_plain, strict=True)]
         self._record_settings(self._communicator, optimizer, rule)
-        means = self._communicator.mean(tree)
-        if means is not tree:
-            plain_gradients = [grad for grad in tree if grad is not None]
-            torch._foreach_copy_(plain_gradients, [mean for mean in means if mean is not None])
+        means = self._communicator.mean(gradients)
+        if means is not gradients:
+            targets = [grad for grad in gradients if grad is not None]
+            torch._foreach_copy_(targets, [mean for mean in means if mean is not None])
 
     def found_inf(
         self, optimizer: Optimizer, gradients: Gradients, found_inf: Tensor | None, state: LossScaleState, rule: LossScaleRule
@@ -69,7 +70,7 @@ class RankAgreement:
             return found_inf, None
         self._record_settings(communicator, optimizer, rule)
         finite = torch.ones_like(state.scale, dtype=torch.bool) if found_inf is None else found_inf == 0
-        agreement = communicator.agree(finite, state._asdict(), _tree(optimizer) if gradients.arrays else [])
+        agreement = communicator.agree(finite, state._asdict(), _gradients(optimizer) if gradients.arrays else [])
         if not agreement.has_gradients:
             return None, None
         return found_inf_of(agreement.finite), getattr(agreement, "is_finite", None)
@@ -83,9 +84,8 @@ class RankAgreement:
     def _communicator_of(self, optimizer: Optimizer, gradients: Gradients) -> Communicator | None:
         """Return a communicator of the ranks that share DTensor parameters of *optimizer*; None without DTensors."""
         params = _parameters(optimizer)
-        if gradients.at_once and not gradients.shards and len(gradients.arrays) == len(params):
-            return None  # every parameter has a plain gradient
-        if not has_dtensors(params):
+        every_gradient_is_plain = gradients.at_once and not gradients.shards and len(gradients.arrays) == len(params)
+        if every_gradient_is_plain or not has_dtensors(params):
             return None
         ranks = root_ranks(params)
         if ranks not in self._created:
@@ -99,7 +99,7 @@ def _parameters(optimizer: Optimizer) -> list[Any]:
     return [param for group in optimizer.param_groups for param in group["params"]]
 
 
-def _tree(optimizer: Optimizer) -> list[Tensor | None]:
+def _gradients(optimizer: Optimizer) -> list[Tensor | None]:
     """Return the gradient of each parameter. Ranks with equal parameters also compare which of the gradients are None."""
     return [param.grad for param in _parameters(optimizer)]
 

@@ -53,7 +53,9 @@ def checked_gradients(optimizer: Optimizer, scale: Tensor) -> Gradients:
 
 def plain_gradients(optimizer: Optimizer, gradients: Gradients) -> list[Tensor]:
     """Return *gradients* as plain, dense tensors: local shards of DTensors, and values of sparse tensors after coalescing."""
-    return gradients.shards or (gradients.arrays if gradients.at_once else _coalesced(optimizer))
+    if gradients.shards:
+        return gradients.shards
+    return gradients.arrays if gradients.at_once else _coalesced(optimizer)
 
 
 def unscale_gradients(
