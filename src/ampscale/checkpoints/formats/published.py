@@ -38,9 +38,11 @@ REMAINING = Entry(count(1), lambda state, rule: rule.hysteresis - state.bad_step
 ITERATION = Entry(count(), lambda state, _rule: state.good_steps + 1)
 LAST_OVERFLOW = Entry(count(-1), lambda _state, _rule: -1)
 DYNAMIC = Entry(dynamic, lambda _state, _rule: True)
+GROWTH_FACTOR = Constant("growth_factor", "growth_factor", FACTOR)
+BACKOFF_FACTOR = Constant("backoff_factor", "backoff_factor", SHARE)
+GROWTH_INTERVAL = Constant("growth_interval", "growth_interval", count(1))
 SCALE_FACTOR = Constant("scale_factor", "growth_factor", FACTOR)
 SCALE_WINDOW = Constant("scale_window", "growth_interval", count(1))
-
 
 # torch.amp.GradScaler 2.13: state_dict()
 TORCH = Format(
@@ -49,13 +51,8 @@ TORCH = Format(
     state={"scale": SCALE, "_growth_tracker": GOOD_STEPS},
     read=lambda entries, _rule: (entries["_growth_tracker"], 0),
     taken=_LOADED,
-    saved=(
-        Constant("growth_factor", "growth_factor", FACTOR),
-        Constant("backoff_factor", "backoff_factor", SHARE),
-        Constant("growth_interval", "growth_interval", count(1)),
-    ),
+    saved=(GROWTH_FACTOR, BACKOFF_FACTOR, GROWTH_INTERVAL),
 )
-
 
 # paddle.amp.GradScaler 3.3.1: state_dict()
 PADDLE = Format(
@@ -72,7 +69,6 @@ PADDLE = Format(
     ),
 )
 
-
 # mindspore.amp.DynamicLossScaler 2.10: its two Parameters, which a checkpoint stores beside others
 MINDSPORE = Format(
     "mindspore",
@@ -80,14 +76,10 @@ MINDSPORE = Format(
     state={"scale_value": SCALE_ARRAY, "counter": GOOD_STEPS_ARRAY},
     read=lambda entries, _rule: (entries["counter"], 0),
     taken="set the two Parameters of the scaler: scaler.scale_value.set_data(...), scaler.counter.set_data(...)",
-    unsaved=(
-        Constant("scale_factor", "growth_factor", count(1), float, _whole),
-        SCALE_WINDOW,
-    ),
+    unsaved=(Constant("scale_factor", "growth_factor", count(1), float, _whole), SCALE_WINDOW),
     reciprocal=_inverse,
     beside=("*",),
 )
-
 
 # mindspore.nn.TrainOneStepWithLossScaleCell 2.10 with a DynamicLossScaleUpdateCell: its Parameters, beside those of the network
 MINDSPORE_UPDATE_CELL = Format(
@@ -105,7 +97,6 @@ MINDSPORE_UPDATE_CELL = Format(
     beside=("*",),
 )
 
-
 # Megatron-core's DynamicGradScaler 0.16: state_dict(); hysteresis_tracker counts down, also below zero
 MEGATRON = Format(
     "megatron",
@@ -120,12 +111,11 @@ MEGATRON = Format(
     unsaved=(
         Constant("growth_factor", "growth_factor", GROWTH),
         Constant("backoff_factor", "backoff_factor", BACKOFF),
-        Constant("growth_interval", "growth_interval", count(1)),
+        GROWTH_INTERVAL,
         Constant("hysteresis", "hysteresis", count(1)),
         Constant("min_scale", "min_scale", POSITIVE_FLOAT32),
     ),
 )
-
 
 # DeepSpeed's DynamicLossScaler 0.19 (ZeRO): vars(scaler), since a checkpoint stores the object; cur_hysteresis counts down to 1
 DEEPSPEED = Format(
@@ -158,7 +148,6 @@ DEEPSPEED = Format(
     beside=("dtype",),
 )
 
-
 # DeepSpeed's FP16_Optimizer 0.19, fused or not: the entries of the scaler in state_dict()
 DEEPSPEED_FP16_OPTIMIZER = Format(
     "deepspeed_fp16_optimizer",
@@ -172,7 +161,6 @@ DEEPSPEED_FP16_OPTIMIZER = Format(
     beside=("optimizer_state_dict", "fp32_groups", "fp32_groups_flat", "clip_grad"),
 )
 
-
 # keras.optimizers.LossScaleOptimizer 3.15: its two variables
 KERAS = Format(
     "keras",
@@ -183,7 +171,6 @@ KERAS = Format(
     unsaved=(Constant("dynamic_growth_steps", "growth_interval", count(1)),),
 )
 
-
 # flax.training.dynamic_scale.DynamicScale 0.12: its state dict; the scale grows one step later than growth_interval specifies
 FLAX = Format(
     "flax",
@@ -192,15 +179,12 @@ FLAX = Format(
     read=lambda entries, _rule: (entries["fin_steps"], 0),
     taken="call flax.serialization.from_state_dict(dynamic_scale, entries)",
     unsaved=(
-        Constant("growth_factor", "growth_factor", FACTOR),
-        Constant("backoff_factor", "backoff_factor", SHARE),
-        Constant(
-            "growth_interval", "growth_interval", count(), lambda flax_interval: flax_interval + 1, lambda interval: interval - 1
-        ),
+        GROWTH_FACTOR,
+        BACKOFF_FACTOR,
+        GROWTH_INTERVAL._replace(convert=count(), decode=lambda interval: interval + 1, encode=lambda interval: interval - 1),
         Constant("minimum_scale", "min_scale", lambda value, key: None if value is None else POSITIVE_FLOAT32(value, key)),
     ),
 )
-
 
 # jmp.DynamicLossScale 0.0.4: its two leaves
 JMP = Format(
