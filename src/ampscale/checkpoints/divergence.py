@@ -10,8 +10,7 @@ this graph. A pair is called differing if its two scales differ, and the graph s
     otherwise, the path with most differing pairs   the number of steps in which the scales can differ
 
 Nearly all steps of a run are finite and idle: they only increase a count. The effect of a later overflow depends on whether there
-was an idle step, but not on how many. The search therefore takes the first idle step as one edge, and all further idle steps up
-to the next growth as another.
+was an idle step, but not on how many. The search therefore takes the first idle step as one edge, and all further ones as another.
 """
 
 import math
@@ -39,8 +38,7 @@ class Divergence:
         first: Shortest trace after which the scales differ; () if they differ from the start, None if no such trace was found.
         steps: Maximum number of steps of a run in which the scales differ: 0 if they never do, infinity if there is no
             maximum, None if the search did not determine the maximum.
-        endless: If there is no maximum, a trace to a pair of states whose scales differ, and a trace from this pair back to
-            the same pair.
+        endless: If there is no maximum, a trace to a pair of states with different scales, and one from this pair to itself.
         searched: Number of steps up to which all traces were searched; None if there is no such limit.
 
     >>> from ampscale import checkpoints, presets
@@ -77,10 +75,11 @@ def steps_to_growth(checkpoint: Checkpoint) -> int | None:
     state, steps, visited = start, 0, set[LossScaleState]()
     while state not in visited:
         visited.add(state)
-        for count in (1, _idle_steps(rule, state) - 1):  # one step, and then all other idle steps together
+        other_idle_steps = _idle_steps(rule, state) - 1
+        for count in (1, other_idle_steps):  # the first step can apply a pending scale; the others are taken together
             if count > 0:
                 steps += count
-                state = _after_finite(rule, state, count) or state  # a finite step never raises
+                state = _after_finite(rule, state, count) or state  # a finite step never raises, so this is never None
             if state.scale > start.scale:
                 return steps
     return None
@@ -125,10 +124,6 @@ def _pair(source: LossScaleState | None, target: LossScaleState | None, counting
     return _ONE_RAISED if (source is None) != (target is None) else Pair(source, target, counting)
 
 
-# Patterns that soon drive the scales to their bounds: an overflow at every step, at no step, and after each idle step.
-OVERFLOW_PATTERNS: tuple[Callable[[Pair], bool], ...] = (lambda _: True, lambda _: False, lambda pair: pair.counting)
-
-
 @lru_cache(2**17)
 def _after(rule: LossScaleRule, state: LossScaleState, finite: bool) -> LossScaleState | None:
     """Return the state after a step; None if the published scaler raises an error."""
@@ -149,7 +144,9 @@ def _idle_steps(rule: LossScaleRule, state: LossScaleState) -> int:
     scale = state.scale if state.pending_scale is None else state.pending_scale
     # A blocked backoff leaves `good_steps` unchanged, so the number of finite steps before the overflow matters.
     blocked = rule.block_at_bounds and rule.min_scale is not None and scale <= rule.min_scale
-    return 0 if blocked or rule.overflow_tolerance is not None else rule.growth_interval - 1 - int(state.good_steps)
+    if blocked or rule.overflow_tolerance is not None:
+        return 0
+    return rule.growth_interval - 1 - int(state.good_steps)
 
 
 def _evaluate(graph: Graph[Pair], edges_of: Callable[[Pair], list[Edge[Pair]]]) -> Divergence:
@@ -159,14 +156,28 @@ def _evaluate(graph: Graph[Pair], edges_of: Callable[[Pair], list[Edge[Pair]]]) 
     if nearest is None:
         return Divergence(None, 0 if searched is None else None, searched=searched)
     first, endless = graph.trace(nearest), _endless(graph)
-    if endless is None and searched is not None:
-        # Scales can differ for many steps before a pair repeats. `OVERFLOW_PATTERNS` soon drive scales to their bounds instead.
-        paths = (search(nearest, partial(_pattern_edge, edges_of, pattern), len(graph.edges)) for pattern in OVERFLOW_PATTERNS)
-        lead, cycle = next(filter(None, map(_endless, paths)), ((), ()))
-        endless = (merge_runs(*first, *lead), cycle) if cycle else None
+    if endless is None and searched is not None:  # the scales may differ for many steps before a pair repeats
+        endless = _endless_pattern(graph, nearest, edges_of)
     if endless is not None:
         return Divergence(first, math.inf, endless, searched)
     return Divergence(first, _max_differing_steps(graph) if searched is None else None, searched=searched)
+
+
+# Patterns that soon drive the scales to their bounds: an overflow at every step, at no step, and after each idle step.
+_OVERFLOW_PATTERNS: tuple[Callable[[Pair], bool], ...] = (lambda _: True, lambda _: False, lambda pair: pair.counting)
+
+
+def _endless_pattern(
+    graph: Graph[Pair], nearest: Pair, edges_of: Callable[[Pair], list[Edge[Pair]]]
+) -> tuple[RunLengths, RunLengths] | None:
+    """Return the result of `_endless` for the first pattern that leads from *nearest* to a differing pair on a cycle."""
+    for pattern in _OVERFLOW_PATTERNS:
+        path = search(nearest, partial(_pattern_edge, edges_of, pattern), len(graph.edges))
+        endless = _endless(path)
+        if endless is not None:
+            lead, cycle = endless
+            return merge_runs(*graph.trace(nearest), *lead), cycle
+    return None
 
 
 def _pattern_edge(edges_of: Callable[[Pair], list[Edge[Pair]]], pattern: Callable[[Pair], bool], pair: Pair) -> list[Edge[Pair]]:
@@ -195,8 +206,13 @@ def _max_differing_steps(graph: Graph[Pair]) -> int:
     """Return the maximum number of steps with different scales, for a fully explored graph without differing pairs on cycles."""
     maxima = dict[Pair, int]()  # result for the part of the graph that can be reached from a pair
     for component in components(graph):
-        edges = [(pair, *edge) for pair in component for edge in graph.edges[pair] if edge.to not in component]
-        # The first step of an edge has the scales of *pair*, and all others have those of *to*.
-        maximum = max((pair.differs + (run.steps - 1) * to.differs + maxima[to] for pair, run, to in edges), default=0)
+        maximum = 0
+        for pair in component:
+            for run, to in graph.edges[pair]:
+                if to not in component:
+                    # The first step of the edge has the scales of *pair*, and all others have those of *to*.
+                    differing = pair.differs + (run.steps - 1) * to.differs
+                    maximum = max(maximum, differing + maxima[to])
         maxima |= dict.fromkeys(component, maximum)
-    return maxima[next(iter(graph.edges))]
+    start = next(iter(graph.edges))
+    return maxima[start]

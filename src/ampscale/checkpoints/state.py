@@ -59,14 +59,7 @@ def check_reachable(rule: LossScaleRule, state: LossScaleState) -> None:
     if state.good_steps < least or (state.good_steps > largest and not rule.block_at_bounds):
         expected = f"from {least} to {largest}, since the growth interval is {interval}"
         raise ValueError(f"the count of finite steps must be {expected}, got {state.good_steps}")
-    if state.window_steps is None:
-        # With "backoff" among the events that reset the count, the overflow that reaches the hysteresis sets the count to 0.
-        most_bad_steps = rule.hysteresis - 1 if "backoff" in rule.reset_bad_steps_on else rule.hysteresis
-        reason = f"the hysteresis is {rule.hysteresis}"
-    elif "backoff" in rule.reset_bad_steps_on and {"growth", "finite"} & set(rule.reset_bad_steps_on):
-        most_bad_steps, reason = state.window_steps, "window_steps counts all steps"
-    else:  # a growth or a backoff begins a window without resetting this count, which can then exceed `window_steps`
-        most_bad_steps, reason = 2**31 - 1, "it is an int32"
+    most_bad_steps, reason = _most_bad_steps(rule, state)
     if not 0 <= state.bad_steps <= most_bad_steps:
         raise ValueError(f"the count of overflows must be from 0 to {most_bad_steps}, since {reason}, got {state.bad_steps}")
     follows_finite_step = state.good_steps != rule.initial_good_steps and not rule.block_at_bounds
@@ -74,6 +67,18 @@ def check_reachable(rule: LossScaleRule, state: LossScaleState) -> None:
         finite_steps = state.good_steps - min(0, initial)  # a negative `initial` delays the growth by as many steps
         expected = f"0 after {finite_steps} finite steps, since a finite step resets this count"
         raise ValueError(f"the count of overflows must be {expected}, got {state.bad_steps}")
+
+
+def _most_bad_steps(rule: LossScaleRule, state: LossScaleState) -> tuple[int, str]:
+    """Return the largest count of overflows that a run of *rule* reaches, and the reason for an error message."""
+    resets_at_backoff = "backoff" in rule.reset_bad_steps_on
+    if state.window_steps is None:
+        # If a backoff resets the count, the overflow that reaches the hysteresis sets the count to 0.
+        return rule.hysteresis - 1 if resets_at_backoff else rule.hysteresis, f"the hysteresis is {rule.hysteresis}"
+    if resets_at_backoff and {"growth", "finite"} & set(rule.reset_bad_steps_on):
+        return state.window_steps, "window_steps counts all steps"
+    # A growth or a backoff begins a window without resetting this count, which can then exceed `window_steps`.
+    return 2**31 - 1, "it is an int32"
 
 
 def canonical(checkpoint: Checkpoint) -> tuple[LossScaleRule, LossScaleState]:

@@ -106,7 +106,8 @@ def components(graph: Graph[Node]) -> Iterator[set[Node]]:
             else:
                 work.pop()
                 if work:
-                    lowest[work[-1][0]] = min(lowest[work[-1][0]], lowest[node])
+                    parent, _ = work[-1]
+                    lowest[parent] = min(lowest[parent], lowest[node])
                 if lowest[node] == order[node]:
                     component = {path.pop()}
                     while node not in component:
