@@ -202,8 +202,9 @@ def _validated(checkpoint: Checkpoint) -> Checkpoint:
     check_state(checkpoint.state)
     check_optional_arrays(checkpoint.rule, checkpoint.state)
     rule, state = checkpoint.rule, numbers_of(checkpoint.state)
+    check_scale = scale("float64")  # raises an error unless a scale is positive and finite
     for name in ("scale", "pending_scale"):
         if getattr(state, name) is not None:
-            scale("float64")(getattr(state, name), name)  # raises an error unless the scale is positive and finite
+            check_scale(getattr(state, name), name)
     check_reachable(rule, state)
     return replace(checkpoint, state=arrays_of(rule, state))

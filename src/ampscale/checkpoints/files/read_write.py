@@ -17,8 +17,6 @@ from ...parsing import LONGEST_JSON, excerpt, json_text, parse_json
 
 # Module in this package with the functions `read` and `content` of a file type; none for JSON.
 _MODULES = {".json": "", ".safetensors": ".safetensors", ".pt": ".torch", ".pth": ".torch", ".bin": ".torch", ".ckpt": ".torch"}
-_SAVE_AS_JSON = "load the file with its own library, and save the scaler's entries as JSON"
-_CKPT_REASON = "since torch and MindSpore both use the suffix"
 _REMEDIES = {".ckpt": '; save files of MindSpore with mindspore.save_checkpoint(..., format="safetensors")'}
 _REASONS = dict.fromkeys((".pkl", ".pickle"), "a pickle can run code, so it is not read here: ")
 _REASONS |= dict.fromkeys((".npy", ".npz"), "such a file can contain a pickle, which can run code: ")
@@ -78,7 +76,9 @@ def write_file(path: str | os.PathLike[str], mapping: Mapping[str, Any]) -> None
     if not isinstance(mapping, Mapping):
         raise TypeError(f"mapping must be a mapping, got {type(mapping).__name__}")
     if suffix == ".ckpt":
-        raise ValueError(f"a .ckpt file can be read, not written, {_CKPT_REASON}: write .pt instead")
+        raise ValueError(
+            "a .ckpt file can be read, not written, since torch and MindSpore both use the suffix: write .pt instead"
+        )
     content = f"{json_text(mapping, indent=2)}\n".encode() if suffix == ".json" else _module(suffix).content(mapping)
     _read(BytesIO(content), suffix, Path(path))  # check that the content can be read before it replaces a file
     if suffix in (".json", ".safetensors"):
@@ -122,6 +122,7 @@ def _suffix(path: Path, *, is_read: bool) -> str:
     suffix = path.suffix.lower()
     if suffix not in _MODULES:
         names = [name for name in _MODULES if is_read or name != ".ckpt"]
-        remedy = f"; {_REASONS.get(suffix, '')}{_SAVE_AS_JSON}" if is_read else ""
+        reason = _REASONS.get(suffix, "")
+        remedy = f"; {reason}load the file with its own library, and save the scaler's entries as JSON" if is_read else ""
         raise ValueError(f"{path} must end in one of {names}{remedy}")
     return suffix

@@ -51,13 +51,36 @@ def read_floats(file: BinaryIO, most: int) -> Iterator[tuple[str, str, np.ndarra
             yield name, _FLOATS[tensor.dtype], tensor.values(file, start)
 
 
+def content(mapping: Mapping[str, Any]) -> bytes:
+    """Return the bytes of a file with *mapping* as tensors: Python floats become float64, ints int64, and bools bool."""
+    try:
+        arrays = {name: np.asarray(value) for name, value in mapping.items()}
+    except (TypeError, RuntimeError) as problem:  # torch tensors of a dtype that NumPy lacks, or that require a gradient
+        raise ValueError(f"each value in a safetensors file must be a number or an array of numbers: {problem}") from problem
+    codes = {np.dtype(code): name for name, code in _DTYPES.items()}
+    invalid = [name for name, array in arrays.items() if array.dtype not in codes]
+    if invalid:
+        expected = "a number or an array of numbers"
+        raise ValueError(f"each value in a safetensors file must be {expected}, got other types for {excerpt(invalid)}")
+    header = dict[str, Any]()
+    offset = 0
+    for name, array in arrays.items():
+        end = offset + array.nbytes
+        header[name] = {"dtype": codes[array.dtype], "shape": list(array.shape), "data_offsets": [offset, end]}
+        offset = end
+    text = json_text(header).encode()
+    text += b" " * (-len(text) % 8)  # the tensors' bytes begin at a multiple of 8
+    data = b"".join(array.astype(array.dtype.newbyteorder("<")).tobytes() for array in arrays.values())
+    return len(text).to_bytes(8, "little") + text + data
+
+
 def _header(file: BinaryIO) -> tuple[dict[str, "_Tensor"], int]:
     """Return the entries of the tensors by name, and the position of the tensors' bytes."""
     size = file.seek(0, SEEK_END)
-    file.seek(0)
-    length = int.from_bytes(file.read(8), "little")
     if size < 8:
         raise ValueError(f"the file must have at least 8 bytes, got {size}")
+    file.seek(0)
+    length = int.from_bytes(file.read(8), "little")
     if length > min(size - 8, LONGEST_JSON):
         expected = f"fit into the {size - 8} bytes after the length field and have at most {LONGEST_JSON} bytes"
         raise ValueError(f"the header must {expected}, got {length}")
@@ -70,28 +93,6 @@ def _header(file: BinaryIO) -> tuple[dict[str, "_Tensor"], int]:
     tensors = {name: _Tensor(cut(name), entry) for name, entry in header.items()}
     _check_layout(list(tensors.values()), size - 8 - length)
     return tensors, 8 + length
-
-
-def content(mapping: Mapping[str, Any]) -> bytes:
-    """Return the bytes of a file with *mapping* as tensors: Python floats become float64, ints int64, and bools bool."""
-    try:
-        arrays = {name: np.asarray(value) for name, value in mapping.items()}
-    except (TypeError, RuntimeError) as problem:  # torch tensors of a dtype that NumPy lacks, or that require a gradient
-        raise ValueError(f"each value in a safetensors file must be a number or an array of numbers: {problem}") from problem
-    codes = {np.dtype(code): name for name, code in _DTYPES.items()}
-    invalid = [name for name, array in arrays.items() if array.dtype not in codes]
-    if invalid:
-        expected = "a number or an array of numbers"
-        raise ValueError(f"each value in a safetensors file must be {expected}, got other types for {excerpt(invalid)}")
-    header, offset = dict[str, Any](), 0
-    for name, array in arrays.items():
-        end = offset + array.nbytes
-        header[name] = {"dtype": codes[array.dtype], "shape": list(array.shape), "data_offsets": [offset, end]}
-        offset = end
-    text = json_text(header).encode()
-    text += b" " * (-len(text) % 8)  # the tensors' bytes begin at a multiple of 8
-    data = b"".join(array.astype(array.dtype.newbyteorder("<")).tobytes() for array in arrays.values())
-    return len(text).to_bytes(8, "little") + text + data
 
 
 class _Tensor:

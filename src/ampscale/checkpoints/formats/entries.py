@@ -40,15 +40,16 @@ def number(expected: str, low: float, high: float = math.inf, *, above: bool = F
 
 def scale(dtype: str = "float32") -> Converter:
     """Return a converter to a positive, finite scale that *dtype*, "float32" or "float64", represents exactly."""
+    to_float = POSITIVE_FLOAT64 if dtype == "float64" else POSITIVE_FLOAT32
 
     def convert(value: Any, key: str) -> float:
-        item = element(value, key)
-        if isinstance(item, float) and not 0 < item < math.inf:
-            raise ValueError(f"{key} must be positive and finite, got {item!r}: no run can recover from such a scale")
-        result: float = (POSITIVE_FLOAT64 if dtype == "float64" else POSITIVE_FLOAT32)(item, key)
-        if dtype == "float32" and float(np.float32(result)) != result:
-            raise ValueError(f"{key} must be a float32 number, got {result!r}; the nearest is {float(np.float32(result))!r}")
-        return result
+        only_element = element(value, key)
+        if isinstance(only_element, float) and not 0 < only_element < math.inf:
+            raise ValueError(f"{key} must be positive and finite, got {only_element!r}: no run can recover from such a scale")
+        number: float = to_float(only_element, key)
+        if dtype == "float32" and float(np.float32(number)) != number:
+            raise ValueError(f"{key} must be a float32 number, got {number!r}; the nearest is {float(np.float32(number))!r}")
+        return number
 
     return convert
 
@@ -62,9 +63,9 @@ def _converter(check: Callable[[Any, str], None], kind: type) -> Converter:
     """Return a converter to *kind* that calls *check* with the element and its key."""
 
     def convert(value: Any, key: str) -> Any:
-        item = element(value, key)
-        check(item, key)
-        return kind(item)
+        only_element = element(value, key)
+        check(only_element, key)
+        return kind(only_element)
 
     return convert
 

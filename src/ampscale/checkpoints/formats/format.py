@@ -65,7 +65,8 @@ class Format:
     def load(self, mapping: Mapping[str, Any], rule: LossScaleRule | None) -> Checkpoint:
         """Return the checkpoint that is stored in *mapping*, which has the keys of this format."""
         constants = [constant for constant in (*self.saved, *self.unsaved) if constant.key in mapping]
-        converters = {key: entry.convert for key, entry in self.state.items()} | {each.key: each.convert for each in constants}
+        converters = {key: entry.convert for key, entry in self.state.items()}
+        converters |= {constant.key: constant.convert for constant in constants}
         entries = _converted(self.name, converters, mapping)
         fields = {constant.field: constant.decode(entries[constant.key]) for constant in constants}
         if rule is not None:
@@ -76,14 +77,16 @@ class Format:
             check_reachable(full_rule, state)
         except ValueError as problem:
             raise ValueError(f"the mapping must contain a state of {self.name}: {problem}") from problem
-        assumed = {each.field: getattr(full_rule, each.field) for each in self.unsaved if each not in constants and rule is None}
+        missing = [constant.field for constant in self.unsaved if constant not in constants]
+        assumed = {field: getattr(full_rule, field) for field in missing} if rule is None else {}
         ignored = tuple(key for key in mapping if key not in converters)
         return Checkpoint(full_rule, arrays_of(full_rule, state), assumed, ignored=ignored)
 
     def fitted(self, checkpoint: Checkpoint) -> Checkpoint:
         """Return a rule and a state that this format can store, as close to *checkpoint* as possible."""
         source, state = canonical(checkpoint)
-        scale = _rounded(state.scale if state.pending_scale is None else state.pending_scale, PRESETS[self.name].rule().dtype)
+        next_scale = state.scale if state.pending_scale is None else state.pending_scale
+        scale = _rounded(next_scale, PRESETS[self.name].rule().dtype)
         fields = {}
         for constant in (*self.saved, *self.unsaved):
             try:
@@ -93,9 +96,9 @@ class Format:
                 continue  # the scaler cannot hold this value, so keep the preset's value
         rule = self._rule(fields, scale)
         good = min(max(state.good_steps, rule.initial_good_steps), rule.growth_interval - 1)
-        # If a finite step has been counted, it has reset `bad_steps`.
-        reset = "finite" in rule.reset_bad_steps_on and good > rule.initial_good_steps
-        bad = 0 if reset else min(state.bad_steps, rule.hysteresis - 1)
+        follows_finite_step = good > rule.initial_good_steps
+        has_reset = follows_finite_step and "finite" in rule.reset_bad_steps_on
+        bad = 0 if has_reset else min(state.bad_steps, rule.hysteresis - 1)
         return Checkpoint(rule, arrays_of(rule, LossScaleState(scale, good, bad)))
 
     def entries(self, checkpoint: Checkpoint) -> Entries:
@@ -133,12 +136,13 @@ def _converted(name: str, converters: Mapping[str, Converter], mapping: Mapping[
 
 def _check_agreement(name: str, rule: LossScaleRule, fields: Mapping[str, Any]) -> None:
     """Raise a ValueError unless *rule* has the values *fields*, which come from the mapping and the settings."""
-    different = [(field, value, getattr(rule, field)) for field, value in fields.items() if getattr(rule, field) != value]
-    if different:
-        texts = [
-            f"{field} is {in_rule!r} in the rule, but {given!r} in the mapping or settings" for field, given, in_rule in different
-        ]
-        raise ValueError(f"the rule must agree with the mapping and settings of {name}: {'; '.join(texts)}")
+    problems = [
+        f"{field} is {getattr(rule, field)!r} in the rule, but {value!r} in the mapping or settings"
+        for field, value in fields.items()
+        if getattr(rule, field) != value
+    ]
+    if problems:
+        raise ValueError(f"the rule must agree with the mapping and settings of {name}: {'; '.join(problems)}")
 
 
 def _encoded(constants: tuple[Constant, ...], rule: LossScaleRule) -> Entries:

@@ -21,26 +21,15 @@ def find(format: Format | AmpscaleFormat, mapping: Mapping[str, Any], at: str | 
     """Return the path and the entries of the scaler at path *at* in *mapping*; if *at* is None, search for the only scaler."""
     if not isinstance(mapping, Mapping):
         raise TypeError(f"mapping must be a mapping, got {type(mapping).__name__}")
-    if at is not None:
-        check_type(at, "at", str)
-        check_length(at, LONGEST_PATH, "a path")
-        inner = _value_at(mapping, at)
-        if not isinstance(inner, Mapping):
-            paths = sorted(path for path, _ in _inner_mappings(mapping))
-            raise ValueError(f"at must be the path of a mapping, got {excerpt(at)}; there are mappings at {_shortened(paths)}")
-        return at, _checked(format, inner, f"at {excerpt(at)}" if at else "at the top level")
-    if _fits(format, mapping):
-        return "", mapping
-    mappings = [("", mapping), *_inner_mappings(mapping)]
-    matches = [(path, inner) for path, inner in mappings if _fits(format, inner)]
-    if len(matches) > 1:
-        listed = excerpt([path for path, _ in matches], 400)
-        raise ValueError(f"the checkpoint has several states of {format.name}; at must be the path of one: {listed}")
-    if matches:
-        return matches[0]
-    path, nearest = max(mappings, key=lambda match: sum(key in match[1] for key in format.required))
-    location = f"in the checkpoint; the nearest mapping is at {excerpt(path)}" if path else "at the top level or below it"
-    return path, _checked(format, nearest, location)
+    if at is None:
+        return _search(format, mapping)
+    check_type(at, "at", str)
+    check_length(at, LONGEST_PATH, "a path")
+    entries = _value_at(mapping, at)
+    if not isinstance(entries, Mapping):
+        paths = sorted(path for path, _ in _inner_mappings(mapping))
+        raise ValueError(f"at must be the path of a mapping, got {excerpt(at)}; there are mappings at {_shortened(paths)}")
+    return at, _checked(format, entries, f"at {excerpt(at)}" if at else "at the top level")
 
 
 def find_states(formats: Iterable[Format | AmpscaleFormat], mapping: Any, at: str | None) -> list[tuple[str, str]]:
@@ -58,6 +47,22 @@ def find_states(formats: Iterable[Format | AmpscaleFormat], mapping: Any, at: st
     states = [(path, format.name) for format in formats for path, inner in mappings if _fits(format, inner)]
     at_top = {name for path, name in states if not path}
     return [(name, path) for path, name in sorted(states) if not path or name not in at_top]
+
+
+def _search(format: Format | AmpscaleFormat, mapping: Mapping[str, Any]) -> Match:
+    """Return the path and the entries of the only scaler in *mapping*; one at the top level takes precedence."""
+    if _fits(format, mapping):
+        return "", mapping
+    mappings = [("", mapping), *_inner_mappings(mapping)]
+    matches = [(path, inner) for path, inner in mappings if _fits(format, inner)]
+    if len(matches) > 1:
+        listed = excerpt([path for path, _ in matches], 400)
+        raise ValueError(f"the checkpoint has several states of {format.name}; at must be the path of one: {listed}")
+    if matches:
+        return matches[0]
+    path, nearest = max(mappings, key=lambda match: sum(key in match[1] for key in format.required))
+    location = f"in the checkpoint; the nearest mapping is at {excerpt(path)}" if path else "at the top level or below it"
+    return path, _checked(format, nearest, location)
 
 
 def _fits(format: Format | AmpscaleFormat, mapping: Mapping[str, Any]) -> bool:
@@ -126,6 +131,7 @@ def _members(value: Any) -> Iterator[tuple[str, Any]]:
 
     Keys that contain dots are also grouped: "a.b" and "a.c" are yielded as one mapping "a" with the keys "b" and "c".
     """
+    members: list[tuple[str, Any]] = []
     if isinstance(value, Mapping):
         members = [(str(key), inner) for key, inner in value.items()]
         groups = dict[str, dict[str, Any]]()
@@ -134,6 +140,8 @@ def _members(value: Any) -> Iterator[tuple[str, Any]]:
             if dot and tail.count(".") < DEEPEST:
                 groups.setdefault(head, {})[tail] = inner
         members += groups.items()
-    else:
-        members = [(str(index), inner) for index, inner in enumerate(value)] if isinstance(value, list | tuple) else []
-    yield from ((key, inner) for key, inner in members if isinstance(inner, Mapping | list | tuple))
+    elif isinstance(value, list | tuple):
+        members = [(str(index), inner) for index, inner in enumerate(value)]
+    for key, inner in members:
+        if isinstance(inner, Mapping | list | tuple):
+            yield key, inner
