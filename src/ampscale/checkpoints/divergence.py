@@ -10,7 +10,8 @@ this graph. A pair is called differing if its two scales differ, and the graph s
     otherwise, the path with most differing pairs   the number of steps in which the scales can differ
 
 Nearly all steps of a run are finite and idle: they only increase a count. The effect of a later overflow depends on whether there
-was an idle step, but not on how many. The search therefore takes the first idle step as one edge, and all further ones as another.
+was an idle step, but not on how many. The search therefore takes the first idle step as one edge, and all further idle steps up
+to the next growth as another.
 """
 
 import math

@@ -47,9 +47,7 @@ class CallTable:
     def __init__(
         self, name: str, states: Mapping[str, str], calls: tuple[str, ...], entries: Mapping[str, Mapping[str, str]]
     ) -> None:
-        self.name = name
-        self.states = states
-        self.calls = calls
+        self.name, self.states, self.calls = name, states, calls
         self.results = {state: {call: entries.get(state, {}).get(call, state) for call in calls} for state in states}
 
     def check(self, call: str, state: str, site: Site | None = None) -> None:
@@ -82,11 +80,9 @@ _NO_CHECK = Error(
     "neither has been called since the last update(){at}, or abandon() has discarded that call"
 )
 _ONCE = "call unscale_() once per iteration, after the last backward()"
-_ALREADY_UNSCALED = Error(f"{{call}}() was already called{{at}} since the last update(): {_ONCE}")
-_ALREADY_UNSCALED_FIXED = Error(f"{{call}}() was already called{{at}} since the last step(): {_ONCE}")
-_ALREADY_STEPPED = Error(
-    "{call}() was already called{at} since the last update(): call update() once per iteration, after the steps"
-)
+_SECOND_UNSCALE = Error(f"{{call}}() was already called{{at}} since the last update(): {_ONCE}")
+_SECOND_UNSCALE_FIXED = Error(f"{{call}}() was already called{{at}} since the last step(): {_ONCE}")
+_SECOND_STEP = Error("{call}() was already called{at} since the last update(): call update() once per iteration, after the steps")
 _NO_UPDATE = Error("{call}() must be called after update(): step() was called{at}, and update() has not been called since")
 _NOT_ABANDONED = Error("{call}() must be called instead of step(), which was called{at} since the last update(): call update()")
 _WAS_INTERRUPTED = "of this optimizer was interrupted{at}: call update() or abandon(), and compute new gradients"
@@ -127,14 +123,8 @@ TORCH = CallTable(
     {
         UNPLACED: {"scale": READY, **dict.fromkeys(("unscale_", "step", *_UPDATES), _NOTHING_SCALED)},
         READY: {"unscale_": UNSCALED, "step": STEPPED, "update()": _NO_CHECK},
-        UNSCALED: {"unscale_": _ALREADY_UNSCALED, "step": STEPPED, **_UPDATES, **_ABANDONS, "copy": _COPY},
-        STEPPED: {
-            "unscale_": _NO_UPDATE,
-            "step": _ALREADY_STEPPED,
-            **_UPDATES,
-            "abandon(optimizer)": _NOT_ABANDONED,
-            "copy": _COPY,
-        },
+        UNSCALED: {"unscale_": _SECOND_UNSCALE, "step": STEPPED, **_UPDATES, **_ABANDONS, "copy": _COPY},
+        STEPPED: {"unscale_": _NO_UPDATE, "step": _SECOND_STEP, **_UPDATES, "abandon(optimizer)": _NOT_ABANDONED, "copy": _COPY},
         UNSCALING: {"unscale_": _UNSCALING_INTERRUPTED, "step": _UNSCALING_INTERRUPTED, **_UPDATES, **_ABANDONS, "copy": _COPY},
         STEPPING: {"unscale_": _STEP_INTERRUPTED, "step": _STEP_INTERRUPTED, **_UPDATES, **_ABANDONS, "copy": _COPY},
         WRITING: {
@@ -161,10 +151,10 @@ PADDLE = CallTable(
     _PADDLE_CALLS,
     {
         READY: {"unscale_": UNSCALED, "step": STEPPED, "update": _NO_CHECK},
-        UNSCALED: {"unscale_": _ALREADY_UNSCALED, "step": STEPPED, "minimize": READY, "update": READY, **_ABANDONS},
+        UNSCALED: {"unscale_": _SECOND_UNSCALE, "step": STEPPED, "minimize": READY, "update": READY, **_ABANDONS},
         STEPPED: {
             "unscale_": _NO_UPDATE,
-            "step": _ALREADY_STEPPED,
+            "step": _SECOND_STEP,
             "minimize": _NO_UPDATE,
             "update": READY,
             "abandon(optimizer)": _NOT_ABANDONED,
@@ -180,7 +170,7 @@ PADDLE_FIXED = CallTable(
     _PADDLE_CALLS,
     {
         READY: {"unscale_": UNSCALED},
-        UNSCALED: {"unscale_": _ALREADY_UNSCALED_FIXED, "step": READY, "minimize": READY, **_ABANDONS},
+        UNSCALED: {"unscale_": _SECOND_UNSCALE_FIXED, "step": READY, "minimize": READY, **_ABANDONS},
         **{state: {**entries, "load_state_dict": READY} for state, entries in _PADDLE_INTERRUPTED.items()},
     },
 )

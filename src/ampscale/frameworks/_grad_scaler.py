@@ -37,11 +37,10 @@ class Monitor(Protocol):
             gradients: Gradients that are not None. DTensors are passed as their local shards, sparse tensors as their values.
             scale: Copy of the scale: an array or a number.
             owner: The optimizer.
-            stale: True if a gradient was accumulated into the gradient of the step before, which was not set to zero. False if
-                that is unknown.
-            modified: True if a gradient was changed after the backward pass. False if that is unknown.
-            change: Norm of a modified gradient, divided by its norm after the backward pass. None if that is unknown, as in the
-                first step with a modified gradient.
+            stale: True if a gradient was accumulated into that of the step before, which was not set to zero. False if unknown.
+            modified: True if a gradient was changed after the backward pass. False if unknown.
+            change: Norm of a modified gradient, divided by its norm after the backward pass. None if unknown, as in the first
+                step with a modified gradient.
         """
 
     def end(

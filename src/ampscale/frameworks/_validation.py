@@ -18,15 +18,12 @@ from ..core.validation import check_count, check_number, check_scale_host, check
 from ..parsing import excerpt
 
 FLOOR = FLOATS["float32"].smallest_normal  # lower bound of the scale of each `GradScaler`
+LARGEST = FLOATS["float32"].largest
 
-check_normal_scale = partial(
-    check_number, expected="a positive, finite number that is a normal float32", low=FLOOR, high=FLOATS["float32"].largest
-)
+check_normal_scale = partial(check_number, expected="a positive, finite number that is a normal float32", low=FLOOR, high=LARGEST)
 _CHECKS: dict[str, Callable[..., None]] = {  # checks of the arguments of a `GradScaler`, by field of the rule
     "init_scale": check_normal_scale,
-    "growth_factor": partial(
-        check_number, expected="a number above 1 that float32 can hold", low=1, high=FLOATS["float32"].largest, above=True
-    ),
+    "growth_factor": partial(check_number, expected="a number above 1 that float32 can hold", low=1, high=LARGEST, above=True),
     "backoff_factor": partial(
         check_number, expected="a number below 1 and at least the smallest normal float32", low=FLOOR, high=nextafter(1, 0)
     ),

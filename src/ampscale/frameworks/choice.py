@@ -17,8 +17,7 @@ def scaler_for(dtype: Any, **kwargs: Any) -> Any:
 
     Args:
         dtype: float16, bfloat16, float32 or float64: a torch dtype, the dtype of another library, or the name of one.
-        kwargs: Passed to the class: `ampscale.torch.GradScaler` for torch dtypes, otherwise Paddle's `ampscale.GradScaler`. All
-            arguments except `enabled` and `enable` are allowed.
+        kwargs: Passed to `ampscale.torch.GradScaler` for torch dtypes, else to `ampscale.GradScaler`; not `enabled` or `enable`.
 
     Raises:
         TypeError: *dtype* is not one of the four dtypes, or a keyword is unknown or not allowed.

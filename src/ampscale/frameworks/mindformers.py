@@ -77,8 +77,7 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
         kwargs: Not supported; any other keyword raises a TypeError.
 
     Raises:
-        TypeError: *scale_sense* is not a number, array or update cell, a keyword is unknown, or another argument has the
-            wrong type.
+        TypeError: *scale_sense* is not a number, array or update cell, a keyword is unknown, or an argument has the wrong type.
         ValueError: *scale_sense* has a shape other than () or (1,), or an argument is out of range.
 
     Spec: MINDFORMERS-outputs, MINDFORMERS-clip, MINDFORMERS-accumulation, MINDFORMERS-ema.

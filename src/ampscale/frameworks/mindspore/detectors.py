@@ -1,8 +1,4 @@
-"""
-Overflow detectors: `GradientScan` checks the final gradients; `StatusRegister` also records earlier values in a sticky flag.
-
-Spec: OVERFLOW-gradient-scan, OVERFLOW-status-register.
-"""
+"""Overflow detectors: `GradientScan` checks the final gradients; `StatusRegister` also records earlier values in a flag."""
 
 from typing import Any, Protocol
 

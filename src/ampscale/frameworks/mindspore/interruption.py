@@ -21,7 +21,7 @@ def guarded_step(method: Method) -> Method:
 
     @wraps(method)
     def guarded(cell: Any, /, *args: Any, **kwargs: Any) -> Any:
-        check_not_interrupted(cell, "cell")
+        check_not_interrupted(cell)
         return _run(method, cell, args, kwargs)
 
     return guarded  # type: ignore[return-value]
@@ -38,10 +38,10 @@ def guarded_load(method: Method) -> Method:
     return guarded  # type: ignore[return-value]
 
 
-def check_not_interrupted(cell: Any, call: str) -> None:
-    """Raise the error of *call* if a step or a load of *cell* was interrupted while writing its results."""
+def check_not_interrupted(cell: Any) -> None:
+    """Raise a RuntimeError if a step or a load of *cell* was interrupted while writing its results."""
     if cell._interrupted is not None:
-        CELL.check(call, STEPPING, cell._interrupted)
+        CELL.check("cell", STEPPING, cell._interrupted)
 
 
 def _run(method: Any, cell: Any, args: Any, kwargs: Any, harmless: tuple[type[Exception], ...] = ()) -> Any:

@@ -1,8 +1,4 @@
-"""
-`mindspore.amp`: the loss scale managers, which store a scale on the host and create update cells.
-
-Spec: MINDSPORE-manager-*.
-"""
+"""`mindspore.amp`: the loss scale managers, which store a scale on the host and create update cells."""
 
 from dataclasses import replace
 
@@ -65,8 +61,7 @@ class DynamicLossScaleManager:
     """
     MindSpore's `mindspore.amp.DynamicLossScaleManager`: dynamic loss scaling on the host.
 
-    The scale is a Python number, computed in float64; the update cell works on float32 and float64 arrays of all supported
-    libraries.
+    The scale is a Python number, computed in float64; the update cell works on float32 and float64 arrays of any library.
 
     Args:
         init_loss_scale: Initial scale: Python number, at least 1.

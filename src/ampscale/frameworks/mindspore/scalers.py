@@ -1,8 +1,4 @@
-"""
-`mindspore.amp`: the loss scalers for hand-written training loops, and `all_finite`.
-
-Spec: MINDSPORE-all-finite, MINDSPORE-scaler-*, MINDSPORE-static-*, MINDSPORE-dynamic-*.
-"""
+"""`mindspore.amp`: the loss scalers for hand-written training loops, and `all_finite`."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping

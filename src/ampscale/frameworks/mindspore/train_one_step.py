@@ -1,8 +1,4 @@
-"""
-`mindspore.nn`: the training cell.
-
-Spec: MINDSPORE-cell-*.
-"""
+"""`mindspore.nn`: the training cell."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -136,8 +132,7 @@ class TrainOneStepWithLossScaleCell:
 
         Raises:
             TypeError: The network returned something other than one array. Nothing was changed.
-            TypeError: `process_loss_scale` of a subclass returned something other than a bool. The parameters are unchanged.
-            ValueError: `process_loss_scale` of a subclass returned a bool array of another shape. The parameters are unchanged.
+            TypeError, ValueError: `process_loss_scale` of a subclass returned no bool of shape (). The parameters are unchanged.
             RuntimeError: The previous step was interrupted while writing its results.
 
         Spec: MINDSPORE-cell-outputs, MINDSPORE-cell-skip.
@@ -162,8 +157,7 @@ class TrainOneStepWithLossScaleCell:
             inputs: Passed to the network unchanged.
 
         Returns:
-            The loss; the status object for `get_overflow_status`; the scaled gradients, in the structure of the parameters;
-            and the scale.
+            The loss; the status object for `get_overflow_status`; the scaled gradients, structured as the parameters; the scale.
 
         Raises:
             TypeError: The network returned something other than one array.
@@ -295,7 +289,7 @@ class TrainOneStepWithLossScaleCell:
         Raises:
             RuntimeError: The last step was interrupted while writing its results.
         """
-        check_not_interrupted(self, "state_dict")
+        check_not_interrupted(self)
         update_cell_state = getattr(self.loss_scaling_manager, "state_dict", dict)
         return {"scale_sense": snapshot(self.scale_sense), "update_cell": update_cell_state()}
 

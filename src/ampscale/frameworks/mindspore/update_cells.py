@@ -1,8 +1,4 @@
-"""
-`mindspore.nn`: the update cells, which update the scale of a training cell.
-
-Spec: MINDSPORE-update-cell-*.
-"""
+"""`mindspore.nn`: the update cells, which update the scale of a training cell."""
 
 from collections.abc import Mapping
 from dataclasses import replace

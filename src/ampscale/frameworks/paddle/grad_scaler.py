@@ -1,8 +1,4 @@
-"""
-Paddle's `GradScaler` for arrays of any supported library.
-
-Spec: spec/profiles/paddle.md.
-"""
+"""Paddle's `GradScaler` for arrays of any supported library."""
 
 import inspect
 from contextlib import suppress
@@ -46,8 +42,7 @@ class GradScaler(StoredScale):
             "consecutive", as in Paddle's code: a finite step resets it.
         communicator: Averages gradients before they are unscaled, unless created with ``mean=False``, and combines the flags of
             all ranks; see `ampscale.distributed`.
-        monitor: Observes each step: a `diagnostics.Monitor`, or any object with the same methods. A copy of the scaler has no
-            monitor.
+        monitor: Observes each step: a `diagnostics.Monitor`, or any object with its methods. A copy of the scaler has none.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -165,8 +160,7 @@ class GradScaler(StoredScale):
             optimizer: Optimizer whose parameters have scaled gradients.
 
         Raises:
-            RuntimeError: Since the last update, the gradients have been unscaled, unscaling them was interrupted, or the
-                optimizer has stepped.
+            RuntimeError: Since the last update, the optimizer was unscaled or has stepped, or its unscaling was interrupted.
             TypeError: *optimizer* has no parameters.
             ValueError: A gradient is read-only. Nothing was changed.
 
@@ -234,9 +228,8 @@ class GradScaler(StoredScale):
         """
         Discard the result of `unscale_` instead of stepping: neither an overflow nor a finite step is counted.
 
-        The gradients are left as they are, so new gradients must be computed after ``optimizer.clear_grad()``. Interrupted steps
-        are discarded as well, but the parameters may have changed. If one rank calls this method, all ranks must call it. The
-        method has no effect if nothing was recorded.
+        The gradients are left as they are, so compute new ones after ``optimizer.clear_grad()``. Interrupted steps are discarded
+        as well, but may have changed parameters. If one rank calls this method, all must. It does nothing if nothing was recorded.
 
         Args:
             optimizer: Optimizer that does not step; by default, every optimizer that has not stepped since the last update.

@@ -18,7 +18,7 @@ from ...core.rule import LossScaleRule
 from ...core.validation import check_methods
 from ...distributed.comparison import array_texts
 from .._grad_scaler import OptimizerNumbers
-from .optimizer_step import Gradients, found_inf_of
+from .optimizer_step import Gradients, found_inf_of, parameters_of
 
 
 class RankAgreement:
@@ -44,7 +44,7 @@ class RankAgreement:
         """
         if self._communicator is None:
             return
-        params, gradients = _parameters(optimizer), _gradients(optimizer)
+        params, gradients = parameters_of(optimizer), _gradients(optimizer)
         if has_dtensors(params):  # the parameters decide, since a rank can have no gradients
             is_plain = [not has_dtensors([param]) for param in params]
             if not any(is_plain):
@@ -83,7 +83,7 @@ class RankAgreement:
 
     def _communicator_of(self, optimizer: Optimizer, gradients: Gradients) -> Communicator | None:
         """Return a communicator of the ranks that share DTensor parameters of *optimizer*; None without DTensors."""
-        params = _parameters(optimizer)
+        params = parameters_of(optimizer)
         every_gradient_is_plain = gradients.at_once and not gradients.shards and len(gradients.arrays) == len(params)
         if every_gradient_is_plain or not has_dtensors(params):
             return None
@@ -95,18 +95,14 @@ class RankAgreement:
         return self._created[ranks]
 
 
-def _parameters(optimizer: Optimizer) -> list[Any]:
-    return [param for group in optimizer.param_groups for param in group["params"]]
-
-
 def _gradients(optimizer: Optimizer) -> list[Tensor | None]:
     """Return the gradient of each parameter. Ranks with equal parameters also compare which of the gradients are None."""
-    return [param.grad for param in _parameters(optimizer)]
+    return [param.grad for param in parameters_of(optimizer)]
 
 
 def _shared_parameters(communicator: Communicator, optimizer: Optimizer) -> list[str]:
     """Return dtype and shape of each parameter that is a DTensor on a mesh of all ranks, and so belongs to every rank."""
-    dtensors = [param for param in _parameters(optimizer) if has_dtensors([param])]
+    dtensors = [param for param in parameters_of(optimizer) if has_dtensors([param])]
     ranks = frozenset(getattr(communicator, "ranks", ()))
     shared = [param for param in dtensors if root_ranks([param]) == ranks and param.device_mesh.size() == len(ranks)]
     return array_texts(shared, shapes=True)

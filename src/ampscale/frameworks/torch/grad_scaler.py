@@ -1,8 +1,4 @@
-"""
-Drop-in replacement for torch's `GradScaler`.
-
-Spec: spec/profiles/torch.md.
-"""
+"""Drop-in replacement for torch's `GradScaler`."""
 
 from collections.abc import Iterator
 from sys import modules
@@ -35,8 +31,7 @@ class GradScaler(StoredScale):
     `load_state_dict` succeeds. For all differences from torch see spec/deviations.md.
 
     Args:
-        device: Device or the name of one, such as "cuda" or "cpu". It is only validated: the scale is placed on the device of
-            the first scaled tensor.
+        device: Device, or the name of one. It is only validated: the scale is placed on the device of the first scaled tensor.
         init_scale: Initial scale; positive and in the range of normal float32 numbers.
         growth_factor: Factor applied when the scale grows; greater than 1.
         backoff_factor: Factor applied when the scale backs off; in (0, 1).
@@ -45,8 +40,7 @@ class GradScaler(StoredScale):
         communicator: Averages gradients before they are unscaled, unless created with ``mean=False`` as DDP requires, and
             combines the flags of all ranks; see `ampscale.distributed`. By default, gradients that are DTensors are checked by
             all ranks of their device meshes together, with a time limit of 60 s, and other gradients by each rank alone.
-        monitor: Observes each step: a `diagnostics.Monitor`, or any object with the same methods. A copy of the scaler has no
-            monitor.
+        monitor: Observes each step: a `diagnostics.Monitor`, or any object with its methods. A copy of the scaler has none.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -202,8 +196,7 @@ class GradScaler(StoredScale):
             RuntimeError: No tensor has been scaled yet; or without *new_scale*, neither `step` nor `unscale_` has been called
                 since the last update, or `abandon` has discarded all these calls.
             TypeError: *new_scale* is not a number or a float32 or float64 tensor.
-            ValueError: *new_scale* is not a positive, finite, normal float32 number, has a shape other than () or (1,), or
-                requires gradients.
+            ValueError: *new_scale* is not a positive, normal float32 number of shape () or (1,), or it requires gradients.
 
         Spec: TORCH-update, TORCH-new-scale, TORCH-several-optimizers.
         """
@@ -212,13 +205,12 @@ class GradScaler(StoredScale):
         if self._call_state is not READY or (new_scale is None and not self._progress):
             TORCH.check("update()", self._call_state, self._updated_at)
         steps = list(self._progress.values())
-        site = call_site()
         with self._lock:
             if new_scale is None:
-                self._update_scale(steps, site)
+                self._update_scale(steps, call_site())
             else:
                 check_scale_host(new_scale, "new_scale")
-                self._write(normal_scale_as_float(new_scale, "new_scale"), site, self._rule, {})
+                self._write(normal_scale_as_float(new_scale, "new_scale"), call_site(), self._rule, {})
         if self._observer is not None:
             self._observer.end(steps, self._state.scale)
 
@@ -226,9 +218,8 @@ class GradScaler(StoredScale):
         """
         Discard the result of `unscale_` instead of stepping: neither an overflow nor a finite step is counted.
 
-        The gradients are left as they are, so new gradients must be computed after ``optimizer.zero_grad()``. Interrupted steps
-        are discarded as well, but the parameters may have changed. If one rank calls this method, all ranks must call it. The
-        method has no effect if nothing was recorded.
+        The gradients are left as they are, so compute new ones after ``optimizer.zero_grad()``. Interrupted steps are discarded
+        as well, but may have changed parameters. If one rank calls this method, all must. It does nothing if nothing was recorded.
 
         Args:
             optimizer: Optimizer that does not step; by default, every optimizer that has not stepped since the last update.

@@ -51,6 +51,11 @@ def checked_gradients(optimizer: Optimizer, scale: Tensor) -> Gradients:
     return Gradients(gradients, shards, bool(shards) and kernels.supports_in_one_pass(shards, scale, _DTYPES))
 
 
+def parameters_of(optimizer: Optimizer) -> list[Any]:
+    """Return the parameters of all groups of *optimizer*."""
+    return [param for group in optimizer.param_groups for param in group["params"]]
+
+
 def plain_gradients(optimizer: Optimizer, gradients: Gradients) -> list[Tensor]:
     """Return *gradients* as plain, dense tensors: local shards of DTensors, and values of sparse tensors after coalescing."""
     if gradients.shards:
@@ -152,7 +157,7 @@ def to_device(value: Tensor, device: torch.device) -> Tensor:
 
 def _coalesced(optimizer: Optimizer) -> list[Tensor]:
     """Replace each sparse gradient by its coalesced form. Return all gradients, the sparse ones as their values."""
-    parameters = [param for group in optimizer.param_groups for param in group["params"] if param.grad is not None]
+    parameters = [param for param in parameters_of(optimizer) if param.grad is not None]
     for parameter in parameters:
         if parameter.grad.is_sparse:
             parameter.grad = parameter.grad.coalesce()

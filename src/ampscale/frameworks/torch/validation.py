@@ -1,8 +1,4 @@
-"""
-Argument validation of torch's `GradScaler`.
-
-Spec: TORCH-checked, TORCH-setters-checked, TORCH-device, TORCH-scale-argument, TORCH-closure.
-"""
+"""Argument validation of torch's `GradScaler`."""
 
 from math import frexp
 from typing import Any
