@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from checkpoints.brute import after
 from checkpoints.test_divergence import small_rules
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ampscale import LossScaleRule, presets
@@ -60,6 +60,8 @@ def test_canonical_form_keeps_constants_that_have_an_effect():
 
 
 @given(small_rules(), st.text(".x", max_size=12))
+@example(presets.fairseq_tolerance(growth_interval=3, overflow_tolerance=0.5), "..x...x..x...xx.")  # no window resets the count
+@example(LossScaleRule(growth_interval=2, initial_good_steps=3), ".x..x")  # the initial count exceeds the interval
 def test_check_reachable_accepts_all_states_of_a_run(rule, trace):
     """The initial state is accepted as well."""
     state = rule.init(like=np.zeros(()))
@@ -69,19 +71,23 @@ def test_check_reachable_accepts_all_states_of_a_run(rule, trace):
         check_reachable(rule, numbers_of(state))
 
 
-@pytest.mark.parametrize("reset_bad_steps_on", [("finite", "backoff"), ("finite",), ("growth", "backoff"), ("growth",), ()])
+def is_reachable(rule, good_steps, bad_steps):
+    """Return True if `check_reachable` accepts these counts."""
+    try:
+        check_reachable(rule, LossScaleState(4.0, good_steps, bad_steps))
+    except ValueError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    "reset_bad_steps_on", [("finite", "backoff"), ("finite",), ("growth", "backoff"), ("growth",), ()], ids=str
+)
 @pytest.mark.parametrize(("interval", "hysteresis", "offset"), [(1, 1, 0), (3, 2, -1), (2, 3, 0)])
 def test_check_reachable_rejects_all_other_states(interval, hysteresis, offset, reset_bad_steps_on):
     """The accepted counts are those of all states that an exhaustive search visits."""
-    rule = LossScaleRule(
-        4.0,
-        growth_interval=interval,
-        hysteresis=hysteresis,
-        min_scale=2.0,
-        max_scale=8.0,
-        reset_bad_steps_on=reset_bad_steps_on,
-        initial_good_steps=offset,
-    )
+    constants = {"reset_bad_steps_on": reset_bad_steps_on, "initial_good_steps": offset}
+    rule = LossScaleRule(4.0, growth_interval=interval, hysteresis=hysteresis, min_scale=2.0, max_scale=8.0, **constants)
     visited, stack = set(), [numbers_of(rule.init(like=np.zeros(())))]
     while stack:
         state = stack.pop()
@@ -90,26 +96,10 @@ def test_check_reachable_rejects_all_other_states(interval, hysteresis, offset, 
             stack += [numbers_of(rule.update(arrays_of(rule, state), finite)) for finite in (True, False)]
     expected = {(state.good_steps, state.bad_steps) for state in visited}
     candidates = {(good, bad) for good in range(offset - 2, interval + 2) for bad in range(-1, hysteresis + 2)}
-    assert {counts for counts in candidates if _is_reachable(rule, *counts)} == expected
-    with pytest.raises(
-        ValueError, match=f"must be from {offset} to {interval - 1}, since the growth interval is {interval}, got"
-    ):
+    assert {counts for counts in candidates if is_reachable(rule, *counts)} == expected
+    message = f"must be from {offset} to {interval - 1}, since the growth interval is {interval}, got"
+    with pytest.raises(ValueError, match=message):
         check_reachable(rule, LossScaleState(4.0, interval, 0))
-
-
-def test_the_error_states_the_number_of_finite_steps_since_the_overflow():
-    """An overflow sets the count of finite steps to the negative initial count."""
-    rule = LossScaleRule(growth_interval=3, hysteresis=2, initial_good_steps=-1)
-    with pytest.raises(ValueError, match="must be 0 after 2 finite steps"):
-        check_reachable(rule, LossScaleState(4.0, 1, 1))
-
-
-def _is_reachable(rule, good, bad):
-    try:
-        check_reachable(rule, LossScaleState(4.0, good, bad))
-    except ValueError:
-        return False
-    return True
 
 
 def test_block_at_bounds_and_overflow_tolerance_extend_the_counts():
@@ -122,26 +112,8 @@ def test_block_at_bounds_and_overflow_tolerance_extend_the_counts():
         check_reachable(tolerant, LossScaleState(4.0, 0, 4, 3))
 
 
-@pytest.mark.parametrize(
-    ("rule", "trace"),
-    [
-        (presets.fairseq_tolerance(growth_interval=3, overflow_tolerance=0.5), "..x...x..x...xx."),
-        (LossScaleRule(growth_interval=2, initial_good_steps=3), ".x..x"),
-    ],
-    ids=["a window that does not reset the overflow count", "more good steps at the start than the interval"],
-)
-def test_every_state_of_an_unusual_rule_counts_as_reachable(rule, trace):
-    """The state is checked before and after every step."""
-    state = rule.init(like=0.0)
-    check_reachable(rule, state)
-    for symbol in trace:
-        state = rule.update(state, symbol == ".")
-        check_reachable(rule, state)
-
-
-def test_canonical_form_leaves_out_arithmetic_without_an_effect():
-    """Dividing by a power of two equals multiplying, and factors that float32 represents exactly need no float64."""
-    state = LossScaleState(8.0, 0, 0)
-    assert not canonical(Checkpoint(LossScaleRule(divide_on_backoff=True), state))[0].divide_on_backoff
-    thirds = LossScaleRule(backoff_factor=1 / 3, divide_on_backoff=True, float64_factor=True)
-    assert canonical(Checkpoint(thirds, state))[0] == replace(thirds, init_scale=1.0, float64_factor=False, reset_bad_steps_on=())
+def test_canonical_form_leaves_out_float64_without_an_effect():
+    """float32 represents the divisor 3 exactly, but not the factor 1/3."""
+    rule = LossScaleRule(backoff_factor=1 / 3, divide_on_backoff=True, float64_factor=True)
+    canonical_rule, _ = canonical(Checkpoint(rule, LossScaleState(8.0, 0, 0)))
+    assert canonical_rule == replace(rule, init_scale=1.0, float64_factor=False, reset_bad_steps_on=())
