@@ -73,7 +73,7 @@ class Scaler:
         return loop
 
 
-def same(*names):
+def same_names(*names):
     """Return a dict of keys that equal the names of the loop's attributes."""
     return dict(zip(names, names, strict=True))
 
@@ -82,64 +82,64 @@ SCALERS = {
     "torch": Scaler(
         make=lambda small: GradScaler(8.0, 2.0, 0.5, small.interval),
         state={"scale": "_scale", "_growth_tracker": "_growth_tracker"},
-        constants=same("growth_factor", "backoff_factor", "growth_interval"),
+        constants=same_names("growth_factor", "backoff_factor", "growth_interval"),
     ),
     "paddle": Scaler(
         make=lambda small: PaddleScaler(8.0, 2.0, 0.5, small.interval, small.hysteresis),
-        state=same("scale", "incr_count", "decr_count"),
-        constants=same("incr_ratio", "decr_ratio", "incr_every_n_steps", "decr_every_n_nan_or_inf"),
+        state=same_names("scale", "incr_count", "decr_count"),
+        constants=same_names("incr_ratio", "decr_ratio", "incr_every_n_steps", "decr_every_n_nan_or_inf"),
         fixed={"use_dynamic_loss_scaling": True},
         as_array={"scale": (1,)},
     ),
     "mindspore": Scaler(
         make=lambda small: DynamicLossScaler(8.0, 2, small.interval),
         state={"scale_value": "scale", "counter": "counter"},
-        settings=same("scale_factor", "scale_window"),
+        settings=same_names("scale_factor", "scale_window"),
         as_array={"scale_value": (), "counter": ()},
     ),
     "mindspore_update_cell": Scaler(
         make=lambda small: DynamicLossScaleUpdateCell(8.0, 2, small.interval),
         state={"scale_sense": "scale", "current_iterator_step": "cur_iter", "last_overflow_iterator_step": "last_overflow_iter"},
-        settings=same("scale_factor", "scale_window"),
+        settings=same_names("scale_factor", "scale_window"),
         as_array={"scale_sense": (), "current_iterator_step": (), "last_overflow_iterator_step": ()},
     ),
     "megatron": Scaler(
         make=lambda small: MegatronDynamicGradScaler(8.0, small.min_scale, 2.0, 0.5, small.interval, small.hysteresis),
         state={"scale": "_scale", "growth_tracker": "_growth_tracker", "hysteresis_tracker": "_hysteresis_tracker"},
-        settings=same("growth_factor", "backoff_factor", "growth_interval", "hysteresis", "min_scale"),
+        settings=same_names("growth_factor", "backoff_factor", "growth_interval", "hysteresis", "min_scale"),
         as_array={"scale": (1,)},
     ),
     "deepspeed": Scaler(
         make=lambda small: DeepSpeed(
             8.0, small.interval, small.hysteresis, small.min_scale, small.min_scale == 1.0, small.interval == 3
         ),
-        state=same("cur_scale", "cur_iter", "last_overflow_iter", "cur_hysteresis"),
-        constants=same("scale_window", "min_scale", "delayed_shift", "consecutive_hysteresis", "raise_error_at_min_scale"),
+        state=same_names("cur_scale", "cur_iter", "last_overflow_iter", "cur_hysteresis"),
+        constants=same_names("scale_window", "min_scale", "delayed_shift", "consecutive_hysteresis", "raise_error_at_min_scale"),
         fixed={"scale_factor": 2.0, "dynamic": True},
     ),
     "deepspeed_fp16_optimizer": Scaler(
         make=lambda small: Fp16Optimizer(8.0, small.interval, small.min_scale),
-        state=same("cur_scale", "cur_iter", "last_overflow_iter"),
-        constants=same("scale_window"),
-        settings=same("min_loss_scale"),
+        state=same_names("cur_scale", "cur_iter", "last_overflow_iter"),
+        constants=same_names("scale_window"),
+        settings=same_names("min_loss_scale"),
         fixed={"scale_factor": 2.0, "dynamic_loss_scale": True},
     ),
     "keras": Scaler(
         make=lambda small: KerasLossScaleOptimizer(8.0, small.interval),
-        state=same("step_counter", "dynamic_scale"),
-        settings=same("dynamic_growth_steps"),
+        state=same_names("step_counter", "dynamic_scale"),
+        settings=same_names("dynamic_growth_steps"),
         as_array={"step_counter": (), "dynamic_scale": ()},
     ),
     "flax": Scaler(
         make=lambda small: FlaxDynamicScale(2.0, 0.5, small.interval - 1, 8.0, small.min_scale),
-        state=same("fin_steps", "scale"),
-        settings=same("growth_factor", "backoff_factor", "growth_interval", "minimum_scale"),
+        state=same_names("fin_steps", "scale"),
+        settings=same_names("growth_factor", "backoff_factor", "growth_interval", "minimum_scale"),
         as_array={"fin_steps": (), "scale": ()},
     ),
     "jmp": Scaler(
         make=lambda small: JmpDynamicLossScale(8.0, small.interval, 2, small.min_scale),
         state={"loss_scale": "scale", "counter": "counter"},
-        settings=same("period", "factor", "min_loss_scale"),
+        settings=same_names("period", "factor", "min_loss_scale"),
         as_array={"loss_scale": (), "counter": ()},
     ),
 }
@@ -214,9 +214,18 @@ def reached(loop, steps):
 
 def first_difference(source, target, steps):
     """Return the length of the shortest trace, at most *steps*, after which scales or errors differ; None if there is none."""
-    layer = [(source, target)]
+    pairs = [(source, target)]
     for length in range(steps + 1):
-        if any((a is None) != (b is None) or (a is not None and scale_of(a) != scale_of(b)) for a, b in layer):
+        if any(differ(left, right) for left, right in pairs):
             return length
-        layer = [(after(a, finite), after(b, finite)) for a, b in layer for finite in (True, False) if a is not None]
+        pairs = [
+            (after(left, finite), after(right, finite)) for left, right in pairs for finite in (True, False) if left is not None
+        ]
     return None
+
+
+def differ(left, right):
+    """Return True if the scales of two loops differ, or if only one loop has raised an error and is None."""
+    if left is None or right is None:
+        return left is not right
+    return scale_of(left) != scale_of(right)

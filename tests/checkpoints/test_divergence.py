@@ -140,21 +140,19 @@ def runs(text):
 @pytest.mark.parametrize(
     ("source", "counts", "target", "first", "endless"),
     [
-        # A lost count: the growth is late, and an overflow before it does not end the difference
         (presets.torch(), {"good_steps": 1234}, presets.torch(), "766.", ("766. 1x", "1x 2000.")),
-        # Growth to infinity: the scales differ only after 112 growths
         (presets.torch(), {}, presets.paddle(), "224000.", ("224000.", "2000.")),
-        # A lower bound
         (presets.torch(), {}, presets.jmp(2.0**16), "17x", ("17x", "2000. 1x")),
-        # An overflow count that only a growth resets
         (presets.megatron(growth_interval=2000), {}, presets.torch(2.0**32), "1x", ("182x", "1x")),
-        # An error at min_scale, while the other scaler continues
         (presets.deepspeed(hysteresis=1), {}, presets.deepspeed_fp16_optimizer(), "17x", ("17x", "1.")),
-        # An interval that is longer by one step, and a delayed update
         (presets.flax(min_scale=None), {}, presets.torch(), "2000.", None),
         (presets.mxnet(), {}, presets.apex(), "1x", ("1x", "2000. 1x")),
     ],
-)
+    ids=[
+        "count that the target lacks", "growth to infinity, after 112 growths", "lower bound", "count that only a growth resets",
+        "error of one scaler at its minimum", "interval that is longer by one step", "delayed update",
+    ],
+)  # fmt: skip
 def test_published_scalers_differ_indefinitely_after_the_expected_trace(source, counts, target, first, endless):
     """`first` is the shortest such trace. The search takes a whole growth interval of 1000 or 2000 steps at once."""
     result = divergence(checkpoint_after(source, **counts), checkpoint_after(target))
@@ -206,7 +204,7 @@ def test_scales_that_grow_to_different_bounds_differ_indefinitely():
     assert result.endless == (runs("7000."), runs("1000."))
 
 
-@pytest.mark.parametrize("tolerances", [(0.25, 0.34), (0.2, 0.25), (0.15, 0.2), (0.5, 0.4)])
+@pytest.mark.parametrize("tolerances", [(0.25, 0.34), (0.2, 0.25), (0.15, 0.2), (0.5, 0.4)], ids=str)
 @pytest.mark.parametrize("interval", [4, 6])
 def test_overflow_tolerance_is_searched_step_by_step(interval, tolerances):
     """Every step changes the share of overflows, so no finite steps are skipped."""

@@ -237,13 +237,9 @@ def test_damaged_archive_is_rejected(tmp_path):
         read_file(tmp_path / "x.pt")
 
 
+arrays = st.sampled_from([np.ones(3), np.array("a"), torch.ones(0)])
 values = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | st.text(max_size=3)
-    | st.sampled_from([np.ones(3), np.array("a"), torch.ones(0)]),
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=3), arrays),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text("ab.", max_size=3), inner, max_size=3),
     max_leaves=6,
 )

@@ -156,9 +156,6 @@ def test_rule_replaces_missing_constants():
         checkpoints.load("torch", REAL["torch"][0], "torch")
 
 
-STATE = LossScaleState(np.float32(4096), np.int32(2), np.int32(0))
-
-
 def test_hysteresis_trackers_and_iteration_numbers_are_decoded():
     """Megatron's tracker of overflows counts down below zero, DeepSpeed's to one. At one or less, every overflow backs off."""
     rule = presets.megatron(4096.0, growth_interval=5, hysteresis=3)
@@ -170,9 +167,9 @@ def test_hysteresis_trackers_and_iteration_numbers_are_decoded():
         assert other.mapping["cur_hysteresis"] == max(tracker, 1)
         assert "bad_steps" not in other.report.dropped
     entries = {**REAL["deepspeed"][0], "scale_window": 4}
-    expected = [(iteration, -1 if iteration == 10 else (iteration - 11) % 4) for iteration in range(10, 30)]
-    for iteration, good in expected:
-        assert numbers(checkpoints.load("deepspeed", {**entries, "cur_iter": iteration}))[1] == good
+    for iteration in range(10, 30):
+        good_steps = -1 if iteration == 10 else (iteration - 11) % 4
+        assert numbers(checkpoints.load("deepspeed", {**entries, "cur_iter": iteration}))[1] == good_steps
 
 
 @pytest.mark.parametrize(
@@ -318,9 +315,10 @@ def test_only_fields_of_the_rule_are_listed_as_dropped():
 
 def test_fields_without_effect_are_not_dropped():
     """With `hysteresis=1` there is no count to reset, and dividing by a power of two equals multiplying by its reciprocal."""
-    saved = checkpoints.save("jmp", Checkpoint(presets.oneflow(), STATE))
+    state = LossScaleState(4096.0, 2, 0)
+    saved = checkpoints.save("jmp", Checkpoint(presets.oneflow(), state))
     assert set(saved.report.dropped) == {"max_scale", "skip_infinite_growth"}
-    saved = checkpoints.save("jmp", Checkpoint(presets.mindspore(growth_interval=3), STATE))
+    saved = checkpoints.save("jmp", Checkpoint(presets.mindspore(growth_interval=3), state))
     assert (saved.report.dropped, saved.report.lossless) == ({}, True)
 
 
