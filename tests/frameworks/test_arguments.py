@@ -22,8 +22,8 @@ ABOVE_1 = (1.0, 1, -2.0, NAN, INF, 10**400), (True, "2", None)
 BELOW_1 = (1.0, 1, 1.5, 0.0, -0.5, NAN, INF), (True, "0.5", None)
 LIMIT = (0, 0.0, -1.0, NAN, INF, 10**400), (True, "1", None, [1.0])
 PARTS = dict.fromkeys(("optimizer", "communicator"), ((), (None, 1, "part"))) | {"detector": ((), (1, "part"))}
+PARTS |= {"network": ((), (None, 1, "part", SimpleNamespace(params=[array(1)], vjp=len)))}  # not callable
 MONITORED = {"monitor": ((), (1, "part"))}
-PARTS |= {"network": ((), (None, 1, "part", SimpleNamespace(params=[array(1)], vjp=len)))}
 NO_SCALES = True, None, "8", [8.0], sum, ampscale.FixedLossScaleManager()
 
 MINDSPORE = {"scale_factor": COUNT, "scale_window": COUNT}

@@ -26,7 +26,7 @@ def test_optimizers_are_numbered_in_the_order_of_their_first_use():
 
 
 def test_a_copy_numbers_its_optimizers_from_0():
-    """The ids in the original are those of other objects than the copied optimizers."""
+    """A copied optimizer has another id than its original."""
     numbers = OptimizerNumbers()
     communicator = SingleReplica()
     optimizer = Optimizer()

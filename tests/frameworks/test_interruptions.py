@@ -218,11 +218,6 @@ def scaler_world():
     return Growing(DynamicLossScaler(8, 2, 1), methodcaller("adjust", True), methodcaller("state_dict"))
 
 
-def manager_world():
-    """Return a world with a manager whose scale grows in every step."""
-    return Growing(DynamicLossScaleManager(8, 2, 1), methodcaller("update_loss_scale", False), methodcaller("get_loss_scale"))
-
-
 SCALERS = {
     "adjust": (scaler_world, lambda world: world.scaler.adjust(False)),
     "load_state_dict": (
@@ -230,7 +225,12 @@ SCALERS = {
         lambda world: world.scaler.load_state_dict({"scale_value": 4.0, "counter": 1, "scale_factor": 4, "scale_window": 3}),
     ),
     "scale_value": (scaler_world, lambda world: setattr(world.scaler, "scale_value", 4.0)),
-    "update_loss_scale": (manager_world, lambda world: world.scaler.update_loss_scale(True)),
+    "update_loss_scale": (
+        lambda: Growing(
+            DynamicLossScaleManager(8, 2, 1), methodcaller("update_loss_scale", False), methodcaller("get_loss_scale")
+        ),
+        lambda world: world.scaler.update_loss_scale(True),
+    ),
     "update cell": (lambda: Growing(CellWithScale(), CellWithScale.grow, CellWithScale.state), lambda world: world.scaler.grow()),
 }
 

@@ -121,7 +121,7 @@ def test_a_changed_rate_is_reported():
 
 
 @pytest.mark.clause("MINDFORMERS-learning-rate")
-@pytest.mark.parametrize("rate", [0.5, 1, array(0.5), array(0.5, "float64"), np.float32(0.5)])
+@pytest.mark.parametrize("rate", [0.5, 1, array(0.5), array(0.5, "float64"), np.float32(0.5)], ids=repr)
 def test_the_rate_of_any_optimizer_is_a_0d_array(rate):
     """The `learning_rate` of a callable optimizer is a number or an array. If the optimizer has none, the cell returns None."""
     optimizer = Recorder()

@@ -94,7 +94,7 @@ def test_the_norms_are_those_of_the_mean_gradients():
 
 
 @pytest.mark.clause("MINDFORMERS-accumulation-scale", "MINDFORMERS-accumulation")
-@pytest.mark.parametrize(("bad", "x"), list(enumerate([BAD, array([1, NAN]), array([-INF, 1])])))
+@pytest.mark.parametrize(("bad", "x"), list(enumerate([BAD, array([1, NAN]), array([-INF, 1])])), ids=["first", "second", "last"])
 def test_an_overflow_in_any_micro_batch_skips_the_step(bad, x):
     """The last call reports the overflow, the scale backs off once, and the next step starts without accumulated gradients."""
     optimizer = Recorder()

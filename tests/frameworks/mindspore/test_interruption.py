@@ -34,7 +34,7 @@ def test_an_error_after_a_write_interrupts_a_step():
     assert cell.step(1, None) == "done"
     with pytest.raises(KeyboardInterrupt):
         cell.step(1, KeyboardInterrupt())
-    for call in (lambda: cell.step(0, None), lambda: check_not_interrupted(cell, "state_dict")):
+    for call in (lambda: cell.step(0, None), lambda: check_not_interrupted(cell)):
         with pytest.raises(RuntimeError, match=r"the last step at .* was interrupted while it wrote its results"):
             call()
 

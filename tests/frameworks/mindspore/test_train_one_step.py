@@ -137,7 +137,7 @@ def test_the_scale_starts_at_the_loss_scale_of_the_update_cell():
 
 
 @pytest.mark.clause("MINDSPORE-process-loss-scale")
-@pytest.mark.parametrize("overflow", [True, False, np.True_, np.asarray(True), np.asarray(False)])
+@pytest.mark.parametrize("overflow", [True, False, np.True_, np.asarray(True), np.asarray(False)], ids=repr)
 def test_process_loss_scale_returns_its_input(overflow):
     """The result is the same object. The scale changes only if there is an update cell. Invalid flags raise an error."""
     for scale_sense, after in ((array(8), 8), (DynamicLossScaleUpdateCell(8, 2, 1), 4 if overflow else 16)):
@@ -151,7 +151,7 @@ def test_process_loss_scale_returns_its_input(overflow):
 
 
 @pytest.mark.clause("MINDSPORE-cell-scale-cell", "MINDSPORE-update-cell-call", "MINDSPORE-process-loss-scale")
-@pytest.mark.parametrize("result", [np.asarray(True), np.asarray(False), True, False])
+@pytest.mark.parametrize("result", [np.asarray(True), np.asarray(False), True, False], ids=repr)
 def test_a_custom_update_cell_updates_the_scale_and_decides_about_the_step(result):
     """The update cell is called once per step, with the scale itself and the flag. If it returns False, the optimizer runs."""
     update_cell = CustomUpdateCell(result)

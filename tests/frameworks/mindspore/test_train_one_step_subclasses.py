@@ -108,7 +108,7 @@ def test_a_status_register_reports_a_masked_overflow(detector, overflow):
 
 @pytest.mark.clause("MINDSPORE-subclasses", "MINDSPORE-status-token")
 @both_detectors
-@pytest.mark.parametrize("own_status", [False, array([0] * 8, "int32")])
+@pytest.mark.parametrize("own_status", [False, array([0] * 8, "int32")], ids=repr)
 def test_a_subclass_may_return_its_own_status_object(detector, own_status):
     """In MindSpore's documents, the object is False or eight zeros. A step passes any object on unchanged."""
 
@@ -125,7 +125,7 @@ def test_a_subclass_may_return_its_own_status_object(detector, own_status):
 
 
 @pytest.mark.clause("MINDSPORE-subclasses")
-@pytest.mark.parametrize("other", [array(2), array([2]), array(2, "float64"), 2.0])
+@pytest.mark.parametrize("other", [array(2), array([2]), array(2, "float64"), 2.0], ids=repr)
 def test_a_subclass_may_start_the_backward_pass_from_another_scale(other):
     """The gradients are unscaled by that scale; the cell updates and returns its own scale."""
 

@@ -71,7 +71,7 @@ def test_set_sense_scale_changes_the_scale_of_the_next_step(scale_sense):
 
 @pytest.mark.clause("MINDSPORE-cell-network")
 @pytest.mark.filterwarnings("ignore:Output seems independent of input")
-@pytest.mark.parametrize("output", [lambda loss: (loss, loss), lambda loss: [loss], float])
+@pytest.mark.parametrize("output", [lambda loss: (loss, loss), lambda loss: [loss], float], ids=["tuple", "list", "number"])
 def test_a_network_must_return_one_array(output):
     """Tuples, lists and numbers raise a TypeError before any change, even if the array library differentiates."""
     network = linear()

@@ -63,7 +63,7 @@ def test_get_loss_scale_returns_the_initial_scale(cell_of):
 @pytest.mark.clause(
     "MINDSPORE-update-cell-dynamic", "MINDSPORE-update-cell-skip-infinite-growth", "MINDSPORE-update-cell-reciprocal"
 )
-@pytest.mark.parametrize("setting", [*SETTINGS, (8, 1.5, 2), (0.5, 2, 2)])
+@pytest.mark.parametrize("setting", [*SETTINGS, (8, 1.5, 2), (0.5, 2, 2)], ids=str)
 def test_the_cell_equals_the_plain_loop_on_every_pattern(setting):
     """Scale and both counters are equal bit for bit."""
     loop = loops_mindspore.DynamicLossScaleUpdateCell(*setting)

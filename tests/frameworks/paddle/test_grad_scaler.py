@@ -73,7 +73,7 @@ def test_the_initial_scale_is_rounded_to_float32():
     ("decr_count", "loop", "counts"),
     [("accumulated", LoopOfPage, ("in_a_row", "added_up")), ("consecutive", LoopOfCode, ("incr_count", "decr_count"))],
 )
-@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("setting", SETTINGS, ids=str)
 def test_the_scaler_equals_the_plain_loop_on_every_pattern(setting, decr_count, loop, counts):
     """Scale and both counts are equal bit for bit."""
     for pattern, states in every_pattern(GradScaler(True, *setting, decr_count=decr_count), run_step, state_of):

@@ -61,7 +61,7 @@ def test_minimize_skips_an_overflow(make, bad):
 
 
 @pytest.mark.clause("PADDLE-minimize-passes")
-@pytest.mark.parametrize("scaler", [scaler_at(8), scaler_at(8, enable=False)])
+@pytest.mark.parametrize("scaler", [scaler_at(8), scaler_at(8, enable=False)], ids=["enabled", "disabled"])
 def test_unsupported_arguments_of_minimize_change_nothing(scaler):
     """A TypeError is raised before any gradient is unscaled."""
     optimizer = Minimizing(array([8]))

@@ -18,7 +18,7 @@ from ampscale.frameworks.torch import GradScaler
 
 INF, NAN = float("inf"), float("nan")
 NUMBERS = ["growth_factor", "backoff_factor", "growth_interval"]
-NO_SCALE = [0.0, 0, -1.0, NAN, INF, -INF, 1e39, 2.0**-127]
+INVALID_SCALES = [0.0, 0, -1.0, NAN, INF, -INF, 1e39, 2.0**-127]
 
 
 def used_scaler(**settings):
@@ -87,7 +87,7 @@ def test_set_values_apply_at_the_next_update():
 
 
 @pytest.mark.clause("TORCH-new-scale")
-@pytest.mark.parametrize("value", [4, np.float64(4), torch.tensor([4.0]), torch.tensor(4.0, dtype=torch.float64)])
+@pytest.mark.parametrize("value", [4, np.float64(4), torch.tensor([4.0]), torch.tensor(4.0, dtype=torch.float64)], ids=repr)
 def test_update_accepts_a_number_or_a_tensor(value):
     """The count is kept, and the value is copied."""
     scaler = used_scaler(init_scale=8.0)
@@ -108,7 +108,7 @@ def test_a_new_scale_is_validated_as_the_initial_one():
     parameter.grad = torch.tensor([1.0])
     scaler.unscale_(optimizer)
     tensors = [*(torch.tensor(value) for value in (0.0, -1.0, NAN, INF, 2.0**-127)), torch.tensor([4.0, 4.0])]
-    wrong = [("new_scale", value, ValueError) for value in [*NO_SCALE, *tensors, torch.tensor(4.0, requires_grad=True)]]
+    wrong = [("new_scale", value, ValueError) for value in [*INVALID_SCALES, *tensors, torch.tensor(4.0, requires_grad=True)]]
     others = [torch.tensor(4), torch.tensor(4.0, dtype=torch.float16), True, "4"]
     wrong += [("new_scale", value, TypeError) for value in others]
     check_rejected(lambda _, value: scaler.update(value), wrong, got=None)
@@ -133,7 +133,7 @@ def test_the_state_dict_has_torchs_five_keys():
 
 @pytest.mark.clause("TORCH-load-state-dict")
 @pytest.mark.parametrize("make", [GradScaler, used_scaler])
-@pytest.mark.parametrize("scale", [1024.0, 1024, torch.tensor(1024.0), torch.tensor([1024.0]), np.float32(1024)])
+@pytest.mark.parametrize("scale", [1024.0, 1024, torch.tensor(1024.0), torch.tensor([1024.0]), np.float32(1024)], ids=repr)
 def test_a_loaded_state_replaces_the_scalers_own(make, scale):
     """A state can be loaded before the first scaled tensor or after it; its scale may be a number or a tensor."""
     scaler = make()
@@ -151,7 +151,10 @@ def test_an_invalid_state_dict_changes_nothing(make):
     """The error names missing and unknown keys."""
     scaler = make()
     old_state = scaler.state_dict()
-    wrong = [("scale", value, ValueError) for value in NO_SCALE] + [("scale", "1024", TypeError), ("scale", True, TypeError)]
+    wrong = [("scale", value, ValueError) for value in INVALID_SCALES] + [
+        ("scale", "1024", TypeError),
+        ("scale", True, TypeError),
+    ]
     wrong += [(name, 1.0, ValueError) for name in ("growth_factor", "backoff_factor")] + [("growth_interval", 0, ValueError)]
     wrong += [(name, "2", TypeError) for name in NUMBERS]
     wrong += [("_growth_tracker", -1, ValueError), ("_growth_tracker", 1.0, TypeError)]
@@ -166,9 +169,9 @@ def test_an_invalid_state_dict_changes_nothing(make):
         "scale": "`ampscale convert` converts",
         "loss_scale": "`ampscale convert`",
     }
-    for other, remedy in (({key: 8.0}, remedy) for key, remedy in remedies.items()):
+    for key, remedy in remedies.items():
         with pytest.raises(ValueError, match=remedy):
-            scaler.load_state_dict(other)
+            scaler.load_state_dict({key: 8.0})
     with pytest.raises(RuntimeError, match="a disabled GradScaler returned it"):
         scaler.load_state_dict({})
     for state in (None, [1024.0], np.zeros(2)):

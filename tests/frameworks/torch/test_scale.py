@@ -78,7 +78,7 @@ def test_only_floating_point_tensors_are_scaled(outputs, path, actual):
 
 
 @pytest.mark.clause("TORCH-scale-live")
-@pytest.mark.parametrize("outputs", [lambda loss: loss, lambda loss: [loss]])
+@pytest.mark.parametrize("outputs", [lambda loss: loss, lambda loss: [loss]], ids=["tensor", "list"])
 @pytest.mark.parametrize(
     "update",
     [
@@ -86,6 +86,7 @@ def test_only_floating_point_tensors_are_scaled(outputs, path, actual):
         lambda scaler: scaler.update(4.0),
         lambda scaler: scaler.load_state_dict(scaler.state_dict()),
     ],
+    ids=["overflow", "new scale", "load_state_dict"],
 )
 def test_a_backward_pass_after_an_update_of_the_scale_raises(outputs, update):
     """The gradients would be divided by a different scale from the one that multiplied the loss."""

@@ -47,7 +47,7 @@ class OlderContract(RecordingOptimizer):
         return super().step(*args, **kwargs)
 
 
-def optimizer_with(*values, make=RecordingOptimizer):
+def optimizer_with_values(*values, make=RecordingOptimizer):
     """Return an optimizer with the gradient [1, value] for each of *values*; None is a parameter without gradient."""
     return loops.optimizer_with(*(None if value is None else torch.tensor([1.0, value]) for value in values), make=make)
 
@@ -65,7 +65,7 @@ def test_arguments_reach_the_optimizer(gradient, applied, make):
 
     An optimizer with the argument `grad_scaler` does not receive it, and is treated like any other.
     """
-    optimizer = optimizer_with(gradient, make=make)
+    optimizer = optimizer_with_values(gradient, make=make)
     assert scaler_at(8.0).step(optimizer, None, 3, rate=0.5) is applied
     assert [(call.args, call.kwargs, call.attributes) for call in optimizer.calls] == [((None, 3), {"rate": 0.5}, {})] * applied
     assert gradients(optimizer)[0][0] == 0.125
@@ -74,7 +74,7 @@ def test_arguments_reach_the_optimizer(gradient, applied, make):
 @pytest.mark.clause("TORCH-interrupted")
 def test_an_interrupted_step_leaves_no_attributes():
     """The attributes are removed even if the optimizer raises an error."""
-    optimizer = optimizer_with(8.0, make=OnDeviceOptimizer)
+    optimizer = optimizer_with_values(8.0, make=OnDeviceOptimizer)
     optimizer.fails = True
     with pytest.raises(OSError, match="no step today"):
         scaler_at(8.0).step(optimizer)
@@ -85,7 +85,7 @@ def test_an_interrupted_step_leaves_no_attributes():
 @pytest.mark.parametrize("make", [RecordingOptimizer, OnDeviceOptimizer])
 def test_a_closure_raises_before_any_change(make):
     """The closure is a positional or a keyword argument."""
-    optimizer, scaler = optimizer_with(8.0, make=make), scaler_at(8.0)
+    optimizer, scaler = optimizer_with_values(8.0, make=make), scaler_at(8.0)
     for arguments, keywords in (([lambda: 0.0], {}), ([], {"closure": lambda: 0.0}), ([], {"closure": None})):
         with pytest.raises(RuntimeError, match="closure"):
             scaler.step(optimizer, *arguments, **keywords)
@@ -107,7 +107,7 @@ def test_an_optimizer_must_have_parameter_groups(call):
 @pytest.mark.parametrize(("gradient", "unscale_first"), [(8.0, True), (INF, False)])
 def test_a_step_synchronizes_once_and_a_fused_optimizer_never(name, gradient, unscale_first):
     """Calls other than `step` never synchronize. The optimizer's own synchronizations are subtracted."""
-    optimizer = optimizer_with(8.0, 8.0, make=OPTIMIZERS[name])
+    optimizer = optimizer_with_values(8.0, 8.0, make=OPTIMIZERS[name])
     with libraries.load("torch").count_reads() as own_reads:
         optimizer.step()
     for parameter, value in zip(optimizer.param_groups[0]["params"], (8.0, gradient), strict=True):
@@ -133,7 +133,7 @@ def test_a_step_synchronizes_once_and_a_fused_optimizer_never(name, gradient, un
 @pytest.mark.parametrize("unscale_first", [True, False])
 def test_an_optimizer_that_skips_on_the_device_has_two_attributes(gradient, found_inf, unscale_first):
     """The optimizer is always called, with unscaled gradients; the attributes are removed afterwards."""
-    optimizer = optimizer_with(gradient, make=OnDeviceOptimizer)
+    optimizer = optimizer_with_values(gradient, make=OnDeviceOptimizer)
     scaler = scaler_at(8.0)
     if unscale_first:
         scaler.unscale_(optimizer)
@@ -153,7 +153,7 @@ def test_grad_scale_of_the_caller_applies_to_this_step(grad_scale, unscale_first
     """The results equal torch's. The attribute may be a number, too."""
 
     def stepped_parameters(scaler, grad_scale):
-        optimizer = optimizer_with(gradient, make=OPTIMIZERS["momentum-fused"])
+        optimizer = optimizer_with_values(gradient, make=OPTIMIZERS["momentum-fused"])
         scaler.scale(torch.ones(()))
         if unscale_first:
             scaler.unscale_(optimizer)
@@ -170,7 +170,7 @@ def test_grad_scale_of_the_caller_applies_to_this_step(grad_scale, unscale_first
 @pytest.mark.parametrize(("make", "unscale_first"), [(RecordingOptimizer, True), (OnDeviceOptimizer, False)])
 def test_an_optimizer_without_gradients_is_not_called_and_does_not_count(make, unscale_first):
     """`step` returns False, the update leaves scale and count unchanged, and the next step is possible afterwards."""
-    optimizer = optimizer_with(None, None, make=make)
+    optimizer = optimizer_with_values(None, None, make=make)
     scaler = scaler_at(8.0, growth_interval=2)
     scaler.load_state_dict({**scaler.state_dict(), "_growth_tracker": 1})
     old_state = scaler.state_dict()
@@ -189,7 +189,7 @@ def test_an_optimizer_without_gradients_is_not_called_and_does_not_count(make, u
 def test_other_optimizers_count_besides_one_without_gradients(gradient, scale):
     """The scale changes as if the optimizer without gradients did not exist."""
     scaler = scaler_at(8.0)
-    for optimizer in (optimizer_with(None), optimizer_with(gradient, None)):
+    for optimizer in (optimizer_with_values(None), optimizer_with_values(gradient, None)):
         scaler.step(optimizer)
     scaler.update()
     assert scaler.get_scale() == scale
@@ -198,7 +198,7 @@ def test_other_optimizers_count_besides_one_without_gradients(gradient, scale):
 @pytest.mark.clause("TORCH-no-gradients")
 def test_gradients_computed_after_unscale_are_unscaled_by_the_step():
     """The optimizer had no gradients when `unscale_` was called."""
-    optimizer, scaler = optimizer_with(None), scaler_at(8.0)
+    optimizer, scaler = optimizer_with_values(None), scaler_at(8.0)
     scaler.unscale_(optimizer)
     optimizer.param_groups[0]["params"][0].grad = torch.tensor([8.0, 16.0])
     assert scaler.step(optimizer) is True

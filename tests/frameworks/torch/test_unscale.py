@@ -69,7 +69,9 @@ def test_overflows_are_detected_before_and_after_the_division():
 
 @pytest.mark.clause("TORCH-float16")
 @pytest.mark.parametrize(
-    ("call", "make"), [("unscale_", torch.Tensor.half), ("step", lambda gradient: gradient.half().to_sparse())]
+    ("call", "make"),
+    [("unscale_", torch.Tensor.half), ("step", lambda gradient: gradient.half().to_sparse())],
+    ids=["unscale_ a dense gradient", "step with a sparse gradient"],
 )
 def test_float16_gradients_raise_before_any_change(call, make):
     """No gradient is divided, and none counts as unscaled."""
