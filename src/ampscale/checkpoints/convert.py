@@ -203,8 +203,8 @@ def _validated(checkpoint: Checkpoint) -> Checkpoint:
     check_optional_arrays(checkpoint.rule, checkpoint.state)
     rule, state = checkpoint.rule, numbers_of(checkpoint.state)
     check_scale = scale("float64")  # raises an error unless a scale is positive and finite
-    for name in ("scale", "pending_scale"):
-        if getattr(state, name) is not None:
-            check_scale(getattr(state, name), name)
+    check_scale(state.scale, "scale")
+    if state.pending_scale is not None:
+        check_scale(state.pending_scale, "pending_scale")
     check_reachable(rule, state)
     return replace(checkpoint, state=arrays_of(rule, state))

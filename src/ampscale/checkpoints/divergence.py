@@ -62,7 +62,6 @@ def divergence(source: Checkpoint, target: Checkpoint, budgets: tuple[int, ...] 
         return Divergence(None, 0)
     start = Pair(numbers_of(source.state), numbers_of(target.state))
     edges_of = partial(_edges, source.rule, target.rule)
-    result = Divergence(None, None, searched=-1)
     for budget in budgets:
         result = _evaluate(search(start, edges_of, budget), edges_of)
         if result.steps is not None:
@@ -73,7 +72,8 @@ def divergence(source: Checkpoint, target: Checkpoint, budgets: tuple[int, ...] 
 def steps_to_growth(checkpoint: Checkpoint) -> int | None:
     """Return the number of consecutive finite steps after which the scale is first larger; None if it never grows."""
     rule, start = checkpoint.rule, numbers_of(checkpoint.state)
-    state, steps, visited = start, 0, set[LossScaleState]()
+    state, steps = start, 0
+    visited = set[LossScaleState]()
     while state not in visited:
         visited.add(state)
         other_idle_steps = _idle_steps(rule, state) - 1
@@ -101,15 +101,12 @@ class Pair(NamedTuple):
         return bool(self.source.scale != self.target.scale)
 
 
+EdgesOf = Callable[[Pair], list[Edge[Pair]]]
 _ONE_RAISED = Pair(None, LossScaleState(0.0, 0, 0))  # stands for all pairs of which one scaler has raised an error
 
 
 def _edges(source: LossScaleRule, target: LossScaleRule, pair: Pair) -> list[Edge[Pair]]:
-    """
-    Return the edges from *pair*: one for an overflow, and one for finite steps.
-
-    The edge for finite steps is one step; after an idle step, it is all idle steps before the next growth.
-    """
+    """Return the edges from *pair*: an overflow; and a finite step, or after an idle one, all idle steps up to the growth."""
     if pair == _ONE_RAISED:
         return [Edge(Run(".", 1), _ONE_RAISED)]
     if pair.source is None or pair.target is None:  # both scalers have raised an error, so the run ends
@@ -150,7 +147,7 @@ def _idle_steps(rule: LossScaleRule, state: LossScaleState) -> int:
     return rule.growth_interval - 1 - int(state.good_steps)
 
 
-def _evaluate(graph: Graph[Pair], edges_of: Callable[[Pair], list[Edge[Pair]]]) -> Divergence:
+def _evaluate(graph: Graph[Pair], edges_of: EdgesOf) -> Divergence:
     """Return the divergence that an explored graph implies for all traces."""
     searched = None if graph.horizon is None else graph.horizon - 1
     nearest = next((pair for pair in graph.edges if pair.differs), None)
@@ -168,9 +165,7 @@ def _evaluate(graph: Graph[Pair], edges_of: Callable[[Pair], list[Edge[Pair]]]) 
 _OVERFLOW_PATTERNS: tuple[Callable[[Pair], bool], ...] = (lambda _: True, lambda _: False, lambda pair: pair.counting)
 
 
-def _endless_pattern(
-    graph: Graph[Pair], nearest: Pair, edges_of: Callable[[Pair], list[Edge[Pair]]]
-) -> tuple[RunLengths, RunLengths] | None:
+def _endless_pattern(graph: Graph[Pair], nearest: Pair, edges_of: EdgesOf) -> tuple[RunLengths, RunLengths] | None:
     """Return the result of `_endless` for the first pattern that leads from *nearest* to a differing pair on a cycle."""
     for pattern in _OVERFLOW_PATTERNS:
         path = search(nearest, partial(_pattern_edge, edges_of, pattern), len(graph.edges))
@@ -181,7 +176,7 @@ def _endless_pattern(
     return None
 
 
-def _pattern_edge(edges_of: Callable[[Pair], list[Edge[Pair]]], pattern: Callable[[Pair], bool], pair: Pair) -> list[Edge[Pair]]:
+def _pattern_edge(edges_of: EdgesOf, pattern: Callable[[Pair], bool], pair: Pair) -> list[Edge[Pair]]:
     """Return only the edge of an overflow if *pattern* is True for *pair*, otherwise only the edge of finite steps."""
     edges = edges_of(pair)
     return edges[:1] if pattern(pair) else edges[1:]
@@ -190,8 +185,8 @@ def _pattern_edge(edges_of: Callable[[Pair], list[Edge[Pair]]], pattern: Callabl
 def _endless(graph: Graph[Pair]) -> tuple[RunLengths, RunLengths] | None:
     """Return a trace to a differing pair on a cycle, and a trace along this cycle; None if there is no such pair."""
     component_of = {pair: component for component in components(graph) for pair in component}
-    for pair in filter(lambda pair: pair.differs, graph.edges):
-        if cycle := _shortest_cycle(graph, component_of[pair], pair):
+    for pair in graph.edges:
+        if pair.differs and (cycle := _shortest_cycle(graph, component_of[pair], pair)):
             return graph.trace(pair), cycle
     return None
 
@@ -199,7 +194,7 @@ def _endless(graph: Graph[Pair]) -> tuple[RunLengths, RunLengths] | None:
 def _shortest_cycle(graph: Graph[Pair], component: set[Pair], pair: Pair) -> RunLengths:
     """Return a shortest trace from *pair* back to itself; () if there is none, so that *pair* is alone in its *component*."""
     inner = search(pair, lambda node: [edge for edge in graph.edges.get(node, []) if edge.to in component])
-    cycles = [inner.trace(node, edge.run) for node, edges in inner.edges.items() for edge in edges if edge.to == pair]
+    cycles = [merge_runs(*inner.trace(node), run) for node, edges in inner.edges.items() for run, to in edges if to == pair]
     return min(cycles, key=lambda trace: sum(run.steps for run in trace), default=())
 
 

@@ -50,9 +50,9 @@ class Graph(Generic[Node]):
     previous: dict[Node, tuple[Node, Run] | None]  # last edge of a shortest path to each reached node; None for the start
     horizon: int | None  # number of steps to the nearest node that was reached but not explored; None without one
 
-    def trace(self, node: Node, *more: Run) -> RunLengths:
-        """Return a shortest trace from the start to *node*, followed by the runs *more*."""
-        runs = [*reversed(more)]
+    def trace(self, node: Node) -> RunLengths:
+        """Return a shortest trace from the start to *node*."""
+        runs: list[Run] = []
         link = self.previous[node]
         while link is not None:
             predecessor, run = link

@@ -39,8 +39,8 @@ def content(mapping: Mapping[str, Any]) -> bytes:
     """Return the bytes that `torch.save` writes for *mapping*, with its NumPy arrays and scalars as tensors."""
     file = BytesIO()
     try:
-        numpy_values = {key: value for key, value in mapping.items() if isinstance(value, np.ndarray | np.generic)}
         with torch.device("cpu"):  # the default device may be another one
+            numpy_values = {key: value for key, value in mapping.items() if isinstance(value, np.ndarray | np.generic)}
             tensors = {key: torch.as_tensor(value) for key, value in numpy_values.items()}
             torch.save({**mapping, **tensors}, file)
     except Exception as problem:  # pickling can raise any exception

@@ -69,18 +69,19 @@ class Format:
         converters |= {constant.key: constant.convert for constant in constants}
         entries = _converted(self.name, converters, mapping)
         fields = {constant.field: constant.decode(entries[constant.key]) for constant in constants}
-        if rule is not None:
+        assumed: dict[str, Any] = {}
+        if rule is None:
+            rule = self._rule(fields, entries[self.scale])
+            assumed = {constant.field: getattr(rule, constant.field) for constant in self.unsaved if constant not in constants}
+        else:
             _check_agreement(self.name, rule, fields)
-        full_rule = rule or self._rule(fields, entries[self.scale])
         try:
-            state = LossScaleState(entries[self.scale], *self.read(entries, full_rule))
-            check_reachable(full_rule, state)
+            state = LossScaleState(entries[self.scale], *self.read(entries, rule))
+            check_reachable(rule, state)
         except ValueError as problem:
             raise ValueError(f"the mapping must contain a state of {self.name}: {problem}") from problem
-        missing = [constant.field for constant in self.unsaved if constant not in constants]
-        assumed = {field: getattr(full_rule, field) for field in missing} if rule is None else {}
         ignored = tuple(key for key in mapping if key not in converters)
-        return Checkpoint(full_rule, arrays_of(full_rule, state), assumed, ignored=ignored)
+        return Checkpoint(rule, arrays_of(rule, state), assumed, ignored=ignored)
 
     def fitted(self, checkpoint: Checkpoint) -> Checkpoint:
         """Return a rule and a state that this format can store, as close to *checkpoint* as possible."""
@@ -95,11 +96,11 @@ class Format:
             except (TypeError, ValueError):
                 continue  # the scaler cannot hold this value, so keep the preset's value
         rule = self._rule(fields, scale)
-        good = min(max(state.good_steps, rule.initial_good_steps), rule.growth_interval - 1)
-        follows_finite_step = good > rule.initial_good_steps
-        has_reset = follows_finite_step and "finite" in rule.reset_bad_steps_on
-        bad = 0 if has_reset else min(state.bad_steps, rule.hysteresis - 1)
-        return Checkpoint(rule, arrays_of(rule, LossScaleState(scale, good, bad)))
+        good_steps = min(max(state.good_steps, rule.initial_good_steps), rule.growth_interval - 1)
+        bad_steps = min(state.bad_steps, rule.hysteresis - 1)
+        if good_steps > rule.initial_good_steps and "finite" in rule.reset_bad_steps_on:
+            bad_steps = 0  # a finite step has reset it
+        return Checkpoint(rule, arrays_of(rule, LossScaleState(scale, good_steps, bad_steps)))
 
     def entries(self, checkpoint: Checkpoint) -> Entries:
         """Return the entries that the published scaler saves if it has the rule and the state of *checkpoint*."""

@@ -60,7 +60,7 @@ def _search(format: Format | AmpscaleFormat, mapping: Mapping[str, Any]) -> Matc
         raise ValueError(f"the checkpoint has several states of {format.name}; at must be the path of one: {listed}")
     if matches:
         return matches[0]
-    path, nearest = max(mappings, key=lambda match: sum(key in match[1] for key in format.required))
+    path, nearest = max(mappings, key=lambda match: len(set(format.required) & set(match[1])))
     location = f"in the checkpoint; the nearest mapping is at {excerpt(path)}" if path else "at the top level or below it"
     return path, _checked(format, nearest, location)
 
