@@ -8,7 +8,6 @@ PADDLE-call-order, PADDLE-interrupted, PADDLE-abandon, MINDSPORE-cell-interrupte
 """
 
 import os
-from collections.abc import Mapping
 from sys import _getframe
 from types import CodeType
 
@@ -16,8 +15,7 @@ Site = tuple[CodeType, int]  # call site: code object, and index of the calling 
 
 _FOLDER = os.path.dirname(__file__) + os.sep
 
-# States of an optimizer since the last update() of its scaler. READY is also a state of scalers and cells, and STEPPING is also a
-# state of cells.
+# States of an optimizer since the last update() of its scaler. READY is also a state of scalers and cells, and STEPPING of cells.
 READY = "ready"
 UNSCALING = "unscaling interrupted"
 UNSCALED = "unscaled"
@@ -44,9 +42,7 @@ class CallTable:
         entries: Next state or error for pairs of a state and a call. A call without an entry leaves the state unchanged.
     """
 
-    def __init__(
-        self, name: str, states: Mapping[str, str], calls: tuple[str, ...], entries: Mapping[str, Mapping[str, str]]
-    ) -> None:
+    def __init__(self, name: str, states: dict[str, str], calls: tuple[str, ...], entries: dict[str, dict[str, str]]) -> None:
         self.name, self.states, self.calls = name, states, calls
         self.results = {state: {call: entries.get(state, {}).get(call, state) for call in calls} for state in states}
 

@@ -77,8 +77,8 @@ def check_keys(state_dict: Any, keys: tuple[str, ...]) -> None:
     remedy = ""
     if "scaler" in state_dict:
         remedy = "; pass state_dict['scaler']"
-    # The command writes the state dicts of both GradScalers, which have the key "scale", but not those of MindSpore's classes.
     elif missing and "scale" in keys and any("scale" in str(key) for key in state_dict):
+        # The command writes the state dicts of the GradScalers, which have the key "scale", but not those of MindSpore's classes.
         remedy = "; `ampscale convert` converts the state dict of another class"
     raise ValueError(f"state_dict must have the keys {list(keys)}: missing {missing}, unknown {excerpt(unknown)}{remedy}")
 

@@ -69,8 +69,8 @@ def test_scale_value_is_a_float32_copy(scaler_of):
         assert scaler.scale_value in (np.float32(value), max(1, np.float32(value) / 2))  # a dynamic scale has backed off
 
 
-def test_an_error_has_the_name_of_mindspores_argument():
-    """A number is not an array."""
+def test_an_error_names_mindspores_argument():
+    """The functions that the methods call have another name for this argument."""
     for function in (StaticLossScaler(8).scale, DynamicLossScaler(8, 2, 3).unscale):
         with pytest.raises(TypeError, match=r"^inputs\[0\] must be an array, .*, got float$"):
             function([1.0])
@@ -165,7 +165,7 @@ def test_all_finite_requires_a_flat_tuple_or_list_of_arrays():
             all_finite(inputs)
 
 
-def test_an_error_does_not_suggest_a_conversion():
+def test_an_unknown_key_does_not_suggest_a_conversion():
     """`ampscale convert` writes the entries of MindSpore's checkpoints, which this class does not load."""
     with pytest.raises(ValueError, match=r"unknown \['scale'\]$"):
         DynamicLossScaler(8, 2, 3).load_state_dict({"scale": 8.0})

@@ -81,7 +81,7 @@ def test_the_lower_bound_of_the_scale_is_correct(init, fused, calls):
         lower_bound, scale = scaler._scale_lower_bound(), copy(scaler).get_scale()
         assert lower_bound <= scale
         assert lower_bound == 0 or torch.frexp(torch.tensor(scale)).mantissa == 0.5
-        if name in ("update", "get_scale", "state_dict"):  # the host knows the scale
+        if name in ("update", "get_scale", "state_dict"):  # the scale was written or read on the host
             assert lower_bound in (0, scale)
     has_only_powers_of_two = {3.0, 0.3}.isdisjoint([init, *(value for _, value in calls)])
     if has_only_powers_of_two:

@@ -25,11 +25,7 @@ class OptimizerWrapper(Protocol):
         """Return the learning rate of the next step; None if the optimizer does not report it."""
 
     def prepare(self, gradients: Tree) -> Callable[[Flag], Flag]:
-        """
-        Compute a step, and return a function ``apply(finite)``.
-
-        The function applies the step if *finite* is True, and returns True if the step was applied.
-        """
+        """Compute a step, and return ``apply(finite)``, which applies it if *finite* is True, and returns True if it did so."""
 
 
 class _CallableOptimizer:

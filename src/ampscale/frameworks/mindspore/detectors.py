@@ -24,8 +24,7 @@ class GradientScan:
     """
     MindSpore's overflow detection on hardware without a status register: checks the final gradients only.
 
-    Works on arrays of all supported libraries without a host synchronization. Intermediate values are ignored. This detector
-    stores nothing in a status object, so any object may be passed as one.
+    Works on arrays of all supported libraries without a host synchronization. Intermediate values are ignored.
 
     Spec: OVERFLOW-gradient-scan, MINDSPORE-detectors.
 

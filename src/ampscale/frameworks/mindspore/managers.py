@@ -87,8 +87,8 @@ class DynamicLossScaleManager:
         check_scale_value(init_loss_scale, "init_loss_scale", "float64")
         check_scale_factor(scale_factor)
         check_count(scale_window, "scale_window")
-        published = presets.mindspore_manager(float(init_loss_scale), scale_factor, scale_window)
-        self._rule = replace(published, skip_infinite_growth=True)
+        rule = presets.mindspore_manager(float(init_loss_scale), scale_factor, scale_window)
+        self._rule = replace(rule, skip_infinite_growth=True)
         self._state: LossScaleState = self._rule.init(like=HOST)
         self._consecutive_overflows = 0
 
@@ -133,5 +133,4 @@ class DynamicLossScaleManager:
 
         Spec: MINDSPORE-manager-update-cell.
         """
-        rule = self._rule
-        return DynamicLossScaleUpdateCell(self.get_loss_scale(), rule.growth_factor, rule.growth_interval)
+        return DynamicLossScaleUpdateCell(self.get_loss_scale(), self._rule.growth_factor, self._rule.growth_interval)

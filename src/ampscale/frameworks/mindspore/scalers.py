@@ -110,11 +110,7 @@ class LossScaler(ABC):
 
 
 class _PlacedScaler(LossScaler):
-    """
-    Scaler whose state moves once, to the library and device of the first array, and stays there.
-
-    Until then it is on the host, so that its values can be set before the first array is known.
-    """
+    """Scaler whose state is created on the host, is moved to the library and device of the first array, and then stays there."""
 
     def __init__(self, state: LossScaleState) -> None:
         self._state = state
@@ -151,8 +147,7 @@ class StaticLossScaler(_PlacedScaler):
     """
     MindSpore's `mindspore.amp.StaticLossScaler`: a loss scaler with a constant scale.
 
-    Works on arrays of all supported libraries. The scale is stored in the library and on the device of the first array that is
-    scaled or unscaled.
+    Works on arrays of all supported libraries. The scale is stored in the library and on the device of the first of them.
 
     Args:
         scale_value: Python number, at least 1.

@@ -229,7 +229,7 @@ class GradScaler(StoredScale):
         Discard the result of `unscale_` instead of stepping: neither an overflow nor a finite step is counted.
 
         The gradients are left as they are, so compute new ones after ``optimizer.clear_grad()``. Interrupted steps are discarded
-        as well, but may have changed parameters. If one rank calls this method, all must. It does nothing if nothing was recorded.
+        too, but may have changed parameters. If one rank calls this method, all must. It does nothing if nothing was recorded.
 
         Args:
             optimizer: Optimizer that does not step; by default, every optimizer that has not stepped since the last update.
@@ -280,7 +280,7 @@ class GradScaler(StoredScale):
         if self._monitor is not None:
             self._monitor.begin(_gradients_of(gradients.parameters), scale, optimizer, stale=False, modified=False)
         progress = self._progress[id(optimizer)] = Progress(optimizer, site, scale=scale)
-        self._average(optimizer)
+        self._average(optimizer, gradients.parameters)
         finite = unscale_gradients(gradients, scale)
         arrays = [parameter.grad for parameter in gradients.parameters]
         if self._monitor is not None:
@@ -288,12 +288,11 @@ class GradScaler(StoredScale):
         progress.finite = bool(self._communicator.agree(finite, self._state._asdict(), arrays).finite)
         return progress
 
-    def _average(self, optimizer: Any) -> None:
-        """Replace the gradients of *optimizer* by their means over all ranks, if the communicator averages them."""
+    def _average(self, optimizer: Any, parameters: list[Any]) -> None:
+        """Replace the gradients of *parameters* by their means over all ranks, if the communicator averages them."""
         if isinstance(self._communicator, SingleReplica):
             return
         self._communicator.check_same(rule=self._rule, optimizer=self._optimizer_numbers.number(self._communicator, optimizer)[0])
-        parameters = parameters_of(optimizer)
         gradients = [parameter.grad for parameter in parameters]  # including None, which ranks compare
         means = self._communicator.mean(gradients)
         if means is not gradients:
@@ -312,12 +311,11 @@ class GradScaler(StoredScale):
         """Report the end of *steps* to the monitor, if there is one."""
         if self._monitor is None:
             return
+        next_scale = self.get_loss_scaling()
         for step in steps:
             gradients = _gradients_of(parameters_of(step.optimizer))
             changed = None if step.versions is None else versions_of(gradients) != step.versions
-            self._monitor.end(
-                step.scale, self.get_loss_scaling(), step.finite, step.applied, gradients, step.optimizer, changed=changed
-            )
+            self._monitor.end(step.scale, next_scale, step.finite, step.applied, gradients, step.optimizer, changed=changed)
 
 
 def _gradients_of(parameters: list[Any]) -> list[Array]:

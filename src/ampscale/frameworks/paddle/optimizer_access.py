@@ -73,11 +73,7 @@ def checked_gradients(parameters: list[Any], scale: float) -> Gradients:
 
 
 def unscale_gradients(gradients: Gradients, scale: float) -> Flag:
-    """
-    Divide *gradients* by *scale*, and return True if all values are finite before and after the division.
-
-    Arrays are changed in place; immutable ones are replaced by new arrays.
-    """
+    """Divide *gradients* in place, or replace immutable ones; return True if all values are finite before and after that."""
     arrays = [parameter.grad for parameter in gradients.parameters]
     if gradients.in_place:
         return gradients.backend.unscale_and_check(arrays, scale, arrays)[1]

@@ -219,7 +219,7 @@ class GradScaler(StoredScale):
         Discard the result of `unscale_` instead of stepping: neither an overflow nor a finite step is counted.
 
         The gradients are left as they are, so compute new ones after ``optimizer.zero_grad()``. Interrupted steps are discarded
-        as well, but may have changed parameters. If one rank calls this method, all must. It does nothing if nothing was recorded.
+        too, but may have changed parameters. If one rank calls this method, all must. It does nothing if nothing was recorded.
 
         Args:
             optimizer: Optimizer that does not step; by default, every optimizer that has not stepped since the last update.
@@ -286,7 +286,7 @@ class GradScaler(StoredScale):
     def _unscale_and_agree(self, progress: Progress, gradients: Gradients) -> tuple[torch.Tensor | None, bool | None]:
         """Average and unscale *gradients*; return the flags `found_inf` and `finite` of all ranks, with None as in `Progress`."""
         optimizer, scale = progress.optimizer, self._state.scale
-        may_agree = self._agreement.is_given or DTENSORS in modules
+        may_agree = self._agreement.is_given or DTENSORS in modules  # without a communicator, only DTensors have ranks
         if may_agree:
             self._agreement.average(optimizer, self._rule)
         found_inf = unscale_gradients(optimizer, gradients, scale, self._scale_lower_bound)

@@ -67,19 +67,17 @@ def unscale_gradients(
     optimizer: Optimizer, gradients: Gradients, scale: Tensor, lower_bound: Callable[[], float]
 ) -> Tensor | None:
     """
-    Divide *gradients* by *scale* in place, and check them. The caller must have disabled autograd.
+    Divide *gradients* by *scale* in place, and return torch's `found_inf`; None without gradients.
 
-    *lower_bound* returns a lower bound of *scale* if *scale* is known to be a power of two; else 0.0.
-
-    Returns:
-        torch's `found_inf`: float32 of shape () on the device of *scale*, 1.0 if a value was non-finite before or after the
-        division and else 0.0; None without gradients.
+    `found_inf` is 1.0 if a value was non-finite before or after the division, else 0.0: float32, shape (), on the device of
+    *scale*. *lower_bound* returns a lower bound of *scale* if *scale* is known to be a power of two, else 0.0. The caller must
+    have disabled autograd.
     """
     if not gradients.arrays:
         return None
     if gradients.at_once:
         found_inf: Tensor | None = kernels.unscale_in_one_pass_(gradients.shards or gradients.arrays, scale)
-        if found_inf is not None:
+        if found_inf is not None:  # the kernel rejects negated views
             return found_inf
     groups = kernels.grouped(plain_gradients(optimizer, gradients), attrgetter("device"))
     least = lower_bound()

@@ -170,9 +170,8 @@ class StoredScale:
         self._call_state, self._updated_at, self._progress = WRITING, site, {}
         self._least_scale = max(least, FLOOR) if least else 0.0  # 0.0 if the scale may not be a power of two
         if found_inf:
-            may_exceed = self._may_exceed_interval
             may_undercut = may_back_off and least < FLOOR
-            update_scale(self._rule, self._state, found_inf, may_exceed=may_exceed, may_undercut=may_undercut)
+            update_scale(self._rule, self._state, found_inf, may_exceed=self._may_exceed_interval, may_undercut=may_undercut)
             self._may_exceed_interval = False
         self._call_state = READY
 

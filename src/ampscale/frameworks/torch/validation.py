@@ -33,9 +33,7 @@ def check_output(value: Any, path: str) -> None:
 def check_no_closure(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raise a RuntimeError if the arguments of a step contain a closure."""
     if "closure" in kwargs or any(callable(argument) for argument in args):
-        raise RuntimeError(
-            "step() must be called without a closure: the gradients that it computes would be neither unscaled nor checked"
-        )
+        raise RuntimeError("step() must be called without a closure: its gradients would be neither unscaled nor checked")
 
 
 def check_optimizer(optimizer: Any) -> None:
