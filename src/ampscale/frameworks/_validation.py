@@ -17,15 +17,17 @@ from ..core.typing import Tree
 from ..core.validation import check_count, check_number, check_scale_host, check_scale_number
 from ..parsing import excerpt
 
-FLOOR = FLOATS["float32"].smallest_normal  # lower bound of the scale of each `GradScaler`
+MIN_SCALE = FLOATS["float32"].smallest_normal  # lower bound of the scale of each `GradScaler`
 LARGEST = FLOATS["float32"].largest
 
-check_normal_scale = partial(check_number, expected="a positive, finite number that is a normal float32", low=FLOOR, high=LARGEST)
+check_normal_scale = partial(
+    check_number, expected="a positive, finite number that is a normal float32", low=MIN_SCALE, high=LARGEST
+)
 _CHECKS: dict[str, Callable[..., None]] = {  # checks of the arguments of a `GradScaler`, by field of the rule
     "init_scale": check_normal_scale,
     "growth_factor": partial(check_number, expected="a number above 1 that float32 can hold", low=1, high=LARGEST, above=True),
     "backoff_factor": partial(
-        check_number, expected="a number below 1 and at least the smallest normal float32", low=FLOOR, high=nextafter(1, 0)
+        check_number, expected="a number below 1 and at least the smallest normal float32", low=MIN_SCALE, high=nextafter(1, 0)
     ),
     "growth_interval": check_count,
     "hysteresis": check_count,
@@ -90,7 +92,7 @@ def check_scale_value(value: Any, name: str, dtype: str = "float32") -> None:
 
 def check_scale_factor(value: Any) -> None:
     """Raise an error unless *value*, a growth factor, is at least 1, and its reciprocal is a normal float32."""
-    check_number(value, "scale_factor", "a number from 1 to 2**126", 1, 1 / FLOOR)
+    check_number(value, "scale_factor", "a number from 1 to 2**126", 1, 1 / MIN_SCALE)
 
 
 def check_matches_params(tree: Any, params: Tree, name: str) -> None:

@@ -77,7 +77,7 @@ def test_the_initial_scale_is_rounded_to_float32():
 def test_the_scaler_equals_the_plain_loop_on_every_pattern(setting, decr_count, loop, counts):
     """Scale and both counts are equal bit for bit."""
     for pattern, states in every_pattern(GradScaler(True, *setting, decr_count=decr_count), run_step, state_of):
-        assert states == states_of(loop(*setting), pattern, "scale", *counts, floor=2.0**-126), pattern
+        assert states == states_of(loop(*setting), pattern, "scale", *counts, min_scale=2.0**-126), pattern
 
 
 @pytest.mark.clause("PADDLE-silent", "PADDLE-never-off")

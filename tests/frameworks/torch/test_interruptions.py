@@ -82,7 +82,7 @@ CALLS = {
     "step of a fused optimizer": (lambda: Loop(fused=True), STEP, UPDATE),
     "step after unscale_": (lambda: Loop(calls=[UNSCALE]), STEP, UPDATE),
     "update": (lambda: Loop(calls=[STEP]), UPDATE),
-    "update that backs off to the floor": (  # a higher scale follows, so that scaled gradients are normal numbers
+    "update that backs off to the lower bound": (  # a higher scale follows, so that scaled gradients are normal numbers
         lambda: Loop(calls=[overflow]),
         UPDATE,
         lambda loop: loop.scaler.update(8.0),

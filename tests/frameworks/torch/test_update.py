@@ -15,13 +15,14 @@ from ampscale.core.dtypes import FLOATS
 from ampscale.frameworks.torch import GradScaler
 from ampscale.frameworks.torch.optimizer_step import update_scale
 
-FLOOR = FLOATS["float32"].smallest_normal
+MIN_SCALE = FLOATS["float32"].smallest_normal
 LARGEST = FLOATS["float32"].largest
 CONSTANTS = {
     "growth_factor": st.sampled_from([2.0, 1.1, 1.0000001, 3.0, 2.0**100, LARGEST]) | st.floats(1, 1e9, exclude_min=True),
-    "backoff_factor": st.sampled_from([0.5, 0.3, 0.9999999, 2.0**-100, FLOOR]) | st.floats(1e-9, 1, exclude_max=True),
+    "backoff_factor": st.sampled_from([0.5, 0.3, 0.9999999, 2.0**-100, MIN_SCALE]) | st.floats(1e-9, 1, exclude_max=True),
     "growth_interval": st.integers(1, 4),
-    "init_scale": st.sampled_from([2.0**16, FLOOR, 1.5 * FLOOR, LARGEST, 2.0**127]) | st.floats(FLOOR, LARGEST, width=32),
+    "init_scale": st.sampled_from([2.0**16, MIN_SCALE, 1.5 * MIN_SCALE, LARGEST, 2.0**127])
+    | st.floats(MIN_SCALE, LARGEST, width=32),
 }
 CALLS = [("update", 4.0), ("update", 3.0), ("set_growth_factor", 2.0), ("set_growth_factor", 3.0), ("set_backoff_factor", 0.25)]
 CALLS += [("set_backoff_factor", 0.3), ("step", 1.0), ("step", INF), ("get_scale", None), ("state_dict", None)]
@@ -33,7 +34,7 @@ CALLS += [("set_backoff_factor", 0.3), ("step", 1.0), ("step", INF), ("get_scale
 @given(constants=st.fixed_dictionaries(CONSTANTS), steps=st.lists(st.booleans(), max_size=60), count=st.integers(0, 6))
 def test_the_update_equals_that_of_the_rule(constants, steps, count):
     """Factors and scales are arbitrary, and the first count may exceed the interval."""
-    rule = replace(presets.torch(), min_scale=FLOOR, **constants)
+    rule = replace(presets.torch(), min_scale=MIN_SCALE, **constants)
     expected = rule.init(like=torch.empty(()))._replace(good_steps=torch.tensor(count, dtype=torch.int32))
     state = expected._replace(scale=expected.scale.clone(), good_steps=expected.good_steps.clone())
     for number, finite in enumerate(steps):
@@ -49,7 +50,7 @@ def test_the_lower_bound_holds_with_and_without_a_synchronization(fused):
     """After three overflows, the scale is at the bound, and a growth doubles it."""
     parameter = torch.zeros(1, requires_grad=True)
     optimizer = torch.optim.SGD([parameter], lr=0.0, fused=fused)
-    scaler = GradScaler(init_scale=4 * FLOOR, backoff_factor=0.3, growth_interval=1)
+    scaler = GradScaler(init_scale=4 * MIN_SCALE, backoff_factor=0.3, growth_interval=1)
     scaler.scale(torch.ones(()))
     scales = []
     for gradient in (INF, INF, INF, 0.0):
@@ -59,7 +60,7 @@ def test_the_lower_bound_holds_with_and_without_a_synchronization(fused):
             scaler.update()
         assert reads == []
         scales.append(scaler.get_scale())
-    assert scales == [float(torch.tensor(1.2 * FLOOR)), FLOOR, FLOOR, 2 * FLOOR]
+    assert scales == [float(torch.tensor(1.2 * MIN_SCALE)), MIN_SCALE, MIN_SCALE, 2 * MIN_SCALE]
 
 
 @pytest.mark.clause("TORCH-unscale", "TORCH-arithmetic")

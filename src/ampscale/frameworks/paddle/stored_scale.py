@@ -17,7 +17,7 @@ from ...parsing import excerpt
 from .._arrays import HOST
 from .._calls import UNSCALED, Site
 from .._grad_scaler import Monitor, Progress
-from .._validation import FLOOR, check_keys, rule_with, scale_as_float, warn_of_unused
+from .._validation import MIN_SCALE, check_keys, rule_with, scale_as_float, warn_of_unused
 
 _RESET_BAD_STEPS_ON = {"accumulated": ("growth", "backoff"), "consecutive": ("finite", "backoff")}
 _FIELDS = {  # fields of the rule, by the names of the constructor's arguments
@@ -42,7 +42,7 @@ class StoredScale:
         self._enable = enable
         self._dynamic = use_dynamic_loss_scaling
         resets = _RESET_BAD_STEPS_ON[decr_count]
-        rule = replace(presets.paddle_document(), min_scale=FLOOR, skip_infinite_growth=True, reset_bad_steps_on=resets)
+        rule = replace(presets.paddle_document(), min_scale=MIN_SCALE, skip_infinite_growth=True, reset_bad_steps_on=resets)
         self._rule = rule_with(rule, _FIELDS, **constants)
         self._state = self._rule.init(like=HOST)
         self._progress: dict[int, Progress] = {}

@@ -178,9 +178,9 @@ class GradScaler(StoredScale):
             progress.site, progress.stage = site, STEPPING
         if self._observer is not None:
             self._observer.mark_used(optimizer)
-        progress.applied = step_if_finite(optimizer, progress.found_inf, args, kwargs, progress.finite)
-        progress.stage = STEPPED
-        return progress.applied
+        applied = step_if_finite(optimizer, progress.found_inf, args, kwargs, progress.finite)
+        progress.applied, progress.stage = applied, STEPPED
+        return applied
 
     def update(self, new_scale: float | torch.Tensor | None = None) -> None:
         """

@@ -20,7 +20,7 @@ from ...core.trees import map_leaves
 from ...core.validation import check_bool, check_count
 from .._calls import READY, TORCH, UNPLACED, WRITING, Site
 from .._grad_scaler import Progress
-from .._validation import FLOOR, check_keys, is_empty, rule_with, warn_of_unused
+from .._validation import MIN_SCALE, check_keys, is_empty, rule_with, warn_of_unused
 from .observer import Observer
 from .optimizer_step import update_scale
 from .validation import normal_scale_as_float, power_of_two_or_zero
@@ -48,7 +48,7 @@ class StoredScale:
     def __init__(self, enabled: bool, **constants: Any) -> None:
         check_bool(enabled, "enabled")
         self._enabled = enabled
-        self._rule = rule_with(replace(presets.torch(), min_scale=FLOOR), _FIELDS, **constants)
+        self._rule = rule_with(replace(presets.torch(), min_scale=MIN_SCALE), _FIELDS, **constants)
         self._state = self._rule.init(like=torch.empty((), device="cpu"))
         # Lower bound of the scale while the scale is known to be a power of two, otherwise 0.0.
         self._least_scale = power_of_two_or_zero(self._rule, self._rule.init_scale)
@@ -168,9 +168,9 @@ class StoredScale:
             may_back_off |= progress.applied is not True
         least = self._scale_lower_bound() * (self._rule.backoff_factor if may_back_off else 1)
         self._call_state, self._updated_at, self._progress = WRITING, site, {}
-        self._least_scale = max(least, FLOOR) if least else 0.0  # 0.0 if the scale may not be a power of two
+        self._least_scale = max(least, MIN_SCALE) if least else 0.0  # 0.0 if the scale may not be a power of two
         if found_inf:
-            may_undercut = may_back_off and least < FLOOR
+            may_undercut = may_back_off and least < MIN_SCALE
             update_scale(self._rule, self._state, found_inf, may_exceed=self._may_exceed_interval, may_undercut=may_undercut)
             self._may_exceed_interval = False
         self._call_state = READY
@@ -194,6 +194,6 @@ class StoredScale:
             self._rule, self._least_scale, self._may_exceed_interval = rule, power_of_two_or_zero(rule, self._least_scale), True
 
     def _scale_lower_bound(self) -> float:
-        """Return `_least_scale`, but at most `FLOOR` once a CUDA graph was captured, since replays change the scale."""
+        """Return `_least_scale`, but at most `MIN_SCALE` once a CUDA graph was captured, since replays change the scale."""
         self._is_captured |= self._state.scale.is_cuda and torch.cuda.is_current_stream_capturing()
-        return min(self._least_scale, FLOOR) if self._is_captured else self._least_scale
+        return min(self._least_scale, MIN_SCALE) if self._is_captured else self._least_scale
