@@ -1,10 +1,34 @@
-"""Brute-force search over all overflow traces, which calls `LossScaleRule.update` for every single step."""
+"""Small rules, and a brute-force search over all overflow traces, which calls `LossScaleRule.update` for every single step."""
 
 from functools import lru_cache
 
 import numpy as np
+from hypothesis import strategies as st
 
+from ampscale import LossScaleRule
 from ampscale.core.machine import LossScaleState
+
+
+@st.composite
+def small_rules(draw):
+    """Draw rules with few scales and short growth intervals."""
+    min_scale, max_scale = draw(st.sampled_from([(1.0, 2.0), (1.0, 4.0), (2.0, 8.0)]))
+    return LossScaleRule(
+        init_scale=draw(st.sampled_from([min_scale, 2 * min_scale, max_scale])),
+        growth_factor=draw(st.sampled_from([2.0, 2.0, 4.0, 1.0])),
+        backoff_factor=draw(st.sampled_from([0.5, 0.5, 0.25, 1.0])),
+        growth_interval=draw(st.integers(1, 3)),
+        hysteresis=draw(st.integers(1, 3)),
+        min_scale=min_scale,
+        max_scale=max_scale,
+        reset_bad_steps_on=tuple(sorted(draw(st.sets(st.sampled_from(["finite", "growth", "backoff"]))))),
+        initial_good_steps=draw(st.integers(-2, 0)),
+        warmup_growth_factor=draw(st.sampled_from([None, None, 1.0, 4.0])),
+        block_at_bounds=draw(st.sampled_from([False, False, True])),
+        raise_at_min_scale=draw(st.sampled_from([False, False, False, True])),
+        raise_at_or_below=draw(st.sampled_from([None, None, None, min_scale])),
+        delayed_update=draw(st.sampled_from([False, False, True])),
+    )
 
 
 def state_of(checkpoint):

@@ -25,28 +25,6 @@ def checkpoint_after(rule, trace="", **counts):
     return Checkpoint(rule, state._replace(**{name: np.asarray(value, np.int32) for name, value in counts.items()}))
 
 
-@st.composite
-def small_rules(draw):
-    """Draw rules with few scales and short growth intervals."""
-    min_scale, max_scale = draw(st.sampled_from([(1.0, 2.0), (1.0, 4.0), (2.0, 8.0)]))
-    return LossScaleRule(
-        init_scale=draw(st.sampled_from([min_scale, 2 * min_scale, max_scale])),
-        growth_factor=draw(st.sampled_from([2.0, 2.0, 4.0, 1.0])),
-        backoff_factor=draw(st.sampled_from([0.5, 0.5, 0.25, 1.0])),
-        growth_interval=draw(st.integers(1, 3)),
-        hysteresis=draw(st.integers(1, 3)),
-        min_scale=min_scale,
-        max_scale=max_scale,
-        reset_bad_steps_on=tuple(sorted(draw(st.sets(st.sampled_from(["finite", "growth", "backoff"]))))),
-        initial_good_steps=draw(st.integers(-2, 0)),
-        warmup_growth_factor=draw(st.sampled_from([None, None, 1.0, 4.0])),
-        block_at_bounds=draw(st.sampled_from([False, False, True])),
-        raise_at_min_scale=draw(st.sampled_from([False, False, False, True])),
-        raise_at_or_below=draw(st.sampled_from([None, None, None, min_scale])),
-        delayed_update=draw(st.sampled_from([False, False, True])),
-    )
-
-
 FIELDS = ["growth_interval", "hysteresis", "reset_bad_steps_on", "block_at_bounds", "delayed_update", "initial_good_steps"]
 FIELDS += ["growth_factor", "backoff_factor"]
 
@@ -54,7 +32,7 @@ FIELDS += ["growth_factor", "backoff_factor"]
 @st.composite
 def small_pairs(draw):
     """Draw two scalers after the same trace, whose rules differ in at most two fields, and whose counts may differ, too."""
-    rule, other = draw(small_rules()), draw(small_rules())
+    rule, other = draw(brute.small_rules()), draw(brute.small_rules())
     names = draw(st.sets(st.sampled_from(FIELDS), min_size=1, max_size=2))
     changed = replace(rule, **{name: getattr(other, name) for name in names})
     counts = {"good_steps": draw(st.integers(0, 2)), "bad_steps": draw(st.integers(0, 1))}

@@ -63,9 +63,9 @@ def forms(entries):
 @lru_cache(None)
 def distinct_loops(name, small):
     """Return one loop with its entries and settings for each canonical state that has the initial scale."""
-    result = {}
+    loops = {}
     for loop, mapping, settings in states(name, small):
         _, state = canonical(checkpoints.load(name, mapping, settings=settings))
         if state.scale == 8:
-            result.setdefault(state, (loop, mapping, settings))
-    return list(result.values())
+            loops.setdefault(state, (loop, mapping, settings))
+    return list(loops.values())

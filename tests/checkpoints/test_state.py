@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from checkpoints.brute import after
-from checkpoints.test_divergence import small_rules
+from checkpoints.brute import after, small_rules
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 

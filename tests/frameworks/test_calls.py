@@ -50,10 +50,6 @@ class Loop:
         if self.failing_call in calls:
             raise OSError("interrupted")
 
-    def numbers(self):
-        """Return all numbers that a rejected call must not change."""
-        raise NotImplementedError
-
     def accumulates(self):
         """Return True between two micro-batches of a step."""
         return False
@@ -229,7 +225,7 @@ def at_state(table, state):
 def outcome(table, state, loop, call):
     """Run *call*, and compare the error with the table. Return the next state."""
     result = table.results[state][call]
-    numbers = loop.numbers()
+    numbers = loop.numbers()  # a rejected call must not change them
     since = loop.since
     site = loop.update_line if state == READY else since
     message = loop.run(call)

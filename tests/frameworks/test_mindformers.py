@@ -1,7 +1,5 @@
 """`MFTrainOneStepCell`: arguments, the five or seven outputs, clipping, and the reported learning rate."""
 
-import inspect
-
 import numpy as np
 import pytest
 from frameworks.networks import BAD, FINE, Recorder, array, bits, linear
@@ -17,11 +15,9 @@ FIVE = ("loss", "overflow", "loss_scale", "learning_rate", "global_norm")
 
 @pytest.mark.clause("MINDFORMERS-keywords")
 def test_an_unknown_keyword_is_rejected():
-    """The error names the keyword and lists the known keywords."""
-    with pytest.raises(TypeError, match="parallel_config") as caught:
+    """The error names the keyword, and lists the known keywords from the first to the last."""
+    with pytest.raises(TypeError, match=r"among \['use_clip_grad', .*, 'communicator'\], got \['parallel_config'\]$"):
         MFTrainOneStepCell(linear(), Recorder(), parallel_config=1)
-    known = [name for name in inspect.signature(MFTrainOneStepCell).parameters if name not in ("network", "optimizer", "kwargs")]
-    assert all(repr(name) in str(caught.value) for name in known)
 
 
 @pytest.mark.clause("MINDFORMERS-scale-number", "MINDFORMERS-scale-array", "MINDFORMERS-loss-scale")
@@ -40,10 +36,10 @@ def test_a_number_becomes_a_0d_float32_scale():
 def test_a_step_returns_five_values():
     """All five are arrays of shape (), except that the norm is None without clipping."""
     network = linear([1, 2])
-    out = MFTrainOneStepCell(network, optimizers.SGD(network, 0.5), scale_sense=8)(FINE)
-    assert out._fields == FIVE
-    assert bits(out[:4]) == bits([array(-3), np.asarray(False), array(8), array(0.5)])
-    assert out.global_norm is None
+    output = MFTrainOneStepCell(network, optimizers.SGD(network, 0.5), scale_sense=8)(FINE)
+    assert output._fields == FIVE
+    assert bits(output[:4]) == bits([array(-3), np.asarray(False), array(8), array(0.5)])
+    assert output.global_norm is None
     assert bits(network.params) == bits([array([0.5, 3])])
 
 
@@ -53,11 +49,11 @@ def test_a_step_with_local_norms_returns_seven_values(scale):
     """The last two values are the norm and the number of elements of each gradient. The global norm requires clipping."""
     network = linear([1, 1], [[1, 1], [1, 1]])
     cell = MFTrainOneStepCell(network, Recorder(), use_clip_grad=True, scale_sense=scale, local_norm=True)
-    out = cell(array([3, 4]), np.zeros((2, 2), "float32"))
-    assert out._fields == (*FIVE, "local_norm", "size")
-    assert bits(out[4:]) == bits([array(5), array([5, 0]), array([2, 4], "int64")])
-    out = MFTrainOneStepCell(linear(), Recorder(), local_norm=True)(array([3, 4]))
-    assert (len(out), out.global_norm) == (7, None)
+    output = cell(array([3, 4]), np.zeros((2, 2), "float32"))
+    assert output._fields == (*FIVE, "local_norm", "size")
+    assert bits(output[4:]) == bits([array(5), array([5, 0]), array([2, 4], "int64")])
+    output = MFTrainOneStepCell(linear(), Recorder(), local_norm=True)(array([3, 4]))
+    assert (len(output), output.global_norm) == (7, None)
 
 
 @pytest.mark.clause("MINDFORMERS-overflow")
@@ -73,9 +69,9 @@ def test_overflow_is_the_result_of_process_loss_scale(skip, make):
 
     optimizer = Recorder()
     cell = Subclass(linear(), optimizer, scale_sense=DynamicLossScaleUpdateCell(8, 2, 1))
-    outs = [cell(x) for x in (FINE, BAD)]
-    assert bits([out.overflow for out in outs]) == bits([np.asarray(skip)] * 2)
-    assert [out.loss_scale for out in outs] == [16, 8]
+    outputs = [cell(x) for x in (FINE, BAD)]
+    assert bits([output.overflow for output in outputs]) == bits([np.asarray(skip)] * 2)
+    assert [output.loss_scale for output in outputs] == [16, 8]
     assert len(optimizer.calls) == (0 if skip else 2)
 
 
@@ -102,8 +98,8 @@ def test_the_global_norm_is_that_of_the_mean_over_replicas():
 
     optimizer = Recorder()
     options = {"use_clip_grad": True, "max_grad_norm": 100.0, "scale_sense": 8, "local_norm": True, "communicator": Pair()}
-    out = MFTrainOneStepCell(linear(), optimizer, **options)(array([9, 12]))
-    assert bits(out[4:6]) == bits([array(10), array([15])])
+    output = MFTrainOneStepCell(linear(), optimizer, **options)(array([9, 12]))
+    assert bits(output[4:6]) == bits([array(10), array([15])])
     assert bits(optimizer.calls[0]) == bits([array([6, 8])])
 
 

@@ -38,8 +38,8 @@ def test_micro_batches_equal_one_call_on_the_whole_batch(calls, use_clip_grad):
         )
         for x, y in zip(rows, targets, strict=True):
             for micro_batch in zip(np.split(x, count), np.split(y, count), strict=True):
-                out = cell(*micro_batch)
-        return bits([*network.params, *optimizer.state.moments[0], out.loss_scale, out.global_norm or array(0)])
+                output = cell(*micro_batch)
+        return bits([*network.params, *optimizer.state.moments[0], output.loss_scale, output.global_norm or array(0)])
 
     assert trained(calls) == trained(1)
 
@@ -52,16 +52,16 @@ def test_incomplete_steps_change_no_parameters():
     cell = MFTrainOneStepCell(
         network, optimizer, use_clip_grad=True, scale_sense=dynamic_scale(), local_norm=True, gradient_accumulation_steps=3
     )
-    outs = [cell(x) for x in (array([3, 4]), array([INF, 1]))]
+    outputs = [cell(x) for x in (array([3, 4]), array([INF, 1]))]
     assert bits(network.params) == bits([array([1, 2])])
-    assert [out[:4] for out in outs] == [(11, False, 8, 0.5), (INF, True, 8, 0.5)]  # loss, overflow, loss_scale, learning_rate
-    assert [out.global_norm for out in outs] == [None, None]
+    assert [output[:4] for output in outputs] == [(11, False, 8, 0.5), (INF, True, 8, 0.5)]  # loss, overflow, scale, rate
+    assert [output.global_norm for output in outputs] == [None, None]
     assert (cell.last_step.status, cell.last_step.finite, cell.last_step.applied) == (StepStatus.ACCUMULATED, False, False)
     cell(array([1, 1]))
     assert (cell.last_step.status, cell.last_step.scale, cell.last_step.next_scale) == (StepStatus.OVERFLOW, 8, 4)
     assert cell.last_step.global_norm == INF
-    assert [len(out) for out in outs] == [7, 7]
-    assert bits([outs[0].local_norm, outs[0].size]) == bits([array([5]), array([2], "int64")])
+    assert [len(output) for output in outputs] == [7, 7]
+    assert bits([outputs[0].local_norm, outputs[0].size]) == bits([array([5]), array([2], "int64")])
 
 
 @pytest.mark.clause("MINDFORMERS-accumulation")
@@ -89,8 +89,8 @@ def test_the_norms_are_those_of_the_mean_gradients():
     options = {"use_clip_grad": True, "max_grad_norm": 100.0, "local_norm": True, "gradient_accumulation_steps": 2}
     cell = MFTrainOneStepCell(linear(), Recorder(), **options)
     cell(array([3, 0]))
-    out = cell(array([3, 8]))
-    assert bits([out.global_norm, out.local_norm]) == bits([array(5), array([5])])
+    output = cell(array([3, 8]))
+    assert bits([output.global_norm, output.local_norm]) == bits([array(5), array([5])])
 
 
 @pytest.mark.clause("MINDFORMERS-accumulation-scale", "MINDFORMERS-accumulation")
@@ -99,13 +99,13 @@ def test_an_overflow_in_any_micro_batch_skips_the_step(bad, x):
     """The last call reports the overflow, the scale backs off once, and the next step starts without accumulated gradients."""
     optimizer = Recorder()
     cell = MFTrainOneStepCell(linear(), optimizer, scale_sense=DynamicLossScaleUpdateCell(8, 2, 9), gradient_accumulation_steps=3)
-    outs = [cell(x if index == bad else FINE) for index in range(3)]
-    assert [bool(out.overflow) for out in outs] == [index in (bad, 2) for index in range(3)]
-    assert [float(out.loss_scale) for out in outs] == [8, 8, 4]
+    outputs = [cell(x if index == bad else FINE) for index in range(3)]
+    assert [bool(output.overflow) for output in outputs] == [index in (bad, 2) for index in range(3)]
+    assert [float(output.loss_scale) for output in outputs] == [8, 8, 4]
     assert optimizer.calls == []
-    outs = [cell(FINE) for _ in range(3)]
+    outputs = [cell(FINE) for _ in range(3)]
     assert bits(optimizer.calls[0]) == bits([FINE])
-    assert [float(out.loss_scale) for out in outs] == [4, 4, 4]
+    assert [float(output.loss_scale) for output in outputs] == [4, 4, 4]
 
 
 @pytest.mark.clause("MINDFORMERS-accumulation", "REPLICAS-same-decision")

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from checkpoints.test_divergence import small_rules
+from checkpoints.brute import small_rules
 from hypothesis import given
 from hypothesis import strategies as st
 

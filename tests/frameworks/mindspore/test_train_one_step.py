@@ -19,10 +19,10 @@ def test_a_step_returns_loss_overflow_and_loss_scale():
     """The result is a named tuple of three arrays. All inputs reach the network unchanged and in order."""
     optimizer = Recorder()
     cell = TrainOneStepWithLossScaleCell(linear([1, 2], [[10], [20]]), optimizer, DynamicLossScaleUpdateCell(8, 2, 1))
-    loss, overflow, loss_scale = out = cell(array([3, 4]), array([[5], [6]]))
-    assert out._fields == ("loss", "overflow", "loss_scale")
-    assert bits([loss, overflow, loss_scale]) == bits([array(3 + 8 + 50 + 120), np.asarray(False), array(16)])
-    assert [type(value) for value in out] == [np.ndarray] * 3
+    output = cell(array([3, 4]), array([[5], [6]]))
+    assert output._fields == ("loss", "overflow", "loss_scale")
+    assert bits(output) == bits([array(3 + 8 + 50 + 120), np.asarray(False), array(16)])
+    assert [type(value) for value in output] == [np.ndarray] * 3
     assert bits(optimizer.calls[0]) == bits([array([3, 4]), array([[5], [6]])])
 
 
@@ -58,8 +58,8 @@ def test_a_vector_of_losses_keeps_its_shape():
     network = linear([2, 3])
     network.vjp = lambda params, x: (params[0] * x, lambda seed: [x * seed])
     optimizer = Recorder()
-    out = TrainOneStepWithLossScaleCell(network, optimizer, array(8))(array([5, 7]))
-    assert bits([out.loss, *optimizer.calls[0]]) == bits([array([10, 21]), array([5, 7])])
+    output = TrainOneStepWithLossScaleCell(network, optimizer, array(8))(array([5, 7]))
+    assert bits([output.loss, *optimizer.calls[0]]) == bits([array([10, 21]), array([5, 7])])
 
 
 @pytest.mark.clause("MINDSPORE-cell-scale-array", "MINDSPORE-cell-snapshot")
@@ -139,15 +139,22 @@ def test_the_scale_starts_at_the_loss_scale_of_the_update_cell():
 @pytest.mark.clause("MINDSPORE-process-loss-scale")
 @pytest.mark.parametrize("overflow", [True, False, np.True_, np.asarray(True), np.asarray(False)], ids=repr)
 def test_process_loss_scale_returns_its_input(overflow):
-    """The result is the same object. The scale changes only if there is an update cell. Invalid flags raise an error."""
+    """The result is the same object. The scale changes only if there is an update cell."""
     for scale_sense, after in ((array(8), 8), (DynamicLossScaleUpdateCell(8, 2, 1), 4 if overflow else 16)):
         cell = TrainOneStepWithLossScaleCell(linear(), Recorder(), scale_sense)
-        for wrong, error in ((None, TypeError), (1, TypeError), ("x", TypeError), (np.asarray([True]), ValueError)):
-            with pytest.raises(error, match="overflow must"):
-                cell.process_loss_scale(wrong)
-        assert cell.scale_sense == 8
         assert cell.process_loss_scale(overflow) is overflow
         assert cell.scale_sense == after
+
+
+@pytest.mark.clause("MINDSPORE-process-loss-scale")
+@pytest.mark.parametrize("scale_sense", [array(8), DynamicLossScaleUpdateCell(8, 2, 1)], ids=["array", "update cell"])
+def test_process_loss_scale_rejects_an_invalid_flag(scale_sense):
+    """The scale is unchanged."""
+    cell = TrainOneStepWithLossScaleCell(linear(), Recorder(), scale_sense)
+    for flag, error in ((None, TypeError), (1, TypeError), ("x", TypeError), (np.asarray([True]), ValueError)):
+        with pytest.raises(error, match="overflow must"):
+            cell.process_loss_scale(flag)
+    assert cell.scale_sense == 8
 
 
 @pytest.mark.clause("MINDSPORE-cell-scale-cell", "MINDSPORE-update-cell-call", "MINDSPORE-process-loss-scale")
@@ -156,8 +163,8 @@ def test_a_custom_update_cell_updates_the_scale_and_decides_about_the_step(resul
     """The update cell is called once per step, with the scale itself and the flag. If it returns False, the optimizer runs."""
     update_cell = CustomUpdateCell(result)
     cell = TrainOneStepWithLossScaleCell(linear(), Recorder(), update_cell)
-    outs = [cell(x) for x in (FINE, BAD, FINE)]
+    outputs = [cell(x) for x in (FINE, BAD, FINE)]
     assert update_cell.calls == [(8, False), (101, True), (102, False)]
-    assert [out.loss_scale for out in outs] == [101, 102, 103]
-    assert [bool(out.overflow) for out in outs] == [False, True, False]
+    assert [output.loss_scale for output in outputs] == [101, 102, 103]
+    assert [bool(output.overflow) for output in outputs] == [False, True, False]
     assert len(cell.optimizer.calls) == (0 if result else 3)

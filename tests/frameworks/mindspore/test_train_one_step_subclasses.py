@@ -34,9 +34,9 @@ class Logged(TrainOneStepWithLossScaleCell):
             return loss, lambda seed: self.log.append(("backward", seed)) or pullback(seed)
 
         self.network.vjp = logged_vjp
-        out = super().construct(x)
+        output = super().construct(x)
         self.log += [("optimizer", call) for call in optimizer.calls]
-        return out
+        return output
 
     def start_overflow_check(self, pre_cond, compute_input):
         started = super().start_overflow_check(pre_cond, compute_input)
@@ -145,10 +145,10 @@ def test_a_subclass_may_start_the_backward_pass_from_another_scale(other):
 def test_a_subclass_may_override_the_overflow_status(result, make):
     """The cell returns the status as an array. If the status is True, the step is skipped and the scale backs off."""
     cell = cell_of(subclass(get_overflow_status=lambda *_: make(result)))
-    outs = [cell(FINE), cell(BAD)]
-    assert bits([out.overflow for out in outs]) == bits([np.asarray(result)] * 2)
-    assert all(isinstance(out.overflow, np.ndarray) for out in outs)
-    assert [out.loss_scale for out in outs] == ([4, 2] if result else [16, 32])
+    outputs = [cell(FINE), cell(BAD)]
+    assert bits([output.overflow for output in outputs]) == bits([np.asarray(result)] * 2)
+    assert all(isinstance(output.overflow, np.ndarray) for output in outputs)
+    assert [output.loss_scale for output in outputs] == ([4, 2] if result else [16, 32])
     assert len(cell.optimizer.calls) == (0 if result else 2)
 
 

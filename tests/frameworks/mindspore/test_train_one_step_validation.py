@@ -64,9 +64,9 @@ def test_set_sense_scale_changes_the_scale_of_the_next_step(scale_sense):
     sens = np.full_like(cell.scale_sense, 32)
     assert cell.set_sense_scale(sens) is None
     sens[...] = 2
-    out = cell(FINE)
+    output = cell(FINE)
     assert [float(seed) for seed in network.seeds] == [8, 32]
-    assert out.loss_scale == (64 if isinstance(scale_sense, DynamicLossScaleUpdateCell) else 32)
+    assert output.loss_scale == (64 if isinstance(scale_sense, DynamicLossScaleUpdateCell) else 32)
 
 
 @pytest.mark.clause("MINDSPORE-cell-network")

@@ -86,11 +86,9 @@ def test_an_error_in_begin_changes_nothing():
     assert optimizer.gradients == [1.0]
 
 
-def pickled(value):
-    return pickle.loads(pickle.dumps(value))
-
-
-@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickled])
+@pytest.mark.parametrize(
+    "copied", [copy.copy, copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))], ids=["copy", "deepcopy", "pickle"]
+)
 def test_scalers_can_be_copied_within_a_step(copied):
     """A copy has the scale and the counts, and no monitor. It rejects the calls that its original rejects."""
     optimizer = GradientDescent(np.float32([8]))
