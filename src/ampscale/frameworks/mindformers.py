@@ -276,7 +276,7 @@ def _sum(_param: Array, total: Array | None, new: Array | None) -> Array | None:
 
 
 def _averaged(average: Array, param: Array, decay: float) -> Array:
-    """Return the next moving average of a parameter; *average* and *param* have one dtype."""
+    """Return the next moving average of a parameter; *average* and *param* have the same dtype."""
     old_weight, new_weight = (scalar_like(weight, average, average.dtype) for weight in (decay, 1 - decay))
     return old_weight * average + new_weight * param
 

@@ -13,7 +13,7 @@ from ... import functional
 from ...backends.torch.module_network import ModuleNetwork
 from ...core.trees import leaves, zip_leaves
 from ...core.typing import Flag, Tree
-from ..torch.optimizer_step import found_inf_of, step_if_finite
+from ..torch.optimizer_step import found_inf_of, parameters_of, step_if_finite
 
 
 class TorchOptimizer:
@@ -31,8 +31,7 @@ class TorchOptimizer:
         self._network = network
         all_parameters = network.module.parameters() if isinstance(network, ModuleNetwork) else leaves(network.params)
         network_ids = {id(parameter) for parameter in all_parameters}
-        optimized = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        foreign = [parameter for parameter in optimized if id(parameter) not in network_ids]
+        foreign = [parameter for parameter in parameters_of(optimizer) if id(parameter) not in network_ids]
         if foreign:
             raise ValueError(f"optimizer must have only parameters of the network, got {len(foreign)} that do not belong to it")
 

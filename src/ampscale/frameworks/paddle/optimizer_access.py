@@ -28,18 +28,18 @@ def parameters_of(optimizer: Any) -> list[Any]:
 
 def step_method(optimizer: Any) -> Callable[[], Any]:
     """Return the method `step` of *optimizer*. Raise a TypeError if it has no parameters or no such method."""
-    parameters_of(optimizer)
+    parameters_of(optimizer)  # raises a TypeError if there are none
     step: Callable[[], Any] | None = getattr(optimizer, "step", None)
-    if step is None or not callable(step):
+    if not callable(step):
         raise TypeError(f"optimizer must have a method step(), got {type(optimizer).__name__}")
     return step
 
 
 def minimize_method(optimizer: Any) -> Callable[..., Any]:
     """Return the method `minimize` of *optimizer*; if it has none, a function that ignores its arguments and calls `step`."""
-    parameters_of(optimizer)
-    if callable(getattr(optimizer, "minimize", None)):
-        minimize: Callable[..., Any] = optimizer.minimize
+    parameters_of(optimizer)  # raises a TypeError if there are none
+    minimize: Callable[..., Any] | None = getattr(optimizer, "minimize", None)
+    if callable(minimize):
         return minimize
     step = step_method(optimizer)
     return lambda *_, **__: step()
@@ -73,7 +73,7 @@ def checked_gradients(parameters: list[Any], scale: float) -> Gradients:
 
 
 def unscale_gradients(gradients: Gradients, scale: float) -> Flag:
-    """Divide *gradients* in place, or replace immutable ones; return True if all values are finite before and after that."""
+    """Divide *gradients* by *scale*, in place if possible; return True if all values are finite before and after the division."""
     arrays = [parameter.grad for parameter in gradients.parameters]
     if gradients.in_place:
         return gradients.backend.unscale_and_check(arrays, scale, arrays)[1]

@@ -70,7 +70,8 @@ class RankAgreement:
             return found_inf, None
         self._record_settings(communicator, optimizer, rule)
         finite = torch.ones_like(state.scale, dtype=torch.bool) if found_inf is None else found_inf == 0
-        agreement = communicator.agree(finite, state._asdict(), _gradients(optimizer) if gradients.arrays else [])
+        compared = _gradients(optimizer) if gradients.arrays else []  # a rank may have no gradients at all
+        agreement = communicator.agree(finite, state._asdict(), compared)
         if not agreement.has_gradients:
             return None, None
         return found_inf_of(agreement.finite), getattr(agreement, "is_finite", None)
