@@ -13,13 +13,11 @@ from ampscale.checkpoints import Checkpoint
 from ampscale.checkpoints.state import arrays_of, canonical, check_reachable, numbers_of
 from ampscale.core.machine import LossScaleState
 
-factors = st.sampled_from([(2.0, 0.5), (4.0, 0.25), (3.0, 1 / 3), (1.5, 0.75), (1.1, 0.7), (1 + 2**-30, 0.5)])
-
 
 @st.composite
 def rules(draw):
     """Draw small rules with other factors and without an upper bound, in either dtype."""
-    growth, backoff = draw(factors)
+    growth, backoff = draw(st.sampled_from([(2.0, 0.5), (4.0, 0.25), (3.0, 1 / 3), (1.5, 0.75), (1.1, 0.7), (1 + 2**-30, 0.5)]))
     return replace(
         draw(small_rules()), growth_factor=growth, backoff_factor=backoff, max_scale=None, block_at_bounds=False,
         divide_on_backoff=draw(st.booleans()), float64_factor=draw(st.booleans()),

@@ -169,7 +169,7 @@ SLOW = ["a callable optimizer", "construct", "an overflow", "the last micro-batc
 
 
 @pytest.mark.clause("MINDSPORE-cell-interrupted")
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in CELLS])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in CELLS])
 @at_every_point
 def test_an_interrupted_call_of_a_cell_leads_to_no_wrong_result(name, events):
     """Scale, optimizer, moving average and network are checked too."""

@@ -18,20 +18,15 @@ def dynamic_scale():
     return DynamicLossScaleUpdateCell(8, 2, 1)
 
 
-def regression():
-    """Return a network whose loss is a mean over the rows of a batch, exact for small integers."""
-    return Network(lambda params, x, y: anp.mean((anp.dot(x, params[0]) - y) ** 2), [array([1, -2])])
-
-
 @pytest.mark.clause("MINDFORMERS-accumulation")
 @pytest.mark.parametrize(("calls", "use_clip_grad"), [(2, True), (4, True), (4, False)])
 def test_micro_batches_equal_one_call_on_the_whole_batch(calls, use_clip_grad):
-    """For a mean loss, parameters, moments, norm and scale are equal bit for bit over three steps."""
+    """The loss is a mean over small integers. Parameters, moments, norm and scale are equal bit for bit over three steps."""
     rows = np.arange(48, dtype=np.float32).reshape(3, 8, 2) % 5
     targets = np.arange(24, dtype=np.float32).reshape(3, 8) % 3
 
-    def trained(count):
-        network = regression()
+    def train(count):
+        network = Network(lambda params, x, y: anp.mean((anp.dot(x, params[0]) - y) ** 2), [array([1, -2])])
         optimizer = optimizers.Momentum(network, 2.0**-6, 0.5)
         cell = MFTrainOneStepCell(
             network, optimizer, use_clip_grad, 0.5, scale_sense=dynamic_scale(), gradient_accumulation_steps=count
@@ -41,7 +36,7 @@ def test_micro_batches_equal_one_call_on_the_whole_batch(calls, use_clip_grad):
                 output = cell(*micro_batch)
         return bits([*network.params, *optimizer.state.moments[0], output.loss_scale, output.global_norm or array(0)])
 
-    assert trained(calls) == trained(1)
+    assert train(calls) == train(1)
 
 
 @pytest.mark.clause("MINDFORMERS-accumulation", "MINDFORMERS-accumulation-scale")

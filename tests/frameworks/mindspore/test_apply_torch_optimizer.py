@@ -33,7 +33,7 @@ class Model(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.layers = loops.started(None, OPTIMIZERS["sgd"]).networks[0]
+        self.layers = loops.new_run(None, OPTIMIZERS["sgd"]).networks[0]
 
     def forward(self, inputs, targets):
         return nn.functional.mse_loss(self.layers(inputs), targets)
@@ -45,7 +45,7 @@ def batch(step, letter="F"):
     return inputs, targets * (INF if letter == "O" else 1)
 
 
-def started(make=OPTIMIZERS["sgd"], dtype=torch.float32):
+def new_model_and_optimizer(make=OPTIMIZERS["sgd"], dtype=torch.float32):
     """Return a model and its optimizer, with the same initial values in every call."""
     model = Model().to(dtype)
     return model, make(list(model.parameters()))
@@ -75,8 +75,8 @@ def by_hand(model, optimizer, *inputs):
 )
 def test_a_run_equals_a_hand_written_loop(cell, dtype, name):
     """Finite steps equal steps without scaling; an overflow changes nothing. No gradient is left on a parameter."""
-    model, optimizer = started(OPTIMIZERS[name], dtype)
-    twin, twin_optimizer = started(OPTIMIZERS[name], dtype)
+    model, optimizer = new_model_and_optimizer(OPTIMIZERS[name], dtype)
+    twin, twin_optimizer = new_model_and_optimizer(OPTIMIZERS[name], dtype)
     step = cell(model, optimizer, scale_sense=dynamic_scale())
     for number, letter in enumerate(TRACE):
         inputs = [value.to(dtype) for value in batch(number, letter)]
@@ -101,7 +101,7 @@ def test_a_run_equals_a_hand_written_loop(cell, dtype, name):
 )
 def test_a_step_synchronizes_once_and_a_fused_optimizer_never(cell, name):
     """The optimizer's own synchronizations are subtracted. Fused momentum synchronizes until its first step."""
-    model, optimizer = started(OPTIMIZERS[name])
+    model, optimizer = new_model_and_optimizer(OPTIMIZERS[name])
     step = cell(model, optimizer, scale_sense=dynamic_scale())
     step(*batch(0))
     for parameter in model.parameters():

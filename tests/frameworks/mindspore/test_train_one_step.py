@@ -82,7 +82,7 @@ def test_passed_and_returned_scales_are_copies():
 def test_an_overflow_changes_nothing_in_the_optimizer(make):
     """After the steps FOOF, weights, master weights, moments, step count and schedule equal those after FF bit for bit."""
 
-    def trained(pattern):
+    def train(pattern):
         network = linear([1, 2], dtype="float16")
         optimizer = make(network, [0.5, 0.25, 0.125])
         cell = TrainOneStepWithLossScaleCell(network, optimizer, array(8))
@@ -92,8 +92,8 @@ def test_an_overflow_changes_nothing_in_the_optimizer(make):
             states.append(bits(leaves((network.params, tuple(optimizer.state)))))
         return states, optimizer
 
-    skipped, optimizer = trained("FOOF")
-    plain, _ = trained("FF")
+    skipped, optimizer = train("FOOF")
+    plain, _ = train("FF")
     assert skipped == [plain[0], plain[0], plain[0], plain[1]]
     assert (optimizer.state.count, optimizer.learning_rate) == (2, 0.125)
 

@@ -29,9 +29,13 @@ class Logged(TrainOneStepWithLossScaleCell):
         vjp, optimizer = linear([1, 2]).vjp, self.optimizer
 
         def logged_vjp(params, x):
+            def logged_pullback(seed):
+                self.log.append(("backward", seed))
+                return pullback(seed)
+
             loss, pullback = vjp(params, x)
             self.log.append(("loss", loss))
-            return loss, lambda seed: self.log.append(("backward", seed)) or pullback(seed)
+            return loss, logged_pullback
 
         self.network.vjp = logged_vjp
         output = super().construct(x)
@@ -39,9 +43,9 @@ class Logged(TrainOneStepWithLossScaleCell):
         return output
 
     def start_overflow_check(self, pre_cond, compute_input):
-        started = super().start_overflow_check(pre_cond, compute_input)
-        self.log.append(("start", pre_cond, compute_input, started))
-        return started
+        results = super().start_overflow_check(pre_cond, compute_input)
+        self.log.append(("start", pre_cond, compute_input, results))
+        return results
 
     def get_overflow_status(self, status, compute_output):
         overflow = super().get_overflow_status(status, compute_output)
@@ -60,14 +64,15 @@ def test_a_step_calls_each_of_the_three_methods_once(detector):
     cell = cell_of(Logged, detector=detector())
     scale = cell.scale_sense
     cell(FINE)
-    assert [entry[0] for entry in cell.log] == ["loss", "start", "backward", "status", "process", "optimizer"]
-    (_, loss), (_, pre_cond, compute_input, (started, returned)), (_, seed), status_call, (_, argument), _ = cell.log
-    _, status, output, overflow = status_call
-    assert pre_cond is loss
-    assert compute_input is returned is scale
-    assert status is started
-    assert argument is overflow
-    assert bits([seed, *output]) == bits([array(8), FINE])
+    assert [name for name, *_ in cell.log] == ["loss", "start", "backward", "status", "process", "optimizer"]
+    values_of = {name: values for name, *values in cell.log}
+    pre_cond, compute_input, (status_object, returned_input) = values_of["start"]
+    status, output, overflow = values_of["status"]
+    assert pre_cond is values_of["loss"][0]
+    assert compute_input is returned_input is scale
+    assert status is status_object
+    assert values_of["process"][0] is overflow
+    assert bits([*values_of["backward"], *output]) == bits([array(8), FINE])
 
 
 @pytest.mark.clause("MINDSPORE-get-overflow-status", "MINDSPORE-detectors", "MINDSPORE-status-token", "OVERFLOW-gradient-scan")
@@ -167,7 +172,7 @@ def test_a_subclass_may_decide_which_steps_are_skipped(skip, make, functional):
     assert bits(network.params) == bits([array([1, 2] if skip else [float("-inf"), 2.5])])
 
 
-def test_the_decision_to_skip_a_step_is_a_bool():
+def test_the_decision_to_skip_a_step_must_be_a_bool():
     """The error is raised before the optimizer runs."""
     cell = cell_of(subclass(process_loss_scale=lambda *_: 1))
     with pytest.raises(TypeError, match=r"^skip must be a bool or a bool array, got 1 of type int$"):

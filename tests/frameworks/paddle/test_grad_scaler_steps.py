@@ -21,7 +21,7 @@ def test_the_documented_example_runs_on_numpy():
     """Scaling, backward pass and `minimize` update the parameters as without a scaler."""
     data = np.arange(24, dtype="float16").reshape(4, 6) / 16
 
-    def trained(scaler):
+    def train(scaler):
         network = Network(lambda params, x: anp.mean(anp.dot(x, params["weight"]) + params["bias"]), start)
         optimizer = optimizers.SGD(network, learning_rate=0.5)
         for _ in range(3):
@@ -33,8 +33,8 @@ def test_the_documented_example_runs_on_numpy():
         return bits(network.params.values())
 
     start = {"weight": np.full((6, 3), 0.25, "float16"), "bias": np.zeros(3, "float16")}
-    plain = trained(GradScaler(enable=False))
-    assert trained(GradScaler(init_loss_scaling=1024)) == plain != bits(start.values())
+    plain = train(GradScaler(enable=False))
+    assert train(GradScaler(init_loss_scaling=1024)) == plain != bits(start.values())
 
 
 @pytest.mark.clause("PADDLE-minimize", "PADDLE-minimize-returns", "PADDLE-minimize-passes", "PADDLE-step")

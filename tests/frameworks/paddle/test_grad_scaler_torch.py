@@ -15,7 +15,7 @@ class Run:
     """Network of two layers with its optimizer, and a scaler whose scales are powers of two."""
 
     def __init__(self, make):
-        self.network = loops.started(None, make).networks[0]
+        self.network = loops.new_run(None, make).networks[0]
         self.optimizer = make(list(self.network.parameters()))
         self.scaler = GradScaler(init_loss_scaling=2**10, incr_every_n_steps=2, decr_every_n_nan_or_inf=1)
 

@@ -80,7 +80,7 @@ class Run:
         return bits([parameters, moments]), self.scaler.state_dict()
 
 
-def started(scaler, make_optimizer, device="cpu"):
+def new_run(scaler, make_optimizer, device="cpu"):
     """Return a run before its first step, with the same initial values in every call."""
     generator = torch.Generator().manual_seed(7)
     networks = [torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.Tanh(), torch.nn.Linear(5, 2)) for _ in range(2)]
@@ -152,7 +152,7 @@ PAIRS = [  # names of loops and optimizers
 ]
 
 
-def trained(run, loop, steps):
+def train(run, loop, steps):
     """Yield the state after each iteration, and the results of its steps."""
     for step in steps:
         applied = loop(run, step, factors_at(step))

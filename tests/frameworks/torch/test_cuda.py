@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from frameworks.torch.loops import INF, LOOPS, OPTIMIZERS, PAIRS, bits, started, trained
+from frameworks.torch.loops import INF, LOOPS, OPTIMIZERS, PAIRS, bits, new_run, train
 
 from ampscale.frameworks.torch import GradScaler
 
@@ -23,8 +23,8 @@ def test_two_hundred_steps_equal_torchs(loop, optimizer):
     """Parameters, moments, scale and count are compared after every step, with ten overflows."""
 
     def states(scaler):
-        run = started(scaler, OPTIMIZERS[optimizer], device="cuda")
-        return [state for state, _ in trained(run, LOOPS[loop], range(200))]
+        run = new_run(scaler, OPTIMIZERS[optimizer], device="cuda")
+        return [state for state, _ in train(run, LOOPS[loop], range(200))]
 
     assert states(GradScaler(**SETTINGS)) == states(torch.amp.GradScaler(**SETTINGS))
 

@@ -58,12 +58,11 @@ def test_a_monitor_receives_each_step(factor, fused):
         loop.scaler.scale(loop.loss() * value).backward()
         loop.finish()
     finite = factor == 1.0
-    next_scale = 16.0 if finite else 4.0
-    (_, begin), (_, end) = loop.monitor.begins, loop.monitor.ends
-    expected = [[[32.0, 32.0], 16.0] if finite else [[INF, INF], INF], 8.0, loop.optimizer, False, False, None]
-    assert numbers(begin) == expected
+    begin, end = loop.monitor.begins[1], loop.monitor.ends[1]
+    scaled = [[32.0, 32.0], 16.0] if finite else [[INF, INF], INF]
+    assert numbers(begin) == [scaled, 8.0, loop.optimizer, False, False, None]
     unscaled = [[4.0, 4.0], 2.0] if finite else [[INF, INF], INF]
-    assert numbers(end) == [8.0, next_scale, finite, finite, unscaled, loop.optimizer]
+    assert numbers(end) == [8.0, 16.0 if finite else 4.0, finite, finite, unscaled, loop.optimizer]
     assert isinstance(end.finite, torch.Tensor) == isinstance(end.applied, torch.Tensor) == fused
     assert (loop.monitor.losses[0].item(), loop.monitor.losses[0].requires_grad) == (10.0, False)
 
@@ -84,8 +83,12 @@ def test_a_monitor_changes_no_number_and_adds_no_host_synchronization(monkeypatc
             optimizer.zero_grad()
         return len(reads), bits(weight), scaler.state_dict()
 
+    def recorded_bool(tensor):
+        reads.append(tensor)
+        return original_bool(tensor)
+
     reads, original_bool = [], torch.Tensor.__bool__
-    monkeypatch.setattr(torch.Tensor, "__bool__", lambda tensor: reads.append(tensor) or original_bool(tensor))
+    monkeypatch.setattr(torch.Tensor, "__bool__", recorded_bool)
     assert run(RecordingMonitor()) == run(None)
 
 
@@ -281,7 +284,7 @@ def test_an_optimizer_can_be_deleted_during_a_backward_pass():
     deleted = weakref.ref(optimizers[0])
     scaler.step(optimizers[0])  # registers the hook of the monitor
     scaler.update()
-    monitor.begins.clear()
+    monitor.begins.clear()  # the records of the monitor refer to the optimizer
     monitor.ends.clear()
     scaler.scale(2 * parameter).backward()
     handle.remove()

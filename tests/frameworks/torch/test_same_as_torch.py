@@ -6,7 +6,7 @@ from inspect import Parameter, signature
 import pytest
 import torch
 from frameworks.torch import loops
-from frameworks.torch.loops import LOOPS, OPTIMIZERS, PAIRS, factors_at, started, together, trained
+from frameworks.torch.loops import LOOPS, OPTIMIZERS, PAIRS, factors_at, new_run, together, train
 
 from ampscale.frameworks.torch import GradScaler
 
@@ -17,8 +17,8 @@ SETTINGS = {"init_scale": 2.0**16, "growth_interval": 6}
 @cache
 def reference(loop, optimizer):
     """Return the states of a run with torch's scaler."""
-    run = started(loops.theirs(**SETTINGS), OPTIMIZERS[optimizer])
-    return [state for state, _ in trained(run, LOOPS[loop], range(STEPS))]
+    run = new_run(loops.theirs(**SETTINGS), OPTIMIZERS[optimizer])
+    return [state for state, _ in train(run, LOOPS[loop], range(STEPS))]
 
 
 @pytest.mark.clause("TORCH-growth", "TORCH-backoff", "TORCH-unscale", "TORCH-step", "TORCH-step-returns", "TORCH-update")
@@ -26,8 +26,8 @@ def reference(loop, optimizer):
 @pytest.mark.parametrize(("loop", "optimizer"), PAIRS)
 def test_a_hundred_steps_equal_those_of_torch(loop, optimizer):
     """Two optimizers share a scaler; parameters, moments, scale and count are compared after every step."""
-    run = started(loops.ours(**SETTINGS), OPTIMIZERS[optimizer])
-    states, results = zip(*trained(run, LOOPS[loop], range(STEPS)), strict=True)
+    run = new_run(loops.ours(**SETTINGS), OPTIMIZERS[optimizer])
+    states, results = zip(*train(run, LOOPS[loop], range(STEPS)), strict=True)
     assert list(states) == reference(loop, optimizer)
     applied = [[bool(result) for result in step_results] for step_results in results]
     assert applied == [[factor == 1 for factor in factors_at(step)] for step in range(STEPS)]
@@ -44,14 +44,14 @@ def test_a_hundred_steps_equal_those_of_torch(loop, optimizer):
 )
 def test_a_run_resumes_from_the_state_dict_of_the_other_class(first, then, loaded, optimizer):
     """Either class saves and loads after half of the steps, and no bit differs from torch's run."""
-    run = started(getattr(loops, first)(**SETTINGS), OPTIMIZERS[optimizer])
-    states = [state for state, _ in trained(run, together, range(STEPS // 2))]
+    run = new_run(getattr(loops, first)(**SETTINGS), OPTIMIZERS[optimizer])
+    states = [state for state, _ in train(run, together, range(STEPS // 2))]
     saved = run.scaler.state_dict()
     run.scaler = getattr(loops, then)(growth_factor=3.0, backoff_factor=0.25)
     if loaded == "after it":
         run.scaler.scale(torch.ones(()))
     run.scaler.load_state_dict(saved)
-    states += [state for state, _ in trained(run, together, range(STEPS // 2, STEPS))]
+    states += [state for state, _ in train(run, together, range(STEPS // 2, STEPS))]
     assert states == reference("together", optimizer)
 
 

@@ -67,7 +67,8 @@ def test_arguments_reach_the_optimizer(gradient, applied, make):
     """
     optimizer = optimizer_with_values(gradient, make=make)
     assert scaler_at(8.0).step(optimizer, None, 3, rate=0.5) is applied
-    assert [(call.args, call.kwargs, call.attributes) for call in optimizer.calls] == [((None, 3), {"rate": 0.5}, {})] * applied
+    expected_calls = [((None, 3), {"rate": 0.5}, {})] if applied else []
+    assert [(call.args, call.kwargs, call.attributes) for call in optimizer.calls] == expected_calls
     assert gradients(optimizer)[0][0] == 0.125
 
 
@@ -124,7 +125,8 @@ def test_a_step_synchronizes_once_and_a_fused_optimizer_never(name, gradient, un
     fused = isinstance(applied, torch.Tensor)
     assert fused == name.endswith("-fused")
     assert (before_step, in_update) == ([], [])
-    assert len(in_step) == (0 if fused else 1) + len(own_reads) * bool(applied)
+    optimizer_reads = len(own_reads) if applied else 0
+    assert len(in_step) - optimizer_reads == (0 if fused else 1)
     assert scaler.get_scale() == (16.0 if applied else 4.0)
 
 
