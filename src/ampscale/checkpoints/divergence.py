@@ -152,13 +152,15 @@ def _evaluate(graph: Graph[Pair], edges_of: EdgesOf) -> Divergence:
     searched = None if graph.horizon is None else graph.horizon - 1
     nearest = next((pair for pair in graph.edges if pair.differs), None)
     if nearest is None:
-        return Divergence(None, 0 if searched is None else None, searched=searched)
+        steps = 0 if searched is None else None
+        return Divergence(None, steps, searched=searched)
     first, endless = graph.trace(nearest), _endless(graph)
     if endless is None and searched is not None:  # the scales may differ for many steps before a pair repeats
         endless = _endless_pattern(graph, nearest, edges_of)
     if endless is not None:
         return Divergence(first, math.inf, endless, searched)
-    return Divergence(first, _max_differing_steps(graph) if searched is None else None, searched=searched)
+    steps = _max_differing_steps(graph) if searched is None else None
+    return Divergence(first, steps, searched=searched)
 
 
 # Patterns that soon drive the scales to their bounds: an overflow at every step, at no step, and after each idle step.

@@ -74,7 +74,8 @@ def _most_bad_steps(rule: LossScaleRule, state: LossScaleState) -> tuple[int, st
     resets_at_backoff = "backoff" in rule.reset_bad_steps_on
     if state.window_steps is None:
         # If a backoff resets the count, the overflow that reaches the hysteresis sets the count to 0.
-        return rule.hysteresis - 1 if resets_at_backoff else rule.hysteresis, f"the hysteresis is {rule.hysteresis}"
+        most = rule.hysteresis - 1 if resets_at_backoff else rule.hysteresis
+        return most, f"the hysteresis is {rule.hysteresis}"
     if resets_at_backoff and {"growth", "finite"} & set(rule.reset_bad_steps_on):
         return state.window_steps, "window_steps counts all steps"
     # A growth or a backoff begins a window without resetting this count, which can then exceed `window_steps`.

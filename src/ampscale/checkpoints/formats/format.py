@@ -16,19 +16,14 @@ from .entries import Converter
 Entries = dict[str, Any]
 
 
-def identity(value: Any) -> Any:
-    """Return *value* unchanged."""
-    return value
-
-
 class Constant(NamedTuple):
     """Constant of a published scaler, and the corresponding field of `LossScaleRule`."""
 
     key: str  # name of the constant in the scaler
     field: str  # name of the constant in `LossScaleRule`
     convert: Converter
-    decode: Callable[[Any], Any] = identity  # converts the scaler's value to the rule's value
-    encode: Callable[[Any], Any] = identity  # converts the rule's value to the scaler's value
+    decode: Callable[[Any], Any] = lambda value: value  # converts the scaler's value to the rule's value
+    encode: Callable[[Any], Any] = lambda value: value  # converts the rule's value to the scaler's value
 
 
 class Entry(NamedTuple):
