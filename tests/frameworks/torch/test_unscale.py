@@ -69,9 +69,7 @@ def test_overflows_are_detected_before_and_after_the_division():
 
 @pytest.mark.clause("TORCH-float16")
 @pytest.mark.parametrize(
-    ("call", "make"),
-    [("unscale_", torch.Tensor.half), ("step", lambda gradient: gradient.half().to_sparse())],
-    ids=["unscale_ a dense gradient", "step with a sparse gradient"],
+    ("call", "make"), [("unscale_", torch.Tensor.half), ("step", lambda grad: grad.half().to_sparse())], ids=["dense", "sparse"]
 )
 def test_float16_gradients_raise_before_any_change(call, make):
     """No gradient is divided, and none counts as unscaled."""
