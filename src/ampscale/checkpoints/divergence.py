@@ -168,7 +168,7 @@ _OVERFLOW_PATTERNS: tuple[Callable[[Pair], bool], ...] = (lambda _: True, lambda
 
 
 def _endless_pattern(graph: Graph[Pair], nearest: Pair, edges_of: EdgesOf) -> tuple[RunLengths, RunLengths] | None:
-    """Return the result of `_endless` for the first pattern that leads from *nearest* to a differing pair on a cycle."""
+    """Return a result like that of `_endless`, for traces that lead to *nearest* and then follow one of the patterns."""
     for pattern in _OVERFLOW_PATTERNS:
         path = search(nearest, partial(_pattern_edge, edges_of, pattern), len(graph.edges))
         endless = _endless(path)

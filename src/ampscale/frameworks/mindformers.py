@@ -197,7 +197,7 @@ class MFTrainOneStepCell(TrainOneStepWithLossScaleCell):
         self.ema_params = ema_params
 
     def _checked_tree_copy(self, state_dict: Mapping[str, Any], key: str, setting: str, value: float | None) -> Tree:
-        """Return a copy of the arrays under *key*, which match the parameters; None if the *value* of *setting* is 0 or None."""
+        """Return a copy of the arrays under *key*, which must match the parameters, or be None if *value* is 0 or None."""
         tree = state_dict[key]
         if value and tree is None:
             raise ValueError(f"{key} must not be None with {setting}={value}, got None")

@@ -147,7 +147,7 @@ class StaticLossScaler(_PlacedScaler):
     """
     MindSpore's `mindspore.amp.StaticLossScaler`: a loss scaler with a constant scale.
 
-    Works on arrays of all supported libraries. The scale is stored in the library and on the device of the first of them.
+    Works on arrays of all supported libraries. The scale is stored in the library and on the device of the first array.
 
     Args:
         scale_value: Python number, at least 1.

@@ -157,7 +157,7 @@ class TrainOneStepWithLossScaleCell:
             inputs: Passed to the network unchanged.
 
         Returns:
-            The loss; the status object for `get_overflow_status`; the scaled gradients, structured as the parameters; the scale.
+            The loss; the status object for `get_overflow_status`; scaled gradients in the structure of the parameters; the scale.
 
         Raises:
             TypeError: The network returned something other than one array.

@@ -160,7 +160,7 @@ class GradScaler(StoredScale):
             optimizer: Optimizer whose parameters have scaled gradients.
 
         Raises:
-            RuntimeError: Since the last update, the optimizer was unscaled or has stepped, or its unscaling was interrupted.
+            RuntimeError: Since the last update, the optimizer has been unscaled or stepped, or its unscaling was interrupted.
             TypeError: *optimizer* has no parameters.
             ValueError: A gradient is read-only. Nothing was changed.
 

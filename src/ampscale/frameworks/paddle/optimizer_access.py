@@ -84,7 +84,7 @@ def unscale_gradients(gradients: Gradients, scale: float) -> Flag:
 
 
 def _are_mutable(gradients: list[Array | None]) -> bool:
-    """Return True if the arrays of the libraries of *gradients* are mutable, even if one of *gradients* is read-only."""
+    """Return True if all *gradients* are of libraries with mutable arrays, even if one of them is read-only."""
     return all(
         gradient is None or array_api_compat.is_writeable_array(gradient) or array_api_compat.is_numpy_array(gradient)
         for gradient in gradients

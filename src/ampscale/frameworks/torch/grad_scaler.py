@@ -284,7 +284,7 @@ class GradScaler(StoredScale):
         return progress
 
     def _unscale_and_agree(self, progress: Progress, gradients: Gradients) -> tuple[torch.Tensor | None, bool | None]:
-        """Average and unscale *gradients*; return the flags `found_inf` and `finite` of all ranks, with None as in `Progress`."""
+        """Average and unscale *gradients*; return `found_inf` and `finite` of `Progress`, on which all ranks have agreed."""
         optimizer, scale = progress.optimizer, self._state.scale
         may_agree = self._agreement.is_given or DTENSORS in modules  # without a communicator, only DTensors have ranks
         if may_agree:
