@@ -71,11 +71,6 @@ LOADED = {"scale": 2.0, "incr_ratio": 4.0, "decr_ratio": 0.25, "incr_every_n_ste
 LOADED |= {"incr_count": 1, "decr_count": 1, "use_dynamic_loss_scaling": True}
 
 
-def in_sequence(*calls):
-    """Return a function that runs *calls* in this order."""
-    return lambda world: [call(world) for call in calls]
-
-
 def loop_after(call):
     """Return a loop after *call* in its second step."""
     loop = Loop()
@@ -84,7 +79,7 @@ def loop_after(call):
 
 
 PADDLE = {
-    "unscale_": (Loop, UNSCALE, in_sequence(STEP, UPDATE)),
+    "unscale_": (Loop, UNSCALE, lambda loop: (STEP(loop), UPDATE(loop))),
     "step": (Loop, STEP, UPDATE),
     "step of a fixed scale": (lambda: Loop(use_dynamic_loss_scaling=False), STEP, UPDATE),
     "minimize": (Loop, lambda loop: loop.scaler.minimize(loop.optimizer, None)),

@@ -48,16 +48,20 @@ def test_only_arrays_can_be_scaled():
             GradScaler().scale(wrong)
 
 
-@pytest.mark.clause("PADDLE-enable", "PADDLE-parameters", "PADDLE-decr-consecutive")
-def test_decr_count_must_be_one_of_two_names_and_enable_a_bool():
-    """The errors are a ValueError that lists both names, and a TypeError that names torch's class."""
+@pytest.mark.clause("PADDLE-parameters", "PADDLE-decr-consecutive")
+def test_decr_count_must_be_one_of_two_names():
+    """The error lists both names."""
     wrong = [("decr_count", value, ValueError) for value in ("", "Accumulated", "both", None, 2, [])]
-    hint = r"^enable must be a bool, got .*\. This is Paddle's GradScaler; ampscale.torch.GradScaler is torch's, whose .* device$"
-    for device in ("cuda", type("device", (), {})()):
-        with pytest.raises(TypeError, match=hint):
-            GradScaler(device)
     names = "['accumulated', 'consecutive']"
     check_rejected(lambda _, value: GradScaler(decr_count=value), wrong, got=lambda _: names)
+
+
+@pytest.mark.clause("PADDLE-enable")
+@pytest.mark.parametrize("device", ["cuda", type("device", (), {})()], ids=["name", "device"])
+def test_a_device_is_rejected_with_a_hint_at_torchs_class(device):
+    hint = r"^enable must be a bool, got .*\. This is Paddle's GradScaler; ampscale.torch.GradScaler is torch's, whose .* device$"
+    with pytest.raises(TypeError, match=hint):
+        GradScaler(device)
 
 
 @pytest.mark.clause("PADDLE-init-loss-scaling", "PADDLE-arithmetic")

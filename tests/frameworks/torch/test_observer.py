@@ -113,7 +113,7 @@ def test_stored_scales_do_not_change_later():
 
 
 @pytest.mark.clause("TORCH-monitor", "TORCH-no-gradients")
-def test_end_is_not_called_for_optimizers_without_gradients_and_abandoned_ones():
+def test_end_is_not_called_for_optimizers_without_gradients_or_abandoned_ones():
     """`end` is called for every other optimizer, even if it did not step."""
     loop = Loop()
     others = [torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=0.1) for _ in range(3)]
