@@ -50,8 +50,11 @@ class Commands(Command, click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command called *cmd_name*; None if there is no such command. Commands of ampscale take precedence."""
-        others = map(_loaded, entry_points(group=GROUP, name=cmd_name))
-        return super().get_command(ctx, cmd_name) or next(others, MISSING_CONFORM if cmd_name == "conform" else None)
+        if own_command := super().get_command(ctx, cmd_name):
+            return own_command
+        if points := list(entry_points(group=GROUP, name=cmd_name)):
+            return _loaded(points[0])
+        return MISSING_CONFORM if cmd_name == "conform" else None
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the name of the command in *args*, the command, and its arguments. Suggest a name if the command is unknown."""

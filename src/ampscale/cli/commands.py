@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
-from functools import reduce
 from typing import Any
 
 import click
@@ -42,8 +41,8 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse *args*. Reject an option that is given twice, because click would use only its last value."""
-        given = Counter(self.make_parser(ctx).parse_args(list(args))[2])
-        for param, count in given.items():
+        _, _, params = self.make_parser(ctx).parse_args(list(args))
+        for param, count in Counter(params).items():
             if count > 1 and not param.multiple:
                 names = " or ".join([*param.opts, *param.secondary_opts])
                 raise click.UsageError(f"{names} was given {count} times; give it once", ctx)
@@ -67,8 +66,8 @@ class Name(click.ParamType):  # type: ignore[type-arg]  # older releases of clic
     """
     Parameter type for one of several known names. Errors call the parameter *name*, such as "format".
 
-    An error suggests the nearest known name or, if none is near, ends with *otherwise*; by default with all known names. The keys
-    of *nearest* are names for which its values are suggested instead.
+    An error suggests the nearest known name or, if none is near, ends with *otherwise*; by default with all known names.
+    *nearest* maps unknown names to the known names that are suggested for them.
     """
 
     def __init__(self, name: str, known: Iterable[str], otherwise: str = "", nearest: Mapping[str, str] | None = None) -> None:
@@ -99,7 +98,7 @@ def flag(name: str) -> str:
 
 
 def with_flags(message: str) -> str:
-    """Replace the arguments that a message of the library names, as in "specify scale_column", by the options of the command."""
+    """Replace the names of arguments in a message of the library, as in "specify scale_column", by those of options."""
     return re.sub(r"(?<=specify )\w+|\bstep_pattern\b", lambda match: flag(match[0]), message)
 
 
@@ -115,7 +114,13 @@ def usage_errors(*others: type[Exception]) -> Iterator[None]:
 
 def with_options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Return a decorator that adds *options* to a command, in this order."""
-    return lambda command: reduce(lambda result, option: option(result), reversed(options), command)
+
+    def decorate(command: Any) -> Any:
+        for option in reversed(options):  # the decorator that is applied last adds the first option
+            command = option(command)
+        return command
+
+    return decorate
 
 
 def examples(*commands: str) -> str:
@@ -124,6 +129,7 @@ def examples(*commands: str) -> str:
 
 
 def _message(error: click.ClickException) -> str:
+    """Return the message of an error in one line, with the command and a remedy."""
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "ampscale"
     if type(error).__name__ == "NoArgsIsHelpError":  # in click since 8.2; its message is the help
@@ -133,6 +139,7 @@ def _message(error: click.ClickException) -> str:
         return f"{path}: no such option {error.option_name}; {nearest}"
     lines = (line.strip() for line in error.format_message().splitlines())
     message = " ".join(filter(None, lines))
-    if isinstance(error, click.MissingParameter):
-        return f"{path}: {message.rstrip('.')}; see {path} --help"
-    return f"{path}: {message if message.endswith('...') else message.rstrip('.')}"
+    if not message.endswith("..."):  # these dots are the end of an excerpt
+        message = message.rstrip(".")
+    remedy = f"; see {path} --help" if isinstance(error, click.MissingParameter) else ""
+    return f"{path}: {message}{remedy}"
