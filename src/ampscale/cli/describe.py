@@ -15,11 +15,9 @@ def fold(text: str, indent: str = "") -> str:
 
 
 def power(value: float) -> str:
-    """Return a number as a power of two, such as "2^16", if that is shorter; else with up to six digits."""
-    if value <= 0 or not math.isfinite(value):
-        return f"{value:g}"
-    mantissa, exponent = math.frexp(value)
-    return f"2^{exponent - 1}" if mantissa == 0.5 and not -1 <= exponent - 1 <= 3 else f"{value:.6g}"
+    """Return a power of two as "2^16", unless it is from 0.5 to 8, and any other number with up to six digits."""
+    fraction, exponent = math.frexp(value)
+    return f"2^{exponent - 1}" if fraction == 0.5 and not 0.5 <= value <= 8 else f"{value:.6g}"
 
 
 def exact(scale: float) -> str:
@@ -36,14 +34,14 @@ def counted(number: int, noun: str) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share with two significant digits, such as "0.13 %"; "-" for NaN."""
+    """Return a share with two significant digits, such as "0.13 %", or three near "100 %"; "-" for NaN."""
     if math.isnan(share):
         return "-"
     return f"{100 * share:.2g} %" if share < 0.995 else f"{100 * share:.3g} %"
 
 
 def sentences(rule: LossScaleRule) -> Iterator[str]:
-    """Yield sentences about the scaler of *rule*, in this order: start, growth, backoff, bounds, errors, arithmetic."""
+    """Yield sentences about the scaler of *rule*, in this order: start, growth, backoff, bounds, errors, arithmetic, delay."""
     yield f"The scale starts at {power(rule.init_scale)}."
     yield from _growth(rule)
     yield from _backoff(rule)
@@ -52,9 +50,11 @@ def sentences(rule: LossScaleRule) -> Iterator[str]:
         yield "The published scaler raises an error when a backoff is due at the lower bound."
     if rule.raise_at_or_below is not None:
         yield f"The published scaler raises an error when an overflow leaves a scale of {power(rule.raise_at_or_below)} or below."
-    dtype = "The scale is a float64 on the host" if rule.dtype == "float64" else "The scale is a float32"
-    in_float64 = "; its factors are applied in float64, and the result is rounded once"
-    yield f"{dtype}{in_float64 if rule.float64_factor else ', and so are its factors'}."
+    storage = "The scale is a float64 on the host" if rule.dtype == "float64" else "The scale is a float32"
+    if rule.float64_factor:
+        yield f"{storage}; its factors are applied in float64, and the result is rounded once."
+    else:
+        yield f"{storage}, and so are its factors."
     if rule.delayed_update:
         yield "Each change takes effect one step later."
 
@@ -109,12 +109,14 @@ def _bounds(rule: LossScaleRule) -> Iterator[str]:
         if high is not None:
             yield f"The scale grows only from below {power(high)}; the result may be higher."
         return
+    predicates = []
     if low is not None:
-        lower = f"never backs off below {power(low)}"
-    else:
-        lower = "has no lower bound and can reach zero" if rule.backoff_factor < 1 else ""
-    upper = f"never grows above {power(high)}" if high is not None else ""
-    if lower or upper:
-        yield f"The scale {' and '.join(filter(None, [lower, upper]))}."
+        predicates.append(f"never backs off below {power(low)}")
+    elif rule.backoff_factor < 1:
+        predicates.append("has no lower bound and can reach zero")
+    if high is not None:
+        predicates.append(f"never grows above {power(high)}")
+    if predicates:
+        yield f"The scale {' and '.join(predicates)}."
     if high is None and rule.growth_factor > 1:
         yield "A growth that would be non-finite is skipped." if rule.skip_infinite_growth else "The scale can grow to infinity."
