@@ -12,6 +12,7 @@ from ..diagnostics.records import encoded
 from ..simulation.ranks import (
     SYSTEMS,
     VECTOR,
+    Drift,
     RankModel,
     StepCollectives,
     agreement_cost,
@@ -29,8 +30,10 @@ from .trajectories import to_json
 ALGORITHMS = ("flat", "tree", "hierarchical")
 ROWS = (8, 100, 1000, 10_000, 100_000)  # numbers of ranks in the table of costs
 MOST_RANKS = 1_000_000
-STEPS, SEED, PROBABILITY = 100, 0, 1e-4
+SHOWN = 8  # maximum number of scales that are printed
 DEFAULTS = RankModel()
+PROBABILITY = 1e-4
+STEPS = 100
 UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 
 
@@ -69,32 +72,50 @@ def take_rank_options(options: dict[str, Any]) -> dict[str, Any] | None:
             raise click.UsageError(f"{flag(next(iter(settings)))} requires --ranks")
         return None
     settings |= {name: value for name in ("steps", "seed") if (value := options.pop(name)) is not None}
-    for name, value in sorted(options.items()):
-        if value is not None:
+    for name in sorted(options):
+        if options[name] is not None:
             raise click.UsageError(f"--ranks cannot be combined with {flag(name)}")
     return settings
 
 
 def run_ranks(name: str, rule: LossScaleRule, options: Mapping[str, Any], picture: Path | None, *, as_json: bool) -> None:
     """Print the model, and plot it to *picture*. *options* is the result of `take_rank_options`."""
-    settings = {"vector": VECTOR, "probability": PROBABILITY, "steps": STEPS, "seed": SEED, **options}
-    ranks, vector, probability = (settings[key] for key in ("ranks", "vector", "probability"))
-    links = {key: options[key] for key in asdict(DEFAULTS) if key in options}
-    try:
-        model = RankModel(**links, ranks_per_node=options.get("node", DEFAULTS.ranks_per_node))
-        steps_until_disagreement(ranks, probability)
-    except ValueError as error:
-        # The message starts with the name of the argument. The option has this name, too, but without "overflow_".
-        option, _, message = str(error).partition(" ")
-        raise click.UsageError(f"{flag(option.removeprefix('overflow_'))} {message}") from None
+    settings = {"vector": VECTOR, "probability": PROBABILITY, "steps": STEPS, "seed": 0, **options}
+    model = _checked_model(settings)
     with progress("Simulating"):
-        drift = simulate_drift(rule, ranks, probability, settings["steps"], settings["seed"])
+        drift = simulate_drift(rule, settings["ranks"], settings["probability"], settings["steps"], settings["seed"])
     if picture is not None:
         require("matplotlib")
         from .ranks_plot import draw
 
-        draw(model, vector, ranks, probability, picture)
-    document = {
+        draw(model, settings["vector"], settings["ranks"], settings["probability"], picture)
+    document = _document(name, rule, settings, model, drift)
+    if as_json:
+        click.echo(to_json(document))
+        return
+    click.echo("\n".join(_tables(document)))
+    click.echo(fold(_drift(document)))
+    if picture is not None:
+        click.echo(f"Picture: {picture}")
+
+
+def _checked_model(settings: Mapping[str, Any]) -> RankModel:
+    """Return the model with *settings*. An invalid setting, or an invalid probability, is a usage error."""
+    links = {name: settings[name] for name in ("latency", "bandwidth", "node_latency", "node_bandwidth") if name in settings}
+    try:
+        model = RankModel(**links, ranks_per_node=settings.get("node", DEFAULTS.ranks_per_node))
+        steps_until_disagreement(settings["ranks"], settings["probability"])
+    except ValueError as error:
+        # The message starts with the name of the argument. The option has this name, too, but without "overflow_".
+        option, _, message = str(error).partition(" ")
+        raise click.UsageError(f"{flag(option.removeprefix('overflow_'))} {message}") from None
+    return model
+
+
+def _document(name: str, rule: LossScaleRule, settings: Mapping[str, Any], model: RankModel, drift: Drift) -> dict[str, Any]:
+    """Return the model and the simulation as JSON-serializable values."""
+    ranks, vector, probability = settings["ranks"], settings["vector"], settings["probability"]
+    return {
         "model": {**asdict(model), "vector": vector, "probability": probability},
         "costs": [_costs(count, model, vector, probability) for count in sorted({*ROWS, ranks})],
         "ranks": ranks,
@@ -108,17 +129,10 @@ def run_ranks(name: str, rule: LossScaleRule, options: Mapping[str, Any], pictur
         "scales": list(map(encoded, drift.scales.tolist())),
         "ranks_with_scale": drift.ranks.tolist(),
     }
-    if as_json:
-        click.echo(to_json(document))
-        return
-    click.echo("\n".join(_tables(document)))
-    click.echo(fold(_drift(document)))
-    if picture is not None:
-        click.echo(f"Picture: {picture}")
 
 
 def _costs(ranks: int, model: RankModel, vector: int, probability: float) -> dict[str, Any]:
-    """Return the duration of a collective on *ranks* ranks, and how likely they are to disagree, as JSON-serializable values."""
+    """Return the seconds of a collective on *ranks* ranks, and how likely they are to disagree."""
     return {
         "ranks": ranks,
         **asdict(agreement_cost(ranks, vector, model)),
@@ -164,15 +178,16 @@ def _tables(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _drift(document: Mapping[str, Any]) -> str:
+    """Describe the simulation in sentences."""
     pairs = zip(document["scales"], document["ranks_with_scale"], strict=True)
     scales = [f"{exact(float(scale))} on {counted(count, 'rank')}" for scale, count in pairs]
-    more = f" and {len(scales) - 8} more" if len(scales) > 8 else ""
-    first = document["first_disagreement"]
+    more = f" and {len(scales) - SHOWN} more" if len(scales) > SHOWN else ""
+    first_step = document["first_disagreement"]
+    first = "" if first_step is None else f", first in step {first_step:,}"
     return (
         f"Simulation of the rule {document['name']}, each rank deciding alone, {counted(document['steps'], 'step')}, "
-        f"seed {document['seed']}: ranks disagree in {counted(document['disagreements'], 'step')}"
-        f"{'' if first is None else f', first in step {first:,}'}. "
-        f"After the last step, they have {counted(len(scales), 'distinct scale')}: {', '.join(scales[:8])}{more}."
+        f"seed {document['seed']}: ranks disagree in {counted(document['disagreements'], 'step')}{first}. "
+        f"After the last step, they have {counted(len(scales), 'distinct scale')}: {', '.join(scales[:SHOWN])}{more}."
     )
 
 
