@@ -144,35 +144,37 @@ def _rows(trajectory: Trajectory, selected: np.ndarray) -> Iterator[str]:
     """Yield the titles, a row for each selected step, and the state after the last step, in aligned columns."""
     last = trajectory.scales.size - 1
     steps = selected if trajectory.raised_at is not None else np.append(selected, last)
-    scales = trajectory.scales[steps].tolist()
-    new_scales = trajectory.scales[(steps + 1).clip(max=last)].tolist()
+    scales = [exact(scale) for scale in trajectory.scales[steps].tolist()]
     good = trajectory.good_steps[steps].tolist()
     bad = trajectory.bad_steps[steps].tolist()
-    labels = {scale: exact(scale) for scale in {*scales, *new_scales}}
-    widths = [max(4, len(f"{last:,}")), max(5, *map(len, labels.values()))]
+    widths = [max(4, len(f"{last:,}")), max(5, *map(len, scales))]
     widths += [max(4, len(str(max(counts))), len(str(min(counts)))) for counts in (good, bad)]
     pattern = "  ".join(f"{{:>{width}}}" for width in widths)
-
-    def outcome(step: int, scale: float, new_scale: float) -> str:
-        if step == trajectory.raised_at:
-            return "  overflow: raises an error"
-        change = "" if new_scale == scale else f": {'grows' if new_scale > scale else 'backs off'} to {labels[new_scale]}"
-        return ("  finite" if trajectory.finite[step] else "  overflow") + change
-
     yield pattern.format("step", "scale", "good", "bad") + "  outcome"
-    for step, scale, new_scale, *counts in zip(steps.tolist(), scales, new_scales, good, bad, strict=True):
+    for step, scale, *counts in zip(steps.tolist(), scales, good, bad, strict=True):
         if step == last and trajectory.raised_at is None:
-            yield pattern.format("end", labels[scale], *counts)
+            yield pattern.format("end", scale, *counts)
         else:
-            yield pattern.format(f"{step:,}", labels[scale], *counts) + outcome(step, scale, new_scale)
+            yield f"{pattern.format(f'{step:,}', scale, *counts)}  {_outcome(trajectory, step)}"
+
+
+def _outcome(trajectory: Trajectory, step: int) -> str:
+    if step == trajectory.raised_at:
+        return "overflow: raises an error"
+    outcome = "finite" if trajectory.finite[step] else "overflow"
+    scale, new_scale = trajectory.scales[step], trajectory.scales[step + 1]
+    if new_scale == scale:
+        return outcome
+    return f"{outcome}: {'grows' if new_scale > scale else 'backs off'} to {exact(new_scale)}"
 
 
 def _summary(name: str, trajectory: Trajectory, steps: int) -> str:
-    nouns = ("step", "overflow", "growth", "backoff")
-    counts = ", ".join(counted(getattr(trajectory, f"{noun}s"), noun) for noun in nouns)
+    changes = f"{counted(trajectory.growths, 'growth')}, {counted(trajectory.backoffs, 'backoff')}"
+    counts = f"{counted(trajectory.steps, 'step')}, {counted(trajectory.overflows, 'overflow')}, {changes}"
     summary = fold(f"{name}: {counts}; final scale {exact(trajectory.scales[-1])}.", "  ")
     if trajectory.raised_at is None:
         return summary
     remaining = steps - trajectory.steps
     omitted = f" {counted(remaining, 'later step')} not simulated." if remaining else ""
-    return summary + "\n" + fold(f"The published scaler raises an error at step {trajectory.raised_at:,}.{omitted}")
+    error = fold(f"The published scaler raises an error at step {trajectory.raised_at:,}.{omitted}")
+    return f"{summary}\n{error}"
