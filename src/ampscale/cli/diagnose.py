@@ -90,11 +90,15 @@ def _measured(name: str, dtype: str, values: np.ndarray) -> Row:
 def _verdict(rows: Sequence[Row], scale: float, share: float) -> tuple[str, str]:
     """Return the verdict in a word and in a sentence."""
     at = f" at scale {exact(scale)}"
-    if offenders := [row for row in rows if row.statistics.nans]:
-        return "nan", _not_finite(at, [row.statistics.nans for row in offenders], ("NaN", "NaNs"), offenders[0].name)
-    if offenders := [row for row in rows if row.statistics.infinities]:
-        counts = [row.statistics.infinities for row in offenders]
-        return "overflow", _not_finite(at, counts, ("infinity", "infinities"), offenders[0].name)
+    if nans := [(row.name, row.statistics.nans) for row in rows if row.statistics.nans]:
+        return "nan", _not_finite(at, nans, "NaN", "NaNs")
+    if infinities := [(row.name, row.statistics.infinities) for row in rows if row.statistics.infinities]:
+        return "overflow", _not_finite(at, infinities, "infinity", "infinities")
+    return _finite_verdict(rows, at, share)
+
+
+def _finite_verdict(rows: Sequence[Row], at: str, share: float) -> tuple[str, str]:
+    """Return the verdict on finite gradients."""
     statistics = [row.statistics for row in rows]
     nonzero = sum(each.size - each.zeros - each.nonfinite for each in statistics)
     lost = sum(each.underflows for each in statistics)
@@ -115,10 +119,10 @@ def _verdict(rows: Sequence[Row], scale: float, share: float) -> tuple[str, str]
     return "healthy", f"Healthy{at}: all values are finite. float16 loses {percent(lost / nonzero)} of them{digits}."
 
 
-def _not_finite(at: str, counts: Sequence[int], nouns: tuple[str, str], first: str) -> str:
-    """Return the sentence about non-finite values, of which each array has one of *counts*; *first* is the first array."""
-    singular, plural = nouns
-    total = sum(counts)
+def _not_finite(at: str, counts: Sequence[tuple[str, int]], singular: str, plural: str) -> str:
+    """Return the sentence about non-finite values, given the names of the arrays with such values and their numbers."""
+    first, _ = counts[0]
+    total = sum(count for _, count in counts)
     others = f" and {counted(len(counts) - 1, 'other array')}" if len(counts) > 1 else ""
     # A backward pass in float16 that overflows produces NaNs, too, so they do not prove that a smaller scale would not help.
     remedy = "if all values are finite without scaling, the scale is too large; otherwise no scale helps"
@@ -144,6 +148,6 @@ def _cells(row: Row) -> Iterator[str]:
     statistics = row.statistics
     yield from (row.name, row.dtype, "x".join(map(str, row.shape)) or "()")
     yield from (f"{count:,}" for count in (statistics.infinities, statistics.nans))
-    yield percent(statistics.zeros / statistics.size if statistics.size else math.nan)
+    yield percent(statistics.zeros / statistics.size) if statistics.size else "-"
     yield from map(percent, lost_shares([statistics]))
     yield from ("-" if statistics.is_empty else f"2^{exponent}" for exponent in (statistics.smallest, statistics.largest))
