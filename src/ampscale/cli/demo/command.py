@@ -37,7 +37,9 @@ def demo(out: Path, steps: int, seed: int, as_json: bool) -> None:
         screen.print_setup(data)
         with screen.progress_bars(steps) as update:
             records = training.train_all(data, steps, seed, update)
-    report = training.report(records, seed, picture.draw(records, out / "demo.png"))
+    path = out / "demo.png"
+    picture.draw(records, path)
+    report = training.report(records, seed, path)
     if as_json:
         click.echo(json.dumps(report, indent=2, allow_nan=False))
     else:

@@ -14,8 +14,8 @@ COLORS = ("#999999", "#d55e00", "#56b4e9", "#0072b2", "#009e73", "#cc79a7", "#e6
 WIDTHS = (4.5, 2.2, 1.6, 1.6, 1.6, 1.6, 1.6)
 
 
-def draw(records: list[Record], path: Path) -> Path:
-    """Write the picture, 1,600 pixels wide, to *path*, and return *path*."""
+def draw(records: list[Record], path: Path) -> None:
+    """Write the picture, 1,600 pixels wide, to *path*."""
     with rc_context({"axes.titlelocation": "left", "axes.titlesize": 10, "axes.xmargin": 0.01}):
         figure = Figure(figsize=(8, 7.5), layout="constrained", facecolor="white")
         scale, loss, underflow = figure.subplots(3, sharex=True, height_ratios=(1.5, 1, 1))
@@ -24,7 +24,6 @@ def draw(records: list[Record], path: Path) -> Path:
         _label(scale, loss, underflow)
         figure.legend(*scale.get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False)
         save(figure, path)
-    return path
 
 
 def _draw_run(panels: tuple[Axes, Axes, Axes], record: Record, color: str, width: float) -> None:
