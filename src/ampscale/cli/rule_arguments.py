@@ -26,7 +26,7 @@ from ..parsing import LONGEST_JSON, LONGEST_NUMBER, LONGEST_RULE, check_length, 
 from ..presets import PRESETS
 from .commands import suggestion, usage_errors
 
-MOST = 2000  # largest exponent: float64 needs no more, and a power with a huge exponent would take minutes
+LARGEST_EXPONENT = 2000  # float64 needs no larger one, and a power with a huge exponent would take minutes
 FIELDS = tuple(field.name for field in fields(LossScaleRule))
 
 
@@ -61,7 +61,9 @@ def number(text: str) -> float:
         base_number = _plain(base)
         exponent_number = _plain(exponent) if power else 1
         # Python reads -2**2 as -(2**2), which a base of -2 would not give.
-        if (power and base_number < 0) or abs(exponent_number) > MOST or not math.isfinite(float(base_number) ** exponent_number):
+        if (power and base_number < 0) or abs(exponent_number) > LARGEST_EXPONENT:
+            raise OverflowError
+        if not math.isfinite(float(base_number) ** exponent_number):
             raise OverflowError
     except (TypeError, ValueError, OverflowError, ZeroDivisionError):  # a power can be complex: TypeError
         raise ValueError(f"a number must be written like 32768, 2**15, 1e-4 or 0x1p15, got {excerpt(text)}") from None
@@ -79,15 +81,13 @@ def read_rule(text: str, settings: Mapping[str, str] = {}) -> tuple[str, LossSca
     name, _, own_settings = text.partition(":")
     try:
         if name in PRESETS:
-            settings = {**settings, **_settings(own_settings.split(","))}
             preset = PRESETS[name]
-            values = {key: value_of(key, value) for key, value in settings.items()}
+            values = _values({**settings, **_settings(own_settings.split(","))})
             rule = preset.rule(**{key: values.pop(key) for key in preset.parameters if key in values})
             return text, replace(rule, **values)  # the remaining settings are fields that the preset does not accept
-        printed = text.lstrip().startswith("LossScaleRule(")
-        rule = _printed_rule(text) if printed else _rule_file(text)
-        values = {key: value_of(key, value) for key, value in settings.items()}
-        return "rule" if printed else Path(text).stem, replace(rule, **values)
+        if text.lstrip().startswith("LossScaleRule("):
+            return "rule", replace(_printed_rule(text), **_values(settings))
+        return Path(text).stem, replace(_rule_file(text), **_values(settings))
     except (TypeError, ValueError, OSError) as error:
         raise click.UsageError(f"{cut(text)}: {cut(str(error), 1000)}") from None
 
@@ -99,12 +99,12 @@ def read_rules(texts: Sequence[str], settings: Mapping[str, str]) -> dict[str, L
     If a preset lacks a parameter in *settings*, a note on stderr names the parameter, and the preset ignores this setting.
     """
     presets = [PRESETS.get(text.partition(":")[0]) for text in texts]
-    parameters = {name for preset in presets for name in (FIELDS if preset is None else preset.parameters)}
-    if unused := sorted(set(settings) - parameters):
+    parameters = [FIELDS if preset is None else preset.parameters for preset in presets]
+    if unused := sorted(set(settings).difference(*parameters)):
         raise click.UsageError(f"--set must name a parameter of at least one rule, got {', '.join(unused)}")
     rules = dict[str, LossScaleRule]()
-    for text, preset in zip(texts, presets, strict=True):
-        applicable = {key: value for key, value in settings.items() if preset is None or key in preset.parameters}
+    for text, names in zip(texts, parameters, strict=True):
+        applicable = {key: value for key, value in settings.items() if key in names}
         for key in sorted(set(settings) - set(applicable)):
             click.echo(f"{cut(text)} has no parameter {key}; the setting is ignored", err=True)
         label, rule = read_rule(text, applicable)
@@ -139,6 +139,10 @@ def assignments(texts: Iterable[str], form: str) -> dict[str, str]:
             raise ValueError(f"a setting must be given once as {form}, got {excerpt(text)}")
         values[key] = value
     return values
+
+
+def _values(settings: Mapping[str, str]) -> dict[str, Any]:
+    return {key: value_of(key, text) for key, text in settings.items()}
 
 
 def value_of(key: str, text: str) -> Any:
