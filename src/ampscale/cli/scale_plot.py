@@ -50,11 +50,27 @@ def save(figure: Figure, path: Path) -> None:
     write_atomically(path, picture.getvalue())
 
 
+def mark(axes: Axes, position: float, text: str, row: int = 0) -> None:
+    """Draw a dotted vertical line, and *text* above it, in the row with the number *row* above the axes."""
+    axes.axvline(position, color="#aaaaaa", linewidth=0.8, linestyle=":", zorder=1)
+    axes.annotate(
+        text, (position, 1), (0, 3 + 9 * row), xycoords=("data", "axes fraction"), textcoords="offset points",
+        ha="center", fontsize=7, color="#666666",
+    )  # fmt: skip
+
+
+def style(axes: Axes, grid: Literal["both", "y"]) -> None:
+    """Draw a grid below all lines, and no frame at the top and the right."""
+    axes.grid(axis=grid, color="#eeeeee")
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
 def figure_of(trajectories: Mapping[str, Trajectory], divergences: Sequence[int]) -> Figure:
     """Return the figure that `draw` writes. The caller must set the matplotlib parameters `LOOK`."""
     heights = Heights(list(trajectories.values()))
     steps = max(trajectory.finite.size for trajectory in trajectories.values())
-    labels = [_label(number, *named) for number, named in enumerate(trajectories.items(), start=1)]
+    labels = [_label(number, *run) for number, run in enumerate(trajectories.items(), start=1)]
     figure = Figure(facecolor="white")
     axes = figure.add_axes((0, 0, 1, 1))
     for index, trajectory in enumerate(trajectories.values()):
@@ -67,7 +83,8 @@ def figure_of(trajectories: Mapping[str, Trajectory], divergences: Sequence[int]
     above = 0.22 + 0.15 * title.count("\n") + 0.125 * rows
     inside = heights.points / 72
     below = 0.45
-    below += _legend(figure, labels) if len(labels) > 1 else 0.0
+    if len(labels) > 1:
+        below += _legend(figure, labels)
     height = above + inside + below
     figure.set_size_inches(WIDTH, height)
     axes.set_position((LEFT / WIDTH, below / height, (WIDTH - LEFT - RIGHT) / WIDTH, inside / height))
@@ -80,13 +97,16 @@ class Heights:
     def __init__(self, trajectories: Sequence[Trajectory]) -> None:
         scales = np.concatenate([trajectory.scales for trajectory in trajectories])
         positive = scales[(scales > 0) & np.isfinite(scales)]
+        # Range of the positive, finite scales.
         self.low = math.floor(math.log2(positive.min())) if positive.size else 0
         self.high = math.ceil(math.log2(positive.max())) if positive.size else 0
+        # Heights of the scale 0 and of infinity, and their labels if these scales occur.
         gap = max(1, round((self.high - self.low) / 8))
         self.bottom, self.top = self.low - gap, self.high + gap
         self.special = {self.bottom: "0"} if (scales == 0).any() else {}
         if np.isinf(scales).any():
             self.special[self.top] = "inf"
+        # Range of all scales.
         self.least, self.most = min([self.low, *self.special]), max([self.high, *self.special])
 
         self.lanes = len(trajectories)
@@ -126,30 +146,15 @@ def _draw_trajectory(axes: Axes, trajectory: Trajectory, heights: Heights, index
     look: dict[str, Any] = {"linewidth": 0.7, "alpha": 0.7} if dense else {"linewidth": max(0.6, 0.64 * heights.lane)}
     x = np.append(positions, trajectory.scales.size) - 0.5
     y = heights.of(np.append(scales, scales[-1]), index)
-    color = COLORS[index % 8]
-    axes.step(x, y, where="post", label=label, color=color, linestyle=DASHES[index // 8 % 4], **look)
+    color = COLORS[index % len(COLORS)]
+    dashes = DASHES[index // len(COLORS) % len(DASHES)]
+    axes.step(x, y, where="post", label=label, color=color, linestyle=dashes, **look)
     marked = crosses(trajectory, heights, steps)
     size = 4.5 if marked.size <= GRID[0] / 2 else 2.5
     axes.plot(marked, heights.of(trajectory.scales[marked], index), "x", color=color, markersize=size)
     if trajectory.raised_at is not None:
         last = heights.of(trajectory.scales[-1:], index)
         axes.plot(trajectory.raised_at, last, "s", color=color, markersize=7, fillstyle="none")
-
-
-def mark(axes: Axes, position: float, text: str, row: int = 0) -> None:
-    """Draw a dotted vertical line, and *text* above it, in the row with the number *row* above the axes."""
-    axes.axvline(position, color="#aaaaaa", linewidth=0.8, linestyle=":", zorder=1)
-    axes.annotate(
-        text, (position, 1), (0, 3 + 9 * row), xycoords=("data", "axes fraction"), textcoords="offset points",
-        ha="center", fontsize=7, color="#666666",
-    )  # fmt: skip
-
-
-def style(axes: Axes, grid: Literal["both", "y"]) -> None:
-    """Draw a grid below all lines, and no frame at the top and the right."""
-    axes.grid(axis=grid, color="#eeeeee")
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _mark_divergences(axes: Axes, divergences: Sequence[int], steps: int) -> int:
@@ -160,7 +165,9 @@ def _mark_divergences(axes: Axes, divergences: Sequence[int], steps: int) -> int
         position = (step + 1) / (steps + 1)
         half_width = 0.004 + 0.0045 * len(text)
         row = next((row for row, end in enumerate(ends) if end < position - half_width), len(ends))
-        ends[row : row + 1] = [position + half_width]  # replaces the end of a row, or appends that of a new row
+        if row == len(ends):
+            ends.append(0.0)
+        ends[row] = position + half_width
         mark(axes, step + 0.5, text, row)
     return len(ends)
 
@@ -169,7 +176,8 @@ def _scale_axes(axes: Axes, heights: Heights, steps: int) -> None:
     margin = (0.3 if heights.most > heights.least else 0.8) + 10 / heights.power
     axes.set_xlim(-0.5 - 0.01 * steps, steps + 0.5 + 0.01 * steps)
     axes.set_ylim(heights.least - margin, heights.most + margin)
-    axes.set_yticks(list(heights.ticks()), heights.ticks().values())
+    ticks = heights.ticks()
+    axes.set_yticks(list(ticks), ticks.values())
     axes.xaxis.set_major_locator(MaxNLocator(10, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.set_xlabel("step, counted from 0")
