@@ -18,8 +18,8 @@ from .trajectories import document, draw, to_json
 DEFINITION = """\
 Two rules diverge at the first step after which their scales differ, or at which only one of the two raises. Steps are \
 counted from 0."""
-UNLIMITED = 1000  # columns, more than any table has
-KEY = """ "-" means that the two do not diverge, and "start" that their initial scales differ."""
+KEY = '"-" means that the two do not diverge, and "start" that their initial scales differ.'
+UNLIMITED = 1000  # columns; no terminal is that wide
 
 
 @command(
@@ -68,15 +68,15 @@ def _print(comparison: Comparison) -> None:
     from .tables import Column, number_columns, table, trimmed_console
 
     names = list(comparison.trajectories)
-    trajectories = comparison.trajectories.values()
-    titles = number_columns("", "overflows", "growths", "backoffs", "raises\nat step", "final\nscale")
-    titles.insert(1, Column("rule", overflow="fold"))
+    counts = number_columns("overflows", "growths", "backoffs", "raises\nat step", "final\nscale")
+    columns = [*number_columns(""), Column("rule", overflow="fold"), *counts]
+    rows = [_row(number, *run) for number, run in enumerate(comparison.trajectories.items(), start=1)]
     matrix = table(number_columns("", *map(str, range(1, len(names)))), _matrix_rows(names, comparison.divergences))
     with trimmed_console() as console:
-        console.print(table(titles, map(_row, range(1, len(names) + 1), names, trajectories)))
+        console.print(table(columns, rows))
         width = console.measure(matrix, options=console.options.update(width=UNLIMITED)).maximum
         if len(names) > 3 and width <= console.width:
-            console.print(DEFINITION + KEY, matrix, sep="\n")
+            console.print(f"{DEFINITION} {KEY}", matrix, sep="\n")
         else:
             console.print(DEFINITION)
             sentences = (fold(_sentence(*pair, step), "    ") for pair, step in comparison.divergences.items())

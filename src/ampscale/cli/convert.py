@@ -89,12 +89,11 @@ def choose_state(entries: Any, source: str | None, at: str | None) -> tuple[str,
     formats = FORMATS.values() if source is None else [FORMATS[source]]
     states = find_states(formats, entries, at)
     if len(states) > 1:
-        options = "--from {0} --at {1}"  # {0} stands for the format of a state, and {1} for its path
-        if at is not None:
-            options = "--from {0}"
-        elif source is not None:
-            options = "--at {1}"
-        choices = [options.format(name, shlex.quote(path)) for name, path in states[:SHOWN]]
+        choices = []
+        for name, path in states[:SHOWN]:
+            from_option = f"--from {name}" if source is None else ""
+            at_option = f"--at {shlex.quote(path)}" if at is None else ""
+            choices.append(f"{from_option} {at_option}".strip())
         more = f", and {len(states) - SHOWN} more" if len(states) > SHOWN else ""
         raise ValueError(f"the file contains {len(states)} scaler states; choose one with {', or '.join(choices)}{more}")
     if states:
@@ -139,9 +138,10 @@ def _lines(source: str, target: str, report: ConversionReport) -> Iterator[str]:
     yield from (f"assumed    {name} = {value!r}" for name, value in report.source.assumed.items())
     yield from (f"changed    {name}: was {old!r}, is {new!r}" for name, (old, new) in report.dropped.items())
     if report.source.ignored:
-        shown = report.source.ignored[:SHOWN]
+        shown = ", ".join(map(str, report.source.ignored[:SHOWN]))
         more = len(report.source.ignored) - SHOWN
-        yield f"ignored    {', '.join(map(str, shown))}{f' and {more} more' if more > 0 else ''}: outside the scaler"
+        others = f" and {more} more" if more > 0 else ""
+        yield f"ignored    {shown}{others}: outside the scaler"
     if report.settings:
         yield f"construct  {', '.join(f'{name}={value!r}' for name, value in report.settings.items())}"
     yield f"load       {report.taken}"
@@ -150,7 +150,7 @@ def _lines(source: str, target: str, report: ConversionReport) -> Iterator[str]:
 
 
 def _carried(report: ConversionReport) -> Iterator[str]:
-    """Yield the values of the state that source and target share."""
+    """Yield the carried values as texts, such as "1,234 finite steps"."""
     state = _state(report)
     if "scale" in state:
         yield f"scale {power(state['scale'])}"
@@ -189,10 +189,12 @@ def _divergence(divergence: Divergence) -> Iterator[str]:
 def runs_text(trace: RunLengths) -> str:
     """Return an overflow trace as text, such as "766 finite steps, 1 overflow"."""
     texts = [counted(steps, "finite step" if symbol == "." else "overflow") for symbol, steps in trace[:SHOWN]]
-    more = sum(run.steps for run in trace[SHOWN:])
-    return ", ".join([*texts, *([f"and {counted(more, 'more step')}"] if more else [])])
+    if more := sum(run.steps for run in trace[SHOWN:]):
+        texts.append(f"and {counted(more, 'more step')}")
+    return ", ".join(texts)
 
 
 def _state(report: ConversionReport) -> dict[str, Any]:
+    """Return the values of the source's state that the target keeps, by name."""
     state = report.source.state._asdict()
     return {name: value.item() for name, value in state.items() if value is not None and name not in report.dropped}

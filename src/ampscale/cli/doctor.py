@@ -58,9 +58,10 @@ def main(arguments: list[str]) -> int:
 
 def examine() -> dict[str, Any]:
     """Import the installed libraries and return the report, as JSON-serializable values."""
-    imported = {name: is_imported(name) for name in list_backends()}
-    rows = [_backend(name, imported[name]) for name in imported]
-    choice, kernels = _choice(), _kernels()
+    imported = {name: is_imported(name) for name in list_backends()}  # before this function imports any
+    rows = [_backend(name, was_imported) for name, was_imported in imported.items()]
+    choice = _choice()
+    kernels = _kernels()
     problems = [*filter(None, [choice.pop("why_not"), kernels.pop("why_not")]), *_failing()]
     versions = {"ampscale": __version__, "python": platform.python_version()}
     cuda = _cuda_kernels()
@@ -69,18 +70,19 @@ def examine() -> dict[str, Any]:
 
 def text(report: dict[str, Any]) -> str:
     """Return the report as text: versions and chosen backend, a table of the backends with remarks, and the problems."""
-    head = [("ampscale", report["ampscale"]), ("python", report["python"])]
-    head += [(name, _cell(report["chosen"][key])) for name, key in (("chosen", "name"), ("by", "source"))]
-    kernels = [("kernels", report["kernels"]), ("cuda kernels", report["cuda_kernels"] or {"name": None})]
-    head += [(name, "{name} ({reason})".format(**choice)) for name, choice in kernels if choice["name"]]
+    chosen_by = [("chosen", _cell(report["chosen"]["name"])), ("by", _cell(report["chosen"]["source"]))]
+    head = [("ampscale", report["ampscale"]), ("python", report["python"]), *chosen_by]
+    for title, kernels in (("kernels", report["kernels"]), ("cuda kernels", report["cuda_kernels"])):
+        if kernels and kernels["name"]:
+            head.append((title, f"{kernels['name']} ({kernels['reason']})"))
     rows = [[_cell(row.get(column)) for column in COLUMNS] for row in report["backends"]]
-    problems = [f"problem: {problem}" for problem in report["problems"]]
     remarks = []
     for row in report["backends"]:
         if row["package"] is not None:
             remarks.append(f"{row['backend']}: a backend of {row['package']}")
         if not row["usable"]:
             remarks.append(f"{row['backend']}: {row['why_not']}")
+    problems = [f"problem: {problem}" for problem in report["problems"]]
     blocks = filter(None, [_aligned(head), _aligned([COLUMNS, *rows]), remarks, problems])
     fill = partial(textwrap.fill, width=80, subsequent_indent="  ", break_on_hyphens=False)
     return "\n\n".join("\n".join(map(fill, lines)) for lines in blocks)
@@ -169,11 +171,13 @@ def _differentiates(backend: Backend) -> bool:
 
 
 def _cell(value: Any) -> str:
+    """Return a bool, a text or a list of texts as text; "-" if it is unknown or empty."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     return (", ".join(value) if isinstance(value, list) else value) or "-"
 
 
 def _aligned(rows: list[Any]) -> list[str]:
+    """Return rows of texts as lines with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

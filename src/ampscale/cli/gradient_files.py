@@ -73,11 +73,10 @@ def _array(file: Any, name: str, size: int) -> np.ndarray | None:
     if any(length < 0 for length in shape):
         raise ValueError(f"{cut(name)} must have a shape without negative lengths, got {shape}")
     expected = math.prod(shape) * dtype.itemsize
-    data = file.read(expected + 1) if expected <= size else b""
+    data = file.read(expected + 1) if expected <= size else b""  # a damaged header can contain a huge shape
     if len(data) != expected:
-        raise ValueError(
-            f"{cut(name)} must have {expected} bytes for its shape {shape}, got {'fewer' if len(data) < expected else 'more'}"
-        )
+        actual = "fewer" if len(data) < expected else "more"
+        raise ValueError(f"{cut(name)} must have {expected} bytes for its shape {shape}, got {actual}")
     return np.frombuffer(data, dtype).reshape(shape, order="F" if is_fortran else "C").astype(dtype.newbyteorder("="), copy=False)
 
 

@@ -130,6 +130,7 @@ def _file_type(path: Path) -> str:
 
 
 def _from_text(text: str) -> Observed:
+    """Parse the argument of --scales. All flags are unknown."""
     symbols = {"?": math.nan, "inf": math.inf}
     scales = [symbols[item] if item in symbols else number(item) for item in text.replace(",", " ").split()]
     if len(scales) < 2:
@@ -161,17 +162,17 @@ def _of_steps(observed: Observed, resumed: bool) -> Observation:
     """Return the observation of numbered steps. For a resumed run, the observation starts at the first known scale."""
     known = np.flatnonzero(~np.isnan(observed.scales))
     first = int(known[0]) if resumed and known.size else 0
-    observed = Observed(observed.scales[first:], observed.finite[first:])
-    scales, steps = observed.scales[known - first], len(observed.finite)
-    flag_count = np.count_nonzero(observed.finite != -1)
+    scales = observed.scales[known]
     spread = f" from {exact(float(scales.min()))} to {exact(float(scales.max()))}" if known.size else ""
-    flagged = counted(int(flag_count), "step") if flag_count else "no step"
+    observed = Observed(observed.scales[first:], observed.finite[first:])
+    steps = len(observed.finite)
+    flag_count = int(np.count_nonzero(observed.finite != -1))
+    flagged = counted(flag_count, "step") if flag_count else "no step"
     if flag_count == steps:
         flagged = "all steps"
     start = f"the first scale, {counted(first, 'step')} after the beginning" if first else "0"
     numbers = f"{counted(steps, 'step')}, {counted(known.size, 'scale')}{spread}, overflow flags for {flagged}"
-    summary = f"{numbers}. Steps are counted from {start}."
-    return Observation(observed, "steps", summary)
+    return Observation(observed, "steps", f"{numbers}. Steps are counted from {start}.")
 
 
 def _print(observation: Observation, explanations: Sequence[Explanation]) -> None:
@@ -249,7 +250,6 @@ def _expected_and_observed(contradiction: Contradiction, rejection: str) -> tupl
 
 def _document(explanation: Explanation) -> dict[str, Any]:
     """Return an explanation as JSON-serializable values; JSON has neither NaN nor infinity."""
-    contradiction = explanation.contradiction
     trace = None if explanation.finite is None else trace_text(explanation.finite)
     return {
         "name": explanation.name,
@@ -258,17 +258,21 @@ def _document(explanation: Explanation) -> dict[str, Any]:
         "changed": explanation.changed,
         "rule": None if explanation.rule is None else asdict(explanation.rule),
         "rejection": explanation.rejection or None,
-        "contradiction": None
-        if contradiction is None
-        else {
-            "step": contradiction.step,
-            "expected": [encoded(scale) for scale in contradiction.expected if not math.isnan(scale)],
-            "raises": any(math.isnan(scale) for scale in contradiction.expected),
-            "seen": None if math.isnan(contradiction.seen) else encoded(contradiction.seen),
-            "undecided": contradiction.undecided,
-        },
+        "contradiction": _contradiction_document(explanation.contradiction),
         "trace": trace,
         "overflows": None if trace is None else trace.count("x"),
         "ambiguous": explanation.ambiguous,
         "start": explanation.start,
+    }
+
+
+def _contradiction_document(contradiction: Contradiction | None) -> dict[str, Any] | None:
+    if contradiction is None:
+        return None
+    return {
+        "step": contradiction.step,
+        "expected": [encoded(scale) for scale in contradiction.expected if not math.isnan(scale)],
+        "raises": any(math.isnan(scale) for scale in contradiction.expected),
+        "seen": None if math.isnan(contradiction.seen) else encoded(contradiction.seen),
+        "undecided": contradiction.undecided,
     }

@@ -35,20 +35,21 @@ PRESET = Name("preset", PRESETS, "ampscale presets lists all")
 def presets(name: str | None, as_json: bool) -> None:
     """List the published scalers and their constants, or describe the preset NAME in sentences."""
     if as_json:
-        documents = [_document(preset) for preset in PRESETS.values()]
-        shown = documents if name is None else _document(PRESETS[name])
-        click.echo(json.dumps(shown, indent=2, allow_nan=False))
+        document = list(map(_document, PRESETS.values())) if name is None else _document(PRESETS[name])
+        click.echo(json.dumps(document, indent=2, allow_nan=False))
     else:
         click.echo(table() if name is None else explained(PRESETS[name]))
 
 
 def table() -> str:
     """Return a table with a line for each project and for each of its presets, followed by an explanation of the columns."""
-    lines, heading = [COLUMNS.format(*TITLES)], ""
+    lines = [COLUMNS.format(*TITLES)]
+    previous_heading = ""
     for preset in PRESETS.values():
-        if heading != f"{preset.project} {preset.version}":
-            heading = f"{preset.project} {preset.version}"
+        heading = f"{preset.project} {preset.version}"
+        if heading != previous_heading:
             lines.append(heading)
+        previous_heading = heading
         lines.append(COLUMNS.format("  " + preset.name, *_cells(preset)).rstrip())
     return "\n".join([*lines, LEGEND])
 
@@ -59,9 +60,12 @@ def explained(preset: Preset) -> str:
     head = [f"{preset.name}: {preset.class_name}", f"{preset.project} {preset.version}, {preset.source_file}"]
     notes = (inspect.getdoc(preset.rule) or "").partition(">>> ")[0].strip().split("\n\n")
     facts = [f"- {sentence}" for sentence in sentences(preset.rule())]
-    call = fold(f"presets.{preset.name}({settings})", "  ")
-    folded_head, folded_facts = ("\n".join(fold(line, "  ") for line in lines) for lines in (head, facts))
-    return "\n\n".join([folded_head, *map(fold, notes), folded_facts, call])
+    call = f"presets.{preset.name}({settings})"
+    return "\n\n".join([_folded(head), *map(fold, notes), _folded(facts), fold(call, "  ")])
+
+
+def _folded(lines: list[str]) -> str:
+    return "\n".join(fold(line, "  ") for line in lines)
 
 
 def _document(preset: Preset) -> dict[str, Any]:
@@ -94,7 +98,7 @@ def _cells(preset: Preset) -> tuple[str, ...]:
 
 
 def _bound(value: float | None) -> str:
-    return "-" if value is None else {TINY: "tiny", LARGEST: "max"}.get(value) or power(value)
+    return "-" if value is None else {TINY: "tiny", LARGEST: "max"}.get(value, power(value))
 
 
 def _also(rule: LossScaleRule) -> str:

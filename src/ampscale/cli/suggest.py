@@ -9,7 +9,7 @@ import numpy as np
 from ..diagnostics.records import Histogram, encoded, histograms_of
 from ..diagnostics.run_files import Run, read_run
 from ..diagnostics.suggest import MOST_EXPONENT, Suggestion, replay
-from ..diagnostics.suggest import suggest as suggested
+from ..diagnostics.suggest import suggest as suggest_scales
 from .commands import JSON, command, usage_errors
 from .describe import exact, fold, percent
 from .progress import progress
@@ -52,17 +52,17 @@ def suggest(run: Path, share: float, as_json: bool) -> None:
     """  # noqa: D301 - click does not rewrap a paragraph after a backspace character
     with usage_errors(), progress("Reading") as advance:
         content = read_run(run, advance)
-        histogram = unscaled(content)
+        histogram = _unscaled_histogram(content)
         if not histogram.counts:
             remedy = "only a GradScaler whose monitor has histogram_every records them"
             raise ValueError(f"{run} must have histograms with finite, non-zero values: {remedy}")
-        suggestion = suggested([histogram], share=share)
+        suggestion = suggest_scales([histogram], share=share)
     with progress("Replaying"):
         replays = replay(content.records())
     overflow = None if content.finite.all() else float(content.scales[~content.finite].min())
     if as_json:
-        document = [result._asdict() | {"final_scale": encoded(result.final_scale)} for result in replays]
-        click.echo(to_json({"suggestion": suggestion._asdict(), "overflow": overflow, "presets": document}))
+        presets = [result._asdict() | {"final_scale": encoded(result.final_scale)} for result in replays]
+        click.echo(to_json({"suggestion": suggestion._asdict(), "overflow": overflow, "presets": presets}))
         return
     click.echo(fold(interval(suggestion, share)))
     if overflow is not None and overflow <= suggestion.high:
@@ -88,13 +88,12 @@ def interval(suggestion: Suggestion, share: float) -> str:
     )
 
 
-def unscaled(run: Run) -> Histogram:
+def _unscaled_histogram(run: Run) -> Histogram:
     """Return the sum of the histograms of all steps, shifted to the exponents before scaling."""
     totals = np.zeros(2 * MOST_EXPONENT + 1)
     for measurement in run.measurements:
         if measurement.histograms is not None and 0 < measurement.scale < math.inf:
-            exponents = measurement.histograms.bins()[1] - math.floor(math.log2(measurement.scale))
-            totals += np.bincount(
-                np.clip(exponents, -MOST_EXPONENT, MOST_EXPONENT) + MOST_EXPONENT, measurement.histograms.counts, totals.size
-            )
+            _, exponents = measurement.histograms.bins()
+            unscaled = np.clip(exponents - math.floor(math.log2(measurement.scale)), -MOST_EXPONENT, MOST_EXPONENT)
+            totals += np.bincount(unscaled + MOST_EXPONENT, measurement.histograms.counts, totals.size)
     return histograms_of([totals.astype(np.int64).tolist()], -MOST_EXPONENT)[0]

@@ -123,7 +123,8 @@ def _read(source: str, options: Mapping[str, Any]) -> Trace:
         try:
             return from_string(options["trace"])
         except ValueError as error:
-            raise ValueError(f"{error}{'; pass a file with --file' if isfile(options['trace']) else ''}") from None
+            remedy = "; pass a file with --file" if isfile(options["trace"]) else ""
+            raise ValueError(f"{error}{remedy}") from None
     if source == "file":
         try:
             return from_string(read_text(options["file"]))

@@ -41,12 +41,12 @@ def watch(run: Path, once: bool) -> None:
     if not once and not sys.stdout.isatty():
         raise click.UsageError("stdout must be a terminal, unless --once is given, which prints the current state")
     with suppress(KeyboardInterrupt), usage_errors():
-        if once and not run.exists():
-            raise ValueError(f"File {str(run)!r} does not exist")
-        if once:
+        if not once:
+            _follow(run)
+        elif run.exists():
             _print(run)
         else:
-            _follow(run)
+            raise ValueError(f"File {str(run)!r} does not exist")
 
 
 def _print(path: Path) -> None:
@@ -71,12 +71,15 @@ def _follow(path: Path) -> None:
 
 def _contents(path: Path) -> Iterator[Run | None]:
     """Yield the content of the file for each refresh, indefinitely; None while it does not exist or has no header."""
-    reader, file_id = RunReader(), None
+    reader = RunReader()
+    file_id = None
     while True:
         if path.exists():
             status = path.stat()
-            if (status.st_dev, status.st_ino) != file_id or status.st_size < reader.bytes:
-                reader, file_id = RunReader(), (status.st_dev, status.st_ino)
+            new_file_id = status.st_dev, status.st_ino
+            if new_file_id != file_id or status.st_size < reader.bytes:
+                reader = RunReader()
+            file_id = new_file_id
             reader.read(path)
         yield None if reader.header is None else reader.run()
 
@@ -103,16 +106,17 @@ def _cells(layer: Layer) -> tuple[str, ...]:
 
 
 def _lines(path: Path, run: Run) -> Iterator[str]:
-    steps, skipped = run.steps.size, int(np.count_nonzero(~run.applied))
+    steps = run.steps.size
     if not steps:
         yield f"{path.name}: no step yet"
         return
-    last, share = int(run.steps[-1]), percent(skipped / steps)
-    yield f"{path.name}: {counted(steps, 'step')}, the last is {last:,}; {skipped:,} skipped ({share})"
+    skipped = int(np.count_nonzero(~run.applied))
+    share = percent(skipped / steps)
+    yield f"{path.name}: {counted(steps, 'step')}, the last is {run.steps[-1]:,}; {skipped:,} skipped ({share})"
     yield f"scale    {exact(float(run.next_scales[-1]))}"
     yield f"         {_blocks(run.scales)}"
-    with_norm = np.flatnonzero(~np.isnan(run.norms))
     yield f"loss     {_loss(run)}"
+    with_norm = np.flatnonzero(~np.isnan(run.norms))
     norm = f"{run.norms[with_norm[-1]]:.6g} at step {run.steps[with_norm[-1]]:,}" if with_norm.size else "unknown"
     yield f"norm     {norm}"
 
@@ -128,10 +132,11 @@ def _blocks(scales: np.ndarray) -> str:
 
 def _loss(run: Run) -> str:
     """Return the loss of the last step, or "unknown"."""
-    loss, record = float(run.losses[-1]), run.others.get(run.steps.size - 1)
+    loss = float(run.losses[-1])
     if not math.isnan(loss):
         return f"{loss:.6g}"
-    return "unknown" if record is None or record.loss is None else "NaN"  # `losses` also has NaN for an unknown loss
+    record = run.others.get(run.steps.size - 1)  # `losses` also has NaN for an unknown loss
+    return "unknown" if record is None or record.loss is None else "NaN"
 
 
 def _verdicts(run: Run) -> Iterator[str]:
