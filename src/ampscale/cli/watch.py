@@ -85,7 +85,7 @@ def _contents(path: Path) -> Iterator[Run | None]:
 
 
 def _state(path: Path, run: Run) -> "Group":
-    """Return text about the run, and a table of the first gradients by `Layer.order` at the last measured step."""
+    """Return text about the run, and a table of the first gradients by `Layer.sort_key` at the last measured step."""
     from rich.console import Group
     from rich.text import Text
 
@@ -96,7 +96,7 @@ def _state(path: Path, run: Run) -> "Group":
         return Group(text)
     names, measurements = complete_measurements(run)
     title = Column(f"at step {run.steps[measurements[-1].position]:,}", overflow="fold")
-    layers = sorted(layers_of(run, names, measurements[-1:]), key=Layer.order)[:ROWS]
+    layers = sorted(layers_of(run, names, measurements[-1:]), key=Layer.sort_key)[:ROWS]
     return Group(text, table([title, *number_columns("lost", "subnormal", "largest", "finite")], map(_cells, layers)))
 
 

@@ -20,13 +20,14 @@ _LEVELS = 16
 
 
 def heat_maps(run: Run, layers: list[Layer], measurements: list[Measurement]) -> tuple[list[str], list[str]]:
-    """Return names and pictures: of all gradients together, and of the first `MOST` gradients by `Layer.order`."""
+    """Return names and pictures: of all gradients together, and of the first `MOST` gradients by `Layer.sort_key`."""
     if not any(measurement.histograms for measurement in measurements):
         return [], []
-    chosen = sorted(sorted(range(len(layers)), key=lambda index: layers[index].order())[:MOST])
+    worst_first = sorted(range(len(layers)), key=lambda index: layers[index].sort_key())
+    chosen = sorted(worst_first[:MOST])
     names = ["all gradients", *(layers[index].name for index in chosen)]
     shares, low = _shares(run, measurements, chosen)
-    return names, [_picture(run, *named, low) for named in zip(names, shares, strict=True)]
+    return names, [_picture(run, name, picture, low) for name, picture in zip(names, shares, strict=True)]
 
 
 def _shares(run: Run, measurements: list[Measurement], chosen: list[int]) -> tuple[np.ndarray, int]:
@@ -56,7 +57,7 @@ def _shares(run: Run, measurements: list[Measurement], chosen: list[int]) -> tup
         column = position * columns // run.steps.size
         source_columns[column] = column
         row = np.clip(exponents - low, 0, rows - 1)
-        slot = slots[np.minimum(gradients, slots.size - 1)]
+        slot = slots[np.minimum(gradients, slots.size - 1)]  # of a gradient after the last chosen one: 0
         counts[1:, column] += np.bincount(slot * rows + row, weights, counts.shape[0] * rows).reshape(-1, rows)[1:]
         counts[0, column] += np.bincount(row, weights, rows)
     totals = np.maximum(counts.sum(axis=2, keepdims=True), 1)
@@ -64,7 +65,8 @@ def _shares(run: Run, measurements: list[Measurement], chosen: list[int]) -> tup
 
 
 def _picture(run: Run, name: str, shares: np.ndarray, low: int) -> str:
-    rows, top = shares.shape[1], low + shares.shape[1]
+    rows = shares.shape[1]
+    top = low + rows
     heights = {exponent: 100 * (top - exponent) / rows for exponent in range(low, top + 1)}
     overflow, subnormal, lost = (heights[limit] for limit in (LARGEST_EXPONENT + 1, SMALLEST_NORMAL, SMALLEST_SUBNORMAL))
     limits = (

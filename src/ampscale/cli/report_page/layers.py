@@ -24,7 +24,7 @@ class Layer(NamedTuple):
     nonfinite: int  # number of measured steps in which the gradient had infinities or NaNs
     largest: int | None  # exponent of the smallest power of two above all unscaled values; None if unknown or if all are zero
 
-    def order(self) -> tuple[float, ...]:
+    def sort_key(self) -> tuple[float, ...]:
         """Return a sort key that lists gradients with infinities or NaNs first, and then those that lose most."""
         return (-self.nonfinite, *(0.0 if math.isnan(share) else -share for share in (self.lost, self.subnormal)))
 
@@ -57,7 +57,8 @@ def layers_of(run: Run, names: list[str], measurements: Iterable[Measurement]) -
     sizes, values, lost, subnormal, nonfinite = (np.zeros(len(names), np.int64) for _ in range(5))
     largest = np.full(len(names), NO_LARGEST, np.int64)
     for measurement in measurements:
-        shift, histograms = shift_of(run, measurement), measurement.histograms
+        shift = shift_of(run, measurement)
+        histograms = measurement.histograms
         # Name the columns: each field is an array with one number for each gradient.
         statistics = None if measurement.statistics is None else TensorStatistics(*measurement.statistics.T)
         if statistics is not None:
@@ -78,5 +79,5 @@ def layers_of(run: Run, names: list[str], measurements: Iterable[Measurement]) -
                 total += np.bincount(gradients, below, len(names)).astype(np.int64)
     with np.errstate(invalid="ignore", divide="ignore"):
         columns = [column.tolist() for column in (sizes, lost / values, subnormal / values, nonfinite)]
-    exponents_or_none = (None if exponent == NO_LARGEST else exponent for exponent in largest.tolist())
-    return [Layer(*row) for row in zip(names, *columns, exponents_or_none, strict=True)]
+    largest_or_none = (None if exponent == NO_LARGEST else exponent for exponent in largest.tolist())
+    return [Layer(*row) for row in zip(names, *columns, largest_or_none, strict=True)]

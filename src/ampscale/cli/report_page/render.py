@@ -117,7 +117,8 @@ def _exponents(run: Run, layers: list[Layer], measurements: list[Measurement]) -
     if not pictures:
         return '<p class="note">The run file has no histograms: create the monitor with <code>histogram_every</code>.</p>'
     options = "".join(f"<option>{escaped(name)}</option>" for name in names)
-    shown, omitted = len(names) - 1, ""  # the first picture is of all gradients together
+    shown = len(names) - 1  # the first picture is of all gradients together
+    omitted = ""
     if shown < len(layers):
         omitted = f" {shown} of {len(layers)} gradients are shown: those that were not finite, then those that lose the most."
     note = (
@@ -137,7 +138,7 @@ def _layers(layers: list[Layer], measured_steps: int) -> str:
             escaped(layer.name).replace(".", ".<wbr>"), f"{layer.size:,}", percent(layer.lost), percent(layer.subnormal),
             "-" if layer.largest is None else f"&lt; {power_of_two(layer.largest)}", f"{layer.nonfinite:,}",
         )
-        for layer in sorted(layers, key=Layer.order)[:_LAYERS]
+        for layer in sorted(layers, key=Layer.sort_key)[:_LAYERS]
     )  # fmt: skip
     omitted = f" The first {_LAYERS:,} of {len(layers):,} are listed." if len(layers) > _LAYERS else ""
     note = (

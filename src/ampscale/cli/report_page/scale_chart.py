@@ -14,8 +14,9 @@ _GRID = 150, 60  # columns and rows for dots; dots in the same cell would cover 
 
 def scale_chart(run: Run) -> str:
     """Return the picture. Below the line of the scale, bars count the skipped steps in each of at most 1,000 equal parts."""
-    levels, rows, low, high = _levels(run.scales)
-    heights, size = 100 * (high - levels) / (high - low), levels.size
+    levels, level_ticks, low, high = _levels(run.scales)
+    heights = 100 * (high - levels) / (high - low)
+    size = levels.size
     skipped = np.flatnonzero(~run.applied)
     cells = skipped * _GRID[0] // size * _GRID[1] + (heights[skipped] * _GRID[1] / 101).astype(np.int64)
     dots = "".join(
@@ -25,9 +26,9 @@ def scale_chart(run: Run) -> str:
     line = stretched("line", 1000, 1000, _step_line(heights))
     ends = f"{int(run.steps[0]):,} to {int(run.steps[-1]):,}"
     label = f"Loss scale in the steps {ends}, on a logarithmic axis, with a dot at each of {skipped.size:,} skipped steps"
-    labels = [(100 * (high - level) / (high - low), text) for level, text in rows]
+    rows = [(100 * (high - level) / (high - low), text) for level, text in level_ticks]
     bars = _bars(skipped, size, step_ticks(run.steps))
-    return frame("scale", label, f'{line}<g class="dots">{dots}</g>', labels, []) + bars
+    return frame("scale", label, f'{line}<g class="dots">{dots}</g>', rows, []) + bars
 
 
 def _levels(scales: np.ndarray) -> tuple[np.ndarray, list[tuple[int, str]], float, float]:
@@ -55,12 +56,14 @@ def _levels(scales: np.ndarray) -> tuple[np.ndarray, list[tuple[int, str]], floa
 def _step_line(heights: np.ndarray) -> str:
     """Return the path of a step line; with more than 1,000 corners, of the band between the extreme heights in each part."""
     steps, values = corners(heights, _PARTS)
-    points = [f"{1000 * step / heights.size:.4g}" for step in steps.tolist()], [f"{10 * value:.1f}" for value in values.tolist()]
-    first, *others = zip(*points, strict=True)
-    return f"M{' '.join(first)}{''.join(f'H{x}V{y}' for x, y in others)}H1000"
+    xs = [f"{1000 * step / heights.size:.4g}" for step in steps.tolist()]
+    ys = [f"{10 * value:.1f}" for value in values.tolist()]
+    others = "".join(f"H{x}V{y}" for x, y in zip(xs[1:], ys[1:], strict=True))
+    return f"M{xs[0]} {ys[0]}{others}H1000"
 
 
 def _bars(skipped: np.ndarray, steps: int, ticks: list[tuple[float, str]]) -> str:
+    """Return a plot of the number of skipped steps in each of several equal parts of the run."""
     parts = min(_PARTS, steps)
     counts = np.bincount(skipped * parts // steps, minlength=parts)
     largest = max(1, int(counts.max()))
