@@ -51,22 +51,26 @@ def observe(events: list[Event], notes: list[str]) -> Observed:
     marks, remaining = _marks(events)
     begin = _begin(marks)
     windows = list(_windows(marks, begin))
-    finite, scales, steps = [np.empty(0, np.int8)], dict[int, float](), 0
+    finite = [np.empty(0, np.int8)]
+    scales = dict[int, float]()
+    steps = 0
     for window in windows:
         flags = _flags(window)
         finite += [np.full(window.unknown, -1, np.int8), flags]
         steps += window.unknown
         scales |= {steps + index: scale for index, scale in _scales(window, flags) if not math.isnan(scale)}
         steps += window.covered
-    known_scales, flags = np.full(steps + 1, math.nan), np.concatenate(finite)
-    _note(notes, begin, windows, int(np.count_nonzero(flags == -1)), remaining)
-    known_scales[list(scales)] = list(scales.values())
-    return Observed(known_scales, flags)
+    scale_array = np.full(steps + 1, math.nan)
+    scale_array[list(scales)] = list(scales.values())
+    observed = Observed(scale_array, np.concatenate(finite))
+    _note(notes, begin, windows, int(np.count_nonzero(observed.finite == -1)), remaining)
+    return observed
 
 
 def _marks(events: list[Event]) -> tuple[list[Mark], list[Event]]:
     """Return the marks, and the overflows after the last mark. An overflow that names its step is between two marks."""
-    marks, pending = list[Mark](), list[Event]()
+    marks = list[Mark]()
+    pending = list[Event]()
     for event in events:
         if event.number is None:
             pending.append(event)
@@ -75,6 +79,12 @@ def _marks(events: list[Event]) -> tuple[list[Mark], list[Event]]:
         pending = []
         if event.meaning == "overflow":
             marks.append(Mark(event, event.number + 1, [event]))
+    _check_marks(marks)
+    return marks, pending
+
+
+def _check_marks(marks: list[Mark]) -> None:
+    """Raise an UnknownStepsError if there are no marks, or if their numbers decrease."""
     if not marks:
         raise UnknownStepsError(
             "the log does not number its steps, so the number of finite steps between its overflows is unknown; specify "
@@ -86,21 +96,24 @@ def _marks(events: list[Event]) -> tuple[list[Mark], list[Event]]:
                 f"the step numbers decrease from {previous.number} in line {previous.event.line} to {mark.number} in line "
                 f"{mark.event.line}; use the lines of one run only, or a step_pattern for the lines of one process"
             )
-    return marks, pending
 
 
 def _begin(marks: list[Mark]) -> int:
     """Return the number of steps before the log; -1 if an overflow precedes number 0, so that steps are counted from 0."""
-    first, distances = marks[0], _distances(marks)
+    first = marks[0]
     if first.event.meaning != "steps":
         return first.number if first.event.meaning == "start" else 0
+    distances = _distances(marks)
     if "updates" in first.event.groups:  # the distances between numbers of updates can vary
         return 0 if first.number <= max(distances) else first.number
     if first.number == 0:
         return -1 if first.overflows else 0
-    if _opens_run(first, mode(distances)):
+    distance = mode(distances)
+    if _opens_run(first, distance):
         return first.number - 1
-    return max(0, first.number - mode(distances)) if len(first.overflows) <= mode(distances) else 0
+    if len(first.overflows) > distance:
+        return 0
+    return max(0, first.number - distance)
 
 
 def _distances(marks: list[Mark]) -> list[int]:
@@ -123,35 +136,48 @@ def _opens_run(first: Mark, distance: int) -> bool:
 
 def _windows(marks: list[Mark], begin: int) -> Iterator[Window]:
     """Yield the window of each mark, given the number of steps before the log."""
-    distance, previous = mode(_distances(marks)), begin
+    distance = mode(_distances(marks))
+    previous = begin
+    for mark, overflows in zip(marks, _overflow_counts(marks, begin, distance), strict=True):
+        groups = mark.event.groups
+        steps = mark.number - previous
+        unknown = max(0, steps - distance) if "skipped" in groups else 0
+        if mark.event.meaning == "start" or (mark is marks[0] and mark.number == begin and "updates" in groups):
+            unknown, overflows = steps, 0
+        covered = steps - unknown
+        if "updates" in groups:  # a number of updates excludes overflows
+            covered += overflows
+        if not 0 <= overflows <= covered:
+            covered_steps = "step" if covered == 1 else f"{covered} steps"
+            raise UnknownStepsError(
+                f"line {mark.event.line}: expected 0 to {covered} overflows in the {covered_steps} before this line, "
+                f"got {overflows}; check that the lines are of one process, and that step_pattern matches a line of each step"
+            )
+        yield Window(mark, unknown, covered, overflows)
+        previous = mark.number
+
+
+def _overflow_counts(marks: list[Mark], begin: int, distance: int) -> Iterator[int]:
+    """Yield the number of overflows before each mark, as its line reports it, or else the number of messages."""
     total = 0 if begin <= 0 else None  # number of overflows since the start of the run; None if unknown
     counted = 0  # number of overflows that the next line counts although they precede its window
     opens_run = _opens_run(marks[0], distance)
+    previous = begin
     for mark in marks:
-        event = mark.event
-        steps = mark.number - previous
-        unknown = 0
+        groups = mark.event.groups
         overflows = len(mark.overflows)
-        if (digits := event.groups.get("total")) is not None:
+        if "total" in groups:
             if total is not None:
-                overflows = count(digits) - total
-            total = count(digits)
+                overflows = count(groups["total"]) - total
+            total = count(groups["total"])
         elif total is not None:
             total += overflows
-        if (digits := event.groups.get("skipped")) is not None:
-            unknown, overflows = max(0, steps - distance), count(digits) - counted
-            counted = count(digits) if opens_run and steps == 1 and "fraction" in event.groups else 0
-        opens_run = event.meaning == "start"
-        if opens_run or (mark is marks[0] and mark.number == begin and "updates" in event.groups):
-            unknown, overflows = steps, 0
-        covered = steps - unknown + (overflows if "updates" in event.groups else 0)
-        if not 0 <= overflows <= covered:
-            window = "step" if covered == 1 else f"{covered} steps"
-            raise UnknownStepsError(
-                f"line {event.line}: expected 0 to {covered} overflows in the {window} before this line, got {overflows}; check "
-                "that the lines are of one process, and that step_pattern matches a line of each step"
-            )
-        yield Window(mark, unknown, covered, overflows)
+        if "skipped" in groups:
+            overflows = count(groups["skipped"]) - counted
+            is_first_step = opens_run and mark.number - previous == 1 and "fraction" in groups
+            counted = count(groups["skipped"]) if is_first_step else 0
+        yield overflows
+        opens_run = mark.event.meaning == "start"
         previous = mark.number
 
 
@@ -159,11 +185,12 @@ def _flags(window: Window) -> np.ndarray:
     """Return the flags of the covered steps of *window*: 1 for finite, 0 for an overflow, -1 for unknown."""
     _, _, covered, overflows = window
     if overflows in (0, covered):
-        return np.full(covered, not overflows, np.int8)
+        return np.full(covered, overflows == 0, np.int8)
     flags = np.full(covered, -1, np.int8)
-    if "inner" in window.mark.event.groups:
-        flags[:-1] = 0 if covered == overflows + 1 else -1
+    if "inner" in window.mark.event.groups:  # the line follows a finite step
         flags[-1] = 1
+        if covered == overflows + 1:
+            flags[:-1] = 0
     return flags
 
 
