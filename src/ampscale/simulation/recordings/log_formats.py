@@ -20,7 +20,7 @@ and a pattern. A pattern starts with literal characters, so that long logs are s
 import math
 import re
 from heapq import merge
-from itertools import groupby, islice, repeat
+from itertools import islice, repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -137,7 +137,7 @@ def find_events(text: str) -> dict[str, list[Event]]:
                 _check_messages(len(events) + sum(map(len, events_of.values())))
         if events:
             events_of[log_format] = events
-    return dict(sorted(events_of.items(), key=lambda item: (reports(item[1]), len(item[1])), reverse=True))
+    return dict(sorted(events_of.items(), key=lambda item: (count_reports(item[1]), len(item[1])), reverse=True))
 
 
 def find_steps(text: str, pattern: str) -> list[Event]:
@@ -147,21 +147,23 @@ def find_steps(text: str, pattern: str) -> list[Event]:
     except (re.error, RecursionError, OverflowError) as error:
         raise ValueError(f"step_pattern must be a regular expression, got {excerpt(pattern)}: {error}") from None
     matches = list(islice(compiled.finditer(text), MOST_MESSAGES + 1))
-    lines = Lines(text)
     _check_messages(len(matches))
     if not matches:
         raise ValueError(f"step_pattern {excerpt(pattern)} matches nothing in the log")
+    lines = Lines(text)
     if "step" not in compiled.groupindex:
-        positions = [next(of_line).start() for _, of_line in groupby(matches, lambda match: lines.number(match.start()))]
-        lines = Lines(text)
-        return [_event(lines, "steps", position, {"steps": str(number)}) for number, position in enumerate(positions, 1)]
+        events = list[Event]()
+        for match in matches:
+            if not events or events[-1].line < lines.number(match.start()):  # the first match in its line
+                events.append(_event(lines, "steps", match.start(), {"steps": str(len(events) + 1)}))
+        return events
     if invalid := next((match for match in matches if not (match["step"] or "").isdecimal()), None):
         actual = f"{excerpt(invalid['step'])} in {excerpt(invalid[0])}"
         raise ValueError(f"the group 'step' of step_pattern must match digits only, got {actual}")
     return [_event(lines, "steps", match.start(), {"steps": match["step"]}) for match in matches]
 
 
-def reports(events: list[Event]) -> int:
+def count_reports(events: list[Event]) -> int:
     """Return how many events report an overflow or a number of overflows, which can be 0."""
     return sum(event.meaning == "overflow" or "total" in event.groups or "skipped" in event.groups for event in events)
 

@@ -17,13 +17,13 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...parsing import LONGEST_ROW, MOST_STEPS, check_length, cut, excerpt
 from ..traces import Observed, Overflow, Trace
-from .log_formats import EVERY_RANK, LOG_FORMATS, Event, Lines, count, find_events, find_steps, reports
+from .log_formats import EVERY_RANK, LOG_FORMATS, Event, Lines, count, count_reports, find_events, find_steps
 from .log_steps import UnknownStepsError, observe
 
 SUSPECT = re.compile(r"(?>.*?overflow).*?(?:skip|scale)|.*?inf or nan", re.IGNORECASE)
@@ -99,10 +99,10 @@ def read_log(text_or_lines: str | Iterable[str], log_format: str | None = None, 
     if log_format not in (None, *LOG_FORMATS):
         raise ValueError(f"log_format must be one of {list(LOG_FORMATS)}, got {excerpt(log_format)}")
     text = _text(text_or_lines)
-    if log_format in (None, "lightning") and _scale_columns(text):
+    if log_format in (None, "lightning") and (scale_columns := _scale_columns(text)):
         if step_pattern is not None:
             raise ValueError("Lightning's metrics.csv numbers its steps itself and cannot be read with a step_pattern")
-        return _lightning(text)
+        return _lightning(text, scale_columns)
     events_of = find_events(text)
     log_format, notes = _choose(log_format, events_of, text, step_pattern)
     events = events_of.get(log_format, [])
@@ -151,7 +151,9 @@ def _choose(
         raise ValueError("; ".join([reason, *others, *notes]))
     notes.insert(0, f"read as a log of {log_format}")
     read = {event.position for event in events_of.get(log_format, [])}
-    unread = {name: reports([event for event in events if event.position not in read]) for name, events in events_of.items()}
+    unread = {
+        name: count_reports([event for event in events if event.position not in read]) for name, events in events_of.items()
+    }
     notes += [f"reports of {name} that were not read: {number}" for name, number in unread.items() if number]
     if log_format == "paddle":
         notes.append("Paddle reports only overflows that lower the scale; others are absent if decr_every_n_nan_or_inf exceeds 1")
@@ -188,21 +190,22 @@ def _one_source(events: list[Event], notes: list[str]) -> list[Event]:
 
 def _without_copies(events: list[Event], log_format: str, notes: list[str]) -> list[Event]:
     """Return *events* with one line for each number of steps and without copies of messages."""
-
-    def identity(event: Event) -> tuple[tuple[str, str], ...] | int:
-        """Return the same value for messages that can be copies of each other."""
-        has_copies = event.meaning == "overflow" and log_format in EVERY_RANK and event.rank is None and event.number is None
-        return tuple(event.groups.items()) if has_copies else event.position
-
-    runs = [list(run) for _, run in groupby(_last_of_each_number(_numbered(events)), identity)]
-    messages = [run for run in runs if isinstance(identity(run[0]), tuple)]
+    events = _last_of_each_number(_numbered(events))
+    if log_format not in EVERY_RANK:
+        return events
+    # Equal messages in a row are one run; any other event is a run of its own.
+    runs = [list(run) for _, run in groupby(events, lambda event: event.groups if _may_be_copy(event) else event.position)]
+    messages = [(run[0].overflow(), len(run)) for run in runs if _may_be_copy(run[0])]
     # Ignore messages at the lower bound: the scale does not change there, so equal messages in a row can be several overflows.
-    changing = [len(run) for run in messages if run[0].overflow().before != run[0].overflow().after]
-    copies = math.gcd(*changing)
+    copies = math.gcd(*(length for overflow, length in messages if overflow.before != overflow.after))
     if copies > 1:
         notes.append(f"each overflow message occurs {copies} times in a row and was read once, assuming {copies} processes")
         runs = [run[: len(run) // copies] if len(run) % copies == 0 else run for run in runs]
     return [event for run in runs for event in run]
+
+
+def _may_be_copy(event: Event) -> bool:
+    return event.meaning == "overflow" and event.rank is None and event.number is None
 
 
 def _numbered(events: list[Event]) -> list[Event]:
@@ -229,13 +232,14 @@ def _last_of_each_number(events: list[Event]) -> list[Event]:
     The last line is kept because copies of a message can follow the first line of their step. All lines that number updates are
     kept, because overflows can occur between two of them.
     """
-    unique, last = list[Event](), -1
+    unique = list[Event]()
+    last_line = -1  # index in *unique* of the last event that is not an overflow
     for event in events:
         if event.meaning != "overflow":
-            repeats_last = last >= 0 and unique[last].meaning == "steps" and unique[last].number == event.number
-            if repeats_last and event.meaning == "steps" and "updates" not in event.groups:
-                event = event._replace(groups=unique.pop(last).groups | event.groups)
-            last = len(unique)
+            repeats = last_line >= 0 and unique[last_line].meaning == "steps" and unique[last_line].number == event.number
+            if repeats and event.meaning == "steps" and "updates" not in event.groups:
+                event = event._replace(groups=unique.pop(last_line).groups | event.groups)
+            last_line = len(unique)
         unique.append(event)
     return unique
 
@@ -248,9 +252,16 @@ def _scale_columns(text: str) -> list[str]:
     return [name for name in names if "scale" in name.lower() and not name.endswith("_epoch")]
 
 
-def _lightning(text: str) -> Log:
+class _Row(NamedTuple):
+    """Row of Lightning's metrics.csv with a scale."""
+
+    line: int
+    step: int
+    scale: float
+
+
+def _lightning(text: str, columns: list[str]) -> Log:
     """Read Lightning's metrics.csv. Lightning uses torch's scaler: a step overflowed if and only if the next scale is smaller."""
-    columns = _scale_columns(text)
     if len(columns) != 1:
         actual = f"{excerpt(columns)}; use observed_from_csv instead"
         raise ValueError(f"Lightning's metrics.csv must have one column of scales, got {actual}")
@@ -259,38 +270,43 @@ def _lightning(text: str) -> Log:
         f"read as a log of lightning, with {excerpt(columns[0])} as the scale at each step",
         "if the scale was logged at the end of a batch, as in on_train_batch_end, all scales are one step late",
     ]
-    pairs = list(pairwise(rows))
+    if rows[0].step:
+        notes.append(f"the log begins after step {rows[0].step}")
+    successive = [(row, following) for row, following in pairwise(rows) if following.step == row.step + 1]
     overflows = tuple(
-        Overflow(line, old_scale, new_scale)
-        for (line, step, old_scale), (_, next_step, new_scale) in pairs
-        if next_step == step + 1 and new_scale < old_scale
+        Overflow(row.line, row.scale, following.scale) for row, following in successive if following.scale < row.scale
     )
-    if first_step := rows[0][1]:
-        notes.append(f"the log begins after step {first_step}")
-    if invalid := [(step, next_step) for (_, step, _), (_, next_step, _) in pairs if next_step <= step]:
-        step, next_step = invalid[0]
-        missing = f"the step numbers must increase, got {next_step} after {step}; use the lines of one run only"
-        return Log("lightning", overflows, None, tuple(notes), missing)
-    indices = np.array([step for _, step, _ in rows]) - first_step
+    for row, following in pairwise(rows):
+        if following.step <= row.step:
+            missing = f"the step numbers must increase, got {following.step} after {row.step}; use the lines of one run only"
+            return Log("lightning", overflows, None, tuple(notes), missing)
+    observed = _lightning_observed(rows)
+    if (observed.finite == -1).any():
+        notes.append("the log omits steps; Trainer(log_every_n_steps=1) logs all")
+    return Log("lightning", overflows, observed, tuple(notes))
+
+
+def _lightning_observed(rows: list[_Row]) -> Observed:
+    """Return the scales in *rows*, and the flags that follow from two successive scales."""
+    indices = np.array([row.step for row in rows]) - rows[0].step
     scales = np.full(indices[-1] + 1, np.nan)
-    scales[indices] = [scale for _, _, scale in rows]
+    scales[indices] = [row.scale for row in rows]
     unknown = np.isnan(scales)
     with np.errstate(invalid="ignore"):
         finite = np.where(unknown[1:] | unknown[:-1], -1, scales[1:] >= scales[:-1]).astype(np.int8)
-    if (finite == -1).any():
-        notes.append("the log omits steps; Trainer(log_every_n_steps=1) logs all")
-    return Log("lightning", overflows, Observed(scales, finite), tuple(notes))
+    return Observed(scales, finite)
 
 
-def _lightning_rows(text: str, column: str) -> list[tuple[int, int, float]]:
-    """Return the line number, the step and the scale of each row of metrics.csv with a scale in *column*."""
-    reader, line = csv.DictReader(_lines(text)), 0
-    rows = list[tuple[int, int, float]]()
+def _lightning_rows(text: str, column: str) -> list[_Row]:
+    """Return the rows of metrics.csv that have a scale in *column*."""
+    reader = csv.DictReader(_lines(text))
+    line = 0
+    rows = list[_Row]()
     try:
         for row in reader:
             line = reader.line_num
             if row.get(column):
-                rows.append((line, _step(row["step"]), float(row[column])))
+                rows.append(_Row(line, _step(row["step"]), float(row[column])))
             if len(rows) > MOST_STEPS + 1:
                 raise ValueError(f"more than {MOST_STEPS} rows have a scale")
         if not rows:
@@ -303,6 +319,7 @@ def _lightning_rows(text: str, column: str) -> list[tuple[int, int, float]]:
 
 
 def _lines(text: str) -> Iterator[str]:
+    """Yield the lines of *text*. Raise a ValueError at a line that is too long."""
     for match in re.finditer(r"([^\n]*)\n?", text):
         check_length(match[1], LONGEST_ROW, "each row")
         yield match[1]
