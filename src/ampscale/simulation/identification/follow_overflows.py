@@ -24,9 +24,8 @@ def follow_overflows(rule: LossScaleRule, overflows: Sequence[Overflow], rtol: f
     otherwise, it lists the possible scales after the overflow. For *rtol* and *resumed* see `follow`.
     """
     transitions = Transitions(rule)
-    arrived = list[Frontier]()
+    arrived = [transitions.start(resumed=resumed)]
     leaving = list[Frontier]()
-    arrived.append(transitions.start(resumed=resumed))
     for index, overflow in enumerate(overflows):
         old_scale, new_scale = rounded(rule, np.array([overflow.before, overflow.after])).tolist()
         reachable = _after_finite_steps(transitions, arrived[-1], _upper_bound(rule, old_scale, new_scale, rtol))
@@ -80,7 +79,8 @@ def _consistent(transitions: Transitions, arrived: list[Frontier], leaving: list
         arrived[index] = _leading_to(transitions, arrived[index], leaving[index])
     key, counts = next(iter(arrived[0].items()))
     state = {key: counts & -counts}  # with the smallest count only, which is the lowest bit
-    start, finite = transitions.counts(key, state[key]), list[bool]()
+    start = transitions.counts(key, state[key])
+    finite = list[bool]()
     for index, target in enumerate(leaving):
         gap, state = _shortest_gap(transitions, state, target, set())
         ((key, count),) = state.items()
@@ -112,7 +112,8 @@ def _shortest_gap(
     The second result is the state that they reach; {} if no finite steps lead into *target*. *dead_ends* has states from which
     no finite steps lead there; this function adds those that it visits.
     """
-    steps, visited = 0, set[tuple[StateKey, int]]()
+    steps = 0
+    visited = set[tuple[StateKey, int]]()
     while True:
         ((key, count, transition),) = transitions.outgoing(state, 1)
         if count & target.get(key, 0):

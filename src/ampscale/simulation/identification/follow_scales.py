@@ -56,7 +56,8 @@ class Steps(NamedTuple):
 def steps_of(rule: LossScaleRule, observed: Observed) -> Steps:
     """Return the lists about an observation for all rules with the dtype of *rule*."""
     scales = rounded(rule, observed.scales)
-    known, unknown = np.flatnonzero(~np.isnan(scales)), np.flatnonzero(np.isnan(scales))
+    known = np.flatnonzero(~np.isnan(scales))
+    unknown = np.flatnonzero(np.isnan(scales))
     next_known = _next(known, scales.size)
     differs_from_next = np.append(scales[known[1:]] != scales[known[:-1]], True)  # True for each known scale before a change
     before_change = known[differs_from_next[: known.size]]
@@ -78,8 +79,8 @@ def follow(rule: LossScaleRule, observed: Observed | Steps, rtol: float = 0.0, *
     """
     transitions = Transitions(rule)
     view = _View(transitions, steps_of(rule, observed) if isinstance(observed, Observed) else observed, rtol)
-    start, strides = transitions.start(resumed=resumed), list[Stride]()
-    reached = start
+    start = reached = transitions.start(resumed=resumed)
+    strides = list[Stride]()
     index = total_keys = 0
     while True:
         frontier = view.consistent_states(reached, index)
@@ -93,6 +94,14 @@ def follow(rule: LossScaleRule, observed: Observed | Steps, rtol: float = 0.0, *
         strides.append(Stride(frontier, view.stride(frontier, index), view.flags[index]))
         reached = strides[-1].forward(transitions)
         index += strides[-1].steps
+
+
+def rounded(rule: LossScaleRule, scales: np.ndarray) -> np.ndarray:
+    """Round *scales* to the dtype of the rule, because a float32 is often printed with just enough digits to identify it."""
+    with np.errstate(over="ignore", under="ignore"):
+        converted = scales.astype(rule.dtype).astype(np.float64)
+    # Keep a number that is out of the range of the dtype: rounding would make it zero or infinite.
+    return np.where((converted == 0) | np.isinf(converted), scales, converted)
 
 
 class Stride(NamedTuple):
@@ -146,7 +155,8 @@ def _consistent(transitions: Transitions, strides: list[Stride]) -> Followed:
         ambiguous += is_ambiguous
     key, counts = next(iter(strides[0].frontier.items()))
     counts &= -counts  # only the smallest count, which is the lowest bit
-    start, finite = transitions.counts(key, counts), list[bool]()
+    start = transitions.counts(key, counts)
+    finite = list[bool]()
     for stride, (target, *_) in pairwise(strides):
         if stride.steps == 1:
             transition = transitions.transition_into(target, key, counts, stride.flag)
@@ -155,14 +165,6 @@ def _consistent(transitions: Transitions, strides: list[Stride]) -> Followed:
         key, counts = transition.key, transition.image(counts)
         finite += [transition.finite] * stride.steps
     return Followed(finite=np.array(finite, bool), ambiguous=ambiguous, start=start)
-
-
-def rounded(rule: LossScaleRule, scales: np.ndarray) -> np.ndarray:
-    """Round *scales* to the dtype of the rule, because a float32 is often printed with just enough digits to identify it."""
-    with np.errstate(over="ignore", under="ignore"):
-        converted = scales.astype(rule.dtype).astype(np.float64)
-    # Keep a number that is out of the range of the dtype: rounding would make it zero or infinite.
-    return np.where((converted == 0) | np.isinf(converted), scales, converted)
 
 
 class _View:

@@ -32,16 +32,17 @@ def guesses(
     If *resumed* is True, the first growth window may have started before the first step.
     """
     scales = scales_in_order(seen)
-    changes, finite_scales = _changes(scales), scales[np.isfinite(scales)]
-    growths = [change.ratio for change in changes if change.ratio > 1]
-    backoffs = [change.ratio for change in changes if change.ratio <= 1]
+    finite_scales = scales[np.isfinite(scales)]
+    ratios = [change.ratio for change in _changes(scales)]
+    growths = [ratio for ratio in ratios if ratio > 1]
+    backoffs = [ratio for ratio in ratios if ratio <= 1]
     inverted = [] if "backoff_factor" in tried else [1 / ratio for ratio in backoffs]
     growth_factors = _factors(growths or inverted, tried.get("growth_factor"), RATIO_RTOL + 2 * rtol)
     intervals = list[int]()
     if isinstance(seen, Observed):
         factors = tried.get("growth_factor", 2.0), *growth_factors[:1]
         for observed, factor in product((seen, *_without_blocked_backoffs(seen)), factors):
-            intervals += _intervals(observed, _changes(observed.scales), resumed, max(factor, 1.01))
+            intervals += _intervals(observed, resumed, max(factor, 1.01))
         intervals += _gradual(growths)
     candidates: dict[str, Iterable[Any]] = {
         "hysteresis": HYSTERESIS,
@@ -53,8 +54,11 @@ def guesses(
         "max_scale": finite_scales.max(initial=0.0, keepdims=True).tolist(),
         "raise_at_min_scale": (False,),
     }
-    names = [name for name in candidates if name in tried]
-    untried = {name: [value for value in dict.fromkeys(candidates[name]) if value != tried[name]] for name in names}
+    untried = {
+        name: [value for value in dict.fromkeys(values) if value != tried[name]]
+        for name, values in candidates.items()
+        if name in tried
+    }
     return {name: values for name, values in untried.items() if values}
 
 
@@ -85,18 +89,20 @@ def _changes(scales: np.ndarray) -> list[Change]:
     return [Change(old, new - 1, float(scales[new] / scales[old])) for old, new in pairs]
 
 
-def _intervals(observed: Observed, changes: list[Change], resumed: bool, factor: float) -> list[int]:
+def _intervals(observed: Observed, resumed: bool, factor: float) -> list[int]:
     """
     Return growth intervals that fit the smallest number of steps from a scale change, an overflow or the start to a growth.
 
     Several growths between two known scales bound the interval, too. Each interval minus one is returned as well, because some
     scalers grow one step later than their interval, always or only in the first window.
     """
+    changes = _changes(observed.scales)
     # A delayed growth can take effect at a step that overflows, which does not limit the interval.
     growth_steps = {change.last for change in changes if change.ratio > 1 and change.first == change.last}
     overflows = [Change(step, step, 0.0) for step in np.flatnonzero(observed.finite == 0).tolist() if step not in growth_steps]
     events = sorted([*changes, *overflows] if resumed else [Change(-1, -1, 0.0), *changes, *overflows])
-    upper_bounds, lower_bounds = [], [1]
+    upper_bounds = []
+    lower_bounds = [1]
     for previous, event in zip([None, *events], events, strict=False):
         if event.ratio > 1:
             growths = min(max(1, round(math.log(event.ratio, factor))), event.last - event.first + 1)
@@ -138,12 +144,12 @@ def _factors(ratios: list[float], tried: float | None, rtol: float) -> list[floa
     """Return the most common ratios, rounded to few digits; [] if at least half of the ratios equal the factor *tried*."""
     if 2 * sum(math.isclose(ratio, tried or 0.0, rel_tol=rtol) for ratio in ratios) >= len(ratios):
         return []
-    pairs = Counter((_shortest(ratio, rtol), _shortest(1 / ratio, rtol)) for ratio in ratios).most_common(2)
-    # Try the number with fewer digits first, either the factor or its reciprocal: 1/3 rather than 0.333333.
-    factors = (
-        (1 / inverse, ratio) if len(repr(inverse)) < len(repr(ratio)) else (ratio, 1 / inverse) for (ratio, inverse), _ in pairs
-    )
-    return [factor for pair in factors for factor in pair]
+    pairs = Counter((_shortest(ratio, rtol), _shortest(1 / ratio, rtol)) for ratio in ratios)
+    factors = list[float]()
+    for (ratio, inverse), _ in pairs.most_common(2):
+        # Try the number with fewer digits first, either the factor or its reciprocal: 1/3 rather than 0.333333.
+        factors += [1 / inverse, ratio] if len(repr(inverse)) < len(repr(ratio)) else [ratio, 1 / inverse]
+    return factors
 
 
 def _shortest(ratio: float, rtol: float) -> float:

@@ -111,7 +111,11 @@ def identify(
     """
     check_number(rtol, "rtol", "a number from 0 to 0.1", 0, 0.1)
     check_bool(resumed, "resumed")
-    to_try, known_settings = _candidates(candidates), dict(settings or {})
+    if not isinstance(seen, Observed) and not all(isinstance(overflow, Overflow) for overflow in seen):
+        actual = f"{excerpt(seen)} of type {type(seen).__name__}"
+        raise TypeError(f"seen must be an Observed or a list of Overflow objects, got {actual}")
+    to_try = _candidates(candidates)
+    known_settings = dict(settings or {})
     if unknown := sorted(set(known_settings) - {name for candidate in to_try for name in candidate.defaults}):
         raise ValueError(f"settings must be parameters of at least one candidate, got {excerpt(unknown)}")
     search = _Search(seen, known_settings, rtol, resumed)
@@ -200,9 +204,6 @@ class _Search:
 
 def _first_scale(seen: Observed | Sequence[Overflow]) -> tuple[float, bool]:
     """Return the first known scale, and True if it is the scale before the first step."""
-    if not isinstance(seen, Observed) and not all(isinstance(overflow, Overflow) for overflow in seen):
-        actual = f"{excerpt(seen)} of type {type(seen).__name__}"
-        raise TypeError(f"seen must be an Observed or a list of Overflow objects, got {actual}")
     scales = scales_in_order(seen)
     indices = np.flatnonzero(~np.isnan(scales))
     if not indices.size:
