@@ -225,7 +225,8 @@ def simulate_drift(rule: LossScaleRule, ranks: int, overflow_probability: float,
     check_count(steps, "steps")
     check_count(seed, "seed", low=0)
     disagreement_probability(ranks, overflow_probability)  # checks both arguments
-    rng, disagreements = np.random.default_rng(seed), list[int]()
+    rng = np.random.default_rng(seed)
+    disagreements = list[int]()
     state = map_leaves(lambda value: np.full(ranks, value), rule.init(like=np.empty(0)))
     for step in range(steps):
         finite = rng.random(ranks) >= overflow_probability

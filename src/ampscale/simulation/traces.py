@@ -179,14 +179,6 @@ def from_model(steps: int, above: float, noise: float = 0.0, seed: int = 0, drif
         return Trace(above * np.exp2(powers))
 
 
-def _check_array(value: Any, name: str, dtype: str) -> None:
-    if not isinstance(value, np.ndarray) or value.dtype != dtype:
-        actual = f"dtype {value.dtype}" if isinstance(value, np.ndarray) else f"{excerpt(value)} of type {type(value).__name__}"
-        raise TypeError(f"{name} must be a NumPy array of {dtype}, got {actual}")
-    if value.ndim != 1:
-        raise ValueError(f"{name} must have one axis, got shape {value.shape}")
-
-
 def other_character(text: str) -> str | None:
     """Return the first character that is not ".", "x", "X" or whitespace, with its line and column; None if there is none."""
     if (match := re.search(r"[^.xX\s]", text)) is None:
@@ -194,3 +186,11 @@ def other_character(text: str) -> str | None:
     index = match.start()
     line, column = text.count("\n", 0, index) + 1, index - text.rfind("\n", 0, index)
     return f"{text[index]!r} in line {line}, column {column}"
+
+
+def _check_array(value: Any, name: str, dtype: str) -> None:
+    if not isinstance(value, np.ndarray) or value.dtype != dtype:
+        actual = f"dtype {value.dtype}" if isinstance(value, np.ndarray) else f"{excerpt(value)} of type {type(value).__name__}"
+        raise TypeError(f"{name} must be a NumPy array of {dtype}, got {actual}")
+    if value.ndim != 1:
+        raise ValueError(f"{name} must have one axis, got shape {value.shape}")
