@@ -23,15 +23,10 @@ Gradient = tuple[str, str, np.ndarray]  # name, dtype and values of an array; th
 
 def read_gradients(path: Path, progress: Callable[[float], None]) -> Iterator[Gradient]:
     """
-    Yield the floating-point and complex arrays of a file.
+    Yield the floating-point and complex arrays of a .npz or .safetensors file. Nothing is unpickled.
 
-    Args:
-        path: File whose name ends in .npz or .safetensors.
-        progress: Called with the share of the file that has been read.
-
-    Raises:
-        OSError: The file cannot be read.
-        ValueError: The file has an unsupported suffix, is damaged, or an array exceeds a limit. Nothing is unpickled.
+    *progress* is called with the share of the file that has been read. A damaged file, or an array above a limit, raises a
+    ValueError.
     """
     readers = {".npz": _from_archive, ".safetensors": _from_safetensors}
     suffix = path.suffix.lower()

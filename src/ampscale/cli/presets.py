@@ -3,6 +3,7 @@
 import inspect
 import json
 from dataclasses import asdict
+from itertools import groupby
 from typing import Any
 
 import click
@@ -44,28 +45,22 @@ def presets(name: str | None, as_json: bool) -> None:
 def table() -> str:
     """Return a table with a line for each project and for each of its presets, followed by an explanation of the columns."""
     lines = [COLUMNS.format(*TITLES)]
-    previous_heading = ""
-    for preset in PRESETS.values():
-        heading = f"{preset.project} {preset.version}"
-        if heading != previous_heading:
-            lines.append(heading)
-        previous_heading = heading
-        lines.append(COLUMNS.format("  " + preset.name, *_cells(preset)).rstrip())
+    for heading, group in groupby(PRESETS.values(), lambda preset: f"{preset.project} {preset.version}"):
+        lines.append(heading)
+        lines += [COLUMNS.format("  " + preset.name, *_cells(preset)).rstrip() for preset in group]
     return "\n".join([*lines, LEGEND])
 
 
 def explained(preset: Preset) -> str:
     """Return a description of a preset: its source, its behavior and its parameters."""
     settings = ", ".join(f"{name}={default}" for name, default in defaults_of(preset.rule).items())
-    head = [f"{preset.name}: {preset.class_name}", f"{preset.project} {preset.version}, {preset.source_file}"]
+    head = (f"{preset.name}: {preset.class_name}", f"{preset.project} {preset.version}, {preset.source_file}")
     notes = (inspect.getdoc(preset.rule) or "").partition(">>> ")[0].strip().split("\n\n")
     facts = [f"- {sentence}" for sentence in sentences(preset.rule())]
-    call = f"presets.{preset.name}({settings})"
-    return "\n\n".join([_folded(head), *map(fold, notes), _folded(facts), fold(call, "  ")])
-
-
-def _folded(lines: list[str]) -> str:
-    return "\n".join(fold(line, "  ") for line in lines)
+    call = fold(f"presets.{preset.name}({settings})", "  ")
+    folded_head = "\n".join(fold(line, "  ") for line in head)
+    folded_facts = "\n".join(fold(fact, "  ") for fact in facts)
+    return "\n\n".join([folded_head, *map(fold, notes), folded_facts, call])
 
 
 def _document(preset: Preset) -> dict[str, Any]:

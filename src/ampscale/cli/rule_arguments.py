@@ -81,13 +81,15 @@ def read_rule(text: str, settings: Mapping[str, str] = {}) -> tuple[str, LossSca
     name, _, own_settings = text.partition(":")
     try:
         if name in PRESETS:
+            settings = {**settings, **_settings(own_settings.split(","))}
+        values = {key: value_of(key, value) for key, value in settings.items()}
+        if name in PRESETS:
             preset = PRESETS[name]
-            values = _values({**settings, **_settings(own_settings.split(","))})
             rule = preset.rule(**{key: values.pop(key) for key in preset.parameters if key in values})
             return text, replace(rule, **values)  # the remaining settings are fields that the preset does not accept
         if text.lstrip().startswith("LossScaleRule("):
-            return "rule", replace(_printed_rule(text), **_values(settings))
-        return Path(text).stem, replace(_rule_file(text), **_values(settings))
+            return "rule", replace(_printed_rule(text), **values)
+        return Path(text).stem, replace(_rule_file(text), **values)
     except (TypeError, ValueError, OSError) as error:
         raise click.UsageError(f"{cut(text)}: {cut(str(error), 1000)}") from None
 
@@ -139,10 +141,6 @@ def assignments(texts: Iterable[str], form: str) -> dict[str, str]:
             raise ValueError(f"a setting must be given once as {form}, got {excerpt(text)}")
         values[key] = value
     return values
-
-
-def _values(settings: Mapping[str, str]) -> dict[str, Any]:
-    return {key: value_of(key, text) for key, text in settings.items()}
 
 
 def value_of(key: str, text: str) -> Any:

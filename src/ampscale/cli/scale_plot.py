@@ -97,16 +97,14 @@ class Heights:
     def __init__(self, trajectories: Sequence[Trajectory]) -> None:
         scales = np.concatenate([trajectory.scales for trajectory in trajectories])
         positive = scales[(scales > 0) & np.isfinite(scales)]
-        # Range of the positive, finite scales.
+        # Range of the positive, finite scales; below and above it, the heights of 0 and infinity; and the range of all scales.
         self.low = math.floor(math.log2(positive.min())) if positive.size else 0
         self.high = math.ceil(math.log2(positive.max())) if positive.size else 0
-        # Heights of the scale 0 and of infinity, and their labels if these scales occur.
         gap = max(1, round((self.high - self.low) / 8))
         self.bottom, self.top = self.low - gap, self.high + gap
-        self.special = {self.bottom: "0"} if (scales == 0).any() else {}
+        self.special = {self.bottom: "0"} if (scales == 0).any() else {}  # labels of 0 and infinity, if these scales occur
         if np.isinf(scales).any():
             self.special[self.top] = "inf"
-        # Range of all scales.
         self.least, self.most = min([self.low, *self.special]), max([self.high, *self.special])
 
         self.lanes = len(trajectories)

@@ -76,10 +76,9 @@ def _contents(path: Path) -> Iterator[Run | None]:
     while True:
         if path.exists():
             status = path.stat()
-            new_file_id = status.st_dev, status.st_ino
-            if new_file_id != file_id or status.st_size < reader.bytes:
+            if (status.st_dev, status.st_ino) != file_id or status.st_size < reader.bytes:
                 reader = RunReader()
-            file_id = new_file_id
+            file_id = status.st_dev, status.st_ino
             reader.read(path)
         yield None if reader.header is None else reader.run()
 

@@ -54,11 +54,8 @@ def guesses(
         "max_scale": finite_scales.max(initial=0.0, keepdims=True).tolist(),
         "raise_at_min_scale": (False,),
     }
-    untried = {
-        name: [value for value in dict.fromkeys(values) if value != tried[name]]
-        for name, values in candidates.items()
-        if name in tried
-    }
+    names = [name for name in candidates if name in tried]
+    untried = {name: [value for value in dict.fromkeys(candidates[name]) if value != tried[name]] for name in names}
     return {name: values for name, values in untried.items() if values}
 
 
@@ -101,8 +98,7 @@ def _intervals(observed: Observed, resumed: bool, factor: float) -> list[int]:
     growth_steps = {change.last for change in changes if change.ratio > 1 and change.first == change.last}
     overflows = [Change(step, step, 0.0) for step in np.flatnonzero(observed.finite == 0).tolist() if step not in growth_steps]
     events = sorted([*changes, *overflows] if resumed else [Change(-1, -1, 0.0), *changes, *overflows])
-    upper_bounds = []
-    lower_bounds = [1]
+    upper_bounds, lower_bounds = [], [1]
     for previous, event in zip([None, *events], events, strict=False):
         if event.ratio > 1:
             growths = min(max(1, round(math.log(event.ratio, factor))), event.last - event.first + 1)
