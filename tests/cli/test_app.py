@@ -104,6 +104,7 @@ def test_failed_write_is_reported_in_one_line(redirection, message):
         (io.StringIO(), lambda: main(TOO_LONG.split()), r"^ampscale: \[Errno 36\] File name too long: '/.*$"),
         (None, str, "^ampscale: stdout must be open$"),
     ],
+    ids=["interrupt", "error", "no stdout"],
 )
 def test_error_outside_of_a_command_is_reported_in_one_line(monkeypatch, stdout, run, message):
     """The interrupt or error can come before click runs, as during imports, or from `doctor`, which does not use click."""
@@ -192,29 +193,28 @@ def test_invalid_option_is_rejected_before_anything_is_written(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["comprae"], "ampscale: no such command 'comprae'; did you mean compare?"),
-        (["conforms"], "ampscale: no such command 'conforms'; did you mean conform?"),
-        (["zzz"], "ampscale: no such command 'zzz'; see ampscale --help"),
-        (["--verison"], "ampscale: no such option --verison; did you mean --version?"),
-        (["presets", "pytorch"], "ampscale presets: unknown preset 'pytorch'; did you mean torch?"),
-        (["presets", "zzz"], "ampscale presets: unknown preset 'zzz'; ampscale presets lists all"),
-        (["presets", "--jsn"], "ampscale presets: no such option --jsn; did you mean --json?"),
-        (["simulate", "torch", "--tarce", "x"], "ampscale simulate: no such option --tarce; did you mean --trace?"),
-        (["simulate", "torch", "--zzz"], "ampscale simulate: no such option --zzz; see ampscale simulate --help"),
-        (["simulate", "torch", "--every", "--events"], "ampscale simulate: --every or --events was given 2 times; give it once"),
-        (["doctor", "--jsn"], "ampscale doctor: no such option or argument --jsn; did you mean --json?"),
-        (["doctor", "torch"], "ampscale doctor: no such option or argument torch; see ampscale doctor --help"),
-        (["doctor", "--json", "x"], "ampscale doctor: no such option or argument x; see ampscale doctor --help"),
-        (["convert", "in.json", "--form", "torch"], "ampscale convert: no such option --form; did you mean --from?"),
-        (["demo", "--sede", "1"], "ampscale demo: no such option --sede; did you mean --seed?"),
-        (["identify", "--scale", "8 4"], "ampscale identify: no such option --scale; did you mean --scales?"),
-        (["simulate"], "ampscale simulate: Missing argument 'RULE'; see ampscale simulate --help"),
+        ("comprae", "ampscale: no such command 'comprae'; did you mean compare?"),
+        ("conforms", "ampscale: no such command 'conforms'; did you mean conform?"),
+        ("zzz", "ampscale: no such command 'zzz'; see ampscale --help"),
+        ("--verison", "ampscale: no such option --verison; did you mean --version?"),
+        ("presets pytorch", "ampscale presets: unknown preset 'pytorch'; did you mean torch?"),
+        ("presets zzz", "ampscale presets: unknown preset 'zzz'; ampscale presets lists all"),
+        ("presets --jsn", "ampscale presets: no such option --jsn; did you mean --json?"),
+        ("simulate torch --tarce x", "ampscale simulate: no such option --tarce; did you mean --trace?"),
+        ("simulate torch --zzz", "ampscale simulate: no such option --zzz; see ampscale simulate --help"),
+        ("simulate torch --every --events", "ampscale simulate: --every or --events was given 2 times; give it once"),
+        ("doctor --jsn", "ampscale doctor: no such option or argument --jsn; did you mean --json?"),
+        ("doctor torch", "ampscale doctor: no such option or argument torch; see ampscale doctor --help"),
+        ("doctor --json x", "ampscale doctor: no such option or argument x; see ampscale doctor --help"),
+        ("convert in.json --form torch", "ampscale convert: no such option --form; did you mean --from?"),
+        ("demo --sede 1", "ampscale demo: no such option --sede; did you mean --seed?"),
+        ("identify --scale 8", "ampscale identify: no such option --scale; did you mean --scales?"),
+        ("simulate", "ampscale simulate: Missing argument 'RULE'; see ampscale simulate --help"),
     ],
-    ids=" ".join,
 )
 def test_usage_error_is_one_line_with_the_nearest_name(arguments, message):
     """The exit code is 2, and nothing is printed on stdout."""
-    result = CliRunner().invoke(main, arguments)
+    result = CliRunner().invoke(main, arguments.split())
     assert (result.exit_code, result.stdout, result.stderr) == (2, "", f"{message}\n")
 
 

@@ -48,12 +48,7 @@ def test_statistics_are_those_of_measure(tmp_path, suffix):
     ("values", "arguments", "verdict", "message"),
     [
         ([1] * 9 + [2.0**-20], [], "healthy", "float16 loses 0 % of them, and represents 10 % with fewer digits."),
-        (
-            [1, 2.0**-20],
-            [],
-            "underflow",
-            "Underflow at scale 2^0: float16 represents 50 % of the values with fewer digits, most in w.",
-        ),
+        ([1, 2.0**-20], [], "underflow", "float16 represents 50 % of the values with fewer digits, most in w."),
         ([1, 2, 3], [], "healthy", "Healthy at scale 2^0: all values are finite. float16 loses 0 % of them."),
         ([1, np.nan, np.inf], [], "nan", "Not finite at scale 2^0: 1 NaN in w; if all values are finite without scaling, the"),
         ([1, np.inf, -np.inf], ["--scale", "2**16"], "overflow", "Not finite at scale 2^16: 2 infinities in w; if all values"),
@@ -63,6 +58,7 @@ def test_statistics_are_those_of_measure(tmp_path, suffix):
         ([0, 0], [], "zero", "All values are zero at scale 2^0"),
         ([], [], "zero", "All values are zero"),
     ],
+    ids=str,
 )
 def test_verdict_is_a_sentence(tmp_path, values, arguments, verdict, message):
     """The JSON also contains the verdict as one word."""
@@ -134,6 +130,7 @@ FLOATS = "{'descr': '<f4', 'fortran_order': False, 'shape': (%s,)}\n"
         ("g.safetensors", safetensors_of("BF16", 3), "as many bytes as its shape (3,) requires, got data_offsets 0 and 4"),
         ("g.safetensors", safetensors_of("I32", 1), NO_FLOATS),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_damaged_file_has_a_message(tmp_path, name, data, message):
     """Nothing is unpickled, and no more memory is allocated than the file has bytes."""

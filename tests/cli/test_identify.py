@@ -244,7 +244,7 @@ def test_rounded_scales_require_a_tolerance():
         (("--scales", "64 32", "--log"), "--log requires a log as PATH: give the options of one source"),
         (
             (__file__, "--scale-column", "S", "--step-pattern", "x"),
-            "-column requires a CSV file as PATH and --step-pattern requires a log as PATH",
+            "-column requires a CSV file as PATH and --step-pattern requires",
         ),
         ((pytest.__file__,), "the log has no known messages of"),
         ((EXAMPLES / "run.jsonl",), "run.jsonl is a run file, not a log: use ampscale watch"),
@@ -256,6 +256,7 @@ def test_rounded_scales_require_a_tolerance():
         (("--scales", "64 32", "--rtol", "2"), "rtol must be a number from 0 to 0.1, got 2.0"),
         (("nowhere.csv",), "does not exist"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_usage_error_has_a_message(arguments, message):
     """The exit code is 2, and nothing is printed on stdout."""

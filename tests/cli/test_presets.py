@@ -98,9 +98,12 @@ def test_every_field_has_a_sentence(settings, sentence):
     assert len(description) == len(set(description))
 
 
-def test_numbers_are_printed_as_powers_of_two():
-    """Other numbers and small powers are printed as decimals. Ordinals have English endings."""
+def test_powers_of_two_are_printed_as_powers():
+    """Other numbers, and powers from 0.5 to 8, are printed as decimals."""
     powers = {65536.0: "2^16", 1.0: "1", 0.5: "0.5", 8.0: "8", 16.0: "2^4", 3.0: "3", 0.8: "0.8", 2.0**-126: "2^-126"}
     assert {value: power(value) for value in [*powers, 0.0, math.inf]} == {**powers, 0.0: "0", math.inf: "inf"}
+
+
+def test_ordinals_have_english_endings():
     ordinals = "1st 2nd 3rd 4th 11th 12th 13th 21st 102nd 111th 1000th"
     assert " ".join(map(ordinal, (1, 2, 3, 4, 11, 12, 13, 21, 102, 111, 1000))) == ordinals

@@ -16,7 +16,7 @@ from ampscale.simulation.simulate import Trajectory, simulate
 from ampscale.simulation.traces import from_flags, from_model, from_string
 
 
-def trajectory(scales, finite=None, raised_at=None):
+def trajectory_of(scales, finite=None, raised_at=None):
     """Return a trajectory with these scales."""
     scales = np.asarray(scales, "f8")
     counts = np.zeros(scales.size, "i4")
@@ -67,18 +67,18 @@ def test_overlapping_crosses_are_thinned_out():
 
 def test_zero_and_infinity_have_their_own_heights():
     """Zero is below and infinity above all other scales, and both are labeled."""
-    heights = Heights([trajectory([0.0, 2.0**-3, 2.0**5, np.inf])])
+    heights = Heights([trajectory_of([0.0, 2.0**-3, 2.0**5, np.inf])])
     positions = heights.of(np.array([0.0, 2.0**-3, 2.0**5, np.inf]), 0)
     assert all(one < other for one, other in pairwise(positions))
     names = list(heights.ticks().values())
     assert (names[-2:], heights.least, heights.most) == (["0", "inf"], positions[0], positions[-1])
-    assert "0" not in Heights([trajectory([1.0, 2.0])]).ticks().values()
+    assert "0" not in Heights([trajectory_of([1.0, 2.0])]).ticks().values()
 
 
 @pytest.mark.parametrize("rules", [2, 5, 12])
 def test_equal_scales_are_drawn_side_by_side(rules):
     """Adjacent lines are at least 1.1 points apart, and all lines lie within 0.6 of the height of a factor of two."""
-    heights = Heights([trajectory([2.0**10, 2.0**18])] * rules)
+    heights = Heights([trajectory_of([2.0**10, 2.0**18])] * rules)
     positions = [float(heights.of(np.array(2.0**12), index)) for index in range(rules)]
     distances = heights.power * -np.diff(positions)
     assert np.all(distances >= 1.1 - 1e-9)
@@ -88,13 +88,13 @@ def test_equal_scales_are_drawn_side_by_side(rules):
 
 RULES = {f"torch:init_scale=2**{power},growth_interval=2000": LossScaleRule(init_scale=2.0**power) for power in range(4, 30)}
 ODD = {
-    "zero-and-infinity": [trajectory([2.0**-149, 0.0, 0.0]), trajectory([2.0**127, np.inf])],
-    "nothing-but-zero": [trajectory([0.0])],
-    "nothing-but-infinity": [trajectory([np.inf, np.inf])],
-    "no-steps": [trajectory([2.0**16])] * 2,
-    "no-power-of-two": [trajectory([3.0, 3.3, 3.63])],
+    "zero-and-infinity": [trajectory_of([2.0**-149, 0.0, 0.0]), trajectory_of([2.0**127, np.inf])],
+    "nothing-but-zero": [trajectory_of([0.0])],
+    "nothing-but-infinity": [trajectory_of([np.inf, np.inf])],
+    "no-steps": [trajectory_of([2.0**16])] * 2,
+    "no-power-of-two": [trajectory_of([3.0, 3.3, 3.63])],
     "dense": [simulate(presets.torch(growth_interval=1), from_flags(np.arange(30_000) % 2 == 0))] * 3,
-    "an-error": [trajectory([2.0, 1.0], np.array([False]), raised_at=1), trajectory([2.0, 1.0, 1.0])],
+    "an-error": [trajectory_of([2.0, 1.0], np.array([False]), raised_at=1), trajectory_of([2.0, 1.0, 1.0])],
 }
 
 

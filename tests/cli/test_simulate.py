@@ -53,32 +53,53 @@ def test_scales_are_powers_of_two_with_a_factor():
     assert printed(*unguarded, "--trace", ".")[-1].endswith("final scale inf.")
 
 
+def numbers_of(lines):
+    """Return the numbers of the steps that have a row."""
+    return [int(line.split()[0]) for line in lines if line.split()[0].isdigit()]
+
+
 @pytest.mark.parametrize(
-    ("arguments", "rows", "omitted"),
+    ("rule", "steps", "rows", "omitted"),
     [
-        (["torch:growth_interval=60", "--trace", 70 * "." + "x" + 79 * "."], [59, 70, 130], "147 steps"),
-        (["paddle:hysteresis=2", "--trace", 60 * "." + "x" + 60 * "."], [60], "120 steps"),  # an overflow without backoff
-        (["deepspeed:hysteresis=1,init_scale=2", "--trace", 50 * "." + "x" + 60 * "." + "x.."], [50, 111], "110 steps"),
-        (["torch", "--trace", "...x..", "--events"], [3], "5 steps"),
-        (["torch", "--trace", "xx.", "--events"], [0, 1], "1 step"),
-        (["torch", "--trace", "xxx", "--events"], [0, 1, 2], ""),
-        (["torch", "--trace", "x" + 99 * "."], range(100), ""),
-        (["torch", "--trace", "x" + 100 * "."], [0], "100 steps"),
-        (["torch", "--trace", 120 * ".", "--every", "--all"], range(120), ""),
-        (["torch", "--trace", 300 * "x"], [*range(50), *range(250, 300)], ""),
-        (["torch", "--trace", 300 * "x", "--all"], range(300), ""),
+        ("torch:growth_interval=60", 70 * "." + "x" + 79 * ".", [59, 70, 130], "147 steps"),
+        ("paddle:hysteresis=2", 60 * "." + "x" + 60 * ".", [60], "120 steps"),  # an overflow without backoff
+        ("deepspeed:hysteresis=1,init_scale=2", 50 * "." + "x" + 60 * "." + "x..", [50, 111], "110 steps"),
+        ("torch", "x" + 100 * ".", [0], "100 steps"),
     ],
+    ids=["growths", "hysteresis", "error", "backoff"],
 )
-def test_long_table_has_only_overflows_and_scale_changes(arguments, rows, omitted):
-    """The other steps are counted. Of more than 100 rows, the first 50 and the last 50 are printed."""
-    lines = printed(*arguments)
-    steps = [line.split()[0] for line in lines if line.split()[0].isdigit()]
-    assert steps == [str(step) for step in rows]
-    notes = [line for line in lines if line.startswith("Omitted: ")]
-    options = "--every --all" if len(arguments[arguments.index("--trace") + 1]) > 100 else "--every"
-    assert notes == ([f"Omitted: {omitted} without overflow or scale change; {options} prints them."] if omitted else [])
-    is_cut = rows[-1] == 299 and len(rows) < 300
-    assert [line for line in lines if "more row" in line] == ["... 200 more rows; --all prints them ..."] * is_cut
+def test_long_table_has_only_overflows_and_scale_changes(rule, steps, rows, omitted):
+    """The other steps are counted."""
+    lines = printed(rule, "--trace", steps)
+    assert numbers_of(lines) == rows
+    assert f"Omitted: {omitted} without overflow or scale change; --every --all prints them." in lines
+
+
+@pytest.mark.parametrize(("steps", "rows", "omitted"), [("...x..", [3], "5 steps"), ("xx.", [0, 1], "1 step")])
+def test_events_are_overflows_and_scale_changes(steps, rows, omitted):
+    """The other steps of a short table are omitted, too."""
+    lines = printed("torch", "--trace", steps, "--events")
+    assert numbers_of(lines) == rows
+    assert f"Omitted: {omitted} without overflow or scale change; --every prints them." in lines
+
+
+@pytest.mark.parametrize(
+    ("steps", "options", "rows"),
+    [("x" + 99 * ".", [], 100), ("xxx", ["--events"], 3), (120 * ".", ["--every", "--all"], 120), (300 * "x", ["--all"], 300)],
+    ids=["short table", "events only", "every step", "all rows"],
+)
+def test_table_can_have_every_step(steps, options, rows):
+    """Nothing is omitted."""
+    lines = printed("torch", "--trace", steps, *options)
+    assert numbers_of(lines) == list(range(rows))
+    assert not any("prints them" in line for line in lines)
+
+
+def test_middle_of_more_than_100_rows_is_omitted():
+    """The first 50 and the last 50 are printed."""
+    lines = printed("torch", "--trace", 300 * "x")
+    assert numbers_of(lines) == [*range(50), *range(250, 300)]
+    assert "... 200 more rows; --all prints them ..." in lines
 
 
 def test_output_fits_80_columns():

@@ -47,7 +47,7 @@ def test_every_preset_is_replayed(tmp_path):
     assert max(map(len, lines)) <= 80
 
 
-@pytest.mark.parametrize("measured", [{}, {"measured_scale": 1.0, "tensors": TENSORS}])
+@pytest.mark.parametrize("measured", [{}, {"measured_scale": 1.0, "tensors": TENSORS}], ids=["no measurement", "statistics"])
 def test_run_without_histograms_is_rejected(tmp_path, measured):
     """Statistics alone do not determine how many values are lost."""
     path = write_steps(tmp_path / "run.jsonl", [StepRecord(0, 1.0, 1.0, finite=True, applied=True, **measured)])

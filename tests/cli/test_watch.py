@@ -46,7 +46,9 @@ def test_worst_ten_gradients_are_listed_in_80_columns(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("scales", "blocks"), [([1.0], "▁"), ([1.0, 2.0], "▁█"), ([0.0, 1.0, float("inf")], "▁▅█"), ([4.0, 2.0**11] * 99, "▁" * 60)]
+    ("scales", "blocks"),
+    [([1.0], "▁"), ([1.0, 2.0], "▁█"), ([0.0, 1.0, float("inf")], "▁▅█"), ([4.0, 2.0**11] * 99, "▁" * 60)],
+    ids=["one step", "two steps", "zero and infinity", "many steps"],
 )
 def test_line_of_blocks_has_the_largest_scale_of_each_part(tmp_path, scales, blocks):
     """The line has at most 60 characters."""
@@ -82,6 +84,7 @@ def test_run_without_steps_is_described(tmp_path):
         (header_line(None, None) + "x\n", ["--once"], "line 2: "),
         ("", [], "stdout must be a terminal, unless --once is given, which prints the current state"),
     ],
+    ids=["no file", "empty file", "damaged step", "no terminal"],
 )
 def test_usage_error_has_a_message(tmp_path, text, arguments, message):
     """The exit code is 2."""

@@ -25,11 +25,10 @@ def test_comparison_has_all_trajectories_and_pairs():
     assert comparison.divergences == {("b", "a"): 2, ("b", "c"): None, ("a", "c"): 2}
     for name, rule in rules.items():
         assert comparison.trajectories[name].scales.tolist() == simulate(rule, from_string("..x.")).scales.tolist()
+    assert compare({"only": SMALL}, from_string("..")).divergences == {}
 
 
 def test_invalid_rules_raise_an_error():
-    """A single rule has no pair."""
-    assert compare({"only": SMALL}, from_string("..")).divergences == {}
     with pytest.raises(ValueError, match="rules must contain at least one rule, got none"):
         compare({}, from_string(".."))
     with pytest.raises(TypeError, match=r"rule must be a LossScaleRule, such as presets\.torch\(\), got .torch. of type str"):

@@ -113,6 +113,7 @@ def test_mean_of_the_first_disagreements_is_the_closed_form():
         presets.fairseq_tolerance(),
         LossScaleRule(init_scale=8.0, delayed_update=True),
     ],
+    ids=["torch", "megatron", "deepspeed", "fairseq_tolerance", "delayed update"],
 )
 def test_each_rank_has_the_scale_of_a_rule_of_its_own(rule):
     """The expected flags come from a generator with the default seed, 0, and each rank is updated separately."""

@@ -29,19 +29,20 @@ def test_guesses_are_other_values_of_the_given_settings():
     assert guesses(observed([64, 32]), {"raise_at_min_scale": False}) == {}
 
 
-@pytest.mark.parametrize(
-    ("scales", "flags", "intervals"),
-    [
-        ([64, 64, 64, 128], None, [3, 2]),  # from the start
-        ([64, 32, 32, 32, 64, 64, 128], None, [2, 1]),  # the shortest of several
-        ([64, 64, 64, 64, 128], [1, 0, 1, 1], [2, 1, 3]),  # from an overflow that left the scale, and from the start
-        ([64] + [64] * 7 + [32, 32, 32, 32, 64], None, [4, 3]),  # from a backoff
-        ([64, 128, 256], None, [1]),
-        ([64, 64, 64, 128], [1, 1, 0], [3, 2]),  # a delayed growth at a step that overflows
-    ],
-)
-def test_an_interval_is_the_number_of_steps_from_an_event_to_a_growth(scales, flags, intervals):
+INTERVALS = {  # for each origin of the interval: scales, flags, and guessed intervals
+    "from the start": ([64, 64, 64, 128], None, [3, 2]),
+    "from the shortest of several windows": ([64, 32, 32, 32, 64, 64, 128], None, [2, 1]),
+    "from an overflow that left the scale, and from the start": ([64, 64, 64, 64, 128], [1, 0, 1, 1], [2, 1, 3]),
+    "from a backoff": ([64] * 8 + [32, 32, 32, 32, 64], None, [4, 3]),
+    "from a growth to the next": ([64, 128, 256], None, [1]),
+    "from the start to a delayed growth at an overflow": ([64, 64, 64, 128], [1, 1, 0], [3, 2]),
+}
+
+
+@pytest.mark.parametrize("origin", INTERVALS)
+def test_an_interval_is_the_number_of_steps_from_an_event_to_a_growth(origin):
     """The number of steps minus one is guessed, too, as the windows of some scalers are one step longer than their setting."""
+    scales, flags, intervals = INTERVALS[origin]
     assert guesses(observed(scales, flags), {"growth_interval": 2000})["growth_interval"] == intervals
 
 

@@ -1,7 +1,7 @@
 """Detection of the file type: overflow trace as text, CSV file, or training log."""
 
 import pytest
-from simulation.drawing import as_text
+from simulation.step_text import as_text, one_line_id
 
 from ampscale.simulation import from_file
 
@@ -33,6 +33,7 @@ BOTH = "epoch,finite,loss_scale,step\n0,1,8.0,0\n0,1,4.0,1\n0,1,4.0,2\n"
         ("metrics.csv", BOTH, {"column": "finite"}, "..."),
         ("train.log", METRICS, {}, "x."),
     ],
+    ids=one_line_id,
 )
 def test_file_type_is_detected(tmp_path, name, text, options, expected):
     (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -49,15 +50,11 @@ def test_file_type_is_detected(tmp_path, name, text, options, expected):
         ("flags.csv", "", {"column": "finite"}, "is empty"),
         ("m.csv", "epoch,finite,scale,step\n0,1,8.0,0\n", {}, "the flag columns .'finite'. and also .*; choose one with column="),
         ("train.log", MESSAGE * 2, {}, "read as a training log: the log does not number its steps.*step_pattern"),
-        (
-            "train.log",
-            LOG,
-            {"log_format": "apex"},
-            "training log: the log has no known messages of apex; but it has messages of paddle",
-        ),
+        ("train.log", LOG, {"log_format": "apex"}, "the log has no known messages of apex; but it has messages of paddle"),
         ("train.log", LOG, {"step_pattern": "x", "column": "a"}, "column and means require a CSV file, log_format and"),
         ("train.log", LOG, {"log_format": "paddle", "means": "finite"}, "column and means require a CSV file, log_format and"),
     ],
+    ids=one_line_id,
 )
 def test_invalid_file_raises_an_error(tmp_path, name, text, options, message):
     (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())

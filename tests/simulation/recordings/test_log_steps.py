@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from simulation.drawing import read_steps
+from simulation.step_text import one_line_id, read_steps
 
 from ampscale.simulation.recordings import log_steps
 from ampscale.simulation.recordings.logs import read_log
@@ -136,6 +136,7 @@ def test_count_of_a_line_takes_precedence_over_messages():
         (deepspeed(2, 0) + deepspeed(3, 1), 1, ".x"),
         (overflow(8, 4) + deepspeed(0, 1) + deepspeed(1, 1), None, "x."),
     ],
+    ids=one_line_id,
 )
 def test_log_starts_one_distance_before_its_first_number(text, start, expected):
     """The distance is that of the first two numbers. No log starts before the first step; a note reports any later start."""
@@ -199,6 +200,7 @@ def test_message_of_an_overflow_can_contain_its_step():
         (overflow(8, 4) * 3 + "step 1\n", {"step_pattern": "^step"}, "line 4: expected 0 to 1 overflows in .*, got 3;"),
         (deepspeed(0, 0) + "step 1\n" + overflow(8, 4) * 2 + "step 2\n", {"step_pattern": "^step"}, "line 5: .*, got 2;"),
     ],
+    ids=one_line_id,
 )
 def test_log_without_consistent_steps_has_overflows_only(text, options, message):
     log = read_log(text, **options)

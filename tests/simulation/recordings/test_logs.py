@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from simulation.drawing import read_steps, steps_of
+from simulation.step_text import one_line_id, read_steps, steps_of
 from strategies import alike
 
 from ampscale import LossScaleRule
@@ -332,6 +332,7 @@ def test_decreasing_steps_of_lightning_raise_an_error():
         ("step 1\nstep 2\n", {"log_format": "apex"}, r"no known messages of apex$"),
         ("", {"log_format": "torch"}, r"log_format must be one of \['apex', .*'lightning'\], got 'torch'"),
     ],
+    ids=one_line_id,
 )
 def test_invalid_log_raises_an_error(text, options, message):
     with pytest.raises(ValueError, match=message):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from simulation.drawing import as_text
+from simulation.step_text import as_text, one_line_id
 from strategies import alike
 
 from ampscale.parsing import LONGEST_ROW
@@ -84,7 +84,7 @@ def test_the_file_is_closed_after_an_error(written):
         (b"finite\n1\x00\n", {}, "(, line 2: 'finite' must be| must be a CSV file in UTF-8)"),
         (b'finite\n"' + b"1" * 200_000 + b'"\n', {}, " must be a CSV file in UTF-8"),
     ],
-    ids=str,
+    ids=one_line_id,
 )
 def test_invalid_csv_file_raises_an_error(written, content, options, message):
     """The message contains the path, and the line if there is one."""
@@ -108,6 +108,7 @@ def test_csv_files_of_many_programs_are_read(written):
         ("scale,bad,finite\n8,1,1\n4,0,1\n", {"overflow_column": "finite"}, [8, 4, math.nan], [1, 1]),
         ("scale,bad,finite\n8,1,1\n4,0,1\n", {}, [8, 4, math.nan], [1, 1]),
     ],
+    ids=one_line_id,
 )
 def test_observed_may_have_unknown_scales_and_flags(written, text, options, scales, finite):
     """Empty cells and missing columns are unknown."""
@@ -126,6 +127,7 @@ def test_observed_may_have_unknown_scales_and_flags(written, text, options, scal
         ("scale,overflow\n8,maybe\n", "line 2: 'overflow' must be one of .*, got 'maybe'"),
         ("scale,overflow,finite\n8,1,0\n", "one column of .*, got .'overflow', 'finite'."),
     ],
+    ids=one_line_id,
 )
 def test_invalid_table_of_scales_raises_an_error(written, text, message):
     """The message contains the path, and the line if there is one."""

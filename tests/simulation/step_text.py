@@ -22,3 +22,8 @@ def steps_of(log):
     """Return the steps of a log as text. The log must number its steps."""
     assert log.missing == ""
     return "".join(LETTERS[flag] for flag in log.observed.finite.tolist())
+
+
+def one_line_id(value):
+    """Return the id of a parameter: its text, or "" if it is bytes or has several lines."""
+    return "" if isinstance(value, bytes) or "\n" in str(value) else str(value)
