@@ -56,6 +56,14 @@ def bare(tmp_path_factory):
     return {"flags": ("-S", "-W", "error", "-m", "ampscale"), "paths": (folder,)}
 
 
+@pytest.fixture(scope="module")
+def bare_facts(bare):
+    """Return the report without optional packages."""
+    facts, status = examined(**bare)
+    assert status == 0
+    return facts
+
+
 def beside(bare, *folders):
     """Return *bare* with the packages that were installed into *folders*."""
     return {**bare, "paths": (*bare["paths"], *folders)}
@@ -81,10 +89,9 @@ def test_report_has_all_installed_libraries(tmp_path):
         assert entry["imported"] is (name == "numpy")
 
 
-def test_doctor_requires_no_optional_package(bare):
-    """The text contains the facts of the JSON in 80 columns: a table, and a remark on each backend that is not usable."""
-    facts, status = examined(**bare)
-    assert status == 0
+def test_doctor_requires_no_optional_package(bare_facts):
+    """Unknown facts are null."""
+    facts = bare_facts
     assert list(facts) == ["ampscale", "python", "chosen", "kernels", "cuda_kernels", "backends", "problems"]
     assert facts["kernels"] == {"name": "numpy", "reason": "numba cannot be used: No module named 'numba'"}
     assert facts["cuda_kernels"] is None
@@ -96,6 +103,10 @@ def test_doctor_requires_no_optional_package(bare):
     assert {name: row(facts, "numpy")[name] for name in numpy_facts} == numpy_facts
     assert row(facts, "generic")["why_not"] == "creates no arrays"
 
+
+def test_text_has_the_facts_of_the_json(bare_facts):
+    """The text has a table, and a remark on each backend that is not usable, in 80 columns."""
+    facts = bare_facts
     lines = doctor.text(facts).splitlines()
     assert all(line.isprintable() for line in lines)
     summary = f"ampscale {facts['ampscale']} python {facts['python']} chosen numpy by default"

@@ -11,13 +11,7 @@ import pytest
 
 import ampscale
 from ampscale import LossScaleRule, presets
-from ampscale.simulation import (
-    RankModel,
-    agreement_cost,
-    disagreement_probability,
-    simulate_drift,
-    steps_until_disagreement,
-)
+from ampscale.simulation import RankModel, agreement_cost, disagreement_probability, simulate_drift, steps_until_disagreement
 from ampscale.simulation.ranks import SYSTEMS, VECTOR
 
 MODEL = RankModel(latency=100.0, bandwidth=10.0, node_latency=1.0, node_bandwidth=10.0, ranks_per_node=4)

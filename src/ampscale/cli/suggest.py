@@ -17,10 +17,7 @@ from .trace_options import FILE
 from .trajectories import to_json
 
 SHARE = click.option(
-    "--share",
-    type=click.FloatRange(0, 1),
-    default=0.01,
-    help="Share of the non-zero values that may be lost. [default: 0.01]",
+    "--share", type=click.FloatRange(0, 1), default=0.01, help="Share of the non-zero values that may be lost. [default: 0.01]"
 )
 
 
