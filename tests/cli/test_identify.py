@@ -157,7 +157,7 @@ def test_table_is_not_cut_off_in_a_narrow_terminal(columns):
     assert printed("--scales", "65536 32768", columns=columns) == printed("--scales", "65536 32768", columns=60)
 
 
-def test_a_single_step_or_overflow_is_singular(tmp_path):
+def test_noun_of_one_step_or_overflow_is_singular(tmp_path):
     """One step has two scales."""
     assert printed("--scales", "2 4")[0].startswith("1 step, 2 scales from 2^1 to 2^2, ")
     log = tmp_path / "apex.log"

@@ -10,7 +10,7 @@ from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from ampscale import LossScaleRule, presets
-from ampscale.cli.scale_plot import LOOK, Heights, crosses, draw, figure_of
+from ampscale.cli.scale_plot import GRID, LOOK, Heights, crosses, draw, figure_of
 from ampscale.cli.step_line import CORNERS, corners
 from ampscale.simulation.simulate import Trajectory, simulate
 from ampscale.simulation.traces import from_flags, from_model, from_string
@@ -57,11 +57,12 @@ def test_overlapping_crosses_are_thinned_out():
     all_at = np.flatnonzero(~trajectory.finite)
     assert set(drawn_at) <= set(all_at)
     assert 100 < drawn_at.size < 2000 < all_at.size
-    columns = drawn_at * 150 // 200_000
+    columns, rows = GRID
+    drawn_columns = drawn_at * columns // 200_000
     drawn_heights = heights.of(trajectory.scales[drawn_at], 0)
-    cross_height = (heights.most - heights.least) / 60
+    cross_height = (heights.most - heights.least) / rows
     for step in all_at[::7]:
-        heights_in_column = drawn_heights[columns == step * 150 // 200_000]
+        heights_in_column = drawn_heights[drawn_columns == step * columns // 200_000]
         assert np.abs(heights_in_column - heights.of(trajectory.scales[step], 0)).min() <= cross_height
 
 

@@ -97,15 +97,14 @@ class Heights:
     def __init__(self, trajectories: Sequence[Trajectory]) -> None:
         scales = np.concatenate([trajectory.scales for trajectory in trajectories])
         positive = scales[(scales > 0) & np.isfinite(scales)]
-        # Range of the positive, finite scales; below and above it, the heights of 0 and infinity; and the range of all scales.
-        self.low = math.floor(math.log2(positive.min())) if positive.size else 0
-        self.high = math.ceil(math.log2(positive.max())) if positive.size else 0
+        self.low = math.floor(math.log2(positive.min())) if positive.size else 0  # lowest positive scale
+        self.high = math.ceil(math.log2(positive.max())) if positive.size else 0  # highest finite scale
         gap = max(1, round((self.high - self.low) / 8))
-        self.bottom, self.top = self.low - gap, self.high + gap
-        self.special = {self.bottom: "0"} if (scales == 0).any() else {}  # labels of 0 and infinity, if these scales occur
+        self.bottom, self.top = self.low - gap, self.high + gap  # heights of 0 and infinity
+        self.special = {self.bottom: "0"} if (scales == 0).any() else {}  # labels of 0 and infinity, if they occur
         if np.isinf(scales).any():
             self.special[self.top] = "inf"
-        self.least, self.most = min([self.low, *self.special]), max([self.high, *self.special])
+        self.least, self.most = min([self.low, *self.special]), max([self.high, *self.special])  # range of all scales
 
         self.lanes = len(trajectories)
         span = max(1, self.most - self.least)

@@ -35,15 +35,16 @@ def print_setup(data: Digits) -> None:
 @contextmanager
 def progress_bars(steps: int) -> Iterator[Callable[[Record], None]]:
     """Show a bar for each run. Yield a function that updates the bar of a run after a step: its loss, scale and overflows."""
-    text = (TextColumn(f"{{task.fields[{name}]}}", justify="right") for name in ("loss", "scale", "overflows"))
-    with Progress(TextColumn("{task.description}"), BarColumn(12), MofNCompleteColumn(), *text, console=console) as bars:
+    columns = (TextColumn(f"{{task.fields[{name}]}}", justify="right") for name in ("loss", "scale", "overflows"))
+    with Progress(TextColumn("{task.description}"), BarColumn(12), MofNCompleteColumn(), *columns, console=console) as bars:
         tasks = {run.name: bars.add_task(run.name, start=False, total=steps, loss="", scale="", overflows="") for run in RUNS}
 
         def update(record: Record) -> None:
-            task, step = tasks[record.run.name], record.steps[-1]
+            task = tasks[record.run.name]
+            step = record.steps[-1]
+            texts = {"loss": f"loss {step.loss:.3f}", "scale": f"scale {power(step.scale)}"}
             bars.start_task(task)
-            loss, scale, overflows = f"loss {step.loss:.3f}", f"scale {power(step.scale)}", f"{record.overflow_steps} overflows"
-            bars.update(task, advance=1, loss=loss, scale=scale, overflows=overflows)
+            bars.update(task, advance=1, overflows=f"{record.overflow_steps} overflows", **texts)
 
         yield update
 

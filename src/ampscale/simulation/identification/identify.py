@@ -152,7 +152,12 @@ class _Search:
 
     def __init__(self, seen: Observed | Sequence[Overflow], known: Mapping[str, Any], rtol: float, resumed: bool) -> None:
         self.seen, self.known, self.rtol, self.resumed = seen, known, rtol, resumed
-        self.first, self.from_start = _first_scale(seen)
+        scales = scales_in_order(seen)
+        known_indices = np.flatnonzero(~np.isnan(scales))
+        if not known_indices.size:
+            raise ValueError("at least one scale must be known, got none")
+        self.first_scale = float(scales[known_indices[0]])
+        self.from_start = bool(known_indices[0] == 0)  # True if this is the scale before the first step
         if resumed and not self.from_start:
             raise ValueError("resumed=True requires a scale before the first step, got none")
         self._steps: dict[str, Steps] = {}  # by the dtype of the rules
@@ -160,7 +165,7 @@ class _Search:
 
     def best_explanation(self, candidate: Candidate) -> Explanation:
         """Return the consistent or undecided explanation with the fewest inferred settings, else the latest contradiction."""
-        base = {"init_scale": self.first} if self.from_start and "init_scale" in candidate.defaults else {}
+        base = {"init_scale": self.first_scale} if self.from_start and "init_scale" in candidate.defaults else {}
         base |= {name: value for name, value in self.known.items() if name in candidate.defaults}
         inconsistent = []
         for changes in self._changes(candidate, base):
@@ -173,7 +178,7 @@ class _Search:
     def _changes(self, candidate: Candidate, base: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """Yield {}, and then all combinations of inferred settings, from one setting up to `MOST_CHANGES`."""
         yield {}
-        first_scales = [self.first, 2 * self.first]
+        first_scales = [self.first_scale, 2 * self.first_scale]
         if not isinstance(self.seen, Observed):
             first_scales.reverse()  # the first known scale follows an overflow, which may have halved the scale
         guessed = {} if self.from_start else {"init_scale": first_scales}
@@ -200,15 +205,6 @@ class _Search:
         if rule.dtype not in self._steps:
             self._steps[rule.dtype] = steps_of(rule, self.seen)
         return follow(rule, self._steps[rule.dtype], self.rtol, resumed=self.resumed)
-
-
-def _first_scale(seen: Observed | Sequence[Overflow]) -> tuple[float, bool]:
-    """Return the first known scale, and True if it is the scale before the first step."""
-    scales = scales_in_order(seen)
-    indices = np.flatnonzero(~np.isnan(scales))
-    if not indices.size:
-        raise ValueError("at least one scale must be known, got none")
-    return float(scales[indices[0]]), bool(indices[0] == 0)
 
 
 def _sort_key(explanation: Explanation) -> tuple[int, int]:

@@ -32,7 +32,7 @@ def from_file(
         step_pattern: Regular expression for the lines of a log that end a step.
 
     Raises:
-        ValueError: The file has none of these types, or two of them; or the flag of a step is unknown.
+        ValueError: The options require two file types, the file is empty or invalid, or the flag of a step is unknown.
         OSError: The file cannot be read.
 
     >>> import tempfile
