@@ -59,28 +59,22 @@ def numbers_of(lines):
 
 
 @pytest.mark.parametrize(
-    ("rule", "steps", "rows", "omitted"),
+    ("arguments", "steps", "rows", "omitted"),
     [
         ("torch:growth_interval=60", 70 * "." + "x" + 79 * ".", [59, 70, 130], "147 steps"),
         ("paddle:hysteresis=2", 60 * "." + "x" + 60 * ".", [60], "120 steps"),  # an overflow without backoff
         ("deepspeed:hysteresis=1,init_scale=2", 50 * "." + "x" + 60 * "." + "x..", [50, 111], "110 steps"),
         ("torch", "x" + 100 * ".", [0], "100 steps"),
+        ("torch --events", "...x..", [3], "5 steps"),
+        ("torch --events", "xx.", [0, 1], "1 step"),
     ],
-    ids=["growths", "hysteresis", "error", "backoff"],
 )
-def test_long_table_has_only_overflows_and_scale_changes(rule, steps, rows, omitted):
-    """The other steps are counted."""
-    lines = printed(rule, "--trace", steps)
+def test_table_of_events_has_only_overflows_and_scale_changes(arguments, steps, rows, omitted):
+    """More than 100 steps have such a table by default. The other steps are counted."""
+    lines = printed(*arguments.split(), "--trace", steps)
     assert numbers_of(lines) == rows
-    assert f"Omitted: {omitted} without overflow or scale change; --every --all prints them." in lines
-
-
-@pytest.mark.parametrize(("steps", "rows", "omitted"), [("...x..", [3], "5 steps"), ("xx.", [0, 1], "1 step")])
-def test_events_are_overflows_and_scale_changes(steps, rows, omitted):
-    """The other steps of a short table are omitted, too."""
-    lines = printed("torch", "--trace", steps, "--events")
-    assert numbers_of(lines) == rows
-    assert f"Omitted: {omitted} without overflow or scale change; --every prints them." in lines
+    options = "--every --all" if len(steps) > 100 else "--every"
+    assert f"Omitted: {omitted} without overflow or scale change; {options} prints them." in lines
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,6 @@ def test_equal_ranks_keep_one_scale(probability, scale):
     ("call", "error", "message"),
     [
         (lambda: agreement_cost(0), ValueError, "ranks must be an int from 1 to .*, got 0"),
-        (lambda: agreement_cost(8.0), TypeError, "ranks must be an int from 1 to .*, got 8.0"),
         (lambda: agreement_cost(8, vector=0), ValueError, "vector must be an int from 1 to .*, got 0"),
         (lambda: agreement_cost(8, model=None), TypeError, "model must be a RankModel, got None"),
         (lambda: RankModel(latency=-1), ValueError, "^latency must be a number of seconds from 0 to 1e6, got -1"),
@@ -143,7 +142,6 @@ def test_equal_ranks_keep_one_scale(probability, scale):
         (lambda: RankModel(ranks_per_node=0), ValueError, "ranks_per_node must be an int from 1 to .*, got 0"),
         (lambda: steps_until_disagreement(8, 1.5), ValueError, "overflow_probability must be a number from 0 to 1, got 1.5"),
         (lambda: disagreement_probability(8, -0.5), ValueError, "from 0 to 1, got -0.5"),
-        (lambda: steps_until_disagreement(8, math.nan), ValueError, "from 0 to 1, got nan"),
         (lambda: disagreement_probability("8", 0.5), TypeError, "ranks must be an int .*, got '8'"),
         (lambda: simulate_drift(None, 8, 0.5, 1), TypeError, "rule must be a LossScaleRule, got None"),
         (lambda: simulate_drift(presets.torch(), 8, 0.5, 0), ValueError, "steps must be an int from 1 to .*, got 0"),

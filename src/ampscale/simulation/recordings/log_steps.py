@@ -51,20 +51,19 @@ def observe(events: list[Event], notes: list[str]) -> Observed:
     marks, remaining = _marks(events)
     begin = _begin(marks)
     windows = list(_windows(marks, begin))
-    finite = [np.empty(0, np.int8)]
-    scales = dict[int, float]()
-    steps = 0
+    steps = sum(window.unknown + window.covered for window in windows)
+    scales, finite = np.full(steps + 1, math.nan), np.full(steps, -1, np.int8)
+    start = 0  # of the covered steps
     for window in windows:
+        start += window.unknown
         flags = _flags(window)
-        finite += [np.full(window.unknown, -1, np.int8), flags]
-        steps += window.unknown
-        scales |= {steps + index: scale for index, scale in _scales(window, flags) if not math.isnan(scale)}
-        steps += window.covered
-    scale_array = np.full(steps + 1, math.nan)
-    scale_array[list(scales)] = list(scales.values())
-    observed = Observed(scale_array, np.concatenate(finite))
-    _note(notes, begin, windows, int(np.count_nonzero(observed.finite == -1)), remaining)
-    return observed
+        finite[start : start + window.covered] = flags
+        for index, scale in _scales(window, flags):
+            if not math.isnan(scale):
+                scales[start + index] = scale
+        start += window.covered
+    _note(notes, begin, windows, finite, remaining)
+    return Observed(scales, finite)
 
 
 def _marks(events: list[Event]) -> tuple[list[Mark], list[Event]]:
@@ -206,17 +205,15 @@ def _scales(window: Window, flags: np.ndarray) -> Iterator[tuple[int, float]]:
             yield index + 1, new_scale
 
 
-def _note(notes: list[str], begin: int, windows: list[Window], unknown: int, remaining: list[Event]) -> None:
-    """Add assumptions and omissions to *notes*: *unknown* flags, and the *remaining* overflows after the last mark."""
+def _note(notes: list[str], begin: int, windows: list[Window], finite: np.ndarray, remaining: list[Event]) -> None:
+    """Add assumptions and omissions to *notes*: unknown flags in *finite*, and the *remaining* overflows after the last mark."""
     if begin:
         notes.append(f"the log begins after step {begin}" if begin > 0 else "the log counts its steps from 0")
-    if unknown:
-        steps = sum(window.unknown + window.covered for window in windows)
-        notes.append(f"the flags of {unknown} of {steps} steps are unknown")
+    if unknown := np.count_nonzero(finite == -1):
+        notes.append(f"the flags of {unknown} of {finite.size} steps are unknown")
     if differing := [window for window in windows if len(window.mark.overflows) not in (0, window.overflows)]:
-        line = differing[0].mark.event.line
         label = "lines whose number of overflows differs from the number of messages before them"
-        notes.append(f"{label}: {len(differing)}, the first is line {line}")
+        notes.append(f"{label}: {len(differing)}, the first is line {differing[0].mark.event.line}")
     if remaining:
-        line = remaining[0].line
-        notes.append(f"ignored overflows after the last line that numbers steps: {len(remaining)}, the first in line {line}")
+        label = "ignored overflows after the last line that numbers steps"
+        notes.append(f"{label}: {len(remaining)}, the first in line {remaining[0].line}")
