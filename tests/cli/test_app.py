@@ -235,12 +235,12 @@ def _files(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("_files")
 @pytest.mark.parametrize("command", [None, *COMMANDS])
 def test_help_fits_80_columns_and_ends_with_examples_that_run(command, monkeypatch):
-    """There are at least two. Examples of `demo` (slow) and of `watch` (requires a terminal) are only parsed."""
+    """There are at least two examples. Those of `demo` (slow) and of `watch` (requires a terminal) are only parsed."""
     monkeypatch.setenv("COLUMNS", "80")
     code, text = invoke(*filter(None, [command]), "--help")
     assert code == 0
     assert max(map(len, text.splitlines())) <= 80
-    examples = [shlex.split(line) for line in text.partition("xamples:\n")[2].splitlines()]
+    examples = [shlex.split(line) for line in text.replace("examples:", "Examples:").partition("Examples:\n")[2].splitlines()]
     assert len(examples) >= 2
     for program, name, *arguments in examples:
         assert (program, name) == ("ampscale", command or name)

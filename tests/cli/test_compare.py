@@ -97,7 +97,6 @@ def test_json_equals_the_comparison():
     [
         ("torch --trace .", "at least two rules are required, got one"),
         ("", "Missing argument 'RULE RULE ...'"),
-        ("torch paddle", "the overflow trace must come from one of"),
     ],
 )
 def test_usage_error_has_a_message(arguments, message):

@@ -162,11 +162,10 @@ def test_page_of_many_steps_is_small(path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "must start with a header line"),
         ("step 1\n", "line 1 must be the header of a run file"),
         (header_line(None, None) + "{}\n", "line 2: "),
     ],
-    ids=["empty file", "no header", "damaged step"],
+    ids=["no header", "damaged step"],
 )
 def test_usage_error_has_a_message(text, message, path):
     """The exit code is 2, and no page is written."""

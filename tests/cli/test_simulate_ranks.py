@@ -139,7 +139,6 @@ def test_nothing_in_the_picture_is_cut_off(ranks, probability):
         ("--ranks 8 --node-bandwidth 0", "--node-bandwidth must be a finite number of bytes per second, at least 1, got 0"),
         ("--ranks 8 --probability 2", "--probability must be a number from 0 to 1, got 2"),
         ("--ranks 8 --trace x", "--ranks cannot be combined with --trace"),
-        ("--ranks 8 --noise 1", "--ranks cannot be combined with --noise"),
         ("torch --latency 1 --trace x", "--latency requires --ranks"),
         ("--ranks 8 --all", "--ranks cannot be combined with --every, --events or --all"),
         ("--trace x", "Missing argument 'RULE'; see simulate --help"),

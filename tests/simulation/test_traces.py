@@ -75,11 +75,7 @@ def test_observed_converts_to_a_trace_if_all_flags_are_known():
 
 
 def test_a_model_is_log_normal():
-    """
-    The limits have the median `above`, and their base-2 logarithms the standard deviation `noise`.
-
-    Limits above the median are followed equally often by limits above and below it.
-    """
+    """The limits are independent. Their median is `above`, and the standard deviation of their base-2 logarithms is `noise`."""
     steps, noise = 200_000, 1.5
     powers = np.log2(from_model(steps, above=2.0**15, noise=noise, seed=3).limits) - 15
     for power in (-3, -1, 0, 0.5, 2):

@@ -129,11 +129,7 @@ def test_changed_settings_are_inferred(name, settings, flags):
 
 
 def test_explanations_are_sorted():
-    """
-    Consistent scalers come first, those with the fewest changed settings before the others.
-
-    The inconsistent ones follow, the latest contradiction first. Ties keep the order of the presets.
-    """
+    """The fewest changed settings come first, then the latest contradictions. Ties keep the order of the presets."""
     rule = presets.nemo(growth_interval=50, hysteresis=3)
     explanations = identify(run(rule, np.random.default_rng(0).random(600) > 0.1, flags=True), settings={"growth_interval": 50})
     assert {"nemo", "apex_hysteresis"} <= set(consistent(explanations))

@@ -42,9 +42,9 @@ def progress_bars(steps: int) -> Iterator[Callable[[Record], None]]:
         def update(record: Record) -> None:
             task = tasks[record.run.name]
             step = record.steps[-1]
-            texts = {"loss": f"loss {step.loss:.3f}", "scale": f"scale {power(step.scale)}"}
             bars.start_task(task)
-            bars.update(task, advance=1, overflows=f"{record.overflow_steps} overflows", **texts)
+            bars.update(task, advance=1, loss=f"loss {step.loss:.3f}", scale=f"scale {power(step.scale)}")
+            bars.update(task, overflows=f"{record.overflow_steps} overflows")
 
         yield update
 
