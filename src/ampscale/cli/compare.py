@@ -70,7 +70,8 @@ def _print(comparison: Comparison) -> None:
     names = list(comparison.trajectories)
     counts = number_columns("overflows", "growths", "backoffs", "raises\nat step", "final\nscale")
     columns = [*number_columns(""), Column("rule", overflow="fold"), *counts]
-    rows = [_row(number, *run) for number, run in enumerate(comparison.trajectories.items(), start=1)]
+    runs = enumerate(comparison.trajectories.items(), start=1)
+    rows = [_row(number, name, trajectory) for number, (name, trajectory) in runs]
     matrix = table(number_columns("", *map(str, range(1, len(names)))), _matrix_rows(names, comparison.divergences))
     with trimmed_console() as console:
         console.print(table(columns, rows))

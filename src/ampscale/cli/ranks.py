@@ -100,7 +100,7 @@ def run_ranks(name: str, rule: LossScaleRule, options: Mapping[str, Any], pictur
 
 
 def _checked_model(settings: Mapping[str, Any]) -> RankModel:
-    """Return the model with *settings*. An invalid setting, or an invalid probability, is a usage error."""
+    """Return the model with *settings*, and check the probability. An invalid value is a usage error."""
     links = {name: settings[name] for name in ("latency", "bandwidth", "node_latency", "node_bandwidth") if name in settings}
     try:
         model = RankModel(**links, ranks_per_node=settings.get("node", DEFAULTS.ranks_per_node))

@@ -70,7 +70,8 @@ def figure_of(trajectories: Mapping[str, Trajectory], divergences: Sequence[int]
     """Return the figure that `draw` writes. The caller must set the matplotlib parameters `LOOK`."""
     heights = Heights(list(trajectories.values()))
     steps = max(trajectory.finite.size for trajectory in trajectories.values())
-    labels = [_label(number, *run) for number, run in enumerate(trajectories.items(), start=1)]
+    runs = enumerate(trajectories.items(), start=1)
+    labels = [_label(number, name, trajectory) for number, (name, trajectory) in runs]
     figure = Figure(facecolor="white")
     axes = figure.add_axes((0, 0, 1, 1))
     for index, trajectory in enumerate(trajectories.values()):

@@ -32,11 +32,9 @@ def heat_maps(run: Run, layers: list[Layer], measurements: list[Measurement]) ->
 
 def _shares(run: Run, measurements: list[Measurement], chosen: list[int]) -> tuple[np.ndarray, int]:
     """
-    Return the shares of the values by column and exponent, of all gradients together and of the *chosen* ones.
+    Return shares of values as float32, shape (gradients, columns, rows), and the exponent of the first row.
 
-    Returns:
-        float32, shape (gradients, columns, rows), and the exponent of the first row. A column without a measurement has the
-        shares of the previous column.
+    The gradients are all together, and each *chosen* one. A column without a measurement equals the previous column.
     """
     bins = []  # for each measured step: its index, and the gradient, exponent and count of each bin
     for measurement in measurements:

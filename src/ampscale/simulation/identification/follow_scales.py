@@ -78,7 +78,8 @@ def follow(rule: LossScaleRule, observed: Observed | Steps, rtol: float = 0.0, *
     several rules, pass the result of `steps_of`, which takes more time than following most rules.
     """
     transitions = Transitions(rule)
-    view = _View(transitions, steps_of(rule, observed) if isinstance(observed, Observed) else observed, rtol)
+    steps = steps_of(rule, observed) if isinstance(observed, Observed) else observed
+    view = _View(transitions, steps, rtol)
     start = reached = transitions.start(resumed=resumed)
     strides = list[Stride]()
     index = total_keys = 0
