@@ -26,7 +26,7 @@ class Command(click.Command):
     """Command that reports an error in one line."""
 
     def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
-        """Run the command and exit. On a usage error, print one line on stderr and exit with 2."""
+        """Run the command and exit. An error is printed in one line on stderr; the exit code of a usage error is 2."""
         options: dict[str, Any] = {**extra, "standalone_mode": False}
         if not standalone_mode:
             return super().main(*args, **options)

@@ -161,10 +161,13 @@ def _growth(source: int | None, target: int | None) -> str:
     """Describe the next growths of the source and the target, given the number of finite steps to each; None for never."""
     if source is None and target is None:
         return "without overflows neither scale grows"
-    if source is None or target is None:
-        return f"without overflows only the {'source' if target is None else 'target'}'s scale grows"
-    late = "late" if target > source else "early"
-    shift = "as before" if target == source else f"{counted(abs(target - source), 'step')} {late}"
+    if target is None:
+        return "without overflows only the source's scale grows"
+    if source is None:
+        return "without overflows only the target's scale grows"
+    shift = "as before"
+    if target != source:
+        shift = f"{counted(abs(target - source), 'step')} {'late' if target > source else 'early'}"
     return f"without overflows the scale grows after {counted(target, 'step')}, {shift}"
 
 

@@ -98,8 +98,8 @@ class Heights:
     def __init__(self, trajectories: Sequence[Trajectory]) -> None:
         scales = np.concatenate([trajectory.scales for trajectory in trajectories])
         positive = scales[(scales > 0) & np.isfinite(scales)]
-        self.low = math.floor(math.log2(positive.min())) if positive.size else 0  # lowest positive scale
-        self.high = math.ceil(math.log2(positive.max())) if positive.size else 0  # highest finite scale
+        self.low = math.floor(math.log2(positive.min())) if positive.size else 0  # rounded height of the lowest positive scale
+        self.high = math.ceil(math.log2(positive.max())) if positive.size else 0  # rounded height of the highest finite scale
         gap = max(1, round((self.high - self.low) / 8))
         self.bottom, self.top = self.low - gap, self.high + gap  # heights of 0 and infinity
         self.special = {self.bottom: "0"} if (scales == 0).any() else {}  # labels of 0 and infinity, if they occur

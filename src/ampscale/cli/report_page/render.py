@@ -107,7 +107,8 @@ def _verdicts(run: Run) -> str:
     rows = []
     for verdict, group in sorted(groups.items(), key=lambda item: -len(item[1])):
         last = group[-1]
-        message = escaped(last.message + (f" ({last.stall})" if last.stall else ""))
+        stall = f" ({last.stall})" if last.stall else ""
+        message = escaped(f"{last.message}{stall}")
         rows.append((f"<b>{escaped(verdict)}</b><br>{message}", f"{len(group):,}", f"{group[0].step:,}", f"{last.step:,}"))
     return _table("verdicts", ("Verdict, and message of the last step", "Steps", "First", "Last"), rows)
 

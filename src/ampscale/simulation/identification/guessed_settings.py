@@ -50,8 +50,8 @@ def guesses(
         "growth_interval": intervals,
         "growth_factor": growth_factors,
         "backoff_factor": _factors(backoffs, tried.get("backoff_factor"), RATIO_RTOL + 2 * rtol),
-        "min_scale": finite_scales.min(initial=math.inf, keepdims=True).tolist(),
-        "max_scale": finite_scales.max(initial=0.0, keepdims=True).tolist(),
+        "min_scale": [float(finite_scales.min(initial=math.inf))],
+        "max_scale": [float(finite_scales.max(initial=0.0))],
         "raise_at_min_scale": (False,),
     }
     names = [name for name in candidates if name in tried]

@@ -211,17 +211,17 @@ def _may_be_copy(event: Event) -> bool:
 def _numbered(events: list[Event]) -> list[Event]:
     """Number each overflow by the step that it or a preceding message names, and drop further overflows at the same step."""
     numbered = list[Event]()
-    announced = last = None
+    announced_number = previous_number = None
     for event in events:
         if event.meaning == "overflow step":
-            announced = event.number
+            announced_number = event.number
         elif event.meaning != "overflow":
             numbered.append(event)
         else:
-            number = announced if event.number is None else event.number
-            if number is None or number != last:
+            number = announced_number if event.number is None else event.number
+            if number is None or number != previous_number:
                 numbered.append(event._replace(number=number))
-            last = number
+            previous_number = number
     return numbered
 
 

@@ -116,7 +116,7 @@ def _rows(path: str | Path, file: TextIO) -> Iterator[tuple[int, list[str]]]:
             if count > MOST_STEPS + 1:
                 raise ValueError(f"{path} must have at most {MOST_STEPS} rows, got more")
             if len(cells) != width:
-                expected = f"every row must have {width} cells like the first row"
+                expected = f"every row must have as many cells as the first row, {width}"
                 raise ValueError(f"{path}, line {reader.line_num}: {expected}, got {len(cells)}")
             yield reader.line_num, cells
     except (csv.Error, UnicodeDecodeError) as error:
