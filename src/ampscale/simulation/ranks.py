@@ -234,4 +234,5 @@ def simulate_drift(rule: LossScaleRule, ranks: int, overflow_probability: float,
             disagreements.append(step)
         state = rule.update(state, finite)
     scales, counts = np.unique(np.asarray(state.scale, np.float64), return_counts=True)
-    return Drift(scales[::-1], counts[::-1], len(disagreements), disagreements[0] if disagreements else None)
+    first_disagreement = disagreements[0] if disagreements else None
+    return Drift(scales[::-1], counts[::-1], len(disagreements), first_disagreement)

@@ -82,7 +82,8 @@ def simulate(rule: LossScaleRule, trace: Trace) -> Trajectory:
     """
     check_type(rule, "rule", LossScaleRule, "presets.torch()")
     check_type(trace, "trace", Trace, "from_string('..x')")
-    step, scale = step_of(rule), rounded_constants(rule).init
+    step = step_of(rule)
+    scale = rounded_constants(rule).init
     state: HostState = (scale, rule.initial_good_steps, 0, 0, scale)
     scales, good_steps, bad_steps = [scale], [rule.initial_good_steps], [0]
     for limit in trace.limits.tolist():

@@ -76,7 +76,8 @@ class BatchedStates:
 
     def step(self, limit: np.ndarray) -> np.ndarray:
         """Run a step that is finite at scales up to *limit*, float64 of shape () or (rules,), and return the next scales."""
-        finite, old_scale = self.current_scale <= limit, self.scale
+        finite = self.current_scale <= limit
+        old_scale = self.scale
         self.window_steps += 1
         self.good += finite
         grows = finite & (self.good >= self.interval) & ~(self.scale >= self.constants.blocks_growth_at)

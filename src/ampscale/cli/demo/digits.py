@@ -19,7 +19,7 @@ from sklearn.datasets import load_digits
 from ... import Network
 
 CREDIT = "UCI Optical Recognition of Handwritten Digits (E. Alpaydin, C. Kaynak), CC BY 4.0; from scikit-learn, BSD-3-Clause"
-TRAINING, BATCH = 1200, 256
+TRAINING, BATCH = 1200, 256  # numbers of training images, and of images in a batch
 WIDTHS = (64, 32, 32, 32, 32, 32, 10)
 GAIN = 8192.0
 

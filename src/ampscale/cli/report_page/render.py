@@ -58,9 +58,10 @@ def _sections(run: Run) -> Iterator[str]:
 
 
 def _summary(run: Run) -> str:
-    steps, applied = run.steps.size, int(np.count_nonzero(run.applied))
+    steps = run.steps.size
     if not steps:
         return "The run file has no step yet."
+    applied = int(np.count_nonzero(run.applied))
     skipped = f"{steps - applied:,} skipped ({percent((steps - applied) / steps)})" if applied < steps else "none skipped"
     scales = run.scales[0], run.next_scales[-1], run.scales.min(), run.scales.max()
     first, last, low, high = (scale_text(float(scale)) for scale in scales)

@@ -55,7 +55,8 @@ def _after_finite_steps(transitions: Transitions, frontier: Frontier, bound: flo
     States with a scale above *bound* are left out, since finite steps never lower the scale. The search ends as soon as it has
     reached more than `LIMIT` state keys.
     """
-    reached, new = dict(frontier), frontier
+    reached = dict(frontier)
+    new = frontier
     while new and len(reached) <= LIMIT:
         following: Frontier = {}
         for key, counts, transition in transitions.outgoing(new, 1):

@@ -97,7 +97,8 @@ def _intervals(observed: Observed, resumed: bool, factor: float) -> list[int]:
     # A delayed growth can take effect at a step that overflows, which does not limit the interval.
     growth_steps = {change.last for change in changes if change.ratio > 1 and change.first == change.last}
     overflows = [Change(step, step, 0.0) for step in np.flatnonzero(observed.finite == 0).tolist() if step not in growth_steps]
-    events = sorted([*changes, *overflows] if resumed else [Change(-1, -1, 0.0), *changes, *overflows])
+    start = [] if resumed else [Change(-1, -1, 0.0)]
+    events = sorted([*start, *changes, *overflows])
     upper_bounds, lower_bounds = [], [1]
     for previous, event in zip([None, *events], events, strict=False):
         if event.ratio > 1:

@@ -192,14 +192,18 @@ def _event(lines: Lines, meaning: str, position: int, groups: dict[str, str]) ->
     """Return the event of a match. Its rank is in the message, or in the prefix that a launcher adds to the line."""
     line = lines.number(position)
     launcher = LAUNCHER.match(lines.text, lines.start)
-    rank = groups.get("rank") or (launcher[1] or launcher[2] if launcher else None)
-    number = groups.get("index") or groups.get("steps") or groups.get("updates") or ("0" if meaning == "start" else None)
-    return Event(position, line, meaning, groups, count(rank) if rank else None, count(number) if number else None)
+    rank = groups.get("rank") or (launcher[1] or launcher[2] if launcher else "")
+    number = groups.get("index") or groups.get("steps") or groups.get("updates") or ("0" if meaning == "start" else "")
+    return Event(position, line, meaning, groups, _count_or_none(rank), _count_or_none(number))
 
 
 def count(digits: str) -> int:
     """Parse a number of steps, ranks or overflows. A number with more than 18 digits becomes 10**18."""
     return int(digits) if len(digits) <= 18 else 10**18
+
+
+def _count_or_none(digits: str) -> int | None:
+    return count(digits) if digits else None
 
 
 def _scale(text: str | None) -> float:

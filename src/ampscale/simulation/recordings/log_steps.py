@@ -207,8 +207,10 @@ def _scales(window: Window, flags: np.ndarray) -> Iterator[tuple[int, float]]:
 
 def _note(notes: list[str], begin: int, windows: list[Window], finite: np.ndarray, remaining: list[Event]) -> None:
     """Add assumptions and omissions to *notes*: unknown flags in *finite*, and the *remaining* overflows after the last mark."""
-    if begin:
-        notes.append(f"the log begins after step {begin}" if begin > 0 else "the log counts its steps from 0")
+    if begin > 0:
+        notes.append(f"the log begins after step {begin}")
+    elif begin < 0:
+        notes.append("the log counts its steps from 0")
     if unknown := np.count_nonzero(finite == -1):
         notes.append(f"the flags of {unknown} of {finite.size} steps are unknown")
     if differing := [window for window in windows if len(window.mark.overflows) not in (0, window.overflows)]:

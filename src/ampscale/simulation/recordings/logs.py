@@ -168,7 +168,8 @@ def _unknown_messages(events_of: dict[str, list[Event]], text: str) -> list[str]
     unmatched = (match for match in suspects if lines.number(match.start()) not in matched)
     if (first := next(unmatched, None)) is None:
         return []
-    line, message = lines.number(first.start()), excerpt(first[0].strip(), 160)
+    line = lines.number(first.start())
+    message = excerpt(first[0].strip(), 160)
     line_count = 1 + sum(1 for _ in unmatched)
     label = "lines that seem to report overflows, but match no known message"
     return [f"{label}: {line_count}, the first is line {line}: {message}"]

@@ -46,7 +46,7 @@ def from_csv(path: str | Path, column: str | None = None, means: str | None = No
         column = _flag_column(path, header, "column") if column is None else column
         index = _index(path, header, column, "column")
         true_is_finite = _meaning(column, means) == "finite"
-        return from_flags(_flag(path, line, column, cells[index]) is true_is_finite for line, cells in rows)
+        return from_flags(_flag(path, line, column, cells[index]) == true_is_finite for line, cells in rows)
 
 
 def observed_from_csv(path: str | Path, scale_column: str = "scale", overflow_column: str | None = None) -> Observed:
@@ -86,7 +86,10 @@ def observed_from_csv(path: str | Path, scale_column: str = "scale", overflow_co
         for line, cells in rows:
             scales.append(_scale(path, line, scale_column, cells[scale_index]))
             cell = "" if index is None else cells[index]
-            finite.append(int(_flag(path, line, column, cell) is true_is_finite) if cell.strip() else -1)
+            if cell.strip():
+                finite.append(int(_flag(path, line, column, cell) == true_is_finite))
+            else:
+                finite.append(-1)
     if finite[-1] == -1:
         finite.pop()
     else:
