@@ -186,7 +186,6 @@ def test_trace_can_be_a_log(tmp_path):
         (["torch", "--overflow-above", "8", "--column", "ok"], "--column requires --csv, got --overflow-above"),
         (["torch", "--trace", ""], "Invalid value for '--trace': the overflow trace must have at least one step, such as '..x.'"),
         (["torch", "--log", __file__, "--log-format", "megatorn"], "unknown log format 'megatorn'; did you mean megatron?"),
-        (["torch", "--trace", "..y"], "Invalid value for '--trace': an overflow trace must consist of '.' and 'x', got 'y'"),
         (["torch", "--trace", __file__], "; pass a file with --file"),
         (["torch", "--overflow-above", "-1"], "Invalid value for '--overflow-above': above must be a positive, finite number"),
         (["torch", "--overflow-above", "much"], "Invalid value for '--overflow-above': a number must be written like"),

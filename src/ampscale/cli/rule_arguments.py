@@ -49,12 +49,7 @@ NUMBER = Number()
 
 
 def number(text: str) -> float:
-    """
-    Parse a decimal number, a power such as ``2**15``, or a hexadecimal number such as ``0x1p15``. Integers become ints.
-
-    Raises:
-        ValueError: *text* is not such a number, or float64 cannot hold it.
-    """
+    """Parse a number such as 32768, 2**15, 1e-4 or 0x1p15, which float64 must be able to hold. Integers become ints."""
     base, power, exponent = text.strip().partition("**")
     try:
         check_length(text, LONGEST_NUMBER, "a number")

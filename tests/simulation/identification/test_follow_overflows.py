@@ -42,10 +42,11 @@ def first_impossible(rule, overflows, steps=60):
         states_after = {}
         for state in states:
             for _ in range(steps):
-                if (math.isnan(before) or state.scale == before) and not rule.would_raise(state, False):
-                    next_state = rule.update(state, False)
-                    if math.isnan(after) or next_state.scale == after:
-                        states_after[tuple(float(array) for array in next_state if array is not None)] = next_state
+                next_state = rule.update(state, False)
+                before_fits = math.isnan(before) or state.scale == before
+                after_fits = math.isnan(after) or next_state.scale == after
+                if before_fits and after_fits and not rule.would_raise(state, False):
+                    states_after[tuple(float(array) for array in next_state if array is not None)] = next_state
                 state = rule.update(state, True)
         if not states_after:
             return index

@@ -54,14 +54,9 @@ def stretched(kind: str, width: int, height: int, path: str) -> str:
 
 def frame(name: str, label: str, content: str, rows: Sequence[tuple[float, str]], ticks: Sequence[tuple[float, str]]) -> str:
     """
-    Return a plot with its axes.
+    Return a plot of the CSS class *name*, with its axes. *label* describes it for screen readers, and *content* is SVG.
 
-    Args:
-        name: CSS class of the plot, which sets its height.
-        label: Description for screen readers.
-        content: SVG elements, whose coordinates are in percent.
-        rows: Heights in percent, and labels, of the vertical axis.
-        ticks: Positions in percent, and labels, of the horizontal axis.
+    *rows* and *ticks* have the position in percent and the label of each tick of the vertical and of the horizontal axis.
     """
     grid = "".join(f'<line class="grid" x1="0" x2="100%" y1="{y:.2f}%" y2="{y:.2f}%"/>' for y, _ in rows)
     left = "".join(f'<text x="100%" y="{y:.2f}%" dy="0.35em">{escaped(text)}</text>' for y, text in rows)
