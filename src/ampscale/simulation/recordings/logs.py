@@ -327,7 +327,7 @@ def _lines(text: str) -> Iterator[str]:
 
 
 def _step(text: str) -> int:
-    step = int(text) if len(text) <= 18 else -1
+    step = int(text) if len(text) <= 18 else -1  # a longer number is out of range, and can be slow to parse
     if not 0 <= step <= MOST_STEPS:
         raise ValueError(f"each step must be a number from 0 to {MOST_STEPS}, got {excerpt(text)}")
     return step
