@@ -219,6 +219,17 @@ class AgreesForTheFirstOptimizer(Loop):
         self.update(handle, all(map(self.rank_is_finite, gradients)))
 
 
+@breaks(
+    "REPLICAS-same-decision",
+    "planted: the flag of the first optimizer is agreed on, and a rank's own flag of the last one counts",
+)
+class AgreesOnTheFirstArray(Loop):
+    def applies_on_rank(self, placements, step, gradients, rank):
+        if placements != ["sharded", "sharded"]:
+            return super().applies_on_rank(placements, step, gradients, rank)
+        return self.rank_is_finite([first for first, _ in gradients]) and self.rank_is_finite(gradients[rank][1:])
+
+
 @breaks("REPLICAS-same-decision", "not observed: a rank ends its loop after an overflow in the last stage")
 class EndsAfterTheLastStage(Loop):
     def train_on_ranks(self, rule, placements, steps, optimizers, **options):

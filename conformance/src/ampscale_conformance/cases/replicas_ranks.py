@@ -118,7 +118,7 @@ REPLICAS-one-update/an-overflow-of-any-optimizer-counts | replicated replicated:
     divided scale: an optimizer updates the scale from its own gradients, whatever the others found
 REPLICAS-same-decision/shards-decide-together | sharded: ++ i+ ++ +i m+ +m ii ++ ++
     own flag: each rank checks its own shard
-REPLICAS-same-decision/every-optimizer-of-shards-decides-for-all | sharded sharded: ++,++ ++,ii ++,++ nn,++ ++,mm ++,++
+REPLICAS-same-decision/every-optimizer-of-shards-decides-for-all | sharded sharded: ++,++ ++,ii ++,++ nn,++ ++,mm +i,++ ++,+n
     own flag: a rank checks its own shards of the second optimizer
 REPLICAS-nan-survives/a-nan-in-any-shard-reaches-all-ranks | sharded: ++ n+ ++ +n nn ++
     lost NaN: a maximum or a minimum of the flags drops the NaN of some ranks
