@@ -242,7 +242,7 @@ def follows_drawn_traces(subject: Subject) -> None:
 @case("MACHINE-pure", 0, "shared state: scalers change each other, reading changes the scale, or unread steps are lost")
 def scalers_take_turns(subject: Subject) -> None:
     """Some scalers have the same constants. Later, many scalers are created between the steps of one."""
-    run_draws(subject, partial(draw_walk, kinds=TURNS), numbered("step step new", 25))
+    run_draws(subject, partial(draw_walk, kinds=TURNS), numbered("taking turns", 25))
     with suppress(Unsupported):
         run = LockstepRun(subject, supported_rule(subject, "")).advance("++")
         _others = [subject.create(run.rule) for _ in range(40)]

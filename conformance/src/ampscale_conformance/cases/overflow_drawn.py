@@ -102,7 +102,7 @@ def checks_drawn_trees(subject: Subject) -> None:
         shape = (33, 125) if dtype == "float32" else (6, 5)
         with suppress(Unsupported):  # the library has no such arrays
             draw = partial(draw_check, count=1, layouts=[layout], dtype=dtype, shapes=[shape])
-            run_draws(subject, draw, numbered("layout", 2))
+            run_draws(subject, draw, numbered(f"{layout} {dtype}", 2))
     run_draws(subject, draw_check, numbered("check", 70))
     if "layout" in subject.info.capabilities:
         values, arrays = views(subject, Bits("float32", (6,), (1, 1, 1, 1, _infinity("float32"), 1)))

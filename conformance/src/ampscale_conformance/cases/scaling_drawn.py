@@ -117,15 +117,11 @@ def _writable(array: Any) -> Any:
     return getattr(getattr(array, "flags", None), "writeable", None)
 
 
-def _check(subject: Subject, *methods: str, draws: int, **options: Any) -> None:
-    """Run *draws* drawn cases, each of one of the *methods*, with these *options* of `draw_arithmetic`."""
-    run_draws(subject, partial(draw_arithmetic, methods=methods, **options), numbered(f"{methods} {options}", draws))
-
-
-def _check_all(subject: Subject, method: str) -> None:
-    _check(subject, method, draws=24, memory=False)
+def _check_method(subject: Subject, method: str) -> None:
+    draw = partial(draw_arithmetic, methods=[method], memory=False)
+    run_draws(subject, draw, numbered(f"{method}d tree", 24))
     with suppress(Unsupported):
-        _check(subject, method, draws=1, memory=False, turns=(1,), count=530)
+        run_draws(subject, partial(draw, turns=(1,), count=530), [f"{method} of 530 arrays"])
     run_unrecorded(subject, partial(_check_arrays, method=method))
 
 
@@ -195,20 +191,20 @@ def _check_array(subject: Subject, method: str, scale: float, dtype: str, patter
 @case("SCALING-scale", 1, "wrong product: another scale than the scaler's, a skipped array, or a lost sign of zero")
 def scales_drawn_trees(subject: Subject) -> None:
     """Two scalers take turns."""
-    _check_all(subject, "scale")
+    _check_method(subject, "scale")
 
 
 @case("SCALING-unscale-divides", 1, "wrong quotient: another scale than the scaler's, a reciprocal, or a skipped array")
 def unscales_drawn_trees(subject: Subject) -> None:
     """Two scalers take turns."""
-    _check_all(subject, "unscale")
+    _check_method(subject, "unscale")
 
 
 @case("SCALING-new-arrays", 1, "change in place: the argument, or the result of an earlier call, is overwritten")
 def arguments_and_results_stay(subject: Subject) -> None:
     """The arrays of one call hold other numbers in the next. Working in place and returning None is permitted."""
-    _check(subject, *METHODS, draws=50)
-    _check(subject, *METHODS, draws=2, turns=(3,), count=1, shapes=LARGE[:1])
+    run_draws(subject, draw_arithmetic, numbered("arrays", 50))
+    run_draws(subject, partial(draw_arithmetic, turns=(3,), count=1, shapes=LARGE[:1]), numbered("large array", 2))
 
 
 @case("SCALING-layout", 1, "wrong elements: strides are ignored, or a read-only or broadcast array is written", "layout")
@@ -218,7 +214,8 @@ def takes_arrays_of_every_layout(subject: Subject) -> None:
     others = product(ANY[1:], ["float32"], [(33, 125), (2, 3, 4)], ["unscale"])
     for layout, dtype, shape, method in (*small, *others):
         with suppress(Unsupported):  # the library has no such arrays
-            _check(subject, method, draws=1, turns=(2,), count=1, layouts=[layout], dtype=dtype, shapes=[shape])
+            draw = partial(draw_arithmetic, methods=[method], turns=(2,), count=1, layouts=[layout], dtype=dtype, shapes=[shape])
+            run_draws(subject, draw, [f"{method} {layout} {dtype} {shape}"])
     for method in METHODS:
         handle = subject.create(subject.rule(init_scale=SCALES[0]))
         values = array("float32", [1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
