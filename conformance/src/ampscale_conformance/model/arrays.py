@@ -11,7 +11,7 @@ import numpy as np
 from .adapter import Unsupported
 from .bits import DIGITS, Bits, safe_repr
 
-_name = cache(str)  # NumPy composes the name of a dtype in each call
+_name_of = cache(str)  # NumPy composes the name of a dtype again in each call of str
 _CODES = {1: "B", 2: "H", 4: "I", 8: "Q"}  # of the module struct, by the width of a pattern in bytes
 
 
@@ -41,9 +41,9 @@ def to_bits(array: Any) -> Bits:
         host = _as_numpy(array)
     except (Unsupported, TypeError):
         raise
-    except Exception as error:  # such as that of JAX for a deleted array
+    except Exception as error:  # such as JAX's error for a deleted array
         raise TypeError(f"expected a readable array, got {type(error).__name__}: {error}") from error
-    name = _name(host.dtype)
+    name = _name_of(host.dtype)
     if name not in DIGITS:
         raise TypeError(f"expected an array with a dtype of {list(DIGITS)}, got dtype {name}")
     patterns = struct.unpack(_format(name, host.size), host.tobytes())

@@ -24,8 +24,8 @@ DIGITS = {
 
 LONGEST_REPR = 300  # characters of a value in a message
 
-# A check of an abstract class takes longer than most calls, so its result is kept.
-_is_mapping: Callable[[type], bool] = cache(lambda kind: issubclass(kind, Mapping))
+# Cached, since a check against an abstract class is slow, and every node of every tree is checked.
+_is_mapping: Callable[[type], bool] = cache(lambda cls: issubclass(cls, Mapping))
 
 
 @dataclass(frozen=True)
@@ -136,11 +136,14 @@ def values_of(bits: Bits) -> list[Any]:
     """Return one float, complex number, int or bool per element, in row-major order. Floats are exact."""
     if bits.dtype.startswith("complex"):
         part, width = ("float32", 32) if bits.dtype == "complex64" else ("float64", 64)
-        return [complex(decode_float(item >> width, part), decode_float(item & (1 << width) - 1, part)) for item in bits.bits]
+        parts = [divmod(pattern, 1 << width) for pattern in bits.bits]
+        return [complex(decode_float(real, part), decode_float(imaginary, part)) for real, imaginary in parts]
     if bits.dtype.startswith("int"):
         width = int(bits.dtype.removeprefix("int"))
-        return [item - (1 << width) if item >> width - 1 else item for item in bits.bits]
-    return [bool(item) for item in bits.bits] if bits.dtype == "bool" else [decode_float(item, bits.dtype) for item in bits.bits]
+        return [pattern - (1 << width) if pattern >> (width - 1) else pattern for pattern in bits.bits]
+    if bits.dtype == "bool":
+        return list(map(bool, bits.bits))
+    return [decode_float(pattern, bits.dtype) for pattern in bits.bits]
 
 
 def element_text(bits: Bits, index: int) -> str:

@@ -15,14 +15,14 @@ Roundable = Fraction | float | int
 
 @lru_cache(2**16)  # cases have few distinct patterns
 def decode(pattern: int, dtype: str) -> Number:
-    """Return the number with this bit pattern: a Fraction, or a float for inf, -inf, nan and -0.0. Reject extra bits."""
+    """Return the number with this bit pattern: a Fraction, or a float for inf, -inf, nan and -0.0."""
     number = decode_float(pattern, dtype)
     return Fraction(number) if math.isfinite(number) and (number or not is_negative(number)) else number
 
 
 @lru_cache(2**16)
 def decode_float(pattern: int, dtype: str) -> float:
-    """Return the number with this bit pattern as a Python float, which represents every number of every format exactly."""
+    """Return the number as a Python float, which is exact in every format; raise a ValueError if the pattern is too wide."""
     if not 0 <= pattern < 1 << width(dtype):
         raise ValueError(f"a {dtype} must have {width(dtype)} bits, got {pattern:#x}")
     if dtype == "bfloat16":  # the upper half of a float32
@@ -40,19 +40,16 @@ def encode(value: Roundable, dtype: str) -> int:
     if is_finite(value):
         numerator, denominator = value.as_integer_ratio()
         return encode_ratio(numerator, denominator, dtype, not numerator and is_negative(value))
-    exponent_bits, fraction_bits = format_of(dtype)
-    infinity = (1 << exponent_bits) - 1 << fraction_bits
     if math.isnan(value):
-        return infinity | 1 << fraction_bits - 1
-    return infinity if value > 0 else infinity | 1 << exponent_bits + fraction_bits
+        return infinity(dtype) | 1 << (format_of(dtype)[1] - 1)
+    return infinity(dtype) if value > 0 else infinity(dtype) | sign_bit(dtype)
 
 
 def encode_ratio(numerator: int, denominator: int, dtype: str, minus: bool) -> int:
     """Return the bit pattern of a quotient of integers, rounded as by `encode`; if *minus* is True, a zero is -0.0."""
-    exponent_bits, fraction_bits = format_of(dtype)
-    infinity = (1 << exponent_bits) - 1 << fraction_bits
-    magnitude = min(_magnitude(abs(numerator), denominator, dtype), infinity)
-    return magnitude | 1 << exponent_bits + fraction_bits if numerator < 0 or (minus and not numerator) else magnitude
+    magnitude = min(infinity(dtype), _magnitude(abs(numerator), denominator, dtype))
+    is_minus = numerator < 0 or (minus and not numerator)
+    return magnitude | sign_bit(dtype) if is_minus else magnitude
 
 
 def is_power_of_two(number: float) -> bool:
@@ -78,10 +75,23 @@ def width(dtype: str) -> int:
 
 
 @lru_cache
+def infinity(dtype: str) -> int:
+    """Return the bit pattern of infinity: all bits of the exponent are 1. The patterns of NaNs are larger."""
+    exponent_bits, fraction_bits = format_of(dtype)
+    return ((1 << exponent_bits) - 1) << fraction_bits
+
+
+@lru_cache
+def sign_bit(dtype: str) -> int:
+    """Return the bit pattern of -0.0, in which only the sign bit is 1."""
+    return 1 << (width(dtype) - 1)
+
+
+@lru_cache
 def lowest_exponent(dtype: str) -> int:
     """Return the exponent of the smallest subnormal number, of which all numbers are multiples: -24 for float16."""
     exponent_bits, fraction_bits = format_of(dtype)
-    return 2 - (1 << exponent_bits - 1) - fraction_bits
+    return 2 - 2 ** (exponent_bits - 1) - fraction_bits
 
 
 def is_finite(value: Roundable) -> bool:

@@ -76,7 +76,8 @@ class Subject:
     """Implementation under test. Calls are appended to *calls*, with *prefix* before the method: "compiled()." or nothing."""
 
     def __init__(self, adapter: Adapter, prefix: str = "", calls: list[Call] | None = None) -> None:
-        self.adapter, self.info, self._prefix = adapter, adapter.info, prefix
+        self.adapter, self.info = adapter, adapter.info
+        self._prefix = prefix
         self.supported: SupportedRules = supported_rules(adapter.info.preset)
         self.calls: list[Call] = [] if calls is None else calls
         self.trajectory: Trajectory | None = None
@@ -267,8 +268,10 @@ def _difference(got: Any, expected: Bits | None) -> str:
         return f"expected {expected.dtype}, got {got.dtype}"
     if got.shape != expected.shape:
         return f"expected shape {expected.shape}, got {got.shape}"
-    pairs = zip(values_of(got), values_of(expected), strict=True) if got.bits != expected.bits else ()
-    for index, (actual, target) in enumerate(pairs):
-        if got.bits[index] != expected.bits[index] and not (actual != actual and target != target):
+    if got.bits == expected.bits:
+        return ""
+    for index, (actual, target) in enumerate(zip(values_of(got), values_of(expected), strict=True)):
+        both_nan = actual != actual and target != target
+        if got.bits[index] != expected.bits[index] and not both_nan:
             return f"element {index}: expected {element_text(expected, index)}, got {element_text(got, index)} in {got.dtype}"
     return ""

@@ -69,8 +69,9 @@ class Descent:
             rate, momentum = rounded(learning_rate, dtype), rounded(self.momentum, dtype)
             factors = (rate, momentum, 1.0) if self.rate_first else (1.0, momentum, rate)
             rows = zip(_patterns(gradient, dtype), self._velocities[index], self._masters[index], strict=True)
-            moved = [_moved(dtype, factors, row) for row in rows]
-            self._velocities[index], self._masters[index] = [velocity for velocity, _ in moved], [master for _, master in moved]
+            updated = [_velocity_and_master(dtype, factors, row) for row in rows]
+            self._velocities[index] = [velocity for velocity, _ in updated]
+            self._masters[index] = [master for _, master in updated]
             masters = [decode(master, dtype) for master in self._masters[index]]
             self.parameters[index] = from_numbers(parameter.dtype, parameter.shape, masters)
         self.applied += 1
@@ -81,7 +82,7 @@ def _patterns(leaf: Bits, dtype: str) -> list[int]:
 
 
 @lru_cache(4096)  # arrays have few distinct elements
-def _moved(dtype: str, factors: tuple[float, float, float], patterns: tuple[int, int, int]) -> tuple[int, int]:
+def _velocity_and_master(dtype: str, factors: tuple[float, float, float], patterns: tuple[int, int, int]) -> tuple[int, int]:
     """Return the patterns of the next velocity and master weight. *factors* are those of gradient, velocity and step."""
     gradient, velocity, master = (decode(pattern, dtype) for pattern in patterns)
     terms = [product(factor, value, dtype) for factor, value in zip(factors, (gradient, velocity), strict=False)]

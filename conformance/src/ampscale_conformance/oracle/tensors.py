@@ -49,9 +49,7 @@ def array(dtype: str, values: Any, shape: tuple[int, ...] | None = None) -> Bits
     not match the dtype: an integer dtype takes only Python integers, and bool only Python bools. Raises a ValueError if the lists
     are ragged, an integer is out of range, or the number of values does not match the shape.
     """
-    elements = _flat(values)
-    patterns = {key: _pattern(dtype, value) for key, value in {id(value): value for value in elements}.items()}  # each once
-    return Bits(dtype, _shape(values) if shape is None else tuple(shape), tuple(patterns[id(value)] for value in elements))
+    return Bits(dtype, _shape(values) if shape is None else shape, tuple(_pattern(dtype, value) for value in _flat(values)))
 
 
 def float32(*values: Any) -> Bits:
