@@ -1,13 +1,14 @@
 """Chapter 30, state machine: the scale after each step of an overflow trace, and after saving and loading."""
 
 from collections.abc import Callable
+from functools import partial
 from math import frexp
 
 from ..model.adapter import Unsupported
-from ..model.case import Case, case
+from ..model.case import Case, case, named
 from ..model.subject import Subject
 from .machine_drawn import DRAWN
-from .machine_lockstep import LARGEST, LockstepRun, Only, supported_rule, trace
+from .machine_lockstep import LARGEST, LockstepRun, Only, needs_effect, run_lockstep, supported_rule
 from .rows import Row, rows
 
 CONDITIONS: dict[str, Only] = {
@@ -29,8 +30,8 @@ CONDITIONS: dict[str, Only] = {
     ),
 }
 
-# The script is an overflow trace: "+" (finite) or "-" (overflow). `only` names some of `CONDITIONS`; the other options
-# are constants of the rule, and options of `trace`.
+# The script is an overflow trace: "+" (finite) or "-" (overflow). `only` names some of `CONDITIONS`, and `about` a clause that
+# must determine a step, by default the clause of the case. The other options are constants of the rule.
 TRACES = """
 MACHINE-state/starts-at-its-initial-scale | | init_scale=2**8
     ignored constant: the first scale is fixed
@@ -161,13 +162,16 @@ def _follow_to_own_bound(subject: Subject, name: str, finite: str, start: Callab
     if bound is None:
         raise Unsupported(f"{subject.supported.name} has no {name}")
     bounds = {name: bound} if name in subject.supported.parameters else {}
-    rule = supported_rule(subject, finite, f"MACHINE-{name.replace('_', '-')}", init_scale=start(bound), **settings, **bounds)
+    rule = supported_rule(subject, init_scale=start(bound), **settings, **bounds)
+    needs_effect(subject, rule, finite, f"MACHINE-{name.replace('_', '-')}")
     LockstepRun(subject, rule).follow(finite)
 
 
 def _case(row: Row) -> Case:
     only = [CONDITIONS[name] for name in row.options.pop("only", "").split(",") if name]
-    return trace(row.name, row.script, row.catches, *row.needs, only=only, **row.options)
+    about = row.options.pop("about", row.name.partition("/")[0])
+    run = partial(run_lockstep, finite=row.script, settings=row.options, about=about, only=only)
+    return named(row.name, 0, row.catches, run, row.needs)
 
 
 CASES = (*map(_case, rows(TRACES)), stays_at_its_own_floor, stays_at_its_own_cap, *DRAWN)

@@ -204,7 +204,7 @@ def _follow_to_limits(subject: Subject, reloads: bool = False) -> None:
         if is_power_of_two(settings.get("growth_factor", 2.0)) or "rounding" in subject.info.capabilities:
             with suppress(Unsupported):
                 constants: dict[str, Any] = {"growth_interval": 1, **settings}
-                _follow_to_limit(subject, supported_rule(subject, "", **constants), finite, reloads)
+                _follow_to_limit(subject, supported_rule(subject, **constants), finite, reloads)
 
 
 def _follow_to_limit(subject: Subject, rule: LossScaleRule, finite: str, reloads: bool) -> None:
@@ -228,7 +228,7 @@ def can_be_made_as_it_claims_to_be(subject: Subject) -> None:
 @case("MACHINE-every-sequence", 0, "any bug: the scale is wrong after some pattern of six steps")
 def follows_every_pattern_of_six_steps(subject: Subject) -> None:
     """Growth windows of two steps, if the interval can be set."""
-    finite = every_pattern(supported_rule(subject, "", growth_interval=2), 6)
+    finite = every_pattern(supported_rule(subject, growth_interval=2), 6)
     run_lockstep(subject, finite, {"growth_interval": 2}, "MACHINE-backoff")
 
 
@@ -244,7 +244,7 @@ def scalers_take_turns(subject: Subject) -> None:
     """Some scalers have the same constants. Later, many scalers are created between the steps of one."""
     run_draws(subject, partial(draw_walk, kinds=TURNS), numbered("taking turns", 25))
     with suppress(Unsupported):
-        run = LockstepRun(subject, supported_rule(subject, "")).advance("++")
+        run = LockstepRun(subject, supported_rule(subject)).advance("++")
         _others = [subject.create(run.rule) for _ in range(40)]
         run.follow("++")
 
@@ -255,10 +255,10 @@ def saves_and_loads_in_turns(subject: Subject) -> None:
     run_draws(subject, draw_walk, numbered("resuming", 25))
     run_unrecorded(subject, partial(_follow_to_limits, reloads=True))
     with suppress(Unsupported):
-        _reload_after_each_step(subject, supported_rule(subject, "", growth_interval=5))
+        _reload_after_each_step(subject, supported_rule(subject, growth_interval=5))
     for name, finite, (value, other) in OTHER_CONSTANTS:
         with suppress(Unsupported):
-            rules = supported_rule(subject, "", **{name: value}), supported_rule(subject, "", **{name: other})
+            rules = supported_rule(subject, **{name: value}), supported_rule(subject, **{name: other})
             _load_with_other(subject, name, finite, *rules)
 
 

@@ -2,14 +2,12 @@
 
 import copy
 from collections.abc import Callable, Sequence
-from functools import partial
 from itertools import product
 from typing import Any
 
 from ampscale import LossScaleRule
 
 from ..model.adapter import Unsupported
-from ..model.case import Case, named
 from ..model.floats import rounded
 from ..model.subject import Subject
 from ..model.verdicts import Trajectory
@@ -32,20 +30,18 @@ RETURN_STEPS = 24  # most steps after a pattern that return the scale to its sta
 Only = tuple[Callable[[LossScaleRule], bool], str]  # a condition on the rule, and the reason if it is not met
 
 
-def supported_rule(subject: Subject, finite: str, about: str | None = None, **settings: Any) -> LossScaleRule:
-    """
-    Return the supported rule with these settings, and the default ones where they can be set.
-
-    Raises Unsupported if it cannot have them, or if the clause *about* determines no step of the trace *finite*.
-    """
+def supported_rule(subject: Subject, **settings: Any) -> LossScaleRule:
+    """Return the supported rule with these settings, and `DEFAULTS` where they can be set; raise Unsupported if there is none."""
     default, known = subject.supported.default, subject.supported.parameters
     defaults = {name: value for name, value in DEFAULTS.items() if name in known and getattr(default, name) is not None}
-    rule = subject.rule(**{**defaults, **settings})
-    if about is not None:
-        points = trajectory(rule, [sign == "+" for sign in finite])
-        if not any(about in point.clauses for point in points):
-            raise Unsupported(f"{about} has no effect on these steps with {subject.supported.name}")
-    return rule
+    return subject.rule(**{**defaults, **settings})
+
+
+def needs_effect(subject: Subject, rule: LossScaleRule, finite: str, clause: str) -> None:
+    """Raise Unsupported if the clause determines no step of the overflow trace *finite* under this rule."""
+    points = trajectory(rule, [sign == "+" for sign in finite])
+    if not any(clause in point.clauses for point in points):
+        raise Unsupported(f"{clause} has no effect on these steps with {subject.supported.name}")
 
 
 class LockstepRun:
@@ -126,24 +122,15 @@ def every_pattern(rule: LossScaleRule, length: int) -> str:
     return finite
 
 
-def trace(
-    name: str, finite: str, catches: str, *needs: str, about: str | None = "", only: Sequence[Only] = (), **settings: Any
-) -> Case:
+def run_lockstep(subject: Subject, finite: str, settings: dict[str, Any], about: str = "", only: Sequence[Only] = ()) -> None:
     """
-    Return a case named "CLAUSE/id" that runs a scaler in lockstep with the oracle along the overflow trace *finite*.
+    Run a scaler with these constants in lockstep with the oracle along the overflow trace *finite*.
 
-    It is unsupported if the clause *about*, by default that of *name*, determines no step, or the rule does not fulfill *only*.
+    Raises Unsupported if the clause *about*, unless it is "", determines no step, or if the rule does not fulfill *only*.
     """
-    about = name.partition("/")[0] if about == "" else about
-    run = partial(run_lockstep, finite=finite, about=about, only=only, settings=settings)
-    return named(name, 0, catches, run, needs)
-
-
-def run_lockstep(
-    subject: Subject, finite: str, settings: dict[str, Any], about: str | None = None, only: Sequence[Only] = ()
-) -> None:
-    """Run the case that `trace` describes."""
-    rule = supported_rule(subject, finite, about, **settings)
+    rule = supported_rule(subject, **settings)
+    if about:
+        needs_effect(subject, rule, finite, about)
     for holds, reason in only:
         if not holds(rule):
             raise Unsupported(f"does not apply to {subject.supported.name}: {reason}")

@@ -12,12 +12,12 @@ from ..model.bits import Bits, map_tree, values_of
 from ..model.bits import arrays as flat
 from ..model.case import case
 from ..model.draw import DrawnCase, Pick, numbered, one_in, run_draws, run_unrecorded, seeded
-from ..model.floats import decode, encode, lowest_exponent, rounded
+from ..model.floats import decode_float, encode, infinity, lowest_exponent, rounded
 from ..model.subject import Subject
 from ..model.supported_rules import supported_rules
-from ..oracle.tensors import PARTS, array
+from ..oracle.tensors import PARTS, array, part_of
 from .machine_lockstep import supported_rule
-from .overflow_drawn import non_finite, non_finite_elements
+from .overflow_drawn import non_finite_elements
 from .scaling_trees import check_products
 from .trees_drawn import ANY, LARGE, SHAPES, Array, Tree, draw_number, draw_tree, float_dtypes, overwritten, views
 
@@ -80,7 +80,8 @@ def _run(subject: Subject, method: str, scales: Sequence[float], tree: Tree, tre
     unless the implementation works in place.
     """
     handles = [subject.create(subject.rule(init_scale=scale)) for scale in scales]
-    result, results, arrays = None, list[tuple[Any, Any]](), None
+    arrays = result = None
+    results = list[tuple[Any, Any]]()
     for index, values in enumerate(trees):
         arrays = tree.create(subject, values, arrays if index == 1 else None, shared=index == 2 and result is not None)
         writable = list(map(_writable, flat(arrays)))
@@ -147,8 +148,9 @@ def _check_arrays(subject: Subject, method: str) -> None:
 
 def _edges(info: ImplementationInfo, method: str, scale: float, dtype: str) -> list[int]:
     """Return elements whose results are near a limit of the dtype, its largest number, and non-finite elements."""
-    factor, part = scale if method == "unscale" else 1 / scale, PARTS.get(dtype, dtype)
-    largest = float(decode(non_finite(part)[1] - 1, part))
+    factor = scale if method == "unscale" else 1 / scale
+    part = part_of(dtype)
+    largest = decode_float(infinity(part) - 1, part)
     edges = [*(edge * factor for edge in EDGES[part]), largest]
     if info.arrays == "numpy":  # other libraries may flush subnormal numbers to zero
         edges += [ldexp(number * factor, lowest_exponent(part)) for number in SUBNORMAL]
@@ -185,7 +187,7 @@ def _check_array(subject: Subject, method: str, scale: float, dtype: str, patter
     scalars = [Bits(dtype, (), (pattern,)) for pattern in patterns[:3]]
     for tree in ([leaf], [leaf, array("float64", 1.5), *scalars]):
         with suppress(Unsupported):  # the library lacks a dtype, or the scaler rejects the scale
-            check_products(subject, subject.create(supported_rule(subject, "", init_scale=scale)), method, scale, tree)
+            check_products(subject, subject.create(supported_rule(subject, init_scale=scale)), method, scale, tree)
 
 
 @case("SCALING-scale", 1, "wrong product: another scale than the scaler's, a skipped array, or a lost sign of zero")
