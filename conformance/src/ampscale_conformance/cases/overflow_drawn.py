@@ -11,10 +11,10 @@ from ..model.adapter import ImplementationInfo, Unsupported
 from ..model.bits import Bits, leaves, map_tree
 from ..model.case import case
 from ..model.draw import DrawnCase, Pick, numbered, one_in, run_draws, run_unrecorded
-from ..model.floats import FORMATS, width
+from ..model.floats import FORMATS, infinity, sign_bit, width
 from ..model.subject import Subject
 from ..oracle import tensors
-from ..oracle.tensors import PARTS
+from ..oracle.tensors import part_of
 from .trees_drawn import ANY, LARGE, NESTS, SHAPES, Tree, draw_number, draw_tree, float_dtypes, views
 
 INTEGERS = {"int32": 32, "int64": 64, "bool": 1}  # widths in bits
@@ -32,32 +32,30 @@ def _draw_finite(pick: Pick, dtype: str) -> int:
     if dtype in INTEGERS:
         sign = 1 << INTEGERS[dtype] - 1
         return pick((pick(range(1 << 32)) % (2 * sign), sign, sign - 1, 2 * sign - 1))
-    return _drawn_part(pick, dtype, (_infinity(dtype) - 1, 1, 0)) if one_in(2, pick) else draw_number(pick, dtype)
+    if one_in(2, pick):
+        return _drawn_part(pick, dtype, (infinity(part_of(dtype)) - 1, 1, 0))
+    return draw_number(pick, dtype)
 
 
 def non_finite(dtype: str) -> tuple[int, ...]:
     """Return the patterns of a quiet NaN, infinity, a signalling NaN, and the NaN with all bits set, without the sign."""
-    infinity, fraction_bits = _infinity(dtype), FORMATS[PARTS.get(dtype, dtype)][1]
-    quiet, every_bit = 1 << (fraction_bits - 1), (1 << fraction_bits) - 1
-    return infinity | quiet, infinity, infinity | 1, infinity | every_bit
+    part = part_of(dtype)
+    fraction_bits = FORMATS[part][1]
+    fractions = (1 << (fraction_bits - 1), 0, 1, (1 << fraction_bits) - 1)
+    return tuple(infinity(part) | fraction for fraction in fractions)
 
 
 def non_finite_elements(dtype: str) -> list[int]:
     """Return elements with a non-finite value of each kind and sign; of a complex dtype, in either part."""
-    part = PARTS.get(dtype, dtype)
-    signed = [(sign << (width(part) - 1)) | pattern for sign in (0, 1) for pattern in non_finite(dtype)]
+    part = part_of(dtype)
+    signed = [sign | pattern for sign in (0, sign_bit(part)) for pattern in non_finite(dtype)]
     return signed if part == dtype else [pattern << shift for shift in (0, width(part)) for pattern in signed]
-
-
-def _infinity(dtype: str) -> int:
-    exponent_bits, fraction_bits = FORMATS[PARTS.get(dtype, dtype)]
-    return (1 << exponent_bits) - 1 << fraction_bits
 
 
 def _drawn_part(pick: Pick, dtype: str, magnitudes: Sequence[int]) -> int:
     """Draw one of these bit patterns with a sign; for a complex dtype, in either part."""
-    part = PARTS.get(dtype, dtype)
-    pattern = (pick((0, 1)) << (width(part) - 1)) | pick(magnitudes)
+    part = part_of(dtype)
+    pattern = pick((0, sign_bit(part))) | pick(magnitudes)
     if part == dtype:
         return pattern
     other = pick((draw_number(pick, part), pattern))
@@ -105,7 +103,7 @@ def checks_drawn_trees(subject: Subject) -> None:
             run_draws(subject, draw, numbered(f"{layout} {dtype}", 2))
     run_draws(subject, draw_check, numbered("check", 70))
     if "layout" in subject.info.capabilities:
-        values, arrays = views(subject, Bits("float32", (6,), (1, 1, 1, 1, _infinity("float32"), 1)))
+        values, arrays = views(subject, Bits("float32", (6,), (1, 1, 1, 1, infinity("float32"), 1)))
         flags = [subject.flag(subject.call("all_finite", tree), "all_finite") for tree in (arrays[:1], arrays)]
         subject.expect(flags == [True, False], f"all_finite: expected True for {values[0]}, False with {values[1]}, got {flags}")
 
@@ -121,7 +119,7 @@ def _check_places(subject: Subject) -> None:
 def _places(info: ImplementationInfo) -> Iterator[tuple[str, Any]]:
     """Yield trees with descriptions: at most one array has a non-finite element, beside small or the largest numbers."""
     yield from _places_in_containers(info)
-    one, infinite = (Bits("float32", (1,), (pattern,)) for pattern in (1, _infinity("float32")))
+    one, infinite = (Bits("float32", (1,), (pattern,)) for pattern in (1, infinity("float32")))
     yield "256 infinities", 256 * [infinite]
     for nest, bad in zip(2 * NESTS, (64, 110, 256, 320, 512, 529, 529, 511, 528, 527, 257, 63), strict=True):
         yield f"an infinity in array {bad} of 530", nest([*bad * [one], infinite, *(529 - bad) * [one]])
@@ -130,7 +128,8 @@ def _places(info: ImplementationInfo) -> Iterator[tuple[str, Any]]:
     beside = [Bits("bool", (1,), (1,))] if "integers" in info.capabilities else []
     for dtype, shape, index, pattern in _places_in_arrays(float_dtypes(info)):
         elements = (_largest(dtype) * (prod(shape) // 4 + 1))[: prod(shape)]
-        elements[index : index + 1] = [pattern][: len(elements)]
+        if elements:
+            elements[index] = pattern
         leaf = Bits(dtype, shape, tuple(elements))
         yield f"{dtype} {pattern:x} at {index} of {shape}", [*beside, leaf] if index else leaf
 
@@ -138,7 +137,7 @@ def _places(info: ImplementationInfo) -> Iterator[tuple[str, Any]]:
 def _places_in_containers(info: ImplementationInfo) -> Iterator[tuple[str, Any]]:
     """Yield trees of five arrays, of which one is infinite, also beside None; then a tree without arrays."""
     for nest, bad, missing in product(NESTS, range(5), (False, True) if "none" in info.capabilities else (False,)):
-        children = [Bits("float32", (1,), (_infinity("float32") if index == bad else 1,)) for index in range(5)]
+        children = [Bits("float32", (1,), (infinity("float32") if index == bad else 1,)) for index in range(5)]
         yield f"{children}", nest([*children[: bad - 1], None, *children[bad - 1 :]] if missing else children)
     if {"none", "empty"} <= {*info.capabilities}:
         yield "a tree without arrays", {"a": [None]}
@@ -149,7 +148,7 @@ def _places_in_arrays(dtypes: Sequence[str]) -> Iterator[tuple[str, tuple[int, .
     for dtype, (shape, index) in product(dtypes, (((), 0), ((3,), 0), ((3,), 1), ((3,), 2))):
         yield from ((dtype, shape, index, pattern) for pattern in non_finite_elements(dtype))
     for shape in SHAPES:
-        yield from (("float32", shape, index, _infinity("float32")) for index in range(prod(shape)))
+        yield from (("float32", shape, index, infinity("float32")) for index in range(prod(shape)))
     kinds = {dtype: cycle(non_finite_elements(dtype)) for dtype in dtypes}
     for dtype, shape in product(dtypes, (*SHAPES, *LARGE[1:4:2])):
         yield dtype, shape, prod(shape) - 1, next(kinds[dtype])
@@ -165,6 +164,7 @@ def _places_in_arrays(dtypes: Sequence[str]) -> Iterator[tuple[str, tuple[int, .
 
 def _largest(dtype: str) -> list[int]:
     """Return the largest number twice, and its negative twice, so that sums, differences and squares overflow."""
-    part = PARTS.get(dtype, dtype)
-    patterns = [(sign << (width(part) - 1)) | (_infinity(dtype) - 1) for sign in (0, 0, 1, 1)]
+    part = part_of(dtype)
+    largest = infinity(part) - 1
+    patterns = [largest, largest, sign_bit(part) | largest, sign_bit(part) | largest]
     return patterns if part == dtype else [(pattern << width(part)) | pattern for pattern in patterns]

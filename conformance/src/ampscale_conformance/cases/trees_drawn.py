@@ -13,7 +13,7 @@ from ..model.adapter import ImplementationInfo, Unsupported
 from ..model.bits import DIGITS, Bits, map_tree
 from ..model.bits import arrays as flat
 from ..model.draw import Pick, one_in
-from ..model.floats import FORMATS, encode
+from ..model.floats import FORMATS, infinity
 from ..model.subject import Subject
 from ..oracle.tensors import PARTS
 
@@ -30,7 +30,6 @@ LAYOUTS = {
     "torch": ("plain", "strided", "transposed", "broadcast", "offset"),
 }
 ANY = LAYOUTS["numpy"]
-_INFINITIES = {dtype: encode(float("inf"), dtype) for dtype in FORMATS}
 
 
 class Array(NamedTuple):
@@ -92,7 +91,8 @@ def draw_tree(
     known = LAYOUTS.get(info.arrays, ANY[:1]) if "layout" in info.capabilities else ANY[:1]
     if not (available := [layout for layout in layouts if layout in known]):
         raise Unsupported(f"{info.arrays} has no arrays that are {layouts[0]}")
-    count, arrays = count or pick(COUNTS), list[Array | None]()
+    count = count or pick(COUNTS)
+    arrays = list[Array | None]()
     for _ in range(min(count, 4)):
         layout = pick(available)
         matrices = layout in ("transposed", "broadcast") and len(shapes[0]) < 2
@@ -141,7 +141,7 @@ def draw_number(pick: Pick, dtype: str) -> int:
         part = PARTS[dtype]
         return (draw_number(pick, part) << (4 * DIGITS[part])) | draw_number(pick, part)
     exponent_bits, fraction_bits = FORMATS[dtype]
-    bias = (1 << exponent_bits - 1) - 1
+    bias = 2 ** (exponent_bits - 1) - 1
     reach = min(REACH, bias)  # in float16, all exponents
     exponents = 2 * reach + 1
     choice = pick(range(2 * exponents * 2**fraction_bits))  # one choice for all parts of the number, which is faster than three
@@ -155,8 +155,8 @@ def with_layout(subject: Subject, leaf: Bits, layout: str) -> Any:
     """Return an array with this layout, or a plain array if the layout does not apply to it."""
     if layout == "plain" or not leaf.bits or not leaf.shape or (layout == "transposed" and len(leaf.shape) < 2):
         return subject.to_arrays(leaf)
-    width = prod(leaf.shape[1:])
-    rows = [leaf.bits[start : start + width] for start in range(0, len(leaf.bits), width)]
+    row_length = prod(leaf.shape[1:])
+    rows = [leaf.bits[start : start + row_length] for start in range(0, len(leaf.bits), row_length)]
     if layout == "broadcast" and len({*rows}) > 1:
         return subject.to_arrays(leaf)
     return _MAKERS[layout](lambda base: _copied(subject.to_arrays(base)), leaf, rows)
@@ -190,7 +190,7 @@ def _offset(to_array: Any, leaf: Bits, rows: Any) -> Any:
 
 def _spoiled_row(leaf: Bits, row: Sequence[int]) -> list[int]:
     """Return infinities, or zeros if the dtype is complex, an integer or bool."""
-    return [_INFINITIES.get(leaf.dtype, 0)] * len(row)
+    return [infinity(leaf.dtype) if leaf.dtype in FORMATS else 0] * len(row)
 
 
 def _transposed(to_array: Any, leaf: Bits, rows: Any) -> Any:
