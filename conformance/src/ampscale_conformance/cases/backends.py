@@ -23,7 +23,7 @@ from .calls_loop import needs_power_of_two, simple_rule
 from .machine_drawn import draw_trace
 from .machine_lockstep import LARGEST
 from .replicas import STARTS, draw_replicas
-from .scaling_trees import expected_tree
+from .scaling_trees import check_containers, expected_tree
 from .step_drawn import NARROW_CELLS, draw_training
 from .trees_drawn import ANY, LAYOUTS, with_layout
 
@@ -136,8 +136,7 @@ def _step(subject: Subject, handle: Any, tree: Any, scaled: Any, scale: float | 
     result = subject.to_bits(unscaled, "step_on_arrays")
     if scale is not None:
         subject.expect_same(result, expected_tree(tensors.unscale, scale, scaled, result), f"{when}: unscaled")
-        structures = [map_tree(lambda _: None, structure) for structure in (result, scaled)]
-        subject.expect(structures[0] == structures[1], f"{when}: a list became a tuple, or a tuple a list")
+        check_containers(subject, result, scaled, when)
     if not any(getattr(leaf, "is_deleted", bool)() for leaf in arrays(tree)):
         permitted = {*leaves(scaled), *leaves(result)}  # arrays may be written in place, all or some
         changed = [path for path, leaf in leaves(subject.to_bits(tree, when)) if (path, leaf) not in permitted]
@@ -158,11 +157,12 @@ def _tree(
         tree = [leaf and (leaf[0], (0,)) for leaf in tree]
     nonempty = [index for index, leaf in enumerate(tree) if leaf and math.prod(leaf[1])]
     replaced = {nonempty[place % len(nonempty)] for place in places if nonempty}
-    tiny, result = min(3 * 2.0**-25 * scale, 1.0), []
+    tiny = min(3 * 2.0**-25 * scale, 1.0)
+    arrays_of_step = []
     for index, leaf in enumerate(tree):
         special = kind if index in replaced else ""
-        result.append(leaf and _array(*leaf, number % 7, special, element, tiny if leaf[0] == "float16" else TINY))
-    return result
+        arrays_of_step.append(leaf and _array(*leaf, number % 7, special, element, tiny if leaf[0] == "float16" else TINY))
+    return arrays_of_step
 
 
 @lru_cache(1024)  # trees have arrays in common
@@ -233,7 +233,7 @@ def compiled_it_sees_the_same_overflows(subject: Subject) -> None:
     """Each tree has a value of one kind at the first or the last index of one array, or no elements, or no arrays."""
     compiled, claims = subject.compiled(), subject.info.capabilities
     others = {"float64": subject.info.arrays != "jax", "bfloat16": "bfloat16" in claims, "complex64": "complex" in claims}
-    mixed = (*MIXED, *((dtype, (2,)) for dtype, is_known in others.items() if is_known))
+    mixed = (*MIXED, *((dtype, (2,)) for dtype, is_supported in others.items() if is_supported))
     choices = product(("", "empty", *KINDS), range(len(mixed)), (0, -1))
     trees = [_tree(mixed, 0, kind, (leaf,), element) for kind, leaf, element in choices]
     trees += [_tree(3 * mixed, 0, math.inf, (3 * len(mixed) - 1,))]

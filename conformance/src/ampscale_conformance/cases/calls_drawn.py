@@ -64,7 +64,8 @@ def draw_calls(
     if "bfloat16" in dtype and "bfloat16" not in info.capabilities:
         raise Unsupported("does not claim bfloat16")
     dtype = dtype or (pick(DTYPES) if "float16" in info.capabilities and not top else "float32")
-    starts, narrow = (2.0**10, 16.0, 2.0**15, 1.0, 0.125), "float16" in dtype
+    starts = (2.0**10, 16.0, 2.0**15, 1.0, 0.125)
+    narrow = "float16" in dtype
     scalers = [(draw_rules(pick, info, starts, top, narrow)[0], pick(range(35))) for _ in range(pick((1, 2)))]
     static = is_static(supported_rules(info.preset).default)
     steps: tuple[list[str], ...] = STEPS if static or top else CALLS
@@ -73,7 +74,8 @@ def draw_calls(
         steps += EDITED
         kinds += () if top else WITH_NONE
     resumes = "resume" in info.capabilities
-    acting, iterations = names[:1] if static else names, range(pick((4, 3, 5)))
+    acting = names[:1] if static else names
+    iterations = range(pick((4, 3, 5)))
     ends: tuple[list[str], ...] = ([], [*(f"{call}/{names[0]}" for call in ("set", "unscale_", "edit:inf", "step")), "update"])
     scripts = []
     for _ in scalers:
@@ -98,7 +100,8 @@ def _iteration(
     if resumes and one_in(3, pick):
         yield "load"
     acting = [name for name in names if not one_in(4, pick)] or [pick(names)]
-    kinds = pick((kinds, kinds, ["set:none"])) if "set:none" in kinds else kinds
+    if "set:none" in kinds:
+        kinds = pick((kinds, kinds, ["set:none"]))
     calls = {name: [pick(kinds), *pick(steps)] for name in acting}
     for name in acting:  # whether an optimizer without gradients steps with later ones is not specified
         calls[name] = [call for call in calls[name] if "set:none" not in calls[name] or not call.startswith("edit")]

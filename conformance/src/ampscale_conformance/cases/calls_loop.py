@@ -32,9 +32,9 @@ SPECIAL = {
     "huge": (2.0**127, -(2.0**127)),  # infinite when multiplied by a scale above 1, or divided by one below 1
 }
 ON_TREES = ("scale", "unscale", "all_finite")  # calls that affect no later call
-EVERYWHERE = {"zero": (0.0, -0.0), "large": ((2 - 2.0**-23) * 2.0**127,)}  # the sum of two large ones is infinite
+EVERYWHERE = {"zero": (0.0, -0.0), "large": (LARGEST,)}  # the sum of two large ones is infinite
 # Values of float16 arrays instead of those: subnormal, infinite when divided by a scale below 1, and the largest one
-NARROW = {2.0**-60: 3 * 2.0**-24, 2.0**127: 1.5 * 2.0**15, -(2.0**127): -1.5 * 2.0**15, EVERYWHERE["large"][0]: 65504.0}
+NARROW = {2.0**-60: 3 * 2.0**-24, 2.0**127: 1.5 * 2.0**15, -(2.0**127): -1.5 * 2.0**15, LARGEST: 65504.0}
 
 
 def simple_rule(subject: Subject, **settings: Any) -> Any:
@@ -78,7 +78,10 @@ def new_gradients(shapes: Sequence[Shape], kind: str, number: int, dtype: str = 
         return [None] * len(shapes)
     table = EVERYWHERE.get(kind, FINITE)
     values = [table[(number + index) % len(table)] for index in range(sum(map(math.prod, shapes)))]
-    for specials in (SPECIAL[part] for part in kind.split("+") if values and part in SPECIAL):
+    for part in kind.split("+"):
+        if not values or part not in SPECIAL:
+            continue
+        specials = SPECIAL[part]
         index, turn = 37 * number % len(values), number // len(values)  # each index occurs once in a turn
         values[-1 if "last" in kind else index] = specials[(number + turn) % len(specials)]
         if "two" in kind:

@@ -2,8 +2,7 @@
 Chapter 60, replicas: real processes that share one scale, each of which has whole arrays, parts of them, or arrays of its own.
 
 A script has one word per step, with one sign per rank. For several arrays, ranks are separated by commas, and each has one sign
-per array.
-At the word `load`, all ranks save their state and load it.
+per array. At the word `load`, all ranks save their state and load it.
 """
 
 import json
@@ -32,12 +31,21 @@ def rank_case(row: Row) -> Case:
     """
     arrays, _, words = row.script.partition(": ")
     placements, kinds = arrays.split(), sorted({*arrays.split()})
-    signs = [word.replace("load", "") for word in words.split()]
-    steps = [[[_VALUES[sign] for sign in rank] for rank in (word.split(",") if "," in word else word)] for word in signs]
+    steps = list(map(_values_of_step, words.split()))
     optimizers = 1 + len(placements) - len(kinds)
     check = partial(_train, placements=placements, steps=steps, optimizers=optimizers, constants=row.options)
-    claims = {"ranks", _NEEDS.get(" ".join(kinds), "ranks"), "ranks" if all(steps) else "resume"}
-    return named(row.name, 5, row.catches, check, claims)
+    needs = {"ranks", _NEEDS.get(" ".join(kinds), "ranks")}
+    if "load" in words:
+        needs.add("resume")
+    return named(row.name, 5, row.catches, check, needs)
+
+
+def _values_of_step(word: str) -> list[list[float | None]]:
+    """Return the values of each array on each rank; no ranks for `load`."""
+    if word == "load":
+        return []
+    ranks = word.split(",") if "," in word else word
+    return [[_VALUES[sign] for sign in signs] for signs in ranks]
 
 
 def _train(subject: Subject, placements: Sequence[str], steps: Sequence[Any], optimizers: int, constants: dict[str, Any]) -> None:
@@ -71,14 +79,15 @@ def _is_finite(values: Sequence[Sequence[float | None]], number: int, optimizers
 
 def error_case(row: Row) -> Case:
     """Return a case with the options of `train_on_ranks` in a row of `_ERRORS`, in which the ranks must raise errors."""
+    numbers = set(str(row.options.pop("numbers", "")).split(",")) - {""}
     options = {name: json.loads(f"[{value}]") if isinstance(value, str) else value for name, value in row.options.items()}
-    numbers = set(re.findall(r"\d+", str(options.pop("numbers", ""))))
     check = partial(_check_errors, numbers=numbers, placement=row.script, options=options)
     return named(row.name, 5, row.catches, check, {"ranks", _NEEDS.get(row.script, "ranks"), "rank-errors", *row.needs})
 
 
 def _check_errors(subject: Subject, numbers: set[str], placement: str, options: dict[str, Any]) -> None:
-    failing, message = [str(rank) for rank in range(3) if rank != options.get("late")], ""
+    failing = [str(rank) for rank in range(3) if rank != options.get("late")]
+    message = ""
     try:
         subject.call("train_on_ranks", simple_rule(subject), [placement], [[[1.0]] * 3] * 2, 1, **options)
     except Raised as error:

@@ -23,9 +23,14 @@ def check_products(
     expected = expected_tree(getattr(tensors, method), scale, tree, actual, ulps)
     subject.expect_same(actual, expected, f"{method} at {scale!r}")
     if actual != expected:  # an array has other NaNs, or a container another type
-        structures = [map_tree(lambda _: None, structure) for structure in (actual, expected)]
-        subject.expect(structures[0] == structures[1], f"{method}: a list became a tuple, or a tuple a list")
+        check_containers(subject, actual, expected, method)
     return result
+
+
+def check_containers(subject: Subject, result: Any, tree: Any, label: str) -> None:
+    """Fail if a list in *tree* is a tuple in *result*, or a tuple a list, which `expect_same` accepts."""
+    result_containers, tree_containers = (map_tree(lambda _: None, each) for each in (result, tree))
+    subject.expect(result_containers == tree_containers, f"{label}: a list became a tuple, or a tuple a list")
 
 
 def expected_tree(compute: Callable[..., Bits], scale: float, tree: Any, result: Any, ulps: int = 0) -> Any:

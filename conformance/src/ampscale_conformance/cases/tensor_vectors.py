@@ -29,13 +29,9 @@ def vector_cases(table: str) -> Iterator[Case]:
     for row in rows(table):
         vector = _vectors(row.name.partition("-")[0].lower())[row.script]
         tree = tree_from_json(vector.get("tree", vector.get("input")))
-        needs = {CLAIMS[leaf.dtype] for leaf in arrays(tree) if leaf.dtype in CLAIMS}
+        needs = _needs_of(tree)
         if vector["kind"] == "scale":
             needs.discard("float16")  # a loss may be float16 in any case
-        if None in dict(leaves(tree)).values():
-            needs.add("none")
-        elif not arrays(tree):
-            needs.add("empty")
         if vector["kind"] == "all_finite":
             run = partial(check_flag, tree=tree, expected=vector["finite"])
         else:
@@ -44,6 +40,16 @@ def vector_cases(table: str) -> Iterator[Case]:
             if vector["kind"] == "unscale" and not is_power_of_two(scale) and not row.options:
                 needs.add("division")
         yield named(row.name, 1, vector["catches"], run, needs)
+
+
+def _needs_of(tree: Any) -> set[str]:
+    """Return the capabilities that a tree requires."""
+    needs = {CLAIMS[leaf.dtype] for leaf in arrays(tree) if leaf.dtype in CLAIMS}
+    if None in dict(leaves(tree)).values():
+        needs.add("none")
+    elif not arrays(tree):
+        needs.add("empty")
+    return needs
 
 
 @cache

@@ -82,7 +82,8 @@ class Run:
         items[:] = filter(self._selects, items)
 
     def _selects(self, item: pytest.Item) -> bool:
-        case = getattr(item, "callspec", None) and item.callspec.params.get("case")  # type: ignore[attr-defined]  # pytest.Function
+        callspec = getattr(item, "callspec", None)  # of a parametrized test
+        case = callspec.params.get("case") if callspec else None
         return not isinstance(case, Case) or (case.level <= self.level and belongs(case.id, self.suite))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -104,6 +105,7 @@ class Run:
 
     def _problems(self) -> list[str]:
         stale = self.expectations.stale(self.results, {case.id: case.clause for case in cases.every_case()})
-        unsupported = [result.message for result in self.results if result.verdict is Verdict.UNSUPPORTED]
-        nothing = ["no case was run"] if self.results and len(unsupported) == len(self.results) else []
-        return [*(result.message for result in stale), *nothing]
+        problems = [result.message for result in stale]
+        if self.results and all(result.verdict is Verdict.UNSUPPORTED for result in self.results):
+            problems.append("no case was run")
+        return problems

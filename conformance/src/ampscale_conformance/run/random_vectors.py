@@ -37,15 +37,14 @@ def _trace_members(inputs: Mapping[str, Any], result: Result) -> dict[str, Any]:
     points = trajectory(rule, [sign == "+" for sign in inputs["finite"]])
     actual = result.trajectory.got if result.trajectory else []
     differing = (point for scale, point in zip(actual, points, strict=False) if rounded(scale, rule.dtype) != point.scale)
-    raises_at = {"raises_at": len(points) - 2} if points[-1].stopped else {}
-    return {
+    members = {
         "clauses": list(next(differing, points[-1]).clauses),
         "kind": "trace",
         "rule": dict(_rule_members(rule)),
         "finite": inputs["finite"][: len(points) - 1],
         "scale": [point.scale.hex() for point in points],
-        **raises_at,
     }
+    return members | {"raises_at": len(points) - 2} if points[-1].stopped else members
 
 
 def _rule_members(rule: LossScaleRule) -> Iterator[tuple[str, Any]]:
@@ -60,14 +59,11 @@ def _arithmetic_members(inputs: Mapping[str, Any], result: Result) -> dict[str, 
     method, scale, tree = inputs["method"], inputs["scale"], inputs["tree"]
     dtype = "float32" if method == "unscale" and _widens(result, tree) else None
     output = map_tree(lambda leaf: getattr(tensors, method)(leaf, scale, dtype), tree)
-    return {
-        "clauses": ["SCALING-scale" if method == "scale" else "SCALING-unscale-divides"],
-        "kind": method,
-        "scale": scale.hex(),
-        **({} if [leaf.dtype for leaf in arrays(output)] == [leaf.dtype for leaf in arrays(tree)] else {"dtype": "float32"}),
-        "input": tree_to_json(tree),
-        "output": tree_to_json(output),
-    }
+    clause = "SCALING-scale" if method == "scale" else "SCALING-unscale-divides"
+    members: dict[str, Any] = {"clauses": [clause], "kind": method, "scale": scale.hex()}
+    if [leaf.dtype for leaf in arrays(output)] != [leaf.dtype for leaf in arrays(tree)]:
+        members["dtype"] = "float32"
+    return members | {"input": tree_to_json(tree), "output": tree_to_json(output)}
 
 
 def _widens(result: Result, tree: Any) -> bool:
