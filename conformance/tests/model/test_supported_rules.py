@@ -49,6 +49,7 @@ def test_invalid_combinations_are_unsupported():
         ({"min_scale": 2.0, "max_scale": 4.0}, 4.0),
         ({"init_scale": 3.0}, 3.0),
     ],
+    ids=str,
 )
 def test_the_initial_scale_is_within_the_bounds(settings, start):
     """If no initial scale is given, it is `SMALL`, or the bound nearest to `SMALL` if the bounds exclude `SMALL`."""

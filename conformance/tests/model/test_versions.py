@@ -37,7 +37,7 @@ def test_an_older_suite_has_no_newer_cases(monkeypatch):
     assert belongs("first", "1.0")
 
 
-@pytest.mark.parametrize("suite", ["1", "0.9", "1.x", "", "1.0.0", "99.0"])
+@pytest.mark.parametrize("suite", ["1", "0.9", "1.x", "", "1.0.0", "99.0"], ids=repr)
 def test_a_version_that_does_not_exist_is_rejected(suite):
     with pytest.raises(ValueError, match="suite"):
         belongs("first", suite)

@@ -112,6 +112,7 @@ def test_an_expected_failure_is_an_xfail(read_entries):
         ),
         *(({"case": glob}, "fail", "fail", "actual message") for glob in ("grow", "rows", "GROWS", "backs-*")),
     ],
+    ids=str,
 )
 def test_an_entry_requires_the_verdict_and_the_whole_id(read_entries, changes, actual, verdict, message):
     """Globs are case-sensitive."""
@@ -244,6 +245,7 @@ def test_a_long_comment_is_rewritten_in_linear_time(file):
         ([result("grows", "unsupported")], "no supported case matches"),
         ([], "no supported case matches"),
     ],
+    ids=["pass", "unsupported", "no result"],
 )
 def test_entries_that_no_longer_apply_are_removed(file, results, reason):
     """The comment directly above an entry is removed with it; the comment at the top of the file stays."""

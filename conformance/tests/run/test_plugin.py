@@ -80,7 +80,7 @@ def test_a_conforming_adapter_passes(run, tmp_path):
 
 def test_the_package_collects_the_whole_suite(run):
     """All cases up to the level are collected. Test names end with the id of the case, and the header describes the adapter."""
-    status, output = run("--pyargs", SUITE, *ADAPTER, "--collect-only", "--ampscale-level", "L1")
+    status, output = run("--pyargs", SUITE, *ADAPTER.split(), "--collect-only", "--ampscale-level", "L1")
     cases = [case for case in every_case() if case.level <= 1]
     assert status == 0
     assert [case.id for case in cases if f"[{case.id}]" not in output] == []
@@ -133,34 +133,34 @@ def test_workers_share_the_cases(run, tmp_path):
 
 
 MISSING = "an adapter is required: pytest --pyargs ampscale_conformance.suite --ampscale-adapter"
-ADAPTER = ["--ampscale-adapter", "strange:Conforming"]
+ADAPTER = "--ampscale-adapter strange:Conforming"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--pyargs", SUITE], MISSING),
-        ([os.path.join(suite.__path__[0], "test_machine.py")], MISSING),
-        (["--ampscale-level", "0"], MISSING),
-        (["test_all.py"], MISSING),
-        (["--ampscale-adapter", "strange:WRONG"], "strange:WRONG: module strange has no WRONG; it has "),
-        ([*ADAPTER, "--ampscale-level", "7"], "level must be an int from 0 to 5, got 7"),
-        ([*ADAPTER, "--ampscale-level", "top"], "level must be an int from 0 to 5, got 'top'"),
-        ([*ADAPTER, "--ampscale-seconds", "long"], "argument --ampscale-seconds: invalid float value: 'long'"),
-        ([*ADAPTER, "--ampscale-seconds", "0"], "--ampscale-seconds must be positive and at most 100,000,000, got 0.0"),
-        ([*ADAPTER, "--ampscale-suite", ""], "a version of the suite must be MAJOR.MINOR"),
-        ([*ADAPTER, "--ampscale-expect", "absent.toml"], "absent.toml"),
-    ],
-)
-def test_wrong_usage_has_a_message_and_status_4(tmp_path, monkeypatch, capsys, arguments, message):
+USAGE_ERRORS = {
+    f"--pyargs {SUITE}": MISSING,
+    os.path.join(suite.__path__[0], "test_machine.py"): MISSING,
+    "--ampscale-level 0": MISSING,
+    "test_all.py": MISSING,
+    "--ampscale-adapter strange:WRONG": "strange:WRONG: module strange has no WRONG; it has ",
+    f"{ADAPTER} --ampscale-level 7": "level must be an int from 0 to 5, got 7",
+    f"{ADAPTER} --ampscale-level top": "level must be an int from 0 to 5, got 'top'",
+    f"{ADAPTER} --ampscale-seconds long": "argument --ampscale-seconds: invalid float value: 'long'",
+    f"{ADAPTER} --ampscale-seconds 0": "--ampscale-seconds must be positive and at most 100,000,000, got 0.0",
+    f"{ADAPTER} --ampscale-suite=": "a version of the suite must be MAJOR.MINOR",
+    f"{ADAPTER} --ampscale-expect absent.toml": "absent.toml",
+}
+
+
+@pytest.mark.parametrize("arguments", USAGE_ERRORS)
+def test_wrong_usage_has_a_message_and_status_4(tmp_path, monkeypatch, capsys, arguments):
     """There is no traceback, even if another test module imports the suite."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "test_all.py").write_text(f"from {SUITE}.test_machine import *\n")
-    status = pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:xdist", *arguments])
+    status = pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:xdist", *arguments.split()])
     output = "".join(capsys.readouterr())
     assert (status, "Traceback" in output) == (4, False)
-    assert message in output
+    assert USAGE_ERRORS[arguments] in output
 
 
 def test_the_plugin_does_not_affect_other_projects(run, tmp_path):
