@@ -29,7 +29,7 @@ from .trees_drawn import ANY, LAYOUTS, with_layout
 
 Leaf = tuple[str, tuple[int, ...]]  # a dtype and a shape
 SHAPES = ((300,), (), (2, 3), (0, 3), (1,), (300,))
-TINY = 1e-9  # in float16 arrays, a number whose quotient lies halfway between two subnormal ones
+TINY = 1e-9  # replaced in float16 arrays by a number whose quotient lies halfway between two subnormal numbers
 NUMBERS = (8.08, -24.24, 0.0, 12.12, -0.0, TINY, 20.2)  # they use all digits of each dtype
 FIRST: tuple[Leaf, ...] = (("float32", (2,)), ("float32", ()))  # the first arrays of each tree
 NARROW: Leaf = ("float16", (7,))  # another array, with all NUMBERS
@@ -41,14 +41,15 @@ TREES: dict[str, Callable[[list[Any]], Any]] = {
     "tuple": lambda items: (items[1:], items[0]),
 }
 MIXED = (("float32", (2, 3)), ("float16", (3,)), ("float32", ()))
-ODD = [
+SPECIAL = [
     array("float16", [3.0, -0.0, 2.0**-24, math.inf, 183 * 2.0**-20]),
     array("float32", [1.1, 2.0**-100, 2.0**-120, 3e38, math.nan]),
 ]
-PLACES = ((0,), (1,), (2,), (3,), (4,), (5,), (6,), (0, 1), (2, 3), (4, 5), (5, 6))  # arrays that are replaced in a step
+# Arrays of a step in which an element, or all of them, are of one of KINDS.
+PLACES = ((0,), (1,), (2,), (3,), (4,), (5,), (6,), (0, 1), (2, 3), (4, 5), (5, 6))
 KINDS = (math.inf, -math.inf, math.nan, "large")
-LONG = "+-++-+--+++---++++-+"
-FLAGS = [sign == "+" for sign in "+-----++++++--+"]
+LONG = "+-++-+--+++---++++-+"  # steps of each of many scalers
+FLAGS = [sign == "+" for sign in "+-----++++++--+"]  # finite flags of the scalers that another process loads
 
 
 def draw_on_arrays(
@@ -158,16 +159,15 @@ def _tree(
     nonempty = [index for index, leaf in enumerate(tree) if leaf and math.prod(leaf[1])]
     replaced = {nonempty[place % len(nonempty)] for place in places if nonempty}
     tiny = min(3 * 2.0**-25 * scale, 1.0)
-    arrays_of_step = []
-    for index, leaf in enumerate(tree):
-        special = kind if index in replaced else ""
-        arrays_of_step.append(leaf and _array(*leaf, number % 7, special, element, tiny if leaf[0] == "float16" else TINY))
-    return arrays_of_step
+    kinds = [kind if index in replaced else "" for index in range(len(tree))]
+    return [leaf and _array(*leaf, number % 7, each, element, tiny) for leaf, each in zip(tree, kinds, strict=True)]
 
 
 @lru_cache(1024)  # trees have arrays in common
 def _array(dtype: str, shape: tuple[int, ...], start: int, kind: Any, element: int, tiny: float) -> Bits:
-    values: list[Any] = [tiny if value == TINY else value for value in islice(cycle(NUMBERS), start, start + math.prod(shape))]
+    values: list[Any] = list(islice(cycle(NUMBERS), start, start + math.prod(shape)))
+    if dtype == "float16":
+        values = [tiny if value == TINY else value for value in values]
     if kind == "large":
         values = [LARGE.get(dtype, 2.0**127)] * len(values)
     elif kind:
@@ -221,7 +221,7 @@ def compiled_it_unscales_to_the_same_bits(subject: Subject) -> None:
         with suppress(Unsupported):
             rules.append(simple_rule(subject, init_scale=scale))
     handles = [(subject.create(rule), compiled.create(rule)) for rule in rules]
-    special = [*ODD, array("float64", NUMBERS)] if subject.info.arrays != "jax" else ODD
+    special = [*SPECIAL, array("float64", NUMBERS)] if subject.info.arrays != "jax" else SPECIAL
     trees = (special, _tree(MIXED), _tree(MIXED[1:] + MIXED[:1], 2), TREES["dict"](_tree(MIXED)))
     for method, tree, (handle, other) in product(("unscale", "scale"), trees, handles):
         expected = subject.scaled(method, handle, tree)
@@ -239,7 +239,7 @@ def compiled_it_sees_the_same_overflows(subject: Subject) -> None:
     trees += [_tree(3 * mixed, 0, math.inf, (3 * len(mixed) - 1,))]
     if subject.info.arrays != "torch":  # which does not compile functions without tensors
         trees += [[]] if "empty" in claims else []
-        trees += [[None], [None, *ODD[:1]], [*ODD[:1], None]] if "none" in claims else []
+        trees += [[None], [None, *SPECIAL[:1]], [*SPECIAL[:1], None]] if "none" in claims else []
     for tree in trees:
         expected, flag = subject.all_finite(tree), compiled.all_finite(tree)
         subject.expect(flag == expected, f"all_finite, compiled: expected {expected}, got {flag}")
@@ -265,8 +265,13 @@ def another_process_goes_on(subject: Subject) -> None:
 def _check_compiled_steps(subject: Subject) -> None:
     """Run few drawn cases, since torch.compile compiles a function for at most 8 rules."""
     run_with_top(subject, partial(draw_on_arrays, compiled=True, every=True), ["compiled 9"])
-    draws: list[tuple[Draw, list[str]]] = [(partial(draw_training, every="float64,float32", end="h"), ["cells 19"]), NARROW_CELLS]
-    draws += [(draw_trace, ["trace 48", "trace 119"]), (draw_replicas, ["replicas 1"]), (draw_calls, ["calls 78"])]
+    draws: tuple[tuple[Draw, list[str]], ...] = (
+        (partial(draw_training, every="float64,float32", end="h"), ["cells 19"]),
+        NARROW_CELLS,
+        (draw_trace, ["trace 48", "trace 119"]),
+        (draw_replicas, ["replicas 1"]),
+        (draw_calls, ["calls 78"]),
+    )
     for draw, seeds in draws:
         with suppress(Unsupported):
             run_draws(subject.compiled(), draw, seeds)

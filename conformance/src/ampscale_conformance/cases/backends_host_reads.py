@@ -21,8 +21,10 @@ class Observed:
 
     def __init__(self, adapter: Adapter, reads: list[str]) -> None:
         library = adapter.info.arrays
+        if library == "numpy":
+            raise Unsupported("NumPy arrays are in host memory, so host reads cannot be observed")
         if library not in _OBSERVERS:
-            raise Unsupported(_UNOBSERVABLE.get(library, f"host reads of {library} cannot be observed yet"))
+            raise Unsupported(f"host reads of {library} cannot be observed yet")
         self._adapter = adapter
         step = getattr(adapter, "step_on_arrays", None)
         if callable(step) and find_spec(library):  # otherwise, the calls of the case report what is missing
@@ -30,9 +32,6 @@ class Observed:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._adapter, name)
-
-
-_UNOBSERVABLE = {"numpy": "NumPy arrays are in host memory, so host reads cannot be observed"}
 
 
 def _under_torch(step: Callable[[Any, Any], Any], reads: list[str]) -> Callable[[Any, Any], Any]:

@@ -99,7 +99,9 @@ CALLS-answer/step-returns-whether-it-stepped | set step update set:inf step upda
 """
 
 
-def _execute(subject: Subject, row: Row, rounds: int, dtype: str, factor: float, **settings: Any) -> None:
+def _execute(
+    subject: Subject, row: Row, rounds: int = ROUNDS, dtype: str = "float32", factor: float = 1.0, **settings: Any
+) -> None:
     rule, commands = simple_rule(subject, **settings), row.script.split()
     if is_static(rule) and "update" in commands[:-1]:
         raise Unsupported("the scale is static, so step may end the iteration: CALLS-fixed")
@@ -114,12 +116,14 @@ def _execute(subject: Subject, row: Row, rounds: int, dtype: str, factor: float,
 
 
 def _case(row: Row) -> Case:
-    options: dict[str, Any] = {"rounds": ROUNDS, "dtype": "float32", "factor": 1.0} | row.options
-    implied = {"groups": "/b" in row.script, "none": ":none" in row.script or ":some" in row.script}
-    needs = {*row.needs, *(need for need, holds in implied.items() if holds)}
+    needs = {*row.needs}
+    if "/b" in row.script:
+        needs.add("groups")
+    if ":none" in row.script or ":some" in row.script:
+        needs.add("none")
     if row.script.startswith("draw"):
         return drawn(row.name, 2, partial(draw_calls, more=row.script.split()[1:] * 6), *needs, catches=row.catches)
-    return named(row.name, 2, row.catches, partial(_execute, row=row, **options), needs)
+    return named(row.name, 2, row.catches, partial(_execute, row=row, **row.options), needs)
 
 
 CASES = (*map(_case, rows(SCRIPTS)), *calls_drawn.CASES)

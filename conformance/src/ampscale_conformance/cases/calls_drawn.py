@@ -22,7 +22,8 @@ CALLS = (*STEPS * 2, *UNSTEPPED, ["set", "step"], ["step", "set"], ["step", "set
 EDITED = (["unscale_", "edit:some", "step"], ["unscale_", "edit:none"], ["step", "set:none"])
 KINDS = ("set", "set:inf", "set", "set:inf", "set", "set:wide", "set:zero", "set:large", "set:inf+two")
 WITH_NONE = ("set:some", "set:some+inf", "set:some")
-LIMIT = {"numpy": 99, "torch": 2}  # rules (by default 7) or cells (3): compilation is slow, and torch compiles at most 8 rules
+# Most rules (7 with other libraries) or cells (3) of a drawn case: compilation is slow, and torch compiles at most 8 rules.
+LIMIT = {"numpy": 99, "torch": 2}
 DTYPES = ("float32", "float16", "float32,float16", "float16,float32")
 CONSTANTS: dict[str, tuple[Any, ...]] = {
     "growth_interval": (2, 1, 3),

@@ -1,14 +1,14 @@
 """Chapter 30, state machine: the scale after each step of an overflow trace, and after saving and loading."""
 
-from collections.abc import Callable
 from functools import partial
 from math import frexp
+from typing import Any
 
 from ..model.adapter import Unsupported
-from ..model.case import Case, case, named
+from ..model.case import Case, named
 from ..model.subject import Subject
 from .machine_drawn import DRAWN
-from .machine_lockstep import LARGEST, LockstepRun, Only, needs_effect, run_lockstep, supported_rule
+from .machine_lockstep import LARGEST, Only, run_lockstep
 from .rows import Row, rows
 
 CONDITIONS: dict[str, Only] = {
@@ -31,7 +31,8 @@ CONDITIONS: dict[str, Only] = {
 }
 
 # The script is an overflow trace: "+" (finite) or "-" (overflow). `only` names some of `CONDITIONS`, and `about` a clause that
-# must determine a step, by default the clause of the case. The other options are constants of the rule.
+# must determine a step, by default the clause of the case. `own` names a bound that must be the preset's own. The other options
+# are constants of the rule.
 TRACES = """
 MACHINE-state/starts-at-its-initial-scale | | init_scale=2**8
     ignored constant: the first scale is fixed
@@ -141,37 +142,30 @@ MACHINE-float64-factor/rounds-a-wide-product-once | ++-+--+-
     wrong arithmetic: the factor is rounded to float32 before the multiplication
 MACHINE-divide-on-backoff/divides-by-49 | ---- | init_scale=1073741825.0 growth_factor=49.0 needs=rounding
     wrong arithmetic: the scale is multiplied by the reciprocal, or divided by its rounded reciprocal, which is not 49
+MACHINE-min-scale/stays-at-its-own-floor | ----- | own=min_scale
+    missing bound: the scale falls below the published scaler's own min_scale
+MACHINE-max-scale/stays-at-its-own-cap | +++++ | own=max_scale growth_interval=1
+    missing bound: the scale grows beyond the published scaler's own max_scale
 """
-
-
-@case("MACHINE-min-scale", 0, "missing bound: the scale falls below the published scaler's own min_scale")
-def stays_at_its_own_floor(subject: Subject) -> None:
-    """The preset's own min_scale is not overridden."""
-    _follow_to_own_bound(subject, "min_scale", "-----", lambda bound: 4 * bound)
-
-
-@case("MACHINE-max-scale", 0, "missing bound: the scale grows beyond the published scaler's own max_scale")
-def stays_at_its_own_cap(subject: Subject) -> None:
-    """The preset's own max_scale is not overridden. The initial scale is half the power of two below that maximum."""
-    _follow_to_own_bound(subject, "max_scale", "+++++", lambda bound: 2.0 ** (frexp(bound)[1] - 2), growth_interval=1)
-
-
-def _follow_to_own_bound(subject: Subject, name: str, finite: str, start: Callable[[float], float], **settings: int) -> None:
-    """Follow a trace towards the preset's own bound called *name*. *start* returns the initial scale for the bound."""
-    bound = getattr(subject.rule(), name)
-    if bound is None:
-        raise Unsupported(f"{subject.supported.name} has no {name}")
-    bounds = {name: bound} if name in subject.supported.parameters else {}
-    rule = supported_rule(subject, init_scale=start(bound), **settings, **bounds)
-    needs_effect(subject, rule, finite, f"MACHINE-{name.replace('_', '-')}")
-    LockstepRun(subject, rule).follow(finite)
 
 
 def _case(row: Row) -> Case:
     only = [CONDITIONS[name] for name in row.options.pop("only", "").split(",") if name]
     about = row.options.pop("about", row.name.partition("/")[0])
-    run = partial(run_lockstep, finite=row.script, settings=row.options, about=about, only=only)
+    run = partial(_run, finite=row.script, settings=row.options, about=about, only=only, own=row.options.pop("own", ""))
     return named(row.name, 0, row.catches, run, row.needs)
 
 
-CASES = (*map(_case, rows(TRACES)), stays_at_its_own_floor, stays_at_its_own_cap, *DRAWN)
+def _run(subject: Subject, settings: dict[str, Any], own: str, **options: Any) -> None:
+    """Run a trace. With the preset's own bound, it begins at four times a minimum, or two powers of two below a maximum."""
+    if own:
+        bound = getattr(subject.rule(), own)
+        if bound is None:
+            raise Unsupported(f"{subject.supported.name} has no {own}")
+        start = 4 * bound if own == "min_scale" else 2.0 ** (frexp(bound)[1] - 2)
+        bounds = {own: bound} if own in subject.supported.parameters else {}
+        settings = {"init_scale": start, **settings, **bounds}
+    run_lockstep(subject, settings=settings, **options)
+
+
+CASES = (*map(_case, rows(TRACES)), *DRAWN)

@@ -15,21 +15,28 @@ from .calls_drawn import draw_rules, run_with_top
 from .calls_loop import simple_rule
 from .machine_lockstep import LARGEST
 from .replicas_ranks import CASES as RANK_CASES
+from .rows import Row, rows
 
 SIZES = (3, 2, 5, 4, 1, 2, 8)
 STARTS = (2.0**10, 0.25, 3.0 * 2.0**20 + 1, 2.0**17)
+# A word of another length than the one before it starts new replicas.
+SCRIPTS = f"""
+REPLICAS-one-flag/each-rank-decides-for-all | -+ +- -- ++ -++ +-+ ++- -+- +-- --- +++
+    -++++ +-+++ ++-++ +++-+ ++++- -+++- +---- +++++ -+++++++ +-++++++ ++-+++++ +++-++++ ++++-+++ +++++-++ ++++++-+ +++++++-
+    -+++++-- ---+-+-- -------- ++++++++ {32 * "+"}- | growth_interval=1
+    lost flag: the reduction leaves out the flag of a replica, or a replica does not use the result
+REPLICAS-single/a-rank-alone-decides-for-itself | - + - {36 * " +"} - | growth_interval=17
+    missing group: a single replica fails, or has another growth window
+"""
 
 
-def replica_case(name: str, script: str, catches: str, growth_interval: int = 1) -> Case:
-    """Return a case that takes these steps and checks all scales after each. A word of a different length starts new replicas."""
-    run = partial(_take_steps, words=script.split(), growth_interval=growth_interval)
-    return named(name, 4, catches, run, {"replicas"})
+def _case(row: Row) -> Case:
+    return named(row.name, 4, row.catches, partial(_take_steps, words=row.script.split(), settings=row.options), {"replicas"})
 
 
-def _take_steps(subject: Subject, words: Sequence[str], growth_interval: int) -> None:
+def _take_steps(subject: Subject, words: Sequence[str], settings: dict[str, Any]) -> None:
     for size, steps in groupby(words, len):
-        rule = simple_rule(subject, growth_interval=growth_interval)
-        _follow(subject, rule, [size], [("agree", 0, signs) for signs in steps])
+        _follow(subject, simple_rule(subject, **settings), [size], [("agree", 0, signs) for signs in steps])
 
 
 def draw_replicas(pick: Pick, info: ImplementationInfo, top: bool = False) -> DrawnCase:
@@ -76,19 +83,7 @@ def _follow(subject: Subject, rule: Any, sizes: Sequence[int], steps: Sequence[t
 
 
 CASES = (
-    replica_case(
-        "REPLICAS-one-flag/each-rank-decides-for-all",
-        "-+ +- -- ++ -++ +-+ ++- -+- +-- --- +++ -++++ +-+++ ++-++ +++-+ ++++- -+++- +---- +++++ "
-        "-+++++++ +-++++++ ++-+++++ +++-++++ ++++-+++ +++++-++ ++++++-+ +++++++- -+++++-- ---+-+-- -------- ++++++++ "
-        f"{32 * '+'}-",
-        "lost flag: the reduction leaves out the flag of a replica, or a replica does not use the result",
-    ),
-    replica_case(
-        "REPLICAS-single/a-rank-alone-decides-for-itself",
-        f"- + - {36 * ' +'} -",
-        "missing group: a single replica fails, or has another growth window",
-        growth_interval=17,
-    ),
+    *map(_case, rows(SCRIPTS)),
     named(
         "REPLICAS-same-scale/all-ranks-have-the-same-scale",
         4,

@@ -75,9 +75,4 @@ def outputs_are_snapshots(subject: Subject) -> None:
     cell.expect(first, ("parameters", "scale", "next_scale", "finite"), "step 0 (counted from 0), compared after step 4")
 
 
-CASES = (
-    *map(step_case, rows(TRACES)),
-    the_scale_backs_off_until_the_gradients_fit,
-    outputs_are_snapshots,
-    *step_drawn.CASES,
-)
+CASES = (*map(step_case, rows(TRACES)), the_scale_backs_off_until_the_gradients_fit, outputs_are_snapshots, *step_drawn.CASES)

@@ -22,7 +22,7 @@ from .rows import Row
 
 NEAR = 1e-5  # relative tolerance, for different formulas and roundings of published implementations
 CLIPPED = 1e-4  # absolute tolerance of clipped parameters, for the epsilon of the formulas in each step
-ROUNDED = {"float16": (2.0**-8, 2.0**-4), "bfloat16": (2.0**-5, 2.0**-3)}  # the same of parameters rounded in each step
+ROUNDED = {"float16": (2.0**-8, 2.0**-4), "bfloat16": (2.0**-5, 2.0**-3)}  # both tolerances of parameters that are rounded
 LEAST_INFINITE = 65520  # the least number that float16 rounds to infinity
 STEPS = 10  # of a run, in which the trace is repeated
 EXACT_STEPS = 20  # float32 velocities of longer runs are rounded, float64 ones are not
@@ -37,8 +37,9 @@ OUTPUTS = {"loss": "loss", "global_norm": "norm", "learning_rate": "schedule", "
 CLAIMS = OUTPUTS | {"max_norm": "clip", "momentum": "momentum"}  # capabilities that outputs and options require
 RATES = (0.5, 0.25, 0.0, 0.125, 0.5, 1.0, 0.25, 0.5, 0.125, 1.0)  # one for each step, since further rates are not specified
 FINE = tuple(rate * (1 + 2.0**-12) for rate in RATES)  # rates of 13 bits
+# Options in which a second cell can differ from the first one.
 OTHERS = (*(("learning_rate", rate) for rate in (0.0, 0.0625, RATES[::-1])), ("momentum", 0.75), ("max_norm", 2.0))
-LIMITS = (1.0, 128.0, 0.25, 3.0, 6.0, 2.0**-10)
+LIMITS = (1.0, 128.0, 0.25, 3.0, 6.0, 2.0**-10)  # values of max_norm
 SCHEDULES = {"rates": RATES[:7], "fine": FINE[:7]}
 
 

@@ -46,10 +46,8 @@ def _needs_of(tree: Any) -> set[str]:
     """Return the capabilities that a tree requires."""
     needs = {CLAIMS[leaf.dtype] for leaf in arrays(tree) if leaf.dtype in CLAIMS}
     if None in dict(leaves(tree)).values():
-        needs.add("none")
-    elif not arrays(tree):
-        needs.add("empty")
-    return needs
+        return needs | {"none"}
+    return needs if arrays(tree) else {"empty"}
 
 
 @cache

@@ -94,14 +94,9 @@ def _velocity_and_master(dtype: str, factors: tuple[float, float, float], patter
 @lru_cache(4096)  # cells take the same steps
 def _loss_of(parameter: Bits, leaf: Bits) -> Number:
     loss: Number = 0.0
-    for value, entry in zip(parameter.bits, leaf.bits, strict=True):
-        loss = total([loss, _term(value, parameter.dtype, entry, leaf.dtype)], "float32")
+    for value, entry in zip(numbers(parameter), numbers(leaf), strict=True):
+        loss = total([loss, _times(value, entry)], "float32")
     return loss
-
-
-@lru_cache(4096)
-def _term(value: int, dtype: str, entry: int, entry_dtype: str) -> Number:
-    return _times(decode(value, dtype), decode(entry, entry_dtype))
 
 
 @lru_cache(1024)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ..model.floats import rounded
 from .reasons import Reasons
-from .scale_changes import ScaleChange, backed_off, multiplied
+from .scale_changes import ScaleChange, divided, multiplied
 
 
 @dataclass(frozen=True)
@@ -119,8 +119,10 @@ class Machine:
         return ScaleChange(scale, clauses)
 
     def _backed_off(self) -> ScaleChange:
-        change = backed_off(self.scale, self.rule)
-        if self.min_scale is not None and not self.rule.block_at_bounds and change.scale < self.min_scale:
+        rule = self.rule
+        changed = divided if rule.divide_on_backoff else multiplied
+        change = changed(self.scale, rule.backoff_factor, rule.dtype, rule.float64_factor)
+        if self.min_scale is not None and not rule.block_at_bounds and change.scale < self.min_scale:
             return ScaleChange(self.min_scale, ("MACHINE-min-scale",))
         return change
 

@@ -3,7 +3,7 @@
 import math
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..model.floats import encode, rounded
 
@@ -40,11 +40,6 @@ def divided(scale: float, factor: float, dtype: str, float64: bool) -> ScaleChan
         quotient = rounded(Fraction(scale) / Fraction(rounded(exact_divisor, dtype)), dtype)
     product = multiplied(scale, factor, dtype, float64)
     return ScaleChange(quotient, product.clauses if quotient == product.scale else ("MACHINE-divide-on-backoff",))
-
-
-def backed_off(scale: float, rule: Any) -> ScaleChange:
-    """Return a scale after a backoff, before bounds are applied."""
-    return (divided if rule.divide_on_backoff else multiplied)(scale, rule.backoff_factor, rule.dtype, rule.float64_factor)
 
 
 @lru_cache(1024)

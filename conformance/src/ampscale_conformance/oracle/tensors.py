@@ -109,14 +109,9 @@ def widened(dtype: str, target: str | None) -> str:
 
 
 def _checked(leaf: Bits, scale: float, dtype: str | None, operation: Operation) -> Bits:
-    if not _is_scale(scale, computed_in(leaf.dtype)):
+    if not 0 < rounded(scale, computed_in(leaf.dtype)) < math.inf:
         raise ValueError(f"scale must be positive and finite in {computed_in(leaf.dtype)}, got {scale!r}")
     return computed(leaf, scale, dtype, operation)
-
-
-@lru_cache(1024)
-def _is_scale(scale: float, dtype: str) -> bool:
-    return 0 < rounded(scale, dtype) < math.inf
 
 
 @lru_cache(2**14)  # cases compute with few arrays, at few scales
