@@ -155,12 +155,13 @@ def _tree(
     *kind* is "empty", no array has elements.
     """
     if kind == "empty":
-        tree = [leaf and (leaf[0], (0,)) for leaf in tree]
+        tree = [None if leaf is None else (leaf[0], (0,)) for leaf in tree]
     nonempty = [index for index, leaf in enumerate(tree) if leaf and math.prod(leaf[1])]
     replaced = {nonempty[place % len(nonempty)] for place in places if nonempty}
     tiny = min(3 * 2.0**-25 * scale, 1.0)
     kinds = [kind if index in replaced else "" for index in range(len(tree))]
-    return [leaf and _array(*leaf, number % 7, each, element, tiny) for leaf, each in zip(tree, kinds, strict=True)]
+    pairs = zip(tree, kinds, strict=True)
+    return [None if leaf is None else _array(*leaf, number % 7, special, element, tiny) for leaf, special in pairs]
 
 
 @lru_cache(1024)  # trees have arrays in common

@@ -8,7 +8,7 @@ from itertools import count, cycle, islice
 from typing import Any
 
 from ..model.adapter import Unsupported
-from ..model.bits import Bits
+from ..model.bits import Bits, map_tree
 from ..model.floats import is_power_of_two, rounded
 from ..model.subject import Raised, Subject
 from ..oracle import calls, tensors
@@ -183,7 +183,7 @@ class Loop:
         else:
             factor = min(scale, 2.0**14) if narrow else scale
         unscaled = new_gradients(SHAPES[name], kind, next(self._numbers), self.dtype)
-        gradients = [leaf and tensors.scale(leaf, factor) for leaf in unscaled]
+        gradients = map_tree(lambda leaf: tensors.scale(leaf, factor), unscaled)
         self.oracle.set_gradients(name, gradients)
         self.gradients[name] = gradients
         self.subject.call("set_gradients", self.handle, self.optimizers[name], self.subject.to_arrays(gradients))

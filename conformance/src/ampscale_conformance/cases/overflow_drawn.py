@@ -121,6 +121,7 @@ def _places(info: ImplementationInfo) -> Iterator[tuple[str, Any]]:
     yield from _places_in_containers(info)
     one, infinite = (Bits("float32", (1,), (pattern,)) for pattern in (1, infinity("float32")))
     yield "256 infinities", 256 * [infinite]
+    # Near the numbers of arrays that one launch of a kernel takes, such as 64, 110 or 320.
     for nest, bad in zip(2 * NESTS, (64, 110, 256, 320, 512, 529, 529, 511, 528, 527, 257, 63), strict=True):
         yield f"an infinity in array {bad} of 530", nest([*bad * [one], infinite, *(529 - bad) * [one]])
     for dtype in float_dtypes(info):

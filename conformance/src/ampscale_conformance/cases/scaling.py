@@ -73,9 +73,8 @@ def unscales_in_named_tuples(subject: Subject) -> None:
     for nest in (lambda layer: [layer], lambda layer: {"w": layer}):
         flags = [subject.all_finite(nest(Layer(Layer(*inner), bias))) for *inner, bias in members]
         expected = [True, False, False, False]
-        subject.expect(
-            flags == expected, f"all_finite of Layers, of which only the first is finite: expected {expected}, got {flags}"
-        )
+        message = f"all_finite of Layers, of which only the first is finite: expected {expected}, got {flags}"
+        subject.expect(flags == expected, message)
 
 
 def _in_tuples(name: str, method: str, tree: Any) -> Case:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from itertools import chain
+from itertools import chain, cycle
 from math import prod
 from operator import is_
 from typing import Any, NamedTuple
@@ -50,7 +50,8 @@ class Tree(NamedTuple):
         """Return the tree with drawn elements. Arrays repeat a few elements of their dtype, in one of `ORDERS`."""
         dtypes = dict.fromkeys(array.dtype for array in self.arrays if array is not None)
         pools = {dtype: [draw_pattern(pick, dtype) for _ in range(PERIOD)] for dtype in dtypes}
-        return self.nest([array and _filled(array, pools[array.dtype], ORDERS[n % 3]) for n, array in enumerate(self.arrays)])
+        pairs = zip(self.arrays, cycle(ORDERS), strict=False)
+        return self.nest([None if array is None else _filled(array, pools[array.dtype], order) for array, order in pairs])
 
     def create(self, subject: Subject, tree: Any, reused: Any = None, shared: bool = False) -> Any:
         """
@@ -141,14 +142,14 @@ def draw_number(pick: Pick, dtype: str) -> int:
         part = PARTS[dtype]
         return (draw_number(pick, part) << (4 * DIGITS[part])) | draw_number(pick, part)
     exponent_bits, fraction_bits = FORMATS[dtype]
-    bias = 2 ** (exponent_bits - 1) - 1
+    bias = (1 << (exponent_bits - 1)) - 1
     reach = min(REACH, bias)  # in float16, all exponents
     exponents = 2 * reach + 1
     choice = pick(range(2 * exponents * 2**fraction_bits))  # one choice for all parts of the number, which is faster than three
-    choice, sign = divmod(choice, 2)
-    fraction, index = divmod(choice, exponents)
+    rest, sign = divmod(choice, 2)
+    fraction, index = divmod(rest, exponents)
     exponent = (index + 1) // 2 if index % 2 else -index // 2  # 0, 1, -1, 2, -2 and so on
-    return int((sign << (exponent_bits + fraction_bits)) | ((bias + exponent) << fraction_bits) | fraction)
+    return (sign << (exponent_bits + fraction_bits)) | ((bias + exponent) << fraction_bits) | fraction
 
 
 def with_layout(subject: Subject, leaf: Bits, layout: str) -> Any:

@@ -91,7 +91,7 @@ def sign_bit(dtype: str) -> int:
 def lowest_exponent(dtype: str) -> int:
     """Return the exponent of the smallest subnormal number, of which all numbers are multiples: -24 for float16."""
     exponent_bits, fraction_bits = format_of(dtype)
-    return 2 - 2 ** (exponent_bits - 1) - fraction_bits
+    return 2 - (1 << (exponent_bits - 1)) - fraction_bits
 
 
 def is_finite(value: Roundable) -> bool:

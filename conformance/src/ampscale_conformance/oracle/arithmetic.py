@@ -57,7 +57,7 @@ def root(square: Number, dtype: str) -> Number:
     scaled, remainder = divmod(numerator << shift, denominator)
     whole = math.isqrt(scaled)
     inexact = bool(remainder) or whole * whole != scaled
-    return nearest(Fraction(2 * whole + inexact, 2 << shift // 2), dtype, False)
+    return _nearest(2 * whole + inexact, 2 << shift // 2, dtype, False)
 
 
 def significant(value: Number, dtype: str) -> Number:
@@ -70,10 +70,6 @@ def significant(value: Number, dtype: str) -> Number:
     return Fraction(mantissa) * Fraction(2) ** exponent
 
 
-def nearest(value: Fraction, dtype: str, minus: bool) -> Number:
-    """Return an exact result rounded to a format; if *minus* is True, a zero is -0.0."""
-    return _nearest(*value.as_integer_ratio(), dtype, minus)
-
-
 def _nearest(numerator: int, denominator: int, dtype: str, minus: bool) -> Number:
+    """Return a quotient of integers, rounded once to a format; if *minus* is True, a zero is -0.0."""
     return decode(encode_ratio(numerator, denominator, dtype, minus), dtype)

@@ -43,7 +43,7 @@ class Descent:
 
     def __init__(self, parameters: Sequence[Bits], learning_rate: float | Sequence[float] = 1.0, momentum: float = 0.0) -> None:
         for parameter in parameters:
-            format_of(parameter.dtype)
+            format_of(parameter.dtype)  # raises the ValueError
         self.parameters = list(parameters)
         self.rates = [learning_rate] if isinstance(learning_rate, int | float) else list(learning_rate)
         self.momentum = momentum

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..model.bits import Bits, arrays, map_tree
 from ..model.floats import Number, rounded
-from .arithmetic import nearest, product, quotient, root, significant, sum_of, total
+from .arithmetic import product, quotient, root, significant, sum_of, total
 from .tensors import computed, computed_in, numbers
 
 EPSILON = 1e-6
@@ -49,7 +49,7 @@ def clip_coefficient(norm: Number, max_norm: float, dtype: str) -> Number:
     """
     if norm != math.inf and rounded(norm, dtype) == math.inf:
         limit = significant(Fraction(max_norm), dtype)
-        return nearest(Fraction(limit) / max(Fraction(norm), Fraction(limit)), dtype, False)
+        return quotient(limit, max(norm, limit), dtype)
     limit = rounded(min(max_norm, LARGEST[dtype]), dtype)
     larger = norm if norm > limit else limit  # the limit if the norm is NaN
     return quotient(limit, total([larger, rounded(EPSILON, dtype)], dtype), dtype)

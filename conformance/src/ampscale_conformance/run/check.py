@@ -77,16 +77,18 @@ def check(
     if min_passed is not None:
         _check_min_passed(min_passed)
     highest = max(LEVELS) if level is None else level_of(level)
+    has_globs = (case, clause) != ("*", "*")
     selected = [each for each in (every_case() if cases is None else cases) if matches(each, case, clause)]
-    if not selected and (case, clause) != ("*", "*"):
+    if has_globs and not selected:
         raise ValueError(f"no case matches id {case!r} and clause {clause!r}")
     results = list(_unknown_capabilities(adapter.info))
     for each in selected:
         if each.level <= highest:
             results.append(run(each, adapter, seconds))
             on_result(results[-1])
-    default = MIN_PASSED if cases is None and (case, clause) == ("*", "*") else 0
-    return Report(adapter.info, tuple(results), environment(), default if min_passed is None else min_passed)
+    if min_passed is None:
+        min_passed = 0 if has_globs or cases is not None else MIN_PASSED
+    return Report(adapter.info, tuple(results), environment(), min_passed)
 
 
 def _check_min_passed(min_passed: object) -> None:
@@ -105,7 +107,8 @@ def run(case: Case, adapter: Adapter, seconds: float = SECONDS) -> Result:
     """Return the result of one case."""
     if missing := _missing(case, adapter.info):
         return Result(case.clause, case.id, Verdict.UNSUPPORTED, missing, case.level, case.catches)
-    subject, started = Subject(adapter), time.perf_counter()
+    subject = Subject(adapter)
+    started = time.perf_counter()
     verdict, message = Verdict.PASS, ""
     limit = max(seconds, RANKS_SECONDS) if {"ranks", "jit"} & case.needs else seconds  # processes start, compilers compile
     try:
@@ -120,7 +123,8 @@ def run(case: Case, adapter: Adapter, seconds: float = SECONDS) -> Result:
         except Interruption as end:  # a fault of the process after its last reply still belongs to this case
             if verdict is Verdict.PASS:
                 verdict, message = verdict_of(end), str(end)
-    calls, message = tuple(subject.calls), message.replace(f" ({case.clause})", "")  # a report names the clause itself
+    message = message.replace(f" ({case.clause})", "")  # a report names the clause itself
+    calls = tuple(subject.calls)
     return Result(case.clause, case.id, verdict, message, case.level, case.catches, calls, subject.trajectory, duration)
 
 
