@@ -56,9 +56,8 @@ def test_decode_agrees_with_numpy_and_encode_inverts_it(name, count):
 @pytest.mark.parametrize("name", SHORT)
 def test_encode_rounds_to_nearest_even(name):
     """The values are midpoints between neighbors, even between the largest number and infinity, and values next to midpoints."""
-    exponent_bits, fraction_bits = FORMATS[name]
-    infinity = (1 << exponent_bits) - 1 << fraction_bits
-    above_the_last = Fraction(2) ** (1 << exponent_bits - 1)
+    infinity = encode(math.inf, name)
+    above_the_last = Fraction(2) ** 2 ** (FORMATS[name][0] - 1)
     for low in [*range(64), *range(64, infinity - 64, 7), *range(infinity - 64, infinity)]:
         lower = Fraction(decode(low, name))
         upper = Fraction(decode(low + 1, name)) if low + 1 < infinity else above_the_last

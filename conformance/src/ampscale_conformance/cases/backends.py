@@ -141,7 +141,7 @@ def _step(subject: Subject, handle: Any, tree: Any, scaled: Any, scale: float | 
     if not any(getattr(leaf, "is_deleted", bool)() for leaf in arrays(tree)):
         permitted = {*leaves(scaled), *leaves(result)}  # arrays may be written in place, all or some
         changed = [path for path, leaf in leaves(subject.to_bits(tree, when)) if (path, leaf) not in permitted]
-        subject.expect(not changed, f"{when}: the argument at {changed} is neither unchanged nor the result")
+        subject.expect(not changed, f"{when}: expected the argument at {changed} to be unchanged or the result")
     return handle, unscaled, result
 
 
@@ -178,15 +178,17 @@ def _array(dtype: str, shape: tuple[int, ...], start: int, kind: Any, element: i
 
 @case("BACKENDS-no-host-sync", 4, "hidden synchronization: a flag or a scale is copied to the host", "stays-on-device")
 def a_step_on_arrays_reads_nothing(subject: Subject) -> None:
-    """Growths, an infinity, a NaN, and steps after them, on two trees; then steps on many arrays."""
+    """Take steps with growths, an infinity and a NaN on two trees, and then steps on many arrays."""
     reads: list[str] = []
     observed = Subject(Observed(subject.adapter, reads), "", subject.calls)
     handle = observed.create(simple_rule(observed, growth_interval=1))
     claims = observed.info.capabilities
     mixed: tuple[Leaf, ...] = (*MIXED, ("float32", (2, 1, 3)))
-    mixed += (("bfloat16", (2,)),) if "bfloat16" in claims else ()
+    if "bfloat16" in claims:
+        mixed += (("bfloat16", (2,)),)
     for number, kind in enumerate(("", "", math.inf, "", math.nan, *[""] * 6)):
-        mixed = 3 * mixed if number == 5 else mixed
+        if number == 5:
+            mixed = 3 * mixed
         tree = TREES["list" if number % 2 else "dict"](_tree(mixed, number, kind, (number,), 0))
         handle, _ = observed.call("step_on_arrays", handle, observed.to_arrays(tree))
     subject.expect(not reads, f"expected no read on the host, got {len(reads)}: {', '.join(reads)}")
@@ -194,7 +196,7 @@ def a_step_on_arrays_reads_nothing(subject: Subject) -> None:
 
 @case("OVERFLOW-complex", 4, "missing part: the step on arrays does not check imaginary parts", "stays-on-device", "complex")
 def a_step_on_arrays_sees_both_parts(subject: Subject) -> None:
-    """Each kind, in each part of the last element, after a finite array."""
+    """Replace either part of the last element by each non-finite value, after a finite array."""
     rule = simple_rule(subject)
     expected = trajectory(rule, [False])[-1].scale
     for kind, swapped in product(KINDS[:3], (False, True)):
@@ -216,7 +218,7 @@ def _rules(subject: Subject, first: Any, *seeds: str) -> list[Any]:
 
 @case("STEP-compiled", 4, "different bits: the compiler changes the product, the division or a dtype", "jit")
 def compiled_it_unscales_to_the_same_bits(subject: Subject) -> None:
-    """Special values in several dtypes and shapes, at the scales of two scalers."""
+    """Compare special values in several dtypes and shapes, at the scales of several scalers."""
     rules, compiled = _rules(subject, simple_rule(subject), "scales 1"), subject.compiled()
     for scale in (3.0 * 2.0**20 + 1, 1952.0, 4098.0):
         with suppress(Unsupported):
@@ -231,7 +233,7 @@ def compiled_it_unscales_to_the_same_bits(subject: Subject) -> None:
 
 @case("STEP-compiled", 4, "different flag: the compiler assumes finite numbers, or replaces the check by a sum", "jit")
 def compiled_it_sees_the_same_overflows(subject: Subject) -> None:
-    """Each tree has a value of one kind at the first or the last index of one array, or no elements, or no arrays."""
+    """Check trees with a value of one kind at the first or the last index of an array, without elements, and without arrays."""
     compiled, claims = subject.compiled(), subject.info.capabilities
     others = {"float64": subject.info.arrays != "jax", "bfloat16": "bfloat16" in claims, "complex64": "complex" in claims}
     mixed = (*MIXED, *((dtype, (2,)) for dtype, is_supported in others.items() if is_supported))
@@ -248,7 +250,7 @@ def compiled_it_sees_the_same_overflows(subject: Subject) -> None:
 
 @case("STEP-resume", 4, "lost state: part of the state is not saved and stays in the process", "resume", "process")
 def another_process_goes_on(subject: Subject) -> None:
-    """Several scalers, saved at the start and after each of some steps."""
+    """Save several scalers at the start and after each of some steps, and continue in another process."""
     rules = _rules(subject, simple_rule(subject, growth_interval=3), "process 0", "process 4", "process 15")
     runs, expected = list[Any](), list[list[float]]()
     for rule in rules:

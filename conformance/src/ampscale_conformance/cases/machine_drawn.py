@@ -218,7 +218,7 @@ def _follow_to_limit(subject: Subject, rule: LossScaleRule, finite: str, reloads
 
 @case("MACHINE-state", 0, "unusable claim: a scaler cannot be created with the constants that it claims, so no other case runs")
 def can_be_made_as_it_claims_to_be(subject: Subject) -> None:
-    """An implementation must accept its own constants."""
+    """Create a scaler with the constants that the implementation claims."""
     try:
         subject.create(subject.supported.make())
     except Unsupported as unsupported:
@@ -227,21 +227,21 @@ def can_be_made_as_it_claims_to_be(subject: Subject) -> None:
 
 @case("MACHINE-every-sequence", 0, "any bug: the scale is wrong after some pattern of six steps")
 def follows_every_pattern_of_six_steps(subject: Subject) -> None:
-    """Growth windows of two steps, if the interval can be set."""
+    """Use a growth interval of 2; if it cannot be set, the case is unsupported."""
     finite = every_pattern(supported_rule(subject, growth_interval=2), 6)
     run_lockstep(subject, finite, {"growth_interval": 2}, "MACHINE-backoff")
 
 
 @case("MACHINE-every-sequence", 0, "any bug: the scale is wrong after some trace with drawn constants and bounds")
 def follows_drawn_traces(subject: Subject) -> None:
-    """The traces reach windows, bounds between powers of two, and a hysteresis, each several times."""
+    """Take traces that reach growths, bounds between powers of two, and a hysteresis, each several times."""
     run_draws(subject, draw_trace, numbered("trace", 40))
     run_unrecorded(subject, _follow_to_limits)
 
 
 @case("MACHINE-pure", 0, "shared state: scalers change each other, reading changes the scale, or unread steps are lost")
 def scalers_take_turns(subject: Subject) -> None:
-    """Some scalers have the same constants. Later, many scalers are created between the steps of one."""
+    """Let scalers, some with equal constants, take turns; then create many scalers between the steps of one."""
     run_draws(subject, partial(draw_walk, kinds=TURNS), numbered("taking turns", 25))
     with suppress(Unsupported):
         run = LockstepRun(subject, supported_rule(subject)).advance("++")
@@ -251,7 +251,7 @@ def scalers_take_turns(subject: Subject) -> None:
 
 @case("STEP-resume", 0, "lost state: a scaler continues differently after saving or loading, or changes what was saved", "resume")
 def saves_and_loads_in_turns(subject: Subject) -> None:
-    """States are loaded several times, after each step, at infinity, with other constants, and while the original goes on."""
+    """Load states several times, after each step, at infinity, with other constants, and while the original goes on."""
     run_draws(subject, draw_walk, numbered("resuming", 25))
     run_unrecorded(subject, partial(_follow_to_limits, reloads=True))
     with suppress(Unsupported):
@@ -302,13 +302,13 @@ def _continued(machine: Machine, rule: LossScaleRule) -> Machine:
 
 @case("MACHINE-next-step", 1, "wrong time: tensors are scaled by another scale than the present one, or count as a step")
 def tensors_and_updates_take_turns(subject: Subject) -> None:
-    """Scaling, unscaling and checks between the updates of several scalers."""
+    """Scale, unscale and check arrays between the updates of several scalers."""
     run_draws(subject, partial(draw_walk, kinds=WITH_TENSORS), numbered("tensors", 14))
 
 
 @case("MACHINE-growth-window", 0, "other constants: with the published ones, the scale starts, backs off or grows differently")
 def follows_the_published_constants(subject: Subject) -> None:
-    """No constant is set."""
+    """Set no constant."""
     run_unrecorded(subject, _follow_published_constants)
 
 

@@ -117,11 +117,7 @@ def every_pattern(rule: LossScaleRule, length: int) -> str:
 
 
 def run_lockstep(subject: Subject, finite: str, settings: dict[str, Any], about: str = "", only: Sequence[Only] = ()) -> None:
-    """
-    Run a scaler with these constants in lockstep with the oracle along the overflow trace *finite*.
-
-    Raises Unsupported if the clause *about*, unless it is "", determines no step, or if the rule does not fulfill *only*.
-    """
+    """Follow an overflow trace; raise Unsupported if the clause *about* determines no step, or the rule does not match *only*."""
     rule = supported_rule(subject, **settings)
     points = trajectory(rule, [sign == "+" for sign in finite])
     if about and not any(about in point.clauses for point in points):

@@ -94,7 +94,7 @@ def _run(subject: Subject, tree: Tree, trees: Sequence[Any]) -> None:
 
 @case("OVERFLOW-all-finite", 1, "incomplete check: a value, an index, an array or a later call is missed, or the input changes")
 def checks_drawn_trees(subject: Subject) -> None:
-    """Non-finite values of every kind at every index, between numbers whose sums, squares and differences overflow."""
+    """Check non-finite values of every kind at every index, between numbers whose sums, squares and differences overflow."""
     run_unrecorded(subject, _check_places)
     for layout, dtype in product(ANY[1:], float_dtypes(subject.info)):
         shape = (33, 125) if dtype == "float32" else (6, 5)

@@ -26,7 +26,8 @@ def rows(text: str) -> Iterator[Row]:
     for block in re.split(r"\n(?=\S)", text.strip()):
         first, *more = map(str.strip, block.splitlines())
         catches = more.pop() if more else ""
-        name, script, settings = [*re.split(r" *\| *", " ".join([first, *more])), "", ""][:3]
+        name, _, rest = re.sub(r" *\| *", "|", " ".join([first, *more])).partition("|")
+        script, _, settings = rest.partition("|")
         options = {key: _value(value) for key, value in (item.split("=") for item in settings.split())}
         needs = tuple(filter(None, options.pop("needs", "").split(",")))
         yield Row(name, script * options.pop("times", 1), options, needs, catches)

@@ -59,7 +59,7 @@ class Layer(NamedTuple):
 
 @case("SCALING-inputs", 1, "wrong container: a NamedTuple raises an error, or becomes a tuple", "namedtuple")
 def unscales_in_named_tuples(subject: Subject) -> None:
-    """A NamedTuple contains others, one of them in a dict, and None if that is claimed. An infinity in any member is found."""
+    """Unscale NamedTuples in a NamedTuple and in a dict, with None if that is claimed, and check each member for infinities."""
     bias = None if "none" in subject.info.capabilities else float32(2.5)
     tree = Layer(Layer(float32(1.5), bias), {"w": Layer(float32(3.5, 4.5), bias)})
     argument = subject.to_arrays(tree)

@@ -130,9 +130,10 @@ def _check_arrays(subject: Subject, method: str) -> None:
     """Check arrays of all shapes, and arrays of numbers near the limits of their dtype at several scales."""
     for dtype in float_dtypes(subject.info):
         with suppress(Unsupported):
-            _check_shapes(subject, method, dtype)
+            handle = subject.create(subject.rule(init_scale=SCALES[3]))
+            _check_shapes(subject, handle, method, dtype)
             if dtype in PARTS:
-                _check_complex_nans(subject, method, dtype)
+                _check_complex_nans(subject, handle, method, dtype)
     # The reciprocal of 2**127 is subnormal, which other libraries may flush to zero.
     largest_scale = 2.0**127 if subject.info.arrays == "numpy" else 2.0**100
     for scale, dtype in [*product((*SCALES[1:4], 2.0**-17, 2.0**-126, largest_scale), EDGES), *product(SCALES[2:4], PARTS)]:
@@ -161,9 +162,8 @@ def _edges(info: ImplementationInfo, method: str, scale: float, dtype: str) -> l
     return [*array(dtype, [complex(1.5, -edge) if edge < 0 else complex(edge, 1.5) for edge in finite]).bits]
 
 
-def _check_shapes(subject: Subject, method: str, dtype: str) -> None:
+def _check_shapes(subject: Subject, handle: Any, method: str, dtype: str) -> None:
     """Check arrays of all shapes, and None if that is claimed."""
-    handle = subject.create(subject.rule(init_scale=SCALES[3]))
     shapes = (*SHAPES, *LARGE[: None if dtype in ("float32", "float16") else -1])
     leaves: list[Array | None] = [Array(dtype, shape, "plain") for shape in shapes]
     leaves += [None] if "none" in subject.info.capabilities else []
@@ -171,9 +171,8 @@ def _check_shapes(subject: Subject, method: str, dtype: str) -> None:
     check_products(subject, handle, method, SCALES[3], tree.filled(seeded(f"{method} {dtype}"), _draw_pattern))
 
 
-def _check_complex_nans(subject: Subject, method: str, dtype: str) -> None:
+def _check_complex_nans(subject: Subject, handle: Any, method: str, dtype: str) -> None:
     """Check that complex elements with a NaN part keep it; libraries multiply the other part in different ways."""
-    handle = subject.create(subject.rule(init_scale=SCALES[3]))
     result = subject.scaled(method, handle, [array(dtype, [complex(1.0, nan), complex(nan, 1.0)])])
     values = values_of(result[0])
     subject.expect(all(value != value for value in values), f"{method}: expected elements with a NaN, got {values}")
@@ -192,19 +191,19 @@ def _check_array(subject: Subject, method: str, scale: float, dtype: str, patter
 
 @case("SCALING-scale", 1, "wrong product: another scale than the scaler's, a skipped array, or a lost sign of zero")
 def scales_drawn_trees(subject: Subject) -> None:
-    """Two scalers take turns."""
+    """Let two scalers take turns."""
     _check_method(subject, "scale")
 
 
 @case("SCALING-unscale-divides", 1, "wrong quotient: another scale than the scaler's, a reciprocal, or a skipped array")
 def unscales_drawn_trees(subject: Subject) -> None:
-    """Two scalers take turns."""
+    """Let two scalers take turns."""
     _check_method(subject, "unscale")
 
 
 @case("SCALING-new-arrays", 1, "change in place: the argument, or the result of an earlier call, is overwritten")
 def arguments_and_results_stay(subject: Subject) -> None:
-    """The arrays of one call hold other numbers in the next. Working in place and returning None is permitted."""
+    """Write other numbers into the arrays of a call before the next one. Working in place and returning None is permitted."""
     run_draws(subject, draw_arithmetic, numbered("arrays", 50))
     run_draws(subject, partial(draw_arithmetic, turns=(3,), count=1, shapes=LARGE[:1]), numbered("large array", 2))
 

@@ -34,11 +34,7 @@ def check_containers(subject: Subject, result: Any, tree: Any, label: str) -> No
 
 
 def expected_tree(compute: Callable[..., Bits], scale: float, tree: Any, result: Any, ulps: int = 0) -> Any:
-    """
-    Return the expected tree.
-
-    A leaf is float32 if the actual leaf is, and equals the actual leaf if its elements are within *ulps* of the exact results.
-    """
+    """Return the exact results, in float32 where *result* is, but the leaves of *result* that are within *ulps* of them."""
     result_leaves = dict(leaves(result))
     paths = iter([path for path, leaf in leaves(tree) if leaf is not None])
 

@@ -54,7 +54,7 @@ STEP-counters/counts-attempted-and-applied-steps | +-+++++++++++++++++++++++++++
 
 @case("STEP-seed", 3, "unused scale: the scale backs off, but the backward pass starts from another number")
 def the_scale_backs_off_until_the_gradients_fit(subject: Subject) -> None:
-    """The data times the initial scale, which is 2**40 if that can be set, overflows by a factor of 2."""
+    """Train on data that overflow by a factor of 2 at the initial scale, which is 2**40 if that can be set."""
     rule = simple_rule(subject)
     with suppress(Unsupported):
         rule = simple_rule(subject, init_scale=2.0**40)
@@ -68,7 +68,7 @@ def the_scale_backs_off_until_the_gradients_fit(subject: Subject) -> None:
 
 @case("STEP-report", 3, "shared output: later steps change the outputs of an earlier step")
 def outputs_are_snapshots(subject: Subject) -> None:
-    """The outputs of the first step are compared after the fifth, when both scales have changed."""
+    """Compare the outputs of the first step after the fifth, when both scales have changed."""
     cell = Cell(subject, simple_rule(subject, growth_interval=2), new_parameters(SHAPES["a"]))
     data = [data_of(SHAPES["a"], letter, number, cell.scale) for number, letter in enumerate("++++-")]
     first, *_ = [cell.train(gradients) for gradients in data]

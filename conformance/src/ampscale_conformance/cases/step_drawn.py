@@ -209,11 +209,11 @@ def _take_steps(
 
 
 class CellSettings(NamedTuple):
-    """Drawn training cell, and what suits it."""
+    """Drawn training cell, with the letters of a trace and the outputs that suit it."""
 
     rule: dict[str, Any]  # constants
     options: dict[str, Any]  # of `create_cell`
-    letters: str  # of a trace
+    letters: str
     names: Sequence[str]  # outputs to compare
     parameters: dict[str, Any]  # options of `new_parameters`
 

@@ -178,7 +178,8 @@ def _spaced(to_array: Any, leaf: Bits, rows: Any) -> Any:
     stored = list[Sequence[int]]()
     for row in rows:
         spoiled = _spoiled_row(leaf, row)
-        stored += [[*chain(*zip(row, spoiled, strict=True))], 2 * spoiled] if inner else [row, spoiled]
+        alternating = list(chain(*zip(row, spoiled, strict=True)))
+        stored += [alternating, 2 * spoiled] if inner else [row, spoiled]
     shape = (2 * first, *inner[:-1], *(2 * size for size in inner[-1:]))
     array = to_array(_array(leaf, *stored, shape=shape))
     return array[::2, ..., ::2] if inner else array[::2]

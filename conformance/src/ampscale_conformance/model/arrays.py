@@ -88,7 +88,8 @@ def _as_numpy(array: Any) -> np.ndarray:
         return np.asarray(array.asnumpy())
     if module in ("paddle", "tensorflow"):
         host = np.asarray(array.numpy())
-        return host.view(_bfloat16()) if dtype_name(array) == "bfloat16" and host.dtype == np.uint16 else host
+        is_encoded = dtype_name(array) == "bfloat16" and host.dtype == np.uint16  # as by Paddle
+        return host.view(_bfloat16()) if is_encoded else host
     return np.asarray(array)
 
 

@@ -45,8 +45,7 @@ def divided(scale: float, factor: float, dtype: str, float64: bool) -> ScaleChan
 @lru_cache(1024)
 def divisor(factor: float) -> float:
     """
-    Return the number with the fewest decimal digits whose reciprocal is the factor. If several have the fewest,
-    return the nearest to 1 / factor.
+    Return the number with the fewest decimal digits whose reciprocal is the factor; of several, the nearest to 1 / factor.
 
     If no float64 has this reciprocal, return 1 / factor, rounded.
     """

@@ -42,7 +42,8 @@ class Expectation:
 
     def matches(self, case: str, clause: str) -> bool:
         """Return True if the entry applies to this case."""
-        return fnmatchcase(case if self.by == "case" else clause, self.glob)
+        id = case if self.by == "case" else clause
+        return fnmatchcase(id, self.glob)
 
     def __str__(self) -> str:
         return f"{self.by} = {self.glob!r}"
