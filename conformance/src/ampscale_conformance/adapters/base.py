@@ -1,4 +1,4 @@
-"""Base classes of adapters. A snippet includes the parts that its adapter uses."""
+"""Base classes and functions of several adapters. A snippet includes those that its adapter uses."""
 
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -43,6 +43,12 @@ def reject_factors_of_1(rule: Any, scaler: str) -> None:
 def outputs(parameters: Any, finite: bool, scale: Any, next_scale: Any, loss: Any, **others: Any) -> dict[str, Any]:
     """Return the outputs of a step by their names."""
     return {"parameters": parameters, "finite": finite, "scale": scale, "next_scale": next_scale, "loss": loss, **others}
+
+
+def linear_loss(parameters: Sequence[Any], data: Sequence[Any]) -> Any:
+    """Return the loss of a linear network; it does not depend on a parameter whose data is None."""
+    pairs = zip(parameters, data, strict=True)
+    return sum((parameter * values).sum() for parameter, values in pairs if values is not None)
 
 
 class StateDict:

@@ -1,6 +1,7 @@
 """DeepSpeed: `DynamicLossScaler` of ZeRO, in a process group of one process, and its engine on ranks."""
 
 import logging
+import math
 import tempfile
 from collections.abc import Sequence
 from typing import Any
@@ -19,9 +20,6 @@ loss_scaler: Any = Library("deepspeed.runtime.fp16.loss_scaler")
 class DeepSpeed:
     """Scaler that only updates a scale; DeepSpeed's engine scales, unscales and checks, which is tested on ranks."""
 
-    scale = unscale = all_finite = unavailable("the engine scales, unscales and checks")
-    add_optimizer = update_scale = create_cell = unavailable("the engine scales, unscales and checks")
-
     info = ImplementationInfo(
         name="DeepSpeed DynamicLossScaler",
         version=version_of("deepspeed"),
@@ -30,6 +28,9 @@ class DeepSpeed:
         capabilities=("resume", "rounding", "ranks", "sharded"),
         preset="deepspeed",
         arrays="torch",
+    )
+    scale = unscale = all_finite = add_optimizer = update_scale = create_cell = unavailable(
+        "the engine scales, unscales and checks"
     )
 
     def create(self, rule: Any) -> Any:
@@ -68,7 +69,7 @@ class DeepSpeed:
             raise Unsupported("ZeRO does not support replicated averaged gradients: each rank has its own shard")
         settings = {
             "enabled": True,
-            "initial_scale_power": int(rule.init_scale.hex().rpartition("p")[2]),
+            "initial_scale_power": int(math.log2(rule.init_scale)),
             "loss_scale_window": rule.growth_interval,
             "hysteresis": rule.hysteresis,
             "consecutive_hysteresis": "finite" in rule.reset_bad_steps_on,
@@ -89,8 +90,10 @@ def join_group(**arguments: Any) -> None:
 def train_on_rank(rank: int, _size: int, settings: dict[str, Any], placement: str, steps: Sequence[Any]) -> list[Any]:
     """Train on one rank. The patch allows float16 also on a CPU without float16 instructions, which torch emulates."""
     join_group()
-    is_sharded, first = placement == "sharded", [value for (value,) in steps[0]]
-    count = 64 if None not in first else 1  # elements of each rank's part, which ZeRO pads to a multiple of a few elements
+    is_sharded = placement == "sharded"
+    first = [value for (value,) in steps[0]]
+    # Elements of a part: many, so that each rank has some after ZeRO's padding, unless ranks without elements are required.
+    count = 1 if None in first else 64
     size = count * (len(first) - first.count(None) if is_sharded else 1)
     config = {
         "train_micro_batch_size_per_gpu": 1,
@@ -99,9 +102,10 @@ def train_on_rank(rank: int, _size: int, settings: dict[str, Any], placement: st
         "zero_optimization": {"stage": 3 if is_sharded else 1},
         "fp16": settings,
     }
-    model, results = column(size), []
+    model = column(size)
     with mock.patch.object(type(deepspeed.accelerator.get_accelerator()), "is_fp16_supported", return_value=True):
         engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)
+    results = []
     for step in steps:
         values = [value for (value,) in step if value is not None] if is_sharded else step[rank]
         data = torch.tensor(values).repeat_interleave(count).half()

@@ -5,7 +5,7 @@ from typing import Any
 
 from ..model.adapter import ImplementationInfo
 from . import version_of
-from .base import Compilable, Library, jax, jnp, outputs, unavailable
+from .base import Compilable, Library, jax, jnp, linear_loss, outputs, unavailable
 
 dynamic_scale: Any = Library("flax.training.dynamic_scale")
 serialization: Any = Library("flax.serialization")
@@ -72,11 +72,7 @@ def updated(scale: Any, slope: Any, axis_name: str | None = None) -> Any:
 
 def stepped(scale: Any, parameters: list[Any], data: list[Any], learning_rate: float) -> tuple[Any, Any, Any, list[Any]]:
     """Return the next scale, the finite flag, the loss, and the parameters after plain SGD."""
-
-    def loss_of(values: list[Any]) -> Any:
-        return sum((value * entry).sum() for value, entry in zip(values, data, strict=True))
-
-    scale, finite, loss, gradients = scale.value_and_grad(loss_of)(parameters)
+    scale, finite, loss, gradients = scale.value_and_grad(lambda values: linear_loss(values, data))(parameters)
     pairs = zip(parameters, gradients, strict=True)
     new_parameters = [jnp.where(finite, old - learning_rate * gradient, old).astype(old.dtype) for old, gradient in pairs]
     return scale, finite, loss, new_parameters

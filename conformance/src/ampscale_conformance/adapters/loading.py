@@ -62,7 +62,8 @@ def _installed(name: str) -> Any:
     entries = {entry.name: entry for entry in installed()}
     if name in entries:
         return _attribute(_imported(entries[name].module, name), entries[name].attr, name)
-    remedy = "".join(f"did you mean {near}? " for near in get_close_matches(name, entries, n=1))
+    near = get_close_matches(name, entries, n=1)
+    remedy = f"did you mean {near[0]}? " if near else ""
     raise NotFound(
         f"no installed adapter is named {name!r}; {remedy}an adapter in a module is written pkg.mod:NAME"
         f" (installed: {', '.join(entries)})"
@@ -98,8 +99,8 @@ def _adapter(value: Any, name: str) -> Adapter:
     info = getattr(adapter, "info", None)
     if not isinstance(info, ImplementationInfo):
         raise NotFound(f"{name}: expected an adapter with an ImplementationInfo as info, got {adapter!r} with the info {info!r}")
-    _loaded[name] = adapter  # any object with an info counts as an adapter
-    return _loaded[name]
+    _loaded[name] = adapter
+    return adapter  # type: ignore[no-any-return]  # any object with an info counts as an adapter
 
 
 def _error_text(error: BaseException) -> str:

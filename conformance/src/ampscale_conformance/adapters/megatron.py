@@ -19,9 +19,6 @@ optimizer_config: Any = Library("megatron.core.optimizer.optimizer_config")
 class Megatron(StateDict):
     """Scaler that only updates a scale; Megatron's optimizers scale, unscale and check, which is tested on ranks."""
 
-    scale = unscale = all_finite = unavailable("the optimizer scales, unscales and checks")
-    add_optimizer = update_scale = create_cell = unavailable("the optimizer scales, unscales and checks")
-
     info = ImplementationInfo(
         name="Megatron DynamicGradScaler",
         version=version_of("megatron-core"),
@@ -30,6 +27,9 @@ class Megatron(StateDict):
         capabilities=("resume", "rounding", "ranks", "sharded", "mixed-placements", "distinct"),
         preset="megatron",
         arrays="torch",
+    )
+    scale = unscale = all_finite = add_optimizer = update_scale = create_cell = unavailable(
+        "the optimizer scales, unscales and checks"
     )
 
     def create(self, rule: Any) -> Any:
@@ -67,9 +67,11 @@ def on_the_cpu() -> Any:
             if function is torch.Tensor.cuda:
                 return args[0]
             options = dict(kwargs or {})
-            result = function(*args, **options | ({"device": "cpu"} if options.get("device") == "cuda" else {}))
-            names_a_type = function is torch.Tensor.type and isinstance(result, str)
-            return result.replace("torch.", "torch.cuda.") if names_a_type else result
+            if options.get("device") == "cuda":
+                options["device"] = "cpu"
+            result = function(*args, **options)
+            is_type_name = function is torch.Tensor.type and isinstance(result, str)
+            return result.replace("torch.", "torch.cuda.") if is_type_name else result
 
     return OnTheCPU()
 
@@ -101,8 +103,8 @@ def train_on_rank(
 
 def chained(parameters: Sequence[Any], optimizers: int, constants: Sequence[Any], frozen: bool) -> Any:
     """Return Megatron's chain of optimizers, each of which has a scaler; without parameters if they are frozen."""
-    chain = []
     config = optimizer_config.OptimizerConfig(optimizer="sgd", lr=1.0, fp16=True, clip_grad=0.0)
+    chain = []
     for first in range(optimizers):
         inner = None if frozen else torch.optim.SGD(parameters[first::optimizers], lr=1.0)
         scaler = grad_scaler.DynamicGradScaler(*constants)

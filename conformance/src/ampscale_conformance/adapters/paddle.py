@@ -14,7 +14,7 @@ from unittest import mock
 from ..model.adapter import ImplementationInfo
 from ..model.bits import arrays
 from . import version_of
-from .base import Library, LoopScaler, outputs, reject_factors_of_1
+from .base import Library, LoopScaler, linear_loss, outputs, reject_factors_of_1
 
 paddle: Any = Library("paddle")
 
@@ -82,8 +82,7 @@ class Paddle(LoopScaler):
         """Run the documented loop. Only a private attribute shows whether the step was skipped."""
         scaler, optimizer = cell
         scale = self.read_scale(scaler)
-        pairs = zip(self.parameters_of(optimizer), data, strict=True)
-        loss = sum((parameter * values).sum() for parameter, values in pairs if values is not None)
+        loss = linear_loss(self.parameters_of(optimizer), data)
         scaled = scaler.scale(loss)
         scaled.backward()
         quietly(scaler.minimize, optimizer, scaled)

@@ -67,16 +67,18 @@ class Ranks:
     """Processes, one for each rank, that read jobs from a folder. A job calls a function of *module*, whose source is *file*."""
 
     def __init__(self, module: str, file: str, size: int, launcher: Sequence[str]) -> None:
-        self.key, self.size, self.job_number = (module, file, size, launcher), size, 0
+        self.key = (module, file, size, launcher)
+        self.size = size
+        self.job_number = 0
         self.folder = Path(tempfile.mkdtemp(prefix="ranks-"))
         command = [*launcher, sys.executable, "-W", "ignore", "-c", rank_program(), str(self.folder), module, file]
         path = os.pathsep.join([os.getcwd(), *filter(None, sys.path)])
         address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "GLOO_SOCKET_IFNAME": LOOPBACK}
         shared = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **address}
         variables = [{"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)} for rank in range(size)]
+        environments = [shared] if launcher else [shared | rank_variables for rank_variables in variables]
         with (self.folder / "output").open("wb") as output:
             streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output}
-            environments = [shared] if launcher else [shared | rank_variables for rank_variables in variables]
             self.processes = [subprocess.Popen(command, env=environment, **streams) for environment in environments]
 
     def run(self, name: str, arguments: Sequence[Any]) -> list[Any]:
@@ -85,14 +87,7 @@ class Ranks:
         unfinished = self.folder / "job"  # renamed when it is complete
         unfinished.write_text(json.dumps([name, self.size, arguments]))
         unfinished.rename(self.folder / f"job-{self.job_number}")
-        files = [self.folder / f"result-{self.job_number}-{rank}" for rank in range(self.size)]
-        results, deadline = dict[int, Any](), time.monotonic() + SECONDS
-        while len(results) < self.size and time.monotonic() < deadline:
-            time.sleep(0.005)
-            ended = any(process.poll() is not None for process in self.processes)
-            results = {rank: json.loads(file.read_text()) for rank, file in enumerate(files) if file.exists()}
-            if ended or any("error" in result for result in results.values()):
-                deadline = min(deadline, time.monotonic() + GRACE)
+        results, ended = self.wait_for_results()
         if errors := [f"rank {rank}: {result['error']}" for rank, result in results.items() if "error" in result]:
             raise RuntimeError("; ".join(errors))
         if missing := ", ".join(str(rank) for rank in range(self.size) if rank not in results):
@@ -101,6 +96,19 @@ class Ranks:
             lines = filter(str.strip, (self.folder / "output").read_text(errors="replace").splitlines())
             raise RuntimeError(f"no result of rank {missing}: a process ended; the last output: {' | '.join([*lines][-3:])}")
         return [results[rank]["value"] for rank in range(self.size)]
+
+    def wait_for_results(self) -> tuple[dict[int, Any], bool]:
+        """Return the results of the ranks that finish in time, and True if a process ended; after an error, wait only `GRACE`."""
+        files = [self.folder / f"result-{self.job_number}-{rank}" for rank in range(self.size)]
+        results, ended = dict[int, Any](), False
+        deadline = time.monotonic() + SECONDS
+        while len(results) < self.size and time.monotonic() < deadline:
+            time.sleep(0.005)
+            ended = any(process.poll() is not None for process in self.processes)
+            results = {rank: json.loads(file.read_text()) for rank, file in enumerate(files) if file.exists()}
+            if ended or any("error" in result for result in results.values()):
+                deadline = min(deadline, time.monotonic() + GRACE)
+        return results, ended
 
     def end(self) -> None:
         """End all processes, and delete their files."""
@@ -130,7 +138,7 @@ def rank_program() -> str:
 
 
 def run_rank(folder: str, module: str, file: str) -> None:
-    """Run the jobs in a folder until the parent process ends. Its imports are inside, since only its source is sent."""
+    """Run the jobs in a folder until the parent process ends. The imports are inside, since a process gets only this source."""
     import importlib.machinery
     import importlib.util
     import json

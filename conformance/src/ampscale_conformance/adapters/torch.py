@@ -6,7 +6,7 @@ from typing import Any
 from ..model.adapter import ImplementationInfo
 from ..model.bits import arrays
 from . import version_of
-from .base import LoopScaler, outputs, reject_factors_of_1, torch
+from .base import LoopScaler, linear_loss, outputs, reject_factors_of_1, torch
 from .ranks import on_ranks
 from .torch_ranks import initialize, train
 
@@ -72,12 +72,12 @@ class Torch(LoopScaler):
 
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
         """Run the loop of the page "Automatic Mixed Precision examples", with clipping."""
-        scaler, optimizer, parameters = cell["scaler"], cell["optimizer"], self.parameters_of(cell["optimizer"])
+        scaler, optimizer = cell["scaler"], cell["optimizer"]
+        parameters = self.parameters_of(optimizer)
         cell["steps"].clear()
         scale = scaler.get_scale()
         optimizer.zero_grad()
-        pairs = zip(parameters, data, strict=True)
-        loss = sum((parameter * values).sum() for parameter, values in pairs if values is not None)
+        loss = linear_loss(parameters, data)
         scaler.scale(loss).backward()
         scaler.unscale_(optimizer)
         norm = self.clip(parameters, cell["max_norm"])
@@ -93,13 +93,13 @@ class Torch(LoopScaler):
     def train_on_ranks(self, rule: Any, placements: Sequence[str], steps: Sequence[Any], optimizers: int, **options: Any) -> Any:
         reject_factors_of_1(rule, self.name)
         constants = [rule.init_scale, rule.growth_factor, rule.backoff_factor, rule.growth_interval]
-        return on_ranks(self.rank_function(), len(steps[0]), constants, placements, steps, optimizers, *filter(None, [options]))
+        return on_ranks(self.rank_function(), len(steps[0]), constants, options, placements, steps, optimizers)
 
     def rank_function(self) -> Any:
         """Return the function that trains on one rank: with DDP, with FSDP2, with DTensors, or without communication."""
         return train_on_rank
 
 
-def train_on_rank(rank: int, _size: int, constants: Sequence[Any], *run: Any) -> list[Any]:
+def train_on_rank(rank: int, _size: int, constants: Sequence[Any], _options: Any, *run: Any) -> list[Any]:
     initialize()
     return train(lambda: torch.amp.GradScaler("cpu", *constants), rank, *run)

@@ -31,7 +31,7 @@ class ShardedTorch(Torch):
         return train_sharded
 
 
-def train_sharded(rank: int, _size: int, constants: Sequence[Any], *run: Any) -> list[Any]:
+def train_sharded(rank: int, _size: int, constants: Sequence[Any], _options: Any, *run: Any) -> list[Any]:
     initialize()
     return train(lambda: sharded("cpu", *constants), rank, *run, make_array=wrapped)  # type: ignore[misc]  # *run has no make_array
 

@@ -34,33 +34,38 @@ def train(
     ranks. *before_last* is called with the scaler before the last step. *ignored* are the types of errors of a step after which
     the run continues and the scale of the step is returned.
     """
+    make = make_array or array_of
     scaler = make_scaler()
-    columns = [[values[index] for values in steps[0]] for index in range(len(placements))]
     with_shards = bool({"sharded", "half", "grid"} & set(placements))
-    arrays = [(make_array or array_of)(*pair, rank, with_shards) for pair in zip(placements, columns, strict=True)]
-    groups = [torch.optim.SGD([parameter for parameter, _ in arrays[first::optimizers]]) for first in range(optimizers)]
+    columns = zip(*steps[0], strict=True)  # of each array, the values on all ranks
+    arrays = [make(placement, first, rank, with_shards) for placement, first in zip(placements, columns, strict=True)]
+    sgds = [torch.optim.SGD([parameter for parameter, _ in arrays[first::optimizers]]) for first in range(optimizers)]
     stepped, results = list[bool](), []
-    for group in groups:
-        group.register_step_post_hook(lambda *_: stepped.append(True))
+    for sgd in sgds:
+        sgd.register_step_post_hook(lambda *_: stepped.append(True))
     for index, step in enumerate(steps, start=1):
         stepped.clear()
         if index == len(steps):
             before_last(scaler)
-        if not step:
+        if step:
+            run_step(scaler, arrays, sgds, step, ignored)
+        else:
             saved, scaler = scaler.state_dict(), make_scaler()
             scaler.load_state_dict(saved)
-            results.append([scaler.get_scale(), False])
-            continue
-        scaler.scale(torch.zeros(()))
-        for position, (parameter, backward) in enumerate(arrays):
-            parameter.grad = None
-            backward(scaler, [values[position] for values in step])
-        with suppress(ignored):
-            for group in groups:
-                scaler.step(group)
-            scaler.update()
         results.append([scaler.get_scale(), bool(stepped)])
     return results
+
+
+def run_step(scaler: Any, arrays: Sequence[Any], sgds: Sequence[Any], step: Sequence[Any], ignored: Any) -> None:
+    """Run the backward passes, step the optimizers, and update the scale."""
+    scaler.scale(torch.zeros(()))  # creates the tensors of a new scaler
+    for position, (parameter, backward) in enumerate(arrays):
+        parameter.grad = None
+        backward(scaler, [values[position] for values in step])
+    with suppress(ignored):
+        for sgd in sgds:
+            scaler.step(sgd)
+        scaler.update()
 
 
 def array_of(placement: str, first: Sequence[Any], rank: int, with_shards: bool) -> tuple[Any, Callable[..., None]]:

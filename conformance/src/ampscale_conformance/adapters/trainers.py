@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from . import version_of
-from .base import Library, StepCell, outputs, torch
+from .base import Library, StepCell, linear_loss, outputs, torch
 from .torch import Torch
 
 fabric: Any = Library("lightning.fabric")
@@ -36,25 +36,16 @@ class Trainer(StepCell, Torch):
         cell["scaler"].load_state_dict(saved)
         return cell
 
-    def create_cell(self, rule: Any, parameters: Sequence[Any], **options: Any) -> Any:  # type: ignore[override]  # rates may be a list
+    def create_cell(
+        self, rule: Any, parameters: Sequence[Any], learning_rate: Any = 1.0, max_norm: float | None = None, momentum: float = 0.0
+    ) -> Any:
         """Return the objects of a loop: the framework's model and optimizer, and a list to which an applied step appends."""
-
-        class Linear(torch.nn.Module):  # type: ignore[misc]
-            """Network whose gradients are its `data`, an attribute, since some frameworks convert arguments to float16."""
-
-            def __init__(self) -> None:
-                super().__init__()
-                self.weights = torch.nn.ParameterList(value.clone() for value in parameters)
-                self.data: Sequence[Any] = ()
-
-            def forward(self) -> Any:
-                return sum((weight * values).sum() for weight, values in zip(self.weights, self.data, strict=True))
-
-        model, steps, scaler = Linear(), list[bool](), super().create(rule)
-        rate, max_norm = options.pop("learning_rate", 1.0), options.pop("max_norm", None)
-        rates = rate if isinstance(rate, list) else [rate]
-        optimizer = self.sgd(list(model.parameters()), 1.0, **options)
+        scaler = super().create(rule)
+        model = linear(parameters)
+        optimizer = self.sgd(list(model.parameters()), 1.0, momentum)
+        steps = list[bool]()
         optimizer.register_step_post_hook(lambda *_: steps.append(True))
+        rates = learning_rate if isinstance(learning_rate, list) else [learning_rate]
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rates[min(step, len(rates) - 1)])
         wrapped = self.wrapped(scaler, model, optimizer, schedule)
         return {**wrapped, "linear": model, "scaler": scaler, "steps": steps, "max_norm": max_norm}
@@ -70,8 +61,23 @@ class Trainer(StepCell, Torch):
         cell["optimizer"].step()
         cell["schedule"].step()
         parameters = [weight.detach().clone() for weight in cell["linear"].weights]
-        others = {"global_norm": float(norm)}
-        return outputs(parameters, bool(cell["steps"]), scale, self.read_scale(cell), loss.item(), learning_rate=rate, **others)
+        others = {"learning_rate": rate, "global_norm": float(norm)}
+        return outputs(parameters, bool(cell["steps"]), scale, self.read_scale(cell), loss.item(), **others)
+
+
+def linear(values: Sequence[Any]) -> Any:
+    """Return a network with these parameters, whose gradients are its attribute `data`."""
+
+    class Linear(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.weights = torch.nn.ParameterList(value.clone() for value in values)
+            self.data: Sequence[Any] = ()  # no argument, since some frameworks convert arguments to float16
+
+        def forward(self) -> Any:
+            return linear_loss(self.weights, self.data)
+
+    return Linear()
 
 
 class Lightning(Trainer):

@@ -78,8 +78,8 @@ class MFTrainOneStep(TrainOneStep):
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
         scale = float(cell.scale_sense)
         loss, overflow, next_scale, rate, norm = cell(*data)
-        others = {"learning_rate": rate} | ({} if norm is None else {"global_norm": norm})
-        return outputs([*cell.network.params], not bool(overflow), scale, next_scale, loss, **others)
+        norms = {} if norm is None else {"global_norm": norm}
+        return outputs([*cell.network.params], not bool(overflow), scale, next_scale, loss, learning_rate=rate, **norms)
 
 
 def update_cell(rule: Any) -> Any:

@@ -3,7 +3,9 @@
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -40,36 +42,38 @@ class OnMPI(Core):
 def train_on_rank(
     rank: int, _size: int, rule_text: str, placements: Sequence[str], steps: Sequence[Any], options: Mapping[str, Any]
 ) -> list[Any]:
+    """Train on one rank with the communicator. A step without ranks saves the state and loads it."""
     rank_options = {name: values[rank] for name, values in options.items() if isinstance(values, list)}
-    defaults = {"max_norm": None, "elements": 1, "scale": None}
-    max_norm, size, scale = (rank_options.pop(name, default) for name, default in defaults.items())
-    seconds = options.get("time_limit", 60.0)
+    size, scale = rank_options.pop("elements", 1), rank_options.pop("scale", None)
+    max_norm = rank_options.pop("max_norm", None)
     rule = replace(LossScaleRule.from_json(rule_text), **rank_options)
+    seconds = options.get("time_limit", 60.0)
     placement = placements[0]
     layout = "replicated" if placement == "reduced" else placement
     communicator = ampscale.distributed.MPI(gradients=layout, mean=placement == "replicated", timeout=seconds)
     network, optimizer = network_with_optimizer(arrays_of(placement, steps[0][rank], size), "numpy", 1.0)
+    train_step = partial(ampscale.train_step, network, optimizer, rule, max_norm=max_norm, communicator=communicator)
     state, results = ampscale.init_train_state(network.params, optimizer, rule), []
     for index, step in enumerate(steps, start=1):
         is_last = index == len(steps)
         if is_last and options.get("late") == rank:
             time.sleep(seconds + GRACE)
-        if not step or (scale and is_last):
-            saved = NUMPY.save((rule, state.scaler))
-            if step:
-                saved = [scale, *saved[1:]]
-            state = state._replace(scaler=NUMPY.load(rule, saved)[1])
-        applied = state.applied
-        try:
-            if step:
-                data = arrays_of(placement, step[rank], size)
-                with_options = {"max_norm": max_norm, "communicator": communicator}
-                state, _ = ampscale.train_step(network, optimizer, rule, state, *data, **with_options)
-        except ampscale.distributed.RankError:
-            if not options.get("returns"):
-                raise
-        results.append([float(state.scaler.scale), bool(state.applied > applied)])
+        if not step or (is_last and scale):
+            state = reloaded(rule, state, scale if step else None)
+        old_applied = state.applied
+        if step:
+            data = arrays_of(placement, step[rank], size)
+            with suppress(ampscale.distributed.RankError if options.get("returns") else ()):
+                state, _ = train_step(state, *data)
+        results.append([float(state.scaler.scale), bool(state.applied > old_applied)])
     return results
+
+
+def reloaded(rule: LossScaleRule, state: Any, scale: float | None) -> Any:
+    """Return a training state whose scaler was saved and loaded, with another scale if one is given."""
+    saved = NUMPY.save((rule, state.scaler))
+    _, scaler = NUMPY.load(rule, saved if scale is None else [scale, *saved[1:]])
+    return state._replace(scaler=scaler)
 
 
 def arrays_of(placement: str, values: Sequence[float | None], size: int) -> list[Any]:

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import ampscale
@@ -49,17 +48,17 @@ def train_on_rank(
     rank: int,
     _size: int,
     constants: Sequence[Any],
+    options: Mapping[str, Any],
     placements: Sequence[str],
     steps: Sequence[Any],
     optimizers: int,
-    options: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[Any]:
     """Train on one rank, with a communicator unless there are DTensors, whose meshes the scaler uses instead."""
     initialize()
-    communicator, seconds = None, options.get("time_limit", 60.0)
+    seconds, sizes, scales = options.get("time_limit", 60.0), options.get("elements"), options.get("scale")
     if "growth_interval" in options:
         constants = [*constants[:3], options["growth_interval"][rank]]
-    sizes, scales = options.get("elements"), options.get("scale")
+    communicator = None
     if set(placements) <= {"replicated", "reduced", "distinct"}:
         layout = "distinct" if "distinct" in placements else "replicated"
         communicator = ampscale.distributed.TorchDistributed(gradients=layout, mean=bool(sizes), timeout=seconds)
@@ -68,12 +67,13 @@ def train_on_rank(
         return GradScaler("cpu", *constants, communicator=communicator)
 
     def make_array(*_: Any) -> Any:
-        return data_parallel("distinct", rank, options["elements"][rank])  # without DDP: the communicator averages
+        return data_parallel("distinct", rank, sizes[rank])  # without DDP: the communicator averages
 
     def before_last(scaler: GradScaler) -> None:
-        time.sleep(seconds + GRACE if options.get("late") == rank else 0.0)
+        if options.get("late") == rank:
+            time.sleep(seconds + GRACE)
         if scales:
             scaler.load_state_dict(scaler.state_dict() | {"scale": scales[rank]})
 
     ignored = RankError if options.get("returns") else ()
-    return train(make_scaler, rank, placements, steps, optimizers, sizes and make_array, before_last, ignored)
+    return train(make_scaler, rank, placements, steps, optimizers, make_array if sizes else None, before_last, ignored)
