@@ -83,7 +83,9 @@ def conform(listed: bool, **options: Any) -> None:
     The exit code is 0 if nothing failed, 1 if a case failed or too few passed, and 2 for a usage error.
     """
     if listed:
-        click.echo("\n".join(_adapters()))
+        for entry in installed():
+            provider = f" ({entry.dist.name} {entry.dist.version})" if entry.dist else ""
+            click.echo(f"{entry.name}\n    {entry.value}{provider}")
         return
     _check_usage(options)
     report, changes = _report(options)
@@ -106,13 +108,6 @@ def _usage_errors() -> Iterator[None]:
         yield
     except (ImportError, OSError, TypeError, ValueError) as error:
         raise click.UsageError(str(error)) from error
-
-
-def _adapters() -> Iterator[str]:
-    """Yield two lines for each installed adapter: its name, and its location with the distribution that provides it."""
-    for entry in installed():
-        provider = f" ({entry.dist.name} {entry.dist.version})" if entry.dist else ""
-        yield f"{entry.name}\n    {entry.value}{provider}"
 
 
 # The option that each of these options requires.

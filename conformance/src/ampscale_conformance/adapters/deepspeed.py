@@ -92,8 +92,7 @@ def train_on_rank(rank: int, _size: int, settings: dict[str, Any], placement: st
     join_group()
     is_sharded = placement == "sharded"
     first = [value for (value,) in steps[0]]
-    # Elements of a part: many, so that each rank has some after ZeRO's padding, unless ranks without elements are required.
-    count = 1 if None in first else 64
+    count = 1 if None in first else 64  # elements of a part; ZeRO pads few elements, which can leave a rank without any
     size = count * (len(first) - first.count(None) if is_sharded else 1)
     config = {
         "train_micro_batch_size_per_gpu": 1,

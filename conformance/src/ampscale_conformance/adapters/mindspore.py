@@ -85,7 +85,6 @@ class MindSporeCell(StepCell):
         return cell
 
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
-        """Call the training cell, and return its outputs by their names."""
         scale = float(cell.scale_sense.asnumpy())
         loss, overflow, next_scale = cell(*data)
         parameters = [parameter.value().copy() for parameter in cell.network.trainable_params()]

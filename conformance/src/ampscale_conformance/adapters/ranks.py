@@ -67,8 +67,7 @@ class Ranks:
     """Processes, one for each rank, that read jobs from a folder. A job calls a function of *module*, whose source is *file*."""
 
     def __init__(self, module: str, file: str, size: int, launcher: Sequence[str]) -> None:
-        self.key = (module, file, size, launcher)
-        self.size = size
+        self.key, self.size = (module, file, size, launcher), size
         self.job_number = 0
         self.folder = Path(tempfile.mkdtemp(prefix="ranks-"))
         command = [*launcher, sys.executable, "-W", "ignore", "-c", rank_program(), str(self.folder), module, file]
@@ -87,28 +86,31 @@ class Ranks:
         unfinished = self.folder / "job"  # renamed when it is complete
         unfinished.write_text(json.dumps([name, self.size, arguments]))
         unfinished.rename(self.folder / f"job-{self.job_number}")
-        results, ended = self.wait_for_results()
+        results = self.wait_for_results()
         if errors := [f"rank {rank}: {result['error']}" for rank, result in results.items() if "error" in result]:
             raise RuntimeError("; ".join(errors))
         if missing := ", ".join(str(rank) for rank in range(self.size) if rank not in results):
-            if not ended:
+            if not self.has_ended():
                 raise TimedOut(f"no result of rank {missing} within {SECONDS:g} s")
             lines = filter(str.strip, (self.folder / "output").read_text(errors="replace").splitlines())
             raise RuntimeError(f"no result of rank {missing}: a process ended; the last output: {' | '.join([*lines][-3:])}")
         return [results[rank]["value"] for rank in range(self.size)]
 
-    def wait_for_results(self) -> tuple[dict[int, Any], bool]:
-        """Return the results of the ranks that finish in time, and True if a process ended; after an error, wait only `GRACE`."""
+    def wait_for_results(self) -> dict[int, Any]:
+        """Return the results of the ranks that finish in time. After an error or the end of a process, wait only for `GRACE`."""
         files = [self.folder / f"result-{self.job_number}-{rank}" for rank in range(self.size)]
-        results, ended = dict[int, Any](), False
-        deadline = time.monotonic() + SECONDS
+        results, deadline = dict[int, Any](), time.monotonic() + SECONDS
         while len(results) < self.size and time.monotonic() < deadline:
             time.sleep(0.005)
-            ended = any(process.poll() is not None for process in self.processes)
+            ended = self.has_ended()  # before the results are read, since a process can end after its last result
             results = {rank: json.loads(file.read_text()) for rank, file in enumerate(files) if file.exists()}
             if ended or any("error" in result for result in results.values()):
                 deadline = min(deadline, time.monotonic() + GRACE)
-        return results, ended
+        return results
+
+    def has_ended(self) -> bool:
+        """Return True if a process has ended."""
+        return any(process.poll() is not None for process in self.processes)
 
     def end(self) -> None:
         """End all processes, and delete their files."""

@@ -17,7 +17,7 @@ class Trainer(StepCell, Torch):
     """Loop of a framework around torch's scaler. At level 0, a scaler is a cell whose only gradient is finite or not."""
 
     wrapped: Callable[..., dict[str, Any]]  # returns the framework's objects for a scaler, model, optimizer and schedule
-    backward: Callable[..., Any]  # runs the backward pass and clips; returns the norm before clipping
+    backward: Callable[..., Any]  # runs the backward pass from the scaled loss, and clips; returns the norm before clipping
 
     def create(self, rule: Any) -> Any:
         return self.create_cell(rule, [torch.zeros(1)])
@@ -99,10 +99,9 @@ class Lightning(Trainer):
         return {"fabric": trainer, "model": model, "optimizer": wrapped, "schedule": schedule}
 
     def backward(self, cell: Any, loss: Any, max_norm: float) -> Any:
-        """Scale the loss, and clip with Fabric, which unscales first; return the norm before clipping."""
-        cell["fabric"].backward(loss)
-        clip = cell["fabric"].clip_gradients
-        return clip(cell["model"], cell["optimizer"], max_norm=max_norm, error_if_nonfinite=False)
+        trainer, model, optimizer = cell["fabric"], cell["model"], cell["optimizer"]
+        trainer.backward(loss)
+        return trainer.clip_gradients(model, optimizer, max_norm=max_norm, error_if_nonfinite=False)  # unscales first
 
 
 class Accelerate(Trainer):
@@ -124,6 +123,5 @@ class Accelerate(Trainer):
         return {"accelerator": accelerator, "model": model, "optimizer": optimizer, "schedule": schedule}
 
     def backward(self, cell: Any, loss: Any, max_norm: float) -> Any:
-        """Scale the loss, and clip with accelerate, which unscales first; return the norm before clipping."""
         cell["accelerator"].backward(loss)
-        return cell["accelerator"].clip_grad_norm_(cell["linear"].parameters(), max_norm)
+        return cell["accelerator"].clip_grad_norm_(cell["linear"].parameters(), max_norm)  # unscales first

@@ -85,9 +85,9 @@ def read_float(encoded: Any) -> float:
 
 
 def read_number(encoded: Any, kind: str) -> int:
-    """Return the decoded number of an object of this *kind*; reject any other value."""
+    """Return the value if it is the number of an object; raise a ValueError otherwise."""
     if type(encoded) is not int or not 0 <= encoded <= LARGEST:
-        reject(f"the number of {'an' if kind[0] in 'ao' else 'a'} {kind}, an integer from 0 to 2**53 - 1", encoded)
+        reject(f"the number of an object of kind {kind!r}, an integer from 0 to 2**53 - 1", encoded)
     return encoded
 
 
@@ -188,7 +188,7 @@ def _write_value(value: Any) -> Any:
         return write_float(value)
     if value is None or isinstance(value, int):
         return value
-    if isinstance(value, list | tuple):  # a float64 of NumPy is an array and a float
+    if isinstance(value, list | tuple):  # here NumPy's float64, which is an array and a float, stays an array
         return [_write_array(item) if is_array(item) else _write_value(item) for item in value]
     return _write_array(value)
 

@@ -15,7 +15,7 @@ from ..model.arrays import to_bits
 from .codec import read_array, read_float, read_list, write_float
 from .jsonl import read_text, reject
 
-_CONTAINERS = {cls.__name__: cls for cls in (tuple, dict, OrderedDict)}
+_CONTAINERS = {"tuple": tuple, "dict": dict, "OrderedDict": OrderedDict}
 
 
 def saved_to_json(value: Any) -> Any:
@@ -25,10 +25,14 @@ def saved_to_json(value: Any) -> Any:
         return value
     if cls is list:
         return [saved_to_json(item) for item in value]
-    if cls in _CONTAINERS.values():
-        return {cls.__name__: saved_to_json([*value] if cls is tuple else [[*item] for item in value.items()])}
-    if cls in (float, bytes):
-        return {cls.__name__: write_float(value) if cls is float else value.hex()}
+    if cls is tuple:
+        return {"tuple": saved_to_json(list(value))}
+    if cls in (dict, OrderedDict):
+        return {cls.__name__: saved_to_json([list(item) for item in value.items()])}
+    if cls is float:
+        return {"float": write_float(value)}
+    if cls is bytes:
+        return {"bytes": value.hex()}
     library = cls.__module__.partition(".")[0].removesuffix("lib")  # the module of JAX's arrays is jaxlib
     if library not in ARRAYS:
         raise TypeError(
@@ -52,6 +56,8 @@ def saved_from_json(encoded: Any, library: str) -> Any:
             return _CONTAINERS[form](items)
         except (TypeError, ValueError):  # items that are not pairs, or a key that cannot be hashed
             reject(f"the items of a value of type {form}", content)
-    if form in ("float", "bytes"):
-        return read_float(content) if form == "float" else bytes.fromhex(read_text(content))
+    if form == "float":
+        return read_float(content)
+    if form == "bytes":
+        return bytes.fromhex(read_text(content))
     return read_array(content, "numpy")[()] if form == "scalar" else read_array(content, form)

@@ -9,6 +9,9 @@ from ..model.verdicts import BAD, Report, Result, Verdict
 from .matrix import clause
 from .text import facts, printable
 
+# Outcomes of the script that reproduces a failure, by `Result.reproduced`.
+_OUTCOMES = {None: "it was not run", True: "when run, it did", False: "when run, it did **not**"}
+
 
 def markdown_of(report: Report) -> str:
     """
@@ -58,7 +61,7 @@ def _section(title: str, results: Sequence[Result]) -> Iterator[str]:
         yield from _fenced(result.message, "text")
         yield from _clause(result)
         if result.snippet:
-            yield _snippet_title(result.reproduced)
+            yield f"Script that reproduces the failure without ampscale; {_OUTCOMES[result.reproduced]}:"
             yield from _fenced(result.snippet, "python")
 
 
@@ -71,12 +74,6 @@ def _clause(result: Result) -> Iterator[str]:
         yield "\n".join(f"> Source: {source}  " for source in info["sources"])
     if result.catches:
         yield f"Detects: {_plain(result.catches)}"
-
-
-def _snippet_title(reproduced: bool | None) -> str:
-    if reproduced is None:
-        return "Script that reproduces the failure without ampscale; it was not run:"
-    return f"Script that reproduces the failure without ampscale; when run, it {'did' if reproduced else 'did **not**'}:"
 
 
 def _unsupported(results: Sequence[Result]) -> Iterator[str]:

@@ -75,7 +75,8 @@ def lines_of(result: Result, width: int = 80) -> list[str]:
     lines = [f"{str(result.verdict).upper()} {result.case}"]
     if result.clause:
         clause = clauses()[result.clause]
-        lines[0] += f" (a difference from a decision of spec {spec_version()})" if clause.basis == "decision" else ""
+        if clause.basis == "decision":
+            lines[0] += f" (a difference from a decision of spec {spec_version()})"
         lines += _wrapped(f"{clause.id}: {clause.sentence}", width)
         lines += [line for source in clause.sources for line in _wrapped(f"Source: {source}", width)]
     if result.catches:

@@ -148,7 +148,6 @@ class Core:
         return list(threads(len(handles)).map(self._stepped, handles, finite, replicas))
 
     def step_on_arrays(self, handle: Any, tree: Any) -> tuple[Any, Any]:
-        """Unscale, check and update without a host synchronization."""
         rule, state = handle
         new_state, unscaled = self._ready(step_of(rule))(state, tree)
         return (rule, new_state), unscaled
