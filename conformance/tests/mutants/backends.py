@@ -372,7 +372,9 @@ class CountsOverflowsInTheModule(Loop):
 
     def save(self, handle):
         saved = super().save(handle)
-        return {**saved, "bad": self.counts.setdefault(str(len(self.counts)), saved["bad"]) and str(len(self.counts) - 1)}
+        key = str(len(self.counts))
+        self.counts[key] = saved["bad"]
+        return {**saved, "bad": key if saved["bad"] else 0}
 
     def load(self, rule, saved):
         bad = saved["bad"]

@@ -440,9 +440,11 @@ class _NoNaNInBfloat16(Loop):
 
 class _KeepsPlacesOfNone(Loop):
     def all_finite(self, tree):
-        found = [leaf is not None for leaf in tree] if isinstance(tree, list) else ()
-        kept = self.__dict__.setdefault("places", {}).setdefault(len(found), found)
-        return super().all_finite([leaf for leaf, was_found in zip(tree, kept, strict=True) if was_found] if kept else tree)
+        if not isinstance(tree, list):
+            return super().all_finite(tree)
+        masks = self.__dict__.setdefault("masks", {})
+        mask = masks.setdefault(len(tree), [leaf is not None for leaf in tree])
+        return super().all_finite([leaf for leaf, is_present in zip(tree, mask, strict=True) if is_present])
 
 
 class _SavesNoGoodSteps(Loop):

@@ -61,8 +61,10 @@ class UnscaleOnlyChecks(Loop):
 @breaks("CALLS-step", "not observed: float32 gradients count as master gradients, which are unscaled already")
 class StepLeavesFloat32Scaled(Loop):
     def unscale_in_step(self, handle, optimizer):
-        is_float32 = optimizer.gradients[0].dtype == np.float32
-        (_check_only if is_float32 else Loop.unscale_now)(self, handle, optimizer)
+        if optimizer.gradients[0].dtype == np.float32:
+            _check_only(self, handle, optimizer)
+        else:
+            self.unscale_now(handle, optimizer)
 
 
 @breaks("CALLS-step", "planted: the kernel has no branch for bfloat16, whose gradients stay scaled")

@@ -16,26 +16,9 @@ from .plain import EVERY_SETTING, EVERYTHING, Plain
 
 EVERY_LOOP = (
     *EVERYTHING,
-    *(
-        "groups",
-        "applied",
-        "loss",
-        "norm",
-        "clip",
-        "momentum",
-        "schedule",
-        "counters",
-        "replicas",
-        "stays-on-device",
-        "jit",
-        "process",
-        "ranks",
-        "sharded",
-        "mixed-placements",
-        "mixed-meshes",
-        "distinct",
-        "rank-errors",
-    ),
+    *("groups", "applied", "loss", "norm", "clip", "momentum", "schedule", "counters"),
+    *("replicas", "stays-on-device", "jit", "process"),
+    *("ranks", "sharded", "mixed-placements", "mixed-meshes", "distinct", "rank-errors"),
 )
 
 
@@ -229,7 +212,10 @@ class Loop(Ranks, Plain):
         norm = self.norm_of(scaled, gradients)
         finite = self.finite_in_cell(scaled, gradients, norm)
         clipped = self.clip(cell, gradients, norm)
-        (self.apply if finite else self.skip)(cell, clipped, rate)
+        if finite:
+            self.apply(cell, clipped, rate)
+        else:
+            self.skip(cell, clipped, rate)
         self.count(cell, finite)
         self.update(cell.scaler, finite)
         return self.outputs(

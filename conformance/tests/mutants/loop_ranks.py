@@ -16,21 +16,24 @@ class Ranks:
         texts = self.errors_of_ranks(len(steps[0]), **options)
         if texts and not returns:
             raise RuntimeError("; ".join(f"rank {rank}: {text}" for rank, text in texts.items()))
-        handles, results = [self.create(rule) for _ in steps[0]], [[] for _ in steps[0]]
-        for step in steps[: len(steps) - bool(texts)]:
+        handles = [self.create(rule) for _ in steps[0]]
+        results = [[] for _ in handles]
+        for step in steps[:-1] if texts else steps:
             if not step:
                 handles = [self.loaded_on_rank(rule, self.save(handle)) for handle in handles]
                 for result, handle in zip(results, handles, strict=True):
                     result.append((self.read_scale(handle), False))
                 continue
-            gradients = [list(rank) for rank in zip(*map(self.after_reduction, placements, zip(*step, strict=True)), strict=True)]
+            arrays = map(self.after_reduction, placements, zip(*step, strict=True))
+            gradients = [list(rank) for rank in zip(*arrays, strict=True)]
             for rank, handle in enumerate(handles):
                 applied = self.applies_on_rank(placements, step, gradients, rank)
                 self.update_on_rank(handle, applied, gradients, rank, optimizers)
                 results[rank].append((self.read_scale(handle), applied))
-        for handle, scale, result in zip(handles, options["scale"] if texts else (), results, strict=bool(texts)):
-            handle.shown = handle.scale = self.rounded(rule, scale)
-            result.append(self.after_an_error(handle))
+        if texts:
+            for handle, scale, result in zip(handles, options["scale"], results, strict=True):
+                handle.shown = handle.scale = self.rounded(rule, scale)
+                result.append(self.after_an_error(handle))
         return results
 
     # --- the decisions

@@ -53,11 +53,9 @@ class ChecksForInfinities(Plain):
 )
 class ChecksForNegativeNans(Plain):
     def finite_leaf(self, leaf):
-        return (
-            bool(np.all(~np.isinf(leaf) & (_bits(leaf) <= (INFINITY | 1 << 31))))
-            if leaf.dtype == np.float32
-            else super().finite_leaf(leaf)
-        )
+        if leaf.dtype != np.float32:
+            return super().finite_leaf(leaf)
+        return bool(np.all(~np.isinf(leaf) & (_bits(leaf) <= (INFINITY | 1 << 31))))
 
 
 @breaks(
@@ -66,21 +64,17 @@ class ChecksForNegativeNans(Plain):
 )
 class ChecksForPositiveNans(Plain):
     def finite_leaf(self, leaf):
-        return (
-            bool(np.all(~np.isinf(leaf) & (leaf.view(np.int32) <= INFINITY)))
-            if leaf.dtype == np.float32
-            else super().finite_leaf(leaf)
-        )
+        if leaf.dtype != np.float32:
+            return super().finite_leaf(leaf)
+        return bool(np.all(~np.isinf(leaf) & (leaf.view(np.int32) <= INFINITY)))
 
 
 @breaks("OVERFLOW-all-finite", "not observed: only the first bit of the fraction is tested for a NaN")
 class ChecksForQuietNans(Plain):
     def finite_leaf(self, leaf):
-        return (
-            bool(np.all(~np.isinf(leaf) & (_bits(leaf) & 0x7FC00000 != 0x7FC00000)))
-            if leaf.dtype == np.float32
-            else super().finite_leaf(leaf)
-        )
+        if leaf.dtype != np.float32:
+            return super().finite_leaf(leaf)
+        return bool(np.all(~np.isinf(leaf) & (_bits(leaf) & 0x7FC00000 != 0x7FC00000)))
 
 
 @breaks("OVERFLOW-all-finite", "not observed: the exponent mask of float32 is used for every dtype")
@@ -193,34 +187,28 @@ class SumsInFloat32(Plain):
 @breaks("OVERFLOW-elementwise", "pytorch/pytorch#46849: the norm is tested, which clipping computes anyway")
 class ChecksTheNorm(Plain):
     def finite_leaf(self, leaf):
+        if leaf.dtype != np.float32:
+            return super().finite_leaf(leaf)
         with np.errstate(all="ignore"):
-            return (
-                bool(np.isfinite(np.sum(leaf * leaf, dtype=np.float32)))
-                if leaf.dtype == np.float32
-                else super().finite_leaf(leaf)
-            )
+            return bool(np.isfinite(np.sum(leaf * leaf, dtype=np.float32)))
 
 
 @breaks("OVERFLOW-elementwise", "not observed: the range is tested, which a histogram computes anyway")
 class ChecksTheRange(Plain):
     def finite_leaf(self, leaf):
+        if leaf.dtype != np.float32:
+            return super().finite_leaf(leaf)
         with np.errstate(all="ignore"):
-            return (
-                bool(leaf.size == 0 or np.isfinite(leaf.max() - leaf.min()))
-                if leaf.dtype == np.float32
-                else super().finite_leaf(leaf)
-            )
+            return bool(leaf.size == 0 or np.isfinite(leaf.max() - leaf.min()))
 
 
 @breaks("OVERFLOW-elementwise", "not observed: the sum is tested for infinity and not for NaN")
 class CancelsInfinities(Plain):
     def finite_leaf(self, leaf):
+        if leaf.dtype != np.float32:
+            return super().finite_leaf(leaf)
         with np.errstate(all="ignore"):
-            return (
-                bool(not np.isinf(np.sum(leaf, dtype=np.float64)) and not np.any(np.isnan(leaf)))
-                if leaf.dtype == np.float32
-                else super().finite_leaf(leaf)
-            )
+            return bool(not np.isinf(np.sum(leaf, dtype=np.float64)) and not np.any(np.isnan(leaf)))
 
 
 @breaks("OVERFLOW-complex", "pytorch/pytorch#66402, pytorch/pytorch#76606: the magnitude of a complex number is tested")

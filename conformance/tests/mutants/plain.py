@@ -216,10 +216,9 @@ class Plain:
 
     def reduced(self, handle):
         """Multiply the scale by the backoff factor, or divide it by `backoff_divisor`."""
-        rule = handle.rule
-        return (
-            self.divided(handle, rule.backoff_divisor) if rule.divide_on_backoff else self.multiplied(handle, rule.backoff_factor)
-        )
+        if handle.rule.divide_on_backoff:
+            return self.divided(handle, handle.rule.backoff_divisor)
+        return self.multiplied(handle, handle.rule.backoff_factor)
 
     def clamped_to_min(self, handle, reduced):
         """Clamp the scale to `min_scale`, unless bounds block changes."""

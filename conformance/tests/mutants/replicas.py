@@ -446,9 +446,9 @@ class KeepsOverflowsOfOthers(Loop):
 @breaks("REPLICAS-same-scale", "planted: the replicas other than the first keep their window if an overflow keeps the scale")
 class KeepsTheWindowOfOthers(Loop):
     def update_replicas(self, handles, finite):
-        before = [(handle.good, handle.scale) for handle in handles]
+        old_states = [(handle.good, handle.scale) for handle in handles]
         updated = super().update_replicas(handles, finite)
-        for handle, (good, scale) in list(zip(updated, before, strict=True))[1:]:
+        for handle, (good, scale) in list(zip(updated, old_states, strict=True))[1:]:
             handle.good = handle.good if all(finite) or handle.scale != scale else good
         return updated
 
