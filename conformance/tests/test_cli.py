@@ -20,6 +20,7 @@ from click.testing import CliRunner
 ADAPTER = "strange:Conforming"
 GROWS = ("--case", "grows-*")
 SHORT = ("--case", "*-by-*")  # a growth, a backoff, and cases of unclaimed capabilities
+MODULE = [sys.executable, "-m", "ampscale_conformance"]
 
 
 @pytest.fixture(autouse=True)
@@ -62,9 +63,6 @@ def verdicts(report):
 
 
 # --- output ---
-
-
-MODULE = [sys.executable, "-m", "ampscale_conformance"]
 
 
 def test_json_output_is_the_report_alone():
@@ -121,9 +119,6 @@ def test_a_level_excludes_higher_levels():
     for level in ("0", "L0"):
         results = report_of(0, ADAPTER, "--level", level, "--case", "*1*")["results"]
         assert {result["level"] for result in results} == {0}
-    for level in ("7", "'top'"):
-        message = f"level must be an int from 0 to 5, got {level}"
-        assert message in usage_error(ADAPTER, "--level", level.strip("'"))
 
 
 def test_globs_select_cases():
@@ -147,7 +142,6 @@ def test_a_version_and_the_sources_select_cases(monkeypatch):
     expected = [case.id for case in available[1:] if clauses()[case.clause].basis != "decision"]
     assert [result["case"] for result in chosen] == expected
     assert 0 < len(expected) < len(available) - 1
-    assert "a version of the suite must be MAJOR.MINOR" in usage_error(ADAPTER, "--suite", "latest")
 
 
 def test_too_few_passed_cases_are_not_ok():
@@ -291,6 +285,9 @@ def test_list_prints_the_shipped_adapters():
         ([ADAPTER, "--json", "absent/a.json"], "the folder of --json must exist, got absent/a.json"),
         ([ADAPTER, "--case", ""], "no case of suite 1.0 matches id '' and clause '*'"),
         ([ADAPTER, "--clause", ""], "no case of suite 1.0 matches id '*' and clause ''"),
+        ([ADAPTER, "--level", "7"], "level must be an int from 0 to 5, got 7"),
+        ([ADAPTER, "--level", "top"], "level must be an int from 0 to 5, got 'top'"),
+        ([ADAPTER, "--suite", "latest"], "a version of the suite must be MAJOR.MINOR"),
         ([ADAPTER, "--suite", ""], "a version of the suite must be MAJOR.MINOR"),
         ([ADAPTER, "--seconds", "0"], "--seconds must be positive and at most 100,000,000, got 0.0"),
         ([ADAPTER, "--seconds", "nan"], "--seconds must be positive and at most 100,000,000, got nan"),

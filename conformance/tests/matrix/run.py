@@ -18,7 +18,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -82,9 +81,9 @@ def row(name: str, python: str, problem: str = "", seconds: float = SECONDS) -> 
     command = [python, "-W", "ignore", "-m", "ampscale_conformance", name, "--json", "--seconds", str(CASE_SECONDS)]
     environment = {**os.environ, "PYTHONPATH": PATHS}
     with tempfile.TemporaryDirectory() as folder:  # MindSpore writes files to the working directory if a compilation fails
-        run = partial(subprocess.run, cwd=folder, env=environment)
+        options: dict[str, Any] = {"cwd": folder, "env": environment, "timeout": seconds}
         try:
-            process = run(command, capture_output=True, text=True, check=False, timeout=seconds)
+            process = subprocess.run(command, capture_output=True, text=True, check=False, **options)
         except subprocess.TimeoutExpired:
             return not_run(name, Verdict.TIMEOUT, f"no report after {seconds:g} s")
     if process.returncode not in (0, 1) or not process.stdout:

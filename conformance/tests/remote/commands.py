@@ -57,9 +57,9 @@ def served(adapter, record=None):
     return Client("x", lambda: Connection(adapter), 1, 1, Recorder(record, []) if record else Recorder())
 
 
-def process_ids(adapter):
-    """Return a list with the id of the adapter's process, as text; empty if none runs."""
-    return [str(transport._popen.pid) for transport in [adapter._transport] if transport is not None]
+def process_id(adapter):
+    """Return the id of the adapter's process; None if it has none."""
+    return None if adapter._transport is None else adapter._transport._popen.pid
 
 
 FAKES = Path(__file__).parent / "fakes.py"
@@ -103,7 +103,8 @@ def is_running(pid):
     """Return True if a process runs. On systems that have /proc, a zombie does not count as running."""
     try:
         if not Path("/proc/self").exists():
-            return os.kill(int(pid), 0) is None
+            os.kill(int(pid), 0)
+            return True
         return Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False

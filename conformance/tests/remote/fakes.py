@@ -26,9 +26,9 @@ HUGE = 2**25  # bytes: beyond the longest line
 
 def write(text):
     """Write to stdout completely and without a buffer."""
-    data = text if isinstance(text, bytes) else text.encode()
-    while data:
-        data = data[os.write(1, data) :]
+    unsent = text if isinstance(text, bytes) else text.encode()
+    while unsent:
+        unsent = unsent[os.write(1, unsent) :]
 
 
 def send(reply):
@@ -148,23 +148,27 @@ IN_ONE_CASE = {  # name: verdict, part of the message, and fault
 # --- faults in the first reply ---
 
 
-def echo(request):
+def echo(request, _calls, _index):
     send(request)
 
 
-def dies_silently(_request):
+def dies_silently(_request, _calls, _index):
     os._exit(0)
 
 
-def never_answers(_request):
+def never_answers(_request, _calls, _index):
     time.sleep(LONG)
+
+
+def is_unsupported(request, _calls, _index):
+    send({"id": request["id"], "unsupported": "protocol 1"})
 
 
 AT_HELLO = {  # name: verdict and fault
     "echo": ("protocol-error", echo),
     "never answers hello": ("timeout", never_answers),
     "dies silently at hello": ("crash", dies_silently),
-    "unsupported hello": ("protocol-error", lambda request: send({"id": request["id"], "unsupported": "protocol 1"})),
+    "unsupported hello": ("protocol-error", is_unsupported),
 }
 
 
@@ -229,7 +233,10 @@ def faulty_in_one_case(fault):
             updates = 0 if request["arguments"]["rule"]["growth_interval"] == FAULTY_INTERVAL else None
         if request["call"] == "update" and updates is not None:
             updates += 1
-        (fault if request["call"] == "update" and updates == 2 else send)(reply)
+        if request["call"] == "update" and updates == 2:
+            fault(reply)
+        else:
+            send(reply)
 
     return answer
 
@@ -241,10 +248,10 @@ def record_process(pid):
 
 def main(name):
     record_process(os.getpid())
-    if name in AT_HELLO:
-        answer = lambda request, _calls, _index: AT_HELLO[name][1](request)  # noqa: E731 - a def would be longer
+    if name in IN_ONE_CASE:
+        answer = faulty_in_one_case(IN_ONE_CASE[name][2])
     else:
-        answer = faulty_in_one_case(IN_ONE_CASE[name][2]) if name in IN_ONE_CASE else CLAIMS[name]
+        answer = AT_HELLO[name][1] if name in AT_HELLO else CLAIMS[name]
     calls = plain.Calls()
     for index, text in enumerate(sys.stdin, start=1):
         request = json.loads(text)

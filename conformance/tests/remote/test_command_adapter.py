@@ -22,12 +22,12 @@ from ampscale_conformance.remote.transcript import Recorder
 from ampscale_conformance.run.check import check
 from hypothesis import given
 from hypothesis import strategies as st
-from remote.commands import CASES, PLAIN, PYTHON, RULE, SCRIPT, is_running, process_ids, script, verdicts
+from remote.commands import CASES, PLAIN, PYTHON, RULE, SCRIPT, is_running, process_id, script, verdicts
 from remote.fakes import LONG
 
 
-def test_remote_methods_has_every_call_of_the_protocol():
-    """Other attributes do not exist."""
+def test_remote_methods_are_the_calls_of_the_protocol():
+    """No other attribute exists."""
     assert all(callable(getattr(RemoteMethods(), name)) for name in METHODS)
     assert not hasattr(RemoteMethods(), "no_such_call")
 
@@ -45,7 +45,7 @@ def test_a_command_string_is_split_like_shell_words(tmp_path):
     assert output.read_text() == "['$HOME', '*', '; echo', '>', 'x']"
 
 
-def test_invalid_commands_and_limits_raise():
+def test_invalid_commands_and_limits_are_rejected():
     """The error is raised before a program is started."""
     for arguments, error, message in (
         (("",), ValueError, "command must name a program, got ''"),
@@ -98,10 +98,10 @@ def test_hello_has_a_time_limit_of_its_own():
         with CommandAdapter([*PYTHON, "-c", slow], seconds=0.3, start_seconds=20) as adapter:
             results.extend(check(adapter, cases=CASES[:1]).results)
             adapter.start()
-            running = process_ids(adapter)
+            process = process_id(adapter)
             adapter.close()
             adapter.close()
-            results.append(is_running(running[0]))
+            results.append(is_running(process))
 
     thread = threading.Thread(target=run_check)
     thread.start()
@@ -206,13 +206,9 @@ def test_a_deeply_nested_reply_is_a_result_or_a_protocol_error():
 
 def test_an_invalid_reply_is_a_protocol_error():
     """The line is not JSON, belongs to another request, or has no handle. The message is shortened."""
-    lines = [b"", b'{"id": 2, "result"', b"[2, 0]", b'{"id": 2, "result": "\xff"}', b'{"id": 2, "result": ' + b"[" * 10**5]
-    lines += [
-        b'{"result": 0}',
-        b'{"id": 2, "result": true}',
-        *(b'{"id": %s, "result": 0}' % number for number in (b"3", b"2.0", b'"2"')),
-    ]
-    for line in lines:
+    not_json = (b"", b'{"id": 2, "result"', b"[2, 0]", b'{"id": 2, "result": "\xff"}', b'{"id": 2, "result": ' + b"[" * 10**5)
+    other_ids = (b'{"result": 0}', b'{"id": 3, "result": 0}', b'{"id": 2.0, "result": 0}', b'{"id": "2", "result": 0}')
+    for line in (*not_json, *other_ids, b'{"id": 2, "result": true}'):
         with pytest.raises(ProtocolError, match="create, request 2: ") as caught:
             client_of(line).create(RULE)
         assert len(str(caught.value)) < 1000
@@ -242,7 +238,7 @@ def test_handles_of_an_ended_process_are_invalid():
             Crashed, match=r"handle 0 is no longer valid: read_scale, request 3: the process ended, exit status 4"
         ):
             adapter.read_scale(handle)
-        assert process_ids(adapter) == []
+        assert process_id(adapter) is None
         assert adapter.create(RULE) is not handle
 
 
@@ -278,7 +274,7 @@ def test_an_interrupt_ends_the_process():
             signal.setitimer(signal.ITIMER_REAL, 0.3)
             with pytest.raises(Interrupt):
                 adapter.save(handle)
-            assert process_ids(adapter) == []
+            assert process_id(adapter) is None
             with pytest.raises(Crashed, match="interrupted by Interrupt"):
                 adapter.save(handle)
     finally:
@@ -298,7 +294,7 @@ def test_reset_invalidates_all_handles(tmp_path):
         assert adapter.read_scale(adapter.create(RULE)) == 8.0
         adapter.close()
         adapter.reset()
-        assert process_ids(adapter) == []
+        assert process_id(adapter) is None
     assert (tmp_path / "recording").read_text().count(r"\"call\":\"reset\"") == 1
 
 
@@ -332,8 +328,8 @@ def test_a_process_ends_with_its_adapter():
     """The adapter is deleted without close."""
     adapter = CommandAdapter(PLAIN)
     adapter.start()
-    running = process_ids(adapter)
-    assert is_running(running[0])
+    process = process_id(adapter)
+    assert is_running(process)
     del adapter
     gc.collect()
-    assert not is_running(running[0])
+    assert not is_running(process)

@@ -48,5 +48,5 @@ def page_of_thirty(page):
 
 @pytest.fixture(scope="session", params=samples.COMMITTED, ids=lambda file: file.name)
 def committed(request):
-    """Run the test once for each page of the repository."""
+    """Return a page of the repository; the test runs once for each."""
     return request.param

@@ -97,11 +97,11 @@ def _run(subject, signs, settings):
     subject.trajectory = Trajectory(signs, [point.scale for point in expected], actual)
     for step, (sign, point) in enumerate(zip(signs, expected[1:], strict=False), start=1):
         if point.stopped:
-            return subject.expect(subject.raises("update", handle, sign == "+"), f"step {step}: expected an error, got none")
+            subject.expect(subject.raises("update", handle, sign == "+"), f"step {step}: expected an error, got none")
+            return
         handle = subject.update(handle, sign == "+")
         actual.append(subject.read_scale(handle))
         subject.expect(actual[-1] == point.scale, f"after step {step}: expected {point.scale}, got {actual[-1]}")
-    return None
 
 
 def _trees(subject):

@@ -159,18 +159,18 @@ def test_the_plot_marks_scales_overflows_and_the_first_difference(plot):
 
 def test_the_points_of_the_plot_lie_on_the_lines_of_their_powers_of_two(plot):
     """The lines are equally far apart. The expected scales are 2^10, 2^10, 2^9, 2^9 and 2^10."""
-    positions = "[...css].map((one) => ['cx', 'cy', 'x1', 'y1'].map((name) => Number(one.getAttribute(name))))"
-    points, (divergent_point,), (divergence_line,), rules = (
-        plot.eval(positions.replace("css", f"$$('.trajectory {css}')"))
-        for css in ("circle.expected", "circle.divergent", "line.divergence", ".rule")
-    )
-    assert divergence_line[2] == divergent_point[0] == points[4][0]
-    lines = [rule[3] for rule in rules]
-    heights = [point[1] for point in points]
+
+    def numbers(css, name):
+        """Return an attribute of all matching elements."""
+        return plot.eval("$$(arguments[0]).map((mark) => Number(mark.getAttribute(arguments[1])))", f".trajectory {css}", name)
+
+    lines = numbers(".rule", "y1")
     assert [low - high for low, high in pairwise(lines)] == pytest.approx([lines[0] - lines[1]] * 3)
     assert lines[0] > lines[1]
-    assert heights == [lines[2], lines[2], lines[1], lines[1], lines[2]]
-    assert divergent_point[1] == lines[1]
+    assert numbers("circle.expected", "cy") == [lines[2], lines[2], lines[1], lines[1], lines[2]]
+    assert numbers("circle.divergent", "cy") == [lines[1]]
+    last_position = numbers("circle.expected", "cx")[-1:]
+    assert numbers("circle.divergent", "cx") == numbers("line.divergence", "x1") == last_position
 
 
 def test_the_plot_is_also_text_and_a_table(plot):
