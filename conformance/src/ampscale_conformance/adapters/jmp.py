@@ -30,7 +30,7 @@ class Jmp(Compilable, Scaler):
         return jmp.DynamicLossScale(scale, period=rule.growth_interval, factor=rule.growth_factor, min_loss_scale=minimum)
 
     def update(self, scale: Any, finite: bool) -> Any:
-        return self.ready(adjusted)(scale, jnp.asarray(finite))
+        return self.ready(jmp.DynamicLossScale.adjust)(scale, jnp.asarray(finite))
 
     def read_scale(self, scale: Any) -> float:
         return float(scale.loss_scale)
@@ -41,10 +41,6 @@ class Jmp(Compilable, Scaler):
     def step_on_arrays(self, scale: Any, tree: Any) -> Any:
         """Run the middle part of the loop in jmp's docstring."""
         return self.ready(unscaled_and_adjusted)(scale, tree)
-
-
-def adjusted(scale: Any, finite: Any) -> Any:
-    return scale.adjust(finite)
 
 
 def unscaled_and_adjusted(scale: Any, tree: Any) -> Any:

@@ -109,7 +109,6 @@ class Ranks:
         return results
 
     def has_ended(self) -> bool:
-        """Return True if a process has ended."""
         return any(process.poll() is not None for process in self.processes)
 
     def end(self) -> None:

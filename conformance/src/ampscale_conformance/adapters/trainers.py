@@ -51,7 +51,6 @@ class Trainer(StepCell, Torch):
         return {**wrapped, "linear": model, "scaler": scaler, "steps": steps, "max_norm": max_norm}
 
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
-        """Run the framework's loop: backward pass, clipping, step, schedule."""
         cell["steps"].clear()
         cell["linear"].data = data
         scale, rate = self.read_scale(cell), cell["schedule"].get_last_lr()[0]

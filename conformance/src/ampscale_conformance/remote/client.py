@@ -58,14 +58,16 @@ class RemoteMethods:
             raise AttributeError(f"an adapter has no method {name}")
 
         def method(*arguments: Any, **options: Any) -> Any:
-            return self.request(name, *arguments, *([options] if "options" in METHODS[name].takes else []))
+            if "options" in METHODS[name].takes:
+                arguments = (*arguments, options)
+            return self.request(name, *arguments)
 
         return method
 
 
 class Client(RemoteMethods, AbstractContextManager["Client"]):
     """
-    Adapter of an implementation that replies to protocol messages.
+    Adapter of an implementation that replies to protocol messages. It is the `ObjectTable` of its codec.
 
     *start* starts the implementation, or raises an `Interruption`; *command* is its command line, for error messages.
     *seconds* is the time limit per reply, and *start_seconds* that of the reply to hello.
@@ -83,8 +85,6 @@ class Client(RemoteMethods, AbstractContextManager["Client"]):
         self._failed_starts: list[Interruption] = []  # since the last successful start
         self._request_id = 0  # of the last request
         self._codec = Codec("numpy", self)
-
-    # --- adapter ---
 
     @property
     def info(self) -> ImplementationInfo:
@@ -106,8 +106,6 @@ class Client(RemoteMethods, AbstractContextManager["Client"]):
         seconds = max(self.seconds, RANKS_SECONDS) if call == "train_on_ranks" else self.seconds
         outcome, value = self._exchange(call, encoded, gives, seconds, target)
         return value if outcome == "result" else _raise(outcome, value)
-
-    # --- process ---
 
     def start(self) -> ImplementationInfo:
         """Start the process unless it is running, and return its description; raise NotStarted if there is no valid reply."""
@@ -135,8 +133,6 @@ class Client(RemoteMethods, AbstractContextManager["Client"]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # --- object numbers: codec.ObjectTable ---
-
     def number(self, kind: str, value: Any) -> int:
         """Return the number of an object of this process and case; raise Crashed if the object belongs to an earlier one."""
         if not isinstance(value, RemoteObject) or value.kind != kind:
@@ -146,11 +142,9 @@ class Client(RemoteMethods, AbstractContextManager["Client"]):
         return value.number
 
     def lookup(self, kind: str, number: int) -> Any:
-        """Return the object with this number."""
+        """Return the object with this number, the same for the same number, or for an adapter one with its methods."""
         remote = self._objects.setdefault((kind, number), RemoteObject(kind, number))
         return _Compiled(self.info, partial(self.request, adapter=remote)) if kind == "adapter" else remote
-
-    # --- requests ---
 
     def _open(self) -> None:
         if len(self._failed_starts) >= _STARTS:

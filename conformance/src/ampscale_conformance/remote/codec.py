@@ -28,6 +28,7 @@ _OR_NULL = " or null"  # end of a kind whose value can be None
 NUMBERED = ("handle", "optimizer", "cell", "adapter")  # opaque kinds that are sent as numbers
 _DIMENSIONS = 32  # most dimensions of an array, the limit of NumPy before 2.0
 LARGEST = 2**53 - 1  # the largest integer that all JSON parsers preserve
+_FLOATS = frozenset(field.name for field in fields(LossScaleRule) if field.type in (float, float | None))
 
 
 class ObjectTable(Protocol):
@@ -140,18 +141,12 @@ def hello_from_json(encoded: Any) -> ImplementationInfo:
         raise ValueError(str(error)) from None
 
 
-_FLOATS = frozenset(field.name for field in fields(LossScaleRule) if field.type in (float, float | None))
-
-
 def _read_count(encoded: Any) -> int:
     return encoded if type(encoded) is int and 0 < encoded <= LARGEST else reject("an integer from 1 to 2**53 - 1", encoded)
 
 
 def _object(encoded: Any) -> dict[str, Any]:
     return encoded if isinstance(encoded, dict) else reject("an object", encoded)
-
-
-# --- encoding ---
 
 
 def _write_array(value: Any) -> Any:
@@ -207,9 +202,6 @@ def _check_containers(tree: Any) -> None:
     if isinstance(tree, Mapping | list | tuple):
         for child in tree.values() if isinstance(tree, Mapping) else tree:
             _check_containers(child)
-
-
-# --- decoding ---
 
 
 def read_array(encoded: Any, library: str) -> Any:

@@ -27,7 +27,7 @@ _IN_PLACE = {"update": 0, "scale": 1, "unscale": 1}  # index of the argument tha
 
 
 class Server:
-    """Server of one adapter: replies to requests."""
+    """Server of one adapter: replies to requests. It is the `ObjectTable` of its codec."""
 
     def __init__(self, adapter: Adapter) -> None:
         self.adapter = adapter
@@ -50,7 +50,7 @@ class Server:
         return number
 
     def lookup(self, kind: str, number: int) -> Any:
-        """Return the object with this number."""
+        """Return the object with this number; raise a ValueError if there is none."""
         if (kind, number) not in self._objects:
             raise ValueError(f"there is no {kind} {number}")
         return self._objects[kind, number]

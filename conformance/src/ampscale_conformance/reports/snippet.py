@@ -141,10 +141,9 @@ def _ending(last: Call, results: Sequence[Any], message: str) -> str:
     """Return a statement that fails if `got` equals the recorded result or results; "" if the last call raises the error."""
     if _raises(last, message):
         return ""
-    if len(results) > 1:
-        result: Any = list(results)
-    else:
-        result = results[0][-1] if _has_handles(last) else results[0]
+    result: Any = results[0] if len(results) == 1 else list(results)
+    if _has_handles(last):
+        result = result[-1]
     if last.raised or not _is_value(result):
         return f"raise AssertionError({message!r})"
     if isinstance(result, bool) or (isinstance(result, str) and result != "nan"):
@@ -177,9 +176,10 @@ def _statement(call: Call, library: str, last: bool) -> str:
         return f"with suppress(Exception):\n    {_expression(call, library)}"
     if _has_handles(call):
         name = f"[{', '.join(_name(item) or 'got' for item in call.result)}]"
+    elif _method(call) == "compiled":
+        name = "compiled"
     else:
-        name = "compiled" if _method(call) == "compiled" else _name(call.result)
-        name = name or ("got" if last or _is_value(call.result) else "")
+        name = _name(call.result) or ("got" if last or _is_value(call.result) else "")
     return f"{name} = {_expression(call, library)}" if name else _expression(call, library)
 
 
@@ -217,7 +217,7 @@ def _loop_end(calls: Sequence[Call], start: int) -> int:
     if len(handles) < _SHORTEST_LOOP:
         return 0
     later = {_name(argument) for call in calls[end:] for argument in call.arguments}
-    needs_earlier_handle = any(handle in later for handle in handles if handle != handles[-1])  # a loop keeps only the last one
+    needs_earlier_handle = bool(later & (set(handles) - {handles[-1]}))  # a loop keeps only the last one
     return 0 if needs_earlier_handle else end
 
 

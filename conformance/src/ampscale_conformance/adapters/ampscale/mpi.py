@@ -44,8 +44,7 @@ def train_on_rank(
 ) -> list[Any]:
     """Train on one rank with the communicator. A step without ranks saves the state and loads it."""
     rank_options = {name: values[rank] for name, values in options.items() if isinstance(values, list)}
-    size, scale = rank_options.pop("elements", 1), rank_options.pop("scale", None)
-    max_norm = rank_options.pop("max_norm", None)
+    max_norm, size, scale = rank_options.pop("max_norm", None), rank_options.pop("elements", 1), rank_options.pop("scale", None)
     rule = replace(LossScaleRule.from_json(rule_text), **rank_options)
     seconds = options.get("time_limit", 60.0)
     placement = placements[0]

@@ -18,6 +18,8 @@ from .backends import info_of, linear, network_with_optimizer
 EDGE = 2.0**100  # above it, and below its reciprocal, ampscale deviates from the published scalers: spec/deviations.md
 SCALERS = ("resume", "rounding", "division")  # capabilities of dynamic scalers
 TREES = ("float16", "bfloat16", "complex", "integers")  # capabilities of functions on trees
+# Capabilities of Paddle's scaler in hand-written loops.
+LOOPS = ("process", "float16", "bfloat16", "complex", "none", "groups", "applied", "loss", "momentum", "schedule")
 
 
 def beyond_edge(rule: Any, expected: str, becomes: str) -> Unsupported:
@@ -90,19 +92,13 @@ class AmpscaleGradScaler:
         return bool(self.step(self.scaler_with(1.0), self.optimizer_with(arrays(tree))))  # type: ignore[attr-defined]  # of the published scaler's adapter
 
     def step(self, scaler: Any, optimizer: Any) -> Any:
-        """Call `step`, and return True if the optimizer stepped."""
         return bool(scaler.step(optimizer))
 
 
 class PaddleGradScaler(AmpscaleGradScaler, Paddle):
     """`ampscale.GradScaler`, which replaces Paddle's scaler, over NumPy networks."""
 
-    info = info_of(
-        "Paddle GradScaler",
-        "paddle_document",
-        4,
-        (*SCALERS, "process", "float16", "bfloat16", "complex", "none", "groups", "applied", "loss", "momentum", "schedule"),
-    )
+    info = info_of("Paddle GradScaler", "paddle_document", 4, (*SCALERS, *LOOPS))
 
     def scaler_with(self, scale: float, **constants: Any) -> Any:
         return ampscale.GradScaler(init_loss_scaling=scale, **constants)

@@ -14,20 +14,14 @@ from ..torch_ranks import data_parallel, initialize, train
 from .backends import info_of
 from .scalers import SCALERS, AmpscaleGradScaler
 
+LOOPS = (*SCALERS, "process", "bfloat16", "none", "groups", "applied", "loss", "norm", "momentum")  # capabilities in loops
+RANKS = ("ranks", "sharded", "mixed-placements", "mixed-meshes", "distinct", "rank-errors")  # capabilities on ranks
+
 
 class TorchGradScaler(AmpscaleGradScaler, Torch):
     """`ampscale.frameworks.torch.GradScaler`, with torch's own optimizers; spec/profiles/torch.md lists its deviations."""
 
-    info = info_of(
-        "torch GradScaler",
-        "torch",
-        5,
-        (
-            *(*SCALERS, "process", "bfloat16", "none", "groups", "applied", "loss", "norm", "momentum"),
-            *("ranks", "sharded", "mixed-placements", "mixed-meshes", "distinct", "rank-errors"),
-        ),
-        arrays="torch",
-    )
+    info = info_of("torch GradScaler", "torch", 5, (*LOOPS, *RANKS), arrays="torch")
 
     def scaler_class(self) -> Any:
         return GradScaler
