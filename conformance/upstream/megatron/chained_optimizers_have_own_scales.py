@@ -9,14 +9,17 @@ from megatron.core.optimizer.optimizer_config import OptimizerConfig
 
 
 class OnTheCPU(torch.overrides.TorchFunctionMode):
-    """Create tensors on the CPU instead of cuda, so that the script needs no GPU."""
+    """Create tensors on the CPU instead of cuda, and name their types as on cuda, so that the script needs no GPU."""
 
     def __torch_function__(self, function, _types, args=(), kwargs=None):
         if function is torch.Tensor.cuda:
             return args[0]
         options = dict(kwargs or {})
-        result = function(*args, **options | ({"device": "cpu"} if options.get("device") == "cuda" else {}))
-        return result.replace("torch.", "torch.cuda.") if function is torch.Tensor.type and isinstance(result, str) else result
+        if options.get("device") == "cuda":
+            options["device"] = "cpu"
+        result = function(*args, **options)
+        is_type_name = function is torch.Tensor.type and isinstance(result, str)
+        return result.replace("torch.", "torch.cuda.") if is_type_name else result
 
 
 def optimizer_over(parameter):

@@ -11,7 +11,9 @@ class OnTheCPU(torch.overrides.TorchFunctionMode):
         if function is torch.Tensor.cuda:
             return args[0]
         options = dict(kwargs or {})
-        return function(*args, **options | ({"device": "cpu"} if options.get("device") == "cuda" else {}))
+        if options.get("device") == "cuda":
+            options["device"] = "cpu"
+        return function(*args, **options)
 
 
 def scaler_with(growth_interval):
