@@ -56,6 +56,7 @@ static void update(Scaler *scaler, bool finite)
 
 /* --- JSON: a value is a pointer to the start of its text; the text is assumed to be valid --- */
 
+/* Return the end of the string that begins here. */
 static char *after_string(char *at)
 {
     while (*++at != '"')
@@ -63,7 +64,7 @@ static char *after_string(char *at)
     return at + 1;
 }
 
-/* Return a pointer to the end of this value. */
+/* Return the end of this value. */
 static char *after(char *at)
 {
     if (*at == '"')
@@ -82,12 +83,13 @@ static char *after(char *at)
     }
 }
 
-/* Return the first member or element of an object or list, and the one after another; NULL if there is none. */
+/* Return the first member or element of an object or list; NULL if there is none. */
 static char *first(char *list)
 {
     return list[1] == ']' || list[1] == '}' ? NULL : list + 1;
 }
 
+/* Return the member or element after the one that ends with this value; NULL if there is none. */
 static char *next(char *value)
 {
     char *end = after(value);
@@ -124,6 +126,7 @@ static void squeeze(char *text)
     *to = '\0';
 }
 
+/* Return whether a value is this string. */
 static bool is(const char *value, const char *text)
 {
     size_t length = strlen(text);
@@ -192,8 +195,8 @@ static void visit_number(Pass *pass, char *hex, int bits)
     else if (bits == 16)
         single = from_half(pattern);
     else {
-        uint32_t half = (uint32_t)pattern;
-        memcpy(&single, &half, sizeof single);
+        uint32_t word = (uint32_t)pattern;
+        memcpy(&single, &word, sizeof single);
     }
     pass->finite = pass->finite && isfinite(wide) && isfinite(single);
     single = pass->divides ? single / pass->scale : single * pass->scale;
@@ -203,9 +206,9 @@ static void visit_number(Pass *pass, char *hex, int bits)
     else if (bits == 16)
         pattern = to_half(single);
     else {
-        uint32_t half;
-        memcpy(&half, &single, sizeof half);
-        pattern = half;
+        uint32_t word;
+        memcpy(&word, &single, sizeof word);
+        pattern = word;
     }
     char text[17];
     snprintf(text, sizeof text, "%0*" PRIx64, bits / 4, pattern);
@@ -217,8 +220,8 @@ static void visit(Pass *pass, char *tree)
     char *dtype = *tree == '{' ? member(tree, "dtype") : NULL;
     if (dtype != NULL) {
         int bits = is(dtype, "float16") ? 16 : is(dtype, "float32") ? 32 : is(dtype, "float64") ? 64 : 0;
-        for (char *one = first(member(tree, "bits")); one != NULL && bits != 0; one = next(one))
-            visit_number(pass, one + 1, bits); /* integers and bools are finite and unchanged */
+        for (char *text = first(member(tree, "bits")); text != NULL && bits != 0; text = next(text))
+            visit_number(pass, text + 1, bits); /* integers and bools are finite and unchanged */
     } else if (*tree == '[')
         for (char *child = first(tree); child != NULL; child = next(child))
             visit(pass, child);
@@ -301,8 +304,8 @@ static bool known(char *call)
 {
     static const char *const names[] = {"hello", "reset",  "bye",   "create",  "update",    "read_scale",
                                         "save",  "load",   "scale", "unscale", "all_finite"};
-    for (size_t at = 0; at < sizeof names / sizeof *names; at++)
-        if (is(call, names[at]))
+    for (size_t index = 0; index < sizeof names / sizeof *names; index++)
+        if (is(call, names[index]))
             return true;
     return false;
 }
@@ -313,8 +316,8 @@ static char *read_request(void)
     static char *line;
     static size_t size;
     size_t length = 0;
-    for (int came; (came = getchar()) != '\n'; line[length++] = (char)came) {
-        if (came == EOF)
+    for (int byte; (byte = getchar()) != '\n'; line[length++] = (char)byte) {
+        if (byte == EOF)
             return NULL;
         if (length + 2 > size)
             line = grown(line, size = 2 * size + 4096);

@@ -71,25 +71,26 @@ def rounded(value, dtype):
 
 def arrays_in(tree):
     """Yield every array of a tree."""
-    if isinstance(tree, dict) and "bits" in tree:
+    if isinstance(tree, list):
+        for child in tree:
+            yield from arrays_in(child)
+    elif tree is not None and "bits" in tree:
         yield tree
     elif tree is not None:
-        children = tree if isinstance(tree, list) else tree["tuple"] if "tuple" in tree else tree["dict"].values()
-        for child in children:
-            yield from arrays_in(child)
+        yield from arrays_in(tree["tuple"] if "tuple" in tree else list(tree["dict"].values()))
 
 
 def mapped(tree, function):
-    """Apply *function* to each number, in float32 (float64 for float64), and round to the dtype of the array."""
+    """Apply *function* to each number in place, in float32 (float64 for float64), and round to the dtype of the array."""
     for array in arrays_in(tree):
         dtype = array["dtype"]
         wide = "float64" if dtype == "float64" else "float32"
-        array["bits"] = [packed(rounded(function(unpacked(one, dtype)), wide), dtype) for one in array["bits"]]
+        array["bits"] = [packed(rounded(function(unpacked(bits, dtype)), wide), dtype) for bits in array["bits"]]
     return tree
 
 
 def double(pattern):
-    """Return a float as the protocol encodes it: the bit pattern of a float64."""
+    """Return a float from its form in the protocol, the bit pattern of a float64."""
     return unpacked(pattern, "float64")
 
 
@@ -148,7 +149,7 @@ class Calls:
     def all_finite(self, tree):
         """Return True if no number is infinite or NaN; integers and bools are finite."""
         floats = [array for array in arrays_in(tree) if "float" in array["dtype"]]
-        return all(math.isfinite(unpacked(one, array["dtype"])) for array in floats for one in array["bits"])
+        return all(math.isfinite(unpacked(bits, array["dtype"])) for array in floats for bits in array["bits"])
 
 
 def reply_to(request, calls):
