@@ -41,10 +41,12 @@ async function copy(script, status) {
 
 function snippetSection({ snippet, reproduced }) {
   if (!snippet) return null;
-  const outcome = reproduced === undefined ? "not run" : reproduced ? "run, and reproduced the failure" : "run, and did not reproduce the failure";
-  const [script, status, button] = [box("pre", "Script", snippet), h("output"), h("button.quiet", "Copy")];
+  const outcomes = { undefined: "not run", true: "run, and reproduced the failure", false: "run, and did not reproduce the failure" };
+  const script = box("pre", "Script", snippet);
+  const status = h("output");
+  const button = h("button.quiet", "Copy");
   button.addEventListener("click", () => copy(script, status));
-  return section("Script that reproduces the failure", h("p.bar", `Without ampscale. It was ${outcome}.`, status, button), script);
+  return section("Script that reproduces the failure", h("p.bar", `Without ampscale. It was ${outcomes[reproduced]}.`, status, button), script);
 }
 
 function facts(title, pairs) {

@@ -106,14 +106,15 @@ function move(event) {
   const rows = [...event.currentTarget.rows].map((row) => [...row.cells].map((cell) => cell.querySelector("button")));
   const row = rows.findIndex((buttons) => buttons.includes(event.target));
   const column = rows[row].indexOf(event.target);
-  const [along, across] = [rows[row], rows.map((buttons) => buttons[column])];
+  const inColumn = rows.map((buttons) => buttons[column]);
+  const reached = event.ctrlKey ? rows.flat() : rows[row]; // by Home and End
   const candidates = {
-    Home: event.ctrlKey ? rows.flat() : along,
-    End: (event.ctrlKey ? rows.flat() : along).toReversed(),
-    ArrowLeft: along.slice(0, column).toReversed(),
-    ArrowRight: along.slice(column + 1),
-    ArrowUp: across.slice(0, row).toReversed(),
-    ArrowDown: across.slice(row + 1),
+    Home: reached,
+    End: reached.toReversed(),
+    ArrowLeft: rows[row].slice(0, column).toReversed(),
+    ArrowRight: rows[row].slice(column + 1),
+    ArrowUp: inColumn.slice(0, row).toReversed(),
+    ArrowDown: inColumn.slice(row + 1),
   };
   const target = candidates[event.key]?.find(Boolean); // some cells have no button
   if (!target) return;

@@ -45,7 +45,8 @@ function fillFilters() {
 function draw() {
   const filters = new FormData(form);
   const [chapter, level, text] = ["chapter", "level", "text"].map((name) => filters.get(name) ?? "");
-  const [only, chosen] = [filters.getAll("only"), new Set(filters.getAll("verdict"))];
+  const only = filters.getAll("only"); // ids of implementations; none selects all
+  const chosen = new Set(filters.getAll("verdict"));
   const implementations = DATA.implementations.filter(({ id }) => !only.length || only.includes(id));
   const selected = CASES.filter((shown) => (!chapter || shown.chapter === chapter)
     && (!level || String(shown.level) === level)
@@ -54,10 +55,10 @@ function draw() {
     const verdicts = new Set(implementations.map(({ results }) => results[shown.id]?.verdict));
     return (!chosen.size || !chosen.isDisjointFrom(verdicts)) && (!filters.has("differ") || verdicts.size > 1);
   });
-  const [all, columns] = [plural(CASES.length, "case"), plural(implementations.length, "implementation")];
   frame.replaceChildren(cases.length ? grid(selected, cases, implementations, folded) : h("p.secondary", "No case matches these filters."));
   find("chosen").textContent = only.length ? `${only.length} of ${DATA.implementations.length}` : "all";
-  find("status").textContent = `${cases.length} of ${all}, ${columns}.`;
+  const columns = plural(implementations.length, "implementation");
+  find("status").textContent = `${cases.length} of ${plural(CASES.length, "case")}, ${columns}.`;
   find("fold").textContent = folded.size ? "Unfold chapters" : "Fold chapters";
   fit();
 }
@@ -124,7 +125,8 @@ function handleClick({ target }) {
   focus({ chapter });
 }
 
-const [theme, scheme] = [find("theme"), document.querySelector('[name="color-scheme"]')];
+const theme = find("theme");
+const scheme = document.querySelector('[name="color-scheme"]');
 try {
   theme.value = scheme.content = localStorage.getItem("ampscale-theme") ?? scheme.content;
 } catch {} // some browsers give pages opened from a file no storage

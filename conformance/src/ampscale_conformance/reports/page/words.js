@@ -81,11 +81,13 @@ const shortest = (number) => [1, 2, 3, 4, 5, 6, 7, 8].map((digits) => Number(num
 // One element, decoded from its hex digits.
 function elementOf(digits, dtype) {
   if (dtype.startsWith("complex")) {
-    const [middle, part] = [digits.length / 2, dtype === "complex64" ? "float32" : "float64"];
-    const [real, imaginary] = [digits.slice(0, middle), digits.slice(middle)].map((half) => elementOf(half, part));
+    const part = dtype === "complex64" ? "float32" : "float64";
+    const real = elementOf(digits.slice(0, digits.length / 2), part);
+    const imaginary = elementOf(digits.slice(digits.length / 2), part);
     return `${real}${imaginary.startsWith("-") ? "" : "+"}${imaginary}i`;
   }
-  const [bits, pattern] = [4 * digits.length, BigInt(`0x${digits}`)];
+  const bits = 4 * digits.length;
+  const pattern = BigInt(`0x${digits}`);
   if (dtype === "bool") return pattern ? "True" : "False";
   if (dtype.startsWith("int")) return String(BigInt.asIntN(bits, pattern));
   const view = new DataView(new ArrayBuffer(8));
