@@ -42,12 +42,12 @@ def test_adapters_have_the_methods_that_they_claim(name):
 
 def unsupported_levels(adapter):
     """Return the levels at which every possible first call raises Unsupported."""
-    openers = {
+    first_calls = {
         1: [lambda: adapter.unscale(None, [])],
         2: [lambda: adapter.add_optimizer(None, []), lambda: adapter.update_scale(None)],
         3: [lambda: adapter.create_cell(None, [])],
     }
-    return {level for level, calls in openers.items() if all(map(is_unsupported, calls))}
+    return {level for level, calls in first_calls.items() if all(map(is_unsupported, calls))}
 
 
 def is_unsupported(call):
