@@ -45,6 +45,16 @@ SOURCES = "observed: leave out cases that rest on a decision of the specificatio
 LEAST = f"Number of cases that must pass. [default: {MIN_PASSED} of the whole suite, 0 of selected cases]"
 LIMITS = "Time limit per case, and per reply of another process. [default: 60 per case, 10 per reply]"
 
+# Title and formatter of the report that each of these options writes.
+_FORMATS: dict[str, tuple[str, Callable[[Report], str]]] = {
+    "json": ("JSON", lambda report: report.to_json() + "\n"),
+    "junit": ("JUnit", junit.xml_of),
+    "markdown": ("Markdown", markdown.markdown_of),
+    "badge": ("badge", badge.json_of),
+    "html": ("HTML", lambda report: render.html_of(matrix.of([json.loads(report.to_json())]))),
+}
+_FILES = (*_FORMATS, "record", "replay", "expect")  # options with a file
+
 
 @click.command()
 @click.argument("implementation", required=False)
@@ -172,7 +182,8 @@ def _redirected_output() -> Iterator[None]:
 
 def _report(options: Mapping[str, Any]) -> tuple[Report, list[str]]:
     """Return the report, and the changes of the expectations file."""
-    file, update, changes = options["expect"], options["update_expectations"], list[str]()
+    file, update = options["expect"], options["update_expectations"]
+    changes = list[str]()
     if file is None:
         return _run(options), changes
     with _usage_errors():  # before the suite runs, so that an invalid file is reported at once
@@ -229,9 +240,9 @@ def _adapter(options: Mapping[str, Any]) -> Any:
     name = options["implementation"]
     if name in SHIPPED:
         info = find(name).info
-        for requirement, is_installed in ((info.name, info.version), (info.arrays, find_spec(info.arrays))):
-            if not is_installed:
-                raise NotFound(f"{requirement} is not installed in this environment ({sys.prefix})")
+        missing = info.arrays if info.version else info.name
+        if not info.version or find_spec(info.arrays) is None:
+            raise NotFound(f"{missing} is not installed in this environment ({sys.prefix})")
     if options["isolate"]:
         return CommandAdapter([sys.executable, "-m", "ampscale_conformance.remote.serve", name], **limit)
     return find(name)
@@ -261,13 +272,3 @@ def _write(report: Report, options: Mapping[str, Any]) -> Iterator[str]:
         if options[name] not in (None, STDOUT):
             write_atomically(options[name], formatter(report))
             yield f"Wrote the {title} report to {options[name]}."
-
-
-_FORMATS: dict[str, tuple[str, Callable[[Report], str]]] = {
-    "json": ("JSON", lambda report: report.to_json() + "\n"),
-    "junit": ("JUnit", junit.xml_of),
-    "markdown": ("Markdown", markdown.markdown_of),
-    "badge": ("badge", badge.json_of),
-    "html": ("HTML", lambda report: render.html_of(matrix.of([json.loads(report.to_json())]))),
-}
-_FILES = (*_FORMATS, "record", "replay", "expect")  # options with a file

@@ -306,7 +306,7 @@ def test_reset_discards_all_handles():
 
 
 def test_hello_has_a_reply_at_any_time():
-    """A request precedes it."""
+    """Here it is the second request."""
     server = Server(Bare())
     server.answer(write_line({"id": 1, "call": "reset", "arguments": {}}))
     reply = read_line(server.answer(write_line({"id": 2, "call": "hello", "arguments": {"protocol": 1}})))["result"]

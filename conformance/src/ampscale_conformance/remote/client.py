@@ -105,7 +105,7 @@ class Client(RemoteMethods, AbstractContextManager["Client"]):
             self._open()
         seconds = max(self.seconds, RANKS_SECONDS) if call == "train_on_ranks" else self.seconds
         outcome, value = self._exchange(call, encoded, gives, seconds, target)
-        return value if outcome == "result" else _raise(outcome, value)
+        return value if outcome == "result" else _raise_outcome(outcome, value)
 
     def start(self) -> ImplementationInfo:
         """Start the process unless it is running, and return its description; raise NotStarted if there is no valid reply."""
@@ -223,7 +223,7 @@ class _Compiled(RemoteMethods):
     request: Callable[..., Any]  # `Client.request` with the number of this adapter
 
 
-def _raise(outcome: str, value: Any) -> NoReturn:
+def _raise_outcome(outcome: str, value: Any) -> NoReturn:
     if outcome == "unsupported":
         raise Unsupported(value)
     if outcome == "absent":

@@ -155,7 +155,7 @@ def _write_array(value: Any) -> Any:
 
 def _write_bool(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise TypeError(f"expected a bool, got {safe_repr(value)}")
+        raise TypeError(f"finite must be a bool, got {safe_repr(value)}")
     return value
 
 

@@ -143,6 +143,6 @@ def _id(report: Mapping[str, Any], known_ids: set[str]) -> str:
 
 def _sort_key(clause_id: str) -> tuple[int, int]:
     """Return a sort key: chapters in the order of `CHAPTERS`, then profiles and unknown clauses; then reading order."""
-    ids = [*clauses(), clause_id]  # an unknown clause comes last
     chapter = clause(clause_id)["chapter"]
-    return (CHAPTERS.index(chapter) if chapter in CHAPTERS else len(CHAPTERS), ids.index(clause_id))
+    chapters, ids = [*CHAPTERS, chapter], [*clauses(), clause_id]  # another chapter or clause comes last
+    return chapters.index(chapter), ids.index(clause_id)

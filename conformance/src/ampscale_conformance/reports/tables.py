@@ -55,7 +55,7 @@ def brief(value: Any) -> Any:
 
 
 def brief_call(call: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a call with brief values, without a result of None and without an empty `raised`."""
+    """Return a call with its values in the form of `brief`, without a result of None and without an empty `raised`."""
     members = {"method": call["method"], "arguments": brief(call["arguments"])}
     if call["result"] is not None:
         members["result"] = brief(call["result"])

@@ -65,9 +65,11 @@ def same_failures(results: Iterable[Result]) -> list[list[Result]]:
 def _group(results: Sequence[Result], width: int) -> list[str]:
     """Return the lines on the first of several results with the same message, and a line with the cases of the others."""
     first, *others = results
-    cases = ", ".join(result.case for result in others)
-    line = f"Same result for {len(others)} more case{'' if len(others) == 1 else 's'}: {cases}"
-    return [*lines_of(first, width), *(_wrapped(line, width) if others else ())]
+    lines = lines_of(first, width)
+    if others:
+        cases = f"{len(others)} more {'case' if len(others) == 1 else 'cases'}"
+        lines += _wrapped(f"Same result for {cases}: {', '.join(result.case for result in others)}", width)
+    return lines
 
 
 def lines_of(result: Result, width: int = 80) -> list[str]:

@@ -52,6 +52,7 @@ def train_on_rank(
     communicator = ampscale.distributed.MPI(gradients=layout, mean=placement == "replicated", timeout=seconds)
     network, optimizer = network_with_optimizer(arrays_of(placement, steps[0][rank], size), "numpy", 1.0)
     train_step = partial(ampscale.train_step, network, optimizer, rule, max_norm=max_norm, communicator=communicator)
+    ignored: Any = ampscale.distributed.RankError if options.get("returns") else ()
     state, results = ampscale.init_train_state(network.params, optimizer, rule), []
     for index, step in enumerate(steps, start=1):
         is_last = index == len(steps)
@@ -62,7 +63,7 @@ def train_on_rank(
         old_applied = state.applied
         if step:
             data = arrays_of(placement, step[rank], size)
-            with suppress(ampscale.distributed.RankError if options.get("returns") else ()):
+            with suppress(ignored):
                 state, _ = train_step(state, *data)
         results.append([float(state.scaler.scale), bool(state.applied > old_applied)])
     return results

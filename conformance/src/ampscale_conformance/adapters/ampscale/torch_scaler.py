@@ -61,7 +61,7 @@ def train_on_rank(
         return GradScaler("cpu", *constants, communicator=communicator)
 
     def make_array(*_: Any) -> Any:
-        return data_parallel("distinct", rank, sizes[rank])  # without DDP: the communicator averages
+        return data_parallel("distinct", rank, options["elements"][rank])  # without DDP: the communicator averages
 
     def before_last(scaler: GradScaler) -> None:
         if options.get("late") == rank:
