@@ -123,9 +123,8 @@ def _usage_errors() -> Iterator[None]:
 # The option that each of these options requires.
 _REQUIRES = {"isolate": "implementation", "record": "command", "update_expectations": "expect", "only_random": "random"}
 # Options that can change which cases are run, with the values that select the whole suite.
-_HIGHEST = max(LEVELS)
 _SELECTING: dict[str, tuple[str, ...]] = {
-    "level": (f"{_HIGHEST}", f"L{_HIGHEST}", f"l{_HIGHEST}"),
+    "level": tuple(f"{prefix}{max(LEVELS)}" for prefix in ("", "L", "l")),
     "case": ("*",),
     "clause": ("*",),
     "suite": (SUITE,),

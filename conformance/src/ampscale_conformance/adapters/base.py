@@ -89,7 +89,6 @@ class LoopScaler(StateDict):
     Subclasses define how scalers, tensors, parameters and optimizers are created.
     """
 
-    name: str  # of the scaler, for messages
     scaler_with: Callable[..., Any]  # creates a scaler from its scale and other constants
     tensor: Callable[[float], Any]  # creates a tensor of one number
     parameter_from: Callable[[Any], Any]  # creates a parameter with a copy of a tensor

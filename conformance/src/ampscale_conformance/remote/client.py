@@ -24,6 +24,7 @@ from .transcript import Recorder, Recording
 _BYE_SECONDS = 2.0
 _STARTS = 3  # consecutive failures to start, after which the implementation is not started again
 _LONGEST_MESSAGE = 600  # characters
+Transport = Process | Recording
 
 
 class NotStarted(Exception):  # noqa: N818 - a state, reported as a verdict
@@ -45,9 +46,6 @@ class RemoteObject:
 
     kind: str
     number: int
-
-
-Transport = Process | Recording
 
 
 class RemoteMethods:

@@ -50,7 +50,7 @@ def read_text(message: Any) -> str:
     """Return a string with unpaired surrogates escaped, which JSON allows and UTF-8 does not."""
     if not isinstance(message, str):
         reject("a string", message)
-    return str(message.encode("utf-8", "backslashreplace").decode())
+    return message.encode("utf-8", "backslashreplace").decode()
 
 
 def reject(expected: str, actual: Any) -> NoReturn:

@@ -12,7 +12,6 @@ DEFAULTS: dict[str, Any] = json.loads(LossScaleRule().to_json())
 _FLOAT = re.compile(r"-?0x[01]\.[0-9a-f]{1,13}p[+-]\d+")
 _LONG = 16  # longer arrays are run-length encoded
 _WIDEST = 8  # items; the longest pattern whose repetitions are a run
-
 Runs = list[tuple[int, list[str]]]
 
 

@@ -18,8 +18,7 @@ from .backends import info_of, linear, network_with_optimizer
 EDGE = 2.0**100  # above it, and below its reciprocal, ampscale deviates from the published scalers: spec/deviations.md
 SCALERS = ("resume", "rounding", "division")  # capabilities of dynamic scalers
 TREES = ("float16", "bfloat16", "complex", "integers")  # capabilities of functions on trees
-# Capabilities of Paddle's scaler in hand-written loops.
-LOOPS = ("process", "float16", "bfloat16", "complex", "none", "groups", "applied", "loss", "momentum", "schedule")
+LOOPS = ("process", "none", "groups", "applied", "loss", "momentum", "schedule")  # capabilities of hand-written loops
 
 
 def beyond_edge(rule: Any, expected: str, becomes: str) -> Unsupported:
@@ -98,7 +97,7 @@ class AmpscaleGradScaler:
 class PaddleGradScaler(AmpscaleGradScaler, Paddle):
     """`ampscale.GradScaler`, which replaces Paddle's scaler, over NumPy networks."""
 
-    info = info_of("Paddle GradScaler", "paddle_document", 4, (*SCALERS, *LOOPS))
+    info = info_of("Paddle GradScaler", "paddle_document", 4, (*SCALERS, *LOOPS, "float16", "bfloat16", "complex"))
 
     def scaler_with(self, scale: float, **constants: Any) -> Any:
         return ampscale.GradScaler(init_loss_scaling=scale, **constants)

@@ -1,7 +1,8 @@
 """Adapter of ampscale's scaler for torch's hand-written loops."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import ampscale
@@ -39,13 +40,7 @@ class TorchGradScaler(AmpscaleGradScaler, Torch):
 
 
 def train_on_rank(
-    rank: int,
-    _size: int,
-    constants: Sequence[Any],
-    options: Mapping[str, Any],
-    placements: Sequence[str],
-    steps: Sequence[Any],
-    optimizers: int,
+    rank: int, _size: int, constants: Any, options: Any, placements: Sequence[str], steps: Sequence[Any], optimizers: int
 ) -> list[Any]:
     """Train on one rank, with a communicator unless there are DTensors, whose meshes the scaler uses instead."""
     initialize()
@@ -56,9 +51,7 @@ def train_on_rank(
     if set(placements) <= {"replicated", "reduced", "distinct"}:
         layout = "distinct" if "distinct" in placements else "replicated"
         communicator = ampscale.distributed.TorchDistributed(gradients=layout, mean=bool(sizes), timeout=seconds)
-
-    def make_scaler() -> GradScaler:
-        return GradScaler("cpu", *constants, communicator=communicator)
+    make_scaler = partial(GradScaler, "cpu", *constants, communicator=communicator)
 
     def make_array(*_: Any) -> Any:
         return data_parallel("distinct", rank, options["elements"][rank])  # without DDP: the communicator averages

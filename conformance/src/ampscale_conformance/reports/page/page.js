@@ -45,7 +45,7 @@ function fillFilters() {
 function draw() {
   const filters = new FormData(form);
   const [chapter, level, text] = ["chapter", "level", "text"].map((name) => filters.get(name) ?? "");
-  const only = filters.getAll("only"); // ids of implementations; none selects all
+  const only = filters.getAll("only"); // none selects all implementations
   const chosen = new Set(filters.getAll("verdict"));
   const implementations = DATA.implementations.filter(({ id }) => !only.length || only.includes(id));
   const selected = CASES.filter((shown) => (!chapter || shown.chapter === chapter)
@@ -57,8 +57,8 @@ function draw() {
   });
   frame.replaceChildren(cases.length ? grid(selected, cases, implementations, folded) : h("p.secondary", "No case matches these filters."));
   find("chosen").textContent = only.length ? `${only.length} of ${DATA.implementations.length}` : "all";
-  const columns = plural(implementations.length, "implementation");
-  find("status").textContent = `${cases.length} of ${plural(CASES.length, "case")}, ${columns}.`;
+  const sizes = [plural(CASES.length, "case"), plural(implementations.length, "implementation")];
+  find("status").textContent = `${cases.length} of ${sizes.join(", ")}.`;
   find("fold").textContent = folded.size ? "Unfold chapters" : "Fold chapters";
   fit();
 }
