@@ -154,10 +154,6 @@ def test_totals_are_recounted():
     assert implementation["counts"] == {str(verdict): 1 for verdict in Verdict}
 
 
-def test_a_matrix_can_have_no_report():
-    assert matrix.of([]).implementations == []
-
-
 def test_the_last_report_determines_the_bug_that_a_case_detects():
     """Versions of the suite may describe the bug differently."""
     old, new = (report_of(replace(PASSED, catches=bug)) for bug in ("old", "new"))

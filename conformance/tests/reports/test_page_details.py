@@ -188,7 +188,7 @@ def test_infinite_zero_and_nan_scales_are_plotted(browser, page_of_six):
     """Such scales have lines of their own above and below the others."""
     browser.show_once(page_of_six)
     browser.open("trace-gogg", "infinite-1.0")
-    heights = browser.eval("$$('.trajectory circle.got').map((one) => Number(one.getAttribute('cy')))")
+    heights = browser.eval("$$('.trajectory circle.got').map((mark) => Number(mark.getAttribute('cy')))")
     assert len(heights) == 3
     assert heights[2] < heights[0] == heights[1]
     assert "inf" in browser.eval("texts('.trajectory .tick')")

@@ -120,7 +120,7 @@ def test_the_headers_of_a_wide_matrix_stay_in_place(browser, page_of_thirty, wid
     browser.eval("$('#matrix').scrollTo(400, 600)")
     assert browser.eval("$('#matrix').scrollTop") == 600
     nodes = "[$('#matrix'), $('thead th:nth-child(12)'), $('tr.case:nth-child(9) th'), $('.corner')]"
-    frame, head, row, corner = browser.eval(f"{nodes}.map((one) => one.getBoundingClientRect().toJSON())")
+    frame, head, row, corner = browser.eval(f"{nodes}.map((node) => node.getBoundingClientRect().toJSON())")
     assert abs(head["top"] - frame["top"]) <= 2
     assert abs(row["left"] - frame["left"]) <= 2
     point = (corner["left"] + 9, corner["top"] + 9)
@@ -136,7 +136,7 @@ def test_the_color_scheme_is_that_of_the_system_or_of_the_choice(browser, page_o
     light = browser.eval(colors)
     browser.show(page_of_six, prefers_color_scheme="dark")
     dark = browser.eval(colors)
-    assert all(one != other for one, other in zip(light, dark, strict=True))
+    assert all(light_color != dark_color for light_color, dark_color in zip(light, dark, strict=True))
     for theme, expected in [("light", light), ("dark", dark), ("light dark", dark)]:
         browser.choose("#theme", theme)
         assert browser.eval(colors) == expected
