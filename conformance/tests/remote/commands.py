@@ -54,7 +54,7 @@ class Connection:
 
 def served(adapter, record=None):
     """Return a client of servers of an adapter; closing it and sending a further request starts another server."""
-    return Client("x", lambda: Connection(adapter), 1, 1, Recorder(record, []) if record else Recorder())
+    return Client("x", lambda: Connection(adapter), 1, 1, Recorder(record))
 
 
 def process_id(adapter):

@@ -68,7 +68,8 @@ class Torch(LoopScaler):
         optimizer = self.sgd([*map(self.parameter_from, parameters)], learning_rate, momentum)
         steps = list[bool]()
         optimizer.register_step_post_hook(lambda *_: steps.append(True))
-        return {"scaler": self.create(rule), "optimizer": optimizer, "steps": steps, "max_norm": max_norm}
+        limit = torch.inf if max_norm is None else max_norm
+        return {"scaler": self.create(rule), "optimizer": optimizer, "steps": steps, "max_norm": limit}
 
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
         """Run the loop of the page "Automatic Mixed Precision examples", with clipping."""
@@ -86,9 +87,9 @@ class Torch(LoopScaler):
         new_parameters = self.get_parameters(scaler, optimizer)
         return outputs(new_parameters, bool(cell["steps"]), scale, scaler.get_scale(), loss.item(), global_norm=float(norm))
 
-    def clip(self, parameters: Sequence[Any], max_norm: float | None) -> Any:
-        """Clip the gradients if there is a *max_norm*, and return their norm before clipping."""
-        return torch.nn.utils.clip_grad_norm_(parameters, torch.inf if max_norm is None else max_norm)
+    def clip(self, parameters: Sequence[Any], max_norm: float) -> Any:
+        """Clip the gradients, and return their norm before clipping."""
+        return torch.nn.utils.clip_grad_norm_(parameters, max_norm)
 
     def train_on_ranks(self, rule: Any, placements: Sequence[str], steps: Sequence[Any], optimizers: int, **options: Any) -> Any:
         reject_factors_of_1(rule, self.name)

@@ -48,7 +48,8 @@ class Trainer(StepCell, Torch):
         rates = learning_rate if isinstance(learning_rate, list) else [learning_rate]
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rates[min(step, len(rates) - 1)])
         wrapped = self.wrapped(scaler, model, optimizer, schedule)
-        return {**wrapped, "linear": model, "scaler": scaler, "steps": steps, "max_norm": max_norm}
+        limit = torch.inf if max_norm is None else max_norm
+        return {**wrapped, "linear": model, "scaler": scaler, "steps": steps, "max_norm": limit}
 
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
         cell["steps"].clear()
@@ -56,7 +57,7 @@ class Trainer(StepCell, Torch):
         scale, rate = self.read_scale(cell), cell["schedule"].get_last_lr()[0]
         cell["optimizer"].zero_grad()
         loss = cell["model"]()
-        norm = self.backward(cell, loss, torch.inf if cell["max_norm"] is None else cell["max_norm"])
+        norm = self.backward(cell, loss, cell["max_norm"])
         cell["optimizer"].step()
         cell["schedule"].step()
         parameters = [weight.detach().clone() for weight in cell["linear"].weights]

@@ -118,14 +118,14 @@ class Client(RemoteMethods, AbstractContextManager["Client"]):
     def reset(self) -> None:
         """End a case: invalidate all object numbers on both sides. A process that has ended is not restarted."""
         if self._transport is not None:
-            self._control("reset", {}, self.seconds)
+            self._control("reset", {}, "nothing", self.seconds)
         self._invalidate("this case is over")
 
     def close(self) -> None:
         """Send bye and end the process. A later call starts a new process, which has no objects."""
         if self._transport is not None:
             with suppress(Interruption):
-                self._control("bye", {}, min(self.seconds, _BYE_SECONDS))
+                self._control("bye", {}, "nothing", min(self.seconds, _BYE_SECONDS))
         self._end("it was closed", _BYE_SECONDS)
 
     def __exit__(self, *_: object) -> None:
@@ -163,14 +163,14 @@ class Client(RemoteMethods, AbstractContextManager["Client"]):
         except Interruption as end:
             self._recorder.end(end)
             raise
-        info = self._control("hello", {"protocol": PROTOCOL}, self.start_seconds)
+        info = self._control("hello", {"protocol": PROTOCOL}, "hello", self.start_seconds)
         if self._info not in (None, info):
             self._abort("hello", ProtocolError(f"expected the earlier reply {cut(str(self._info))}, got {cut(str(info))}"))
         self._info = info
 
-    def _control(self, call: str, arguments: Mapping[str, Any], seconds: float) -> Any:
-        """Send hello, reset or bye, which must have a result."""
-        outcome, value = self._exchange(call, arguments, "hello" if call == "hello" else "nothing", seconds)
+    def _control(self, call: str, arguments: Mapping[str, Any], gives: str, seconds: float) -> Any:
+        """Send hello, reset or bye, which must have a result of the kind *gives*."""
+        outcome, value = self._exchange(call, arguments, gives, seconds)
         if outcome != "result":
             self._abort(call, ProtocolError(f"expected a result, got {outcome}: {value}"))
         return value

@@ -39,7 +39,8 @@ class Process:
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._out, selectors.EVENT_READ)
         self._selector.register(self._err, selectors.EVENT_READ)
-        self._unsent, self._received, self._stderr, self._closed = memoryview(b""), bytearray(), b"", False
+        self._unsent, self._received, self._stderr = memoryview(b""), bytearray(), b""
+        self._closed = False
         self._finalize = weakref.finalize(self, _end, self._popen, self._selector)  # runs even if `end` is never called
 
     def exchange(self, line: bytes, seconds: float) -> bytes:

@@ -31,8 +31,8 @@ class TorchGradScaler(AmpscaleGradScaler, Torch):
         """Call `scale`, which accepts trees."""
         return scaler.scale(tree)
 
-    def clip(self, parameters: Sequence[Any], max_norm: float | None) -> Any:
-        """Return the norm that ampscale computes. There is no *max_norm*, since the adapter does not claim "clip"."""
+    def clip(self, parameters: Sequence[Any], max_norm: float) -> Any:
+        """Return the norm that ampscale computes. *max_norm* is infinite, since the adapter does not claim "clip"."""
         return ampscale.global_norm([parameter.grad for parameter in parameters])
 
     def rank_function(self) -> Any:
