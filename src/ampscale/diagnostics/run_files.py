@@ -24,7 +24,7 @@ from .verdicts import Diagnosis
 
 FORMAT, VERSION = "ampscale-run", 1
 _CHUNK = 2**18  # bytes; larger chunks are slower, since their objects do not fit into the processor's caches
-_INVALID_LINE = (ValueError, TypeError, LookupError, OverflowError, RecursionError)  # errors of `parse_lines`
+_LINE_ERRORS = (ValueError, TypeError, LookupError, OverflowError, RecursionError)  # errors of `parse_lines`
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,9 +138,9 @@ class RunReader:
 
     def __init__(self) -> None:
         self.bytes = 0  # number of bytes that were fed
+        self.header: tuple[LossScaleRule | None, tuple[str, ...] | None] | None = None  # rule and names; None before line 1 ends
         self._unfinished = b""  # beginning of the last line, whose line feed has not been read yet
         self._steps = 0
-        self.header: tuple[LossScaleRule | None, tuple[str, ...] | None] | None = None  # rule and names; None before line 1 ends
         self._columns: list[dict[str, np.ndarray]] = []
         self._measurements: list[Measurement] = []
         self._diagnoses: list[Diagnosis] = []
@@ -176,11 +176,11 @@ class RunReader:
             complete = b""
             self._unfinished += data
         if len(self._unfinished) > LONGEST_JSON:
-            line = 0 if self.header is None else self._steps + 1
-            raise ValueError(f"a line must have at most {LONGEST_JSON} bytes, got more after line {line}")
+            lines = 0 if self.header is None else self._steps + 1
+            raise ValueError(f"a line must have at most {LONGEST_JSON} bytes, got more after line {lines}")
         if complete and self.header is None:
-            first, _, complete = complete.partition(b"\n")
-            self.header = _header(first)
+            line, _, complete = complete.partition(b"\n")
+            self.header = _header(line)
         if complete:
             self._add(complete.replace(b"\r\n", b"\n") if b"\r" in complete else complete)
 
@@ -207,21 +207,21 @@ class RunReader:
             raise ValueError(f"a run file must have at most {MOST_STEPS} steps, got more")
         try:
             columns, others, measurements, diagnoses = parse_lines(text, self._steps)
-        except _INVALID_LINE as error:
-            self._raise(text, error)
+        except _LINE_ERRORS as error:
+            self._raise_for_line(text, error)
         self._columns.append(columns)
         self._measurements += measurements
         self._diagnoses += diagnoses
         self._others |= others
         self._steps += steps
 
-    def _raise(self, text: bytes, error: Exception) -> NoReturn:
+    def _raise_for_line(self, text: bytes, error: Exception) -> NoReturn:
         """Raise a ValueError with the number of the first line that is not valid."""
         for number, line in enumerate(text.split(b"\n")[:-1], start=self._steps + 2):  # line 1 is the header
             try:
                 check_line(line)
                 parse_lines(line + b"\n", 0)
-            except _INVALID_LINE as line_error:
+            except _LINE_ERRORS as line_error:
                 raise ValueError(f"line {number}: {_reason(line_error)}") from None
         raise ValueError(f"lines {self._steps + 2} to {number}: {error}") from None
 

@@ -32,8 +32,9 @@ def _line_pattern(names: Iterable[str]) -> str:
     return rf"((?:\{{{','.join(members)}\}}\n)++)"
 
 
-_SHAPES = [[name for name in COLUMNS if name not in left_out] for left_out in ((), ("loss",), ("norm",), _OPTIONAL)]
-_PLAIN = re.compile("|".join(map(_line_pattern, _SHAPES)).encode())
+# Members of plain lines: all columns, or all without the optional ones.
+_LAYOUTS = [[name for name in COLUMNS if name not in left_out] for left_out in ((), ("loss",), ("norm",), _OPTIONAL)]
+_PLAIN = re.compile("|".join(map(_line_pattern, _LAYOUTS)).encode())
 
 
 class Histograms(NamedTuple):
@@ -80,7 +81,7 @@ def parse_lines(
     text: bytes, first: int
 ) -> tuple[dict[str, np.ndarray], dict[int, StepRecord], list[Measurement], list[Diagnosis]]:
     """
-    Return the columns, the `Run.others`, the measurements and the diagnoses of some steps.
+    Return the columns, the `Run.others`, the measurements and the diagnoses of some steps, as parts of a `Run`.
 
     Args:
         text: Lines of steps, each with a line feed.
@@ -129,9 +130,9 @@ def _fill_plain(columns: dict[str, np.ndarray], text: bytes) -> list[tuple[int, 
     """
     blocks_of = _blocks(text)
     others = blocks_of.pop(None, [])
-    for shape, blocks in blocks_of.items():
+    for layout, blocks in blocks_of.items():
         joined = b"".join(block for _, block in blocks).replace(b"e-", b"E-")
-        names = _SHAPES[shape - 1]  # shapes are numbered from 1, like the groups of `_PLAIN`
+        names = _LAYOUTS[layout - 1]  # layouts are numbered from 1, like the groups of `_PLAIN`
         indices = np.concatenate([np.arange(start, start + block.count(b"\n")) for start, block in blocks])
         without_last_comma = joined.translate(_NUMBERS_ONLY, _DELETED)[:-1]
         numbers = json.loads(b"[" + without_last_comma + b"]")
@@ -144,7 +145,7 @@ def _blocks(text: bytes) -> dict[Any, list[tuple[int, bytes]]]:
     """
     Divide *text* into blocks: the index of the first line, and the text.
 
-    Consecutive plain lines of one shape are a block under the number of the shape; any other line is a block under None.
+    Consecutive plain lines of one layout are a block under the number of the layout; any other line is a block under None.
     """
     blocks: dict[Any, list[tuple[int, bytes]]] = {}
     index = position = 0
