@@ -9,10 +9,10 @@ import click
 import numpy as np
 
 from ..core.statistics import LOWEST
+from ..diagnostics.float16 import LARGEST_EXPONENT, lost_shares
 from ..diagnostics.history import Limits
 from ..diagnostics.records import Histogram, TensorStatistics, histograms_of, statistics_of
 from ..diagnostics.suggest import suggest
-from ..diagnostics.window import LARGEST_EXPONENT, lost_shares
 from ..functional import exponent_histogram, measure
 from .commands import JSON, command, usage_errors
 from .describe import counted, exact, fold, percent

@@ -20,5 +20,6 @@ def lost_shares(tensors: Sequence[TensorStatistics]) -> tuple[float, float]:
     Below 2**-14, float16 keeps at most ten binary digits. Both shares are NaN if no value is finite and non-zero.
     """
     values = sum(tensor.size - tensor.zeros - tensor.nonfinite for tensor in tensors)
-    lost, subnormal = sum(tensor.underflows for tensor in tensors), sum(tensor.subnormals for tensor in tensors)
-    return (lost / values, subnormal / values) if values else (math.nan, math.nan)
+    if not values:
+        return math.nan, math.nan
+    return sum(tensor.underflows for tensor in tensors) / values, sum(tensor.subnormals for tensor in tensors) / values

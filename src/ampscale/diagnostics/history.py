@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..core.validation import check_count, check_number, check_positive
-from .records import StepRecord
-from .window import HEADROOM, LARGEST_EXPONENT, NORM_RTOL, SMALLEST_NORMAL
+from .float16 import HEADROOM, LARGEST_EXPONENT, NORM_RTOL, SMALLEST_NORMAL
+from .records import StepRecord, has_only_nans
 
 REPEATS = 4  # number of steps in which a pattern must occur to be reported
 
@@ -67,7 +67,8 @@ class OnlyOffender:
 
     def add(self, record: StepRecord) -> None:
         """Add the next of these steps."""
-        self.skips, self.next_scale = self.skips + 1, record.next_scale
+        self.skips += 1
+        self.next_scale = record.next_scale
         self.scales.add(record.scale)
         self.ranks.update(record.ranks_at_fault())
 
@@ -82,11 +83,11 @@ class History:
     others: Sequence["History"] = ()  # histories of other optimizers, whose gradients have the same scale
     skipped: list[StepRecord] = field(default_factory=list)  # latest skipped steps in a row, at most `REPEATS`
     skipped_names: list[Sequence[str] | None] = field(default_factory=list)  # `names` at each of these steps
-    in_a_row: int = 0  # number of skipped steps since the last finite step
+    skips_in_a_row: int = 0  # number of skipped steps since the last finite step
     backoffs: int = 0  # number of backoffs since the last finite step
     skips_since_backoff: int = 0  # number of skipped steps since the last finite step or backoff
-    applied: int = 0  # number of applied steps
-    good: StepRecord | None = None  # last finite step
+    applied_steps: int = 0  # number of applied steps
+    last_finite: StepRecord | None = None  # last finite step, without statistics
     normal_scale: float | None = None  # smallest scale at which measured gradients had a normal float16 value
     is_stale_refuted: bool = False  # True if gradients were finite although infinite ones were reported to remain
     with_norm: list[StepRecord] = field(default_factory=list)  # latest finite steps with a norm, at most `REPEATS`
@@ -101,12 +102,9 @@ class History:
             self._add_finite(record)
         else:
             self._add_skipped(record)
-        self.window.append(record.without_tensors())
         if record.change is not None:
-            last = self.changed[-1] if self.changed else record
-            is_same = math.isclose(record.change, last.change or 0, rel_tol=NORM_RTOL)
-            self.is_change_constant |= is_same and record.finite and record.scale != last.scale
-            self.changed = [*self.changed, record][-REPEATS:]
+            self._add_changed(record, record.change)
+        self.window.append(record.without_tensors())
 
     def name(self, index: int) -> str:
         """Return the name of a gradient."""
@@ -118,7 +116,8 @@ class History:
         if record.finite:
             return None
         if max(self.backoffs, self.skips_since_backoff) >= limits.stall_after:
-            return f"{self.in_a_row} step{'s were' if self.in_a_row > 1 else ' was'} skipped in a row"
+            steps = "steps were" if self.skips_in_a_row > 1 else "step was"
+            return f"{self.skips_in_a_row} {steps} skipped in a row"
         if limits.min_scale is not None and record.scale <= limits.min_scale:
             return f"a step was skipped at the lowest scale, {limits.min_scale:g}"
         flags = [step.finite for step in self.window]
@@ -133,23 +132,26 @@ class History:
         return min((step.scale for window in windows for step in window if not step.finite), default=math.inf)
 
     def loss_has_grown(self) -> bool:
-        """Return True if a loss in the last skipped steps in a row was much larger than before, as gradients then are, too."""
+        """Return True if a loss of the latest skipped steps is much larger than the last finite step's, so gradients are, too."""
+        if self.last_finite is None:
+            return False
         losses = [abs(step.loss) for step in self.skipped if step.loss is not None and math.isfinite(step.loss)]
-        return self.good is not None and max(losses, default=0.0) > 2**HEADROOM * abs(self.good.loss or math.inf)
+        return max(losses, default=0.0) > 2**HEADROOM * abs(self.last_finite.loss or math.inf)
 
     def _add_finite(self, record: StepRecord) -> None:
         self.is_stale_refuted |= bool(self.skipped) and record.stale
         self.skipped, self.skipped_names = [], []
-        self.in_a_row = self.backoffs = self.skips_since_backoff = 0
-        self.good = record.without_tensors()
-        self.applied += record.applied
+        self.skips_in_a_row = self.backoffs = self.skips_since_backoff = 0
+        self.last_finite = record.without_tensors()
+        self.applied_steps += record.applied
         if record.norm is not None and math.isfinite(record.norm) and record.norm > 0:
             self.with_norm = [*self.with_norm, record][-REPEATS:]
         if any(tensor.largest >= SMALLEST_NORMAL for tensor in record.tensors or ()):
             self.normal_scale = min(self.normal_scale or math.inf, record.measured_scale or 1.0)
 
     def _add_skipped(self, record: StepRecord) -> None:
-        self.skipped, self.in_a_row = [*self.skipped, record][-REPEATS:], self.in_a_row + 1
+        self.skips_in_a_row += 1
+        self.skipped = [*self.skipped, record][-REPEATS:]
         self.skipped_names = [*self.skipped_names, self.names][-REPEATS:]
         decreases = record.next_scale < record.scale
         self.backoffs += decreases
@@ -167,12 +169,17 @@ class History:
             self.only_offender = OnlyOffender(gradient, record.step)
         self.only_offender.add(record)
 
+    def _add_changed(self, record: StepRecord, change: float) -> None:
+        last = self.changed[-1] if self.changed else record
+        is_same = math.isclose(change, last.change or 0, rel_tol=NORM_RTOL)
+        self.is_change_constant |= is_same and record.finite and record.scale != last.scale
+        self.changed = [*self.changed, record][-REPEATS:]
+
     def _add_nans(self, record: StepRecord) -> None:
-        """Add a skipped step to `with_nans` if it has no infinities, and its scale was finite before."""
-        tensors = record.tensors or ()
-        has_only_nans = any(tensor.nans for tensor in tensors) and not any(tensor.infinities for tensor in tensors)
-        was_finite = self.good is not None and record.scale <= self.good.scale and not self.loss_has_grown()
-        if not (has_only_nans and was_finite and record.is_original and not record.modified):
+        """Add a skipped step to `with_nans` if it has no infinities, and gradients were finite at its scale or a larger one."""
+        last_finite = self.last_finite
+        was_finite = last_finite is not None and record.scale <= last_finite.scale and not self.loss_has_grown()
+        if not (has_only_nans(record.tensors or ()) and was_finite and record.is_original and not record.modified):
             self.with_nans = []
             return
         last = self.with_nans[-1] if self.with_nans else record
@@ -188,7 +195,8 @@ def has_headroom(record: StepRecord) -> bool:
     If the non-finite gradients have no finite values, the values of all other gradients are compared. This comparison proves
     nothing about infinities: the scale can be too large for one gradient, such as that of a bias with one element.
     """
-    change = record.change if record.change and math.isfinite(record.change) else 1.0  # a division by the loop keeps infinities
+    # Undo a change such as a division by the loop, which makes finite values small and keeps infinities.
+    change = record.change if record.change and math.isfinite(record.change) else 1.0
     shift = math.log2(record.scale / (record.measured_scale or 1) / change)
     with_values = [tensor for tensor in record.tensors or () if not tensor.is_empty]
     offenders = [tensor for tensor in with_values if tensor.nonfinite]

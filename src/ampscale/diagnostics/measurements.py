@@ -1,4 +1,4 @@
-"""Measurements of gradients for a `StepRecord`. Each copies its results to the host."""
+"""Measurements of gradients and losses for a `StepRecord`. Each copies its results to the host."""
 
 import math
 from typing import Any
@@ -18,17 +18,36 @@ def measured_fields(gradients: Tree, scale: float, *, has_histograms: bool = Fal
     return measured
 
 
-def first_peak(gradients: list[Array]) -> float | None:
-    """Return the largest magnitude in the first gradient that is not empty; None if all are empty."""
-    return next((float(abs(gradient).max()) for gradient in gradients if 0 not in gradient.shape), None)
+def clipping_fields(gradients: list[Array], *, has_norms: bool) -> dict[str, Any]:
+    """Return the fields of a `StepRecord` that show clipping: `peak` and, if *has_norms*, `norms`; none if all are empty."""
+    maxima = (abs(gradient).max() for gradient in gradients if 0 not in gradient.shape)
+    first = next(maxima, None)
+    if first is None:
+        return {}
+    clipping: dict[str, Any] = {"peak": float(first)}
+    if has_norms:
+        norms = _order_norm(gradients, 1), _order_norm(gradients, 3), _largest([first, *maxima])
+        clipping["norms"] = norms if all(map(math.isfinite, norms)) else None
+    return clipping
 
 
-def other_norms(gradients: list[Array]) -> tuple[float, ...] | None:
-    """Return `OTHER_NORMS` of *gradients*; None if one is not finite, or if all gradients are empty."""
-    maxima = [abs(gradient).max() for gradient in gradients if 0 not in gradient.shape]
-    if not maxima:
-        return None
-    powers = {order: [abs(gradient) ** (order / 2) for gradient in gradients] for order in (1, 3)}
-    norms = [number_host(functional.global_norm(powers[order])) ** (2 / order) for order in powers]
-    norms.append(number_host(functional.local_norms(maxima).max()))  # one device-to-host copy for all gradients
-    return tuple(norms) if all(map(math.isfinite, norms)) else None
+def mean_loss(losses: list[Any]) -> float | None:
+    """Return the mean of *losses* as a number; None if there are none."""
+    return sum(map(_loss, losses)) / len(losses) if losses else None
+
+
+def _order_norm(gradients: list[Array], order: int) -> float:
+    """Return the norm of this order, computed as a Euclidean norm of powers."""
+    powers = [abs(gradient) ** (order / 2) for gradient in gradients]
+    return number_host(functional.global_norm(powers)) ** (2 / order)
+
+
+def _largest(maxima: list[Array]) -> float:
+    """Return the largest of these numbers, with one device-to-host copy for all."""
+    return number_host(functional.local_norms(maxima).max())
+
+
+def _loss(loss: Any) -> float:
+    """Return the loss as a number: the mean of several values, and the magnitude of a complex one."""
+    number = complex(loss if isinstance(loss, int | float) else loss.mean())
+    return abs(number) if number.imag else number.real

@@ -10,7 +10,7 @@ import os
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from types import FrameType
@@ -22,15 +22,16 @@ from ..core.step import StepReport, StepStatus
 from ..core.typing import Array, Tree
 from ..core.validation import check_bool, check_count, check_methods, check_type
 from ..parsing import excerpt
+from .clipping import is_close
 from .history import Limits
-from .measurements import first_peak, measured_fields, other_norms
-from .records import StepRecord, TensorStatistics, statistics_of
+from .measurements import clipping_fields, mean_loss, measured_fields
+from .names import check_names, names_of_gradients
+from .records import StepRecord, TensorStatistics, has_only_nans, statistics_of
 from .sinks import Sink, check_sinks
 from .verdicts import Diagnoser, Diagnosis, Verdict
-from .window import NORM_RTOL
 
 ON_STALL = ("warn", "raise")
-_FOLDER = os.path.dirname(os.path.dirname(__file__)) + os.sep
+_LIBRARY_FOLDER = os.path.dirname(os.path.dirname(__file__)) + os.sep
 STEPS_AFTER_NANS = 100  # number of steps that are measured after a skipped step whose NaNs may come from clipping
 
 
@@ -93,10 +94,14 @@ class Monitor:
         if communicator is not None:
             check_methods(communicator, "communicator", "exchange")
         self.verdicts: Counter[Verdict] = Counter()  # number of steps with each verdict
-        self._names = _named(names)
-        self._on_skip, self._measure_every, self._histogram_every = diagnose_on_skip, measure_every, histogram_every
-        self._sinks, self._on_stall = list(sinks), on_stall
-        self._limits, self._communicator = limits, communicator
+        self._names = check_names(names)
+        self._diagnose_on_skip = diagnose_on_skip
+        self._measure_every = measure_every
+        self._histogram_every = histogram_every
+        self._sinks = list(sinks)
+        self._on_stall = on_stall
+        self._limits = limits
+        self._communicator = communicator
         self._runs: dict[int, _Run] = {}
         self._losses: list[Any] = []  # losses of the current step, which several optimizers can have in common
         self._begun_losses = 0  # number of these losses at the last `begin`
@@ -131,7 +136,7 @@ class Monitor:
         measured: dict[str, Any] = {}
         if report.statistics is not None:
             measured = {"measured_scale": scale, "tensors": statistics_of(report.statistics.tolist())}
-        if not finite and self._on_skip and backward is not None:
+        if not finite and self._diagnose_on_skip and backward is not None:
             recomputed = measured_fields(backward(scale), scale)
             if not recomputed["tensors"]:
                 raise ValueError("backward must return gradients, got none")
@@ -139,13 +144,15 @@ class Monitor:
         return self._receive(
             self, is_local=True, **measured,
             scale=scale, next_scale=number_host(report.next_scale), finite=finite, applied=bool(report.applied),
-            loss=_mean(self._losses), norm=None if norm is None else number_host(norm),
+            loss=mean_loss(self._losses), norm=None if norm is None else number_host(norm),
         )  # fmt: skip
 
     def observe_loss(self, loss: Array) -> None:
         """Receive the unscaled loss of the next step, or of one of its micro-batches. Scalers call this method."""
         if self._has_ended:
-            self._losses, self._begun_losses, self._has_ended = [], 0, False
+            self._losses = []
+            self._begun_losses = 0
+            self._has_ended = False
         self._losses.append(loss)
 
     def begin(
@@ -169,26 +176,22 @@ class Monitor:
             modified: As in `StepRecord`.
             change: As in `StepRecord`.
         """
-        run, number = self._run(owner), number_host(scale)
-        losses = self._losses[self._begun_losses :]
-        if run.measured:  # the last step of this optimizer has not ended: it was abandoned, for example
-            self._losses = losses
-        self._begun_losses = len(self._losses)
-        run.losses = list(losses or self._losses)  # several optimizers can have a loss in common
+        run = self._run(owner)
+        run.losses = self._losses_at_begin(is_abandoned=bool(run.measured))
         run.names = self._names_of(owner, len(gradients))
         run.measured = {"stale": stale, "modified": modified, "change": change}
-        intervals = self._measure_every, self._histogram_every
-        is_due, has_histograms = (every is not None and run.step % every == 0 for every in intervals)
-        if is_due or has_histograms or (self._on_skip and (run.last_skipped or run.step < run.measured_until)):
-            run.measured |= measured_fields(gradients, number, has_histograms=has_histograms)
+        loss_scale = number_host(scale)
+        has_histograms = _is_due(run.step, self._histogram_every)
+        follows_skip = self._diagnose_on_skip and (run.last_skipped or run.step < run.measured_until)
+        is_measured = _is_due(run.step, self._measure_every) or has_histograms or follows_skip
+        if is_measured:
+            run.measured |= measured_fields(gradients, loss_scale, has_histograms=has_histograms)
         if run.step == 0 and any(getattr(gradient, "_version", 0) for gradient in gradients):
             run.measured["is_original"] = False  # torch counts writes in place, and `modified` is unknown in the first step
-        if change is not None:
-            run.measured["norms"] = other_norms(gradients)
-        if "tensors" in run.measured or change is not None:
-            run.measured["peak"] = first_peak(gradients)
-        if "tensors" in run.measured or change is not None or run.is_divided:
-            run.measured["norm"] = number_host(functional.global_norm(gradients)) / number
+        if is_measured or change is not None:
+            run.measured |= clipping_fields(gradients, has_norms=change is not None)
+        if is_measured or change is not None or run.is_divided:
+            run.measured["norm"] = number_host(functional.global_norm(gradients)) / loss_scale
 
     def end(
         self, scale: Any, next_scale: Any, finite: Any, applied: Any, gradients: list[Array], owner: Any,
@@ -211,21 +214,14 @@ class Monitor:
         """
         run, finite = self._run(owner), bool(finite)
         is_local = "tensors" in run.measured
-        if not finite and self._on_skip and not is_local:
+        if not finite and self._diagnose_on_skip and not is_local:
             # A change of the gradients before unscaling is detected from the second step on.
             self._measure_unscaled(run, gradients, is_original=run.step > 0 and changed is False)
         if finite and changed:
-            norm = run.measured.get("norm")
-            if norm:  # clipping after unscaling is not a fault, but a second division by the scale is
-                change = number_host(functional.global_norm(gradients)) / norm
-                run.is_divided = math.isclose(change * number_host(scale), 1, rel_tol=NORM_RTOL)
-                if run.is_divided:
-                    run.measured["change"] = change
-            elif run.is_divided is None:
-                run.is_divided = True  # perhaps: the next step measures the norm before the change
-        loss = _mean(run.losses)
-        if not finite and not math.isfinite(mean_loss := _mean(self._losses) or 0.0):
-            loss = mean_loss  # the parameters can also have gradients from the loss of another optimizer
+            self._check_second_division(run, gradients, number_host(scale))
+        loss = mean_loss(run.losses)
+        if not finite and not math.isfinite(loss_of_all := mean_loss(self._losses) or 0.0):
+            loss = loss_of_all  # the parameters can also have gradients from the loss of another optimizer
         return self._receive(
             owner, is_local, **run.measured,
             scale=number_host(scale), next_scale=number_host(next_scale), finite=finite, applied=bool(applied),
@@ -246,6 +242,29 @@ class Monitor:
         """Close the sinks."""
         self.close()
 
+    def _losses_at_begin(self, *, is_abandoned: bool) -> list[Any]:
+        """
+        Return the losses since the last `begin`, or all losses of the step, which several optimizers can have in common.
+
+        *is_abandoned* is True if the loop has begun a step before and not ended it. Its losses are discarded.
+        """
+        losses = self._losses[self._begun_losses :]
+        if is_abandoned:
+            self._losses = losses
+        self._begun_losses = len(self._losses)
+        return list(losses or self._losses)
+
+    def _check_second_division(self, run: "_Run", gradients: list[Array], scale: float) -> None:
+        """Record a change of the unscaled gradients only if it is a second division by the scale; clipping is no fault."""
+        norm = run.measured.get("norm")
+        if norm:
+            change = number_host(functional.global_norm(gradients)) / norm
+            run.is_divided = is_close(change * scale, 1)
+            if run.is_divided:
+                run.measured["change"] = change
+        elif run.is_divided is None:
+            run.is_divided = True  # perhaps: the next `begin` measures the norm before such a change
+
     def _receive(self, owner: Any, is_local: bool, **fields: Any) -> Diagnosis:
         """
         Receive the fields of a `StepRecord`, and return the diagnosis.
@@ -264,7 +283,10 @@ class Monitor:
         record = StepRecord(run.step, **fields)
         others = [other.diagnoser for other in self._runs.values() if other is not run]
         diagnosis = run.diagnoser.diagnose(replace(record, **at_fault) if at_fault else record, names, others)
-        run.step, run.last_skipped, run.measured, self._has_ended = run.step + 1, not record.finite, {}, True
+        run.step += 1
+        run.last_skipped = not record.finite
+        run.measured = {}
+        self._has_ended = True
         self.verdicts[diagnosis.verdict] += 1
         with ExitStack() as calls:  # calls every sink, even if one raises an error
             for sink in reversed(self._sinks):
@@ -290,8 +312,7 @@ class Monitor:
         """Measure the unscaled gradients of a skipped step, and add the statistics to *run* if they can show the cause."""
         statistics = measured_fields(gradients, 1.0) | {"is_original": is_original}
         tensors = statistics["tensors"]
-        has_only_nans = any(tensor.nans for tensor in tensors) and not any(tensor.infinities for tensor in tensors)
-        run.measured_until = run.step + STEPS_AFTER_NANS if has_only_nans and not is_original else 0
+        run.measured_until = run.step + STEPS_AFTER_NANS if has_only_nans(tensors) and not is_original else 0
         # Clipping by a norm of NaN makes all values NaN, and `zero_grad` before `update` makes all finite.
         is_lost = all(tensor.nans == tensor.size for tensor in tensors)
         is_lost |= self._communicator is None and not any(tensor.nonfinite for tensor in tensors)
@@ -337,9 +358,7 @@ class Monitor:
             return self._names
         if owner is self:  # `record` has no optimizer
             return list(self._names.values())
-        groups = getattr(owner, "param_groups", None)
-        parameters = [p for group in groups for p in group["params"]] if groups is not None else getattr(owner, "parameters", [])
-        names = [self._names.get(id(p), "unnamed") for p in parameters if getattr(p, "grad", None) is not None]
+        names = names_of_gradients(self._names, owner)
         return names if len(names) == count else None
 
 
@@ -359,34 +378,15 @@ class _Run:
     is_divided: bool | None = None  # True if unscaled gradients are, or may be, divided again; None before the first change
 
 
+def _is_due(step: int, every: int | None) -> bool:
+    """Return True if *step* is one of every n-th steps; *every* is None for no step."""
+    return every is not None and step % every == 0
+
+
 def _level() -> int:
     """Return the `stacklevel` with which a warning of the calling function names the innermost line outside this library."""
     frame: FrameType | None = sys._getframe(1)
     level = 1
-    while frame is not None and frame.f_code.co_filename.startswith(_FOLDER):
+    while frame is not None and frame.f_code.co_filename.startswith(_LIBRARY_FOLDER):
         frame, level = frame.f_back, level + 1
     return level
-
-
-def _named(names: Iterable[Any] | None) -> list[str] | dict[int, str] | None:
-    """Return the names in order, or the names by the ids of the parameters; None if there are none."""
-    if names is None:
-        return None
-    if isinstance(names, str | Mapping) or not isinstance(names, Iterable):
-        raise TypeError(f"names must be strings, or model.named_parameters(), got {excerpt(names)}")
-    items = list(names)
-    if all(isinstance(item, str) for item in items):
-        return items
-    if all(isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str) for item in items):
-        return {id(parameter): name for name, parameter in items}
-    raise TypeError(f"names must be strings, or model.named_parameters(), got {excerpt(items)}")
-
-
-def _mean(losses: list[Any]) -> float | None:
-    return sum(map(_loss, losses)) / len(losses) if losses else None
-
-
-def _loss(loss: Any) -> float:
-    """Return the loss as a number: the mean of several values, and the magnitude of a complex one."""
-    number = complex(loss if isinstance(loss, int | float) else loss.mean())
-    return abs(number) if number.imag else number.real

@@ -136,6 +136,11 @@ def statistics_of(rows: Sequence[Sequence[int]]) -> tuple[TensorStatistics, ...]
     return tuple(TensorStatistics(*map(int, row)) for row in rows)
 
 
+def has_only_nans(tensors: Sequence[TensorStatistics]) -> bool:
+    """Return True if the gradients contain NaNs and no infinities."""
+    return any(tensor.nans for tensor in tensors) and not any(tensor.infinities for tensor in tensors)
+
+
 def histograms_of(rows: Sequence[Sequence[int]], lowest: int) -> tuple[Histogram, ...]:
     """Convert rows of `ampscale.exponent_histogram`, whose first bin is *lowest*, and omit the empty bins at both ends."""
     histograms = []

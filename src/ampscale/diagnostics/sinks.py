@@ -13,10 +13,10 @@ from typing import Any, Protocol
 from ..core.rule import LossScaleRule
 from ..core.validation import check_methods, check_type
 from ..parsing import excerpt
+from .float16 import lost_shares
 from .records import StepRecord
 from .run_files import header_line, step_line
 from .verdicts import Diagnosis, Verdict
-from .window import lost_shares
 
 _EXPECTED = frozenset([Verdict.HEALTHY, Verdict.OCCASIONAL, Verdict.SEARCHING])  # verdicts of a run that goes well
 
@@ -93,8 +93,8 @@ class Logging(Sink):
         fields: dict[str, Any] = {"step": record.step, "scale": record.scale, "next_scale": record.next_scale}
         fields |= {"verdict": str(diagnosis.verdict), "stall": diagnosis.stall, **diagnosis.evidence}
         level = logging.INFO if diagnosis.verdict in _EXPECTED and diagnosis.stall is None else logging.WARNING
-        values = record.step, diagnosis.verdict, diagnosis.message
-        self._logger.log(level, "step %d: %s: %s", *values, extra={"ampscale": fields})
+        extra = {"ampscale": fields}
+        self._logger.log(level, "step %d: %s: %s", record.step, diagnosis.verdict, diagnosis.message, extra=extra)
 
 
 class TensorBoard(Sink):

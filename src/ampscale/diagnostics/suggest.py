@@ -22,13 +22,13 @@ from ..core.validation import check_count, check_number, check_positive, check_t
 from ..parsing import excerpt
 from ..simulation.simulate import simulate
 from ..simulation.traces import Trace
+from .float16 import LARGEST_EXPONENT, SMALLEST_SUBNORMAL
 from .records import Histogram, StepRecord, statistics_of
 from .verdicts import Diagnoser, Verdict
-from .window import LARGEST_EXPONENT, SMALLEST_SUBNORMAL
 
 MOST_EXPONENT = 1000  # largest absolute value of an exponent, so that the suggested scales are finite
-SHARE = 0.01  # share of the non-zero values that may be lost; most healthy float16 runs lose fewer
-COARSE = 8  # powers of two between the first attempts of `calibrate`
+LOST_SHARE = 0.01  # share of the non-zero values that may be lost; most healthy float16 runs lose fewer
+COARSE_POWERS = 8  # powers of two between the first attempts of `calibrate`
 LEAST_SCALE, MOST_SCALE = 2.0**-24, 2.0**120  # bounds of the attempts of `calibrate`
 
 
@@ -58,7 +58,7 @@ class Replay(NamedTuple):
     final_scale: float
 
 
-def suggest(histograms: Sequence[Histogram], scale: float = 1.0, share: float = SHARE) -> Suggestion:
+def suggest(histograms: Sequence[Histogram], scale: float = 1.0, share: float = LOST_SHARE) -> Suggestion:
     """
     Return the interval of scales that neither overflow nor lose more than *share* of the values in float16.
 
@@ -81,14 +81,15 @@ def suggest(histograms: Sequence[Histogram], scale: float = 1.0, share: float = 
     check_number(share, "share", "a number from 0 to 1", 0, 1)
     counts = _counts_of(histograms)
     exponents = sorted(counts)
+    smallest, largest = exponents[0], exponents[-1]
     power = math.frexp(scale)[1] - 1
-    if any(abs(exponent - shift) > MOST_EXPONENT for exponent in (exponents[0], exponents[-1]) for shift in (0, power)):
-        got = f"{exponents[0]} to {exponents[-1]} at a scale of {scale:g}"
+    if any(abs(exponent) > MOST_EXPONENT for exponent in (smallest, largest, smallest - power, largest - power)):
+        got = f"{smallest} to {largest} at a scale of {scale:g}"
         raise ValueError(f"histograms must have exponents from -1000 to 1000, both before and after unscaling, got {got}")
-    high = scale * 2.0 ** (LARGEST_EXPONENT - 1 - exponents[-1])
+    high = scale * 2.0 ** (LARGEST_EXPONENT - 1 - largest)
     totals = accumulate(counts[exponent] for exponent in exponents)
     allowed = share * counts.total()
-    least_kept = next((exponent for exponent, total in zip(exponents, totals, strict=True) if total > allowed), exponents[-1])
+    least_kept = next((exponent for exponent, total in zip(exponents, totals, strict=True) if total > allowed), largest)
     low = scale * 2.0 ** (SMALLEST_SUBNORMAL - least_kept)
     largest_power = math.floor(math.log2(high))
     recommended = 2.0 ** min(largest_power, max(largest_power - 2, math.ceil(math.log2(low))))
@@ -140,21 +141,22 @@ def calibrate(backward: Callable[[float], Tree], rule: LossScaleRule, headroom: 
     if not LEAST_SCALE <= rule.init_scale <= MOST_SCALE:
         raise ValueError(f"rule must have an init_scale from 2**-24 to 2**120, got {rule.init_scale:g}")
     low, high = rule.min_scale or LEAST_SCALE, rule.max_scale or MOST_SCALE
-    first, largest = _first_finite_host(backward, rule.init_scale)
-    scale = min(max(2.0 ** (math.floor(math.log2(first)) + LARGEST_EXPONENT - headroom - largest), low), high)
+    first_scale, largest = _first_finite_host(backward, rule.init_scale)
+    power = math.floor(math.log2(first_scale)) + LARGEST_EXPONENT - headroom - largest
+    scale = min(max(2.0**power, low), high)
     while (largest_now := _largest_host(backward(scale))) is None:
         if scale <= low:
             raise ValueError(f"the gradients are not finite at the smallest scale {scale:g}: no scale helps")
         scale = max(scale / 2, low)
-    if largest_now == largest and not 0.25 < scale / first < 4:
-        scales = f"{first:g} and {scale:g}"
+    if largest_now == largest and not 0.25 < scale / first_scale < 4:
+        scales = f"{first_scale:g} and {scale:g}"
         raise ValueError(f"backward must multiply the loss by its argument, got gradients of the same size at scales {scales}")
     return replace(rule, init_scale=scale)
 
 
 def _first_finite_host(backward: Callable[[float], Tree], scale: float) -> tuple[float, int]:
     """Return the first scale at which the gradients are finite and not all zero, and the largest exponent among them."""
-    powers = COARSE
+    powers = COARSE_POWERS  # of two, between this attempt and the next one
     was_finite = None
     while True:
         largest = _largest_host(backward(scale))

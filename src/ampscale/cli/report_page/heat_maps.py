@@ -6,9 +6,9 @@ import zlib
 
 import numpy as np
 
+from ...diagnostics.float16 import LARGEST_EXPONENT, SMALLEST_NORMAL, SMALLEST_SUBNORMAL
 from ...diagnostics.run_files import Run
 from ...diagnostics.run_lines import Measurement
-from ...diagnostics.window import LARGEST_EXPONENT, SMALLEST_NORMAL, SMALLEST_SUBNORMAL
 from .layers import Layer, shift_of
 from .markup import escaped, frame, power_of_two, step_ticks
 

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ...core.statistics import NO_LARGEST
+from ...diagnostics.float16 import SMALLEST_NORMAL, SMALLEST_SUBNORMAL
 from ...diagnostics.records import TensorStatistics
 from ...diagnostics.run_files import Run
 from ...diagnostics.run_lines import Measurement
-from ...diagnostics.window import SMALLEST_NORMAL, SMALLEST_SUBNORMAL
 
 
 class Layer(NamedTuple):

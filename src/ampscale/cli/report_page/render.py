@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
+from ...diagnostics.float16 import SMALLEST_NORMAL
 from ...diagnostics.run_files import Run
 from ...diagnostics.run_lines import Measurement
 from ...diagnostics.verdicts import Diagnosis
-from ...diagnostics.window import SMALLEST_NORMAL
 from ..describe import counted, percent, sentences
 from .heat_maps import heat_maps
 from .layers import Layer, complete_measurements, layers_of
