@@ -32,19 +32,22 @@ def train(library, inputs_of, steps, rule=RULE, *, limits=None, real_loss=False,
 
     The reported loss is 1.0 unless *real_loss* is True. If *recompute* is True, the monitor recomputes skipped steps.
     """
-    monitor = Monitor(NAMES, on_stall=str, limits=limits)
+    monitor = Monitor(NAMES, on_stall=lambda _: None, limits=limits)
     network = linear_network([library.array(np.ones(32), "float16") for _ in NAMES])
     optimizer = ampscale.optimizers.SGD(network, 1e-9)
     state = ampscale.init_train_state(network.params, optimizer, rule)
     diagnoses = []
     for step in range(steps):
         inputs = [library.array(values) for values in inputs_of(step)]
-        _, pullback = network.vjp(state.params, inputs)
+
+        def backward(scale, params=state.params, inputs=inputs):
+            _, pullback = network.vjp(params, inputs)
+            return pullback(library.array(scale))
+
         state, report = ampscale.train_step(network, optimizer, rule, state, inputs, measure=not recompute, **options)
         if not real_loss:
             report = report._replace(loss=library.array(1.0))
-        backward = (lambda scale, pullback=pullback: pullback(library.array(scale))) if recompute else None
-        diagnoses.append(monitor.record(report, backward))
+        diagnoses.append(monitor.record(report, backward if recompute else None))
     return diagnoses
 
 

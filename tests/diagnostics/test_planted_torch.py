@@ -35,7 +35,7 @@ def train(
     layers = [torch.nn.Linear(16, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1)]
     model = torch.nn.Sequential(*layers)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    monitor = Monitor(model.named_parameters(), on_stall=str, **options)
+    monitor = Monitor(model.named_parameters(), on_stall=lambda _: None, **options)
     scaler = GradScaler("cpu", init_scale=init_scale, growth_interval=growth_interval, monitor=monitor)
     for step in range(steps):
         x = torch.randn(32, 16)
@@ -121,65 +121,79 @@ def fill_with_nan(step, params, _scaler):
         param.grad.data.fill_(float("nan"))  # not counted as a change by the loop
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {}, {"growth_interval": 10, "steps": 150}, {"clip": 1.0}, {"init_scale": 2.0**30}, {"measure_every": 1},
-        {"init_scale": 1.0, "measure_every": 1}, {"gradients": average_over_8_ranks},
-        {"gradients": average_over_8_ranks, "init_scale": 8.0},
-        {"gradients": divide_by_tokens, "loss_factor": 300.0, "init_scale": 64.0},
-        {"gradients": clip_to_scaled_limit, "init_scale": 2.0**12}, {"gradients": clip_norm_to_scaled_limit},
-        {"gradients": clip_maximum_to_scaled_limit, "init_scale": 2.0**12},
-        {"gradients": lambda _, params, __: params[0].grad.div_(1024), "init_scale": 2.0**9, "growth_interval": 6},
-    ],
-    ids=[
-        "default", "growing", "clipping", "searching", "measured", "scale 1",
-        "averaged", "averaged over 8 ranks at scale 8", "divided by tokens", "clipped to a scaled limit",
-        "clipped to a scaled norm", "clipped to a scaled maximum", "averaged over as many tokens as the scale",
-    ],
-)  # fmt: skip
-def test_healthy_trainings_raise_no_alarm(options):
+HEALTHY = {
+    "default": {},
+    "growing": {"growth_interval": 10, "steps": 150},
+    "clipping": {"clip": 1.0},
+    "searching": {"init_scale": 2.0**30},
+    "measured": {"measure_every": 1},
+    "scale 1": {"init_scale": 1.0, "measure_every": 1},
+    "averaged": {"gradients": average_over_8_ranks},
+    "averaged over 8 ranks at scale 8": {"gradients": average_over_8_ranks, "init_scale": 8.0},
+    "divided by tokens": {"gradients": divide_by_tokens, "loss_factor": 300.0, "init_scale": 64.0},
+    "clipped to a scaled limit": {"gradients": clip_to_scaled_limit, "init_scale": 2.0**12},
+    "clipped to a scaled norm": {"gradients": clip_norm_to_scaled_limit},
+    "clipped to a scaled maximum": {"gradients": clip_maximum_to_scaled_limit, "init_scale": 2.0**12},
+    "averaged over as many tokens as the scale": {
+        "gradients": lambda _, params, __: params[0].grad.div_(1024),
+        "init_scale": 2.0**9,
+        "growth_interval": 6,
+    },
+}
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_healthy_trainings_raise_no_alarm(name):
     """Some loops average, divide or clip the gradients themselves, before they are unscaled."""
-    assert set(train(**options)) <= USUAL
+    assert set(train(**HEALTHY[name])) <= USUAL
 
 
-@pytest.mark.parametrize(
-    ("options", "verdict", "min_count"),
-    [
-        ({"inputs": put_nan}, Verdict.FORWARD, 8),
-        ({"loss_factor": 1e38, "init_scale": 1.0}, Verdict.FORWARD, 40),
-        ({"gradients": put(float("nan"), 5, 2)}, Verdict.NO_SCALE_HELPS, 6),
-        ({"gradients": put(float("nan"), 5, 2), "init_scale": 2.0**12, "steps": 150}, Verdict.NO_SCALE_HELPS, 30),
-        ({"gradients": fill_with_nan, "init_scale": 2.0**12}, Verdict.NO_SCALE_HELPS, 6),
-        ({"gradients": put(float("inf"), 1)}, Verdict.NO_SCALE_HELPS, 30),
-        ({"gradients": put(float("inf"), 5, 2)}, Verdict.ONE_TENSOR, 4),
-        ({"zero": lambda _: False, "init_scale": 2.0**24}, Verdict.FORGOTTEN_ZERO_GRAD, 36),
-        ({"zero": lambda step: step % 10 == 0, "growth_interval": 4, "steps": 100}, Verdict.FORGOTTEN_ZERO_GRAD, 8),
-        ({"gradients": divide_by_scale}, Verdict.UNSCALED_TWICE, 36),
-        ({"unscaled": divide_by_scale}, Verdict.UNSCALED_TWICE, 36),
-        ({"unscaled": divide_by_scale, "init_scale": 2.0**10}, Verdict.UNSCALED_TWICE, 38),
-        ({"gradients": clip_scaled(2)}, Verdict.CLIPPED_BEFORE_UNSCALING, 35),
-        (
-            {"gradients": clip_scaled(2, 1e-3), "init_scale": 2.0**12, "measure_every": 1},
-            Verdict.CLIPPED_BEFORE_UNSCALING,
-            35,
-        ),
-        ({"gradients": clip_scaled(1)}, Verdict.CLIPPED_BEFORE_UNSCALING, 35),
-        ({"gradients": clip_scaled(3)}, Verdict.CLIPPED_BEFORE_UNSCALING, 35),
-        ({"gradients": clip_scaled(float("inf"))}, Verdict.CLIPPED_BEFORE_UNSCALING, 35),
-        ({"gradients": clip_scaled_values}, Verdict.CLIPPED_BEFORE_UNSCALING, 35),
-        ({"gradients": clip_scaled_values_without_counting, "measure_every": 1}, Verdict.CLIPPED_BEFORE_UNSCALING, 35),
-        ({"init_scale": 2.0**-10, "loss_factor": 1e-4, "measure_every": 1}, Verdict.UNDERFLOW, 40),
-        ({"loss_factor": 1e3, "clip": 1.0, "limits": Limits(stall_after=3)}, Verdict.STALLED, 5),
-    ],
-    ids=[
-        "nan-input", "large-loss", "nan", "nan-at-all-scales", "all-nan", "infinities", "one-tensor", "zero_grad",
-        "zero_grad-sometimes", "divided", "divided-after-unscaling", "divided-without-overflow", "clipped", "clipped-tightly",
-        "clipped-L1", "clipped-L3", "clipped-maximum", "clipped-values", "clipped-values-uncounted", "underflow", "stalled",
-    ],
-)  # fmt: skip
-def test_planted_faults_are_named(options, verdict, min_count):
+# For each fault: how to plant it, its verdict, and the smallest number of steps with this verdict.
+FAULTS = {
+    "nan-input": ({"inputs": put_nan}, Verdict.FORWARD, 8),
+    "large-loss": ({"loss_factor": 1e38, "init_scale": 1.0}, Verdict.FORWARD, 40),
+    "nan": ({"gradients": put(float("nan"), 5, 2)}, Verdict.NO_SCALE_HELPS, 6),
+    "nan-at-all-scales": (
+        {"gradients": put(float("nan"), 5, 2), "init_scale": 2.0**12, "steps": 150},
+        Verdict.NO_SCALE_HELPS,
+        30,
+    ),
+    "all-nan": ({"gradients": fill_with_nan, "init_scale": 2.0**12}, Verdict.NO_SCALE_HELPS, 6),
+    "infinities": ({"gradients": put(float("inf"), 1)}, Verdict.NO_SCALE_HELPS, 30),
+    "one-tensor": ({"gradients": put(float("inf"), 5, 2)}, Verdict.ONE_TENSOR, 4),
+    "zero_grad": ({"zero": lambda _: False, "init_scale": 2.0**24}, Verdict.FORGOTTEN_ZERO_GRAD, 36),
+    "zero_grad-sometimes": (
+        {"zero": lambda step: step % 10 == 0, "growth_interval": 4, "steps": 100},
+        Verdict.FORGOTTEN_ZERO_GRAD,
+        8,
+    ),
+    "divided": ({"gradients": divide_by_scale}, Verdict.UNSCALED_TWICE, 36),
+    "divided-after-unscaling": ({"unscaled": divide_by_scale}, Verdict.UNSCALED_TWICE, 36),
+    "divided-without-overflow": ({"unscaled": divide_by_scale, "init_scale": 2.0**10}, Verdict.UNSCALED_TWICE, 38),
+    "clipped": ({"gradients": clip_scaled(2)}, Verdict.CLIPPED_BEFORE_UNSCALING, 35),
+    "clipped-tightly": (
+        {"gradients": clip_scaled(2, 1e-3), "init_scale": 2.0**12, "measure_every": 1},
+        Verdict.CLIPPED_BEFORE_UNSCALING,
+        35,
+    ),
+    "clipped-L1": ({"gradients": clip_scaled(1)}, Verdict.CLIPPED_BEFORE_UNSCALING, 35),
+    "clipped-L3": ({"gradients": clip_scaled(3)}, Verdict.CLIPPED_BEFORE_UNSCALING, 35),
+    "clipped-maximum": ({"gradients": clip_scaled(float("inf"))}, Verdict.CLIPPED_BEFORE_UNSCALING, 35),
+    "clipped-values": ({"gradients": clip_scaled_values}, Verdict.CLIPPED_BEFORE_UNSCALING, 35),
+    "clipped-values-uncounted": (
+        {"gradients": clip_scaled_values_without_counting, "measure_every": 1},
+        Verdict.CLIPPED_BEFORE_UNSCALING,
+        35,
+    ),
+    "underflow": ({"init_scale": 2.0**-10, "loss_factor": 1e-4, "measure_every": 1}, Verdict.UNDERFLOW, 40),
+    "stalled": ({"loss_factor": 1e3, "clip": 1.0, "limits": Limits(stall_after=3)}, Verdict.STALLED, 5),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_planted_faults_are_named(name):
     """The other verdicts are those of every run with a dynamic scale."""
+    options, verdict, min_count = FAULTS[name]
     verdicts = train(**options)
     assert verdicts[verdict] >= min_count
     assert set(verdicts) <= USUAL | {verdict}

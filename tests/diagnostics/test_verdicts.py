@@ -21,11 +21,19 @@ def nans(scale, *, infinities=0, loss=1.0):
     return measured(replace(OVERFLOW, scale=scale, loss=loss), 4, 0, 0, 0, infinities, 4 - infinities, 32767, -32768)
 
 
+def overflow(step, scale, tensors, **fields):
+    """Return the record of an overflow, which halves the scale unless *fields* has another `next_scale`."""
+    record = replace(OVERFLOW, step=step, scale=scale, next_scale=scale / 2, measured_scale=scale, tensors=tensors)
+    return replace(record, **fields)
+
+
 CLIPPED = [replace(APPLIED, scale=scale, norm=1 / scale) for scale in (512.0, 1024.0, 2048.0, 4096.0)]
 SMALL = measured(APPLIED, 4, 0, 4, 0, 0, 0, -20, -16)
 ZERO = measured(APPLIED, 4, 4, 0, 0, 0, 0, 32767, -32768)
 DIVIDED = replace(APPLIED, modified=True, change=1 / 1024)
-FINITE, NEAR_LIMIT, FAR_BELOW_LIMIT = ((4, 0, 0, 0, n, 0, -1, largest) for n, largest in ((0, 1), (1, 14), (1, 1)))
+FINITE = TensorStatistics(4, 0, 0, 0, 0, 0, -1, 1)
+NEAR_LIMIT = TensorStatistics(4, 0, 0, 0, 1, 0, -1, 14)  # one infinity, and finite values near the largest float16 number
+FAR_BELOW_LIMIT = TensorStatistics(4, 0, 0, 0, 1, 0, -1, 1)
 VERDICTS = {
     "the norm of the scaled gradients is 1, and they may be constant": (CLIPPED, Verdict.HEALTHY),
     "the norm of the scaled gradients is 1, and they vary": (
@@ -129,24 +137,21 @@ def test_last_step_has_the_verdict(name):
 def test_one_tensor_requires_the_same_gradient_in_each_step(are_named):
     """A different expert overflows in each step: all gradients of other experts are None, or the experts have no names."""
     diagnoser = Diagnoser()
-    finite = TensorStatistics(4, 0, 0, 0, 0, 0, -1, 1)
-    overflow = finite._replace(infinities=1)
     for step in range(8):
-        record = replace(OVERFLOW, step=step, scale=2.0 ** (20 - step), next_scale=2.0 ** (19 - step))
-        tensors = (finite, overflow) if are_named else tuple(overflow if step % 3 == index else finite for index in range(3))
-        names = ["router", f"expert {step % 3}"] if are_named else ["unnamed"] * 3
-        diagnosis = diagnoser.diagnose(replace(record, measured_scale=record.scale, tensors=tensors), names)
-        assert diagnosis.verdict is Verdict.SEARCHING
+        if are_named:
+            tensors, names = (FINITE, FAR_BELOW_LIMIT), ["router", f"expert {step % 3}"]
+        else:
+            tensors = [FINITE] * 3
+            tensors[step % 3] = FAR_BELOW_LIMIT
+            names = ["unnamed"] * 3
+        assert diagnoser.diagnose(overflow(step, 2.0 ** (20 - step), tensors), names).verdict is Verdict.SEARCHING
 
 
 def test_one_tensor_is_named_after_three_overflows_far_below_the_limit():
     """Two overflows before them can be due to the scale, because other values are near the limit."""
     diagnoser, verdicts = Diagnoser(), []
     for step, statistics in enumerate([NEAR_LIMIT] * 2 + [FAR_BELOW_LIMIT] * 3):
-        scale = 2.0 ** (20 - step)
-        tensors = TensorStatistics(*FINITE), TensorStatistics(*statistics)
-        overflow = replace(OVERFLOW, step=step, scale=scale, next_scale=scale / 2, measured_scale=scale, tensors=tensors)
-        verdicts.append(diagnoser.diagnose(overflow).verdict)
+        verdicts.append(diagnoser.diagnose(overflow(step, 2.0 ** (20 - step), (FINITE, statistics))).verdict)
     assert verdicts == [Verdict.SEARCHING] * 4 + [Verdict.ONE_TENSOR]
 
 
@@ -155,10 +160,8 @@ def test_one_tensor_is_named_although_the_scale_backs_off_at_every_second_overfl
     diagnoser, verdicts = Diagnoser(), []
     for step in range(6):
         scale = 2.0 ** (20 - step // 2)
-        tensors = TensorStatistics(*FINITE), TensorStatistics(*FAR_BELOW_LIMIT)
-        next_scale = scale / (1 + step % 2)
-        overflow = replace(OVERFLOW, step=step, scale=scale, next_scale=next_scale, measured_scale=scale, tensors=tensors)
-        verdicts.append(diagnoser.diagnose(overflow).verdict)
+        record = overflow(step, scale, (FINITE, FAR_BELOW_LIMIT), next_scale=scale / (1 + step % 2))
+        verdicts.append(diagnoser.diagnose(record).verdict)
     assert verdicts == [Verdict.SEARCHING] * 4 + [Verdict.ONE_TENSOR] * 2
 
 
@@ -167,10 +170,8 @@ def test_dividing_scaled_gradients_in_the_loop_is_no_evidence_for_one_tensor():
     diagnoser = Diagnoser()
     for step in range(4):
         scale = 2.0 ** (20 - step)
-        tensors = TensorStatistics(*FINITE), TensorStatistics(*FAR_BELOW_LIMIT)
-        overflow = replace(OVERFLOW, step=step, scale=scale, next_scale=scale / 2, measured_scale=scale, tensors=tensors)
-        diagnosis = diagnoser.diagnose(replace(overflow, modified=True, change=1 / scale))
-        assert diagnosis.verdict is Verdict.SEARCHING
+        record = overflow(step, scale, (FINITE, FAR_BELOW_LIMIT), modified=True, change=1 / scale)
+        assert diagnoser.diagnose(record).verdict is Verdict.SEARCHING
 
 
 def test_message_states_that_the_next_scale_is_the_same():
@@ -217,6 +218,13 @@ def test_clipping_in_hooks_is_recognized_by_a_common_magnitude(peaks, largest, v
     assert diagnosis.verdict is verdict
 
 
+@pytest.mark.parametrize(("loss", "contrast"), [(1.0, ", although the loss is not"), (None, "")])
+def test_zero_gradients_are_compared_with_the_loss_only_if_it_is_known(loss, contrast):
+    """A loop need not pass its loss to the monitor."""
+    diagnosis = Diagnoser().diagnose(replace(ZERO, loss=loss))
+    assert diagnosis.message == f"all gradients are zero at scale 1024{contrast}: try a larger scale"
+
+
 def test_underflow_message_never_states_that_no_value_becomes_zero():
     """After a backward pass in float16, lost values are already zeros, and a small share would be rounded to 0 %."""
     small = "are subnormal in float16 at scale 1024, most in gradient 0: try"
@@ -239,10 +247,8 @@ def test_underflow_message_never_states_that_no_value_becomes_zero():
 def test_one_tensor_names_the_ranks_that_are_known_to_be_at_fault(finite_ranks, on_ranks, rank):
     """The monitor of rank 0 diagnoses the step, which is no evidence against rank 0."""
     diagnoser = Diagnoser()
-    finite = TensorStatistics(4, 0, 0, 0, 0, 0, -1, 1)
-    statistics = finite, finite._replace(infinities=1)
     for step, flags in enumerate(finite_ranks):
-        overflow = replace(OVERFLOW, scale=2.0 ** (20 - step), next_scale=2.0 ** (19 - step), finite_ranks=flags, rank=0)
-        diagnosis = diagnoser.diagnose(replace(overflow, step=step, measured_scale=overflow.scale, tensors=statistics))
+        record = overflow(step, 2.0 ** (20 - step), (FINITE, FAR_BELOW_LIMIT), finite_ranks=flags, rank=0)
+        diagnosis = diagnoser.diagnose(record)
     assert diagnosis.message.startswith(f"only gradient 1 is not finite{on_ranks}, in all 3 skipped steps")
     assert diagnosis.evidence["rank"] == rank
