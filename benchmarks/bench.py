@@ -67,7 +67,8 @@ def parse_options() -> argparse.Namespace:
 
 def benchmark(specs: list[Spec], options: argparse.Namespace) -> int:
     """Run the rows, print and evaluate them, and write the file; return the exit status."""
-    start, load = time.monotonic(), machine.load()
+    start = time.monotonic()
+    load = machine.load()
     rows, versions, failures = run(specs, options.quick)
     verdicts = [] if options.quick else targets.evaluate(rows, targets.read_reasons())
     report = {
@@ -84,15 +85,22 @@ def benchmark(specs: list[Spec], options: argparse.Namespace) -> int:
         "rows": rows,
     }
     print(table.verdicts(verdicts), table.summary(report), sep="\n")
-    name = f"cpu-{machine.slug(machine.title(report['machine']))}{'-all' * options.all}.json"
-    path = options.json or (None if options.quick or options.only else document.RESULTS / name)
-    if path:
+    if path := result_path(report, options):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, document.text_of(rounded(report)))
         print(f"written: {path}")
     faults = failures + targets.faults(verdicts)
-    print(*faults, sep="\n", file=sys.stderr, end="\n" if faults else "")
+    for fault in faults:
+        print(fault, file=sys.stderr)
     return 1 if faults else 0
+
+
+def result_path(report: dict[str, Any], options: argparse.Namespace) -> Path | None:
+    """Return the path of the file to write; None if there is none to write."""
+    if options.json or options.quick or options.only:
+        return options.json
+    name = "cpu-" + machine.slug(machine.title(report["machine"]))
+    return document.RESULTS / f"{name}-all.json" if options.all else document.RESULTS / f"{name}.json"
 
 
 def run(specs: list[Spec], quick: bool) -> tuple[list[dict[str, Any]], dict[str, dict[str, str]], list[str]]:

@@ -113,12 +113,14 @@ def section_of(report: Report) -> str:
 
 def title(report: Report) -> str:
     """Return the heading of a result file's section."""
-    return f"{machine.title(report['machine'])}{', all rows' * report['all']}"
+    name = machine.title(report["machine"])
+    return f"{name}, all rows" if report["all"] else name
 
 
 def machine_text(report: Report) -> str:
     """Return the description of the machine, the date and the package versions."""
-    host, (before, after) = report["machine"], report["load"]
+    host = report["machine"]
+    before, after = report["load"]
     caches = ", ".join(f"{level} {size}" for level, size in host["caches"].items())
     versions: dict[str, set[str]] = {}
     for section_versions in report["versions"].values():
@@ -162,7 +164,7 @@ def comparison_table(rows: list[Row]) -> str:
     """Return a table of rows with equal columns: ampscale's result, and its ratios to the baseline and the other contenders."""
     ours, *others = columns_of(rows[0])
     has_baseline = any("over_baseline" in row["cells"][0] for row in rows)
-    head = ["row", "dtype", "shape", ours, *["baseline"] * has_baseline, *others]
+    head = ["row", "dtype", "shape", ours, *(["baseline"] if has_baseline else []), *others]
     return markdown_table(head, [comparison_line(row, others, has_baseline) for row in rows])
 
 
@@ -180,7 +182,9 @@ def other_cell(row: Row, ours: dict[str, Any], cell: dict[str, Any]) -> str:
     """Return the text for another contender in a line of the table, given its cell of *row* and ampscale's cell, *ours*."""
     if "absent" in cell:
         return cell["absent"]
-    return ratio_text(ours["over"][cell["name"]]) if row["unit"] == "s" and "over" in ours else table.shown(cell, row["unit"])
+    if row["unit"] == "s" and "over" in ours:
+        return ratio_text(ours["over"][cell["name"]])
+    return table.shown(cell, row["unit"])
 
 
 def ratio_text(ratio: dict[str, Any]) -> str:

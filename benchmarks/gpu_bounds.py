@@ -14,10 +14,7 @@ OURS = {"cupy": "ampscale", "torch": "ampscale", "jax": "ampscale, jitted"}
 SCALER = "ampscale, GradScaler"
 OTHERS = {"torch": ("torch foreach", "torch.amp"), "jax": ("jax.numpy, jitted",)}
 # torch.amp rejects float16 gradients; on CUDA, its kernel rejects bfloat16. ampscale's scaler is measured beside torch.amp.
-REJECTED = {
-    *product(("torch.amp", SCALER), ("float16", "bfloat16")),
-    ("torch foreach", "bfloat16"),
-}
+REJECTED = {*product(("torch.amp", SCALER), ("float16", "bfloat16")), ("torch foreach", "bfloat16")}
 STEP = "test_cuda_graphs_capture_train_step"
 
 
@@ -52,13 +49,8 @@ def _step(tests: dict[str, Any]) -> Bound:
     """Return the bound that CUDA can capture a step as a graph. It cannot if the step reads a value on the host."""
     outcome = tests.get("outcomes", {}).get(STEP)
     met = None if outcome in (None, "skipped") else outcome == "passed"
-    return {
-        "id": "captured-step",
-        "bound": "a whole step, captured and replayed",
-        "value": outcome,
-        "limit": "passed",
-        "met": met,
-    }
+    text = "a whole step, captured and replayed"
+    return {"id": "captured-step", "bound": text, "value": outcome, "limit": "passed", "met": met}
 
 
 def _others(rows: dict[tuple[str, ...], Row]) -> Iterator[Bound]:
@@ -77,7 +69,8 @@ def _comparisons(rows: dict[tuple[str, ...], Row], library: str, measurement: tu
         for other in OTHERS[other_library]:
             if (other, dtype) in REJECTED:
                 continue
-            ours = rows.get((library, SCALER if (library, other) == ("torch", "torch.amp") else OURS[library], *measurement), {})
+            implementation = SCALER if (library, other) == ("torch", "torch.amp") else OURS[library]
+            ours = rows.get((library, implementation, *measurement), {})
             theirs = rows.get((other_library, other, *measurement), {})
             for timing in ("ms", "replayed_ms") if other == "torch foreach" else ("ms",):
                 ratio = ours[timing] / theirs[timing] if timing in ours and timing in theirs else None
@@ -86,14 +79,11 @@ def _comparisons(rows: dict[tuple[str, ...], Row], library: str, measurement: tu
 
 
 def _bound(name: str, description: str, value: float | None, limit: float, *, is_minimum: bool = False) -> Bound:
-    met = None if value is None else value >= limit if is_minimum else value <= limit
-    return {
-        "id": name,
-        "bound": f"{description}, {'at least' if is_minimum else 'at most'} {limit}",
-        "value": value,
-        "limit": limit,
-        "met": met,
-    }
+    text = f"{description}, {'at least' if is_minimum else 'at most'} {limit}"
+    met = None
+    if value is not None:
+        met = value >= limit if is_minimum else value <= limit
+    return {"id": name, "bound": text, "value": value, "limit": limit, "met": met}
 
 
 def _mode(timing: str) -> str:

@@ -19,9 +19,11 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 REQUIRED = ("numpy", "array_api_compat", "ml_dtypes")
 REQUIRED_BY_TESTS = ("pytest", "hypothesis", "xdist", "array_api_strict", "autograd", "jsonschema")
-SECONDS = {"cupy": 80, "torch": 80, "jax": 130}  # for the rows of each library
-ANSWER, LAST_ROW = 30, 30  # seconds for reporting the device, and for finishing a row that was started before the deadline
-TESTS, ALL = 150, 470  # seconds for the tests, and for everything
+ALL_SECONDS = 470  # for everything
+DEVICE_SECONDS = 30  # for reporting the device
+TEST_SECONDS = 150
+ROW_SECONDS = {"cupy": 80, "torch": 80, "jax": 130}  # for the rows of each library
+LAST_ROW_SECONDS = 30  # for finishing a row that was started before the deadline
 TESTED = (
     "tests/backends",
     "tests/frameworks/torch",
@@ -33,30 +35,35 @@ NO_DEVICE = "gpu_check: neither CuPy nor torch nor JAX finds a CUDA device here;
 
 def main(folder: Path = RESULTS) -> int:
     """Run everything; return 0 if all that can be run succeeds, 2 without a GPU or a required package, and otherwise 1."""
-    deadline, devices, failures = time.monotonic() + ALL, dict[str, str](), list[str]()
-    if missing := [name for name in (*REQUIRED, *REQUIRED_BY_TESTS) if find_spec(name) is None]:
+    deadline = time.monotonic() + ALL_SECONDS
+    missing = [name for name in (*REQUIRED, *REQUIRED_BY_TESTS) if find_spec(name) is None]
+    if missing:
         print(f"gpu_check: packages that are not installed: {', '.join(missing)}", file=sys.stderr, flush=True)
     if set(missing) & set(REQUIRED):
         return 2
     from gpu_report import Report, parsed, table, verdict  # requires the packages in REQUIRED
 
-    for library in SECONDS:
+    devices: dict[str, str] = {}
+    failures: list[str] = []
+    for library in ROW_SECONDS:
         answers: list[str] = []
-        failures += run(f"{library}: device", rows_command(library, "device"), ANSWER, answers.append)
-        if names := [name for name in map(parsed, answers) if isinstance(name, str)]:
+        failures += run(f"{library}: device", rows_command(library, "device"), DEVICE_SECONDS, answers.append)
+        names = [name for name in map(parsed, answers) if isinstance(name, str)]
+        if names:
             devices[library] = names[-1]
     if not devices:
         print(NO_DEVICE, *failures, file=sys.stderr, sep="\n")
         return 2
     report = Report(next(iter(devices.values())), failures, folder)
     print(f"{', '.join(devices)}: {report.path}", flush=True)
-    failures += run("tests", tests_command(missing), TESTS, report.add_test)
+    failures += run("tests", tests_command(missing), TEST_SECONDS, report.add_test)
     if not report.tests["passed"]:
         failures.append("tests: none passed")
     report.write()
     for library in devices:
-        seconds = max(1, min(SECONDS[library], deadline - LAST_ROW - time.monotonic()))
-        failures += run(f"{library}: rows", rows_command(library, "rows", str(seconds)), seconds + LAST_ROW, report.add_row)
+        seconds = max(1, min(ROW_SECONDS[library], deadline - LAST_ROW_SECONDS - time.monotonic()))
+        command = rows_command(library, "rows", str(seconds))
+        failures += run(f"{library}: rows", command, seconds + LAST_ROW_SECONDS, report.add_row)
         report.write()
     print(table(report.rows), verdict(report), sep="\n")
     return 1 if report.failed() else 0
@@ -71,7 +78,9 @@ def tests_command(missing: list[str]) -> list[str]:
     """Return the command that runs the tests marked `device`, in eight processes if pytest-xdist is installed."""
     options = ["-m", "device", "-v", "-rN", "--tb=short", "--continue-on-collection-errors"]
     options += ["-p", "no:cacheprovider", "-p", "no:benchmark"]  # pytest-benchmark warns if there are several processes
-    return [sys.executable, "-m", "pytest", *TESTED, *options, *([] if "xdist" in missing else ["-n", "8"])]
+    if "xdist" not in missing:
+        options += ["-n", "8"]
+    return [sys.executable, "-m", "pytest", *TESTED, *options]
 
 
 def run(part: str, command: list[str], seconds: float, use: Callable[[str], None]) -> list[str]:

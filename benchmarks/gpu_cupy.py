@@ -15,7 +15,8 @@ import ampscale
 from ampscale.backends.cupy import launches
 
 OURS = "ampscale"
-CHUNKED, CHUNKS = RESNET.name, (4096, 8192)  # shape that gives a device few chunks, and smaller chunks to try on it
+CHUNKED = RESNET.name  # shape that gives a device few chunks
+CHUNKS = (4096, 8192)  # smaller chunks to try on it
 
 
 def device() -> str | None:
@@ -47,15 +48,18 @@ class Measured:
     """
 
     def __init__(self, bench: Bench, library: Any, functions: Any, kernels: ModuleType, graph: Callable[[Run], Run]) -> None:
-        self._bench, self._library, self._functions, self._kernels, self._graph = bench, library, functions, kernels, graph
+        self._bench = bench
+        self._library = library
+        self._functions = functions
+        self._kernels = kernels
+        self._graph = graph
 
     def rows(self, shape: Shape, dtype: str) -> Iterator[Row]:
         """Yield the rows of a copy and of functions. Most work in place with a scale of 1, which leaves the values unchanged."""
         tree = self._arrays(shape, dtype)
-        copy = self._copy(sum(array.nbytes for array in tree))
-        yield self._bench.row(
-            shape, dtype, "copy", "device to device", copy, copy["ms"], bytes=sum(array.nbytes for array in tree)
-        )
+        size = sum(array.nbytes for array in tree)
+        copy = self._copy(size)
+        yield self._bench.row(shape, dtype, "copy", "device to device", copy, copy["ms"], bytes=size)
         one = self._library.asarray(np.ones((), np.float32))
         for operation, run in self._runs(shape, dtype, tree, one).items():
             operations = self._operations(run)
@@ -67,7 +71,8 @@ class Measured:
         unscale = self._runs(shape, dtype, tree, one)[UNSCALE]
         for chunk in CHUNKS:  # each takes seconds to compile
             with self._chunk(chunk):
-                called, replayed = self._bench.ms(unscale), self._bench.replayed(self._graph, unscale)
+                called = self._bench.ms(unscale)
+                replayed = self._bench.replayed(self._graph, unscale)
             yield self._bench.row(shape, dtype, f"{UNSCALE}, chunk {chunk}", OURS, called, copy["ms"], **replayed)
 
     @contextmanager
@@ -99,7 +104,8 @@ class Measured:
 
     def _arrays(self, shape: Shape, dtype: str) -> list[Any]:
         """Return arrays that each own their memory, filled with repetitions of one block of values."""
-        values, arrays = self._library.asarray(block(dtype)), []
+        values = self._library.asarray(block(dtype))
+        arrays = []
         for length in lengths(shape):
             array = self._library.empty((length,), dtype=values.dtype)
             for first in range(0, length, values.size):
@@ -124,25 +130,29 @@ class Measured:
     @contextmanager
     def _counted(self) -> Iterator[dict[str, int]]:
         """Return a context manager that counts the kernels, copies and fills of the calls in it."""
-        kernels, count = self._kernels, {"kernels": 0, "copies": 0, "fills": 0}
-        launch, fill, copies = kernels._launch, kernels._true, kernels._cached_table.cache_info().misses
+        kernels = self._kernels
+        counts = {"kernels": 0, "copies": 0, "fills": 0}
+        launch, fill = kernels._launch, kernels._true
+        copies_before = kernels._cached_table.cache_info().misses
 
         def launched(kernel: str, blocks: int, *arguments: Any) -> None:
-            count["kernels"] += bool(blocks)
+            if blocks:  # otherwise, no kernel is launched
+                counts["kernels"] += 1
             launch(kernel, blocks, *arguments)
 
         def filled() -> Any:
-            count["fills"] += 1
+            counts["fills"] += 1
             return fill()
 
         with mock.patch.multiple(kernels, _launch=launched, _true=filled):
-            yield count
-        count["copies"] = kernels._cached_table.cache_info().misses - copies
+            yield counts
+        counts["copies"] = kernels._cached_table.cache_info().misses - copies_before
 
 
 def graph(run: Run) -> Run:
     """Capture a call, and return a function that replays it. The function keeps a reference to the memory that the call uses."""
-    stream, pool = cupy.cuda.Stream(non_blocking=True), cupy.cuda.MemoryPool()
+    stream = cupy.cuda.Stream(non_blocking=True)
+    pool = cupy.cuda.MemoryPool()
     cupy.cuda.Device().synchronize()
     with cupy.cuda.using_allocator(pool.malloc), stream:
         run()

@@ -96,7 +96,8 @@ PLAIN_FUNCTIONS = {UNSCALE: unscaled, NORM: unscaled_with_norm}
 
 def operations(program: Any) -> dict[str, int]:
     """Return the number of programs that a call executes, and the number of kernels in XLA's optimized programs."""
-    modules, kernels = program.runtime_executable().hlo_modules(), 0
+    modules = program.runtime_executable().hlo_modules()
+    kernels = 0
     for module in modules:
         entry = re.search(r"^ENTRY .*?\{\n(.*?)^\}", module.to_string(), re.MULTILINE | re.DOTALL)
         names = re.findall(r"^ .* = .*?[\])}] ([a-z][a-z0-9-]*)\(", entry[1] if entry else "", re.MULTILINE)

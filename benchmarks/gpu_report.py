@@ -31,8 +31,10 @@ class Report:
 
     def __init__(self, device: str, failures: list[str], folder: Path) -> None:
         self.path = folder / f"gpu-{slug(device)}.json"
-        self.failures, self.rows, self.skipped = failures, list[Row](), list[str]()
-        self.tests: dict[str, Any] = {**dict.fromkeys(OUTCOMES, 0), "outcomes": {}}
+        self.failures = failures
+        self.rows: list[Row] = []
+        self.skipped: list[str] = []
+        self.tests: dict[str, Any] = {**dict.fromkeys(OUTCOMES, 0), "outcomes": {}}  # counts, and outcomes by name
         date = datetime.now(UTC).isoformat(timespec="seconds")
         self._start = {"date": date, "versions": {"python": sys.version.split()[0], **versions()}, "device": device}
         folder.mkdir(parents=True, exist_ok=True)
@@ -70,9 +72,9 @@ class Report:
         test = re.search(r"\.py(?:::\w+)*::(\w+)", line) or re.search(r"^_* ?ERROR collecting (\S+)", line)
         kind = outcome[1].lower() if outcome and test else None
         if kind:
-            outcomes, name = self.tests["outcomes"], test[1]
             self.tests[kind] += 1
-            outcomes[name] = max(outcomes.get(name, "passed"), kind, key=OUTCOMES.index)
+            outcomes = self.tests["outcomes"]
+            outcomes[test[1]] = max(outcomes.get(test[1], "passed"), kind, key=OUTCOMES.index)
         if kind in OUTCOMES[2:] or ".py::" not in line:
             print(line, flush=True)
 
@@ -134,10 +136,13 @@ def verdict(report: Report) -> str:
     missed = [bound for bound in reversed(results) if bound["met"] is False]
     lines = [f"{RED}NOT MET  {bound['id']}: {shown(bound['value'])}, {bound['bound']}{PLAIN}" for bound in missed]
     unknown = [bound["id"] for bound in results if bound["met"] is None]
-    lines += [f"{len(unknown)} not measured: {', '.join(unknown[:8])}{' ...' if len(unknown) > 8 else ''}"] if unknown else []
-    lines += [f"{sum(bound['met'] is True for bound in results)} of {len(results)} bounds met"]
-    lines += [f"tests: {', '.join(f'{report.tests[kind]} {kind}' for kind in OUTCOMES)}", f"written: {report.path}"]
-    return "\n".join([*lines, *(f"{RED}FAILED  {part}{PLAIN}" for part in report.failed() if not part.startswith("bound "))])
+    if unknown:
+        lines.append(f"{len(unknown)} not measured: {', '.join(unknown[:8])}{' ...' if len(unknown) > 8 else ''}")
+    lines.append(f"{sum(bound['met'] is True for bound in results)} of {len(results)} bounds met")
+    lines.append("tests: " + ", ".join(f"{report.tests[kind]} {kind}" for kind in OUTCOMES))
+    lines.append(f"written: {report.path}")
+    lines += [f"{RED}FAILED  {part}{PLAIN}" for part in report.failed() if not part.startswith("bound ")]
+    return "\n".join(lines)
 
 
 def shown(value: float | str) -> str:

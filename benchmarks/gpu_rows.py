@@ -23,8 +23,10 @@ from shapes import SHAPES, Shape
 
 UNSCALE, NORM, FINITE, GLOBAL = "unscale_and_check", "unscale_check_and_norm", "all_finite", "global_norm"
 DTYPES = ("float16", "bfloat16", "float32")
-SAMPLES, SAMPLE, MOST_CALLS = 11, 5e-3, 200  # samples; minimum seconds of a sample, and maximum calls in it
-LARGEST, COUNT, VALUES = "largest", 300, 10**9  # name of a shape, its number of arrays, and its number of values
+SAMPLES = 11
+SAMPLE, MOST_CALLS = 5e-3, 200  # minimum seconds of a sample, and maximum calls in it
+LARGEST = "largest"  # name of a shape
+LARGEST_ARRAYS, LARGEST_VALUES = 300, 10**9  # its number of arrays, and their number of values
 
 Row = dict[str, Any]
 Run = Callable[[], object]
@@ -32,10 +34,10 @@ Run = Callable[[], object]
 
 def largest(memory: int) -> Shape:
     """Return the shape `LARGEST`, with a hundredfold range of sizes; fewer values if *memory* cannot hold five float32 copies."""
-    values = min(VALUES, memory // 20)
-    weights = [100 ** (index / (COUNT - 1)) for index in range(COUNT)]
+    values = min(LARGEST_VALUES, memory // (5 * 4))  # bytes of five float32 copies
+    weights = [100 ** (index / (LARGEST_ARRAYS - 1)) for index in range(LARGEST_ARRAYS)]
     unit = values / sum(weights)
-    return Shape(LARGEST, f"{COUNT} with {values:,}", tuple((int(weight * unit),) for weight in weights))
+    return Shape(LARGEST, f"{LARGEST_ARRAYS} with {values:,}", tuple((int(weight * unit),) for weight in weights))
 
 
 def all_shapes(memory: int) -> list[tuple[Shape, str]]:

@@ -76,7 +76,8 @@ def ours(operation: str, tree: Tensors, one: torch.Tensor) -> Run:
 
 def kernel_runs(tree: Tensors, one: torch.Tensor) -> dict[str, Run]:
     """Return functions that are compared with and without cuda/kernels.cu. A scale of 3 has no exact reciprocal."""
-    elsewhere, three = [torch.empty_like(array) for array in tree], torch.full_like(one, 3)
+    elsewhere = [torch.empty_like(array) for array in tree]
+    three = torch.full_like(one, 3)
     return {
         FINITE: lambda: ampscale.all_finite(tree),
         GLOBAL: lambda: ampscale.global_norm(tree),
@@ -116,7 +117,8 @@ def scalers(operation: str, tree: Tensors, device: str) -> dict[str, Run]:
     params = [torch.nn.Parameter(gradient) for gradient in tree]
     for param, gradient in zip(params, tree, strict=True):
         param.grad = gradient.detach()
-    optimizer, runs = torch.optim.SGD(params), dict[str, Run]()
+    optimizer = torch.optim.SGD(params)
+    runs: dict[str, Run] = {}
     for name, make in {SCALER: ampscale.torch.GradScaler, AMP: torch.amp.GradScaler}.items():
         scaler = make(device, init_scale=1.0, growth_interval=2**31 - 1)
         scaler.scale(torch.ones((), device=device))

@@ -48,7 +48,8 @@ def short(name: str) -> str:
 
 def title(machine: dict[str, Any]) -> str:
     """Return the short name of a described processor, with its first data cache: several processors share a name."""
-    return ", ".join([short(machine["cpu"]), *(f"L1d {size}" for level, size in machine["caches"].items() if level == "L1d")])
+    name, size = short(machine["cpu"]), machine["caches"].get("L1d")
+    return name if size is None else f"{name}, L1d {size}"
 
 
 def slug(name: str) -> str:

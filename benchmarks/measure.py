@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 LEAST, MOST = 7, 31  # samples of a contender
-SLOW, LEAST_SLOW = 0.08, 3  # seconds from which a call is slow, and minimum samples of a slow contender without a target
+SLOW = 0.08  # seconds from which a call is slow
+LEAST_SLOW = 3  # samples of a slow contender without a target
 SAMPLE = 0.5e-3  # minimum seconds of a sample; a short call is repeated
 
 Cell = dict[str, Any]
@@ -58,26 +59,32 @@ def in_turn(contenders: list[Contender], seconds: float | None, thorough: Collec
     once = [_sample(contender, 1) for contender in contenders]
     if seconds is None:
         return [{0: duration} for duration in once]
-    calls, samples = list[int](), list[int]()  # of each contender: calls in a sample, and number of samples
-    for contender, first in zip(contenders, once, strict=True):
-        is_slow = contender.kind == "other" and first > SLOW
-        duration = first if is_slow else _sample(contender, 1)  # the first call of ampscale may have compiled a kernel
-        calls.append(max(1, min(1000, round(SAMPLE / duration))))
-        least = LEAST_SLOW if is_slow and contender.name not in thorough else LEAST
-        samples.append(max(least, min(MOST, int(seconds / len(contenders) / max(duration, SAMPLE)))))
+    plans = [
+        _plan(contender, first, seconds / len(contenders), thorough) for contender, first in zip(contenders, once, strict=True)
+    ]
     times: list[dict[int, float]] = [{} for _ in contenders]
-    rounds = max(samples, default=0)
+    rounds = max((samples for _, samples in plans), default=0)
     gc.collect()
     gc.disable()
     try:
         for turn in range(rounds):
             for offset in range(len(contenders)):
                 index = (turn + offset) % len(contenders)
-                if (turn + 1) * samples[index] // rounds > turn * samples[index] // rounds:  # spreads the samples over all rounds
-                    times[index][turn] = _sample(contenders[index], calls[index])
+                calls, samples = plans[index]
+                if (turn + 1) * samples // rounds > turn * samples // rounds:  # spreads the samples over all rounds
+                    times[index][turn] = _sample(contenders[index], calls)
     finally:
         gc.enable()
     return times
+
+
+def _plan(contender: Contender, first: float, seconds: float, thorough: Collection[str]) -> tuple[int, int]:
+    """Return the number of calls in a sample, and the number of samples, given the seconds of a first call and of all calls."""
+    is_slow = contender.kind == "other" and first > SLOW
+    duration = first if is_slow else _sample(contender, 1)  # the first call of ampscale may have compiled a kernel
+    calls = max(1, min(1000, round(SAMPLE / duration)))
+    least = LEAST_SLOW if is_slow and contender.name not in thorough else LEAST
+    return calls, max(least, min(MOST, int(seconds / max(duration, SAMPLE))))
 
 
 def _sample(contender: Contender, calls: int) -> float:
@@ -115,8 +122,8 @@ def cells(contenders: Iterable[Contender | Absent], seconds: float | None, thoro
 
 def _cell(contender: Contender, times: dict[str, dict[int, float]], baseline: dict[int, float] | None) -> Cell:
     runs = times[contender.name]
-    cell: Cell = {"name": contender.name, "kind": contender.kind, "median": _median(runs), "quartiles": quartiles(runs.values())}
-    cell["samples"] = len(runs)
+    cell: Cell = {"name": contender.name, "kind": contender.kind, "median": _median(runs)}
+    cell |= {"quartiles": quartiles(runs.values()), "samples": len(runs)}
     if baseline is not None:
         cell["over_baseline"] = ratio(runs, baseline)
     if contender.kind == "ours":

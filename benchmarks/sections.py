@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -46,8 +47,8 @@ def groups(specs: list[Spec], quick: bool) -> list[list[Spec]]:
     """Return the rows of each process. A process runs one section, or in a quick run either JAX and simulations, or the rest."""
     rows: dict[str | bool, list[Spec]] = {}
     for spec in specs:
-        group = "jax" in spec.section or spec.section == "simulation" if quick else spec.section
-        rows.setdefault(group, []).append(spec)
+        is_jax_or_simulation = "jax" in spec.section or spec.section == "simulation"
+        rows.setdefault(is_jax_or_simulation if quick else spec.section, []).append(spec)
     return list(rows.values())
 
 
@@ -63,8 +64,11 @@ def start_worker(specs: list[Spec], quick: bool) -> "subprocess.Popen[str]":
     threads = "2" if section == "two-threads" else "1"
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "benchmarks")])
     environment = {**os.environ, **dict.fromkeys(ONE_THREAD, threads), "JAX_PLATFORMS": "cpu", "PYTHONPATH": path}
-    environment |= AVX2 if section == "avx2" else {}
-    command = [interpreter(section, quick), str(Path(__file__).with_name("bench.py")), "--work", *["--quick"] * quick]
+    if section == "avx2":
+        environment |= AVX2
+    command = [interpreter(section, quick), str(Path(__file__).with_name("bench.py")), "--work"]
+    if quick:
+        command.append("--quick")
     worker = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     worker.stdin.write(json.dumps([spec.id for spec in specs]))
     worker.stdin.close()
@@ -108,14 +112,7 @@ def set_threads(spec: Spec) -> None:
 
 def row(spec: Spec, quick: bool) -> Row:
     """Measure a row, and return its entry in the result file."""
-    head = {
-        "id": spec.id,
-        "section": spec.section,
-        "label": spec.label,
-        "shape": spec.shape,
-        "dtype": spec.dtype,
-        "unit": spec.unit,
-    }
+    head = {name: getattr(spec, name) for name in ("id", "section", "label", "shape", "dtype", "unit")}
     start = time.monotonic()
     try:
         contents = list(spec.build(quick))
@@ -131,8 +128,6 @@ def versions() -> dict[str, str]:
     versions = {"python": sys.version.split()[0]}
     for name in PACKAGES:
         if name.removesuffix("paddle") in sys.modules:
-            try:
+            with suppress(PackageNotFoundError):
                 versions[name] = version(name)
-            except PackageNotFoundError:
-                continue
     return versions

@@ -28,7 +28,7 @@ def row(row: dict[str, Any], judge: bool = False) -> str:
     head = f"{row['section']:12} {row['label'][:42]:42} {row['dtype']:8} {row['shape']:14} {shown(ours, row['unit']):>9}  "
     parts = [part.replace(" ", GLUE) for part in comparisons(row)]
     lines = textwrap.wrap("   ".join(parts), WIDTH, initial_indent=head, subsequent_indent=" " * 13, break_long_words=False)
-    text = "\n".join(lines).replace(GLUE, " ") if lines else head.rstrip()
+    text = "\n".join(lines or [head.rstrip()]).replace(GLUE, " ")
     return painted(text, row) if judge else text
 
 

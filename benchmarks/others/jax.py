@@ -86,10 +86,11 @@ def _plain(operation: str, max_norm: float) -> Callable[..., object]:
         factor = jnp.minimum(1.0, max_norm / (total_norm + 1e-6))
         return jax.tree.map(lambda leaf: (leaf * factor).astype(leaf.dtype), tree)
 
-    def unscaled(tree: Any, scale: jax.Array) -> Any:
-        return jax.tree.map(lambda leaf: (leaf / scale).astype(leaf.dtype), tree)
+    def unscaled(tree: Any, scale: jax.Array) -> tuple[Any, jax.Array]:
+        gradients = jax.tree.map(lambda leaf: (leaf / scale).astype(leaf.dtype), tree)
+        return gradients, finite(gradients)
 
-    return _composed(operation, lambda tree, scale: (gradients := unscaled(tree, scale), finite(gradients)), finite, norm, clip)
+    return _composed(operation, unscaled, finite, norm, clip)
 
 
 def _jmp(operation: str, max_norm: float) -> Callable[..., object]:
@@ -120,7 +121,7 @@ def _optax_clip(max_norm: float) -> Callable[[Any, jax.Array], Any]:
 
 
 def _composed(operation: str, unscaled: Any, finite: Any, norm: Any, clip: Any) -> Callable[..., object]:
-    """Return *operation*, composed of the functions of a library."""
+    """Return *operation*, composed of a library's functions, of which *unscaled* also returns the finite flag."""
 
     def normed(tree: Any, scale: jax.Array) -> tuple[Any, jax.Array, jax.Array]:
         gradients, finite_flag = unscaled(tree, scale)

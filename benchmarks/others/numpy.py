@@ -70,7 +70,8 @@ def careful(operation: str, arrays: Arrays, scale: float, max_norm: float) -> Ca
 
     def run() -> tuple[bool, float | None]:
         apply(np.divide, number)
-        flag, total_norm = finite(), norm() if operation != UNSCALE else None
+        flag = finite()
+        total_norm = None if operation == UNSCALE else norm()
         if operation == CLIP:
             apply(np.multiply, np.asarray(min(1.0, max_norm / (total_norm + 1e-6)), np.float32))
         return flag, total_norm

@@ -42,11 +42,11 @@ def specs() -> Iterator[Spec]:
 
 def cells(steps: Callable[[bool], Iterator[tuple[str, str, Tally] | Absent]], index: int, quick: bool) -> Iterator[Cell]:
     """Yield for each step the item *index* of its tally: launches or host reads."""
-    for result in steps(quick):
-        if isinstance(result, Absent):
-            yield {"name": result.name, "absent": result.why}
+    for step in steps(quick):
+        if isinstance(step, Absent):
+            yield {"name": step.name, "absent": step.why}
         else:
-            name, kind, tally = result
+            name, kind, tally = step
             yield {"name": name, "kind": kind, "value": tally[index]}
 
 

@@ -40,20 +40,15 @@ def cells(cache: str, quick: bool) -> Iterator[Cell]:
     if choice.module is None:
         yield {"name": "ampscale", "absent": choice.reason}
         return
-    seconds = []
     with TemporaryDirectory() as folder:
-        for index in range(1 if quick else SAMPLES[cache]):
-            if cache == "warm" and index == 0:
-                first_call(Path(folder))
-            seconds.append(first_call(Path(folder) / (str(index) if cache == "cold" else "")))
-    yield {
-        "name": "ampscale",
-        "kind": "ours",
-        "median": statistics.median(seconds),
-        "quartiles": quartiles(seconds),
-        "samples": len(seconds),
-        "over": {},
-    }
+        caches = [Path(folder)] * SAMPLES[cache]
+        if cache == "cold":
+            caches = [Path(folder) / str(index) for index in range(SAMPLES[cache])]
+        else:
+            first_call(Path(folder))  # compiles
+        seconds = [first_call(path) for path in (caches[:1] if quick else caches)]
+    cell: Cell = {"name": "ampscale", "kind": "ours", "median": statistics.median(seconds)}
+    yield cell | {"quartiles": quartiles(seconds), "samples": len(seconds), "over": {}}
 
 
 def first_call(cache: Path) -> float:

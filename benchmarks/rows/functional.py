@@ -55,27 +55,19 @@ def omitted(operation: str, dtype: str) -> tuple[Shape, ...]:
 
 
 def _spec(section: str, operation: str, dtype: str, shape: Shape, scale: float = SCALE) -> Spec:
-    suffix = "" if scale == SCALE else f"/scale{scale:g}"
-    label = operation if scale == SCALE else f"{operation}, scale {scale:g}"
+    name, label = f"{section}/{operation}/{dtype}/{shape.name}", operation
+    if scale != SCALE:
+        name += f"/scale{scale:g}"
+        label += f", scale {scale:g}"
     build = partial(contenders, section, operation, dtype, shape, scale)
     notes = {"scale": scale if operation in UNSCALING else 1.0, "threads": 2 if section == "two-threads" else 1}
-    return Spec(
-        f"{section}/{operation}/{dtype}/{shape.name}{suffix}", section, label, build, dtype, shape.description, notes=notes
-    )
+    return Spec(name, section, label, build, dtype, shape.description, notes=notes)
 
 
 def contenders(section: str, operation: str, dtype: str, shape: Shape, scale: float, quick: bool) -> Contenders:
     """Yield the contenders of a row: ampscale, other implementations, and the baselines."""
     gradients = Gradients(shape.quick() if quick else shape, dtype, scale if operation in UNSCALING else 1.0)
-    implementations = {
-        "numpy": _numpy,
-        "avx2": _avx2,
-        "torch": _torch,
-        "jax": _jax,
-        "paddle": _paddle,
-        "two-threads": _two_threads,
-    }
-    yield from implementations[section](operation, gradients)
+    yield from _IMPLEMENTATIONS[section](operation, gradients)
     if section != "two-threads":
         runs = baselines(gradients, operation in WRITING)
         yield from (Contender(name, run, kind="baseline") for name, run in runs.items())
@@ -156,7 +148,7 @@ def _torch(operation: str, gradients: Gradients) -> Contenders:
     yield from others_torch.contenders(operation, tensors, gradients.scale, gradients.max_norm, gradients.refill)
 
 
-def _resetting(scaler: Any, gradients: Gradients) -> Any:
+def _resetting(scaler: Any, gradients: Gradients) -> Callable[[], None]:
     """Return a function that restores the gradients, and clears the scaler's dicts, so that `unscale_` can be called again."""
     dicts = {name: value for name, value in vars(scaler).items() if isinstance(value, dict)}
 
@@ -197,3 +189,8 @@ def _two_threads(operation: str, gradients: Gradients) -> Contenders:
     yield _ours(operation, gradients, tensors, torch.tensor(gradients.scale), "ampscale, torch")
     yield from others_torch.contenders(operation, tensors, gradients.scale, gradients.max_norm, gradients.refill)
     yield Contender("multiply by torch", lambda: [tensor.mul_(one) for tensor in flat], kind="baseline")
+
+
+_IMPLEMENTATIONS = {
+    "numpy": _numpy, "avx2": _avx2, "torch": _torch, "jax": _jax, "paddle": _paddle, "two-threads": _two_threads,
+}  # fmt: skip

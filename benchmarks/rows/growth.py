@@ -40,7 +40,8 @@ def cells(sizes: Callable[[bool], dict[int, Shape]], quick: bool) -> Iterator[Ce
     points: dict[tuple[str, str], list[tuple[int, float]]] = {}
     for size, shape in sizes(quick).items():
         gradients = Gradients(shape, "float32")
-        compared = contenders(gradients, evicting_reset(gradients) if sizes is elements and not quick else gradients.refill)
+        reset = evicting_reset(gradients) if sizes is elements and not quick else gradients.refill
+        compared = contenders(gradients, reset)
         for contender, times in zip(compared, in_turn(compared, None if quick else SECONDS), strict=True):
             points.setdefault((contender.name, contender.kind), []).append((size, statistics.median(times.values())))
     for (name, kind), fit_points in points.items():
@@ -55,10 +56,9 @@ def contenders(gradients: Gradients, reset: Callable[[], None]) -> list[Contende
 
     tensors = gradients.as_torch()
     (baseline,) = baselines(gradients, writes=True).values()
+    scale = np.asarray(gradients.scale, np.float32)
     return [
-        Contender(
-            "ampscale", ours.call(ours.UNSCALE, gradients.arrays, np.asarray(gradients.scale, np.float32), 1.0), reset, "ours"
-        ),
+        Contender("ampscale", ours.call(ours.UNSCALE, gradients.arrays, scale, 1.0), reset, "ours"),
         Contender("ampscale, torch", ours.call(ours.UNSCALE, tensors, torch.tensor(gradients.scale), 1.0), reset, "ours"),
         Contender("torch kernel", others_torch.kernel(ours.UNSCALE, tensors, gradients.scale, 1.0), reset),
         Contender("multiply", baseline, reset, "baseline"),

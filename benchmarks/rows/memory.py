@@ -9,12 +9,12 @@ pages. The first call, which can fill caches, is not measured.
 import ctypes
 import gc
 import tracemalloc
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 from gradients import SCALE
-from measure import Absent, Cell
+from measure import Absent, Cell, Contender
 from ours import NORM, UNSCALE
 from shapes import LARGE
 from specs import Spec
@@ -42,17 +42,20 @@ def cells(library: str, operation: str, dtype: str, quick: bool) -> Iterator[Cel
         if isinstance(contender, Absent):
             yield {"name": contender.name, "absent": contender.why}
         elif contender.kind != "baseline":
-            measure, method = (
-                (traced, "tracemalloc") if library == "numpy" and contender.name in TRACED else (resident, "resident set")
-            )
-            resets: Iterable[Callable[[], object]] = [contender.reset] if contender.reset else []
-            for step in (*resets, contender.run, *resets):
-                step()
-            value = measure(contender.run)
-            if value is None:
-                yield {"name": contender.name, "absent": f"{method} unknown"}
-            else:
-                yield {"name": contender.name, "kind": contender.kind, "value": value, "by": method}
+            yield cell(contender, is_traced=library == "numpy" and contender.name in TRACED)
+
+
+def cell(contender: Contender, *, is_traced: bool) -> Cell:
+    """Return the peak of a contender, measured in its second call."""
+    reset = contender.reset or (lambda: None)
+    reset()
+    contender.run()
+    reset()
+    peak = traced(contender.run) if is_traced else resident(contender.run)
+    if peak is None:
+        return {"name": contender.name, "absent": "resident set unknown"}
+    method = "tracemalloc" if is_traced else "resident set"
+    return {"name": contender.name, "kind": contender.kind, "value": peak, "by": method}
 
 
 def traced(run: Callable[[], object]) -> int:
