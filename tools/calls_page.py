@@ -44,13 +44,15 @@ def _table_lines(table: CallTable) -> Iterator[str]:
     yield from (f"## {table.name}", "", "| state | " + " | ".join(f"`{call}`" for call in table.calls) + " |")
     yield "|---" * (len(table.calls) + 1) + "|"
     for state, results in table.results.items():
-        cells = [
-            f"error {numbers[result]}" if isinstance(result, Error) else "" if result == state else f"→ {result}"
-            for result in results.values()
-        ]
-        yield f"| **{state}** | " + " | ".join(cells) + " |"
+        yield f"| **{state}** | " + " | ".join(_cell(state, result, numbers) for result in results.values()) + " |"
     yield from ("", *(f"- **{state}**: {text}" for state, text in table.states.items()), "")
     yield from (*(f"{number}. {message}".replace("{call}", "…") for message, number in numbers.items()), "")
+
+
+def _cell(state: str, result: str, numbers: dict[str, int]) -> str:
+    if isinstance(result, Error):
+        return f"error {numbers[result]}"
+    return "" if result == state else f"→ {result}"
 
 
 if __name__ == "__main__":

@@ -57,18 +57,15 @@ def page() -> str:
 def results() -> Iterator[tuple[str, str, str]]:
     """Yield what is tested, the command and the result, as Markdown."""
     coverage, mutants, fuzz = (read(f"tools/{name}.json") for name in ("release/coverage", "mutants/result", "fuzz/result"))
-    matrix, supported = read_matrix(), read("tools/release/supported.json")
+    matrix = read_matrix()
+    supported = read("tools/release/supported.json")
     passed, skipped = coverage["tests"]["passed"], coverage["tests"]["skipped"]
     failures = f", {coverage['tests'].get('failed', 0)} failed" + ("; [note](#coverage)" if "note" in coverage else "")
     killed = f"{mutants['killed']} of {mutants['tested']}"
     rerun = fuzz["rerun_after_the_fix"]
     tested = f"{sum('tests' in report for report in reports())} of {len(reports())}"
     yield "Tests of both distributions", "`make test-all`", f"{passed:,} passed, {skipped} skipped{failures}"
-    yield (
-        "Lines and branches that tests reach",
-        "`make coverage`",
-        f"{covered(coverage['folders'])}: [by folder](#coverage)",
-    )
+    yield "Lines and branches that tests reach", "`make coverage`", f"{covered(coverage['folders'])}: [by folder](#coverage)"
     yield (
         "Small changes to the library, which tests must detect",
         "`make mutants`",
@@ -137,7 +134,7 @@ def oracles() -> str:
 
 def conformance(matrix: dict[str, Any]) -> str:
     """Return the counts of failures of ampscale and of other projects."""
-    failures = [(item["info"]["name"], failed(item["counts"])) for item in matrix["implementations"]]
+    failures = [(each["info"]["name"], failed(each["counts"])) for each in matrix["implementations"]]
     ours = [count for name, count in failures if name.startswith("ampscale")]
     others = [count for name, count in failures if not name.startswith("ampscale")]
     return f"{len(ours)} by ampscale with {sum(ours)} failures, {len(others)} by other projects with {sum(others)} failures"

@@ -39,16 +39,18 @@ def python_of(name: str) -> Path:
 def make(name: str) -> str:
     """Create an environment from its list of requirements, unless it is current; return an error message, or an empty string."""
     requirements = (REQUIREMENTS / f"{name}.txt").read_text(encoding="utf-8")
+    if NEWEST:
+        requirements = without_pins(requirements)
     stamp = ROOT / name / "requirements.made"
-    requirements = without_pins(requirements) if NEWEST else requirements
     if stamp.exists() and stamp.read_text(encoding="utf-8") == requirements:
         return ""
     _create_ignored_root()
     shutil.rmtree(ROOT / name, ignore_errors=True)
-    error = _run([sys.executable, "-m", "venv", str(ROOT / name)])
     list_file = ROOT / f"{name}.txt"
     list_file.write_text(requirements, encoding="utf-8")
-    error = error or _pip(str(python_of(name)), "install", *QUIET, "-r", str(list_file))
+    error = _run([sys.executable, "-m", "venv", str(ROOT / name)])
+    if not error:
+        error = _pip(str(python_of(name)), "install", *QUIET, "-r", str(list_file))
     if not error:
         list_file.replace(stamp)
     return error

@@ -68,7 +68,8 @@ def fuzz(
         for name, counted, failed in pool.imap_unordered(run_chunk, selected):
             _add(counts[name], counted)
             failures += failed
-            print(*failed, sep="\n", end="\n" * bool(failed), flush=True)
+            for failure in failed:
+                print(failure, flush=True)
             if time.monotonic() > end:
                 break
     return counts, failures

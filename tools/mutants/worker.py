@@ -51,7 +51,8 @@ def run_in_fork(stages: list[list[str]], log: Path, limit: float) -> int | None:
         except BaseException:  # noqa: BLE001 - a mutant can raise any exception, and the fork must not continue as a worker
             traceback.print_exc()
         os._exit(code)
-    end, status = time.monotonic() + limit, None
+    end = time.monotonic() + limit
+    status = None
     while status is None and time.monotonic() < end:
         time.sleep(0.02)
         ended, wait_status = os.waitpid(child, os.WNOHANG)
@@ -66,7 +67,8 @@ def run_in_fork(stages: list[list[str]], log: Path, limit: float) -> int | None:
 
 def test(task: dict[str, Any]) -> dict[str, Any]:
     """Run the tests with the mutated source of *task*, or without a mutation if it is None, and return the result."""
-    path, log = Path(task["file"]), Path("mutant.log")
+    path = Path(task["file"])
+    log = Path("mutant.log")
     original, times = path.read_bytes(), path.stat()
     started = time.monotonic()
     try:

@@ -14,7 +14,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "proofs.md"
 
 def main() -> int:
     """Check all proofs, update docs/proofs.md, and return the exit status."""
-    problems = list[str]()
+    problems: list[str] = []
     theorems = _theorems(problems)
     explored, counts = _explored(problems)
     disproofs = [page.Disproof(claim.text, *refute.refute(claim)) for claim in refute.CLAIMS]
@@ -48,7 +48,8 @@ def _theorems(problems: list[str]) -> list[tuple[str, str, int]]:
     for claims in [*map(prove.claims, mutants.STEPS), prove.claims(product=mutants.unlimited_shift)]:
         failing = [text for text, _, search in claims if search() is not None]
         broken.update(failing)
-        problems += [] if failing else ["a mutant breaks no theorem"]
+        if not failing:
+            problems.append("a mutant breaks no theorem")
     rows = [(text, clause, broken[text]) for text, clause, _ in prove.claims()]
     problems += [f"no mutant breaks: {text}" for text, _, count in rows if not count]
     return rows

@@ -69,7 +69,8 @@ def explore(rule: LossScaleRule) -> Explored:
         return [Edge(Run(symbol, 1), _merged(rule, new)) for symbol, new in following if new is not None]
 
     scale, good, _, _, _ = machine_floats.init_host(rule)
-    graph = search((scale, good, 0, 0, scale), edges_of, math.inf if exact(rule) and rule.overflow_tolerance is None else BUDGET)
+    budget = math.inf if exact(rule) and rule.overflow_tolerance is None else BUDGET
+    graph = search((scale, good, 0, 0, scale), edges_of, budget)
     return Explored(rule, graph, _traps(rule, graph))
 
 
@@ -82,8 +83,11 @@ def exact(rule: LossScaleRule) -> bool:
 def _merged(rule: LossScaleRule, state: HostState) -> HostState:
     """Return a state with the same next steps: counts without effect have fixed values."""
     scale, good, bad, window, pending = state
-    good = min(good, rule.growth_interval - 1) if rule.block_at_bounds else good
-    return scale, good, bad, window if rule.overflow_tolerance is not None else 0, pending
+    if rule.block_at_bounds:
+        good = min(good, rule.growth_interval - 1)
+    if rule.overflow_tolerance is None:
+        window = 0
+    return scale, good, bad, window, pending
 
 
 def _traps(rule: LossScaleRule, graph: Graph[HostState]) -> dict[float, tuple[Run, ...]]:
@@ -161,12 +165,15 @@ def position(rule: LossScaleRule, scale: float) -> int:
     if scale == math.inf:
         return 2 * (LARGEST[rule.dtype] - SMALLEST[rule.dtype]) + 3
     mantissa, exponent = math.frexp(scale)
-    return 2 * (exponent - 1 - SMALLEST[rule.dtype]) + 1 + (mantissa != 0.5)
+    of_power = 2 * (exponent - 1 - SMALLEST[rule.dtype]) + 1
+    return of_power if mantissa == 0.5 else of_power + 1
 
 
 def differing(explored: Explored, step: type[Step] = Step) -> int:
     """Return the number of explored steps in which the encoding differs from the library. An invalid state raises an error."""
-    rule, constants, count = explored.rule, encoded(explored.rule), 0
+    rule = explored.rule
+    constants = encoded(rule)
+    count = 0
     assert not any(math.isnan(state[4]) for state in explored.graph.previous)
     positions = {scale: position(rule, scale) for state in explored.graph.previous for scale in (state[0], state[4])}
     assert len(set(positions.values())) == len(positions), f"{rule} has two scales at one position"
@@ -181,10 +188,11 @@ def differing(explored: Explored, step: type[Step] = Step) -> int:
         for symbol in ".x":
             actual, raises = step(Numbers, constants, before, symbol == ".", products, _share_reached(rule, before)).result()
             expected = reached.get(symbol)
-            count += raises != (expected is None)
-            if expected is not None and not raises:
-                actual = State(*_merged(rule, actual))
-                count += actual != (positions[expected[0]], *expected[1:4], positions[expected[4]])
+            if expected is None or raises:
+                is_equal = expected is None and raises
+            else:
+                is_equal = _merged(rule, actual) == (positions[expected[0]], *expected[1:4], positions[expected[4]])
+            count += not is_equal
     return count
 
 
@@ -204,7 +212,8 @@ def resumed(explored: Explored) -> tuple[int, dict[str, int]]:
             loaded = checkpoints.load("ampscale", saved)
         except ValueError as error:
             key = re.sub(r"\d+", "n", str(error).partition(", got")[0])
-            key = "a scale of zero or infinity" if "positive, finite" in key else key
+            if "positive, finite" in key:
+                key = "a scale of zero or infinity"
             errors[key] = errors.get(key, 0) + 1
             continue
         restored: tuple[Any, ...] = loaded.state

@@ -87,19 +87,8 @@ def measure_packages() -> None:
 
 def measure_package(name: str, python: str, folder: str) -> None:
     """Run the conformance suite on one package, and print the exit status, which is 1 if cases fail."""
-    command = [
-        python,
-        "-W",
-        "ignore",
-        "-m",
-        "coverage",
-        "run",
-        "-m",
-        "ampscale_conformance",
-        name,
-        "--seconds",
-        str(matrix.CASE_SECONDS),
-    ]
+    command = [python, "-W", "ignore", "-m", "coverage", "run", "-m", "ampscale_conformance", name]
+    command += ["--seconds", str(matrix.CASE_SECONDS)]
     variables = {"COVERAGE_FILE": str(DATA / "data"), "COVERAGE_RCFILE": str(ROOT / "pyproject.toml")}
     variables["PYTHONPATH"] = os.pathsep.join([folder, matrix.PATHS])
     with tempfile.TemporaryFile() as output:

@@ -58,13 +58,11 @@ class VectorReport:
     unknown: Counter[str] = field(default_factory=Counter)
 
     def __str__(self) -> str:
-        lines = [
-            _counted("recomputed", self.recomputed),
-            _counted("decisions, not computed", self.decisions),
-            *([_counted("of an unknown kind", self.unknown)] if self.unknown else []),
-            f"differences: {len(self.differences)}",
-        ]
-        return "".join(str(difference) for difference in self.differences) + "".join(f"{line}\n" for line in lines)
+        lines = [_counted("recomputed", self.recomputed), _counted("decisions, not computed", self.decisions)]
+        if self.unknown:
+            lines.append(_counted("of an unknown kind", self.unknown))
+        lines.append(f"differences: {len(self.differences)}")
+        return "".join(map(str, self.differences)) + "".join(f"{line}\n" for line in lines)
 
 
 def spec_vectors() -> Path:
@@ -190,10 +188,9 @@ def _replaced(text: str, id: str, member: str, computed: Any) -> str:
     label = f"{json.dumps(member)}: "
     index = text.find(f"\n      {label}", start, end)
     if index < 0 or computed is None:
-        raise ValueError(
-            f"vector {id} must be {'without' if computed is None else 'given'} the member {member}; edit the file by hand"
-        )
-    index += len(label) + 7
+        change = "removed" if computed is None else "added"
+        raise ValueError(f"the member {member} of vector {id} must be {change}; edit the file by hand")
+    index += len(f"\n      {label}")
     _, value_end = json.JSONDecoder().raw_decode(text, index)
     return text[:index] + _formatted(json.dumps(computed), text[index:value_end]) + text[value_end:]
 

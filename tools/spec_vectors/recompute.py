@@ -77,7 +77,8 @@ def _global_norm(_: str, case: Case) -> dict[str, Any]:
 
 def _local_norms(_: str, case: Case) -> dict[str, Any]:
     tree = tree_from_json(case["input"])
-    norms, sizes = array(norm_dtype(tree), local_norms(tree)), array("int64", [len(leaf.bits) for leaf in arrays(tree)])
+    norms = array(norm_dtype(tree), local_norms(tree))
+    sizes = array("int64", [len(leaf.bits) for leaf in arrays(tree)])
     return {"norm": norms.to_json(), "sizes": sizes.to_json()}
 
 
@@ -89,8 +90,11 @@ def _clip(_: str, case: Case) -> dict[str, Any]:
 
 def _measure(_: str, case: Case) -> dict[str, Any]:
     rows = [statistics.statistics(leaf) for leaf in arrays(tree_from_json(case["tree"]))]
-    checked = _check("", {"input": case["tree"], "scale": case["scale"], "finite": None}) if "scale" in case else {}
-    return {"statistics": array("int32", rows, (len(rows), 8)).to_json(), **checked}
+    computed = {"statistics": array("int32", rows, (len(rows), 8)).to_json()}
+    if "scale" in case:
+        check = {"input": case["tree"], "scale": case["scale"], "finite": None}  # selects the flag, and not the unscaled tree
+        computed |= _check("", check)
+    return computed
 
 
 def _histogram(_: str, case: Case) -> dict[str, Any]:
@@ -105,9 +109,11 @@ def _step(chapter: str, case: Case) -> dict[str, Any]:
 def _replicas(_: str, case: Case) -> dict[str, Any]:
     if "gradients" in case:
         return _averaged(case)
-    agreed = [replicas.agreed(step_flags) for step_flags in case["flags"]]
-    signs = "".join("+" if finite else "-" for finite in agreed)
-    return {"finite": signs, "scale": _scales(rule(case["rule"]), agreed)[0]} if "rule" in case else {"finite": signs}
+    agreed = [all(step_flags) for step_flags in case["flags"]]
+    computed: dict[str, Any] = {"finite": "".join("+" if finite else "-" for finite in agreed)}
+    if "rule" in case:
+        computed["scale"], _ = _scales(rule(case["rule"]), agreed)
+    return computed
 
 
 def _averaged(case: Case) -> dict[str, Any]:
@@ -134,7 +140,8 @@ def _call(loop: Loop, call: Mapping[str, Any]) -> dict[str, Any]:
         return dict(call)
     methods: dict[str, Callable[..., bool | None]] = {"unscale_": loop.unscale_, "step": loop.step, "update": loop.update}
     try:
-        applied = methods[call["call"]](*([call["optimizer"]] if "optimizer" in call else []))
+        optimizer = [call["optimizer"]] if "optimizer" in call else []
+        applied = methods[call["call"]](*optimizer)
         result = "ok"
     except Rejected:
         applied, result = None, "rejected"

@@ -1,4 +1,4 @@
-"""Collective operations of spec/60-replicas.md: the mean of gradients and the agreement on flags."""
+"""Mean of the gradients of several replicas, as in spec/60-replicas.md."""
 
 import math
 from collections.abc import Sequence
@@ -13,11 +13,6 @@ from ampscale_conformance.oracle.tensors import from_numbers, numbers, part_of
 def mean(replicas: Sequence[Sequence[Bits]]) -> list[Bits]:
     """Return the exact elementwise mean of the replicas' arrays, rounded once to their dtypes."""
     return [_mean_of(leaves) for leaves in zip(*replicas, strict=True)]
-
-
-def agreed(flags: Sequence[bool]) -> bool:
-    """Return True if the gradients of all replicas are finite."""
-    return all(flags)
 
 
 def _mean_of(leaves: Sequence[Bits]) -> Bits:

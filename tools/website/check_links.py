@@ -16,7 +16,8 @@ class Page(HTMLParser):
 
     def __init__(self, file: Path) -> None:
         super().__init__()
-        self.anchors, self.links = {"", "main-content"}, set[str]()
+        self.anchors = {"", "main-content"}  # the top of the page, and the target of the skip link of the theme
+        self.links: set[str] = set()
         self.feed(file.read_text("utf-8"))
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:

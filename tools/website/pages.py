@@ -26,6 +26,17 @@ from .layout import ROOT, site_path
 
 _API_ENTRY = re.compile(r"^(###+) (ampscale[\w.]*)\n\n```text\n(.*?)\n```$", re.MULTILINE | re.DOTALL)
 _CLAUSES = re.compile(r"\b[A-Z]+(?:-[a-z0-9]+)*-(?:[a-z0-9]+\b|\*)")  # an id, or the start of several ids
+_PRESET_SOURCES = (
+    "Each is compared with a transcription of the published code, and most with [the code itself](oracles.md). "
+    "[Variants](variants.md) runs thirteen of them on the same steps."
+)
+_MATRIX_HISTORY = "A row is added when a run finds another version of an implementation, or other counts."
+_MATRIX_TEXT = (
+    'Results of the conformance suite on published implementations. <a href="matrix.html">The interactive matrix</a> shows every '
+    "case with its calls, its scales and a script that reproduces a failure. A failure is a difference from [the "
+    "specification](../spec/index.md), and not always a defect: see [Defects and decisions](versions.md#defects-and-decisions). "
+    "Each file in the last column is the endpoint of [a badge](guide.md#on-a-build-server)."
+)
 
 
 def command_pages() -> dict[str, str]:
@@ -44,7 +55,8 @@ def _command_page(name: str, command: click.Command) -> str:
     parts = [f"# ampscale {name}", f"```sh\nampscale {name} {usage}\n```", *_paragraphs(command.help)]
     records = [record for parameter in command.params if (record := parameter.get_help_record(context))]
     rows = [f"| {_code(option)} | {_escape(text)} |" for option, text in records]
-    parts += ["## Options", "\n".join(["| option | meaning |", "|---|---|", *rows])] if rows else []
+    if rows:
+        parts += ["## Options", "\n".join(["| option | meaning |", "|---|---|", *rows])]
     return "\n\n".join([*parts, *_paragraphs(command.epilog)]) + "\n"
 
 
@@ -75,15 +87,9 @@ def presets_page() -> str:
         f"| [{preset.name}](#{preset.name}) | {preset.summary} | {preset.project} {preset.version}: `{preset.class_name}` |"
         for preset in PRESETS.values()
     ]
-    head = ["# Presets", "", f"The {len(PRESETS)} published scalers of `ampscale.presets`. {_SOURCES}", ""]
+    head = ["# Presets", "", f"The {len(PRESETS)} published scalers of `ampscale.presets`. {_PRESET_SOURCES}", ""]
     table = ["| preset | rule | published as |", "|---|---|---|", *rows, ""]
     return "\n".join([*head, *table, *(line for name in PRESETS for line in (f"## {name}", "", *_preset_lines(name), ""))])
-
-
-_SOURCES = (
-    "Each is compared with a transcription of the published code, and most with [the code itself](oracles.md). "
-    "[Variants](variants.md) runs thirteen of them on the same steps."
-)
 
 
 def _preset_lines(name: str) -> list[str]:
@@ -95,7 +101,7 @@ def matrix_page() -> str:
     """Return the page with the counts of the conformance matrix."""
     matrix = read_matrix()
     names = ("pass", "fail", "unsupported")
-    lines = ["# Matrix", "", _MATRIX, "", "| implementation | pass | fail | unsupported | other | badge |"]
+    lines = ["# Matrix", "", _MATRIX_TEXT, "", "| implementation | pass | fail | unsupported | other | badge |"]
     lines.append("|---|---:|---:|---:|---:|---|")
     details = ["", "## Cases that did not pass", ""]
     for implementation in matrix["implementations"]:
@@ -109,19 +115,8 @@ def matrix_page() -> str:
         details += [f"### {implementation['id']}", "", *(items or ["None."]), ""]
     head, *runs = csv.reader(HISTORY.read_text("utf-8").splitlines())
     table = [head, ["---"] * len(head), *sorted(runs, key=lambda run: run[1])]
-    history = ["## History", "", _HISTORY, "", *(f"| {' | '.join(row)} |" for row in table), ""]
+    history = ["## History", "", _MATRIX_HISTORY, "", *(f"| {' | '.join(row)} |" for row in table), ""]
     return "\n".join([*lines, *details, *history, f"Created on {matrix['date'][:10]} by `make conform-matrix`.", ""])
-
-
-_HISTORY = "A row is added when a run finds another version of an implementation, or other counts."
-
-
-_MATRIX = (
-    'Results of the conformance suite on published implementations. <a href="matrix.html">The interactive matrix</a> shows every '
-    "case with its calls, its scales and a script that reproduces a failure. A failure is a difference from [the "
-    "specification](../spec/index.md), and not always a defect: see [Defects and decisions](versions.md#defects-and-decisions). "
-    "Each file in the last column is the endpoint of [a badge](guide.md#on-a-build-server)."
-)
 
 
 def badges() -> dict[str, str]:
