@@ -40,6 +40,11 @@ SIXTEEN_BITS = (
     (f"{CHECK}bfloat16/100x1M", 0.75, "bfloat16 unscale + check vs. torch's kernel"),
     (f"{NORM}bfloat16/100x1M", 1.0, "bfloat16 unscale + check + norm vs. torch's kernel and foreach norm"),
 )
+UNCOMPILED = (  # rows that also have a target without numba
+    (f"{CHECK}float32/*0x1M", BASELINE, 2.0, "float32 unscale + check vs. in-place multiply"),
+    (f"{NORM}float32/*0x1M", BASELINE, 4.0, "float32 unscale + check + norm vs. in-place multiply"),
+    (f"{CHECK}float16/100x1M", "torch kernel", 12.0, "float16 unscale + check vs. torch's kernel"),
+)
 TARGETS = (
     Target(f"numpy/{CHECK}float32/*0x1M", BASELINE, 1.10, "float32 unscale + check vs. in-place multiply"),
     Target(f"numpy/{NORM}float32/*0x1M", BASELINE, 1.10, "float32 unscale + check + norm vs. in-place multiply"),
@@ -72,26 +77,9 @@ TARGETS = (
         Target(f"avx2/{rows}", "torch kernel", AVX2_FACTOR * at_most, f"AVX2: {description}")
         for rows, at_most, description in SIXTEEN_BITS
     ),
-    Target(
-        f"numpy/{CHECK}float32/*0x1M",
-        BASELINE,
-        2.0,
-        "without numba: float32 unscale + check vs. in-place multiply",
-        of=WITHOUT_NUMBA,
-    ),
-    Target(
-        f"numpy/{NORM}float32/*0x1M",
-        BASELINE,
-        4.0,
-        "without numba: float32 unscale + check + norm vs. in-place multiply",
-        of=WITHOUT_NUMBA,
-    ),
-    Target(
-        f"numpy/{CHECK}float16/100x1M",
-        "torch kernel",
-        12.0,
-        "without numba: float16 unscale + check vs. torch's kernel",
-        of=WITHOUT_NUMBA,
+    *(
+        Target(f"numpy/{rows}", over, at_most, f"without numba: {description}", of=WITHOUT_NUMBA)
+        for rows, over, at_most, description in UNCOMPILED
     ),
 )
 

@@ -61,29 +61,19 @@ def results() -> Iterator[tuple[str, str, str]]:
     supported = read("tools/release/supported.json")
     passed, skipped = coverage["tests"]["passed"], coverage["tests"]["skipped"]
     failures = f", {coverage['tests'].get('failed', 0)} failed" + ("; [note](#coverage)" if "note" in coverage else "")
-    killed = f"{mutants['killed']} of {mutants['tested']}"
+    killed = f"{mutants['killed']} of {mutants['tested']} detected; each undetected one has a reason"
     rerun = fuzz["rerun_after_the_fix"]
+    fuzzed = f"{fuzz['failures']} failure in {fuzz['inputs']:,}; after its fix, {rerun['failures']} in {rerun['inputs']:,}"
+    audited = "fails unless all are detected and each case is needed"
     tested = f"{sum('tests' in report for report in reports())} of {len(reports())}"
     yield "Tests of both distributions", "`make test-all`", f"{passed:,} passed, {skipped} skipped{failures}"
     yield "Lines and branches that tests reach", "`make coverage`", f"{covered(coverage['folders'])}: [by folder](#coverage)"
-    yield (
-        "Small changes to the library, which tests must detect",
-        "`make mutants`",
-        f"{killed} detected; each undetected one has a reason",
-    )
+    yield "Small changes to the library, which tests must detect", "`make mutants`", killed
     yield "Errors raised in the middle of a step", "`make interruptions`", interruptions()
-    yield (
-        f"Mutated inputs of {len(fuzz['parsers'])} parsers",
-        "`make fuzz`",
-        f"{fuzz['failures']} failure in {fuzz['inputs']:,}; after its fix, {rerun['failures']} in {rerun['inputs']:,}",
-    )
+    yield f"Mutated inputs of {len(fuzz['parsers'])} parsers", "`make fuzz`", fuzzed
     yield "Theorems about the state machine, and all reachable states", "`make proofs`", proofs()
     yield "Presets, compared with the published objects", "`make test-oracles`", oracles()
-    yield (
-        "Wrong scalers, which the suite must detect",
-        "`make conform-audit`",
-        "fails unless all are detected and each case is needed",
-    )
+    yield "Wrong scalers, which the suite must detect", "`make conform-audit`", audited
     yield f"The {len(matrix['cases'])} cases of the suite, on all implementations", "`make conform-matrix`", conformance(matrix)
     yield "[Reports](pains.md) on other loss scalers", "`make pains`", f"tests show what ampscale does for {tested}"
     yield "[Speed and memory](performance.md), compared with targets", "`make bench`", benchmarks()
@@ -134,15 +124,12 @@ def oracles() -> str:
 
 def conformance(matrix: dict[str, Any]) -> str:
     """Return the counts of failures of ampscale and of other projects."""
-    failures = [(each["info"]["name"], failed(each["counts"])) for each in matrix["implementations"]]
+    failures = [
+        (each["info"]["name"], sum(each["counts"].get(verdict, 0) for verdict in BAD)) for each in matrix["implementations"]
+    ]
     ours = [count for name, count in failures if name.startswith("ampscale")]
     others = [count for name, count in failures if not name.startswith("ampscale")]
     return f"{len(ours)} by ampscale with {sum(ours)} failures, {len(others)} by other projects with {sum(others)} failures"
-
-
-def failed(counts: dict[str, int]) -> int:
-    """Return the number of cases that did not pass as they should."""
-    return sum(counts.get(verdict, 0) for verdict in BAD)
 
 
 def benchmarks() -> str:

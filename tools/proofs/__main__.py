@@ -17,7 +17,7 @@ def main() -> int:
     problems: list[str] = []
     theorems = _theorems(problems)
     explored, counts = _explored(problems)
-    disproofs = [page.Disproof(claim.text, *refute.refute(claim)) for claim in refute.CLAIMS]
+    disproofs = [refute.refute(claim) for claim in refute.CLAIMS]
     exact, errors = _resumed()
     counts["mutants"] = len(mutants.STEPS)
     text = (

@@ -6,6 +6,7 @@ A scale is an integer position on an ordered grid: larger scales have larger pos
 powers of two, a product is a shift along the grid; for any other factor, it must only keep the order of the scales.
 """
 
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 Term = Any  # int or bool, or an integer or Boolean term of z3
@@ -53,28 +54,13 @@ class Products(NamedTuple):
     backed_off: Term
 
 
-class Numbers:
-    """Python's logic under the names of z3's functions."""
-
-    @staticmethod
-    def If(condition: bool, value: Any, otherwise: Any) -> Any:  # noqa: N802
-        """Return *value* if *condition* is true."""
-        return value if condition else otherwise
-
-    @staticmethod
-    def And(*conditions: bool) -> bool:  # noqa: N802
-        """Return True if all *conditions* are true."""
-        return all(conditions)
-
-    @staticmethod
-    def Or(*conditions: bool) -> bool:  # noqa: N802
-        """Return True if one of *conditions* is true."""
-        return any(conditions)
-
-    @staticmethod
-    def Not(condition: bool) -> bool:  # noqa: N802
-        """Return the negation."""
-        return not condition
+# Python's logic under the names of z3's functions.
+PYTHON_LOGIC = SimpleNamespace(
+    If=lambda condition, value, otherwise: value if condition else otherwise,
+    And=lambda *conditions: all(conditions),
+    Or=lambda *conditions: any(conditions),
+    Not=lambda condition: not condition,
+)
 
 
 class Step:
@@ -82,7 +68,7 @@ class Step:
     One step. Each part of the transition is a method, so that a mutant replaces exactly one.
 
     Args:
-        logic: `Numbers`, or the module z3.
+        logic: `PYTHON_LOGIC`, or the module z3.
         rule: Constants of the rule.
         state: State before the step.
         finite: Flag of the step.

@@ -76,7 +76,7 @@ class Reached(NamedTuple):
 
 
 class Disproof(NamedTuple):
-    """False claim with its counterexample."""
+    """False claim with its counterexample: a rule, and the flags and scales of one or two runs."""
 
     claim: str
     rule: LossScaleRule

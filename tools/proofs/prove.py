@@ -6,6 +6,7 @@ rounding and float format. If a claim needs distances on the grid, the factors a
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import z3
@@ -97,9 +98,9 @@ def claims(
     """Yield (statement, clause, search for a counterexample) for every theorem about *step*, and about a *product*."""
     for text, invariant in INVARIANTS.items():
         clause = "MACHINE-bounds" if "scale is" in text else "MACHINE-state"
-        yield text, clause, lambda invariant=invariant: _inductive(step, invariant)
+        yield text, clause, lambda invariant=invariant: _inductive(step, lambda rule, state, _: invariant(z3, rule, state))
     text = "`good_steps` and `bad_steps` agree with the numbers of finite steps and overflows in the run since their last reset"
-    yield text, "MACHINE-every-sequence", lambda: _history(step)
+    yield text, "MACHINE-every-sequence", lambda: _inductive(step, partial(history_agrees, z3))
     for text, (theorem, clause) in THEOREMS.items():
         yield text, clause, lambda theorem=theorem: _about_one_step(step, theorem)
     text = "Scale, counts and, if the rule has them, `window_steps` and `pending_scale` determine all further steps"
@@ -119,24 +120,15 @@ def claims(
     yield text, "MACHINE-arithmetic", lambda: _keeps_order(product)
 
 
-def _inductive(step: type[Step], invariant: Callable[[Any, Rule, State], Term]) -> z3.ModelRef | None:
-    start = z3.Int("init")
-    rule = symbols(Rule)
-    first = counterexample(valid(rule, start), invariant(z3, rule, initial(rule, start)))
-    if first is not None:
-        return first
-    before, assumed = context(step)
-    return counterexample(assumed, invariant(z3, before.rule, before.new))
-
-
-def _history(step: type[Step]) -> z3.ModelRef | None:
+def _inductive(step: type[Step], invariant: Callable[[Rule, State, History], Term]) -> z3.ModelRef | None:
+    """Check that *invariant* holds before the first step, and that each step preserves it."""
     rule, start = symbols(Rule), z3.Int("init")
     history = History(z3.IntVal(0), rule.initial_good_steps, z3.IntVal(0))
-    first = counterexample(valid(rule, start), history_agrees(z3, rule, initial(rule, start), history))
+    first = counterexample(valid(rule, start), invariant(rule, initial(rule, start), history))
     if first is not None:
         return first
     before, assumed = context(step)
-    return counterexample(assumed, history_agrees(z3, before.rule, before.new, next_history(before)))
+    return counterexample(assumed, invariant(before.rule, before.new, next_history(before)))
 
 
 def _about_one_step(step: type[Step], theorem: Callable[[Context], Term]) -> z3.ModelRef | None:

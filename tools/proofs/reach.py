@@ -19,7 +19,7 @@ from ampscale.checkpoints.trace_graph import Edge, Graph, Run, search
 from ampscale.core import machine_floats
 from ampscale.core.machine_floats import HostState
 
-from .machine import Numbers, Products, Rule, State, Step, shift
+from .machine import PYTHON_LOGIC, Products, Rule, State, Step, shift
 from .page import Reached
 from .theorems import INVARIANTS
 
@@ -182,11 +182,11 @@ def differing(explored: Explored, step: type[Step] = Step) -> int:
     for state, edges in explored.graph.edges.items():
         before = State(positions[state[0]], *state[1:4], positions[state[4]])
         for name, invariant in INVARIANTS.items():
-            assert invariant(Numbers, constants, before), f"{name} is false for {state} of {rule}"
-        products = Products(*(shift(Numbers, constants, before.pending, distance) for distance in distances))
+            assert invariant(PYTHON_LOGIC, constants, before), f"{name} is false for {state} of {rule}"
+        products = Products(*(shift(PYTHON_LOGIC, constants, before.pending, distance) for distance in distances))
         reached = {run.symbol: new for run, new in edges}
         for symbol in ".x":
-            actual, raises = step(Numbers, constants, before, symbol == ".", products, _share_reached(rule, before)).result()
+            actual, raises = step(PYTHON_LOGIC, constants, before, symbol == ".", products, _share_reached(rule, before)).result()
             expected = reached.get(symbol)
             if expected is None or raises:
                 is_equal = expected is None and raises

@@ -12,7 +12,8 @@ import z3
 
 from ampscale import LossScaleRule
 
-from .machine import Numbers, Products, Rule, State, Step, Term
+from .machine import PYTHON_LOGIC, Products, Rule, State, Step, Term
+from .page import Disproof
 from .prove import BOOLEANS, initial, powers_of_two, symbols, valid
 
 LONGEST = 7
@@ -35,14 +36,6 @@ class Claim(NamedTuple):
     fails: Callable[[Any, Rule, Runs], Term]
     runs: int = 1
     same_flags: bool = True  # True if two runs have the same flags in all steps; False if only in the last step
-
-
-class Refutation(NamedTuple):
-    """Counterexample: a rule, the flags of its runs, and the scales of its runs."""
-
-    rule: LossScaleRule
-    traces: list[str]
-    scales: list[list[float]]
 
 
 def _early_growth(logic: Any, rule: Rule, runs: Runs) -> Term:
@@ -106,7 +99,7 @@ CLAIMS = (
 )
 
 
-def refute(claim: Claim) -> Refutation:
+def refute(claim: Claim) -> Disproof:
     """Return a shortest counterexample; raise an error if there is none, or if the library does not confirm it."""
     for length in range(1, LONGEST + 1):
         solver, rule, distances, runs = _search(claim, length)
@@ -161,7 +154,7 @@ def _run(logic: Any, rule: Rule, start: Term, flags: list[Term], distances: Prod
         yield state
 
 
-def _replayed(claim: Claim, model: z3.ModelRef, rule: Rule, distances: Products, runs: Runs) -> Refutation:
+def _replayed(claim: Claim, model: z3.ModelRef, rule: Rule, distances: Products, runs: Runs) -> Disproof:
     """Run the library with the values of z3's *model*, and check that these runs contradict the claim, too."""
 
     def value(term: Term) -> Any:
@@ -173,10 +166,10 @@ def _replayed(claim: Claim, model: z3.ModelRef, rule: Rule, distances: Products,
     flags = [[value(flag) for flag in run] for run in runs.flags]
     init_scales = [_scale(value(run[0].scale)) for run in runs.states]
     states = [_real_run(real_rule, *start) for start in zip(init_scales, flags, strict=True)]
-    if not claim.fails(Numbers, constants, Runs([[_encoded(state) for state in run] for run in states], flags)):
+    if not claim.fails(PYTHON_LOGIC, constants, Runs([[_encoded(state) for state in run] for run in states], flags)):
         raise AssertionError(f"the library does not confirm the counterexample to: {claim.text}")
     traces = ["".join(".x"[not flag] for flag in run) for run in flags]
-    return Refutation(real_rule, traces, [[state[0] for state in run] for run in states])
+    return Disproof(claim.text, real_rule, traces, [[state[0] for state in run] for run in states])
 
 
 def _rule(constants: Rule, distances: Products, init: int) -> LossScaleRule:

@@ -1,5 +1,5 @@
 """
-Comparison of the test vectors in spec/ with the oracle: `python -m spec_vectors.compare` prints all differences.
+Comparison of the test vectors in spec/ with the oracle: `python -m spec_vectors` prints all differences.
 
 With `--write`, a value that differs is replaced by the oracle's, and the rest of its file is left unchanged.
 """
@@ -22,6 +22,7 @@ from ampscale.files import write_atomically
 
 from .recompute import DECISIONS, KINDS, recomputed
 
+FOLDER = Path(__file__).parents[2] / "spec" / "vectors"
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},:]|[^\s\[\]{},:"]+')
 
 
@@ -65,11 +66,6 @@ class VectorReport:
         return "".join(map(str, self.differences)) + "".join(f"{line}\n" for line in lines)
 
 
-def spec_vectors() -> Path:
-    """Return the folder of the vectors."""
-    return Path(__file__).parents[2] / "spec" / "vectors"
-
-
 def compare(folder: Path) -> VectorReport:
     """
     Compare all vectors of a folder with the oracle.
@@ -110,8 +106,8 @@ def rewrite(folder: Path) -> list[Path]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return 1 if a value differs or a kind of vector is unknown, otherwise 0."""
-    parser = argparse.ArgumentParser(prog="python -m spec_vectors.compare", description=(__doc__ or "").strip())
-    parser.add_argument("folder", nargs="?", type=Path, default=spec_vectors(), help="the folder of the vectors")
+    parser = argparse.ArgumentParser(prog="python -m spec_vectors", description=(__doc__ or "").strip())
+    parser.add_argument("folder", nargs="?", type=Path, default=FOLDER, help="the folder of the vectors")
     parser.add_argument("--write", action="store_true", help="replace all values that differ by the oracle's")
     options = parser.parse_args(argv)
     try:

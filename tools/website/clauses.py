@@ -14,7 +14,6 @@ from ampscale_conformance.model.clauses import clauses
 
 from .layout import ROOT, site_path
 
-PLURALS = {"vector": "vectors", "case": "cases", "test": "tests"}
 CASES, TESTS = "spec/cases.md", "spec/tests.md"
 _HEADING = re.compile(r"^### (\S+) · \w+\n.*?(?=^#|\Z)", re.MULTILINE | re.DOTALL)
 _NOT_PROSE = re.compile(r"(^```.*?^```$|^#[^\n]*$|`[^`]*`|\[[^\]]*\]\([^)]*\)|<[^>]+>)", re.MULTILINE | re.DOTALL)
@@ -74,7 +73,7 @@ def _list_of_checks(path: str, clause: str) -> str:
     kinds = checks().get(clause, {})
     if not kinds:
         return ""
-    count = ", ".join(f"{len(links)} {kind if len(links) == 1 else PLURALS[kind]}" for kind, links in kinds.items())
+    count = ", ".join(f"{len(links)} {kind if len(links) == 1 else f'{kind}s'}" for kind, links in kinds.items())
     lines = [f"- [{name}]({relpath(link, dirname(path))})" for links in kinds.values() for name, link in links.items()]
     return "\n".join(['<details class="checks">', f"<summary>{count}</summary>", "", *lines, "", "</details>"])
 

@@ -83,20 +83,13 @@ FACTORS = "init_scale growth_factor growth_interval"
 ROWS = ((65536.0, 2, 1), (1024.0, 2, 3), (2.0**126, 2, 1), (4.0, 2, 2), (7000.0, 3, 2), (3e38, 3, 1), (7000.1, 1.1, 2))
 SETTINGS = settings(*table(FACTORS, *ROWS))
 FEW = settings(*table(FACTORS, (1024.0, 2, 3), (7.0, 3, 2), (3e38, 3, 1)))  # a step takes tens of milliseconds
+DYNAMIC_MANAGER = ("mindspore_manager", "mindspore", "amp.DynamicLossScaleManager")
 STATIC_SETTINGS = settings({"init_scale": 1024.0}, {"init_scale": 1000.5})
 
 SUBJECTS = (
     Subject("mindspore", "mindspore", "amp.DynamicLossScaler", *SCALER_FUNCTIONS, read_saved_state, FEW),
     Subject("mindspore_update_cell", "mindspore", "nn.DynamicLossScaleUpdateCell", *CELL_FUNCTIONS, read_cell, SETTINGS[1:]),
-    Subject(
-        "mindspore_manager",
-        "mindspore",
-        "amp.DynamicLossScaleManager",
-        MANAGER,
-        manager_step,
-        read_manager,
-        settings({}) + SETTINGS,
-    ),
+    Subject(*DYNAMIC_MANAGER, MANAGER, manager_step, read_manager, settings({}) + SETTINGS),
     Subject("static", "mindspore", "amp.StaticLossScaler", STATIC, static_step, read_static, STATIC_SETTINGS),
     Subject("static", "mindspore", "amp.FixedLossScaleManager", FIXED, manager_step, read_fixed, STATIC_SETTINGS),
 )
