@@ -44,23 +44,25 @@ def measured(bench: Bench, shape: Shape, dtype: str) -> Iterator[Row]:
     copy = bench.ms(copying(size, bench.device))
     yield bench.row(shape, dtype, "copy", "device to device", copy, copy["ms"], bytes=size)
     one = torch.ones((), device=bench.device)
+
+    def row(operation: str, implementation: str, run: Run, **more: Any) -> Row:
+        more["operations"] = operations(bench, run, dtype)
+        return bench.row(shape, dtype, operation, implementation, bench.ms(run), copy["ms"], **more)
+
     for operation in (UNSCALE, NORM):
         runs = {OURS: ours(operation, tree, one)}
         if dtype != "bfloat16":  # torch's kernel rejects it on CUDA
             runs[KERNEL] = foreach(operation, tree, one)
         for implementation, run in runs.items():
             replayed = bench.replayed(graph, run) if bench.device == "cuda" else {}
-            counted = operations(bench, run, dtype)
-            yield bench.row(shape, dtype, operation, implementation, bench.ms(run), copy["ms"], **replayed, operations=counted)
+            yield row(operation, implementation, run, **replayed)
         if dtype == "float32":  # torch.amp rejects float16 gradients, and on CUDA bfloat16 ones
             for implementation, run in scalers(operation, tree, bench.device).items():
-                counted = operations(bench, run, dtype)
-                yield bench.row(shape, dtype, operation, implementation, bench.ms(run), copy["ms"], operations=counted)
+                yield row(operation, implementation, run)
     if shape.name == LARGEST:
         for operation, run in kernel_runs(tree, one).items():
-            for implementation, call in {OURS: run, PLAIN: without_kernels(run)}.items():
-                counted = operations(bench, call, dtype)
-                yield bench.row(shape, dtype, operation, implementation, bench.ms(call), copy["ms"], operations=counted)
+            yield row(operation, OURS, run)
+            yield row(operation, PLAIN, without_kernels(run))
 
 
 def copying(size: int, device: str) -> Run:

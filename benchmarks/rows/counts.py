@@ -79,7 +79,8 @@ def numpy_calls(step: Callable[[], object]) -> int:
             calls.append(called.__name__)
 
     with mock.patch.dict(vars(array_api_compat.numpy), _counted(vars(array_api_compat.numpy), calls)):
-        patches = [mock.patch.dict(vars(module), _counted(vars(module), calls)) for module in _our_modules()]
+        ours = [module for name, module in sys.modules.items() if name.partition(".")[0] == "ampscale"]
+        patches = [mock.patch.dict(vars(module), _counted(vars(module), calls)) for module in ours]
         for patch in patches:
             patch.start()
         sys.setprofile(profile)
@@ -90,10 +91,6 @@ def numpy_calls(step: Callable[[], object]) -> int:
             for patch in reversed(patches):
                 patch.stop()
     return len(calls)
-
-
-def _our_modules() -> list[Any]:
-    return [module for name, module in sys.modules.items() if name.partition(".")[0] == "ampscale"]
 
 
 def _counted(names: dict[str, Any], calls: list[str]) -> dict[str, Any]:

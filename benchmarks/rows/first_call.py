@@ -41,12 +41,12 @@ def cells(cache: str, quick: bool) -> Iterator[Cell]:
         yield {"name": "ampscale", "absent": choice.reason}
         return
     with TemporaryDirectory() as folder:
-        caches = [Path(folder)] * SAMPLES[cache]
-        if cache == "cold":
-            caches = [Path(folder) / str(index) for index in range(SAMPLES[cache])]
+        samples = 1 if quick else SAMPLES[cache]
+        if cache == "warm":
+            first_call(Path(folder))  # compiles the kernels
+            seconds = [first_call(Path(folder)) for _ in range(samples)]
         else:
-            first_call(Path(folder))  # compiles
-        seconds = [first_call(path) for path in (caches[:1] if quick else caches)]
+            seconds = [first_call(Path(folder, str(index))) for index in range(samples)]
     cell: Cell = {"name": "ampscale", "kind": "ours", "median": statistics.median(seconds)}
     yield cell | {"quartiles": quartiles(seconds), "samples": len(seconds), "over": {}}
 

@@ -1,6 +1,7 @@
 """Rows of the update of the scale, and of complete training steps compared with `torch.amp.GradScaler`."""
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,11 @@ def specs() -> Iterator[Spec]:
     yield Spec("update/torch", "step", "update of the scale, torch", lambda _: torch_updates())
     yield Spec("update/jax", "jax", "update of the scale, JAX", lambda _: jax_updates())
     for shape in (SMALL, MLP):
-        yield Spec(
-            f"step-overhead/{shape.name}", "step", "scaler's part of a step", overhead(shape), "float32", shape.description
-        )
+        build = partial(overhead, shape)
+        yield Spec(f"step-overhead/{shape.name}", "step", "scaler's part of a step", build, "float32", shape.description)
     for shape, loss in ((SMALL, sums), (MLP, mlp)):
-        yield Spec(f"step/{shape.name}", "step", "whole eager step, SGD", whole_steps(shape, loss), "float32", shape.description)
+        build = partial(whole_steps, shape, loss)
+        yield Spec(f"step/{shape.name}", "step", "whole eager step, SGD", build, "float32", shape.description)
 
 
 def host_updates() -> Contenders:
@@ -81,15 +82,11 @@ def jax_updates() -> Contenders:
     yield Contender("jmp", others_jax.ready(lambda: adjust(scale, finite)))
 
 
-def overhead(shape: Shape) -> Callable[[bool], Contenders]:
-    """Return a function that yields each scaler's part of a step, with an optimizer that does nothing."""
-
-    def build(quick: bool) -> Contenders:
-        gradients = Gradients(shape.quick() if quick else shape, "float32")
-        for name, kind, make in scalers():
-            yield Contender(name, scaler_step(make, gradients.as_torch()), gradients.refill, kind)
-
-    return build
+def overhead(shape: Shape, quick: bool) -> Contenders:
+    """Yield each scaler's part of a step, with an optimizer that does nothing."""
+    gradients = Gradients(shape.quick() if quick else shape, "float32")
+    for name, kind, make in scalers():
+        yield Contender(name, scaler_step(make, gradients.as_torch()), gradients.refill, kind)
 
 
 def scaler_step(make: Callable[..., Any], gradients: list[Any]) -> Callable[[], None]:
@@ -109,20 +106,16 @@ def scaler_step(make: Callable[..., Any], gradients: list[Any]) -> Callable[[], 
     return run
 
 
-def whole_steps(shape: Shape, loss_of: Callable[[list[Any]], Any]) -> Callable[[bool], Contenders]:
-    """Return a function that yields each scaler's complete training step on a model of its own; the baseline has no scaler."""
+def whole_steps(shape: Shape, loss_of: Callable[[list[Any]], Any], quick: bool) -> Contenders:
+    """Yield each scaler's complete training step on a model of its own; the baseline has no scaler."""
+    import torch
 
-    def build(quick: bool) -> Contenders:
-        import torch
-
-        torch.manual_seed(0)
-        shapes = SMALL.quick().arrays if quick and shape is SMALL else shape.arrays
-        initial = [torch.randn(dimensions) / 30 for dimensions in shapes]
-        for name, kind, make in scalers():
-            yield Contender(name, training(initial, loss_of, make("cpu", init_scale=SCALE)), kind=kind)
-        yield Contender("no scaler", training(initial, loss_of, None), kind="baseline")
-
-    return build
+    torch.manual_seed(0)
+    shapes = SMALL.quick().arrays if quick and shape is SMALL else shape.arrays
+    initial = [torch.randn(dimensions) / 30 for dimensions in shapes]
+    for name, kind, make in scalers():
+        yield Contender(name, training(initial, loss_of, make("cpu", init_scale=SCALE)), kind=kind)
+    yield Contender("no scaler", training(initial, loss_of, None), kind="baseline")
 
 
 def training(initial: list[Any], loss_of: Callable[[list[Any]], Any], scaler: Any) -> Callable[[], None]:

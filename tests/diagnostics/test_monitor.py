@@ -57,12 +57,16 @@ def run(steps, monitor, **options):
     return [monitor.record(report) for report in reports(steps, **options)]
 
 
-def observe(monitor, gradients, optimizer, zero_grad=lambda: None):
-    """Pass a step to the monitor as a scaler does that halves the scale from 4 to 2, and return the diagnosis."""
+def observe(monitor, gradients, optimizer, *, zero_grad=lambda: None, at_end=None, changed=None):
+    """
+    Pass a step to the monitor as a scaler does that halves the scale from 4 to 2, and return the diagnosis.
+
+    *at_end* are the unscaled gradients at the end of the step, if the loop has changed them.
+    """
     finite = all(np.isfinite(gradient).all() for gradient in gradients)
     monitor.begin([gradient * F32(4.0) for gradient in gradients], 4.0, optimizer)
     zero_grad()
-    return monitor.end(4.0, 2.0, finite, finite, gradients, optimizer)
+    return monitor.end(4.0, 2.0, finite, finite, gradients if at_end is None else at_end, optimizer, changed=changed)
 
 
 def test_record_copies_the_report():
@@ -154,11 +158,8 @@ def test_nans_are_no_proof_if_the_loop_may_have_clipped_the_gradients(changed, v
     """Clipping turns infinities into NaNs."""
     monitor = Monitor()
     optimizer = object()
-    nans = [F32([np.nan, 2.0]), F32([0.5])]
     observe(monitor, FINITE, optimizer)
-    monitor.begin(nans, 4.0, optimizer)
-    diagnosis = monitor.end(4.0, 2.0, finite=False, applied=False, gradients=nans, owner=optimizer, changed=changed)
-    assert diagnosis.verdict is verdict
+    assert observe(monitor, [F32([np.nan, 2.0]), F32([0.5])], optimizer, changed=changed).verdict is verdict
 
 
 @pytest.mark.parametrize("value", [np.nan, 0.0], ids=["clipped by a norm of NaN", "set to zero before update"])
@@ -167,9 +168,8 @@ def test_gradients_that_the_loop_has_overwritten_are_not_named(value):
     sink, optimizer = Collecting(), object()
     monitor = Monitor(["w", "b"], sinks=[sink])
     observe(monitor, FINITE, optimizer)
-    monitor.begin(INFINITE, 4.0, optimizer)
     overwritten = [np.full_like(gradient, value) for gradient in INFINITE]
-    diagnosis = monitor.end(4.0, 2.0, finite=False, applied=False, gradients=overwritten, owner=optimizer, changed=True)
+    diagnosis = observe(monitor, INFINITE, optimizer, at_end=overwritten, changed=True)
     assert diagnosis.message == "a single overflow at scale 4, after 1 applied step"
     assert sink.rows[-1][0].tensors is None
 
@@ -183,10 +183,8 @@ def test_no_mean_overflows_if_the_communicator_does_not_average():
         def exchange(self, text):
             return [text, text]
 
-    monitor, optimizer = Monitor(communicator=Ranks()), object()
-    monitor.begin(INFINITE, 4.0, optimizer)
     zeros = [np.zeros_like(gradient) for gradient in INFINITE]
-    diagnosis = monitor.end(4.0, 2.0, finite=False, applied=False, gradients=zeros, owner=optimizer, changed=True)
+    diagnosis = observe(Monitor(communicator=Ranks()), INFINITE, object(), at_end=zeros, changed=True)
     assert diagnosis.verdict is Verdict.SEARCHING
 
 
@@ -221,7 +219,7 @@ def test_gradients_are_named_by_their_parameters():
     set_gradients([None, *INFINITE])
     monitor = Monitor(zip("abc", network.parameters, strict=True), sinks=[sink])
     observe(monitor, FINITE, optimizer)
-    diagnosis = observe(monitor, INFINITE, optimizer, lambda: set_gradients([None] * 3))
+    diagnosis = observe(monitor, INFINITE, optimizer, zero_grad=lambda: set_gradients([None] * 3))
     assert diagnosis.message.startswith("a single overflow at scale 4 in b,")
     assert [names for _, _, names in sink.rows] == [["b", "c"]] * 2
     (report,) = reports([INFINITE], measure=True)

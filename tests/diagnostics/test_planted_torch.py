@@ -1,11 +1,14 @@
 """Real float16 trainings with torch's `GradScaler` and a planted fault: the verdict names the fault."""
 
+import math
+
 import pytest
 
 from ampscale.diagnostics import Limits, Monitor, Verdict
 
 torch = pytest.importorskip("torch")
 
+CLIPPED = Verdict.CLIPPED_BEFORE_UNSCALING
 USUAL = {Verdict.HEALTHY, Verdict.SEARCHING, Verdict.OCCASIONAL}  # verdicts of every run with a dynamic scale
 
 
@@ -73,7 +76,7 @@ def put(value, every, *indices):
 
 def put_nan(step, x):
     if step % 5 == 4:
-        x[0, 0] = float("nan")
+        x[0, 0] = math.nan
 
 
 def divide_by_scale(_step, params, scaler):
@@ -100,7 +103,7 @@ def clip_norm_to_scaled_limit(_step, params, scaler):
 
 
 def clip_maximum_to_scaled_limit(_step, params, scaler):
-    torch.nn.utils.clip_grad_norm_(params, 0.01 * scaler.get_scale(), norm_type=float("inf"))
+    torch.nn.utils.clip_grad_norm_(params, 0.01 * scaler.get_scale(), norm_type=math.inf)
 
 
 def clip_scaled(norm_type, limit=1.0):
@@ -118,7 +121,7 @@ def clip_scaled_values_without_counting(_step, params, _scaler):
 
 def fill_with_nan(step, params, _scaler):
     for param in params if step % 5 == 4 else ():
-        param.grad.data.fill_(float("nan"))  # not counted as a change by the loop
+        param.grad.data.fill_(math.nan)  # not counted as a change by the loop
 
 
 HEALTHY = {
@@ -152,15 +155,11 @@ def test_healthy_trainings_raise_no_alarm(name):
 FAULTS = {
     "nan-input": ({"inputs": put_nan}, Verdict.FORWARD, 8),
     "large-loss": ({"loss_factor": 1e38, "init_scale": 1.0}, Verdict.FORWARD, 40),
-    "nan": ({"gradients": put(float("nan"), 5, 2)}, Verdict.NO_SCALE_HELPS, 6),
-    "nan-at-all-scales": (
-        {"gradients": put(float("nan"), 5, 2), "init_scale": 2.0**12, "steps": 150},
-        Verdict.NO_SCALE_HELPS,
-        30,
-    ),
+    "nan": ({"gradients": put(math.nan, 5, 2)}, Verdict.NO_SCALE_HELPS, 6),
+    "nan-at-all-scales": ({"gradients": put(math.nan, 5, 2), "init_scale": 2.0**12, "steps": 150}, Verdict.NO_SCALE_HELPS, 30),
     "all-nan": ({"gradients": fill_with_nan, "init_scale": 2.0**12}, Verdict.NO_SCALE_HELPS, 6),
-    "infinities": ({"gradients": put(float("inf"), 1)}, Verdict.NO_SCALE_HELPS, 30),
-    "one-tensor": ({"gradients": put(float("inf"), 5, 2)}, Verdict.ONE_TENSOR, 4),
+    "infinities": ({"gradients": put(math.inf, 1)}, Verdict.NO_SCALE_HELPS, 30),
+    "one-tensor": ({"gradients": put(math.inf, 5, 2)}, Verdict.ONE_TENSOR, 4),
     "zero_grad": ({"zero": lambda _: False, "init_scale": 2.0**24}, Verdict.FORGOTTEN_ZERO_GRAD, 36),
     "zero_grad-sometimes": (
         {"zero": lambda step: step % 10 == 0, "growth_interval": 4, "steps": 100},
@@ -170,21 +169,13 @@ FAULTS = {
     "divided": ({"gradients": divide_by_scale}, Verdict.UNSCALED_TWICE, 36),
     "divided-after-unscaling": ({"unscaled": divide_by_scale}, Verdict.UNSCALED_TWICE, 36),
     "divided-without-overflow": ({"unscaled": divide_by_scale, "init_scale": 2.0**10}, Verdict.UNSCALED_TWICE, 38),
-    "clipped": ({"gradients": clip_scaled(2)}, Verdict.CLIPPED_BEFORE_UNSCALING, 35),
-    "clipped-tightly": (
-        {"gradients": clip_scaled(2, 1e-3), "init_scale": 2.0**12, "measure_every": 1},
-        Verdict.CLIPPED_BEFORE_UNSCALING,
-        35,
-    ),
-    "clipped-L1": ({"gradients": clip_scaled(1)}, Verdict.CLIPPED_BEFORE_UNSCALING, 35),
-    "clipped-L3": ({"gradients": clip_scaled(3)}, Verdict.CLIPPED_BEFORE_UNSCALING, 35),
-    "clipped-maximum": ({"gradients": clip_scaled(float("inf"))}, Verdict.CLIPPED_BEFORE_UNSCALING, 35),
-    "clipped-values": ({"gradients": clip_scaled_values}, Verdict.CLIPPED_BEFORE_UNSCALING, 35),
-    "clipped-values-uncounted": (
-        {"gradients": clip_scaled_values_without_counting, "measure_every": 1},
-        Verdict.CLIPPED_BEFORE_UNSCALING,
-        35,
-    ),
+    "clipped": ({"gradients": clip_scaled(2)}, CLIPPED, 35),
+    "clipped-tightly": ({"gradients": clip_scaled(2, 1e-3), "init_scale": 2.0**12, "measure_every": 1}, CLIPPED, 35),
+    "clipped-L1": ({"gradients": clip_scaled(1)}, CLIPPED, 35),
+    "clipped-L3": ({"gradients": clip_scaled(3)}, CLIPPED, 35),
+    "clipped-maximum": ({"gradients": clip_scaled(math.inf)}, CLIPPED, 35),
+    "clipped-values": ({"gradients": clip_scaled_values}, CLIPPED, 35),
+    "clipped-values-uncounted": ({"gradients": clip_scaled_values_without_counting, "measure_every": 1}, CLIPPED, 35),
     "underflow": ({"init_scale": 2.0**-10, "loss_factor": 1e-4, "measure_every": 1}, Verdict.UNDERFLOW, 40),
     "stalled": ({"loss_factor": 1e3, "clip": 1.0, "limits": Limits(stall_after=3)}, Verdict.STALLED, 5),
 }

@@ -1,11 +1,9 @@
 """Run files: written records are read again, also while the file grows, and errors name the line."""
 
-import json
 import math
 import re
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -189,12 +187,3 @@ def test_file_above_the_size_limit_is_rejected(tmp_path):
         read_run(path)
     with pytest.raises(ValueError, match="must be a file or a pipe, got a device"):
         read_run("/dev/zero")
-
-
-def test_lines_are_json_without_spaces():
-    """Each line ends in a line feed, and members with default values are omitted."""
-    line = step_line(StepRecord(0, math.inf, 2.0**120, finite=False, applied=False, tensors=(TensorStatistics(*range(8)),)))
-    start = '{"step":0,"scale":"inf","next_scale":1.329227995784916e+36,"finite":false,"applied":false,'
-    assert line == start + '"tensors":[[0,1,2,3,4,5,6,7]]}\n'
-    assert json.loads(line)["tensors"] == [list(range(8))]
-    assert np.isinf(run_of(line).scales).all()

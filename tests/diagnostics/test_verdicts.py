@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -25,6 +26,17 @@ def overflow(step, scale, tensors, **fields):
     """Return the record of an overflow, which halves the scale unless *fields* has another `next_scale`."""
     record = replace(OVERFLOW, step=step, scale=scale, next_scale=scale / 2, measured_scale=scale, tensors=tensors)
     return replace(record, **fields)
+
+
+def diagnoses(records):
+    """Return the diagnoses of the steps of a run."""
+    diagnoser = Diagnoser()
+    return [diagnoser.diagnose(record) for record in records]
+
+
+def verdicts(records):
+    """Return the verdicts on the steps of a run."""
+    return [diagnosis.verdict for diagnosis in diagnoses(records)]
 
 
 CLIPPED = [replace(APPLIED, scale=scale, norm=1 / scale) for scale in (512.0, 1024.0, 2048.0, 4096.0)]
@@ -129,8 +141,7 @@ VERDICTS = {
 def test_last_step_has_the_verdict(name):
     """The steps before it are the history on which its verdict rests."""
     records, verdict = VERDICTS[name]
-    diagnoser = Diagnoser()
-    assert [diagnoser.diagnose(record).verdict for record in records][-1] is verdict
+    assert verdicts(records)[-1] is verdict
 
 
 @pytest.mark.parametrize("are_named", [True, False])
@@ -149,29 +160,28 @@ def test_one_tensor_requires_the_same_gradient_in_each_step(are_named):
 
 def test_one_tensor_is_named_after_three_overflows_far_below_the_limit():
     """Two overflows before them can be due to the scale, because other values are near the limit."""
-    diagnoser, verdicts = Diagnoser(), []
-    for step, statistics in enumerate([NEAR_LIMIT] * 2 + [FAR_BELOW_LIMIT] * 3):
-        verdicts.append(diagnoser.diagnose(overflow(step, 2.0 ** (20 - step), (FINITE, statistics))).verdict)
-    assert verdicts == [Verdict.SEARCHING] * 4 + [Verdict.ONE_TENSOR]
+    statistics = [NEAR_LIMIT] * 2 + [FAR_BELOW_LIMIT] * 3
+    records = [overflow(step, 2.0 ** (20 - step), (FINITE, infinite)) for step, infinite in enumerate(statistics)]
+    assert verdicts(records) == [Verdict.SEARCHING] * 4 + [Verdict.ONE_TENSOR]
 
 
 def test_one_tensor_is_named_although_the_scale_backs_off_at_every_second_overflow():
     """With `hysteresis=2`, two skipped steps have the same scale; three scales are needed for the verdict."""
-    diagnoser, verdicts = Diagnoser(), []
-    for step in range(6):
-        scale = 2.0 ** (20 - step // 2)
-        record = overflow(step, scale, (FINITE, FAR_BELOW_LIMIT), next_scale=scale / (1 + step % 2))
-        verdicts.append(diagnoser.diagnose(record).verdict)
-    assert verdicts == [Verdict.SEARCHING] * 4 + [Verdict.ONE_TENSOR] * 2
+    scales = [2.0**20, 2.0**20, 2.0**19, 2.0**19, 2.0**18, 2.0**18, 2.0**17]
+    records = [
+        overflow(step, scale, (FINITE, FAR_BELOW_LIMIT), next_scale=next_scale)
+        for step, (scale, next_scale) in enumerate(pairwise(scales))
+    ]
+    assert verdicts(records) == [Verdict.SEARCHING] * 4 + [Verdict.ONE_TENSOR] * 2
 
 
 def test_dividing_scaled_gradients_in_the_loop_is_no_evidence_for_one_tensor():
     """The loop has divided the scaled gradients by the scale, so their finite values are small, but infinities remain."""
-    diagnoser = Diagnoser()
-    for step in range(4):
-        scale = 2.0 ** (20 - step)
-        record = overflow(step, scale, (FINITE, FAR_BELOW_LIMIT), modified=True, change=1 / scale)
-        assert diagnoser.diagnose(record).verdict is Verdict.SEARCHING
+    scales = [2.0 ** (20 - step) for step in range(4)]
+    records = [
+        overflow(step, scale, (FINITE, FAR_BELOW_LIMIT), modified=True, change=1 / scale) for step, scale in enumerate(scales)
+    ]
+    assert verdicts(records) == [Verdict.SEARCHING] * 4
 
 
 def test_message_states_that_the_next_scale_is_the_same():
@@ -190,10 +200,8 @@ def test_remedy_depends_on_whether_finite_values_are_near_the_limit(statistics, 
 
 def test_clipping_of_values_is_reported_with_its_magnitude():
     """If the loop clips all values to one magnitude, their norm is the same in each step, too."""
-    diagnoser = Diagnoser()
-    for change in (0.1, 0.2, 0.2):
-        clipped = replace(APPLIED, modified=True, change=change, norm=math.sqrt(577) / 1024, peak=1.0)
-        diagnosis = diagnoser.diagnose(clipped)
+    clipped = replace(APPLIED, modified=True, norm=math.sqrt(577) / 1024, peak=1.0)
+    *_, diagnosis = diagnoses(replace(clipped, change=change) for change in (0.1, 0.2, 0.2))
     assert diagnosis.message.startswith("the gradients were clipped to a magnitude of 1 while")
 
 
@@ -210,12 +218,11 @@ def test_clipping_of_values_is_reported_with_its_magnitude():
 )
 def test_clipping_in_hooks_is_recognized_by_a_common_magnitude(peaks, largest, verdict):
     """Hooks of tensors run before version counters are read, so no change is known. One gradient is not clipped."""
-    diagnoser = Diagnoser()
+    records = []
     for step, peak in enumerate(peaks):
         tensors = tuple(TensorStatistics(4, 0, 0, 0, 0, 0, -9 - step, exponent) for exponent in largest)
-        clipped = replace(APPLIED, norm=1.0 + step, peak=peak, measured_scale=1024.0, tensors=tensors)
-        diagnosis = diagnoser.diagnose(clipped)
-    assert diagnosis.verdict is verdict
+        records.append(replace(APPLIED, norm=1.0 + step, peak=peak, measured_scale=1024.0, tensors=tensors))
+    assert verdicts(records)[-1] is verdict
 
 
 @pytest.mark.parametrize(("loss", "contrast"), [(1.0, ", although the loss is not"), (None, "")])
@@ -246,9 +253,9 @@ def test_underflow_message_never_states_that_no_value_becomes_zero():
 )
 def test_one_tensor_names_the_ranks_that_are_known_to_be_at_fault(finite_ranks, on_ranks, rank):
     """The monitor of rank 0 diagnoses the step, which is no evidence against rank 0."""
-    diagnoser = Diagnoser()
-    for step, flags in enumerate(finite_ranks):
-        record = overflow(step, 2.0 ** (20 - step), (FINITE, FAR_BELOW_LIMIT), finite_ranks=flags, rank=0)
-        diagnosis = diagnoser.diagnose(record)
+    *_, diagnosis = diagnoses(
+        overflow(step, 2.0 ** (20 - step), (FINITE, FAR_BELOW_LIMIT), finite_ranks=flags, rank=0)
+        for step, flags in enumerate(finite_ranks)
+    )
     assert diagnosis.message.startswith(f"only gradient 1 is not finite{on_ranks}, in all 3 skipped steps")
     assert diagnosis.evidence["rank"] == rank

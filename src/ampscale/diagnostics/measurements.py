@@ -26,7 +26,8 @@ def clipping_fields(gradients: list[Array], *, has_norms: bool) -> dict[str, Any
         return {}
     clipping: dict[str, Any] = {"peak": float(first)}
     if has_norms:
-        norms = _order_norm(gradients, 1), _order_norm(gradients, 3), _largest([first, *maxima])
+        largest = number_host(functional.local_norms([first, *maxima]).max())  # one device-to-host copy for all gradients
+        norms = _order_norm(gradients, 1), _order_norm(gradients, 3), largest
         clipping["norms"] = norms if all(map(math.isfinite, norms)) else None
     return clipping
 
@@ -40,11 +41,6 @@ def _order_norm(gradients: list[Array], order: int) -> float:
     """Return the norm of this order, computed as a Euclidean norm of powers."""
     powers = [abs(gradient) ** (order / 2) for gradient in gradients]
     return number_host(functional.global_norm(powers)) ** (2 / order)
-
-
-def _largest(maxima: list[Array]) -> float:
-    """Return the largest of these numbers, with one device-to-host copy for all."""
-    return number_host(functional.local_norms(maxima).max())
 
 
 def _loss(loss: Any) -> float:

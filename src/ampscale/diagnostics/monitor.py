@@ -243,13 +243,9 @@ class Monitor:
         self.close()
 
     def _losses_at_begin(self, *, is_abandoned: bool) -> list[Any]:
-        """
-        Return the losses since the last `begin`, or all losses of the step, which several optimizers can have in common.
-
-        *is_abandoned* is True if the loop has begun a step before and not ended it. Its losses are discarded.
-        """
+        """Return the losses since the last `begin`, or else all losses of the step, which optimizers can have in common."""
         losses = self._losses[self._begun_losses :]
-        if is_abandoned:
+        if is_abandoned:  # the loop began this step of the optimizer before, and did not end it
             self._losses = losses
         self._begun_losses = len(self._losses)
         return list(losses or self._losses)
