@@ -9,14 +9,12 @@ from unittest import mock
 import cupy
 import numpy as np
 from gpu_rows import FINITE, GLOBAL, LARGEST, NORM, UNSCALE, Bench, Row, Run, block, lengths
-from shapes import RESNET, Shape
+from shapes import Shape
 
 import ampscale
 from ampscale.backends.cupy import launches
 
 OURS = "ampscale"
-CHUNKED = RESNET.name  # shape that gives a device few chunks
-CHUNKS = (4096, 8192)  # smaller chunks to try on it
 
 
 def device() -> str | None:
@@ -48,11 +46,8 @@ class Measured:
     """
 
     def __init__(self, bench: Bench, library: Any, functions: Any, kernels: ModuleType, graph: Callable[[Run], Run]) -> None:
-        self._bench = bench
-        self._library = library
-        self._functions = functions
-        self._kernels = kernels
-        self._graph = graph
+        self._bench, self._graph = bench, graph
+        self._library, self._functions, self._kernels = library, functions, kernels
 
     def rows(self, shape: Shape, dtype: str) -> Iterator[Row]:
         """Yield the rows of a copy and of functions. Most work in place with a scale of 1, which leaves the values unchanged."""
@@ -66,25 +61,6 @@ class Measured:
             called = self._bench.ms(run)
             replayed = self._bench.replayed(self._graph, run)
             yield self._bench.row(shape, dtype, operation, OURS, called, copy["ms"], **replayed, **operations)
-        if shape.name != CHUNKED or dtype == "bfloat16":
-            return
-        unscale = self._runs(shape, dtype, tree, one)[UNSCALE]
-        for chunk in CHUNKS:  # each takes seconds to compile
-            with self._chunk(chunk):
-                called = self._bench.ms(unscale)
-                replayed = self._bench.replayed(self._graph, unscale)
-            yield self._bench.row(shape, dtype, f"{UNSCALE}, chunk {chunk}", OURS, called, copy["ms"], **replayed)
-
-    @contextmanager
-    def _chunk(self, size: int) -> Iterator[None]:
-        """Return a context manager in which the kernels process this many numbers per block."""
-        caches = [getattr(self._kernels, name) for name in ("plan_of", "_cached_table", "_kernel", "_module")]
-        with mock.patch.object(self._kernels, "CHUNK", size):
-            for cached in caches:
-                cached.cache_clear()
-            yield
-        for cached in caches:
-            cached.cache_clear()
 
     def _runs(self, shape: Shape, dtype: str, tree: list[Any], one: Any) -> dict[str, Run]:
         functions = self._functions

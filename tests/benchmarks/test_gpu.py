@@ -135,18 +135,6 @@ def test_rows_of_cupy_run(bench, cupy_rows):
     }
 
 
-@pytest.mark.slow
-def test_smaller_chunks_are_measured(bench, cupy_rows):
-    """The kernels are compiled for each size, and again for their own size afterwards."""
-    measured = cupy_rows(bench("cupy"), graph=lambda run: run)
-    kernels = platforms.host().kernels
-    with mock.patch.dict(cupy_rows.func.rows.__globals__, CHUNKED="1x10", CHUNKS=(8,)):
-        *_, row = measured.rows(*bench("cupy").shapes[-1])
-    assert row["function"] == "unscale_and_check, chunk 8"
-    assert kernels.plan_of.cache_info().currsize == 0
-    assert kernels.CHUNK == 256
-
-
 def test_arrays_are_filled_with_random_values(bench, cupy_rows):
     """Each array repeats one random block without zeros, since some hardware is faster for zeros."""
     few = gpu_rows.block("float16", 64)

@@ -3,7 +3,6 @@
 import json
 import logging
 import math
-import warnings
 
 import numpy as np
 import pytest
@@ -292,8 +291,7 @@ def test_a_stall_is_reported_once(limits, steps, reason):
 
 def test_a_stall_is_reported_again_after_an_applied_step():
     """Each of the two reports is a warning."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with pytest.warns(RuntimeWarning) as caught:
         run([INFINITE, INFINITE, FINITE, INFINITE, INFINITE], Monitor(limits=Limits(stall_after=2)))
     assert len(caught) == 2
 

@@ -96,8 +96,7 @@ class Monitor:
         self.verdicts: Counter[Verdict] = Counter()  # number of steps with each verdict
         self._names = check_names(names)
         self._diagnose_on_skip = diagnose_on_skip
-        self._measure_every = measure_every
-        self._histogram_every = histogram_every
+        self._measure_every, self._histogram_every = measure_every, histogram_every
         self._sinks = list(sinks)
         self._on_stall = on_stall
         self._limits = limits
