@@ -49,7 +49,8 @@ def measured(bench: Bench, shape: Shape, dtype: str, operation: str, copy_times:
 
     The copy is a negation, which moves as many bytes. Its milliseconds are stored in *copy_times*.
     """
-    values, one = block(dtype), jnp.ones((), jnp.float32)
+    one = jnp.ones((), jnp.float32)
+    values = block(dtype)
     longest = np.resize(values, max(lengths(shape)))
     tree = [jax.device_put(longest[:length]) for length in lengths(shape)]
     key = shape.name, dtype

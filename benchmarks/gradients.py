@@ -12,6 +12,7 @@ rows should not depend on the number of these values.
 import math
 from functools import cache
 from importlib import import_module
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -39,10 +40,8 @@ class Gradients:
         self.dtype = numpy_dtype(dtype)
         self._pool = _pool(dtype, scale)
         unit = ALIGNMENT // self.dtype.itemsize
-        starts, end = [], 0
-        for dimensions in shape.arrays:
-            starts.append(end)
-            end += -(-math.prod(dimensions) // unit) * unit
+        padded_sizes = (math.ceil(math.prod(dimensions) / unit) * unit for dimensions in shape.arrays)
+        *starts, end = accumulate(padded_sizes, initial=0)
         self._memory = _aligned(end, self.dtype)
         self.max_norm = _root_mean_square(dtype, scale) / scale * math.sqrt(shape.values) / 2  # about half the norm
         self.arrays = [

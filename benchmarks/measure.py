@@ -89,7 +89,8 @@ def _plan(contender: Contender, first: float, seconds: float, thorough: Collecti
 
 def _sample(contender: Contender, calls: int) -> float:
     """Return the mean time of some calls. With a reset, each call is timed separately."""
-    clock, run = time.perf_counter, contender.run
+    clock = time.perf_counter
+    run = contender.run
     if contender.reset is None:
         start = clock()
         for _ in range(calls):

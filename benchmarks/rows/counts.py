@@ -52,7 +52,8 @@ def cells(steps: Callable[[bool], Iterator[tuple[str, str, Tally] | Absent]], in
 
 def functional(tree: Any, loss: Any, state: Any, in_place: bool) -> Callable[[], Any]:
     """Return a step that calls ampscale's functions and `LossScaleRule.update`."""
-    rule, out = LossScaleRule(), {"out": tree} if in_place else {}
+    rule = LossScaleRule()
+    out = {"out": tree} if in_place else {}
 
     def step() -> Any:
         scaled = ampscale.scale(loss, state.scale)
@@ -95,8 +96,7 @@ def numpy_calls(step: Callable[[], object]) -> int:
 
 def _counted(names: dict[str, Any], calls: list[str]) -> dict[str, Any]:
     """Return the entries of *names* that are NumPy or its functions, each in a wrapper that adds the calls to *calls*."""
-    functions = {name: _Counted(value, calls) for name, value in names.items() if _is_function(value)}
-    return functions | {name: _CountedModule(value, calls) for name, value in names.items() if value is np}
+    return {name: _Counted(value, calls) for name, value in names.items() if value is np or _is_function(value)}
 
 
 def _is_function(value: Any) -> bool:
@@ -105,28 +105,17 @@ def _is_function(value: Any) -> bool:
 
 
 class _Counted:
-    """Wrapper of a NumPy function that adds its calls, and those of its methods such as `reduce`, to *calls*."""
+    """Wrapper of NumPy or of one of its functions, which adds its calls and those of its attributes to *calls*."""
 
-    def __init__(self, function: Any, calls: list[str]) -> None:
-        self._function, self._calls = function, calls
+    def __init__(self, wrapped: Any, calls: list[str]) -> None:
+        self._wrapped, self._calls = wrapped, calls
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        self._calls.append(self._function.__name__)
-        return self._function(*args, **kwargs)
+        self._calls.append(self._wrapped.__name__)
+        return self._wrapped(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        value = getattr(self._function, name)
-        return _Counted(value, self._calls) if name in ("reduce", "reduceat", "at", "accumulate") else value
-
-
-class _CountedModule:
-    """Wrapper of NumPy that adds the calls of its functions to *calls*."""
-
-    def __init__(self, module: Any, calls: list[str]) -> None:
-        self._module, self._calls = module, calls
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(self._module, name)
+        value = getattr(self._wrapped, name)
         return _Counted(value, self._calls) if _is_function(value) else value
 
 
@@ -172,8 +161,9 @@ def jax_steps(quick: bool) -> Iterator[tuple[str, str, Tally] | Absent]:
     from ours import UNSCALE
 
     gradients = Gradients(SMALL.quick() if quick else SMALL, "float32")
-    tree, loss = [jnp.array(array) for array in gradients.arrays], jnp.ones(())
-    state, scale = LossScaleRule().init(like=loss), jnp.asarray(SCALE, jnp.float32)
+    tree = [jnp.array(array) for array in gradients.arrays]
+    loss, scale = jnp.ones(()), jnp.asarray(SCALE, jnp.float32)
+    state = LossScaleRule().init(like=loss)
     yield "ampscale, functions", "ours", jax_tally(functional(tree, loss, state, in_place=False))
     jitted = jax.jit(lambda tree, loss, state: functional(tree, loss, state, in_place=False)())
     yield "ampscale, jitted", "ours", jax_tally(lambda: jitted(tree, loss, state))

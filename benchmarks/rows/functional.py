@@ -99,7 +99,8 @@ def _numpy(operation: str, gradients: Gradients) -> Contenders:
 
 def without_numba(run: Callable[[], object]) -> Callable[[], object]:
     """Return a function that calls *run* without the compiled kernels, as if numba were not installed."""
-    original, disabled = fused.kernel_choice_host, fused.KernelChoice(None, "numba is disabled")
+    original = fused.kernel_choice_host
+    disabled = fused.KernelChoice(None, "numba is disabled")
 
     def uncompiled() -> object:
         fused.kernel_choice_host = lambda: disabled
@@ -183,7 +184,8 @@ def _two_threads(operation: str, gradients: Gradients) -> Contenders:
     import torch
     from others import torch as others_torch
 
-    tensors, one = gradients.as_torch(), torch.ones(())
+    tensors = gradients.as_torch()
+    one = torch.ones(())
     flat = [torch.from_numpy(array) for array in gradients.flat()]
     yield _ours(operation, gradients, gradients.arrays, np.asarray(gradients.scale, np.float32))
     yield _ours(operation, gradients, tensors, torch.tensor(gradients.scale), "ampscale, torch")

@@ -39,7 +39,8 @@ def simulations() -> Rows:
 
     def build(rule: LossScaleRule, trace_of: Callable[[int], Trace], quick: bool) -> Iterator[Contender]:
         steps = STEPS // QUICK if quick else STEPS
-        trace, numbers = trace_of(steps), [0.0] * steps
+        trace = trace_of(steps)
+        numbers = [0.0] * steps
         yield Contender("ampscale", lambda: simulate(rule, trace), kind="ours")
         yield Contender("empty loop", lambda: loop(numbers), kind="baseline")
 
@@ -115,9 +116,10 @@ def sweeps() -> Rows:
     """Return sweeps of a thousand random rules over ten thousand steps."""
 
     def build(trace_of: Callable[[int], Trace], quick: bool) -> Iterator[Contender]:
-        rules, trace = random_rules(10 if quick else RULES), trace_of(100 if quick else SWEPT)
+        rules = random_rules(10 if quick else RULES)
+        trace = trace_of(100 if quick else SWEPT)
         yield Contender("ampscale", lambda: sweep(rules, trace), kind="ours")
-        yield Contender("one by one", lambda: simulate_each(rules, trace), kind="baseline")
+        yield Contender("one by one", lambda: [simulate(rule, trace) for rule in rules], kind="baseline")
 
     label = f"sweep {RULES:,} rules, {SWEPT:,} steps"
     flags = partial(build, lambda steps: from_flags(np.random.default_rng(2).random(steps) > 0.01))
@@ -137,8 +139,3 @@ def random_rules(count: int) -> list[LossScaleRule]:
         )
         for _ in range(count)
     ]
-
-
-def simulate_each(rules: list[LossScaleRule], trace: Trace) -> None:
-    for rule in rules:
-        simulate(rule, trace)

@@ -74,5 +74,6 @@ def traced_step(shape: Shape, quick: bool, result_of: Callable[[Any], Any], **op
         state, report = ampscale.train_step(network, optimizer, rule, state, factor, **options)
         return state, result_of(report)
 
-    compiled, state = jax.jit(step), ampscale.init_train_state(params, optimizer, rule)
+    compiled = jax.jit(step)
+    state = ampscale.init_train_state(params, optimizer, rule)
     return ready(lambda: compiled(state, jnp.float32(2.0)))

@@ -84,9 +84,13 @@ def test_calibration_tries_its_result():
             return [np.float16([scale]) * np.float16(2.0**11) * np.float16(2.0**-11)]
 
     assert calibrate(backward, ampscale.presets.torch()).init_scale == 16.0
-    message = r"^the gradients are not finite at the smallest scale 16: no scale helps$"
-    with pytest.raises(ValueError, match=message):
-        calibrate(lambda scale: np.float32([1.0 if scale < 16 else np.inf]), ampscale.LossScaleRule(16.0, min_scale=16.0))
+
+
+def test_calibration_fails_if_the_lower_bound_overflows():
+    """The gradients are finite only at scales below the bound of the rule."""
+    rule = ampscale.LossScaleRule(16.0, min_scale=16.0)
+    with pytest.raises(ValueError, match=r"^the gradients are not finite at the smallest scale 16: no scale helps$"):
+        calibrate(lambda scale: np.float32([1.0 if scale < 16 else np.inf]), rule)
 
 
 def test_calibration_keeps_the_bounds_of_the_rule():

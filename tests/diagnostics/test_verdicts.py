@@ -150,7 +150,8 @@ def test_one_tensor_requires_the_same_gradient_in_each_step(are_named):
     diagnoser = Diagnoser()
     for step in range(8):
         if are_named:
-            tensors, names = (FINITE, FAR_BELOW_LIMIT), ["router", f"expert {step % 3}"]
+            tensors = FINITE, FAR_BELOW_LIMIT
+            names = ["router", f"expert {step % 3}"]
         else:
             tensors = [FINITE] * 3
             tensors[step % 3] = FAR_BELOW_LIMIT

@@ -21,9 +21,7 @@ NEWEST = "AMPSCALE_NEWEST" in os.environ  # install the newest releases instead 
 ROOT = HERE.parents[1] / (".venv-newest" if NEWEST else ".venv-oracles")
 SOURCES = ROOT / "sources"
 # Packages whose wheels for another Python version are unpacked, not installed: a class is extracted from a file.
-OTHER_PYTHON = {
-    "tensorflow": ("--only-binary=:all:", "--python-version=37", "--platform=manylinux2010_x86_64"),
-}
+OTHER_PYTHON = {"tensorflow": ("--only-binary=:all:", "--python-version=37", "--platform=manylinux2010_x86_64")}
 # Commit and date of the repositories whose code is not, or not completely, on the package index.
 BY_HAND = {"apex": "e13873de, 2025-04-11", "oneflow": "25c8978c, 2025-08-20"}
 # The setup.py of older packages requires pkg_resources.

@@ -36,13 +36,9 @@ def _parts(text: str) -> tuple[str, ...]:
 def _states() -> tuple[tuple[str, Any], ...]:
     """Return pairs of a format's name and the state of one scaler in this format."""
     state = {"scale": 65536.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 2000, "_growth_tracker": 7}
-    return tuple(
-        (name, json.loads(json.dumps(checkpoints.convert(state, "torch", name).mapping, default=_plain))) for name in FORMATS
-    )
-
-
-def _plain(array: Any) -> Any:
-    return array.tolist()
+    converted = {name: checkpoints.convert(state, "torch", name).mapping for name in FORMATS}
+    # Through JSON, which replaces arrays by numbers.
+    return tuple(json.loads(json.dumps(converted, default=lambda array: array.tolist())).items())
 
 
 def _json(random: Random) -> str | bytes:

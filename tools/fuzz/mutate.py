@@ -58,7 +58,8 @@ def data(random: Random, seed: bytes) -> bytes:
     """Return *seed* with some bytes flipped, replaced, removed, repeated or cut off."""
     result = bytearray(seed)
     for _ in range(_times(random)):
-        start, length = random.randrange(len(result) + 1), random.randrange(1, 9)
+        start = random.randrange(len(result) + 1)
+        length = random.randrange(1, 9)
         kind = random.randrange(5)
         if kind == 0:
             del result[start:]
@@ -83,22 +84,22 @@ def _many(random: Random) -> int:
     return random.choice((2, 3, 8, 30)) if random.random() < 0.995 else random.choice((99, 101, 999, 3000))
 
 
-def _span(random: Random, tokens: list[str]) -> tuple[int, int]:
-    """Return the start and the end of at most 40 tokens in a row."""
+def _split(random: Random, text: str) -> tuple[str, str, str]:
+    """Return the text before some tokens in a row, these tokens, at most 40, and the text after them."""
+    tokens = TOKEN.findall(text)
     start = random.randrange(len(tokens) + 1)
-    return start, start + min(int(random.expovariate(0.3)) + 1, 40)
+    end = start + min(int(random.expovariate(0.3)) + 1, 40)
+    return "".join(tokens[:start]), "".join(tokens[start:end]), "".join(tokens[end:])
 
 
 def _without(random: Random, text: str, _: tuple[str, ...]) -> str:
-    tokens = TOKEN.findall(text)
-    start, end = _span(random, tokens)
-    return "".join(tokens[:start] + tokens[end:])
+    before, _, after = _split(random, text)
+    return before + after
 
 
 def _repeated(random: Random, text: str, _: tuple[str, ...]) -> str:
-    tokens = TOKEN.findall(text)
-    start, end = _span(random, tokens)
-    return "".join(tokens[:end] + tokens[start:end] * _many(random) + tokens[end:])
+    before, part, after = _split(random, text)
+    return before + part * (1 + _many(random)) + after
 
 
 def _inserted(random: Random, text: str, _: tuple[str, ...]) -> str:
@@ -144,7 +145,8 @@ def _changed(random: Random, value: Any, other: Any) -> Any:
     """Return *value* with one random change at a random position."""
     if isinstance(value, dict | list) and value and random.random() < 0.8:
         keys = list(value) if isinstance(value, dict) else list(range(len(value)))
-        key, copy = random.choice(keys), value.copy()
+        key = random.choice(keys)
+        copy = value.copy()
         action = random.random()
         if action < 0.1:
             del copy[key]

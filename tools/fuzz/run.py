@@ -90,7 +90,8 @@ def chunks(inputs: int, seed: int) -> Iterator[tuple[str, int, str]]:
 def run_chunk(chunk: tuple[str, int, str]) -> tuple[str, dict[str, Any], list[str]]:
     """Parse the inputs of one item of `chunks`; return the name of the parser, its counts and the failures."""
     name, size, seed = chunk
-    parser, source = PARSERS[name], random.Random(seed)
+    parser = PARSERS[name]
+    source = random.Random(seed)
     counted: dict[str, Any] = {"inputs": size}
     failures = []
     with warnings.catch_warnings():

@@ -114,8 +114,9 @@ class Visible(ast.NodeTransformer):
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
         """Drop the annotation, and the value of a type alias."""
         self.generic_visit(node)
-        is_alias = _name(node.annotation) == "TypeAlias"
-        node.annotation, node.value = ast.Constant(None), None if is_alias else node.value
+        if _name(node.annotation) == "TypeAlias":
+            node.value = None
+        node.annotation = ast.Constant(None)
         return node
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:

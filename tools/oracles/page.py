@@ -50,19 +50,18 @@ def totals(result: dict[str, Any]) -> str:
 
 def mismatches(rows: list[dict[str, Any]]) -> str:
     """Return the table of all comparisons with a mismatch: the first difference, and the reason if it is known."""
-    lines = ["\n## Mismatches\n\n", "| preset | object | setting | differing | first at | published | ampscale | reason |\n"]
-    lines.append("|---|---|---|---|---|---|---|---|\n")
+    head = "| preset | object | setting | differing | first at | published | ampscale | reason |\n"
+    lines = ["\n## Mismatches\n\n", head, "|---|---|---|---|---|---|---|---|\n"]
     for row in rows:
         for comparison in (row, row.get("window", {})):
             if comparison.get("mismatching"):
                 first = comparison["first"]
                 states = [f"`{first['pattern'][-12:]}`", state(first["published"]), state(first["ampscale"])]
-                cells = [
-                    f"`{row['preset']}`",
-                    f"{row['package']} {row['version']} {row['class']}, {row['how'] or 'as installed'}",
-                ]
-                cells += [settings(row["settings"]), f"{comparison['mismatching']} of {comparison['patterns']}", *states]
-                lines.append(f"| {' | '.join([*cells, escaped(row['reason']) or '**not known**'])} |\n")
+                published = f"{row['package']} {row['version']} {row['class']}, {row['how'] or 'as installed'}"
+                count = f"{comparison['mismatching']} of {comparison['patterns']}"
+                reason = escaped(row["reason"]) or "**not known**"
+                cells = [f"`{row['preset']}`", published, settings(row["settings"]), count, *states, reason]
+                lines.append(f"| {' | '.join(cells)} |\n")
     return "".join(lines)
 
 

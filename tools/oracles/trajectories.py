@@ -31,7 +31,8 @@ def of_object(subject: Subject, values: dict[str, Any], steps: int) -> Trajector
 
     Each common prefix is run once: at each level, every object has two successors.
     """
-    objects, columns = [subject.fresh(**values)], []
+    objects = [subject.fresh(**values)]
+    columns = []
     for level in range(1, steps + 1):
         objects = [_after(subject, scaler, finite) for scaler in objects for finite in (True, False)]
         columns.append([np.repeat(np.asarray(row), 2 ** (steps - level)) for row in _values(subject, objects)])
@@ -40,7 +41,8 @@ def of_object(subject: Subject, values: dict[str, Any], steps: int) -> Trajector
 
 def of_object_along(subject: Subject, values: dict[str, Any], pattern: np.ndarray) -> Trajectories:
     """Return the trajectory of a published object over one pattern, a bool array of shape (steps,)."""
-    scaler, columns = subject.fresh(**values), []
+    scaler = subject.fresh(**values)
+    columns = []
     for finite in pattern.tolist():
         scaler = _after(subject, scaler, finite)
         columns.append(_values(subject, [scaler]))
@@ -49,8 +51,10 @@ def of_object_along(subject: Subject, values: dict[str, Any], pattern: np.ndarra
 
 def of_rule(rule: LossScaleRule, finite: np.ndarray) -> Trajectories:
     """Return the trajectories of a rule over patterns, a bool array of shape (patterns, steps), as one batch."""
-    state = _batch(rule.init(like=np.zeros(())), len(finite))
-    raised, columns = np.zeros(len(finite), bool), []
+    state = rule.init(like=np.zeros(()))
+    state = LossScaleState(*(None if array is None else np.repeat(array, len(finite)) for array in state))
+    raised = np.zeros(len(finite), bool)
+    columns = []
     for column in finite.T:
         raised = raised | rule.would_raise(state, column)
         state = rule.update(state, column)
@@ -90,7 +94,3 @@ def _trajectories(columns: list[Any]) -> Trajectories:
     scale, good, bad, raised = (np.stack(column, axis=1) for column in zip(*columns, strict=True))
     counts = [None if np.isnan(count[~raised]).all() else count for count in (good, bad)]
     return Trajectories(scale, *counts, raised)
-
-
-def _batch(state: LossScaleState, size: int) -> LossScaleState:
-    return LossScaleState(*(None if array is None else np.repeat(array, size) for array in state))

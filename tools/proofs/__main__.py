@@ -20,12 +20,8 @@ def main() -> int:
     disproofs = [refute.refute(claim) for claim in refute.CLAIMS]
     exact, errors = _resumed()
     counts["mutants"] = len(mutants.STEPS)
-    text = (
-        page.theorems(theorems)
-        + page.disproofs(disproofs)
-        + page.reached(explored)
-        + page.resumed(exact, len(reach.FURTHER), errors)
-    )
+    text = page.theorems(theorems) + page.disproofs(disproofs) + page.reached(explored)
+    text += page.resumed(exact, len(reach.FURTHER), errors)
     for name, value in counts.items():
         text = text.replace(f"{{{name}}}", str(value))
     print(f"{len(theorems)} theorems, {counts['states']} states, {len(problems)} problems, {time.process_time():.0f} seconds")
@@ -57,7 +53,8 @@ def _theorems(problems: list[str]) -> list[tuple[str, str, int]]:
 
 def _explored(problems: list[str]) -> tuple[list[page.Reached], Counter[str]]:
     """Return the row of every preset, and the numbers of states, rules and steps; add wrong comparisons to *problems*."""
-    rows, counts = [], Counter[str](differing=0, presets=len(presets.PRESETS))
+    rows = []
+    counts = Counter[str](differing=0, presets=len(presets.PRESETS))
     for name in presets.PRESETS:
         explored = [reach.explore(rule) for rule in reach.settings(name)]
         states = sum(len(result.graph.edges) for result in explored)
@@ -76,7 +73,8 @@ def _explored(problems: list[str]) -> tuple[list[page.Reached], Counter[str]]:
 
 def _resumed() -> tuple[int, dict[str, int]]:
     """Return the number of restored states, and the numbers of rejected states by their error."""
-    total, errors = 0, Counter[str]()
+    total = 0
+    errors = Counter[str]()
     rules = [[rule for rule in reach.settings(name, 3) if rule.hysteresis <= 2][-1] for name in presets.PRESETS]
     for rule in [*rules, *reach.FURTHER]:
         exact, rejected = reach.resumed(reach.explore(rule))

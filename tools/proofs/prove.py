@@ -212,7 +212,8 @@ def _beyond_bounds(step: type[Step]) -> z3.ModelRef | None:
 
 def _keeps_order(product: Callable[..., Term]) -> z3.ModelRef | None:
     """Check that the products with powers of two satisfy all that the proofs assume about products."""
-    rule, distances, (low, high) = symbols(Rule), symbols(Products, "_distance"), z3.Ints("low high")
+    rule, distances = symbols(Rule), symbols(Products, "_distance")
+    low, high = z3.Ints("low high")
     assumed = z3.And(rule.top >= 1, low >= 0, low <= high, high <= rule.top + 1, *(distance >= 0 for distance in distances))
     small, large = (powers_of_two(rule, scale, distances, product) for scale in (low, high))
     ordered = z3.And(*(lower <= upper for lower, upper in zip(small, large, strict=True)))

@@ -127,7 +127,8 @@ def row(name: str, explored: list[Explored]) -> Reached:
 def _steps_to(name: str, trap: float) -> int:
     """Return the number of overflows or finite steps after which the scale of a preset with its defaults is *trap*."""
     rule = presets.PRESETS[name].rule()
-    step, steps = machine_floats.step_of(rule), 0
+    step = machine_floats.step_of(rule)
+    steps = 0
     scale, good, _, _, _ = machine_floats.init_host(rule)
     state: HostState | None = (scale, good, 0, 0, scale)
     while state is not None and state[0] != trap:
@@ -203,7 +204,9 @@ def _share_reached(rule: LossScaleRule, state: State) -> bool:
 
 def resumed(explored: Explored) -> tuple[int, dict[str, int]]:
     """Return the number of states that ampscale's checkpoints restore exactly, and the numbers of other states by their error."""
-    rule, exact, errors = explored.rule, 0, dict[str, int]()
+    rule = explored.rule
+    exact = 0
+    errors: dict[str, int] = {}
     for scale, good, bad, window, pending in explored.graph.edges:
         optional = (None if rule.overflow_tolerance is None else window, pending if rule.delayed_update else None)
         state = LossScaleState(scale, good, bad, *optional)

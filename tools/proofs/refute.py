@@ -6,6 +6,7 @@ The solver searches all runs of up to `LONGEST` steps of all rules whose factors
 
 import math
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import z3
@@ -200,8 +201,5 @@ def _encoded(state: tuple[float, int, int, int]) -> State:
 
 
 def _real_run(rule: LossScaleRule, init_scale: float, flags: list[bool]) -> list[tuple[float, int, int, int]]:
-    state = rule.init(like=0.0)._replace(scale=init_scale)
-    states = [state]
-    for finite in flags:
-        states.append(rule.update(states[-1], finite))
+    states = accumulate(flags, rule.update, initial=rule.init(like=0.0)._replace(scale=init_scale))
     return [(state.scale, state.good_steps, state.bad_steps, state.window_steps or 0) for state in states]

@@ -35,7 +35,8 @@ def outputs_of(chapter: str, case: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _train_step(_: str, case: Mapping[str, Any], data: Sequence[list[Bits]]) -> Iterator[dict[str, Any]]:
-    scaler, limit = rule(case["rule"]), case.get("max_norm")
+    scaler = rule(case["rule"])
+    limit = case.get("max_norm")
     training = _training(case, scaler, max_norm=None if limit is None else number(limit))
     for leaves in data:
         outputs = training.step(leaves)
@@ -81,7 +82,8 @@ def _mindformers(chapter: str, case: Mapping[str, Any], data: Sequence[list[Bits
     batches = _MicroBatches(settings.get("gradient_accumulation_steps", 1))
     average = _MovingAverage(training, settings.get("ema_decay"))
     for leaves in data:
-        rate, loss = training.optimizer.learning_rate, loss_of(training.optimizer.parameters, leaves)
+        rate = training.optimizer.learning_rate
+        loss = loss_of(training.optimizer.parameters, leaves)
         unscaled, finite = training.backward(leaves)
         gradients = arrays(unscaled)  # the linear network has a gradient for each parameter
         mean_gradients, all_are_finite = batches.add(gradients, finite)

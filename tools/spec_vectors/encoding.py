@@ -49,11 +49,6 @@ def number(encoded: Any) -> float:
     return float(value)
 
 
-def flags(encoded: str) -> list[bool]:
-    """Return the flags of a text with one sign for each step: + for finite, - for an overflow."""
-    return [sign == "+" for sign in encoded]
-
-
 def scalar(value: float, dtype: str, shape: tuple[int, ...] = ()) -> Any:
     """Return a number encoded as an array of one element."""
     return array(dtype, value, shape).to_json()

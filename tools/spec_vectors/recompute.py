@@ -11,7 +11,7 @@ from ampscale_conformance.oracle.tensors import all_finite, array, scale, unscal
 
 from . import replicas, statistics
 from .cells import outputs_of
-from .encoding import arguments, flags, number, rule, scalar
+from .encoding import arguments, number, rule, scalar
 from .profiles import constants
 
 Case = Mapping[str, Any]
@@ -39,7 +39,7 @@ def recomputed(chapter: str, case: Case) -> dict[str, Any]:
 def _trace(chapter: str, case: Case) -> dict[str, Any]:
     has_rule = "rule" in case
     scaler = rule(case["rule"]) if has_rule else constants(chapter, case["class"], arguments(case["arguments"]))
-    scales, raises_at = _scales(scaler, flags(case["finite"]))
+    scales, raises_at = _scales(scaler, [sign == "+" for sign in case["finite"]])
     return {"scale": scales, "raises_at": raises_at} if has_rule else {"scale": scales}
 
 
@@ -144,7 +144,8 @@ def _call(loop: Loop, call: Mapping[str, Any]) -> dict[str, Any]:
         applied = methods[call["call"]](*optimizer)
         result = "ok"
     except Rejected:
-        applied, result = None, "rejected"
+        applied = None
+        result = "rejected"
     computed = {"result": result, "applied": applied, "expect": _state(loop, call.get("expect", {}))}
     return {name: computed.get(name, value) for name, value in call.items()}
 

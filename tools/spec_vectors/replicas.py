@@ -16,9 +16,9 @@ def mean(replicas: Sequence[Sequence[Bits]]) -> list[Bits]:
 
 
 def _mean_of(leaves: Sequence[Bits]) -> Bits:
-    first, part = leaves[0], part_of(leaves[0].dtype)
-    rows = zip(*(numbers(leaf) for leaf in leaves), strict=True)
-    return from_numbers(first.dtype, first.shape, [_mean(row, part) for row in rows])
+    dtype = leaves[0].dtype
+    rows = zip(*map(numbers, leaves), strict=True)
+    return from_numbers(dtype, leaves[0].shape, [_mean(row, part_of(dtype)) for row in rows])
 
 
 def _mean(values: Sequence[Number], dtype: str) -> Number:

@@ -159,10 +159,15 @@ def _api_entry(match: re.Match[str]) -> str:
     """Return an entry of docs/api.md, whose docstring is a text block, as the description of a Python object."""
     from sphinx.ext.napoleon import Config, GoogleDocstring  # the tests need no Sphinx
 
-    level, path, (signature, _, docstring) = match[1], match[2], match[3].partition("\n\n")
-    name, is_class = path.rpartition(".")[2], match[2].rpartition(".")[2][:1].isupper()
-    kind_of_member = "method" if "(" in signature else "attribute"
-    kind = "class" if is_class else kind_of_member if level == "####" else "function"
+    level, path = match[1], match[2]
+    signature, _, docstring = match[3].partition("\n\n")
+    name = path.rpartition(".")[2]
+    if name[0].isupper():
+        kind = "class"
+    elif level == "###":
+        kind = "function"
+    else:
+        kind = "method" if "(" in signature else "attribute"
     body = str(GoogleDocstring(docstring, Config(napoleon_use_rtype=False), what=kind))
     body = _CLAUSES.sub(_clause_as_rst, body)
     lines = [f".. py:{kind}:: {path.removesuffix(name)}{signature}", "", *(f"   {line}".rstrip() for line in body.split("\n"))]

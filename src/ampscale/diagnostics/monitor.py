@@ -211,7 +211,8 @@ class Monitor:
         Raises:
             StalledError: The run has stalled, and *on_stall* is "raise". The scaler has been updated.
         """
-        run, finite = self._run(owner), bool(finite)
+        run = self._run(owner)
+        finite = bool(finite)
         is_local = "tensors" in run.measured
         if not finite and self._diagnose_on_skip and not is_local:
             # A change of the gradients before unscaling is detected from the second step on.
@@ -219,7 +220,8 @@ class Monitor:
         if finite and changed:
             self._check_second_division(run, gradients, number_host(scale))
         loss = mean_loss(run.losses)
-        if not finite and not math.isfinite(loss_of_all := mean_loss(self._losses) or 0.0):
+        loss_of_all = mean_loss(self._losses)
+        if not finite and loss_of_all is not None and not math.isfinite(loss_of_all):
             loss = loss_of_all  # the parameters can also have gradients from the loss of another optimizer
         return self._receive(
             owner, is_local, **run.measured,
@@ -229,9 +231,7 @@ class Monitor:
 
     def close(self) -> None:
         """Close the sinks: all of them, even if one raises an error."""
-        with ExitStack() as calls:
-            for sink in reversed(self._sinks):
-                calls.callback(sink.close)
+        _call_all([sink.close for sink in self._sinks])
 
     def __enter__(self) -> "Monitor":
         """Return the monitor, whose sinks are closed at the end of the block."""
@@ -277,15 +277,13 @@ class Monitor:
             fields["finite_ranks"], at_fault = self._compare_ranks(own_tensors, fields["loss"], fields["finite"])
         record = StepRecord(run.step, **fields)
         others = [other.diagnoser for other in self._runs.values() if other is not run]
-        diagnosis = run.diagnoser.diagnose(replace(record, **at_fault) if at_fault else record, names, others)
+        diagnosis = run.diagnoser.diagnose(replace(record, **at_fault), names, others)
         run.step += 1
         run.last_skipped = not record.finite
         run.measured = {}
         self._has_ended = True
         self.verdicts[diagnosis.verdict] += 1
-        with ExitStack() as calls:  # calls every sink, even if one raises an error
-            for sink in reversed(self._sinks):
-                calls.callback(sink.write, record, diagnosis, names)
+        _call_all([sink.write for sink in self._sinks], record, diagnosis, names)
         self._report_stall(run, diagnosis)
         return diagnosis
 
@@ -376,6 +374,13 @@ class _Run:
 def _is_due(step: int, every: int | None) -> bool:
     """Return True if *step* is one of every n-th steps; *every* is None for no step."""
     return every is not None and step % every == 0
+
+
+def _call_all(functions: list[Callable[..., object]], *arguments: Any) -> None:
+    """Call all *functions* in their order, even if one raises an error."""
+    with ExitStack() as calls:
+        for function in reversed(functions):  # the stack calls the last one first
+            calls.callback(function, *arguments)
 
 
 def _level() -> int:

@@ -54,7 +54,8 @@ class JSONLines(Sink):
         if rule is not None:
             check_type(rule, "rule", LossScaleRule)
         self._file = open(fspath(path), "w", encoding="utf-8", buffering=1)  # noqa: SIM115
-        self._rule, self._has_header = rule, False
+        self._rule = rule
+        self._has_header = False
 
     def write(self, record: StepRecord, diagnosis: Diagnosis, names: list[str] | None) -> None:
         """Write a line."""

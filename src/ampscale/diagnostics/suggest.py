@@ -203,8 +203,9 @@ def limits(records: Iterable[StepRecord]) -> Trace:
     records = list(records)
     for record in records:
         check_type(record, "each record", StepRecord)
-    diagnoser, values = Diagnoser(), list[float]()
+    diagnoser = Diagnoser()
     verdicts = [diagnoser.diagnose(record).verdict for record in records]
+    values: list[float] = []  # from the last step to the first
     next_finite = math.inf
     for record, verdict in zip(reversed(records), reversed(verdicts), strict=True):
         if record.finite:

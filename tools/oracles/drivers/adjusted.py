@@ -12,10 +12,8 @@ def step(scale: Any, finite: bool) -> Any:
     return scale.adjust(FLAGS[finite])
 
 
-@jax.jit
-def adjusted(scale: Any, finite: jax.Array) -> Any:
-    return scale.adjust(finite)
+compiled_adjust = jax.jit(lambda scale, finite: scale.adjust(finite))
 
 
 def compiled_step(scale: Any, finite: bool) -> Any:
-    return adjusted(scale, FLAGS[finite])
+    return compiled_adjust(scale, FLAGS[finite])

@@ -81,10 +81,7 @@ SETTINGS = settings(
     *table(COUNTED, (1024.0, 3, 2, 1.0), (1024.0, 2, 1, 1.0), (1024.0, 1, 3, 1.0), (4.0, 2, 2, 1.0)),
     *table(COUNTED, (7.0, 3, 1, 1.5), (2.0**126, 1, 2, 1.0)),
     *table(COUNTED, (4.0, 2, 1, 1.0), raise_at_min_scale=False),
-) + settings(
-    *table(COUNTED, (2.0**1022, 1, 2, 1.0)),
-    reason="at infinity its log message raises OverflowError",
-)
+) + settings(*table(COUNTED, (2.0**1022, 1, 2, 1.0)), reason="at infinity its log message raises OverflowError")
 OPTIMIZER_ROWS = ((1024.0, 3, 1.0), (2.0**32, 1, 1.0), (7.0, 2, 0.25), (2.0**126, 2, 1.0))
 OPTIMIZER_SETTINGS = settings(*table("init_scale growth_interval min_scale", *OPTIMIZER_ROWS))
 STATIC = settings({"init_scale": 1024.0}) + settings({"init_scale": 1000.1}, reason="its scale is a Python float, not a float32")

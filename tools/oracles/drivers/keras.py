@@ -39,9 +39,7 @@ def read(state: State) -> dict[str, Any]:
     return {"scale": values["dynamic_scale"], "good_steps": values["step_counter"]}
 
 
-SETTINGS = settings(
-    {},
-    *pairs((1024.0, 3), (32768.0, 1), (2.0**126, 1), (1000.1, 2)),
-) + settings(*pairs((2.0**-123, 2)), reason=FLUSHED)
+SETTINGS = settings({}, *pairs((1024.0, 3), (32768.0, 1), (2.0**126, 1), (1000.1, 2)))
+SETTINGS += settings(*pairs((2.0**-123, 2)), reason=FLUSHED)
 
 SUBJECTS = (Subject("keras", "keras", "LossScaleOptimizer", fresh, step, read, SETTINGS, how="JAX backend, under jax.jit"),)

@@ -25,9 +25,7 @@ def fresh(**values: Any) -> Program:
 
 
 SETTINGS = settings(
-    {},
-    {"init_scale": 1024.0, "growth_interval": 3},
-    *table(HYSTERESIS, (1000.0, 2, 2), (2.0**126, 1, 1), (4.0, 2, 1)),
+    {}, {"init_scale": 1024.0, "growth_interval": 3}, *table(HYSTERESIS, (1000.0, 2, 2), (2.0**126, 1, 1), (4.0, 2, 1))
 )
 HOW = "a program of the older form, FLAGS_enable_pir_api=0"
 DECORATE = ("paddle_static_old", "paddlepaddle", "paddle.static.amp.decorate, older form")
