@@ -48,9 +48,7 @@ def main() -> int:
 
 def parse_options() -> argparse.Namespace:
     """Return the options of the command line."""
-    parser = argparse.ArgumentParser(
-        description="Benchmark ampscale against other implementations and an in-place-multiply baseline."
-    )
+    parser = argparse.ArgumentParser(description="Benchmark ampscale against other implementations and a baseline.")
     parser.add_argument("--all", action="store_true", help="run all rows; by default, only those that have targets")
     parser.add_argument("--only", metavar="PATTERN", help="run the rows whose id contains this pattern; * and ? are wildcards")
     parser.add_argument(
@@ -90,8 +88,7 @@ def benchmark(specs: list[Spec], options: argparse.Namespace) -> int:
         write_atomically(path, document.text_of(rounded(report)))
         print(f"written: {path}")
     faults = failures + targets.faults(verdicts)
-    for fault in faults:
-        print(fault, file=sys.stderr)
+    sys.stderr.writelines(f"{fault}\n" for fault in faults)
     return 1 if faults else 0
 
 

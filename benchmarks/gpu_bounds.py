@@ -55,11 +55,9 @@ def _step(tests: dict[str, Any]) -> Bound:
 
 def _others(rows: dict[tuple[str, ...], Row]) -> Iterator[Bound]:
     """Yield the bounds of ampscale against other implementations, for all shapes, dtypes and functions."""
-    for shape in (LARGEST, *(shape.name for shape in SHAPES)):
-        for dtype in DTYPES:
-            for operation in (UNSCALE, NORM):
-                for library in OURS:
-                    yield from _comparisons(rows, library, (operation, dtype, shape))
+    shapes = (LARGEST, *(shape.name for shape in SHAPES))
+    for shape, dtype, operation, library in product(shapes, DTYPES, (UNSCALE, NORM), OURS):
+        yield from _comparisons(rows, library, (operation, dtype, shape))
 
 
 def _comparisons(rows: dict[tuple[str, ...], Row], library: str, measurement: tuple[str, str, str]) -> Iterator[Bound]:

@@ -41,13 +41,9 @@ class Report:
 
     def write(self) -> None:
         """Write the file."""
-        results = {
-            "tests": self.tests,
-            "bounds": bounds(self.rows, self.tests),
-            "failures": self.failures,
-            "skipped": self.skipped,
-        }
-        write_atomically(self.path, json.dumps({**self._start, **results, "rows": self.rows}, indent=1) + "\n")
+        results = {"tests": self.tests, "bounds": bounds(self.rows, self.tests), "failures": self.failures}
+        content = {**self._start, **results, "skipped": self.skipped, "rows": self.rows}
+        write_atomically(self.path, json.dumps(content, indent=1) + "\n")
 
     def add_row(self, line: str) -> None:
         """Add a line that gpu_rows.py printed: a row, a failure, or a skipped shape. Other lines are only printed."""

@@ -19,8 +19,10 @@ class Shape:
         """Return the total number of values."""
         return sum(map(prod, self.arrays))
 
-    def quick(self) -> "Shape":
-        """Return up to four small arrays of one size for a quick run, since JAX compiles a program for each size."""
+    def shortened(self, quick: bool) -> "Shape":
+        """Return this shape; for a quick run, up to four small arrays of one size, since JAX compiles a program for each size."""
+        if not quick:
+            return self
         return Shape(self.name, self.description, ((min(self.values, 1000),),) * min(len(self.arrays), 4))
 
 

@@ -95,8 +95,7 @@ def verdicts(evaluated: list[dict[str, Any]]) -> str:
         return ""
     lines = [f"{'target':62} {'row':46} {'at most':>8} {'measured':>14}"]
     for target in evaluated:
-        verdict = target["verdict"]
-        at_most = amount(target["at_most"], target)
+        at_most, verdict = amount(target["at_most"], target), target["verdict"]
         measured = "-" if target["measured"] is None else f"{amount(target['measured'], target)}±{target['spread']:.2f}"
         line = f"{target['description'][:62]:62} {target['row'][-46:]:46} {at_most:>8} {measured:>14} {verdict}"
         lines.append(colored(line, verdict))

@@ -1,7 +1,7 @@
 """
 Paddle's kernel that `GradScaler` calls. It replaces `GradScaler`, which disables itself without an accelerator.
 
-The kernel works on Paddle tensors that are copies of the gradients, and that Paddle restores.
+The kernel works on copies of the gradients in Paddle's tensors, which Paddle restores.
 """
 
 from collections.abc import Callable

@@ -65,7 +65,7 @@ def functional(tree: Any, loss: Any, state: Any, in_place: bool) -> Callable[[],
 
 def numpy_steps(quick: bool) -> Iterator[tuple[str, str, Tally] | Absent]:
     """Yield the counts of ampscale's functions on NumPy arrays, in place."""
-    gradients = Gradients(SMALL.quick() if quick else SMALL, "float32")
+    gradients = Gradients(SMALL.shortened(quick), "float32")
     step = functional(gradients.arrays, np.ones((), np.float32), LossScaleRule().init(), in_place=True)
     step()
     yield "ampscale", "ours", (numpy_calls(step), 0)
@@ -125,7 +125,7 @@ def torch_steps(quick: bool) -> Iterator[tuple[str, str, Tally] | Absent]:
 
     from rows.steps import scaler_step, scalers
 
-    gradients = Gradients(SMALL.quick() if quick else SMALL, "float32")
+    gradients = Gradients(SMALL.shortened(quick), "float32")
     tensors = gradients.as_torch()
     state = LossScaleRule().init(like=torch.ones(()))
     yield "ampscale, functions", "ours", torch_tally(functional(tensors, torch.ones(()), state, in_place=True))
@@ -160,7 +160,7 @@ def jax_steps(quick: bool) -> Iterator[tuple[str, str, Tally] | Absent]:
     from others import jax as others_jax
     from ours import UNSCALE
 
-    gradients = Gradients(SMALL.quick() if quick else SMALL, "float32")
+    gradients = Gradients(SMALL.shortened(quick), "float32")
     tree = [jnp.array(array) for array in gradients.arrays]
     loss, scale = jnp.ones(()), jnp.asarray(SCALE, jnp.float32)
     state = LossScaleRule().init(like=loss)

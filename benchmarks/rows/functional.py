@@ -66,7 +66,7 @@ def _spec(section: str, operation: str, dtype: str, shape: Shape, scale: float =
 
 def contenders(section: str, operation: str, dtype: str, shape: Shape, scale: float, quick: bool) -> Contenders:
     """Yield the contenders of a row: ampscale, other implementations, and the baselines."""
-    gradients = Gradients(shape.quick() if quick else shape, dtype, scale if operation in UNSCALING else 1.0)
+    gradients = Gradients(shape.shortened(quick), dtype, scale if operation in UNSCALING else 1.0)
     yield from _IMPLEMENTATIONS[section](operation, gradients)
     if section != "two-threads":
         runs = baselines(gradients, operation in WRITING)

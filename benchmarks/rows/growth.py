@@ -20,9 +20,9 @@ CACHE = 128 * 2**20  # bytes; larger than the caches
 
 def specs() -> Iterator[Spec]:
     """Yield the specifications of the two rows."""
-    by_elements, by_tensors = partial(cells, elements), partial(cells, tensors)
+    by_elements, by_arrays = partial(cells, elements), partial(cells, tensors)
     yield Spec("growth/elements", "growth", "exponent of time, values of 1 array", by_elements, "float32", "1M to 300M", "")
-    yield Spec("growth/tensors", "growth", "exponent of time, arrays of 1,000", by_tensors, "float32", "1 to 100,000", "")
+    yield Spec("growth/tensors", "growth", "exponent of time, arrays of 1,000", by_arrays, "float32", "1 to 100,000", "")
 
 
 def elements(quick: bool) -> dict[int, Shape]:

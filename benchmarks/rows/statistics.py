@@ -36,7 +36,7 @@ def specs() -> Iterator[Spec]:
 
 def contenders(library: str, dtype: str, shape: Shape, quick: bool) -> Iterator[Contender]:
     """Yield unscaling in place with and without statistics. A few of the unscaled gradients are subnormal in float16."""
-    gradients = Gradients(shape.quick() if quick else shape, dtype)
+    gradients = Gradients(shape.shortened(quick), dtype)
     tree, scale = _arguments(library, gradients)
     run = partial(ampscale.unscale_check_and_measure, tree, scale, out=tree)
     yield Contender("ampscale", run, gradients.refill, "ours")
@@ -65,7 +65,7 @@ def traced_step(shape: Shape, quick: bool, result_of: Callable[[Any], Any], **op
     import jax.numpy as jnp
     from others.jax import ready
 
-    arrays = (shape.quick() if quick else shape).arrays
+    arrays = shape.shortened(quick).arrays
     params = [jnp.full(dimensions, 0.5, jnp.float32) for dimensions in arrays]
     network = ampscale.Network(lambda params, factor: sum(jnp.sum(factor * param * param) for param in params), params)
     optimizer, rule = ampscale.optimizers.SGD(network, 1e-6), ampscale.LossScaleRule()

@@ -84,7 +84,7 @@ def jax_updates() -> Contenders:
 
 def overhead(shape: Shape, quick: bool) -> Contenders:
     """Yield each scaler's part of a step, with an optimizer that does nothing."""
-    gradients = Gradients(shape.quick() if quick else shape, "float32")
+    gradients = Gradients(shape.shortened(quick), "float32")
     for name, kind, make in scalers():
         yield Contender(name, scaler_step(make, gradients.as_torch()), gradients.refill, kind)
 
@@ -111,7 +111,7 @@ def whole_steps(shape: Shape, loss_of: Callable[[list[Any]], Any], quick: bool) 
     import torch
 
     torch.manual_seed(0)
-    shapes = SMALL.quick().arrays if quick and shape is SMALL else shape.arrays
+    shapes = shape.shortened(quick and shape is SMALL).arrays
     initial = [torch.randn(dimensions) / 30 for dimensions in shapes]
     for name, kind, make in scalers():
         yield Contender(name, training(initial, loss_of, make("cpu", init_scale=SCALE)), kind=kind)

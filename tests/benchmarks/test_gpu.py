@@ -216,8 +216,8 @@ def test_bound_of_the_captured_step_follows_its_test():
     assert {bound["met"] for bound in gpu_bounds.bounds([], {})} == {None}
 
 
-def test_test_of_the_captured_step_exists():
-    """The verdict on the bound is the outcome of the test that `gpu_bounds.STEP` names."""
+def test_bound_of_the_captured_step_names_an_existing_test():
+    """The verdict on the bound is the outcome of this test."""
     assert f"def {gpu_bounds.STEP}(gpu)" in (ROOT / "tests" / "backends" / "cupy" / "test_backend.py").read_text()
 
 

@@ -112,22 +112,24 @@ def test_calibration_tries_the_smallest_and_the_largest_scale(init_scale, gradie
 
 
 @pytest.mark.parametrize(
-    ("gradient", "message"),
+    ("gradients", "message"),
     [
-        (np.nan, r"the gradients are not finite at any scale from 2\*\*-24 on: no scale helps"),
-        (0.0, r"the gradients are zero at every scale up to 2\*\*120"),
-        (lambda scale: np.float32([0.0 if scale < 64 else np.inf]), "either zero or not finite at every scale: no scale helps"),
-        (lambda _: [], "backward must return gradients, got"),
-        (
-            lambda _: np.float32([1.0]),
-            r"backward must multiply the loss by its argument, got .* same size at scales 65536 and 5.*e\+08",
-        ),
+        ([], "backward must return gradients, got"),
+        (np.float32([np.nan]), r"the gradients are not finite at any scale from 2\*\*-24 on: no scale helps"),
+        (np.float32([0.0]), r"the gradients are zero at every scale up to 2\*\*120"),
+        (np.float32([1.0]), r"backward must multiply the loss by its argument, got .* same size at scales 65536 and 5.*e\+08"),
     ],
 )
-def test_calibration_fails_if_no_scale_helps(gradient, message):
+def test_calibration_rejects_gradients_that_are_the_same_at_every_scale(gradients, message):
     """The error states which scales were tried."""
     with pytest.raises(ValueError, match=message):
-        calibrate(gradient if callable(gradient) else lambda scale: np.float32([gradient]) * scale, ampscale.presets.torch())
+        calibrate(lambda _: gradients, ampscale.presets.torch())
+
+
+def test_calibration_fails_if_gradients_are_either_zero_or_infinite():
+    """They are zero below a scale of 64."""
+    with pytest.raises(ValueError, match="either zero or not finite at every scale: no scale helps"):
+        calibrate(lambda scale: np.float32([0.0 if scale < 64 else np.inf]), ampscale.presets.torch())
 
 
 @pytest.mark.parametrize("init_scale", [2.0**-25, 2.0**121])
@@ -145,7 +147,7 @@ def step(number, scale, largest=None, infinities=1, finite=True):
 
 
 def test_limits_follow_from_exponents():
-    """A step without statistics has no limit; the limit of an overflow is at most the scale of the next finite step."""
+    """A step without statistics has the limit inf, and one with NaNs at a scale that was finite before the limit -inf."""
     records = [
         step(0, 1024.0, largest=3),  # below 2**4 at 1024, so below 2**15 at 2**21
         step(1, 1024.0),

@@ -93,7 +93,7 @@ def _split(random: Random, text: str) -> tuple[str, str, str]:
 
 
 def _without(random: Random, text: str, _: tuple[str, ...]) -> str:
-    before, _, after = _split(random, text)
+    before, _part, after = _split(random, text)
     return before + after
 
 

@@ -147,7 +147,11 @@ def report(arguments: argparse.Namespace, count: int, results: list[Mutant]) -> 
         package = Path(mutant["file"]).relative_to(SOURCE).parts[0]
         packages.setdefault(package, Counter(tested=0, killed=0, survived=0)).update(["tested", mutant["outcome"]])
     total = sum(packages.values(), Counter())
-    survivors = [mutant for mutant in results if mutant["outcome"] == "survived"]
+    survivors = [
+        {**{key: mutant[key] for key in ("file", "line", "operator", "before", "after")}, "reason": reasons.get(_name(mutant))}
+        for mutant in results
+        if mutant["outcome"] == "survived"
+    ]
     return {
         "command": "make mutants",
         "seed": arguments.seed,
@@ -156,13 +160,7 @@ def report(arguments: argparse.Namespace, count: int, results: list[Mutant]) -> 
         "share": round(total["killed"] / total["tested"], 4),
         "packages": packages,
         "operators": Counter(mutant["operator"] for mutant in results),
-        "survivors": [
-            {
-                **{key: mutant[key] for key in ("file", "line", "operator", "before", "after")},
-                "reason": reasons.get(_name(mutant)),
-            }
-            for mutant in survivors
-        ],
+        "survivors": survivors,
     }
 
 

@@ -87,6 +87,7 @@ def main() -> None:
     sys.path[:0] = [os.path.abspath(folder) for folder in ("src", "conformance/src", "tests", "conformance/tests", "tools")]
     for name in LIBRARIES.split():
         importlib.import_module(name)
+    # Keep standard output for the results: print everything else that is written to it on standard error.
     results = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     for line in sys.stdin:

@@ -66,7 +66,7 @@ def _compared(subject: Subject, setting: Setting) -> dict[str, Any]:
     if not setting.values:  # the defaults, whose growth interval is longer than the patterns
         window = np.arange(rule.growth_interval + 2) <= rule.growth_interval
         published = trajectories.of_object_along(subject, {}, window)
-        result |= {"window": _comparison(window[None], published, trajectories.of_rule(rule, window[None]))}
+        result["window"] = _comparison(window[None], published, trajectories.of_rule(rule, window[None]))
     return result
 
 

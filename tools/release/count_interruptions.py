@@ -21,11 +21,8 @@ def main() -> int:
     counts = [literal_eval(text) for text in re.findall(r"\d+ points: (\{.*\})", tests.stdout)]
     outcomes: Counter[str] = sum(map(Counter, counts), Counter())
     if tests.returncode == 0 and counts:
-        result = {
-            "command": " ".join(["make interruptions", *sys.argv[1:]]),
-            "calls": len(counts),
-            "outcomes": dict(sorted(outcomes.items())),
-        }
+        make = " ".join(["make interruptions", *sys.argv[1:]])
+        result = {"command": make, "calls": len(counts), "outcomes": dict(sorted(outcomes.items()))}
         RESULT.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
     return tests.returncode
 

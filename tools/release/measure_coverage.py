@@ -91,8 +91,7 @@ def measure_package(name: str, python: str, folder: str) -> None:
     command += ["--seconds", str(matrix.CASE_SECONDS)]
     variables = {"COVERAGE_FILE": str(DATA / "data"), "COVERAGE_RCFILE": str(ROOT / "pyproject.toml")}
     variables["PYTHONPATH"] = os.pathsep.join([folder, matrix.PATHS])
-    with tempfile.TemporaryFile() as output:
-        process = subprocess.run(command, cwd=folder, env={**os.environ, **variables}, stdout=output, stderr=output, check=False)
+    process = subprocess.run(command, cwd=folder, env={**os.environ, **variables}, capture_output=True, check=False)
     sys.stdout.write(f"{name}: exit status {process.returncode}\n")
 
 

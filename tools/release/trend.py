@@ -47,10 +47,7 @@ def rows(matrix: Matrix) -> Iterator[dict[str, str]]:
 
 def extend(history: Path, matrix: Matrix) -> None:
     """Append the rows of a matrix that differ from the last row of their implementation in more than the date."""
-    old: list[dict[str, str]] = []
-    if history.exists():
-        with history.open(encoding="utf-8", newline="") as file:
-            old = list(csv.DictReader(file))
+    old = list(csv.DictReader(history.read_text("utf-8").splitlines())) if history.exists() else []
     last = {row["implementation"]: row for row in old}
     new = [row for row in rows(matrix) if last.get(row["implementation"], {}) | {"date": row["date"]} != row]
     with history.open("w", encoding="utf-8", newline="") as file:

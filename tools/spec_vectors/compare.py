@@ -146,7 +146,8 @@ def _differences(file: str, id: str, path: str, stored: Any, computed: Any) -> I
     if pairs is None and not _equal(stored, computed):
         yield Difference(file, id, path, stored, computed)
     for key, left, right in pairs or []:
-        yield from _differences(file, id, f"{path}[{key}]" if isinstance(key, int) else f"{path}.{key}", left, right)
+        suffix = f"[{key}]" if isinstance(key, int) else f".{key}"
+        yield from _differences(file, id, path + suffix, left, right)
 
 
 def _merged(stored: Any, computed: Any) -> Any:

@@ -112,7 +112,7 @@ def _replicas(_: str, case: Case) -> dict[str, Any]:
     agreed = [all(step_flags) for step_flags in case["flags"]]
     computed: dict[str, Any] = {"finite": "".join("+" if finite else "-" for finite in agreed)}
     if "rule" in case:
-        computed["scale"], _ = _scales(rule(case["rule"]), agreed)
+        computed["scale"] = _scales(rule(case["rule"]), agreed)[0]
     return computed
 
 
@@ -144,8 +144,7 @@ def _call(loop: Loop, call: Mapping[str, Any]) -> dict[str, Any]:
         applied = methods[call["call"]](*optimizer)
         result = "ok"
     except Rejected:
-        applied = None
-        result = "rejected"
+        applied, result = None, "rejected"
     computed = {"result": result, "applied": applied, "expect": _state(loop, call.get("expect", {}))}
     return {name: computed.get(name, value) for name, value in call.items()}
 

@@ -34,7 +34,8 @@ def main(folder: Path) -> None:
         file.write_text(text, "utf-8")
     for path in sorted(linked):
         if path.endswith(layout.COPIED):
-            _copy(path, folder if path.endswith((".png", ".svg")) else folder / "_files")
+            is_picture = path.endswith((".png", ".svg"))
+            _copy(path, folder if is_picture else folder / "_files")
 
 
 def page(path: str, text: str, others: list[str]) -> str:

@@ -77,7 +77,7 @@ def _code(option: str) -> str:
 
 
 def _escape(text: str) -> str:
-    """Return a text of a command as Markdown without markup."""
+    """Return a text of a command as Markdown, in which options are code and other markup is escaped."""
     return re.sub(r"(--[a-z][a-z-]*)|([\\`*_<>|\[\]])", lambda match: f"`{match[1]}`" if match[1] else f"\\{match[2]}", text)
 
 
@@ -159,8 +159,8 @@ def _api_entry(match: re.Match[str]) -> str:
     """Return an entry of docs/api.md, whose docstring is a text block, as the description of a Python object."""
     from sphinx.ext.napoleon import Config, GoogleDocstring  # the tests need no Sphinx
 
-    level, path = match[1], match[2]
-    signature, _, docstring = match[3].partition("\n\n")
+    level, path, text = match.groups()
+    signature, _, docstring = text.partition("\n\n")
     name = path.rpartition(".")[2]
     if name[0].isupper():
         kind = "class"

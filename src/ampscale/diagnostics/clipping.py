@@ -76,6 +76,9 @@ def _common(values: Sequence[float | None]) -> float | None:
 
 
 def _digits(value: float | None) -> int:
-    """Return the decimal digits that a limit for clipping has within `NORM_RTOL`: 1, 2, or 3 for any larger number."""
-    number = math.nan if value is None or value > LARGEST_LIMIT else value
-    return next((count for count in (1, 2) if is_close(number, float(f"{number:.{count - 1}e}"))), 3)
+    """Return the number of decimal digits of a limit for clipping, up to rounding: 1 or 2, or 3 for any other number."""
+    if value is None or value > LARGEST_LIMIT:
+        return 3
+    if is_close(value, float(f"{value:.0e}")):
+        return 1
+    return 2 if is_close(value, float(f"{value:.1e}")) else 3

@@ -132,11 +132,11 @@ class History:
         return min((step.scale for window in windows for step in window if not step.finite), default=math.inf)
 
     def loss_has_grown(self) -> bool:
-        """Return True if a loss of the latest skipped steps is much larger than the last finite step's, so gradients are, too."""
+        """Return True if a loss of the latest skipped steps is far above that of the last finite step, so gradients are, too."""
         if self.last_finite is None:
             return False
         losses = [abs(step.loss) for step in self.skipped if step.loss is not None and math.isfinite(step.loss)]
-        return max(losses, default=0.0) > 2**HEADROOM * abs(self.last_finite.loss or math.inf)
+        return max(losses, default=0.0) > 2.0**HEADROOM * abs(self.last_finite.loss or math.inf)
 
     def _add_finite(self, record: StepRecord) -> None:
         self.is_stale_refuted |= bool(self.skipped) and record.stale

@@ -40,7 +40,7 @@ def mean_loss(losses: list[Any]) -> float | None:
 def _order_norm(gradients: list[Array], order: int) -> float:
     """Return the norm of this order, computed as a Euclidean norm of powers."""
     powers = [abs(gradient) ** (order / 2) for gradient in gradients]
-    return number_host(functional.global_norm(powers)) ** (2 / order)
+    return float(number_host(functional.global_norm(powers)) ** (2 / order))
 
 
 def _loss(loss: Any) -> float:

@@ -225,8 +225,7 @@ class Monitor:
             loss = loss_of_all  # the parameters can also have gradients from the loss of another optimizer
         return self._receive(
             owner, is_local, **run.measured,
-            scale=number_host(scale), next_scale=number_host(next_scale), finite=finite, applied=bool(applied),
-            loss=loss,
+            scale=number_host(scale), next_scale=number_host(next_scale), finite=finite, applied=bool(applied), loss=loss,
         )  # fmt: skip
 
     def close(self) -> None:

@@ -146,8 +146,10 @@ def histograms_of(rows: Sequence[Sequence[int]], lowest: int) -> tuple[Histogram
     histograms = []
     for row in rows:
         used = [index for index, count in enumerate(row) if count]
-        counts = tuple(map(int, row[used[0] : used[-1] + 1])) if used else ()
-        histograms.append(Histogram(lowest + used[0] if used else 0, counts))
+        if used:
+            histograms.append(Histogram(lowest + used[0], tuple(map(int, row[used[0] : used[-1] + 1]))))
+        else:
+            histograms.append(Histogram(0, ()))
     return tuple(histograms)
 
 

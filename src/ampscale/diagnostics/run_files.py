@@ -223,7 +223,7 @@ class RunReader:
                 parse_lines(line + b"\n", 0)
             except _LINE_ERRORS as line_error:
                 raise ValueError(f"line {number}: {_reason(line_error)}") from None
-        raise ValueError(f"lines {self._steps + 2} to {number}: {error}") from None
+        raise ValueError(f"lines {self._steps + 2} to {number}: {error}") from None  # each line is valid by itself
 
 
 def _reason(error: Exception) -> str:

@@ -188,21 +188,25 @@ def _record(entry: dict[str, Any]) -> StepRecord:
 
 def _measurement(position: int, record: StepRecord, entry: dict[str, Any]) -> Measurement:
     """Return the measurement of a step, given its index and record, and its JSON object *entry*."""
-    rows, histograms = entry.get("tensors") or None, entry.get("histograms") or None
     scale = 1.0 if record.measured_scale is None else record.measured_scale
-    statistics = None
-    if rows is not None:
-        if other_lengths := set(map(len, rows)) - {8}:
-            raise ValueError(f"each tensor must have eight statistics, got {min(other_lengths)}")
-        statistics = _integers(chain.from_iterable(rows)).reshape(len(rows), 8)
-    if histograms is None:
-        return Measurement(position, scale, statistics, None)
-    lowest, bins = zip(*histograms, strict=True)
+    statistics = _statistics(entry["tensors"]) if entry.get("tensors") else None
+    histograms = _histograms(entry["histograms"]) if entry.get("histograms") else None
+    return Measurement(position, scale, statistics, histograms)
+
+
+def _statistics(rows: list[Any]) -> np.ndarray:
+    if other_lengths := set(map(len, rows)) - {8}:
+        raise ValueError(f"each tensor must have eight statistics, got {min(other_lengths)}")
+    return _integers(chain.from_iterable(rows)).reshape(len(rows), 8)
+
+
+def _histograms(entries: list[Any]) -> Histograms:
+    lowest, bins = zip(*entries, strict=True)
     lengths = np.array(list(map(len, bins)), np.int64)
     counts = _integers(chain.from_iterable(bins))
     if (counts < 0).any():
         raise ValueError(f"the counts of a histogram must not be negative, got {counts.min()}")
-    return Measurement(position, scale, statistics, Histograms(_integers(lowest), lengths, counts))
+    return Histograms(_integers(lowest), lengths, counts)
 
 
 def _integers(values: Iterable[Any]) -> np.ndarray:
