@@ -3,8 +3,8 @@ Ranks that are killed, hang or leave: a separate program, since a pool would not
 
 `python ending.py gloo`: of four ranks, rank 3 kills itself while rank 2 waits for it. Rank 1 hangs in another collective while
 rank 0 waits for it; rank 1 then calls too late, and leaves while ranks 0 and 2 wait. `python ending.py mpi`: rank 1 hangs for a
-minute. `python ending.py late`: ranks that are only late are not named. Each rank prints the errors that it observed, with
-seconds.
+minute. `python ending.py late`: ranks that are only late are not named. `python ending.py functions`: ranks end or hang while
+others call functions of DTensors. Each rank prints the errors that it observed, with seconds.
 """
 
 import json
@@ -12,6 +12,8 @@ import os
 import signal
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from functools import partial
 
 import numpy as np
@@ -135,6 +137,104 @@ def late():
     os._exit(0)
 
 
+def dtensor_calls():
+    """Return four functions by name, each of which takes a DTensor."""
+    import torch
+
+    from ampscale.backends import network_of
+
+    class Loss(torch.nn.Module):
+        """Sum of the local shard of a weight, which needs no communication."""
+
+        def __init__(self, weight):
+            super().__init__()
+            self.weight = torch.nn.Parameter(weight)
+
+        def forward(self):
+            return self.weight.to_local().sum()
+
+    def train(weight):
+        network = network_of(Loss(weight))
+        optimizer, rule = ampscale.optimizers.SGD(network, 0.5), ampscale.LossScaleRule()
+        ampscale.train_step(network, optimizer, rule, ampscale.init_train_state(network.params, optimizer, rule))
+
+    return {
+        "all_finite": ampscale.all_finite,
+        "unscale_check_and_norm": lambda weight: ampscale.unscale_check_and_norm(weight, 2.0),
+        "clip_by_global_norm": lambda weight: ampscale.clip_by_global_norm(weight, 1.0),
+        "train_step": train,
+    }
+
+
+def functions():
+    """
+    Fork into six processes, of which ranks 0 to 2 call functions of DTensors without a communicator.
+
+    Rank 3 hangs, rank 4 kills itself, and rank 5 leaves. Each of the ranks 0 to 2 calls a function of its own on three meshes, of
+    itself and one of the faulty ranks. All three call `train_step` on three meshes, of the three and one of the faulty ranks.
+    Before that, all meshes have been used once, except the one for `train_step` with rank 3.
+    """
+    from rank import fork
+
+    fork(6, "torch._dynamo", "torch.distributed.tensor", "ampscale.torch")
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor import DTensor, Shard
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    rank, everyone, calls = dist.get_rank(), dist.new_group(), dtensor_calls()
+
+    def weight_on(ranks):
+        mesh = DeviceMesh("cpu", ranks)
+        return DTensor.from_local(torch.ones(2), mesh, [Shard(0)]) if rank in ranks else None
+
+    calls["train_step"](weight_on([*range(6)]))  # imports modules before the time limit is reduced
+    dist.distributed_c10d._set_pg_timeout(timedelta(seconds=LIMIT), dist.group.WORLD)
+    unused, weights, pids = ("train_step", 3), {}, [None] * 6
+    dist.all_gather_object(pids, os.getpid(), everyone)
+    for name, members in zip(calls, ([0], [1], [2], [0, 1, 2]), strict=True):
+        for faulty in (3, 4, 5):
+            weight = weight_on([*members, faulty])
+            dist.barrier(everyone)
+            if weight is not None:
+                weights[name, faulty] = weight
+                if (name, faulty) != unused:
+                    calls[name](weight)
+    dist.barrier(everyone)
+    if rank >= 3:
+        {3: partial(time.sleep, 60), 4: partial(os.kill, os.getpid(), signal.SIGKILL), 5: sys.exit}[rank]()
+    time.sleep(LIMIT + 0.5 * rank)  # the first rank has stopped waiting before the last one calls
+    reports = reports_of({key: partial(calls[key[0]], weight) for key, weight in weights.items() if key != unused})
+    reports += reports_of({unused: partial(calls[unused[0]], weights[unused])})
+    print_line(rank=rank, functions=reports)
+    if rank == 0:
+        time.sleep(3)  # while this process serves the store of the other ranks
+        os.kill(pids[3], signal.SIGKILL)
+    os._exit(0)
+
+
+def reports_of(calls):
+    """Run each call twice, on a thread of its own; return the items of its key, both errors, and the seconds of both."""
+
+    def report_of(key):
+        start = time.monotonic()
+        errors = [error_of(calls[key]) for _ in range(2)]
+        return [*key, errors, time.monotonic() - start]
+
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(report_of, calls))
+
+
+def error_of(call):
+    """Return the message of the RankError that a call raises, or None."""
+    try:
+        call()
+    except RankError as error:
+        return str(error)
+
+
 def error():
     """Fork into two processes, of which rank 1 hangs, so rank 0 ends with an error."""
     from rank import fork
@@ -161,4 +261,4 @@ def mpi():
 
 
 if __name__ == "__main__":
-    {"mpi": mpi, "gloo": gloo, "late": late, "error": error}[sys.argv[1]]()
+    {"mpi": mpi, "gloo": gloo, "late": late, "functions": functions, "error": error}[sys.argv[1]]()

@@ -112,6 +112,7 @@ def programs():
     started = {
         "gloo": start([sys.executable, str(HERE / "ending.py"), "gloo"], **gloo_environment(4)),
         "late": start([sys.executable, str(HERE / "ending.py"), "late"], **gloo_environment(4)),
+        "functions": start([sys.executable, str(HERE / "ending.py"), "functions"], **gloo_environment(6)),
         "error": start([sys.executable, str(HERE / "ending.py"), "error"], **gloo_environment(2)),
         "mpi": start([*mpiexec, sys.executable, "-m", "mpi4py", str(HERE / "ending.py"), "mpi"]),
     }
@@ -185,6 +186,25 @@ def test_ranks_of_gloo_that_are_only_late_are_not_named(programs):
         assert report["created"][0] == f"rank 2 did not respond within {LIMIT:g} s"
         assert report["hung"][0][0] == "rank 2 did not respond within 2.5 s"
         assert report["hung"][1] < 2.5 + 3
+
+
+@pytest.mark.clause("REPLICAS-time-limit", "REPLICAS-error-names-ranks", "TORCH-dtensor-functions")
+def test_ranks_that_are_missing_from_functions_of_dtensors_are_named(programs):
+    """
+    A second call raises the same error at once, so that it receives no values of the first one.
+
+    Ranks that call later than the others, which have already stopped waiting for a rank that has ended, name the same rank.
+    """
+    pytest.importorskip("torch")
+    reports = reports_of(programs["functions"])
+    names = ["all_finite", "unscale_check_and_norm", "clip_by_global_norm"]
+    assert [report["rank"] for report in reports] == [0, 1, 2]
+    for name, report in zip(names, reports, strict=True):
+        expected = {(function, faulty) for function in (name, "train_step") for faulty in (3, 4, 5)}
+        assert {(function, faulty) for function, faulty, _, _ in report["functions"]} == expected
+        for function, faulty, errors, seconds in report["functions"]:
+            assert errors == [f"rank {faulty} did not respond within {LIMIT:g} s"] * 2, function
+            assert seconds < LIMIT + 3, (function, faulty)
 
 
 def test_a_rank_of_gloo_that_raises_an_error_ends_while_another_hangs(programs):

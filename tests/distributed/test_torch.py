@@ -16,10 +16,11 @@ from distributed.dtensors import line, square  # noqa: E402
 from distributed.training import message_of  # noqa: E402
 from torch.distributed.device_mesh import DeviceMesh  # noqa: E402
 
+from ampscale.backends.torch import timed_group  # noqa: E402
 from ampscale.backends.torch.groups import group_of as group_of_ranks  # noqa: E402
+from ampscale.backends.torch.records import _last  # noqa: E402
 from ampscale.core.norms import unlifted  # noqa: E402
 from ampscale.distributed import RankError, TorchDistributed  # noqa: E402
-from ampscale.distributed.torch_records import _last  # noqa: E402
 
 
 def group_of(name):
@@ -128,11 +129,11 @@ def signalled(rank):
     if rank > 0:
         time.sleep(0.6)
     else:
-        ampscale.distributed.torch.PATIENCE = 0.1
+        timed_group.PATIENCE = 0.1
         signal.signal(signal.SIGALRM, lambda *_: received.append(time.monotonic() - start))
         signal.setitimer(signal.ITIMER_REAL, 0.2)
     communicator.agree(torch.tensor(True), torch.tensor(8.0), [])
-    ampscale.distributed.torch.PATIENCE = 1.0
+    timed_group.PATIENCE = 1.0
     return rank > 0 or received[0] < 0.5
 
 
@@ -145,7 +146,7 @@ def keys_of_slow_calls(rank):
     """Return the number of keys that five calls add to torch's store, in each of which rank 1 is late."""
     communicator = TorchDistributed(timeout=20)
     store = dist.distributed_c10d._get_default_store()
-    ampscale.distributed.torch.PATIENCE = 0.01
+    timed_group.PATIENCE = 0.01
     counts = []
     for _ in range(6):
         if rank == 1:
@@ -153,7 +154,7 @@ def keys_of_slow_calls(rank):
         communicator.agree(torch.tensor(True), torch.tensor(8.0), [])
         counts.append(store.num_keys())
         dist.barrier()
-    ampscale.distributed.torch.PATIENCE = 1.0
+    timed_group.PATIENCE = 1.0
     return counts[-1] - counts[0]
 
 

@@ -1,7 +1,9 @@
 """Functions on trees with DTensors: the flag and the norm have the same bits on all ranks, and placements are kept."""
 
 from os import environ
+from unittest.mock import patch
 
+import libraries
 import pytest
 
 import ampscale
@@ -14,6 +16,9 @@ from distributed.dtensors import INF, NAN, full, line, square  # noqa: E402
 from distributed.training import message_of  # noqa: E402
 from torch.distributed.device_mesh import DeviceMesh  # noqa: E402
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor  # noqa: E402
+from torch.distributed.tensor.debug import CommDebugMode  # noqa: E402
+
+from ampscale.backends.torch import timed_group  # noqa: E402
 
 BAD = {"none": {}, "inf": {3: INF}, "nan": {1: NAN}, "opposite": {0: INF, 2: -INF}}  # rank: value in its shard
 
@@ -232,6 +237,42 @@ def test_a_flag_covers_the_whole_mesh_and_a_norm_covers_the_slice(gloo):
         [[True, False], [5.0, pytest.approx(32**0.5)]],
         [[True, False], [5.0, INF]],
     ]
+
+
+def collectives(_):
+    """Return the collectives and the host reads of three functions, in their second calls."""
+    weight = [DTensor.from_local(torch.ones(2), line(), [Shard(0)])]
+    calls = [
+        lambda: ampscale.all_finite(weight),
+        lambda: ampscale.unscale_check_and_norm(weight, 2.0),
+        lambda: ampscale.clip_by_global_norm(weight, 1.0),
+    ]
+    counts = []
+    for call in calls:
+        call()
+        with CommDebugMode() as debug, libraries.load("torch").count_reads() as reads:
+            call()
+        counts.append([debug.get_total_counts(), reads])
+    return counts
+
+
+@pytest.mark.clause("TORCH-dtensor-functions", "TORCH-dtensor-norms")
+def test_a_flag_and_a_norm_take_one_collective_each_and_no_host_read(gloo):
+    assert gloo.run(collectives) == 4 * [[[1, []], [2, []], [1, []]]]
+
+
+def flag_with_another_engine(rank):
+    """Return the flag of a DTensor while torch reports another engine than gloo, and True if no group with a limit is used."""
+    tensor = DTensor.from_local(torch.tensor([INF if rank == 1 else 1.0]), line(), [Shard(0)])
+    engine = patch.object(dist, "get_backend_config", return_value="cpu:mpi")
+    no_groups = patch.object(timed_group, "_timed_groups", {})
+    with engine, no_groups, patch.object(timed_group, "TimedGroup") as created:
+        flag = ampscale.all_finite(tensor)
+    return bool(flag), not created.called
+
+
+def test_engines_other_than_gloo_use_the_groups_of_the_program(gloo):
+    assert gloo.run(flag_with_another_engine) == 4 * [[False, True]]
 
 
 def differentiated(rank):

@@ -32,7 +32,6 @@ from ..parsing import excerpt
 from .comparison import STRUCTURE, array_paths, array_texts, difference, setting_texts, to_text
 
 LAYOUTS = ("replicated", "sharded", "distinct")
-GRACE = 2.0  # seconds in which ranks that waited without success report this to each other
 WORDS = 4  # 16-bit words of a float64 number; a vector contains each word and its square
 START = 1 + 2 * WORDS  # number of values with which each vector starts: announcement (0 or 1), words of the hash, their squares
 FLAGS = 3  # number of flags of `agree`: overflow, has gradients, has float64 gradients
@@ -290,8 +289,11 @@ class RankCommunicator(ABC):
             raise RankError(self._failure)
         try:
             return collective(argument)
+        except RankError as error:
+            self._failure = str(error)
+            raise
         except BaseException as error:
-            self._failure = self._failure or f"a collective of rank {self.rank} was interrupted: {error!r}"
+            self._failure = f"a collective of rank {self.rank} was interrupted: {error!r}"
             raise
 
 

@@ -16,8 +16,9 @@ from mpi4py import MPI as mpi  # noqa: N811 - a module
 
 from ..core.replicas import RankError, rank_names
 from ..core.typing import Array
-from .communicator import GRACE, RankCommunicator
+from .communicator import RankCommunicator
 
+GRACE = 2.0  # seconds in which ranks that waited without success report this to each other
 LATE = 0.1  # seconds; a rank that stops after having waited less than this was late itself, so the error names it too
 STOPPED = 27183  # first tag of messages of ranks that no longer wait; rarely used, since the constructor sends them on *comm*
 CREATIONS = mpi.Comm.Create_keyval()  # attribute of a `comm`: number of communicators that were created for it
@@ -142,8 +143,8 @@ class MPI(RankCommunicator):
             return
         _unfinished.append(request)
         unresponsive = self._unresponsive_ranks(is_late=time.monotonic() - start < LATE)
-        self._failure = f"{rank_names(unresponsive) if unresponsive else 'a rank'} did not respond within {self._timeout:g} s"
-        raise RankError(self._failure)
+        names = rank_names(unresponsive) if unresponsive else "a rank"
+        raise RankError(f"{names} did not respond within {self._timeout:g} s")
 
     def _unresponsive_ranks(self, *, is_late: bool) -> list[int]:
         """Send *is_late* to all ranks, since this rank stops waiting; return the ranks that were late or sent no message."""

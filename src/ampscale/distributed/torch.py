@@ -4,12 +4,7 @@ Communicator of torch.distributed's process groups and device meshes.
 Spec: spec/60-replicas.md.
 """
 
-import math
-import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from datetime import timedelta
-from traceback import clear_frames
+from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -17,16 +12,15 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.distributed_c10d import _get_default_group, _get_default_store
+from torch.distributed.distributed_c10d import _get_default_group
 
 from ..backends.torch.dtensor import has_dtensors
-from ..backends.torch.groups import group_of, within
-from ..core.replicas import RankError, rank_names
+from ..backends.torch.groups import group_of
+from ..backends.torch.timed_group import TimedGroup
+from ..core.replicas import rank_names
 from ..core.typing import Array
-from .communicator import GRACE, RankCommunicator
-from .torch_records import Records
+from .communicator import RankCommunicator
 
-PATIENCE = 1.0  # seconds after which a rank that still waits handles signals, and records in torch's store that it waits
 # Number of communicators that this rank has created, by the group that the caller passed.
 _counts: "WeakKeyDictionary[dist.ProcessGroup, int]" = WeakKeyDictionary()
 
@@ -79,24 +73,21 @@ class TorchDistributed(RankCommunicator):
             raise TypeError(f"group must be a process group, a device mesh or None, got {type(group).__name__}")
         if isinstance(group, DeviceMesh):
             group = group_of(group.mesh.flatten().tolist(), timeout)
-        self._group: Any = group or _get_default_group()
-        self.rank, self.ranks = dist.get_rank(), dist.get_process_group_ranks(self._group)
+        group = group or _get_default_group()
+        self.rank, self.ranks = dist.get_rank(), dist.get_process_group_ranks(group)
         if self.rank not in self.ranks:
             raise RuntimeError(f"rank {self.rank} is not in the group, which has {rank_names(self.ranks)}: use it only there")
-        number = _counts.get(self._group, 0)
-        _counts[self._group] = number + 1
+        number = _counts.get(group, 0)
+        _counts[group] = number + 1
         self._settings["communicator"] = number
-        prefix = f"ampscale/{self._group.group_name}/{number}"
-        self._store = torch._C._distributed_c10d.PrefixStore(prefix, _get_default_store())
-        self._records = Records(self._store, self.rank, self.ranks)
-        self._ended = -math.inf  # time at which the last collective ended
         # Such as "cpu:gloo,cuda:nccl"; the result of `dist.get_backend` depends on how the program has spelled it.
-        backends = {pair.partition(":")[2] for pair in dist.get_backend_config(self._group).split(",")}
+        backends = {pair.partition(":")[2] for pair in dist.get_backend_config(group).split(",")}
         self._is_nccl = backends == {"nccl"}
-        self._engine: Any = None
-        if backends == {"gloo"}:
-            self._await(self._connect)
-        self._ended = time.monotonic()
+        name = f"{group.group_name}/{number}"
+        is_gloo = backends == {"gloo"}
+        self._timed_group = TimedGroup(name, self.ranks, timeout, None if is_gloo else group)
+        if is_gloo:
+            self._timed_group.connect()
 
     def _check(self, arrays: list[Array]) -> None:
         for array in arrays:
@@ -115,14 +106,12 @@ class TorchDistributed(RankCommunicator):
 
     def _sum(self, vector: Array) -> Array:
         total = vector.to(self._device(vector.device), copy=True)
-        self._await(lambda limit: self._wait(self._group.allreduce([total]), limit))
+        self._timed_group.all_reduce(total)
         return total.to(vector.device)
 
     def _gather(self, array: np.ndarray) -> np.ndarray:
         value = torch.from_numpy(array).to(self._device(torch.device("cpu")))
-        rows = [torch.empty_like(value) for _ in self.ranks]
-        self._await(lambda limit: self._wait(self._group.allgather([rows], [value]), limit))
-        return torch.stack(rows).cpu().numpy()
+        return torch.stack(self._timed_group.all_gather(value)).cpu().numpy()
 
     def _words(self, number: Array | float) -> Array:
         value = torch.as_tensor(number, dtype=torch.float64, device=getattr(number, "device", "cpu"))
@@ -131,78 +120,3 @@ class TorchDistributed(RankCommunicator):
     def _device(self, device: torch.device) -> torch.device:
         """Return a device that the group's engine supports: *device* itself, or the current accelerator."""
         return torch.device("cuda", torch.cuda.current_device()) if self._is_nccl else device
-
-    def _connect(self, limit: float) -> None:
-        """
-        Replace the group by a separate one with the same ranks.
-
-        gloo matches the messages of a group by their order: if one rank misses a step and continues with another collective in
-        the same group, the rank receives wrong values, or gloo aborts the process. `dist.new_group` is not an alternative: called
-        by only some ranks of the program, it fails if these ranks have created different numbers of groups.
-        """
-
-        def new_group() -> dist.ProcessGroup:
-            index = self.ranks.index(self.rank)
-            group = dist.ProcessGroup(self._store, index, len(self.ranks))
-            engine = dist.ProcessGroupGloo(self._store, index, len(self.ranks), timedelta(seconds=limit))
-            for device in ("cpu", "cuda"):
-                group._register_backend(torch.device(device), dist.ProcessGroup.BackendType.GLOO, engine)
-            return group
-
-        self._records.add_waiting()
-        # gloo does not limit the time in which it connects to the store.
-        self._group = within(limit + 0.3, new_group)
-        self._engine = self._group._get_backend(torch.device("cpu"))
-
-    def _await(self, collective: Callable[[float], Any]) -> None:
-        """
-        Run a collective.
-
-        If it fails or exceeds the time limit, raise a RankError that names the absent ranks. If other ranks stopped waiting
-        before this rank made the call, the error names them instead.
-        """
-        self._records.call += 1
-        self._raise_if_late()
-        began = time.monotonic()
-        if self._engine is not None:  # let the collective end soon after the wait for it, since a process cannot exit before
-            self._engine._set_default_timeout(timedelta(seconds=self._timeout + GRACE + 1))
-        try:
-            collective(self._timeout)
-        except (RuntimeError, TimeoutError) as error:
-            if time.monotonic() - began < self._timeout and self._engine is not None:
-                # Close all connections, so that ranks that wait for this rank also learn now that a rank has ended.
-                clear_frames(error.__traceback__)  # they refer to the collective, which keeps the connections open
-                self._group = self._engine = None
-            absent = self._records.absent_ranks(began + self._timeout)
-            names = rank_names(sorted(absent)) if absent else "a rank"
-            is_in_time = time.monotonic() - began < self._timeout
-            ended = "ended or closed the connection"
-            late = f"did not respond within {self._timeout:g} s"
-            self._failure = f"{names} {ended if is_in_time else late}"
-            raise RankError(self._failure) from error
-        self._raise_if_late()
-        self._ended = time.monotonic()
-
-    def _wait(self, work: dist.Work, limit: float) -> None:
-        """
-        Wait for a collective. With gloo, wait in parts of at most `PATIENCE` seconds, between which Python handles signals.
-
-        After the first part, record that this rank waits, so that it is not taken for absent.
-        """
-        parts = 1 if self._engine is None else max(2, math.ceil(limit / PATIENCE))
-        seconds = timedelta(seconds=max(limit / parts, 0.001))  # for torch, 0 ms is no limit
-        for index in range(parts - 1):
-            with suppress(RuntimeError):  # the last wait raises an error of the collective again
-                work.wait(seconds)
-            if work.is_completed():
-                break
-            if index == 0:
-                self._records.add_waiting()
-        work.wait(seconds)
-
-    def _raise_if_late(self) -> None:
-        """Raise a RankError if other ranks have stopped waiting; they may have waited since the end of the last collective."""
-        if time.monotonic() - self._ended >= self._timeout and (others := self._records.stopped_ranks()):
-            waited = f"{rank_names(sorted(others))} waited only {self._timeout:g} s"
-            self._failure = f"{waited}, and rank {self.rank} came later"
-            raise RankError(self._failure)

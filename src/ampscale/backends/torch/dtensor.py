@@ -20,7 +20,8 @@ import torch.distributed as dist
 from ...core.norms import LiftedNorm, norm_dtype, norm_of_sums, square_sums
 from ...core.trees import leaves, leaves_with_paths, unflatten
 from ...core.typing import Array, Flag, Tree
-from .groups import Ranks, group_of
+from .groups import Ranks
+from .timed_group import all_reduce
 
 DTENSORS = "torch.distributed.tensor"  # without this module, no tensor can be a DTensor
 
@@ -117,7 +118,7 @@ def root_ranks(tensors: Iterable[Array]) -> Ranks:
 def _summed(values: Array, ranks: Ranks) -> Array:
     """Overwrite *values* with their sum over *ranks*, and return them. On a rank that is not in *ranks*, leave them unchanged."""
     if dist.get_rank() in ranks:
-        dist.all_reduce(values, group=group_of(ranks))
+        all_reduce(values, ranks)
     return values
 
 

@@ -6,15 +6,17 @@ If the rank that serves the store hangs, every call of the store blocks. Therefo
 Spec: REPLICAS-time-limit, REPLICAS-error-names-ranks.
 """
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from threading import Thread
 
-from torch._C._distributed_c10d import Store
+import torch.distributed as dist
 
-from ..backends.torch.groups import servers
-from .communicator import GRACE
+from .groups import servers
+
+GRACE = 2.0  # seconds in which ranks that waited without success record this for each other
 
 
 class Records:
@@ -24,32 +26,34 @@ class Records:
     A record contains this number, and replaces the rank's previous record, so that the store does not grow.
     """
 
-    def __init__(self, store: Store, rank: int, ranks: list[int]) -> None:
+    def __init__(self, store: "dist.Store", rank: int, ranks: list[int]) -> None:
         self.store, self.rank, self.ranks, self.call = store, rank, set(ranks), 0
-        self._servers = servers(ranks)  # if the store does not answer, they have ended or hang
+        self._servers = servers(ranks) - {rank}  # if the store does not answer, they have ended or hang
 
     def add_waiting(self) -> None:
         """Record that this rank waits for the current collective, without waiting for the store."""
         Thread(target=self._add, args=("waits",), daemon=True).start()
 
     def stopped_ranks(self) -> set[int]:
-        """Return the ranks that have recorded that they stopped waiting; none if the store does not answer."""
+        """Return the ranks that have recorded that they waited until the limit; none if the store does not answer."""
         return _last((self._ranks_that(word) for word in ["stopped"]), 0.25, set())
 
     def absent_ranks(self, limit: float) -> set[int]:
         """
-        Record that this rank stopped waiting, and return the ranks that do not record this collective within `GRACE` seconds.
+        Return the ranks that do not record this collective within `GRACE` seconds.
 
-        Before the time *limit*, this rank stops because another one has ended. If several are absent, some of them may only be
-        late, so they have until the limit.
+        After the time *limit*, record that this rank has stopped waiting. Before the limit, it stops because another one has
+        ended. If several are absent, some of them may only be late, so they have until the limit.
         """
-        grace = time.monotonic() + GRACE
+        now = time.monotonic()
+        grace = now + GRACE
         end = max(grace, limit)
-        return _last(self._observations(grace, end), end - time.monotonic() + 0.3, self._servers)
+        return _last(self._observations(now >= limit, grace, end), end - now + 0.3, self._servers)
 
-    def _observations(self, grace: float, end: float) -> Iterator[set[int]]:
+    def _observations(self, stopped: bool, grace: float, end: float) -> Iterator[set[int]]:
         """Yield the absent ranks, repeatedly, until none is absent; at most until the time *grace*, or *end* if several are."""
-        self._add("stopped")
+        if stopped:
+            self._add("stopped")
         absent = self.ranks
         while absent and time.monotonic() < (grace if len(absent) == 1 else end):
             self._add("waits")  # again and again, since the thread of an earlier collective may still write its record
@@ -64,7 +68,7 @@ class Records:
     def _ranks_that(self, word: str) -> set[int]:
         keys = {rank: f"{rank}/{word}" for rank in self.ranks}
         recorded = {rank for rank, key in keys.items() if self.store.check([key])}
-        return {rank for rank in recorded if int(self.store.get(keys[rank])) >= self.call}
+        return {rank for rank in recorded if json.loads(self.store.get(keys[rank])) >= self.call}
 
 
 def _last(answers: Iterator[set[int]], seconds: float, servers: set[int]) -> set[int]:

@@ -1,0 +1,162 @@
+"""
+Collectives with a time limit: an error names the ranks that do not take part.
+
+Spec: REPLICAS-time-limit, REPLICAS-error-names-ranks.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from traceback import clear_frames
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+import torch.distributed as dist
+
+from ...core.replicas import RankError, rank_names
+from ...core.typing import Array
+from .groups import LIMIT, Ranks, group_of, within
+from .records import GRACE, Records
+
+PATIENCE = 1.0  # seconds after which a rank that still waits handles signals, and records in torch's store that it waits
+
+_timed_groups: "WeakKeyDictionary[dist.ProcessGroup, dict[Ranks, TimedGroup]]" = WeakKeyDictionary()
+
+
+class TimedGroup:
+    """
+    Ranks that run collectives in the same order. After an error or interrupt, every collective raises an error.
+
+    With gloo, the ranks get connections of their own. gloo matches the messages of a group by their order: if one rank misses a
+    step and continues with another collective in the same group, the rank receives wrong values, or gloo aborts the process.
+    `dist.new_group` is not an alternative: called by only some ranks of the program, it fails if these ranks have created
+    different numbers of groups.
+
+    Args:
+        name: Name of the group in torch's store; no other group of any rank has it.
+        ranks: Ranks of the program, in their order in the group.
+        timeout: Seconds to wait for the other ranks.
+        group: Group that runs the collectives; None if all ranks will call `connect` before the first collective.
+    """
+
+    def __init__(self, name: str, ranks: list[int], timeout: float, group: "dist.ProcessGroup | None" = None) -> None:
+        self._rank, self._ranks, self._timeout = dist.get_rank(), ranks, timeout
+        self._store = torch._C._distributed_c10d.PrefixStore(f"ampscale/{name}", dist.distributed_c10d._get_default_store())
+        self._records = Records(self._store, self._rank, ranks)
+        self._failure: str | None = None  # message of the first collective that failed
+        self._ended = -math.inf  # time at which the last collective ended
+        self._group: Any = group
+        self._gloo: Any = None  # the engine of the connections, if this object has created them
+
+    def connect(self) -> None:
+        """Connect the ranks with gloo."""
+        self._await(self._connect)
+
+    def all_reduce(self, tensor: Array) -> None:
+        """Overwrite *tensor* with the sum over all ranks."""
+        self._await(lambda limit: self._wait(self._group.allreduce([tensor]), limit))
+
+    def all_gather(self, tensor: Array) -> list[Array]:
+        """Return the tensors of all ranks, which have the same shape and dtype."""
+        tensors = [torch.empty_like(tensor) for _ in self._ranks]
+        self._await(lambda limit: self._wait(self._group.allgather([tensors], [tensor]), limit))
+        return tensors
+
+    def _connect(self, limit: float) -> None:
+        def new_group() -> "dist.ProcessGroup":
+            index = self._ranks.index(self._rank)
+            group = dist.ProcessGroup(self._store, index, len(self._ranks))
+            engine = dist.ProcessGroupGloo(self._store, index, len(self._ranks), timedelta(seconds=limit))
+            for device in ("cpu", "cuda"):
+                group._register_backend(torch.device(device), dist.ProcessGroup.BackendType.GLOO, engine)
+            return group
+
+        self._records.add_waiting()
+        # gloo does not limit the time in which it connects to the store.
+        self._group = within(limit + 0.3, new_group)
+        self._gloo = self._group._get_backend(torch.device("cpu"))
+
+    def _await(self, collective: Callable[[float], None]) -> None:
+        """
+        Run a collective.
+
+        If it fails or exceeds the time limit, raise a RankError that names the absent ranks. If other ranks stopped waiting
+        before this rank made the call, the error names them instead.
+        """
+        if self._failure:
+            raise RankError(self._failure)
+        self._failure = f"a collective of rank {self._rank} was interrupted"  # until it has ended
+        self._records.call += 1
+        self._raise_if_late()
+        began = time.monotonic()
+        if self._gloo is not None:  # let the collective end soon after the wait for it, since a process cannot exit before
+            self._gloo._set_default_timeout(timedelta(seconds=self._timeout + GRACE + 1))
+        try:
+            collective(self._timeout)
+        except (RuntimeError, TimeoutError) as error:
+            if time.monotonic() - began < self._timeout and self._gloo is not None:
+                # Close all connections, so that ranks that wait for this rank also learn now that a rank has ended.
+                clear_frames(error.__traceback__)  # they refer to the collective, which keeps the connections open
+                self._group = self._gloo = None
+            absent = self._records.absent_ranks(began + self._timeout)
+            names = rank_names(sorted(absent)) if absent else "a rank"
+            is_in_time = time.monotonic() - began < self._timeout
+            ended = "ended or closed the connection"
+            late = f"did not respond within {self._timeout:g} s"
+            self._failure = f"{names} {ended if is_in_time else late}"
+            raise RankError(self._failure) from error
+        self._raise_if_late()
+        self._ended = time.monotonic()
+        self._failure = None
+
+    def _wait(self, work: "dist.Work", limit: float) -> None:
+        """
+        Wait for a collective. With gloo, wait in parts of at most `PATIENCE` seconds, between which Python handles signals.
+
+        After the first part, record that this rank waits, so that it is not taken for absent.
+        """
+        parts = 1 if self._gloo is None else max(2, math.ceil(limit / PATIENCE))
+        seconds = timedelta(seconds=max(limit / parts, 0.001))  # for torch, 0 ms is no limit
+        for index in range(parts - 1):
+            with suppress(RuntimeError):  # the last wait raises an error of the collective again
+                work.wait(seconds)
+            if work.is_completed():
+                break
+            if index == 0:
+                self._records.add_waiting()
+        work.wait(seconds)
+
+    def _raise_if_late(self) -> None:
+        """Raise a RankError if other ranks have stopped waiting; they may have waited since the end of the last collective."""
+        if time.monotonic() - self._ended >= self._timeout and (others := self._records.stopped_ranks()):
+            waited = f"{rank_names(sorted(others))} waited only {self._timeout:g} s"
+            self._failure = f"{waited}, and rank {self._rank} came later"
+            raise RankError(self._failure)
+
+
+def all_reduce(tensor: Array, ranks: Ranks) -> None:
+    """
+    Overwrite *tensor* with its sum over *ranks*, which include this rank.
+
+    On gloo, the time limit is the one that the program passed to `dist.init_process_group`, by default `LIMIT`. Other engines
+    have only torch's own limit, since a wait for them would block the host. So has compiled code, which cannot contain a wait.
+
+    Raises:
+        RankError: A rank does not take part within the time limit.
+    """
+    default = dist.distributed_c10d._get_default_group()
+    backends = dict(pair.split(":") for pair in dist.get_backend_config(default).split(","))
+    if torch.compiler.is_compiling() or not tensor.is_cpu or backends.get("cpu") != "gloo":
+        dist.all_reduce(tensor, group=group_of(ranks))
+        return
+    timed_groups = _timed_groups.setdefault(default, {})
+    if ranks not in timed_groups:
+        timeout = default._get_backend(tensor.device).options._timeout
+        seconds = LIMIT if timeout == dist.distributed_c10d.default_pg_timeout else timeout.total_seconds()
+        listed = sorted(ranks)
+        timed_groups[ranks] = TimedGroup(f"{default.group_name}/{listed}", listed, seconds)
+        timed_groups[ranks].connect()
+    timed_groups[ranks].all_reduce(tensor)
