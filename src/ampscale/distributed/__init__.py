@@ -36,7 +36,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         return getattr(import_module(f".{_MODULES[name]}", __name__), name)
-    except ModuleNotFoundError as error:  # not an AttributeError, whose message `from ampscale.distributed import MPI` would hide
+    except ModuleNotFoundError as error:  # `from ampscale.distributed import MPI` would hide the message of an AttributeError
         remedy = f'pip install "ampscale[{_MODULES[name]}]"'
         raise ModuleNotFoundError(f"{name} requires {error.name}: {remedy}", name=error.name) from error
 

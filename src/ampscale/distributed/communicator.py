@@ -46,7 +46,7 @@ class HostAgreement(Agreement):
 
 
 class GradientLayout:
-    """Layout of the gradients over the ranks: the arguments that every communicator has, and documents."""
+    """Layout of the gradients over the ranks: the arguments that all communicators have in common."""
 
     def __init__(self, gradients: str, mean: bool | None, copies: int | Sequence[int]) -> None:
         if gradients not in LAYOUTS:
@@ -55,7 +55,8 @@ class GradientLayout:
             check_bool(mean, "mean")
         if mean and gradients != "replicated":
             raise ValueError(f"mean must be False or None for {gradients} gradients, which differ between ranks, got True")
-        for count in copies if isinstance(copies, Sequence) else [copies]:
+        counts = copies if isinstance(copies, Sequence) else [copies]
+        for count in counts:
             check_count(count, "copies")
         self.name = gradients
         self.averages = gradients == "replicated" and mean is not False
@@ -84,7 +85,8 @@ class RankCommunicator(ABC):
     ranks: list[int]  # number of each rank, in the order of the engine
 
     def __init__(self, gradients: str, mean: bool | None, copies: int | Sequence[int], timeout: float) -> None:
-        self._layout, self._timeout = GradientLayout(gradients, mean, copies), checked_timeout(timeout)
+        self._layout = GradientLayout(gradients, mean, copies)
+        self._timeout = checked_timeout(timeout)
         self._settings = self._layout.settings()
         self.optimizer_counts = Counter[int]()  # shared by all scalers that use this communicator; see `OptimizerNumbers`
         self._structure: list[Any] | None = None  # structure of the gradients whose paths `_settings` contains
@@ -117,9 +119,9 @@ class RankCommunicator(ABC):
 
     def _exchange(self, text: str) -> list[str]:
         """Send *text* to all ranks, and return the text of each."""
-        data = np.frombuffer(text.encode(), np.uint8)
-        sizes = self._gather(np.asarray(len(data), np.int32))
-        rows = self._gather(np.pad(data, (0, int(sizes.max()) - len(data))))
+        encoded = np.frombuffer(text.encode(), np.uint8)
+        sizes = self._gather(np.asarray(len(encoded), np.int32))
+        rows = self._gather(np.pad(encoded, (0, int(sizes.max()) - len(encoded))))
         return [row[:size].tobytes().decode() for row, size in zip(rows, sizes, strict=True)]
 
     @property
@@ -134,7 +136,7 @@ class RankCommunicator(ABC):
         Raises:
             RankError: A rank makes another call, has other settings, or does not respond.
         """
-        self._first_sum("exchange", self._zeros((self._length or START) - START))
+        self._first_sum("exchange")
         return self._run(self._exchange, text)
 
     def mean(self, tree: Tree) -> Tree:
@@ -155,8 +157,7 @@ class RankCommunicator(ABC):
         self._check(arrays)
         self._record_gradients(tree, arrays, shapes=True)
         flat = _flat(arrays)
-        # `mean` adds no values: zeros keep the length of the vector, since a new length would cost further collectives.
-        self._first_sum("mean", self._zeros((self._length or START) - START))
+        self._first_sum("mean")
         # Raise the error only now: the ranks have the same dtypes, so all of them raise it, and none waits for this rank.
         if unsupported := sorted({name_of(array.dtype) for array in arrays} & INTEGERS):
             raise TypeError(f"gradients must be floating-point or complex, got {', '.join(unsupported)}")
@@ -216,13 +217,20 @@ class RankCommunicator(ABC):
         xp = array_api_compat.array_namespace(words)
         gradient_flags = as_array([bool(arrays), norm_dtype(arrays) == "float64"], words, words.dtype)
         parts = [1 - _as_number(finite, words), gradient_flags, words]
-        if copies is not None and not arrays:
-            parts.append(xp.zeros_like(words[:3]))  # three sums, as a rank with distinct gradients has
-        elif copies is not None:
-            sums = as_array(square_sums(arrays, copies), words)
-            is_sharded = self._layout.name == "sharded"  # ranks with distinct gradients differ in number of arrays
-            parts.append(sums if is_sharded else xp.concat([sums[:2], xp.reshape(xp.sum(sums[2:]), (1,))]))
+        if copies is not None:
+            parts.append(self._square_sums(arrays, copies, words))
         return xp.concat(parts)
+
+    def _square_sums(self, arrays: list[Array], copies: Sequence[int], like: Array) -> Array:
+        """Return sums of squares that ranks can add, in the library and on the device of *like*."""
+        xp = array_api_compat.array_namespace(like)
+        if not arrays:
+            return xp.zeros_like(like[:3])
+        sums = as_array(square_sums(arrays, copies), like)
+        if self._layout.name == "sharded":
+            return sums
+        # Ranks with distinct gradients differ in number of arrays, so each adds up the sums of its arrays.
+        return xp.concat([sums[:2], xp.reshape(xp.sum(sums[2:]), (1,))])
 
     def _words_and_squares(self, numbers: list[Any]) -> Array:
         """Return each word of *numbers*, followed by the square of the word."""
@@ -247,12 +255,14 @@ class RankCommunicator(ABC):
         # One empty array stands for the gradients of all ranks: there is one sum for all of them, and the array sets the dtype.
         return norm_of_sums(sums, [xp.astype(sums[:0], xp.float64 if is_float64 else xp.float32)])
 
-    def _first_sum(self, call: str, values: Array, int_count: int = 0, **arguments: Any) -> tuple[list[int], Array]:
+    def _first_sum(self, call: str, values: Array | None = None, int_count: int = 0, **arguments: Any) -> tuple[list[int], Array]:
         """
         Check that all ranks have the same settings, *call* and *arguments*, and return the sums of *values* over all ranks.
 
         The check and *values* share one collective. The first *int_count* sums are returned as ints, the others as an array.
         """
+        if values is None:  # zeros keep the length of the vector, since a new length would cost further collectives
+            values = self._zeros((self._length or START) - START)
         settings = {"call": call, **self._settings, **arguments}
         digest = float(int(sha256(to_text(settings).encode()).hexdigest()[:12], 16))  # 48 bits, which float64 represents
         xp = array_api_compat.array_namespace(values)
@@ -311,9 +321,11 @@ def _numbers(state: Tree) -> dict[str, Any]:
     if not numbers:
         raise ValueError(f"state must have at least one number, got {excerpt(state)}")
     for name, number in numbers.items():
-        if not isinstance(number, int | float) and math.prod(getattr(number, "shape", [0])) != 1:
-            error = ValueError if hasattr(number, "shape") else TypeError
-            raise error(f"{name} must be a number or an array of shape () or (1,), got {excerpt(number)}")
+        is_array = hasattr(number, "shape")
+        if isinstance(number, int | float) or (is_array and math.prod(number.shape) == 1):
+            continue
+        error = ValueError if is_array else TypeError
+        raise error(f"{name} must be a number or an array of shape () or (1,), got {excerpt(number)}")
     return numbers
 
 

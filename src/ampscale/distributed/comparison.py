@@ -74,6 +74,7 @@ def _text(value: Any, is_float: bool) -> str:
 
 
 def _is_float(field: Field[Any]) -> bool:
+    """Return True if a field of a rule is a float, or may be None or another type instead."""
     return float in getattr(field.type, "__args__", (field.type,))
 
 

@@ -80,7 +80,8 @@ class JaxAxis:
         copies: int | Sequence[int] = 1,
         timeout: float = 60.0,
     ) -> None:
-        self._layout, self._timeout = GradientLayout(gradients, mean, copies), checked_timeout(timeout)
+        self._layout = GradientLayout(gradients, mean, copies)
+        self._timeout = checked_timeout(timeout)
         self._axes = (axis_name,) if isinstance(axis_name, str) else axis_name
         if not isinstance(self._axes, tuple) or not self._axes or not all(isinstance(name, str) for name in self._axes):
             raise TypeError(f"axis_name must be a str or a tuple of str, got {excerpt(axis_name)}")
@@ -104,7 +105,8 @@ class JaxAxis:
         check_scalable(tree)
         self._check_varying(arrays)
         paths = [path for path, _ in leaves_with_paths(tree)]
-        order = sorted(range(len(arrays)), key=paths.__getitem__)  # processes may have inserted keys in different orders
+        # All processes add in the order of the paths, even if they have inserted the keys of a dict in different orders.
+        order = sorted(range(len(arrays)), key=paths.__getitem__)
         totals = self._sum([arrays[index].astype(_sum_dtype(arrays[index])) for index in order])
         means = {index: self._mean(total).astype(arrays[index].dtype) for index, total in zip(order, totals, strict=True)}
         return unflatten(tree, [means[index] for index in range(len(arrays))])

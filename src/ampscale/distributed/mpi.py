@@ -20,8 +20,13 @@ from .communicator import RankCommunicator
 
 GRACE = 2.0  # seconds in which ranks that waited without success report this to each other
 LATE = 0.1  # seconds; a rank that stops after having waited less than this was late itself, so the error names it too
-STOPPED = 27183  # first tag of messages of ranks that no longer wait; rarely used, since the constructor sends them on *comm*
+STOPPED = (
+    27183  # first tag of messages of ranks that stop waiting; unusual, since the constructor sends them on the caller's comm
+)
 CREATIONS = mpi.Comm.Create_keyval()  # attribute of a `comm`: number of communicators that were created for it
+# Messages of ranks that stop waiting, by `is_late`. They are kept, since MPI may still read them.
+_ANSWERS = {False: np.zeros(1, np.uint8), True: np.ones(1, np.uint8)}
+_unfinished: list[Any] = []  # requests that are kept, since MPI may still write to their buffers
 
 
 class MPI(RankCommunicator):
@@ -164,10 +169,6 @@ class MPI(RankCommunicator):
 
         _done_within(have_all_answered, GRACE)
         return sorted(unresponsive | late)
-
-
-_ANSWERS = np.zeros(1, np.uint8), np.ones(1, np.uint8)  # buffers of the messages of ranks that were not late, and were late
-_unfinished: list[Any] = []  # keeps references to requests whose buffers MPI may still write
 
 
 @cache

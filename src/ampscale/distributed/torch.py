@@ -118,5 +118,5 @@ class TorchDistributed(RankCommunicator):
         return value.detach().reshape(1).view(torch.int16).double()
 
     def _device(self, device: torch.device) -> torch.device:
-        """Return a device that the group's engine supports: *device* itself, or the current accelerator."""
+        """Return a device that the group's engine supports: the current CUDA device for NCCL, else *device* itself."""
         return torch.device("cuda", torch.cuda.current_device()) if self._is_nccl else device

@@ -105,14 +105,14 @@ def local_part(tensor: Array) -> Array:
     return tensor.to_local() if _is_dtensor(tensor) else tensor
 
 
-def _is_dtensor(tensor: Array) -> bool:
-    module = sys.modules.get(DTENSORS)
-    return module is not None and isinstance(tensor, module.DTensor)
-
-
 def root_ranks(tensors: Iterable[Array]) -> Ranks:
     """Return the ranks of the meshes of all DTensors in *tensors*. A slice of a mesh counts as the whole mesh."""
     return frozenset[int]().union(*(_ranks_host(_root(mesh)) for mesh in _meshes(tensors)))
+
+
+def _is_dtensor(tensor: Array) -> bool:
+    module = sys.modules.get(DTENSORS)
+    return module is not None and isinstance(tensor, module.DTensor)
 
 
 def _summed(values: Array, ranks: Ranks) -> Array:

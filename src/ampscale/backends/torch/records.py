@@ -10,11 +10,12 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from threading import Thread
 
 import torch.distributed as dist
 
-from .groups import servers
+from .groups import servers, within
 
 GRACE = 2.0  # seconds in which ranks that waited without success record this for each other
 
@@ -27,7 +28,8 @@ class Records:
     """
 
     def __init__(self, store: "dist.Store", rank: int, ranks: list[int]) -> None:
-        self.store, self.rank, self.ranks, self.call = store, rank, set(ranks), 0
+        self._store, self._rank, self._ranks = store, rank, set(ranks)
+        self.call = 0
         self._servers = servers(ranks) - {rank}  # if the store does not answer, they have ended or hang
 
     def add_waiting(self) -> None:
@@ -36,7 +38,9 @@ class Records:
 
     def stopped_ranks(self) -> set[int]:
         """Return the ranks that have recorded that they waited until the limit; none if the store does not answer."""
-        return _last((self._ranks_that(word) for word in ["stopped"]), 0.25, set())
+        with suppress(RuntimeError, TimeoutError):
+            return within(0.25, partial(self._ranks_that, "stopped"))
+        return set()
 
     def absent_ranks(self, limit: float) -> set[int]:
         """
@@ -45,30 +49,30 @@ class Records:
         After the time *limit*, record that this rank has stopped waiting. Before the limit, it stops because another one has
         ended. If several are absent, some of them may only be late, so they have until the limit.
         """
-        now = time.monotonic()
-        grace = now + GRACE
-        end = max(grace, limit)
-        return _last(self._observations(now >= limit, grace, end), end - now + 0.3, self._servers)
+        seconds = max(GRACE, limit - time.monotonic())
+        return _last(self._observations(limit), seconds + 0.3, self._servers)
 
-    def _observations(self, stopped: bool, grace: float, end: float) -> Iterator[set[int]]:
-        """Yield the absent ranks, repeatedly, until none is absent; at most until the time *grace*, or *end* if several are."""
-        if stopped:
+    def _observations(self, limit: float) -> Iterator[set[int]]:
+        """Yield the absent ranks, repeatedly, until none is absent or the time of `absent_ranks` has passed."""
+        began = time.monotonic()
+        if began >= limit:
             self._add("stopped")
-        absent = self.ranks
-        while absent and time.monotonic() < (grace if len(absent) == 1 else end):
+        grace = began + GRACE
+        absent = self._ranks
+        while absent and time.monotonic() < (grace if len(absent) == 1 else max(grace, limit)):
             self._add("waits")  # again and again, since the thread of an earlier collective may still write its record
-            absent = self.ranks - self._ranks_that("waits")
+            absent = self._ranks - self._ranks_that("waits")
             yield absent
             time.sleep(0.02)
 
     def _add(self, word: str) -> None:
         with suppress(RuntimeError):  # the rank that serves the store has ended
-            self.store.set(f"{self.rank}/{word}", str(self.call))
+            self._store.set(f"{self._rank}/{word}", str(self.call))
 
     def _ranks_that(self, word: str) -> set[int]:
-        keys = {rank: f"{rank}/{word}" for rank in self.ranks}
-        recorded = {rank for rank, key in keys.items() if self.store.check([key])}
-        return {rank for rank in recorded if json.loads(self.store.get(keys[rank])) >= self.call}
+        keys = {rank: f"{rank}/{word}" for rank in self._ranks}
+        recorded = {rank for rank, key in keys.items() if self._store.check([key])}
+        return {rank for rank in recorded if json.loads(self._store.get(keys[rank])) >= self.call}
 
 
 def _last(answers: Iterator[set[int]], seconds: float, servers: set[int]) -> set[int]:

@@ -43,7 +43,8 @@ class TimedGroup:
     """
 
     def __init__(self, name: str, ranks: list[int], timeout: float, group: "dist.ProcessGroup | None" = None) -> None:
-        self._rank, self._ranks, self._timeout = dist.get_rank(), ranks, timeout
+        self._rank, self._ranks = dist.get_rank(), ranks
+        self._timeout = timeout
         self._store = torch._C._distributed_c10d.PrefixStore(f"ampscale/{name}", dist.distributed_c10d._get_default_store())
         self._records = Records(self._store, self._rank, ranks)
         self._failure: str | None = None  # message of the first collective that failed
@@ -57,29 +58,29 @@ class TimedGroup:
 
     def all_reduce(self, tensor: Array) -> None:
         """Overwrite *tensor* with the sum over all ranks."""
-        self._await(lambda limit: self._wait(self._group.allreduce([tensor]), limit))
+        self._await(lambda: self._wait(self._group.allreduce([tensor])))
 
     def all_gather(self, tensor: Array) -> list[Array]:
         """Return the tensors of all ranks, which have the same shape and dtype."""
         tensors = [torch.empty_like(tensor) for _ in self._ranks]
-        self._await(lambda limit: self._wait(self._group.allgather([tensors], [tensor]), limit))
+        self._await(lambda: self._wait(self._group.allgather([tensors], [tensor])))
         return tensors
 
-    def _connect(self, limit: float) -> None:
+    def _connect(self) -> None:
         def new_group() -> "dist.ProcessGroup":
-            index = self._ranks.index(self._rank)
-            group = dist.ProcessGroup(self._store, index, len(self._ranks))
-            engine = dist.ProcessGroupGloo(self._store, index, len(self._ranks), timedelta(seconds=limit))
+            index, size = self._ranks.index(self._rank), len(self._ranks)
+            group = dist.ProcessGroup(self._store, index, size)
+            gloo = dist.ProcessGroupGloo(self._store, index, size, timedelta(seconds=self._timeout))
             for device in ("cpu", "cuda"):
-                group._register_backend(torch.device(device), dist.ProcessGroup.BackendType.GLOO, engine)
+                group._register_backend(torch.device(device), dist.ProcessGroup.BackendType.GLOO, gloo)
             return group
 
         self._records.add_waiting()
         # gloo does not limit the time in which it connects to the store.
-        self._group = within(limit + 0.3, new_group)
+        self._group = within(self._timeout + 0.3, new_group)
         self._gloo = self._group._get_backend(torch.device("cpu"))
 
-    def _await(self, collective: Callable[[float], None]) -> None:
+    def _await(self, collective: Callable[[], None]) -> None:
         """
         Run a collective.
 
@@ -91,35 +92,26 @@ class TimedGroup:
         self._failure = f"a collective of rank {self._rank} was interrupted"  # until it has ended
         self._records.call += 1
         self._raise_if_late()
-        began = time.monotonic()
+        limit = time.monotonic() + self._timeout
         if self._gloo is not None:  # let the collective end soon after the wait for it, since a process cannot exit before
             self._gloo._set_default_timeout(timedelta(seconds=self._timeout + GRACE + 1))
         try:
-            collective(self._timeout)
+            collective()
         except (RuntimeError, TimeoutError) as error:
-            if time.monotonic() - began < self._timeout and self._gloo is not None:
-                # Close all connections, so that ranks that wait for this rank also learn now that a rank has ended.
-                clear_frames(error.__traceback__)  # they refer to the collective, which keeps the connections open
-                self._group = self._gloo = None
-            absent = self._records.absent_ranks(began + self._timeout)
-            names = rank_names(sorted(absent)) if absent else "a rank"
-            is_in_time = time.monotonic() - began < self._timeout
-            ended = "ended or closed the connection"
-            late = f"did not respond within {self._timeout:g} s"
-            self._failure = f"{names} {ended if is_in_time else late}"
+            self._failure = self._reason(error, limit)
             raise RankError(self._failure) from error
         self._raise_if_late()
         self._ended = time.monotonic()
         self._failure = None
 
-    def _wait(self, work: "dist.Work", limit: float) -> None:
+    def _wait(self, work: "dist.Work") -> None:
         """
         Wait for a collective. With gloo, wait in parts of at most `PATIENCE` seconds, between which Python handles signals.
 
         After the first part, record that this rank waits, so that it is not taken for absent.
         """
-        parts = 1 if self._gloo is None else max(2, math.ceil(limit / PATIENCE))
-        seconds = timedelta(seconds=max(limit / parts, 0.001))  # for torch, 0 ms is no limit
+        parts = 1 if self._gloo is None else max(2, math.ceil(self._timeout / PATIENCE))
+        seconds = timedelta(seconds=max(self._timeout / parts, 0.001))  # for torch, 0 ms is no limit
         for index in range(parts - 1):
             with suppress(RuntimeError):  # the last wait raises an error of the collective again
                 work.wait(seconds)
@@ -128,6 +120,18 @@ class TimedGroup:
             if index == 0:
                 self._records.add_waiting()
         work.wait(seconds)
+
+    def _reason(self, error: Exception, limit: float) -> str:
+        """Return the reason of *error*, which names the absent ranks. Before the time *limit*, a rank has ended."""
+        if time.monotonic() < limit and self._gloo is not None:
+            # Close all connections, so that ranks that wait for this rank also learn now that a rank has ended.
+            clear_frames(error.__traceback__)  # they refer to the collective, which keeps the connections open
+            self._group = self._gloo = None
+        absent = sorted(self._records.absent_ranks(limit))
+        names = rank_names(absent) if absent else "a rank"
+        if time.monotonic() < limit:
+            return f"{names} ended or closed the connection"
+        return f"{names} did not respond within {self._timeout:g} s"
 
     def _raise_if_late(self) -> None:
         """Raise a RankError if other ranks have stopped waiting; they may have waited since the end of the last collective."""
