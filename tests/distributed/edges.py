@@ -8,6 +8,19 @@ from linear import network
 from ampscale.mindformers import MFTrainOneStepCell
 
 NAMES = ["float16", "bfloat16", "float32", "float64", "complex64", "complex128"]
+# Name: gradients of each rank, and copies. Rank 0 has none if the name ends in "without".
+CASES = {
+    "float32": ([np.float32([3.0]), np.float32([4.0])], 1),
+    "float64": ([np.asarray([1.5e-200])], 1),
+    "large": ([np.float32([3e38])], 1),
+    "small": ([np.float32([1e-45])], 1),
+    "complex": ([np.complex64([3 + 4j])], 1),
+    "copies": ([np.float32([3.0]), np.float32([8.0])], [1, 4]),
+    "all the same": ([np.float32([3.0]), np.float32([4.0])], 4),
+    "a rank without": ([np.float32([3.0]), np.float32([4.0])], 1),
+    "float64 and a rank without": ([np.asarray([3.0]), np.asarray([4.0])], 1),
+    "no gradients": ([], 1),
+}
 
 
 def of_library(array, make):
@@ -115,21 +128,6 @@ def copies_of_another_length(_):
     arrays = [np.ones(1, np.float32)] * 3
     message = message_of(communicator.agree, True, np.float32(1.0), arrays, norm=True, error=ValueError)
     return message, float(communicator.agree(True, np.float32(1.0), arrays[:2], norm=True).norm.value)
-
-
-# Name: gradients of each rank, and copies. Rank 0 has none if the name ends in "without".
-CASES = {
-    "float32": ([np.float32([3.0]), np.float32([4.0])], 1),
-    "float64": ([np.asarray([1.5e-200])], 1),
-    "large": ([np.float32([3e38])], 1),
-    "small": ([np.float32([1e-45])], 1),
-    "complex": ([np.complex64([3 + 4j])], 1),
-    "copies": ([np.float32([3.0]), np.float32([8.0])], [1, 4]),
-    "all the same": ([np.float32([3.0]), np.float32([4.0])], 4),
-    "a rank without": ([np.float32([3.0]), np.float32([4.0])], 1),
-    "float64 and a rank without": ([np.asarray([3.0]), np.asarray([4.0])], 1),
-    "no gradients": ([], 1),
-}
 
 
 def step_on_float16(rank, max_norm):

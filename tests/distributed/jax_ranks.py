@@ -144,9 +144,8 @@ def norms(dtypes, *exponents):
             tree = [array.astype(jnp.dtype(dtype)) for array, dtype in zip(tree, dtypes, strict=True)]
         value, lift = run(tree)
         whole = ampscale.global_norm([jnp.asarray(array) for array in tree])
-        exact = float(
-            np.sqrt(sum(np.sum(np.square(np.abs(array.astype(np.complex128)).astype(np.longdouble))) for array in tree))
-        )
+        magnitudes = np.concatenate([np.abs(array.astype(np.complex128)).astype(np.longdouble) for array in tree])
+        exact = float(np.sqrt(np.sum(np.square(magnitudes))))
         results.append([*map(float, (value, lift, whole)), exact])
     return results
 
@@ -217,41 +216,52 @@ JOBS = {
 
 def on_process(rank, port):
     """
-    Train on one of two processes, with and without a communicator.
+    Compare settings and train on one of two processes, with and without a communicator.
 
     Returns:
         The message of the error that the processes' different rules cause, the results of both runs, and `mean_of_keys`.
     """
+    rank = int(rank)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    jax.distributed.initialize(f"127.0.0.1:{port}", 2, int(rank))
-    if int(rank) == 0:  # this process makes the next call too late, and JAX's backend has not started yet
+    jax.distributed.initialize(f"127.0.0.1:{port}", 2, rank)
+    message = error_of_settings(rank)
+    values = faults("replicated")[0][:20, :4]
+    flags, scales, state = trained(mesh_of(), "replicated", True, 1.0, values)
+    params = np.asarray(state.params).tolist()
+    results = [[flags, scales, distinct_copies(state), params], trained_on_global_arrays(values)]
+    return message, results, mean_of_keys(rank)
+
+
+def error_of_settings(rank):
+    """Let settings differ and calls come too late on one process; return the message of the error for different rules."""
+    if rank == 0:  # this process makes the next call too late, and JAX's backend has not started yet
         global_state.client.blocking_key_value_get("is named", 60_000)
     with pytest.raises(RankError, match=r"rank 0 did not respond within 0\.5 s"):
         JaxAxis("data", timeout=0.5).check_same(rule=RULE)
-    if int(rank) == 1:
+    if rank == 1:
         global_state.client.key_value_set("is named", "")
     JaxAxis("data").check_same(rule=RULE, max_norm=1.0)
     with pytest.raises(RankError, match="copies differs: 2 on rank 1; 1 on rank 0"):
-        JaxAxis("data", gradients="sharded", copies=1 + int(rank)).check_same()
+        JaxAxis("data", gradients="sharded", copies=1 + rank).check_same()
     with pytest.raises(RankError) as error:
-        JaxAxis("data").check_same(rule=LossScaleRule(growth_interval=5 + int(rank)), max_norm=1.0)
-    values = faults("replicated")[0][:20, :4]
-    flags, scales, state = trained(mesh_of(), "replicated", True, 1.0, values)
-    results = [[flags, scales, distinct_copies(state), np.asarray(state.params).tolist()]]
+        JaxAxis("data").check_same(rule=LossScaleRule(growth_interval=5 + rank), max_norm=1.0)
+    return str(error.value)
+
+
+def trained_on_global_arrays(values):
+    """Train with plain jit; return the flags and scales of all steps, `distinct_copies` of the last state, and the parameters."""
     mesh = mesh_of()
     params = placed(np.ones(4, np.float32), mesh, P())
     network = ampscale.Network(lambda p, x: jnp.sum(p) * jnp.sum(x), params)
     optimizer = ampscale.optimizers.SGD(network, 1e-3)
     state = ampscale.init_train_state(params, optimizer, RULE)
-    flags = []
-    scales = []
+    flags, scales = [], []
     step = jax.jit(lambda state, x: ampscale.train_step(network, optimizer, RULE, state, x, max_norm=1.0))
     for row in values:
         state, report = step(state, placed(row, mesh, P("data")))
         flags.append(bool(report.finite))
         scales.append(float(report.next_scale))
-    results.append([flags, scales, distinct_copies(state), process_allgather(state.params, tiled=True).tolist()])
-    return str(error.value), results, mean_of_keys(int(rank))
+    return flags, scales, distinct_copies(state), process_allgather(state.params, tiled=True).tolist()
 
 
 def mean_of_keys(rank):

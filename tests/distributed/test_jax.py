@@ -82,6 +82,7 @@ def test_explicit_axes_of_a_mesh_need_no_communicator():
 
 
 def test_axes_of_pmap_are_supported():
+    """The mean of 0, 1, ..., 7 times 8192 is 28672."""
     assert eight_devices()["pmap"] == [[28672.0] * 8, [True] * 8]
 
 
@@ -162,10 +163,12 @@ def test_state_that_differs_between_ranks_is_detected_by_jax():
         checkify.check(jax.lax.pmax(scale, "data") == jax.lax.pmin(scale, "data"), "scales differ")
         return agreed(scale > 0, scale).finite
 
-    for scales_of_ranks, message in (([2.0, 2.0], None), ([2.0, 4.0], "scales differ")):
-        error, finite = jax.jit(checkify.checkify(jax.vmap(checked, axis_name="data")))(jnp.float32(scales_of_ranks))
-        assert finite.tolist() == [True, True]
-        assert (error.get() is None) if message is None else (message in error.get())
+    check = jax.jit(checkify.checkify(jax.vmap(checked, axis_name="data")))
+    no_error, _ = check(jnp.float32([2.0, 2.0]))
+    error, finite = check(jnp.float32([2.0, 4.0]))
+    assert no_error.get() is None
+    assert "scales differ" in error.get()
+    assert finite.tolist() == [True, True]
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "complex64", "complex128"])
@@ -208,12 +211,6 @@ def test_copies_are_counted_once(gradients, copies, expected):
 
     finite, norm = on_ranks(function, jnp.full((2, 1), 2.0), jnp.asarray([[1.0, 2.0, 3.0]] * 2))
     assert (finite.tolist(), norm.tolist()) == ([True, True], pytest.approx([expected] * 2))
-
-
-def test_copies_must_have_one_number_for_each_array():
-    communicator = JaxAxis("data", gradients="sharded", copies=[1, 2, 1])
-    with pytest.raises(ValueError, match="gradients must be 3 arrays, one for each item of copies, got 1"):
-        on_ranks(lambda array: communicator.agree(jnp.bool_(True), None, [array], norm=True).norm.value, jnp.ones((2, 3)))
 
 
 @pytest.mark.clause("REPLICAS-agreed-norm", "NORMS-clip", "NORMS-clip-magnitudes")

@@ -3,50 +3,66 @@
 import numpy as np
 import pytest
 from distributed.training import message_of
+from linear import network
 
 import ampscale
 
 
-def paddle_step(rank, case):
-    """Run two steps of scalers that average, and return the error of the second step, in which rank 1 differs."""
-    params = [np.ones(2, np.float32), np.ones(2, np.float32)]
-    models = [ampscale.Network(sum, [param], vjp=len) for param in params]  # neither `sum` nor `len` is called
-    optimizers = [ampscale.optimizers.SGD(model, 1.0) for model in models]
-    joint_optimizer = ampscale.optimizers.SGD(ampscale.Network(sum, params, vjp=len), 1.0)
-    communicator = ampscale.distributed.MPI(mean=case != "missing, averaged before", timeout=20)
-    scalers = [ampscale.paddle.GradScaler(init_loss_scaling=4.0, communicator=communicator) for _ in optimizers]
+def optimizer_of(count):
+    """Return an optimizer of *count* parameters."""
+    return ampscale.optimizers.SGD(network([np.ones(2, np.float32) for _ in range(count)]), 1.0)
 
-    def step(stepped, missing):
-        for optimizer in stepped:
-            scaler = scalers[case == "scalers" and optimizer is optimizers[1]]
-            for index, parameter in enumerate(optimizer.parameters):
-                parameter.grad = None if index == missing else scaler.scale(np.ones(2, np.float32))
-            scaler.step(optimizer)
-        for scaler in scalers[: 1 + (case == "scalers")]:
+
+def scaler_of(communicator):
+    return ampscale.paddle.GradScaler(init_loss_scaling=4.0, communicator=communicator)
+
+
+def step(scaler, optimizer, missing=None):
+    """Step an optimizer with gradients of ones, except the one with the index *missing*, which is None."""
+    for index, parameter in enumerate(optimizer.parameters):
+        parameter.grad = None if index == missing else scaler.scale(np.ones(2, np.float32))
+    scaler.step(optimizer)
+
+
+def missing_gradient(rank, mean):
+    """Step twice without the first of two gradients; rank 1 lacks the other one in the second step. Return the error."""
+    optimizer = optimizer_of(2)
+    scaler = scaler_of(ampscale.distributed.MPI(mean=mean, timeout=20))
+    step(scaler, optimizer, missing=0)
+    scaler.update()
+    return message_of(step, scaler, optimizer, missing=1 if rank == 1 else 0)
+
+
+def another_order(rank, scaler_count):
+    """Step two optimizers with one or two scalers, twice; rank 1 reverses the order the second time. Return the error."""
+    communicator = ampscale.distributed.MPI(timeout=20)
+    scalers = [scaler_of(communicator) for _ in range(scaler_count)]
+    pairs = [(scalers[0], optimizer_of(1)), (scalers[-1], optimizer_of(1))]
+
+    def step_all(pairs):
+        for scaler, optimizer in pairs:
+            step(scaler, optimizer)
+        for scaler in scalers:
             scaler.update()
 
-    other = rank == 1
-    if case.startswith("missing"):
-        step([joint_optimizer], 0)
-        return message_of(step, [joint_optimizer], int(other))
-    step(optimizers, 0)
-    return message_of(step, optimizers[:: -1 if other else 1], None)
+    step_all(pairs)
+    return message_of(step_all, pairs[::-1] if rank == 1 else pairs)
+
+
+STRUCTURE = "gradients structure differs: [0] on rank 1; [1] on ranks 0, 2, 3"
+ORDER = "optimizer differs: 1 on rank 1; 0 on ranks 0, 2, 3"
 
 
 @pytest.mark.clause("REPLICAS-sizes-compared", "REPLICAS-settings-compared")
 @pytest.mark.parametrize(
-    ("case", "message"),
+    ("function", "argument", "message"),
     [
-        ("missing", "gradients structure differs: [0] on rank 1; [1] on ranks 0, 2, 3"),
-        ("missing, averaged before", "gradients structure differs: [0] on rank 1; [1] on ranks 0, 2, 3"),
-        ("swapped", "optimizer differs: 1 on rank 1; 0 on ranks 0, 2, 3"),
-        ("scalers", "optimizer differs: 1 on rank 1; 0 on ranks 0, 2, 3"),
+        (missing_gradient, True, STRUCTURE),
+        (missing_gradient, False, STRUCTURE),
+        (another_order, 1, ORDER),
+        (another_order, 2, ORDER),
     ],
 )
-def test_paddles_scaler_rejects_ranks_whose_gradients_or_optimizer_order_differ(mpi, case, message):
-    """
-    All ranks raise the same error if rank 1 lacks a different gradient, or its optimizers step in a different order.
-
-    In the last case, each optimizer has its own scaler, and the scalers share a communicator.
-    """
-    assert mpi.run(paddle_step, case) == 4 * [message]
+def test_paddles_scaler_rejects_ranks_whose_gradients_or_optimizer_order_differ(mpi, function, argument, message):
+    """The gradients are averaged in the first case, but not in the second one. All ranks raise the same error."""
+    assert mpi.run(function, argument) == 4 * [message]

@@ -17,7 +17,6 @@ from torch.distributed.distributed_c10d import _get_default_group
 from ..backends.torch.dtensor import has_dtensors
 from ..backends.torch.groups import group_of
 from ..backends.torch.timed_group import TimedGroup
-from ..core.replicas import rank_names
 from ..core.typing import Array
 from .communicator import RankCommunicator
 
@@ -75,8 +74,6 @@ class TorchDistributed(RankCommunicator):
             group = group_of(group.mesh.flatten().tolist(), timeout)
         group = group or _get_default_group()
         self.rank, self.ranks = dist.get_rank(), dist.get_process_group_ranks(group)
-        if self.rank not in self.ranks:
-            raise RuntimeError(f"rank {self.rank} is not in the group, which has {rank_names(self.ranks)}: use it only there")
         number = _counts.get(group, 0)
         _counts[group] = number + 1
         self._settings["communicator"] = number
