@@ -85,8 +85,8 @@ def settings_that_differ(rank, engine, setting):
         rule = ampscale.LossScaleRule(2.0**10, growth_interval=3) if deviates and setting == "rule" else RULE
         max_norm = 2.0 if deviates and setting == "max_norm" else 1.0
         if deviates and setting in ("scale", "good_steps"):
-            value = getattr(state.scaler, setting)
-            state = state._replace(scaler=state.scaler._replace(**{setting: value + value + 1}))
+            other_value = 2 * getattr(state.scaler, setting) + 1
+            state = state._replace(scaler=state.scaler._replace(**{setting: other_value}))
         return ampscale.train_step(
             model, optimizer, rule, state, arrays_of(make, (2,)), max_norm=max_norm, communicator=communicator
         )[0]
@@ -113,9 +113,13 @@ def calls_that_differ(rank, engine, layout, case):
                 communicator.agree(True, state | {"good_steps": np.int32(number)}, arrays, norm=True)
 
     step(0, ["mean", "agree"])
-    other_calls = {"agrees twice": ["mean", "agree", "agree"], "exchanges": ["exchange", "mean", "agree"]}
-    calls = {"skips mean": ["agree"], "skips agree": ["mean"], **other_calls}[case]
-    message = message_of(step, 1, calls if rank == DEVIATING_RANK else ["mean", "agree"])
+    other_calls = {
+        "skips mean": ["agree"],
+        "skips agree": ["mean"],
+        "agrees twice": ["mean", "agree", "agree"],
+        "exchanges": ["exchange", "mean", "agree"],
+    }
+    message = message_of(step, 1, other_calls[case] if rank == DEVIATING_RANK else ["mean", "agree"])
     return message or message_of(step, 2, ["mean", "agree"])
 
 

@@ -98,7 +98,7 @@ def norm(_, engine, layout, case):
     return float(value), float(lift), str(value.dtype).rpartition(".")[2], bool(agreement.has_gradients)
 
 
-def mixed(rank):
+def norm_of_mixed_dtypes(rank):
     """Return the error of a norm if one rank has no gradients, one has float64 gradients, and two have float32 gradients."""
     communicator, _, _ = communicator_of("mpi", "distinct", timeout=10)
     arrays = [[], [np.ones(1)], [np.ones(1, np.float32)], [np.ones(1, np.float32)]][rank]

@@ -1,10 +1,8 @@
 """
 Ranks that are killed, hang or leave: a separate program, since a pool would not survive these faults.
 
-`python ending.py gloo`: of four ranks, rank 3 kills itself while rank 2 waits for it. Rank 1 hangs in another collective while
-rank 0 waits for it; rank 1 then calls too late, and leaves while ranks 0 and 2 wait. `python ending.py mpi`: rank 1 hangs for a
-minute. `python ending.py late`: ranks that are only late are not named. `python ending.py functions`: ranks end or hang while
-others call functions of DTensors. Each rank prints the errors that it observed, with seconds.
+`python ending.py NAME` runs the function `gloo`, `late`, `functions`, `error` or `mpi`. The ranks print the errors that they
+observed, with seconds.
 """
 
 import json
@@ -24,28 +22,22 @@ from ampscale.distributed import RankError
 LIMIT = 1.5
 
 
+def error_of(function, *arguments):
+    """Return the message of the RankError that a call raises, or None, and the seconds until then."""
+    start, message = time.monotonic(), None
+    try:
+        function(*arguments)
+    except RankError as error:
+        message = str(error)
+    return message, time.monotonic() - start
+
+
 def observed(communicator, make):
     """Return the errors of two calls, and the seconds that the first one took."""
-    start = time.monotonic()
-    errors = []
-    seconds = []
     arrays = [make(np.ones(2, np.float32))]
-    for call in (communicator.mean, lambda arrays: communicator.agree(True, np.float32(1.0), arrays)):
-        try:
-            call(arrays)
-        except RankError as error:
-            errors.append(str(error))
-        seconds.append(round(time.monotonic() - start, 1))
-    return errors, seconds[0]
-
-
-def creation_of(create, *arguments):
-    """Return the error of creating a communicator or group of torch with the time limit `LIMIT`, and the seconds until then."""
-    start = time.monotonic()
-    try:
-        create(*arguments)
-    except RankError as error:
-        return str(error), time.monotonic() - start
+    first, seconds = error_of(communicator.mean, arrays)
+    second, _ = error_of(communicator.agree, True, np.float32(1.0), arrays)
+    return [first, second], seconds
 
 
 def print_line(**results):
@@ -54,7 +46,11 @@ def print_line(**results):
 
 
 def gloo():
-    """Fork into four processes, and run a rank of torch in each."""
+    """
+    Fork into four processes. Rank 3 kills itself while rank 2 waits for it.
+
+    Rank 1 hangs in another collective while rank 0 waits for it; rank 1 then calls too late, and leaves while ranks 0 and 2 wait.
+    """
     from rank import fork
 
     fork(4, "torch.distributed")
@@ -122,7 +118,7 @@ def late():
     killed = observed(everyone, torch.from_numpy)
     dist.barrier(three)
     time.sleep([0, 0, LIMIT + 2.2][rank])
-    created = creation_of(create, new)
+    created = error_of(create, new)
     dist.barrier(three)
     again = observed(ampscale.distributed.TorchDistributed(new, timeout=20.0), torch.from_numpy)
     time.sleep([0, 2.3, 8][rank])
@@ -131,7 +127,7 @@ def late():
     if rank == 0:
         os.kill(os.getpid(), signal.SIGSTOP)
     if rank == 1:
-        created = [creation_of(create, new_pair), creation_of(group_of, [0, 1, 3], LIMIT)]
+        created = [error_of(create, new_pair), error_of(group_of, [0, 1, 3], LIMIT)]
         print_line(rank=rank, stopped=observed(stopped, torch.from_numpy), created=created)
         os.kill(pids[0], signal.SIGKILL)
     os._exit(0)
@@ -216,23 +212,14 @@ def functions():
 
 
 def reports_of(calls):
-    """Run each call twice, on a thread of its own; return the items of its key, both errors, and the seconds of both."""
+    """Run each call twice, on a thread of its own; return its key, both errors, and the seconds of the first call."""
 
     def report_of(key):
-        start = time.monotonic()
-        errors = [error_of(calls[key]) for _ in range(2)]
-        return [*key, errors, time.monotonic() - start]
+        first, seconds = error_of(calls[key])
+        return [*key, [first, error_of(calls[key])[0]], seconds]
 
     with ThreadPoolExecutor() as pool:
         return list(pool.map(report_of, calls))
-
-
-def error_of(call):
-    """Return the message of the RankError that a call raises, or None."""
-    try:
-        call()
-    except RankError as error:
-        return str(error)
 
 
 def error():
@@ -249,7 +236,7 @@ def error():
 
 
 def mpi():
-    """Run a rank of MPI, and end it with an error, upon which mpi4py ends all ranks."""
+    """Run a rank of MPI, of which rank 1 hangs, and end it with an error, upon which mpi4py ends all ranks."""
     communicator = ampscale.distributed.MPI(timeout=20.0)
     communicator.mean([np.ones(2, np.float32)])
     communicator = ampscale.distributed.MPI(timeout=LIMIT)

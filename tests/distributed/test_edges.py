@@ -74,7 +74,10 @@ def test_a_norm_is_the_same_on_all_ranks(ranks, layout, case, norm, dtype):
 
 def test_ranks_with_gradients_must_have_norms_of_one_dtype(mpi):
     """Rank 0 has no gradients."""
-    assert mpi.run(edges.mixed) == ["dtype of the norm differs: float64 on rank 1; None on rank 0; float32 on ranks 2, 3"] * 4
+    assert (
+        mpi.run(edges.norm_of_mixed_dtypes)
+        == ["dtype of the norm differs: float64 on rank 1; None on rank 0; float32 on ranks 2, 3"] * 4
+    )
 
 
 def test_states_of_all_ranks_must_have_equal_lengths(mpi):

@@ -58,7 +58,7 @@ def digest(arrays):
 def params_of(layout, index, make, scenario):
     """Return parameters with the shapes of the gradients of a rank."""
     arrays = scenario(layout, 0, 1.0)[0][index]
-    shapes = SHAPES[index : index + 3 : 2] if layout == "distinct" else [array.shape for array in arrays]
+    shapes = [SHAPES[index], SHAPES[index + 2]] if layout == "distinct" else [array.shape for array in arrays]
     return [make(np.ones(shape, np.float32)) for shape in shapes]
 
 

@@ -25,7 +25,7 @@ from ...core.replicas import RankError, rank_names
 Ranks = frozenset[int]
 T = TypeVar("T")
 
-LIMIT = 60.0  # seconds that a rank waits for the others before they create a group
+LIMIT = 60.0  # default time limit, in seconds
 
 _groups: "WeakKeyDictionary[dist.ProcessGroup, dict[Ranks, dist.ProcessGroup]]" = WeakKeyDictionary()
 

@@ -50,7 +50,7 @@ class Records:
         ended. If several are absent, some of them may only be late, so they have until the limit.
         """
         seconds = max(GRACE, limit - time.monotonic())
-        return _last(self._observations(limit), seconds + 0.3, self._servers)
+        return _last(self._observations(limit), seconds + 0.1, self._servers)
 
     def _observations(self, limit: float) -> Iterator[set[int]]:
         """Yield the absent ranks, repeatedly, until none is absent or the time of `absent_ranks` has passed."""

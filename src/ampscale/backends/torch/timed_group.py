@@ -77,7 +77,7 @@ class TimedGroup:
 
         self._records.add_waiting()
         # gloo does not limit the time in which it connects to the store.
-        self._group = within(self._timeout + 0.3, new_group)
+        self._group = within(self._timeout + 0.1, new_group)
         self._gloo = self._group._get_backend(torch.device("cpu"))
 
     def _await(self, collective: Callable[[], None]) -> None:
