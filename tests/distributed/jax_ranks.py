@@ -97,6 +97,19 @@ def trained(mesh, layout, check_vma, max_norm, values):
     return np.asarray(flags).tolist(), np.asarray(scales).tolist(), state
 
 
+def trained_with_jit(network, optimizer, values, max_norm=None):
+    """Train with plain jit on global arrays, without a communicator; return what `trained` returns."""
+
+    def step(state, value):
+        state, report = ampscale.train_step(network, optimizer, RULE, state, value, max_norm=max_norm)
+        return state, (report.finite, report.next_scale)
+
+    run = jax.jit(lambda state, values: jax.lax.scan(step, state, values))
+    state = ampscale.init_train_state(network.params, optimizer, RULE)
+    state, (flags, scales) = run(state, placed(values, mesh_of(), P(None, "data")))
+    return np.asarray(flags).tolist(), np.asarray(scales).tolist(), state
+
+
 def distinct_copies(state):
     """Return the largest number of different values that devices have of a replicated array."""
     leaves = [leaf for leaf in jax.tree.leaves(state) if leaf.sharding.is_fully_replicated]
@@ -161,22 +174,13 @@ def global_arrays():
     params = {"w": placed(np.ones(8, np.float32), mesh, P("data")), "b": placed(np.ones(1, np.float32), mesh, P())}
     network = ampscale.Network(lambda p, x: jnp.sum((p["w"] + p["b"]) * x), params)
     optimizer = ampscale.optimizers.AdamW(network, 1e-3)
-    state = ampscale.init_train_state(params, optimizer, RULE)
-    scalars = {
-        leaf.sharding.is_fully_replicated and leaf.sharding.num_devices for leaf in jax.tree.leaves(state) if leaf.ndim == 0
-    }
-
-    def step(state, x):
-        state, report = ampscale.train_step(network, optimizer, RULE, state, x)
-        return state, (report.finite, report.next_scale)
-
-    run = jax.jit(lambda state, values: jax.lax.scan(step, state, values))
-    state, (flags, scales) = run(state, placed(values[:60], mesh, P(None, "data")))
+    scalars = [leaf.sharding for leaf in jax.tree.leaves(ampscale.init_train_state(params, optimizer, RULE)) if leaf.ndim == 0]
+    flags, scales, state = trained_with_jit(network, optimizer, values[:60])
     return {
-        "flags": np.asarray(flags).tolist(),
-        "scales": np.asarray(scales).tolist(),
+        "flags": flags,
+        "scales": scales,
         "distinct copies": distinct_copies(state),
-        "scalars": [*scalars],
+        "scalars": [*{sharding.is_fully_replicated and sharding.num_devices for sharding in scalars}],
     }
 
 
@@ -226,9 +230,16 @@ def on_process(rank, port):
     jax.distributed.initialize(f"127.0.0.1:{port}", 2, rank)
     message = error_of_settings(rank)
     values = faults("replicated")[0][:20, :4]
-    flags, scales, state = trained(mesh_of(), "replicated", True, 1.0, values)
-    params = np.asarray(state.params).tolist()
-    results = [[flags, scales, distinct_copies(state), params], trained_on_global_arrays(values)]
+    params = placed(np.ones(4, np.float32), mesh_of(), P())
+    network = ampscale.Network(lambda p, x: jnp.sum(p) * jnp.sum(x), params)
+    runs = [
+        trained(mesh_of(), "replicated", True, 1.0, values),
+        trained_with_jit(network, ampscale.optimizers.SGD(network, 1e-3), values, max_norm=1.0),
+    ]
+    results = [
+        [flags, scales, distinct_copies(state), process_allgather(state.params, tiled=True).tolist()]
+        for flags, scales, state in runs
+    ]
     return message, results, mean_of_keys(rank)
 
 
@@ -246,22 +257,6 @@ def error_of_settings(rank):
     with pytest.raises(RankError) as error:
         JaxAxis("data").check_same(rule=LossScaleRule(growth_interval=5 + rank), max_norm=1.0)
     return str(error.value)
-
-
-def trained_on_global_arrays(values):
-    """Train with plain jit; return the flags and scales of all steps, `distinct_copies` of the last state, and the parameters."""
-    mesh = mesh_of()
-    params = placed(np.ones(4, np.float32), mesh, P())
-    network = ampscale.Network(lambda p, x: jnp.sum(p) * jnp.sum(x), params)
-    optimizer = ampscale.optimizers.SGD(network, 1e-3)
-    state = ampscale.init_train_state(params, optimizer, RULE)
-    flags, scales = [], []
-    step = jax.jit(lambda state, x: ampscale.train_step(network, optimizer, RULE, state, x, max_norm=1.0))
-    for row in values:
-        state, report = step(state, placed(row, mesh, P("data")))
-        flags.append(bool(report.finite))
-        scales.append(float(report.next_scale))
-    return flags, scales, distinct_copies(state), process_allgather(state.params, tiled=True).tolist()
 
 
 def mean_of_keys(rank):

@@ -299,11 +299,9 @@ class RankCommunicator(ABC):
             raise RankError(self._failure)
         try:
             return collective(argument)
-        except RankError as error:
-            self._failure = str(error)
-            raise
         except BaseException as error:
-            self._failure = f"a collective of rank {self.rank} was interrupted: {error!r}"
+            interrupted = f"a collective of rank {self.rank} was interrupted: {error!r}"
+            self._failure = str(error) if isinstance(error, RankError) else interrupted
             raise
 
 

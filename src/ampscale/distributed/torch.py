@@ -80,10 +80,8 @@ class TorchDistributed(RankCommunicator):
         # Such as "cpu:gloo,cuda:nccl"; the result of `dist.get_backend` depends on how the program has spelled it.
         backends = {pair.partition(":")[2] for pair in dist.get_backend_config(group).split(",")}
         self._is_nccl = backends == {"nccl"}
-        name = f"{group.group_name}/{number}"
-        is_gloo = backends == {"gloo"}
-        self._timed_group = TimedGroup(name, self.ranks, timeout, None if is_gloo else group)
-        if is_gloo:
+        self._timed_group = TimedGroup(f"{group.group_name}/{number}", self.ranks, timeout, group)
+        if backends == {"gloo"}:
             self._timed_group.connect()
 
     def _check(self, arrays: list[Array]) -> None:

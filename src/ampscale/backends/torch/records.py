@@ -12,10 +12,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from threading import Thread
-
-import torch.distributed as dist
+from typing import TYPE_CHECKING
 
 from .groups import servers, within
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
 
 GRACE = 2.0  # seconds in which ranks that waited without success record this for each other
 
@@ -27,7 +29,7 @@ class Records:
     A record contains this number, and replaces the rank's previous record, so that the store does not grow.
     """
 
-    def __init__(self, store: "dist.Store", rank: int, ranks: list[int]) -> None:
+    def __init__(self, store: "Store", rank: int, ranks: list[int]) -> None:
         self._store, self._rank, self._ranks = store, rank, set(ranks)
         self.call = 0
         self._servers = servers(ranks) - {rank}  # if the store does not answer, they have ended or hang

@@ -30,16 +30,11 @@ class TimedGroup:
     """
     Ranks that run collectives in the same order. After an error or interrupt, every collective raises an error.
 
-    With gloo, the ranks get connections of their own. gloo matches the messages of a group by their order: if one rank misses a
-    step and continues with another collective in the same group, the rank receives wrong values, or gloo aborts the process.
-    `dist.new_group` is not an alternative: called by only some ranks of the program, it fails if these ranks have created
-    different numbers of groups.
-
     Args:
         name: Name of the group in torch's store; no other group of any rank has it.
         ranks: Ranks of the program, in their order in the group.
         timeout: Seconds to wait for the other ranks.
-        group: Group that runs the collectives; None if all ranks will call `connect` before the first collective.
+        group: Group that runs the collectives, unless all ranks call `connect` first.
     """
 
     def __init__(self, name: str, ranks: list[int], timeout: float, group: "dist.ProcessGroup | None" = None) -> None:
@@ -53,7 +48,13 @@ class TimedGroup:
         self._gloo: Any = None  # the engine of the connections, if this object has created them
 
     def connect(self) -> None:
-        """Connect the ranks with gloo."""
+        """
+        Connect the ranks with gloo.
+
+        gloo matches the messages of a group by their order: if one rank misses a step and continues with another collective in
+        the same group, the rank receives wrong values, or gloo aborts the process. `dist.new_group` is not an alternative: called
+        by only some ranks of the program, it fails if these ranks have created different numbers of groups.
+        """
         self._await(self._connect)
 
     def all_reduce(self, tensor: Array) -> None:
