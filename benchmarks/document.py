@@ -164,8 +164,8 @@ def comparison_table(rows: list[Row]) -> str:
     """Return a table of rows with equal columns: ampscale's result, and its ratios to the baseline and the other contenders."""
     ours, *others = columns_of(rows[0])
     has_baseline = any("over_baseline" in row["cells"][0] for row in rows)
-    head = ["row", "dtype", "shape", ours, *(["baseline"] if has_baseline else []), *others]
-    return markdown_table(head, [comparison_line(row, others, has_baseline) for row in rows])
+    columns = [ours, "baseline", *others] if has_baseline else [ours, *others]
+    return markdown_table(["row", "dtype", "shape", *columns], [comparison_line(row, others, has_baseline) for row in rows])
 
 
 def comparison_line(row: Row, others: list[str], has_baseline: bool) -> list[str]:

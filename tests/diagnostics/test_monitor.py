@@ -57,11 +57,7 @@ def run(steps, monitor, **options):
 
 
 def observe(monitor, gradients, optimizer, *, zero_grad=lambda: None, at_end=None, changed=None):
-    """
-    Pass a step to the monitor as a scaler does that halves the scale from 4 to 2, and return the diagnosis.
-
-    *at_end* are the unscaled gradients at the end of the step, if the loop has changed them.
-    """
+    """Pass a step to the monitor, like a scaler, and return the diagnosis. *at_end* are gradients that the loop has changed."""
     finite = all(np.isfinite(gradient).all() for gradient in gradients)
     monitor.begin([gradient * F32(4.0) for gradient in gradients], 4.0, optimizer)
     zero_grad()
@@ -207,7 +203,7 @@ def test_a_scale_at_which_another_optimizer_overflows_is_not_too_small():
 
 
 def test_gradients_are_named_by_their_parameters():
-    """A step has the names of all its gradients, even if it is not measured, or `zero_grad` is called before it ends."""
+    """A parameter without a gradient is left out. The names are those at `begin`, even if `zero_grad` is called before `end`."""
     network = ampscale.Network(lambda params: params[0], [F32([1.0]), F32([1.0, 1.0]), F32([1.0])])
     optimizer, sink = ampscale.optimizers.SGD(network, 0.5), Collecting()
 
@@ -221,11 +217,16 @@ def test_gradients_are_named_by_their_parameters():
     diagnosis = observe(monitor, INFINITE, optimizer, zero_grad=lambda: set_gradients([None] * 3))
     assert diagnosis.message.startswith("a single overflow at scale 4 in b,")
     assert [names for _, _, names in sink.rows] == [["b", "c"]] * 2
-    (report,) = reports([INFINITE], measure=True)
+
+
+def test_recorded_steps_have_the_names_of_all_parameters():
+    """A step that is not measured has them, too."""
+    sink = Collecting()
     monitor = Monitor([("w", object()), ("b", object())], sinks=[sink])
-    monitor.record(report._replace(statistics=None))
-    monitor.record(report)
-    assert [names for _, _, names in sink.rows[2:]] == [["w", "b"]] * 2
+    (report,) = reports([INFINITE], measure=True)
+    for statistics in (None, report.statistics):
+        monitor.record(report._replace(statistics=statistics))
+    assert [names for _, _, names in sink.rows] == [["w", "b"]] * 2
 
 
 @pytest.mark.parametrize("finite", [True, False])

@@ -14,20 +14,16 @@ from fuzz import run, suite
 from fuzz.parser import Parser
 
 
-def raise_two_lines(_):
-    raise ValueError("two\nlines")
-
-
-def raise_long_message(text):
-    raise ValueError(text)
+def raise_error(message):
+    raise ValueError(message)
 
 
 FAULTS = {  # a faulty parser for each kind of failure, by a pattern of the report
     "RecursionError": json.loads,
     "ZeroDivisionError: division by zero": lambda _: 1 / 0,
     r"\d\.\d\d s\n": lambda _: sum(range(30_000_000)),
-    "a message of 100000 characters": raise_long_message,
-    "a message that is not a single line": raise_two_lines,
+    "a message of 100000 characters": raise_error,
+    "a message that is not a single line": lambda _: raise_error("two\nlines"),
 }
 
 

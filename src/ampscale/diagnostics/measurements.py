@@ -19,8 +19,8 @@ def measured_fields(gradients: Tree, scale: float, *, has_histograms: bool = Fal
 
 
 def clipping_fields(gradients: list[Array], *, has_norms: bool) -> dict[str, Any]:
-    """Return the fields of a `StepRecord` that show clipping: `peak` and, if *has_norms*, `norms`; none if all are empty."""
-    maxima = (abs(gradient).max() for gradient in gradients if 0 not in gradient.shape)
+    """Return the fields of a `StepRecord` for clipping: `peak` and, if *has_norms*, `norms`; none if all gradients are empty."""
+    maxima = (abs(gradient).max() for gradient in gradients if 0 not in gradient.shape)  # all but the first only for `norms`
     first = next(maxima, None)
     if first is None:
         return {}
