@@ -341,7 +341,7 @@ def _have_fewer_offenders(steps: list[StepRecord]) -> bool:
 
 
 def _is_below_finite_scale(record: StepRecord, history: History) -> bool:
-    """Return True if gradients were finite at this scale or a larger one, so a smaller scale would not help."""
+    """Return True if gradients were finite at a larger scale, or at this one with headroom: a smaller one would not help."""
     last_finite = history.last_finite
     if last_finite is None or history.loss_has_grown():
         return False
