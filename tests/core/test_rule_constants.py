@@ -22,7 +22,7 @@ FLAGS = ["divide_on_backoff", "skip_infinite_growth", "float64_factor", "block_a
 WRONG_VALUES = [
     *[(name, value) for name in NUMBERS for value in (math.nan, math.inf, -math.inf, 0, -1.0, 10**400)],
     *[(name, value) for name in COUNTS for value in (2**31, -(2**31), 10**30)],
-    *[(name, value) for name in COUNTS[:2] for value in (0, -1)],
+    *[(name, value) for name in ("growth_interval", "hysteresis") for value in (0, -1)],
     *[("growth_factor", 0.999), ("warmup_growth_factor", 0.999), ("backoff_factor", 1.001)],
     *[("reset_bad_steps_on", value) for value in (("finit",), ("finite", "overflow"), ("",))],
     *[("dtype", "float16"), ("dtype", "double"), ("dtype", np.float16)],

@@ -49,12 +49,12 @@ class Loop:
             read = getattr(self.adapter, f"get_{attribute}")
             for name, arrays in expected.get(attribute, {}).items():
                 pairs = zip(read(self.scaler, self.optimizers[name]), arrays, strict=True)
-                if not all(matches(actual, encoded) for actual, encoded in pairs):
+                if not all(same_bits(actual, encoded) for actual, encoded in pairs):
                     return False
         return True
 
 
-def matches(actual, encoded):
+def same_bits(actual, encoded):
     """Return True if an array has the encoded bits, or both arguments are None."""
     if actual is None or encoded is None:
         return actual is encoded
